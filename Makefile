@@ -1,0 +1,86 @@
+# snug - one file builds everything. `make help` lists the targets.
+#
+# Switches: DEBUG=1 (ASan, UBSan), WERROR=1, ASSETS=DIR (real data for tests). Each flavour has its own build folder.
+
+DEBUG  ?= 0
+WERROR ?= 0
+ASSETS ?= ../shared/assets
+CC     ?= cc
+B      := build/debug$(DEBUG)
+
+# The rooms, bottom up; rooms.txt says who may include whom.
+ROOMS := base ir model plan backend backend/cpu exec data store obs train cli
+SRC   := $(foreach r,$(ROOMS),$(sort $(wildcard src/$(r)/*.c)))
+LIB   := $(filter-out src/cli/main.c,$(SRC))
+TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))
+
+CFLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
+            -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
+CFLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address$(,)undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
+LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address$(,)undefined)
+# Small libraries are linked statically, so that a built binary runs on another machine.
+LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
+, := ,
+
+OBJ     := $(LIB:%=$(B)/%.o)
+TESTBIN := $(TESTS:%=$(B)/tests/%)
+
+.PHONY: all deps demo check test-bins rooms clean help format
+.SECONDARY:
+
+all: snug
+
+help:
+	@echo "make            build ./snug"
+	@echo "make demo       install what is missing, build, plan, train; planned = measured"
+	@echo "make check      install what is missing, build, run all tests"
+	@echo "make deps       install what is missing (Debian packages)"
+	@echo "make rooms      check who includes whom (part of check)"
+	@echo "make compile_commands.json   for editors"
+	@echo "switches: DEBUG=1  WERROR=1  ASSETS=DIR"
+
+snug: $(B)/snug
+	@cp -f $< $@
+
+$(B)/snug: $(OBJ) $(B)/src/cli/main.c.o
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CFLAGS_$(notdir $<)) -MMD -MP -c -o $@ $<
+
+# One binary per folder of tests.
+define TEST_RULE
+$(B)/tests/$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(OBJ)
+	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+endef
+$(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
+$(B)/tests/%.c.o: CFLAGS += -I.
+
+test-bins: $(TESTBIN)
+
+deps:
+	@tools/deps.sh
+
+demo: deps
+	@$(MAKE) --no-print-directory snug
+	@tools/demo.sh
+
+check: deps
+	@$(MAKE) --no-print-directory -j2 snug test-bins
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug tools/check.sh $(TESTBIN)
+
+rooms:
+	@tools/rooms.sh
+
+compile_commands.json: Makefile
+	@tools/compile_commands.sh "$(CC) $(CFLAGS)" $(SRC) > $@
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+clean:
+	rm -rf build snug
+
+-include $(shell find build -name '*.d' 2>/dev/null)

@@ -1,0 +1,41 @@
+/* err.c - how a failure is worded and where a bug stops the process. */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool fail(Err *e, ErrCode code, const char *fmt, ...) {
+    if (!e) return false;
+    e->code = code;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool fail_within(Err *e, const char *fmt, ...) {
+    if (!e) return false;
+    char old[sizeof e->text], context[300];
+    memcpy(old, e->text, sizeof old);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(context, sizeof context, fmt, ap);
+    va_end(ap);
+    int used = snprintf(e->text, sizeof e->text, "%s: ", context);
+    snprintf(e->text + used, sizeof e->text - (size_t)used, "%s", old);
+    if (e->code == ERR_NONE) e->code = ERR_FAIL;
+    return false;
+}
+
+_Noreturn void check_failed(const char *file, int line, const char *what, const char *fmt, ...) {
+    fprintf(stderr, "snug: bug at %s:%d: (%s) does not hold. ", file, line, what);
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    abort();
+}

@@ -1,0 +1,42 @@
+/* file.h - whole reads, atomic writes, folders. Every refusal names the path and the system's reason. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+bool file_exists(const char *path);
+bool file_is_dir(const char *path);
+bool file_size(const char *path, int64_t *bytes, Err *e);
+
+/* Appends the whole file to out; refuses files over limit_bytes (0: no limit). */
+bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);
+
+bool file_open_read(const char *path, int *fd, Err *e);                          /* gives fd: file_close */
+bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *path, Err *e); /* all or a refusal */
+bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *e);
+void file_close(int fd);
+
+/* An atomic file: written as "<path>.tmp-<pid>", flushed to disk, then renamed. Aborted: nothing remains. */
+typedef struct FileOut {
+    int fd;
+    char path[1024], temporary[1060];
+} FileOut;
+bool file_begin(FileOut *f, const char *path, Err *e);
+bool file_commit(FileOut *f, Err *e); /* on failure the temporary is removed */
+void file_abort(FileOut *f);
+bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); /* begin + write + commit */
+
+bool file_make_dirs(const char *path, Err *e);               /* like mkdir -p */
+bool file_remove_tree(const char *path, Err *e);             /* absent is fine */
+bool file_rename(const char *from, const char *to, Err *e);  /* and flushes the parent folder */
+bool file_sync_dir(const char *path, Err *e);
+bool file_copy(const char *from, const char *to, Err *e);    /* atomic at the destination */
+
+/* Names in a folder, sorted, without "." and ".."; gives names (mem_free each, then the array). */
+bool file_list(const char *path, char ***names, int64_t *n, Err *e);
+
+#endif

@@ -1,0 +1,56 @@
+/* mem.h - the only door to the heap: counted, zeroed, never NULL.
+ *
+ * Words: an *arena* is a pile of memory that is freed as a whole; *sealing* it makes a later request a bug.
+ * Everything that is planned to the byte (weights, activations, ...) is NOT here: it lives in a backend's pool.
+ *
+ * When the system has no memory left, the handler set by the command line is called; it does not return. */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/check.h"
+
+void *mem_alloc(int64_t bytes);               /* zeroed; gives: mem_free */
+void *mem_resize(void *p, int64_t bytes);     /* like realloc; new bytes are not zeroed */
+void mem_free(void *p);                       /* NULL is fine */
+char *mem_strdup(const char *s);              /* gives: mem_free */
+
+/* Grows an array of elements of size `each` so that it holds at least `need`; doubles the capacity. */
+void *mem_grow(void *p, int64_t *capacity, int64_t need, int64_t each);
+
+/* The byte count of n items, checked: a product that overflows or is negative is refused (returns -1). */
+int64_t mem_mul(int64_t n, int64_t each);
+
+typedef void MemHandler(int64_t bytes);
+void mem_on_exhausted(MemHandler *handler);
+
+typedef struct MemStats {
+    int64_t requests; /* calls that asked for memory since the process began */
+} MemStats;
+MemStats mem_stats(void);
+
+/* Gives pages that the heap no longer uses back to the system. */
+void mem_trim(void);
+
+typedef struct ArenaChunk ArenaChunk;
+typedef struct Arena {
+    const char *name;  /* for messages */
+    ArenaChunk *head;  /* newest chunk; owns the chain */
+    int64_t used_bytes;
+    bool sealed;
+} Arena;
+
+void arena_init(Arena *a, const char *name);
+void arena_free(Arena *a);                              /* frees everything; usable again afterwards */
+void *arena_alloc(Arena *a, int64_t bytes);             /* zeroed, aligned to 64 bytes for >= 64, else 16 */
+char *arena_strdup(Arena *a, const char *s);
+char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void arena_seal(Arena *a);                              /* from here on arena_alloc is a CHECK failure */
+
+#define ARENA_NEW(a, type, n) ((type *)arena_alloc((a), (int64_t)sizeof(type) * (n)))
+#define MEM_NEW(type, n) ((type *)mem_alloc((int64_t)sizeof(type) * (n)))
+
+#endif

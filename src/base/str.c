@@ -1,0 +1,89 @@
+/* str.c - text that grows, and small questions about text. */
+#include "base/str.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+void str_free(Str *s) {
+    mem_free(s->data);
+    *s = (Str){0};
+}
+
+void str_clear(Str *s) {
+    s->len = 0;
+    if (s->data) s->data[0] = 0;
+}
+
+void str_add_bytes(Str *s, const char *bytes, int64_t n) {
+    s->data = mem_grow(s->data, &s->capacity, s->len + n + 1, 1);
+    memcpy(s->data + s->len, bytes, (size_t)n);
+    s->len += n;
+    s->data[s->len] = 0;
+}
+
+void str_add(Str *s, const char *text) { str_add_bytes(s, text, (int64_t)strlen(text)); }
+
+void str_add_char(Str *s, char c) { str_add_bytes(s, &c, 1); }
+
+void str_addf(Str *s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    s->data = mem_grow(s->data, &s->capacity, s->len + n + 1, 1);
+    va_start(ap, fmt);
+    vsnprintf(s->data + s->len, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    s->len += n;
+}
+
+const char *str_text(const Str *s) { return s->data ? s->data : ""; }
+
+bool str_starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
+
+bool str_ends(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+static int fold(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
+
+bool str_same_word(const char *a, const char *b) {
+    for (; *a && *b; a++, b++)
+        if (fold(*a) != fold(*b)) return false;
+    return *a == *b;
+}
+
+int str_distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    int n = (int)strlen(a), m = (int)strlen(b), row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (int j = 0; j <= m; j++) row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int change = diagonal + (fold(a[i - 1]) != fold(b[j - 1]));
+            diagonal = row[j];
+            row[j] = MIN2(change, MIN2(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[m];
+}
+
+const char *str_nearest(const char *word, const char *const *names, int n) {
+    const char *best = NULL;
+    int best_distance = MAX2(2, (int)strlen(word) / 3) + 1;
+    for (int i = 0; i < n; i++) {
+        int d = str_distance(word, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,32 @@
+/* str.h - text that grows, and small questions about text. */
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/check.h"
+
+/* A growing byte string; data is always NUL-terminated once something was added. Zero-initialise to begin. */
+typedef struct Str {
+    char *data; /* owns */
+    int64_t len, capacity;
+} Str;
+
+void str_free(Str *s);
+void str_clear(Str *s); /* length 0, memory kept */
+void str_add(Str *s, const char *text);
+void str_add_bytes(Str *s, const char *bytes, int64_t n);
+void str_add_char(Str *s, char c);
+void str_addf(Str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *str_text(const Str *s); /* "" when empty; borrows */
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+bool str_same_word(const char *a, const char *b);  /* equal, ignoring case, '-' and '_' being the same */
+int str_distance(const char *a, const char *b);    /* edits between two words, for "did you mean" */
+
+/* The nearest of n names, or NULL when none is near. */
+const char *str_nearest(const char *word, const char *const *names, int n);
+
+#endif

@@ -1,0 +1,23 @@
+/* threads.h - a fixed team of threads that shares out the tiles of a loop.
+ *
+ * A tile's result must depend on its number alone, never on who runs it: that is what makes 1 and N threads
+ * give the same bits. The team is made once; threads_for allocates nothing and may not be nested. */
+#ifndef BASE_THREADS_H
+#define BASE_THREADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct Threads Threads;
+typedef void TileFn(void *context, int64_t tile, int worker); /* worker: 0..n-1, for per-thread scratch */
+
+bool threads_open(Threads **t, int n, Err *e); /* n >= 1; the caller is worker 0 */
+void threads_close(Threads *t);
+int threads_count(const Threads *t);
+void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context); /* returns when all tiles are done */
+
+int threads_available(void); /* cores this process may use */
+
+#endif

@@ -1,0 +1,42 @@
+/* exec.h - plays a planned program on a backend. It decides nothing: offsets and waits come with the program.
+ *
+ * Opening resolves every address once (frozen: nothing of a step is looked at again), so playing allocates nothing
+ * and on a device can be captured. */
+#ifndef EXEC_EXEC_H
+#define EXEC_EXEC_H
+
+#include "backend/backend.h"
+
+typedef enum ExecOrder {
+    EXEC_AS_WRITTEN, /* side queues run as early as they are issued */
+    EXEC_LATE,       /* side queues are held back until a wait or the phase's end forces them: shows missing waits */
+} ExecOrder;
+
+typedef struct Exec {
+    const Program *p;       /* keeps: must outlive the Exec */
+    Backend *b;             /* keeps */
+    Args *args;             /* owns; one per step */
+    char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
+    int64_t pool_bytes[POOL_COUNT]; /* as taken */
+    ExecOrder order;
+    int held[QUEUE_COUNT];  /* EXEC_LATE: the first step of that queue not yet run */
+} Exec;
+
+/* Takes one block per pool (arena_bytes) and resolves addresses. */
+bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes, Err *e);
+void exec_close(Exec *x);
+
+void exec_play(Exec *x, int phase);       /* one play; queues are joined at its end */
+bool exec_sync(Exec *x, Err *e);          /* waits for the device; surfaces its first error */
+
+void *exec_address(const Exec *x, Tid t); /* of a placed tensor */
+void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes);
+void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
+
+/* Plays a phase step by step and gives the first step that writes a number that is not finite (-1: none). For
+ * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */
+int exec_find_not_finite(Exec *x, int phase, Err *e);
+
+void exec_poison(Exec *x, int phase); /* fills what is not alive at the phase's begin with NaN bytes (tests) */
+
+#endif

@@ -1,0 +1,60 @@
+/* attr.h - the constants of each op that has any: one named struct per op (rule P7). */
+#ifndef IR_ATTR_H
+#define IR_ATTR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LORA_GROUPS = 3 }; /* q, k, v share one product; gate and up another */
+
+typedef struct AttrNorm {
+    float eps;
+} AttrNorm;
+
+typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_heads*dim, kv_heads*dim */
+    int heads, kv_heads, head_dim;
+    int64_t seq;   /* tokens of one row; a token's row is its index / seq */
+    float scale;   /* of q.k for attention; of cos and sin for rotary positions */
+    float eps;     /* of per-head norms */
+    bool inverse;  /* rotary: turn back (the gradient) */
+    int64_t slots; /* cache: length of one row's cache */
+} AttrHeads;
+
+typedef struct AttrLora { /* group g reads columns [g*rank, (g+1)*rank) of u and writes columns [col, col+rows) of y */
+    int groups, rank;
+    int64_t col[LORA_GROUPS], rows[LORA_GROUPS]; /* rows: of B, stacked in group order */
+    float scale;   /* alpha / rank */
+    float dropout; /* of the adapter's input; each group draws its own */
+} AttrLora;
+
+typedef struct AttrHead {
+    int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */
+} AttrHead;
+enum { HEAD_TILE = 128 }; /* rows summed into the weight gradient at a time: fixed, so that chunks keep the bits */
+
+typedef struct AttrScale {
+    float by;
+} AttrScale;
+
+typedef struct AttrUpdate {
+    float beta1, beta2, eps, weight_decay, lr_mult;
+} AttrUpdate; /* sgd: beta1 is the momentum */
+
+typedef enum FillKind { FILL_CONSTANT, FILL_NORMAL, FILL_UNIFORM } FillKind;
+typedef struct AttrFill {
+    FillKind kind;
+    float scale;  /* value, standard deviation, or half-width */
+    uint64_t key; /* of the draw, folded from seed and name */
+} AttrFill;
+
+typedef union Attr {
+    AttrNorm norm;
+    AttrHeads heads;
+    AttrLora lora;
+    AttrHead head;
+    AttrScale scale;
+    AttrUpdate update;
+    AttrFill fill;
+} Attr;
+
+#endif

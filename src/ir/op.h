@@ -1,0 +1,82 @@
+/* op.h - the op table: one row per op is the single source for shapes, gradients, costs and slot sharing,
+ * and the recording calls that models and gradient rules use.
+ *
+ * N tokens, C width, M output width, V vocabulary, H heads, G KV heads, D head size, F hidden width. */
+#ifndef IR_OP_H
+#define IR_OP_H
+
+#include "ir/machine.h"
+#include "ir/prog.h"
+
+typedef enum Share { SHARE_NONE, SHARE_MAY, SHARE_MUST } Share;
+
+typedef void GradRule(Program *p, Step s, Grads *g);          /* records; s is a copy, the list may grow */
+typedef int64_t WorkspaceRule(const Program *p, const Step *s, const Machine *m); /* bytes of the step's scratch */
+typedef double CostRule(const Program *p, const Step *s);
+typedef const char *ShapeRule(const Program *p, const Step *s); /* NULL: holds; else what is wrong */
+
+typedef enum OpFlag {
+    OPF_RANDOM = 1,       /* draws random numbers (by the clock and its key) */
+    OPF_WRITES_STATE = 2, /* never cloned (P4) */
+    OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
+} OpFlag;
+
+typedef struct OpRow {
+    const char *name;
+    int n_in, n_out;          /* places; optional ones may be NONE */
+    uint32_t optional_in, optional_out; /* bit per place */
+    ShapeRule *shape;         /* NULL: nothing to check beyond the places */
+    GradRule *grad;           /* NULL: gradients stop here */
+    CostRule *flops;          /* NULL: as many as output elements */
+    WorkspaceRule *workspace; /* NULL: none */
+    Share share;              /* of out[share_out] with in[share_in] */
+    int share_out, share_in;
+    uint32_t flags;
+} OpRow;
+
+#define OP_ENUM(NAME, name) extern const OpRow op_row_##name;
+#include "ir/ops.def"
+#undef OP_ENUM
+
+const OpRow *op_row(OpId op);
+double op_flops(const Program *p, const Step *s);
+double op_bytes_moved(const Program *p, const Step *s); /* everything read and written once */
+const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees with its row */
+
+/* ---- forward: what models write ---- */
+Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations);       /* (V,C),(N) -> (N,C) */
+Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps);                                  /* (N,C) -> (N,C) */
+Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias);                  /* (N,C),(M,C) -> (N,M) */
+Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);                   /* y + scale * (x a^T) b^T */
+Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */
+Tid op_rope(Program *p, Tid qkv, Tid positions, Tid inv_freq, AttrHeads attr);
+Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);                    /* -> (N, H*D); causal, within documents */
+void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, AttrHeads attr);
+Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, AttrHeads attr);
+Tid op_swiglu(Program *p, Tid gate_up);                                               /* (N,2F) -> (N,F) */
+Tid op_add(Program *p, const char *name, Tid a, Tid b);
+Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */
+Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
+/* -sum(v * weight) / divisor, added over micro-steps into a statistic by the beta dial. */
+Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale);
+Tid op_stop_gradient(Program *p, Tid x); /* a view through which no gradient flows */
+
+/* ---- update ---- */
+void op_sum_squares(Program *p, Tid part, Tid gradient);                              /* part: one fp64 */
+void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm);             /* verdict: VERDICT_* words */
+enum { VERDICT_SCALE, VERDICT_NORM, VERDICT_OK, VERDICT_WORDS };                      /* fp64; OK: 1 when all finite */
+typedef struct UpdateTensors {
+    Tid weight, gradient, m, v, master; /* master NONE: the weight itself is updated; sgd: v NONE, m may be */
+    Tid dials;                          /* DIAL_* words, fp32 */
+    Tid verdict;                        /* written by op_clip: scale, and whether to write at all (P7) */
+} UpdateTensors;
+enum { DIAL_LR, DIAL_CORRECT1, DIAL_CORRECT2, DIAL_WORDS };                           /* 1/(1-beta^t) */
+void op_adamw(Program *p, UpdateTensors t, AttrUpdate attr);
+void op_sgd(Program *p, UpdateTensors t, AttrUpdate attr);
+
+/* ---- state and moves ---- */
+void op_fill(Program *p, Tid state, AttrFill attr);
+void op_copy(Program *p, Tid dst, Tid src, Queue queue);
+void op_decode(Program *p, Tid dense, Tid stored);
+
+#endif

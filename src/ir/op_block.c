@@ -1,0 +1,187 @@
+/* op_block.c - what stands between the products of a decoder block: norms, rotary positions, attention, SwiGLU, add.
+ *
+ * qkv is (N, (H+2G)*D): q heads, then k heads, then v heads of one token. positions, doc_begin: (N) i32.
+ *   rmsnorm         in x(N,C) w(C)                             out y(N,C) rstd(N) fp32
+ *   rmsnorm_grad    in dy x w rstd so_far(N,C)? beta? clock    out dx(N,C)? dw(C)?
+ *   head_norm       in qkv wq(D) wk(D)                         out qkv' rstd(N,H+G) fp32     v is copied
+ *   head_norm_grad  in dy qkv wq wk rstd beta? clock           out dqkv dwq(D)? dwk(D)?
+ *   rope            in qkv positions inv_freq(D/2) fp32        out qkv'     halves rotate: (i, i+D/2); scale on cos, sin
+ *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
+ *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
+ *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
+ *   cache_put       in qkv positions                           out cache(R, slots, 2*G*D): k then v of a token
+ *   attend_cache    in qkv cache positions                     out o(N,H*D): token i of row i/seq attends to cache
+ *                   slots 0..positions[i]
+ *   swiglu          in gate_up(N,2F)                           out h(N,F) = silu(gate) * up
+ *   swiglu_grad     in dh(N,F) gate_up(N,2F)                   out dgate_up(N,2F)
+ *   add             in a b                                     out a + b */
+#include "ir/op_int.h"
+
+Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps) {
+    Tid y = prog_like(p, "normed", x);
+    Tid rstd = prog_tensor(p, "rstd", ROLE_ACTIVATION, FMT_F32, 1, DIMS(prog_rows(p, x)));
+    prog_emit(p, (Step){.op = OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .attr.norm = {eps}});
+    return y;
+}
+
+static void rmsnorm_grad(Program *p, Step s, Grads *g) {
+    Tid x = s.in[0], w = s.in[1], dx = NONE, dw = NONE, beta = NONE, so_far = grad_get(g, x);
+    if (p->t[w].trainable) dw = grad_of_weight(p, w, &beta);
+    if (p->t[x].needs_grad) dx = prog_like(p, "d_x", x);
+    prog_emit(p, (Step){.op = OP_RMSNORM_GRAD, .in = {grad_get(g, s.out[0]), x, w, s.out[1], so_far, beta, p->clock},
+                        .out = {dx, dw}, .attr = s.attr});
+    if (dx) grad_set(g, x, dx);
+}
+
+/* Column sums over tokens: partial sums of fixed blocks of rows, then one ordered sum. */
+static int64_t norm_workspace(const Program *p, const Step *s, const Machine *m) {
+    enum { ROWS_A_PART = 64 };
+    (void)m;
+    if (!s->out[1]) return 0;
+    int64_t parts = (prog_rows(p, s->in[0]) + ROWS_A_PART - 1) / ROWS_A_PART;
+    return parts * prog_cols(p, s->in[2]) * 4 * (s->op == OP_HEAD_NORM_GRAD ? 2 : 1);
+}
+
+Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr) {
+    Tid y = prog_like(p, "qkv_normed", qkv);
+    Tid rstd = prog_tensor(p, "qk_rstd", ROLE_ACTIVATION, FMT_F32, 2, DIMS(prog_rows(p, qkv), attr.heads + attr.kv_heads));
+    prog_emit(p, (Step){.op = OP_HEAD_NORM, .in = {qkv, wq, wk}, .out = {y, rstd}, .attr.heads = attr});
+    return y;
+}
+
+static void head_norm_grad(Program *p, Step s, Grads *g) {
+    Tid qkv = s.in[0], dx = prog_like(p, "d_qkv", qkv), dwq = NONE, dwk = NONE, beta = NONE;
+    if (p->t[s.in[1]].trainable) {
+        dwq = grad_of_weight(p, s.in[1], &beta);
+        dwk = grad_of_weight(p, s.in[2], &beta);
+    }
+    prog_emit(p, (Step){.op = OP_HEAD_NORM_GRAD,
+                        .in = {grad_get(g, s.out[0]), qkv, s.in[1], s.in[2], s.out[1], beta, p->clock},
+                        .out = {dx, dwq, dwk}, .attr = s.attr});
+    grad_flow(p, g, qkv, dx);
+}
+
+Tid op_rope(Program *p, Tid qkv, Tid positions, Tid inv_freq, AttrHeads attr) {
+    Tid y = prog_like(p, attr.inverse ? "d_qkv" : "qkv_turned", qkv);
+    prog_emit(p, (Step){.op = OP_ROPE, .in = {qkv, positions, inv_freq}, .out = {y}, .attr.heads = attr});
+    return y;
+}
+
+static void rope_grad(Program *p, Step s, Grads *g) { /* a rotation's gradient is the rotation back */
+    AttrHeads back = s.attr.heads;
+    back.inverse = !back.inverse;
+    grad_flow(p, g, s.in[0], op_rope(p, grad_get(g, s.out[0]), s.in[1], s.in[2], back));
+}
+
+static const char *heads_shape(const Program *p, const Step *s) {
+    const AttrHeads *a = &s->attr.heads;
+    Tid qkv = s->op == OP_ATTEND_GRAD || s->op == OP_HEAD_NORM_GRAD ? s->in[1] : s->in[0];
+    if (a->heads < 1 || a->kv_heads < 1 || a->heads % a->kv_heads) return "heads is not a multiple of kv_heads";
+    if (prog_cols(p, qkv) != (int64_t)(a->heads + 2 * a->kv_heads) * a->head_dim) return "qkv is not (H+2G)*D wide";
+    if (a->seq < 1 || prog_rows(p, qkv) % a->seq) return "the tokens are not whole rows of seq";
+    return NULL;
+}
+
+Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr) {
+    int64_t n = prog_rows(p, qkv);
+    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2, DIMS(n, (int64_t)attr.heads * attr.head_dim));
+    Tid lse = prog_tensor(p, "attend_lse", ROLE_ACTIVATION, FMT_F32, 2, DIMS(n, attr.heads));
+    prog_emit(p, (Step){.op = OP_ATTEND, .in = {qkv, doc_begin}, .out = {o, lse}, .attr.heads = attr});
+    return o;
+}
+
+static void attend_grad(Program *p, Step s, Grads *g) {
+    Tid dqkv = prog_like(p, "d_qkv", s.in[0]);
+    prog_emit(p, (Step){.op = OP_ATTEND_GRAD, .in = {grad_get(g, s.out[0]), s.in[0], s.out[0], s.out[1], s.in[1]},
+                        .out = {dqkv}, .attr = s.attr});
+    grad_flow(p, g, s.in[0], dqkv);
+}
+
+static double attend_flops(const Program *p, const Step *s) { /* causal: half of T x T; backward has five products for two */
+    const AttrHeads *a = &s->attr.heads;
+    double tokens = (double)prog_rows(p, s->op == OP_ATTEND_GRAD ? s->in[1] : s->in[0]);
+    double pairs = tokens * (s->op == OP_ATTEND_CACHE ? (double)a->slots : (double)(a->seq + 1) / 2);
+    return pairs * a->heads * a->head_dim * (s->op == OP_ATTEND_GRAD ? 10 : 4);
+}
+
+/* Scores exist tile by tile in fp32, per worker; backward keeps fp32 sums of one row's dk and dv per worker. */
+static int64_t attend_workspace(const Program *p, const Step *s, const Machine *m) {
+    enum { TILE = 64 };
+    (void)p;
+    if (m->kind != MACHINE_CPU) return 0;
+    const AttrHeads *a = &s->attr.heads;
+    int64_t dim = a->head_dim, group = a->heads / a->kv_heads;
+    int64_t forward = TILE * (3 * dim + 2 * TILE + 4) + 2 * a->seq * dim;
+    int64_t backward = TILE * (4 * dim + 3 * TILE + 4) + a->seq * (4 * dim + group) ;
+    int64_t floats = s->op == OP_ATTEND_GRAD ? backward : s->op == OP_ATTEND_CACHE ? a->slots + 4 * dim : forward;
+    return (floats * 4 + 255) / 256 * 256 * m->threads;
+}
+
+void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, AttrHeads attr) {
+    prog_emit(p, (Step){.op = OP_CACHE_PUT, .in = {qkv, positions}, .out = {cache}, .attr.heads = attr});
+}
+
+Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, AttrHeads attr) {
+    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
+                        DIMS(prog_rows(p, qkv), (int64_t)attr.heads * attr.head_dim));
+    prog_emit(p, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, positions}, .out = {o}, .attr.heads = attr});
+    return o;
+}
+
+Tid op_swiglu(Program *p, Tid gate_up) {
+    Tid h = prog_tensor(p, "swiglu", ROLE_ACTIVATION, prog_t(p, gate_up)->format, 2,
+                        DIMS(prog_rows(p, gate_up), prog_cols(p, gate_up) / 2));
+    prog_emit(p, (Step){.op = OP_SWIGLU, .in = {gate_up}, .out = {h}});
+    return h;
+}
+
+static void swiglu_grad(Program *p, Step s, Grads *g) {
+    Tid d = prog_like(p, "d_gate_up", s.in[0]);
+    prog_emit(p, (Step){.op = OP_SWIGLU_GRAD, .in = {grad_get(g, s.out[0]), s.in[0]}, .out = {d}});
+    grad_flow(p, g, s.in[0], d);
+}
+
+Tid op_add(Program *p, const char *name, Tid a, Tid b) {
+    Tid c = prog_like(p, name, a);
+    prog_emit(p, (Step){.op = OP_ADD, .in = {a, b}, .out = {c}});
+    return c;
+}
+
+static const char *add_shape(const Program *p, const Step *s) {
+    return same_shape(p, s->in[0], s->in[1]) && same_shape(p, s->in[0], s->out[0]) ? NULL : "shapes differ";
+}
+
+static void add_grad(Program *p, Step s, Grads *g) { /* the same tensor flows both ways: nothing is copied */
+    Tid dy = grad_get(g, s.out[0]);
+    grad_flow(p, g, s.in[0], dy);
+    grad_flow(p, g, s.in[1], dy);
+}
+
+Tid op_stop_gradient(Program *p, Tid x) {
+    CHECK_MSG(p->t[x].base == NONE, "stop_gradient of a view%s", "");
+    Tid v = prog_view(p, "stopped", x, 0, p->t[x].dim[0]);
+    p->t[v].needs_grad = false;
+    return v;
+}
+
+const OpRow op_row_rmsnorm = {.name = "rmsnorm", .n_in = 2, .n_out = 2, .grad = rmsnorm_grad};
+const OpRow op_row_rmsnorm_grad = {.name = "rmsnorm_grad", .n_in = 7, .n_out = 2,
+    .optional_in = 1u << 4 | 1u << 5 | 1u << 6, .optional_out = 1u << 0 | 1u << 1, .workspace = norm_workspace,
+    .share = SHARE_MAY, .share_out = 0, .share_in = 4, .flags = OPF_WRITES_STATE};
+const OpRow op_row_head_norm = {.name = "head_norm", .n_in = 3, .n_out = 2, .shape = heads_shape, .grad = head_norm_grad};
+const OpRow op_row_head_norm_grad = {.name = "head_norm_grad", .n_in = 7, .n_out = 3, .optional_in = 1u << 5 | 1u << 6,
+    .optional_out = 1u << 1 | 1u << 2, .shape = heads_shape, .workspace = norm_workspace, .flags = OPF_WRITES_STATE};
+const OpRow op_row_rope = {.name = "rope", .n_in = 3, .n_out = 1, .shape = heads_shape, .grad = rope_grad,
+    .share = SHARE_MAY, .share_out = 0, .share_in = 0};
+const OpRow op_row_attend = {.name = "attend", .n_in = 2, .n_out = 2, .shape = heads_shape, .grad = attend_grad,
+    .flops = attend_flops, .workspace = attend_workspace};
+const OpRow op_row_attend_grad = {.name = "attend_grad", .n_in = 5, .n_out = 1, .shape = heads_shape,
+    .flops = attend_flops, .workspace = attend_workspace};
+const OpRow op_row_cache_put = {.name = "cache_put", .n_in = 2, .n_out = 1, .shape = heads_shape, .flags = OPF_WRITES_STATE};
+const OpRow op_row_attend_cache = {.name = "attend_cache", .n_in = 3, .n_out = 1, .shape = heads_shape,
+    .flops = attend_flops, .workspace = attend_workspace};
+const OpRow op_row_swiglu = {.name = "swiglu", .n_in = 1, .n_out = 1, .grad = swiglu_grad};
+const OpRow op_row_swiglu_grad = {.name = "swiglu_grad", .n_in = 2, .n_out = 1, .share = SHARE_MAY, .share_out = 0,
+    .share_in = 1};
+const OpRow op_row_add = {.name = "add", .n_in = 2, .n_out = 1, .shape = add_shape, .grad = add_grad,
+    .share = SHARE_MAY, .share_out = 0, .share_in = 0};

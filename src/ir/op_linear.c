@@ -1,0 +1,139 @@
+/* op_linear.c - y = x w^T + b, its three gradients, and the adapter beside it.
+ *
+ * Weights are (M,K): a row per output, so q, k and v stacked are one product and three contiguous views.
+ *   linear     in x(N,K) w(M,K) bias(M)?            out y(N,M)
+ *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
+ *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
+ *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
+ *
+ *   lora       in y0(N,M) x(N,K) a(R,K) b(S,r) clock   out y(N,M) u(N,R)    R = groups*r, S = sum of rows
+ *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T
+ *   lora_du    in dy(N,M) b(S,r)                       out du(N,R): du_g = scale * dy[:, col_g ...] b_g
+ *   lora_db    in dy(N,M) u(N,R) beta? clock           out db(S,r): beta*db + scale * dy_g^T u_g
+ *   lora_da    in du(N,R) x(N,K) beta? clock           out da(R,K): beta*da + du_g^T drop(x)
+ *   lora_dx    in du(N,R) a(R,K) clock so_far(N,K)?    out dx(N,K) = so_far + sum_g drop'(du_g a_g) */
+#include "ir/op_int.h"
+
+Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias) {
+    Tid y = prog_tensor(p, name, ROLE_ACTIVATION, prog_t(p, x)->format, 2, DIMS(prog_rows(p, x), prog_rows(p, w)));
+    prog_emit(p, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}});
+    return y;
+}
+
+static const char *linear_shape(const Program *p, const Step *s) {
+    if (prog_cols(p, s->in[0]) != prog_cols(p, s->in[1])) return "x and w differ in their inner width";
+    if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
+    return NULL;
+}
+
+static double linear_flops(const Program *p, const Step *s) {
+    return product_flops(prog_rows(p, s->in[0]), prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
+}
+
+static void linear_grad(Program *p, Step s, Grads *g) {
+    Tid dy = grad_get(g, s.out[0]), x = s.in[0], w = s.in[1], bias = s.in[2], beta;
+    if (p->t[w].trainable) {
+        Tid dw = grad_of_weight(p, w, &beta);
+        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw}});
+    }
+    if (bias && p->t[bias].trainable) {
+        Tid db = grad_of_weight(p, bias, &beta);
+        prog_emit(p, (Step){.op = OP_LINEAR_DB, .in = {dy, beta, p->clock}, .out = {db}});
+    }
+    if (!p->t[x].needs_grad) return;
+    Tid dx = prog_like(p, "d_x", x);
+    prog_emit(p, (Step){.op = OP_LINEAR_DX, .in = {dy, w, grad_get(g, x)}, .out = {dx}});
+    grad_set(g, x, dx);
+}
+
+static double dx_flops(const Program *p, const Step *s) {
+    return product_flops(prog_rows(p, s->in[0]), prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
+}
+
+static double dw_flops(const Program *p, const Step *s) {
+    return product_flops(prog_rows(p, s->in[0]), prog_cols(p, s->in[0]), prog_cols(p, s->in[1]));
+}
+
+/* Tiles of a product are packed in fp32 per worker: see backend/cpu/product.h for the tile sizes. */
+int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) {
+    (void)p, (void)s;
+    enum { TILE_ROWS = 512, TILE_BYTES = 4 << 20 };
+    return m->kind == MACHINE_CPU ? (int64_t)TILE_BYTES * m->threads : 0;
+}
+
+const OpRow op_row_linear = {.name = "linear", .n_in = 3, .n_out = 1, .optional_in = 1u << 2, .shape = linear_shape,
+    .grad = linear_grad, .flops = linear_flops, .workspace = op_product_workspace};
+const OpRow op_row_linear_dx = {.name = "linear_dx", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
+    .flops = dx_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 2};
+const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
+    .flops = dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
+const OpRow op_row_linear_db = {.name = "linear_db", .n_in = 3, .n_out = 1, .optional_in = 1u << 1 | 1u << 2,
+    .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
+
+Tid op_lora(Program *p, Tid y0, Tid x, Tid a, Tid b, AttrLora attr) {
+    Tid y = prog_like(p, "lora_y", y0);
+    Tid u = prog_tensor(p, "lora_u", ROLE_ACTIVATION, prog_t(p, x)->format, 2, DIMS(prog_rows(p, x), prog_rows(p, a)));
+    prog_emit(p, (Step){.op = OP_LORA, .in = {y0, x, a, b, p->clock}, .out = {y, u}, .attr.lora = attr});
+    return y;
+}
+
+static const char *lora_shape(const Program *p, const Step *s) {
+    const AttrLora *l = &s->attr.lora;
+    int64_t rows = 0;
+    if (l->groups < 1 || l->groups > LORA_GROUPS) return "groups";
+    for (int g = 0; g < l->groups; g++) {
+        rows += l->rows[g];
+        if (l->col[g] + l->rows[g] > prog_cols(p, s->in[0])) return "a group writes beyond y";
+    }
+    if (prog_rows(p, s->in[2]) != (int64_t)l->groups * l->rank) return "a has not groups * rank rows";
+    if (prog_rows(p, s->in[3]) != rows || prog_cols(p, s->in[3]) != l->rank) return "b is not (rows, rank)";
+    return NULL;
+}
+
+static void lora_grad(Program *p, Step s, Grads *g) {
+    Tid dy = grad_get(g, s.out[0]), y0 = s.in[0], x = s.in[1], a = s.in[2], b = s.in[3], u = s.out[1], beta;
+    if (p->t[b].trainable) {
+        Tid db = grad_of_weight(p, b, &beta);
+        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr});
+    }
+    Tid du = prog_like(p, "d_u", u);
+    prog_emit(p, (Step){.op = OP_LORA_DU, .in = {dy, b}, .out = {du}, .attr = s.attr});
+    if (p->t[a].trainable) {
+        Tid da = grad_of_weight(p, a, &beta);
+        int i = prog_emit(p, (Step){.op = OP_LORA_DA, .in = {du, x, beta, p->clock}, .out = {da}, .attr = s.attr});
+        p->s[i].key = s.key; /* the same dropout as forward (P6) */
+    }
+    if (p->t[x].needs_grad) {
+        Tid dx = prog_like(p, "d_x", x);
+        int i = prog_emit(p, (Step){.op = OP_LORA_DX, .in = {du, a, p->clock, grad_get(g, x)}, .out = {dx}, .attr = s.attr});
+        p->s[i].key = s.key;
+        grad_set(g, x, dx);
+    }
+    grad_flow(p, g, y0, dy);
+}
+
+static double lora_flops(const Program *p, const Step *s) { /* x a^T, and u b^T */
+    double n = (double)prog_rows(p, s->in[1]);
+    return 2 * n * ((double)prog_elements(p, s->in[2]) + (double)prog_elements(p, s->in[3]));
+}
+
+static double lora_du_flops(const Program *p, const Step *s) {
+    return 2.0 * (double)prog_rows(p, s->in[0]) * (double)prog_elements(p, s->in[1]);
+}
+
+static double lora_dw_flops(const Program *p, const Step *s) {
+    return 2.0 * (double)prog_rows(p, s->in[0]) * (double)prog_elements(p, s->out[0]);
+}
+
+const OpRow op_row_lora = {.name = "lora", .n_in = 5, .n_out = 2, .optional_in = 1u << 4, .shape = lora_shape,
+    .grad = lora_grad, .flops = lora_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0,
+    .share_in = 0, .flags = OPF_RANDOM};
+const OpRow op_row_lora_du = {.name = "lora_du", .n_in = 2, .n_out = 1, .flops = lora_du_flops,
+    .workspace = op_product_workspace};
+const OpRow op_row_lora_db = {.name = "lora_db", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
+    .flops = lora_dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
+const OpRow op_row_lora_da = {.name = "lora_da", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
+    .flops = lora_dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE | OPF_RANDOM};
+const OpRow op_row_lora_dx = {.name = "lora_dx", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
+    .flops = lora_du_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 3,
+    .flags = OPF_RANDOM};

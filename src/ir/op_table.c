@@ -1,0 +1,50 @@
+/* op_table.c - the rows gathered into one table, and the questions every row answers. */
+#include "ir/op.h"
+
+static const OpRow *const table[OP_COUNT] = {
+#define OP_ENUM(NAME, name) [OP_##NAME] = &op_row_##name,
+#include "ir/ops.def"
+#undef OP_ENUM
+};
+
+const OpRow *op_row(OpId op) {
+    CHECK(op >= 0 && op < OP_COUNT);
+    return table[op];
+}
+
+double op_flops(const Program *p, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    if (row->flops) return row->flops(p, s);
+    double n = 0;
+    for (int i = 0; i < row->n_out; i++)
+        if (s->out[i]) n += (double)prog_elements(p, s->out[i]);
+    return n;
+}
+
+double op_bytes_moved(const Program *p, const Step *s) {
+    double n = 0;
+    for (int i = 0; i < MAX_IN; i++)
+        if (s->in[i]) n += (double)prog_bytes(p, s->in[i]);
+    for (int i = 0; i < MAX_OUT; i++)
+        if (s->out[i]) n += (double)prog_bytes(p, s->out[i]);
+    if (s->op == OP_EMBED) n -= (double)prog_bytes(p, s->in[0]) - (double)prog_bytes(p, s->out[0]); /* rows, not the table */
+    return n;
+}
+
+const char *op_wrong(const Program *p, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    for (int i = 0; i < MAX_IN; i++) {
+        if (i >= row->n_in && s->in[i]) return "more inputs than its row has places";
+        if (i < row->n_in && !s->in[i] && !(row->optional_in >> i & 1)) return "an input is missing";
+        if (s->in[i] < 0 || s->in[i] >= p->n_t) return "an input is not a tensor of this program";
+    }
+    for (int i = 0; i < MAX_OUT; i++) {
+        if (i >= row->n_out && s->out[i]) return "more outputs than its row has places";
+        if (i < row->n_out && !s->out[i] && !(row->optional_out >> i & 1)) return "an output is missing";
+        if (s->out[i] < 0 || s->out[i] >= p->n_t) return "an output is not a tensor of this program";
+        if (s->out[i] && p->t[s->out[i]].role <= ROLE_TABLE) return "inputs, dials and tables are written by the host";
+        if (s->out[i] && prog_is_state(p, s->out[i]) && !(row->flags & OPF_WRITES_STATE))
+            return "its row does not say that it writes state (P4)";
+    }
+    return row->shape ? row->shape(p, s) : NULL;
+}

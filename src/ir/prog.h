@@ -1,0 +1,183 @@
+/* prog.h - a training step written down: tensors, steps, phases. Nothing here computes.
+ *
+ * Words
+ *   Tensor   a named block of numbers. Its id (Tid) is its place in the program's list; NONE is no tensor.
+ *   Step     one op on some tensors. A Program is a flat list of steps, in the order they were written down.
+ *   Phase    a range of steps that is played as a whole, `repeat` times in a row (micro-step x accumulation).
+ *   Ring     the phases in order, and round again: the life of a job. A tensor lives from its first to its last
+ *            use on the ring, and one placement covers the whole ring.
+ *   State    a tensor that outlives a play: weights, adapters, gradients, moments, caches, statistics.
+ *
+ * Rules (cited by number in code and tests)
+ *   P1  an activation has one writer; a tensor may be a view of another, and disjoint parts of one base may have
+ *       different writers.
+ *   P2  on a side queue a tensor dies when the operation is awaited, not when it is issued.
+ *   P3  sharing a slot with an input is none, may or must, by the op's row; the planner decides, kernels never.
+ *   P4  state changes only by steps that list it as output. State has versions: no pass moves or clones a read
+ *       across a write, and a step that writes state is never cloned.
+ *   P5  a pass keeps results bit-identical on the CPU unless it declares otherwise.
+ *   P6  random numbers are keyed, never a stream; a clone keeps its key.
+ *   P7  attributes are constants of the plan; whatever changes between two plays is a tensor (a dial).
+ *   P8  after placement, waits between queues are derived from byte ranges. */
+#ifndef IR_PROG_H
+#define IR_PROG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/ledger.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ir/attr.h"
+#include "ir/format.h"
+
+typedef int32_t Tid;
+enum { NONE = 0, MAX_RANK = 4, MAX_IN = 10, MAX_OUT = 4, MAX_PHASES = 32 };
+
+typedef enum Role {
+    ROLE_INPUT,      /* written by the host before a phase is played */
+    ROLE_DIAL,       /* a small input that changes between plays: learning rate, divisor, keys (P7) */
+    ROLE_TABLE,      /* written once by the host: rotary frequencies */
+    ROLE_ACTIVATION, /* one writer, dies after its last reader */
+    ROLE_SCRATCH,    /* a step's workspace */
+    ROLE_WEIGHT,     /* from here on: state */
+    ROLE_ADAPTER,
+    ROLE_MASTER,     /* fp32 twin of a trained weight */
+    ROLE_MOMENT,
+    ROLE_STATISTIC,  /* loss sums, norms: read by the host after a play */
+    ROLE_GRADIENT,   /* carried from the first micro-step to the update, dead elsewhere on the ring */
+    ROLE_CACHE,      /* keys and values: carried from prefill to the last decode */
+    ROLE_COUNT
+} Role;
+
+typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_COUNT } Queue;
+typedef enum Region { REGION_FORWARD, REGION_BACKWARD, REGION_RECOMPUTE, REGION_UPDATE, REGION_MOVE, REGION_COUNT } Region;
+
+typedef enum OpId {
+#define OP_ENUM(NAME, name) OP_##NAME,
+#include "ir/ops.def"
+#undef OP_ENUM
+    OP_COUNT
+} OpId;
+
+/* Where a weight is kept and how. When it is not {device, its own format}, plan/materialise brings it in. */
+typedef struct Home {
+    Pool pool;
+    Format stored; /* format at home */
+} Home;
+
+typedef struct Tensor {
+    const char *name;      /* "layers.3.qkv"; keeps: the program's arena */
+    const char *file_name; /* its name in an HF folder or adapter file; NULL when it is not a file's tensor */
+    int layer;             /* -1: none */
+    Role role;
+    Format format;
+    int rank;
+    int64_t dim[MAX_RANK]; /* (rows, ..., cols), dense, row-major */
+    Tid base;              /* a view: whose bytes these are; NONE otherwise. Views are never views of views */
+    int64_t view_bytes;    /* byte offset inside the base */
+    Home home;             /* pool of this tensor's slot; stored format when it differs from `format` */
+    bool trainable;        /* weights and adapters: has a gradient and an update */
+    bool needs_grad;       /* a gradient must flow through it */
+    Tid grad;              /* of a trainable tensor: its gradient; NONE until backward is recorded */
+
+    /* filled by plan/ */
+    int birth, death;      /* first and last step of its slot's life on the ring; -1: never used */
+    Tid slot;              /* the tensor whose slot it shares (itself when its own) */
+    int64_t bytes;         /* of its contents */
+    int64_t offset;        /* in its pool's arena */
+} Tensor;
+
+typedef struct Step {
+    OpId op;
+    Tid in[MAX_IN], out[MAX_OUT]; /* fixed places by the op's row; NONE where optional */
+    Attr attr;                    /* the op's own constants */
+    Queue queue;
+    Region region;
+    int layer;                    /* -1: none */
+    int clone_of;                 /* the step this one repeats; -1: an original */
+    uint32_t key;                 /* names its random draws (P6) */
+    Tid workspace;                /* scratch of this step; NONE when it needs none */
+    int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
+} Step;
+
+typedef struct Phase {
+    const char *name;
+    int begin, end;  /* steps [begin, end) */
+    int64_t repeat;  /* plays in a row; more than 1 carries gradients and caches across */
+} Phase;
+
+typedef struct Program {
+    Arena arena;    /* names */
+    Tensor *t;      /* owns; t[0] is unused (NONE) */
+    int64_t n_t, cap_t;
+    Step *s;        /* owns */
+    int64_t n_s, cap_s;
+    Phase phase[MAX_PHASES];
+    int n_phases;
+    uint32_t next_key;
+
+    /* where recording stands; stamped on what is recorded */
+    int layer;
+    Region region;
+    Queue queue;
+    Tid beta;  /* dial: 0 in the first micro-step of an update, 1 after it */
+    Tid clock; /* dial: CLOCK_* words below */
+} Program;
+
+/* The words of the clock dial (i64): what random draws and roundings are keyed by. */
+enum { CLOCK_KEY, CLOCK_FIRST_TOKEN, CLOCK_MICRO, CLOCK_STEP, CLOCK_WORDS };
+
+void prog_init(Program *p);
+void prog_free(Program *p);
+void prog_copy(Program *to, const Program *from); /* to is initialised by this; for trying out passes */
+
+int prog_begin_phase(Program *p, const char *name, int64_t repeat); /* gives the phase's number */
+void prog_end_phase(Program *p);
+int prog_find_phase(const Program *p, const char *name); /* -1 when absent */
+int prog_phase_of(const Program *p, int step);
+
+/* ---- tensors ---- */
+#define DIMS(...) ((const int64_t[MAX_RANK]){__VA_ARGS__})
+Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, const int64_t *dim);
+Tid prog_view(Program *p, const char *name, Tid base, int64_t first_row, int64_t rows); /* rows of a plain base */
+Tid prog_like(Program *p, const char *name, Tid of); /* an activation of the same shape and format */
+Tid prog_find(const Program *p, const char *name);   /* NONE when absent */
+
+static inline Tensor *prog_t(const Program *p, Tid id) { return &p->t[id]; }
+static inline Tid prog_base(const Program *p, Tid id) { return p->t[id].base ? p->t[id].base : id; }
+int64_t prog_elements(const Program *p, Tid id);
+int64_t prog_cols(const Program *p, Tid id); /* last dimension */
+int64_t prog_rows(const Program *p, Tid id); /* all others together */
+int64_t prog_bytes(const Program *p, Tid id);
+bool prog_is_state(const Program *p, Tid id); /* weights ... caches */
+const char *prog_role_name(Role role);
+const char *prog_region_name(Region r);
+
+/* ---- steps ---- */
+/* Appends a step; stamps layer, region, queue, key; checks it against its row. A BUG if it does not hold. */
+int prog_emit(Program *p, Step s);
+
+/* ---- gradients ---- */
+typedef struct Grads { /* g[t]: the gradient of tensor t so far; NONE when none has flowed */
+    Tid *g;
+    int64_t n;
+} Grads;
+/* Records the backward of phase steps [begin, now) from the given roots, each with its incoming gradient
+ * (NONE: the root is a scalar loss and the gradient is 1). Nothing is recorded below the first trainable tensor. */
+typedef struct Root {
+    Tid tensor, grad;
+} Root;
+void prog_backward(Program *p, int begin, const Root *roots, int n_roots);
+
+Tid grad_get(const Grads *g, Tid t);
+void grad_flow(Program *p, Grads *g, Tid t, Tid contribution); /* a second contribution emits an add */
+void grad_set(Grads *g, Tid t, Tid total);                     /* for rules that added what was there themselves */
+/* The gradient tensor of a trainable weight. *beta: the dial to scale what is already there by, or NONE when an
+ * earlier step of this program has written it, so that this one must add. */
+Tid grad_of_weight(Program *p, Tid weight, Tid *beta);
+
+/* ---- reading ---- */
+void prog_listing(Str *out, const Program *p); /* the program as text, one step a line */
+
+#endif

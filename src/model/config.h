@@ -1,0 +1,60 @@
+/* config.h - the numbers that make a decoder: read from config.json, from a preset, or both. */
+#ifndef MODEL_CONFIG_H
+#define MODEL_CONFIG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "ir/format.h"
+
+typedef enum Family { FAMILY_QWEN2, FAMILY_LLAMA, FAMILY_MISTRAL, FAMILY_QWEN3, FAMILY_COUNT } Family;
+typedef enum RopeKind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
+
+typedef struct RopeScaling {
+    RopeKind kind;
+    double factor;                 /* positions are stretched by it */
+    double low_freq, high_freq;    /* llama3 */
+    double original_positions;     /* llama3, yarn */
+    double beta_fast, beta_slow;   /* yarn */
+    double attention_factor;       /* yarn: multiplies cos and sin; 0: derived from the factor */
+    double mscale, mscale_all_dim; /* yarn, optional */
+    bool keep_fractions;           /* yarn: correction bounds are not rounded ("truncate": false) */
+} RopeScaling;
+
+typedef struct ModelConfig {
+    char name[128]; /* preset or folder */
+    Family family;
+    int layers, heads, kv_heads, head_dim;
+    int64_t hidden, ffn, vocab, max_positions;
+    int64_t sliding_window; /* 0: none */
+    double rms_eps, rope_theta, init_std;
+    RopeScaling rope;
+    bool tied;      /* the head is the embedding */
+    bool qkv_bias, out_bias;
+    bool qk_norm;   /* per-head norms of q and k */
+    Format dtype;   /* of its weights on file */
+    int bos_id, eos_id; /* -1: none; the first of several */
+} ModelConfig;
+
+/* From the JSON of a config.json (borrows). `where` names it in errors. What is not understood is refused by name. */
+bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e);
+bool config_from_file(ModelConfig *c, const char *folder, Err *e);
+
+/* Upper and lower case, the owner ("Qwen/") and "-Instruct" do not matter. */
+bool config_from_preset(ModelConfig *c, const char *name);
+const char *config_preset_names(void); /* "qwen2.5-0.5b, ..." for messages */
+
+/* Overwrites one config.json key ("num_hidden_layers=2"); ERR_USAGE when unknown or impossible. */
+bool config_set(ModelConfig *c, const char *key_value, Err *e);
+bool config_check(const ModelConfig *c, const char *where, Err *e);
+
+json_t *config_to_json(const ModelConfig *c); /* a config.json that transformers reads; gives: json_decref */
+
+int64_t config_parameters(const ModelConfig *c);
+
+/* The rotary frequencies (head_dim/2) and the factor on cos and sin. */
+void config_rope(const ModelConfig *c, float *inv_freq, float *scale);
+
+#endif

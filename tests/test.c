@@ -1,0 +1,88 @@
+/* test.c - runs the table of tests of one folder and counts. */
+#include "tests/test.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+typedef struct Test {
+    const char *name, *file;
+    TestFn *fn;
+} Test;
+
+static Test tests[4096];
+static int n_tests, failures_here, skipped_here, noted;
+static char tmp[64];
+
+void test_register(const char *name, const char *file, TestFn *fn) {
+    if (n_tests < (int)(sizeof tests / sizeof *tests)) tests[n_tests++] = (Test){name, file, fn};
+}
+
+bool test_expect(bool ok, const char *file, int line, const char *what) {
+    if (ok) return true;
+    if (failures_here++ < 10) fprintf(stderr, "  %s:%d: expected %s\n", file, line, what);
+    noted = failures_here <= 10;
+    return false;
+}
+
+void test_note(const char *fmt, ...) {
+    if (failures_here && !noted) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+void test_skip(const char *why) {
+    skipped_here = 1;
+    printf("  skipped: %s\n", why);
+}
+
+const char *test_assets(const char *name) {
+    static char path[1024];
+    const char *root = getenv("ASSETS");
+    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/assets", name);
+    if (file_exists(path)) return path;
+    char why[1100];
+    snprintf(why, sizeof why, "%s is not here (make check ASSETS=DIR)", path);
+    test_skip(why);
+    return NULL;
+}
+
+const char *test_tmp(void) {
+    if (!tmp[0]) {
+        snprintf(tmp, sizeof tmp, "/tmp/snug-test-XXXXXX");
+        if (!mkdtemp(tmp)) abort();
+    }
+    return tmp;
+}
+
+static void drop_tmp(void) {
+    if (tmp[0]) file_remove_tree(tmp, NULL);
+    tmp[0] = 0;
+}
+
+int main(int argc, char **argv) {
+    int passed = 0, failed = 0, skipped = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 0; i < n_tests; i++) {
+        if (argc > 1 && !strcmp(argv[1], "--list")) {
+            printf("%s\n", tests[i].name);
+            continue;
+        }
+        if (argc > 1 && !strstr(tests[i].name, argv[1])) continue;
+        failures_here = skipped_here = 0;
+        tests[i].fn();
+        drop_tmp();
+        passed += !failures_here && !skipped_here;
+        failed += failures_here > 0;
+        skipped += !failures_here && skipped_here;
+        if (failures_here || skipped_here || getenv("VERBOSE"))
+            printf("%s %s (%s)\n", failures_here ? "FAILED" : skipped_here ? "skipped" : "ok", tests[i].name, tests[i].file);
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed != 0;
+}

@@ -1,0 +1,48 @@
+/* test.h - a test is a named block in a table that fills itself; a run ends with 'N passed, N failed, N skipped'.
+ *
+ *     TEST(arena_gives_zeroed_memory) { EXPECT(p[0] == 0); EXPECT_NEAR(a, b, 1e-6); }
+ *
+ * Run one binary with --list, or with a part of a name to run only those tests. */
+#ifndef TEST_H
+#define TEST_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef void TestFn(void);
+void test_register(const char *name, const char *file, TestFn *fn);
+bool test_expect(bool ok, const char *file, int line, const char *what); /* counts; prints the first failures */
+void test_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void test_skip(const char *why);          /* call, then return */
+const char *test_assets(const char *name); /* path under ASSETS, or NULL (after calling test_skip) when absent */
+const char *test_tmp(void);               /* a fresh folder for this test, removed afterwards */
+
+#define TEST(name)                                                                     \
+    static void test_##name(void);                                                     \
+    __attribute__((constructor)) static void register_##name(void) {                   \
+        test_register(#name, __FILE__, test_##name);                                   \
+    }                                                                                  \
+    static void test_##name(void)
+
+#define EXPECT(cond) test_expect((cond), __FILE__, __LINE__, #cond)
+#define EXPECT_NEAR(a, b, tol)                                                                              \
+    do {                                                                                                    \
+        double a_ = (a), b_ = (b);                                                                          \
+        if (!test_expect(fabs(a_ - b_) <= (tol), __FILE__, __LINE__, #a " near " #b))                       \
+            test_note("    %.9g against %.9g", a_, b_);                                                     \
+    } while (0)
+#define EXPECT_STR(a, b)                                                                                    \
+    do {                                                                                                    \
+        const char *a_ = (a), *b_ = (b);                                                                    \
+        if (!test_expect(a_ && b_ && !strcmp(a_, b_), __FILE__, __LINE__, #a " equals " #b))                \
+            test_note("    \"%s\" against \"%s\"", a_ ? a_ : "(null)", b_ ? b_ : "(null)");                 \
+    } while (0)
+#define EXPECT_OK(call)                                                                                     \
+    do {                                                                                                    \
+        if (!test_expect((call), __FILE__, __LINE__, #call)) test_note("    %s", e.text);                   \
+    } while (0) /* expects a variable `Err e` in scope */
+
+#endif

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh; adds up what they count.
+set -u
+cd "$(dirname "$0")/.."
+passed=0 failed=0 skipped=0
+count() { # the closing line 'N passed, N failed, N skipped' of one run
+    local line; line=$(grep -E '^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$' "$1" | tail -n 1)
+    if [ -z "$line" ]; then failed=$((failed + 1)); echo "FAILED $2 ended without a count"; return; fi
+    set -- $line
+    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + ${5:-0}))
+}
+log=$(mktemp); trap 'rm -f "$log"' EXIT
+run() { # name, command...
+    local name=$1; shift
+    local began=$SECONDS
+    echo "== $name"
+    "$@" > >(tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, 0 skipped$') 2>&1
+    local rc=$?
+    wait
+    count "$log" "$name"
+    if [ $rc -ne 0 ] && grep -qE ', 0 failed' "$log"; then failed=$((failed + 1)); echo "FAILED $name: exit $rc"; fi
+    [ $((SECONDS - began)) -ge 20 ] && echo "   ($((SECONDS - began)) s)"
+}
+run rooms tools/rooms.sh
+for binary in "$@"; do run "$(basename "$binary")" "$binary"; done
+for script in tests/*.sh; do [ -e "$script" ] && run "$(basename "$script")" bash "$script"; done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

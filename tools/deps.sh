@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# deps.sh - installs the Debian packages that are missing; says which, and how, when it may not.
+set -eu
+need=()
+has() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
+command -v "${CC:-cc}" >/dev/null || need+=(gcc libc6-dev)
+has cblas.h    || has openblas/cblas.h || need+=(libopenblas-dev)
+has jansson.h  || need+=(libjansson-dev)
+has yaml.h     || need+=(libyaml-dev)
+has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
+has utf8proc.h || need+=(libutf8proc-dev)
+[ ${#need[@]} -eq 0 ] && exit 0
+echo "installing: ${need[*]}"
+as=""
+[ "$(id -u)" -eq 0 ] || as=sudo
+if ! command -v apt-get >/dev/null || { [ -n "$as" ] && ! command -v sudo >/dev/null; }; then
+    echo "please install by hand: ${need[*]}" >&2
+    exit 1
+fi
+$as apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $as apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
