@@ -1,0 +1,99 @@
+/* cmd_make.c - snug init, convert, merge: folders that are made, not trained. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/setup.h"
+#include "store/folder.h"
+#include "store/hf.h"
+#include "store/jsonfile.h"
+#include "store/llama2c.h"
+#include "train/weights.h"
+
+static bool check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
+    const char *out = opt_text(o, OPT_OUT);
+    if (!file_exists(out) || opt_flag(o, OPT_OVERWRITE)) return true;
+    char **names;
+    int64_t n;
+    if (!file_is_dir(out)) return fail(e, ERR_FAIL, "--out %s: is a file", out);
+    if (!file_list(out, &names, &n, e)) return false;
+    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
+    mem_free(names);
+    return n == 0 || fail(e, ERR_FAIL, "--out %s: is not empty. Choose another, or give --overwrite", out);
+}
+
+static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
+    char path[1200];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    json_t *j = config_to_json(c);
+    bool ok = jsonfile_write(path, j, e);
+    json_decref(j);
+    return ok;
+}
+
+bool cmd_init(const Options *o, Err *e) {
+    Model m;
+    const char *const *set;
+    if (!check_out(o, e) || !setup_model(&m, o, e)) return false;
+    for (int i = 0, n = opt_list(o, OPT_SET, &set); i < n; i++)
+        if (!config_set(&m.config, set[i], e)) return false;
+    if (opt_is(o, OPT_DTYPE, "fp32")) m.config.dtype = FMT_F32;
+    if (opt_is(o, OPT_DTYPE, "fp16")) m.config.dtype = FMT_F16;
+    if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;
+    FolderOut f;
+    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    bool ok = write_config(&m.config, f.temporary, e) &&
+              weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), e);
+    if (ok && opt_given(o, OPT_TOKENIZER)) ok = hf_copy_side_files(opt_text(o, OPT_TOKENIZER), f.temporary, e);
+    else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
+    if (!ok) {
+        folder_abort(&f);
+        return false;
+    }
+    if (!folder_commit(&f, e)) return false;
+    log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
+             format_name(m.config.dtype));
+    return true;
+}
+
+bool cmd_convert(const Options *o, Err *e) {
+    if (o->n_positional != 1) return fail(e, ERR_USAGE, "convert: name one file to read, such as stories260K.bin");
+    if (!check_out(o, e)) return false;
+    FolderOut f;
+    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    ModelConfig c;
+    bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e);
+    if (ok && opt_given(o, OPT_TOKENIZER)) ok = tokenizer_write_llama2c(opt_text(o, OPT_TOKENIZER), c.vocab, f.temporary, e);
+    if (!ok) {
+        folder_abort(&f);
+        return false;
+    }
+    if (!folder_commit(&f, e)) return false;
+    log_line("%s: %s parameters from %s", opt_text(o, OPT_OUT), units_count(config_parameters(&c)).s, o->positional[0]);
+    return true;
+}
+
+bool cmd_merge(const Options *o, Err *e) {
+    Model m;
+    if (!check_out(o, e) || !setup_model(&m, o, e)) return false;
+    if (!m.has_folder) return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder", opt_text(o, OPT_MODEL));
+    FolderOut f;
+    char from[1200], to[1200];
+    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    int threads = opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
+    snprintf(from, sizeof from, "%s/config.json", m.folder);
+    snprintf(to, sizeof to, "%s/config.json", f.temporary);
+    bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
+              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads, e);
+    if (!ok) {
+        folder_abort(&f);
+        return false;
+    }
+    if (!folder_commit(&f, e)) return false;
+    log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));
+    return true;
+}

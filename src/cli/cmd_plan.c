@@ -1,0 +1,53 @@
+/* cmd_plan.c - snug plan: what a job takes, before anything is loaded. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/setup.h"
+#include "cli/show.h"
+#include "obs/sensors.h"
+
+static void print_json(const Job *j, int64_t budget) {
+    json_t *root = show_plan_json(j, NULL, budget);
+    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    printf("%s\n", text);
+    mem_free(text);
+    json_decref(root);
+}
+
+static bool print_plan(const Options *o, const Job *j, Err *e) {
+    int64_t budget = opt_given(o, OPT_BUDGET) ? opt_bytes(o, OPT_BUDGET) : 0;
+    if (opt_flag(o, OPT_JSON)) print_json(j, budget);
+    Str text = {0};
+    show_plan(&text, j, budget, NULL);
+    if (opt_flag(o, OPT_LISTING)) prog_listing(&text, &j->p);
+    if (!budget) {
+        int64_t here = sensors_memory().available_bytes;
+        str_addf(&text, "no --budget given; %s free here now: it would %sfit\n", units_bytes(here).s,
+                 job_process_bytes(j) <= here ? "" : "not ");
+    }
+    fputs(str_text(&text), opt_flag(o, OPT_JSON) ? stderr : stdout);
+    str_free(&text);
+    return !budget || setup_check_budget(j, NULL, budget, e);
+}
+
+bool cmd_plan(const Options *o, Err *e) {
+    Model m;
+    JobSpec s;
+    int64_t global_batch;
+    if (!setup_model(&m, o, e) || !setup_spec(&s, &global_batch, o, &m.config, true, e)) return false;
+    Backend *b;
+    Machine machine;
+    if (!setup_backend(&b, &machine, o, e)) return false;
+    Job *j = MEM_NEW(Job, 1);
+    bool ok = job_open(j, &s, &machine, NULL, e);
+    if (ok) {
+        ok = print_plan(o, j, e);
+        job_close(j);
+    }
+    mem_free(j);
+    b->close(b);
+    return ok;
+}

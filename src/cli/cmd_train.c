@@ -1,0 +1,192 @@
+/* cmd_train.c - snug train: plan, check the budget, load, run, show planned beside measured. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/setup.h"
+#include "cli/show.h"
+#include "train/run.h"
+
+typedef struct Session {
+    const Options *o;
+    Model model;
+    Words words;
+    Dataset *data, *held_out;
+    Backend *backend;
+    Machine machine;
+    HostBytes host;
+    JobSpec spec;
+    Job job;
+    bool planned;
+    int64_t global_batch, budget_bytes;
+    Str config_yaml, plan_json;
+    json_t *settings;
+    Run run;
+    bool running;
+} Session;
+
+static bool open_data(Session *s, Err *e) {
+    const Options *o = s->o;
+    if (!setup_words(&s->words, o, &s->model, e) ||
+        !setup_data(&s->data, o, &s->words, &s->model, opt_text(o, OPT_DATA), e))
+        return false;
+    if (opt_given(o, OPT_EVAL_DATA)) {
+        if (!setup_data(&s->held_out, o, &s->words, &s->model, opt_text(o, OPT_EVAL_DATA), e)) return false;
+    } else if (opt_real(o, OPT_VAL_SPLIT) > 0) {
+        if (!dataset_split(s->data, &s->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
+        log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(s->held_out)).s,
+                 units_count(dataset_rows(s->data)).s);
+    }
+    s->host.data = dataset_bytes(s->data) + (s->held_out ? dataset_bytes(s->held_out) : 0);
+    s->host.tokenizer = s->words.tokenizer ? tokenizer_bytes(s->words.tokenizer) : 0;
+    return true;
+}
+
+static bool plan(Session *s, Err *e) {
+    s->spec.evaluate = s->held_out != NULL;
+    if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
+    s->planned = true;
+    s->budget_bytes = setup_budget(s->o, true);
+    Str text = {0};
+    show_plan(&text, &s->job, s->budget_bytes, NULL);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return true;
+    if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
+        json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
+        char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        printf("%s\n", dump);
+        mem_free(dump);
+        json_decref(root);
+    }
+    return false;
+}
+
+/* What a resumed run must agree on. */
+static void fill_settings(Session *s, RunOptions *ro, const char **pairs, int room) {
+    s->settings = options_json(s->o, true);
+    char data[24];
+    snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
+    json_object_set_new(s->settings, "data", json_string(data));
+    const char *name;
+    json_t *value;
+    ro->settings = pairs;
+    json_object_foreach(s->settings, name, value) {
+        if (2 * ro->n_settings + 2 > room || !json_is_string(value)) continue;
+        pairs[2 * ro->n_settings] = name;
+        pairs[2 * ro->n_settings++ + 1] = json_string_value(value);
+    }
+}
+
+static void fill_run_options(Session *s, RunOptions *ro) {
+    static const char *const kinds[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
+    const Options *o = s->o;
+    int64_t per_epoch = run_steps_per_epoch(s->data, s->global_batch);
+    *ro = (RunOptions){.out = opt_text(o, OPT_OUT), .base_name = opt_text(o, OPT_MODEL), .resume = opt_text(o, OPT_RESUME),
+                       .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
+                       .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
+                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
+                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save_best = opt_flag(o, OPT_SAVE_BEST),
+                       .dry_run = opt_flag(o, OPT_DRY_RUN), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
+                       .stop = &cmd_stop};
+    if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
+    if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
+    ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
+    ro->total_steps = opt_given(o, OPT_STEPS) ? opt_int(o, OPT_STEPS) : (int64_t)ceil(ro->epochs * (double)per_epoch - 1e-9);
+    if (ro->total_steps < 1) ro->total_steps = 1;
+    ro->schedule = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR), .total_steps = ro->total_steps,
+                              .warmup_steps = opt_int(o, OPT_WARMUP_STEPS)};
+    if (!ro->schedule.warmup_steps)
+        ro->schedule.warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)ro->total_steps - 1e-9);
+    for (int i = 0; i < COUNT_OF(kinds); i++)
+        if (opt_is(o, OPT_SCHEDULE, kinds[i])) ro->schedule.kind = (ScheduleKind)i;
+    options_write_yaml(&s->config_yaml, o);
+    json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
+    char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    str_addf(&s->plan_json, "%s\n", dump);
+    mem_free(dump);
+    json_decref(root);
+    ro->config_yaml = str_text(&s->config_yaml);
+    ro->plan_json = str_text(&s->plan_json);
+    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s, units_count(s->global_batch).s,
+             units_count(per_epoch).s, units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+}
+
+static void print_number(Str *out, const char *name, double v) {
+    if (isfinite(v)) str_addf(out, "\"%s\":%.17g,", name, v);
+    else str_addf(out, "\"%s\":null,", name);
+}
+
+static void print_result(const RunResult *r) { /* the last line of standard output */
+    Str s = {0};
+    str_addf(&s, "{\"steps\":%lld,", (long long)r->steps);
+    print_number(&s, "first_loss", r->first_loss);
+    print_number(&s, "loss", r->loss);
+    print_number(&s, "eval_loss", r->eval_loss);
+    print_number(&s, "tokens_per_s", r->tokens_per_s);
+    str_addf(&s, "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
+             "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
+             (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
+             (long long)r->process_measured_bytes, (long long)r->allocations_after_first_step, (unsigned long long)r->checksum,
+             r->stopped_by, r->result);
+    printf("%s\n", str_text(&s));
+    str_free(&s);
+}
+
+static void say_result(const Session *s, const RunResult *r) {
+    Str text = {0};
+    show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, r->process_measured_bytes});
+    log_line("\n%s", str_text(&text));
+    str_free(&text);
+    if (r->stopped_by) log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
+    else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
+    else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
+}
+
+static bool train(Session *s, Err *e) {
+    RunOptions ro;
+    const char *pairs[2 * 128];
+    fill_run_options(s, &ro);
+    fill_settings(s, &ro, pairs, COUNT_OF(pairs));
+    if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && file_exists(ro.out) && !file_remove_tree(ro.out, e)) return false;
+    s->running = true;
+    RunResult result;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e) || !run_train(&s->run, &result, e)) return false;
+    say_result(s, &result);
+    print_result(&result);
+    return true;
+}
+
+static void close_session(Session *s) {
+    if (s->running) run_close(&s->run);
+    if (s->settings) json_decref(s->settings);
+    str_free(&s->config_yaml);
+    str_free(&s->plan_json);
+    if (s->planned) job_close(&s->job);
+    if (s->backend) s->backend->close(s->backend);
+    if (s->held_out) dataset_close(s->held_out);
+    if (s->data) dataset_close(s->data);
+    setup_words_free(&s->words);
+}
+
+bool cmd_train(const Options *o, Err *e) {
+    Session *s = MEM_NEW(Session, 1);
+    s->o = o;
+    Str text = {0};
+    options_print(&text, o, false);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+    bool ok = setup_model(&s->model, o, e) && setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) &&
+              setup_adapter(&s->spec, o, e);
+    if (ok && !s->model.has_folder && !s->spec.random_init)
+        ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random", opt_text(o, OPT_MODEL));
+    ok = ok && open_data(s, e) && plan(s, e) && train(s, e);
+    close_session(s);
+    mem_free(s);
+    return ok;
+}

@@ -1,0 +1,73 @@
+/* main.c - the table of commands, signals, and the only exit. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+
+static CommandFn *const functions[CMD_COUNT] = {
+    [CMD_PLAN] = cmd_plan, [CMD_INIT] = cmd_init, [CMD_CONVERT] = cmd_convert, [CMD_TRAIN] = cmd_train,
+    [CMD_EVAL] = cmd_eval, [CMD_TOKENIZE] = cmd_tokenize, [CMD_MERGE] = cmd_merge,
+};
+
+static void on_signal(int number) { /* the first asks: save and leave; the second insists */
+    if (cmd_stop) _exit(128 + number);
+    cmd_stop = number;
+}
+
+static void on_exhausted(int64_t bytes) {
+    fprintf(stderr, "snug: the system refused %lld bytes of memory. Close other programs, or give a smaller --budget.\n",
+            (long long)bytes);
+    _exit(ERR_FAIL);
+}
+
+static void *json_alloc(size_t bytes) { return mem_alloc((int64_t)bytes); }
+
+static int finish(const Err *e) {
+    log_close_file();
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "snug: standard output could not be written\n");
+        return ERR_FAIL;
+    }
+    if (e->code) fprintf(stderr, "snug: %s\n", e->text);
+    return (int)e->code;
+}
+
+static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, stdout); }
+
+int main(int argc, char **argv) {
+    struct sigaction action = {.sa_handler = on_signal};
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    mem_on_exhausted(on_exhausted);
+    json_set_alloc_funcs(json_alloc, mem_free); /* counted like everything else */
+
+    Err e = {0};
+    Str text = {0};
+    Command c;
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        options_overview(&text);
+        print_text(&text);
+        str_free(&text);
+        if (argc < 2) fail(&e, ERR_USAGE, "no command given");
+        return finish(&e);
+    }
+    if (!command_find(&c, argv[1], &e)) return finish(&e);
+    Options o;
+    if (options_parse(&o, c, argc - 2, argv + 2, &e)) {
+        if (o.help) {
+            options_help(&text, c);
+            print_text(&text);
+            str_free(&text);
+        } else {
+            functions[c](&o, &e);
+        }
+    }
+    options_free(&o);
+    return finish(&e);
+}

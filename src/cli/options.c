@@ -1,0 +1,585 @@
+/* options.c - how words become values: lookup, parsing by type, precedence, and the values that follow from
+ * others. */
+#include "cli/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <utf8proc.h>
+
+#include "base/units.h"
+#include "cli/options_int.h"
+
+const OptRow option_rows[OPT_COUNT] = {
+#define OPTION(id, ...) [id] = {__VA_ARGS__},
+#include "cli/options.def"
+#undef OPTION
+};
+
+/* Names of other tools' options that have no counterpart here, and what to do instead. */
+static const struct {
+    const char *name, *hint;
+} elsewhere[] = {
+    {"eval-strategy", "say how often with eval-steps"},
+    {"evaluation-strategy", "say how often with eval-steps"},
+    {"save-strategy", "say how often with save-steps"},
+    {"logging-strategy", "say how often with log-steps"},
+    {"per-device-eval-batch-size", "evaluation uses micro-batch"},
+    {"report-to", "metrics.jsonl, train.log and TensorBoard events are always written"},
+    {"logging-dir", "metrics and TensorBoard events are written to the out folder"},
+    {"metric-for-best-model", "save-best goes by the evaluation loss"},
+};
+
+/* ---- finding a row by name or alias ---- */
+
+/* Matches a word with one entry of an alias list: "name", or "name=on/off" for a switch. */
+static bool alias_matches(OptHit *hit, const char *entry, int len, const char *word) {
+    char text[96], *equals, *slash;
+    CHECK(len < (int)sizeof text);
+    snprintf(text, sizeof text, "%.*s", len, entry);
+    equals = strchr(text, '=');
+    if (equals) *equals++ = 0;
+    if (!str_same_word(text, word)) return false;
+    if (!equals) return true;
+    slash = strchr(equals, '/');
+    CHECK(slash);
+    *slash++ = 0;
+    hit->is_switch = true;
+    snprintf(hit->on, sizeof hit->on, "%s", equals);
+    snprintf(hit->off, sizeof hit->off, "%s", slash);
+    return true;
+}
+
+bool options_lookup(OptHit *hit, const char *word) {
+    *hit = (OptHit){0};
+    for (int i = 0; i < OPT_COUNT; i++) {
+        hit->id = (OptId)i;
+        if (str_same_word(option_rows[i].name, word)) return true;
+        for (const char *a = option_rows[i].aliases; a && *a; a += *a == ',') {
+            int len = (int)strcspn(a, ",");
+            if (len && alias_matches(hit, a, len, word)) return true;
+            a += len;
+        }
+    }
+    return false;
+}
+
+/* plan takes every option of train, so that a training command can be planned as it stands. */
+bool options_belongs(const OptRow *row, Command c) {
+    return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_TRAIN));
+}
+
+/* The nearest name or alias of this command into found; false: none is near. */
+static bool nearest_name(char found[64], const Options *o, const char *word) {
+    char pool[8192]; /* aliases, cut out of their lists */
+    const char *names[OPT_COUNT * 8];
+    int n = 0, used = 0;
+    for (int i = 0; i < OPT_COUNT; i++)
+        if (options_belongs(&option_rows[i], o->command)) names[n++] = option_rows[i].name;
+    for (int i = 0; i < OPT_COUNT; i++) {
+        if (!options_belongs(&option_rows[i], o->command)) continue;
+        for (const char *a = option_rows[i].aliases; a && *a; a += *a == ',') {
+            int len = (int)strcspn(a, ","), keep = (int)strcspn(a, ",=");
+            if (keep > 1 && n < COUNT_OF(names) && used + keep + 1 <= (int)sizeof pool) {
+                names[n++] = pool + used;
+                used += snprintf(pool + used, sizeof pool - (size_t)used, "%.*s", keep, a) + 1;
+            }
+            a += len;
+        }
+    }
+    const char *near = str_nearest(word, names, n);
+    if (near) snprintf(found, 64, "%s", near);
+    return near != NULL;
+}
+
+bool options_unknown(const Options *o, const char *where, const char *word, Err *e) {
+    for (int i = 0; i < COUNT_OF(elsewhere); i++)
+        if (str_same_word(elsewhere[i].name, word))
+            return fail(e, ERR_USAGE, "%s%s is not an option here: %s", where, word, elsewhere[i].hint);
+    const char *command = command_rows[o->command].name;
+    char near[64];
+    if (nearest_name(near, o, word))
+        return fail(e, ERR_USAGE, "%s%s: there is no such option. Did you mean %s%s?", where, word,
+                    str_ends(where, "--") ? "--" : "", near);
+    return fail(e, ERR_USAGE, "%s%s: there is no such option; `snug %s --help` lists them", where, word, command);
+}
+
+/* ---- values ---- */
+
+static int bool_word(const char *text) { /* 1, 0, or -1: not a truth value */
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    for (int i = 0; i < COUNT_OF(yes); i++) {
+        if (!strcasecmp(text, yes[i])) return 1;
+        if (!strcasecmp(text, no[i])) return 0;
+    }
+    return -1;
+}
+
+/* A number in decimal digits; refuses what strtod also takes: nan, inf, hexadecimal, trailing text. */
+static bool parse_number(const char *text, double *number) {
+    char *end;
+    if (!*text || text[strspn(text, "0123456789+-.eE")]) return false;
+    *number = strtod(text, &end);
+    return end != text && !*end && isfinite(*number);
+}
+
+/* Shortest text that reads back to the same number, so that 2e-4 and 0.0002 are one spelling. */
+static const char *number_text(Arena *a, double number) {
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    return arena_strdup(a, text);
+}
+
+static bool is_utf8(const char *text) {
+    utf8proc_int32_t code;
+    for (utf8proc_ssize_t n; *text; text += n)
+        if ((n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &code)) < 1) return false;
+    return true;
+}
+
+/* Whether the word is a spelling of the at-th choice. */
+static bool same_choice(const char *choices, int at, const char *word) {
+    const char *c = choices;
+    while (at-- && c) c = (c = strchr(c, '|')) ? c + 1 : NULL;
+    if (!c) return false;
+    for (int len; *c && *c != '|'; c += len + (c[len] == '=')) {
+        char one[64];
+        len = (int)strcspn(c, "=|");
+        snprintf(one, sizeof one, "%.*s", len, c);
+        if (str_same_word(one, word)) return true;
+    }
+    return false;
+}
+
+static int choice_count(const char *choices) {
+    int n = 1;
+    for (; *choices; choices++) n += *choices == '|';
+    return n;
+}
+
+static int choice_find(const char *choices, const char *word) { /* -1: not one of them */
+    for (int i = choice_count(choices) - 1; i >= 0; i--)
+        if (same_choice(choices, i, word)) return i;
+    return -1;
+}
+
+/* The at-th choice in its first spelling. */
+static const char *choice_text(Arena *a, const char *choices, int at) {
+    while (at--) choices = strchr(choices, '|') + 1;
+    return arena_printf(a, "%.*s", (int)strcspn(choices, "=|"), choices);
+}
+
+static bool refuse_choice(const OptRow *row, const char *where, const char *text, Err *e) {
+    Str names = {0};
+    for (const char *c = row->choices; *c; c += *c == '|') {
+        int len = (int)strcspn(c, "=|");
+        str_add(&names, names.len ? ", " : "");
+        str_add_bytes(&names, c, len);
+        c += strcspn(c, "|");
+    }
+    if (row->type == OPT_LIST) str_add(&names, ", all");
+    fail(e, ERR_USAGE, "%s: '%s' is not one of: %s", where, text, str_text(&names));
+    str_free(&names);
+    return false;
+}
+
+static bool in_range(const OptRow *row, const char *where, const char *text, double number, Err *e) {
+    bool bounded = row->low != 0 || row->high != 0;
+    if (!bounded || (number >= row->low && number <= row->high)) return true;
+    return fail(e, ERR_USAGE, "%s: %s is out of range: %.15g to %.15g%s%s", where, text, row->low, row->high,
+                row->unit && row->type != OPT_PAIRS ? " " : "",
+                row->unit && row->type != OPT_PAIRS ? row->unit : "");
+}
+
+/* \n, \t and \\ in a text given on the command line. */
+static const char *unescape(Arena *a, const char *text) {
+    char *to = arena_strdup(a, text), *at = to;
+    for (; *text; text++) {
+        char next = *text == '\\' ? text[1] : 0;
+        if (next == 'n' || next == 't' || next == '\\') {
+            *at++ = (char)(next == 'n' ? '\n' : next == 't' ? '\t' : '\\');
+            text++;
+        } else {
+            *at++ = *text;
+        }
+    }
+    *at = 0;
+    return to;
+}
+
+/* ---- lists ---- */
+
+static void list_add(Options *o, OptValue *v, const char *element, double number) {
+    const char **list = ARENA_NEW(&o->arena, const char *, v->n + 1);
+    double *numbers = ARENA_NEW(&o->arena, double, v->n + 1);
+    for (int i = 0; i < v->n; i++) {
+        list[i] = v->list[i];
+        numbers[i] = v->numbers[i];
+    }
+    list[v->n] = element;
+    numbers[v->n++] = number;
+    v->list = list;
+    v->numbers = numbers;
+}
+
+static bool put_pair(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    const char *equals = strrchr(text, '=');
+    double number;
+    if (!equals || equals == text || !parse_number(equals + 1, &number))
+        return fail(e, ERR_USAGE, "%s: '%s' is not NAME=NUMBER", where, text);
+    if (!in_range(row, where, text, number, e)) return false;
+    list_add(o, v, arena_printf(&o->arena, "%.*s", (int)(equals - text), text), number);
+    return true;
+}
+
+/* A list of choices is a set: kept once each, in the order of the table, so that equal sets have equal texts. */
+static bool put_choices(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    bool all = str_same_word(text, "all") || str_same_word(text, "all-linear");
+    int found = choice_find(row->choices, text);
+    if (!all && found < 0) return refuse_choice(row, where, text, e);
+    OptValue merged = {0};
+    for (int i = 0; i < choice_count(row->choices); i++) {
+        bool in = all || i == found;
+        for (int k = 0; k < v->n; k++) in |= same_choice(row->choices, i, v->list[k]);
+        if (in) list_add(o, &merged, choice_text(&o->arena, row->choices, i), 0);
+    }
+    v->list = merged.list;
+    v->numbers = merged.numbers;
+    v->n = merged.n;
+    return true;
+}
+
+static bool put_element(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    if (row->type == OPT_PAIRS) return put_pair(o, v, row, where, text, e);
+    if (row->choices) return put_choices(o, v, row, where, text, e);
+    list_add(o, v, text, 0);
+    return true;
+}
+
+static bool put_list(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    for (bool more = true; more;) {
+        int len = row->one_each ? (int)strlen(text) : (int)strcspn(text, ","), from = 0, to = len;
+        while (from < to && isspace((unsigned char)text[from])) from++;
+        while (from < to && isspace((unsigned char)text[to - 1])) to--;
+        if (from == to) return fail(e, ERR_USAGE, "%s: an element of the list is empty", where);
+        if (!put_element(o, v, row, where, arena_printf(&o->arena, "%.*s", to - from, text + from), e))
+            return false;
+        more = text[len] == ',';
+        text += len + more;
+    }
+    Str joined = {0};
+    for (int i = 0; i < v->n; i++) {
+        str_addf(&joined, "%s%s", i ? "," : "", v->list[i]);
+        if (row->type == OPT_PAIRS) str_addf(&joined, "=%s", number_text(&o->arena, v->numbers[i]));
+    }
+    v->text = arena_strdup(&o->arena, str_text(&joined));
+    str_free(&joined);
+    return true;
+}
+
+/* ---- one value ---- */
+
+static bool put_whole(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    double number;
+    if (!parse_number(text, &number) || number != floor(number) || fabs(number) > 9e15)
+        return fail(e, ERR_USAGE, "%s: '%s' is not a whole number", where, text);
+    if (!in_range(row, where, text, number, e)) return false;
+    v->i = (int64_t)number;
+    v->r = number;
+    v->text = arena_printf(&o->arena, "%lld", (long long)v->i);
+    return true;
+}
+
+static bool put_by_type(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
+    int truth = bool_word(text), choice;
+    switch (row->type) {
+        case OPT_FLAG:
+            if (truth < 0) return fail(e, ERR_USAGE, "%s: '%s' is neither true nor false", where, text);
+            v->i = truth;
+            v->text = truth ? "true" : "false";
+            return true;
+        case OPT_INT:
+            return put_whole(o, v, row, where, text, e);
+        case OPT_REAL:
+            if (!parse_number(text, &v->r)) return fail(e, ERR_USAGE, "%s: '%s' is not a number", where, text);
+            v->text = number_text(&o->arena, v->r);
+            return in_range(row, where, text, v->r, e);
+        case OPT_BYTES:
+            if (!units_parse_bytes(text, &v->i))
+                return fail(e, ERR_USAGE, "%s: '%s' is not a size such as 24GiB, 512MiB or 4096", where, text);
+            v->text = arena_strdup(&o->arena, text);
+            return in_range(row, where, text, (double)v->i, e);
+        case OPT_TEXT:
+            v->text =
+                row->escapes && v->source == FROM_FLAG ? unescape(&o->arena, text) : arena_strdup(&o->arena, text);
+            return *text || fail(e, ERR_USAGE, "%s: the value is empty", where);
+        case OPT_CHOICE:
+            if ((choice = choice_find(row->choices, text)) < 0) return refuse_choice(row, where, text, e);
+            v->text = choice_text(&o->arena, row->choices, choice);
+            return true;
+        case OPT_LIST:
+        case OPT_PAIRS:
+            return put_list(o, v, row, where, text, e);
+    }
+    return true;
+}
+
+void options_forget(Options *o, OptId id) {
+    o->value[id] = (OptValue){0};
+}
+
+/* A switch alias, or true/false for a row that may stand alone, becomes the value it stands for.
+ * "": nothing is set; NULL: neither true nor false. */
+static const char *stands_for(const OptHit *hit, const OptRow *row, const char *text) {
+    int truth = bool_word(text);
+    if (hit->is_switch) return truth < 0 ? NULL : truth ? hit->on : hit->off;
+    if (row->type == OPT_FLAG || !row->bare || truth < 0) return text;
+    if (row->choices && choice_find(row->choices, text) >= 0) return text;
+    return truth ? row->bare : row->off ? row->off : "";
+}
+
+bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e) {
+    const OptRow *row = &option_rows[hit->id];
+    OptValue *v = &o->value[hit->id];
+    char where[300];
+    if (source == FROM_FILE)
+        snprintf(where, sizeof where, "%.200s: %s", origin, row->name);
+    else
+        snprintf(where, sizeof where, "%.200s", source == FROM_DEFAULT ? row->name : origin);
+    if (!is_utf8(text)) return fail(e, ERR_USAGE, "%s: the value is not valid UTF-8", where);
+    const char *value = stands_for(hit, row, text);
+    if (!value) return fail(e, ERR_USAGE, "%s: '%s' is neither true nor false", where, text);
+    if (hit->is_switch && !*value) return true;
+    if (!*value && *text) {
+        options_forget(o, hit->id);
+        return true;
+    }
+    /* A list grows while it comes from one source; a stronger source begins it anew. */
+    OptValue fresh = {0};
+    if (v->set && v->source == source && (row->type == OPT_LIST || row->type == OPT_PAIRS)) fresh = *v;
+    fresh.set = true;
+    fresh.source = source;
+    fresh.origin = origin ? arena_strdup(&o->arena, origin) : NULL;
+    if (!put_by_type(o, &fresh, row, where, value, e)) return false;
+    *v = fresh;
+    return true;
+}
+
+/* ---- the command line ---- */
+
+/* --set NAME=VALUE: a flag by another spelling. */
+static bool put_set(Options *o, const char *text, Err *e) {
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text) return fail(e, ERR_USAGE, "--set: '%s' is not NAME=VALUE", text);
+    const char *name = arena_printf(&o->arena, "%.*s", (int)(equals - text), text);
+    OptHit hit;
+    if (!options_lookup(&hit, name)) return options_unknown(o, "--set ", name, e);
+    const OptRow *row = &option_rows[hit.id];
+    if (!options_belongs(row, o->command) || hit.id == OPT_SET || hit.id == OPT_CONFIG || hit.id == OPT_HELP)
+        return fail(e, ERR_USAGE, "--set %s: this is not set that way for `snug %s`", name,
+                    command_rows[o->command].name);
+    return options_put(o, &hit, equals + 1, FROM_FLAG, arena_printf(&o->arena, "--set %s", name), e);
+}
+
+static bool looks_like_option(const char *word) {
+    return word[0] == '-' && word[1] == '-';
+}
+
+/* The value of a flag that may stand alone: the next word when it is one of its values. */
+static bool takes_next(const OptHit *hit, const OptRow *row, const char *next) {
+    if (!next || next[0] == '-') return false;
+    if (hit->is_switch || row->type == OPT_FLAG) return !strcasecmp(next, "true") || !strcasecmp(next, "false");
+    return !row->choices || choice_find(row->choices, next) >= 0;
+}
+
+static bool refuse_foreign(const Options *o, const OptRow *row, const char *word, Err *e) {
+    Str names = {0};
+    for (int c = 0; c < CMD_COUNT; c++)
+        if (row->commands >> c & 1) str_addf(&names, "%s%s", names.len ? ", " : "", command_rows[c].name);
+    fail(e, ERR_USAGE, "--%s belongs to: %s; not to `snug %s`", word, str_text(&names),
+         command_rows[o->command].name);
+    str_free(&names);
+    return false;
+}
+
+/* Reads argv[*at], and the word after it when that is its value. only_config: pass over everything else. */
+static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_config, Err *e) {
+    char *word = argv[*at] + 2, *equals = strchr(word, '=');
+    const char *name = equals ? arena_printf(&o->arena, "%.*s", (int)(equals - word), word) : word;
+    const char *inline_value = equals ? equals + 1 : NULL, *next = *at + 1 < argc ? argv[*at + 1] : NULL;
+    OptHit hit;
+    bool negated = false;
+    if (!options_lookup(&hit, name)) {
+        negated = (str_starts(name, "no-") || str_starts(name, "no_")) && options_lookup(&hit, name + 3);
+        if (!negated) return options_unknown(o, "--", name, e);
+    }
+    const OptRow *row = &option_rows[hit.id];
+    const char *off = row->type == OPT_FLAG || hit.is_switch ? "false" : row->off;
+    if (!options_belongs(row, o->command)) return refuse_foreign(o, row, name, e);
+    if (negated && (!off || inline_value))
+        return fail(e, ERR_USAGE, "--%s: --%s needs a value and has no opposite", name, row->name);
+    bool may_stand_alone = hit.is_switch || row->bare || row->type == OPT_FLAG;
+    const char *value = negated ? off : inline_value;
+    if (!value && may_stand_alone && takes_next(&hit, row, next)) value = argv[++*at];
+    if (!value && may_stand_alone) value = hit.is_switch || row->type == OPT_FLAG ? "true" : row->bare;
+    if (!value && (!next || looks_like_option(next)))
+        return fail(e, ERR_USAGE, "--%s: a value is missing%s", name,
+                    next ? " (a value that begins with -- is written --name=VALUE)" : "");
+    if (!value) value = argv[++*at];
+    if (only_config != (hit.id == OPT_CONFIG)) return true;
+    if (hit.id == OPT_SET && o->command != CMD_INIT) return put_set(o, value, e);
+    return options_put(o, &hit, value, FROM_FLAG, arena_printf(&o->arena, "--%s", name), e) &&
+           (hit.id != OPT_CONFIG || options_read_yaml(o, value, e));
+}
+
+static bool take_positional(Options *o, const char *word, Err *e) {
+    const CommandRow *c = &command_rows[o->command];
+    if (!c->positional || o->n_positional)
+        return fail(e, ERR_USAGE, "'%s': `snug %s` takes %s; options begin with --", word, c->name,
+                    c->positional ? "one file" : "no such word");
+    o->positional = ARENA_NEW(&o->arena, const char *, 1);
+    o->positional[o->n_positional++] = arena_strdup(&o->arena, word);
+    return true;
+}
+
+static bool take_words(Options *o, int argc, char **argv, bool only_config, Err *e) {
+    bool options_end = false;
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        if (!options_end && !strcmp(word, "--")) {
+            options_end = true;
+        } else if (!options_end && looks_like_option(word)) {
+            if (!take_flag(o, argc, argv, &i, only_config, e)) return false;
+        } else if (!options_end && word[0] == '-' && word[1]) {
+            return fail(e, ERR_USAGE, "%s: options begin with two dashes", word);
+        } else if (!only_config && !take_positional(o, word, e)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool asks_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+/* ---- defaults, and what follows from other values ---- */
+
+static void put_defaults(Options *o) {
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const OptRow *row = &option_rows[i];
+        Err e;
+        OptHit hit = {.id = (OptId)i};
+        if (row->fallback && options_belongs(row, o->command))
+            CHECK_MSG(options_put(o, &hit, row->fallback, FROM_DEFAULT, NULL, &e), "%s", e.text);
+        const char *env = row->env ? getenv(row->env) : NULL;
+        /* The environment speaks to many programs: what does not fit here ("4,2") is left alone. */
+        if (env && *env && options_belongs(row, o->command)) options_put(o, &hit, env, FROM_ENV, row->env, NULL);
+    }
+}
+
+static void derive(Options *o, OptId id, double number) {
+    bool whole = option_rows[id].type == OPT_INT;
+    o->value[id] = (OptValue){
+        .set = true, .i = whole ? (int64_t)number : 0, .r = number, .text = number_text(&o->arena, number)};
+    if (whole) o->value[id].text = arena_printf(&o->arena, "%lld", (long long)number);
+}
+
+/* micro-batch, accum and global-batch say two things in three numbers: the weakest source gives way. */
+static bool settle_batch(Options *o, Err *e) {
+    const OptValue *micro = &o->value[OPT_MICRO_BATCH], *accum = &o->value[OPT_ACCUM];
+    const OptValue *global = &o->value[OPT_GLOBAL_BATCH];
+    if (!global->set || accum->source > global->source) {
+        derive(o, OPT_GLOBAL_BATCH, (double)micro->i * (double)accum->i);
+        return true;
+    }
+    int64_t need = (global->i + micro->i - 1) / micro->i;
+    if (accum->source < MAX2(global->source, micro->source)) {
+        derive(o, OPT_ACCUM, (double)need);
+        return true;
+    }
+    if (accum->i == need) return true;
+    return fail(e, ERR_USAGE, "global-batch %s is not micro-batch %s x accum %s; leave one of them out",
+                global->text, micro->text, accum->text);
+}
+
+static bool check_needed(const Options *o, Err *e) {
+    const CommandRow *c = &command_rows[o->command];
+    for (int i = 0; i < OPT_COUNT; i++)
+        if ((option_rows[i].needed >> o->command & 1) && !o->value[i].set)
+            return fail(e, ERR_USAGE, "`snug %s` needs --%s %s (%s)", c->name, option_rows[i].name,
+                        option_rows[i].choices ? option_rows[i].choices : option_rows[i].unit,
+                        option_rows[i].help);
+    if (c->positional && !o->n_positional)
+        return fail(e, ERR_USAGE, "`snug %s` needs %s; see `snug %s --help`", c->name, c->positional, c->name);
+    return true;
+}
+
+bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
+    *o = (Options){.command = command};
+    arena_init(&o->arena, "options");
+    if ((o->help = asks_help(argc, argv))) return true;
+    put_defaults(o);
+    if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
+    if (!check_needed(o, e)) return false;
+    if (!(ON_JOB >> command & 1)) return true;
+    if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
+    return settle_batch(o, e);
+}
+
+void options_free(Options *o) {
+    arena_free(&o->arena);
+}
+
+/* ---- reading values ---- */
+
+static const OptValue *value_of(const Options *o, OptId id, OptType type) {
+    CHECK_MSG(option_rows[id].type == type, "--%s is read as another type", option_rows[id].name);
+    return &o->value[id];
+}
+
+bool opt_flag(const Options *o, OptId id) {
+    return value_of(o, id, OPT_FLAG)->i != 0;
+}
+int64_t opt_int(const Options *o, OptId id) {
+    return value_of(o, id, OPT_INT)->i;
+}
+double opt_real(const Options *o, OptId id) {
+    return value_of(o, id, OPT_REAL)->r;
+}
+int64_t opt_bytes(const Options *o, OptId id) {
+    return value_of(o, id, OPT_BYTES)->i;
+}
+const char *opt_text(const Options *o, OptId id) {
+    return o->value[id].text;
+}
+bool opt_given(const Options *o, OptId id) {
+    return o->value[id].source != FROM_DEFAULT;
+}
+
+bool opt_is(const Options *o, OptId id, const char *text) {
+    return o->value[id].text && !strcmp(o->value[id].text, text);
+}
+
+int opt_list(const Options *o, OptId id, const char *const **list) {
+    const OptValue *v = value_of(o, id, OPT_LIST);
+    *list = v->list;
+    return v->n;
+}
+
+bool opt_pair(const Options *o, OptId id, int at, const char **name, double *number) {
+    const OptValue *v = value_of(o, id, OPT_PAIRS);
+    if (at < 0 || at >= v->n) return false;
+    *name = v->list[at];
+    *number = v->numbers[at];
+    return true;
+}

@@ -1,0 +1,290 @@
+/* options_help.c - what the options table looks like to a person: --help, the resolved configuration, and the
+ * record of the mathematics that a resumed run is held against. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/options_int.h"
+
+enum { COLUMNS = 100, HELP_COLUMN = 30 };
+
+static const char *const group_titles[GROUP_COUNT] = {
+    [GROUP_JOB] = "Job",
+    [GROUP_LORA] = "What is trained",
+    [GROUP_PRECISION] = "Precision",
+    [GROUP_BATCH] = "Batch and length",
+    [GROUP_OPTIMIZER] = "Optimizer and schedule",
+    [GROUP_DATA] = "From text to rows",
+    [GROUP_MEMORY] = "Memory and machine (never changes a result)",
+    [GROUP_CADENCE] = "How often",
+    [GROUP_OTHER] = "This invocation",
+};
+
+const CommandRow command_rows[CMD_COUNT] = {
+    [CMD_PLAN] =
+        {.name = "plan",
+         .summary = "say, to the byte, what a training job will take; needs no weights",
+         .about =
+             "Every option of train is accepted, so that a training command can be planned as it stands; those "
+             "not listed here do not change the plan. Exit code 3, with the cheapest changes, when --budget is "
+             "too small.",
+         .examples =
+             "snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 1536 --accum 16 --recompute block\n"
+             "snug plan --model qwen2.5-0.5b --seq 512 --budget 4GiB --json\n"},
+    [CMD_INIT] = {.name = "init",
+                  .summary = "write a model with random weights as a Hugging Face folder",
+                  .about = "--set changes a value of the model's config.json and may be repeated.",
+                  .examples =
+                      "snug init --model qwen2.5-0.5b --out m0 --set num_hidden_layers=2 --set vocab_size=4096\n"},
+    [CMD_CONVERT] = {.name = "convert",
+                     .summary = "turn weights in another format into a Hugging Face folder",
+                     .positional = "FILE",
+                     .examples =
+                         "snug convert --from llama2c stories260K.bin --tokenizer tok512.bin --out stories\n"},
+    [CMD_TRAIN] =
+        {.name = "train",
+         .summary = "train or tune a model inside a memory budget",
+         .about =
+             "The folder --out receives config.yaml, plan.json, metrics.jsonl, train.log, TensorBoard events, "
+             "checkpoint-N/, and the result as adapter/ or model/. The plan is made and checked against the "
+             "budget before anything is loaded; at the end planned and "
+             "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave.",
+         .examples =
+             "snug train --model m0 --data train.jsonl --out out --mode lora --lr 2e-4 --seq 512 --budget 2GiB\n"
+             "snug train --config recipes/sft-lora.yaml --set lr=1e-4\n"
+             "snug train --config out/config.yaml --resume\n"},
+    [CMD_EVAL] = {.name = "eval",
+                  .summary = "loss and perplexity of a model, with or without an adapter",
+                  .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"},
+    [CMD_TOKENIZE] = {.name = "tokenize",
+                      .summary = "texts in, token ids out",
+                      .about =
+                          "Reads {\"text\": ...} lines from standard input and writes {\"ids\": [...]} lines.",
+                      .examples = "snug tokenize --tokenizer m0 < texts.jsonl\n"},
+    [CMD_MERGE] = {.name = "merge",
+                   .summary = "fold a LoRA adapter into its model",
+                   .examples = "snug merge --model m0 --adapter out/adapter --out merged\n"},
+};
+
+bool command_find(Command *c, const char *word, Err *e) {
+    const char *names[CMD_COUNT];
+    for (int i = 0; i < CMD_COUNT; i++) {
+        names[i] = command_rows[i].name;
+        *c = (Command)i;
+        if (!strcmp(names[i], word)) return true;
+    }
+    const char *near = str_nearest(word, names, CMD_COUNT);
+    if (near) return fail(e, ERR_USAGE, "'%s' is not a command. Did you mean `snug %s`?", word, near);
+    return fail(e, ERR_USAGE, "'%s' is not a command; `snug --help` lists them", word);
+}
+
+/* ---- --help ---- */
+
+/* Adds words from column `at` on, breaking lines so that they stand between `indent` and COLUMNS. */
+static void add_wrapped(Str *out, const char *text, int indent, int at) {
+    for (int len; *text; text += len) {
+        text += strspn(text, " ");
+        len = (int)strcspn(text, " ");
+        bool first = at <= indent;
+        if (!first && at + 1 + len > COLUMNS) {
+            str_addf(out, "\n%*s", indent, "");
+            at = indent;
+            first = true;
+        }
+        str_addf(out, "%s%.*s", first ? "" : " ", len, text);
+        at += len + !first;
+    }
+    str_add_char(out, '\n');
+}
+
+/* The choices without their other spellings: "cosine|linear|constant". */
+static void add_choices(Str *out, const char *choices) {
+    for (const char *c = choices; *c; c += strcspn(c, "|"), c += *c == '|') {
+        str_add(out, c == choices ? "" : "|");
+        str_add_bytes(out, c, (int64_t)strcspn(c, "=|"));
+    }
+}
+
+static void add_left(Str *out, const OptRow *row) {
+    bool is_on = row->type == OPT_FLAG && row->fallback && !strcmp(row->fallback, "true");
+    str_addf(out, "--%s%s", is_on ? "[no-]" : "", row->name);
+    if (row->type == OPT_FLAG) return;
+    str_add(out, row->bare ? " [" : " ");
+    if (row->type == OPT_CHOICE)
+        add_choices(out, row->choices);
+    else if (row->type == OPT_LIST && row->choices)
+        str_add(out, "A,B,...");
+    else if (row->type == OPT_INT)
+        str_add(out, "N");
+    else if (row->type == OPT_REAL)
+        str_add(out, "X");
+    else if (row->type == OPT_BYTES)
+        str_add(out, "SIZE");
+    else
+        str_add(out, row->unit);
+    if (row->bare) str_add_char(out, ']');
+}
+
+/* " [default 16; 1 to 4096; also lora_r]": of the aliases the first, unless the list begins with a comma. */
+static void add_facts(Str *out, const OptRow *row) {
+    const char *sep = " [";
+    if (row->type == OPT_LIST && row->choices) {
+        str_add(out, sep);
+        add_choices(out, row->choices);
+        sep = "; ";
+    }
+    if (row->fallback && row->type != OPT_FLAG) {
+        str_addf(out, "%sdefault %s", sep, row->fallback);
+        sep = "; ";
+    }
+    bool number = row->type == OPT_INT || row->type == OPT_REAL;
+    if (number && row->high < 1e5 && row->high == floor(row->high)) {
+        str_addf(out, "%s%.15g to %.15g", sep, row->low, row->high);
+        sep = "; ";
+    }
+    if (row->aliases && row->aliases[0] != ',') {
+        int len = (int)strcspn(row->aliases, ",=");
+        str_addf(out, "%salso %.*s", sep, len, row->aliases);
+        for (char *c = out->data + out->len - len; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
+        sep = "; ";
+    }
+    if (sep[0] == ';') str_add_char(out, ']');
+}
+
+static void add_row(Str *out, const OptRow *row) {
+    Str left = {0}, right = {0};
+    str_add(&left, "  ");
+    add_left(&left, row);
+    str_add(&right, row->help);
+    add_facts(&right, row);
+    str_add(out, left.data);
+    int at = (int)left.len;
+    if (at >= HELP_COLUMN) str_add_char(out, '\n'), at = 0;
+    str_addf(out, "%*s", HELP_COLUMN - at, "");
+    add_wrapped(out, right.data, HELP_COLUMN, HELP_COLUMN);
+    str_free(&left);
+    str_free(&right);
+}
+
+static void add_usage(Str *out, Command c) {
+    const CommandRow *row = &command_rows[c];
+    str_addf(out, "usage: snug %s", row->name);
+    for (int i = 0; i < OPT_COUNT; i++) {
+        if (!(option_rows[i].needed >> c & 1)) continue;
+        str_add_char(out, ' ');
+        add_left(out, &option_rows[i]);
+        if (i == OPT_FROM && row->positional) str_addf(out, " %s", row->positional);
+    }
+    str_add(out, " [options]\n");
+}
+
+void options_help(Str *out, Command c) {
+    const CommandRow *row = &command_rows[c];
+    str_addf(out, "snug %s - %s\n\n", row->name, row->summary);
+    add_usage(out, c);
+    if (row->about) {
+        str_add_char(out, '\n');
+        add_wrapped(out, row->about, 0, 0);
+    }
+    for (int g = 0; g < GROUP_COUNT; g++) {
+        bool titled = false;
+        for (int i = 0; i < OPT_COUNT; i++) {
+            if ((int)option_rows[i].group != g || !(option_rows[i].commands >> c & 1)) continue;
+            if (!titled) str_addf(out, "\n%s\n", group_titles[g]);
+            titled = true;
+            add_row(out, &option_rows[i]);
+        }
+    }
+    str_add(out, "\nExample:\n");
+    for (const char *line = row->examples; *line; line += strcspn(line, "\n") + 1) {
+        str_add(out, "  ");
+        str_add_bytes(out, line, (int64_t)strcspn(line, "\n") + 1);
+    }
+    str_add(out,
+            "\nNames may be written with - or _, values after a space or =.\n"
+            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
+}
+
+void options_overview(Str *out) {
+    str_add(out,
+            "snug - train, tune and run language models inside the memory that is there\n\n"
+            "usage: snug COMMAND [options]\n\n");
+    for (int i = 0; i < CMD_COUNT; i++)
+        str_addf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
+    str_add(out,
+            "\n`snug COMMAND --help` shows the options of one command.\n"
+            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
+}
+
+/* ---- the resolved configuration ---- */
+
+/* One line whatever the text holds: line breaks are shown as \n. */
+static void add_shown(Str *out, const char *text) {
+    for (; *text; text++) {
+        if (*text == '\n')
+            str_add(out, "\\n");
+        else if (*text == '\t')
+            str_add(out, "\\t");
+        else
+            str_add_char(out, *text);
+    }
+}
+
+void options_print(Str *out, const Options *o, bool changed_only) {
+    static const char *const honoured[] = {"HF_HOME", "OMP_NUM_THREADS"};
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const OptRow *row = &option_rows[i];
+        const OptValue *v = &o->value[i];
+        if (!(row->commands >> o->command & 1) || !v->set || (changed_only && !v->origin)) continue;
+        if (row->once && !v->origin) continue; /* a switch of this invocation that is off says nothing */
+        Str text = {0};
+        add_shown(&text, v->text);
+        str_addf(out, v->origin ? "  %-17s %-28s %s\n" : "  %-17s %s\n", row->name, str_text(&text), v->origin);
+        str_free(&text);
+    }
+    for (int i = 0; i < COUNT_OF(honoured); i++)
+        if (getenv(honoured[i])) str_addf(out, "  %-17s %s\n", honoured[i], getenv(honoured[i]));
+}
+
+/* ---- the checkpoint's copy ---- */
+
+/* Whether the row's value takes part in this run's mathematics: adapters do not without LoRA, and where a run ends
+ * does not while the learning rate is constant. */
+static bool takes_part(const Options *o, OptId id) {
+    if (!option_rows[id].maths || !(option_rows[id].commands >> o->command & 1)) return false;
+    if (option_rows[id].group == GROUP_LORA && id != OPT_MODE) return opt_is(o, OPT_MODE, "lora");
+    bool horizon = id == OPT_STEPS || id == OPT_EPOCHS;
+    if (horizon && opt_is(o, OPT_SCHEDULE, "constant") && opt_real(o, OPT_WARMUP_RATIO) == 0) return false;
+    return id != OPT_EPOCHS || !o->value[OPT_STEPS].set; /* --steps overrules --epochs */
+}
+
+json_t *options_json(const Options *o, bool maths) {
+    json_t *map = json_object();
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const OptRow *row = &option_rows[i];
+        bool in = maths ? takes_part(o, (OptId)i) : (row->commands >> o->command & 1) && !row->once;
+        if (in && o->value[i].set) json_object_set_new(map, row->name, json_string(o->value[i].text));
+    }
+    return map;
+}
+
+bool options_check_maths(const Options *o, const json_t *saved, Err *e) {
+    Str changes = {0};
+    for (int i = 0; i < OPT_COUNT; i++) {
+        if (!takes_part(o, (OptId)i)) continue;
+        const char *name = option_rows[i].name, *now = opt_text(o, (OptId)i);
+        const char *then = json_string_value(json_object_get(saved, name));
+        if (now == then || (now && then && !strcmp(now, then))) continue;
+        str_addf(&changes, "%s--%s was %.60s, is %.60s", changes.len ? "; " : "", name, then ? then : "not set",
+                 now ? now : "not set");
+    }
+    bool same = changes.len == 0;
+    if (!same)
+        fail(e, ERR_USAGE,
+             "this changes the mathematics of the run that is resumed: %.700s. "
+             "Use the old values, or begin a new run in another --out",
+             str_text(&changes));
+    str_free(&changes);
+    return same;
+}

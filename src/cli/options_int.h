@@ -1,0 +1,25 @@
+/* options_int.h - what the options files share among themselves; nobody else includes it. */
+#ifndef CLI_OPTIONS_INT_H
+#define CLI_OPTIONS_INT_H
+
+#include "cli/options.h"
+
+typedef struct OptHit {
+    OptId id;
+    bool is_switch; /* an alias that stands for a value: on when true, off when false ("": ignored) */
+    char on[24], off[24];
+} OptHit;
+
+bool options_lookup(OptHit *hit, const char *word); /* by name or alias; false: unknown */
+bool options_belongs(const OptRow *row, Command c);
+
+/* Says that there is no such option, with the nearest; always false. `where` stands before the word:
+ * "--" for flags, "recipe.yaml:7: " for files. */
+bool options_unknown(const Options *o, const char *where, const char *word, Err *e);
+
+bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e);
+void options_forget(Options *o, OptId id); /* back to unset */
+
+bool options_read_yaml(Options *o, const char *path, Err *e);
+
+#endif

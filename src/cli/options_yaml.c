@@ -1,0 +1,203 @@
+/* options_yaml.c - options as a YAML file: a flat map of names to values, read with file and line for every
+ * refusal, written so that it reads back to the same values. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <utf8proc.h>
+#include <yaml.h>
+
+#include "base/file.h"
+#include "cli/options_int.h"
+
+enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
+
+typedef struct Reader {
+    Options *o;
+    const char *path;
+    yaml_document_t doc;
+    int first_line[OPT_COUNT]; /* where this file set the option; 0: not yet */
+} Reader;
+
+static int line_of(const yaml_node_t *node) {
+    return (int)node->start_mark.line + 1;
+}
+
+static bool refuse(const Reader *r, const yaml_node_t *at, Err *e, const char *what) {
+    return fail(e, ERR_USAGE, "%s:%d: %s", r->path, line_of(at), what);
+}
+
+/* A scalar's text; NULL after a refusal. Borrows from the document. */
+static const char *scalar_text(const Reader *r, const yaml_node_t *node, Err *e) {
+    if (node->type == YAML_MAPPING_NODE)
+        refuse(r, node, e, "a nested map: options stand at the top level, for example 'lora-rank: 16'");
+    else if (node->type != YAML_SCALAR_NODE)
+        refuse(r, node, e, "a list where a single value is expected");
+    else if (strlen((const char *)node->data.scalar.value) != node->data.scalar.length)
+        refuse(r, node, e, "a value holds a NUL character");
+    else
+        return (const char *)node->data.scalar.value;
+    return NULL;
+}
+
+static bool is_null(const yaml_node_t *node) {
+    const char *text = (const char *)node->data.scalar.value;
+    if (node->type != YAML_SCALAR_NODE || node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) return false;
+    return !*text || !strcmp(text, "~") || !strcasecmp(text, "null");
+}
+
+static bool put_sequence(Reader *r, const OptHit *hit, const yaml_node_t *node, const char *origin, Err *e) {
+    const OptRow *row = &option_rows[hit->id];
+    if (row->type != OPT_LIST && row->type != OPT_PAIRS)
+        return fail(e, ERR_USAGE, "%s: %s takes one value, not a list", origin, row->name);
+    options_forget(r->o, hit->id); /* a list from a file replaces an earlier file's */
+    for (yaml_node_item_t *i = node->data.sequence.items.start; i < node->data.sequence.items.top; i++) {
+        const char *text = scalar_text(r, yaml_document_get_node(&r->doc, *i), e);
+        if (!text || !options_put(r->o, hit, text, FROM_FILE, origin, e)) return false;
+    }
+    return true;
+}
+
+/* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
+static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
+    const char *name = scalar_text(r, key, e);
+    char where[300], origin[300];
+    OptHit hit;
+    if (!name) return false;
+    snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
+    snprintf(where, sizeof where, "%.296s: ", origin);
+    if (value->type == YAML_MAPPING_NODE) return scalar_text(r, value, e) != NULL;
+    if (!options_lookup(&hit, name)) return options_unknown(r->o, where, name, e);
+    if (hit.id == OPT_CONFIG || hit.id == OPT_HELP || (hit.id == OPT_SET && r->o->command != CMD_INIT))
+        return fail(e, ERR_USAGE, "%s%s is for the command line, not for a file", where, name);
+    bool silent = hit.is_switch && value->type == YAML_SCALAR_NODE && !hit.off[0] &&
+                  !strcasecmp((const char *)value->data.scalar.value, "false"); /* fp16: false beside bf16: true */
+    if (silent) return true;
+    if (r->first_line[hit.id])
+        return fail(e, ERR_USAGE, "%s%s: already set in line %d%s%s", where, name, r->first_line[hit.id],
+                    str_same_word(name, option_rows[hit.id].name) ? "" : "; it is another name of ",
+                    str_same_word(name, option_rows[hit.id].name) ? "" : option_rows[hit.id].name);
+    r->first_line[hit.id] = line_of(key);
+    if (is_null(value) || !options_belongs(&option_rows[hit.id], r->o->command)) return true;
+    if (value->type == YAML_SEQUENCE_NODE) return put_sequence(r, &hit, value, origin, e);
+    const char *text = scalar_text(r, value, e);
+    if (text && r->o->value[hit.id].source == FROM_FILE) options_forget(r->o, hit.id);
+    return text && options_put(r->o, &hit, text, FROM_FILE, origin, e);
+}
+
+static bool take_document(Reader *r, Err *e) {
+    yaml_node_t *root = yaml_document_get_root_node(&r->doc);
+    if (!root || is_null(root)) return true; /* an empty file sets nothing */
+    if (root->type != YAML_MAPPING_NODE) return refuse(r, root, e, "'name: value' lines are expected");
+    for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
+        yaml_node_t *key = yaml_document_get_node(&r->doc, p->key);
+        if (!take_entry(r, key, yaml_document_get_node(&r->doc, p->value), e)) return false;
+    }
+    return true;
+}
+
+static bool refuse_syntax(const Reader *r, const yaml_parser_t *parser, Err *e) {
+    int line = (int)(parser->problem_mark.line ? parser->problem_mark.line : parser->context_mark.line) + 1;
+    if (parser->error == YAML_READER_ERROR)
+        return fail(e, ERR_FAIL, "%s: byte %lld: %s", r->path, (long long)parser->problem_offset,
+                    parser->problem ? parser->problem : "unreadable");
+    return fail(e, ERR_FAIL, "%s:%d: not valid YAML: %s%s%s", r->path, line,
+                parser->problem ? parser->problem : "unreadable", parser->context ? ", " : "",
+                parser->context ? parser->context : "");
+}
+
+static bool read_documents(Reader *r, yaml_parser_t *parser, Err *e) {
+    for (int n = 0;; n++) {
+        if (!yaml_parser_load(parser, &r->doc)) return refuse_syntax(r, parser, e);
+        const yaml_node_t *root = yaml_document_get_root_node(&r->doc);
+        bool last = !root, ok = true;
+        if (root && n) ok = refuse(r, root, e, "a second document; one file holds one configuration");
+        if (root && !n) ok = take_document(r, e);
+        yaml_document_delete(&r->doc);
+        if (!ok || last) return ok;
+    }
+}
+
+bool options_read_yaml(Options *o, const char *path, Err *e) {
+    Str text = {0};
+    Reader r = {.o = o, .path = path};
+    yaml_parser_t parser;
+    bool ok = file_read(path, &text, LARGEST_BYTES, e);
+    if (ok) {
+        CHECK(yaml_parser_initialize(&parser));
+        yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)str_text(&text), (size_t)text.len);
+        ok = read_documents(&r, &parser, e);
+        yaml_parser_delete(&parser);
+    }
+    str_free(&text);
+    return ok;
+}
+
+/* ---- writing ---- */
+
+/* Texts that any YAML reader takes as a plain string. */
+static bool is_plain(const char *text) {
+    static const char *const words[] = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+    const char *safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    for (int i = 0; i < COUNT_OF(words); i++)
+        if (!strcasecmp(text, words[i])) return false;
+    bool begins_well = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/") > 0;
+    return begins_well && !text[strspn(text, safe)];
+}
+
+static void add_quoted(Str *out, const char *text) {
+    utf8proc_int32_t c;
+    str_add_char(out, '"');
+    for (utf8proc_ssize_t n; *text; text += n) {
+        n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+        CHECK(n > 0); /* values are checked when they are put */
+        bool breaks_lines = c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
+                            (c & 0xfffe) == 0xfffe;
+        if (c == '"' || c == '\\')
+            str_addf(out, "\\%c", (char)c);
+        else if (c == '\n')
+            str_add(out, "\\n");
+        else if (c == '\t')
+            str_add(out, "\\t");
+        else if (breaks_lines)
+            str_addf(out, "\\U%08X", (unsigned)c);
+        else
+            str_add_bytes(out, text, n);
+    }
+    str_add_char(out, '"');
+}
+
+static void add_text(Str *out, const char *text) {
+    if (is_plain(text))
+        str_add(out, text);
+    else
+        add_quoted(out, text);
+}
+
+static void add_value(Str *out, const OptRow *row, const OptValue *v) {
+    bool number = row->type == OPT_FLAG || row->type == OPT_INT || row->type == OPT_REAL;
+    if (number) {
+        str_add(out, v->text);
+    } else if (row->type == OPT_LIST) {
+        for (int i = 0; i < v->n; i++) {
+            str_add(out, i ? ", " : "[");
+            add_text(out, v->list[i]);
+        }
+        str_add_char(out, ']');
+    } else {
+        add_text(out, v->text);
+    }
+}
+
+void options_write_yaml(Str *out, const Options *o) {
+    str_addf(out, "# snug %s, as resolved. `snug %s --config THIS_FILE` repeats it; flags override.\n",
+             command_rows[o->command].name, command_rows[o->command].name);
+    for (int i = 0; i < OPT_COUNT; i++) {
+        const OptRow *row = &option_rows[i];
+        const OptValue *v = &o->value[i];
+        if (!options_belongs(row, o->command) || !v->set || row->once) continue;
+        str_addf(out, "%s: ", row->name);
+        add_value(out, row, v);
+        str_add_char(out, '\n');
+    }
+}

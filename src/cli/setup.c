@@ -1,0 +1,188 @@
+/* setup.c - how options become a job. */
+#include "cli/setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "obs/sensors.h"
+#include "store/adapter.h"
+#include "store/hf.h"
+
+volatile sig_atomic_t cmd_stop;
+
+bool setup_model(Model *m, const Options *o, Err *e) {
+    const char *name = opt_text(o, OPT_MODEL);
+    *m = (Model){0};
+    if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
+    if (m->has_folder) return config_from_file(&m->config, m->folder, e);
+    if (config_from_preset(&m->config, name)) return true;
+    return fail(e, ERR_FAIL, "--model %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
+                "Presets: %s", name, config_preset_names());
+}
+
+/* ---- the job ---- */
+
+static bool set_precision(JobSpec *s, const Options *o, Err *e) {
+    const char *p = opt_text(o, OPT_PRECISION);
+    bool f32 = !strcmp(p, "fp32") || (!strcmp(p, "auto") && s->model.dtype == FMT_F32);
+    if (!strcmp(p, "fp16"))
+        return fail(e, ERR_USAGE, "--precision fp16: needs loss scaling, which the cpu device does not offer; use bf16 or fp32");
+    s->activations = s->weights = s->gradients = f32 ? FMT_F32 : FMT_BF16;
+    return true;
+}
+
+static void set_training(JobSpec *s, const Options *o) {
+    const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
+    s->lora = opt_is(o, OPT_MODE, "lora");
+    if (s->lora) {
+        s->adapter.rank = (int)opt_int(o, OPT_LORA_RANK);
+        s->adapter.alpha = (float)opt_real(o, OPT_LORA_ALPHA);
+        s->adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
+        s->adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
+        s->weights = s->gradients = s->adapter.format;
+        const char *const *list;
+        static const char *const names[PROJ_COUNT] = {"q", "k", "v", "o", "gate", "up", "down"};
+        for (int i = 0, n = opt_list(o, OPT_LORA_TARGETS, &list); i < n; i++)
+            for (int p = 0; p < PROJ_COUNT; p++)
+                if (!strcmp(list[i], names[p]) || !strcmp(list[i], "all")) s->adapter.targets |= 1u << p;
+    }
+    s->master = opt_is(o, OPT_MASTER, "fp32");
+    s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
+                 : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
+    s->optimizer = opt_is(o, OPT_OPTIMIZER, "sgd") ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+    s->update = (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .lr_mult = 1};
+    if (o->command == CMD_TRAIN) {
+        s->update.beta1 = (float)opt_real(o, OPT_BETA1);
+        s->update.beta2 = (float)opt_real(o, OPT_BETA2);
+        s->update.eps = (float)opt_real(o, OPT_EPS);
+        s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
+        const char *part;
+        double mult;
+        for (int i = 0; i < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
+            s->lr_rule[s->n_lr_rules++] = (LrRule){part, (float)mult};
+    }
+    if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
+}
+
+bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
+    *s = (JobSpec){.model = *c, .train = train, .sweep = true};
+    s->seq = opt_int(o, OPT_SEQ);
+    s->micro_batch = opt_int(o, OPT_MICRO_BATCH);
+    s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
+    s->accum = 1;
+    if (!set_precision(s, o, e)) return false;
+    if (!train) return true;
+    set_training(s, o);
+    s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
+    *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
+    s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
+    if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
+    return plan_parse_recompute(s->recompute, c->layers, opt_text(o, OPT_RECOMPUTE), e);
+}
+
+bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
+    if (!opt_given(o, OPT_ADAPTER)) return true;
+    AdapterConfig c;
+    if (!adapter_config_read(&c, opt_text(o, OPT_ADAPTER), e)) return false;
+    if (s->train && !s->lora)
+        return fail(e, ERR_USAGE, "--adapter %s: belongs to --mode lora", opt_text(o, OPT_ADAPTER));
+    Format format = s->train ? s->adapter.format : s->activations;
+    s->adapter = (LoraSpec){.rank = c.rank, .alpha = (float)(adapter_scale(&c) * c.rank), .targets = c.targets, .format = format,
+                            .dropout = s->adapter.dropout};
+    return true;
+}
+
+bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
+    if (!backend_open(b, opt_text(o, OPT_DEVICE), (BackendOptions){.threads = (int)opt_int(o, OPT_THREADS)}, e)) return false;
+    *m = (Machine){0};
+    (*b)->describe(*b, m);
+    return true;
+}
+
+/* ---- words and rows ---- */
+
+bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {
+    *w = (Words){0};
+    const char *folder = opt_given(o, OPT_TOKENIZER) ? opt_text(o, OPT_TOKENIZER) : m->has_folder ? m->folder : NULL;
+    if (!folder) return true;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;
+    bool found;
+    if (!tokenizer_open(&w->tokenizer, folder, e)) return false;
+    if (file_is_dir(folder) && !template_load(&w->chat, &found, folder, e)) {
+        setup_words_free(w);
+        return false;
+    }
+    return true;
+}
+
+void setup_words_free(Words *w) {
+    if (w->chat) template_free(w->chat);
+    if (w->tokenizer) tokenizer_close(w->tokenizer);
+    *w = (Words){0};
+}
+
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, Err *e) {
+    DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
+                             .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES)};
+    if (w->tokenizer) {
+        int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
+        if (eos >= 0) d_options.eos_id = eos;
+        if (bos >= 0) d_options.bos_text = tokenizer_piece(w->tokenizer, bos);
+        if (eos >= 0) d_options.eos_text = tokenizer_piece(w->tokenizer, eos);
+    }
+    d_options.pack = opt_is(o, OPT_PACK, "on") ? PACK_ON : opt_is(o, OPT_PACK, "off") ? PACK_OFF : PACK_AUTO;
+    d_options.score = opt_is(o, OPT_SCORE, "last") ? SCORE_LAST : SCORE_ALL;
+    d_options.template_mode = opt_is(o, OPT_TEMPLATE, "chat") ? TEMPLATE_CHAT
+                              : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
+    d_options.prompt_template = opt_text(o, OPT_PROMPT_TEMPLATE);
+    d_options.answer_template = opt_text(o, OPT_ANSWER_TEMPLATE);
+    if (o->command == CMD_TRAIN) {
+        d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
+        d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
+    }
+    if (!dataset_open(d, path, &d_options, e)) return false;
+    Str text = {0};
+    dataset_report_text(&text, *d);
+    log_line("%s: %s", path, str_text(&text));
+    str_free(&text);
+    return true;
+}
+
+/* ---- the budget ---- */
+
+int64_t setup_budget(const Options *o, bool say) {
+    if (opt_given(o, OPT_BUDGET)) return opt_bytes(o, OPT_BUDGET);
+    SensorMemory mem = sensors_memory();
+    if (mem.available_bytes <= 0) return INT64_MAX;
+    int64_t margin = MAX2(256 * MIB, mem.available_bytes / 20);
+    if (say)
+        log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(mem.available_bytes).s, units_bytes(margin).s);
+    return mem.available_bytes - margin;
+}
+
+bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e) {
+    int64_t need = job_process_bytes(j);
+    if (need <= budget_bytes) return true;
+    Change change[JOB_CHANGES];
+    int n = job_changes(j, host, budget_bytes, change);
+    Str text = {0};
+    str_addf(&text, "does not fit: %s are needed, the budget is %s, %s (%s bytes) are missing.", units_bytes(need).s,
+             units_bytes(budget_bytes).s, units_bytes(need - budget_bytes).s, units_count(need - budget_bytes).s);
+    if (!n) str_add(&text, " No change of batch, recompute, length or rank makes it fit: choose a smaller model or a larger budget.");
+    else str_add(&text, " Any one of these fits:");
+    for (int i = 0; i < MIN2(n, 6); i++) {
+        str_addf(&text, "\n    %-44s saves %s", change[i].flags, units_bytes(change[i].saves_bytes).s);
+        if (change[i].slowdown > 0) str_addf(&text, ", %.2fx the time", change[i].slowdown);
+        if (change[i].maths) str_add(&text, " (changes the mathematics)");
+    }
+    fail(e, ERR_BUDGET, "%s", str_text(&text));
+    str_free(&text);
+    return false;
+}

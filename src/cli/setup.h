@@ -1,0 +1,42 @@
+/* setup.h - from options to a job: which model, which precision, which data, which machine. */
+#ifndef CLI_SETUP_H
+#define CLI_SETUP_H
+
+#include "backend/backend.h"
+#include "cli/options.h"
+#include "data/dataset.h"
+#include "data/template.h"
+#include "data/tokenizer.h"
+#include "train/job.h"
+
+typedef struct Model {
+    ModelConfig config;
+    bool has_folder;
+    char folder[1024];
+} Model;
+
+/* A folder, a preset, or a hub id in the local cache. */
+bool setup_model(Model *m, const Options *o, Err *e);
+
+/* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
+bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
+
+/* --adapter: its rank, alpha and targets. */
+bool setup_adapter(JobSpec *s, const Options *o, Err *e);
+
+bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e);
+
+typedef struct Words { /* what turns text into ids */
+    Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
+    Template *chat;
+} Words;
+bool setup_words(Words *w, const Options *o, const Model *m, Err *e);
+void setup_words_free(Words *w);
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, Err *e);
+
+/* The budget in force: --budget, or what is free now less a margin (said so). */
+int64_t setup_budget(const Options *o, bool say);
+/* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit. */
+bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e);
+
+#endif

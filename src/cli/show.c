@@ -1,0 +1,111 @@
+/* show.c - how a plan is shown. */
+#include "cli/show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+
+static int bar_width(int64_t bytes, int64_t whole) { return whole > 0 ? (int)(24.0 * (double)bytes / (double)whole + 0.5) : 0; }
+
+static void show_line(Str *out, const char *name, int64_t bytes, int64_t whole, const char *note) {
+    char bar[32];
+    int n = MAX2(0, MIN2(24, bar_width(bytes, whole)));
+    memset(bar, '#', (size_t)n);
+    bar[n] = 0;
+    str_addf(out, "  %-14s %16s  %11s  %-24s %s\n", name, units_count(bytes).s, units_bytes(bytes).s, bar, note ? note : "");
+}
+
+static void show_dtypes(Str *out, const JobSpec *s) {
+    static const char *const moments[] = {"fp32", "bf16", "8bit"};
+    bool full = s->train && !s->lora;
+    str_addf(out, "dtypes: weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
+             full ? s->weights == FMT_BF16 && !s->master ? " (rounded at random)" : "" : " (frozen, as on file)",
+             format_name(s->activations));
+    if (s->adapter.rank) str_addf(out, ", adapters %s", format_name(s->adapter.format));
+    if (s->train) str_addf(out, ", gradients %s, moments %s", format_name(s->gradients), moments[s->moments]);
+    if (s->train && s->master) str_add(out, ", master fp32");
+    str_add(out, "\n");
+}
+
+void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
+    const JobSpec *s = &j->spec;
+    const Ledger *l = &j->ledger;
+    int64_t process = job_process_bytes(j), arena = l->arena_bytes[POOL_DEVICE];
+    str_addf(out, "%s: %s parameters", s->model.name, units_count(config_parameters(&s->model)).s);
+    if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
+    str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
+    if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
+    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms, (long long)j->p.n_t,
+             (long long)j->p.n_s);
+    show_dtypes(out, s);
+    str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
+    for (int pass = 0; pass < 2; pass++) { /* first what is in the arena, then what stands beside it */
+        for (int i = 0; i < l->n; i++) {
+            const LedgerLine *line = &l->line[i];
+            if (line->pool == POOL_DEVICE && line->in_arena == !pass && line->planned_bytes)
+                show_line(out, line->name, line->planned_bytes, process, line->note);
+        }
+        if (!pass) {
+            show_line(out, "= arena", arena, process, NULL);
+            if (measured) show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
+        }
+    }
+    show_line(out, "= process", process, process, NULL);
+    if (measured)
+        show_line(out, "  measured", measured->process_bytes, process,
+                  measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
+    int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
+    str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
+             units_count(bound).s, j->placement.peak_step,
+             j->placement.peak_step >= 0 && j->placement.peak_step < j->p.n_s ? op_row(j->p.s[j->placement.peak_step].op)->name : "-");
+    if (budget_bytes)
+        str_addf(out, "budget: %s bytes; %s by %s\n", units_count(budget_bytes).s, process <= budget_bytes ? "FITS" : "DOES NOT FIT",
+                 units_bytes(process <= budget_bytes ? budget_bytes - process : process - budget_bytes).s);
+}
+
+static json_t *pool_json(const Job *j, Pool pool, int64_t budget_bytes) {
+    const Ledger *l = &j->ledger;
+    json_t *lines = json_array(), *p = json_object();
+    for (int i = 0; i < l->n; i++) {
+        const LedgerLine *line = &l->line[i];
+        if (line->pool != pool) continue;
+        json_t *row = json_pack("{s:s, s:I, s:b}", "name", line->name, "bytes", (json_int_t)line->planned_bytes, "in_arena",
+                                line->in_arena);
+        if (line->note) json_object_set_new(row, "note", json_string(line->note));
+        json_array_append_new(lines, row);
+    }
+    json_object_set_new(p, "budget_bytes", budget_bytes ? json_integer(budget_bytes) : json_null());
+    json_object_set_new(p, "planned_bytes", json_integer(l->arena_bytes[pool]));
+    json_object_set_new(p, "process_planned_bytes", json_integer(ledger_process_bytes(l, pool)));
+    json_object_set_new(p, "lower_bound_bytes", json_integer(j->placement.lower_bound_bytes[pool]));
+    json_object_set_new(p, "lines", lines);
+    return p;
+}
+
+json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {
+    int64_t process = job_process_bytes(j);
+    bool fits = !budget_bytes || process <= budget_bytes;
+    json_t *root = json_object(), *pools = json_object(), *changes = json_array();
+    json_object_set_new(root, "fits", json_boolean(fits));
+    json_object_set_new(root, "model", json_string(j->spec.model.name));
+    json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.model)));
+    json_object_set_new(root, "trainable_parameters", json_integer(decoder_count(&j->p, true)));
+    json_object_set_new(pools, "device", pool_json(j, POOL_DEVICE, budget_bytes));
+    json_object_set_new(pools, "host", pool_json(j, POOL_HOST, 0));
+    json_object_set_new(root, "pools", pools);
+    Change change[JOB_CHANGES];
+    int n = job_changes(j, host, fits ? 0 : budget_bytes, change);
+    for (int i = 0; i < n; i++)
+        json_array_append_new(changes, json_pack("{s:s, s:I, s:o, s:b}", "flags", change[i].flags, "saves_bytes",
+                                                 (json_int_t)change[i].saves_bytes, "slowdown",
+                                                 change[i].slowdown > 0 ? json_real(change[i].slowdown) : json_null(),
+                                                 "changes_mathematics", change[i].maths));
+    json_object_set_new(root, "changes", changes);
+    json_object_set_new(root, "machine", json_string(j->machine.name));
+    json_object_set_new(root, "plan_ms", json_real(j->plan_ms));
+    json_object_set_new(root, "tensors", json_integer(j->p.n_t - 1));
+    json_object_set_new(root, "steps", json_integer(j->p.n_s));
+    json_object_set_new(root, "predicted_update_seconds", json_real(job_update_seconds(j)));
+    return root;
+}

@@ -1,0 +1,16 @@
+/* show.h - a plan as a table for people and as JSON. */
+#ifndef CLI_SHOW_H
+#define CLI_SHOW_H
+
+#include <jansson.h>
+
+#include "train/job.h"
+
+/* measured: NULL, or the figures of a finished run to stand beside the planned ones. */
+typedef struct Measured {
+    int64_t arena_bytes, process_bytes;
+} Measured;
+void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured); /* budget 0: none */
+json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes);      /* gives */
+
+#endif

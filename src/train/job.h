@@ -1,0 +1,90 @@
+/* job.h - a training or evaluation job as one planned program: {init, micro-step x accumulation, update, evaluate}.
+ *
+ * The same object is the estimate and the run: `plan` prints it, `train` plays it. Nothing is loaded here. */
+#ifndef TRAIN_JOB_H
+#define TRAIN_JOB_H
+
+#include "base/ledger.h"
+#include "model/decoder.h"
+#include "plan/plan.h"
+
+typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
+typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
+
+enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024 };
+
+typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
+    const char *part;
+    float mult;
+} LrRule;
+
+/* Everything that decides the program. */
+typedef struct JobSpec {
+    ModelConfig model;
+    bool train;            /* false: evaluation only */
+    bool lora;
+    LoraSpec adapter;      /* rank 0: none (an evaluation may have one) */
+    Format activations;    /* fp32 or bf16 */
+    Format weights;        /* of what is trained; a frozen base keeps its file's dtype */
+    Format gradients;
+    bool master;           /* an fp32 twin of every trained weight */
+    MomentKind moments;
+    OptimizerKind optimizer;
+    AttrUpdate update;     /* beta1, beta2, eps, weight_decay */
+    LrRule lr_rule[JOB_LR_RULES];
+    int n_lr_rules;
+    int64_t seq, micro_batch, accum;
+    bool evaluate;         /* a held-out set is evaluated between updates */
+    RecomputeLevel recompute[JOB_LAYERS];
+    int64_t head_chunk;    /* 0: chosen */
+    bool random_init;
+    uint64_t seed;
+    bool sweep;            /* fuse the head's forward and gradient; off only to compare */
+} JobSpec;
+
+/* Bytes beside the arena that the process takes in host memory, known before the run. */
+typedef struct HostBytes {
+    int64_t data, tokenizer;
+} HostBytes;
+
+typedef struct Job {
+    JobSpec spec;
+    Machine machine;
+    Program p;             /* owns */
+    Decoder d, d_eval;     /* d_eval: the same weights, no dropout */
+    DecoderInput in;
+    Tid labels, weight;    /* inputs (N) */
+    Tid divisor;           /* dial: scored tokens of the global batch */
+    Tid dials;             /* dial: DIAL_* of the update */
+    Tid max_norm;          /* dial */
+    Tid loss, eval_loss;   /* statistics */
+    Tid parts, verdict;    /* statistics of the update */
+    int phase_init, phase_micro, phase_update, phase_eval; /* -1: absent */
+    Placement placement;
+    Ledger ledger;
+    double plan_ms;
+} Job;
+
+/* Records, rewrites and places; refuses only what the spec makes impossible. */
+bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e);
+void job_close(Job *j);
+
+int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
+double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
+int64_t job_default_chunk(const JobSpec *s);
+uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
+AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
+
+/* A change that would make a job smaller: flags to paste, and what they do. */
+typedef struct Change {
+    char flags[160];
+    int64_t saves_bytes;
+    double slowdown;    /* 1.31: 31 % more time a token; 0: not known */
+    bool maths;         /* changes the mathematics: offered, never taken */
+} Change;
+enum { JOB_CHANGES = 12 };
+
+/* The cheapest changes (by slowdown, then by bytes) that fit budget_bytes (0: any that saves). Gives their number. */
+int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Change *out);
+
+#endif

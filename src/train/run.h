@@ -1,0 +1,86 @@
+/* run.h - a planned job on a device with data: load, steps, evaluation, checkpoints, what was measured. */
+#ifndef TRAIN_RUN_H
+#define TRAIN_RUN_H
+
+#include <signal.h>
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "exec/exec.h"
+#include "obs/growth.h"
+#include "obs/metrics.h"
+#include "obs/progress.h"
+#include "store/lock.h"
+#include "store/trainer_state.h"
+#include "train/job.h"
+#include "train/schedule.h"
+
+typedef struct RunOptions {
+    const char *model_folder;  /* weights; NULL: random */
+    const char *adapter_folder; /* NULL: none */
+    const char *out;           /* run folder; NULL: nothing is written (evaluation) */
+    const char *base_name;     /* for adapter_config.json */
+    const char *config_yaml;   /* text, saved as config.yaml */
+    const char *plan_json;     /* text, saved as plan.json */
+    const char *resume;        /* NULL: no; "newest"; checkpoint-N; a folder */
+    const char *const *settings; /* name, value, ...: what changes the mathematics, checked on resume */
+    int n_settings;            /* pairs */
+    Schedule schedule;
+    double clip, epochs;
+    int64_t total_steps, global_batch;
+    int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
+    bool save_best, dry_run;
+    int64_t growth_alarm_bytes;
+    const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
+} RunOptions;
+
+typedef struct RunResult {
+    int64_t steps;
+    double first_loss, loss, tokens_per_s;
+    double eval_loss;           /* NaN: not evaluated */
+    int64_t planned_bytes, measured_bytes;
+    int64_t process_planned_bytes, process_measured_bytes;
+    int64_t allocations_after_first_step;
+    uint64_t checksum;          /* of what was trained */
+    int stopped_by;             /* signal; 0: ran to its end */
+    char result[1100];          /* folder of the model or adapter; "" when none was written */
+} RunResult;
+
+typedef struct Run {
+    Job *job;                   /* keeps */
+    Backend *backend;           /* keeps */
+    Dataset *data, *held_out;   /* keep; held_out may be NULL */
+    RunOptions o;
+    Exec x;
+    Batch batch;
+    Arena arena;                /* batches; sealed before the first step */
+    TrainerState state;
+    RunLock lock;
+    Metrics metrics;
+    bool metrics_open;
+    Progress progress;
+    Growth growth;
+    int64_t step;               /* updates done */
+    int64_t process_peak_bytes;
+    double data_seconds;        /* filling the batches of the current step */
+    int64_t step_tokens;
+} Run;
+
+/* Opens the executor and loads weights; for training also the run folder, its log and the checkpoint to resume. */
+bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e);
+void run_close(Run *r);
+
+bool run_train(Run *r, RunResult *out, Err *e);
+/* Mean loss over the scored tokens of a set. */
+bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
+
+int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
+
+/* save.c */
+bool run_save_checkpoint(Run *r, Err *e);
+bool run_save_result(Run *r, RunResult *out, Err *e);
+bool run_resume(Run *r, Err *e);
+
+void run_measure(Run *r); /* samples the process */
+
+#endif

@@ -1,0 +1,15 @@
+/* schedule.c - warm-up, then cosine, line or constant, never below the floor once warm. */
+#include "train/schedule.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+double schedule_lr(const Schedule *s, int64_t step) {
+    if (step < s->warmup_steps) return s->lr * (double)step / (double)s->warmup_steps;
+    if (s->kind == SCHEDULE_CONSTANT) return s->lr;
+    int64_t length = MAX2(s->total_steps - s->warmup_steps, 1);
+    double progress = fmin(1, (double)(step - s->warmup_steps) / (double)length);
+    double factor = s->kind == SCHEDULE_COSINE ? 0.5 * (1 + cos(M_PI * progress)) : 1 - progress;
+    return fmax(s->lr * factor, fmin(s->min_lr, s->lr));
+}

@@ -1,0 +1,239 @@
+/* weights.c - which bytes of a file belong in which slot, and back. */
+#include "train/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "store/adapter.h"
+#include "store/hf.h"
+#include "train/job.h"
+
+enum { PIECE = 1 << 16 }; /* elements converted at a time */
+
+typedef struct Piece { /* one conversion's scratch */
+    char raw[PIECE * 8];
+    float value[PIECE];
+} Piece;
+
+static bool format_of(StDtype d, Format *f) {
+    switch (d) {
+        case ST_F32: *f = FMT_F32; return true;
+        case ST_BF16: *f = FMT_BF16; return true;
+        case ST_F16: *f = FMT_F16; return true;
+        case ST_F64: *f = FMT_F64; return true;
+        default: return false;
+    }
+}
+
+static StDtype dtype_of(Format f) {
+    switch (f) {
+        case FMT_F32: return ST_F32;
+        case FMT_BF16: return ST_BF16;
+        case FMT_F16: return ST_F16;
+        default: return ST_U8; /* blocked formats travel as bytes */
+    }
+}
+
+/* ---- loading ---- */
+
+static const StTensor *find_in_file(const StSet *s, const char *name) {
+    const StTensor *t = st_find(s, name);
+    if (!t && str_starts(name, "model.")) t = st_find(s, name + 6); /* saved without the head's wrapper */
+    return t;
+}
+
+static bool check_shape(const Program *p, Tid id, const StTensor *f, const StSet *s, Err *e) {
+    const Tensor *t = prog_t(p, id);
+    bool same = f->rank == t->rank;
+    for (int i = 0; same && i < t->rank; i++) same = f->dim[i] == t->dim[i];
+    if (same) return true;
+    Str have = {0}, want = {0};
+    for (int i = 0; i < f->rank; i++) str_addf(&have, i ? ",%lld" : "%lld", (long long)f->dim[i]);
+    for (int i = 0; i < t->rank; i++) str_addf(&want, i ? ",%lld" : "%lld", (long long)t->dim[i]);
+    fail(e, ERR_FAIL, "%s: %s is (%s), config.json makes it (%s). Do config and weights belong together?", s->path[f->file],
+         f->name, str_text(&have), str_text(&want));
+    str_free(&have);
+    str_free(&want);
+    return false;
+}
+
+/* The same numbers in another dtype, piece by piece. */
+static bool load_converted(Exec *x, Tid id, Format to, int64_t to_byte, const StSet *s, const StTensor *f, Format from,
+                           Piece *piece, Err *e) {
+    int64_t n = prog_elements(x->p, id), from_item = format_item_bytes(from), to_item = format_item_bytes(to);
+    char *address = exec_address(x, id);
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = MIN2(PIECE, n - i);
+        if (!st_read(s, f, piece->raw, i * from_item, m * from_item, e)) return false;
+        format_table[from].decode(piece->value, piece->raw, 1, m, 0, 1);
+        format_table[to].encode(piece->raw, piece->value, 1, m, 0, 1);
+        x->b->put(x->b, address + to_byte + i * to_item, piece->raw, m * to_item);
+    }
+    return true;
+}
+
+static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
+    const Tensor *t = prog_t(x->p, id);
+    const StTensor *f = find_in_file(s, t->file_name);
+    if (!f)
+        return fail(e, ERR_FAIL, "%s: has no tensor '%s' that config.json asks for", s->path[0], t->file_name);
+    Format from;
+    if (!check_shape(x->p, id, f, s, e)) return false;
+    if (!format_of(f->dtype, &from))
+        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's", s->path[f->file], f->name, st_dtype_name(f->dtype));
+    if (from == t->format && x->b->host_memory) return st_read(s, f, exec_address(x, id), 0, f->bytes, e);
+    return load_converted(x, id, t->format, 0, s, f, from, piece, e);
+}
+
+bool weights_load(Exec *x, Role role, const char *folder, Err *e) {
+    StSet s;
+    if (!st_open(&s, folder, e)) return false;
+    Piece *piece = MEM_NEW(Piece, 1);
+    bool ok = true;
+    for (Tid id = 1; id < x->p->n_t && ok; id++)
+        if (x->p->t[id].role == role && x->p->t[id].file_name) ok = load_one(x, id, &s, piece, e);
+    mem_free(piece);
+    st_close(&s);
+    return ok;
+}
+
+void weights_start_masters(Exec *x) {
+    Piece *piece = MEM_NEW(Piece, 1);
+    for (int i = 0; i < x->p->n_s; i++) {
+        const Step *s = &x->p->s[i];
+        Tid w = s->in[0], master = s->op == OP_ADAMW ? s->in[4] : s->op == OP_SGD ? s->in[3] : NONE;
+        if (!master) continue;
+        Format f = x->p->t[w].format;
+        int64_t n = prog_elements(x->p, w), item = format_item_bytes(f);
+        for (int64_t at = 0; at < n; at += PIECE) {
+            int64_t m = MIN2(PIECE, n - at);
+            exec_get(x, w, piece->raw, at * item, m * item);
+            format_table[f].decode(piece->value, piece->raw, 1, m, 0, 1);
+            exec_put(x, master, piece->value, at * 4, m * 4);
+        }
+    }
+    mem_free(piece);
+}
+
+/* ---- saving ---- */
+
+typedef struct Chosen { /* tensors of one file, in writing order */
+    Tid *id;
+    StTensor *entry;
+    int64_t n, capacity_id, capacity_entry;
+} Chosen;
+
+static void chosen_free(Chosen *c) {
+    mem_free(c->id);
+    mem_free(c->entry);
+}
+
+static void choose(Chosen *c, const Program *p, Tid id, const char *name, bool as_bytes) {
+    const Tensor *t = prog_t(p, id);
+    c->id = mem_grow(c->id, &c->capacity_id, c->n + 1, sizeof *c->id);
+    c->entry = mem_grow(c->entry, &c->capacity_entry, c->n + 1, sizeof *c->entry);
+    StTensor *s = &c->entry[c->n];
+    *s = (StTensor){.name = name, .dtype = dtype_of(t->format), .rank = t->rank};
+    for (int i = 0; i < t->rank; i++) s->dim[i] = t->dim[i];
+    if (as_bytes) {
+        s->rank = 1;
+        s->dim[0] = prog_bytes(p, id);
+    }
+    c->id[c->n++] = id;
+}
+
+static bool stream_out(Exec *x, StWriter *w, const Chosen *c, Err *e) {
+    Piece *piece = MEM_NEW(Piece, 1);
+    bool ok = true;
+    for (int64_t i = 0; i < c->n && ok; i++) {
+        int64_t bytes = prog_bytes(x->p, c->id[i]);
+        if (x->b->host_memory) {
+            ok = st_write_data(w, exec_address(x, c->id[i]), bytes, e);
+            continue;
+        }
+        for (int64_t at = 0; at < bytes && ok; at += (int64_t)sizeof piece->raw) {
+            int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
+            exec_get(x, c->id[i], piece->raw, at, m);
+            ok = st_write_data(w, piece->raw, m, e);
+        }
+    }
+    mem_free(piece);
+    if (ok) return st_write_end(w, e);
+    st_write_abort(w);
+    return false;
+}
+
+bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
+    Chosen c = {0};
+    for (Tid id = 1; id < x->p->n_t; id++)
+        if (x->p->t[id].role == role && x->p->t[id].file_name) choose(&c, x->p, id, x->p->t[id].file_name, false);
+    StWriter *w;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, path, c.entry, c.n, NULL, e)
+                                   : st_write_folder_begin(&w, folder, c.entry, c.n, (int64_t)5 * 1000000000, NULL, e);
+    ok = ok && stream_out(x, w, &c, e);
+    chosen_free(&c);
+    return ok;
+}
+
+static bool in_optimizer(const Tensor *t) { return !t->base && (t->role == ROLE_MOMENT || t->role == ROLE_MASTER); }
+
+bool weights_save_optimizer(Exec *x, const char *path, Err *e) {
+    static const Format order[] = {FMT_F32, FMT_BF16, FMT_MOM8, FMT_VAR8}; /* wide ones first: they must be aligned */
+    Chosen c = {0};
+    for (int k = 0; k < COUNT_OF(order); k++)
+        for (Tid id = 1; id < x->p->n_t; id++) {
+            const Tensor *t = prog_t(x->p, id);
+            if (in_optimizer(t) && t->format == order[k]) choose(&c, x->p, id, t->name, !format_table[t->format].plain);
+        }
+    StWriter *w;
+    bool ok = st_write_begin(&w, path, c.entry, c.n, NULL, e) && stream_out(x, w, &c, e);
+    chosen_free(&c);
+    return ok;
+}
+
+bool weights_load_optimizer(Exec *x, const char *path, Err *e) {
+    StSet s;
+    if (!st_open(&s, path, e)) return false;
+    Piece *piece = MEM_NEW(Piece, 1);
+    bool ok = true;
+    for (Tid id = 1; id < x->p->n_t && ok; id++) {
+        const Tensor *t = prog_t(x->p, id);
+        if (!in_optimizer(t)) continue;
+        const StTensor *f = st_find(&s, t->name);
+        int64_t bytes = prog_bytes(x->p, id);
+        if (!f || f->bytes != bytes || f->dtype != dtype_of(t->format)) {
+            ok = fail(e, ERR_FAIL, "%s: %s is %s", path, t->name, f ? "of another size or dtype than this run's" : "missing");
+            break;
+        }
+        for (int64_t at = 0; at < bytes && ok; at += (int64_t)sizeof piece->raw) {
+            int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
+            ok = st_read(&s, f, piece->raw, at, m, e);
+            if (ok) exec_put(x, id, piece->raw, at, m);
+        }
+    }
+    mem_free(piece);
+    st_close(&s);
+    return ok;
+}
+
+uint64_t weights_checksum(Exec *x, Role role) {
+    Piece *piece = MEM_NEW(Piece, 1);
+    uint64_t sum = 0;
+    for (Tid id = 1; id < x->p->n_t; id++) {
+        const Tensor *t = prog_t(x->p, id);
+        if (t->base || t->role != role) continue;
+        int64_t bytes = prog_bytes(x->p, id);
+        for (int64_t at = 0; at < bytes; at += (int64_t)sizeof piece->raw) {
+            int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
+            exec_get(x, id, piece->raw, at, m);
+            for (int64_t i = 0; i < m; i++) sum = (sum ^ (unsigned char)piece->raw[i]) * 0x100000001b3ull;
+        }
+    }
+    mem_free(piece);
+    return sum;
+}

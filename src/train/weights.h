@@ -1,0 +1,31 @@
+/* weights.h - parameters between their files and their planned slots, never held twice. */
+#ifndef TRAIN_WEIGHTS_H
+#define TRAIN_WEIGHTS_H
+
+#include "exec/exec.h"
+#include "model/config.h"
+#include "store/safetensors.h"
+
+/* Reads every tensor of that role (weights or adapters) from a folder into its slot, converting dtypes on the way.
+ * A tensor that is missing or has another shape is refused by name. */
+bool weights_load(Exec *x, Role role, const char *folder, Err *e);
+
+/* Writes them: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
+bool weights_save(Exec *x, Role role, const char *folder, Err *e);
+
+/* Moments and masters under the program's own names, bit for bit. */
+bool weights_save_optimizer(Exec *x, const char *path, Err *e);
+bool weights_load_optimizer(Exec *x, const char *path, Err *e);
+
+/* Masters start as what their weights hold. */
+void weights_start_masters(Exec *x);
+
+/* A random model as an HF folder, written tensor by tensor. */
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, Err *e);
+
+uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
+
+/* base + scale * B A into a new folder, one tensor at a time. */
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e);
+
+#endif

@@ -1,0 +1,174 @@
+/* weights_make.c - models made without a run: drawn at random, or merged with an adapter. One tensor at a time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/threads.h"
+#include "store/adapter.h"
+#include "train/job.h"
+#include "train/weights.h"
+
+enum { PIECE = 1 << 14 };
+
+/* ---- random ---- */
+
+typedef struct Names { /* the file tensors of a model, from the same recording that a run uses */
+    Program p;
+    StTensor *entry;
+    int64_t n, capacity;
+} Names;
+
+static void names_of(Names *s, const ModelConfig *c) {
+    prog_init(&s->p);
+    Decoder d;
+    decoder_weights(&s->p, &d, c, &(WeightSpec){.format = c->dtype, .stored = c->dtype, .activations = c->dtype});
+    for (Tid id = 1; id < s->p.n_t; id++) {
+        const Tensor *t = prog_t(&s->p, id);
+        if (!t->file_name) continue;
+        s->entry = mem_grow(s->entry, &s->capacity, s->n + 1, sizeof *s->entry);
+        StTensor *e = &s->entry[s->n++];
+        *e = (StTensor){.name = t->file_name, .rank = t->rank,
+                        .dtype = c->dtype == FMT_F32 ? ST_F32 : c->dtype == FMT_F16 ? ST_F16 : ST_BF16};
+        for (int i = 0; i < t->rank; i++) e->dim[i] = t->dim[i];
+    }
+}
+
+static float drawn(const AttrFill *f, int64_t i) {
+    if (f->kind == FILL_NORMAL) return f->scale * rng_normal(f->key, (uint64_t)i);
+    if (f->kind == FILL_UNIFORM) return f->scale * (2 * rng_uniform(f->key, (uint64_t)i) - 1);
+    return f->scale;
+}
+
+static bool write_drawn(StWriter *w, const ModelConfig *c, const StTensor *t, uint64_t seed, Err *e) {
+    AttrFill f = job_fill(c, t->name, seed);
+    float value[PIECE];
+    char raw[PIECE * 4];
+    int64_t n = st_tensor_bytes(t) / st_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = MIN2(PIECE, n - i);
+        for (int64_t k = 0; k < m; k++) value[k] = drawn(&f, i + k);
+        format_table[c->dtype].encode(raw, value, 1, m, 0, 1);
+        if (!st_write_data(w, raw, m * format_item_bytes(c->dtype), e)) return false;
+    }
+    return true;
+}
+
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, Err *e) {
+    Names names = {0};
+    names_of(&names, c);
+    StWriter *w;
+    bool ok = st_write_folder_begin(&w, folder, names.entry, names.n, (int64_t)5 * 1000000000, NULL, e);
+    bool begun = ok;
+    for (int64_t i = 0; i < names.n && ok; i++) ok = write_drawn(w, c, &names.entry[i], seed, e);
+    if (begun && ok) ok = st_write_end(w, e);
+    else if (begun) st_write_abort(w);
+    mem_free(names.entry);
+    prog_free(&names.p);
+    return ok;
+}
+
+/* ---- merge ---- */
+
+typedef struct Merge {
+    StSet base, adapter;
+    AdapterConfig config;
+    Threads *threads;
+    float *a, *b;     /* (r,K), (M,r) of the tensor at hand */
+    float *w;         /* (M,K) */
+    void *raw;        /* the same as stored */
+    int64_t rows, cols;
+    float scale;
+} Merge;
+
+static void merge_row(void *context, int64_t row, int worker) { /* w_row += scale * sum_r b[row][r] * a[r] */
+    (void)worker;
+    const Merge *m = context;
+    float *w = m->w + row * m->cols;
+    for (int r = 0; r < m->config.rank; r++) {
+        float s = m->scale * m->b[row * m->config.rank + r];
+        const float *a = m->a + (int64_t)r * m->cols;
+        for (int64_t k = 0; k < m->cols; k++) w[k] += s * a[k];
+    }
+}
+
+static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Err *e) {
+    Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
+    if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
+        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name, st_dtype_name(t->dtype));
+    if (!st_read(s, t, raw, 0, t->bytes, e)) return false;
+    int64_t n = t->bytes / st_dtype_bytes(t->dtype);
+    format_table[f].decode(to, raw, 1, n, 0, 1);
+    return true;
+}
+
+/* "model.layers.3.mlp.up_proj.weight" -> the names of its A and B */
+static void adapter_names(char *a, char *b, size_t size, const char *name) {
+    snprintf(a, size, "base_model.model.%.*s.lora_A.weight", (int)strlen(name) - 7, name);
+    snprintf(b, size, "base_model.model.%.*s.lora_B.weight", (int)strlen(name) - 7, name);
+}
+
+static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
+    m->rows = t->dim[0];
+    m->cols = t->rank == 2 ? t->dim[1] : 0;
+    if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != m->config.rank || a->dim[1] != m->cols ||
+        b->dim[0] != m->rows || b->dim[1] != m->config.rank)
+        return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
+    int64_t wide = MAX2(t->bytes, MAX2(a->bytes, b->bytes));
+    m->raw = mem_resize(m->raw, wide);
+    m->w = mem_resize(m->w, m->rows * m->cols * 4);
+    m->a = mem_resize(m->a, m->config.rank * m->cols * 4);
+    m->b = mem_resize(m->b, m->rows * m->config.rank * 4);
+    if (!read_f32(&m->adapter, a, m->a, m->raw, e) || !read_f32(&m->adapter, b, m->b, m->raw, e) ||
+        !read_f32(&m->base, t, m->w, m->raw, e))
+        return false;
+    threads_for(m->threads, m->rows, merge_row, m);
+    Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
+    format_table[f].encode(m->raw, m->w, 1, m->rows * m->cols, 0, 1);
+    return true;
+}
+
+static bool merge_all(Merge *m, StWriter *w, Err *e) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < m->base.n; i++) {
+        const StTensor *t = &m->base.tensor[i];
+        char a_name[512], b_name[512];
+        adapter_names(a_name, b_name, sizeof a_name, t->name);
+        const StTensor *a = st_find(&m->adapter, a_name), *b = st_find(&m->adapter, b_name);
+        if (a && b) {
+            if (!merge_tensor(m, t, a, b, e)) return false;
+            used += 2;
+        } else {
+            m->raw = mem_resize(m->raw, MAX2(t->bytes, 1));
+            if (!st_read(&m->base, t, m->raw, 0, t->bytes, e)) return false;
+        }
+        if (!st_write_data(w, m->raw, t->bytes, e)) return false;
+    }
+    if (used != m->adapter.n)
+        return fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
+                    (long long)(m->adapter.n - used), (long long)m->adapter.n);
+    return true;
+}
+
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e) {
+    Merge m = {0};
+    StWriter *w = NULL;
+    if (!adapter_config_read(&m.config, adapter_folder, e)) return false;
+    m.scale = (float)adapter_scale(&m.config);
+    if (!st_open(&m.base, model_folder, e)) return false;
+    bool have_adapter = st_open(&m.adapter, adapter_folder, e);
+    bool ok = have_adapter && threads_open(&m.threads, threads, e) &&
+              st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, (int64_t)5 * 1000000000, NULL, e);
+    if (ok && merge_all(&m, w, e)) ok = st_write_end(w, e);
+    else if (ok) {
+        st_write_abort(w);
+        ok = false;
+    }
+    threads_close(m.threads);
+    mem_free(m.raw);
+    mem_free(m.w);
+    mem_free(m.a);
+    mem_free(m.b);
+    if (have_adapter) st_close(&m.adapter);
+    st_close(&m.base);
+    return ok;
+}

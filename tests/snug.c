@@ -1,0 +1,60 @@
+/* snug.c - runs the built program for tests. */
+#include "tests/snug.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/test.h"
+
+Ran snug_run(const char *format, ...) {
+    Str command = {0};
+    char arguments[8000];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(arguments, sizeof arguments, format, ap);
+    va_end(ap);
+    const char *binary = getenv("SNUG");
+    char out[200], err[200];
+    snprintf(out, sizeof out, "%s/ran.out", test_tmp());
+    snprintf(err, sizeof err, "%s/ran.err", test_tmp());
+    str_addf(&command, "%s %s >%s 2>%s", binary ? binary : "./snug", arguments, out, err);
+    int status = system(str_text(&command));
+    Ran r = {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+    file_read(out, &r.out, 0, NULL);
+    file_read(err, &r.err, 0, NULL);
+    str_free(&command);
+    return r;
+}
+
+void ran_free(Ran *r) {
+    str_free(&r->out);
+    str_free(&r->err);
+}
+
+json_t *ran_json(const Ran *r) {
+    const char *text = str_text(&r->out), *last = text;
+    for (const char *c = text; *c; c++)
+        if (*c == '\n' && c[1]) last = c + 1;
+    return json_loads(last, 0, NULL);
+}
+
+int snug_metrics(const char *folder, const char *kind, const char *key, double *values, int room) {
+    char path[1200];
+    Str text = {0};
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    int n = 0;
+    if (!file_read(path, &text, 0, NULL)) return 0;
+    for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_t *j = json_loads(line, 0, NULL);
+        const char *k = json_string_value(json_object_get(j, "kind"));
+        if (k && !strcmp(k, kind) && n < room) values[n++] = json_number_value(json_object_get(j, key));
+        json_decref(j);
+    }
+    str_free(&text);
+    return n;
+}
