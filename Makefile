@@ -24,7 +24,7 @@ LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-B
 , := ,
 
 OBJ     := $(LIB:%=$(B)/%.o)
-TESTBIN := $(TESTS:%=$(B)/tests/%)
+TESTBIN := $(TESTS:%=$(B)/test-%)
 
 .PHONY: all deps demo check test-bins rooms clean help format
 .SECONDARY:
@@ -52,7 +52,7 @@ $(B)/%.c.o: %.c
 
 # One binary per folder of tests.
 define TEST_RULE
-$(B)/tests/$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(OBJ)
+$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(OBJ)
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))

@@ -4,6 +4,7 @@
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
+#include "base/err.h"
 #include "ir/op.h"
 
 typedef struct Backend Backend;
@@ -21,6 +22,7 @@ typedef void Kernel(Backend *b, Queue q, const Args *a);
 
 struct Backend {
     const char *name;
+    bool host_memory;                                                    /* pools lie in memory the host can touch */
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */

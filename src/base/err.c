@@ -24,8 +24,9 @@ bool fail_within(Err *e, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(context, sizeof context, fmt, ap);
     va_end(ap);
-    int used = snprintf(e->text, sizeof e->text, "%s: ", context);
-    snprintf(e->text + used, sizeof e->text - (size_t)used, "%s", old);
+    size_t used = (size_t)snprintf(e->text, sizeof e->text, "%s: ", context), room = sizeof e->text - used - 1;
+    memcpy(e->text + used, old, room); /* what does not fit at the end is cut */
+    e->text[used + room] = 0;
     if (e->code == ERR_NONE) e->code = ERR_FAIL;
     return false;
 }

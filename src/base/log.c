@@ -50,7 +50,8 @@ void log_warn(const char *fmt, ...) {
 
 void log_progress(const char *fmt, ...) {
     FORMAT_INTO(text);
-    if (!quiet_ && log_is_terminal()) {
+    if (quiet_) return;
+    if (log_is_terminal()) {
         fprintf(stderr, "\r\033[K%s", text);
         fflush(stderr);
         drawn = true;

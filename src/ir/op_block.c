@@ -37,7 +37,7 @@ static void rmsnorm_grad(Program *p, Step s, Grads *g) {
 static int64_t norm_workspace(const Program *p, const Step *s, const Machine *m) {
     enum { ROWS_A_PART = 64 };
     (void)m;
-    if (!s->out[1]) return 0;
+    if (!s->out[1] && !s->out[2]) return 0;
     int64_t parts = (prog_rows(p, s->in[0]) + ROWS_A_PART - 1) / ROWS_A_PART;
     return parts * prog_cols(p, s->in[2]) * 4 * (s->op == OP_HEAD_NORM_GRAD ? 2 : 1);
 }
@@ -104,17 +104,18 @@ static double attend_flops(const Program *p, const Step *s) { /* causal: half of
     return pairs * a->heads * a->head_dim * (s->op == OP_ATTEND_GRAD ? 10 : 4);
 }
 
-/* Scores exist tile by tile in fp32, per worker; backward keeps fp32 sums of one row's dk and dv per worker. */
+/* Scores exist tile by tile in fp32, per worker (tokens x heads of one KV head, stacked: backend/cpu/attend.h);
+ * backward keeps k, v and the fp32 sums of dk, dv of one row and KV head beside them. */
 static int64_t attend_workspace(const Program *p, const Step *s, const Machine *m) {
-    enum { TILE = 64 };
+    enum { TILE = 64, HEADS = 4 };
     (void)p;
     if (m->kind != MACHINE_CPU) return 0;
     const AttrHeads *a = &s->attr.heads;
-    int64_t dim = a->head_dim, group = a->heads / a->kv_heads;
-    int64_t forward = TILE * (3 * dim + 2 * TILE + 4) + 2 * a->seq * dim;
-    int64_t backward = TILE * (4 * dim + 3 * TILE + 4) + a->seq * (4 * dim + group) ;
-    int64_t floats = s->op == OP_ATTEND_GRAD ? backward : s->op == OP_ATTEND_CACHE ? a->slots + 4 * dim : forward;
-    return (floats * 4 + 255) / 256 * 256 * m->threads;
+    int64_t dim = a->head_dim, group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
+    int64_t rows = MIN2(a->seq, TILE) * ((group + bunches - 1) / bunches);
+    int64_t forward = rows * (2 * dim + TILE + 3) + 2 * TILE * dim;
+    int64_t backward = rows * (3 * dim + 2 * TILE + 2) + 4 * a->seq * dim;
+    return ((s->op == OP_ATTEND_GRAD ? backward : forward) * 4 + 255) / 256 * 256 * m->threads;
 }
 
 void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, AttrHeads attr) {
@@ -158,7 +159,7 @@ static void add_grad(Program *p, Step s, Grads *g) { /* the same tensor flows bo
 }
 
 Tid op_stop_gradient(Program *p, Tid x) {
-    CHECK_MSG(p->t[x].base == NONE, "stop_gradient of a view%s", "");
+    CHECK_MSG(p->t[x].base == NONE, "stop_gradient of a view");
     Tid v = prog_view(p, "stopped", x, 0, p->t[x].dim[0]);
     p->t[v].needs_grad = false;
     return v;

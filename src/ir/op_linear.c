@@ -13,6 +13,7 @@
  *   lora_da    in du(N,R) x(N,K) beta? clock           out da(R,K): beta*da + du_g^T drop(x)
  *   lora_dx    in du(N,R) a(R,K) clock so_far(N,K)?    out dx(N,K) = so_far + sum_g drop'(du_g a_g) */
 #include "ir/op_int.h"
+#include "ir/product.h"
 
 Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias) {
     Tid y = prog_tensor(p, name, ROLE_ACTIVATION, prog_t(p, x)->format, 2, DIMS(prog_rows(p, x), prog_rows(p, w)));
@@ -54,11 +55,27 @@ static double dw_flops(const Program *p, const Step *s) {
     return product_flops(prog_rows(p, s->in[0]), prog_cols(p, s->in[0]), prog_cols(p, s->in[1]));
 }
 
-/* Tiles of a product are packed in fp32 per worker: see backend/cpu/product.h for the tile sizes. */
+/* ---- scratch on the CPU: what is not fp32 is staged per worker, see ir/product.h ---- */
+
+static bool is_staged(const Program *p, Tid t) { return prog_t(p, t)->format != FMT_F32; }
+
+typedef struct Shape {
+    int64_t rows, cols, inner;
+} Shape;
+
+static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
+    ProductStage stage = {is_staged(p, a), is_staged(p, b), is_staged(p, c)};
+    return product_bytes(product_cut(n.rows, n.cols, n.inner), stage);
+}
+
 int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) {
-    (void)p, (void)s;
-    enum { TILE_ROWS = 512, TILE_BYTES = 4 << 20 };
-    return m->kind == MACHINE_CPU ? (int64_t)TILE_BYTES * m->threads : 0;
+    if (m->kind != MACHINE_CPU) return 0;
+    Tid first = s->in[0], second = s->in[1], out = s->out[0];
+    int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
+    if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
+    if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
+    if (rows <= PRODUCT_FEW) return product_few_bytes(rows, cols);
+    return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 
 const OpRow op_row_linear = {.name = "linear", .n_in = 3, .n_out = 1, .optional_in = 1u << 2, .shape = linear_shape,
@@ -68,7 +85,7 @@ const OpRow op_row_linear_dx = {.name = "linear_dx", .n_in = 3, .n_out = 1, .opt
 const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
     .flops = dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_linear_db = {.name = "linear_db", .n_in = 3, .n_out = 1, .optional_in = 1u << 1 | 1u << 2,
-    .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
+    .flags = OPF_WRITES_STATE};
 
 Tid op_lora(Program *p, Tid y0, Tid x, Tid a, Tid b, AttrLora attr) {
     Tid y = prog_like(p, "lora_y", y0);
@@ -125,15 +142,47 @@ static double lora_dw_flops(const Program *p, const Step *s) {
     return 2.0 * (double)prog_rows(p, s->in[0]) * (double)prog_elements(p, s->out[0]);
 }
 
+/* The largest of a step's products. Dropout stages its operand also in fp32, and keeps groups apart. */
+static int64_t lora_workspace(const Program *p, const Step *s, const Machine *m) {
+    if (m->kind != MACHINE_CPU) return 0;
+    const AttrLora *l = &s->attr.lora;
+    bool drops = l->dropout > 0;
+    int64_t n = prog_rows(p, s->in[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, most = 0;
+    if (s->op == OP_LORA) {
+        Tid x = s->in[1];
+        ProductStage stage = {drops || is_staged(p, x), is_staged(p, s->in[2]), is_staged(p, s->out[1])};
+        most = product_bytes(product_cut(n, rank, prog_cols(p, x)), stage);
+    } else if (s->op == OP_LORA_DA) {
+        Tid x = s->in[1];
+        ProductStage stage = {is_staged(p, s->in[0]), drops || is_staged(p, x), is_staged(p, s->out[0])};
+        most = product_bytes(product_cut(rank, prog_cols(p, x), n), stage);
+    } else if (s->op == OP_LORA_DX) {
+        Shape shape = {n, prog_cols(p, s->in[1]), (int64_t)l->groups * l->rank};
+        most = drops ? product_drop_bytes(product_cut(shape.rows, shape.cols, shape.inner), l->rank)
+                     : scratch_bytes(p, shape, s->in[0], s->in[1], s->out[0]);
+    }
+    for (int g = 0; g < l->groups; g++) {
+        int64_t bytes = 0;
+        if (s->op == OP_LORA)
+            bytes = scratch_bytes(p, (Shape){n, l->rows[g], l->rank}, s->out[1], s->in[3], s->out[0]);
+        else if (s->op == OP_LORA_DU)
+            bytes = scratch_bytes(p, (Shape){n, l->rank, l->rows[g]}, s->in[0], s->in[1], s->out[0]);
+        else if (s->op == OP_LORA_DB)
+            bytes = scratch_bytes(p, (Shape){l->rows[g], l->rank, n}, s->in[0], s->in[1], s->out[0]);
+        most = MAX2(most, bytes);
+    }
+    return most * m->threads;
+}
+
 const OpRow op_row_lora = {.name = "lora", .n_in = 5, .n_out = 2, .optional_in = 1u << 4, .shape = lora_shape,
-    .grad = lora_grad, .flops = lora_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0,
+    .grad = lora_grad, .flops = lora_flops, .workspace = lora_workspace, .share = SHARE_MAY, .share_out = 0,
     .share_in = 0, .flags = OPF_RANDOM};
 const OpRow op_row_lora_du = {.name = "lora_du", .n_in = 2, .n_out = 1, .flops = lora_du_flops,
-    .workspace = op_product_workspace};
+    .workspace = lora_workspace};
 const OpRow op_row_lora_db = {.name = "lora_db", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
-    .flops = lora_dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
+    .flops = lora_dw_flops, .workspace = lora_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_lora_da = {.name = "lora_da", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
-    .flops = lora_dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE | OPF_RANDOM};
+    .flops = lora_dw_flops, .workspace = lora_workspace, .flags = OPF_WRITES_STATE | OPF_RANDOM};
 const OpRow op_row_lora_dx = {.name = "lora_dx", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
-    .flops = lora_du_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 3,
+    .flops = lora_du_flops, .workspace = lora_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 3,
     .flags = OPF_RANDOM};

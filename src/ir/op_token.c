@@ -13,6 +13,7 @@
  *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat + scale*sum(v*weight)/divisor
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
 #include "ir/op_int.h"
+#include "ir/product.h"
 
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations) {
     Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2, DIMS(prog_elements(p, ids), prog_cols(p, table)));
@@ -22,7 +23,7 @@ Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations) {
 
 static void embed_grad(Program *p, Step s, Grads *g) {
     if (!p->t[s.in[0]].trainable) return;
-    CHECK_MSG(s.in[2], "a trained embedding needs id_order%s", "");
+    CHECK_MSG(s.in[2], "a trained embedding needs id_order");
     Tid beta, dtable = grad_of_weight(p, s.in[0], &beta);
     prog_emit(p, (Step){.op = OP_EMBED_GRAD, .in = {grad_get(g, s.out[0]), s.in[1], s.in[2], beta, p->clock},
                         .out = {dtable}});
@@ -51,7 +52,7 @@ static const char *head_shape(const Program *p, const Step *s) {
 
 static void head_logp_grad(Program *p, Step s, Grads *g) {
     Tid x = s.in[0], w = s.in[1], beta = NONE, dw = NONE, dx = NONE, dlogp = grad_get(g, s.out[0]);
-    CHECK_MSG(dlogp, "only the log-probability of a head has a gradient%s", "");
+    CHECK_MSG(dlogp, "only the log-probability of a head has a gradient");
     if (p->t[w].trainable) dw = grad_of_weight(p, w, &beta);
     if (p->t[x].needs_grad) dx = prog_like(p, "d_hidden", x);
     prog_emit(p, (Step){.op = OP_HEAD_LOGP_GRAD, .in = {x, w, s.in[2], s.out[1], dlogp, beta, p->clock},
@@ -66,10 +67,24 @@ static double head_flops(const Program *p, const Step *s) {
     return one;
 }
 
+/* The logits of a chunk, and on the CPU the stages of the largest product (ir/product.h). */
 static int64_t head_workspace(const Program *p, const Step *s, const Machine *m) {
-    int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, s->in[0]));
-    int64_t logits = rows * prog_rows(p, s->in[1]) * (m->kind == MACHINE_CPU ? 4 : 2);
-    return (logits + 255) / 256 * 256 + op_product_workspace(p, s, m);
+    Tid x = s->in[0], w = s->in[1];
+    int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, x)), vocabulary = prog_rows(p, w), width = prog_cols(p, x);
+    if (m->kind != MACHINE_CPU) return units_round_up(rows * vocabulary * 2, 256);
+    bool x_staged = prog_t(p, x)->format != FMT_F32, w_staged = prog_t(p, w)->format != FMT_F32;
+    int first = s->op == OP_HEAD_SWEEP ? 2 : 0; /* places of dx and dw */
+    Tid dx = s->op == OP_HEAD_LOGP ? NONE : s->out[first], dw = s->op == OP_HEAD_LOGP ? NONE : s->out[first + 1];
+    int64_t stage = product_bytes(product_head_cut(vocabulary, width), (ProductStage){x_staged, w_staged, false});
+    if (dx) {
+        ProductStage dx_stage = {false, w_staged, prog_t(p, dx)->format != FMT_F32};
+        stage = MAX2(stage, product_bytes(product_head_dx_cut(vocabulary, width), dx_stage));
+    }
+    if (dw) {
+        ProductStage dw_stage = {false, x_staged, prog_t(p, dw)->format != FMT_F32};
+        stage = MAX2(stage, product_bytes(product_head_dw_cut(vocabulary, width), dw_stage));
+    }
+    return units_round_up(rows * vocabulary * 4, 256) + stage * m->threads;
 }
 
 Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale) {
@@ -79,7 +94,7 @@ Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float sca
 
 static void token_sum_grad(Program *p, Step s, Grads *g) {
     Tid dv = prog_like(p, "d_logp", s.in[0]);
-    CHECK_MSG(grad_get(g, s.out[0]) == s.out[0], "a token sum is a root: its gradient is 1%s", "");
+    CHECK_MSG(grad_get(g, s.out[0]) == s.out[0], "a token sum is a root: its gradient is 1");
     prog_emit(p, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {s.in[1], s.in[2]}, .out = {dv}, .attr = s.attr});
     grad_flow(p, g, s.in[0], dv);
 }
@@ -87,9 +102,8 @@ static void token_sum_grad(Program *p, Step s, Grads *g) {
 const OpRow op_row_embed = {.name = "embed", .n_in = 3, .n_out = 1, .optional_in = 1u << 2, .grad = embed_grad};
 const OpRow op_row_embed_grad = {.name = "embed_grad", .n_in = 5, .n_out = 1, .optional_in = 1u << 3 | 1u << 4,
     .flags = OPF_WRITES_STATE};
-static int64_t logits_workspace(const Program *p, const Step *s, const Machine *m) { return op_product_workspace(p, s, m); }
 const OpRow op_row_head_logits = {.name = "head_logits", .n_in = 2, .n_out = 1, .flops = head_flops,
-    .workspace = logits_workspace};
+    .workspace = op_product_workspace};
 const OpRow op_row_head_logp = {.name = "head_logp", .n_in = 3, .n_out = 3, .optional_out = 1u << 2, .shape = head_shape,
     .grad = head_logp_grad, .flops = head_flops, .workspace = head_workspace};
 const OpRow op_row_head_logp_grad = {.name = "head_logp_grad", .n_in = 7, .n_out = 2, .optional_in = 1u << 5 | 1u << 6,

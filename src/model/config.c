@@ -86,10 +86,9 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
     if (!known)
         return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, llama3, yarn", where, type);
     RopeScaling *s = &c->rope;
+    if (s->kind == ROPE_PLAIN) return get_real(r, "rope_theta", &c->rope_theta, where, e);
     s->original_positions = (double)c->max_positions;
-    double original = 0;
-    if (!get_real(j, "original_max_position_embeddings", &original, where, e)) return false;
-    if (original > 0) s->original_positions = original;
+    s->factor = 0; /* absent: from the two lengths */
     bool truncate = true;
     bool ok = get_real(r, "rope_theta", &c->rope_theta, where, e) && get_real(r, "factor", &s->factor, where, e) &&
               get_real(r, "low_freq_factor", &s->low_freq, where, e) &&
@@ -100,7 +99,12 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
               get_real(r, "mscale", &s->mscale, where, e) &&
               get_real(r, "mscale_all_dim", &s->mscale_all_dim, where, e) &&
               get_bool(r, "truncate", &truncate, where, e);
+    /* a length at the top level wins, and nulls or zeros mean the usual values: so transformers reads them */
+    ok = ok && get_real(j, "original_max_position_embeddings", &s->original_positions, where, e);
     s->keep_fractions = !truncate;
+    if (s->beta_fast <= 0) s->beta_fast = 32;
+    if (s->beta_slow <= 0) s->beta_slow = 1;
+    if (s->factor <= 0) s->factor = s->original_positions > 0 ? (double)c->max_positions / s->original_positions : 1;
     return ok;
 }
 
@@ -280,6 +284,8 @@ bool config_set(ModelConfig *c, const char *key_value, Err *e) {
         return false;
     }
     *c = changed;
+    if (c->bos_id >= c->vocab) c->bos_id = -1; /* a smaller vocabulary has lost them */
+    if (c->eos_id >= c->vocab) c->eos_id = -1;
     memcpy(c->name, name, sizeof name);
     return true;
 }

@@ -69,8 +69,7 @@ bool config_from_preset(ModelConfig *c, const char *name) {
                            .max_positions = s->max_positions, .rms_eps = s->rms_eps, .rope_theta = s->rope_theta,
                            .init_std = 0.02, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
                            .qk_norm = s->family == FAMILY_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id, .eos_id = s->eos_id};
-        c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1,
-                                .original_positions = (double)s->max_positions};
+        c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
         if (s->llama3_factor > 0) {
             c->rope.kind = ROPE_LLAMA3;
             c->rope.factor = s->llama3_factor;

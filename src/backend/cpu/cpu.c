@@ -1,0 +1,146 @@
+/* cpu.c - the processor as a device: its pools are pages that are resident from the start, its queues are the
+ * caller's own thread, so that everything queued has happened when the call returns. */
+#include "backend/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/file.h"
+#include "base/units.h"
+
+enum { ALIGN_BYTES = 256, PAGE_BYTES = 4096, PIECE_BYTES = 1 << 20 };
+
+/* ---- what the system says about itself ---- */
+
+/* The number behind `key` in /proc/meminfo, in bytes; 0 when it cannot be read. */
+static int64_t meminfo_bytes(const char *key) {
+    Str text = {0};
+    long long kib = 0;
+    if (file_read("/proc/meminfo", &text, MIB, NULL)) {
+        const char *line = strstr(str_text(&text), key);
+        if (line) sscanf(line + strlen(key), ": %lld", &kib);
+    }
+    str_free(&text);
+    return kib * KIB;
+}
+
+static void processor_name(char *name, int64_t size, int threads) {
+    Str text = {0};
+    char model[64] = "x86-64 processor";
+    if (file_read("/proc/cpuinfo", &text, 16 * MIB, NULL)) {
+        const char *line = strstr(str_text(&text), "model name");
+        if (line) sscanf(line, "model name : %63[^\n]", model);
+    }
+    str_free(&text);
+    snprintf(name, (size_t)size, "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
+}
+
+/* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. */
+static double family_flops(void) {
+    const char *name = cpu_blas_name();
+    if (!strcmp(name, "SkylakeX") || !strcmp(name, "Cooperlake") || !strcmp(name, "SapphireRapids")) return 110e9;
+    if (!strcmp(name, "Haswell") || !strcmp(name, "Zen")) return 80e9;
+    return 20e9;
+}
+
+static void describe(Backend *b, Machine *m) {
+    int threads = cpu_thread_count(b);
+    *m = machine_generic_cpu(threads);
+    processor_name(m->name, sizeof m->name, threads);
+    Pool pools[] = {POOL_DEVICE, POOL_PINNED, POOL_HOST}; /* one memory under three names */
+    for (int i = 0; i < COUNT_OF(pools); i++) {
+        m->total_bytes[pools[i]] = meminfo_bytes("MemTotal");
+        m->free_bytes[pools[i]] = meminfo_bytes("MemAvailable");
+    }
+    m->align_bytes = ALIGN_BYTES;
+    m->page_bytes = PAGE_BYTES;
+    m->matrix_flops = family_flops() * threads;
+    m->vector_flops = family_flops() / 10 * threads;
+    m->memory_bytes_per_s = 10e9 * MIN2(threads, 8); /* a core cannot draw more; eight fill the channels */
+    m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
+    m->runtime_bytes = CPU_RUNTIME_BYTES + threads * CPU_RUNTIME_BYTES_A_THREAD;
+}
+
+/* ---- pools ---- */
+
+static void touch_piece(void *context, int64_t tile, int worker) {
+    CpuPool *pool = context;
+    int64_t end = MIN2((tile + 1) * PIECE_BYTES, pool->bytes);
+    for (int64_t at = tile * PIECE_BYTES; at < end; at += PAGE_BYTES) ((volatile char *)pool->data)[at] = 0;
+}
+
+static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
+    CpuPool *pool = &((CpuBackend *)b)->pool[kind];
+    CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
+    int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
+    if (available > 0 && size > available) {
+        fail(e, ERR_FAIL, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan with a "
+             "smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
+        return NULL;
+    }
+    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fail(e, ERR_FAIL, "cpu: the system refused %s for the %s pool: %s. Is there a limit (ulimit -v)?",
+             units_bytes(size).s, ledger_pool_name(kind), strerror(errno));
+        return NULL;
+    }
+    madvise(data, (size_t)size, MADV_HUGEPAGE); /* a wish: fewer address look-ups; whole pages inside the pool only */
+    *pool = (CpuPool){data, size};
+    threads_for(cpu_threads(b), (size + PIECE_BYTES - 1) / PIECE_BYTES, touch_piece, pool);
+    return data;
+}
+
+static void release_pool(Backend *b, Pool kind) {
+    CpuPool *pool = &((CpuBackend *)b)->pool[kind];
+    if (pool->data) munmap(pool->data, (size_t)pool->bytes);
+    *pool = (CpuPool){0};
+}
+
+/* ---- queues ---- */
+
+typedef struct Copy {
+    char *dst;
+    const char *src;
+    int64_t bytes;
+} Copy;
+
+static void copy_piece(void *context, int64_t tile, int worker) {
+    const Copy *c = context;
+    int64_t begin = tile * PIECE_BYTES;
+    memcpy(c->dst + begin, c->src + begin, (size_t)MIN2(c->bytes - begin, PIECE_BYTES));
+}
+
+static void copy(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {
+    Copy c = {dst, src, bytes};
+    threads_for(cpu_threads(b), (bytes + PIECE_BYTES - 1) / PIECE_BYTES, copy_piece, &c);
+}
+
+static void put(Backend *b, void *device, const void *host, int64_t bytes) { copy(b, QUEUE_COMPUTE, device, host, bytes); }
+static void get(Backend *b, void *host, const void *device, int64_t bytes) { copy(b, QUEUE_COMPUTE, host, device, bytes); }
+
+static void signal_event(Backend *b, Queue q, int event) {}
+static void wait_event(Backend *b, Queue q, int event) {}
+static bool sync_all(Backend *b, Err *e) { return true; }
+
+static void close_backend(Backend *b) {
+    for (int kind = 0; kind < POOL_COUNT; kind++) release_pool(b, (Pool)kind);
+    threads_close(cpu_threads(b));
+    mem_free(b);
+}
+
+bool cpu_open(Backend **out, BackendOptions options, Err *e) {
+    Threads *threads;
+    int n = options.threads ? options.threads : threads_available();
+    if (!threads_open(&threads, n, e)) return false;
+    cpu_blas_open();
+    CpuBackend *b = MEM_NEW(CpuBackend, 1);
+    b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
+        .release = release_pool, .copy = copy, .signal = signal_event, .wait = wait_event, .sync = sync_all, .put = put,
+        .get = get, .kernels = cpu_kernels};
+    b->threads = threads;
+    b->n_threads = n;
+    *out = &b->base;
+    return true;
+}

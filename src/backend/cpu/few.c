@@ -1,0 +1,74 @@
+/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row of
+ * them is read once, decoded in the first-level cache, and multiplied with all rows of x by dot products. */
+#include "backend/cpu/product.h"
+
+enum { PIECE = 512, ROWS_A_TILE = 32, STEP = PRODUCT_FEW_PAD };
+
+/* Sixteen sums side by side: the order of additions is the same on every processor. */
+typedef float Lanes __attribute__((vector_size(64)));
+typedef float LanesAnywhere __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* total[r] += w * x[r], lane by lane; n is a multiple of STEP. Four sums, since an addition takes four cycles. */
+CPU_VECTOR static void add_dots(Lanes *total, const float *w, const float *x, int64_t ldx, int64_t rows, int64_t n) {
+    for (int64_t r = 0; r < rows; r++) {
+        const LanesAnywhere *p = (const LanesAnywhere *)w, *q = (const LanesAnywhere *)(x + r * ldx);
+        Lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        for (int64_t i = 0; i < n / 16; i += 4) {
+            s0 += p[i] * q[i];
+            s1 += p[i + 1] * q[i + 1];
+            s2 += p[i + 2] * q[i + 2];
+            s3 += p[i + 3] * q[i + 3];
+        }
+        total[r] += (s0 + s1) + (s2 + s3);
+    }
+}
+
+/* n numbers of one row of w from `k` on, followed by zeros up to a whole step. */
+static const float *row_piece(float *buffer, const Matrix *w, int64_t row, int64_t k, int64_t n) {
+    int64_t first = w->first + row * w->ld + k;
+    if (w->format == FMT_F32 && n % STEP == 0) return (const float *)w->data + first;
+    cpu_load(buffer, w->data, w->format, first, n);
+    for (int64_t i = n; i % STEP; i++) buffer[i] = 0;
+    return buffer;
+}
+
+typedef struct Few {
+    const Product *p;
+    const float *x; /* (rows, ldx), zeros behind inner */
+    int64_t ldx;
+} Few;
+
+static void few_tile(void *context, int64_t tile, int worker) {
+    const Few *f = context;
+    const Product *p = f->p;
+    float buffer[PIECE], out[PRODUCT_FEW][ROWS_A_TILE];
+    int64_t begin = tile * ROWS_A_TILE, count = MIN2(ROWS_A_TILE, p->cols - begin);
+    for (int64_t j = 0; j < count; j++) {
+        Lanes total[PRODUCT_FEW] = {{0}};
+        for (int64_t k = 0; k < p->inner; k += PIECE) {
+            int64_t n = MIN2(PIECE, p->inner - k);
+            const float *w = row_piece(buffer, &p->b, begin + j, k, n);
+            add_dots(total, w, f->x + k, f->ldx, p->rows, units_round_up(n, STEP));
+        }
+        float bias = 0;
+        if (p->bias.data) cpu_load(&bias, p->bias.data, p->bias.format, p->bias.first + begin + j, 1);
+        for (int64_t r = 0; r < p->rows; r++) {
+            out[r][j] = bias;
+            for (int k = 0; k < 16; k++) out[r][j] += total[r][k];
+        }
+    }
+    for (int64_t r = 0; r < p->rows; r++)
+        cpu_store(p->c.data, p->c.format, p->c.first + r * p->c.ld + begin, out[r], count);
+}
+
+void product_few(Backend *b, const Args *a, const Product *p) {
+    CHECK(p->rows <= PRODUCT_FEW && p->b_flip && !p->a_flip && p->alpha == 1.0f);
+    Few f = {.p = p, .ldx = units_round_up(p->inner, STEP)};
+    float *x = cpu_scratch(a, 0, product_few_bytes(p->rows, p->inner), 0);
+    for (int64_t r = 0; r < p->rows; r++) {
+        cpu_load(x + r * f.ldx, p->a.data, p->a.format, p->a.first + r * p->a.ld, p->inner);
+        for (int64_t i = p->inner; i < f.ldx; i++) x[r * f.ldx + i] = 0;
+    }
+    f.x = x;
+    threads_for(cpu_threads(b), product_parts(p->cols, ROWS_A_TILE), few_tile, &f);
+}

@@ -1,0 +1,204 @@
+/* head.c - hidden rows become log-probabilities, and their gradient, without ever holding all logits (the contract
+ * stands in ir/op_token.c).
+ *
+ * A chunk of logits lives in the workspace; the gradient is written over it.
+ *   H1  rows are cut into units of HEAD_TILE from row 0 on; a chunk is whole units. So no bit depends on the chunk.
+ *   H2  dw adds up unit by unit, in order; in bf16 it is rounded after each, keyed by the unit's number.
+ *   H3  a unit without any gradient is left out of dx and dw (it would add zeros), except unit 0, which applies beta. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/product.h"
+
+enum { PIECE = 1024 };
+
+typedef struct Head {
+    Backend *b;
+    const Args *args;
+    int64_t rows, width, vocabulary, chunk; /* N, C, V; rows of a chunk */
+    Matrix x, w;
+    const int32_t *labels;
+    const float *dlogp;         /* NULL: no gradient is asked for */
+    const float *lse_in;        /* NULL: it is computed here */
+    float *logp, *lse, *entropy;
+    Matrix dx, dw;              /* data NULL: not wanted */
+    float beta;
+    uint64_t key;
+    float *logits;              /* (chunk, V) in the workspace ... */
+    int64_t scratch;            /* ... and behind it the products' stages */
+    int64_t first;              /* the chunk's first row */
+    int64_t begin;              /* the first row of the loop that is running */
+} Head;
+
+static Head open_head(Backend *b, const Args *a) {
+    Head h = {.b = b, .args = a, .rows = cpu_rows(a->ti[0]), .width = cpu_cols(a->ti[0]),
+              .vocabulary = cpu_rows(a->ti[1]), .x = product_input(a, 0), .w = product_input(a, 1), .labels = a->in[2]};
+    h.chunk = MIN2(a->step->attr.head.chunk, h.rows);
+    h.scratch = units_round_up(h.chunk * h.vocabulary * 4, 256);
+    h.logits = cpu_scratch(a, 0, h.chunk * h.vocabulary * 4, 0);
+    CHECK(a->ti[2]->format == FMT_I32);
+    return h;
+}
+
+/* ---- rows ---- */
+
+static float row_gradient(const Head *h, int64_t row) { return h->labels[row] < 0 ? 0.0f : h->dlogp[row]; }
+
+static float *row_logits(const Head *h, int64_t row) { return h->logits + (row - h->first) * h->vocabulary; }
+
+CPU_VECTOR static void weigh(float *restrict e, const float *restrict x, float top, int64_t n) {
+    for (int64_t i = 0; i < n; i++) e[i] = e[i] > 0 ? e[i] * (x[i] - top) : 0.0f;
+}
+
+static void score_row(const Head *h, int64_t row) {
+    const float *x = row_logits(h, row);
+    float top = cpu_max(x, h->vocabulary), e[PIECE];
+    double sum = 0, weighed = 0;
+    for (int64_t i = 0; i < h->vocabulary; i += PIECE) {
+        int64_t n = MIN2(PIECE, h->vocabulary - i);
+        cpu_exp(e, x + i, top, n);
+        sum += cpu_sum(e, n);
+        if (!h->entropy) continue;
+        weigh(e, x + i, top, n);
+        weighed += cpu_sum(e, n);
+    }
+    double lse = (double)top + log(sum);
+    int32_t label = h->labels[row];
+    h->lse[row] = (float)lse;
+    h->logp[row] = label < 0 ? 0.0f : (float)((double)x[label] - lse);
+    if (h->entropy) h->entropy[row] = (float)(log(sum) - weighed / sum);
+}
+
+CPU_VECTOR static void scale(float *x, float by, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] *= by;
+}
+
+/* logits become dlogp * (onehot - softmax) */
+static void turn_row(const Head *h, int64_t row) {
+    float *x = row_logits(h, row), g = row_gradient(h, row);
+    if (g == 0.0f) {
+        memset(x, 0, (size_t)h->vocabulary * sizeof *x);
+        return;
+    }
+    int32_t label = h->labels[row];
+    float lse = h->lse_in ? h->lse_in[row] : h->lse[row], at_label;
+    cpu_exp(&at_label, x + label, lse, 1);
+    for (int64_t i = 0; i < h->vocabulary; i += PIECE) {
+        int64_t n = MIN2(PIECE, h->vocabulary - i);
+        cpu_exp(x + i, x + i, lse, n);
+        scale(x + i, -g, n);
+    }
+    x[label] = g * (1.0f - at_label);
+}
+
+static void do_row(void *context, int64_t i, int worker) {
+    const Head *h = context;
+    int64_t row = h->begin + i;
+    CHECK_MSG(h->labels[row] < h->vocabulary, "label %d of row %lld is beyond the vocabulary", h->labels[row],
+              (long long)row);
+    if (!h->lse_in) score_row(h, row);
+    if (h->dlogp) turn_row(h, row);
+}
+
+/* ---- products over rows [begin, end) of the chunk ---- */
+
+static void compute_logits(const Head *h, int64_t begin, int64_t end) {
+    Product p = {.rows = end - begin, .cols = h->vocabulary, .inner = h->width, .alpha = 1,
+                 .cut = product_head_cut(h->vocabulary, h->width), .a = product_rows_from(h->x, begin), .b = h->w,
+                 .b_flip = true, .c = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}};
+    product_run(h->b, h->args, &p, 1, h->scratch);
+}
+
+static void compute_dx(const Head *h, int64_t begin, int64_t end) {
+    Product p = {.rows = end - begin, .cols = h->width, .inner = h->vocabulary, .alpha = 1,
+                 .cut = product_head_dx_cut(h->vocabulary, h->width), .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary},
+                 .b = h->w, .c = product_rows_from(h->dx, begin)};
+    product_run(h->b, h->args, &p, 1, h->scratch);
+}
+
+static void compute_dw(const Head *h, int64_t begin, int64_t end) {
+    Product p = {.rows = h->vocabulary, .cols = h->width, .inner = end - begin, .alpha = 1,
+                 .cut = product_head_dw_cut(h->vocabulary, h->width), .part = HEAD_TILE, .first_part = begin / HEAD_TILE,
+                 .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}, .a_flip = true,
+                 .b = product_rows_from(h->x, begin), .c = h->dw, .add = h->dw, .beta = begin ? 1.0f : h->beta,
+                 .random = true, .key = h->key};
+    product_run(h->b, h->args, &p, 1, h->scratch);
+}
+
+/* ---- chunks ---- */
+
+static bool is_live(const Head *h, int64_t unit_begin) { /* H3 */
+    for (int64_t r = unit_begin; r < MIN2(unit_begin + HEAD_TILE, h->rows); r++)
+        if (row_gradient(h, r) != 0.0f) return true;
+    return unit_begin == 0;
+}
+
+/* Moves begin to the next live unit before `end`, zeroing dx on the way; stop: where that stretch ends. False: none. */
+static bool next_live(const Head *h, int64_t *begin, int64_t *stop, int64_t end) {
+    int64_t item = format_item_bytes(h->dx.format);
+    for (; *begin < end && !is_live(h, *begin); *begin += HEAD_TILE)
+        if (h->dx.data) {
+            int64_t n = MIN2(HEAD_TILE, end - *begin);
+            memset((char *)h->dx.data + *begin * h->width * item, 0, (size_t)(n * h->width * item));
+        }
+    if (*begin >= end) return false;
+    for (*stop = *begin; *stop < end && is_live(h, *stop);) *stop += HEAD_TILE;
+    *stop = MIN2(*stop, end);
+    return true;
+}
+
+static void compute_rows(Head *h, int64_t begin, int64_t end) {
+    compute_logits(h, begin, end);
+    h->begin = begin;
+    threads_for(cpu_threads(h->b), end - begin, do_row, h);
+}
+
+static void play_chunk(Head *h, int64_t begin, int64_t end) {
+    if (!h->lse_in) compute_rows(h, begin, end); /* every row has a log-sum-exp, live or not */
+    if (!h->dlogp) return;
+    for (int64_t stop; next_live(h, &begin, &stop, end); begin = stop) {
+        if (h->lse_in) compute_rows(h, begin, stop);
+        if (h->dx.data) compute_dx(h, begin, stop);
+        if (h->dw.data) compute_dw(h, begin, stop);
+    }
+}
+
+static void play_chunks(Head *h) {
+    for (h->first = 0; h->first < h->rows; h->first += h->chunk)
+        play_chunk(h, h->first, MIN2(h->first + h->chunk, h->rows));
+}
+
+/* ---- the ops ---- */
+
+void cpu_head_logp(Backend *b, Queue q, const Args *a) {
+    Head h = open_head(b, a);
+    h.logp = a->out[0], h.lse = a->out[1], h.entropy = a->out[2];
+    play_chunks(&h);
+}
+
+void cpu_head_logp_grad(Backend *b, Queue q, const Args *a) {
+    Head h = open_head(b, a);
+    h.lse_in = a->in[3], h.dlogp = a->in[4];
+    h.beta = cpu_beta(a, 5), h.key = cpu_draw_key(a, 6);
+    h.dx = product_output(a, 0), h.dw = product_output(a, 1);
+    play_chunks(&h);
+}
+
+void cpu_head_sweep(Backend *b, Queue q, const Args *a) {
+    Head h = open_head(b, a);
+    h.dlogp = a->in[3];
+    h.beta = cpu_beta(a, 4), h.key = cpu_draw_key(a, 5);
+    h.logp = a->out[0], h.lse = a->out[1];
+    h.dx = product_output(a, 2), h.dw = product_output(a, 3);
+    play_chunks(&h);
+}
+
+void cpu_head_logits(Backend *b, Queue q, const Args *a) {
+    Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_rows(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
+                 .a = product_input(a, 0), .b = product_input(a, 1), .b_flip = true, .c = product_output(a, 0)};
+    p.cut = product_cut(p.rows, p.cols, p.inner);
+    if (p.rows <= PRODUCT_FEW)
+        product_few(b, a, &p);
+    else
+        product_run(b, a, &p, 1, 0);
+}

@@ -1,0 +1,81 @@
+/* rope.c - rotary positions: how a token's place becomes angles, and how they turn the heads of q and k.
+ *
+ * The angle is the fp32 product position * inv_freq (as the models were trained); its cosine and sine are then right
+ * to fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+enum { CHUNK = 2048, MOST_DIM = 512, TOKENS_A_TILE = 16 };
+
+/* cosine[i], sine[i] of position * inv_freq[i], times scale. |angle| < 2^31. */
+CPU_VECTOR static void turn_angles(float *restrict cosine, float *restrict sine, const float *inv_freq, float position,
+                                   float scale, int64_t n) {
+    const double nearest = 0x1.8p52; /* adding and taking away rounds to a whole number */
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)(position * inv_freq[i]);
+        double quarter = (x * 0.63661977236758134308 + nearest) - nearest;
+        double r = x - quarter * 1.5707963267948966 - quarter * 6.123233995736766e-17; /* |r| <= pi/4 */
+        double z = r * r;
+        double s = r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
+        double c = 1 + z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 +
+                   z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
+        int32_t k = (int32_t)quarter;
+        double cos_x = k & 1 ? s : c, sin_x = k & 1 ? c : s;
+        cosine[i] = (float)((k + 1) & 2 ? -cos_x : cos_x) * scale;
+        sine[i] = (float)(k & 2 ? -sin_x : sin_x) * scale;
+    }
+}
+
+/* Each head of `dim` numbers: (x_i, x_{i+half}) turns by angle i; an odd last number stays. */
+CPU_VECTOR static void turn_heads(float *restrict y, const float *restrict x, const float *restrict cosine,
+                                  const float *restrict sine, int64_t heads, int64_t dim) {
+    int64_t half = dim / 2;
+    for (int64_t h = 0; h < heads; h++, x += dim, y += dim) {
+        for (int64_t i = 0; i < half; i++) {
+            y[i] = x[i] * cosine[i] - x[i + half] * sine[i];
+            y[i + half] = x[i + half] * cosine[i] + x[i] * sine[i];
+        }
+        if (dim % 2) y[dim - 1] = x[dim - 1];
+    }
+}
+
+typedef struct Rope {
+    const Args *a;
+    AttrHeads h;
+    int64_t rows, cols;
+} Rope;
+
+static void turn_token(const Rope *t, int64_t token) {
+    const Args *a = t->a;
+    float cosine[MOST_DIM / 2], sine[MOST_DIM / 2], x[CHUNK], y[CHUNK];
+    int64_t dim = t->h.head_dim, half = dim / 2, turned = t->h.heads + t->h.kv_heads;
+    Format fi = a->ti[0]->format, fo = a->to[0]->format;
+    turn_angles(cosine, sine, a->in[2], (float)((const int32_t *)a->in[1])[token], t->h.scale, half);
+    if (t->h.inverse)
+        for (int64_t i = 0; i < half; i++) sine[i] = -sine[i];
+
+    int64_t at_once = CHUNK / dim, first = token * t->cols;
+    for (int64_t h = 0; h < turned; h += at_once) {
+        int64_t k = MIN2(at_once, turned - h);
+        cpu_load(x, a->in[0], fi, first + h * dim, k * dim);
+        turn_heads(y, x, cosine, sine, k, dim);
+        cpu_store(a->out[0], fo, first + h * dim, y, k * dim);
+    }
+    if (a->out[0] == a->in[0]) return; /* v stands where it should already */
+    for (int64_t c = turned * dim; c < t->cols; c += CHUNK) {
+        int64_t k = MIN2(CHUNK, t->cols - c);
+        cpu_store(a->out[0], fo, first + c, cpu_view(x, a->in[0], fi, first + c, k), k);
+    }
+}
+
+static void rope_tile(void *context, int64_t tile, int worker) {
+    const Rope *t = context;
+    for (int64_t i = tile * TOKENS_A_TILE; i < MIN2((tile + 1) * TOKENS_A_TILE, t->rows); i++) turn_token(t, i);
+}
+
+void cpu_rope(Backend *b, Queue q, const Args *a) {
+    Rope t = {.a = a, .h = a->step->attr.heads, .rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[0])};
+    CHECK_MSG(t.h.head_dim <= MOST_DIM, "heads of %d numbers", t.h.head_dim);
+    threads_for(cpu_threads(b), (t.rows + TOKENS_A_TILE - 1) / TOKENS_A_TILE, rope_tile, &t);
+}

@@ -1,0 +1,193 @@
+/* update.c - from gradients to new weights: the norm, the verdict, AdamW and SGD.
+ *
+ * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed where they stand; others
+ * are decoded into a buffer, changed, and stored again: bf16 at random (P6), 8-bit moments by their block's scale. */
+#include <math.h>
+
+#include "backend/cpu/cpu.h"
+
+enum { CHUNK = 1024, TILE_NUMBERS = 1 << 14, LANES = 8 };
+_Static_assert(CHUNK % FORMAT_MOMENT_BLOCK == 0, "a chunk is whole blocks of 8-bit moments");
+
+/* ---- norm and verdict ---- */
+
+CPU_VECTOR static double chunk_squares(const float *x, int64_t n) {
+    double s[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) s[l] += (double)x[i + l] * (double)x[i + l];
+    for (int l = 0; i + l < n; l++) s[l] += (double)x[i + l] * (double)x[i + l];
+    for (int width = LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++) s[l] += s[l + width];
+    return s[0];
+}
+
+static void squares_tile(void *context, int64_t tile, int worker) {
+    const Args *a = context;
+    float buffer[CHUNK];
+    double sum = 0;
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, cpu_count(a->ti[0]));
+    for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
+        int64_t n = MIN2(CHUNK, end - i);
+        sum += chunk_squares(cpu_view(buffer, a->in[0], a->ti[0]->format, i, n), n);
+    }
+    ((double *)a->workspace)[tile] = sum;
+}
+
+void cpu_sum_squares(Backend *b, Queue q, const Args *a) {
+    int64_t tiles = (cpu_count(a->ti[0]) + TILE_NUMBERS - 1) / TILE_NUMBERS;
+    CHECK(a->workspace_bytes >= tiles * (int64_t)sizeof(double));
+    threads_for(cpu_threads(b), tiles, squares_tile, (void *)a);
+    double sum = 0;
+    for (int64_t i = 0; i < tiles; i++) sum += ((const double *)a->workspace)[i];
+    *(double *)a->out[0] = sum;
+}
+
+void cpu_clip(Backend *b, Queue q, const Args *a) {
+    const double *parts = a->in[0];
+    double sum = 0, *verdict = a->out[0], loss = *(const double *)a->in[1], most = *(const float *)a->in[2];
+    CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
+    for (int64_t i = 0; i < cpu_count(a->ti[0]); i++) sum += parts[i];
+    double norm = sqrt(sum);
+    verdict[VERDICT_SCALE] = most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0;
+    verdict[VERDICT_NORM] = norm;
+    verdict[VERDICT_OK] = isfinite(norm) && isfinite(loss);
+}
+
+/* ---- state that is changed in place ---- */
+
+typedef struct State {
+    void *data; /* NULL: there is none */
+    Format f;
+    int64_t count;
+    uint64_t key;
+} State;
+
+static State state_of(const Args *a, int out, uint64_t key) {
+    if (!a->out[out]) return (State){0};
+    return (State){a->out[out], a->to[out]->format, cpu_count(a->to[out]), rng_fold(key, (uint64_t)out)};
+}
+
+/* Numbers [first, first+n) as fp32: where they stand, or in the buffer. */
+static float *take(State s, float *buffer, int64_t first, int64_t n) {
+    if (s.f == FMT_F32) return (float *)s.data + first;
+    if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
+        format_table[s.f].decode(buffer, s.data, s.count, 1, first, n);
+    else
+        cpu_load(buffer, s.data, s.f, first, n);
+    return buffer;
+}
+
+static void give(State s, const float *x, int64_t first, int64_t n) {
+    if (s.f == FMT_F32) return;
+    if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
+        format_table[s.f].encode(s.data, x, s.count, 1, first, n);
+    else
+        cpu_store_random(s.data, s.f, first, x, n, s.key);
+}
+
+typedef struct Update {
+    const Args *a;
+    State w, m, v, master;
+    float grad_scale, rate;         /* rate: lr * mult */
+    float decay, beta1, beta2, eps; /* adamw: decay is 1 - rate*wd; sgd: wd itself */
+    float correct1, correct2;
+} Update;
+
+/* The weight's new fp32 numbers are in x (the master's place when there is one). */
+static void give_weight(const Update *u, const float *x, int64_t first, int64_t n) {
+    if (u->master.data)
+        cpu_store(u->w.data, u->w.f, first, x, n);
+    else
+        give(u->w, x, first, n);
+}
+
+static Update update_of(const Args *a, int dials, int verdict, int clock) {
+    const AttrUpdate *k = &a->step->attr.update;
+    const float *dial = a->in[dials];
+    uint64_t key = cpu_draw_key(a, clock);
+    Update u = {.a = a, .w = state_of(a, 0, key), .m = state_of(a, 1, key), .beta1 = k->beta1, .beta2 = k->beta2,
+                .eps = k->eps, .decay = k->weight_decay, .rate = dial[DIAL_LR] * k->lr_mult,
+                .grad_scale = (float)((const double *)a->in[verdict])[VERDICT_SCALE],
+                .correct1 = dial[DIAL_CORRECT1], .correct2 = dial[DIAL_CORRECT2]};
+    CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
+    return u;
+}
+
+static bool may_write(const Args *a, int verdict) { return ((const double *)a->in[verdict])[VERDICT_OK] != 0; }
+
+/* ---- AdamW ---- */
+
+CPU_VECTOR static void adamw_chunk(float *restrict w, float *restrict m, float *restrict v, const float *restrict g,
+                                   int64_t n, const Update *u) {
+    const float scale = u->grad_scale, b1 = u->beta1, b2 = u->beta2, r1 = 1.0f - b1, r2 = 1.0f - b2, eps = u->eps;
+    const float decay = u->decay, rate = u->rate * u->correct1, c2 = u->correct2;
+    for (int64_t i = 0; i < n; i++) {
+        float gi = g[i] * scale;
+        float mi = m[i] * b1 + gi * r1;
+        float vi = v[i] * b2 + gi * gi * r2;
+        m[i] = mi;
+        v[i] = vi;
+        w[i] = w[i] * decay - rate * mi / (sqrtf(vi * c2) + eps);
+    }
+}
+
+static void adamw_tile(void *context, int64_t tile, int worker) {
+    const Update *u = context;
+    const Args *a = u->a;
+    float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->w.count);
+    for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
+        int64_t n = MIN2(CHUNK, end - i);
+        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n), *v = take(u->v, bv, i, n);
+        adamw_chunk(w, m, v, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        give(u->m, m, i, n);
+        give(u->v, v, i, n);
+        give_weight(u, w, i, n);
+    }
+}
+
+void cpu_adamw(Backend *b, Queue q, const Args *a) {
+    if (!may_write(a, 6)) return;
+    Update u = update_of(a, 5, 6, 7);
+    uint64_t key = cpu_draw_key(a, 7);
+    u.v = state_of(a, 2, key);
+    u.master = state_of(a, 3, key);
+    u.decay = 1.0f - u.rate * u.decay;
+    threads_for(cpu_threads(b), (u.w.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
+}
+
+/* ---- SGD: the decay belongs to the gradient, then momentum ---- */
+
+CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const float *restrict g, int64_t n, const Update *u) {
+    const float scale = u->grad_scale, decay = u->decay, momentum = u->beta1, rate = u->rate;
+    for (int64_t i = 0; i < n; i++) {
+        float mi = m[i] * momentum + (g[i] * scale + decay * w[i]);
+        m[i] = mi;
+        w[i] -= rate * mi;
+    }
+}
+
+static void sgd_tile(void *context, int64_t tile, int worker) {
+    const Update *u = context;
+    const Args *a = u->a;
+    float bg[CHUNK], bw[CHUNK], bm[CHUNK];
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->w.count);
+    for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
+        int64_t n = MIN2(CHUNK, end - i);
+        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
+        if (u->m.data) m = take(u->m, bm, i, n);
+        else
+            for (int64_t k = 0; k < n; k++) bm[k] = 0;
+        sgd_chunk(w, m, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        if (u->m.data) give(u->m, m, i, n);
+        give_weight(u, w, i, n);
+    }
+}
+
+void cpu_sgd(Backend *b, Queue q, const Args *a) {
+    if (!may_write(a, 5)) return;
+    Update u = update_of(a, 4, 5, 6);
+    u.master = state_of(a, 2, cpu_draw_key(a, 6));
+    threads_for(cpu_threads(b), (u.w.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
+}

@@ -1,0 +1,77 @@
+/* batch.c - how rows are laid side by side, and the order in which their ids are summed. */
+#include "data/batch.h"
+
+#include <string.h>
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
+void batch_init(Batch *b, Arena *a, int64_t rows, int64_t seq) {
+    int64_t n = mem_mul(rows, seq);
+    CHECK(rows > 0 && seq > 0 && n > 0 && n <= INT32_MAX);
+    *b = (Batch){.rows = rows, .seq = seq};
+    int32_t **arrays[] = {&b->ids, &b->labels, &b->positions, &b->doc_begin, &b->id_order, &b->scratch};
+    for (int i = 0; i < COUNT_OF(arrays); i++) *arrays[i] = ARENA_NEW(a, int32_t, n);
+    b->weight = ARENA_NEW(a, float, n);
+    b->counts = ARENA_NEW(a, int32_t, DIGITS);
+}
+
+int64_t batch_bytes(int64_t rows, int64_t seq) {
+    return rows * seq * (int64_t)(6 * sizeof(int32_t) + sizeof(float)) + DIGITS * (int64_t)sizeof(int32_t);
+}
+
+static void fill_padding(Batch *b, int64_t from) {
+    for (int64_t t = 0; t < b->seq; t++) {
+        b->ids[from + t] = 0;
+        b->labels[from + t] = -1;
+        b->weight[from + t] = 0;
+        b->positions[from + t] = (int32_t)t;
+        b->doc_begin[from + t] = 0;
+    }
+}
+
+/* One stable pass over one digit of the ids. */
+static void sort_by_digit(const Batch *b, int32_t *to, const int32_t *from, int64_t n, int shift) {
+    memset(b->counts, 0, sizeof *b->counts * DIGITS);
+    for (int64_t i = 0; i < n; i++) b->counts[(b->ids[i] >> shift) & (DIGITS - 1)]++;
+    int32_t sum = 0;
+    for (int k = 0; k < DIGITS; k++) {
+        int32_t here = b->counts[k];
+        b->counts[k] = sum;
+        sum += here;
+    }
+    for (int64_t i = 0; i < n; i++) to[b->counts[(b->ids[from[i]] >> shift) & (DIGITS - 1)]++] = from[i];
+}
+
+static void sort_ids(Batch *b) {
+    int64_t n = b->rows * b->seq;
+    int32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        b->id_order[i] = (int32_t)i;
+        largest = MAX2(largest, b->ids[i]);
+    }
+    int32_t *from = b->id_order, *to = b->scratch;
+    for (int shift = 0; shift < 31 && largest >> shift; shift += DIGIT_BITS) {
+        sort_by_digit(b, to, from, n, shift);
+        int32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != b->id_order) memcpy(b->id_order, from, sizeof *from * (size_t)n);
+}
+
+void batch_fill(Batch *b, Dataset *d, int64_t epoch, int64_t first_index, int64_t n_real) {
+    CHECK(first_index >= 0 && n_real >= 0 && b->seq == dataset_seq(d));
+    b->tokens = b->scored = 0;
+    for (int64_t r = 0; r < b->rows; r++) {
+        int64_t at = r * b->seq;
+        if (r >= n_real || first_index + r >= dataset_rows(d)) {
+            fill_padding(b, at);
+            continue;
+        }
+        int64_t row = dataset_row_at(d, epoch, first_index + r);
+        dataset_row_fill(d, row, b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
+        b->tokens += dataset_row_tokens(d, row);
+        b->scored += dataset_row_scored(d, row);
+    }
+    sort_ids(b);
+}

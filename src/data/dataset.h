@@ -1,0 +1,104 @@
+/* dataset.h - a file of samples becomes rows of seq tokens: told apart, encoded, cut, placed, shuffled.
+ *
+ * Words. A *sample* is one line of the file (one object of a JSON array, one .txt file). A *document* is a run of
+ * tokens that sees only itself: a sample, or a piece of a long text. A *row* holds one document, or several when
+ * packed. A token is *scored* when it is the target of the token before it.
+ *
+ * Kinds, told apart by the first row's fields (a null counts as absent); all rows of a file must be alike:
+ *   ids            {"ids": [..]} or {"input_ids": [..]}; with "labels" aligned with the ids (each the id itself, or
+ *                  -100 or -1 where it is not scored), without: everything is scored. Taken as they are.
+ *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template; also
+ *                  {"prompt": [messages], "completion": [messages]}, where only the completion is scored
+ *   ShareGPT       {"conversations": [{"from", "value"}, ..]}, optional "system"; the same from there on
+ *   Alpaca         {"instruction", "output"} with optional "input" (or "context"), in a plain wording
+ *   prompt/answer  prompt, question, query, problem, input or source with completion, answer, response, output,
+ *                  target or solution: the first present of each; joined as they are
+ *   text           {"text"}, or a .txt file as one document
+ *   fields         a prompt template with {fields} of the row, for any other columns
+ * Prompt and answer are encoded apart and joined; the answer ends with EOS; nothing of the prompt is scored. */
+#ifndef DATA_DATASET_H
+#define DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "data/template.h"
+#include "data/tokenizer.h"
+
+typedef enum DataKind {
+    DATA_IDS, DATA_MESSAGES, DATA_PROMPT, DATA_TEXT, DATA_ALPACA, DATA_SHAREGPT, DATA_FIELDS
+} DataKind;
+typedef enum PackMode { PACK_AUTO /* on for plain text, off otherwise */, PACK_ON, PACK_OFF } PackMode;
+typedef enum ScoreMode { SCORE_ALL, SCORE_LAST } ScoreMode; /* which assistant turns */
+typedef enum TemplateMode {
+    TEMPLATE_AUTO, /* the chat template for messages, none for prompts */
+    TEMPLATE_CHAT, /* prompt and answer become a user's and an assistant's message */
+    TEMPLATE_NONE  /* never: messages are refused */
+} TemplateMode;
+
+/* Borrowed for the call of dataset_open alone. */
+typedef struct DataOptions {
+    const Tokenizer *tokenizer;      /* NULL: only ids rows */
+    const Template *chat;            /* the model's chat template; NULL when it has none */
+    const char *bos_text, *eos_text; /* variables of the chat template; NULL: not defined */
+    int32_t eos_id;                  /* ends an answer or a text; -1: none */
+    int64_t seq;                     /* tokens of a row, at least 2 */
+    int64_t vocab;                   /* an id that is not below is refused, with file and line */
+    PackMode pack;
+    ScoreMode score;
+    TemplateMode template_mode;
+    const char *prompt_template;     /* "Translate: {src}\nAnswer: "; {{ and }} are braces; NULL: by the kinds */
+    const char *answer_template;     /* the answer made the same way; NULL: the field below */
+    const char *answer_field;        /* the answer's field; NULL: the first present of the names above */
+    int64_t max_samples;             /* only the first so many of the file; 0: all */
+    uint64_t seed;
+    bool shuffle;                    /* another order of rows every epoch; false: the file's order */
+} DataOptions;
+
+typedef struct DataReport {
+    DataKind kind;
+    const char *kind_text;   /* "prompt and answer (fields: question, answer), joined as they are"; borrows */
+    int64_t samples;         /* kept */
+    int64_t dropped;         /* nothing to learn: the answer is empty or was cut away entirely */
+    int64_t truncated;       /* kept, but cut at seq */
+    int64_t last_only;       /* conversations whose earlier answers the template changes: these are not scored */
+    int64_t tokens;          /* of all documents */
+    int64_t scored_tokens;
+    int64_t rows;
+    int64_t longest, median, p95; /* tokens of a sample before cutting, dropped ones included */
+    double fill;             /* share of the rows' slots that hold tokens */
+} DataReport;
+
+typedef struct Dataset Dataset;
+
+/* JSON lines, a JSON array of objects, or a .txt file. Everything is read, encoded and placed; no text is kept.
+ * Gives: dataset_close. */
+bool dataset_open(Dataset **d, const char *path, const DataOptions *o, Err *e);
+void dataset_close(Dataset *d); /* NULL is fine */
+
+/* Moves the last fraction of the documents, in the file's order, to a set of its own: of n documents
+ * floor(n (1 - fraction)) remain, at least one on either side. Gives: dataset_close. */
+bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e);
+
+const DataReport *dataset_report(const Dataset *d);
+void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, with a histogram of the lengths */
+
+int64_t dataset_rows(const Dataset *d);          /* of one epoch */
+int64_t dataset_seq(const Dataset *d);           /* tokens of a row */
+int64_t dataset_bytes(const Dataset *d);         /* host memory kept */
+uint64_t dataset_fingerprint(const Dataset *d);  /* of the tokens, what is scored, and the rows they stand in */
+
+/* The row at place `index` of epoch `epoch`. The order of one epoch is kept inside; nothing is allocated. */
+int64_t dataset_row_at(Dataset *d, int64_t epoch, int64_t index);
+int64_t dataset_row_scored(const Dataset *d, int64_t row);
+int64_t dataset_row_tokens(const Dataset *d, int64_t row);
+
+/* seq entries each. labels[t] is the next token of the same document where that one is scored, else -1; weight is 1
+ * there, else 0; positions begin at 0 in every document; doc_begin is the place in the row where the token's
+ * document begins. What is left of the row is a document of its own: ids 0, no labels. */
+void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
+                      int32_t *positions, int32_t *doc_begin);
+
+#endif

@@ -1,0 +1,113 @@
+/* lifetimes.c - how long a tensor's bytes are needed: from which step to which on the ring.
+ *
+ * The flat step list is the ring in order. A life is one range of steps [birth, death], ends included.
+ *   L1  weights, adapters, masters, moments, statistics, tables and dials live always, if any step uses them.
+ *   L2  an input lives from the begin of the first phase that uses it to its last use: the host writes inputs before
+ *       each play of a phase.
+ *   L3  gradients and caches live from their first to their last use; a phase that repeats carries them across its
+ *       plays, so there they live from its begin to its end.
+ *   L4  an activation lives from its writer to its last reader. Read in a phase that repeats and did not write it,
+ *       it lives to that phase's end: the next play reads it again. (The phase that writes it writes it anew.)
+ *   L5  an activation, gradient or cache that is read before it is written is carried around the ring: always.
+ *   L6  a view's uses are its base's uses.
+ *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of another
+ *       queue that reads one of its outputs; else the end of its phase.
+ *   L8  scratch lives in its step. */
+#include "plan/plan_int.h"
+
+typedef struct Walk {
+    Program *p;
+    const Phase *phase;
+    int64_t *written; /* owns: per tensor, how many of its bytes have a writer so far */
+} Walk;
+
+static bool lives_always_by_role(Role r) {
+    return (r >= ROLE_WEIGHT && r != ROLE_GRADIENT && r != ROLE_CACHE) || r == ROLE_TABLE || r == ROLE_DIAL;
+}
+
+static void live_always(Program *p, Tensor *t) {
+    t->birth = 0;
+    t->death = (int)p->n_s - 1;
+}
+
+static void extend(Tensor *t, int from, int to) {
+    if (t->birth < 0 || from < t->birth) t->birth = from;
+    if (to > t->death) t->death = to;
+}
+
+static void use(Walk *w, Tensor *t, int step) {
+    bool repeats = w->phase->repeat > 1;
+    if (lives_always_by_role(t->role)) live_always(w->p, t);                                                /* L1 */
+    else if (t->role == ROLE_INPUT) extend(t, w->phase->begin, step);                                       /* L2 */
+    else if ((t->role == ROLE_GRADIENT || t->role == ROLE_CACHE) && repeats)
+        extend(t, w->phase->begin, w->phase->end - 1);                                                      /* L3 */
+    else extend(t, step, step);                                                                             /* L4 */
+    if (t->role == ROLE_ACTIVATION && repeats && t->birth < w->phase->begin) extend(t, step, w->phase->end - 1);
+}
+
+static void use_in(Walk *w, Tid id, int step) {
+    Tid base = prog_base(w->p, id); /* L6 */
+    Tensor *t = &w->p->t[base];
+    bool there = w->written[id] == w->p->t[id].bytes || w->written[base] == t->bytes;
+    bool changes = t->role == ROLE_ACTIVATION || t->role == ROLE_GRADIENT || t->role == ROLE_CACHE;
+    use(w, t, step);
+    if (changes && !there) live_always(w->p, t); /* L5; a later use cannot shorten it */
+}
+
+static void use_out(Walk *w, Tid id, int step) {
+    Tid base = prog_base(w->p, id);
+    use(w, &w->p->t[base], step);
+    if (base != id && w->written[id] == 0) w->written[base] += w->p->t[id].bytes; /* disjoint parts (P1) */
+    w->written[id] = w->p->t[id].bytes;
+}
+
+static bool reads_output_of(const Program *p, const Step *reader, const Step *writer) {
+    for (int k = 0; k < MAX_IN; k++)
+        for (int o = 0; o < MAX_OUT && reader->in[k]; o++)
+            if (writer->out[o] && prog_base(p, reader->in[k]) == prog_base(p, writer->out[o])) return true;
+    return false;
+}
+
+static int awaited_at(const Program *p, const Phase *phase, int step) {
+    const Step *s = &p->s[step];
+    for (int i = step + 1; i < phase->end; i++)
+        if (p->s[i].queue != s->queue && reads_output_of(p, &p->s[i], s)) return i;
+    return phase->end - 1;
+}
+
+static void live_until_awaited(Program *p, const Phase *phase, int step) { /* L7 */
+    const Step *s = &p->s[step];
+    int end = awaited_at(p, phase, step);
+    for (int k = 0; k < MAX_IN; k++)
+        if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, end);
+    for (int k = 0; k < MAX_OUT; k++)
+        if (s->out[k]) extend(&p->t[prog_base(p, s->out[k])], step, end);
+    if (s->workspace) extend(&p->t[s->workspace], step, end);
+}
+
+void plan_lifetimes(Program *p) {
+    plan_check_phases(p);
+    Walk w = {.p = p, .written = MEM_NEW(int64_t, p->n_t)};
+    for (Tid id = 1; id < p->n_t; id++) {
+        Tensor *t = &p->t[id];
+        t->birth = t->death = -1;
+        t->slot = id;
+        t->offset = -1;
+        t->bytes = prog_bytes(p, id);
+    }
+    for (int ph = 0; ph < p->n_phases; ph++) {
+        w.phase = &p->phase[ph];
+        for (int i = w.phase->begin; i < w.phase->end; i++) {
+            const Step *s = &p->s[i];
+            for (int k = 0; k < MAX_IN; k++)
+                if (s->in[k]) use_in(&w, s->in[k], i);
+            for (int k = 0; k < MAX_OUT; k++)
+                if (s->out[k]) use_out(&w, s->out[k], i);
+            if (s->workspace) extend(&p->t[s->workspace], i, i); /* L8 */
+            if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, w.phase, i);
+        }
+    }
+    for (Tid id = 1; id < p->n_t; id++) /* L6 */
+        if (p->t[id].base) p->t[id].birth = p->t[p->t[id].base].birth, p->t[id].death = p->t[p->t[id].base].death;
+    mem_free(w.written);
+}

@@ -1,0 +1,80 @@
+/* plan.h - a recorded program becomes a placed one: passes that rewrite the list, then lifetimes, slots, offsets,
+ * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
+ *
+ * The order of calls is fixed, and every pass before plan_all may be left out:
+ *     plan_recompute, plan_sweep, plan_materialise        rewrite the list, keep the bits (P5)
+ *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
+ *     plan_verify                                         shows from the bytes alone that the result is right
+ *     plan_ledger, plan_step_seconds                      what it costs
+ * P1 to P8 are the rules of ir/prog.h. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "base/err.h"
+#include "base/ledger.h"
+#include "ir/op.h"
+
+typedef struct Placement {
+    int64_t arena_bytes[POOL_COUNT];       /* rounded up to pages */
+    int64_t lower_bound_bytes[POOL_COUNT]; /* most bytes alive at one step: no placement can do with less */
+    int peak_step;                         /* of the device pool: where that bound is reached first */
+} Placement;
+
+/* ---- passes ---- */
+
+/* What a layer's forward does not keep for its backward. Each level drops what the one before it does, and more. */
+typedef enum RecomputeLevel {
+    RECOMPUTE_NONE,
+    RECOMPUTE_NORM,  /* outputs of norms and of SwiGLU: cheap to make again */
+    RECOMPUTE_FFN,   /* and everything between the second norm and the down projection */
+    RECOMPUTE_BLOCK, /* everything but what enters the layer */
+    RECOMPUTE_LEVELS
+} RecomputeLevel;
+
+const char *plan_recompute_name(RecomputeLevel level);
+
+/* "ffn" for all layers, or parts such as "block:0-13,norm:14"; layers not named: none. */
+bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *text, Err *e);
+
+void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
+
+/* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
+void plan_sweep(Program *p);
+
+/* Weights whose home is not {device, own format} are brought in before use. Such a weight W is replaced by a stored
+ * tensor "W.home", which takes over its name in the file (views of W: views of W.home, by rows). Copies between
+ * pools are issued `ahead` layers before their use; plan_materialise: one. */
+void plan_materialise(Program *p);
+void plan_materialise_ahead(Program *p, int ahead);
+
+/* ---- placing ---- */
+
+void plan_workspaces(Program *p, const Machine *m); /* gives every step its scratch, as large as its row says */
+void plan_lifetimes(Program *p);
+
+typedef struct PlanOptions {
+    const Machine *machine;
+    bool share; /* outputs may take the slot of a dying input (P3) */
+} PlanOptions;
+Placement plan_place_with(Program *p, PlanOptions options);
+Placement plan_place(Program *p, const Machine *m); /* with sharing */
+
+void plan_waits(Program *p);
+
+Placement plan_all(Program *p, const Machine *m);
+
+/* Plays the ring on paper: every read finds what its writer wrote, whatever the planner believed about lifetimes;
+ * one writer for an activation (P1); clones repeat their originals on the same state (P4, P6); slots shared only by
+ * the row (P3); waits order every two steps that touch the same bytes (P8). */
+bool plan_verify(const Program *p, Err *e);
+
+/* ---- what it costs ---- */
+
+/* Lines of every pool; those of the arena sum exactly to arena_bytes. What lives always is counted whole, what comes
+ * and goes as it stands at the pool's peak step; "slack" is alignment, page rounding, and placement above the bound. */
+void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger *l);
+
+/* Expected seconds of one play of a phase; phase -1: of the whole ring, repeats counted. */
+double plan_step_seconds(const Program *p, const Machine *m, int phase);
+
+#endif

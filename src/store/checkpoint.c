@@ -1,0 +1,121 @@
+/* checkpoint.c - how checkpoints are named, when one counts as whole, and which are dropped. */
+#include "store/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "store/folder.h"
+#include "store/trainer_state.h"
+
+#define PREFIX "checkpoint-"
+enum { PATH_BYTES = 1024, MAX_DIGITS = 15 };
+
+bool checkpoint_path(char *out, size_t size, const char *run_folder, int64_t step, Err *e) {
+    if (snprintf(out, size, "%s/" PREFIX "%lld", run_folder, (long long)step) < (int)size) return true;
+    return fail(e, ERR_FAIL, "%s: the path is too long", run_folder);
+}
+
+/* The step of "checkpoint-<N><rest>", where N has no leading zero; -1: another kind of name. */
+static int64_t name_step(const char *name, const char **rest) {
+    if (!str_starts(name, PREFIX)) return -1;
+    const char *digits = name + strlen(PREFIX);
+    int n = (int)strspn(digits, "0123456789");
+    if (n < 1 || n > MAX_DIGITS || (digits[0] == '0' && n > 1)) return -1;
+    *rest = digits + n;
+    return strtoll(digits, NULL, 10);
+}
+
+static void free_names(char **names, int64_t n) {
+    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
+    mem_free(names);
+}
+
+static int ascending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+bool checkpoint_list(const char *run_folder, int64_t **steps, int64_t *n, Err *e) {
+    char **names, path[PATH_BYTES];
+    int64_t n_names, count = 0;
+    *steps = NULL;
+    *n = 0;
+    if (!file_is_dir(run_folder)) return true;
+    if (!file_list(run_folder, &names, &n_names, e)) return false;
+    int64_t *list = MEM_NEW(int64_t, n_names);
+    for (int64_t i = 0; i < n_names; i++) {
+        const char *rest;
+        int64_t step = name_step(names[i], &rest);
+        bool fits = step >= 0 && !*rest && checkpoint_path(path, sizeof path, run_folder, step, NULL);
+        if (fits && file_is_dir(path)) list[count++] = step;
+    }
+    free_names(names, n_names);
+    qsort(list, (size_t)count, sizeof *list, ascending);
+    *steps = list;
+    *n = count;
+    return true;
+}
+
+bool checkpoint_find_last(const char *run_folder, int64_t *step, bool *found, Err *e) {
+    int64_t *steps, n;
+    char path[PATH_BYTES];
+    *found = false;
+    if (!checkpoint_list(run_folder, &steps, &n, e)) return false;
+    for (int64_t i = n - 1; i >= 0 && !*found; i--) {
+        Err why = {0};
+        *step = steps[i];
+        *found =
+            checkpoint_path(path, sizeof path, run_folder, steps[i], &why) && trainer_state_is_whole(path, &why);
+        if (!*found) log_warn("passing over a checkpoint: %s", why.text);
+    }
+    mem_free(steps);
+    return true;
+}
+
+/* Keeps the steps of whole checkpoints only. */
+static int64_t only_whole(const char *run_folder, int64_t *steps, int64_t n) {
+    char path[PATH_BYTES];
+    int64_t whole = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (checkpoint_path(path, sizeof path, run_folder, steps[i], NULL) && trainer_state_is_whole(path, NULL))
+            steps[whole++] = steps[i];
+    return whole;
+}
+
+bool checkpoint_prune(const char *run_folder, int64_t keep_total, int64_t best_step, Err *e) {
+    int64_t *steps, n;
+    char path[PATH_BYTES];
+    if (keep_total <= 0) return true;
+    if (!checkpoint_list(run_folder, &steps, &n, e)) return false;
+    n = only_whole(run_folder, steps, n);
+    int64_t excess = n - keep_total;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n - 1 && excess > 0; i++) { /* the newest is never looked at */
+        if (steps[i] == best_step) continue;
+        ok = checkpoint_path(path, sizeof path, run_folder, steps[i], e) && folder_remove(path, e);
+        excess--;
+    }
+    mem_free(steps);
+    return ok;
+}
+
+bool checkpoint_recover(const char *run_folder, Err *e) {
+    char **names, path[PATH_BYTES];
+    int64_t n;
+    if (!file_is_dir(run_folder)) return true;
+    if (!file_list(run_folder, &names, &n, e)) return false;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++) {
+        const char *rest;
+        int64_t step = name_step(names[i], &rest);
+        if (step < 0 || rest[0] != '.') continue;
+        ok = checkpoint_path(path, sizeof path, run_folder, step, e) && folder_recover(path, e);
+    }
+    free_names(names, n);
+    return ok;
+}

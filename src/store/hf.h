@@ -1,0 +1,21 @@
+/* hf.h - where a model's folder is, and which small files belong to it besides configuration and weights. */
+#ifndef STORE_HF_H
+#define STORE_HF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* model: a folder with config.json, or a hub id ("owner/name") in the local Hugging Face cache, which is
+ * <hf_home>/hub, or <home>/.cache/huggingface/hub when hf_home is NULL or empty (both: the values of HF_HOME and
+ * HOME; home may be NULL too). found false without an error: it is neither. A folder or a cache entry that is
+ * there but cannot be used is an error. */
+bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *hf_home, const char *home,
+                Err *e);
+
+/* Copies tokenizer files, chat templates and generation_config.json, those that are there. Not config.json, not
+ * weights. */
+bool hf_copy_side_files(const char *from_folder, const char *to_folder, Err *e);
+
+#endif

@@ -1,0 +1,18 @@
+/* lock.h - one run per run folder: the second is told which process holds it. */
+#ifndef STORE_LOCK_H
+#define STORE_LOCK_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+typedef struct RunLock {
+    int fd; /* -1: not held */
+} RunLock;
+
+/* Locks "<folder>/.lock"; the folder must be there. The system lets go of it when the process ends, however it
+ * ends, so a lock never goes stale. */
+bool runlock_take(RunLock *l, const char *folder, Err *e);
+void runlock_release(RunLock *l); /* a second call is fine */
+
+#endif

@@ -1,0 +1,263 @@
+/* trainer_state.c - which fields a run's state has in JSON, and what must agree for a run to go on. */
+#include "store/trainer_state.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "store/jsonfile.h"
+
+enum { STATE_FORMAT = 1, STATE_LIMIT_BYTES = 1 << 28 };
+
+void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1}; }
+
+void trainer_state_free(TrainerState *s) {
+    for (int64_t i = 0; i < s->n_settings; i++) {
+        mem_free(s->setting[i].name);
+        mem_free(s->setting[i].value);
+    }
+    mem_free(s->setting);
+    mem_free(s->log);
+    trainer_state_init(s);
+}
+
+void trainer_state_reserve_log(TrainerState *s, int64_t rows) {
+    s->log = mem_grow(s->log, &s->log_capacity, rows, sizeof *s->log);
+}
+
+void trainer_state_log(TrainerState *s, const TrainerLog *row) {
+    trainer_state_reserve_log(s, s->n_log + 1);
+    s->log[s->n_log++] = *row;
+}
+
+static const char *setting_find(const TrainerState *s, const char *name) {
+    for (int64_t i = 0; i < s->n_settings; i++)
+        if (!strcmp(s->setting[i].name, name)) return s->setting[i].value;
+    return NULL;
+}
+
+void trainer_state_set(TrainerState *s, const char *name, const char *value) {
+    for (int64_t i = 0; i < s->n_settings; i++) {
+        if (strcmp(s->setting[i].name, name)) continue;
+        char *copy = mem_strdup(value);
+        mem_free(s->setting[i].value);
+        s->setting[i].value = copy;
+        return;
+    }
+    s->setting = mem_grow(s->setting, &s->settings_capacity, s->n_settings + 1, sizeof *s->setting);
+    s->setting[s->n_settings++] = (TrainerSetting){mem_strdup(name), mem_strdup(value)};
+}
+
+static void add_difference(Str *text, const char *name, const char *saved, const char *now) {
+    str_addf(text, "%s%s was %s and is %s", text->len ? "; " : "", name, saved ? saved : "not set",
+             now ? now : "not set");
+}
+
+bool trainer_state_check_settings(const TrainerState *saved, const TrainerState *now, Err *e) {
+    Str text = {0};
+    for (int64_t i = 0; i < saved->n_settings; i++) {
+        const char *name = saved->setting[i].name, *was = saved->setting[i].value, *is = setting_find(now, name);
+        if (!is || strcmp(was, is)) add_difference(&text, name, was, is);
+    }
+    for (int64_t i = 0; i < now->n_settings; i++)
+        if (!setting_find(saved, now->setting[i].name))
+            add_difference(&text, now->setting[i].name, NULL, now->setting[i].value);
+    bool same = text.len == 0;
+    if (!same) fail(e, ERR_FAIL, "the checkpoint belongs to another configuration: %s", text.data);
+    str_free(&text);
+    return same;
+}
+
+static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *log_row(const TrainerLog *r) {
+    json_t *row = json_object();
+    jsonfile_set(&row, "epoch", number_or_null(r->epoch));
+    if (!r->is_eval) jsonfile_set(&row, "grad_norm", number_or_null(r->grad_norm));
+    if (!r->is_eval) jsonfile_set(&row, "learning_rate", number_or_null(r->learning_rate));
+    jsonfile_set(&row, r->is_eval ? "eval_loss" : "loss", number_or_null(r->loss));
+    jsonfile_set(&row, "step", json_integer(r->step));
+    return row;
+}
+
+/* jansson's integers are signed; seeds use all 64 bits. */
+static json_t *word64(uint64_t x) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)x);
+    return json_string(text);
+}
+
+static json_t *own_object(const TrainerState *s) {
+    json_t *own = json_object(), *data = json_object(), *settings = json_object();
+    jsonfile_set(&data, "epoch", json_integer(s->data_epoch));
+    jsonfile_set(&data, "row", json_integer(s->data_row));
+    jsonfile_set(&data, "shuffle_seed", word64(s->shuffle_seed));
+    for (int64_t i = 0; i < s->n_settings; i++)
+        jsonfile_set(&settings, s->setting[i].name, json_string(s->setting[i].value));
+    jsonfile_set(&own, "format", json_integer(STATE_FORMAT));
+    jsonfile_set(&own, "data", data);
+    jsonfile_set(&own, "rng_seed", word64(s->rng_seed));
+    jsonfile_set(&own, "tokens_seen", json_integer(s->tokens_seen));
+    jsonfile_set(&own, "micro_batches", json_integer(s->micro_batches));
+    jsonfile_set(&own, "fingerprint", settings);
+    return own;
+}
+
+static json_t *state_object(const TrainerState *s) {
+    bool best = s->best_step >= 0, named = best && s->best_model_checkpoint[0];
+    json_t *log = json_array(), *callbacks = json_object(), *root = json_object();
+    for (int64_t i = 0; i < s->n_log; i++) json_array_append_new(log, log_row(&s->log[i]));
+    jsonfile_set(&callbacks, "snug", own_object(s));
+    jsonfile_set(&root, "best_global_step", best ? json_integer(s->best_step) : json_null());
+    jsonfile_set(&root, "best_metric", best ? number_or_null(s->best_metric) : json_null());
+    jsonfile_set(&root, "best_model_checkpoint", named ? json_string(s->best_model_checkpoint) : json_null());
+    jsonfile_set(&root, "epoch", number_or_null(s->epoch));
+    jsonfile_set(&root, "eval_steps", json_integer(s->eval_steps));
+    jsonfile_set(&root, "global_step", json_integer(s->global_step));
+    jsonfile_set(&root, "is_hyper_param_search", json_false());
+    jsonfile_set(&root, "is_local_process_zero", json_true());
+    jsonfile_set(&root, "is_world_process_zero", json_true());
+    jsonfile_set(&root, "log_history", log);
+    jsonfile_set(&root, "logging_steps", json_integer(s->logging_steps));
+    jsonfile_set(&root, "max_steps", json_integer(s->max_steps));
+    jsonfile_set(&root, "num_input_tokens_seen", json_integer(s->tokens_seen));
+    jsonfile_set(&root, "num_train_epochs", json_integer(s->num_train_epochs));
+    jsonfile_set(&root, "save_steps", json_integer(s->save_steps));
+    jsonfile_set(&root, "stateful_callbacks", callbacks);
+    jsonfile_set(&root, "total_flos", json_integer(0));
+    jsonfile_set(&root, "train_batch_size", json_integer(s->train_batch_size));
+    jsonfile_set(&root, "trial_name", json_null());
+    jsonfile_set(&root, "trial_params", json_null());
+    return root;
+}
+
+static bool state_path(char *out, size_t size, const char *folder, Err *e) {
+    if (snprintf(out, size, "%s/trainer_state.json", folder) < (int)size) return true;
+    return fail(e, ERR_FAIL, "%s: the path is too long", folder);
+}
+
+bool trainer_state_write(const char *folder, const TrainerState *s, Err *e) {
+    char path[1100];
+    if (!state_path(path, sizeof path, folder, e)) return false;
+    json_t *root = state_object(s);
+    bool ok = jsonfile_write(path, root, e);
+    json_decref(root);
+    return ok;
+}
+
+/* Reading: the first field that is missing or of another kind is named. */
+typedef struct Reader {
+    const char *path;
+    bool ok;
+    Err *e;
+} Reader;
+
+static void bad_field(Reader *r, const char *key) {
+    if (r->ok) r->ok = fail(r->e, ERR_FAIL, "%s: '%s' is missing or not what it should be", r->path, key);
+}
+
+static int64_t get_int(Reader *r, const json_t *object, const char *key) {
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_integer(v)) bad_field(r, key);
+    return json_integer_value(v);
+}
+
+static double get_real(Reader *r, const json_t *object, const char *key) { /* null: not a number */
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_number(v) && !json_is_null(v)) bad_field(r, key);
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+static uint64_t get_word64(Reader *r, const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    char *end = NULL;
+    errno = 0;
+    uint64_t x = text && text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || errno) bad_field(r, key);
+    return x;
+}
+
+static void read_log(Reader *r, TrainerState *s, const json_t *rows) {
+    if (!json_is_array(rows)) bad_field(r, "log_history");
+    trainer_state_reserve_log(s, (int64_t)json_array_size(rows));
+    for (size_t i = 0; i < json_array_size(rows) && r->ok; i++) {
+        const json_t *row = json_array_get(rows, i);
+        TrainerLog log = {.step = get_int(r, row, "step"), .epoch = get_real(r, row, "epoch")};
+        log.is_eval = json_object_get(row, "eval_loss") != NULL;
+        log.loss = get_real(r, row, log.is_eval ? "eval_loss" : "loss");
+        if (!log.is_eval) log.grad_norm = get_real(r, row, "grad_norm");
+        if (!log.is_eval) log.learning_rate = get_real(r, row, "learning_rate");
+        trainer_state_log(s, &log);
+    }
+}
+
+static void read_own(Reader *r, TrainerState *s, const json_t *own) {
+    if (get_int(r, own, "format") != STATE_FORMAT && r->ok)
+        r->ok = fail(r->e, ERR_FAIL, "%s: was written in another format; this version reads format %d", r->path,
+                     STATE_FORMAT);
+    const json_t *data = json_object_get(own, "data"), *settings = json_object_get(own, "fingerprint");
+    s->data_epoch = get_int(r, data, "epoch");
+    s->data_row = get_int(r, data, "row");
+    s->shuffle_seed = get_word64(r, data, "shuffle_seed");
+    s->rng_seed = get_word64(r, own, "rng_seed");
+    s->tokens_seen = get_int(r, own, "tokens_seen");
+    s->micro_batches = get_int(r, own, "micro_batches");
+    if (!json_is_object(settings)) bad_field(r, "fingerprint");
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)settings, key, value) {
+        if (json_is_string(value)) trainer_state_set(s, key, json_string_value(value));
+        else bad_field(r, key);
+    }
+}
+
+static void read_standard(Reader *r, TrainerState *s, const json_t *root) {
+    s->global_step = get_int(r, root, "global_step");
+    s->max_steps = get_int(r, root, "max_steps");
+    s->epoch = get_real(r, root, "epoch");
+    s->num_train_epochs = get_int(r, root, "num_train_epochs");
+    s->logging_steps = get_int(r, root, "logging_steps");
+    s->eval_steps = get_int(r, root, "eval_steps");
+    s->save_steps = get_int(r, root, "save_steps");
+    s->train_batch_size = get_int(r, root, "train_batch_size");
+    bool best_known = !json_is_null(json_object_get(root, "best_global_step"));
+    s->best_step = best_known ? get_int(r, root, "best_global_step") : -1;
+    s->best_metric = get_real(r, root, "best_metric");
+    const char *best = json_string_value(json_object_get(root, "best_model_checkpoint"));
+    if (!best) return;
+    if (strlen(best) >= sizeof s->best_model_checkpoint) bad_field(r, "best_model_checkpoint");
+    else memcpy(s->best_model_checkpoint, best, strlen(best) + 1);
+}
+
+bool trainer_state_read(TrainerState *s, const char *folder, Err *e) {
+    char path[1100];
+    json_t *root;
+    trainer_state_init(s);
+    if (!state_path(path, sizeof path, folder, e) || !jsonfile_read(&root, path, STATE_LIMIT_BYTES, e))
+        return false;
+    Reader r = {.path = path, .ok = true, .e = e};
+    const json_t *own = json_object_get(json_object_get(root, "stateful_callbacks"), "snug");
+    if (!own) r.ok = fail(e, ERR_FAIL, "%s: was not written by snug: training cannot go on from it", path);
+    if (r.ok) read_standard(&r, s, root);
+    if (r.ok) read_own(&r, s, own);
+    if (r.ok) read_log(&r, s, json_object_get(root, "log_history"));
+    json_decref(root);
+    if (!r.ok) trainer_state_free(s);
+    return r.ok;
+}
+
+bool trainer_state_is_whole(const char *folder, Err *e) {
+    char path[1100];
+    json_t *root;
+    if (!state_path(path, sizeof path, folder, e) || !jsonfile_read(&root, path, STATE_LIMIT_BYTES, e))
+        return false;
+    bool ok = json_is_integer(json_object_get(root, "global_step")) ||
+              fail(e, ERR_FAIL, "%s: has no global_step", path);
+    json_decref(root);
+    return ok;
+}

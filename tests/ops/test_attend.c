@@ -1,0 +1,229 @@
+/* test_attend.c - attention in tiles against the plain softmax over each token's own slots, and its gradient against
+ * the plain walk back and against differences; the cache against the same softmax. */
+#include "base/rng.h"
+#include "tests/ops/bench.h"
+
+typedef struct Att { /* all in doubles */
+    AttrHeads a;
+    int64_t tokens;
+    const int32_t *begin; /* (tokens) */
+    double *qkv, *d_o;
+    double *o, *lse;
+} Att;
+
+static int64_t width_of(const AttrHeads *a) { return (a->heads + 2 * a->kv_heads) * a->head_dim; }
+
+/* Probabilities of token i and head h over its row's slots 0..seq-1; gives the log-sum-exp (0 when it sees nothing). */
+static double probabilities(const Att *k, int64_t i, int64_t h, double *p) {
+    int64_t dim = k->a.head_dim, width = width_of(&k->a), row = i / k->a.seq * k->a.seq, g = h / (k->a.heads / k->a.kv_heads);
+    double top = -INFINITY, sum = 0;
+    for (int64_t s = 0; s < k->a.seq; s++) {
+        p[s] = -INFINITY;
+        if (s < k->begin[i] || s > i - row) continue;
+        const double *q = k->qkv + i * width + h * dim, *key = k->qkv + (row + s) * width + (k->a.heads + g) * dim;
+        double dot = 0;
+        for (int64_t d = 0; d < dim; d++) dot += q[d] * key[d];
+        p[s] = dot * k->a.scale;
+        top = fmax(top, p[s]);
+    }
+    for (int64_t s = 0; s < k->a.seq; s++) sum += p[s] = top > -INFINITY ? exp(p[s] - top) : 0;
+    for (int64_t s = 0; s < k->a.seq; s++) p[s] /= sum > 0 ? sum : 1;
+    return sum > 0 ? top + log(sum) : 0;
+}
+
+static void forward(const Att *k) {
+    int64_t dim = k->a.head_dim, width = width_of(&k->a);
+    double *p = mem_alloc(k->a.seq * (int64_t)sizeof *p);
+    for (int64_t i = 0; i < k->tokens; i++)
+        for (int64_t h = 0; h < k->a.heads; h++) {
+            int64_t g = h / (k->a.heads / k->a.kv_heads);
+            double *o = k->o + (i * k->a.heads + h) * dim;
+            k->lse[i * k->a.heads + h] = probabilities(k, i, h, p);
+            memset(o, 0, (size_t)dim * sizeof *o);
+            for (int64_t s = 0; s < k->a.seq; s++) {
+                const double *v = k->qkv + (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + k->a.kv_heads + g) * dim;
+                for (int64_t d = 0; d < dim && p[s] > 0; d++) o[d] += p[s] * v[d];
+            }
+        }
+    mem_free(p);
+}
+
+static double loss(void *context) {
+    const Att *k = context;
+    double sum = 0;
+    forward(k);
+    for (int64_t i = 0; i < k->tokens * k->a.heads * k->a.head_dim; i++) sum += k->o[i] * k->d_o[i];
+    return sum;
+}
+
+/* o: as it was stored, which is what backward is given */
+static void backward(const Att *k, const double *o, double *dqkv) {
+    int64_t dim = k->a.head_dim, width = width_of(&k->a);
+    double *p = mem_alloc(k->a.seq * (int64_t)sizeof *p);
+    for (int64_t i = 0; i < k->tokens; i++)
+        for (int64_t h = 0; h < k->a.heads; h++) {
+            int64_t g = h / (k->a.heads / k->a.kv_heads), at = i * width + h * dim;
+            const double *d_o = k->d_o + (i * k->a.heads + h) * dim;
+            double delta = 0;
+            for (int64_t d = 0; d < dim; d++) delta += d_o[d] * o[(i * k->a.heads + h) * dim + d];
+            probabilities(k, i, h, p);
+            for (int64_t s = 0; s < k->a.seq; s++) {
+                if (p[s] == 0) continue;
+                int64_t key = (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + g) * dim, v = key + k->a.kv_heads * dim;
+                double dp = 0;
+                for (int64_t d = 0; d < dim; d++) dp += d_o[d] * k->qkv[v + d];
+                double ds = p[s] * (dp - delta) * k->a.scale;
+                for (int64_t d = 0; d < dim; d++) {
+                    dqkv[v + d] += p[s] * d_o[d];
+                    dqkv[at + d] += ds * k->qkv[key + d];
+                    dqkv[key + d] += ds * k->qkv[at + d];
+                }
+            }
+        }
+    mem_free(p);
+}
+
+/* Documents of random lengths; the last of each row is followed by tokens that see only themselves, or nothing. */
+static void documents(int32_t *begin, int64_t tokens, int64_t seq, int64_t longest, bool blind_tail) {
+    for (int64_t i = 0, from = 0, left = 0; i < tokens; i++) {
+        int64_t t = i % seq;
+        if (t == 0 || left == 0) from = t, left = 1 + (int64_t)(rng_u32(11, (uint64_t)i) % (uint64_t)longest);
+        left--;
+        begin[i] = (int32_t)from;
+        if (blind_tail && t >= seq - seq / 4) begin[i] = (int32_t)seq; /* sees nothing */
+    }
+}
+
+typedef struct Case {
+    int64_t rows, seq;
+    int heads, kv_heads, head_dim;
+    int64_t longest; /* document */
+    bool blind_tail;
+} Case;
+
+static void attend_case(Format f, Case c, bool differences) {
+    Bench b;
+    AttrHeads a = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .seq = c.seq,
+                   .scale = (float)(1 / sqrt(c.head_dim))};
+    int64_t n = c.rows * c.seq, width = width_of(&a), wide = (int64_t)c.heads * c.head_dim;
+    bench_open(&b, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s", format_name(f),
+               (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.head_dim, (long long)c.longest,
+               c.blind_tail ? ", blind tail" : "");
+    Tid qkv = bench_matrix(&b, f, n, width), docs = bench_vector(&b, FMT_I32, n), o = bench_matrix(&b, f, n, wide);
+    Tid lse = bench_matrix(&b, FMT_F32, n, c.heads);
+    int32_t *begin = ARENA_NEW(&b.arena, int32_t, n);
+    documents(begin, n, c.seq, c.longest, c.blind_tail);
+    bench_set_i32(&b, docs, begin);
+    bench_normal(&b, qkv, 1, 1.5);
+    Tid d_o = bench_matrix(&b, f, n, wide), o_in = bench_matrix(&b, f, n, wide), lse_in = bench_matrix(&b, FMT_F32, n, c.heads);
+    Tid dqkv = bench_matrix(&b, f, n, width);
+    bench_normal(&b, d_o, 2, 1);
+    Att k = {a, n, begin, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
+             bench_doubles(&b, n * c.heads)};
+    forward(&k);
+    bench_check(&b, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = a});
+    bench_expect(&b, o, k.o, 1e-5);
+    bench_expect(&b, lse, k.lse, 1e-5);
+
+    bench_set(&b, o_in, k.o);
+    bench_set(&b, lse_in, k.lse);
+    double *want = bench_doubles(&b, n * width);
+    backward(&k, bench_initial(&b, o_in), want);
+    bench_check(&b, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o_in, lse_in, docs}, .out = {dqkv}, .attr.heads = a});
+    bench_expect(&b, dqkv, want, 2e-5 * sqrt((double)c.heads / c.kv_heads));
+    if (differences) bench_differences(&b, "dqkv", k.qkv, bench_now(&b, dqkv), n * width, loss, &k, 2e-5);
+    bench_close(&b);
+}
+
+TEST(attention_is_its_formula) {
+    static const Case cases[] = {
+        {1, 1, 1, 1, 1, 1, false},     {2, 3, 2, 1, 5, 3, false},      {3, 63, 4, 2, 16, 63, false},
+        {1, 64, 3, 3, 8, 64, false},   {2, 65, 6, 2, 32, 200, false},  {1, 200, 3, 1, 64, 40, false},
+        {2, 130, 5, 1, 17, 30, true},  {1, 129, 7, 1, 24, 129, false}, {1, 70, 2, 1, 256, 70, false},
+        {1, 257, 9, 3, 64, 100, true}, {4, 8, 14, 2, 64, 8, true},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        attend_case(FMT_F32, cases[i], false);
+        attend_case(FMT_BF16, cases[i], false);
+    }
+    attend_case(FMT_F16, cases[4], false);
+}
+
+TEST(attention_gradient_follows_differences) {
+    attend_case(FMT_F32, (Case){2, 7, 4, 2, 3, 4, false}, true);
+    attend_case(FMT_F32, (Case){1, 9, 6, 1, 4, 9, false}, true);
+    attend_case(FMT_F32, (Case){1, 70, 2, 1, 2, 50, true}, true);
+}
+
+static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions) {
+    Bench b;
+    a.seq = seq;
+    a.scale = (float)(1 / sqrt(a.head_dim));
+    int64_t n = rows * seq, width = width_of(&a), dim = a.head_dim, slot = 2 * a.kv_heads * dim;
+    bench_open(&b, "cache %s of %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(cf), format_name(f),
+               (long long)rows, (long long)seq, a.heads, a.kv_heads, a.head_dim, (long long)a.slots);
+    Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n), cache = bench_cube(&b, cf, rows, a.slots, slot);
+    Tid o = bench_matrix(&b, f, n, a.heads * dim);
+    bench_set_i32(&b, at, positions);
+    bench_normal(&b, qkv, 1, 1.5);
+    bench_normal(&b, cache, 2, 1.5);
+    double *x = bench_initial(&b, qkv), *want = bench_initial(&b, cache);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < slot && positions[i] >= 0; c++)
+            want[(i / seq * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
+    bench_check(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a});
+    bench_expect(&b, cache, want, 1e-7);
+
+    bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a});
+    double *kv = bench_initial(&b, cache), *want_o = bench_doubles(&b, n * a.heads * dim);
+    for (int64_t i = 0; i < n; i++) /* the plain softmax, by way of one row that holds the cache and then the token */
+        for (int64_t h = 0; h < a.heads && positions[i] >= 0; h++) {
+            int64_t seen = positions[i] + 1, g = h / (a.heads / a.kv_heads);
+            double p[512], sum = 0;
+            for (int64_t s = 0; s < seen; s++) {
+                double dot = 0;
+                for (int64_t d = 0; d < dim; d++)
+                    dot += x[i * width + h * dim + d] * kv[(i / seq * a.slots + s) * slot + g * dim + d];
+                sum += p[s] = exp(dot * a.scale);
+            }
+            for (int64_t s = 0; s < seen; s++)
+                for (int64_t d = 0; d < dim; d++)
+                    want_o[(i * a.heads + h) * dim + d] +=
+                        p[s] / sum * kv[(i / seq * a.slots + s) * slot + (a.kv_heads + g) * dim + d];
+        }
+    bench_expect(&b, o, want_o, 1e-5);
+    bench_close(&b);
+}
+
+TEST(attention_over_a_cache_is_its_formula) {
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
+    for (int f = 0; f < COUNT_OF(formats); f++) {
+        AttrHeads a = {.heads = 9, .kv_heads = 3, .head_dim = 64, .slots = 200};
+        cache_case(formats[f], formats[f], 4, 1, a, (const int32_t[]){0, 199, -1, 64}); /* decode; one place is idle */
+        a = (AttrHeads){.heads = 5, .kv_heads = 1, .head_dim = 7, .slots = 9};
+        cache_case(formats[f], formats[f], 2, 3, a, (const int32_t[]){0, 1, 2, 6, 7, 8}); /* several tokens a row */
+    }
+    AttrHeads a = {.heads = 2, .kv_heads = 2, .head_dim = 3, .slots = 70};
+    cache_case(FMT_F32, FMT_BF16, 1, 1, a, (const int32_t[]){69});
+}
+
+/* Tokens put into a cache one after another attend as the whole row does. */
+TEST(cache_and_whole_row_agree) {
+    Bench b;
+    AttrHeads a = {.heads = 6, .kv_heads = 2, .head_dim = 16, .seq = 90, .scale = 0.25f, .slots = 96};
+    bench_open(&b, "90 tokens through a cache");
+    Tid qkv = bench_matrix(&b, FMT_F32, 90, width_of(&a)), docs = bench_vector(&b, FMT_I32, 90), o = bench_matrix(&b, FMT_F32, 90, 96);
+    Tid lse = bench_matrix(&b, FMT_F32, 90, 6), at = bench_vector(&b, FMT_I32, 90), cache = bench_cube(&b, FMT_F32, 1, 96, 64);
+    int32_t zero[90] = {0}, positions[90];
+    for (int i = 0; i < 90; i++) positions[i] = i;
+    bench_set_i32(&b, docs, zero);
+    bench_set_i32(&b, at, positions);
+    bench_normal(&b, qkv, 1, 1);
+    bench_run(&b, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = a}, 1, false);
+    double *whole = bench_now(&b, o);
+    bench_run(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a}, 1, false);
+    memcpy(b.initial[cache], b.now[cache], (size_t)prog_bytes(&b.p, cache));
+    bench_run(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a}, 1, false);
+    bench_expect(&b, o, whole, 1e-6);
+    bench_close(&b);
+}

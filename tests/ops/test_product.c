@@ -1,0 +1,285 @@
+/* test_product.c - linear and lora with all their gradients, on every kind of border, against doubles.
+ *
+ * bench_check also holds 1, 2 and 3 threads, and in place where the row allows it, to the same bits. */
+#include "base/rng.h"
+#include "tests/ops/bench.h"
+
+typedef struct Shape {
+    int64_t n, m, k;
+} Shape;
+
+static const Shape shapes[] = {
+    {1, 1, 1},     {1, 7, 5},       {2, 40, 600},   {3, 33, 17},   {8, 70, 129},  {9, 31, 65},
+    {64, 3, 1},    {127, 129, 128}, {129, 127, 64}, {128, 16, 1},  {40, 50, 1500}, /* three panels when staged */
+    {700, 40, 30}, {30, 1100, 20},  {33, 20, 1024}, /* several tiles down, several across */
+};
+
+typedef struct Kinds {
+    Format x, w, g; /* activations, weights, gradients of weights */
+} Kinds;
+
+static const Kinds kinds[] = {
+    {FMT_F32, FMT_F32, FMT_F32}, {FMT_BF16, FMT_BF16, FMT_BF16}, {FMT_F32, FMT_BF16, FMT_F32}, {FMT_F16, FMT_F16, FMT_F32},
+};
+
+/* What fp32 sums of k products of normal numbers may be off by. */
+static double slack(int64_t k) { return 1e-6 + 2e-6 * sqrt((double)k) + 1e-7 * (double)k; }
+
+/* sum over i of a[r*ra + i*ia] * b[c*cb + i*ib], for all r and c, into out(rows,cols). */
+typedef struct Walk {
+    const double *a, *b;
+    int64_t ra, ia, cb, ib;
+} Walk;
+static void multiply(double *out, Walk w, int64_t rows, int64_t cols, int64_t inner) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (int64_t i = 0; i < inner; i++) sum += w.a[r * w.ra + i * w.ia] * w.b[c * w.cb + i * w.ib];
+            out[r * cols + c] = sum;
+        }
+}
+
+static Tid normal_matrix(Bench *b, Format f, int64_t rows, int64_t cols, uint64_t key) {
+    Tid t = bench_matrix(b, f, rows, cols);
+    bench_normal(b, t, key, 1);
+    return t;
+}
+
+static void try_linear(Shape s, Kinds f, bool with_bias) {
+    Bench b;
+    bench_open(&b, "linear %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k, format_name(f.x),
+               format_name(f.w), with_bias);
+    Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
+    Tid y = bench_matrix(&b, f.x, s.n, s.m);
+    double *want = bench_doubles(&b, s.n * s.m);
+    multiply(want, (Walk){bench_initial(&b, x), bench_initial(&b, w), s.k, 1, s.k, 1}, s.n, s.m, s.k);
+    if (with_bias) {
+        bias = bench_vector(&b, f.w, s.m);
+        bench_normal(&b, bias, 3, 1);
+        const double *add = bench_initial(&b, bias);
+        for (int64_t i = 0; i < s.n * s.m; i++) want[i] += add[i % s.m];
+    }
+    bench_check(&b, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}});
+    bench_expect(&b, y, want, slack(s.k));
+    bench_close(&b);
+}
+
+TEST(linear_is_x_times_w_plus_bias) {
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_linear(shapes[i], kinds[k], i % 2), try_linear(shapes[i], kinds[k], !(i % 2));
+}
+
+static void try_dx(Shape s, Kinds f, bool with_so_far) {
+    Bench b;
+    bench_open(&b, "linear_dx %lldx%lldx%lld %s %s so_far %d", (long long)s.n, (long long)s.m, (long long)s.k,
+               format_name(f.x), format_name(f.w), with_so_far);
+    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2);
+    Tid so_far = with_so_far ? normal_matrix(&b, f.x, s.n, s.k, 3) : NONE, dx = bench_matrix(&b, f.x, s.n, s.k);
+    double *want = bench_doubles(&b, s.n * s.k);
+    multiply(want, (Walk){bench_initial(&b, dy), bench_initial(&b, w), s.m, 1, 1, s.k}, s.n, s.k, s.m);
+    if (with_so_far) {
+        const double *add = bench_initial(&b, so_far);
+        for (int64_t i = 0; i < s.n * s.k; i++) want[i] += add[i];
+    }
+    bench_check(&b, (Step){.op = OP_LINEAR_DX, .in = {dy, w, so_far}, .out = {dx}});
+    bench_expect(&b, dx, want, slack(s.m));
+    bench_close(&b);
+}
+
+TEST(linear_dx_adds_to_what_is_there) {
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_dx(shapes[i], kinds[k], true), try_dx(shapes[i], kinds[k], false);
+}
+
+/* want = beta * (what dw holds) + sum; beta < 0 stands for an absent dial, which means 1. */
+static void add_scaled(Bench *b, double *want, Tid dw, double beta) {
+    if (beta == 0) return; /* what is there is poison: it must not be read */
+    bench_normal(b, dw, 9, 1);
+    const double *was = bench_initial(b, dw);
+    for (int64_t i = 0; i < prog_elements(&b->p, dw); i++) want[i] += (beta < 0 ? 1 : beta) * was[i];
+}
+
+static void try_dw(Shape s, Kinds f, double beta) {
+    Bench b;
+    bench_open(&b, "linear_dw %lldx%lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, (long long)s.k,
+               format_name(f.x), format_name(f.g), beta);
+    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), x = normal_matrix(&b, f.x, s.n, s.k, 2);
+    Tid dw = bench_matrix(&b, f.g, s.m, s.k), dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta);
+    Tid clock = f.g == FMT_BF16 ? bench_clock(&b, 5) : NONE;
+    double *want = bench_doubles(&b, s.m * s.k);
+    multiply(want, (Walk){bench_initial(&b, dy), bench_initial(&b, x), 1, s.m, 1, s.k}, s.m, s.k, s.n);
+    add_scaled(&b, want, dw, beta);
+    bench_check(&b, (Step){.op = OP_LINEAR_DW, .in = {dy, x, dial, clock}, .out = {dw}});
+    bench_expect_random(&b, dw, want, slack(s.n));
+    bench_close(&b);
+}
+
+static void try_db(Shape s, Kinds f, double beta) {
+    Bench b;
+    bench_open(&b, "linear_db %lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, format_name(f.x), format_name(f.g), beta);
+    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), db = bench_vector(&b, f.g, s.m), clock = bench_clock(&b, 5);
+    Tid dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta);
+    double *want = bench_doubles(&b, s.m);
+    const double *d = bench_initial(&b, dy);
+    for (int64_t i = 0; i < s.n * s.m; i++) want[i % s.m] += d[i];
+    add_scaled(&b, want, db, beta);
+    bench_check(&b, (Step){.op = OP_LINEAR_DB, .in = {dy, dial, clock}, .out = {db}});
+    bench_expect_random(&b, db, want, slack(s.n));
+    bench_close(&b);
+}
+
+TEST(weight_gradients_scale_what_is_there) {
+    static const double betas[] = {-1, 0, 1, 0.5};
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_dw(shapes[i], kinds[k], betas[(i + k) % 4]);
+            try_db(shapes[i], kinds[k], betas[(i + k + 1) % 4]);
+        }
+}
+
+/* ---- lora ---- */
+
+typedef struct LoraCase {
+    int64_t n, m, k;
+    AttrLora attr;
+} LoraCase;
+
+static const LoraCase lora_cases[] = {
+    {5, 12, 9, {1, 4, {0}, {12}, 2.0f, 0}},                       /* all of y */
+    {130, 40, 33, {3, 8, {0, 16, 24}, {16, 8, 16}, 0.5f, 0}},     /* q, k, v */
+    {70, 50, 700, {2, 3, {4, 30}, {10, 20}, 1.5f, 0}},            /* columns 0..3, 14..29 belong to no group */
+    {5, 12, 9, {1, 4, {0}, {12}, 2.0f, 0.5f}},
+    {130, 40, 33, {3, 8, {0, 16, 24}, {16, 8, 16}, 0.5f, 0.25f}},
+    {70, 50, 700, {2, 20, {4, 30}, {10, 20}, 1.5f, 0.1f}},
+};
+
+enum { FIRST_TOKEN = 1000, CLOCK = 77, STEP_KEY = 31 };
+
+typedef struct LoraBench {
+    Bench b;
+    LoraCase c;
+    Kinds f;
+    int64_t ranks, rows; /* R, S */
+    Tid clock;
+} LoraBench;
+
+static void open_lora(LoraBench *l, const char *op, LoraCase c, Kinds f) {
+    bench_open(&l->b, "%s %lldx%lldx%lld groups %d dropout %g %s %s", op, (long long)c.n, (long long)c.m, (long long)c.k,
+               c.attr.groups, (double)c.attr.dropout, format_name(f.x), format_name(f.w));
+    l->c = c, l->f = f, l->ranks = (int64_t)c.attr.groups * c.attr.rank, l->rows = 0;
+    for (int g = 0; g < c.attr.groups; g++) l->rows += c.attr.rows[g];
+    l->clock = NONE; /* allowed where nothing is drawn */
+    if (c.attr.dropout == 0 && f.g != FMT_BF16) return;
+    l->clock = bench_clock(&l->b, CLOCK);
+    ((int64_t *)l->b.initial[l->clock])[CLOCK_FIRST_TOKEN] = FIRST_TOKEN;
+}
+
+/* The number that x[token][channel] is multiplied by in group g. */
+static double kept(const LoraBench *l, int64_t g, int64_t token, int64_t channel) {
+    float p = l->c.attr.dropout;
+    if (p == 0) return 1;
+    uint64_t key = rng_fold(rng_fold(CLOCK, STEP_KEY), (uint64_t)g);
+    return rng_uniform(key, (uint64_t)((FIRST_TOKEN + token) * l->c.k + channel)) >= p ? 1 / (1 - (double)p) : 0;
+}
+
+static int64_t group_row(const LoraBench *l, int g) { /* where its rows of b begin */
+    int64_t row = 0;
+    for (int i = 0; i < g; i++) row += l->c.attr.rows[i];
+    return row;
+}
+
+static void try_lora(LoraCase c, Kinds f) {
+    LoraBench l;
+    open_lora(&l, "lora", c, f);
+    Bench *b = &l.b;
+    Tid y0 = normal_matrix(b, f.x, c.n, c.m, 1), x = normal_matrix(b, f.x, c.n, c.k, 2);
+    Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), up = normal_matrix(b, f.w, l.rows, c.attr.rank, 4);
+    Tid y = bench_matrix(b, f.x, c.n, c.m), u = bench_matrix(b, f.x, c.n, l.ranks);
+    const double *dx = bench_initial(b, x), *da = bench_initial(b, a), *dup = bench_initial(b, up);
+    bench_check(b, (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr, .key = STEP_KEY});
+
+    double *want = bench_doubles(b, c.n * l.ranks);
+    for (int64_t t = 0; t < c.n; t++)
+        for (int64_t r = 0; r < l.ranks; r++)
+            for (int64_t k = 0; k < c.k; k++)
+                want[t * l.ranks + r] += kept(&l, r / c.attr.rank, t, k) * dx[t * c.k + k] * da[r * c.k + k];
+    bench_expect(b, u, want, 2 * slack(c.k));
+
+    double *sum = bench_initial(b, y0), *stored = bench_now(b, u); /* y reads u as it was stored */
+    for (int g = 0; g < c.attr.groups; g++)
+        for (int64_t t = 0; t < c.n; t++)
+            for (int64_t j = 0; j < c.attr.rows[g]; j++)
+                for (int64_t r = 0; r < c.attr.rank; r++)
+                    sum[t * c.m + c.attr.col[g] + j] += (double)c.attr.scale * stored[t * l.ranks + g * c.attr.rank + r] *
+                                                        dup[(group_row(&l, g) + j) * c.attr.rank + r];
+    bench_expect(b, y, sum, 1e-5 * sqrt((double)c.k));
+    bench_close(b);
+}
+
+static void try_lora_up(LoraCase c, Kinds f, double beta) { /* lora_du and lora_db */
+    LoraBench l;
+    open_lora(&l, "lora_du, lora_db", c, f);
+    Bench *b = &l.b;
+    const AttrLora *at = &c.attr;
+    Tid dy = normal_matrix(b, f.x, c.n, c.m, 1), up = normal_matrix(b, f.w, l.rows, at->rank, 2);
+    Tid u = normal_matrix(b, f.x, c.n, l.ranks, 3), du = bench_matrix(b, f.x, c.n, l.ranks);
+    Tid db = bench_matrix(b, f.g, l.rows, at->rank), dial = beta < 0 ? NONE : bench_number(b, FMT_F32, beta);
+    const double *d = bench_initial(b, dy), *w = bench_initial(b, up), *low = bench_initial(b, u);
+    double *want_du = bench_doubles(b, c.n * l.ranks), *want_db = bench_doubles(b, l.rows * at->rank);
+    for (int g = 0; g < at->groups; g++)
+        for (int64_t t = 0; t < c.n; t++)
+            for (int64_t j = 0; j < at->rows[g]; j++)
+                for (int64_t r = 0; r < at->rank; r++) {
+                    int64_t row = group_row(&l, g) + j, col = g * at->rank + r;
+                    double one = (double)at->scale * d[t * c.m + at->col[g] + j];
+                    want_du[t * l.ranks + col] += one * w[row * at->rank + r];
+                    want_db[row * at->rank + r] += one * low[t * l.ranks + col];
+                }
+    add_scaled(b, want_db, db, beta);
+    bench_check(b, (Step){.op = OP_LORA_DU, .in = {dy, up}, .out = {du}, .attr.lora = *at});
+    bench_expect(b, du, want_du, 2 * slack(c.m));
+    bench_check(b, (Step){.op = OP_LORA_DB, .in = {dy, u, dial, l.clock}, .out = {db}, .attr.lora = *at});
+    bench_expect_random(b, db, want_db, 2 * slack(c.n));
+    bench_close(b);
+}
+
+static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { /* lora_da and lora_dx */
+    LoraBench l;
+    open_lora(&l, "lora_da, lora_dx", c, f);
+    Bench *b = &l.b;
+    Tid du = normal_matrix(b, f.x, c.n, l.ranks, 1), x = normal_matrix(b, f.x, c.n, c.k, 2);
+    Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), da = bench_matrix(b, f.g, l.ranks, c.k);
+    Tid so_far = with_so_far ? normal_matrix(b, f.x, c.n, c.k, 4) : NONE, dx = bench_matrix(b, f.x, c.n, c.k);
+    Tid dial = beta < 0 ? NONE : bench_number(b, FMT_F32, beta);
+    const double *d = bench_initial(b, du), *in = bench_initial(b, x), *w = bench_initial(b, a);
+    double *want_da = bench_doubles(b, l.ranks * c.k);
+    double *want_dx = with_so_far ? bench_initial(b, so_far) : bench_doubles(b, c.n * c.k);
+    for (int64_t t = 0; t < c.n; t++)
+        for (int64_t r = 0; r < l.ranks; r++)
+            for (int64_t k = 0; k < c.k; k++) {
+                double one = d[t * l.ranks + r] * kept(&l, r / c.attr.rank, t, k);
+                want_da[r * c.k + k] += one * in[t * c.k + k];
+                want_dx[t * c.k + k] += one * w[r * c.k + k];
+            }
+    add_scaled(b, want_da, da, beta);
+    bench_check(b, (Step){.op = OP_LORA_DA, .in = {du, x, dial, l.clock}, .out = {da}, .attr.lora = c.attr, .key = STEP_KEY});
+    bench_expect_random(b, da, want_da, 2 * slack(c.n));
+    bench_check(b, (Step){.op = OP_LORA_DX, .in = {du, a, l.clock, so_far}, .out = {dx}, .attr.lora = c.attr, .key = STEP_KEY});
+    bench_expect(b, dx, want_dx, 2 * slack(l.ranks));
+    bench_close(b);
+}
+
+TEST(lora_adds_its_groups) {
+    for (int i = 0; i < COUNT_OF(lora_cases); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_lora(lora_cases[i], kinds[k]);
+}
+
+TEST(lora_gradients_of_the_upper_half) {
+    for (int i = 0; i < COUNT_OF(lora_cases); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_lora_up(lora_cases[i], kinds[k], k - 1);
+}
+
+TEST(lora_gradients_of_the_lower_half_drop_what_forward_dropped) {
+    for (int i = 0; i < COUNT_OF(lora_cases); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_lora_down(lora_cases[i], kinds[k], k - 1, k % 2);
+}

@@ -1,0 +1,68 @@
+/* test_random.c - roundings at random lean to neither side, and draw what their clock says. */
+#include "tests/ops/bench.h"
+
+enum { N = 1 << 16 };
+static const double ULP = 0x1p-7; /* of bf16 at 1 */
+
+/* How far the mean of N roundings of a number between 1 and 1+ULP may stray: five standard deviations. */
+static const double STRAY = 5 * 0.5 * 0x1p-7 / 256;
+
+static double mean_of(Bench *b, Tid t) {
+    const double *x = bench_now(b, t);
+    double mean = 0;
+    for (int i = 0; i < N; i++) {
+        mean += x[i] / N;
+        if (x[i] != 1 && x[i] != 1 + ULP) EXPECT(!"a neighbour of the exact sum");
+    }
+    return mean;
+}
+
+/* A gradient of 1 to which `part` of a unit is added: by the gradient of an embedding. */
+TEST(gradients_round_without_bias) {
+    static const double parts[] = {0.125, 0.5, 0.9};
+    for (int k = 0; k < COUNT_OF(parts); k++) {
+        Bench b;
+        bench_open(&b, "1 + %g units", parts[k]);
+        Tid dx = bench_matrix(&b, FMT_F32, 1, N), ids = bench_vector(&b, FMT_I32, 1), d = bench_matrix(&b, FMT_BF16, 1, N);
+        Tid clock = bench_clock(&b, 4), later = bench_clock(&b, 5);
+        double *x = bench_doubles(&b, N), *ones = bench_doubles(&b, N);
+        for (int i = 0; i < N; i++) x[i] = parts[k] * ULP, ones[i] = 1;
+        bench_set(&b, dx, x);
+        bench_set(&b, d, ones);
+        bench_set_i32(&b, ids, (const int32_t[]){0});
+        Step s = {.op = OP_EMBED_GRAD, .in = {dx, ids, ids, NONE, clock}, .out = {d}};
+        bench_check(&b, s);
+        EXPECT_NEAR(mean_of(&b, d), 1 + parts[k] * ULP, STRAY);
+        double *first = bench_now(&b, d);
+        s.in[4] = later;
+        bench_run(&b, s, 1, false);
+        EXPECT(memcmp(first, bench_now(&b, d), N * sizeof *first)); /* another clock, other roundings */
+        EXPECT_NEAR(mean_of(&b, d), 1 + parts[k] * ULP, STRAY);
+        bench_close(&b);
+    }
+}
+
+/* Weights and moments of an update that moves each by a third of a unit. */
+TEST(updates_round_without_bias) {
+    Bench b;
+    bench_open(&b, "sgd on bf16");
+    Tid w = bench_matrix(&b, FMT_BF16, 1, N), g = bench_matrix(&b, FMT_F32, 1, N), m = bench_matrix(&b, FMT_BF16, 1, N);
+    Tid dials = bench_vector(&b, FMT_F32, DIAL_WORDS), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS), clock = bench_clock(&b, 6);
+    double *ones = bench_doubles(&b, N), *third = bench_doubles(&b, N);
+    for (int i = 0; i < N; i++) ones[i] = 1, third[i] = ULP / 3;
+    bench_set(&b, w, ones);
+    bench_set(&b, m, ones);
+    bench_set(&b, g, third); /* m becomes 1 + a third of a unit, w becomes 1 + 2^-7 * that / 4 */
+    bench_set(&b, dials, (const double[]){-ULP / 4, 1, 1});
+    bench_set(&b, verdict, (const double[]){1, 1, 1});
+    bench_check(&b, (Step){.op = OP_SGD, .in = {w, g, m, NONE, dials, verdict, clock}, .out = {w, m},
+                           .attr.update = {.beta1 = 1, .lr_mult = 1}});
+    EXPECT_NEAR(mean_of(&b, m), 1 + ULP / 3, STRAY);
+    EXPECT_NEAR(mean_of(&b, w), 1 + ULP / 4 * (1 + ULP / 3), STRAY);
+    /* the two draw different numbers: the share of places where both went up is the product of the shares */
+    const double *x = bench_now(&b, w), *y = bench_now(&b, m);
+    double both = 0;
+    for (int i = 0; i < N; i++) both += (x[i] > 1 && y[i] > 1) / (double)N;
+    EXPECT_NEAR(both, 1.0 / 12, 0.006);
+    bench_close(&b);
+}

@@ -1,0 +1,205 @@
+/* test_same.c - saving memory never changes the answer: each memory feature on equals off, bit for bit; resumed
+ * equals uninterrupted; threads 1 equals N. Shown by losses to the last digit and the checksum of what was trained. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+enum { STEPS = 6, ROWS = 22, SEQ = 96, VOCAB = 300 };
+
+typedef struct Outcome {
+    double loss[64];
+    int n;
+    char checksum[24];
+    double eval_loss;
+} Outcome;
+
+/* Rows of different lengths with a prompt that is not scored; drawn by a fixed key. */
+static void write_data(const char *path) {
+    Str text = {0};
+    uint64_t key = rng_fold(7, 7);
+    for (int r = 0; r < ROWS; r++) {
+        int n = 20 + (int)(rng_u32(key, (uint64_t)r) % 76), prompt = n / 3;
+        str_add(&text, "{\"ids\":[");
+        for (int i = 0; i < n; i++) str_addf(&text, i ? ",%d" : "%d", (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
+        str_add(&text, "],\"labels\":[");
+        for (int i = 0; i < n; i++)
+            str_addf(&text, i ? ",%d" : "%d", i < prompt ? -100 : (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
+        str_add(&text, "]}\n");
+    }
+    file_write_all(path, text.data, text.len, NULL);
+    str_free(&text);
+}
+
+static const char *model(void) {
+    static char path[200];
+    snprintf(path, sizeof path, "%s/model", test_tmp());
+    if (!file_is_dir(path)) {
+        Ran r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set num_attention_heads=4 "
+                         "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d", path, VOCAB);
+        if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+        char data[220];
+        snprintf(data, sizeof data, "%s/rows.jsonl", test_tmp());
+        write_data(data);
+    }
+    return path;
+}
+
+static void read_outcome(Outcome *o, const Ran *r, const char *out) {
+    json_t *j = ran_json(r);
+    if (!EXPECT(r->code == 0 && j)) test_note("%s", str_text(&r->err));
+    const char *sum = json_string_value(json_object_get(j, "checksum"));
+    snprintf(o->checksum, sizeof o->checksum, "%s", sum ? sum : "?");
+    o->eval_loss = json_number_value(json_object_get(j, "eval_loss"));
+    json_decref(j);
+    o->n = snug_metrics(out, "train", "loss", o->loss, 64);
+}
+
+static Outcome train(const char *name, const char *flags) {
+    Outcome o = {0};
+    char out[200];
+    snprintf(out, sizeof out, "%s/out-%s", test_tmp(), name);
+    Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+                     "--val-split 0.2 %s", model(), test_tmp(), out, SEQ, STEPS, flags);
+    read_outcome(&o, &r, out);
+    EXPECT(o.n == STEPS);
+    ran_free(&r);
+    return o;
+}
+
+static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
+    bool same = a->n == b->n && !strcmp(a->checksum, b->checksum) && a->eval_loss == b->eval_loss;
+    for (int i = 0; i < a->n && i < b->n; i++) same &= a->loss[i] == b->loss[i];
+    if (!EXPECT(same)) {
+        test_note("    %s: checksum %s against %s, evaluation %.17g against %.17g", what, a->checksum, b->checksum, a->eval_loss, b->eval_loss);
+        for (int i = 0; i < a->n && i < b->n; i++)
+            if (a->loss[i] != b->loss[i]) {
+                test_note("    step %d: %.17g against %.17g", i + 1, a->loss[i], b->loss[i]);
+                break;
+            }
+    }
+}
+
+static const char *const modes[] = {"--precision fp32", "--precision bf16", "--precision bf16 --master fp32 --moments fp32",
+                                    "--precision bf16 --moments 8bit",
+                                    "--mode lora --lora-rank 8 --lora-dropout 0.1", "--mode lora --precision fp32 --lora-targets q,v,down"};
+static const char *const plain = "--micro-batch 4 --threads 2 --recompute none";
+
+TEST(every_memory_feature_keeps_the_bits) {
+    static const char *const features[] = {
+        "--micro-batch 4 --threads 2 --recompute norm",   "--micro-batch 4 --threads 2 --recompute ffn",
+        "--micro-batch 4 --threads 2 --recompute block",  "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
+        "--micro-batch 4 --threads 2 --head-chunk 128",   "--micro-batch 4 --threads 2 --head-chunk 256",
+        "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
+    };
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m++) {
+        char flags[400], name[32];
+        snprintf(flags, sizeof flags, "%s %s", modes[m], plain);
+        snprintf(name, sizeof name, "m%d", m);
+        Outcome base = train(name, flags);
+        EXPECT(base.n == STEPS && base.loss[STEPS - 1] < base.loss[0]);
+        for (int f = 0; f < (int)(sizeof features / sizeof *features); f++) {
+            snprintf(flags, sizeof flags, "%s %s", modes[m], features[f]);
+            snprintf(name, sizeof name, "m%d-f%d", m, f);
+            Outcome o = train(name, flags);
+            expect_same(&o, &base, flags);
+        }
+    }
+}
+
+/* The sums over a global batch are grouped otherwise: fp32 rounding differs, nothing else. */
+TEST(every_split_of_the_global_batch_gives_the_same_losses) {
+    static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2", "--micro-batch 1", "--micro-batch 3",
+                                         "--micro-batch 5"};
+    static const char *const kinds[] = {"--precision fp32", "--mode lora --precision fp32 --lora-dropout 0.2"};
+    for (int k = 0; k < 2; k++) {
+        Outcome base = {0};
+        for (int i = 0; i < (int)(sizeof splits / sizeof *splits); i++) {
+            char flags[300], name[32];
+            snprintf(flags, sizeof flags, "%s %s", kinds[k], splits[i]);
+            snprintf(name, sizeof name, "s%d-%d", k, i);
+            Outcome o = train(name, flags);
+            if (!i) base = o;
+            for (int s = 0; s < STEPS; s++)
+                if (!EXPECT(fabs(o.loss[s] - base.loss[s]) <= 2e-5 * base.loss[s]))
+                    test_note("    %s, step %d: %.9g against %.9g", flags, s + 1, o.loss[s], base.loss[s]);
+        }
+    }
+}
+
+TEST(resumed_equals_uninterrupted) {
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m++) {
+        char flags[400], name[32], out[200];
+        snprintf(flags, sizeof flags, "%s %s --save-steps 2", modes[m], plain);
+        snprintf(name, sizeof name, "whole%d", m);
+        Outcome whole = train(name, flags);
+        /* the same run cut off after step 4: the later checkpoint is gone */
+        snprintf(out, sizeof out, "%s/out-whole%d", test_tmp(), m);
+        char cut[260];
+        snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
+        file_remove_tree(cut, NULL);
+        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume",
+                         model(), test_tmp(), out, SEQ, STEPS, modes[m]);
+        Outcome again;
+        read_outcome(&again, &r, out);
+        EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
+        expect_same(&again, &whole, flags);
+        ran_free(&r);
+    }
+}
+
+TEST(a_resumed_run_with_other_mathematics_is_refused_by_name) {
+    Outcome o = train("refuse", "--precision fp32 --micro-batch 4 --save-steps 3");
+    EXPECT(o.n == STEPS);
+    const char *const changes[][2] = {{"--lr 1e-3", "lr"}, {"--precision bf16", "precision"}, {"--seed 3", "seed"}, {"--weight-decay 0.5", "weight-decay"}};
+    for (int i = 0; i < 4; i++) {
+        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s/out-refuse --seq %d --global-batch 8 --steps %d --log-steps 1 "
+                         "--lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 4 --resume checkpoint-3 %s",
+                         model(), test_tmp(), test_tmp(), SEQ, STEPS, changes[i][0]);
+        EXPECT(r.code == 1 || r.code == 2);
+        if (!EXPECT(strstr(str_text(&r.err), changes[i][1]) && strstr(str_text(&r.err), "resume"))) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
+TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
+    Outcome whole = train("calm", "--precision fp32 --micro-batch 1 --epochs 1");
+    const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        char out[200], command[1500];
+        snprintf(out, sizeof out, "%s/out-signal%d", test_tmp(), i);
+        const char *binary = getenv("SNUG");
+        snprintf(command, sizeof command, "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
+                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1", binary ? binary : "./snug", model(),
+                 test_tmp(), out, SEQ, STEPS);
+        pid_t child = fork();
+        if (!child) {
+            char log[260];
+            snprintf(log, sizeof log, "%s/child.log", test_tmp());
+            if (!freopen(log, "w", stderr) || !freopen(log, "a", stdout)) _exit(1);
+            execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+            _exit(127);
+        }
+        usleep(20000 + 40000 * (unsigned)i);
+        kill(child, signals[i]);
+        int status;
+        waitpid(child, &status, 0);
+        EXPECT(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 1));
+        char resume[16] = "", state[300];
+        snprintf(state, sizeof state, "ls %s/checkpoint-* >/dev/null 2>&1", out);
+        if (system(state) == 0) snprintf(resume, sizeof resume, "--resume");
+        Ran r = snug_run("%s %s", strstr(command, "train"), resume);
+        Outcome o;
+        read_outcome(&o, &r, out);
+        EXPECT(!strcmp(o.checksum, whole.checksum));
+        ran_free(&r);
+    }
+}
