@@ -39,8 +39,8 @@ bool cmd_init(const Options *o, Err *e) {
     Model m;
     const char *const *set;
     if (!check_out(o, e) || !setup_model(&m, o, e)) return false;
-    for (int i = 0, n = opt_list(o, OPT_SET, &set); i < n; i++)
-        if (!config_set(&m.config, set[i], e)) return false;
+    int n = opt_list(o, OPT_SET, &set);
+    if (n && !config_set(&m.config, set, n, e)) return false;
     if (opt_is(o, OPT_DTYPE, "fp32")) m.config.dtype = FMT_F32;
     if (opt_is(o, OPT_DTYPE, "fp16")) m.config.dtype = FMT_F16;
     if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;

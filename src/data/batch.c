@@ -69,7 +69,8 @@ void batch_fill(Batch *b, Dataset *d, int64_t epoch, int64_t first_index, int64_
             continue;
         }
         int64_t row = dataset_row_at(d, epoch, first_index + r);
-        dataset_row_fill(d, row, b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
+        dataset_row_fill(d, row, b->ids + at, b->labels + at, b->weight + at, b->positions + at,
+                         b->doc_begin + at);
         b->tokens += dataset_row_tokens(d, row);
         b->scored += dataset_row_scored(d, row);
     }

@@ -9,7 +9,7 @@
 
 typedef struct Batch {
     int64_t rows, seq;
-    int32_t *ids, *labels, *positions, *doc_begin; /* (rows, seq), as dataset_row_fill; in the arena, like all below */
+    int32_t *ids, *labels, *positions, *doc_begin; /* (rows, seq), as dataset_row_fill; all lies in the arena */
     float *weight;                                 /* (rows, seq) */
     int32_t *id_order;                             /* places 0 .. rows*seq-1 sorted by (id, place) */
     int64_t tokens, scored;                        /* of the real rows */
@@ -19,8 +19,8 @@ typedef struct Batch {
 void batch_init(Batch *b, Arena *a, int64_t rows, int64_t seq);
 int64_t batch_bytes(int64_t rows, int64_t seq); /* what batch_init takes of the arena */
 
-/* The rows at first_index .. first_index + n_real - 1 of an epoch. Rows beyond n_real or beyond the end of the epoch
- * are padding of weight zero. seq must be the data set's. Allocates nothing. */
+/* The rows at first_index .. first_index + n_real - 1 of an epoch. Rows beyond n_real or beyond the end of the
+ * epoch are padding of weight zero. seq must be the data set's. Allocates nothing. */
 void batch_fill(Batch *b, Dataset *d, int64_t epoch, int64_t first_index, int64_t n_real);
 
 #endif

@@ -35,8 +35,8 @@ static Doc *keep_document(Dataset *d, uint32_t *token, int64_t n, bool starts) {
     return doc;
 }
 
-/* Shortens a sample to seq tokens. What stands behind the last scored token goes first, without harm; a scored token
- * that becomes the last one makes room for the end mark. Returns whether something of worth was cut. */
+/* Shortens a sample to seq tokens. What stands behind the last scored token goes first, without harm; a scored
+ * token that becomes the last one makes room for the end mark. Returns whether something of worth was cut. */
 static bool cut_sample(Sample *s, int64_t seq) {
     while (s->n > seq && !is_scored(s->token[s->n - 1])) s->n--;
     if (s->n <= seq) return false;
@@ -54,7 +54,8 @@ static void keep_sample(Dataset *d, Sample *s) {
     doc->full_tokens = full;
     doc->truncated = cut;
     doc->last_only = s->last_only;
-    for (int64_t at = d->seq; at < s->n; at += d->seq) keep_document(d, s->token + at, MIN2(s->n - at, d->seq), false);
+    for (int64_t at = d->seq; at < s->n; at += d->seq)
+        keep_document(d, s->token + at, MIN2(s->n - at, d->seq), false);
 }
 
 /* ---- opening ---- */
@@ -65,10 +66,11 @@ static bool check_options(const DataOptions *o, Err *e) {
     if (o->vocab < 1 || o->vocab > INT32_MAX)
         return fail(e, ERR_USAGE, "a vocabulary of %lld ids is out of range", (long long)o->vocab);
     if (o->eos_id >= o->vocab)
-        return fail(e, ERR_FAIL, "the end-of-text id %d is not below the model's vocabulary of %lld ids", o->eos_id,
-                    (long long)o->vocab);
+        return fail(e, ERR_FAIL, "the end-of-text id %d is not below the model's vocabulary of %lld ids",
+                    o->eos_id, (long long)o->vocab);
     if (o->answer_template && !o->prompt_template)
-        return fail(e, ERR_USAGE, "an answer template needs a prompt template (it may be empty: --prompt-template '')");
+        return fail(e, ERR_USAGE,
+                    "an answer template needs a prompt template (it may be empty: --prompt-template '')");
     return true;
 }
 
@@ -103,8 +105,8 @@ static bool check_anything_left(const Dataset *d, Err *e) {
     if (d->report.samples) return true;
     if (!d->report.dropped) return fail(e, ERR_FAIL, "%s: holds no samples", d->path);
     return fail(e, ERR_FAIL,
-                "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the longest "
-                "sample has %lld). Is --seq large enough?",
+                "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the "
+                "longest sample has %lld). Is --seq large enough?",
                 d->path, (long long)d->report.dropped, (long long)d->seq, (long long)d->report.longest);
 }
 
@@ -177,13 +179,19 @@ bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e) {
     if (!(fraction > 0 && fraction < 1))
         return fail(e, ERR_USAGE, "a held-out share of %g: it must lie between 0 and 1", fraction);
     if (d->n_placed < 2)
-        return fail(e, ERR_FAIL, "%s: holds one document, none can be held out of it. Give a file of its own to evaluate on",
+        return fail(e, ERR_FAIL,
+                    "%s: holds one document, none can be held out of it. Give a file of its own to evaluate on",
                     d->path);
     int64_t keep = (int64_t)floor((double)d->n_placed * (1 - fraction) + 1e-9);
     int64_t cut = split_place(d, MIN2(MAX2(keep, 1), d->n_placed - 1)), from = d->doc[cut].begin;
     Dataset *h = MEM_NEW(Dataset, 1);
-    *h = (Dataset){.path = mem_strdup(d->path), .kind_text = mem_strdup(d->kind_text), .seq = d->seq, .seed = d->seed,
-                   .pack = d->pack, .n_tokens = d->n_tokens - from, .n_docs = d->n_docs - cut};
+    *h = (Dataset){.path = mem_strdup(d->path),
+                   .kind_text = mem_strdup(d->kind_text),
+                   .seq = d->seq,
+                   .seed = d->seed,
+                   .pack = d->pack,
+                   .n_tokens = d->n_tokens - from,
+                   .n_docs = d->n_docs - cut};
     h->report = (DataReport){.kind = d->report.kind, .kind_text = h->kind_text};
     shrink(h);
     memcpy(h->token, d->token + from, sizeof *h->token * (size_t)h->n_tokens);
@@ -249,8 +257,8 @@ int64_t dataset_row_tokens(const Dataset *d, int64_t row) {
     return n;
 }
 
-void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight, int32_t *positions,
-                      int32_t *doc_begin) {
+void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
+                      int32_t *positions, int32_t *doc_begin) {
     CHECK(row >= 0 && row < d->n_rows);
     int64_t at = 0;
     for (int64_t i = d->row_first[row]; i < d->row_first[row + 1]; i++) {

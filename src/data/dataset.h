@@ -5,8 +5,8 @@
  * packed. A token is *scored* when it is the target of the token before it.
  *
  * Kinds, told apart by the first row's fields (a null counts as absent); all rows of a file must be alike:
- *   ids            {"ids": [..]} or {"input_ids": [..]}; with "labels" aligned with the ids (each the id itself, or
- *                  -100 or -1 where it is not scored), without: everything is scored. Taken as they are.
+ *   ids            {"ids": [..]} or {"input_ids": [..]}, with "labels" aligned with the ids (each the id itself,
+ *                  or -100 or -1 where it is not scored); without: everything is scored. Taken as they are.
  *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template; also
  *                  {"prompt": [messages], "completion": [messages]}, where only the completion is scored
  *   ShareGPT       {"conversations": [{"from", "value"}, ..]}, optional "system"; the same from there on
@@ -95,8 +95,8 @@ int64_t dataset_row_at(Dataset *d, int64_t epoch, int64_t index);
 int64_t dataset_row_scored(const Dataset *d, int64_t row);
 int64_t dataset_row_tokens(const Dataset *d, int64_t row);
 
-/* seq entries each. labels[t] is the next token of the same document where that one is scored, else -1; weight is 1
- * there, else 0; positions begin at 0 in every document; doc_begin is the place in the row where the token's
+/* seq entries each. labels[t] is the next token of the same document where that one is scored, else -1; weight is
+ * 1 there, else 0; positions begin at 0 in every document; doc_begin is the place in the row where the token's
  * document begins. What is left of the row is a document of its own: ids 0, no labels. */
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin);

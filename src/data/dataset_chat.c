@@ -4,9 +4,10 @@
  *     before = turns 0 .. i-1 with the generation prompt        what the model sees when it is asked
  *     after  = turns 0 .. i                                     the same with the answer and its end of turn
  *     full   = all turns up to the last answer                  what is encoded
- * Where `before` begins `after` and `after` begins `full`, the answer is exactly the text between the first two, and
- * prompt and answer are encoded apart at that border. A template that renders an earlier answer differently once the
- * conversation goes on (one that leaves old thoughts out, say) breaks this for that answer: it is not scored then. */
+ * Where `before` begins `after` and `after` begins `full`, the answer is exactly the text between the first two,
+ * and prompt and answer are encoded apart at that border. A template that renders an earlier answer differently
+ * once the conversation goes on (one that leaves old thoughts out, say) breaks this for that answer: it is not
+ * scored then. */
 #include <string.h>
 
 #include "data/dataset_int.h"
@@ -20,9 +21,9 @@ typedef struct Span {
 static const struct {
     const char *from, *role;
 } senders[] = {
-    {"human", "user"},         {"user", "user"},       {"gpt", "assistant"},  {"assistant", "assistant"},
-    {"chatgpt", "assistant"},  {"bot", "assistant"},   {"model", "assistant"}, {"system", "system"},
-    {"tool", "tool"},          {"observation", "tool"},
+    {"human", "user"},        {"user", "user"},        {"gpt", "assistant"},   {"assistant", "assistant"},
+    {"chatgpt", "assistant"}, {"bot", "assistant"},    {"model", "assistant"}, {"system", "system"},
+    {"tool", "tool"},         {"observation", "tool"},
 };
 
 json_t *dataset_turn(const char *role, const char *text, int64_t bytes) {
@@ -52,16 +53,19 @@ bool dataset_add_turns(json_t *turns, const json_t *list, const char *field, Err
     size_t i;
     json_t *turn;
     json_array_foreach((json_t *)list, i, turn) {
-        if (!json_is_object(turn)) return fail(e, ERR_FAIL, "%s[%zu] is not an object with a role and content", field, i);
+        if (!json_is_object(turn))
+            return fail(e, ERR_FAIL, "%s[%zu] is not an object with a role and content", field, i);
         if (!role_of(turn)) {
             if (!add_sharegpt(turns, turn, field, i, e)) return false;
             continue;
         }
         const json_t *content = json_object_get(turn, "content");
         bool empty = !content || json_is_null(content);
-        if (empty && !json_object_get(turn, "tool_calls")) return fail(e, ERR_FAIL, "%s[%zu] has no content", field, i);
+        if (empty && !json_object_get(turn, "tool_calls"))
+            return fail(e, ERR_FAIL, "%s[%zu] has no content", field, i);
         if (!empty && !json_is_string(content))
-            return fail(e, ERR_FAIL, "%s[%zu]: content must be text; lists of parts (images and such) are not understood",
+            return fail(e, ERR_FAIL,
+                        "%s[%zu]: content must be text; lists of parts (images and such) are not understood",
                         field, i);
         json_array_append(turns, turn);
     }
@@ -81,8 +85,8 @@ static bool begins(const Str *text, const Str *with) {
     return with->len <= text->len && !memcmp(str_text(text), str_text(with), (size_t)with->len);
 }
 
-/* Some templates ask for an answer with words that the finished answer does not carry (an opened thought). The answer
- * then begins where the two part, stepped back to the end of a mark: a few letters in common mean nothing. */
+/* Some templates ask for an answer with words that the finished answer does not carry (an opened thought). The
+ * answer then begins where the two part, stepped back to the end of a mark: common letters mean nothing. */
 static bool find_parting(RowMaker *m, json_t *before, int64_t *begin, bool *found, Err *e) {
     int64_t n = 0, most = MIN2(m->part.len, m->full.len);
     while (n < most && m->part.data[n] == m->full.data[n]) n++;
@@ -94,7 +98,8 @@ static bool find_parting(RowMaker *m, json_t *before, int64_t *begin, bool *foun
 }
 
 /* The answer that turn `turn` gives to the turns `before`. */
-static bool find_answer(RowMaker *m, Span *at, bool *found, json_t *before, const json_t *turn, bool last, Err *e) {
+static bool find_answer(RowMaker *m, Span *at, bool *found, json_t *before, const json_t *turn, bool last,
+                        Err *e) {
     Err unused;
     *found = false;
     if (!render(m, &m->part, before, true, last ? e : &unused)) return !last;
@@ -122,8 +127,8 @@ static bool is_special(RowMaker *m, int32_t id, bool *special, Err *e) {
     return true;
 }
 
-/* The answer ends with EOS or else with its last special token: what the template writes behind that (the line end of
- * ChatML) the model is not asked for. Without either, all of it is the answer. */
+/* The answer ends with EOS or else with its last special token: what the template writes behind that (the line end
+ * of ChatML) the model is not asked for. Without either, all of it is the answer. */
 static bool end_answer(RowMaker *m, Sample *s, int64_t first, Err *e) {
     int64_t end = first;
     uint32_t eos = (uint32_t)m->o->eos_id | SCORED;
@@ -151,15 +156,17 @@ static bool encode_turns(RowMaker *m, Sample *s, json_t *before, const json_t *t
     int64_t last = (int64_t)json_array_size(turns) - 1, done = 0;
     for (int64_t i = 0; i <= last; i++) {
         json_t *turn = json_array_get(turns, (size_t)i);
-        bool scored = i == last || (m->o->score == SCORE_ALL && i >= score_from && !strcmp(role_of(turn), "assistant"));
+        bool scored =
+            i == last || (m->o->score == SCORE_ALL && i >= score_from && !strcmp(role_of(turn), "assistant"));
         if (scored) {
             Span at;
             bool found;
             if (!find_answer(m, &at, &found, before, turn, i == last, e)) return false;
             found = found && at.begin >= done && at.end > at.begin;
             if (!found && i == last)
-                return fail(e, ERR_FAIL, "the chat template changes the conversation when the last answer is added: the "
-                                         "answer cannot be told from the rest");
+                return fail(e, ERR_FAIL,
+                            "the chat template changes the conversation when the last answer is added: the "
+                            "answer cannot be told from the rest");
             if (!found) s->last_only = true;
             if (found && !encode_answer(m, s, &done, at, e)) return false;
         }

@@ -1,6 +1,7 @@
 /* dataset_int.h - what the files of a data set share with each other, and with nobody else.
  *
- *   file -> rows (dataset_read.c) -> samples (dataset_rows.c tells them apart, dataset_chat.c renders conversations)
+ *   file -> rows (dataset_read.c)
+ *        -> samples (dataset_rows.c tells the kinds apart, dataset_chat.c renders conversations)
  *        -> documents (dataset.c cuts and keeps) -> rows of seq tokens (dataset_pack.c)
  *
  * Functions that look at one row name neither file nor line in their errors: dataset.c puts both in front. */
@@ -78,7 +79,7 @@ typedef struct RowMaker {
     Str kind_text;
     TokenIds prefix;         /* what the tokenizer puts before a text: BOS, or nothing */
     bool marks_start;        /* the tokenizer also puts a space before a text: not wanted inside one */
-    TokenIds anchor;         /* the ids of a line end, see encode_more */
+    TokenIds anchor;         /* the ids of a line end, see encode_inside */
     json_t *vars;            /* of the chat template */
     TokenIds ids;            /* scratch from here on */
     Str prompt, reply, more, full, part;

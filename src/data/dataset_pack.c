@@ -1,8 +1,8 @@
 /* dataset_pack.c - which documents share a row.
  *
  * Packed: in the shuffled order (the file's when it is not shuffled) each document goes into the first row of a
- * window of open rows that has room for it. When none has and the window is full, the fullest row is closed. Rows are
- * the same in every epoch; only their order changes. */
+ * window of open rows that has room for it. When none has and the window is full, the fullest row is closed. Rows
+ * are the same in every epoch; only their order changes. */
 #include <string.h>
 
 #include "base/mem.h"

@@ -96,8 +96,9 @@ void dataset_reader_close(RowReader *r) {
 }
 
 static bool not_json(const RowReader *r, const json_error_t *at, Err *e) {
-    const char *hint = r->in_array ? "The file begins with [ and must hold an array of objects"
-                                   : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
+    const char *hint = r->in_array
+                           ? "The file begins with [ and must hold an array of objects"
+                           : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
     return fail(e, ERR_FAIL, "%s:%lld: is not JSON: %s. %s", r->path, (long long)(r->row_line + at->line - 1),
                 at->text, hint);
 }
@@ -148,7 +149,8 @@ static bool next_of_array(RowReader *r, json_t **row, Err *e) {
     } else if (c == ']') {
         step(r, 1);
         if (!skip_blanks(r, &c, e)) return false;
-        return c < 0 || fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
+        return c < 0 ||
+               fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
     } else if (r->after_first) {
         return fail(e, ERR_FAIL, "%s:%lld: ',' or ']' was expected in the array. Was the copy cut short?", r->path,
                     (long long)r->line);
@@ -178,8 +180,8 @@ bool dataset_read_text(Str *out, const char *path, Err *e) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)out->data + at, out->len - at, &c);
         if (n <= 0)
-            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)", path,
-                        (long long)line, (unsigned char)out->data[at]);
+            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)",
+                        path, (long long)line, (unsigned char)out->data[at]);
         line += c == '\n';
         at += n;
     }

@@ -49,7 +49,8 @@ static void add_histogram(Str *out, const Dataset *d) {
         if (!d->doc[i].starts) continue;
         int b = 3; /* up to 8 tokens */
         while (b < BUCKETS - 1 && (int64_t)1 << b < d->doc[i].full_tokens) b++;
-        most = MAX2(most, ++count[b]);
+        count[b]++;
+        most = MAX2(most, count[b]);
         low = MIN2(low, b);
         high = MAX2(high, b);
     }
@@ -66,18 +67,21 @@ void dataset_report_text(Str *out, const Dataset *d) {
     str_addf(out, "data     %s: %s\n", d->path, r->kind_text);
     str_addf(out, "samples  %s", units_count(r->samples).s);
     if (r->dropped) str_addf(out, "; %s dropped (the answer is empty or was cut away)", units_count(r->dropped).s);
-    if (r->truncated)
-        str_addf(out, "; %s cut to %s tokens", units_count(r->truncated).s, units_count(d->seq).s);
-    str_addf(out, "\ntokens   %s, %s scored (%.0f %%)\n", units_count(r->tokens).s, units_count(r->scored_tokens).s,
+    if (r->truncated) str_addf(out, "; %s cut to %s tokens", units_count(r->truncated).s, units_count(d->seq).s);
+    str_addf(out, "\ntokens   %s, %s scored (%.0f %%)\n", units_count(r->tokens).s,
+             units_count(r->scored_tokens).s,
              r->tokens ? 100.0 * (double)r->scored_tokens / (double)r->tokens : 0.0);
     str_addf(out, "rows     %s of %s tokens, %.0f %% filled%s\n", units_count(r->rows).s, units_count(d->seq).s,
              100 * r->fill, d->pack ? ", packed" : "");
     if (!d->pack && r->fill < 0.5)
-        str_addf(out, "         --pack on would need about %s rows\n", units_count((r->tokens + d->seq - 1) / d->seq).s);
+        str_addf(out, "         --pack on would need about %s rows\n",
+                 units_count((r->tokens + d->seq - 1) / d->seq).s);
     if (r->last_only)
-        str_addf(out, "         in %s conversations the chat template changes earlier answers; these are not scored\n",
-                 units_count(r->last_only).s);
-    str_addf(out, "lengths  median %s, 95 %% up to %s, longest %s\n", units_count(r->median).s, units_count(r->p95).s,
-             units_count(r->longest).s);
+        str_addf(
+            out,
+            "         in %s conversations earlier answers are not scored: the chat template changes them later\n",
+            units_count(r->last_only).s);
+    str_addf(out, "lengths  median %s, 95 %% up to %s, longest %s\n", units_count(r->median).s,
+             units_count(r->p95).s, units_count(r->longest).s);
     add_histogram(out, d);
 }

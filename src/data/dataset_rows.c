@@ -9,7 +9,8 @@ static const char *const id_names[] = {"ids", "input_ids", NULL};
 static const char *const turn_names[] = {"conversations", "conversation", NULL};
 static const char *const context_names[] = {"input", "context", NULL};
 static const char *const prompt_names[] = {"prompt", "question", "query", "problem", "input", "source", NULL};
-static const char *const answer_names[] = {"completion", "answer", "response", "output", "target", "solution", NULL};
+static const char *const answer_names[] = {"completion", "answer",   "response", "output",
+                                           "target",     "solution", NULL};
 
 /* ---- fields ---- */
 
@@ -100,7 +101,8 @@ static bool expand(Str *out, const char *text, const json_t *row, Err *e) {
         } else if (*at == '{') {
             const char *end = strchr(at, '}');
             if (!end || end - at > (int64_t)sizeof name)
-                return fail(e, ERR_USAGE, "the template's '{' at character %d is not closed; {{ stands for a brace",
+                return fail(e, ERR_USAGE,
+                            "the template's '{' at character %d is not closed; {{ stands for a brace",
                             (int)(at - text) + 1);
             snprintf(name, sizeof name, "%.*s", (int)(end - at - 1), at + 1);
             if (!add_field(out, row, name, e)) return false;
@@ -126,7 +128,8 @@ static void set_kind(RowMaker *m, DataKind kind, const char *name, const char *m
 static bool settle_fields(RowMaker *m, const json_t *row, Err *e) {
     const char *answer = find_answer_field(m, row);
     if (!m->o->answer_template && !answer)
-        return fail_missing(row, m->o->answer_field ? m->o->answer_field : "answer", "Name the field that holds the answer", e);
+        return fail_missing(row, m->o->answer_field ? m->o->answer_field : "answer",
+                            "Name the field that holds the answer", e);
     m->kind = DATA_FIELDS;
     m->answer = answer;
     if (m->o->answer_template) str_add(&m->kind_text, "prompt and answer made by templates from the row's fields");
@@ -153,26 +156,31 @@ static bool settle_kind(RowMaker *m, const json_t *row, Err *e) {
     } else {
         return fail_missing(row, m->o->answer_field ? m->o->answer_field : "text",
                             "Known kinds: messages, prompt and completion, question and answer, instruction and "
-                            "output, conversations, text, ids; --prompt-template makes a prompt of other fields", e);
+                            "output, conversations, text, ids; --prompt-template makes a prompt of other fields",
+                            e);
     }
     return true;
 }
 
 static bool settle_template(RowMaker *m, Err *e) {
     const DataOptions *o = m->o;
-    bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT, bare = m->kind == DATA_IDS || m->kind == DATA_TEXT;
+    bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT;
+    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT;
     if (m->kind != DATA_IDS && !o->tokenizer)
-        return fail(e, ERR_FAIL, "text can only be encoded with the model's tokenizer, and the model has none. "
-                                 "Rows of ids need no tokenizer");
+        return fail(e, ERR_FAIL,
+                    "text can only be encoded with the model's tokenizer, and the model has none. "
+                    "Rows of ids need no tokenizer");
     if (bare && o->template_mode == TEMPLATE_CHAT)
         return fail(e, ERR_USAGE, "--template chat needs prompts and answers, the rows are %s", m->kind_text.data);
     if (turns && o->template_mode == TEMPLATE_NONE)
-        return fail(e, ERR_USAGE, "messages can only be rendered by the model's chat template: leave --template none "
-                                  "away, or give rows of prompt and completion");
+        return fail(e, ERR_USAGE,
+                    "messages can only be rendered by the model's chat template: leave --template none "
+                    "away, or give rows of prompt and completion");
     m->chat = turns || (!bare && o->template_mode == TEMPLATE_CHAT);
     if (m->chat && !o->chat)
-        return fail(e, ERR_FAIL, "the model has no chat template to render messages with. Give a model that has one (an "
-                                 "Instruct model), or rows of prompt and completion with --template none");
+        return fail(e, ERR_FAIL,
+                    "the model has no chat template to render messages with. Give a model that has one (an "
+                    "Instruct model), or rows of prompt and completion with --template none");
     if (m->chat) str_add(&m->kind_text, ", rendered by the model's chat template");
     else if (m->kind == DATA_ALPACA) str_add(&m->kind_text, ", in a plain wording");
     else if (!bare) str_add(&m->kind_text, ", joined as they are");
@@ -191,23 +199,25 @@ static bool put_ids(RowMaker *m, Sample *s, const int32_t *ids, int64_t n, bool 
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] >= m->o->vocab) {
             const char *piece = tokenizer_piece(m->o->tokenizer, ids[i]);
-            return fail(e, ERR_FAIL, "token %d ('%.60s') is not below the model's vocabulary of %lld ids. Is this the "
-                                     "model's own tokenizer?", ids[i], piece ? piece : "", (long long)m->o->vocab);
+            return fail(e, ERR_FAIL,
+                        "token %d ('%.60s') is not below the model's vocabulary of %lld ids. Is this the "
+                        "model's own tokenizer?",
+                        ids[i], piece ? piece : "", (long long)m->o->vocab);
         }
         put(s, (uint32_t)ids[i] | (scored ? SCORED : 0));
     }
     return true;
 }
 
-/* Tokenizers of the SentencePiece family put a space before every text they are given. Text that goes on from other
- * text must not get one, so it is encoded behind a line end, whose ids are then taken away. */
+/* Tokenizers of the SentencePiece family put a space before every text they are given. Text that goes on from
+ * other text must not get one, so it is encoded behind a line end, whose ids are then taken away. */
 static bool encode_inside(RowMaker *m, const char *text, int64_t bytes, int64_t *skip, Err *e) {
     const TokenIds *a = &m->anchor;
     str_clear(&m->more);
     str_add_char(&m->more, '\n');
     str_add_bytes(&m->more, text, bytes);
     if (!tokenizer_encode(m->o->tokenizer, &m->ids, m->more.data, m->more.len, TOKENIZE_PLAIN, e)) return false;
-    if (m->ids.n >= a->n && !memcmp(m->ids.ids, a->ids, sizeof *a->ids * (size_t)a->n)) {
+    if (a->n && m->ids.n >= a->n && !memcmp(m->ids.ids, a->ids, sizeof *a->ids * (size_t)a->n)) {
         *skip = a->n;
         return true;
     }
@@ -219,8 +229,9 @@ bool dataset_encode(RowMaker *m, Sample *s, const char *text, int64_t bytes, boo
     int64_t skip = 0;
     m->ids.n = 0;
     if (!bytes) return true;
-    bool ok = inside && m->marks_start ? encode_inside(m, text, bytes, &skip, e)
-                                       : tokenizer_encode(m->o->tokenizer, &m->ids, text, bytes, TOKENIZE_PLAIN, e);
+    bool ok = inside && m->marks_start
+                  ? encode_inside(m, text, bytes, &skip, e)
+                  : tokenizer_encode(m->o->tokenizer, &m->ids, text, bytes, TOKENIZE_PLAIN, e);
     return ok && put_ids(m, s, m->ids.ids + skip, m->ids.n - skip, scored, e);
 }
 
@@ -238,7 +249,7 @@ static bool learn_tokenizer(RowMaker *m, Err *e) {
               tokenizer_encode(t, &special, "a", 1, TOKENIZE_ADD_SPECIAL, e) &&
               tokenizer_encode(t, &m->anchor, "\n", 1, TOKENIZE_PLAIN, e);
     int64_t at = 0, n = plain.n;
-    while (ok && at + n < special.n && memcmp(special.ids + at, plain.ids, sizeof *plain.ids * (size_t)n)) at++;
+    while (ok && n && at + n < special.n && memcmp(special.ids + at, plain.ids, sizeof *plain.ids * (size_t)n)) at++;
     for (int64_t i = 0; ok && i < at; i++) token_ids_add(&m->prefix, special.ids[i]);
     ok = ok && tokenizer_encode(t, &plain, "a", 1, TOKENIZE_PLAIN, e) &&
          tokenizer_decode(t, &text, plain.ids, plain.n, false, e);
@@ -269,13 +280,17 @@ static bool make_ids(RowMaker *m, Sample *s, const json_t *row, Err *e) {
             return fail(e, ERR_FAIL, "'%s' holds something else than whole numbers at place %zu",
                         json_is_integer(j) ? "labels" : m->main, i);
         if (id < 0 || id >= m->o->vocab)
-            return fail(e, ERR_FAIL, "id %lld at place %zu is not in the model's vocabulary of %lld ids", (long long)id,
-                        i, (long long)m->o->vocab);
+            return fail(e, ERR_FAIL, "id %lld at place %zu is not in the model's vocabulary of %lld ids",
+                        (long long)id, i, (long long)m->o->vocab);
         if (label != id && label != -100 && label != -1)
-            return fail(e, ERR_FAIL, "label %lld at place %zu is neither the id there (%lld) nor -100. Labels stand "
-                                     "beside their ids; they are not shifted", (long long)label, i, (long long)id);
-        bool real = !mask || json_integer_value(json_array_get(mask, i));
-        if (real && padding) return fail(e, ERR_FAIL, "'attention_mask' has a hole: only padding at the end can be cut off");
+            return fail(e, ERR_FAIL,
+                        "label %lld at place %zu is neither the id there (%lld) nor -100. Labels stand "
+                        "beside their ids; they are not shifted",
+                        (long long)label, i, (long long)id);
+        const json_t *seen = mask ? json_array_get(mask, i) : NULL;
+        bool real = !mask || json_is_true(seen) || json_integer_value(seen);
+        if (real && padding)
+            return fail(e, ERR_FAIL, "'attention_mask' has a hole: only padding at the end can be cut off");
         padding = !real;
         if (real) put(s, (uint32_t)id | (label == id ? SCORED : 0));
     }
@@ -334,9 +349,11 @@ static bool make_fields(RowMaker *m, Sample *s, const json_t *row, Err *e) {
 
 static bool collect_turns(RowMaker *m, json_t *turns, int64_t *score_from, const json_t *row, Err *e) {
     const json_t *list, *system = m->kind == DATA_SHAREGPT ? get(row, "system") : NULL;
-    if (system && !json_is_string(system)) return fail(e, ERR_FAIL, "field 'system' is %s, text was expected", type_text(system));
+    if (system && !json_is_string(system))
+        return fail(e, ERR_FAIL, "field 'system' is %s, text was expected", type_text(system));
     if (system && json_string_length(system))
-        json_array_append_new(turns, dataset_turn("system", json_string_value(system), (int64_t)json_string_length(system)));
+        json_array_append_new(
+            turns, dataset_turn("system", json_string_value(system), (int64_t)json_string_length(system)));
     if (!need(&list, row, m->main, JSON_ARRAY, e) || !dataset_add_turns(turns, list, m->main, e)) return false;
     if (!m->answer) return true;
     *score_from = (int64_t)json_array_size(turns);
@@ -369,7 +386,8 @@ bool dataset_make_sample(RowMaker *m, Sample *s, const json_t *row, Err *e) {
     case DATA_ALPACA: return make_alpaca(m, s, row, e);
     case DATA_FIELDS: return make_fields(m, s, row, e);
     case DATA_PROMPT:
-        return need_text(&m->prompt, row, m->main, e) && need_text(&m->reply, row, m->answer, e) && make_pair(m, s, e);
+        return need_text(&m->prompt, row, m->main, e) && need_text(&m->reply, row, m->answer, e) &&
+               make_pair(m, s, e);
     case DATA_TEXT:
         return need(&text, row, m->main, JSON_STRING, e) &&
                dataset_make_text(m, s, json_string_value(text), (int64_t)json_string_length(text), e);

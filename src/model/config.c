@@ -251,42 +251,41 @@ json_t *config_to_json(const ModelConfig *c) {
     return j;
 }
 
-bool config_set(ModelConfig *c, const char *key_value, Err *e) {
+static bool set_key(json_t *j, const char *key_value, Err *e) {
     const char *eq = strchr(key_value, '=');
     if (!eq || eq == key_value) return fail(e, ERR_USAGE, "--set %s: write key=value, such as num_hidden_layers=2", key_value);
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)MIN2(eq - key_value, 63), key_value);
-    json_t *j = config_to_json(c);
-    if (!json_object_get(j, key)) {
+    if (!json_object_get(j, key) && strcmp(key, "head_dim")) {
         const char *names[64], *name;
         json_t *value;
         int n = 0;
         json_object_foreach(j, name, value) if (n < COUNT_OF(names)) names[n++] = name;
         const char *near = str_nearest(key, names, n);
-        bool never = near ? fail(e, ERR_USAGE, "--set %s: no such key. Did you mean '%s'?", key, near)
-                          : fail(e, ERR_USAGE, "--set %s: config.json has no such key", key);
-        json_decref(j);
-        return never;
+        return near ? fail(e, ERR_USAGE, "--set %s: no such key. Did you mean '%s'?", key, near)
+                    : fail(e, ERR_USAGE, "--set %s: config.json has no such key", key);
     }
     json_t *value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
-    if (!value) value = json_string(eq + 1);
-    json_object_set_new(j, key, value);
-    /* a head size that followed from the width follows it still */
-    if ((!strcmp(key, "hidden_size") || !strcmp(key, "num_attention_heads")) && c->head_dim == c->hidden / c->heads)
-        json_object_del(j, "head_dim");
-    char name[sizeof c->name];
-    memcpy(name, c->name, sizeof name);
+    json_object_set_new(j, key, value ? value : json_string(eq + 1));
+    return true;
+}
+
+bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e) {
+    json_t *j = config_to_json(c);
+    if (c->head_dim == c->hidden / c->heads) json_object_del(j, "head_dim"); /* it follows from the width still */
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) ok = set_key(j, key_values[i], e);
     ModelConfig changed;
-    bool ok = config_from_json(&changed, j, "--set", e);
+    ok = ok && config_from_json(&changed, j, "--set", e);
     json_decref(j);
     if (!ok) {
         if (e) e->code = ERR_USAGE;
         return false;
     }
+    memcpy(changed.name, c->name, sizeof changed.name);
     *c = changed;
     if (c->bos_id >= c->vocab) c->bos_id = -1; /* a smaller vocabulary has lost them */
     if (c->eos_id >= c->vocab) c->eos_id = -1;
-    memcpy(c->name, name, sizeof name);
     return true;
 }
 

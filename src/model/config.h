@@ -46,8 +46,8 @@ bool config_from_file(ModelConfig *c, const char *folder, Err *e);
 bool config_from_preset(ModelConfig *c, const char *name);
 const char *config_preset_names(void); /* "qwen2.5-0.5b, ..." for messages */
 
-/* Overwrites one config.json key ("num_hidden_layers=2"); ERR_USAGE when unknown or impossible. */
-bool config_set(ModelConfig *c, const char *key_value, Err *e);
+/* Overwrites keys of config.json ("num_hidden_layers=2"), all at once; ERR_USAGE when unknown or impossible. */
+bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e);
 bool config_check(const ModelConfig *c, const char *where, Err *e);
 
 json_t *config_to_json(const ModelConfig *c); /* a config.json that transformers reads; gives: json_decref */

@@ -17,10 +17,22 @@ typedef struct Slot {
     int64_t bytes; /* aligned */
 } Slot;
 
-typedef struct Taken { /* what has been placed, ordered by offset */
+typedef struct Taken { /* a place that is taken */
     int birth, death;
     int64_t begin, end;
 } Taken;
+
+typedef struct Board { /* ordered by begin */
+    Taken *at; /* owns */
+    int64_t n, cap;
+} Board;
+
+/* Most slots are short-lived: they are compared with the few that touch their own stretch of steps, not with all. */
+enum { STRETCH = 64 };
+typedef struct Boards {
+    Board all, *stretch; /* own */
+    int64_t stretches;
+} Boards;
 
 static Slot *slots_of_pool(const Program *p, int64_t align_bytes, Pool pool, int64_t *n) {
     Slot *slot = MEM_NEW(Slot, p->n_t);
@@ -75,30 +87,41 @@ static int by_size_then_life(const void *x, const void *y) {
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-static int64_t lowest_gap(const Taken *taken, int64_t n, int64_t bottom, const Slot *s) {
+static int64_t lowest_gap(const Board *b, int64_t bottom, const Slot *s) {
     int64_t top = bottom;
-    for (int64_t i = 0; i < n; i++) {
-        if (taken[i].death < s->birth || taken[i].birth > s->death) continue;
-        if (taken[i].begin - top >= s->bytes) break;
-        if (taken[i].end > top) top = taken[i].end;
+    for (int64_t i = 0; i < b->n; i++) {
+        const Taken *t = &b->at[i];
+        if (t->death < s->birth || t->birth > s->death) continue;
+        if (t->begin - top >= s->bytes) break;
+        if (t->end > top) top = t->end;
     }
     return top;
 }
 
-static void take(Taken *taken, int64_t n, const Slot *s, int64_t offset) {
-    int64_t low = 0, high = n;
+static void take(Board *b, const Slot *s, int64_t offset) {
+    int64_t low = 0, high = b->n;
     while (low < high) {
         int64_t mid = (low + high) / 2;
-        if (taken[mid].begin < offset) low = mid + 1;
+        if (b->at[mid].begin <= offset) low = mid + 1;
         else high = mid;
     }
-    memmove(taken + low + 1, taken + low, (size_t)(n - low) * sizeof *taken);
-    taken[low] = (Taken){s->birth, s->death, offset, offset + s->bytes};
+    b->at = mem_grow(b->at, &b->cap, b->n + 1, sizeof *b->at);
+    memmove(b->at + low + 1, b->at + low, (size_t)(b->n - low) * sizeof *b->at);
+    b->at[low] = (Taken){s->birth, s->death, offset, offset + s->bytes};
+    b->n++;
+}
+
+static int64_t place_slot(Boards *b, int64_t bottom, const Slot *s) {
+    int first = s->birth / STRETCH, last = s->death / STRETCH;
+    int64_t offset = lowest_gap(first == last ? &b->stretch[first] : &b->all, bottom, s);
+    take(&b->all, s, offset);
+    for (int i = first; i <= last; i++) take(&b->stretch[i], s, offset);
+    return offset;
 }
 
 /* Gives the bytes used, and every slot's offset to the first tensor of its chain. */
 static int64_t place_slots(Program *p, Slot *slot, int64_t n) {
-    int64_t bottom = 0, moving = 0, n_taken = 0;
+    int64_t bottom = 0, moving = 0;
     for (int64_t i = 0; i < n; i++) {
         if (slot[i].birth == 0 && slot[i].death == p->n_s - 1) {
             p->t[slot[i].tensor].offset = bottom;
@@ -108,15 +131,17 @@ static int64_t place_slots(Program *p, Slot *slot, int64_t n) {
         }
     }
     qsort(slot, (size_t)moving, sizeof *slot, by_size_then_life);
-    Taken *taken = MEM_NEW(Taken, moving + 1);
+    Boards b = {.stretches = p->n_s / STRETCH + 1};
+    b.stretch = MEM_NEW(Board, b.stretches);
     int64_t used = bottom;
     for (int64_t i = 0; i < moving; i++) {
-        int64_t offset = lowest_gap(taken, n_taken, bottom, &slot[i]);
-        take(taken, n_taken++, &slot[i], offset);
+        int64_t offset = place_slot(&b, bottom, &slot[i]);
         p->t[slot[i].tensor].offset = offset;
         used = MAX2(used, offset + slot[i].bytes);
     }
-    mem_free(taken);
+    mem_free(b.all.at);
+    for (int64_t i = 0; i < b.stretches; i++) mem_free(b.stretch[i].at);
+    mem_free(b.stretch);
     return used;
 }
 

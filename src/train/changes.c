@@ -113,18 +113,32 @@ static void try_micro_batches(Search *s, const JobSpec *base) {
     }
 }
 
+/* A change of the mathematics alone or, where that is not enough, with recompute and the smallest micro-batch. */
+static bool try_maths_change(Search *s, JobSpec spec, const char *flags) {
+    char more[160];
+    if (try_spec(s, &spec, true, flags)) return true;
+    if (!s->budget_bytes || !spec.train) return false;
+    set_all(&spec, RECOMPUTE_BLOCK);
+    snprintf(more, sizeof more, "%s --recompute block", flags);
+    if (try_spec(s, &spec, true, more)) return true;
+    spec.accum *= spec.micro_batch;
+    spec.micro_batch = 1;
+    snprintf(more, sizeof more, "%s --recompute block --micro-batch 1 --accum %lld", flags, (long long)spec.accum);
+    return try_spec(s, &spec, true, more);
+}
+
 static void try_maths(Search *s, const JobSpec *base) {
     JobSpec spec = *base;
     char flags[160];
     if (base->train && base->optimizer == OPTIMIZER_ADAMW && base->moments != MOMENTS_8BIT) {
         spec.moments = MOMENTS_8BIT;
-        try_spec(s, &spec, true, "--moments 8bit");
+        try_maths_change(s, spec, "--moments 8bit");
     }
     if (base->train && !base->lora) {
         spec = *base;
         spec.lora = true;
         spec.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = (1u << PROJ_COUNT) - 1, .format = spec.weights};
-        try_spec(s, &spec, true, "--mode lora --lora-rank 16");
+        try_maths_change(s, spec, "--mode lora --lora-rank 16");
     }
     for (int64_t seq = base->seq / 2; seq >= 128; seq /= 2) {
         spec = *base;
@@ -135,7 +149,6 @@ static void try_maths(Search *s, const JobSpec *base) {
     for (int rank = base->adapter.rank / 2; base->lora && rank >= 8; rank /= 2) {
         spec = *base;
         spec.adapter.rank = rank;
-        spec.adapter.alpha = base->adapter.alpha;
         snprintf(flags, sizeof flags, "--lora-rank %d --lora-alpha %g", rank, (double)spec.adapter.alpha);
         if (try_spec(s, &spec, true, flags)) break;
     }

@@ -14,7 +14,8 @@ static Dataset *open_random(int n, int seq, int64_t vocab, bool shuffle) {
         int len = 2 + (int)(rng_u32(1, (uint64_t)r) % (uint32_t)(seq - 1));
         str_add(&s, "{\"ids\": [");
         for (int i = 0; i < len; i++)
-            str_addf(&s, "%s%lld", i ? "," : "", (long long)(rng_fold((uint64_t)r, (uint64_t)i) % (uint64_t)vocab));
+            str_addf(&s, "%s%lld", i ? "," : "",
+                     (long long)(rng_fold((uint64_t)r, (uint64_t)i) % (uint64_t)vocab));
         str_add(&s, "]}\n");
     }
     DataOptions o = {.eos_id = -1, .seq = seq, .vocab = vocab, .seed = 7, .shuffle = shuffle};
@@ -52,7 +53,8 @@ TEST(batch_holds_the_rows_of_the_epoch) {
             int64_t row = dataset_row_at(d, first % 2, first + r), at = r * SEQ;
             dataset_row_fill(d, row, ids, labels, weight, positions, begin);
             EXPECT(!memcmp(b.ids + at, ids, sizeof ids) && !memcmp(b.labels + at, labels, sizeof labels));
-            EXPECT(!memcmp(b.positions + at, positions, sizeof positions) && !memcmp(b.doc_begin + at, begin, sizeof begin));
+            EXPECT(!memcmp(b.positions + at, positions, sizeof positions) &&
+                   !memcmp(b.doc_begin + at, begin, sizeof begin));
             EXPECT(!memcmp(b.weight + at, weight, sizeof weight));
             tokens += dataset_row_tokens(d, row);
             scored += dataset_row_scored(d, row);
@@ -82,7 +84,8 @@ TEST(batch_completes_with_rows_of_no_weight) {
         for (int64_t r = 0; r < cases[c].rows; r++) tokens += dataset_row_tokens(d, cases[c].first + r);
         EXPECT(b.tokens == tokens);
         for (int64_t i = cases[c].rows * SEQ; i < ROWS * SEQ; i++)
-            EXPECT(b.ids[i] == 0 && b.labels[i] == -1 && b.weight[i] == 0 && b.positions[i] == i % SEQ && b.doc_begin[i] == 0);
+            EXPECT(b.ids[i] == 0 && b.labels[i] == -1 && b.weight[i] == 0 && b.positions[i] == i % SEQ &&
+                   b.doc_begin[i] == 0);
         expect_sorted(&b);
     }
     arena_free(&a);

@@ -1,9 +1,4 @@
-/* test_dataset.c - every kind of row token by token, cutting, packing, splitting, order, and bad files. */
-#include <stdlib.h>
-
-#include "base/file.h"
-#include "base/mem.h"
-#include "base/rng.h"
+/* test_dataset.c - every kind of row token by token, what is scored, what is cut, and real data. */
 #include "tests/data/tiny_data.h"
 #include "tests/test.h"
 
@@ -18,7 +13,9 @@ static void expect_rows(const char *text, const DataOptions *o, int n, const cha
     dataset_close(d);
 }
 
-static void expect_row(const char *text, const DataOptions *o, const char *want) { expect_rows(text, o, 1, &want); }
+static void expect_row(const char *text, const DataOptions *o, const char *want) {
+    expect_rows(text, o, 1, &want);
+}
 
 static void expect_kind(const char *text, const DataOptions *o, DataKind kind, const char *kind_text) {
     Err e;
@@ -39,8 +36,10 @@ TEST(dataset_ids_are_taken_as_they_are) {
     expect_row("{\"ids\": [97, 98, 99, 100], \"labels\": [-100, -1, 99, 100]}", &o, "abcd__|.cd.");
     expect_row("{\"ids\": [97, 98, 99, 100], \"labels\": [97, -100, 99, -100]}", &o, "abcd__|.c..");
     expect_row("{\"ids\": [97, 98, 0, 0], \"attention_mask\": [1, 1, 0, 0]}", &o, "ab____|b.");
+    expect_row("{\"ids\": [97, 98, 0], \"attention_mask\": [true, true, false]}", &o, "ab____|b.");
     expect_kind("{\"ids\": [97, 98]}", &o, DATA_IDS, "token ids (field: ids)");
-    expect_kind("{\"input_ids\": [97, 98], \"labels\": [97, 98]}", &o, DATA_IDS, "token ids (fields: input_ids, labels)");
+    expect_kind("{\"input_ids\": [97, 98], \"labels\": [97, 98]}", &o, DATA_IDS,
+                "token ids (fields: input_ids, labels)");
 }
 
 TEST(dataset_prompt_and_answer_are_joined) {
@@ -50,7 +49,8 @@ TEST(dataset_prompt_and_answer_are_joined) {
     expect_row("{\"prompt\": \"Q:\", \"completion\": \" no\"}", &b, "<258>Q: no<259>_|.. no<259>.");
     expect_row("{\"prompt\": \"\", \"completion\": \"no\"}", &o, "no<259>_____|o<259>.");
     expect_row("{\"prompt\": \"\", \"completion\": \"no\"}", &b, "<258>no<259>____|no<259>.");
-    expect_row("{\"prompt\": \"Q\", \"completion\": \"A</s>\"}", &o, "QA<259>_____|A<259>."); /* one end is enough */
+    expect_row("{\"prompt\": \"Q\", \"completion\": \"A</s>\"}", &o,
+               "QA<259>_____|A<259>."); /* one end is enough */
     o.eos_id = -1;
     expect_row("{\"prompt\": \"Q\", \"completion\": \"A\"}", &o, "QA______|A.");
     tokenizer_close(t);
@@ -58,15 +58,16 @@ TEST(dataset_prompt_and_answer_are_joined) {
 }
 
 TEST(dataset_tells_pairs_apart) {
-    static const char *const pairs[][2] = {{"prompt", "completion"}, {"prompt", "response"}, {"prompt", "answer"},
-                                           {"question", "answer"},   {"query", "response"},  {"problem", "solution"},
-                                           {"input", "output"},      {"source", "target"}};
+    static const char *const pairs[][2] = {
+        {"prompt", "completion"}, {"prompt", "response"},  {"prompt", "answer"}, {"question", "answer"},
+        {"query", "response"},    {"problem", "solution"}, {"input", "output"},  {"source", "target"}};
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 4);
     for (int i = 0; i < COUNT_OF(pairs); i++) {
         char text[100], kind[100];
         snprintf(text, sizeof text, "{\"id\": 7, \"%s\": \"Q\", \"%s\": \"A\"}", pairs[i][0], pairs[i][1]);
-        snprintf(kind, sizeof kind, "prompt and answer (fields: %s, %s), joined as they are", pairs[i][0], pairs[i][1]);
+        snprintf(kind, sizeof kind, "prompt and answer (fields: %s, %s), joined as they are", pairs[i][0],
+                 pairs[i][1]);
         expect_row(text, &o, "QA<259>_|A<259>.");
         expect_kind(text, &o, DATA_PROMPT, kind);
     }
@@ -144,7 +145,6 @@ TEST(dataset_makes_prompts_from_fields) {
 
 /* ---- conversations ---- */
 
-#define TURN(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
 #define USER "<256>user\\n"
 #define BOT "<256>assistant\\n"
 #define END "<257>\\n"
@@ -167,17 +167,19 @@ TEST(dataset_messages_score_the_answers) {
     o.chat = chat;
     /* <256>user\nhi<257>\n is 10 tokens, <256>assistant\n 11; the line end behind the answer is not scored */
     const char *one = "{\"messages\": [" TURN("user", "hi") ", " TURN("assistant", "yo") "]}";
-    snprintf(want, sizeof want, USER "hi" END BOT "yo" END "%s|%syo<257>..", "_______________________________________",
-             dots(20));
+    snprintf(want, sizeof want, USER "hi" END BOT "yo" END "%s|%syo<257>..",
+             "_______________________________________", dots(20));
     expect_row(one, &o, want);
     /* two answers, and a question that nobody answers */
-    const char *two = "{\"messages\": [" TURN("user", "hi") "," TURN("assistant", "yo") "," TURN("user", "k") ","
-                      TURN("assistant", "n") "," TURN("user", "?") "]}";
-    snprintf(want, sizeof want, USER "hi" END BOT "yo" END USER "k" END BOT "n" END "________________|%syo<257>%sn<257>..",
-             dots(20), dots(21));
+    const char *two = "{\"messages\": [" TURN("user", "hi") "," TURN("assistant", "yo") "," TURN(
+        "user", "k") "," TURN("assistant", "n") "," TURN("user", "?") "]}";
+    snprintf(want, sizeof want,
+             USER "hi" END BOT "yo" END USER "k" END BOT "n" END "________________|%syo<257>%sn<257>..", dots(20),
+             dots(21));
     expect_row(two, &o, want);
     o.score = SCORE_LAST;
-    snprintf(want, sizeof want, USER "hi" END BOT "yo" END USER "k" END BOT "n" END "________________|%sn<257>..", dots(44));
+    snprintf(want, sizeof want, USER "hi" END BOT "yo" END USER "k" END BOT "n" END "________________|%sn<257>..",
+             dots(44));
     expect_row(two, &o, want);
     expect_kind(two, &o, DATA_MESSAGES, "messages (field: messages), rendered by the model's chat template");
     template_free(chat);
@@ -191,10 +193,15 @@ TEST(dataset_sharegpt_is_messages) {
     o.chat = chat;
     Err e;
     Dataset *a = NULL, *b = NULL;
-    EXPECT_OK(dataset_open(&a, tiny_file("a.jsonl", "{\"system\": \"S\", \"conversations\": [{\"from\": \"human\", "
-                                                    "\"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"yo\"}]}"), &o, &e));
-    EXPECT_OK(dataset_open(&b, tiny_file("b.jsonl", "{\"messages\": [" TURN("system", "S") "," TURN("user", "hi") ","
-                                                    TURN("assistant", "yo") "]}"), &o, &e));
+    EXPECT_OK(dataset_open(&a,
+                           tiny_file("a.jsonl",
+                                     "{\"system\": \"S\", \"conversations\": [{\"from\": \"human\", "
+                                     "\"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"yo\"}]}"),
+                           &o, &e));
+    EXPECT_OK(dataset_open(&b,
+                           tiny_file("b.jsonl", "{\"messages\": [" TURN("system", "S") "," TURN(
+                                                    "user", "hi") "," TURN("assistant", "yo") "]}"),
+                           &o, &e));
     if (a && b) {
         EXPECT(dataset_fingerprint(a) == dataset_fingerprint(b));
         EXPECT(dataset_report(a)->kind == DATA_SHAREGPT && dataset_report(a)->scored_tokens == 3);
@@ -213,8 +220,9 @@ TEST(dataset_completion_of_messages_is_scored_alone) {
     o.chat = chat;
     char want[300];
     snprintf(want, sizeof want, USER "a" END BOT "b" END USER "c" END BOT "d" END "__|%sd<257>..", dots(42));
-    expect_row("{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c") "], \"completion\": ["
-               TURN("assistant", "d") "]}", &o, want);
+    expect_row("{\"prompt\": [" TURN("user", "a") "," TURN("assistant", "b") "," TURN(
+                   "user", "c") "], \"completion\": [" TURN("assistant", "d") "]}",
+               &o, want);
     tokenizer_close(t);
     template_free(chat);
 }
@@ -238,12 +246,14 @@ TEST(dataset_pairs_go_through_the_template_when_asked) {
 
 TEST(dataset_template_without_an_end_mark_scores_all_of_the_answer) {
     Tokenizer *t = tiny_tokenizer(false);
-    Template *chat = tiny_template("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
-                                   "{% if add_generation_prompt %}a:{% endif %}");
+    Template *chat = tiny_template(
+        "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}a:{% endif %}");
     DataOptions o = tiny_options(t, 24);
     o.chat = chat;
-    expect_row("{\"messages\": [" TURN("user", "q") "," TURN("assistant", "r") "," TURN("user", "s") ","
-               TURN("assistant", "t") "]}", &o, "u:q\\na:r\\nu:s\\na:t\\n________|.....r\\n......t\\n.");
+    expect_row("{\"messages\": [" TURN("user", "q") "," TURN("assistant", "r") "," TURN("user", "s") "," TURN(
+                   "assistant", "t") "]}",
+               &o, "u:q\\na:r\\nu:s\\na:t\\n________|.....r\\n......t\\n.");
     template_free(chat);
     tokenizer_close(t);
 }
@@ -270,7 +280,7 @@ TEST(dataset_template_that_changes_earlier_answers) {
         EXPECT(dataset_report(d)->last_only == 1);
         Str s = {0};
         dataset_report_text(&s, d);
-        EXPECT(strstr(s.data, "in 1 conversations the chat template changes earlier answers"));
+        EXPECT(strstr(s.data, "in 1 conversations earlier answers are not scored"));
         str_free(&s);
     }
     dataset_close(d);
@@ -297,12 +307,13 @@ TEST(dataset_joins_without_a_space_of_its_own) {
 TEST(dataset_cutting_keeps_prompt_and_end) {
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 6);
-    const char *text = "{\"prompt\": \"QQ\", \"completion\": \"abc\"}\n"       /* fits exactly */
-                       "{\"prompt\": \"QQ\", \"completion\": \"abcd\"}\n"      /* one too many */
-                       "{\"prompt\": \"QQQQ\", \"completion\": \"abcdefg\"}\n" /* room for one letter */
-                       "{\"prompt\": \"QQQQQ\", \"completion\": \"a\"}\n"      /* room for the end alone: dropped */
-                       "{\"prompt\": \"QQQQQQQ\", \"completion\": \"a\"}\n"    /* no room */
-                       "{\"prompt\": \"Q\", \"completion\": \"\"}\n";          /* no answer */
+    const char *text =
+        "{\"prompt\": \"QQ\", \"completion\": \"abc\"}\n"       /* fits exactly */
+        "{\"prompt\": \"QQ\", \"completion\": \"abcd\"}\n"      /* one too many */
+        "{\"prompt\": \"QQQQ\", \"completion\": \"abcdefg\"}\n" /* room for one letter */
+        "{\"prompt\": \"QQQQQ\", \"completion\": \"a\"}\n"      /* room for the end alone: dropped */
+        "{\"prompt\": \"QQQQQQQ\", \"completion\": \"a\"}\n"    /* no room */
+        "{\"prompt\": \"Q\", \"completion\": \"\"}\n";          /* no answer */
     Err e;
     Dataset *d = NULL;
     EXPECT_OK(dataset_open(&d, tiny_file("data.jsonl", text), &o, &e));
@@ -339,201 +350,14 @@ TEST(dataset_cuts_conversations_at_the_end) {
     EXPECT(!dataset_open(&d, tiny_file("data.jsonl", one), &o, &e) && strstr(e.text, "no sample is left of 1"));
     o.seq = 40; /* cut inside the second question: the first answer stays whole */
     snprintf(want, sizeof want, USER "hi" END BOT "yo" END USER "012345678|%syo<257>%s", dots(20), dots(17));
-    expect_row("{\"messages\": [" TURN("user", "hi") "," TURN("assistant", "yo") "," TURN("user", "0123456789") ","
-               TURN("assistant", "n") "]}", &o, want);
+    expect_row("{\"messages\": [" TURN("user", "hi") "," TURN("assistant", "yo") "," TURN(
+                   "user", "0123456789") "," TURN("assistant", "n") "]}",
+               &o, want);
     template_free(chat);
     tokenizer_close(t);
 }
 
-/* ---- packing ---- */
-
-/* Documents of known content: document k is k repeated, so that its tokens name it. */
-static void write_documents(char *path, size_t size, uint64_t key, int n, int longest) {
-    Str s = {0};
-    for (int k = 0; k < n; k++) {
-        int len = 2 + (int)(rng_u32(key, (uint64_t)k) % (uint32_t)(longest - 1));
-        str_add(&s, "{\"ids\": [");
-        for (int i = 0; i < len; i++) str_addf(&s, "%s%d", i ? "," : "", i + 1 == len ? 9999 : k);
-        str_add(&s, "]}\n");
-    }
-    snprintf(path, size, "%s", tiny_file("docs.jsonl", s.data));
-    str_free(&s);
-}
-
-/* Every document stands in exactly one row, whole and in order; returns the tokens seen. */
-static int64_t check_packed(const Dataset *d, int64_t seq, int n_docs, bool pieces) {
-    int32_t *ids = MEM_NEW(int32_t, seq * 4), *labels = ids + seq, *positions = ids + 2 * seq, *begin = ids + 3 * seq;
-    int *seen = MEM_NEW(int, n_docs);
-    float *weight = MEM_NEW(float, seq);
-    int64_t tokens = 0;
-    for (int64_t r = 0; r < dataset_rows(d); r++) {
-        dataset_row_fill(d, r, ids, labels, weight, positions, begin);
-        int64_t n = dataset_row_tokens(d, r);
-        EXPECT(n > 0 && n <= seq);
-        tokens += n;
-        for (int64_t t = 0; t < n; t++) {
-            bool last = t + 1 == n || begin[t + 1] != begin[t];
-            EXPECT(labels[t] == (last ? -1 : ids[t + 1]) && positions[t] == t - begin[t]);
-            if (!pieces) EXPECT(last == (ids[t] == 9999) && (last || ids[t] == ids[begin[t]]));
-            if (ids[t] != 9999) seen[ids[t]] += !pieces ? begin[t] == t : 1;
-        }
-    }
-    for (int k = 0; k < n_docs; k++) EXPECT(pieces ? seen[k] >= 1 : seen[k] == 1);
-    mem_free(ids);
-    mem_free(seen);
-    mem_free(weight);
-    return tokens;
-}
-
-TEST(dataset_packs_whole_documents) {
-    for (uint64_t seed = 1; seed <= 12; seed++) {
-        char path[200];
-        int n = 40 + (int)(seed * 97 % 700), seq = 16 + (int)(seed * 31 % 100);
-        write_documents(path, sizeof path, seed, n, seq);
-        DataOptions o = tiny_options(NULL, seq);
-        o.vocab = 10000;
-        o.pack = PACK_ON;
-        o.seed = seed;
-        o.shuffle = seed % 3 != 0;
-        Err e;
-        Dataset *d = NULL, *again = NULL;
-        EXPECT_OK(dataset_open(&d, path, &o, &e) && dataset_open(&again, path, &o, &e));
-        if (d && again) {
-            const DataReport *r = dataset_report(d);
-            EXPECT(check_packed(d, seq, n, false) == r->tokens && r->samples == n);
-            EXPECT(r->scored_tokens == r->tokens - n);
-            EXPECT(r->fill > 0.9 && r->rows == dataset_rows(d));
-            EXPECT(dataset_fingerprint(d) == dataset_fingerprint(again));
-        }
-        dataset_close(again);
-        again = NULL;
-        o.seed = seed + 100;
-        EXPECT_OK(dataset_open(&again, path, &o, &e));
-        if (d && again) EXPECT((dataset_fingerprint(d) != dataset_fingerprint(again)) == o.shuffle);
-        dataset_close(d);
-        dataset_close(again);
-    }
-}
-
-TEST(dataset_packs_long_texts_in_pieces) {
-    char path[200];
-    write_documents(path, sizeof path, 5, 60, 100);
-    DataOptions o = tiny_options(NULL, 16);
-    o.vocab = 10000;
-    o.pack = PACK_ON;
-    Err e;
-    Dataset *whole = NULL, *d = NULL;
-    EXPECT_OK(dataset_open(&d, path, &o, &e));
-    o.seq = 128;
-    EXPECT_OK(dataset_open(&whole, path, &o, &e));
-    if (d && whole) {
-        EXPECT(check_packed(d, 16, 60, true) == dataset_report(whole)->tokens);
-        EXPECT(dataset_report(d)->samples == 60 && dataset_report(d)->truncated == 0);
-        EXPECT(dataset_report(d)->longest == dataset_report(whole)->longest);
-    }
-    dataset_close(d);
-    dataset_close(whole);
-}
-
-/* ---- order and split ---- */
-
-TEST(dataset_order_is_a_permutation_by_seed_and_epoch) {
-    char path[200];
-    enum { N = 300 };
-    write_documents(path, sizeof path, 3, N, 8);
-    DataOptions o = tiny_options(NULL, 8);
-    o.vocab = 10000;
-    o.seed = 42;
-    o.shuffle = true;
-    Err e;
-    Dataset *d = NULL, *other = NULL;
-    EXPECT_OK(dataset_open(&d, path, &o, &e) && dataset_open(&other, path, &o, &e));
-    if (!d || !other) return;
-    int64_t first[2][N], same = 0, fixed = 0;
-    for (int epoch = 0; epoch < 2; epoch++) {
-        bool seen[N] = {false};
-        for (int i = 0; i < N; i++) {
-            first[epoch][i] = dataset_row_at(d, epoch, i);
-            EXPECT(!seen[first[epoch][i]]);
-            seen[first[epoch][i]] = true;
-        }
-    }
-    for (int i = 0; i < N; i++) {
-        same += first[0][i] == first[1][i];
-        fixed += first[0][i] == i;
-        EXPECT(dataset_row_at(other, i % 2, i) == first[i % 2][i]); /* whatever was asked before */
-    }
-    EXPECT(same < 10 && fixed < 10);
-    dataset_close(other);
-    o.seed = 43;
-    other = NULL;
-    EXPECT_OK(dataset_open(&other, path, &o, &e));
-    same = 0;
-    for (int i = 0; other && i < N; i++) same += dataset_row_at(other, 0, i) == first[0][i];
-    EXPECT(same < 10);
-    dataset_close(other);
-    o.shuffle = false;
-    other = NULL;
-    EXPECT_OK(dataset_open(&other, path, &o, &e));
-    for (int i = 0; other && i < N; i++) EXPECT(dataset_row_at(other, 5, i) == i);
-    dataset_close(other);
-    dataset_close(d);
-}
-
-TEST(dataset_split_holds_out_the_tail) {
-    char path[200];
-    enum { N = 1842 };
-    write_documents(path, sizeof path, 3, N, 8);
-    DataOptions o = tiny_options(NULL, 8);
-    o.vocab = 10000;
-    o.shuffle = true;
-    Err e;
-    Dataset *d = NULL, *held = NULL;
-    EXPECT_OK(dataset_open(&d, path, &o, &e));
-    int64_t bytes = d ? dataset_bytes(d) : 0, tokens = d ? dataset_report(d)->tokens : 0;
-    EXPECT_OK(dataset_split(d, &held, 0.05, &e));
-    if (d && held) {
-        EXPECT(dataset_rows(d) == 1749 && dataset_rows(held) == 93); /* floor(1842 x 0.95), the guides' count */
-        EXPECT(dataset_report(d)->tokens + dataset_report(held)->tokens == tokens);
-        EXPECT(dataset_bytes(d) < bytes);
-        int32_t ids[8], labels[8], positions[8], begin[8];
-        float weight[8];
-        for (int i = 0; i < 93; i++) {
-            dataset_row_fill(held, i, ids, labels, weight, positions, begin);
-            EXPECT(ids[0] == 1749 + i && dataset_row_at(held, 3, i) == i);
-        }
-        for (int i = 0; i < 1749; i++) {
-            dataset_row_fill(d, i, ids, labels, weight, positions, begin);
-            EXPECT(ids[0] == i);
-        }
-    }
-    dataset_close(held);
-    dataset_close(d);
-}
-
-TEST(dataset_split_leaves_something_on_either_side) {
-    Tokenizer *t = tiny_tokenizer(false);
-    DataOptions o = tiny_options(t, 4);
-    Err e;
-    Dataset *d = NULL, *held = NULL;
-    EXPECT_OK(dataset_open(&d, tiny_file("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"cd\"}\n"), &o, &e));
-    EXPECT_OK(dataset_split(d, &held, 0.99, &e));
-    EXPECT(d && held && dataset_report(d)->samples == 1 && dataset_report(held)->samples == 1);
-    EXPECT(d && dataset_report(d)->dropped + dataset_report(held)->dropped == 1);
-    dataset_close(held);
-    EXPECT(!dataset_split(d, &held, 0.5, &e) && strstr(e.text, "a.jsonl: holds one document"));
-    EXPECT(!dataset_split(d, &held, 1.5, &e) && e.code == ERR_USAGE);
-    dataset_close(d);
-    d = NULL;
-    /* one long text: 12 letters and the end are four pieces, of which the last is held out */
-    EXPECT_OK(dataset_open(&d, tiny_file("a.txt", "abcdefghijkl"), &o, &e));
-    EXPECT_OK(dataset_split(d, &held, 0.25, &e));
-    EXPECT(d && held && dataset_report(d)->samples == 1 && dataset_report(d)->longest == 12);
-    EXPECT(held && dataset_report(held)->samples == 1 && dataset_report(held)->longest == 1);
-    dataset_close(held);
-    dataset_close(d);
-    tokenizer_close(t);
-}
+/* ---- files ---- */
 
 TEST(dataset_takes_the_first_samples_only) {
     Tokenizer *t = tiny_tokenizer(false);
@@ -570,165 +394,26 @@ TEST(dataset_report_reads_well) {
     DataOptions o = tiny_options(t, 64);
     Err e;
     Dataset *d = NULL;
-    EXPECT_OK(dataset_open(&d, tiny_file("data.jsonl", "{\"question\": \"abc\", \"answer\": \"0123456789\"}\n"
-                                                       "{\"question\": \"a\", \"answer\": \"b\"}\n"
-                                                       "{\"question\": \"a\", \"answer\": \"\"}\n"), &o, &e));
+    EXPECT_OK(dataset_open(&d,
+                           tiny_file("data.jsonl",
+                                     "{\"question\": \"abc\", \"answer\": \"0123456789\"}\n"
+                                     "{\"question\": \"a\", \"answer\": \"b\"}\n"
+                                     "{\"question\": \"a\", \"answer\": \"\"}\n"),
+                           &o, &e));
     Str s = {0};
     if (d) dataset_report_text(&s, d);
-    EXPECT(strstr(str_text(&s), "data.jsonl: prompt and answer (fields: question, answer), joined as they are\n"
-                                "samples  2; 1 dropped (the answer is empty or was cut away)\n"
-                                "tokens   17, 13 scored (76 %)\n"
-                                "rows     2 of 64 tokens, 13 % filled\n"
-                                "         --pack on would need about 1 rows\n"
-                                "lengths  median 3, 95 % up to 14, longest 14\n"));
-    EXPECT(strstr(str_text(&s), "  up to       8 tokens  ######################################## 2\n"
-                                "  up to      16 tokens  ####################                     1\n"));
+    EXPECT(strstr(str_text(&s),
+                  "data.jsonl: prompt and answer (fields: question, answer), joined as they are\n"
+                  "samples  2; 1 dropped (the answer is empty or was cut away)\n"
+                  "tokens   17, 13 scored (76 %)\n"
+                  "rows     2 of 64 tokens, 13 % filled\n"
+                  "         --pack on would need about 1 rows\n"
+                  "lengths  median 3, 95 % up to 14, longest 14\n"));
+    EXPECT(strstr(str_text(&s),
+                  "  up to       8 tokens  ######################################## 2\n"
+                  "  up to      16 tokens  ####################                     1\n"));
     str_free(&s);
     dataset_close(d);
-    tokenizer_close(t);
-}
-
-/* ---- bad data ---- */
-
-typedef struct BadRow {
-    const char *name, *text, *says, *also;
-} BadRow;
-
-static void expect_refused(const BadRow *bad, const DataOptions *o, ErrCode code) {
-    Err e = {0};
-    Dataset *d = NULL;
-    bool opened = dataset_open(&d, tiny_file(bad->name, bad->text), o, &e);
-    bool good = !opened && !d && e.code == code && strstr(e.text, bad->says) && (!bad->also || strstr(e.text, bad->also));
-    if (!EXPECT(good)) test_note("    %s gave: %s", bad->text, e.text);
-    dataset_close(d);
-}
-
-TEST(dataset_refuses_bad_files) {
-    static const BadRow bad[] = {
-        {"a.jsonl", "", "a.jsonl: is empty", NULL},
-        {"a.jsonl", "\n  \n\t\n", "a.jsonl: is empty", NULL},
-        {"a.jsonl", "{\"text\": \"ab\"}\n\n{\"text\": \"ab\"\n", "a.jsonl:3: is not JSON", "one object"},
-        {"a.jsonl", "I am not sure.\n", "a.jsonl:1: is not JSON", ".txt"},
-        {"a.jsonl", "{\"text\": \"a\xff\"}\n", "a.jsonl:1: is not JSON", "0xff"},
-        {"a.jsonl", "{\"text\": \"ab\"} {\"text\": \"ab\"}\n", "a.jsonl:1: is not JSON", NULL},
-        {"a.jsonl", "{\"text\": \"ab\", \"text\": \"cd\"}\n", "a.jsonl:1: is not JSON", "duplicate"},
-        {"a.jsonl", "{\n \"text\": \"ab\"\n}\n", "a.jsonl:1: is not JSON", "one object"},
-        {"a.jsonl", "\"text\"\n", "a.jsonl:1: ", NULL},
-        {"a.jsonl", "{\"text\": \"ab\"}\n[1]\n", "a.jsonl:2: a JSON object was expected", NULL},
-        {"a.json", "[{\"text\": \"ab\"},\n {\"text\": }]", "a.json:2: is not JSON", "array"},
-        {"a.json", "[{\"text\": \"ab\"}\n {\"text\": \"ab\"}]", "a.json:2: ',' or ']' was expected", NULL},
-        {"a.json", "[{\"text\": \"ab\"},\n", "a.json:2: is not JSON", NULL},
-        {"a.json", "[{\"text\": \"ab\"}", "a.json:1: ',' or ']' was expected", "cut short"},
-        {"a.json", "[{\"text\": \"ab\"}]\nx", "a.json:2: something follows", NULL},
-        {"a.json", "[\n1]", "a.json:2: is not JSON", "array of objects"},
-        {"a.json", "[]", "a.json: holds no samples", NULL},
-        {"a.jsonl", "PAR1xxxx", "a.jsonl: is a Parquet file", "JSON lines"},
-        {"a.jsonl", "\x1f\x8b\x08", "a.jsonl: is compressed", NULL},
-        {"a.txt", "ok\nno\xe9\n", "a.txt:2: byte 0xe9 is not UTF-8", "iconv"},
-        {"a.txt", "", "a.txt: no sample is left of 1", NULL},
-        {"a.jsonl", "{\"text\": \"\"}\n", "a.jsonl: no sample is left of 1", "--seq"},
-    };
-    Tokenizer *t = tiny_tokenizer(false);
-    DataOptions o = tiny_options(t, 8);
-    for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
-    Err e;
-    Dataset *d;
-    EXPECT(!dataset_open(&d, "/no/such/file.jsonl", &o, &e) && strstr(e.text, "/no/such/file.jsonl: cannot open"));
-    EXPECT(!dataset_open(&d, test_tmp(), &o, &e) && strstr(e.text, "is a folder"));
-    Str deep = {0};
-    str_add(&deep, "{\"text\": ");
-    for (int i = 0; i < 100000; i++) str_add_char(&deep, '[');
-    expect_refused(&(BadRow){"a.jsonl", deep.data, "a.jsonl:1: is not JSON", "depth"}, &o, ERR_FAIL);
-    str_free(&deep);
-    tokenizer_close(t);
-}
-
-TEST(dataset_refuses_bad_rows) {
-    static const BadRow bad[] = {
-        {"a.jsonl", "{\"title\": \"x\", \"body\": \"y\"}", "a.jsonl:1: field 'text' is missing (the row has: title, body)",
-         "--prompt-template"},
-        {"a.jsonl", "{}", "a.jsonl:1: field 'text' is missing (the row has: nothing)", NULL},
-        {"a.jsonl", "{\"text\": \"ab\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
-         "a.jsonl:2: field 'text' is missing (the row has: prompt, completion)", "one kind"},
-        {"a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
-         "a.jsonl:2: field 'completion' is missing", NULL},
-        {"a.jsonl", "{\"question\": \"a\", \"answer\": 7}", "a.jsonl:1: field 'answer' is a number, text was expected", NULL},
-        {"a.jsonl", "{\"text\": [\"ab\"]}", "a.jsonl:1: field 'text' is a list", NULL},
-        {"a.jsonl", "{\"ids\": \"1 2\"}", "a.jsonl:1: field 'ids' is text, a list was expected", NULL},
-        {"a.jsonl", "{\"ids\": [1, 2]}\n{\"ids\": [1, 260]}", "a.jsonl:2: id 260 at place 1 is not in the model's vocabulary",
-         "260 ids"},
-        {"a.jsonl", "{\"ids\": [1, -2]}", "a.jsonl:1: id -2 at place 1", NULL},
-        {"a.jsonl", "{\"ids\": [1, 4294967297]}", "a.jsonl:1: id 4294967297", NULL},
-        {"a.jsonl", "{\"ids\": [1, 2.5]}", "a.jsonl:1: 'ids' holds something else", NULL},
-        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [1]}", "a.jsonl:1: 'ids' and 'labels' are of different lengths", NULL},
-        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [2, 3]}", "a.jsonl:1: label 2 at place 0", "not shifted"},
-        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [1, \"x\"]}", "a.jsonl:1: 'labels' holds something else", NULL},
-        {"a.jsonl", "{\"ids\": [1, 2, 3], \"attention_mask\": [1, 0, 1]}", "a.jsonl:1: 'attention_mask' has a hole", NULL},
-        {"a.jsonl", "{\"messages\": \"hi\"}", "a.jsonl:1: field 'messages' is text, a list was expected", NULL},
-        {"a.jsonl", "{\"messages\": [\"hi\"]}", "a.jsonl:1: messages[0] is not an object", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", "a.jsonl:1: messages[0] has no content", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", "a.jsonl:1: messages[0]: content must be text",
-         NULL},
-        {"a.jsonl", "{\"messages\": [{\"content\": \"x\"}]}", "a.jsonl:1: messages[0] needs text in 'role'", NULL},
-        {"a.jsonl", "{\"conversations\": [{\"from\": \"dog\", \"value\": \"x\"}]}",
-         "a.jsonl:1: conversations[0] is from 'dog'", "human, gpt"},
-        {"a.jsonl", "{\"messages\": [], \"tools\": {}}", "a.jsonl:1: field 'tools' is an object", NULL},
-        {"a.jsonl", "{\"prompt\": [" TURN("user", "a") "], \"completion\": \"b\"}",
-         "a.jsonl:1: field 'completion' is text, a list was expected", NULL},
-        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1", NULL},
-        {"a.jsonl", "{\"messages\": [" TURN("king", "a") "," TURN("assistant", "b") "]}", "a.jsonl:1: ", "no kings"},
-    };
-    Tokenizer *t = tiny_tokenizer(false);
-    Template *chat = tiny_template("{% if messages[0].role == 'king' %}{{ raise_exception('no kings') }}{% endif %}x");
-    DataOptions o = tiny_options(t, 8);
-    o.chat = chat;
-    for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
-    template_free(chat);
-    tokenizer_close(t);
-}
-
-TEST(dataset_refuses_what_does_not_go_together) {
-    static const char messages[] = "{\"messages\": [" TURN("user", "a") "," TURN("assistant", "b") "]}";
-    static const char pair[] = "{\"prompt\": \"a\", \"completion\": \"b\"}";
-    Tokenizer *t = tiny_tokenizer(false);
-    Template *chat = tiny_template(tiny_chatml);
-    const DataOptions o = tiny_options(t, 8);
-    DataOptions x = o;
-    expect_refused(&(BadRow){"a.jsonl", messages, "a.jsonl:1: the model has no chat template", "--template none"}, &x, ERR_FAIL);
-    x.template_mode = TEMPLATE_NONE;
-    x.chat = chat;
-    expect_refused(&(BadRow){"a.jsonl", messages, "messages can only be rendered", NULL}, &x, ERR_USAGE);
-    x = o;
-    x.template_mode = TEMPLATE_CHAT;
-    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: the model has no chat template", NULL}, &x, ERR_FAIL);
-    x.chat = chat;
-    expect_refused(&(BadRow){"a.jsonl", "{\"text\": \"a\"}", "--template chat needs prompts", NULL}, &x, ERR_USAGE);
-    expect_refused(&(BadRow){"a.txt", "abc", "a.txt: --template chat needs prompts", NULL}, &x, ERR_USAGE);
-    x = o;
-    x.tokenizer = NULL;
-    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: text can only be encoded with the model's tokenizer", NULL}, &x,
-                   ERR_FAIL);
-    x = o;
-    x.vocab = 98; /* 'b' is 98 */
-    x.eos_id = -1;
-    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: token 98 ('b') is not below", NULL}, &x, ERR_FAIL);
-    x.eos_id = 98;
-    expect_refused(&(BadRow){"a.jsonl", pair, "end-of-text id 98", NULL}, &x, ERR_FAIL);
-    x = o;
-    x.seq = 1;
-    expect_refused(&(BadRow){"a.jsonl", pair, "rows of 1 tokens", NULL}, &x, ERR_USAGE);
-    x = o;
-    x.answer_template = "{a}";
-    expect_refused(&(BadRow){"a.jsonl", pair, "needs a prompt template", NULL}, &x, ERR_USAGE);
-    x.prompt_template = "{x}";
-    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: field 'x' is missing (the row has: prompt, completion)", "{{"}, &x,
-                   ERR_FAIL);
-    x.prompt_template = "{x";
-    expect_refused(&(BadRow){"a.jsonl", pair, "'{' at character 1 is not closed", NULL}, &x, ERR_USAGE);
-    x = o;
-    x.answer_field = "gold";
-    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: field 'gold' is missing", NULL}, &x, ERR_FAIL);
-    template_free(chat);
     tokenizer_close(t);
 }
 
@@ -762,20 +447,21 @@ TEST(dataset_gsm8k) {
     if (d) {
         const DataReport *r = dataset_report(d);
         EXPECT(r->samples == 7473 && r->truncated == 1016 && r->dropped == 0);
-        EXPECT(r->tokens == 1308929 && r->scored_tokens == 863185 && r->fill > 0.95);
+        EXPECT(r->tokens == 1308929 && r->scored_tokens == 863185 && r->fill > 0.85);
     }
     dataset_close(d);
     tokenizer_close(t);
 }
 
-/* Ids of apply_chat_template in transformers; the last answer begins with a line end, which the template's own line
- * end must not swallow (271 would be both). */
+/* Ids of apply_chat_template in transformers; the last answer begins with a line end, which the template's own
+ * line end must not swallow (271 would be both). */
 TEST(dataset_qwen_conversation) {
-    static const int32_t want[] = {
-        151644, 8948, 198, 2610, 525, 1207, 16948, 11, 3465, 553, 54364, 14817, 13, 1446, 525, 264, 10950, 17847, 13,
-        151645, 198, 151644, 872, 198, 3838, 374, 220, 17, 10, 18, 30, 151645, 198, 151644, 77091, 198, 20, 13, 151645,
-        198, 151644, 872, 198, 3036, 220, 19, 10, 19, 30, 715, 151645, 198, 151644, 77091, 198, 198, 2132, 374, 220, 23,
-        13, 151645, 198};
+    static const int32_t want[] = {151644, 8948,  198,  2610, 525, 1207,   16948,  11,     3465,   553,    54364,
+                                   14817,  13,    1446, 525,  264, 10950,  17847,  13,     151645, 198,    151644,
+                                   872,    198,   3838, 374,  220, 17,     10,     18,     30,     151645, 198,
+                                   151644, 77091, 198,  20,   13,  151645, 198,    151644, 872,    198,    3036,
+                                   220,    19,    10,   19,   30,  715,    151645, 198,    151644, 77091,  198,
+                                   198,    2132,  374,  220,  23,  13,     151645, 198};
     const char *folder = test_assets("tokenizer-qwen2.5");
     if (!folder) return;
     Err e;
@@ -785,10 +471,13 @@ TEST(dataset_qwen_conversation) {
     bool found = false;
     EXPECT_OK(tokenizer_open(&t, folder, &e) && template_load(&chat, &found, folder, &e));
     EXPECT(found);
-    DataOptions o = {.tokenizer = t, .chat = chat, .eos_text = "<|im_end|>", .eos_id = 151645, .seq = 64, .vocab = 151936};
-    EXPECT_OK(dataset_open(&d, tiny_file("q.jsonl", "{\"messages\": [" TURN("user", "What is 2+3?") ","
-                                                    TURN("assistant", "5.") "," TURN("user", "And 4+4? \\n") ","
-                                                    TURN("assistant", "\\nIt is 8.") "]}"), &o, &e));
+    DataOptions o = {
+        .tokenizer = t, .chat = chat, .eos_text = "<|im_end|>", .eos_id = 151645, .seq = 64, .vocab = 151936};
+    EXPECT_OK(dataset_open(
+        &d,
+        tiny_file("q.jsonl", "{\"messages\": [" TURN("user", "What is 2+3?") "," TURN("assistant", "5.") "," TURN(
+                                 "user", "And 4+4? \\n") "," TURN("assistant", "\\nIt is 8.") "]}"),
+        &o, &e));
     if (d) {
         int32_t ids[64], labels[64], positions[64], begin[64];
         float weight[64];

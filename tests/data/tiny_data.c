@@ -26,13 +26,16 @@ static Tokenizer *open_written(const Str *json, const char *folder) {
     Tokenizer *t = NULL;
     snprintf(dir, sizeof dir, "%s/%s", test_tmp(), folder);
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    EXPECT_OK(file_make_dirs(dir, &e) && file_write_all(path, json->data, json->len, &e) && tokenizer_open(&t, dir, &e));
+    EXPECT_OK(file_make_dirs(dir, &e) && file_write_all(path, json->data, json->len, &e) &&
+              tokenizer_open(&t, dir, &e));
     return t;
 }
 
 static void add_special(Str *s, int id, const char *text, const char *after) {
-    str_addf(s, "{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                "\"normalized\": false, \"special\": true}%s", id, text, after);
+    str_addf(s,
+             "{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+             "\"normalized\": false, \"special\": true}%s",
+             id, text, after);
 }
 
 Tokenizer *tiny_tokenizer(bool adds_bos) {
@@ -42,19 +45,22 @@ Tokenizer *tiny_tokenizer(bool adds_bos) {
     add_special(&s, TINY_IM_END, "<|im_end|>", ",");
     add_special(&s, TINY_BOS, "<s>", ",");
     add_special(&s, TINY_EOS, "</s>", "],");
-    str_add(&s, "\"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-                "\"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": ");
+    str_add(&s,
+            "\"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+            "\"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": ");
     if (adds_bos)
-        str_add(&s, "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": "
-                    "0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", "
-                    "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"<s>\": "
-                    "{\"id\": \"<s>\", \"ids\": [258], \"tokens\": [\"<s>\"]}}}");
-    else
-        str_add(&s, "null");
-    str_add(&s, ", \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
-                "\"use_regex\": true}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
-                "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
-                "\"byte_fallback\": false, \"vocab\": {");
+        str_add(
+            &s,
+            "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": "
+            "0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", "
+            "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"<s>\": "
+            "{\"id\": \"<s>\", \"ids\": [258], \"tokens\": [\"<s>\"]}}}");
+    else str_add(&s, "null");
+    str_add(&s,
+            ", \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+            "\"use_regex\": true}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+            "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
+            "\"byte_fallback\": false, \"vocab\": {");
     for (int b = 0; b < 256; b++) str_addf(&s, "\"\\u%04x\": %d%s", byte_character(b), b, b < 255 ? ", " : "");
     str_add(&s, "}, \"merges\": []}}");
     Tokenizer *t = open_written(&s, adds_bos ? "tok_bos" : "tok");
@@ -68,15 +74,18 @@ Tokenizer *tiny_spaced_tokenizer(void) {
     add_special(&s, 0, "<unk>", ",");
     add_special(&s, 1, "<s>", ",");
     add_special(&s, 2, "</s>", "],");
-    str_add(&s, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}, "
-                "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}]}, "
-                "\"pre_tokenizer\": null, \"post_processor\": null, \"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
-                "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\u2581\"}, \"content\": \" \"}, "
-                "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
-                "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}, "
-                "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", "
-                "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": true, "
-                "\"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2");
+    str_add(
+        &s,
+        "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
+        "\"\u2581\"}, "
+        "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}]}, "
+        "\"pre_tokenizer\": null, \"post_processor\": null, \"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
+        "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\u2581\"}, \"content\": \" \"}, "
+        "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
+        "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}, "
+        "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", "
+        "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": true, "
+        "\"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2");
     for (int b = 0; b < 256; b++) str_addf(&s, ", \"<0x%02X>\": %d", b, b + 3);
     str_add(&s, ", \"\u2581\": 259");
     for (int c = 'a'; c <= 'z'; c++) str_addf(&s, ", \"%c\": %d", c, 260 + c - 'a');
@@ -102,7 +111,11 @@ const char *tiny_file(const char *name, const char *text) {
 }
 
 DataOptions tiny_options(const Tokenizer *t, int64_t seq) {
-    return (DataOptions){.tokenizer = t, .bos_text = "<s>", .eos_text = "</s>", .eos_id = TINY_EOS, .seq = seq,
+    return (DataOptions){.tokenizer = t,
+                         .bos_text = "<s>",
+                         .eos_text = "</s>",
+                         .eos_id = TINY_EOS,
+                         .seq = seq,
                          .vocab = TINY_VOCAB};
 }
 

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 
-enum { CHUNK = 1024, LANES = 16, ROWS_A_TILE = 16, ROWS_A_PART = 64 };
+enum { CHUNK = 2048, LANES = 16, ROWS_A_TILE = 16, ROWS_A_PART = 64 };
 
 /* ---- loops over fp32 numbers ---- */
 
@@ -66,17 +66,25 @@ static const float *view(float *buffer, Stored s, int64_t first, int64_t n) {
     return cpu_view(buffer, s.data, s.f, first, n);
 }
 
+/* A weight that fits a chunk is decoded once and used by many rows. */
+static Stored decoded(Stored w, float *buffer, int64_t n) {
+    return n > CHUNK ? w : (Stored){(void *)view(buffer, w, 0, n), FMT_F32};
+}
+
 static float norm_row(Stored y, Stored x, Stored w, int64_t first, int64_t n, float eps) {
     float bx[CHUNK], bw[CHUNK], by[CHUNK];
+    const float *row = NULL; /* the last chunk read */
     double squares = 0;
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
-        squares += sum_squares(view(bx, x, first + c, k), k);
+        row = view(bx, x, first + c, k);
+        squares += sum_squares(row, k);
     }
     float r = (float)(1.0 / sqrt(squares / (double)n + eps));
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
-        scale_row(by, view(bx, x, first + c, k), view(bw, w, c, k), r, k);
+        if (n > CHUNK) row = view(bx, x, first + c, k);
+        scale_row(by, row, view(bw, w, c, k), r, k);
         cpu_store(y.data, y.f, first + c, by, k);
     }
     return r;
@@ -90,10 +98,12 @@ typedef struct NormGrad {
 /* sums: the part's row of dw (n numbers), or NULL. dx may be so_far itself: each chunk is read before it is written. */
 static void grad_row(const NormGrad *g, Stored w, float *sums, int64_t first, int64_t n, float r) {
     float bdy[CHUNK], bx[CHUNK], bw[CHUNK], bdx[CHUNK], bs[CHUNK];
+    const float *dy = NULL, *x = NULL; /* the last chunks read */
     double dot = 0;
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
-        const float *dy = view(bdy, g->dy, first + c, k), *x = view(bx, g->x, first + c, k);
+        dy = view(bdy, g->dy, first + c, k);
+        x = view(bx, g->x, first + c, k);
         if (g->dx.data) dot += sum_products(dy, view(bw, w, c, k), x, k);
         if (sums) add_products(sums + c, dy, x, r, k);
     }
@@ -101,7 +111,8 @@ static void grad_row(const NormGrad *g, Stored w, float *sums, int64_t first, in
     float pull = (float)(dot * r * r * r / (double)n);
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
-        slope_row(bdx, view(bdy, g->dy, first + c, k), view(bw, w, c, k), view(bx, g->x, first + c, k), r, pull, k);
+        if (n > CHUNK) dy = view(bdy, g->dy, first + c, k), x = view(bx, g->x, first + c, k);
+        slope_row(bdx, dy, view(bw, w, c, k), x, r, pull, k);
         if (g->so_far.data) add_row(bdx, view(bs, g->so_far, first + c, k), k);
         cpu_store(g->dx.data, g->dx.f, first + c, bdx, k);
     }
@@ -138,9 +149,10 @@ typedef struct RowNorm {
 static void rmsnorm_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;
-    float *rstd = a->out[1];
+    float *rstd = a->out[1], buffer[CHUNK];
+    Stored w = decoded(input(a, 1), buffer, t->cols);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++)
-        rstd[i] = norm_row(output(a, 0), input(a, 0), input(a, 1), i * t->cols, t->cols, a->step->attr.norm.eps);
+        rstd[i] = norm_row(output(a, 0), input(a, 0), w, i * t->cols, t->cols, a->step->attr.norm.eps);
 }
 
 void cpu_rmsnorm(Backend *b, Queue q, const Args *a) {
@@ -152,11 +164,13 @@ static void rmsnorm_grad_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;
     const float *rstd = a->in[3];
+    float buffer[CHUNK];
+    Stored w = decoded(input(a, 2), buffer, t->cols);
     NormGrad g = {.dy = input(a, 0), .x = input(a, 1), .so_far = input(a, 4), .dx = output(a, 0)};
     float *sums = t->sums ? t->sums + tile * t->cols : NULL;
     if (sums) memset(sums, 0, (size_t)t->cols * sizeof *sums);
     for (int64_t i = tile * ROWS_A_PART; i < MIN2((tile + 1) * ROWS_A_PART, t->rows); i++)
-        grad_row(&g, input(a, 2), sums, i * t->cols, t->cols, rstd[i]);
+        grad_row(&g, w, sums, i * t->cols, t->cols, rstd[i]);
 }
 
 void cpu_rmsnorm_grad(Backend *b, Queue q, const Args *a) {
@@ -197,11 +211,12 @@ static void head_norm_tile(void *context, int64_t tile, int worker) {
     const HeadNorm *t = context;
     const Args *a = t->a;
     int64_t dim = t->h.head_dim, normed = t->h.heads + t->h.kv_heads;
-    float *rstd = a->out[1];
+    float *rstd = a->out[1], bq[CHUNK], bk[CHUNK];
+    Stored wq = decoded(input(a, 1), bq, dim), wk = decoded(input(a, 2), bk, dim);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++) {
         for (int64_t h = 0; h < normed; h++)
-            rstd[i * normed + h] = norm_row(output(a, 0), input(a, 0), input(a, h < t->h.heads ? 1 : 2),
-                                            i * t->cols + h * dim, dim, t->h.eps);
+            rstd[i * normed + h] = norm_row(output(a, 0), input(a, 0), h < t->h.heads ? wq : wk, i * t->cols + h * dim, dim,
+                                            t->h.eps);
         copy_numbers(output(a, 0), input(a, 0), i * t->cols + normed * dim, t->h.kv_heads * dim);
     }
 }
@@ -216,13 +231,15 @@ static void head_norm_grad_tile(void *context, int64_t tile, int worker) {
     const Args *a = t->a;
     int64_t dim = t->h.head_dim, normed = t->h.heads + t->h.kv_heads;
     const float *rstd = a->in[4];
+    float bq[CHUNK], bk[CHUNK];
+    Stored wq = decoded(input(a, 2), bq, dim), wk = decoded(input(a, 3), bk, dim);
     NormGrad g = {.dy = input(a, 0), .x = input(a, 1), .dx = output(a, 0)};
     float *sums = t->sums ? t->sums + tile * 2 * dim : NULL;
     if (sums) memset(sums, 0, (size_t)(2 * dim) * sizeof *sums);
     for (int64_t i = tile * ROWS_A_PART; i < MIN2((tile + 1) * ROWS_A_PART, t->rows); i++) {
         for (int64_t h = 0; h < normed; h++) {
             bool is_q = h < t->h.heads;
-            grad_row(&g, input(a, is_q ? 2 : 3), sums ? sums + (is_q ? 0 : dim) : NULL, i * t->cols + h * dim, dim,
+            grad_row(&g, is_q ? wq : wk, sums ? sums + (is_q ? 0 : dim) : NULL, i * t->cols + h * dim, dim,
                      rstd[i * normed + h]);
         }
         copy_numbers(g.dx, g.dy, i * t->cols + normed * dim, t->h.kv_heads * dim);

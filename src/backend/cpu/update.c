@@ -1,12 +1,14 @@
 /* update.c - from gradients to new weights: the norm, the verdict, AdamW and SGD.
  *
  * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed where they stand; others
- * are decoded into a buffer, changed, and stored again: bf16 at random (P6), 8-bit moments by their block's scale. */
+ * are decoded into a buffer, changed, and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
+ * One 64-bit word is drawn per element; weight and moments take 16 bits of it each. */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/half.h"
 
-enum { CHUNK = 1024, TILE_NUMBERS = 1 << 14, LANES = 8 };
+enum { CHUNK = 1024, BLOCK = FORMAT_MOMENT_BLOCK, TILE_NUMBERS = 1 << 14, LANES = 16 };
 _Static_assert(CHUNK % FORMAT_MOMENT_BLOCK == 0, "a chunk is whole blocks of 8-bit moments");
 
 /* ---- norm and verdict ---- */
@@ -54,62 +56,136 @@ void cpu_clip(Backend *b, Queue q, const Args *a) {
     verdict[VERDICT_OK] = isfinite(norm) && isfinite(loss);
 }
 
+/* ---- numbers that are rounded at random ---- */
+
+CPU_VECTOR static void draw_words(uint64_t *restrict words, uint64_t key, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; i++) words[i] = rng_fold(key, (uint64_t)(first + i));
+}
+
+CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words, int shift,
+                                  int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], (uint32_t)(words[i] >> shift));
+}
+
+/* ---- 8-bit moments: the codes of one block, as ir/format.c writes them, in loops that become vectors ---- */
+
+static inline float nearest_whole(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; } /* |x| < 2^22, ties to even */
+
+CPU_VECTOR static void mom8_take(float *restrict x, const int8_t *restrict codes, float scale, int64_t n) {
+    float unit = scale / 127.0f;
+    for (int64_t i = 0; i < n; i++) x[i] = (float)codes[i] * unit;
+}
+
+CPU_VECTOR static void var8_take(float *restrict x, const uint8_t *restrict codes, float scale, int64_t n) {
+    float unit = scale / 255.0f;
+    for (int64_t i = 0; i < n; i++) {
+        float root = (float)codes[i] * unit;
+        x[i] = root * root;
+    }
+}
+
+CPU_VECTOR static float block_top(const float *x, int64_t n) {
+    float lane[LANES] = {0}, top = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] = fabsf(x[i + l]) > lane[l] ? fabsf(x[i + l]) : lane[l];
+    for (int l = 0; i + l < n; l++) lane[l] = fmaxf(lane[l], fabsf(x[i + l]));
+    for (int l = 0; l < LANES; l++) top = lane[l] > top ? lane[l] : top;
+    return top;
+}
+
+CPU_VECTOR static float mom8_give(int8_t *restrict codes, const float *restrict x, int64_t n) {
+    float top = block_top(x, n), inverse = top > 0 ? 127.0f / top : 0;
+    for (int64_t i = 0; i < n; i++) codes[i] = (int8_t)nearest_whole(x[i] * inverse);
+    return top;
+}
+
+CPU_VECTOR static float var8_give(uint8_t *restrict codes, const float *restrict x, int64_t n) {
+    float top = sqrtf(block_top(x, n)), inverse = top > 0 ? 255.0f / top : 0;
+    for (int64_t i = 0; i < n; i++) {
+        float root = sqrtf(x[i]) * inverse, whole = nearest_whole(root);
+        whole = whole < root ? whole + 1.0f : whole; /* up: a variance that was not zero stays so */
+        codes[i] = (uint8_t)(whole > 255.0f ? 255.0f : whole);
+    }
+    return top;
+}
+
 /* ---- state that is changed in place ---- */
 
 typedef struct State {
     void *data; /* NULL: there is none */
     Format f;
-    int64_t count;
-    uint64_t key;
+    float *scales; /* 8-bit moments: one a block */
+    int shift;     /* of its 16 bits in an element's random word */
 } State;
 
-static State state_of(const Args *a, int out, uint64_t key) {
+static State state_of(const Args *a, int out) {
     if (!a->out[out]) return (State){0};
-    return (State){a->out[out], a->to[out]->format, cpu_count(a->to[out]), rng_fold(key, (uint64_t)out)};
+    State s = {.data = a->out[out], .f = a->to[out]->format, .shift = 16 * out};
+    if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
+        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]), cpu_cols(a->to[out])));
+    return s;
 }
 
 /* Numbers [first, first+n) as fp32: where they stand, or in the buffer. */
 static float *take(State s, float *buffer, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return (float *)s.data + first;
-    if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
-        format_table[s.f].decode(buffer, s.data, s.count, 1, first, n);
-    else
+    if (!s.scales) {
         cpu_load(buffer, s.data, s.f, first, n);
+        return buffer;
+    }
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        float scale = s.scales[(first + i) / BLOCK];
+        if (s.f == FMT_MOM8) mom8_take(buffer + i, (const int8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+        else var8_take(buffer + i, (const uint8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+    }
     return buffer;
 }
 
-static void give(State s, const float *x, int64_t first, int64_t n) {
+static void give(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return;
-    if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
-        format_table[s.f].encode(s.data, x, s.count, 1, first, n);
-    else
-        cpu_store_random(s.data, s.f, first, x, n, s.key);
+    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.shift, n);
+    else if (!s.scales) cpu_store(s.data, s.f, first, x, n);
+    for (int64_t i = 0; i < n && s.scales; i += BLOCK) {
+        float *scale = &s.scales[(first + i) / BLOCK];
+        if (s.f == FMT_MOM8) *scale = mom8_give((int8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+        else *scale = var8_give((uint8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+    }
 }
 
 typedef struct Update {
     const Args *a;
+    int64_t count;
     State w, m, v, master;
+    bool draws;                     /* something is rounded at random */
+    uint64_t key;
     float grad_scale, rate;         /* rate: lr * mult */
     float decay, beta1, beta2, eps; /* adamw: decay is 1 - rate*wd; sgd: wd itself */
     float correct1, correct2;
 } Update;
 
 /* The weight's new fp32 numbers are in x (the master's place when there is one). */
-static void give_weight(const Update *u, const float *x, int64_t first, int64_t n) {
+static void give_weight(const Update *u, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (u->master.data)
         cpu_store(u->w.data, u->w.f, first, x, n);
     else
-        give(u->w, x, first, n);
+        give(u->w, x, words, first, n);
 }
 
-static Update update_of(const Args *a, int dials, int verdict, int clock) {
+typedef struct Places { /* of an op's row; v -1: none */
+    int v, master, dials, verdict, clock;
+} Places;
+
+static Update update_of(const Args *a, Places p) {
     const AttrUpdate *k = &a->step->attr.update;
-    const float *dial = a->in[dials];
-    uint64_t key = cpu_draw_key(a, clock);
-    Update u = {.a = a, .w = state_of(a, 0, key), .m = state_of(a, 1, key), .beta1 = k->beta1, .beta2 = k->beta2,
-                .eps = k->eps, .decay = k->weight_decay, .rate = dial[DIAL_LR] * k->lr_mult,
-                .grad_scale = (float)((const double *)a->in[verdict])[VERDICT_SCALE],
+    const float *dial = a->in[p.dials];
+    Update u = {.a = a, .count = cpu_count(a->to[0]), .w = state_of(a, 0), .m = state_of(a, 1), .key = cpu_draw_key(a, p.clock),
+                .beta1 = k->beta1, .beta2 = k->beta2, .eps = k->eps, .decay = k->weight_decay,
+                .rate = dial[DIAL_LR] * k->lr_mult, .grad_scale = (float)((const double *)a->in[p.verdict])[VERDICT_SCALE],
                 .correct1 = dial[DIAL_CORRECT1], .correct2 = dial[DIAL_CORRECT2]};
+    if (p.v >= 0) u.v = state_of(a, p.v);
+    u.master = state_of(a, p.master);
+    u.draws = (u.w.f == FMT_BF16 && !u.master.data) || u.m.f == FMT_BF16 || u.v.f == FMT_BF16;
     CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
     return u;
 }
@@ -136,25 +212,24 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
-    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->w.count);
+    uint64_t words[CHUNK];
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
         float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n), *v = take(u->v, bv, i, n);
         adamw_chunk(w, m, v, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
-        give(u->m, m, i, n);
-        give(u->v, v, i, n);
-        give_weight(u, w, i, n);
+        if (u->draws) draw_words(words, u->key, i, n);
+        give(u->m, m, words, i, n);
+        give(u->v, v, words, i, n);
+        give_weight(u, w, words, i, n);
     }
 }
 
 void cpu_adamw(Backend *b, Queue q, const Args *a) {
     if (!may_write(a, 6)) return;
-    Update u = update_of(a, 5, 6, 7);
-    uint64_t key = cpu_draw_key(a, 7);
-    u.v = state_of(a, 2, key);
-    u.master = state_of(a, 3, key);
+    Update u = update_of(a, (Places){.v = 2, .master = 3, .dials = 5, .verdict = 6, .clock = 7});
     u.decay = 1.0f - u.rate * u.decay;
-    threads_for(cpu_threads(b), (u.w.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
+    threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
 }
 
 /* ---- SGD: the decay belongs to the gradient, then momentum ---- */
@@ -172,7 +247,8 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK];
-    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->w.count);
+    uint64_t words[CHUNK];
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
         float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
@@ -180,14 +256,14 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
         else
             for (int64_t k = 0; k < n; k++) bm[k] = 0;
         sgd_chunk(w, m, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
-        if (u->m.data) give(u->m, m, i, n);
-        give_weight(u, w, i, n);
+        if (u->draws) draw_words(words, u->key, i, n);
+        if (u->m.data) give(u->m, m, words, i, n);
+        give_weight(u, w, words, i, n);
     }
 }
 
 void cpu_sgd(Backend *b, Queue q, const Args *a) {
     if (!may_write(a, 5)) return;
-    Update u = update_of(a, 4, 5, 6);
-    u.master = state_of(a, 2, cpu_draw_key(a, 6));
-    threads_for(cpu_threads(b), (u.w.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
+    Update u = update_of(a, (Places){.v = -1, .master = 2, .dials = 4, .verdict = 5, .clock = 6});
+    threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
 }

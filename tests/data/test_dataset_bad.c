@@ -1,0 +1,155 @@
+/* test_dataset_bad.c - files and rows that are refused, with the place and a hint. */
+#include "tests/data/tiny_data.h"
+#include "tests/test.h"
+
+typedef struct BadRow {
+    const char *name, *text, *says, *also;
+} BadRow;
+
+static void expect_refused(const BadRow *bad, const DataOptions *o, ErrCode code) {
+    Err e = {0};
+    Dataset *d = NULL;
+    bool opened = dataset_open(&d, tiny_file(bad->name, bad->text), o, &e);
+    bool good =
+        !opened && !d && e.code == code && strstr(e.text, bad->says) && (!bad->also || strstr(e.text, bad->also));
+    if (!EXPECT(good)) test_note("    %s gave: %s", bad->text, e.text);
+    dataset_close(d);
+}
+
+TEST(dataset_refuses_bad_files) {
+    static const BadRow bad[] = {
+        {"a.jsonl", "", "a.jsonl: is empty", NULL},
+        {"a.jsonl", "\n  \n\t\n", "a.jsonl: is empty", NULL},
+        {"a.jsonl", "{\"text\": \"ab\"}\n\n{\"text\": \"ab\"\n", "a.jsonl:3: is not JSON", "one object"},
+        {"a.jsonl", "I am not sure.\n", "a.jsonl:1: is not JSON", ".txt"},
+        {"a.jsonl", "{\"text\": \"a\xff\"}\n", "a.jsonl:1: is not JSON", "0xff"},
+        {"a.jsonl", "{\"text\": \"ab\"} {\"text\": \"ab\"}\n", "a.jsonl:1: is not JSON", NULL},
+        {"a.jsonl", "{\"text\": \"ab\", \"text\": \"cd\"}\n", "a.jsonl:1: is not JSON", "duplicate"},
+        {"a.jsonl", "{\n \"text\": \"ab\"\n}\n", "a.jsonl:1: is not JSON", "one object"},
+        {"a.jsonl", "\"text\"\n", "a.jsonl:1: ", NULL},
+        {"a.jsonl", "{\"text\": \"ab\"}\n[1]\n", "a.jsonl:2: a JSON object was expected", NULL},
+        {"a.json", "[{\"text\": \"ab\"},\n {\"text\": }]", "a.json:2: is not JSON", "array"},
+        {"a.json", "[{\"text\": \"ab\"}\n {\"text\": \"ab\"}]", "a.json:2: ',' or ']' was expected", NULL},
+        {"a.json", "[{\"text\": \"ab\"},\n", "a.json:2: is not JSON", NULL},
+        {"a.json", "[{\"text\": \"ab\"}", "a.json:1: ',' or ']' was expected", "cut short"},
+        {"a.json", "[{\"text\": \"ab\"}]\nx", "a.json:2: something follows", NULL},
+        {"a.json", "[\n1]", "a.json:2: is not JSON", "array of objects"},
+        {"a.json", "[]", "a.json: holds no samples", NULL},
+        {"a.jsonl", "PAR1xxxx", "a.jsonl: is a Parquet file", "JSON lines"},
+        {"a.jsonl", "\x1f\x8b\x08", "a.jsonl: is compressed", NULL},
+        {"a.txt", "ok\nno\xe9\n", "a.txt:2: byte 0xe9 is not UTF-8", "iconv"},
+        {"a.txt", "", "a.txt: no sample is left of 1", NULL},
+        {"a.jsonl", "{\"text\": \"\"}\n", "a.jsonl: no sample is left of 1", "--seq"},
+    };
+    Tokenizer *t = tiny_tokenizer(false);
+    DataOptions o = tiny_options(t, 8);
+    for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
+    Err e;
+    Dataset *d;
+    EXPECT(!dataset_open(&d, "/no/such/file.jsonl", &o, &e) && strstr(e.text, "/no/such/file.jsonl: cannot open"));
+    EXPECT(!dataset_open(&d, test_tmp(), &o, &e) && strstr(e.text, "is a folder"));
+    Str deep = {0};
+    str_add(&deep, "{\"text\": ");
+    for (int i = 0; i < 100000; i++) str_add_char(&deep, '[');
+    expect_refused(&(BadRow){"a.jsonl", deep.data, "a.jsonl:1: is not JSON", "depth"}, &o, ERR_FAIL);
+    str_free(&deep);
+    tokenizer_close(t);
+}
+
+TEST(dataset_refuses_bad_rows) {
+    static const BadRow bad[] = {
+        {"a.jsonl", "{\"title\": \"x\", \"body\": \"y\"}",
+         "a.jsonl:1: field 'text' is missing (the row has: title, body)", "--prompt-template"},
+        {"a.jsonl", "{}", "a.jsonl:1: field 'text' is missing (the row has: nothing)", NULL},
+        {"a.jsonl", "{\"text\": \"ab\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
+         "a.jsonl:2: field 'text' is missing (the row has: prompt, completion)", "one kind"},
+        {"a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
+         "a.jsonl:2: field 'completion' is missing", NULL},
+        {"a.jsonl", "{\"question\": \"a\", \"answer\": 7}",
+         "a.jsonl:1: field 'answer' is a number, text was expected", NULL},
+        {"a.jsonl", "{\"text\": [\"ab\"]}", "a.jsonl:1: field 'text' is a list", NULL},
+        {"a.jsonl", "{\"ids\": \"1 2\"}", "a.jsonl:1: field 'ids' is text, a list was expected", NULL},
+        {"a.jsonl", "{\"ids\": [1, 2]}\n{\"ids\": [1, 260]}",
+         "a.jsonl:2: id 260 at place 1 is not in the model's vocabulary", "260 ids"},
+        {"a.jsonl", "{\"ids\": [1, -2]}", "a.jsonl:1: id -2 at place 1", NULL},
+        {"a.jsonl", "{\"ids\": [1, 4294967297]}", "a.jsonl:1: id 4294967297", NULL},
+        {"a.jsonl", "{\"ids\": [1, 2.5]}", "a.jsonl:1: 'ids' holds something else", NULL},
+        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [1]}", "a.jsonl:1: 'ids' and 'labels' are of different lengths",
+         NULL},
+        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [2, 3]}", "a.jsonl:1: label 2 at place 0", "not shifted"},
+        {"a.jsonl", "{\"ids\": [1, 2], \"labels\": [1, \"x\"]}", "a.jsonl:1: 'labels' holds something else", NULL},
+        {"a.jsonl", "{\"ids\": [1, 2, 3], \"attention_mask\": [1, 0, 1]}",
+         "a.jsonl:1: 'attention_mask' has a hole", NULL},
+        {"a.jsonl", "{\"messages\": \"hi\"}", "a.jsonl:1: field 'messages' is text, a list was expected", NULL},
+        {"a.jsonl", "{\"messages\": [\"hi\"]}", "a.jsonl:1: messages[0] is not an object", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", "a.jsonl:1: messages[0] has no content", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}",
+         "a.jsonl:1: messages[0]: content must be text", NULL},
+        {"a.jsonl", "{\"messages\": [{\"content\": \"x\"}]}", "a.jsonl:1: messages[0] needs text in 'role'", NULL},
+        {"a.jsonl", "{\"conversations\": [{\"from\": \"dog\", \"value\": \"x\"}]}",
+         "a.jsonl:1: conversations[0] is from 'dog'", "human, gpt"},
+        {"a.jsonl", "{\"messages\": [], \"tools\": {}}", "a.jsonl:1: field 'tools' is an object", NULL},
+        {"a.jsonl", "{\"prompt\": [" TURN("user", "a") "], \"completion\": \"b\"}",
+         "a.jsonl:1: field 'completion' is text, a list was expected", NULL},
+        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1", NULL},
+        {"a.jsonl", "{\"messages\": [" TURN("king", "a") "," TURN("assistant", "b") "]}",
+         "a.jsonl:1: ", "no kings"},
+    };
+    Tokenizer *t = tiny_tokenizer(false);
+    Template *chat =
+        tiny_template("{% if messages[0].role == 'king' %}{{ raise_exception('no kings') }}{% endif %}x");
+    DataOptions o = tiny_options(t, 8);
+    o.chat = chat;
+    for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
+    template_free(chat);
+    tokenizer_close(t);
+}
+
+TEST(dataset_refuses_what_does_not_go_together) {
+    static const char messages[] = "{\"messages\": [" TURN("user", "a") "," TURN("assistant", "b") "]}";
+    static const char pair[] = "{\"prompt\": \"a\", \"completion\": \"b\"}";
+    Tokenizer *t = tiny_tokenizer(false);
+    Template *chat = tiny_template(tiny_chatml);
+    const DataOptions o = tiny_options(t, 8);
+    DataOptions x = o;
+    expect_refused(&(BadRow){"a.jsonl", messages, "a.jsonl:1: the model has no chat template", "--template none"},
+                   &x, ERR_FAIL);
+    x.template_mode = TEMPLATE_NONE;
+    x.chat = chat;
+    expect_refused(&(BadRow){"a.jsonl", messages, "messages can only be rendered", NULL}, &x, ERR_USAGE);
+    x = o;
+    x.template_mode = TEMPLATE_CHAT;
+    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: the model has no chat template", NULL}, &x, ERR_FAIL);
+    x.chat = chat;
+    expect_refused(&(BadRow){"a.jsonl", "{\"text\": \"a\"}", "--template chat needs prompts", NULL}, &x,
+                   ERR_USAGE);
+    expect_refused(&(BadRow){"a.txt", "abc", "a.txt: --template chat needs prompts", NULL}, &x, ERR_USAGE);
+    x = o;
+    x.tokenizer = NULL;
+    expect_refused(
+        &(BadRow){"a.jsonl", pair, "a.jsonl:1: text can only be encoded with the model's tokenizer", NULL}, &x,
+        ERR_FAIL);
+    x = o;
+    x.vocab = 98; /* 'b' is 98 */
+    x.eos_id = -1;
+    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: token 98 ('b') is not below", NULL}, &x, ERR_FAIL);
+    x.eos_id = 98;
+    expect_refused(&(BadRow){"a.jsonl", pair, "end-of-text id 98", NULL}, &x, ERR_FAIL);
+    x = o;
+    x.seq = 1;
+    expect_refused(&(BadRow){"a.jsonl", pair, "rows of 1 tokens", NULL}, &x, ERR_USAGE);
+    x = o;
+    x.answer_template = "{a}";
+    expect_refused(&(BadRow){"a.jsonl", pair, "needs a prompt template", NULL}, &x, ERR_USAGE);
+    x.prompt_template = "{x}";
+    expect_refused(
+        &(BadRow){"a.jsonl", pair, "a.jsonl:1: field 'x' is missing (the row has: prompt, completion)", "{{"}, &x,
+        ERR_FAIL);
+    x.prompt_template = "{x";
+    expect_refused(&(BadRow){"a.jsonl", pair, "'{' at character 1 is not closed", NULL}, &x, ERR_USAGE);
+    x = o;
+    x.answer_field = "gold";
+    expect_refused(&(BadRow){"a.jsonl", pair, "a.jsonl:1: field 'gold' is missing", NULL}, &x, ERR_FAIL);
+    template_free(chat);
+    tokenizer_close(t);
+}
