@@ -1,12 +1,13 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: DEBUG=1 (ASan, UBSan), WERROR=1, ASSETS=DIR (real data for tests). Each flavour has its own build folder.
+# Switches: CUDA=1 (the GPU backend), DEBUG=1 (ASan, UBSan), WERROR=1, ASSETS=DIR (real data for tests). Each flavour has its own build folder.
 
+CUDA   ?= 0
 DEBUG  ?= 0
 WERROR ?= 0
 ASSETS ?= ../shared/assets
 CC     ?= cc
-B      := build/debug$(DEBUG)
+B      := build/cuda$(CUDA)-debug$(DEBUG)
 
 # The rooms, bottom up; rooms.txt says who may include whom.
 ROOMS := base ir model plan backend backend/cpu exec data store obs train cli
@@ -23,6 +24,11 @@ LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address$(,)undefined)
 LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
 , := ,
 
+# The GPU: sources, compiler and flags of its room.
+ifeq ($(CUDA),1)
+include src/backend/cuda/cuda.mk
+endif
+
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
 
@@ -38,7 +44,7 @@ help:
 	@echo "make deps       install what is missing (Debian packages)"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
-	@echo "switches: DEBUG=1  WERROR=1  ASSETS=DIR"
+	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
 
 snug: $(B)/snug
 	@cp -f $< $@

@@ -27,8 +27,8 @@ def single():
     kinds = {
         "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
         "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8,
-        "bool": torch.bool, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "e4m3": torch.float8_e4m3fn,
-        "e5m2": torch.float8_e5m2,
+        "bool": torch.bool, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
+        "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
     }
     tensors = {f"t.{name}": ramp([2, 3], dtype) for name, dtype in kinds.items()}
     tensors["scalar"] = ramp([], torch.float32)

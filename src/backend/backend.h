@@ -30,6 +30,11 @@ struct Backend {
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
     void (*signal)(Backend *b, Queue q, int event);                      /* everything queued on q so far */
     void (*wait)(Backend *b, Queue q, int event);                        /* q goes on after that signal */
+    /* One play of program `id` stands between begin and end. A device may keep what was queued (a graph) and repeat
+     * it: replay gives true when it did, false when the steps must be issued again. The CPU keeps nothing. */
+    void (*begin)(Backend *b, int id);
+    void (*end)(Backend *b, int id);
+    bool (*replay)(Backend *b, int id);
     bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes); /* host memory to a pool, now */
     void (*get)(Backend *b, void *host, const void *device, int64_t bytes);

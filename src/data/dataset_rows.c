@@ -248,8 +248,8 @@ static bool learn_tokenizer(RowMaker *m, Err *e) {
     bool ok = tokenizer_encode(t, &plain, "a", 1, TOKENIZE_PLAIN, e) &&
               tokenizer_encode(t, &special, "a", 1, TOKENIZE_ADD_SPECIAL, e) &&
               tokenizer_encode(t, &m->anchor, "\n", 1, TOKENIZE_PLAIN, e);
-    int64_t at = 0, n = plain.n;
-    while (ok && n && at + n < special.n && memcmp(special.ids + at, plain.ids, sizeof *plain.ids * (size_t)n)) at++;
+    int64_t at = 0, n = plain.n, bytes = n * (int64_t)sizeof *plain.ids;
+    while (ok && n && at + n < special.n && memcmp(special.ids + at, plain.ids, (size_t)bytes)) at++;
     for (int64_t i = 0; ok && i < at; i++) token_ids_add(&m->prefix, special.ids[i]);
     ok = ok && tokenizer_encode(t, &plain, "a", 1, TOKENIZE_PLAIN, e) &&
          tokenizer_decode(t, &text, plain.ids, plain.n, false, e);

@@ -24,40 +24,41 @@ static void trie_init(TokTrie *trie, Arena *a, int64_t bytes) {
     memset(trie->root, 0xff, sizeof trie->root);
 }
 
-/* Texts to look for: as they are, or (normalized) as they look after normalisation. */
-bool tok_added_build(Tokenizer *t, Err *e) {
-    int64_t raw_bytes = 0, normal_bytes = 0;
-    Str normal = {0}; /* all normalised texts, each with its zero */
+/* A normalized token is looked for, and shown again, as it looks after normalisation. */
+static bool normalize_added(Tokenizer *t, Err *e) {
     TokCall c;
-    tok_call_begin(&c, t, NULL, 0, 0, e);
     bool ok = true;
+    tok_call_begin(&c, t, NULL, 0, 0, e);
     for (int32_t i = 0; i < t->n_added && ok; i++) {
-        const char *text = t->added[i].text;
-        int64_t n = t->added[i].bytes;
-        if (!t->added[i].normalized) {
-            raw_bytes += n;
-            continue;
-        }
+        TokAdded *a = &t->added[i];
+        const char *text = a->text;
+        int64_t n = a->bytes;
+        a->sought = a->text;
+        a->sought_bytes = a->bytes;
+        if (!a->normalized || !t->normal.n) continue;
         ok = tok_normal_run(&c, &text, &n);
-        str_add_bytes(&normal, text, n);
-        str_add_bytes(&normal, "", 1);
-        normal_bytes += n;
+        if (!ok || (n == a->bytes && !memcmp(text, a->text, (size_t)n))) continue;
+        char *sought = arena_alloc(&t->arena, n + 1);
+        memcpy(sought, text, (size_t)n);
+        a->sought = sought;
+        a->sought_bytes = n;
+        t->n_renamed++;
     }
     tok_call_end(&c);
-    trie_init(&t->raw_trie, &t->arena, raw_bytes);
-    trie_init(&t->normal_trie, &t->arena, normal_bytes);
-    const char *next = str_text(&normal);
-    for (int32_t i = 0; i < t->n_added && ok; i++) {
-        if (!t->added[i].normalized) {
-            put(&t->raw_trie, t->added[i].text, t->added[i].bytes, i);
-            continue;
-        }
-        int64_t n = (int64_t)strlen(next);
-        if (n) put(&t->normal_trie, next, n, i);
-        next += n + 1;
-    }
-    str_free(&normal);
     return ok;
+}
+
+bool tok_added_build(Tokenizer *t, Err *e) {
+    if (!normalize_added(t, e)) return false;
+    int64_t bytes[2] = {0};
+    for (int32_t i = 0; i < t->n_added; i++) bytes[t->added[i].normalized] += t->added[i].sought_bytes;
+    trie_init(&t->raw_trie, &t->arena, bytes[0]);
+    trie_init(&t->normal_trie, &t->arena, bytes[1]);
+    for (int32_t i = 0; i < t->n_added; i++) {
+        const TokAdded *a = &t->added[i];
+        if (a->sought_bytes) put(a->normalized ? &t->normal_trie : &t->raw_trie, a->sought, a->sought_bytes, i);
+    }
+    return true;
 }
 
 /* The longest added token that starts here; NULL when none does. */

@@ -197,9 +197,16 @@ static bool run_step(Texts *to, const Texts *from, const TokStep *step, const To
 
 static bool is_special(const Tokenizer *t, int32_t id) { return t->special_bits[id / 8] >> id % 8 & 1; }
 
+/* The text that decoding starts from. */
+static const char *piece_shown(const Tokenizer *t, int32_t id) {
+    for (int32_t i = 0; i < t->n_added && t->n_renamed; i++)
+        if (t->added[i].id == id) return t->added[i].sought;
+    return tok_vocab_piece(&t->vocab, id);
+}
+
 static bool add_pieces(const Tokenizer *t, Texts *to, const int32_t *ids, int64_t n, bool skip_special, Err *e) {
     for (int64_t i = 0; i < n; i++) {
-        const char *piece = tok_vocab_piece(&t->vocab, ids[i]);
+        const char *piece = piece_shown(t, ids[i]);
         if (!piece)
             return fail(e, ERR_FAIL, "token id %d (number %lld of %lld) is not in the vocabulary of %d", (int)ids[i],
                         (long long)i, (long long)n, (int)t->vocab.n);

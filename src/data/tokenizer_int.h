@@ -135,8 +135,8 @@ typedef struct TokVocab {
 } TokVocab;
 
 typedef struct TokAdded {
-    const char *text;
-    int64_t bytes;
+    const char *text, *sought; /* as the file has it; as it stands in normalised text, when it is normalized */
+    int64_t bytes, sought_bytes;
     int32_t id;
     bool special, single_word, lstrip, rstrip, normalized;
 } TokAdded;
@@ -167,7 +167,7 @@ struct Tokenizer {
     Arena arena; /* owns everything below but the compiled patterns */
     TokVocab vocab;
     TokAdded *added;
-    int32_t n_added;
+    int32_t n_added, n_renamed; /* renamed: sought is not text */
     uint8_t *special_bits;         /* one bit per id */
     TokTrie raw_trie, normal_trie; /* added tokens looked for before and after normalisation */
     TokSteps normal, split, decode;

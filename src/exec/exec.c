@@ -97,10 +97,13 @@ static void join(Exec *x, const Phase *ph) { /* a phase ends when all its queues
 
 void exec_play(Exec *x, int phase) {
     const Phase *ph = &x->p->phase[phase];
+    if (x->b->replay(x->b, phase)) return;
+    x->b->begin(x->b, phase);
     if (x->order == EXEC_LATE) play_late(x, ph);
     else
         for (int i = ph->begin; i < ph->end; i++) run(x, i);
     join(x, ph);
+    x->b->end(x->b, phase);
 }
 
 bool exec_sync(Exec *x, Err *e) { return x->b->sync(x->b, e); }

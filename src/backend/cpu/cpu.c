@@ -122,6 +122,8 @@ static void get(Backend *b, void *host, const void *device, int64_t bytes) { cop
 
 static void signal_event(Backend *b, Queue q, int event) {}
 static void wait_event(Backend *b, Queue q, int event) {}
+static void begin_or_end(Backend *b, int id) {}
+static bool replay(Backend *b, int id) { return false; } /* steps run where they are issued: there is nothing to keep */
 static bool sync_all(Backend *b, Err *e) { return true; }
 
 static void close_backend(Backend *b) {
@@ -137,7 +139,8 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .copy = copy, .signal = signal_event, .wait = wait_event, .sync = sync_all, .put = put,
+        .release = release_pool, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .kernels = cpu_kernels};
     b->threads = threads;
     b->n_threads = n;
