@@ -82,10 +82,12 @@ CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 
 
 def llama3():
-    """Bytes, digits in threes, words that are pieces taken whole, a begin token from a template inside a Sequence."""
+    """Bytes, digits in threes, words that are pieces taken whole, a begin token from a template inside a Sequence;
+    and Qwen's NFC."""
     pre = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(CL100K), "isolated"),
                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t = Tokenizer(byte_model(420, pre, extra=["Ġlighthouse", "Ġxylophone", "qwerty", "987"], ignore_merges=True))
+    t.normalizer = normalizers.NFC()
     t.pre_tokenizer = pre
     t.decoder = decoders.ByteLevel()
     t.add_special_tokens(special("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"))

@@ -110,6 +110,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
+    CHECK(n >= 0);
     char *s = arena_alloc(a, n + 1);
     va_start(ap, fmt);
     vsnprintf(s, (size_t)n + 1, fmt, ap);

@@ -1,0 +1,247 @@
+/* test_commands.c - the program as a person meets it: wrong words, bad files, a loss that is not finite, folders that
+ * are taken. Each refusal names what, where and what to do, and nothing is lost. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+static char *in_tmp(const char *name) {
+    static char path[8][300];
+    static int at;
+    char *p = path[at++ % 8];
+    snprintf(p, 300, "%s/%s", test_tmp(), name);
+    return p;
+}
+
+static void write_text(const char *path, const char *text) { file_write_all(path, text, (int64_t)strlen(text), NULL); }
+
+static void make_model(const char *name, const char *more) {
+    Ran r = snug_run("init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 "
+                     "--set num_key_value_heads=1 --set intermediate_size=48 --set vocab_size=64 %s", in_tmp(name), more);
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
+
+static void make_rows(const char *name) {
+    Str text = {0};
+    for (int r = 0; r < 8; r++) str_addf(&text, "{\"ids\":[%d,2,3,%d,5,6,7,%d,9,10]}\n", r + 1, r + 20, r + 40);
+    file_write_all(in_tmp(name), text.data, text.len, NULL);
+    str_free(&text);
+}
+
+static void expect_refused(Ran *r, int code, const char *part1, const char *part2) {
+    if (!EXPECT(r->code == code && strstr(str_text(&r->err), part1) && strstr(str_text(&r->err), part2)))
+        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2, str_text(&r->err));
+    ran_free(r);
+}
+
+TEST(wrong_words_exit_2_and_suggest) {
+    Ran r = snug_run("trian --model x");
+    expect_refused(&r, 2, "trian", "train");
+    r = snug_run("plan --model qwen2.5-7b --lora-rnk 3");
+    expect_refused(&r, 2, "lora-rnk", "lora-rank");
+    r = snug_run("plan --model qwen2.5-7b --seq 0");
+    expect_refused(&r, 2, "seq", "1");
+    r = snug_run("plan --model qwen2.5-7b --recompute blocks");
+    expect_refused(&r, 2, "recompute", "block");
+    r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hiden_layers=2", in_tmp("x"));
+    expect_refused(&r, 2, "num_hiden_layers", "num_hidden_layers");
+    r = snug_run("plan --model qwen2.5-7b --head-chunk 100 --seq 512");
+    expect_refused(&r, 2, "head-chunk", "128");
+}
+
+TEST(every_command_has_help_with_an_example) {
+    static const char *const commands[] = {"plan", "init", "convert", "train", "eval", "tokenize", "merge"};
+    for (int i = 0; i < 7; i++) {
+        Ran r = snug_run("%s --help", commands[i]);
+        char example[40];
+        snprintf(example, sizeof example, "snug %s", commands[i]);
+        EXPECT(r.code == 0 && strstr(str_text(&r.out), example) && r.err.len == 0);
+        ran_free(&r);
+    }
+}
+
+TEST(bad_models_are_refused_with_file_and_hint) {
+    Ran r = snug_run("plan --model no-such-model");
+    expect_refused(&r, 1, "no-such-model", "qwen2.5-7b");
+    file_make_dirs(in_tmp("m1"), NULL);
+    write_text(in_tmp("m1/config.json"), "{\"model_type\": \"gpt_neox\"}");
+    r = snug_run("plan --model %s", in_tmp("m1"));
+    expect_refused(&r, 1, "gpt_neox", "qwen2");
+    write_text(in_tmp("m1/config.json"), "{\"model_type\": \"llama\", ");
+    r = snug_run("plan --model %s", in_tmp("m1"));
+    expect_refused(&r, 1, "config.json", "JSON");
+    write_text(in_tmp("m1/config.json"), "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"vocab_size\":64,"
+                                         "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}");
+    r = snug_run("plan --model %s", in_tmp("m1"));
+    expect_refused(&r, 1, "num_attention_heads", "multiple");
+    make_rows("rows.jsonl");
+    make_model("m2", "");
+    file_remove_tree(in_tmp("m2/model.safetensors"), NULL);
+    r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m2"), in_tmp("rows.jsonl"), in_tmp("o"));
+    expect_refused(&r, 1, "m2", "safetensors");
+    make_model("m3", "");
+    write_text(in_tmp("m3/model.safetensors"), "short");
+    r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m3"), in_tmp("rows.jsonl"), in_tmp("o3"));
+    expect_refused(&r, 1, "model.safetensors", "");
+    r = snug_run("train --model qwen2.5-0.5b --data %s --out %s", in_tmp("rows.jsonl"), in_tmp("o4"));
+    expect_refused(&r, 1, "preset", "--init random");
+}
+
+TEST(a_weight_of_another_shape_is_named) {
+    make_model("a", "");
+    make_model("b", "--set intermediate_size=52");
+    make_rows("rows.jsonl");
+    Err e = {0};
+    EXPECT_OK(file_copy(in_tmp("b/config.json"), in_tmp("a/config.json"), &e));
+    Ran r = snug_run("eval --model %s --data %s --seq 16", in_tmp("a"), in_tmp("rows.jsonl"));
+    expect_refused(&r, 1, "gate_proj", "48,32");
+}
+
+TEST(bad_data_is_refused_with_its_line) {
+    make_model("m", "");
+    const char *const bad[][3] = {
+        {"{\"ids\":[1,2,3]}\n{\"ids\":[1,2,99]}\n", ":2", "99"},
+        {"{\"ids\":[1,2,3]}\n{\"ids\":[1,2,\n", ":2", ""},
+        {"", "rows.jsonl", ""},
+        {"{\"what\":1}\n", ":1", "messages"},
+        {"{\"text\":\"hello\"}\n", "tokenizer", ""},
+    };
+    for (int i = 0; i < 5; i++) {
+        write_text(in_tmp("rows.jsonl"), bad[i][0]);
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("never"));
+        expect_refused(&r, 1, bad[i][1], bad[i][2]);
+    }
+    EXPECT(!file_exists(in_tmp("never")));
+}
+
+TEST(a_loss_that_is_not_finite_stops_the_run_and_says_where_it_began) {
+    make_model("m", "--dtype fp32");
+    make_rows("rows.jsonl");
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --save-steps 1 --lr 30 --schedule constant --no-clip "
+                     "--optimizer sgd", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "not finite") && strstr(str_text(&r.err), "It began"));
+    if (!EXPECT(strstr(str_text(&r.err), "layer") != NULL)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    /* the last good checkpoint loads and is finite */
+    char **names;
+    int64_t n, newest = 0;
+    EXPECT(file_list(in_tmp("o"), &names, &n, NULL));
+    for (int64_t i = 0; i < n; i++) {
+        if (!strncmp(names[i], "checkpoint-", 11) && atoll(names[i] + 11) > newest) newest = atoll(names[i] + 11);
+        mem_free(names[i]);
+    }
+    mem_free(names);
+    EXPECT(newest >= 1);
+    char last[64];
+    snprintf(last, sizeof last, "o/checkpoint-%lld", (long long)newest);
+    EXPECT(file_exists(in_tmp(last)));
+}
+
+TEST(a_run_folder_is_not_overwritten_by_a_slip) {
+    make_model("m", "");
+    make_rows("rows.jsonl");
+    for (int i = 0; i < 3; i++) {
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"),
+                         i == 2 ? "--overwrite" : "");
+        if (i == 1) expect_refused(&r, 1, "--resume", "--overwrite");
+        else {
+            if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+            ran_free(&r);
+        }
+    }
+    Ran r = snug_run("init --model llama-3.2-1b --out %s", in_tmp("o"));
+    expect_refused(&r, 1, "not empty", "--overwrite");
+}
+
+TEST(a_dry_run_does_everything_but_the_steps) {
+    make_model("m", "");
+    make_rows("rows.jsonl");
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --dry-run", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    json_t *j = ran_json(&r);
+    EXPECT(r.code == 0 && j && json_integer_value(json_object_get(j, "steps")) == 0);
+    EXPECT(json_integer_value(json_object_get(j, "planned_bytes")) == json_integer_value(json_object_get(j, "measured_bytes")));
+    EXPECT(!file_exists(in_tmp("o/model")));
+    json_decref(j);
+    ran_free(&r);
+}
+
+TEST(random_start_without_files_equals_the_written_random_model) {
+    make_rows("rows.jsonl");
+    make_model("m", "");
+    char sum[2][32] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp(i ? "o1" : "o0"),
+                         i ? "--init random" : "");
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
+        const char *s = json_string_value(json_object_get(j, "checksum"));
+        snprintf(sum[i], sizeof sum[i], "%s", s ? s : "");
+        json_decref(j);
+        ran_free(&r);
+    }
+    EXPECT_STR(sum[0], sum[1]);
+}
+
+TEST(a_merged_adapter_is_the_model_with_the_adapter) {
+    make_model("m", "--dtype fp32");
+    make_rows("rows.jsonl");
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 6 --mode lora --lora-rank 4 --lr 1e-2", in_tmp("m"),
+                     in_tmp("rows.jsonl"), in_tmp("o"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    r = snug_run("merge --model %s --adapter %s --out %s", in_tmp("m"), in_tmp("o/adapter"), in_tmp("merged"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    double loss[3];
+    const char *const how[] = {"m", "m", "merged"};
+    for (int i = 0; i < 3; i++) {
+        r = snug_run("eval --model %s --data %s --seq 16 --json %s%s", in_tmp(how[i]), in_tmp("rows.jsonl"), i == 1 ? "--adapter " : "",
+                     i == 1 ? in_tmp("o/adapter") : "");
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
+        loss[i] = json_number_value(json_object_get(j, "loss"));
+        json_decref(j);
+        ran_free(&r);
+    }
+    EXPECT(loss[1] < loss[0] - 0.01);
+    EXPECT_NEAR(loss[2], loss[1], 1e-5);
+}
+
+TEST(a_recipe_and_flags_give_the_same_run) {
+    make_model("m", "");
+    make_rows("rows.jsonl");
+    Str text = {0};
+    str_addf(&text, "model: %s\ndata: %s\noutput_dir: %s\nmax_seq_length: 16\nmax_steps: 3\nlearning_rate: 1.0e-3\nlogging_steps: 1\n"
+             "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o0"));
+    write_text(in_tmp("r.yaml"), str_text(&text));
+    str_free(&text);
+    Ran a = snug_run("train --config %s --set lr=2e-3", in_tmp("r.yaml"));
+    Ran b = snug_run("train --model %s --data %s --out %s --seq 16 --steps 3 --lr 2e-3 --log-steps 1 --micro-batch 2 --accum 2", in_tmp("m"),
+                     in_tmp("rows.jsonl"), in_tmp("o1"));
+    Ran c = snug_run("train --config %s --out %s", in_tmp("o0/config.yaml"), in_tmp("o2")); /* the saved configuration is the run */
+    json_t *ja = ran_json(&a), *jb = ran_json(&b), *jc = ran_json(&c);
+    if (!EXPECT(ja && jb && jc)) test_note("%s%s%s", str_text(&a.err), str_text(&b.err), str_text(&c.err));
+    EXPECT_STR(json_string_value(json_object_get(ja, "checksum")), json_string_value(json_object_get(jb, "checksum")));
+    EXPECT_STR(json_string_value(json_object_get(ja, "checksum")), json_string_value(json_object_get(jc, "checksum")));
+    json_decref(ja), json_decref(jb), json_decref(jc);
+    ran_free(&a), ran_free(&b), ran_free(&c);
+}
+
+TEST(json_leaves_only_json_on_standard_output) {
+    Ran r = snug_run("plan --model qwen2.5-0.5b --json --budget 1MiB");
+    EXPECT(r.code == 3);
+    json_t *j = json_loads(str_text(&r.out), 0, NULL);
+    EXPECT(j && json_is_false(json_object_get(j, "fits")));
+    json_decref(j);
+    ran_free(&r);
+    make_rows("rows.jsonl");
+    make_model("m", "");
+    r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --json", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    j = json_loads(str_text(&r.out), 0, NULL);
+    EXPECT(j && json_integer_value(json_object_get(j, "steps")) == 2);
+    json_decref(j);
+    ran_free(&r);
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# demo.sh - what snug is for, in three minutes: plan, a refusal, the same run fitted, planned = measured.
+set -eu
+cd "$(dirname "$0")/.."
+snug=./snug
+work=$(mktemp -d "${TMPDIR:-/tmp}/snug-demo-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+show() { printf '\033[2m$ snug %s\033[0m\n' "$*"; }
+
+say "1. A corpus of small sums told as stories, and a small random model (an ordinary Hugging Face folder)"
+tools/demo_corpus.sh 2400 7 > "$work/train.jsonl"
+tools/demo_corpus.sh 200 8 > "$work/test.jsonl"
+head -n 2 "$work/train.jsonl"
+shape="--set hidden_size=192 --set num_hidden_layers=4 --set num_attention_heads=6 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=512 --set max_position_embeddings=1024"
+show "init --model llama-3.2-1b --out m0 --tokenizer recipes/demo $shape"
+$snug init --model llama-3.2-1b --out "$work/m0" --tokenizer recipes/demo $shape
+
+job="--model $work/m0 --data $work/train.jsonl --mode full --precision fp32 --seq 64 --micro-batch 32 --steps 120 --lr 2e-3 --warmup-steps 10 --log-steps 20 --eval-data $work/test.jsonl"
+say "2. What will it take? Known before anything is loaded, to the byte"
+show "plan --model m0 --mode full --precision fp32 --seq 64 --micro-batch 32"
+$snug plan --model "$work/m0" --mode full --precision fp32 --seq 64 --micro-batch 32
+
+say "3. With a budget that is too small the run is refused: exit code 3, nothing loaded, and what would fit"
+budget=$(( $($snug plan --model "$work/m0" --mode full --precision fp32 --seq 64 --micro-batch 32 --json 2>/dev/null |
+    grep -oE '"process_planned_bytes":[0-9]+' | head -n 1 | cut -d: -f2) * 7 / 10 ))
+show "train ... --budget $budget"
+rc=0
+$snug train $job --out "$work/out" --budget "$budget" >/dev/null 2>"$work/refused" || rc=$?
+sed -n '/^snug: /,$p' "$work/refused"
+echo "exit code $rc"
+[ "$rc" -eq 3 ]
+flags=$(sed -nE 's/^ +(--[a-z].*[^ ]) +saves .*/\1/p' "$work/refused" | head -n 1)
+
+say "4. The same run with the first of these changes: it fits, and the mathematics stay what they were"
+show "train ... --budget $budget $flags"
+$snug train $job --out "$work/out" --budget "$budget" $flags 2>"$work/log" >"$work/result" &
+pid=$!
+tail -n +1 -f "$work/log" --pid=$pid | sed -nE '/^step |^evaluation|measured|= arena|= process/p' || true
+wait $pid
+cat "$work/result"
+
+say "5. The result on sums it has not seen"
+show "eval --model out/model --data test.jsonl --seq 64"
+$snug eval --model "$work/out/model" --data "$work/test.jsonl" --seq 64 --micro-batch 8 2>/dev/null
+say "planned = measured, and the run stayed inside its budget. Next: ./snug --help, README.md"
