@@ -10,7 +10,8 @@
  *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template; also
  *                  {"prompt": [messages], "completion": [messages]}, where only the completion is scored
  *   ShareGPT       {"conversations": [{"from", "value"}, ..]}, optional "system"; the same from there on
- *   Alpaca         {"instruction", "output"} with optional "input" (or "context"), in a plain wording
+ *   Alpaca         {"instruction", "output" (or another answer's name)}, optional "input" or "context"; put as
+ *                  "Instruction:\n..\n\nInput:\n..\n\nAnswer:\n"
  *   prompt/answer  prompt, question, query, problem, input or source with completion, answer, response, output,
  *                  target or solution: the first present of each; joined as they are
  *   text           {"text"}, or a .txt file as one document

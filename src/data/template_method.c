@@ -223,14 +223,15 @@ static Value all_are(Render *r, Text t, char sort) {
         i += tpl_decode(t, i, &c);
         utf8proc_category_t k = utf8proc_category(c);
         bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO, digit = k == UTF8PROC_CATEGORY_ND;
-        bool upper = utf8proc_tolower(c) != c, lower = utf8proc_toupper(c) != c;
-        if ((sort == 'u' && lower) || (sort == 'l' && upper)) return tpl_bool(false);
+        bool upper = k == UTF8PROC_CATEGORY_LU, lower = k == UTF8PROC_CATEGORY_LL, title = k == UTF8PROC_CATEGORY_LT;
+        bool number = k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
+        if ((sort == 'u' && (lower || title)) || (sort == 'l' && (upper || title))) return tpl_bool(false);
         bool fits = sort == 'u'   ? upper
                     : sort == 'l' ? lower
                     : sort == 'd' ? digit
                     : sort == 'a' ? letter
                     : sort == 's' ? tpl_is_space(c)
-                                  : letter || digit;
+                                  : letter || number;
         if (!fits && sort != 'u' && sort != 'l') return tpl_bool(false);
         any |= fits;
     }

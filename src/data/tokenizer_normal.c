@@ -59,22 +59,55 @@ static bool is_settled(int32_t c, int options) {
     return !decomposes && !mark;
 }
 
-/* Appends the normal form of one stretch. */
-static void add_form(TokCall *c, Str *out, const char *s, int64_t n, int options) {
-    for (int64_t room = n + 16;;) {
-        c->code_points.data = mem_grow(c->code_points.data, &c->code_points.capacity, (room + 1) * 4, 1);
-        utf8proc_int32_t *points = (utf8proc_int32_t *)(void *)c->code_points.data;
-        int64_t need = utf8proc_decompose((const utf8proc_uint8_t *)s, n, points, room, options);
-        CHECK(need >= 0); /* s is valid UTF-8 */
-        if (need > room) {
-            room = need;
-            continue;
+static int combining_class(int32_t c) { return (uint8_t)utf8proc_get_property(c)->combining_class; }
+
+/* Stable sort of marks by combining class: by insertion, or by counting when there are many (an insertion sort of a
+ * hostile text would take hours). */
+static void sort_marks(int32_t *marks, int64_t n) {
+    if (n <= 32) {
+        for (int64_t i = 1; i < n; i++) {
+            int32_t mark = marks[i];
+            int64_t at = i;
+            for (; at > 0 && combining_class(marks[at - 1]) > combining_class(mark); at--) marks[at] = marks[at - 1];
+            marks[at] = mark;
         }
-        int64_t bytes = utf8proc_reencode(points, need, options);
-        CHECK(bytes >= 0);
-        str_add_bytes(out, (const char *)points, bytes);
         return;
     }
+    int64_t next[257] = {0};
+    int32_t *before = MEM_NEW(int32_t, n);
+    memcpy(before, marks, (size_t)n * sizeof *marks);
+    for (int64_t i = 0; i < n; i++) next[combining_class(before[i]) + 1]++;
+    for (int k = 1; k <= 256; k++) next[k] += next[k - 1];
+    for (int64_t i = 0; i < n; i++) marks[next[combining_class(before[i])]++] = before[i];
+    mem_free(before);
+}
+
+/* Appends the normal form of one stretch. */
+static void add_form(TokCall *c, Str *out, const char *s, int64_t n, int options) {
+    enum { LONGEST = 32 }; /* code points that one character becomes, at most; Unicode has 18 */
+    int32_t *points = NULL;
+    int64_t used = 0, marks = 0; /* marks: of them at the end, not yet sorted */
+    for (int64_t i = 0; i < n;) {
+        int bytes, boundary = 0;
+        int32_t point = tok_utf8_decode(s + i, &bytes);
+        c->code_points.data = mem_grow(c->code_points.data, &c->code_points.capacity, (used + LONGEST + 1) * 4, 1);
+        points = (int32_t *)(void *)c->code_points.data;
+        int64_t got = utf8proc_decompose_char(point, points + used, LONGEST, options, &boundary);
+        CHECK(got >= 0 && got <= LONGEST);
+        for (; got > 0; got--, used++) {
+            if (combining_class(points[used])) {
+                marks++;
+                continue;
+            }
+            sort_marks(points + used - marks, marks);
+            marks = 0;
+        }
+        i += bytes;
+    }
+    sort_marks(points + used - marks, marks);
+    int64_t bytes = utf8proc_reencode(points, used, options);
+    CHECK(bytes >= 0);
+    str_add_bytes(out, (const char *)points, bytes);
 }
 
 static bool is_ascii(char c) { return (unsigned char)c < 0x80; }

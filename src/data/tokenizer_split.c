@@ -20,11 +20,10 @@ static bool read_behavior(const json_t *component, TokBehavior *behavior, Err *e
     return fail(e, ERR_FAIL, "split behavior \"%s\" is not supported", name);
 }
 
-static bool add_regex(Tokenizer *t, const char *regex, TokBehavior behavior, bool invert, Err *e) {
+static bool add_regex(Tokenizer *t, const char *regex, TokBehavior behavior, Err *e) {
     TokStep *s = tok_steps_add(&t->split, SPLIT_PATTERN, e);
     if (!s) return false;
     s->behavior = behavior;
-    s->invert = invert;
     return tok_pattern_compile(&s->pattern, regex, e);
 }
 
@@ -40,19 +39,13 @@ static bool load_byte_level(Tokenizer *t, const json_t *component, Err *e) {
     if (!tok_json_bool(component, "use_regex", true, &regex, e)) return false;
     if (prefix && !tok_steps_add(&t->split, SPLIT_PREFIX_SPACE, e)) return false;
     t->byte_level = true;
-    return !regex || add_regex(t, gpt2_pattern, SPLIT_ISOLATED, false, e);
+    return !regex || add_regex(t, gpt2_pattern, SPLIT_ISOLATED, e);
 }
 
 static bool load_digits(Tokenizer *t, const json_t *component, Err *e) {
     bool individual;
     return tok_json_bool(component, "individual_digits", false, &individual, e) &&
-           add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
-}
-
-static bool load_punctuation(Tokenizer *t, const json_t *component, Err *e) {
-    TokBehavior behavior = SPLIT_ISOLATED;
-    if (json_object_get(component, "behavior") && !read_behavior(component, &behavior, e)) return false;
-    return add_regex(t, "[\\p{P}$+<=>\\^`|~]", behavior, false, e);
+           add_regex(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, e);
 }
 
 bool tok_metaspace_load(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
@@ -91,9 +84,6 @@ bool tok_split_load(Tokenizer *t, const json_t *component, Err *e) {
     if (!strcmp(type, "ByteLevel")) return load_byte_level(t, component, e);
     if (!strcmp(type, "Digits")) return load_digits(t, component, e);
     if (!strcmp(type, "Metaspace")) return load_metaspace(t, component, e);
-    if (!strcmp(type, "Punctuation")) return load_punctuation(t, component, e);
-    if (!strcmp(type, "Whitespace")) return add_regex(t, "\\w+|[^\\w\\s]+", SPLIT_REMOVED, true, e);
-    if (!strcmp(type, "WhitespaceSplit")) return add_regex(t, "\\s", SPLIT_REMOVED, false, e);
     return fail(e, ERR_FAIL, "pre-tokenizer \"%s\" is not supported", type);
 }
 

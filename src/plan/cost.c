@@ -1,11 +1,13 @@
 /* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
  *
- * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the rows
- * with a flops rule) run at the machine's matrix rate, everything else is bound by its bytes. Queues run side by
- * side, so a phase takes as long as its busiest queue. */
+ * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
+ * rows with a flops rule) run at the machine's matrix rate; the rest does little arithmetic and is bound by its
+ * bytes. Queues run side by side, so a phase takes as long as its busiest queue. */
 #include "plan/plan_int.h"
 
-static double seconds_at(double amount, double per_second) { return per_second > 0 ? amount / per_second : 0; }
+static double seconds_at(double amount, double per_second) {
+    return per_second > 0 ? amount / per_second : 0;
+}
 
 static double step_cost(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);

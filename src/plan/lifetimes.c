@@ -2,16 +2,16 @@
  *
  * The flat step list is the ring in order. A life is one range of steps [birth, death], ends included.
  *   L1  weights, adapters, masters, moments, statistics, tables and dials live always, if any step uses them.
- *   L2  an input lives from the begin of the first phase that uses it to its last use: the host writes inputs before
- *       each play of a phase.
- *   L3  gradients and caches live from their first to their last use; a phase that repeats carries them across its
- *       plays, so there they live from its begin to its end.
- *   L4  an activation lives from its writer to its last reader. Read in a phase that repeats and did not write it,
- *       it lives to that phase's end: the next play reads it again. (The phase that writes it writes it anew.)
+ *   L2  an input lives from the begin of the first phase that uses it to its last use: the host writes inputs
+ *       before each play of a phase.
+ *   L3  gradients and caches live from their first to their last use; a phase that repeats carries them across
+ *       its plays, so there they live from its begin to its end.
+ *   L4  an activation lives from its writer to its last reader. Read in a phase that repeats and did not write
+ *       it, it lives to that phase's end: the next play reads it again. (Where it is written, it is made anew.)
  *   L5  an activation, gradient or cache that is read before it is written is carried around the ring: always.
  *   L6  a view's uses are its base's uses.
- *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of another
- *       queue that reads one of its outputs; else the end of its phase.
+ *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
+ *       another queue that reads one of its outputs; else the end of its phase.
  *   L8  scratch lives in its step. */
 #include "plan/plan_int.h"
 
@@ -37,11 +37,14 @@ static void extend(Tensor *t, int from, int to) {
 
 static void use(Walk *w, Tensor *t, int step) {
     bool repeats = w->phase->repeat > 1;
-    if (lives_always_by_role(t->role)) live_always(w->p, t);                                                /* L1 */
-    else if (t->role == ROLE_INPUT) extend(t, w->phase->begin, step);                                       /* L2 */
+    if (lives_always_by_role(t->role))
+        live_always(w->p, t); /* L1 */
+    else if (t->role == ROLE_INPUT)
+        extend(t, w->phase->begin, step); /* L2 */
     else if ((t->role == ROLE_GRADIENT || t->role == ROLE_CACHE) && repeats)
-        extend(t, w->phase->begin, w->phase->end - 1);                                                      /* L3 */
-    else extend(t, step, step);                                                                             /* L4 */
+        extend(t, w->phase->begin, w->phase->end - 1); /* L3 */
+    else
+        extend(t, step, step); /* L4 */
     if (t->role == ROLE_ACTIVATION && repeats && t->birth < w->phase->begin) extend(t, step, w->phase->end - 1);
 }
 
@@ -107,7 +110,9 @@ void plan_lifetimes(Program *p) {
             if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, w.phase, i);
         }
     }
-    for (Tid id = 1; id < p->n_t; id++) /* L6 */
-        if (p->t[id].base) p->t[id].birth = p->t[p->t[id].base].birth, p->t[id].death = p->t[p->t[id].base].death;
+    for (Tid id = 1; id < p->n_t; id++) { /* L6; and a view is where its base is, even if that was decided later */
+        Tensor *t = &p->t[id], *base = &p->t[t->base];
+        if (t->base) t->birth = base->birth, t->death = base->death, t->home.pool = base->home.pool;
+    }
     mem_free(w.written);
 }

@@ -1,16 +1,17 @@
 /* materialise.c - a weight that lives elsewhere, or in another format, is brought in before it is used.
  *
- *   W.home  (pool, stored format)  --copy-->  W.staged (device, stored format)  --decode-->  W.dense (device, W's format)
+ *     W.home (pool, stored)  --copy-->  W.staged (device, stored)  --decode-->  W.dense (device, own format)
  *
- * The copy is there when the pool is not the device, the decode when the formats differ. What is brought in is an
- * ordinary activation, so it is gone after its last use and placed like everything else.
- *   M1  a visit is a stretch of steps of one layer in one phase. Uses of a weight in the same visit and region share
- *       what was brought in; forward, recompute and backward bring it in on their own.
- *   M2  decode stands right before the first use. The copy of a visit's j-th weight is issued where the visit `ahead`
- *       of it brings in its own j-th, so that one layer's worth of stored bytes is under way, not two. Copies keep
- *       the order of their uses: the queue runs in order.
+ * The copy is there when the pool is not the device, the decode when the formats differ. What is brought in is
+ * an ordinary activation, so it is gone after its last use and placed like everything else.
+ *   M1  a visit is a stretch of steps of one layer in one phase. Uses of a weight in the same visit and region
+ *       share what was brought in; forward, recompute and backward bring it in on their own.
+ *   M2  decode stands right before the first use. The copy of a visit's j-th weight is issued right after the
+ *       visit `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so that
+ *       one layer's worth of stored bytes is held, not two. Copies keep the order of their uses: the queue runs
+ *       in order.
  *   M3  only frozen weights, never written by a step.
- *   M4  the second time a phase brings in a weight repeats the first: clone_of says so, and verify counts on it. */
+ *   M4  the second time a phase brings in a weight repeats the first: clone_of says so, verify counts on it. */
 #include <string.h>
 
 #include "plan/plan_int.h"
@@ -23,7 +24,7 @@ typedef struct Visit {
 typedef struct Bring {
     Tid weight;
     Region region; /* of its uses */
-    int use;       /* the first of them */
+    int use, last; /* the first and the last of them */
     int issue;     /* the step in front of which the copy stands */
     Tid ready;     /* what the uses read; NONE: not emitted yet */
     Tid staged;    /* what the decode reads */
@@ -32,9 +33,9 @@ typedef struct Bring {
 typedef struct Materialise {
     Program *p;
     Rewrite w;
-    Tid *home;         /* owns: per tensor, its stored twin; NONE: it is at home on the device */
+    Tid *home;          /* owns: per tensor, its stored twin; NONE: it is at home on the device */
     int *copy, *decode; /* own: per weight, the first one in this phase, in the new list; -1: none */
-    Visit *visit;      /* owns */
+    Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
     Bring *bring; /* owns: in order of use */
     int64_t n_brings, cap_brings;
@@ -86,12 +87,18 @@ static void note_uses(Materialise *m, int step) {
     const Step *s = &p->s[step];
     Visit *v = &m->visit[m->n_visits - 1];
     for (int k = 0; k < MAX_OUT; k++)
-        CHECK_MSG(!s->out[k] || !m->home[prog_base(p, s->out[k])], "%s is written and not at home", p->t[s->out[k]].name); /* M3 */
+        CHECK_MSG(!s->out[k] || !m->home[prog_base(p, s->out[k])], "%s is written and not at home",
+                  p->t[s->out[k]].name); /* M3 */
     for (int k = 0; k < MAX_IN; k++) {
         Tid base = s->in[k] ? prog_base(p, s->in[k]) : NONE;
-        if (!base || !m->home[base] || bring_in_visit(m, v, base, s->region)) continue;
+        if (!base || !m->home[base]) continue;
+        Bring *b = bring_in_visit(m, v, base, s->region);
+        if (b) {
+            b->last = step;
+            continue;
+        }
         m->bring = mem_grow(m->bring, &m->cap_brings, m->n_brings + 1, sizeof *m->bring);
-        m->bring[m->n_brings++] = (Bring){.weight = base, .region = s->region, .use = step};
+        m->bring[m->n_brings++] = (Bring){.weight = base, .region = s->region, .use = step, .last = step};
         v->n++;
     }
 }
@@ -116,7 +123,8 @@ static void note_issues(Materialise *m, int ahead) { /* M2 */
         while (from > 0 && v - from < ahead && m->visit[from - 1].phase == here->phase) from--;
         const Visit *there = &m->visit[from];
         for (int j = 0; j < here->n; j++) {
-            int at = there == here || !there->n ? there->begin : m->bring[there->first + MIN2(j, there->n - 1)].use;
+            int at = there == here || !there->n ? there->begin
+                                                : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
             m->bring[here->first + j].issue = latest = MAX2(at, latest);
         }
     }
@@ -132,7 +140,12 @@ static Tid new_tensor(Materialise *m, Tid weight, const char *suffix, Format for
 }
 
 static int add_move(Materialise *m, const Bring *b, OpId op, Tid out, Tid in, int first) {
-    Step s = {.op = op, .in = {in}, .out = {out}, .region = REGION_MOVE, .layer = m->p->s[b->use].layer, .clone_of = first};
+    Step s = {.op = op,
+              .in = {in},
+              .out = {out},
+              .region = REGION_MOVE,
+              .layer = m->p->s[b->use].layer,
+              .clone_of = first};
     if (op == OP_COPY) s.queue = QUEUE_COPY_IN;
     s.key = first >= 0 ? m->w.s[first].key : m->p->next_key++;
     return rewrite_add(&m->w, s);
@@ -204,4 +217,6 @@ void plan_materialise_ahead(Program *p, int ahead) {
     mem_free(m.bring);
 }
 
-void plan_materialise(Program *p) { plan_materialise_ahead(p, 1); }
+void plan_materialise(Program *p) {
+    plan_materialise_ahead(p, 1);
+}

@@ -22,7 +22,7 @@ typedef struct Placement {
 
 /* ---- passes ---- */
 
-/* What a layer's forward does not keep for its backward. Each level drops what the one before it does, and more. */
+/* What a layer's forward does not keep for its backward. Each level drops more than the one before it. */
 typedef enum RecomputeLevel {
     RECOMPUTE_NONE,
     RECOMPUTE_NORM,  /* outputs of norms and of SwiGLU: cheap to make again */
@@ -41,9 +41,9 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
 
-/* Weights whose home is not {device, own format} are brought in before use. Such a weight W is replaced by a stored
- * tensor "W.home", which takes over its name in the file (views of W: views of W.home, by rows). Copies between
- * pools are issued `ahead` layers before their use; plan_materialise: one. */
+/* Weights whose home is not {device, own format} are brought in before use. Such a weight W is replaced by a
+ * stored tensor "W.home", which takes over its name in the file (views of W: views of W.home, by rows). Copies
+ * between pools are issued `ahead` layers before their use; plan_materialise: one. */
 void plan_materialise(Program *p);
 void plan_materialise_ahead(Program *p, int ahead);
 
@@ -63,15 +63,16 @@ void plan_waits(Program *p);
 
 Placement plan_all(Program *p, const Machine *m);
 
-/* Plays the ring on paper: every read finds what its writer wrote, whatever the planner believed about lifetimes;
- * one writer for an activation (P1); clones repeat their originals on the same state (P4, P6); slots shared only by
- * the row (P3); waits order every two steps that touch the same bytes (P8). */
+/* Plays the ring on paper: every read finds what its writer wrote, whatever the planner believed about
+ * lifetimes; one writer for an activation (P1); clones repeat their originals on the same state (P4, P6); slots
+ * shared only by the row (P3); waits order every two steps that touch the same bytes (P8). */
 bool plan_verify(const Program *p, Err *e);
 
 /* ---- what it costs ---- */
 
-/* Lines of every pool; those of the arena sum exactly to arena_bytes. What lives always is counted whole, what comes
- * and goes as it stands at the pool's peak step; "slack" is alignment, page rounding, and placement above the bound. */
+/* Lines of every pool; those of the arena sum exactly to arena_bytes. What lives always is counted whole, what
+ * comes and goes as it stands at the pool's peak step; "slack" is alignment, page rounding, and placement above
+ * the bound. */
 void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger *l);
 
 /* Expected seconds of one play of a phase; phase -1: of the whole ring, repeats counted. */

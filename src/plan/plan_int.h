@@ -4,19 +4,19 @@
 
 #include "plan/plan.h"
 
-/* A walk over a program that writes a new step list: every old step is kept or left out, new ones stand between. */
+/* A walk over a program that writes a new step list: old steps are kept or left out, new ones stand between. */
 typedef struct Rewrite {
     Program *p;
     Step *s; /* owns: the new list, until rewrite_end gives it to the program */
     int64_t n, cap;
-    int *moved; /* owns: old step -> new step; -1: not (yet) there */
+    int *moved;                  /* owns: old step -> new step; -1: not (yet) there */
     int phase_begin[MAX_PHASES]; /* in the new list */
     int n_phases;
-    int layer;  /* of the recording, restored at the end: names made by a pass carry no prefix of their own */
+    int layer; /* of the recording, restored at the end: names made by a pass carry no prefix of their own */
 } Rewrite;
 
 void rewrite_begin(Rewrite *w, Program *p);
-void rewrite_phase(Rewrite *w);             /* what follows belongs to the next phase */
+void rewrite_phase(Rewrite *w);                /* what follows belongs to the next phase */
 int rewrite_keep(Rewrite *w, int old, Step s); /* s: that step, perhaps with other tensors */
 int rewrite_add(Rewrite *w, Step s);           /* a new one; its clone_of counts in the new list */
 void rewrite_end(Rewrite *w);
@@ -34,9 +34,5 @@ void plan_share(Program *p, int64_t align_bytes);
 
 /* Most bytes alive at one step of this pool, in slots of `align_bytes`, and the first step where they are. */
 int64_t plan_peak(const Program *p, int64_t align_bytes, Pool pool, int *peak_step);
-
-static inline bool plan_lives_always(const Program *p, Tid id) {
-    return p->t[id].birth == 0 && p->t[id].death == p->n_s - 1;
-}
 
 #endif

@@ -1,14 +1,14 @@
 /* recompute.c - what forward does not keep, backward makes again: clones of forward steps, as few as it reads.
  *
- *   R1  a level names outputs of a layer's forward steps that are dropped. What another layer, another phase or the
- *       end of the model reads is never dropped: that is the residual stream.
- *   R2  only a step's first output is a reason to run the step again. The others (rstd, log-sum-exp, an adapter's
- *       small u) come with the clone when there is one, and are kept otherwise: an adapter beside the down projection
- *       must not cost that projection.
- *   R3  a clone stands just before the first backward step that needs it, after clones of what it reads itself; later
- *       readers use the same one. A step that no backward reader needs is not cloned (P5).
- *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and the state that a clone
- *       reads must not have been written since (P4).
+ *   R1  a level names outputs of a layer's forward steps that are dropped. What another layer, another phase or
+ *       the end of the model reads is never dropped: that is the residual stream.
+ *   R2  only a step's first output is a reason to run the step again. The others (rstd, log-sum-exp, an
+ *       adapter's small u) come with the clone when there is one, and are kept otherwise: an adapter beside the
+ *       down projection must not cost that projection.
+ *   R3  a clone stands just before the first backward step that needs it, after clones of what it reads itself;
+ *       later readers use the same one. A step that no backward reader needs is not cloned (P5).
+ *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and the state that a
+ *       clone reads must not have been written since (P4).
  *   R5  the ffn part of a layer begins at the first norm after attention. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,9 @@
 
 static const char *const level_names[RECOMPUTE_LEVELS] = {"none", "norm", "ffn", "block"};
 
-const char *plan_recompute_name(RecomputeLevel level) { return level_names[level]; }
+const char *plan_recompute_name(RecomputeLevel level) {
+    return level_names[level];
+}
 
 /* ---- the option's text ---- */
 
@@ -50,13 +52,16 @@ static bool parse_part(RecomputeLevel *per_layer, bool *named, int layers, const
     int first, last;
     if (!parse_level(&level, at, colon - at, e)) return false;
     if (*colon != ':')
-        return fail(e, ERR_USAGE, "recompute: '%s' names no layers. Write level:first-last, as in block:0-13,norm:14-27", at);
+        return fail(e, ERR_USAGE,
+                    "recompute: '%s' names no layers. Write level:first-last, as in block:0-13,norm:14-27", at);
     at = colon + 1;
     bool ok = parse_number(&first, &at);
     last = first;
     if (ok && *at == '-') at++, ok = parse_number(&last, &at);
     if (!ok || (*at && *at != ','))
-        return fail(e, ERR_USAGE, "recompute: '%s' is not a range of layers. Write level:first-last, as in block:0-13", colon + 1);
+        return fail(e, ERR_USAGE,
+                    "recompute: '%s' is not a range of layers. Write level:first-last, as in block:0-13",
+                    colon + 1);
     if (first > last || last >= layers)
         return fail(e, ERR_USAGE, "recompute: layers %d-%d are not among 0-%d", first, last, layers - 1);
     for (int i = first; i <= last; i++) {
@@ -89,11 +94,11 @@ bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *tex
 /* ---- the pass ---- */
 
 typedef struct Made { /* where an activation comes from */
-    int step;     /* that writes it; -1: not a candidate */
-    int visit;    /* the stretch of one layer's forward steps that this step is in */
-    bool dropped; /* by its layer's level */
-    bool first;   /* it is the step's first output (R2) */
-    Tid twin;     /* what its clone made; NONE: not cloned yet */
+    int step;         /* that writes it; -1: not a candidate */
+    int visit;        /* the stretch of one layer's forward steps that this step is in */
+    bool dropped;     /* by its layer's level */
+    bool first;       /* it is the step's first output (R2) */
+    Tid twin;         /* what its clone made; NONE: not cloned yet */
 } Made;
 
 typedef struct Recompute {
@@ -231,8 +236,12 @@ static void rewrite(Recompute *r) {
 }
 
 void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
-    Recompute r = {.p = p, .per_layer = per_layer, .layers = layers,
-                   .made = MEM_NEW(Made, p->n_t), .again = MEM_NEW(bool, p->n_s + 1), .visit = MEM_NEW(int, p->n_s + 1),
+    Recompute r = {.p = p,
+                   .per_layer = per_layer,
+                   .layers = layers,
+                   .made = MEM_NEW(Made, p->n_t),
+                   .again = MEM_NEW(bool, p->n_s + 1),
+                   .visit = MEM_NEW(int, p->n_s + 1),
                    .last_write = MEM_NEW(int, p->n_t)};
     for (int64_t i = 0; i < p->n_t; i++) r.made[i].step = r.last_write[i] = -1;
     note_layers(&r);

@@ -23,8 +23,8 @@ typedef enum LineId {
 } LineId;
 
 static const char *const line_names[LINE_COUNT] = {
-    "weights", "quantised weights", "adapters",  "master",  "gradients",  "optimizer", "cache",
-    "activations", "head",          "workspace", "staging", "statistics", "inputs"};
+    "weights", "quantised weights", "adapters", "master",     "gradients", "optimizer", "cache", "activations",
+    "head",    "workspace",         "staging",  "statistics", "inputs"};
 
 typedef enum Origin { ORIGIN_PLAIN, ORIGIN_HEAD, ORIGIN_MOVE } Origin; /* of an activation or a scratch */
 
@@ -46,16 +46,26 @@ static uint8_t *origins(const Program *p) {
 
 static LineId line_of(const Tensor *t, Origin origin) {
     switch (t->role) {
-        case ROLE_WEIGHT: return format_table[t->format].plain ? LINE_WEIGHTS : LINE_QUANTISED;
-        case ROLE_ADAPTER: return LINE_ADAPTERS;
-        case ROLE_MASTER: return LINE_MASTER;
-        case ROLE_MOMENT: return LINE_OPTIMIZER;
-        case ROLE_GRADIENT: return LINE_GRADIENTS;
-        case ROLE_CACHE: return LINE_CACHE;
-        case ROLE_STATISTIC: return LINE_STATISTICS;
-        case ROLE_SCRATCH: return origin == ORIGIN_HEAD ? LINE_HEAD : LINE_WORKSPACE;
-        case ROLE_ACTIVATION: break;
-        default: return LINE_INPUTS;
+        case ROLE_WEIGHT:
+            return format_table[t->format].plain ? LINE_WEIGHTS : LINE_QUANTISED;
+        case ROLE_ADAPTER:
+            return LINE_ADAPTERS;
+        case ROLE_MASTER:
+            return LINE_MASTER;
+        case ROLE_MOMENT:
+            return LINE_OPTIMIZER;
+        case ROLE_GRADIENT:
+            return LINE_GRADIENTS;
+        case ROLE_CACHE:
+            return LINE_CACHE;
+        case ROLE_STATISTIC:
+            return LINE_STATISTICS;
+        case ROLE_SCRATCH:
+            return origin == ORIGIN_HEAD ? LINE_HEAD : LINE_WORKSPACE;
+        case ROLE_ACTIVATION:
+            break;
+        default:
+            return LINE_INPUTS;
     }
     return origin == ORIGIN_HEAD ? LINE_HEAD : origin == ORIGIN_MOVE ? LINE_STAGING : LINE_ACTIVATIONS;
 }
@@ -72,8 +82,8 @@ static Tid *tenants_at(const Program *p, Pool pool, int step) {
     return tenant;
 }
 
-static void ledger_of_pool(const Program *p, const Placement *pl, const Machine *m, Pool pool, const uint8_t *origin,
-                           Ledger *l) {
+static void ledger_of_pool(const Program *p, const Placement *pl, const Machine *m, Pool pool,
+                           const uint8_t *origin, Ledger *l) {
     int64_t bytes[LINE_COUNT][FMT_COUNT] = {{0}}, rest = pl->arena_bytes[pool];
     int peak;
     plan_peak(p, m->align_bytes, pool, &peak);

@@ -4,8 +4,8 @@
 void plan_check_phases(const Program *p) {
     int at = 0;
     for (int i = 0; i < p->n_phases; i++) {
-        CHECK_MSG(p->phase[i].begin == at && p->phase[i].end >= at, "phase %s does not follow on step %d, or is open",
-                  p->phase[i].name, at);
+        CHECK_MSG(p->phase[i].begin == at && p->phase[i].end >= at,
+                  "phase %s does not follow on step %d, or is open", p->phase[i].name, at);
         at = p->phase[i].end;
     }
     CHECK_MSG(at == p->n_s, "%lld steps, %d of them in phases", (long long)p->n_s, at);
@@ -65,7 +65,8 @@ void rewrite_end(Rewrite *w) {
 
 Tid rewrite_twin(Program *p, Tid of, const char *suffix) {
     Tensor t = p->t[of];
-    Tid id = prog_tensor(p, arena_printf(&p->arena, "%s.%s", t.name, suffix), ROLE_ACTIVATION, t.format, t.rank, t.dim);
+    Tid id =
+        prog_tensor(p, arena_printf(&p->arena, "%s.%s", t.name, suffix), ROLE_ACTIVATION, t.format, t.rank, t.dim);
     p->t[id].layer = t.layer;
     return id;
 }

@@ -1,8 +1,8 @@
-/* sweep.c - when a head's gradient does not depend on its result, both are computed in one pass over the logits.
+/* sweep.c - when a head's gradient does not depend on its result, one pass over the logits computes both.
  *
  * head_logp at step f and its head_logp_grad at step b become one head_sweep at f, when
- *   W1  both read the same hidden rows, weight and labels in the same chunks, in one phase, and no entropy is asked;
- *   W2  d(logp) and what it is computed from do not depend on f's outputs, so those steps can move in front of f;
+ *   W1  both read the same hidden rows, weight and labels in the same chunks, in one phase; no entropy is asked;
+ *   W2  d(logp) and what it is computed from do not depend on f's outputs, so those steps can move before f;
  *   W3  what moves writes no state, and no state that it or b reads is written in between (P4);
  *   W4  between f and b nothing reads or writes the weight gradient that b adds to: its write moves to f (P4).
  * The sweep keeps b's random key: the rounding of the weight gradient is the only draw of the two (P6). */
@@ -37,7 +37,8 @@ static bool touched_between(const Program *p, int first, int last, Tid base, boo
 static bool state_stands(const Program *p, int head, int step) { /* W3: step may read its state at head instead */
     for (int k = 0; k < MAX_IN; k++) {
         Tid id = p->s[step].in[k];
-        if (id && prog_is_state(p, id) && touched_between(p, head, step, prog_base(p, id), false, true)) return false;
+        if (id && prog_is_state(p, id) && touched_between(p, head, step, prog_base(p, id), false, true))
+            return false;
     }
     return true;
 }
@@ -89,7 +90,8 @@ static Step sweep_step(const Step *f, const Step *b) {
     s.op = OP_HEAD_SWEEP;
     memset(s.in, 0, sizeof s.in);
     memset(s.out, 0, sizeof s.out);
-    Tid in[] = {f->in[LOGP_X], f->in[LOGP_W], f->in[LOGP_LABELS], b->in[GRAD_DLOGP], b->in[GRAD_BETA], b->in[GRAD_CLOCK]};
+    Tid in[] = {f->in[LOGP_X],     f->in[LOGP_W],    f->in[LOGP_LABELS],
+                b->in[GRAD_DLOGP], b->in[GRAD_BETA], b->in[GRAD_CLOCK]};
     Tid out[] = {f->out[0], f->out[1], b->out[0], b->out[1]};
     memcpy(s.in, in, sizeof in);
     memcpy(s.out, out, sizeof out);
@@ -137,5 +139,6 @@ static bool sweep_first(Program *p) {
 
 void plan_sweep(Program *p) {
     plan_check_phases(p);
-    while (sweep_first(p)) {}
+    while (sweep_first(p)) {
+    }
 }

@@ -1,12 +1,13 @@
-/* verify.c - shows that a planned program is right without believing the planner: it looks at offsets, not at lives.
+/* verify.c - shows that a planned program is right from its offsets alone: it does not believe in lives.
  *
  *   V1  every tensor that a step uses has a place; a view lies inside its base; what lives always lies alone.
  *   V2  an activation, and every part of one, has one writer (P1).
- *   V3  inside a step, an output meets no other tensor's bytes, except the input whose slot its row lets it take (P3).
- *   V4  the ring is played on paper, in list order: every range of bytes knows which tensor was last written there,
- *       and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
- *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their clones,
- *       it writes no state, and nothing wrote the state it reads in between (P4, P6).
+ *   V3  inside a step, an output meets no other tensor's bytes, except the input whose slot its row lets it
+ *       take (P3).
+ *   V4  the ring is played on paper, in list order: every range of bytes knows which tensor was last written
+ *       there, and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
+ *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their
+ *       clones, it writes no state, and nothing wrote the state it reads in between (P4, P6).
  *   V6  any two steps of a phase on different queues that conflict in bytes are ordered by waits (P8).
  * V4 shows that the list order is right, V6 that no other order the queues may run in differs from it. */
 #include <stdlib.h>
@@ -21,15 +22,17 @@ typedef struct Range {
 
 typedef struct Verify {
     const Program *p;
-    bool *used;               /* own, per tensor: by any step, itself or through a view */
-    bool *begun;              /* gradients and caches: written since the ring began */
-    int *writer;              /* of a whole activation or view; -1: none */
+    bool *used;                 /* own, per tensor: by any step, itself or through a view */
+    bool *begun;                /* gradients and caches: written since the ring began */
+    int *writer;                /* of a whole activation or view; -1: none */
     int *cell_begin, *cell_end; /* the cells that a tensor covers */
-    Tid *owner[POOL_COUNT];   /* own, per cell: whose bytes these are now; NONE: nobody's */
+    Tid *owner[POOL_COUNT];     /* own, per cell: whose bytes these are now; NONE: nobody's */
     Err *e;
 } Verify;
 
-static const char *name(const Verify *v, Tid id) { return v->p->t[id].name; }
+static const char *name(const Verify *v, Tid id) {
+    return v->p->t[id].name;
+}
 
 static bool overlap(const Tensor *a, const Tensor *b) {
     return a->home.pool == b->home.pool && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
@@ -105,12 +108,14 @@ static bool check_alone(Verify *v, Pool pool) {
 static bool note_writer(Verify *v, Tid id, int step) {
     if (v->p->t[id].role != ROLE_ACTIVATION) return true;
     if (v->writer[id] >= 0)
-        return fail(v->e, ERR_FAIL, "plan: %s is written by steps %d and %d (P1)", name(v, id), v->writer[id], step);
+        return fail(v->e, ERR_FAIL, "plan: %s is written by steps %d and %d (P1)", name(v, id), v->writer[id],
+                    step);
     v->writer[id] = step;
     return true;
 }
 
-static bool check_parts(Verify *v) { /* written views of one base are disjoint, and the base is not written as well */
+/* Written views of one base are disjoint, and the base is not written as well. */
+static bool check_parts(Verify *v) {
     const Program *p = v->p;
     Range *r = MEM_NEW(Range, p->n_t);
     int64_t n = 0;
@@ -119,9 +124,11 @@ static bool check_parts(Verify *v) { /* written views of one base are disjoint, 
         const Tensor *t = &p->t[id];
         if (!t->base || v->writer[id] < 0) continue;
         if (v->writer[t->base] >= 0)
-            ok = fail(v->e, ERR_FAIL, "plan: %s and its view %s both have a writer (P1)", name(v, t->base), t->name);
+            ok = fail(v->e, ERR_FAIL, "plan: %s and its view %s both have a writer (P1)", name(v, t->base),
+                      t->name);
         /* one number line for all bases: a base's own stretch begins at base * 2^40 */
-        r[n++] = (Range){((int64_t)t->base << 40) + t->view_bytes, ((int64_t)t->base << 40) + t->view_bytes + t->bytes, id};
+        r[n++] = (Range){((int64_t)t->base << 40) + t->view_bytes,
+                         ((int64_t)t->base << 40) + t->view_bytes + t->bytes, id};
     }
     qsort(r, (size_t)n, sizeof *r, by_begin);
     for (int64_t i = 1; i < n && ok; i++)
@@ -134,8 +141,10 @@ static bool check_parts(Verify *v) { /* written views of one base are disjoint, 
 
 static bool may_write_over(const Program *p, const Step *s, int out, int in) {
     const OpRow *row = op_row(s->op);
-    if (prog_is_state(p, s->out[out])) return prog_base(p, s->out[out]) == prog_base(p, s->in[in]); /* changed in place */
-    if (row->share == SHARE_NONE || row->share_out != out || row->share_in != in || s->queue != QUEUE_COMPUTE) return false;
+    if (prog_is_state(p, s->out[out]))
+        return prog_base(p, s->out[out]) == prog_base(p, s->in[in]); /* changed in place */
+    if (row->share == SHARE_NONE || row->share_out != out || row->share_in != in || s->queue != QUEUE_COMPUTE)
+        return false;
     return p->t[s->out[out]].offset == p->t[s->in[in]].offset;
 }
 
@@ -149,17 +158,19 @@ static bool check_step(Verify *v, int step) {
         if (!note_writer(v, s->out[o], step)) return false;
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k] && overlap(out, &p->t[s->in[k]]) && !may_write_over(p, s, o, k))
-                return fail(v->e, ERR_FAIL, "plan: step %d (%s) writes %s over its input %s (P3)", step, op_row(s->op)->name,
-                            out->name, name(v, s->in[k]));
+                return fail(v->e, ERR_FAIL, "plan: step %d (%s) writes %s over its input %s (P3)", step,
+                            op_row(s->op)->name, out->name, name(v, s->in[k]));
         for (int k = o + 1; k < MAX_OUT; k++)
             if (s->out[k] && overlap(out, &p->t[s->out[k]]))
-                return fail(v->e, ERR_FAIL, "plan: outputs %s and %s of step %d overlap", out->name, name(v, s->out[k]), step);
+                return fail(v->e, ERR_FAIL, "plan: outputs %s and %s of step %d overlap", out->name,
+                            name(v, s->out[k]), step);
         if (scratch && overlap(out, scratch))
             return fail(v->e, ERR_FAIL, "plan: step %d has its scratch over its output %s", step, out->name);
     }
     for (int k = 0; k < MAX_IN && scratch; k++)
         if (s->in[k] && overlap(scratch, &p->t[s->in[k]]))
-            return fail(v->e, ERR_FAIL, "plan: step %d has its scratch over its input %s", step, name(v, s->in[k]));
+            return fail(v->e, ERR_FAIL, "plan: step %d has its scratch over its input %s", step,
+                        name(v, s->in[k]));
     return true;
 }
 
@@ -174,8 +185,10 @@ static int cell_at(const int64_t *border, int64_t n, int64_t at) {
     int64_t low = 0, high = n;
     while (low < high) {
         int64_t mid = (low + high) / 2;
-        if (border[mid] < at) low = mid + 1;
-        else high = mid;
+        if (border[mid] < at)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return (int)low;
 }
@@ -240,7 +253,8 @@ static bool play_step(Verify *v, int step, bool check) {
 static void host_writes_inputs(Verify *v, const Phase *phase) {
     for (int i = phase->begin; i < phase->end; i++)
         for (int k = 0; k < MAX_IN; k++)
-            if (v->p->s[i].in[k] && v->p->t[v->p->s[i].in[k]].role == ROLE_INPUT) own(v, prog_base(v->p, v->p->s[i].in[k]));
+            if (v->p->s[i].in[k] && v->p->t[v->p->s[i].in[k]].role == ROLE_INPUT)
+                own(v, prog_base(v->p, v->p->s[i].in[k]));
 }
 
 /* In the first walk round the ring what is carried around it is not there yet: only the second one judges. */
@@ -258,9 +272,12 @@ static bool play_ring(Verify *v, bool check) {
 
 /* ---- V5 ---- */
 
-static int original(const Program *p, int step) { return p->s[step].clone_of >= 0 ? p->s[step].clone_of : step; }
+static int original(const Program *p, int step) {
+    return p->s[step].clone_of >= 0 ? p->s[step].clone_of : step;
+}
 
-/* b, read by a clone, stands for a, read by its original: the same tensor, or what a clone of a's writer wrote there. */
+/* b, read by a clone, stands for a, read by its original: the same tensor, or what a clone of a's writer wrote
+ * there. */
 static bool stands_for(const Verify *v, Tid b, Tid a) {
     if (a == b) return true;
     const Program *p = v->p;
@@ -275,20 +292,22 @@ static bool stands_for(const Verify *v, Tid b, Tid a) {
 static bool check_clone(Verify *v, int step, const int *last_write) {
     const Program *p = v->p;
     const Step *c = &p->s[step];
-    if (c->clone_of >= step) return fail(v->e, ERR_FAIL, "plan: step %d repeats the later step %d", step, c->clone_of);
+    if (c->clone_of >= step)
+        return fail(v->e, ERR_FAIL, "plan: step %d repeats the later step %d", step, c->clone_of);
     const Step *o = &p->s[c->clone_of];
     if (o->op != c->op || memcmp(&o->attr, &c->attr, sizeof o->attr) || o->key != c->key || o->clone_of >= 0)
-        return fail(v->e, ERR_FAIL, "plan: step %d does not repeat step %d: op, constants or key differ (P6)", step, c->clone_of);
+        return fail(v->e, ERR_FAIL, "plan: step %d does not repeat step %d: op, constants or key differ (P6)",
+                    step, c->clone_of);
     for (int k = 0; k < MAX_OUT; k++)
         if (c->out[k] && prog_is_state(p, c->out[k]))
             return fail(v->e, ERR_FAIL, "plan: clone %d writes the state %s (P4)", step, name(v, c->out[k]));
     for (int k = 0; k < MAX_IN; k++) {
         if (!stands_for(v, c->in[k], o->in[k]))
-            return fail(v->e, ERR_FAIL, "plan: clone %d reads %s where step %d read %s", step, name(v, c->in[k]), c->clone_of,
-                        name(v, o->in[k]));
+            return fail(v->e, ERR_FAIL, "plan: clone %d reads %s where step %d read %s", step, name(v, c->in[k]),
+                        c->clone_of, name(v, o->in[k]));
         if (c->in[k] && last_write[prog_base(p, c->in[k])] > c->clone_of && prog_is_state(p, c->in[k]))
-            return fail(v->e, ERR_FAIL, "plan: clone %d reads %s, written since step %d did (P4)", step, name(v, c->in[k]),
-                        c->clone_of);
+            return fail(v->e, ERR_FAIL, "plan: clone %d reads %s, written since step %d did (P4)", step,
+                        name(v, c->in[k]), c->clone_of);
     }
     return true;
 }
@@ -334,7 +353,8 @@ static bool clock_of(Verify *v, const Phase *phase, int step, int previous, Cloc
         int j = s->wait[r];
         if (j < 0) continue;
         if (j < phase->begin || j >= step || (int)v->p->s[j].queue != r)
-            return fail(v->e, ERR_FAIL, "plan: step %d waits for step %d, which is not before it on that queue", step, j);
+            return fail(v->e, ERR_FAIL, "plan: step %d waits for step %d, which is not before it on that queue",
+                        step, j);
         for (int q = 0; q < QUEUE_COUNT; q++) now->over[q] = MAX2(now->over[q], clock[j - phase->begin].over[q]);
         now->over[r] = MAX2(now->over[r], j);
     }
@@ -356,7 +376,8 @@ static bool check_waits_of_phase(Verify *v, const Phase *phase) {
             if (r == (int)s->queue) continue;
             for (int j = last[r]; j > clock[i - phase->begin].over[r] && ok; j = previous[j - phase->begin])
                 if (conflict(p, s, &p->s[j]) || conflict(p, &p->s[j], s))
-                    ok = fail(v->e, ERR_FAIL, "plan: steps %d and %d touch the same bytes on two queues, and neither waits (P8)",
+                    ok = fail(v->e, ERR_FAIL,
+                              "plan: steps %d and %d touch the same bytes on two queues, and neither waits (P8)",
                               j, i);
         }
         last[s->queue] = i;
@@ -388,8 +409,13 @@ static bool check_all(Verify *v) {
 }
 
 bool plan_verify(const Program *p, Err *e) {
-    Verify v = {.p = p, .e = e, .used = MEM_NEW(bool, p->n_t), .begun = MEM_NEW(bool, p->n_t), .writer = MEM_NEW(int, p->n_t),
-                .cell_begin = MEM_NEW(int, p->n_t), .cell_end = MEM_NEW(int, p->n_t)};
+    Verify v = {.p = p,
+                .e = e,
+                .used = MEM_NEW(bool, p->n_t),
+                .begun = MEM_NEW(bool, p->n_t),
+                .writer = MEM_NEW(int, p->n_t),
+                .cell_begin = MEM_NEW(int, p->n_t),
+                .cell_end = MEM_NEW(int, p->n_t)};
     memset(v.writer, -1, (size_t)p->n_t * sizeof *v.writer);
     bool ok = check_all(&v);
     for (int pool = 0; pool < POOL_COUNT; pool++) mem_free(v.owner[pool]);

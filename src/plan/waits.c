@@ -1,20 +1,21 @@
 /* waits.c - which step has to wait for which step of another queue, derived from byte ranges (P8).
  *
- * Slots are reused across queues, so names say nothing: two steps conflict when one writes bytes that the other reads
- * or writes. A step waits for the latest conflicting step of each other queue; queues run in order, so one number per
- * queue is enough, and what an earlier wait of the same queue covers is dropped. A phase's end joins all queues.
+ * Slots are reused across queues, so names say nothing: two steps conflict when one writes bytes that the other
+ * reads or writes. A step waits for the latest conflicting step of each other queue; queues run in order, so
+ * one number per queue is enough, and what an earlier wait of the same queue covers is dropped. A phase's end
+ * joins all queues.
  *
- * Two steps of different queues: at least one of them is on a side queue. So only the bytes that side queues touch
- * are followed: their borders cut a pool into cells, and each side access covers whole cells. A compute access that
- * meets part of a cell meets every side access of that cell, so cells lose nothing. */
+ * Two steps of different queues: at least one of them is on a side queue. So only the bytes that side queues
+ * touch are followed: their borders cut a pool into cells, and each side access covers whole cells. A compute
+ * access that meets part of a cell meets every side access of that cell, so cells lose nothing. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan_int.h"
 
-typedef struct Cells { /* of one pool, in one phase */
-    int64_t *border;   /* owns: sorted; cell c is [border[c], border[c+1]) */
-    int64_t n;         /* of borders */
+typedef struct Cells {                                     /* of one pool, in one phase */
+    int64_t *border;                                       /* owns: sorted; cell c is [border[c], border[c+1]) */
+    int64_t n;                                             /* of borders */
     int *last_write[QUEUE_COUNT], *last_read[QUEUE_COUNT]; /* own: per cell the latest step; -1: none */
 } Cells;
 
@@ -73,7 +74,8 @@ static void cells_init(Cells *cells, const Program *p, const Phase *phase, int s
 static void cells_free(Cells *cells) {
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         mem_free(cells[pool].border);
-        for (int q = 0; q < QUEUE_COUNT; q++) mem_free(cells[pool].last_write[q]), mem_free(cells[pool].last_read[q]);
+        for (int q = 0; q < QUEUE_COUNT; q++)
+            mem_free(cells[pool].last_write[q]), mem_free(cells[pool].last_read[q]);
     }
 }
 
@@ -81,8 +83,10 @@ static int64_t borders_up_to(const Cells *c, int64_t at) { /* how many borders a
     int64_t low = 0, high = c->n;
     while (low < high) {
         int64_t mid = (low + high) / 2;
-        if (c->border[mid] <= at) low = mid + 1;
-        else high = mid;
+        if (c->border[mid] <= at)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return low;
 }
@@ -91,7 +95,8 @@ static int64_t borders_up_to(const Cells *c, int64_t at) { /* how many borders a
 static void follow(Cells *cells, const Program *p, Access a, int step, Queue q, int *need) {
     const Tensor *t = &p->t[a.tensor];
     Cells *c = &cells[t->home.pool];
-    int64_t first = MAX2(borders_up_to(c, t->offset) - 1, 0), last = borders_up_to(c, t->offset + t->bytes - 1) - 1;
+    int64_t first = MAX2(borders_up_to(c, t->offset) - 1, 0),
+            last = borders_up_to(c, t->offset + t->bytes - 1) - 1;
     for (int64_t cell = first; cell <= last && cell < c->n - 1; cell++) {
         for (int r = 0; r < QUEUE_COUNT; r++) {
             if (r == (int)q) continue;

@@ -69,6 +69,36 @@ static void embed_grad_case(Format f, int64_t n, int64_t vocab, int64_t cols, do
     bench_close(&b);
 }
 
+/* sum of dx * table[ids] */
+typedef struct Lookup {
+    const Tokens *t;
+    int64_t cols;
+    double *table, *dx;
+} Lookup;
+
+static double lookup_loss(void *context) {
+    const Lookup *k = context;
+    double sum = 0;
+    for (int64_t i = 0; i < k->t->n; i++)
+        for (int64_t c = 0; c < k->cols; c++) sum += k->dx[i * k->cols + c] * k->table[k->t->ids[i] * k->cols + c];
+    return sum;
+}
+
+TEST(embed_gradient_follows_differences) {
+    Bench b;
+    bench_open(&b, "embed_grad, 9 tokens, table 5 x 4");
+    Tokens t = some_tokens(&b, 9, 5);
+    Tid dx = bench_matrix(&b, FMT_F32, 9, 4), ids = bench_vector(&b, FMT_I32, 9), order = bench_vector(&b, FMT_I32, 9);
+    Tid first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 9), d = bench_matrix(&b, FMT_F32, 5, 4);
+    bench_set_i32(&b, ids, t.ids);
+    bench_set_i32(&b, order, t.order);
+    bench_normal(&b, dx, 1, 1);
+    Lookup k = {&t, 4, bench_doubles(&b, 20), bench_initial(&b, dx)};
+    bench_run(&b, (Step){.op = OP_EMBED_GRAD, .in = {dx, ids, order, first, clock}, .out = {d}}, 1, false);
+    bench_differences(&b, "dtable", k.table, bench_now(&b, d), 20, lookup_loss, &k, 1e-6);
+    bench_close(&b);
+}
+
 TEST(embed_takes_rows) {
     for (int f = 0; f < COUNT_OF(formats); f++) {
         embed_case(formats[f], formats[f], 1, 1, 1);

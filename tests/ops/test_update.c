@@ -180,6 +180,35 @@ TEST(sgd_is_its_formula) {
         for (int i = 0; i < COUNT_OF(shapes); i++) update_case(true, kinds[k], shapes[i][0], shapes[i][1]);
 }
 
+/* 8-bit moments are what the format's own encoding makes of the fp32 result. */
+TEST(eight_bit_moments_are_the_formats_own) {
+    Set s, t;
+    static const Kinds plain = {FMT_F32, FMT_F32, FMT_F32, FMT_F32, false}, small = {FMT_F32, FMT_F32, FMT_MOM8, FMT_VAR8, false};
+    int64_t rows = 70, cols = 257;
+    set_open(&s, false, plain, rows, cols);
+    set_open(&t, false, small, rows, cols);
+    bench_normal(&t.b, t.t.m, 3, 0.2);
+    double *v = bench_doubles(&t.b, rows * cols);
+    for (int64_t i = 0; i < rows * cols; i++) v[i] = i % 300 ? 1e-3 * (double)(i % 97) : 0;
+    bench_set(&t.b, t.t.v, v);
+    bench_set(&s.b, s.t.m, bench_initial(&t.b, t.t.m));
+    bench_set(&s.b, s.t.v, bench_initial(&t.b, t.t.v));
+    for (int k = 0; k < 2; k++) {
+        Set *x = k ? &t : &s;
+        bench_normal(&x->b, x->t.weight, 1, 1);
+        bench_normal(&x->b, x->t.gradient, 2, 0.3);
+        set_dials(x, 0.02, 3, &adam, 0.25, 1);
+        bench_run(&x->b, set_step(x, &adam), 1, false);
+    }
+    bench_set(&t.b, t.t.m, bench_now(&s.b, s.t.m)); /* encodes */
+    bench_set(&t.b, t.t.v, bench_now(&s.b, s.t.v));
+    EXPECT(!memcmp(t.b.now[t.t.m], t.b.initial[t.t.m], (size_t)prog_bytes(&t.b.p, t.t.m)));
+    EXPECT(!memcmp(t.b.now[t.t.v], t.b.initial[t.t.v], (size_t)prog_bytes(&t.b.p, t.t.v)));
+    EXPECT(!memcmp(t.b.now[t.t.weight], s.b.now[s.t.weight], (size_t)prog_bytes(&s.b.p, s.t.weight)));
+    bench_close(&s.b);
+    bench_close(&t.b);
+}
+
 /* Three steps with lr 0.01, decay 0.1, betas 0.9 and 0.95 (momentum 0.9), as PyTorch printed them. */
 static void follow(bool sgd, const double want[3][5]) {
     static const double start[5] = {0.5, -1.25, 2.0, 0.03125, -0.0078125}, zero[5];

@@ -1,10 +1,31 @@
-/* decoder.c - the ring of a decoder's training as models write it, with every weight trained or adapters beside it. */
+/* decoder.c - the ring of a decoder's training as models write it, with every weight trained or adapters beside
+ * it. */
 #include "tests/plan/decoder.h"
 
-const Decoder decoder_tiny = {.layers = 3, .heads = 2, .kv_heads = 1, .head_dim = 8, .width = 16, .hidden = 24, .vocab = 40,
-                              .tokens = 8, .seq = 4, .chunk = 128, .accumulate = 2, .home = {POOL_DEVICE, FMT_BF16}};
-const Decoder decoder_7b = {.layers = 28, .heads = 28, .kv_heads = 4, .head_dim = 128, .width = 3584, .hidden = 18944,
-                            .vocab = 152064, .tokens = 1536, .seq = 1536, .chunk = 512, .rank = 128, .accumulate = 4,
+const Decoder decoder_tiny = {.layers = 3,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .head_dim = 8,
+                              .width = 16,
+                              .hidden = 24,
+                              .vocab = 40,
+                              .tokens = 8,
+                              .seq = 4,
+                              .chunk = 128,
+                              .accumulate = 2,
+                              .home = {POOL_DEVICE, FMT_BF16}};
+const Decoder decoder_7b = {.layers = 28,
+                            .heads = 28,
+                            .kv_heads = 4,
+                            .head_dim = 128,
+                            .width = 3584,
+                            .hidden = 18944,
+                            .vocab = 152064,
+                            .tokens = 1536,
+                            .seq = 1536,
+                            .chunk = 512,
+                            .rank = 128,
+                            .accumulate = 4,
                             .home = {POOL_DEVICE, FMT_BF16}};
 
 enum { MAX_LAYERS = 64, MAX_TRAINED = 1024 };
@@ -37,8 +58,10 @@ static Tid train(Recorder *r, Tid t) {
     p->layer = -1;
     CHECK(r->n_trained < MAX_TRAINED);
     Tid grad = prog_tensor(p, arena_printf(&p->arena, "%s.grad", w.name), ROLE_GRADIENT, w.format, w.rank, w.dim);
-    r->m[r->n_trained] = prog_tensor(p, arena_printf(&p->arena, "%s.m", w.name), ROLE_MOMENT, w.format, w.rank, w.dim);
-    r->v[r->n_trained] = prog_tensor(p, arena_printf(&p->arena, "%s.v", w.name), ROLE_MOMENT, w.format, w.rank, w.dim);
+    r->m[r->n_trained] =
+        prog_tensor(p, arena_printf(&p->arena, "%s.m", w.name), ROLE_MOMENT, w.format, w.rank, w.dim);
+    r->v[r->n_trained] =
+        prog_tensor(p, arena_printf(&p->arena, "%s.v", w.name), ROLE_MOMENT, w.format, w.rank, w.dim);
     p->layer = layer;
     p->t[t].trainable = p->t[t].needs_grad = true;
     p->t[t].grad = grad;
@@ -59,12 +82,14 @@ static Product product(Recorder *r, const char *name, int64_t rows, int64_t cols
     p->t[x.w].file_name = p->t[x.w].name;
     if (bias) x.bias = weight(r, arena_printf(&p->arena, "%s.bias", name), 1, DIMS(rows));
     if (!r->d->rank) return x;
-    x.a = prog_tensor(p, arena_printf(&p->arena, "%s.a", name), ROLE_ADAPTER, FMT_BF16, 2, DIMS((int64_t)groups * r->d->rank, cols));
+    x.a = prog_tensor(p, arena_printf(&p->arena, "%s.a", name), ROLE_ADAPTER, FMT_BF16, 2,
+                      DIMS((int64_t)groups * r->d->rank, cols));
     x.b = prog_tensor(p, arena_printf(&p->arena, "%s.b", name), ROLE_ADAPTER, FMT_BF16, 2, DIMS(rows, r->d->rank));
     train(r, x.a);
     train(r, x.b);
     x.lora = (AttrLora){.groups = groups, .rank = r->d->rank, .scale = 2, .dropout = 0.05f};
-    for (int64_t g = 0, col = 0; g < groups; col += group_rows[g++]) x.lora.col[g] = col, x.lora.rows[g] = group_rows[g];
+    for (int64_t g = 0, col = 0; g < groups; col += group_rows[g++])
+        x.lora.col[g] = col, x.lora.rows[g] = group_rows[g];
     return x;
 }
 
@@ -78,7 +103,9 @@ static void weights(Recorder *r) {
         Layer *y = &r->layer[l];
         y->norm1 = weight(r, "norm1", 1, DIMS(d->width));
         y->norm2 = weight(r, "norm2", 1, DIMS(d->width));
-        if (d->head_norms) y->norm_q = weight(r, "norm_q", 1, DIMS(d->head_dim)), y->norm_k = weight(r, "norm_k", 1, DIMS(d->head_dim));
+        if (d->head_norms)
+            y->norm_q = weight(r, "norm_q", 1, DIMS(d->head_dim)),
+            y->norm_k = weight(r, "norm_k", 1, DIMS(d->head_dim));
         y->qkv = product(r, "qkv", q + 2 * kv, d->width, !d->head_norms, 3, DIMS(q, kv, kv));
         y->o = product(r, "o", d->width, q, false, 1, DIMS(d->width));
         y->gate_up = product(r, "gate_up", 2 * d->hidden, d->width, false, 2, DIMS(d->hidden, d->hidden));
@@ -142,8 +169,12 @@ static void update(Recorder *r) {
     for (int i = 0; i < r->n_trained; i++) op_sum_squares(p, r->part[i], p->t[r->trained[i]].grad);
     op_clip(p, r->verdict, r->parts, r->loss, r->max_norm);
     for (int i = 0; i < r->n_trained; i++) {
-        UpdateTensors u = {.weight = r->trained[i], .gradient = p->t[r->trained[i]].grad, .m = r->m[i], .v = r->v[i],
-                           .dials = r->dials, .verdict = r->verdict};
+        UpdateTensors u = {.weight = r->trained[i],
+                           .gradient = p->t[r->trained[i]].grad,
+                           .m = r->m[i],
+                           .v = r->v[i],
+                           .dials = r->dials,
+                           .verdict = r->verdict};
         op_adamw(p, u, (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .lr_mult = 1});
     }
 }
@@ -153,7 +184,8 @@ void decoder_record(Program *p, const Decoder *d) {
     prog_init(p);
     r->p = p;
     r->d = d;
-    r->heads = (AttrHeads){.heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim, .seq = d->seq, .scale = 1};
+    r->heads = (AttrHeads){
+        .heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim, .seq = d->seq, .scale = 1};
     inputs(r);
     weights(r);
     r->parts = input(r, "parts", ROLE_STATISTIC, FMT_F64, r->n_trained);

@@ -99,7 +99,9 @@ static void host_writes(Player *pl, const Phase *phase) {
         }
 }
 
-static void poison(Player *pl, Tid id) { spread(bytes_of(pl, id), pl->p->t[id].bytes, ++pl->garbage); }
+static void poison(Player *pl, Tid id) {
+    spread(bytes_of(pl, id), pl->p->t[id].bytes, ++pl->garbage);
+}
 
 static void note_reads(Player *pl, const Step *s) { /* in memory of its own: what comes around the ring */
     for (int k = 0; k < MAX_IN; k++) {
@@ -111,8 +113,8 @@ static void note_reads(Player *pl, const Step *s) { /* in memory of its own: wha
 }
 
 /* Contents of an output: op and constants, the inputs that a row of this op has, old contents of begun state. */
-static uint64_t out_hash(const Player *pl, const Step *s, OpId op, int place, const uint64_t *in, int n_in, Tid out,
-                         uint64_t old) {
+static uint64_t out_hash(const Player *pl, const Step *s, OpId op, int place, const uint64_t *in, int n_in,
+                         Tid out, uint64_t old) {
     uint64_t h = head_of_hash(s, op);
     for (int k = 0; k < n_in; k++) h = rng_fold(h, in[k]);
     if (out && prog_is_state(pl->p, out)) h = rng_fold(h, old);
@@ -124,15 +126,18 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
     const Step *s = &p->s[step];
     const OpRow *row = op_row(s->op);
     uint64_t in[MAX_IN + 1] = {0}, old[MAX_OUT] = {0}, all = 0;
-    Tid shared_out = row->share ? s->out[row->share_out] : NONE, shared_in = row->share ? s->in[row->share_in] : NONE;
+    Tid shared_out = row->share ? s->out[row->share_out] : NONE,
+        shared_in = row->share ? s->in[row->share_in] : NONE;
     if (!pl->o.placed) note_reads(pl, s);
     if (shared_in) in[row->share_in] = digest(3, bytes_of(pl, shared_in), p->t[shared_in].bytes);
     for (int k = 0; k < MAX_OUT; k++) {
         Tid id = s->out[k], base = id ? prog_base(p, id) : NONE;
         if (!id || !prog_is_state(p, id)) continue;
         bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE;
-        if (!comes_and_goes || pl->begun[base]) old[k] = digest(4, bytes_of(pl, id), p->t[id].bytes);
-        else poison(pl, base);
+        if (!comes_and_goes || pl->begun[base])
+            old[k] = digest(4, bytes_of(pl, id), p->t[id].bytes);
+        else
+            poison(pl, base);
         pl->begun[base] = true;
     }
     /* a kernel may write its outputs while it still reads: only the shared input is safe by then */
@@ -153,8 +158,10 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
             uint64_t grad_in[] = {in[0], in[1], in[2], lse, in[3], in[4], in[5]};
             h = out_hash(pl, s, OP_HEAD_LOGP_GRAD, k - 2, grad_in, 7, id, old[k]);
         }
-        if (s->op == OP_COPY) memmove(bytes_of(pl, id), bytes_of(pl, s->in[0]), (size_t)n);
-        else spread(bytes_of(pl, id), n, h);
+        if (s->op == OP_COPY)
+            memmove(bytes_of(pl, id), bytes_of(pl, s->in[0]), (size_t)n);
+        else
+            spread(bytes_of(pl, id), n, h);
         pl->written[id] = true;
         uint64_t d = digest(5, bytes_of(pl, id), n);
         all = rng_fold(all, d);
@@ -182,7 +189,8 @@ static int next_step(Player *pl, const Phase *phase, const int *head, const bool
     }
     int best = -1;
     for (int i = 0; i < n; i++)
-        if (best < 0 || best == pl->o.late || (ready[i] != pl->o.late && head[ready[i]] < head[best])) best = ready[i];
+        if (best < 0 || best == pl->o.late || (ready[i] != pl->o.late && head[ready[i]] < head[best]))
+            best = ready[i];
     return best;
 }
 
@@ -216,7 +224,8 @@ static void play_ring(Player *pl) {
     for (int round = 0; round < pl->o.rounds; round++) {
         memset(pl->begun, 0, (size_t)pl->p->n_t * sizeof *pl->begun);
         for (int ph = 0; ph < pl->p->n_phases; ph++)
-            for (int64_t k = 0; k < MIN2(pl->p->phase[ph].repeat, MAX_PLAYS); k++) play_phase(pl, &pl->p->phase[ph]);
+            for (int64_t k = 0; k < MIN2(pl->p->phase[ph].repeat, MAX_PLAYS); k++)
+                play_phase(pl, &pl->p->phase[ph]);
     }
 }
 
@@ -231,14 +240,17 @@ static void end(Player *pl) {
 static Played play_after(const Program *p, PlayOptions o, const Played *truth) {
     Player pl = {.p = p, .o = o, .garbage = o.placed ? 1000 : 500000};
     begin(&pl);
-    for (Tid id = 1; truth && id < p->n_t; id++) /* what the first round reads before it was written: zeros for all */
+    for (Tid id = 1; truth && id < p->n_t;
+         id++) /* what the first round reads before it was written: zeros for all */
         if (truth->carried[id]) memset(bytes_of(&pl, id), 0, (size_t)p->t[id].bytes);
     play_ring(&pl);
     end(&pl);
     return pl.r;
 }
 
-Played play(const Program *p, PlayOptions o) { return play_after(p, o, NULL); }
+Played play(const Program *p, PlayOptions o) {
+    return play_after(p, o, NULL);
+}
 
 void played_free(Played *r) {
     mem_free(r->step);
@@ -263,7 +275,8 @@ int play_differs(const Program *p, const int64_t arena[POOL_COUNT]) {
 }
 
 bool play_same_state(const Program *a, const Program *b, int64_t n_t) {
-    Played x = play(a, (PlayOptions){.late = -1, .rounds = 2}), y = play(b, (PlayOptions){.late = -1, .rounds = 2});
+    Played x = play(a, (PlayOptions){.late = -1, .rounds = 2}),
+           y = play(b, (PlayOptions){.late = -1, .rounds = 2});
     bool same = true, any = false;
     for (int64_t i = 0; i < n_t; i++) same &= x.state[i] == y.state[i], any |= x.state[i] != 0;
     played_free(&x);

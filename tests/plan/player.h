@@ -14,7 +14,7 @@ typedef struct PlayOptions {
 } PlayOptions;
 
 typedef struct Played {
-    uint64_t *step;  /* owns: per played step in list order, the hash of what it wrote */
+    uint64_t *step; /* owns: per played step in list order, the hash of what it wrote */
     int64_t n;
     uint64_t *state; /* owns: per tensor, the hash of all its successive values; state only */
     bool *carried;   /* owns: per tensor, it was read before anything wrote it */
@@ -24,8 +24,8 @@ typedef struct Played {
 Played play(const Program *p, PlayOptions o);
 void played_free(Played *r);
 
-/* Plays the placed program in list order, with each queue late, and in a few random orders: -1 when every step wrote
- * what it wrote in memory of its own, else the number of the order that did not. */
+/* Plays the placed program in list order, with each queue late, and in a few random orders: -1 when every step
+ * wrote what it wrote in memory of its own, else the number of the order that did not. */
 int play_differs(const Program *p, const int64_t arena[POOL_COUNT]);
 
 /* Whether two programs with the same state (the first n_t tensors of both) write the same values into it. */

@@ -16,8 +16,12 @@ typedef struct Draw {
     int n_promised, n_kept; /* the first n_kept were read by an earlier step: this one may write them */
 } Draw;
 
-static int draw(Draw *d, int n) { return (int)(rng_u32(d->key, d->at++) % (uint32_t)n); }
-static bool chance(Draw *d, int percent) { return draw(d, 100) < percent; }
+static int draw(Draw *d, int n) {
+    return (int)(rng_u32(d->key, d->at++) % (uint32_t)n);
+}
+static bool chance(Draw *d, int percent) {
+    return draw(d, 100) < percent;
+}
 
 static Tid tensor(Draw *d, const char *name, Role role) {
     static const int64_t rows[] = {1, 2, 2, 4, 4, 4, 8, 16}, cols[] = {1, 3, 4, 4, 8};
@@ -59,7 +63,8 @@ static Tid fresh(Draw *d) { /* an output: new, or what was promised */
 }
 
 static Tid fresh_like(Draw *d, Tid t) {
-    return chance(d, 80) ? prog_like(d->p, arena_printf(&d->p->arena, "l%lld", (long long)d->p->n_t), t) : fresh(d);
+    return chance(d, 80) ? prog_like(d->p, arena_printf(&d->p->arena, "l%lld", (long long)d->p->n_t), t)
+                         : fresh(d);
 }
 
 static Tid same_shape_as(Draw *d, Tid a) {
@@ -108,32 +113,56 @@ static void emit_copy(Draw *d) {
 static void emit_shared(Draw *d) {
     Tid a = some_activation(d);
     switch (draw(d, 4)) {
-        case 0: emit(d, (Step){.op = OP_ADD, .in = {a, same_shape_as(d, a)}, .out = {prog_like(d->p, "sum", a)}}); break;
-        case 1: emit(d, (Step){.op = OP_LINEAR_DX, .in = {some(d), some(d), a}, .out = {fresh_like(d, a)}}); break;
-        case 2: emit(d, (Step){.op = OP_SWIGLU_GRAD, .in = {some(d), a}, .out = {fresh_like(d, a)}}); break;
-        default: emit(d, (Step){.op = OP_LORA_DX, .in = {some(d), some(d), NONE, a}, .out = {fresh_like(d, a)}}); break;
+        case 0:
+            emit(d, (Step){.op = OP_ADD, .in = {a, same_shape_as(d, a)}, .out = {prog_like(d->p, "sum", a)}});
+            break;
+        case 1:
+            emit(d, (Step){.op = OP_LINEAR_DX, .in = {some(d), some(d), a}, .out = {fresh_like(d, a)}});
+            break;
+        case 2:
+            emit(d, (Step){.op = OP_SWIGLU_GRAD, .in = {some(d), a}, .out = {fresh_like(d, a)}});
+            break;
+        default:
+            emit(d, (Step){.op = OP_LORA_DX, .in = {some(d), some(d), NONE, a}, .out = {fresh_like(d, a)}});
+            break;
     }
 }
 
 static void emit_state(Draw *d) {
-    Tid g = d->gradient[draw(d, d->n_gradient)], w = d->weight[draw(d, d->n_weight)], s = d->state[draw(d, d->n_state)];
+    Tid g = d->gradient[draw(d, d->n_gradient)], w = d->weight[draw(d, d->n_weight)],
+        s = d->state[draw(d, d->n_state)];
     switch (draw(d, 4)) {
-        case 0: emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), some(d)}, .out = {g}}); break;
-        case 1: emit(d, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {s}}); break;
-        case 2: emit(d, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, some(d), some(d), s}, .out = {w}}); break;
-        default: emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), w}, .out = {s}}); break;
+        case 0:
+            emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), some(d)}, .out = {g}});
+            break;
+        case 1:
+            emit(d, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {s}});
+            break;
+        case 2:
+            emit(d, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, some(d), some(d), s}, .out = {w}});
+            break;
+        default:
+            emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), w}, .out = {s}});
+            break;
     }
 }
 
 static void emit_any(Draw *d) {
     int kind = draw(d, 100);
-    if (kind < 15) emit(d, (Step){.op = OP_SWIGLU, .in = {some(d)}, .out = {fresh(d)}});
-    else if (kind < 25) emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {some(d), some(d)}, .out = {fresh(d)}});
-    else if (kind < 35) emit(d, (Step){.op = OP_RMSNORM, .in = {some(d), some(d)}, .out = {fresh(d), fresh(d)}});
-    else if (kind < 60) emit_shared(d);
-    else if (kind < 75) emit_state(d);
-    else if (kind < 87) emit_copy(d);
-    else if (kind < 93) emit_parts(d);
+    if (kind < 15)
+        emit(d, (Step){.op = OP_SWIGLU, .in = {some(d)}, .out = {fresh(d)}});
+    else if (kind < 25)
+        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {some(d), some(d)}, .out = {fresh(d)}});
+    else if (kind < 35)
+        emit(d, (Step){.op = OP_RMSNORM, .in = {some(d), some(d)}, .out = {fresh(d), fresh(d)}});
+    else if (kind < 60)
+        emit_shared(d);
+    else if (kind < 75)
+        emit_state(d);
+    else if (kind < 87)
+        emit_copy(d);
+    else if (kind < 93)
+        emit_parts(d);
     else {
         Tid t = d->readable[draw(d, d->n_readable)];
         if (!d->p->t[t].base && d->p->t[t].role == ROLE_ACTIVATION) add_readable(d, op_stop_gradient(d->p, t));
@@ -146,7 +175,8 @@ static void make_state(Draw *d) {
     d->n_gradient = 1 + draw(d, 3);
     d->n_state = 2 + draw(d, 4);
     for (int i = 0; i < d->n_weight; i++) add_readable(d, d->weight[i] = tensor(d, "weight", ROLE_WEIGHT));
-    for (int i = 0; i < d->n_gradient; i++) d->gradient[i] = tensor(d, "gradient", chance(d, 70) ? ROLE_GRADIENT : ROLE_CACHE);
+    for (int i = 0; i < d->n_gradient; i++)
+        d->gradient[i] = tensor(d, "gradient", chance(d, 70) ? ROLE_GRADIENT : ROLE_CACHE);
     for (int i = 0; i < d->n_state; i++) d->state[i] = tensor(d, "state", always[draw(d, COUNT_OF(always))]);
     add_readable(d, tensor(d, "table", ROLE_TABLE));
     add_readable(d, tensor(d, "dial", ROLE_DIAL));
@@ -154,7 +184,8 @@ static void make_state(Draw *d) {
 
 static void keep_promises(Draw *d) { /* whatever was read has a writer somewhere on the ring */
     Tid last = d->readable[d->n_readable - 1];
-    for (int i = 0; i < d->n_gradient; i++) emit(d, (Step){.op = OP_LINEAR_DW, .in = {last, last}, .out = {d->gradient[i]}});
+    for (int i = 0; i < d->n_gradient; i++)
+        emit(d, (Step){.op = OP_LINEAR_DW, .in = {last, last}, .out = {d->gradient[i]}});
     while (d->n_promised) {
         Tid t = d->promised[--d->n_promised];
         emit(d, (Step){.op = OP_SWIGLU, .in = {last}, .out = {t}});

@@ -1,4 +1,5 @@
-/* test_materialise.c - weights kept elsewhere or in another format are there when they are used, and cost a stage. */
+/* test_materialise.c - weights kept elsewhere or in another format are there when they are used, and cost a
+ * stage. */
 #include "plan/plan.h"
 #include "tests/plan/decoder.h"
 #include "tests/plan/player.h"
@@ -16,7 +17,8 @@ static int count(const Program *p, OpId op, Queue queue) {
     return n;
 }
 
-static const Home homes[] = {{POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_INT8}, {POOL_PINNED, FMT_F32}};
+static const Home homes[] = {
+    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_INT8}, {POOL_PINNED, FMT_F32}};
 
 TEST(materialise_keeps_results) {
     Machine m = small_scratch();
@@ -55,17 +57,20 @@ TEST(materialise_moves_names_and_places_homes) {
     plan_materialise(&p);
     Placement pl = plan_all(&p, &m);
     Tid home = prog_find(&p, "layers.1.qkv.home");
-    EXPECT(home && p.t[home].role == ROLE_WEIGHT && p.t[home].format == FMT_INT8 && p.t[home].home.pool == POOL_HOST);
+    EXPECT(home && p.t[home].role == ROLE_WEIGHT && p.t[home].format == FMT_INT8 &&
+           p.t[home].home.pool == POOL_HOST);
     EXPECT_STR(p.t[home].file_name, "layers.1.qkv");
     EXPECT(p.t[w].file_name == NULL && p.t[w].birth < 0 && p.t[w].offset < 0);
     EXPECT(p.t[home].bytes == 32 * 16 + 32 * 4 && p.t[home].offset >= 0);
     Tid rows = NONE;
     for (Tid t = 1; t < p.n_t; t++)
         if (p.t[t].file_name && !strcmp(p.t[t].file_name, "k_proj.weight")) EXPECT(rows == NONE), rows = t;
-    EXPECT(rows && p.t[rows].base == home && p.t[rows].view_bytes == 16 * 16 && p.t[rows].dim[0] == 8); /* row 16 of codes */
+    EXPECT(rows && p.t[rows].base == home && p.t[rows].view_bytes == 16 * 16 &&
+           p.t[rows].dim[0] == 8); /* row 16 of codes */
     /* per layer 4 products: forward and backward of the micro-step, forward of the evaluation; no gradient flows
      * below the first layer's adapter, so its qkv is not needed again */
-    EXPECT(count(&p, OP_COPY, QUEUE_COPY_IN) == 3 * 4 * 3 - 1 && count(&p, OP_DECODE, QUEUE_COMPUTE) == 3 * 4 * 3 - 1);
+    EXPECT(count(&p, OP_COPY, QUEUE_COPY_IN) == 3 * 4 * 3 - 1 &&
+           count(&p, OP_DECODE, QUEUE_COMPUTE) == 3 * 4 * 3 - 1);
     Ledger l = {0};
     plan_ledger(&p, &pl, &m, &l);
     LedgerLine *line = ledger_find(&l, POOL_HOST, "quantised weights");
@@ -76,7 +81,8 @@ TEST(materialise_moves_names_and_places_homes) {
     prog_free(&p);
 }
 
-/* A copy is issued before the layer in front of its use is over, and the device holds a fraction of the weights. */
+/* A copy is issued before the layer in front of its use is over, and the device holds a fraction of the
+ * weights. */
 TEST(materialise_copies_ahead) {
     Machine m = small_scratch();
     Decoder d = decoder_7b;

@@ -34,23 +34,27 @@ TEST(recompute_option_is_parsed) {
     EXPECT_OK(plan_parse_recompute(l, 28, "ffn", &e));
     EXPECT(l[0] == RECOMPUTE_FFN && l[27] == RECOMPUTE_FFN);
     EXPECT_OK(plan_parse_recompute(l, 28, "block:0-13,norm:15-27", &e));
-    EXPECT(l[0] == RECOMPUTE_BLOCK && l[13] == RECOMPUTE_BLOCK && l[14] == RECOMPUTE_NONE && l[15] == RECOMPUTE_NORM);
+    EXPECT(l[0] == RECOMPUTE_BLOCK && l[13] == RECOMPUTE_BLOCK && l[14] == RECOMPUTE_NONE &&
+           l[15] == RECOMPUTE_NORM);
     EXPECT_OK(plan_parse_recompute(l, 28, "ffn:3", &e));
     EXPECT(l[2] == RECOMPUTE_NONE && l[3] == RECOMPUTE_FFN && l[4] == RECOMPUTE_NONE);
     EXPECT_OK(plan_parse_recompute(l, 28, "none", &e));
     EXPECT_STR(plan_recompute_name(RECOMPUTE_BLOCK), "block");
-    const char *const wrong[] = {"", "blok", "block:", "block:0-28", "block:5-3", "block:0-13,norm", "block:0-3,norm:3", "ffn:x",
-                                 "ffn:1-", "ffn:1-2-3", "ffn:1,", ",ffn:1", "ffn:-1", "ffn:99999999999", "ffn:1;norm:2"};
+    const char *const wrong[] = {
+        "",       "blok",      "block:", "block:0-28", "block:5-3", "block:0-13,norm", "block:0-3,norm:3", "ffn:x",
+        "ffn:1-", "ffn:1-2-3", "ffn:1,", ",ffn:1",     "ffn:-1",    "ffn:99999999999", "ffn:1;norm:2"};
     for (int i = 0; i < COUNT_OF(wrong); i++) {
         e = (Err){0};
-        if (!EXPECT(!plan_parse_recompute(l, 28, wrong[i], &e) && e.code == ERR_USAGE && e.text[0])) test_note("    '%s'", wrong[i]);
+        if (!EXPECT(!plan_parse_recompute(l, 28, wrong[i], &e) && e.code == ERR_USAGE && e.text[0]))
+            test_note("    '%s'", wrong[i]);
     }
     plan_parse_recompute(l, 28, "blok", &e);
     EXPECT(strstr(e.text, "'block'?") != NULL);
 }
 
-/* Per layer and level: how many clones of which ops. Nothing else is cloned: not the down projection, not its adapter,
- * not the last add, and no head norm (backward reads what comes before and after it, never its output alone). */
+/* Per layer and level: how many clones of which ops. Nothing else is cloned: not the down projection, not its
+ * adapter, not the last add, and no head norm (backward reads what comes before and after it, never its output
+ * alone). */
 typedef struct Expected {
     int norm, linear, lora, rope, head_norm, attend, add, swiglu;
 } Expected;
@@ -101,7 +105,8 @@ TEST(recompute_clones_are_in_order_and_used) {
         bool read = false;
         for (int64_t j = i + 1; j < p.n_s; j++)
             for (int k = 0; k < MAX_OUT; k++) read |= c->out[k] && reads(&p, &p.s[j], c->out[k]);
-        EXPECT(read && o->key == c->key && o->op == c->op && o->region == REGION_FORWARD && c->region == REGION_RECOMPUTE);
+        EXPECT(read && o->key == c->key && o->op == c->op && o->region == REGION_FORWARD &&
+               c->region == REGION_RECOMPUTE);
         EXPECT(i < evaluate && c->clone_of < i);
         for (int64_t j = c->clone_of + 1; j < p.n_s; j++)
             EXPECT(p.s[j].region != REGION_BACKWARD || !reads(&p, &p.s[j], o->out[0]));
@@ -121,7 +126,8 @@ TEST(recompute_keeps_small_outputs_of_steps_not_cloned) {
     for (int64_t i = 0; i < p.n_s; i++) {
         if (p.s[i].op != OP_LORA_DB) continue;
         for (int64_t j = 0; j < i; j++)
-            if (p.s[j].op == OP_LORA && p.s[j].out[1] == p.s[i].in[1]) *(p.s[j].clone_of >= 0 ? &again : &kept) += 1;
+            if (p.s[j].op == OP_LORA && p.s[j].out[1] == p.s[i].in[1])
+                *(p.s[j].clone_of >= 0 ? &again : &kept) += 1;
     }
     EXPECT(kept == d.layers && again == 3 * d.layers);
     prog_free(&p);
@@ -139,7 +145,8 @@ TEST(recompute_keeps_results) {
     for (int variant = 0; variant < 16; variant++) {
         Decoder d = tiny(variant & 1 ? 2 : 0, variant & 2);
         RecomputeLevel per_layer[8];
-        for (int l = 0; l < d.layers; l++) per_layer[l] = (RecomputeLevel)((variant / 4 + (variant & 1 ? l : 0)) % RECOMPUTE_LEVELS);
+        for (int l = 0; l < d.layers; l++)
+            per_layer[l] = (RecomputeLevel)((variant / 4 + (variant & 1 ? l : 0)) % RECOMPUTE_LEVELS);
         Program plain, again;
         Err e = {0};
         planned(&plain, &d, NULL, &m);

@@ -25,7 +25,8 @@ static void planned(Planned *q, Home home) {
 static void refused(Planned *q, const char *because) {
     Err e = {0};
     bool ok = plan_verify(&q->p, &e);
-    if (!EXPECT(!ok && strstr(e.text, because))) test_note("    expected '%s', got '%s'", because, ok ? "(passes)" : e.text);
+    if (!EXPECT(!ok && strstr(e.text, because)))
+        test_note("    expected '%s', got '%s'", because, ok ? "(passes)" : e.text);
     prog_free(&q->p);
 }
 
@@ -109,7 +110,8 @@ TEST(verify_finds_a_clone_with_another_input) {
     Planned q;
     planned(&q, device);
     Step *c = &q.p.s[find_step(&q.p, OP_RMSNORM, true)];
-    c->in[1] = c->in[1] == prog_find(&q.p, "layers.0.norm1") ? prog_find(&q.p, "layers.0.norm2") : prog_find(&q.p, "layers.0.norm1");
+    c->in[1] = c->in[1] == prog_find(&q.p, "layers.0.norm1") ? prog_find(&q.p, "layers.0.norm2")
+                                                             : prog_find(&q.p, "layers.0.norm1");
     refused(&q, "reads");
 }
 
