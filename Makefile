@@ -64,7 +64,12 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: CFLAGS += -I.
 
-test-bins: $(TESTBIN)
+# Counts what a whole process allocates: see tests/budget/test_allocations.c.
+$(B)/count_allocations.so: tests/preload/count_allocations.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
+
+test-bins: $(TESTBIN) $(B)/count_allocations.so
 
 deps:
 	@tools/deps.sh
@@ -75,7 +80,7 @@ demo: deps
 
 check: deps
 	@$(MAKE) --no-print-directory -j2 snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug tools/check.sh $(TESTBIN)
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 rooms:
 	@tools/rooms.sh

@@ -243,6 +243,7 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     bool best = r->state.best_step < 0 || loss < r->state.best_metric;
     log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s", (long long)r->step, loss, exp(loss),
              units_count(tokens).s, best ? " (best so far)" : "");
+    r->best_now = best;
     if (best) {
         r->state.best_step = r->step;
         r->state.best_metric = loss;
@@ -271,7 +272,10 @@ static bool after_step(Run *r, RunResult *out, double loss, double norm, double 
     run_measure(r);
     if (growth_feed(&r->growth, &grown, sensors_anon_bytes()))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
+    r->best_now = false;
     progress_show(&r->progress, &(ProgressFacts){loss, norm, lr}, log_now);
+    if (r->progress.steps_here == 3 && r->o.total_steps > 10)
+        log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, loss, norm, lr, e)) return false;
     bool eval_now = r->held_out && (last || (r->o.eval_steps && r->step % r->o.eval_steps == 0));
     if (eval_now && !evaluate_now(r, out, e)) return false;
@@ -295,8 +299,9 @@ bool run_train(Run *r, RunResult *out, Err *e) {
         if (r->step == first_step + 1) requests = mem_stats().requests;
         out->allocations_after_first_step += mem_stats().requests - requests;
         out->stopped_by = r->o.stop ? (int)*r->o.stop : 0;
-        bool last = r->step == r->o.total_steps || out->stopped_by;
-        if ((last || (r->o.save_steps && r->step % r->o.save_steps == 0)) && !run_save_checkpoint(r, e)) return false;
+        bool save = r->step == r->o.total_steps || out->stopped_by || (r->o.save_steps && r->step % r->o.save_steps == 0) ||
+                    (r->o.save_best && r->best_now);
+        if (save && !run_save_checkpoint(r, e)) return false;
         requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
         if (out->stopped_by) break;
     }

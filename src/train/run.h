@@ -64,6 +64,7 @@ typedef struct Run {
     int64_t process_peak_bytes;
     double data_seconds;        /* filling the batches of the current step */
     int64_t step_tokens;
+    bool best_now;              /* this step's evaluation was the best so far */
 } Run;
 
 /* Opens the executor and loads weights; for training also the run folder, its log and the checkpoint to resume. */

@@ -154,7 +154,9 @@ void bench_run(Bench *b, Step s, int threads, bool in_place) {
     mem_free(scratch);
     for (Tid t = 1; t < b->p.n_t; t++)
         if (!guard_stands(b->now[t], prog_bytes(&b->p, t))) complain(b, "a tensor's guard stands");
-    if (in_place) memcpy(b->now[s.out[row->share_out]], a.in[row->share_in], (size_t)prog_bytes(&b->p, s.out[row->share_out]));
+    if (in_place)
+        memcpy(b->now[s.out[row->share_out]], a.in[row->share_in],
+               (size_t)prog_bytes(&b->p, s.out[row->share_out]));
 }
 
 /* Compares the outputs with those kept from the first run. */
@@ -212,7 +214,8 @@ static void expect_near(Bench *b, Tid t, const double *want, double tolerance, d
     }
     if (!bad) return;
     complain(b, "the kernel agrees with the formula");
-    test_note("    tensor %d: %lld of %lld differ, first at [%lld][%lld]: %.9g against %.9g", (int)t, (long long)bad,
+    test_note("    tensor %d: %lld of %lld differ, first at [%lld][%lld]: %.9g against %.9g", (int)t,
+              (long long)bad,
               (long long)n, (long long)(first / cols), (long long)(first % cols), got[first], want[first]);
 }
 
@@ -224,8 +227,8 @@ void bench_expect_random(Bench *b, Tid t, const double *want, double tolerance) 
     expect_near(b, t, want, tolerance, 2 * rounding(prog_t(&b->p, t)->format));
 }
 
-void bench_differences(Bench *b, const char *what, double *x, const double *got, int64_t n, BenchLoss *f, void *context,
-                       double tolerance) {
+void bench_differences(Bench *b, const char *what, double *x, const double *got, int64_t n, BenchLoss *f,
+                       void *context, double tolerance) {
     enum { PLACES = 48 };
     const double h = 1e-4;
     int64_t places = MIN2(n, PLACES);

@@ -46,7 +46,7 @@ double *bench_doubles(Bench *b, int64_t n);       /* zeroed; borrows b */
 
 /* Puts every tensor back to its initial contents and runs the step. */
 void bench_run(Bench *b, Step s, int threads, bool in_place);
-/* 1, 2 and 3 threads, and in place where the row allows it, must give the same bits; leaves those of one thread. */
+/* 1, 2 and 3 threads, and in place where the row allows it, must give the same bits; leaves those of 1 thread. */
 void bench_check(Bench *b, Step s);
 /* tolerance is absolute; one rounding to the tensor's format is allowed on top. Poison fails. */
 void bench_expect(Bench *b, Tid t, const double *want, double tolerance);
@@ -55,8 +55,8 @@ void bench_expect_random(Bench *b, Tid t, const double *want, double tolerance);
 
 /* The gradient `got` (n numbers) of f at x against central differences, at up to 48 places spread over x. */
 typedef double BenchLoss(void *context);
-void bench_differences(Bench *b, const char *what, double *x, const double *got, int64_t n, BenchLoss *f, void *context,
-                       double tolerance);
+void bench_differences(Bench *b, const char *what, double *x, const double *got, int64_t n, BenchLoss *f,
+                       void *context, double tolerance);
 
 Backend *bench_backend(int threads); /* 1, 2 or 3; opened once */
 

@@ -1,4 +1,4 @@
-/* test_attend.c - attention in tiles against the plain softmax over each token's own slots, and its gradient against
+/* test_attend.c - attention in tiles against the plain softmax over each token's own slots, its gradient against
  * the plain walk back and against differences; the cache against the same softmax. */
 #include "base/rng.h"
 #include "tests/ops/bench.h"
@@ -13,9 +13,10 @@ typedef struct Att { /* all in doubles */
 
 static int64_t width_of(const AttrHeads *a) { return (a->heads + 2 * a->kv_heads) * a->head_dim; }
 
-/* Probabilities of token i and head h over its row's slots 0..seq-1; gives the log-sum-exp (0 when it sees nothing). */
+/* Probabilities of token i and head h over its row's slots; gives the log-sum-exp (0 when it sees nothing). */
 static double probabilities(const Att *k, int64_t i, int64_t h, double *p) {
-    int64_t dim = k->a.head_dim, width = width_of(&k->a), row = i / k->a.seq * k->a.seq, g = h / (k->a.heads / k->a.kv_heads);
+    int64_t dim = k->a.head_dim, width = width_of(&k->a), row = i / k->a.seq * k->a.seq;
+    int64_t g = h / (k->a.heads / k->a.kv_heads);
     double top = -INFINITY, sum = 0;
     for (int64_t s = 0; s < k->a.seq; s++) {
         p[s] = -INFINITY;
@@ -41,8 +42,8 @@ static void forward(const Att *k) {
             k->lse[i * k->a.heads + h] = probabilities(k, i, h, p);
             memset(o, 0, (size_t)dim * sizeof *o);
             for (int64_t s = 0; s < k->a.seq; s++) {
-                const double *v = k->qkv + (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + k->a.kv_heads + g) * dim;
-                for (int64_t d = 0; d < dim && p[s] > 0; d++) o[d] += p[s] * v[d];
+                int64_t at = (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + k->a.kv_heads + g) * dim;
+                for (int64_t d = 0; d < dim && p[s] > 0; d++) o[d] += p[s] * k->qkv[at + d];
             }
         }
     mem_free(p);
@@ -69,7 +70,8 @@ static void backward(const Att *k, const double *o, double *dqkv) {
             probabilities(k, i, h, p);
             for (int64_t s = 0; s < k->a.seq; s++) {
                 if (p[s] == 0) continue;
-                int64_t key = (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + g) * dim, v = key + k->a.kv_heads * dim;
+                int64_t key = (i / k->a.seq * k->a.seq + s) * width + (k->a.heads + g) * dim;
+                int64_t v = key + k->a.kv_heads * dim;
                 double dp = 0;
                 for (int64_t d = 0; d < dim; d++) dp += d_o[d] * k->qkv[v + d];
                 double ds = p[s] * (dp - delta) * k->a.scale;
@@ -115,7 +117,8 @@ static void attend_case(Format f, Case c, bool differences) {
     documents(begin, n, c.seq, c.longest, c.blind_tail);
     bench_set_i32(&b, docs, begin);
     bench_normal(&b, qkv, 1, 1.5);
-    Tid d_o = bench_matrix(&b, f, n, wide), o_in = bench_matrix(&b, f, n, wide), lse_in = bench_matrix(&b, FMT_F32, n, c.heads);
+    Tid d_o = bench_matrix(&b, f, n, wide), o_in = bench_matrix(&b, f, n, wide);
+    Tid lse_in = bench_matrix(&b, FMT_F32, n, c.heads);
     Tid dqkv = bench_matrix(&b, f, n, width);
     bench_normal(&b, d_o, 2, 1);
     Att k = {a, n, begin, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
@@ -129,7 +132,9 @@ static void attend_case(Format f, Case c, bool differences) {
     bench_set(&b, lse_in, k.lse);
     double *want = bench_doubles(&b, n * width);
     backward(&k, bench_initial(&b, o_in), want);
-    bench_check(&b, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o_in, lse_in, docs}, .out = {dqkv}, .attr.heads = a});
+    bench_check(&b,
+                (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o_in, lse_in, docs}, .out = {dqkv},
+                       .attr.heads = a});
     bench_expect(&b, dqkv, want, 2e-5 * sqrt((double)c.heads / c.kv_heads));
     if (differences) bench_differences(&b, "dqkv", k.qkv, bench_now(&b, dqkv), n * width, loss, &k, 2e-5);
     bench_close(&b);
@@ -160,9 +165,11 @@ static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads
     a.seq = seq;
     a.scale = (float)(1 / sqrt(a.head_dim));
     int64_t n = rows * seq, width = width_of(&a), dim = a.head_dim, slot = 2 * a.kv_heads * dim;
-    bench_open(&b, "cache %s of %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(cf), format_name(f),
+    bench_open(&b, "cache %s of %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(cf),
+               format_name(f),
                (long long)rows, (long long)seq, a.heads, a.kv_heads, a.head_dim, (long long)a.slots);
-    Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n), cache = bench_cube(&b, cf, rows, a.slots, slot);
+    Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n);
+    Tid cache = bench_cube(&b, cf, rows, a.slots, slot);
     Tid o = bench_matrix(&b, f, n, a.heads * dim);
     bench_set_i32(&b, at, positions);
     bench_normal(&b, qkv, 1, 1.5);
@@ -176,7 +183,7 @@ static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads
 
     bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a});
     double *kv = bench_initial(&b, cache), *want_o = bench_doubles(&b, n * a.heads * dim);
-    for (int64_t i = 0; i < n; i++) /* the plain softmax, by way of one row that holds the cache and then the token */
+    for (int64_t i = 0; i < n; i++) /* the plain softmax */
         for (int64_t h = 0; h < a.heads && positions[i] >= 0; h++) {
             int64_t seen = positions[i] + 1, g = h / (a.heads / a.kv_heads);
             double p[512], sum = 0;
@@ -199,9 +206,11 @@ TEST(attention_over_a_cache_is_its_formula) {
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
     for (int f = 0; f < COUNT_OF(formats); f++) {
         AttrHeads a = {.heads = 9, .kv_heads = 3, .head_dim = 64, .slots = 200};
-        cache_case(formats[f], formats[f], 4, 1, a, (const int32_t[]){0, 199, -1, 64}); /* decode; one place is idle */
+        /* decode; one place is idle */
+        cache_case(formats[f], formats[f], 4, 1, a, (const int32_t[]){0, 199, -1, 64});
         a = (AttrHeads){.heads = 5, .kv_heads = 1, .head_dim = 7, .slots = 9};
-        cache_case(formats[f], formats[f], 2, 3, a, (const int32_t[]){0, 1, 2, 6, 7, 8}); /* several tokens a row */
+        /* several tokens a row */
+        cache_case(formats[f], formats[f], 2, 3, a, (const int32_t[]){0, 1, 2, 6, 7, 8});
     }
     AttrHeads a = {.heads = 2, .kv_heads = 2, .head_dim = 3, .slots = 70};
     cache_case(FMT_F32, FMT_BF16, 1, 1, a, (const int32_t[]){69});
@@ -212,8 +221,10 @@ TEST(cache_and_whole_row_agree) {
     Bench b;
     AttrHeads a = {.heads = 6, .kv_heads = 2, .head_dim = 16, .seq = 90, .scale = 0.25f, .slots = 96};
     bench_open(&b, "90 tokens through a cache");
-    Tid qkv = bench_matrix(&b, FMT_F32, 90, width_of(&a)), docs = bench_vector(&b, FMT_I32, 90), o = bench_matrix(&b, FMT_F32, 90, 96);
-    Tid lse = bench_matrix(&b, FMT_F32, 90, 6), at = bench_vector(&b, FMT_I32, 90), cache = bench_cube(&b, FMT_F32, 1, 96, 64);
+    Tid qkv = bench_matrix(&b, FMT_F32, 90, width_of(&a)), docs = bench_vector(&b, FMT_I32, 90);
+    Tid o = bench_matrix(&b, FMT_F32, 90, 96);
+    Tid lse = bench_matrix(&b, FMT_F32, 90, 6), at = bench_vector(&b, FMT_I32, 90);
+    Tid cache = bench_cube(&b, FMT_F32, 1, 96, 64);
     int32_t zero[90] = {0}, positions[90];
     for (int i = 0; i < 90; i++) positions[i] = i;
     bench_set_i32(&b, docs, zero);

@@ -31,7 +31,8 @@ TEST(linear_gradients_follow_differences) {
     Bench b;
     bench_open(&b, "linear %d x %d x %d", N, M, K);
     Tid x = normal_matrix(&b, N, K, 1), w = normal_matrix(&b, M, K, 2), bias = normal_matrix(&b, 1, M, 3);
-    Tid dy = normal_matrix(&b, N, M, 4), dx = bench_matrix(&b, FMT_F32, N, K), dw = bench_matrix(&b, FMT_F32, M, K);
+    Tid dy = normal_matrix(&b, N, M, 4), dx = bench_matrix(&b, FMT_F32, N, K);
+    Tid dw = bench_matrix(&b, FMT_F32, M, K);
     Tid db = bench_vector(&b, FMT_F32, M), first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Linear k = {bench_initial(&b, x), bench_initial(&b, w), bench_initial(&b, bias), bench_initial(&b, dy)};
     bench_run(&b, (Step){.op = OP_LINEAR_DX, .in = {dy, w}, .out = {dx}}, 1, false);
@@ -68,9 +69,11 @@ TEST(lora_gradients_follow_differences) {
     Bench b;
     AttrLora at = {.groups = 2, .rank = 3, .col = {1, 5}, .rows = {3, 2}, .scale = 0.5f};
     bench_open(&b, "lora in two groups");
-    Tid x = normal_matrix(&b, N, K, 1), a = normal_matrix(&b, 6, K, 2), up = normal_matrix(&b, 5, 3, 3), dy = normal_matrix(&b, N, M, 4);
+    Tid x = normal_matrix(&b, N, K, 1), a = normal_matrix(&b, 6, K, 2), up = normal_matrix(&b, 5, 3, 3);
+    Tid dy = normal_matrix(&b, N, M, 4);
     Tid y0 = normal_matrix(&b, N, M, 5), y = bench_matrix(&b, FMT_F32, N, M), u = bench_matrix(&b, FMT_F32, N, 6);
-    Tid du = bench_matrix(&b, FMT_F32, N, 6), dup = bench_matrix(&b, FMT_F32, 5, 3), da = bench_matrix(&b, FMT_F32, 6, K);
+    Tid du = bench_matrix(&b, FMT_F32, N, 6), dup = bench_matrix(&b, FMT_F32, 5, 3);
+    Tid da = bench_matrix(&b, FMT_F32, 6, K);
     Tid dx = bench_matrix(&b, FMT_F32, N, K), first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Lora k = {at, bench_initial(&b, x), bench_initial(&b, a), bench_initial(&b, up), bench_initial(&b, dy)};
     bench_run(&b, (Step){.op = OP_LORA, .in = {y0, x, a, up, clock}, .out = {y, u}, .attr.lora = at}, 1, false);
@@ -95,8 +98,10 @@ TEST(dropout_keeps_its_share_and_the_mean) {
         float p = shares[s];
         AttrLora at = {.groups = 1, .rank = 1, .rows = {1}, .scale = 1, .dropout = p};
         bench_open(&b, "dropout %g", p);
-        Tid x = bench_matrix(&b, FMT_F32, TOKENS, 1), one = bench_matrix(&b, FMT_F32, 1, 1), y0 = bench_matrix(&b, FMT_F32, TOKENS, 1);
-        Tid y = bench_matrix(&b, FMT_F32, TOKENS, 1), u = bench_matrix(&b, FMT_F32, TOKENS, 1), clock = bench_clock(&b, 8);
+        Tid x = bench_matrix(&b, FMT_F32, TOKENS, 1), one = bench_matrix(&b, FMT_F32, 1, 1);
+        Tid y0 = bench_matrix(&b, FMT_F32, TOKENS, 1);
+        Tid y = bench_matrix(&b, FMT_F32, TOKENS, 1), u = bench_matrix(&b, FMT_F32, TOKENS, 1);
+        Tid clock = bench_clock(&b, 8);
         double *ones = bench_doubles(&b, TOKENS);
         for (int i = 0; i < TOKENS; i++) ones[i] = 1;
         bench_set(&b, x, ones);
@@ -112,7 +117,8 @@ TEST(dropout_keeps_its_share_and_the_mean) {
         }
         double spread = 5 * sqrt(p * (1 - p) / TOKENS);
         EXPECT_NEAR(kept / TOKENS, 1 - (double)p, spread);
-        EXPECT_NEAR(repeats / TOKENS, (1 - (double)p) * (1 - (double)p), 2 * spread); /* neighbours are independent */
+        /* neighbours are independent */
+        EXPECT_NEAR(repeats / TOKENS, (1 - (double)p) * (1 - (double)p), 2 * spread);
         EXPECT(strange == 0);
         bench_close(&b);
     }
@@ -145,7 +151,8 @@ TEST(head_gradients_follow_differences) {
     AttrHead at = {.chunk = 128};
     bench_open(&b, "head %d x %d x %d", N, M, K);
     Tid x = normal_matrix(&b, N, K, 1), w = normal_matrix(&b, M, K, 2), to = bench_vector(&b, FMT_I32, N);
-    Tid dlogp = normal_matrix(&b, 1, N, 3), logp = bench_vector(&b, FMT_F32, N), lse = bench_vector(&b, FMT_F32, N);
+    Tid dlogp = normal_matrix(&b, 1, N, 3), logp = bench_vector(&b, FMT_F32, N);
+    Tid lse = bench_vector(&b, FMT_F32, N);
     Tid dx = bench_matrix(&b, FMT_F32, N, K), dw = bench_matrix(&b, FMT_F32, M, K);
     Tid first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     bench_set_i32(&b, to, labels);
@@ -155,12 +162,14 @@ TEST(head_gradients_follow_differences) {
     for (int i = 0; i < N; i++) sum += k.dlogp[i] * got[i];
     EXPECT_NEAR(sum, head_loss(&k), 1e-5);
     memcpy(b.initial[lse], b.now[lse], (size_t)prog_bytes(&b.p, lse));
-    bench_run(&b, (Step){.op = OP_HEAD_LOGP_GRAD, .in = {x, w, to, lse, dlogp, first, clock}, .out = {dx, dw}, .attr.head = at}, 1,
-              false);
+    Step grad = {.op = OP_HEAD_LOGP_GRAD, .in = {x, w, to, lse, dlogp, first, clock}, .out = {dx, dw}};
+    grad.attr.head = at;
+    bench_run(&b, grad, 1, false);
     bench_differences(&b, "dx", k.x, bench_now(&b, dx), N * K, head_loss, &k, 1e-5);
     bench_differences(&b, "dw", k.w, bench_now(&b, dw), M * K, head_loss, &k, 1e-5);
-    bench_run(&b, (Step){.op = OP_HEAD_SWEEP, .in = {x, w, to, dlogp, first, clock}, .out = {logp, lse, dx, dw}, .attr.head = at},
-              1, false);
+    Step sweep = {.op = OP_HEAD_SWEEP, .in = {x, w, to, dlogp, first, clock}, .out = {logp, lse, dx, dw}};
+    sweep.attr.head = at;
+    bench_run(&b, sweep, 1, false);
     bench_differences(&b, "dx of the sweep", k.x, bench_now(&b, dx), N * K, head_loss, &k, 1e-5);
     bench_differences(&b, "dw of the sweep", k.w, bench_now(&b, dw), M * K, head_loss, &k, 1e-5);
     bench_close(&b);

@@ -31,7 +31,8 @@ static void gate_case(Format f, int64_t n, int64_t cols, double spread, bool dif
     double *want = bench_doubles(&b, n * cols), *want_dx = bench_doubles(&b, n * 2 * cols);
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < cols; c++) {
-            double g = k.x[i * 2 * cols + c], u = k.x[i * 2 * cols + cols + c], s = 1 / (1 + exp(-g)), d = k.dh[i * cols + c];
+            double g = k.x[i * 2 * cols + c], u = k.x[i * 2 * cols + cols + c], s = 1 / (1 + exp(-g));
+            double d = k.dh[i * cols + c];
             want[i * cols + c] = silu(g) * u;
             want_dx[i * 2 * cols + c] = d * u * s * (1 + g * (1 - s));
             want_dx[i * 2 * cols + cols + c] = d * silu(g);
@@ -57,7 +58,8 @@ TEST(add_is_a_sum) {
             Bench b;
             int64_t n = shapes[s][0], c = shapes[s][1] * 7;
             bench_open(&b, "add %s, %lld x %lld", format_name(formats[f]), (long long)n, (long long)c);
-            Tid x = bench_matrix(&b, formats[f], n, c), y = bench_matrix(&b, formats[f], n, c), z = bench_matrix(&b, formats[f], n, c);
+            Tid x = bench_matrix(&b, formats[f], n, c), y = bench_matrix(&b, formats[f], n, c);
+            Tid z = bench_matrix(&b, formats[f], n, c);
             bench_normal(&b, x, 1, 1);
             bench_normal(&b, y, 2, 1);
             double *want = bench_initial(&b, x), *other = bench_initial(&b, y);

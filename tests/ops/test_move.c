@@ -39,7 +39,8 @@ TEST(fill_has_the_right_spread) {
     bench_open(&b, "fill of %d", N);
     Tid t = bench_vector(&b, FMT_F32, N);
     for (int kind = FILL_NORMAL; kind <= FILL_UNIFORM; kind++) {
-        bench_run(&b, (Step){.op = OP_FILL, .out = {t}, .attr.fill = {.kind = kind, .scale = 0.02f, .key = 99}}, 2, false);
+        bench_run(&b, (Step){.op = OP_FILL, .out = {t}, .attr.fill = {.kind = kind, .scale = 0.02f, .key = 99}}, 2,
+                  false);
         const double *x = bench_now(&b, t);
         double mean = 0, square = 0, neighbours = 0, most = 0;
         for (int i = 0; i < N; i++) {

@@ -42,15 +42,16 @@ static void backward(const Norm *k, double *dx, double *dw) {
 }
 
 static Norm norm_of(Bench *b, int64_t rows, int64_t n, double eps, Tid x, Tid w, Tid dy) {
-    Norm k = {rows, n, eps, bench_initial(b, x), bench_initial(b, w), bench_initial(b, dy), bench_doubles(b, rows * n),
-              bench_doubles(b, rows)};
+    Norm k = {rows, n, eps, bench_initial(b, x), bench_initial(b, w), bench_initial(b, dy),
+              bench_doubles(b, rows * n), bench_doubles(b, rows)};
     forward(&k);
     return k;
 }
 
 static void rows_case(Format f, Format wf, int64_t n, int64_t c) {
     Bench b;
-    bench_open(&b, "rmsnorm %s, weights %s, %lld x %lld", format_name(f), format_name(wf), (long long)n, (long long)c);
+    bench_open(&b, "rmsnorm %s, weights %s, %lld x %lld", format_name(f), format_name(wf), (long long)n,
+               (long long)c);
     Tid x = bench_matrix(&b, f, n, c), w = bench_vector(&b, wf, c), y = bench_matrix(&b, f, n, c);
     Tid rstd = bench_vector(&b, FMT_F32, n), dy = bench_matrix(&b, f, n, c);
     bench_normal(&b, x, 1, 2);
@@ -86,8 +87,10 @@ TEST(rmsnorm_gradient_follows_differences) {
     Bench b;
     int64_t n = 5, c = 9;
     bench_open(&b, "rmsnorm_grad 5 x 9, nothing to add to");
-    Tid x = bench_matrix(&b, FMT_F32, n, c), w = bench_vector(&b, FMT_F32, c), dy = bench_matrix(&b, FMT_F32, n, c);
-    Tid rstd = bench_vector(&b, FMT_F32, n), dx = bench_matrix(&b, FMT_F32, n, c), dw = bench_vector(&b, FMT_F32, c);
+    Tid x = bench_matrix(&b, FMT_F32, n, c), w = bench_vector(&b, FMT_F32, c);
+    Tid dy = bench_matrix(&b, FMT_F32, n, c);
+    Tid rstd = bench_vector(&b, FMT_F32, n), dx = bench_matrix(&b, FMT_F32, n, c);
+    Tid dw = bench_vector(&b, FMT_F32, c);
     Tid beta = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 5);
     bench_normal(&b, x, 1, 0.7);
     bench_normal(&b, w, 2, 1);
@@ -111,7 +114,8 @@ static void gather(double *dst, const double *src, const AttrHeads *a, int64_t t
     int64_t heads = is_k ? a->kv_heads : a->heads, width = (a->heads + 2 * a->kv_heads) * a->head_dim;
     for (int64_t i = 0; i < tokens; i++)
         for (int64_t c = 0; c < heads * a->head_dim; c++) {
-            int64_t wide = i * width + (is_k ? a->heads * a->head_dim : 0) + c, tight = i * heads * a->head_dim + c;
+            int64_t wide = i * width + (is_k ? a->heads * a->head_dim : 0) + c;
+            int64_t tight = i * heads * a->head_dim + c;
             if (back) dst[wide] = src[tight];
             else dst[tight] = src[wide];
         }
@@ -120,23 +124,26 @@ static void gather(double *dst, const double *src, const AttrHeads *a, int64_t t
 static void heads_case(Format f, int64_t tokens, AttrHeads a, bool differences) {
     Bench b;
     int64_t dim = a.head_dim, width = (a.heads + 2 * a.kv_heads) * dim, normed = a.heads + a.kv_heads;
-    bench_open(&b, "head_norm %s, %lld tokens, %d+%d heads of %d", format_name(f), (long long)tokens, a.heads, a.kv_heads,
-               a.head_dim);
-    Tid qkv = bench_matrix(&b, f, tokens, width), y = bench_matrix(&b, f, tokens, width), dy = bench_matrix(&b, f, tokens, width);
+    bench_open(&b, "head_norm %s, %lld tokens, %d+%d heads of %d", format_name(f), (long long)tokens, a.heads,
+               a.kv_heads, a.head_dim);
+    Tid qkv = bench_matrix(&b, f, tokens, width), y = bench_matrix(&b, f, tokens, width);
+    Tid dy = bench_matrix(&b, f, tokens, width);
     Tid rstd = bench_matrix(&b, FMT_F32, tokens, normed), dqkv = bench_matrix(&b, f, tokens, width);
-    Tid w[2] = {bench_vector(&b, f, dim), bench_vector(&b, f, dim)}, dw[2] = {bench_vector(&b, f, dim), bench_vector(&b, f, dim)};
+    Tid w[2] = {bench_vector(&b, f, dim), bench_vector(&b, f, dim)};
+    Tid dw[2] = {bench_vector(&b, f, dim), bench_vector(&b, f, dim)};
     Tid clock = bench_clock(&b, 3);
     bench_normal(&b, qkv, 1, 1);
     bench_normal(&b, dy, 2, 1);
-    double *want_y = bench_initial(&b, qkv), *want_d = bench_initial(&b, dy), *want_r = bench_doubles(&b, tokens * normed);
+    double *want_y = bench_initial(&b, qkv), *want_d = bench_initial(&b, dy);
+    double *want_r = bench_doubles(&b, tokens * normed);
     Norm k[2];
     double *want_dw[2], *dx[2];
     for (int j = 0; j < 2; j++) {
         int64_t heads = j ? a.kv_heads : a.heads, n = tokens * heads * dim;
         bench_normal(&b, w[j], 3 + (uint64_t)j, 1);
         bench_normal(&b, dw[j], 5 + (uint64_t)j, 1);
-        k[j] = (Norm){tokens * heads, dim, a.eps, bench_doubles(&b, n), bench_initial(&b, w[j]), bench_doubles(&b, n),
-                      bench_doubles(&b, n), bench_doubles(&b, tokens * heads)};
+        k[j] = (Norm){tokens * heads, dim, a.eps, bench_doubles(&b, n), bench_initial(&b, w[j]),
+                      bench_doubles(&b, n), bench_doubles(&b, n), bench_doubles(&b, tokens * heads)};
         gather(k[j].x, bench_initial(&b, qkv), &a, tokens, j, false);
         gather(k[j].dy, bench_initial(&b, dy), &a, tokens, j, false);
         forward(&k[j]);
@@ -152,12 +159,15 @@ static void heads_case(Format f, int64_t tokens, AttrHeads a, bool differences) 
     bench_expect(&b, y, want_y, 2e-6);
     bench_expect(&b, rstd, want_r, 1e-6);
     bench_set(&b, rstd, want_r);
-    bench_check(&b, (Step){.op = OP_HEAD_NORM_GRAD, .in = {dy, qkv, w[0], w[1], rstd, NONE, clock}, .out = {dqkv, dw[0], dw[1]},
+    bench_check(&b,
+                (Step){.op = OP_HEAD_NORM_GRAD, .in = {dy, qkv, w[0], w[1], rstd, NONE, clock},
+                       .out = {dqkv, dw[0], dw[1]},
                            .attr.heads = a});
     bench_expect(&b, dqkv, want_d, 1e-5);
     for (int j = 0; j < 2; j++) bench_expect_random(&b, dw[j], want_dw[j], 1e-4);
     for (int j = 0; j < 2 && differences; j++) {
-        double *got = bench_doubles(&b, tokens * a.heads * dim), *sum = bench_now(&b, dw[j]), *was = bench_initial(&b, dw[j]);
+        double *got = bench_doubles(&b, tokens * a.heads * dim), *sum = bench_now(&b, dw[j]);
+        double *was = bench_initial(&b, dw[j]);
         gather(got, bench_now(&b, dqkv), &a, tokens, j, false);
         for (int64_t c = 0; c < dim; c++) sum[c] -= was[c];
         bench_differences(&b, j ? "dk" : "dq", k[j].x, got, k[j].rows * dim, loss, &k[j], 2e-5);
@@ -168,8 +178,11 @@ static void heads_case(Format f, int64_t tokens, AttrHeads a, bool differences) 
 
 TEST(head_norm_is_its_formula) {
     for (int f = 0; f < COUNT_OF(formats); f++) {
-        heads_case(formats[f], 1, (AttrHeads){.heads = 1, .kv_heads = 1, .head_dim = 1, .seq = 1, .eps = 1e-6f}, false);
-        heads_case(formats[f], 3, (AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 7, .seq = 3, .eps = 1e-3f}, f == 0);
-        heads_case(formats[f], 70, (AttrHeads){.heads = 3, .kv_heads = 1, .head_dim = 64, .seq = 35, .eps = 1e-6f}, false);
+        heads_case(formats[f], 1, (AttrHeads){.heads = 1, .kv_heads = 1, .head_dim = 1, .seq = 1, .eps = 1e-6f},
+                   false);
+        heads_case(formats[f], 3, (AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 7, .seq = 3, .eps = 1e-3f},
+                   f == 0);
+        heads_case(formats[f], 70, (AttrHeads){.heads = 3, .kv_heads = 1, .head_dim = 64, .seq = 35, .eps = 1e-6f},
+                   false);
     }
 }

@@ -23,7 +23,8 @@ TEST(gradients_round_without_bias) {
     for (int k = 0; k < COUNT_OF(parts); k++) {
         Bench b;
         bench_open(&b, "1 + %g units", parts[k]);
-        Tid dx = bench_matrix(&b, FMT_F32, 1, N), ids = bench_vector(&b, FMT_I32, 1), d = bench_matrix(&b, FMT_BF16, 1, N);
+        Tid dx = bench_matrix(&b, FMT_F32, 1, N), ids = bench_vector(&b, FMT_I32, 1);
+        Tid d = bench_matrix(&b, FMT_BF16, 1, N);
         Tid clock = bench_clock(&b, 4), later = bench_clock(&b, 5);
         double *x = bench_doubles(&b, N), *ones = bench_doubles(&b, N);
         for (int i = 0; i < N; i++) x[i] = parts[k] * ULP, ones[i] = 1;
@@ -46,8 +47,10 @@ TEST(gradients_round_without_bias) {
 TEST(updates_round_without_bias) {
     Bench b;
     bench_open(&b, "sgd on bf16");
-    Tid w = bench_matrix(&b, FMT_BF16, 1, N), g = bench_matrix(&b, FMT_F32, 1, N), m = bench_matrix(&b, FMT_BF16, 1, N);
-    Tid dials = bench_vector(&b, FMT_F32, DIAL_WORDS), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS), clock = bench_clock(&b, 6);
+    Tid w = bench_matrix(&b, FMT_BF16, 1, N), g = bench_matrix(&b, FMT_F32, 1, N);
+    Tid m = bench_matrix(&b, FMT_BF16, 1, N);
+    Tid dials = bench_vector(&b, FMT_F32, DIAL_WORDS), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
+    Tid clock = bench_clock(&b, 6);
     double *ones = bench_doubles(&b, N), *third = bench_doubles(&b, N);
     for (int i = 0; i < N; i++) ones[i] = 1, third[i] = ULP / 3;
     bench_set(&b, w, ones);

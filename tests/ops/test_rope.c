@@ -10,14 +10,16 @@ typedef struct Turn {
 } Turn;
 
 static void forward(const Turn *k) {
-    int64_t dim = k->a.head_dim, half = dim / 2, heads = k->a.heads + 2 * k->a.kv_heads, turned = k->a.heads + k->a.kv_heads;
+    int64_t dim = k->a.head_dim, half = dim / 2, heads = k->a.heads + 2 * k->a.kv_heads;
+    int64_t turned = k->a.heads + k->a.kv_heads;
     memcpy(k->y, k->x, (size_t)(k->tokens * heads * dim) * sizeof *k->y);
     for (int64_t i = 0; i < k->tokens; i++)
         for (int64_t h = 0; h < turned; h++) {
             const double *x = k->x + (i * heads + h) * dim;
             double *y = k->y + (i * heads + h) * dim;
             for (int64_t d = 0; d < half; d++) {
-                double angle = (float)k->positions[i] * (float)k->freq[d]; /* in fp32, as the models were trained */
+                /* in fp32, as the models were trained */
+                double angle = (float)k->positions[i] * (float)k->freq[d];
                 double c = cos(angle) * k->a.scale, s = sin(angle) * k->a.scale * (k->a.inverse ? -1 : 1);
                 y[d] = x[d] * c - x[d + half] * s;
                 y[d + half] = x[d + half] * c + x[d] * s;
@@ -29,16 +31,18 @@ static double loss(void *context) {
     const Turn *k = context;
     double sum = 0;
     forward(k);
-    for (int64_t i = 0; i < k->tokens * (k->a.heads + 2 * k->a.kv_heads) * k->a.head_dim; i++) sum += k->y[i] * k->dy[i];
+    for (int64_t i = 0; i < k->tokens * (k->a.heads + 2 * k->a.kv_heads) * k->a.head_dim; i++)
+        sum += k->y[i] * k->dy[i];
     return sum;
 }
 
 static void turn_case(Format f, int64_t tokens, AttrHeads a, int32_t first, bool differences) {
     Bench b;
     int64_t dim = a.head_dim, width = (a.heads + 2 * a.kv_heads) * dim;
-    bench_open(&b, "rope %s, %lld tokens from %d, %d+%d heads of %d, scale %g%s", format_name(f), (long long)tokens, first,
-               a.heads, a.kv_heads, a.head_dim, a.scale, a.inverse ? ", back" : "");
-    Tid x = bench_matrix(&b, f, tokens, width), y = bench_matrix(&b, f, tokens, width), dy = bench_matrix(&b, f, tokens, width);
+    bench_open(&b, "rope %s, %lld tokens from %d, %d+%d heads of %d, scale %g%s", format_name(f),
+               (long long)tokens, first, a.heads, a.kv_heads, a.head_dim, a.scale, a.inverse ? ", back" : "");
+    Tid x = bench_matrix(&b, f, tokens, width), y = bench_matrix(&b, f, tokens, width);
+    Tid dy = bench_matrix(&b, f, tokens, width);
     Tid at = bench_vector(&b, FMT_I32, tokens), freq = bench_vector(&b, FMT_F32, MAX2(dim / 2, 1));
     int32_t positions[256];
     double *hz = bench_doubles(&b, dim / 2);
@@ -71,7 +75,8 @@ TEST(rope_is_its_formula) {
             turn_case(formats[f], 34, a, from[p], false);
             a = (AttrHeads){.heads = 1, .kv_heads = 1, .head_dim = 2, .seq = 1, .scale = 1.25f, .inverse = true};
             turn_case(formats[f], 1, a, from[p], false);
-            a = (AttrHeads){.heads = 40, .kv_heads = 2, .head_dim = 256, .seq = 3, .scale = 1}; /* more than one chunk */
+            /* more than one chunk */
+            a = (AttrHeads){.heads = 40, .kv_heads = 2, .head_dim = 256, .seq = 3, .scale = 1};
             turn_case(formats[f], 3, a, from[p], false);
         }
 }

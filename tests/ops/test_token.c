@@ -33,10 +33,11 @@ static Tokens some_tokens(Bench *b, int64_t n, int64_t vocab) {
 
 static void embed_case(Format table_format, Format f, int64_t n, int64_t vocab, int64_t cols) {
     Bench b;
-    bench_open(&b, "embed %s to %s, %lld tokens, table %lld x %lld", format_name(table_format), format_name(f), (long long)n,
-               (long long)vocab, (long long)cols);
+    bench_open(&b, "embed %s to %s, %lld tokens, table %lld x %lld", format_name(table_format), format_name(f),
+               (long long)n, (long long)vocab, (long long)cols);
     Tokens t = some_tokens(&b, n, vocab);
-    Tid table = bench_matrix(&b, table_format, vocab, cols), ids = bench_vector(&b, FMT_I32, n), x = bench_matrix(&b, f, n, cols);
+    Tid table = bench_matrix(&b, table_format, vocab, cols), ids = bench_vector(&b, FMT_I32, n);
+    Tid x = bench_matrix(&b, f, n, cols);
     bench_set_i32(&b, ids, t.ids);
     bench_normal(&b, table, 1, 1);
     double *rows = bench_initial(&b, table), *want = bench_doubles(&b, n * cols);
@@ -49,11 +50,13 @@ static void embed_case(Format table_format, Format f, int64_t n, int64_t vocab, 
 /* beta < 0: the place is empty, which means 1. The op is linear, so its differences are the formula itself. */
 static void embed_grad_case(Format f, int64_t n, int64_t vocab, int64_t cols, double beta) {
     Bench b;
-    bench_open(&b, "embed_grad %s, %lld tokens, table %lld x %lld, beta %g", format_name(f), (long long)n, (long long)vocab,
-               (long long)cols, beta);
+    bench_open(&b, "embed_grad %s, %lld tokens, table %lld x %lld, beta %g", format_name(f), (long long)n,
+               (long long)vocab, (long long)cols, beta);
     Tokens t = some_tokens(&b, n, vocab);
-    Tid dx = bench_matrix(&b, f, n, cols), ids = bench_vector(&b, FMT_I32, n), order = bench_vector(&b, FMT_I32, n);
-    Tid dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta), clock = bench_clock(&b, 9), d = bench_matrix(&b, f, vocab, cols);
+    Tid dx = bench_matrix(&b, f, n, cols), ids = bench_vector(&b, FMT_I32, n);
+    Tid order = bench_vector(&b, FMT_I32, n);
+    Tid dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta), clock = bench_clock(&b, 9);
+    Tid d = bench_matrix(&b, f, vocab, cols);
     bench_set_i32(&b, ids, t.ids);
     bench_set_i32(&b, order, t.order);
     bench_normal(&b, dx, 1, 1);
@@ -88,7 +91,8 @@ TEST(embed_gradient_follows_differences) {
     Bench b;
     bench_open(&b, "embed_grad, 9 tokens, table 5 x 4");
     Tokens t = some_tokens(&b, 9, 5);
-    Tid dx = bench_matrix(&b, FMT_F32, 9, 4), ids = bench_vector(&b, FMT_I32, 9), order = bench_vector(&b, FMT_I32, 9);
+    Tid dx = bench_matrix(&b, FMT_F32, 9, 4), ids = bench_vector(&b, FMT_I32, 9);
+    Tid order = bench_vector(&b, FMT_I32, 9);
     Tid first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 9), d = bench_matrix(&b, FMT_F32, 5, 4);
     bench_set_i32(&b, ids, t.ids);
     bench_set_i32(&b, order, t.order);
@@ -132,15 +136,18 @@ static double loss(void *context) {
 static void sum_case(int64_t n, double beta) {
     Bench b;
     bench_open(&b, "token_sum of %lld, beta %g", (long long)n, beta);
-    Tid v = bench_vector(&b, FMT_F32, n), weight = bench_vector(&b, FMT_F32, n), divisor = bench_number(&b, FMT_F32, 37);
-    Tid dial = bench_number(&b, FMT_F32, beta), stat = bench_vector(&b, FMT_F64, 1), dv = bench_vector(&b, FMT_F32, n);
+    Tid v = bench_vector(&b, FMT_F32, n), weight = bench_vector(&b, FMT_F32, n);
+    Tid divisor = bench_number(&b, FMT_F32, 37);
+    Tid dial = bench_number(&b, FMT_F32, beta), stat = bench_vector(&b, FMT_F64, 1);
+    Tid dv = bench_vector(&b, FMT_F32, n);
     double before = 0.25;
     if (beta != 0) bench_set(&b, stat, &before);
     bench_normal(&b, v, 1, 3);
     bench_normal(&b, weight, 2, 1);
     Sum k = {n, bench_initial(&b, v), bench_initial(&b, weight), 37, -1};
     double want = (beta != 0 ? before * beta : 0) + loss(&k);
-    bench_check(&b, (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, dial}, .out = {stat}, .attr.scale = {-1}});
+    bench_check(&b,
+                (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, dial}, .out = {stat}, .attr.scale = {-1}});
     bench_expect(&b, stat, &want, 1e-12 * (1 + fabs(want)));
     bench_check(&b, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {weight, divisor}, .out = {dv}, .attr.scale = {-1}});
     bench_differences(&b, "dv", k.v, bench_now(&b, dv), n, loss, &k, 1e-6);

@@ -1,5 +1,5 @@
-/* test_update.c - norms, the verdict and the two updates: against the formula in doubles, and against what PyTorch's
- * own AdamW and SGD gave for three steps. */
+/* test_update.c - norms, the verdict and the two updates: against the formula in doubles, and against what
+ * PyTorch's own AdamW and SGD gave in three steps. */
 #include "tests/ops/bench.h"
 
 static const AttrUpdate adam = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_mult = 1};
@@ -29,7 +29,8 @@ TEST(sum_of_squares_is_exact_to_fp64) {
 static void clip_case(double loss, double most, double a, double c, double scale, double norm, double ok) {
     Bench b;
     bench_open(&b, "clip: loss %g, most %g, parts %g %g", loss, most, a, c);
-    Tid parts = bench_vector(&b, FMT_F64, 2), l = bench_number(&b, FMT_F64, loss), m = bench_number(&b, FMT_F32, most);
+    Tid parts = bench_vector(&b, FMT_F64, 2), l = bench_number(&b, FMT_F64, loss);
+    Tid m = bench_number(&b, FMT_F32, most);
     Tid verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
     bench_set(&b, parts, (const double[]){a, c});
     bench_check(&b, (Step){.op = OP_CLIP, .in = {parts, l, m}, .out = {verdict}});
@@ -65,33 +66,40 @@ typedef struct Kinds {
 
 static void set_open(Set *s, bool sgd, Kinds k, int64_t rows, int64_t cols) {
     Bench *b = &s->b;
-    bench_open(b, "%s of %lld x %lld: weight %s%s, gradient %s, moments %s", sgd ? "sgd" : "adamw", (long long)rows,
-               (long long)cols, format_name(k.w), k.master ? " with a master" : "", format_name(k.g), format_name(k.m));
+    bench_open(b, "%s of %lld x %lld: weight %s%s, gradient %s, moments %s", sgd ? "sgd" : "adamw",
+               (long long)rows,
+               (long long)cols, format_name(k.w), k.master ? " with a master" : "", format_name(k.g),
+               format_name(k.m));
     s->sgd = sgd;
     s->n = rows * cols;
-    s->t = (UpdateTensors){.weight = bench_matrix(b, k.w, rows, cols), .gradient = bench_matrix(b, k.g, rows, cols),
-                           .m = bench_matrix(b, k.m, rows, cols), .v = sgd ? NONE : bench_matrix(b, k.v, rows, cols),
+    s->t = (UpdateTensors){.weight = bench_matrix(b, k.w, rows, cols),
+                           .gradient = bench_matrix(b, k.g, rows, cols), .m = bench_matrix(b, k.m, rows, cols),
+                           .v = sgd ? NONE : bench_matrix(b, k.v, rows, cols),
                            .master = k.master ? bench_matrix(b, FMT_F32, rows, cols) : NONE,
-                           .dials = bench_vector(b, FMT_F32, DIAL_WORDS), .verdict = bench_vector(b, FMT_F64, VERDICT_WORDS)};
+                           .dials = bench_vector(b, FMT_F32, DIAL_WORDS),
+                           .verdict = bench_vector(b, FMT_F64, VERDICT_WORDS)};
     s->clock = bench_clock(b, 77);
 }
 
 static void set_dials(Set *s, double lr, int step, const AttrUpdate *k, double scale, double ok) {
-    bench_set(&s->b, s->t.dials, (const double[]){lr, 1 / (1 - pow(k->beta1, step)), 1 / (1 - pow(k->beta2, step))});
+    bench_set(&s->b, s->t.dials,
+              (const double[]){lr, 1 / (1 - pow(k->beta1, step)), 1 / (1 - pow(k->beta2, step))});
     bench_set(&s->b, s->t.verdict, (const double[]){scale, 1, ok});
 }
 
 static Step set_step(const Set *s, const AttrUpdate *k) {
     const UpdateTensors *t = &s->t;
     if (s->sgd)
-        return (Step){.op = OP_SGD, .in = {t->weight, t->gradient, t->m, t->master, t->dials, t->verdict, s->clock},
+        return (Step){.op = OP_SGD,
+                      .in = {t->weight, t->gradient, t->m, t->master, t->dials, t->verdict, s->clock},
                       .out = {t->weight, t->m, t->master}, .attr.update = *k};
-    return (Step){.op = OP_ADAMW, .in = {t->weight, t->gradient, t->m, t->v, t->master, t->dials, t->verdict, s->clock},
+    return (Step){.op = OP_ADAMW,
+                  .in = {t->weight, t->gradient, t->m, t->v, t->master, t->dials, t->verdict, s->clock},
                   .out = {t->weight, t->m, t->v, t->master}, .attr.update = *k};
 }
 
-static void formula(bool sgd, const AttrUpdate *k, const double *dial, double scale, int64_t n, double *w, const double *g,
-                    double *m, double *v) {
+static void formula(bool sgd, const AttrUpdate *k, const double *dial, double scale, int64_t n, double *w,
+                    const double *g, double *m, double *v) {
     double rate = dial[DIAL_LR] * k->lr_mult;
     for (int64_t i = 0; i < n; i++) {
         double gi = g[i] * scale;
@@ -107,7 +115,7 @@ static void formula(bool sgd, const AttrUpdate *k, const double *dial, double sc
     }
 }
 
-/* Half a step of an 8-bit code, or a whole one where codes are rounded up, relative to the block's largest number. */
+/* 8-bit moments are near by a code's step, which is a part of the block's largest number. */
 static void expect_moment(Set *s, Tid t, const double *want) {
     Format f = prog_t(&s->b.p, t)->format;
     if (f != FMT_MOM8 && f != FMT_VAR8) {
@@ -121,7 +129,8 @@ static void expect_moment(Set *s, Tid t, const double *want) {
         int64_t to = MIN2(from + FORMAT_MOMENT_BLOCK, s->n);
         for (int64_t i = from; i < to; i++) top = fmax(top, fabs(want[i]));
         for (int64_t i = from; i < to; i++)
-            bad += f == FMT_MOM8 ? fabs(got[i] - want[i]) > top / 250 : fabs(sqrt(got[i]) - sqrt(want[i])) > sqrt(top) / 250;
+            bad += f == FMT_MOM8 ? fabs(got[i] - want[i]) > top / 250
+                                 : fabs(sqrt(got[i]) - sqrt(want[i])) > sqrt(top) / 250;
     }
     EXPECT(bad == 0);
     if (bad) test_note("    %s: %lld moments are not near", s->b.about, (long long)bad);
@@ -183,7 +192,8 @@ TEST(sgd_is_its_formula) {
 /* 8-bit moments are what the format's own encoding makes of the fp32 result. */
 TEST(eight_bit_moments_are_the_formats_own) {
     Set s, t;
-    static const Kinds plain = {FMT_F32, FMT_F32, FMT_F32, FMT_F32, false}, small = {FMT_F32, FMT_F32, FMT_MOM8, FMT_VAR8, false};
+    static const Kinds plain = {FMT_F32, FMT_F32, FMT_F32, FMT_F32, false};
+    static const Kinds small = {FMT_F32, FMT_F32, FMT_MOM8, FMT_VAR8, false};
     int64_t rows = 70, cols = 257;
     set_open(&s, false, plain, rows, cols);
     set_open(&t, false, small, rows, cols);
@@ -212,7 +222,8 @@ TEST(eight_bit_moments_are_the_formats_own) {
 /* Three steps with lr 0.01, decay 0.1, betas 0.9 and 0.95 (momentum 0.9), as PyTorch printed them. */
 static void follow(bool sgd, const double want[3][5]) {
     static const double start[5] = {0.5, -1.25, 2.0, 0.03125, -0.0078125}, zero[5];
-    static const double g[3][5] = {{0.25, -0.5, 1e-3, 4, 0}, {-0.125, 0.75, 2e-3, -1, 1e-5}, {0.5, 0.5, -1e-3, 0.25, -3}};
+    static const double g[3][5] = {{0.25, -0.5, 1e-3, 4, 0}, {-0.125, 0.75, 2e-3, -1, 1e-5},
+                                   {0.5, 0.5, -1e-3, 0.25, -3}};
     Set s;
     set_open(&s, sgd, (Kinds){FMT_F32, FMT_F32, FMT_F32, FMT_F32, false}, 1, 5);
     Bench *b = &s.b;
