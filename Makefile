@@ -18,11 +18,10 @@ TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))
 CFLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
             -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
 CFLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
-CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address$(,)undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
-LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address$(,)undefined)
+CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
+LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
 # Small libraries are linked statically, so that a built binary runs on another machine.
 LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
-, := ,
 
 # The GPU: sources, compiler and flags of its room.
 ifeq ($(CUDA),1)

@@ -48,7 +48,8 @@ int main(int argc, char **argv) {
         if (!tokenizer_open(&t, argv[1], &e)) return complain(&e);
         load = now_s() - start < load ? now_s() - start : load;
     }
-    printf("{\"what\": \"load\", \"ms\": %.1f, \"kept_bytes\": %lld}\n", load * 1e3, (long long)tokenizer_bytes(t));
+    printf("{\"what\": \"load\", \"ms\": %.1f, \"kept_bytes\": %lld}\n", load * 1e3,
+           (long long)tokenizer_bytes(t));
     for (int by_line = 0; by_line < 2; by_line++) {
         double best = 1e9;
         for (int i = 0; i < repeats; i++) {

@@ -103,7 +103,8 @@ Value tpl_binary(Render *r, TokenKind op, Value a, Value b) {
                                         [T_MOD] = "%", [T_POW] = "**", [T_FLOORDIV] = "//"};
     if (r->failed) return a;
     if (a.kind == V_TEXT && op == T_MOD) return tpl_percent(r, a.text, b);
-    if (a.kind == V_UNDEFINED || b.kind == V_UNDEFINED) return tpl_fail_undefined(r, a.kind == V_UNDEFINED ? a : b);
+    if (a.kind == V_UNDEFINED || b.kind == V_UNDEFINED)
+        return tpl_fail_undefined(r, a.kind == V_UNDEFINED ? a : b);
     if (whole(a) && whole(b)) return integers(r, op, as_int(a), as_int(b));
     if (tpl_is_number(a) && tpl_is_number(b)) return floats(r, op, as_float(a), as_float(b));
     if (op == T_ADD && a.kind == V_TEXT && b.kind == V_TEXT) return concat_texts(r, a.text, b.text);
@@ -187,7 +188,8 @@ Value tpl_slice(Render *r, Value v, Value start, Value stop, Value step) {
     if (r->failed) return v;
     if (v.kind == V_TEXT) return slice_text(r, v.text, from, to, by);
     Value out = tpl_seq(r, v.kind);
-    for (int64_t i = from; (by > 0 ? i < to : i > to) && tpl_charge(r, 1); i += by) tpl_add(r, out.seq, v.seq->at[i]);
+    for (int64_t i = from; (by > 0 ? i < to : i > to) && tpl_charge(r, 1); i += by)
+        tpl_add(r, out.seq, v.seq->at[i]);
     return out;
 }
 
@@ -224,7 +226,7 @@ static bool attribute(Render *r, Value v, Text name, Value *out) {
     return tpl_find_method(r, v, name, out);
 }
 
-Value tpl_get_attribute(Render *r, Value v, Text name) {
+static Value get_attribute(Render *r, Value v, Text name) {
     Value out;
     if (r->failed) return v;
     if (v.kind == V_UNDEFINED) return tpl_fail_undefined(r, v);
@@ -360,7 +362,8 @@ static Value lookup(Render *r, Scope *s, Text name) {
 
 static Value eval_seq(Render *r, Scope *s, const Node *n) {
     Value v = tpl_seq(r, n->kind == N_LIST ? V_LIST : V_TUPLE);
-    for (const Node *each = n->list; each && !r->failed; each = each->next) tpl_add(r, v.seq, tpl_eval(r, s, each->a));
+    for (const Node *each = n->list; each && !r->failed; each = each->next)
+        tpl_add(r, v.seq, tpl_eval(r, s, each->a));
     return v;
 }
 
@@ -414,7 +417,7 @@ static Value eval_node(Render *r, Scope *s, const Node *n) {
     case N_CONCAT: return eval_concat(r, s, n);
     case N_COMPARE: return eval_compare(r, s, n);
     case N_COND: return eval_condition(r, s, n);
-    case N_ATTR: v = tpl_eval(r, s, n->a); return tpl_get_attribute(r, v, n->name);
+    case N_ATTR: v = tpl_eval(r, s, n->a); return get_attribute(r, v, n->name);
     case N_ITEM: v = tpl_eval(r, s, n->a); return tpl_get_item(r, v, tpl_eval(r, s, n->b));
     case N_SLICE: return eval_slice(r, s, n);
     case N_CALL: return eval_call(r, s, n);

@@ -69,7 +69,8 @@ bool tpl_enter(Render *r) {
 }
 
 void *tpl_alloc(Render *r, int64_t bytes) {
-    if (r->arena.used_bytes > TPL_ARENA_BYTES) tpl_fail(r, "the template takes more than %d MiB", TPL_ARENA_BYTES >> 20);
+    if (r->arena.used_bytes > TPL_ARENA_BYTES)
+        tpl_fail(r, "the template takes more than %d MiB", TPL_ARENA_BYTES >> 20);
     return arena_alloc(&r->arena, bytes);
 }
 
@@ -80,7 +81,8 @@ char *tpl_bytes(Render *r, int64_t n) {
 }
 
 void tpl_put(Render *r, Str *s, const char *p, int64_t n) {
-    if (n > TPL_TEXT_BYTES - r->text_bytes) tpl_fail(r, "the template writes more than %d MiB", TPL_TEXT_BYTES >> 20);
+    if (n > TPL_TEXT_BYTES - r->text_bytes)
+        tpl_fail(r, "the template writes more than %d MiB", TPL_TEXT_BYTES >> 20);
     if (r->failed || n <= 0) return;
     str_add_bytes(s, p, n);
     r->text_bytes += n;
@@ -249,7 +251,8 @@ static Flow run_for(Render *r, Scope *s, const Node *n) {
 
 static Flow run_if(Render *r, Scope *s, const Node *n) {
     for (const Node *branch = n->list; branch && !r->failed; branch = branch->next)
-        if (!branch->a || tpl_truth(tpl_eval(r, s, branch->a))) return r->failed ? FLOW_ON : run(r, s, branch->list);
+        if (!branch->a || tpl_truth(tpl_eval(r, s, branch->a)))
+            return r->failed ? FLOW_ON : run(r, s, branch->list);
     return FLOW_ON;
 }
 

@@ -19,7 +19,9 @@ static Value by_method(Render *r, Value self, const Args *a, const char *name) {
 static Value filter_trim(Render *r, Value self, const Args *a) { return by_method(r, self, a, "strip"); }
 static Value filter_upper(Render *r, Value self, const Args *a) { return by_method(r, self, a, "upper"); }
 static Value filter_lower(Render *r, Value self, const Args *a) { return by_method(r, self, a, "lower"); }
-static Value filter_capitalize(Render *r, Value self, const Args *a) { return by_method(r, self, a, "capitalize"); }
+static Value filter_capitalize(Render *r, Value self, const Args *a) {
+    return by_method(r, self, a, "capitalize");
+}
 static Value filter_string(Render *r, Value self, const Args *a) { return tpl_to_string(r, self); }
 
 static Value filter_replace(Render *r, Value self, const Args *a) {
@@ -56,7 +58,11 @@ static Value filter_escape(Render *r, Value self, const Args *a) {
     if (!tpl_charge_bytes(r, t.n)) return self;
     for (int64_t i = 0; i < t.n && !r->failed; i++) {
         char c = t.p[i];
-        const char *safe = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&#34;" : "&#39;";
+        const char *safe = c == '&'   ? "&amp;"
+                           : c == '<' ? "&lt;"
+                           : c == '>' ? "&gt;"
+                           : c == '"' ? "&#34;"
+                                      : "&#39;";
         if (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')
             tpl_put_text(r, &s, tpl_text(safe));
         else
@@ -127,7 +133,8 @@ static bool read_int(Render *r, Text t, int64_t base, int64_t *out) {
     bool negative = t.n && t.p[0] == '-', digit_before = false;
     int64_t i = t.n && (t.p[0] == '-' || t.p[0] == '+'), v = 0;
     char mark = t.n - i > 2 && t.p[i] == '0' ? (char)(t.p[i + 1] | 32) : 0;
-    if ((base == 16 && mark == 'x') || (base == 8 && mark == 'o') || (base == 2 && mark == 'b')) i += 2, digit_before = true;
+    if ((base == 16 && mark == 'x') || (base == 8 && mark == 'o') || (base == 2 && mark == 'b'))
+        i += 2, digit_before = true;
     if (i >= t.n) return false;
     for (; i < t.n; i++) {
         char c = t.p[i];
@@ -199,7 +206,7 @@ static Value filter_abs(Render *r, Value self, const Args *a) {
     return i < 0 ? tpl_binary(r, T_SUB, tpl_int(0), tpl_int(i)) : tpl_int(i);
 }
 
-/* A decimal of `places` digits, ties to even; the C library prints exactly, so reading back is correct rounding. */
+/* A decimal of `places` digits, ties to even; the C library prints exactly, so reading back rounds well. */
 static double round_places(double f, int places) {
     char text[400];
     if (places < 0) {

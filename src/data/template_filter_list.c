@@ -48,7 +48,8 @@ static Value filter_first(Render *r, Value self, const Args *a) {
     Value v;
     if (self.kind == V_TEXT && self.text.n) return tpl_get_item(r, self, tpl_int(0));
     if (!tpl_iter(r, &it, self)) return self;
-    return tpl_next(r, &it, &v) ? v : tpl_undefined(WHY_HINT, TEXT("there is no first item, the sequence is empty"));
+    return tpl_next(r, &it, &v) ? v
+                                : tpl_undefined(WHY_HINT, TEXT("there is no first item, the sequence is empty"));
 }
 
 static Value filter_last(Render *r, Value self, const Args *a) {
@@ -143,13 +144,18 @@ static Value select_items(Render *r, Value self, const Args *a, bool wanted, boo
 
 static Value filter_select(Render *r, Value self, const Args *a) { return select_items(r, self, a, true, false); }
 static Value filter_reject(Render *r, Value self, const Args *a) { return select_items(r, self, a, false, false); }
-static Value filter_selectattr(Render *r, Value self, const Args *a) { return select_items(r, self, a, true, true); }
-static Value filter_rejectattr(Render *r, Value self, const Args *a) { return select_items(r, self, a, false, true); }
+static Value filter_selectattr(Render *r, Value self, const Args *a) {
+    return select_items(r, self, a, true, true);
+}
+static Value filter_rejectattr(Render *r, Value self, const Args *a) {
+    return select_items(r, self, a, false, true);
+}
 
 /* ---- ordering ---- */
 
 /* Merges order[from..middle) and order[middle..to) by their keys; equal keys keep their order, also in reverse. */
-static void merge(Render *r, const Value *keys, int64_t *order, int64_t *spare, const int64_t cut[3], bool reverse) {
+static void merge(Render *r, const Value *keys, int64_t *order, int64_t *spare, const int64_t cut[3],
+                  bool reverse) {
     int64_t i = cut[0], j = cut[1], n = cut[0];
     while (i < cut[1] || j < cut[2]) {
         bool right = i >= cut[1];
@@ -171,7 +177,8 @@ static Value sorted(Render *r, const Seq *items, const Seq *keys, bool reverse) 
     for (int64_t i = 0; i < n; i++) order[i] = i;
     for (int64_t width = 1; width < n; width *= 2)
         for (int64_t from = 0; from + width < n && !r->failed; from += 2 * width)
-            merge(r, keys->at, order, order + n, (int64_t[]){from, from + width, MIN2(from + 2 * width, n)}, reverse);
+            merge(r, keys->at, order, order + n, (int64_t[]){from, from + width, MIN2(from + 2 * width, n)},
+                  reverse);
     for (int64_t i = 0; i < n && !r->failed; i++) tpl_add(r, out.seq, items->at[order[i]]);
     return out;
 }
@@ -205,7 +212,8 @@ static Value filter_dictsort(Render *r, Value self, const Args *a) {
     Text by = a->slot[1].kind == V_TEXT ? a->slot[1].text : TEXT("key");
     Value keys = tpl_seq(r, V_LIST);
     bool by_value = tpl_text_is(by, "value");
-    if (self.kind != V_DICT) return tpl_fail(r, "dictsort: needs a dictionary, not a %s", tpl_type_name(self.kind));
+    if (self.kind != V_DICT)
+        return tpl_fail(r, "dictsort: needs a dictionary, not a %s", tpl_type_name(self.kind));
     if (!by_value && !tpl_text_is(by, "key")) return tpl_fail(r, "dictsort: sorts by 'key' or 'value'");
     for (int64_t i = 0; i < self.dict->n && tpl_charge(r, 1); i++) {
         const Pair *p = &self.dict->at[i];

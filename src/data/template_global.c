@@ -19,7 +19,8 @@ static Value make_dict(Render *r, const Args *a, ValueKind kind) {
         Value from = a->at[0].kind == V_DICT ? tpl_dict_view(r, a->at[0].dict, V_ITEMS) : a->at[0];
         if (!tpl_iter(r, &it, from)) return v;
         while (tpl_next(r, &it, &pair)) {
-            if (!tpl_is_seq(pair) || pair.seq->n != 2) return tpl_fail(r, "dict() needs pairs of a key and a value");
+            if (!tpl_is_seq(pair) || pair.seq->n != 2)
+                return tpl_fail(r, "dict() needs pairs of a key and a value");
             tpl_dict_set(r, v.dict, pair.seq->at[0], pair.seq->at[1]);
         }
     }

@@ -1,15 +1,16 @@
 /* template_int.h - what the files of the template engine share: tokens, nodes, values, and one render.
  *
- * The way of a template: source -> tokens (template_lex.c) -> nodes (template_parse*.c) -> text (template_exec.c runs
- * statements, template_eval.c computes expressions, template_filter/method/test/global.c hold what has a name).
+ * The way of a template: source -> tokens (template_lex.c) -> nodes (template_parse*.c) -> text (template_exec.c
+ * runs statements, template_eval.c computes expressions, and what has a name stands in
+ * template_filter*.c, template_method.c, template_test.c and template_global.c).
  *
  * T1 a Template is never written after compiling; everything that changes lives in the Render of one call.
  * T2 errors stick: the first one is kept in the Render (or Parser), everything after it does nothing and returns
  *    quickly, so there is one place that reports and nothing to unwind.
  * T3 whatever a render makes lies in its arena; only growing text (Str) is on the heap, and whoever begins a Str
  *    ends it with tpl_take.
- * T4 every loop and every copy is paid for with tpl_charge, every nesting with tpl_enter, every byte with tpl_alloc,
- *    tpl_bytes or tpl_put. */
+ * T4 every loop and every copy is paid for with tpl_charge, every nesting with tpl_enter, every byte with
+ *    tpl_alloc, tpl_bytes or tpl_put. */
 #ifndef DATA_TEMPLATE_INT_H
 #define DATA_TEMPLATE_INT_H
 
@@ -152,7 +153,6 @@ Value tpl_string(Text t);
 Value tpl_undefined(int why, Text name);
 Value tpl_seq(Render *r, ValueKind kind);
 void tpl_add(Render *r, Seq *s, Value v);
-Value tpl_pair(Render *r, Value a, Value b); /* a tuple of two */
 Value tpl_dict(Render *r, ValueKind kind);
 void tpl_dict_set(Render *r, Dict *d, Value key, Value v);
 bool tpl_dict_get(Render *r, const Dict *d, Value key, Value *v);
@@ -179,7 +179,6 @@ Value tpl_case(Render *r, Text t, char how); /* 'u'pper, 'l'ower, 'c'apitalize, 
 /* ---- printing (template_print.c) ---- */
 
 void tpl_print(Render *r, Str *to, Value v);                 /* as str() */
-void tpl_repr(Render *r, Str *to, Value v);                  /* as repr() */
 Value tpl_to_string(Render *r, Value v);
 typedef struct JsonStyle {
     Text indent, between, colon; /* indent.p NULL: one line */
@@ -270,7 +269,6 @@ Text tpl_parse_name(Parser *p);
 Node *tpl_parse_expression(Parser *p, bool with_condition);
 Node *tpl_parse_tuple(Parser *p, bool with_condition, bool empty_is_fine); /* a, b or just a */
 Node *tpl_parse_filters(Parser *p, Node *input, bool first_is_bare);
-Node *tpl_parse_unary(Parser *p);
 
 /* ---- one render (template_exec.c, template_eval.c) ---- */
 
@@ -338,7 +336,6 @@ Value tpl_loop_attribute(Render *r, Loop *l, Text name);
 Value tpl_eval(Render *r, Scope *s, const Node *n);
 Value tpl_binary(Render *r, TokenKind op, Value a, Value b);
 Value tpl_slice(Render *r, Value v, Value start, Value stop, Value step);
-Value tpl_get_attribute(Render *r, Value v, Text name);
 Value tpl_get_item(Render *r, Value v, Value key);
 Value tpl_call(Render *r, Value callee, const Args *a);
 void tpl_eval_args(Render *r, Scope *s, Args *a, const Node *list);

@@ -1,8 +1,8 @@
 /* template_lex.c - where text ends and code begins, and which white space around a tag belongs to nobody.
  *
- * Outside tags everything is data. "{%-" removes all white space before a tag, "-%}" all after it. Without a sign, a
- * block or comment that stands alone on its line takes the line's indentation (lstrip_blocks) and the newline after
- * it (trim_blocks); "+" keeps them. A tag may end only where its brackets are closed, so "}}" inside nested
+ * Outside tags everything is data. "{%-" removes all white space before a tag, "-%}" all after it. Without a sign,
+ * a block or comment that stands alone on its line takes the line's indentation (lstrip_blocks) and the newline
+ * after it (trim_blocks); "+" keeps them. A tag may end only where its brackets are closed, so "}}" inside nested
  * dictionaries is safe. */
 #include <ctype.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void add_data(Lexer *x, int64_t end, char sign, bool is_variable) {
     advance_to(x, end);
 }
 
-/* The length of the end of a tag at `at` ("%}" and its kin, with the white space it takes), 0 when there is none. */
+/* The length of the end of a tag at `at` ("%}" and its kin, with the white space it takes), or 0. */
 static int64_t tag_end(const Lexer *x, int64_t at, const char *close) {
     bool is_variable = close[0] == '}';
     char minus[4] = {'-', close[0], close[1], 0}, plus[4] = {'+', close[0], close[1], 0};
@@ -86,7 +86,10 @@ static void end_tag(Lexer *x, int64_t bytes) {
 }
 
 static int digit_value(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : 99;
 }
 
 /* How many bytes of digits (with single underscores between them) stand at `at`. */
@@ -138,7 +141,8 @@ static bool lex_number(Lexer *x) {
         t->f = strtod(plain, NULL);
     } else {
         for (int64_t i = 0; i < used; i++)
-            if (__builtin_mul_overflow(t->i, base, &t->i) || __builtin_add_overflow(t->i, digit_value(plain[i]), &t->i))
+            if (__builtin_mul_overflow(t->i, base, &t->i) ||
+                __builtin_add_overflow(t->i, digit_value(plain[i]), &t->i))
                 return refuse(x, "an integer of more than 64 bits", x->line);
     }
     advance_to(x, x->at + n);
@@ -159,7 +163,7 @@ static void lex_name(Lexer *x) {
     advance_to(x, x->at + n);
 }
 
-/* A character given by number: \x41, \u00e9, \U0001F600, \101. Returns the bytes read after the backslash, 0: bad. */
+/* A character given by number: \x41, \u00e9, \U0001F600, \101. Returns the bytes after the backslash, 0: bad. */
 static int64_t numbered(Text t, int64_t at, int32_t *c) {
     char kind = t.p[at];
     int want = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 3, base = want == 3 ? 8 : 16, n = 0;
@@ -190,7 +194,8 @@ static bool unescape(Lexer *x, Text t, Text *out) {
         } else if (c == 'x' || c == 'u' || c == 'U' || (c >= '0' && c <= '7')) {
             int32_t point;
             int64_t used = numbered(t, i, &point);
-            if (!used) return refuse(x, "a string holds a \\x, \\u or \\U escape that names no character", x->line);
+            if (!used)
+                return refuse(x, "a string holds a \\x, \\u or \\U escape that names no character", x->line);
             n += tpl_encode(p + n, point);
             i += used - 1;
         } else if (c == 'N') {

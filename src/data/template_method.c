@@ -77,7 +77,8 @@ static void split_words_from_right(Render *r, Seq *out, Text t, int64_t most) {
 
 static void split_at(Render *r, Seq *out, Text t, Text by, int64_t most, bool from_right) {
     int64_t hit;
-    while (most-- != 0 && tpl_charge(r, 1) && (hit = from_right ? tpl_find_last(r, t, by) : tpl_find(t, by, 0)) >= 0) {
+    while (most-- != 0 && tpl_charge(r, 1) &&
+           (hit = from_right ? tpl_find_last(r, t, by) : tpl_find(t, by, 0)) >= 0) {
         tpl_add(r, out, tpl_string(from_right ? part(t, hit + by.n, t.n) : part(t, 0, hit)));
         t = from_right ? part(t, 0, hit) : part(t, hit + by.n, t.n);
     }
@@ -223,7 +224,8 @@ static Value all_are(Render *r, Text t, char sort) {
         i += tpl_decode(t, i, &c);
         utf8proc_category_t k = utf8proc_category(c);
         bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO, digit = k == UTF8PROC_CATEGORY_ND;
-        bool upper = k == UTF8PROC_CATEGORY_LU, lower = k == UTF8PROC_CATEGORY_LL, title = k == UTF8PROC_CATEGORY_LT;
+        bool upper = k == UTF8PROC_CATEGORY_LU, lower = k == UTF8PROC_CATEGORY_LL,
+             title = k == UTF8PROC_CATEGORY_LT;
         bool number = k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
         if ((sort == 'u' && (lower || title)) || (sort == 'l' && (upper || title))) return tpl_bool(false);
         bool fits = sort == 'u'   ? upper
@@ -256,6 +258,7 @@ static Value str_replace(Render *r, Value self, const Args *a) {
     Text t = self.text, old = need_text(r, a->slot[0], "replace"), new = need_text(r, a->slot[1], "replace");
     int64_t most = a->slot[2].kind == V_INT ? a->slot[2].i : -1, from = 0, hit;
     Str s = {0};
+    if (given(a->slot[2]) && a->slot[2].kind != V_INT) return tpl_fail(r, "replace() needs an integer as count");
     if (!tpl_charge_bytes(r, t.n)) return self;
     while (most != 0 && !r->failed && (hit = tpl_find(t, old, from)) >= 0) {
         /* an empty `old` stands before every character and at the end */
@@ -352,12 +355,13 @@ static const Builtin dict_methods[] = {
 };
 
 /* Python has these too. They are named because an attribute hides a key: d.update is never d['update']. */
-static const char *const str_others[] = {
-    "casefold", "center",    "encode",  "expandtabs", "format",   "format_map", "isascii", "isdecimal", "isidentifier",
-    "isnumeric", "isprintable", "istitle", "ljust",    "maketrans", "rindex",     "rjust",   "swapcase",  "translate",
-    "zfill"};
+static const char *const str_others[] = {"casefold",    "center",   "encode",    "expandtabs",   "format",
+                                         "format_map",  "isascii",  "isdecimal", "isidentifier", "isnumeric",
+                                         "isprintable", "istitle",  "ljust",     "maketrans",    "rindex",
+                                         "rjust",       "swapcase", "translate", "zfill"};
 static const char *const dict_others[] = {"fromkeys"};
-static const char *const list_changers[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+static const char *const list_changers[] = {"append", "clear", "pop",    "reverse",
+                                            "insert", "sort",  "extend", "remove"};
 static const char *const dict_changers[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 static bool listed(const char *const *names, int n, Text name) {

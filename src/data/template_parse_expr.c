@@ -199,8 +199,8 @@ static Node *parse_primary(Parser *p) {
     case T_LBRACKET: p->at++; return parse_list(p);
     case T_LBRACE: p->at++; return parse_dict(p);
     default:
-        tpl_parse_fail(p, p->at->line, "unexpected '%.*s' where a value should stand", (int)MIN2(p->at->text.n, 80),
-                       p->at->text.p);
+        tpl_parse_fail(p, p->at->line, "unexpected '%.*s' where a value should stand",
+                       (int)MIN2(p->at->text.n, 80), p->at->text.p);
     }
     return n;
 }
@@ -216,7 +216,7 @@ static Node *parse_signed(Parser *p) {
     return parse_postfix(p, n);
 }
 
-Node *tpl_parse_unary(Parser *p) {
+static Node *parse_unary(Parser *p) {
     Node *n = parse_signed(p);
     while (!p->failed) {
         if (p->at->kind == T_PIPE)
@@ -232,10 +232,10 @@ Node *tpl_parse_unary(Parser *p) {
 }
 
 static Node *parse_power(Parser *p) {
-    Node *left = tpl_parse_unary(p);
+    Node *left = parse_unary(p);
     while (p->at->kind == T_POW) {
         int line = p->at++->line;
-        left = binary(p, T_POW, left, tpl_parse_unary(p), line);
+        left = binary(p, T_POW, left, parse_unary(p), line);
     }
     return left;
 }

@@ -1,10 +1,12 @@
-/* template_print.c - a value as text: str(), repr(), JSON and the % operator, letter for letter as Python prints. */
+/* template_print.c - a value as text: str(), repr(), JSON and the % operator, letter for letter as Python. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/template_int.h"
+
+static void repr(Render *r, Str *to, Value v);
 
 static void put(Render *r, Str *to, const char *s) { tpl_put(r, to, s, (int64_t)strlen(s)); }
 
@@ -58,7 +60,7 @@ static void repr_text(Render *r, Str *to, Text t) {
 static void repr_items(Render *r, Str *to, const Seq *s) {
     for (int64_t i = 0; i < s->n && !r->failed; i++) {
         if (i) put(r, to, ", ");
-        tpl_repr(r, to, s->at[i]);
+        repr(r, to, s->at[i]);
     }
 }
 
@@ -74,9 +76,9 @@ static void repr_dict(Render *r, Str *to, const Dict *d) {
     put(r, to, "{");
     for (int64_t i = 0; i < d->n && !r->failed; i++) {
         if (i) put(r, to, ", ");
-        tpl_repr(r, to, d->at[i].key);
+        repr(r, to, d->at[i].key);
         put(r, to, ": ");
-        tpl_repr(r, to, d->at[i].value);
+        repr(r, to, d->at[i].value);
     }
     put(r, to, "}");
 }
@@ -95,7 +97,7 @@ static void repr_object(Render *r, Str *to, Value v) {
     put(r, to, ">");
 }
 
-void tpl_repr(Render *r, Str *to, Value v) {
+static void repr(Render *r, Str *to, Value v) {
     if (!tpl_charge(r, 1) || !tpl_enter(r)) return;
     switch (v.kind) {
     case V_ABSENT:
@@ -120,7 +122,7 @@ void tpl_print(Render *r, Str *to, Value v) {
     if (v.kind == V_TEXT)
         tpl_put_text(r, to, v.text);
     else if (v.kind != V_UNDEFINED)
-        tpl_repr(r, to, v);
+        repr(r, to, v);
 }
 
 Value tpl_to_string(Render *r, Value v) {
@@ -189,7 +191,8 @@ static const Dict *sorted_by_key(Render *r, const Dict *d) {
         tpl_dict_set(r, s, d->at[i].key, d->at[i].value);
         if (r->failed) break;
         Pair p = s->at[at];
-        for (; at > 0 && tpl_charge(r, 1) && tpl_order(r, p.key, s->at[at - 1].key) < 0; at--) s->at[at] = s->at[at - 1];
+        for (; at > 0 && tpl_charge(r, 1) && tpl_order(r, p.key, s->at[at - 1].key) < 0; at--)
+            s->at[at] = s->at[at - 1];
         s->at[at] = p;
     }
     return s;
@@ -298,7 +301,7 @@ static void put_converted(Render *r, Str *to, Value v, const Spec *s) {
         if (s->conversion == 's')
             tpl_print(r, &text, v);
         else
-            tpl_repr(r, &text, v);
+            repr(r, &text, v);
         Value whole = tpl_take(r, &text);
         if (r->failed) return;
         if (s->precision >= 0) whole.text.n = tpl_offset(whole.text, s->precision);
@@ -327,7 +330,9 @@ Value tpl_percent(Render *r, Text format, Value args) {
         else put_converted(r, &out, args.kind == V_TUPLE ? args.seq->at[next] : args, &s), next++;
     }
     /* Python takes these for mappings, of which a format need not use anything */
-    bool may_be_left = args.kind == V_DICT || args.kind == V_LIST || args.kind == V_RANGE || args.kind == V_UNDEFINED;
-    if (!r->failed && next < n && !(next == 0 && may_be_left)) tpl_fail(r, "a format has fewer %% fields than values");
+    bool may_be_left =
+        args.kind == V_DICT || args.kind == V_LIST || args.kind == V_RANGE || args.kind == V_UNDEFINED;
+    if (!r->failed && next < n && !(next == 0 && may_be_left))
+        tpl_fail(r, "a format has fewer %% fields than values");
     return tpl_take(r, &out);
 }

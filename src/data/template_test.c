@@ -19,7 +19,9 @@ static Value test_sequence(Render *r, Value v, const Args *a) {
                     v.kind == V_DICT || v.kind == V_UNDEFINED);
 }
 
-static Value test_iterable(Render *r, Value v, const Args *a) { return tpl_bool(tpl_iterable(v) || v.kind == V_LOOP); }
+static Value test_iterable(Render *r, Value v, const Args *a) {
+    return tpl_bool(tpl_iterable(v) || v.kind == V_LOOP);
+}
 
 static Value test_callable(Render *r, Value v, const Args *a) {
     return tpl_bool(v.kind == V_MACRO || v.kind == V_FUNCTION || v.kind == V_METHOD || v.kind == V_UNDEFINED);

@@ -49,7 +49,8 @@ void tpl_add(Render *r, Seq *s, Value v) {
     s->at[s->n++] = v;
 }
 
-Value tpl_pair(Render *r, Value a, Value b) {
+/* A tuple of two. */
+static Value pair(Render *r, Value a, Value b) {
     Value v = tpl_seq(r, V_TUPLE);
     v.seq->at = tpl_alloc(r, 2 * sizeof(Value));
     v.seq->n = v.seq->capacity = 2;
@@ -98,7 +99,7 @@ Value tpl_dict_view(Render *r, const Dict *d, ValueKind kind) {
     Value v = tpl_seq(r, kind);
     for (int64_t i = 0; i < d->n && tpl_charge(r, 1); i++) {
         const Pair *p = &d->at[i];
-        tpl_add(r, v.seq, kind == V_KEYS ? p->key : kind == V_VALUES ? p->value : tpl_pair(r, p->key, p->value));
+        tpl_add(r, v.seq, kind == V_KEYS ? p->key : kind == V_VALUES ? p->value : pair(r, p->key, p->value));
     }
     return v;
 }
@@ -206,7 +207,8 @@ bool tpl_equal(Render *r, Value a, Value b) {
     if (tpl_is_number(a) && tpl_is_number(b)) return as_number(a) == as_number(b);
     if (a.kind != b.kind) return false;
     if (a.kind == V_UNDEFINED || a.kind == V_NONE) return true;
-    if (a.kind == V_TEXT) return a.text.n == b.text.n && tpl_charge_bytes(r, a.text.n) && tpl_text_equal(a.text, b.text);
+    if (a.kind == V_TEXT)
+        return a.text.n == b.text.n && tpl_charge_bytes(r, a.text.n) && tpl_text_equal(a.text, b.text);
     if (same_object(a, b)) return true;
     bool deep = a.kind == V_LIST || a.kind == V_TUPLE || a.kind == V_RANGE || a.kind == V_DICT || a.kind == V_KEYS;
     if (!deep || !tpl_charge(r, 1) || !tpl_enter(r)) return false;

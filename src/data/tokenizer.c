@@ -20,6 +20,19 @@ TokStep *tok_steps_add(TokSteps *s, TokStepKind kind, Err *e) {
     return &s->step[s->n++];
 }
 
+bool tok_step_text(Tokenizer *t, TokStep *s, const json_t *component, const char *key, Err *e) {
+    const char *text;
+    if (!tok_json_text(component, key, &text, e)) return false;
+    s->text = arena_strdup(&t->arena, text);
+    s->text_bytes = (int64_t)strlen(text);
+    return true;
+}
+
+bool tok_replace_load(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
+    return tok_step_text(t, s, component, "content", e) &&
+           tok_pattern_load(&s->pattern, &t->arena, json_object_get(component, "pattern"), e);
+}
+
 bool tok_steps_load(Tokenizer *t, const json_t *component, const char *list_key, TokStepLoader *load, Err *e) {
     if (!component || json_is_null(component)) return true;
     if (strcmp(tok_json_type(component), "Sequence")) return load(t, component, e);
@@ -59,7 +72,8 @@ static bool load_model(Tokenizer *t, const json_t *model, Err *e) {
 
 /* ---- the post-processor ---- */
 
-static bool add_template_ids(const Tokenizer *t, TokenIds *to, const json_t *template, const json_t *item, Err *e) {
+static bool add_template_ids(const Tokenizer *t, TokenIds *to, const json_t *template, const json_t *item,
+                             Err *e) {
     const char *name = json_string_value(json_object_get(item, "id"));
     const json_t *entry = name ? json_object_get(json_object_get(template, "special_tokens"), name) : NULL;
     const json_t *ids = json_object_get(entry, "ids");
@@ -92,7 +106,7 @@ static bool load_template(Tokenizer *t, const json_t *template, Err *e) {
     return text_seen || fail(e, ERR_FAIL, "TemplateProcessing \"single\" has no place for the text");
 }
 
-bool tok_post_load(Tokenizer *t, const json_t *component, Err *e) {
+static bool load_post_processor(Tokenizer *t, const json_t *component, Err *e) {
     const char *type = tok_json_type(component);
     if (!strcmp(type, "TemplateProcessing")) return load_template(t, component, e);
     return !strcmp(type, "ByteLevel") || fail(e, ERR_FAIL, "post-processor \"%s\" is not supported", type);
@@ -111,16 +125,18 @@ static bool read_config(const char *path, json_t **root, Err *e) {
     return *root || fail(e, ERR_FAIL, "%s: line %d: %s. Was the copy cut short?", path, where.line, where.text);
 }
 
-static bool load_tokenizer(Tokenizer *t, const json_t *root, TokList vocab, TokList merges, int64_t file_bytes, Err *e) {
+static bool load_tokenizer(Tokenizer *t, const json_t *root, TokList vocab, TokList merges, int64_t file_bytes,
+                           Err *e) {
     const json_t *model = json_object_get(root, "model");
     if (!json_is_object(model)) return fail(e, ERR_FAIL, "it has no \"model\": is this a tokenizer.json?");
-    if (!check_model(model, e) || !tok_vocab_load(t, root, vocab, merges, file_bytes, e) || !load_model(t, model, e))
+    if (!check_model(model, e) || !tok_vocab_load(t, root, vocab, merges, file_bytes, e) ||
+        !load_model(t, model, e))
         return false;
     const json_t *decoder = json_object_get(root, "decoder");
     t->has_decoder = decoder && !json_is_null(decoder);
     if (!tok_steps_load(t, json_object_get(root, "normalizer"), "normalizers", tok_normal_load, e) ||
         !tok_steps_load(t, json_object_get(root, "pre_tokenizer"), "pretokenizers", tok_split_load, e) ||
-        !tok_steps_load(t, json_object_get(root, "post_processor"), "processors", tok_post_load, e) ||
+        !tok_steps_load(t, json_object_get(root, "post_processor"), "processors", load_post_processor, e) ||
         !tok_steps_load(t, decoder, "decoders", tok_decode_load, e))
         return false;
     tok_bpe_prepare(t);
@@ -154,7 +170,8 @@ static bool load_file(Tokenizer *t, const char *path, Err *e) {
     TokList vocab, merges;
     bool ok = file_read(path, &file, file_limit_bytes, e);
     if (ok)
-        ok = (tok_json_read(&root, &vocab, &merges, &file, e) && load_tokenizer(t, root, vocab, merges, file.len, e)) ||
+        ok = (tok_json_read(&root, &vocab, &merges, &file, e) &&
+              load_tokenizer(t, root, vocab, merges, file.len, e)) ||
              fail_within(e, "%s", path);
     json_decref(root);
     str_free(&file);
@@ -200,7 +217,9 @@ void tokenizer_close(Tokenizer *t) {
 
 /* ---- questions ---- */
 
-int64_t tokenizer_vocab_size(const Tokenizer *t) { return t->vocab.n; }
+int64_t tokenizer_vocab_size(const Tokenizer *t) {
+    return t->vocab.n;
+}
 
 int32_t tokenizer_id(const Tokenizer *t, const char *token) {
     for (int32_t i = 0; i < t->n_added; i++)
@@ -212,9 +231,15 @@ const char *tokenizer_piece(const Tokenizer *t, int32_t id) {
     return tok_vocab_piece(&t->vocab, id);
 }
 
-int32_t tokenizer_bos(const Tokenizer *t) { return t->bos; }
-int32_t tokenizer_eos(const Tokenizer *t) { return t->eos; }
-int32_t tokenizer_pad(const Tokenizer *t) { return t->pad; }
+int32_t tokenizer_bos(const Tokenizer *t) {
+    return t->bos;
+}
+int32_t tokenizer_eos(const Tokenizer *t) {
+    return t->eos;
+}
+int32_t tokenizer_pad(const Tokenizer *t) {
+    return t->pad;
+}
 
 static int64_t steps_bytes(const TokSteps *s) {
     int64_t bytes = 0;

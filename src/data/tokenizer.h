@@ -1,7 +1,7 @@
 /* tokenizer.h - text to ids and back, as the model's tokenizer.json says.
  *
- * Understood: byte-pair encodings of Hugging Face's tokenizer.json, over bytes (GPT-2, Llama 3, Qwen, SmolLM) or over
- * characters with byte fallback (Llama 2, Mistral). Anything in the file that would change the ids and is not
+ * Understood: byte-pair encodings of Hugging Face's tokenizer.json, over bytes (GPT-2, Llama 3, Qwen, SmolLM) or
+ * over characters with byte fallback (Llama 2, Mistral). Anything in the file that would change the ids and is not
  * understood is refused by name when the file is opened.
  *
  * A Tokenizer never changes after tokenizer_open: any number of threads may encode and decode with one. */
@@ -32,8 +32,9 @@ void tokenizer_close(Tokenizer *t); /* NULL is fine */
 
 typedef enum TokenizeFlags {
     TOKENIZE_PLAIN = 0,
-    TOKENIZE_ADD_SPECIAL = 1,     /* what the post-processor adds: BOS for Llama */
-    TOKENIZE_NO_SPECIAL_PARSE = 2 /* "<|im_end|>" in the text is plain text (added tokens that are not special stay) */
+    TOKENIZE_ADD_SPECIAL = 1, /* what the post-processor adds: BOS for Llama */
+    TOKENIZE_NO_SPECIAL_PARSE =
+        2 /* "<|im_end|>" in the text is plain text (added tokens that are not special stay) */
 } TokenizeFlags;
 
 /* Appends the ids of text (UTF-8; each invalid sequence counts as U+FFFD). On refusal out is as it was. */
@@ -43,9 +44,9 @@ bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64
  * An id that no piece has is refused; skip_special leaves special tokens out. */
 bool tokenizer_decode(const Tokenizer *t, Str *out, const int32_t *ids, int64_t n, bool skip_special, Err *e);
 
-int64_t tokenizer_vocab_size(const Tokenizer *t);             /* highest id + 1, added tokens included */
-int32_t tokenizer_id(const Tokenizer *t, const char *token);  /* exact piece or added token; -1 when absent */
-const char *tokenizer_piece(const Tokenizer *t, int32_t id);  /* raw piece; NULL when absent; borrows */
+int64_t tokenizer_vocab_size(const Tokenizer *t);            /* highest id + 1, added tokens included */
+int32_t tokenizer_id(const Tokenizer *t, const char *token); /* exact piece or added token; -1 when absent */
+const char *tokenizer_piece(const Tokenizer *t, int32_t id); /* raw piece; NULL when absent; borrows */
 
 /* bos_token, eos_token, pad_token of tokenizer_config.json; -1 when absent. */
 int32_t tokenizer_bos(const Tokenizer *t);

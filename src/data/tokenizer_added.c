@@ -62,7 +62,8 @@ bool tok_added_build(Tokenizer *t, Err *e) {
 }
 
 /* The longest added token that starts here; NULL when none does. */
-static const TokAdded *match_here(const TokCall *c, const TokTrie *trie, const char *s, int64_t n, int64_t *bytes) {
+static const TokAdded *match_here(const TokCall *c, const TokTrie *trie, const char *s, int64_t n,
+                                  int64_t *bytes) {
     int32_t best = -1, at = trie->root[(unsigned char)s[0]];
     for (int64_t i = 0; at >= 0;) {
         const TokTrieNode *node = &trie->node[at];

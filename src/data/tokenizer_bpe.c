@@ -1,12 +1,12 @@
-/* tokenizer_bpe.c - byte-pair merging: a word becomes single characters, then the pair that was learnt first is joined,
- * again and again, until no pair is known.
+/* tokenizer_bpe.c - byte-pair merging: a word becomes single characters, then the pair that was learnt first is
+ * joined, again and again, until no pair is known.
  *
- * The queue holds (rank, position) of every pair that could be joined; an entry whose pair has changed since it was
- * put there is recognised by its rank and passed over.
+ * The queue holds (rank, position) of every pair that could be joined; an entry whose pair has changed since it
+ * was put there is recognised by its rank and passed over.
  *
- * Two memories spare most of that work. Each call has a cache of words and their ids. And most words are pieces, of
- * which the vocabulary keeps for good whether merging gives the piece back: found out when first met, by whichever
- * thread, with the same answer for all. */
+ * Two memories spare most of that work. Each call has a cache of words and their ids. And most words are pieces,
+ * of which the vocabulary keeps for good whether merging gives the piece back: found out when first met, by
+ * whichever thread, with the same answer for all. */
 #include "data/tokenizer_int.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@
 enum { CACHE_KEY = 24, CACHE_IDS = 8, CACHE_LEAST = 64, CACHE_MOST = 16384 };
 #define NO_RANK UINT32_MAX
 
-enum { UNSEEN, SETTLED, UNSETTLED }; /* TokVocab.settled: merging a piece's text gives the piece, or something else */
+/* TokVocab.settled: merging a piece's text gives the piece, or something else. */
+enum { UNSEEN, SETTLED, UNSETTLED };
 
 typedef struct CacheLine { /* 64 bytes: a word and its ids */
     uint32_t hash;
@@ -35,11 +36,11 @@ typedef struct Symbol {
 struct TokBpe {
     CacheLine *cache; /* owns */
     uint64_t cache_mask;
-    Symbol *symbols;  /* owns */
+    Symbol *symbols; /* owns */
     int64_t n, capacity;
-    uint64_t *queue;  /* owns; a heap of rank << 32 | position */
+    uint64_t *queue; /* owns; a heap of rank << 32 | position */
     int64_t n_queue, queue_capacity;
-    char *mapped;     /* owns; a word in byte-level characters */
+    char *mapped; /* owns; a word in byte-level characters */
 };
 
 TokBpe *tok_bpe_new(const Tokenizer *t, int64_t text_bytes) {
@@ -61,7 +62,9 @@ void tok_bpe_free(TokBpe *b) {
 }
 
 /* The 188 bytes that print stand for themselves, the others are characters from U+0100 on, in order. */
-static bool prints(int byte) { return (byte > 32 && byte < 127) || (byte > 160 && byte != 173); }
+static bool prints(int byte) {
+    return (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+}
 
 int32_t tok_byte_char(int byte) {
     if (prints(byte)) return byte;
@@ -116,16 +119,17 @@ static uint64_t queue_pop(TokBpe *b) {
 /* ---- symbols ---- */
 
 static void add_symbol(TokBpe *b, int32_t piece) {
-    if (b->n == b->capacity) b->symbols = mem_grow(b->symbols, &b->capacity, b->n + 1, (int64_t)sizeof *b->symbols);
+    if (b->n == b->capacity)
+        b->symbols = mem_grow(b->symbols, &b->capacity, b->n + 1, (int64_t)sizeof *b->symbols);
     b->symbols[b->n] = (Symbol){.piece = piece, .before = (int32_t)b->n - 1, .after = (int32_t)b->n + 1};
     b->n++;
 }
 
-/* A character that is no piece: its bytes where all of them are pieces, else the unknown token. *unknown counts
- * unknown tokens not yet added: they are added before the next known character. */
-static bool add_unknown(TokCall *c, const char *s, int bytes, int *unknown) {
+/* A character that is no piece: its bytes where all of them are pieces, else the unknown token. *unknown says that
+ * one is due: it is added before the next known character, so that several can be one. */
+static bool add_unknown(TokCall *c, const char *s, int bytes, bool *unknown) {
     const Tokenizer *t = c->t;
-    bool fallback = t->byte_fallback;
+    bool fallback = t->byte_fallback && !t->byte_level;
     for (int i = 0; i < bytes && fallback; i++) fallback = t->byte_id[(unsigned char)s[i]] >= 0;
     if (fallback) {
         for (int i = 0; i < bytes; i++) add_symbol(c->bpe, t->byte_id[(unsigned char)s[i]]);
@@ -134,38 +138,35 @@ static bool add_unknown(TokCall *c, const char *s, int bytes, int *unknown) {
     if (!t->unk_named) return true; /* such characters are left out */
     if (t->unk < 0) return fail(c->e, ERR_FAIL, "the tokenizer's unknown token is not in its vocabulary");
     if (*unknown && !t->fuse_unk) add_symbol(c->bpe, t->unk);
-    *unknown = 1;
+    *unknown = true;
     return true;
 }
 
+/* The piece that the first byte (byte level) or character of s is; -1 when it is none. */
+static int32_t first_piece(const Tokenizer *t, const char *s, int *bytes) {
+    unsigned char first = (unsigned char)*s;
+    *bytes = 1;
+    if (t->byte_level) return t->byte_id[first];
+    if (first < 128) return t->ascii_id[first];
+    tok_utf8_decode(s, bytes);
+    return tok_vocab_find(&t->vocab, s, *bytes);
+}
+
 static bool add_characters(TokCall *c, const char *word, int64_t n) {
-    const Tokenizer *t = c->t;
-    int unknown = 0, bytes = 1;
-    for (int64_t i = 0; i < n; i += bytes) {
-        const char *s = word + i;
-        unsigned char first = (unsigned char)*s;
-        char mapped[4];
-        int mapped_bytes = 0;
-        int32_t id = first < 128 ? t->ascii_id[first] : -1;
-        if (t->byte_level) {
-            id = t->byte_id[first];
-            if (id < 0) mapped_bytes = tok_utf8_encode(tok_byte_char(first), mapped);
-        } else if (first >= 128) {
-            tok_utf8_decode(s, &bytes);
-            id = tok_vocab_find(&t->vocab, s, bytes);
+    bool unknown = false;
+    for (int64_t i = 0; i < n;) {
+        int bytes;
+        int32_t piece = first_piece(c->t, word + i, &bytes);
+        if (piece < 0) {
+            if (!add_unknown(c, word + i, bytes, &unknown)) return false;
         } else {
-            bytes = 1;
+            if (unknown) add_symbol(c->bpe, c->t->unk);
+            unknown = false;
+            add_symbol(c->bpe, piece);
         }
-        if (id < 0) {
-            bool ok = t->byte_level ? add_unknown(c, mapped, mapped_bytes, &unknown) : add_unknown(c, s, bytes, &unknown);
-            if (!ok) return false;
-            continue;
-        }
-        if (unknown) add_symbol(c->bpe, t->unk);
-        unknown = 0;
-        add_symbol(c->bpe, id);
+        i += bytes;
     }
-    if (unknown) add_symbol(c->bpe, t->unk);
+    if (unknown) add_symbol(c->bpe, c->t->unk);
     return true;
 }
 
@@ -244,7 +245,7 @@ bool tok_bpe_word(TokCall *c, const char *word, int64_t n) {
         TokenIds *out = c->out;
         if (out->capacity - out->n < CACHE_IDS)
             out->ids = mem_grow(out->ids, &out->capacity, out->n + CACHE_IDS, (int64_t)sizeof *out->ids);
-        memcpy(out->ids + out->n, line->ids, sizeof line->ids); /* all: a fixed size is quicker than the right one */
+        memcpy(out->ids + out->n, line->ids, sizeof line->ids); /* a fixed size is quicker than the right one */
         out->n += line->n;
         return true;
     }

@@ -1,4 +1,5 @@
-/* tokenizer_decode.c - ids back to text: pieces, rewritten by the steps of the decoder, one list of texts to the next. */
+/* tokenizer_decode.c - ids back to text: pieces, rewritten by the steps of the decoder, one list of texts to the
+ * next. */
 #include "data/tokenizer_int.h"
 
 #include <string.h>
@@ -28,35 +29,29 @@ static void texts_free(Texts *t) {
 
 /* ---- reading tokenizer.json ---- */
 
-static bool load_replace(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
-    const char *content;
-    if (!tok_json_text(component, "content", &content, e)) return false;
-    s->text = arena_strdup(&t->arena, content);
-    s->text_bytes = (int64_t)strlen(content);
-    return tok_pattern_load(&s->pattern, &t->arena, json_object_get(component, "pattern"), e);
-}
-
 static bool load_strip(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
-    const char *content;
-    if (!tok_json_text(component, "content", &content, e)) return false;
-    if (!*content) return fail(e, ERR_FAIL, "decoder Strip with empty content");
-    s->text = arena_strdup(&t->arena, content);
-    s->text_bytes = (int64_t)strlen(content);
-    return tok_json_count(component, "start", &s->strip_left, e) && tok_json_count(component, "stop", &s->strip_right, e);
+    if (!tok_step_text(t, s, component, "content", e)) return false;
+    if (!s->text_bytes) return fail(e, ERR_FAIL, "decoder Strip with empty content");
+    return tok_json_count(component, "start", &s->strip_left, e) &&
+           tok_json_count(component, "stop", &s->strip_right, e);
 }
 
 bool tok_decode_load(Tokenizer *t, const json_t *component, Err *e) {
     static const struct {
         const char *name;
         TokStepKind kind;
-    } known[] = {{"ByteLevel", DECODE_BYTE_LEVEL}, {"Replace", DECODE_REPLACE}, {"ByteFallback", DECODE_BYTE_FALLBACK},
-                 {"Fuse", DECODE_FUSE},            {"Strip", DECODE_STRIP},     {"Metaspace", DECODE_METASPACE}};
+    } known[] = {{"ByteLevel", DECODE_BYTE_LEVEL},
+                 {"Replace", DECODE_REPLACE},
+                 {"ByteFallback", DECODE_BYTE_FALLBACK},
+                 {"Fuse", DECODE_FUSE},
+                 {"Strip", DECODE_STRIP},
+                 {"Metaspace", DECODE_METASPACE}};
     const char *type = tok_json_type(component);
     for (int i = 0; i < COUNT_OF(known); i++) {
         if (strcmp(type, known[i].name)) continue;
         TokStep *s = tok_steps_add(&t->decode, known[i].kind, e);
         if (!s) return false;
-        if (s->kind == DECODE_REPLACE) return load_replace(t, s, component, e);
+        if (s->kind == DECODE_REPLACE) return tok_replace_load(t, s, component, e);
         if (s->kind == DECODE_STRIP) return load_strip(t, s, component, e);
         return s->kind != DECODE_METASPACE || tok_metaspace_load(t, s, component, e);
     }
@@ -166,7 +161,7 @@ static void run_metaspace(Texts *to, const TokStep *step, const char *s, int64_t
     texts_end_one(to);
 }
 
-static bool run_each(Texts *to, const Texts *from, const TokStep *step, const TokMatch *match, Err *e) {
+static bool run_each(Texts *to, const Texts *from, const TokStep *step, TokMatch *match, Err *e) {
     for (int64_t i = 0; i < from->n; i++) {
         int64_t n;
         const char *s = texts_get(from, i, &n);
@@ -175,27 +170,33 @@ static bool run_each(Texts *to, const Texts *from, const TokStep *step, const To
         } else if (step->kind == DECODE_METASPACE) {
             run_metaspace(to, step, s, n, i == 0);
         } else {
-            if (!tok_pattern_replace(&step->pattern, match, &to->bytes, s, n, step->text, step->text_bytes, e))
-                return false;
+            if (!tok_pattern_replace(step, match, &to->bytes, s, n, e)) return false;
             texts_end_one(to);
         }
     }
     return true;
 }
 
-static bool run_step(Texts *to, const Texts *from, const TokStep *step, const TokMatch *match, Err *e) {
+static bool run_step(Texts *to, const Texts *from, const TokStep *step, TokMatch *match, Err *e) {
     switch (step->kind) {
-    case DECODE_BYTE_LEVEL: run_byte_level(to, from); return true;
-    case DECODE_BYTE_FALLBACK: run_byte_fallback(to, from); return true;
-    case DECODE_FUSE:
-        str_add_bytes(&to->bytes, str_text(&from->bytes), from->bytes.len);
-        texts_end_one(to);
-        return true;
-    default: return run_each(to, from, step, match, e);
+        case DECODE_BYTE_LEVEL:
+            run_byte_level(to, from);
+            return true;
+        case DECODE_BYTE_FALLBACK:
+            run_byte_fallback(to, from);
+            return true;
+        case DECODE_FUSE:
+            str_add_bytes(&to->bytes, str_text(&from->bytes), from->bytes.len);
+            texts_end_one(to);
+            return true;
+        default:
+            return run_each(to, from, step, match, e);
     }
 }
 
-static bool is_special(const Tokenizer *t, int32_t id) { return t->special_bits[id / 8] >> id % 8 & 1; }
+static bool is_special(const Tokenizer *t, int32_t id) {
+    return t->special_bits[id / 8] >> id % 8 & 1;
+}
 
 /* The text that decoding starts from. */
 static const char *piece_shown(const Tokenizer *t, int32_t id) {
@@ -208,8 +209,8 @@ static bool add_pieces(const Tokenizer *t, Texts *to, const int32_t *ids, int64_
     for (int64_t i = 0; i < n; i++) {
         const char *piece = piece_shown(t, ids[i]);
         if (!piece)
-            return fail(e, ERR_FAIL, "token id %d (number %lld of %lld) is not in the vocabulary of %d", (int)ids[i],
-                        (long long)i, (long long)n, (int)t->vocab.n);
+            return fail(e, ERR_FAIL, "token id %d (number %lld of %lld) is not in the vocabulary of %d",
+                        (int)ids[i], (long long)i, (long long)n, (int)t->vocab.n);
         if (skip_special && is_special(t, ids[i])) continue;
         if (!t->has_decoder && to->n) str_add_char(&to->bytes, ' '); /* pieces side by side */
         str_add(&to->bytes, piece);

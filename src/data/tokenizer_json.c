@@ -1,8 +1,9 @@
-/* tokenizer_json.c - reads tokenizer.json in two parts: its two long lists straight from the text, the rest as a tree.
+/* tokenizer_json.c - reads tokenizer.json in two parts: its two long lists straight from the text, the rest as a
+ * tree.
  *
- * Vocabulary and merges are nearly all of the file. As a tree they would be some 300,000 objects, several times the
- * size of the file, to be thrown away at once; read directly they cost one pass. The tree is made of the same text
- * with the two lists emptied, so everything outside them is checked by the JSON library. */
+ * Vocabulary and merges are nearly all of the file. As a tree they would be some 300,000 objects, several times
+ * the size of the file, to be thrown away at once; read directly they cost one pass. The tree is made of the same
+ * text with the two lists emptied, so everything outside them is checked by the JSON library. */
 #include "data/tokenizer_int.h"
 
 #include <string.h>
@@ -22,7 +23,8 @@ bool tok_json_text(const json_t *o, const char *key, const char **text, Err *e) 
 bool tok_json_bool(const json_t *o, const char *key, bool otherwise, bool *value, Err *e) {
     const json_t *j = json_object_get(o, key);
     *value = j && !json_is_null(j) ? json_is_true(j) : otherwise;
-    return !j || json_is_null(j) || json_is_boolean(j) || fail(e, ERR_FAIL, "\"%s\" is neither true nor false", key);
+    return !j || json_is_null(j) || json_is_boolean(j) ||
+           fail(e, ERR_FAIL, "\"%s\" is neither true nor false", key);
 }
 
 bool tok_json_count(const json_t *o, const char *key, int64_t *value, Err *e) {
@@ -37,7 +39,8 @@ static void skip_space(TokList *l) {
     while (l->at < l->end && (*l->at == ' ' || *l->at == '\n' || *l->at == '\r' || *l->at == '\t')) l->at++;
 }
 
-/* Steps over c, after white space; false (and nothing but white space stepped over) when something else is there. */
+/* Steps over c, after white space; false (and nothing but white space stepped over) when something else is there.
+ */
 static bool take(TokList *l, char c) {
     skip_space(l);
     if (l->at >= l->end || *l->at != c) return false;
@@ -98,7 +101,9 @@ bool tok_list_integer(TokList *l, int64_t *value) {
     return l->at > from && (*from != '0' || l->at - from == 1);
 }
 
-bool tok_list_open(TokList *l, char bracket) { return take(l, bracket); }
+bool tok_list_open(TokList *l, char bracket) {
+    return take(l, bracket);
+}
 
 /* Whether another entry follows; sets broken when there is neither an entry nor the end. */
 bool tok_list_more(TokList *l, char bracket, bool first) {
@@ -107,7 +112,9 @@ bool tok_list_more(TokList *l, char bracket, bool first) {
     return !l->broken;
 }
 
-bool tok_list_colon(TokList *l) { return take(l, ':'); }
+bool tok_list_colon(TokList *l) {
+    return take(l, ':');
+}
 
 /* ---- finding the lists ---- */
 
@@ -144,7 +151,8 @@ static void find_values(TokList *l, const char *const *names, TokList *values, i
         if (!take(l, ':')) return;
         skip_space(l);
         int which = 0;
-        while (which < n && !(key_bytes == (int64_t)strlen(names[which]) + 2 && str_starts(key + 1, names[which]))) which++;
+        while (which < n && !(key_bytes == (int64_t)strlen(names[which]) + 2 && str_starts(key + 1, names[which])))
+            which++;
         if (which < n) values[which] = *l;
         if (which < n && n == 1) return;
         skip_value(l);

@@ -1,11 +1,11 @@
 /* tokenizer_llama2c.c - llama2.c's tokenizer .bin, written anew as tokenizer.json.
  *
- * The file: int32 longest piece, then per token float32 score, int32 length, bytes. Ids 0, 1, 2 are <unk>, <s>, </s>,
- * 3..258 the bytes, and a space is written ' ' where tokenizer.json has U+2581.
+ * The file: int32 longest piece, then per token float32 score, int32 length, bytes. Ids 0, 1, 2 are <unk>, <s>,
+ * </s>, 3..258 the bytes, and a space is written ' ' where tokenizer.json has U+2581.
  *
- * It has scores where tokenizer.json has a list of merges: of all neighbours whose joint text is a piece, the piece
- * with the best score is made. So every way to cut a piece into two pieces is a merge, and the list runs from the
- * best score down. */
+ * It has scores where tokenizer.json has a list of merges: of all neighbours whose joint text is a piece, the
+ * piece with the best score is made. So every way to cut a piece into two pieces is a merge, and the list runs
+ * from the best score down. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,16 +40,15 @@ static const char *piece_text(Arena *a, int32_t id, const char *bytes, int64_t n
 }
 
 static bool check_piece(const Piece *p, int64_t n, Err *e) {
-    bool valid = n > 0 && strlen(p->text) >= (size_t)(p->id < FIRST_BYTE ? 0 : n);
-    for (int64_t i = 0, end = (int64_t)strlen(p->text); i < end && valid;)
-        i += tok_utf8_check(p->text + i, end - i, &valid);
-    if (!valid || !isfinite(p->score))
+    int64_t bytes = (int64_t)strlen(p->text);
+    bool whole = p->id < FIRST_BYTE || bytes >= n; /* no zero among its bytes */
+    if (n == 0 || !whole || !tok_utf8_valid(p->text, bytes) || !isfinite(p->score))
         return fail(e, ERR_FAIL, "token %d is empty, not UTF-8, or has no finite score", (int)p->id);
     char name[8];
     snprintf(name, sizeof name, "<0x%02X>", (unsigned)(p->id - FIRST_BYTE) & 0xff);
     if (p->id >= FIRST_BYTE && p->id < FIRST_PIECE && strcmp(p->text, name))
-        return fail(e, ERR_FAIL, "token %d should be %s and is \"%.20s\": is this llama2.c's tokenizer?", (int)p->id, name,
-                    p->text);
+        return fail(e, ERR_FAIL, "token %d should be %s and is \"%.20s\": is this llama2.c's tokenizer?",
+                    (int)p->id, name, p->text);
     return true;
 }
 
@@ -72,8 +71,8 @@ static bool read_pieces(Arena *a, Piece **pieces, int64_t *n, const Str *file, i
         (*pieces)[*n] = p;
     }
     if (*n < FIRST_PIECE || (vocab_size > 0 && *n < vocab_size) || at != file->len)
-        return fail(e, ERR_FAIL, "it holds %s%lld tokens; the vocabulary should have %lld", at < file->len ? "more than " : "",
-                    (long long)*n, (long long)MAX2(vocab_size, FIRST_PIECE));
+        return fail(e, ERR_FAIL, "it holds %s%lld tokens; the vocabulary should have %lld",
+                    at < file->len ? "more than " : "", (long long)*n, (long long)MAX2(vocab_size, FIRST_PIECE));
     return true;
 }
 
@@ -103,39 +102,46 @@ static void add_merges(json_t *merges, const json_t *vocab, const Piece *p) {
     }
 }
 
-static json_t *added_token(const Piece *p) {
-    return json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)p->id, "content", p->text, "single_word", 0,
-                     "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
-}
+/* Everything but vocabulary and merges: a space before the text, the mark for every space, <s> in front, bytes for
+ * characters that are no piece; and the way back. */
+static const char tokenizer_frame[] =
+    "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,"
+    " \"added_tokens\": ["
+    "  {\"id\": 0, \"content\": \"<unk>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
+    "   \"normalized\": false, \"special\": true},"
+    "  {\"id\": 1, \"content\": \"<s>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
+    "   \"normalized\": false, \"special\": true},"
+    "  {\"id\": 2, \"content\": \"</s>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
+    "   \"normalized\": false, \"special\": true}],"
+    " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
+    "  {\"type\": \"Prepend\", \"prepend\": \"\\u2581\"},"
+    "  {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]},"
+    " \"pre_tokenizer\": null,"
+    " \"post_processor\": {\"type\": \"TemplateProcessing\","
+    "  \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}}],"
+    "  \"pair\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}},"
+    "   {\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 1}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}],"
+    "  \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}},"
+    " \"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
+    "  {\"type\": \"Replace\", \"pattern\": {\"String\": \"\\u2581\"}, \"content\": \" \"},"
+    "  {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
+    "  {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+    " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", \"continuing_subword_prefix\": "
+    "null,"
+    "  \"end_of_word_suffix\": null, \"fuse_unk\": true, \"byte_fallback\": true, \"vocab\": {}, \"merges\": []}}";
 
-/* Everything but the model: a space before the text and for every space the mark, <s> in front, and the way back. */
-static json_t *describe(const Piece *pieces) {
-    json_t *root = json_pack(
-        "{s:s, s:n, s:n, s:[o, o, o],"
-        " s:{s:s, s:[{s:s, s:s}, {s:s, s:{s:s}, s:s}]}, s:n,"
-        " s:{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}],"
-        "    s:{s:{s:s, s:[i], s:[s]}}},"
-        " s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}}",
-        "version", "1.0", "truncation", "padding", "added_tokens", added_token(&pieces[0]), added_token(&pieces[1]),
-        added_token(&pieces[2]),
-        "normalizer", "type", "Sequence", "normalizers", "type", "Prepend", "prepend", mark, "type", "Replace", "pattern",
-        "String", " ", "content", mark, "pre_tokenizer",
-        "post_processor", "type", "TemplateProcessing", "single", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence",
-        "id", "A", "type_id", 0, "pair", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0,
-        "SpecialToken", "id", "<s>", "type_id", 1, "Sequence", "id", "B", "type_id", 1, "special_tokens", "<s>", "id",
-        "<s>", "ids", 1, "tokens", "<s>",
-        "decoder", "type", "Sequence", "decoders", "type", "Replace", "pattern", "String", mark, "content", " ", "type",
-        "ByteFallback", "type", "Fuse", "type", "Strip", "content", " ", "start", 1, "stop", 0);
-    CHECK(root);
-    return root;
-}
+static const char config_text[] =
+    "{\n \"add_bos_token\": true,\n \"add_eos_token\": false,\n \"bos_token\": \"<s>\",\n"
+    " \"clean_up_tokenization_spaces\": false,\n \"eos_token\": \"</s>\",\n"
+    " \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n \"unk_token\": \"<unk>\"\n}\n";
 
 static bool build_json(json_t **root, Piece *pieces, int64_t n, Err *e) {
-    json_t *vocab = json_object(), *merges = json_array();
-    *root = describe(pieces);
-    json_object_set_new(*root, "model", json_pack("{s:s, s:n, s:s, s:n, s:n, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
-                                                  "unk_token", "<unk>", "continuing_subword_prefix", "end_of_word_suffix",
-                                                  "fuse_unk", 1, "byte_fallback", 1, "vocab", vocab, "merges", merges));
+    *root = json_loads(tokenizer_frame, 0, NULL);
+    CHECK(*root);
+    const json_t *model = json_object_get(*root, "model");
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
     for (int64_t i = 0; i < n; i++) {
         if (json_object_get(vocab, pieces[i].text))
             return fail(e, ERR_FAIL, "the piece \"%.60s\" is there twice", pieces[i].text);
@@ -152,24 +158,17 @@ static int add_to_str(const char *bytes, size_t n, void *str) {
     return 0;
 }
 
-static bool write_json(const char *folder, const char *name, const json_t *root, Err *e) {
-    Str text = {0}, path = {0};
-    str_addf(&path, "%s/%s", folder, name);
+static bool write_files(const char *folder, const json_t *root, Err *e) {
+    Str text = {0}, path = {0}, config_path = {0};
+    str_addf(&path, "%s/tokenizer.json", folder);
+    str_addf(&config_path, "%s/tokenizer_config.json", folder);
     json_dump_callback(root, add_to_str, &text, JSON_INDENT(1));
     str_add_char(&text, '\n');
-    bool ok = file_write_all(path.data, text.data, text.len, e);
-    str_free(&path);
+    bool ok = file_make_dirs(folder, e) && file_write_all(path.data, text.data, text.len, e) &&
+              file_write_all(config_path.data, config_text, (int64_t)sizeof config_text - 1, e);
     str_free(&text);
-    return ok;
-}
-
-static bool write_config(const char *folder, Err *e) {
-    json_t *config = json_pack("{s:b, s:b, s:s, s:b, s:s, s:s, s:s}", "add_bos_token", 1, "add_eos_token", 0, "bos_token",
-                               "<s>", "clean_up_tokenization_spaces", 0, "eos_token", "</s>", "tokenizer_class",
-                               "PreTrainedTokenizerFast", "unk_token", "<unk>");
-    CHECK(config);
-    bool ok = write_json(folder, "tokenizer_config.json", config, e);
-    json_decref(config);
+    str_free(&path);
+    str_free(&config_path);
     return ok;
 }
 
@@ -184,8 +183,7 @@ bool tokenizer_write_llama2c(const char *tok_bin, int64_t vocab_size, const char
     if (ok)
         ok = (read_pieces(&arena, &pieces, &n, &file, vocab_size, e) && build_json(&root, pieces, n, e)) ||
              fail_within(e, "%s", tok_bin);
-    ok = ok && file_make_dirs(out_folder, e) && write_json(out_folder, "tokenizer.json", root, e) &&
-         write_config(out_folder, e);
+    ok = ok && write_files(out_folder, root, e);
     json_decref(root);
     mem_free(pieces);
     arena_free(&arena);

@@ -4,18 +4,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static bool set_text(Tokenizer *t, TokStep *s, const char *text) {
-    s->text = arena_strdup(&t->arena, text);
-    s->text_bytes = (int64_t)strlen(text);
-    return true;
-}
-
-static bool load_replace(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
-    const char *content;
-    return tok_json_text(component, "content", &content, e) && set_text(t, s, content) &&
-           tok_pattern_load(&s->pattern, &t->arena, json_object_get(component, "pattern"), e);
-}
-
 static bool load_strip(TokStep *s, const json_t *component, Err *e) {
     bool left, right;
     if (!tok_json_bool(component, "strip_left", true, &left, e)) return false;
@@ -29,19 +17,23 @@ bool tok_normal_load(Tokenizer *t, const json_t *component, Err *e) {
     static const struct {
         const char *name;
         TokStepKind kind;
-    } known[] = {{"NFC", NORMAL_NFC},         {"NFD", NORMAL_NFD},   {"NFKC", NORMAL_NFKC},
-                 {"NFKD", NORMAL_NFKD},       {"Strip", NORMAL_STRIP}, {"Lowercase", NORMAL_LOWERCASE},
+    } known[] = {{"NFC", NORMAL_NFC},         {"NFD", NORMAL_NFD},        {"NFKC", NORMAL_NFKC},
+                 {"NFKD", NORMAL_NFKD},       {"Strip", NORMAL_STRIP},    {"Lowercase", NORMAL_LOWERCASE},
                  {"Replace", NORMAL_REPLACE}, {"Prepend", NORMAL_PREPEND}};
-    const char *type = tok_json_type(component), *text;
+    const char *type = tok_json_type(component);
     for (int i = 0; i < COUNT_OF(known); i++) {
         if (strcmp(type, known[i].name)) continue;
         TokStep *s = tok_steps_add(&t->normal, known[i].kind, e);
         if (!s) return false;
         switch (s->kind) {
-        case NORMAL_REPLACE: return load_replace(t, s, component, e);
-        case NORMAL_PREPEND: return tok_json_text(component, "prepend", &text, e) && set_text(t, s, text);
-        case NORMAL_STRIP: return load_strip(s, component, e);
-        default: return true;
+            case NORMAL_REPLACE:
+                return tok_replace_load(t, s, component, e);
+            case NORMAL_PREPEND:
+                return tok_step_text(t, s, component, "prepend", e);
+            case NORMAL_STRIP:
+                return load_strip(s, component, e);
+            default:
+                return true;
         }
     }
     return fail(e, ERR_FAIL, "normalizer \"%s\" is not supported", type);
@@ -51,24 +43,27 @@ bool tok_normal_load(Tokenizer *t, const json_t *component, Err *e) {
 static bool is_settled(int32_t c, int options) {
     bool compose = options & UTF8PROC_COMPOSE, compat = options & UTF8PROC_COMPAT;
     if (c < 0x300 && compose && !compat) return true;
-    if (c >= 0x1100 && c <= 0x11ff) return false;             /* Hangul: letters that compose by rule */
-    if (c >= 0xac00 && c <= 0xd7a3) return compose;           /* and syllables that decompose by rule */
+    if (c >= 0x1100 && c <= 0x11ff) return false;   /* Hangul: letters that compose by rule */
+    if (c >= 0xac00 && c <= 0xd7a3) return compose; /* and syllables that decompose by rule */
     const utf8proc_property_t *p = utf8proc_get_property(c);
     bool decomposes = p->decomp_seqindex != UINT16_MAX && (compat || p->decomp_type == 0);
     bool mark = p->category >= UTF8PROC_CATEGORY_MN && p->category <= UTF8PROC_CATEGORY_ME;
     return !decomposes && !mark;
 }
 
-static int combining_class(int32_t c) { return (uint8_t)utf8proc_get_property(c)->combining_class; }
+static int combining_class(int32_t c) {
+    return (uint8_t)utf8proc_get_property(c)->combining_class;
+}
 
-/* Stable sort of marks by combining class: by insertion, or by counting when there are many (an insertion sort of a
- * hostile text would take hours). */
+/* Stable sort of marks by combining class: by insertion, or by counting when there are many (an insertion sort of
+ * a hostile text would take hours). */
 static void sort_marks(int32_t *marks, int64_t n) {
     if (n <= 32) {
         for (int64_t i = 1; i < n; i++) {
             int32_t mark = marks[i];
             int64_t at = i;
-            for (; at > 0 && combining_class(marks[at - 1]) > combining_class(mark); at--) marks[at] = marks[at - 1];
+            for (; at > 0 && combining_class(marks[at - 1]) > combining_class(mark); at--)
+                marks[at] = marks[at - 1];
             marks[at] = mark;
         }
         return;
@@ -110,7 +105,9 @@ static void add_form(TokCall *c, Str *out, const char *s, int64_t n, int options
     str_add_bytes(out, (const char *)points, bytes);
 }
 
-static bool is_ascii(char c) { return (unsigned char)c < 0x80; }
+static bool is_ascii(char c) {
+    return (unsigned char)c < 0x80;
+}
 
 static bool needs_form(const char *s, int64_t n, int options) {
     for (int64_t i = 0; i < n;) {
@@ -128,7 +125,8 @@ static bool needs_form(const char *s, int64_t n, int options) {
 }
 
 /* Normalises stretch by stretch. A stretch is the characters beyond ASCII in a row and the ASCII one that a first
- * mark may join; nothing joins an ASCII character from the left, nor one that is to be left alone from either side. */
+ * mark may join; nothing joins an ASCII character from the left, nor one that is to be left alone from either
+ * side. */
 static void run_form(TokCall *c, Str *out, const char *s, int64_t n, int options) {
     for (int64_t from = 0, to = 0; from < n; from = to) {
         while (to < n && is_ascii(s[to]) && (to + 1 == n || is_ascii(s[to + 1]))) to++;
@@ -192,24 +190,28 @@ static bool run_step(TokCall *c, const TokStep *step, Str *out, const char **s, 
         [NORMAL_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
     };
     switch (step->kind) {
-    case NORMAL_NFC:
-    case NORMAL_NFD:
-    case NORMAL_NFKC:
-    case NORMAL_NFKD:
-        if (!needs_form(*s, *n, form[step->kind])) return true;
-        run_form(c, out, *s, *n, form[step->kind]);
-        break;
-    case NORMAL_STRIP: run_strip(step, s, n); return true;
-    case NORMAL_LOWERCASE: run_lowercase(out, *s, *n); break;
-    case NORMAL_PREPEND:
-        str_add_bytes(out, step->text, step->text_bytes);
-        str_add_bytes(out, *s, *n);
-        break;
-    case NORMAL_REPLACE:
-        if (!tok_pattern_replace(&step->pattern, &c->match, out, *s, *n, step->text, step->text_bytes, c->e))
-            return false;
-        break;
-    default: CHECK_MSG(false, "step %d is no normalizer", (int)step->kind);
+        case NORMAL_NFC:
+        case NORMAL_NFD:
+        case NORMAL_NFKC:
+        case NORMAL_NFKD:
+            if (!needs_form(*s, *n, form[step->kind])) return true;
+            run_form(c, out, *s, *n, form[step->kind]);
+            break;
+        case NORMAL_STRIP:
+            run_strip(step, s, n);
+            return true;
+        case NORMAL_LOWERCASE:
+            run_lowercase(out, *s, *n);
+            break;
+        case NORMAL_PREPEND:
+            str_add_bytes(out, step->text, step->text_bytes);
+            str_add_bytes(out, *s, *n);
+            break;
+        case NORMAL_REPLACE:
+            if (!tok_pattern_replace(step, &c->match, out, *s, *n, c->e)) return false;
+            break;
+        default:
+            CHECK_MSG(false, "step %d is no normalizer", (int)step->kind);
     }
     *s = str_text(out);
     *n = out->len;

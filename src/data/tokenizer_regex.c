@@ -1,17 +1,17 @@
 /* tokenizer_regex.c - patterns of tokenizer.json, which are written for Oniguruma, said to PCRE2.
  *
- * The two agree on what the known split patterns use, after three changes made here: \s and \w are spelt out (PCRE2's
- * have other members), \p{..} is completed with newer characters (tokenizer_unicode.c), ^ and $ hold at every line.
- * What the two read differently is refused, so that a pattern either means the same or is not accepted.
+ * The two agree on what the known split patterns use, after three changes made here: \s and \w are spelt out
+ * (PCRE2's have other members), \p{..} is completed with newer characters (tokenizer_unicode.c), ^ and $ hold at
+ * every line. What the two read differently is refused, so that a pattern either means the same or is not
+ * accepted.
  *
- * Naming the newer characters halves the speed of a match, and next to no text has one. So each pattern is compiled
- * with and without them, and the caller says whether the text has any. */
+ * Naming the newer characters halves the speed of a match, and next to no text has one. So each pattern is
+ * compiled with and without them, and the caller says whether the text has any. */
 #include "data/tokenizer_int.h"
 
 #include <string.h>
 
-#define SPACES                                                                                                   \
-    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define NOT_SPACES                                                                                               \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}!-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}" \
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
@@ -65,7 +65,9 @@ static bool translate_property(Said *out, const char **s, bool in_class, bool ne
     return true;
 }
 
-static bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+static bool is_hex(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
 
 /* \xHH, \x{H...} and \uHHHH; *s stands behind the letter. */
 static bool translate_code(Said *out, const char **s, char letter, const char *regex, Err *e) {
@@ -85,37 +87,49 @@ static bool translate_escape(Said *out, const char **s, bool in_class, const cha
     char c = (*s)[1];
     *s += c ? 2 : 1;
     switch (c) {
-    case 's': str_add(&out->text, in_class ? SPACES : "[" SPACES "]"); return true;
-    case 'S': str_add(&out->text, in_class ? NOT_SPACES : "[^" SPACES "]"); return true;
-    case 'd':
-    case 'D':
-    case 'w':
-    case 'W':
-        if (in_class && (c == 'D' || c == 'W')) return refuse(*s - 2, 2, regex, e);
-        if (!in_class) str_add(&out->text, c == 'D' || c == 'W' ? "[^" : "[");
-        if (c == 'd' || c == 'D')
-            add_property(out, "Nd", 2);
-        else
-            add_word(out);
-        if (!in_class) str_add_char(&out->text, ']');
-        return true;
-    case 'p': return translate_property(out, s, in_class, false, regex, e);
-    case 'P': return translate_property(out, s, in_class, true, regex, e);
-    case 'x':
-    case 'u': return translate_code(out, s, c, regex, e);
-    case 'v': str_add(&out->text, "\\x{b}"); return true; /* PCRE2's \v is all vertical space */
-    case 'r':
-    case 'n':
-    case 't':
-    case 'f':
-    case 'a':
-    case 'e': str_addf(&out->text, "\\%c", c); return true;
-    case 'A':
-    case 'z':
-        if (in_class) return refuse(*s - 2, 2, regex, e);
-        str_addf(&out->text, "\\%c", c);
-        return true;
-    default: break;
+        case 's':
+            str_add(&out->text, in_class ? SPACES : "[" SPACES "]");
+            return true;
+        case 'S':
+            str_add(&out->text, in_class ? NOT_SPACES : "[^" SPACES "]");
+            return true;
+        case 'd':
+        case 'D':
+        case 'w':
+        case 'W':
+            if (in_class && (c == 'D' || c == 'W')) return refuse(*s - 2, 2, regex, e);
+            if (!in_class) str_add(&out->text, c == 'D' || c == 'W' ? "[^" : "[");
+            if (c == 'd' || c == 'D')
+                add_property(out, "Nd", 2);
+            else
+                add_word(out);
+            if (!in_class) str_add_char(&out->text, ']');
+            return true;
+        case 'p':
+            return translate_property(out, s, in_class, false, regex, e);
+        case 'P':
+            return translate_property(out, s, in_class, true, regex, e);
+        case 'x':
+        case 'u':
+            return translate_code(out, s, c, regex, e);
+        case 'v':
+            str_add(&out->text, "\\x{b}");
+            return true; /* PCRE2's \v is all vertical space */
+        case 'r':
+        case 'n':
+        case 't':
+        case 'f':
+        case 'a':
+        case 'e':
+            str_addf(&out->text, "\\%c", c);
+            return true;
+        case 'A':
+        case 'z':
+            if (in_class) return refuse(*s - 2, 2, regex, e);
+            str_addf(&out->text, "\\%c", c);
+            return true;
+        default:
+            break;
     }
     bool plain = c && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z');
     if (!plain) return refuse(*s - (c ? 2 : 1), c ? 2 : 1, regex, e);
@@ -187,8 +201,8 @@ static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) 
     }
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (context) pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    *to = pcre2_compile((PCRE2_SPTR)str_text(&said.text), (PCRE2_SIZE)said.text.len, PCRE2_UTF | PCRE2_UCP, &code, &where,
-                        context);
+    *to = pcre2_compile((PCRE2_SPTR)str_text(&said.text), (PCRE2_SIZE)said.text.len, PCRE2_UTF | PCRE2_UCP, &code,
+                        &where, context);
     pcre2_compile_context_free(context);
     str_free(&said.text);
     if (*to) return true;
@@ -233,15 +247,16 @@ static int64_t code_bytes(const pcre2_code *code) {
     return (int64_t)(size + jit);
 }
 
-int64_t tok_pattern_bytes(const TokPattern *p) { return code_bytes(p->code) + code_bytes(p->newer_code); }
+int64_t tok_pattern_bytes(const TokPattern *p) {
+    return code_bytes(p->code) + code_bytes(p->newer_code);
+}
 
-bool tok_pattern_find(const TokPattern *p, const TokMatch *m, const char *text, int64_t n, int64_t from,
-                      bool *found, int64_t *start, int64_t *end, Err *e) {
+bool tok_pattern_find(const TokPattern *p, TokMatch *m, const char *text, int64_t n, int64_t from, Err *e) {
     if (p->literal) {
         const char *hit = memmem(text + from, (size_t)(n - from), p->literal, (size_t)p->literal_bytes);
-        *found = hit != NULL;
-        *start = hit ? hit - text : 0;
-        *end = *start + p->literal_bytes;
+        m->found = hit != NULL;
+        m->start = hit ? hit - text : 0;
+        m->end = m->start + p->literal_bytes;
         return true;
     }
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
@@ -249,9 +264,9 @@ bool tok_pattern_find(const TokPattern *p, const TokMatch *m, const char *text, 
     const pcre2_code *code = m->newer ? p->newer_code : p->code;
     if (p->jit) rc = pcre2_jit_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, 0, m->data, NULL);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter takes its stack from the heap */
-        rc = pcre2_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK, m->data,
-                         NULL);
-    *found = rc >= 0;
+        rc = pcre2_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK,
+                         m->data, NULL);
+    m->found = rc >= 0;
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
         PCRE2_UCHAR why[120];
         pcre2_get_error_message(rc, why, sizeof why);
@@ -259,25 +274,23 @@ bool tok_pattern_find(const TokPattern *p, const TokMatch *m, const char *text, 
                     (const char *)why);
     }
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(m->data);
-    *start = *found ? (int64_t)span[0] : 0;
-    *end = *found ? (int64_t)span[1] : 0;
+    m->start = m->found ? (int64_t)span[0] : 0;
+    m->end = m->found ? (int64_t)span[1] : 0;
     return true;
 }
 
-bool tok_pattern_replace(const TokPattern *p, const TokMatch *m, Str *out, const char *text, int64_t n,
-                         const char *by, int64_t by_bytes, Err *e) {
+bool tok_pattern_replace(const TokStep *step, TokMatch *m, Str *out, const char *text, int64_t n, Err *e) {
     int64_t done = 0;
     for (int64_t at = 0; at <= n;) {
-        bool found;
-        int64_t start, end;
-        if (!tok_pattern_find(p, m, text, n, at, &found, &start, &end, e)) return false;
-        if (!found) break;
-        str_add_bytes(out, text + done, start - done);
-        str_add_bytes(out, by, by_bytes);
-        done = end;
-        int step = 1;
-        if (start == end && end < n) tok_utf8_decode(text + end, &step); /* an empty match: go past a character */
-        at = start == end ? end + step : end;
+        if (!tok_pattern_find(&step->pattern, m, text, n, at, e)) return false;
+        if (!m->found) break;
+        str_add_bytes(out, text + done, m->start - done);
+        str_add_bytes(out, step->text, step->text_bytes);
+        done = at = m->end;
+        if (m->start < m->end) continue;
+        int bytes = 1; /* an empty match: go past a character */
+        if (at < n) tok_utf8_decode(text + at, &bytes);
+        at += bytes;
     }
     str_add_bytes(out, text + done, n - done);
     return true;

@@ -1,18 +1,20 @@
 /* tokenizer_split.c - the pre-tokenizers: how text is cut into words.
  *
- * Steps are run depth first: each hands every span it cuts to the next step, the last one to merging, so no list of
- * spans is ever kept. A step that changes text writes it to a buffer of its own. */
+ * Steps are run depth first: each hands every span it cuts to the next step, the last one to merging, so no list
+ * of spans is ever kept. A step that changes text writes it to a buffer of its own. */
 #include "data/tokenizer_int.h"
 
 #include <string.h>
 
-static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 static const char metaspace[] = "\xe2\x96\x81"; /* U+2581, what SentencePiece writes for a space */
 
 /* ---- reading tokenizer.json ---- */
 
 static bool read_behavior(const json_t *component, TokBehavior *behavior, Err *e) {
-    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                        "Contiguous"};
     const char *name;
     if (!tok_json_text(component, "behavior", &name, e)) return false;
     for (int i = 0; i < COUNT_OF(names); i++)
@@ -29,7 +31,8 @@ static bool add_regex(Tokenizer *t, const char *regex, TokBehavior behavior, Err
 
 static bool load_split(Tokenizer *t, const json_t *component, Err *e) {
     TokStep *s = tok_steps_add(&t->split, SPLIT_PATTERN, e);
-    return s && read_behavior(component, &s->behavior, e) && tok_json_bool(component, "invert", false, &s->invert, e) &&
+    return s && read_behavior(component, &s->behavior, e) &&
+           tok_json_bool(component, "invert", false, &s->invert, e) &&
            tok_pattern_load(&s->pattern, &t->arena, json_object_get(component, "pattern"), e);
 }
 
@@ -51,12 +54,10 @@ static bool load_digits(Tokenizer *t, const json_t *component, Err *e) {
 bool tok_metaspace_load(Tokenizer *t, TokStep *s, const json_t *component, Err *e) {
     static const char *const names[] = {"always", "first", "never"};
     bool prefix;
-    const char *mark, *scheme = json_string_value(json_object_get(component, "prepend_scheme"));
-    if (!tok_json_text(component, "replacement", &mark, e)) return false;
+    const char *scheme = json_string_value(json_object_get(component, "prepend_scheme"));
+    if (!tok_step_text(t, s, component, "replacement", e)) return false;
     if (!tok_json_bool(component, "add_prefix_space", true, &prefix, e)) return false;
-    if (!*mark) return fail(e, ERR_FAIL, "Metaspace with an empty replacement");
-    s->text = arena_strdup(&t->arena, mark);
-    s->text_bytes = (int64_t)strlen(mark);
+    if (!s->text_bytes) return fail(e, ERR_FAIL, "Metaspace with an empty replacement");
     if (!scheme) scheme = prefix ? "always" : "never"; /* older files have add_prefix_space alone */
     for (int i = 0; i < COUNT_OF(names); i++)
         if (!strcmp(scheme, names[i])) return s->prepend = (TokPrepend)i, true;
@@ -99,8 +100,8 @@ static bool mark_stays_in_front(const TokVocab *v) {
     return true;
 }
 
-/* Without a pre-tokenizer a whole document is one word. Where no merge crosses from a character to the mark of a space,
- * cutting there changes no id, and turns the document into words that repeat. */
+/* Without a pre-tokenizer a whole document is one word. Where no merge crosses from a character to the mark of a
+ * space, cutting there changes no id, and turns the document into words that repeat. */
 bool tok_split_finish(Tokenizer *t, Err *e) {
     bool wanted = !t->byte_level && !t->ignore_merges;
     if (!wanted || tok_vocab_find(&t->vocab, metaspace, (int64_t)sizeof metaspace - 1) < 0) return true;
@@ -118,7 +119,7 @@ typedef struct Cutter {
     int next_step;
     TokBehavior behavior;
     bool at_start;
-    bool holds, last_match;     /* last_match: of the span that came last */
+    bool holds, last_match; /* last_match: of the span that came last */
     int64_t held_from, held_to;
 } Cutter;
 
@@ -135,11 +136,19 @@ static bool cut_end(Cutter *k) {
 static bool cut_span(Cutter *k, int64_t from, int64_t to, bool match) {
     bool joins = false;
     switch (k->behavior) {
-    case SPLIT_ISOLATED: return hand_on(k, from, to);
-    case SPLIT_REMOVED: return match || hand_on(k, from, to);
-    case SPLIT_CONTIGUOUS: joins = match == k->last_match; break;
-    case SPLIT_MERGED_WITH_PREVIOUS: joins = match && !k->last_match; break;
-    case SPLIT_MERGED_WITH_NEXT: joins = !match && k->last_match; break;
+        case SPLIT_ISOLATED:
+            return hand_on(k, from, to);
+        case SPLIT_REMOVED:
+            return match || hand_on(k, from, to);
+        case SPLIT_CONTIGUOUS:
+            joins = match == k->last_match;
+            break;
+        case SPLIT_MERGED_WITH_PREVIOUS:
+            joins = match && !k->last_match;
+            break;
+        case SPLIT_MERGED_WITH_NEXT:
+            joins = !match && k->last_match;
+            break;
     }
     k->last_match = match;
     if (k->holds && joins) {
@@ -158,16 +167,16 @@ static bool run_pattern(TokCall *c, int step, const char *text, int64_t n, bool 
     Cutter k = {.c = c, .text = text, .next_step = step + 1, .behavior = s->behavior, .at_start = at_start};
     int64_t done = 0;
     for (int64_t at = 0; at < n;) {
-        bool found;
-        int64_t start, end;
-        if (!tok_pattern_find(&s->pattern, &c->match, text, n, at, &found, &start, &end, c->e)) return false;
-        if (!found) break;
+        if (!tok_pattern_find(&s->pattern, &c->match, text, n, at, c->e)) return false;
+        if (!c->match.found) break;
+        int64_t start = c->match.start, end = c->match.end; /* the steps below use c->match too */
         if (start > done && !cut_span(&k, done, start, s->invert)) return false;
         if (!cut_span(&k, start, end, !s->invert)) return false;
         done = at = end;
-        int bytes = 0;
-        if (start == end && at < n) tok_utf8_decode(text + at, &bytes); /* an empty match: go past a character */
-        at += start == end ? MAX2(bytes, 1) : 0;
+        if (start < end) continue;
+        int bytes = 1; /* an empty match: go past a character */
+        if (at < n) tok_utf8_decode(text + at, &bytes);
+        at += bytes;
     }
     if (done < n && !cut_span(&k, done, n, s->invert)) return false;
     return cut_end(&k);
@@ -218,11 +227,17 @@ static bool run_word_starts(TokCall *c, int step, const char *text, int64_t n, b
 static bool run_from(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
     if (step == c->t->split.n) return tok_bpe_word(c, text, n);
     switch (c->t->split.step[step].kind) {
-    case SPLIT_PATTERN: return run_pattern(c, step, text, n, at_start);
-    case SPLIT_PREFIX_SPACE: return run_prefix_space(c, step, text, n, at_start);
-    case SPLIT_MARK_SPACES: return run_mark_spaces(c, step, text, n, at_start);
-    case SPLIT_WORD_STARTS: return run_word_starts(c, step, text, n, at_start);
-    default: CHECK_MSG(false, "step %d is no pre-tokenizer", (int)c->t->split.step[step].kind); return false;
+        case SPLIT_PATTERN:
+            return run_pattern(c, step, text, n, at_start);
+        case SPLIT_PREFIX_SPACE:
+            return run_prefix_space(c, step, text, n, at_start);
+        case SPLIT_MARK_SPACES:
+            return run_mark_spaces(c, step, text, n, at_start);
+        case SPLIT_WORD_STARTS:
+            return run_word_starts(c, step, text, n, at_start);
+        default:
+            CHECK_MSG(false, "step %d is no pre-tokenizer", (int)c->t->split.step[step].kind);
+            return false;
     }
 }
 

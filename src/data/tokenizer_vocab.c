@@ -58,7 +58,9 @@ static TokSlot *find_slot(const TokVocab *v, const char *s, int64_t n, uint64_t 
     }
 }
 
-int32_t tok_vocab_find(const TokVocab *v, const char *s, int64_t n) { return find_slot(v, s, n, tok_hash(s, n))->id; }
+int32_t tok_vocab_find(const TokVocab *v, const char *s, int64_t n) {
+    return find_slot(v, s, n, tok_hash(s, n))->id;
+}
 
 static TokMerge *find_merge(const TokVocab *v, int32_t left, int32_t right) {
     for (uint64_t i = pair_hash(left, right) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
@@ -123,7 +125,8 @@ static bool read_added_list(Tokenizer *t, const json_t *list, int64_t file_bytes
     t->added = ARENA_NEW(&t->arena, TokAdded, (int64_t)json_array_size(list));
     for (size_t i = 0; i < json_array_size(list) && ok; i++) {
         TokAdded *a = &t->added[t->n_added];
-        ok = read_added(a, json_array_get(list, i), file_bytes, e) || fail_within(e, "added_tokens, entry %d", (int)i);
+        ok = read_added(a, json_array_get(list, i), file_bytes, e) ||
+             fail_within(e, "added_tokens, entry %d", (int)i);
         if (!ok || !a->bytes || json_object_get(seen, a->text)) continue;
         json_object_set_new(seen, a->text, json_true());
         *highest = MAX2(*highest, a->id);
@@ -135,8 +138,8 @@ static bool read_added_list(Tokenizer *t, const json_t *list, int64_t file_bytes
 
 static bool place(TokVocab *v, int32_t id, int64_t at, Err *e) {
     if (v->at[id] != UINT32_MAX)
-        return fail(e, ERR_FAIL, "tokens \"%.60s\" and \"%.60s\" have the same id %d", v->text + v->at[id], v->text + at,
-                    (int)id);
+        return fail(e, ERR_FAIL, "tokens \"%.60s\" and \"%.60s\" have the same id %d", v->text + v->at[id],
+                    v->text + at, (int)id);
     v->at[id] = (uint32_t)at;
     return true;
 }
@@ -217,8 +220,8 @@ static bool look_up_merge(const TokVocab *v, TokMerge *m, const Str *joined, int
     m->right = tok_vocab_find(v, joined->data + left_bytes, joined->len - left_bytes);
     m->piece = tok_vocab_find(v, joined->data, joined->len);
     return (m->left >= 0 && m->right >= 0 && m->piece >= 0) ||
-           fail(e, ERR_FAIL, "merge %d, \"%.*s\" and \"%.60s\", names a piece that the vocabulary lacks", (int)m->rank,
-                (int)MIN2(left_bytes, 60), joined->data, joined->data + left_bytes);
+           fail(e, ERR_FAIL, "merge %d, \"%.*s\" and \"%.60s\", names a piece that the vocabulary lacks",
+                (int)m->rank, (int)MIN2(left_bytes, 60), joined->data, joined->data + left_bytes);
 }
 
 /* While loading: merges in the order of the file, which is their rank. */
@@ -249,7 +252,8 @@ static void index_merges(Tokenizer *t, const Merges *from) {
     v->merge_mask = (uint64_t)size - 1;
     v->merges = ARENA_NEW(&t->arena, TokMerge, size);
     memset(v->merges, 0xff, (size_t)size * sizeof *v->merges);
-    for (int64_t i = 0; i < from->n; i++) *find_merge(v, from->merge[i].left, from->merge[i].right) = from->merge[i];
+    for (int64_t i = 0; i < from->n; i++)
+        *find_merge(v, from->merge[i].left, from->merge[i].right) = from->merge[i];
 }
 
 bool tok_vocab_load(Tokenizer *t, const json_t *root, TokList vocab, TokList merges, int64_t file_bytes, Err *e) {

@@ -1,7 +1,7 @@
 /* attend.c - attention without the T x T matrix: tiles of scores, an online softmax, and the walk back.
  *
  * Forward, per tile of queries (tokens x heads of one KV head, stacked as rows) and per tile of keys:
- *   S = scale * Q K^T;  m' = max(m, rowmax S);  P = e^(S - m');  l = l*e^(m - m') + rowsum P;  O = O*e^(m - m') + P V
+ *   S = scale*Q K^T;  m' = max(m, rowmax S);  P = e^(S - m');  c = e^(m - m');  l = c*l + rowsum P;  O = c*O + P V
  * and at the end O/l and lse = m + log l. Backward needs no softmax state but lse:
  *   P = e^(S - lse);  dV += P^T dO;  dS = P * (dO V^T - rowsum(dO * O));  dQ += scale*dS K;  dK += scale*dS^T Q
  * One worker owns a whole (row, KV head) in backward, so that dK and dV are summed in one order. */
@@ -27,7 +27,7 @@ static inline float fold_max(float *s) {
     return s[0];
 }
 
-/* Raises each row's maximum, takes it off the scores; shrink: what the old sums must be scaled by, as an exponent. */
+/* Raises each row's maximum and takes it off the scores; e^shrink is what the older sums must be scaled by. */
 CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float *restrict shrink, int64_t rows) {
     for (int64_t r = 0; r < rows; r++, s += TILE) {
         float m[LANES];
@@ -43,8 +43,8 @@ CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float 
     }
 }
 
-CPU_VECTOR static void sum_rows(float *restrict o, float *restrict sum, const float *restrict s, const float *shrink,
-                                int64_t rows, int64_t dim) {
+CPU_VECTOR static void sum_rows(float *restrict o, float *restrict sum, const float *restrict s,
+                                const float *shrink, int64_t rows, int64_t dim) {
     for (int64_t r = 0; r < rows; r++, s += TILE, o += dim) {
         float p[LANES] = {0};
         for (int c = 0; c < TILE; c += LANES)
@@ -96,7 +96,8 @@ static void hide(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
 }
 
 static void load_rows(float *dst, AttendPlace p, int64_t from, int64_t rows, int64_t width) {
-    for (int64_t i = 0; i < rows; i++) cpu_load(dst + i * width, p.data, p.f, p.first + (from + i) * p.stride, width);
+    for (int64_t i = 0; i < rows; i++)
+        cpu_load(dst + i * width, p.data, p.f, p.first + (from + i) * p.stride, width);
 }
 
 static void store_rows(AttendPlace p, const float *src, int64_t rows, int64_t width) {
@@ -159,8 +160,8 @@ void attend_tile(const AttendTile *t, float *scratch) {
         cpu_exp(s, s, 0, rows * TILE);
         cpu_exp(shrink, shrink, 0, rows);
         sum_rows(o, sum, s, shrink, rows, t->dim);
-        cpu_multiply(&(CpuBlock){.rows = rows, .cols = t->dim, .inner = slots, .a = s, .lda = TILE, .b = v, .ldb = t->dim,
-                                 .c = o, .ldc = t->dim, .alpha = 1, .beta = 1});
+        cpu_multiply(&(CpuBlock){.rows = rows, .cols = t->dim, .inner = slots, .a = s, .lda = TILE, .b = v,
+                                 .ldb = t->dim, .c = o, .ldc = t->dim, .alpha = 1, .beta = 1});
     }
     finish(t, o, top, sum);
 }
@@ -185,10 +186,12 @@ static Attend attend_of(const Args *a, int qkv, int doc_begin) {
 }
 
 /* The tile of queries [first, ...) of one row, heads [head, head+heads) of KV head g. */
-static AttendTile tile_of(const Attend *t, const void *qkv, Format f, int64_t row, int64_t first, int64_t g, int64_t bunch) {
+static AttendTile tile_of(const Attend *t, const void *qkv, Format f, int64_t row, int64_t first, int64_t g,
+                          int64_t bunch) {
     int64_t dim = t->h.head_dim, width = (t->h.heads + 2 * t->h.kv_heads) * dim, at = row * t->h.seq;
     int64_t head = g * t->split.group + bunch * t->split.heads;
-    AttendTile x = {.tokens = MIN2(TILE, t->h.seq - first), .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head),
+    AttendTile x = {.tokens = MIN2(TILE, t->h.seq - first),
+                    .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head),
                     .dim = dim, .scale = t->h.scale, .lse_stride = t->h.heads};
     x.q = (AttendPlace){(void *)qkv, f, (at + first) * width + head * dim, width};
     x.k = (AttendPlace){(void *)qkv, f, at * width + (t->h.heads + g) * dim, width};
@@ -206,7 +209,8 @@ static void attend_one(void *context, int64_t tile, int worker) {
     const Args *a = t->a;
     int64_t bunch = tile % t->split.bunches, g = tile / t->split.bunches % t->h.kv_heads;
     int64_t row = tile / (t->split.bunches * t->h.kv_heads) % t->rows;
-    int64_t first = (t->tiles - 1 - tile / (t->split.bunches * t->h.kv_heads * t->rows)) * TILE; /* the longest first */
+    int64_t from_end = tile / (t->split.bunches * t->h.kv_heads * t->rows); /* the longest tiles come first */
+    int64_t first = (t->tiles - 1 - from_end) * TILE;
     AttendTile x = tile_of(t, a->in[0], a->ti[0]->format, row, first, g, bunch);
     x.o.data = a->out[0];
     x.o.f = a->to[0]->format;
@@ -235,7 +239,8 @@ static int64_t back_bytes(const Attend *t) {
 }
 
 static Back back_of(const Attend *t, float *scratch) {
-    int64_t rows = MIN2(t->h.seq, TILE) * t->split.heads, whole = t->h.seq * t->h.head_dim, part = rows * t->h.head_dim;
+    int64_t rows = MIN2(t->h.seq, TILE) * t->split.heads, whole = t->h.seq * t->h.head_dim;
+    int64_t part = rows * t->h.head_dim;
     Back w = {.k = scratch};
     w.v = w.k + whole;
     w.dk = w.v + whole;
@@ -260,14 +265,14 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
     cpu_exp(w->s, w->s, 0, rows * TILE);
     cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,
                              .b = w->d_o, .ldb = dim, .c = w->dv + slot * dim, .ldc = dim, .alpha = 1, .beta = 1});
-    memset(w->dp, 0, (size_t)(rows * TILE) * sizeof *w->dp); /* columns behind the last slot must be numbers */
-    cpu_multiply(&(CpuBlock){.rows = rows, .cols = slots, .inner = dim, .a = w->d_o, .lda = dim, .b = v, .ldb = dim,
-                             .b_flip = true, .c = w->dp, .ldc = TILE, .alpha = 1});
+    cpu_multiply(&(CpuBlock){.rows = rows, .cols = slots, .inner = dim, .a = w->d_o, .lda = dim, .b = v,
+                             .ldb = dim, .b_flip = true, .c = w->dp, .ldc = TILE, .alpha = 1});
     slope_rows(w->s, w->dp, w->delta, rows);
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = dim, .inner = slots, .a = w->s, .lda = TILE, .b = k, .ldb = dim,
                              .c = w->dq, .ldc = dim, .alpha = x->scale, .beta = 1});
-    cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true, .b = w->q,
-                             .ldb = dim, .c = w->dk + slot * dim, .ldc = dim, .alpha = x->scale, .beta = 1});
+    cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,
+                             .b = w->q, .ldb = dim, .c = w->dk + slot * dim, .ldc = dim, .alpha = x->scale,
+                             .beta = 1});
 }
 
 static void back_queries(const Attend *t, const AttendTile *x, const Back *w) {

@@ -1,6 +1,6 @@
 /* attend.h - one tile of attention: up to ATTEND_TILE tokens, some heads of one KV head, any number of keys.
  *
- * Whole rows (attend) and the cache (attend_cache) differ only in where keys stand and which slots a token may see. */
+ * Whole rows (attend) and the cache (attend_cache) differ only in where keys stand and what a token may see. */
 #ifndef BACKEND_CPU_ATTEND_H
 #define BACKEND_CPU_ATTEND_H
 

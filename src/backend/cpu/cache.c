@@ -22,7 +22,8 @@ static Cache cache_of(const Args *a, const Tensor *cache, int positions) {
     CHECK_MSG(cpu_count(cache) == t.rows * t.h.slots * 2 * t.h.kv_heads * t.h.head_dim, "a cache of %lld numbers",
               (long long)cpu_count(cache));
     for (int64_t i = 0; i < t.rows * t.h.seq; i++)
-        CHECK_MSG(t.positions[i] < t.h.slots, "position %d, cache of %lld slots", t.positions[i], (long long)t.h.slots);
+        CHECK_MSG(t.positions[i] < t.h.slots, "position %d, cache of %lld slots", t.positions[i],
+                  (long long)t.h.slots);
     return t;
 }
 
@@ -36,7 +37,8 @@ static void put_token(void *context, int64_t token, int worker) {
     if (position < 0) return;
     for (int64_t c = 0; c < width; c += CHUNK) {
         int64_t n = MIN2(CHUNK, width - c);
-        cpu_store(a->out[0], a->to[0]->format, to + c, cpu_view(buffer, a->in[0], a->ti[0]->format, from + c, n), n);
+        cpu_store(a->out[0], a->to[0]->format, to + c, cpu_view(buffer, a->in[0], a->ti[0]->format, from + c, n),
+                  n);
     }
 }
 
@@ -49,11 +51,14 @@ static void attend_one(void *context, int64_t tile, int worker) {
     const Cache *t = context;
     const Args *a = t->a;
     int64_t bunch = tile % t->split.bunches, g = tile / t->split.bunches % t->h.kv_heads;
-    int64_t part = tile / (t->split.bunches * t->h.kv_heads), row = part % t->rows, first = part / t->rows * ATTEND_TILE;
-    int64_t dim = t->h.head_dim, width = (t->h.heads + 2 * t->h.kv_heads) * dim, slot_width = 2 * t->h.kv_heads * dim;
+    int64_t part = tile / (t->split.bunches * t->h.kv_heads), row = part % t->rows;
+    int64_t first = part / t->rows * ATTEND_TILE;
+    int64_t dim = t->h.head_dim, width = (t->h.heads + 2 * t->h.kv_heads) * dim;
+    int64_t slot_width = 2 * t->h.kv_heads * dim;
     int64_t head = g * t->split.group + bunch * t->split.heads, token = row * t->h.seq + first;
     AttendTile x = {.tokens = MIN2(ATTEND_TILE, t->h.seq - first),
-                    .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head), .dim = dim, .scale = t->h.scale};
+                    .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head), .dim = dim,
+                    .scale = t->h.scale};
     x.q = (AttendPlace){a->in[0], a->ti[0]->format, token * width + head * dim, width};
     x.o = (AttendPlace){a->out[0], a->to[0]->format, (token * t->h.heads + head) * dim, t->h.heads * dim};
     x.k = (AttendPlace){a->in[1], a->ti[1]->format, row * t->h.slots * slot_width + g * dim, slot_width};

@@ -91,7 +91,8 @@ static void add_tile(void *context, int64_t tile, int worker) {
     int64_t count = cpu_count(a->to[0]), end = MIN2((tile + 1) * TILE_NUMBERS, count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        add_chunk(sum, cpu_view(bx, a->in[0], a->ti[0]->format, i, n), cpu_view(by, a->in[1], a->ti[1]->format, i, n), n);
+        add_chunk(sum, cpu_view(bx, a->in[0], a->ti[0]->format, i, n),
+                  cpu_view(by, a->in[1], a->ti[1]->format, i, n), n);
         cpu_store(a->out[0], a->to[0]->format, i, sum, n);
     }
 }

@@ -1,6 +1,6 @@
 /* embed.c - rows of a table by token id, and the gradient that falls back onto them.
  *
- * The gradient walks id_order, where the tokens of one id stand together: a run of equal ids is summed in that order
+ * The gradient walks id_order, where the tokens of one id stand together: a run of equal ids is summed in order
  * and added to its row once. A run belongs to the block of order places it begins in, however far it reaches. */
 #include <string.h>
 
@@ -73,12 +73,14 @@ void cpu_embed_grad(Backend *b, Queue q, const Args *a) {
     Embed t = {.a = a, .tokens = cpu_count(a->ti[1]), .cols = cpu_cols(a->to[0]), .vocab = cpu_rows(a->to[0]),
                .ids = a->in[1], .order = a->in[2], .beta = cpu_beta(a, 3), .key = cpu_draw_key(a, 4)};
     check_ids(&t);
-    CHECK_MSG(t.beta == 0 || t.beta == 1, "beta %g: rows without a token are kept or cleared, never scaled", t.beta);
+    CHECK_MSG(t.beta == 0 || t.beta == 1, "beta %g: rows without a token are kept or cleared, never scaled",
+              t.beta);
     for (int64_t i = 0; i < t.tokens; i++) CHECK(t.order[i] >= 0 && t.order[i] < t.tokens);
     if (t.beta == 0) { /* rows without a token */
         int64_t bytes = t.vocab * t.cols * format_item_bytes(a->to[0]->format);
         threads_for(cpu_threads(b), (bytes + ZERO_BYTES - 1) / ZERO_BYTES, zero_tile, &t);
     }
     t.col_blocks = (t.cols + CHUNK - 1) / CHUNK;
-    threads_for(cpu_threads(b), (t.tokens + PLACES_A_BLOCK - 1) / PLACES_A_BLOCK * t.col_blocks, embed_grad_tile, &t);
+    threads_for(cpu_threads(b), (t.tokens + PLACES_A_BLOCK - 1) / PLACES_A_BLOCK * t.col_blocks, embed_grad_tile,
+                &t);
 }

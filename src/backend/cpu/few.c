@@ -1,26 +1,37 @@
 /* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row of
  * them is read once, decoded in the first-level cache, and multiplied with all rows of x by dot products. */
+#include <string.h>
+
 #include "backend/cpu/product.h"
 
-enum { PIECE = 512, ROWS_A_TILE = 32, STEP = PRODUCT_FEW_PAD };
+enum { PIECE = 512, ROWS_A_TILE = 16, STEP = PRODUCT_FEW_PAD };
 
 /* Sixteen sums side by side: the order of additions is the same on every processor. */
 typedef float Lanes __attribute__((vector_size(64)));
 typedef float LanesAnywhere __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* total[r] += w * x[r], lane by lane; n is a multiple of STEP. Four sums, since an addition takes four cycles. */
-CPU_VECTOR static void add_dots(Lanes *total, const float *w, const float *x, int64_t ldx, int64_t rows, int64_t n) {
-    for (int64_t r = 0; r < rows; r++) {
-        const LanesAnywhere *p = (const LanesAnywhere *)w, *q = (const LanesAnywhere *)(x + r * ldx);
-        Lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        for (int64_t i = 0; i < n / 16; i += 4) {
-            s0 += p[i] * q[i];
-            s1 += p[i + 1] * q[i + 1];
-            s2 += p[i + 2] * q[i + 2];
-            s3 += p[i + 3] * q[i + 3];
+/* total[r] += w * x[r], lane by lane, for a constant number of rows (so that the sums stay in registers); two sums a row,
+ * since an addition takes longer than a turn of the loop. n is a multiple of STEP. */
+static inline __attribute__((always_inline)) void add_dots(Lanes *total, const float *w, const float *x, int64_t ldx,
+                                                           const int rows, int64_t n) {
+    Lanes even[4] = {{0}}, odd[4] = {{0}};
+    for (int64_t i = 0; i < n; i += 32) {
+        const LanesAnywhere *p = (const LanesAnywhere *)(w + i);
+        for (int r = 0; r < rows; r++) {
+            const LanesAnywhere *q = (const LanesAnywhere *)(x + r * ldx + i);
+            even[r] += p[0] * q[0];
+            odd[r] += p[1] * q[1];
         }
-        total[r] += (s0 + s1) + (s2 + s3);
     }
+    for (int r = 0; r < rows; r++) total[r] += even[r] + odd[r];
+}
+
+/* The order of a row's additions does not depend on how many rows there are. */
+CPU_VECTOR static void add_all_dots(Lanes *total, const float *w, const float *x, int64_t ldx, int64_t rows, int64_t n) {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) add_dots(total + r, w, x + r * ldx, ldx, 4, n);
+    for (; r + 2 <= rows; r += 2) add_dots(total + r, w, x + r * ldx, ldx, 2, n);
+    for (; r < rows; r++) add_dots(total + r, w, x + r * ldx, ldx, 1, n);
 }
 
 /* n numbers of one row of w from `k` on, followed by zeros up to a whole step. */
@@ -38,27 +49,27 @@ typedef struct Few {
     int64_t ldx;
 } Few;
 
+/* Piece by piece of the inner dimension, so that the piece of x stays in the first-level cache over the tile's rows. */
 static void few_tile(void *context, int64_t tile, int worker) {
     const Few *f = context;
     const Product *p = f->p;
-    float buffer[PIECE], out[PRODUCT_FEW][ROWS_A_TILE];
+    float buffer[PIECE], out[ROWS_A_TILE];
+    Lanes total[ROWS_A_TILE][PRODUCT_FEW] = {{{0}}};
     int64_t begin = tile * ROWS_A_TILE, count = MIN2(ROWS_A_TILE, p->cols - begin);
-    for (int64_t j = 0; j < count; j++) {
-        Lanes total[PRODUCT_FEW] = {{0}};
-        for (int64_t k = 0; k < p->inner; k += PIECE) {
-            int64_t n = MIN2(PIECE, p->inner - k);
+    for (int64_t k = 0; k < p->inner; k += PIECE) {
+        int64_t n = MIN2(PIECE, p->inner - k);
+        for (int64_t j = 0; j < count; j++) {
             const float *w = row_piece(buffer, &p->b, begin + j, k, n);
-            add_dots(total, w, f->x + k, f->ldx, p->rows, units_round_up(n, STEP));
-        }
-        float bias = 0;
-        if (p->bias.data) cpu_load(&bias, p->bias.data, p->bias.format, p->bias.first + begin + j, 1);
-        for (int64_t r = 0; r < p->rows; r++) {
-            out[r][j] = bias;
-            for (int k = 0; k < 16; k++) out[r][j] += total[r][k];
+            add_all_dots(total[j], w, f->x + k, f->ldx, p->rows, units_round_up(n, STEP));
         }
     }
-    for (int64_t r = 0; r < p->rows; r++)
-        cpu_store(p->c.data, p->c.format, p->c.first + r * p->c.ld + begin, out[r], count);
+    for (int64_t r = 0; r < p->rows; r++) {
+        memset(out, 0, sizeof out);
+        if (p->bias.data) cpu_load(out, p->bias.data, p->bias.format, p->bias.first + begin, count);
+        for (int64_t j = 0; j < count; j++)
+            for (int k = 0; k < 16; k++) out[j] += total[j][r][k];
+        cpu_store(p->c.data, p->c.format, p->c.first + r * p->c.ld + begin, out, count);
+    }
 }
 
 void product_few(Backend *b, const Args *a, const Product *p) {

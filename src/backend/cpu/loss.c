@@ -1,4 +1,4 @@
-/* loss.c - the last step from per-token numbers to one: a weighted sum in fp64, in token order, and its gradient. */
+/* loss.c - the last step from per-token numbers to one: a weighted sum in fp64, in token order; its gradient. */
 #include "backend/cpu/cpu.h"
 
 enum { CHUNK = 1024 };

@@ -1,8 +1,8 @@
 /* norm.c - RMS norms of whole rows and of single heads, and their gradients.
  *
- * With r = 1/sqrt(mean(x^2) + eps):  y = x*r*w,  dx = r*dy*w - x * r^3 * sum(dy*w*x)/n,  dw = sum over rows of dy*x*r.
+ * r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = r*dy*w - x * r^3 * sum(dy*w*x)/n;  dw = sum over rows of dy*x*r.
  * A head of q or k is a row of its own, so both ops walk "norm rows": n numbers that begin at some element.
- * dw is summed over fixed parts of ROWS_A_PART rows (the scratch: one row of sums a part), then over parts in order. */
+ * dw is summed over parts of ROWS_A_PART rows (the scratch: one row of sums a part), then over parts in order. */
 #include <math.h>
 #include <string.h>
 
@@ -40,8 +40,8 @@ CPU_VECTOR static void scale_row(float *restrict y, const float *x, const float 
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
 }
 
-CPU_VECTOR static void slope_row(float *restrict dx, const float *dy, const float *w, const float *x, float r, float c,
-                                 int64_t n) {
+CPU_VECTOR static void slope_row(float *restrict dx, const float *dy, const float *w, const float *x, float r,
+                                 float c, int64_t n) {
     for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * w[i] * r - x[i] * c;
 }
 
@@ -95,7 +95,8 @@ typedef struct NormGrad {
     Stored dx;            /* data NULL: not wanted */
 } NormGrad;
 
-/* sums: the part's row of dw (n numbers), or NULL. dx may be so_far itself: each chunk is read before it is written. */
+/* sums: the part's row of dw (n numbers), or NULL. dx may be so_far itself: each chunk is read before it is
+ * written. */
 static void grad_row(const NormGrad *g, Stored w, float *sums, int64_t first, int64_t n, float r) {
     float bdy[CHUNK], bx[CHUNK], bw[CHUNK], bdx[CHUNK], bs[CHUNK];
     const float *dy = NULL, *x = NULL; /* the last chunks read */
@@ -136,7 +137,9 @@ static void join_tile(void *context, int64_t tile, int worker) {
     cpu_accumulate(p->dw.data, p->dw.f, c, total, k, p->beta, p->key);
 }
 
-static void join_parts(Backend *b, Parts p) { threads_for(cpu_threads(b), (p.n + CHUNK - 1) / CHUNK, join_tile, &p); }
+static void join_parts(Backend *b, Parts p) {
+    threads_for(cpu_threads(b), (p.n + CHUNK - 1) / CHUNK, join_tile, &p);
+}
 
 /* ---- rows of the residual stream ---- */
 
@@ -196,7 +199,8 @@ typedef struct HeadNorm {
 } HeadNorm;
 
 static HeadNorm head_norm_of(const Args *a, int qkv) {
-    return (HeadNorm){.a = a, .h = a->step->attr.heads, .rows = cpu_rows(a->ti[qkv]), .cols = cpu_cols(a->ti[qkv])};
+    return (HeadNorm){.a = a, .h = a->step->attr.heads, .rows = cpu_rows(a->ti[qkv]),
+                      .cols = cpu_cols(a->ti[qkv])};
 }
 
 static void copy_numbers(Stored to, Stored from, int64_t first, int64_t n) {
@@ -215,8 +219,8 @@ static void head_norm_tile(void *context, int64_t tile, int worker) {
     Stored wq = decoded(input(a, 1), bq, dim), wk = decoded(input(a, 2), bk, dim);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++) {
         for (int64_t h = 0; h < normed; h++)
-            rstd[i * normed + h] = norm_row(output(a, 0), input(a, 0), h < t->h.heads ? wq : wk, i * t->cols + h * dim, dim,
-                                            t->h.eps);
+            rstd[i * normed + h] = norm_row(output(a, 0), input(a, 0), h < t->h.heads ? wq : wk,
+                                            i * t->cols + h * dim, dim, t->h.eps);
         copy_numbers(output(a, 0), input(a, 0), i * t->cols + normed * dim, t->h.kv_heads * dim);
     }
 }
@@ -258,5 +262,6 @@ void cpu_head_norm_grad(Backend *b, Queue q, const Args *a) {
     for (int i = 0; i < 2; i++)
         if (a->out[1 + i])
             join_parts(b, (Parts){.sums = t.sums + i * dim, .n_parts = parts, .stride = 2 * dim, .n = dim,
-                                  .dw = output(a, 1 + i), .beta = cpu_beta(a, 5), .key = rng_fold(key, (uint64_t)i)});
+                                  .dw = output(a, 1 + i), .beta = cpu_beta(a, 5),
+                                  .key = rng_fold(key, (uint64_t)i)});
 }

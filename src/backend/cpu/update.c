@@ -1,7 +1,7 @@
 /* update.c - from gradients to new weights: the norm, the verdict, AdamW and SGD.
  *
- * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed where they stand; others
- * are decoded into a buffer, changed, and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
+ * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed in place; others are
+ * decoded into a buffer, changed and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
  * One 64-bit word is drawn per element; weight and moments take 16 bits of it each. */
 #include <math.h>
 
@@ -62,8 +62,8 @@ CPU_VECTOR static void draw_words(uint64_t *restrict words, uint64_t key, int64_
     for (int64_t i = 0; i < n; i++) words[i] = rng_fold(key, (uint64_t)(first + i));
 }
 
-CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words, int shift,
-                                  int64_t n) {
+CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words,
+                                  int shift, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], (uint32_t)(words[i] >> shift));
 }
 
@@ -123,7 +123,8 @@ static State state_of(const Args *a, int out) {
     if (!a->out[out]) return (State){0};
     State s = {.data = a->out[out], .f = a->to[out]->format, .shift = 16 * out};
     if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
-        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]), cpu_cols(a->to[out])));
+        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]),
+                                                                   cpu_cols(a->to[out])));
     return s;
 }
 
@@ -179,9 +180,11 @@ typedef struct Places { /* of an op's row; v -1: none */
 static Update update_of(const Args *a, Places p) {
     const AttrUpdate *k = &a->step->attr.update;
     const float *dial = a->in[p.dials];
-    Update u = {.a = a, .count = cpu_count(a->to[0]), .w = state_of(a, 0), .m = state_of(a, 1), .key = cpu_draw_key(a, p.clock),
+    Update u = {.a = a, .count = cpu_count(a->to[0]), .w = state_of(a, 0), .m = state_of(a, 1),
+                .key = cpu_draw_key(a, p.clock),
                 .beta1 = k->beta1, .beta2 = k->beta2, .eps = k->eps, .decay = k->weight_decay,
-                .rate = dial[DIAL_LR] * k->lr_mult, .grad_scale = (float)((const double *)a->in[p.verdict])[VERDICT_SCALE],
+                .rate = dial[DIAL_LR] * k->lr_mult,
+                .grad_scale = (float)((const double *)a->in[p.verdict])[VERDICT_SCALE],
                 .correct1 = dial[DIAL_CORRECT1], .correct2 = dial[DIAL_CORRECT2]};
     if (p.v >= 0) u.v = state_of(a, p.v);
     u.master = state_of(a, p.master);
@@ -194,8 +197,8 @@ static bool may_write(const Args *a, int verdict) { return ((const double *)a->i
 
 /* ---- AdamW ---- */
 
-CPU_VECTOR static void adamw_chunk(float *restrict w, float *restrict m, float *restrict v, const float *restrict g,
-                                   int64_t n, const Update *u) {
+CPU_VECTOR static void adamw_chunk(float *restrict w, float *restrict m, float *restrict v,
+                                   const float *restrict g, int64_t n, const Update *u) {
     const float scale = u->grad_scale, b1 = u->beta1, b2 = u->beta2, r1 = 1.0f - b1, r2 = 1.0f - b2, eps = u->eps;
     const float decay = u->decay, rate = u->rate * u->correct1, c2 = u->correct2;
     for (int64_t i = 0; i < n; i++) {
@@ -216,7 +219,8 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n), *v = take(u->v, bv, i, n);
+        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n);
+        float *v = take(u->v, bv, i, n);
         adamw_chunk(w, m, v, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
         give(u->m, m, words, i, n);
@@ -234,7 +238,8 @@ void cpu_adamw(Backend *b, Queue q, const Args *a) {
 
 /* ---- SGD: the decay belongs to the gradient, then momentum ---- */
 
-CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const float *restrict g, int64_t n, const Update *u) {
+CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const float *restrict g, int64_t n,
+                                 const Update *u) {
     const float scale = u->grad_scale, decay = u->decay, momentum = u->beta1, rate = u->rate;
     for (int64_t i = 0; i < n; i++) {
         float mi = m[i] * momentum + (g[i] * scale + decay * w[i]);
