@@ -51,7 +51,7 @@ static bool plan(Session *s, Err *e) {
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
-    s->budget_bytes = setup_budget(s->o, true);
+    s->budget_bytes = setup_budget(s->o, &s->machine);
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));

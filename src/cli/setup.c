@@ -157,14 +157,13 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
 
 /* ---- the budget ---- */
 
-int64_t setup_budget(const Options *o, bool say) {
+int64_t setup_budget(const Options *o, const Machine *m) {
     if (opt_given(o, OPT_BUDGET)) return opt_bytes(o, OPT_BUDGET);
-    SensorMemory mem = sensors_memory();
-    if (mem.available_bytes <= 0) return INT64_MAX;
-    int64_t margin = MAX2(256 * MIB, mem.available_bytes / 20);
-    if (say)
-        log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(mem.available_bytes).s, units_bytes(margin).s);
-    return mem.available_bytes - margin;
+    int64_t free_bytes = m->kind == MACHINE_CPU ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE] + m->context_bytes;
+    if (free_bytes <= 0) return INT64_MAX;
+    int64_t margin = MAX2(256 * MIB, free_bytes / 20);
+    log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s, units_bytes(margin).s);
+    return free_bytes - margin;
 }
 
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e) {

@@ -35,7 +35,7 @@ void setup_words_free(Words *w);
 bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, Err *e);
 
 /* The budget in force: --budget, or what is free now less a margin (said so). */
-int64_t setup_budget(const Options *o, bool say);
+int64_t setup_budget(const Options *o, const Machine *m);
 /* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit. */
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e);
 

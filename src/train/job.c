@@ -200,6 +200,9 @@ static void add_lines(Job *j, const HostBytes *host) {
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
     if (j->machine.context_bytes) ledger_add(&j->ledger, POOL_DEVICE, "context", NULL, j->machine.context_bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);
+#ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
+    ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
+#endif
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
 }
