@@ -14,6 +14,7 @@
  *   lora_dx    in du(N,R) a(R,K) clock so_far(N,K)?    out dx(N,K) = so_far + sum_g drop'(du_g a_g) */
 #include "ir/op_int.h"
 #include "ir/product.h"
+#include "ir/product_device.h"
 
 Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias) {
     Tid y = prog_tensor(p, name, ROLE_ACTIVATION, prog_t(p, x)->format, 2, DIMS(prog_rows(p, x), prog_rows(p, w)));
@@ -68,14 +69,28 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
     return product_bytes(product_cut(n.rows, n.cols, n.inner), stage);
 }
 
+/* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */
+static int64_t device_workspace(const Program *p, const Step *s) {
+    const Tensor *first = prog_t(p, s->in[0]), *second = prog_t(p, s->in[1]), *out = prog_t(p, s->out[0]);
+    int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]), rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
+    int64_t library = device_library_bytes(rows, cols);
+    if (s->op == OP_LINEAR_DW) return device_stage_bytes(rows, cols, out->format) + library;
+    int64_t bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format ? m * format_item_bytes(out->format) : 0;
+    return device_cast_bytes(m, k, second->format, first->format) + device_round(bias) + library;
+}
+
 int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
+    if (m->kind != MACHINE_CPU) return device_workspace(p, s);
     Tid first = s->in[0], second = s->in[1], out = s->out[0];
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
     if (rows <= PRODUCT_FEW) return product_few_bytes(rows, cols);
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
+}
+
+static int64_t db_workspace(const Program *p, const Step *s, const Machine *m) {
+    return m->kind == MACHINE_CPU ? 0 : device_sum_bytes(prog_rows(p, s->in[0]), prog_cols(p, s->in[0]));
 }
 
 const OpRow op_row_linear = {.name = "linear", .n_in = 3, .n_out = 1, .optional_in = 1u << 2, .shape = linear_shape,
@@ -85,7 +100,7 @@ const OpRow op_row_linear_dx = {.name = "linear_dx", .n_in = 3, .n_out = 1, .opt
 const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
     .flops = dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_linear_db = {.name = "linear_db", .n_in = 3, .n_out = 1, .optional_in = 1u << 1 | 1u << 2,
-    .flags = OPF_WRITES_STATE};
+    .workspace = db_workspace, .flags = OPF_WRITES_STATE};
 
 Tid op_lora(Program *p, Tid y0, Tid x, Tid a, Tid b, AttrLora attr) {
     Tid y = prog_like(p, "lora_y", y0);
@@ -142,9 +157,30 @@ static double lora_dw_flops(const Program *p, const Step *s) {
     return 2.0 * (double)prog_rows(p, s->in[0]) * (double)prog_elements(p, s->out[0]);
 }
 
+/* On a GPU: adapters in the format of the activations, fp32 sums of their gradients, and x or d(x) under dropout. */
+static int64_t lora_device_workspace(const Program *p, const Step *s) {
+    const AttrLora *l = &s->attr.lora;
+    bool drops = l->dropout > 0;
+    int64_t n = prog_rows(p, s->in[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, cast = 0, stage = 0, most = 0;
+    Format format = prog_t(p, s->in[0])->format; /* of the activations */
+    for (int g = 0; g < l->groups; g++) most = MAX2(most, l->rows[g]);
+    bool gradient_staged = s->op != OP_LORA && prog_t(p, s->out[0])->format != FMT_F32;
+    Tid adapter[] = {s->op == OP_LORA ? s->in[2] : s->op == OP_LORA_DU || s->op == OP_LORA_DX ? s->in[1] : NONE,
+                     s->op == OP_LORA ? s->in[3] : NONE};
+    for (int i = 0; i < COUNT_OF(adapter); i++)
+        if (adapter[i] && prog_t(p, adapter[i])->format != format)
+            cast += device_round(prog_elements(p, adapter[i]) * format_item_bytes(format));
+    int64_t width = s->op == OP_LORA_DU || s->op == OP_LORA_DB ? 0 : prog_cols(p, s->in[1]); /* K */
+    if (drops && (s->op == OP_LORA || s->op == OP_LORA_DA)) stage += device_panel_bytes(n, width, format_item_bytes(format));
+    if (drops && s->op == OP_LORA_DX) stage += device_panel_bytes(n, width, 4 * l->groups);
+    if (s->op == OP_LORA_DA && gradient_staged) stage += device_round(rank * width * 4);
+    if (s->op == OP_LORA_DB) stage += device_stage_bytes(most, l->rank, prog_t(p, s->out[0])->format);
+    return cast + stage + device_library_bytes(prog_rows(p, s->out[0]), prog_cols(p, s->out[0]));
+}
+
 /* The largest of a step's products. Dropout stages its operand also in fp32, and keeps groups apart. */
 static int64_t lora_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
+    if (m->kind != MACHINE_CPU) return lora_device_workspace(p, s);
     const AttrLora *l = &s->attr.lora;
     bool drops = l->dropout > 0;
     int64_t n = prog_rows(p, s->in[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, most = 0;

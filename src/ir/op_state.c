@@ -7,7 +7,7 @@
  *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
  *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
  *                bf16 weights without master and bf16 moments are rounded at random, keyed by clock, key, element (P6)
- *   sgd          in w g m? master? dials verdict clock    out w m? master?     m = beta1*m + g'; w -= lr*mult*(m + wd*w)
+ *   sgd          in w g m? master? dials verdict clock    out w m? master?     m = beta1*m + (g' + wd*w); w -= lr*mult*m
  *   fill         out state: constant, normal or uniform by key and element
  *   copy         in src out dst: the same bytes, any pools (side queue)
  *   decode       in stored out dense: format_table's decode, row by row */

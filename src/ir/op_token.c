@@ -14,6 +14,7 @@
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
 #include "ir/op_int.h"
 #include "ir/product.h"
+#include "ir/product_device.h"
 
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations) {
     Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2, DIMS(prog_elements(p, ids), prog_cols(p, table)));
@@ -67,11 +68,22 @@ static double head_flops(const Program *p, const Step *s) {
     return one;
 }
 
+/* On a GPU: the logits of a chunk in the format of x, and what its products need (ir/product_device.h). */
+static int64_t head_device_workspace(const Program *p, const Step *s) {
+    Tid x = s->in[0], w = s->in[1], dw = s->op == OP_HEAD_LOGP ? NONE : s->out[s->op == OP_HEAD_SWEEP ? 3 : 1];
+    int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, x)), vocabulary = prog_rows(p, w), width = prog_cols(p, x);
+    Format format = prog_t(p, x)->format;
+    int64_t bytes = device_round(rows * device_logits_ld(vocabulary) * format_item_bytes(format));
+    int64_t cast = device_cast_bytes(vocabulary, width, prog_t(p, w)->format, format);
+    int64_t stage = dw ? device_stage_bytes(vocabulary, width, prog_t(p, dw)->format) : 0;
+    return bytes + MAX2(cast, stage) + device_library_bytes(rows, vocabulary);
+}
+
 /* The logits of a chunk, and on the CPU the stages of the largest product (ir/product.h). */
 static int64_t head_workspace(const Program *p, const Step *s, const Machine *m) {
     Tid x = s->in[0], w = s->in[1];
     int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, x)), vocabulary = prog_rows(p, w), width = prog_cols(p, x);
-    if (m->kind != MACHINE_CPU) return units_round_up(rows * vocabulary * 2, 256);
+    if (m->kind != MACHINE_CPU) return head_device_workspace(p, s);
     bool x_staged = prog_t(p, x)->format != FMT_F32, w_staged = prog_t(p, w)->format != FMT_F32;
     int first = s->op == OP_HEAD_SWEEP ? 2 : 0; /* places of dx and dw */
     Tid dx = s->op == OP_HEAD_LOGP ? NONE : s->out[first], dw = s->op == OP_HEAD_LOGP ? NONE : s->out[first + 1];

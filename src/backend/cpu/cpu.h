@@ -11,7 +11,6 @@
 #include "backend/backend.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "base/units.h"
 
 typedef struct CpuPool {
     void *data; /* owns; NULL: not made */
@@ -24,11 +23,6 @@ typedef struct CpuBackend {
     int n_threads;
     CpuPool pool[POOL_COUNT];
 } CpuBackend;
-
-/* What the process holds beside the pools: code and libraries' private pages, heap, and per worker a stack and the
- * touched part of the library's packing buffer. Measured by bench/product.c; see describe. */
-#define CPU_RUNTIME_BYTES (16 * MIB)
-#define CPU_RUNTIME_BYTES_A_THREAD (4 * MIB)
 
 bool cpu_open(Backend **b, BackendOptions options, Err *e); /* gives: b->close */
 
