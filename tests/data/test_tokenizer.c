@@ -371,6 +371,96 @@ TEST(tokenizer_refusal_leaves_the_ids_as_they_were) {
     tokenizer_close(t);
 }
 
+/* ---- parts, one by one: small files whose pieces tell where the text was cut ---- */
+
+static void expect_ids(const char *json, const char *text, const char *pieces) {
+    Tokenizer *t = NULL;
+    TokenIds ids = {0};
+    Str got = {0};
+    Err e = {0};
+    EXPECT_OK(tokenizer_open(&t, write_tmp("tokenizer.json", json, (int64_t)strlen(json)), &e));
+    for (int turn = 0; turn < 2 && t; turn++) { /* the second time it may remember */
+        ids.n = 0;
+        str_clear(&got);
+        EXPECT_OK(tokenizer_encode(t, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, &e));
+        for (int64_t i = 0; i < ids.n; i++) str_addf(&got, i ? "|%s" : "%s", tokenizer_piece(t, ids.ids[i]));
+        EXPECT_STR(str_text(&got), pieces);
+    }
+    token_ids_free(&ids);
+    str_free(&got);
+    tokenizer_close(t);
+}
+
+#define WHOLE(part, vocab) \
+    "{" part ", \"model\": {\"type\": \"BPE\", \"ignore_merges\": true, \"vocab\": {" vocab "}, \"merges\": []}}"
+
+TEST(tokenizer_split_behaviors) {
+    static const struct {
+        const char *behavior, *plain, *inverted;
+    } cases[] = {
+        {"Isolated", "a|-|-|b|-|c|-", "a|-|-|b|-|c|-"},      {"Removed", "a|b|c", "-|-|-|-"},
+        {"MergedWithPrevious", "a-|-|b-|c-", "a|-|-b|-c|-"}, {"MergedWithNext", "a|-|-b|-c|-", "a-|-|b-|c-"},
+        {"Contiguous", "a|--|b|-|c|-", "a|--|b|-|c|-"},
+    };
+    for (int i = 0; i < 2 * COUNT_OF(cases); i++) {
+        char json[800];
+        snprintf(
+            json, sizeof json,
+            WHOLE("\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"%s\": \"-\"}, \"behavior\": \"%s\", "
+                  "\"invert\": %s}",
+                  "\"a\": 0, \"b\": 1, \"c\": 2, \"-\": 3, \"a-\": 4, \"b-\": 5, \"c-\": 6, \"-b\": 7, \"-c\": 8, "
+                  "\"--\": 9"),
+            i % 4 < 2 ? "String" : "Regex", cases[i / 2].behavior, i % 2 ? "true" : "false");
+        expect_ids(json, "a--b-c-", i % 2 ? cases[i / 2].inverted : cases[i / 2].plain);
+    }
+}
+
+TEST(tokenizer_newer_letters_are_letters) { /* U+323A0 and U+1E4D0 came with Unicode 15; PCRE2 may be older */
+    static const char json[] = WHOLE(
+        "\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\p{L}+|\\\\s\"}, "
+        "\"behavior\": \"Isolated\"}",
+        "\"x\": 0, \"\\ud888\\udfa0\": 1, \"\\ud839\\udcd0\": 2, \"x\\ud888\\udfa0\": 3, "
+        "\"\\ud839\\udcd0x\": 4, \" \": 5, \"-\": 6");
+    expect_ids(json, "x\xf0\xb2\x8e\xa0 \xf0\x9e\x93\x90x-x", "x\xf0\xb2\x8e\xa0| |\xf0\x9e\x93\x90x|-|x");
+}
+
+TEST(tokenizer_whole_pieces_that_merging_does_not_make) {
+    static const char merged[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, "
+        "\"bc\": 4, \"abc\": 5}, \"merges\": [\"a b\", \"b c\"]}}";
+    expect_ids(merged, "abc", "ab|c");
+    static const char whole[] =
+        WHOLE("\"version\": \"1.0\"", "\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 5");
+    expect_ids(whole, "abc", "abc");
+}
+
+#define MARK "\\u2581"
+#define M "\xe2\x96\x81"
+
+TEST(tokenizer_marks_inside_pieces) {
+    static const char runs[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"" MARK "\": 1, \"" MARK MARK "\": 2, \"" MARK
+        "a\": 3}, \"merges\": [\"" MARK " " MARK "\", \"" MARK " a\"]}}";
+    expect_ids(runs, "a" M M "a" M "a" M M M "a", "a|" M M "|a|" M "a|" M M "|" M "a");
+    static const char crossing[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"" MARK
+                                   "\": 1, \"a" MARK "\": 2}, \"merges\": [[\"a\", \"" MARK "\"]]}}";
+    expect_ids(crossing, "a" M "a" M "a", "a" M "|a" M "|a");
+}
+
+TEST(tokenizer_added_tokens_take_space_along) {
+    static const char json[] =
+        "{\"added_tokens\": ["
+        "{\"id\": 5, \"content\": \"<l>\", \"lstrip\": true}, {\"id\": 6, \"content\": \"<r>\", \"rstrip\": "
+        "true}, "
+        "{\"id\": 7, \"content\": \"ab\", \"single_word\": true}, {\"id\": 9, \"content\": \"aa\"}],"
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \" \": 2, \"aa\": 3}, \"merges\": []}}";
+    expect_ids(json, "a <l> b", "a|<l>| |b");
+    expect_ids(json, "a <r> \t b", "a| |<r>|b");
+    expect_ids(json, "<r>  <l>", "<r>|<l>");
+    expect_ids(json, "ab abb ab", "ab| |a|b|b| |ab");
+    expect_ids(json, "baa", "b|aa"); /* in the vocabulary already: its id there is the one */
+}
+
 /* ---- files that are refused ---- */
 
 static void expect_refused(const char *json, const char *word) {

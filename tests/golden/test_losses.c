@@ -108,7 +108,9 @@ TEST(stories260k_reproduces_its_golden_values) {
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     json_t *g = json_load_file(golden, 0, NULL), *ids = json_object_get(g, "greedy_ids");
-    char *line = json_dumps(json_pack("{s:O}", "ids", ids), 0);
+    json_t *row = json_pack("{s:O}", "ids", ids);
+    char *line = json_dumps(row, 0);
+    json_decref(row);
     snprintf(data, sizeof data, "%s/greedy.jsonl", test_tmp());
     file_write_all(data, line, (int64_t)strlen(line), NULL);
     r = snug_run("eval --model %s --data %s --seq %d --json --precision fp32", folder, data, (int)json_array_size(ids));

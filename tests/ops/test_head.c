@@ -10,13 +10,14 @@ typedef struct HeadBench {
     double *want_logp, *want_lse, *want_entropy, *want_dx, *want_dw;
 } HeadBench;
 
-/* Every third label of the first rows is not scored although its gradient is not zero; rows [128, 256) have no gradient. */
+/* Every third label of the first rows is not scored although its gradient is not zero; of 300 rows the second unit has no
+ * gradient at all. */
 static void fill_rows(HeadBench *h) {
     int32_t *labels = h->b.initial[h->labels];
     double *d = bench_doubles(&h->b, h->n);
     for (int64_t i = 0; i < h->n; i++) {
         labels[i] = i % 3 == 1 && i < 128 ? -100 : (int32_t)(rng_u32(5, (uint64_t)i) % (uint64_t)h->v);
-        d[i] = i >= 128 && i < 256 ? 0 : 0.01 * rng_normal(6, (uint64_t)i);
+        d[i] = h->n == 300 && i / HEAD_TILE == 1 ? 0 : 0.01 * rng_normal(6, (uint64_t)i);
     }
     bench_set(&h->b, h->dlogp, d);
 }
@@ -100,7 +101,7 @@ typedef struct HeadCase {
 static const HeadCase cases[] = {
     {1, 5, 3, FMT_F32, FMT_F32, 0},        {5, 1030, 16, FMT_BF16, FMT_F32, -1},  {127, 130, 33, FMT_F32, FMT_BF16, 1},
     {129, 200, 40, FMT_F32, FMT_F32, 0.5}, {300, 700, 24, FMT_F32, FMT_F32, 0},   {300, 700, 24, FMT_BF16, FMT_BF16, 0},
-    {513, 90, 150, FMT_BF16, FMT_F32, -1}, {140, 60, 1300, FMT_BF16, FMT_BF16, 1}, /* several panels, tiles across dx */
+    {513, 90, 150, FMT_BF16, FMT_BF16, -1}, {140, 60, 1300, FMT_BF16, FMT_BF16, 1}, /* several panels, tiles across dx */
 };
 
 TEST(head_agrees_with_doubles) {
@@ -160,6 +161,21 @@ TEST(head_gradients_may_be_left_out) {
     bench_check(&h.b, s);
     EXPECT(same(&h, h.dx, dx));
     bench_close(&h.b);
+}
+
+TEST(head_scales_dw_also_where_no_row_has_a_gradient) {
+    static const double betas[] = {0, 0.5, -1};
+    for (int i = 0; i < COUNT_OF(betas); i++) {
+        HeadBench h;
+        open_head(&h, 200, 90, 20, FMT_F32, FMT_F32, betas[i]);
+        double *none = bench_doubles(&h.b, 200 * 20), *want = betas[i] == 0 ? none : bench_initial(&h.b, h.dw);
+        bench_set(&h.b, h.dlogp, none);
+        for (int64_t k = 0; k < 90 * 20; k++) want[k] *= betas[i] < 0 ? 1 : betas[i];
+        bench_check(&h.b, sweep_step(&h, 128));
+        bench_expect(&h.b, h.dw, want, 0);
+        bench_expect(&h.b, h.dx, none, 0);
+        bench_close(&h.b);
+    }
 }
 
 /* Logits far apart: the largest is subtracted before the exponential. */
