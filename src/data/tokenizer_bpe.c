@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { CACHE_KEY = 24, CACHE_IDS = 8, CACHE_LEAST = 64, CACHE_MOST = 16384 };
+enum { CACHE_KEY = 24, CACHE_IDS = 8, CACHE_LEAST = 16, CACHE_MOST = 16384 };
 #define NO_RANK UINT32_MAX
 
 /* TokVocab.settled: merging a piece's text gives the piece, or something else. */

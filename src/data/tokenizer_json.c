@@ -39,8 +39,7 @@ static void skip_space(TokList *l) {
     while (l->at < l->end && (*l->at == ' ' || *l->at == '\n' || *l->at == '\r' || *l->at == '\t')) l->at++;
 }
 
-/* Steps over c, after white space; false (and nothing but white space stepped over) when something else is there.
- */
+/* Steps over white space and then c; false when something else is there, which is not stepped over. */
 static bool take(TokList *l, char c) {
     skip_space(l);
     if (l->at >= l->end || *l->at != c) return false;
