@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 [ $# -ge 2 ] || { echo "usage: bench/tokenizer_speed.sh TOKENIZER TEXT [REPEATS]" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-${CC:-cc} -std=c11 -D_GNU_SOURCE -Isrc -O2 -pthread -o "$work/speed" bench/tokenizer_speed.c src/data/tokenizer*.c \
-    src/base/*.c -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm
+${CC:-cc} -std=c11 -D_GNU_SOURCE -Isrc -O2 -pthread -o "$work/speed" \
+    bench/tokenizer_speed.c src/data/tokenizer*.c src/base/*.c -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm
 "$work/speed" "$@"
 [ -n "${PYTHON:-}" ] || exit 0
 TOKENIZERS_PARALLELISM=false "$PYTHON" - "$@" <<'PY'

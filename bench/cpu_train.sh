@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# cpu_train.sh [PYTHON] - training speed against PyTorch, fp32 against fp32, same threads, one after the other; JSON lines.
+# PYTHON: an interpreter with torch and transformers. Appends to bench/results/cpu-train.jsonl.
+set -eu
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+threads=$(nproc)
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+mkdir -p bench/results
+machine=$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
+commit=$(git rev-parse --short HEAD)
+rows() { awk -v n="$1" -v t="$2" 'BEGIN { srand(1); for (r = 0; r < n; r++) { printf "{\"ids\":["; for (i = 0; i < t; i++) printf (i ? ",%d" : "%d"), int(rand() * 30000); print "]}" } }'; }
+one() { # shape rows tokens steps
+    rows 64 "$3" > "$work/rows.jsonl"
+    local peer ours
+    peer=$($python bench/cpu_peer.py --shape "$1" --batch "$2" --seq "$3" --threads "$threads" --steps "$4" 2>/dev/null | tail -n 1)
+    ours=$(./snug train --model "$1" --init random --precision fp32 --data "$work/rows.jsonl" --seq "$3" --micro-batch "$2" --steps "$4" \
+        --pack off --threads "$threads" --out "$work/out" --overwrite 2>/dev/null | tail -n 1)
+    printf '{"bench":"cpu-train","shape":"%s","batch":%s,"seq":%s,"machine":"%s, %s threads","load":"%s","commit":"%s","command":"bench/cpu_train.sh","peer":%s,"snug":%s}\n' \
+        "$1" "$2" "$3" "$machine" "$threads" "$(cut -d' ' -f1 /proc/loadavg)" "$commit" "$peer" "$ours" | tee -a bench/results/cpu-train.jsonl
+}
+one smollm2-135m 1 512 8
+one stories-15m 4 256 20
