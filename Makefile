@@ -2,6 +2,7 @@
 #
 # Switches: CUDA=1 (the GPU backend), DEBUG=1 (ASan, UBSan), WERROR=1, ASSETS=DIR (real data for tests). Each flavour has its own build folder.
 
+, := ,
 CUDA   ?= 0
 DEBUG  ?= 0
 WERROR ?= 0

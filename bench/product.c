@@ -1,6 +1,7 @@
-/* product.c - how fast products run, beside the BLAS library on its own threads, and what the process holds for them.
+/* product.c - how fast products run, beside the BLAS library on its own threads, and what memory they cost.
  *
- *   make && gcc -std=c11 -D_GNU_SOURCE -Isrc -O2 -fno-math-errno -pthread -o build/bench_product bench/product.c \
+ *   mkdir -p build
+ *   gcc -std=c11 -D_GNU_SOURCE -Isrc -O2 -fno-math-errno -pthread -o build/bench_product bench/product.c \
  *       src/base/[!.]*.c src/ir/[!.]*.c src/backend/[!.]*.c src/backend/cpu/[!.]*.c -l:libopenblas.a -lm
  *   build/bench_product [threads]
  *
@@ -81,9 +82,9 @@ static void time_linear(OpId op, Format x, Format w, int64_t n, int64_t m, int64
     if (op == OP_LINEAR_DX) s.in[0] = out, s.in[1] = weight, s.out[0] = in;
     if (op == OP_LINEAR_DW) s.in[0] = out, s.in[1] = in, s.out[0] = weight;
     double seconds = time_step(&p, &s), flops = 2.0 * (double)n * (double)m * (double)k;
-    printf("{\"op\": \"%s\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"x\": \"%s\", \"w\": \"%s\", \"gflops\": %.1f, "
-           "\"weight_gb_per_s\": %.1f}\n", op_row(op)->name, (long long)n, (long long)m, (long long)k, format_name(x),
-           format_name(w), flops / seconds * 1e-9, (double)prog_bytes(&p, weight) / seconds * 1e-9);
+    printf("{\"op\": \"%s\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"x\": \"%s\", \"w\": \"%s\", "
+           "\"gflops\": %.1f, \"weight_gb_per_s\": %.1f}\n", op_row(op)->name, (long long)n, (long long)m,
+           (long long)k, format_name(x), format_name(w), flops / seconds * 1e-9, (double)prog_bytes(&p, weight) / seconds * 1e-9);
     prog_free(&p);
 }
 
@@ -101,8 +102,8 @@ static void time_head(OpId op, Format f, int64_t n, int64_t v, int64_t c, int64_
     float *d = take(prog_bytes(&p, dlogp));
     for (int64_t i = 0; i < n; i++) d[i] = 1e-3f; /* every row has a gradient */
     double seconds = time_step(&p, &s);
-    printf("{\"op\": \"%s\", \"n\": %lld, \"v\": %lld, \"c\": %lld, \"chunk\": %lld, \"format\": \"%s\", \"gflops\": %.1f}\n",
-           op_row(op)->name, (long long)n, (long long)v, (long long)c, (long long)chunk, format_name(f),
+    printf("{\"op\": \"%s\", \"n\": %lld, \"v\": %lld, \"c\": %lld, \"chunk\": %lld, \"format\": \"%s\", "
+           "\"gflops\": %.1f}\n", op_row(op)->name, (long long)n, (long long)v, (long long)c, (long long)chunk, format_name(f),
            op_flops(&p, &s) / seconds * 1e-9);
     prog_free(&p);
 }
@@ -114,20 +115,23 @@ static void time_blas(int threads, int64_t n, int64_t m, int64_t k) {
     double best = INFINITY;
     for (int i = 0; i < ROUNDS; i++) {
         double t = now();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)k, 1, x, (int)k, w, (int)k, 0, y, (int)m);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)k, 1, x, (int)k, w, (int)k, 0, y,
+                    (int)m);
         best = fmin(best, now() - t);
     }
-    printf("{\"op\": \"blas\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"threads\": %d, \"gflops\": %.1f}\n", (long long)n,
-           (long long)m, (long long)k, threads, 2.0 * (double)n * (double)m * (double)k / best * 1e-9);
+    printf("{\"op\": \"blas\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"threads\": %d, \"gflops\": %.1f}\n",
+           (long long)n, (long long)m, (long long)k, threads, 2.0 * (double)n * (double)m * (double)k / best * 1e-9);
     openblas_set_num_threads(1);
 }
 
 int main(int count, char **words) {
-    static const int64_t shapes[][3] = {{512, 1536, 576}, {512, 576, 1536}, {512, 4864, 896}, {512, 896, 4864}, {2048, 2048, 2048}};
+    static const int64_t shapes[][3] = {
+        {512, 1536, 576}, {512, 576, 1536}, {512, 4864, 896}, {512, 896, 4864}, {2048, 2048, 2048}};
     static const Format kinds[][2] = {{FMT_F32, FMT_F32}, {FMT_F32, FMT_BF16}, {FMT_BF16, FMT_BF16}};
     static const OpId ops[] = {OP_LINEAR, OP_LINEAR_DX, OP_LINEAR_DW};
     Err e = {0};
-    if (!backend_open(&backend, "cpu", (BackendOptions){.threads = count > 1 ? atoi(words[1]) : 0}, &e)) return puts(e.text), 1;
+    BackendOptions options = {.threads = count > 1 ? atoi(words[1]) : 0};
+    if (!backend_open(&backend, "cpu", options, &e)) return puts(e.text), 1;
     Machine m;
     backend->describe(backend, &m);
     if (m.threads == 1) watch = CLOCK_PROCESS_CPUTIME_ID;
@@ -146,8 +150,8 @@ int main(int count, char **words) {
             time_head(OP_HEAD_LOGP, f ? FMT_BF16 : FMT_F32, 512, 49152, 576, chunk);
             time_head(OP_HEAD_SWEEP, f ? FMT_BF16 : FMT_F32, 512, 49152, 576, chunk);
         }
-    printf("{\"beside_the_pool_bytes\": %lld, \"declared_bytes\": %lld}\n", (long long)(anonymous_bytes() - pool_bytes),
-           (long long)m.runtime_bytes);
+    printf("{\"beside_the_pool_bytes\": %lld, \"declared_bytes\": %lld}\n",
+           (long long)(anonymous_bytes() - pool_bytes), (long long)m.runtime_bytes);
     for (int i = 0; i < COUNT_OF(shapes); i++) time_blas(m.threads, shapes[i][0], shapes[i][1], shapes[i][2]);
     backend->close(backend);
     return 0;

@@ -4,26 +4,20 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
-
-typedef struct Device {
-    const char *name;
-    bool (*open)(Backend **b, BackendOptions options, Err *e);
-} Device;
-
-static const Device devices[] = {{"cpu", cpu_open}};
+#ifdef HAVE_CUDA
+#include "backend/cuda/cuda.h"
+#else
+static bool cuda_open(Backend **b, const char *device, BackendOptions options, Err *e) {
+    return fail(e, ERR_USAGE,
+                "device: %s: this program was built without CUDA. Build it with make CUDA=1, or use --device cpu",
+                device);
+}
+#endif
 
 bool backend_open(Backend **b, const char *device, BackendOptions options, Err *e) {
-    Str names = {0};
-    for (int i = 0; i < COUNT_OF(devices); i++) {
-        if (!strcmp(device, devices[i].name)) {
-            str_free(&names);
-            return devices[i].open(b, options, e);
-        }
-        str_addf(&names, "%s%s", i ? ", " : "", devices[i].name);
-    }
-    fail(e, ERR_USAGE, "device: '%s' is not one this program was built for; it has: %s", device, str_text(&names));
-    str_free(&names);
-    return false;
+    if (!strcmp(device, "cpu")) return cpu_open(b, options, e);
+    if (!strcmp(device, "cuda") || str_starts(device, "cuda:")) return cuda_open(b, device, options, e);
+    return fail(e, ERR_USAGE, "device: '%s' is neither cpu, nor cuda, nor cuda:N", device);
 }
 
 int backend_lacks(const Backend *b, const Program *p) {

@@ -26,6 +26,7 @@ struct Backend {
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */
+    int64_t (*in_use)(Backend *b);                                       /* device bytes this process holds, as the system sees it; -1: not known */
     void (*release)(Backend *b, Pool kind);                              /* gives the pool back to the system */
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
     void (*signal)(Backend *b, Queue q, int event);                      /* everything queued on q so far */

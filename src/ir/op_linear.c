@@ -72,11 +72,13 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
 /* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */
 static int64_t device_workspace(const Program *p, const Step *s) {
     const Tensor *first = prog_t(p, s->in[0]), *second = prog_t(p, s->in[1]), *out = prog_t(p, s->out[0]);
-    int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]), rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
+    int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]);
+    int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
     if (s->op == OP_LINEAR_DW) return device_stage_bytes(rows, cols, out->format) + library;
-    int64_t bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format ? m * format_item_bytes(out->format) : 0;
-    return device_cast_bytes(m, k, second->format, first->format) + device_round(bias) + library;
+    bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
+    int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
+    return device_cast_bytes(m, k, second->format, first->format) + bias + library;
 }
 
 int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) {
@@ -157,25 +159,37 @@ static double lora_dw_flops(const Program *p, const Step *s) {
     return 2.0 * (double)prog_rows(p, s->in[0]) * (double)prog_elements(p, s->out[0]);
 }
 
+static int64_t adapter_cast_bytes(const Program *p, Tid adapter, Format to) {
+    return prog_t(p, adapter)->format == to ? 0 : device_round(prog_elements(p, adapter) * format_item_bytes(to));
+}
+
 /* On a GPU: adapters in the format of the activations, fp32 sums of their gradients, and x or d(x) under dropout. */
 static int64_t lora_device_workspace(const Program *p, const Step *s) {
     const AttrLora *l = &s->attr.lora;
     bool drops = l->dropout > 0;
-    int64_t n = prog_rows(p, s->in[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, cast = 0, stage = 0, most = 0;
-    Format format = prog_t(p, s->in[0])->format; /* of the activations */
-    for (int g = 0; g < l->groups; g++) most = MAX2(most, l->rows[g]);
-    bool gradient_staged = s->op != OP_LORA && prog_t(p, s->out[0])->format != FMT_F32;
-    Tid adapter[] = {s->op == OP_LORA ? s->in[2] : s->op == OP_LORA_DU || s->op == OP_LORA_DX ? s->in[1] : NONE,
-                     s->op == OP_LORA ? s->in[3] : NONE};
-    for (int i = 0; i < COUNT_OF(adapter); i++)
-        if (adapter[i] && prog_t(p, adapter[i])->format != format)
-            cast += device_round(prog_elements(p, adapter[i]) * format_item_bytes(format));
-    int64_t width = s->op == OP_LORA_DU || s->op == OP_LORA_DB ? 0 : prog_cols(p, s->in[1]); /* K */
-    if (drops && (s->op == OP_LORA || s->op == OP_LORA_DA)) stage += device_panel_bytes(n, width, format_item_bytes(format));
-    if (drops && s->op == OP_LORA_DX) stage += device_panel_bytes(n, width, 4 * l->groups);
-    if (s->op == OP_LORA_DA && gradient_staged) stage += device_round(rank * width * 4);
-    if (s->op == OP_LORA_DB) stage += device_stage_bytes(most, l->rank, prog_t(p, s->out[0])->format);
-    return cast + stage + device_library_bytes(prog_rows(p, s->out[0]), prog_cols(p, s->out[0]));
+    Format format = prog_t(p, s->in[0])->format, gradient = prog_t(p, s->out[0])->format;
+    int64_t n = prog_rows(p, s->in[0]), width = prog_cols(p, s->in[1]); /* width: K, where it is used */
+    int64_t ranks = drops ? l->rank : (int64_t)l->groups * l->rank, item = format_item_bytes(format), bytes = 0;
+    switch ((int)s->op) {
+        case OP_LORA:
+            bytes = adapter_cast_bytes(p, s->in[2], format) + adapter_cast_bytes(p, s->in[3], format);
+            if (drops) bytes += device_panel_bytes(n, width, item);
+            break;
+        case OP_LORA_DU: bytes = adapter_cast_bytes(p, s->in[1], format); break;
+        case OP_LORA_DB:
+            for (int g = 0; g < l->groups; g++)
+                bytes = MAX2(bytes, device_stage_bytes(l->rows[g], l->rank, gradient));
+            break;
+        case OP_LORA_DA:
+            if (gradient != FMT_F32) bytes = device_round(ranks * width * 4);
+            if (drops) bytes += device_panel_bytes(n, width, item);
+            break;
+        case OP_LORA_DX:
+            bytes = adapter_cast_bytes(p, s->in[1], format);
+            if (drops) bytes += device_panel_bytes(n, width, 4 * l->groups);
+            break;
+    }
+    return bytes + device_library_bytes(prog_rows(p, s->out[0]), prog_cols(p, s->out[0]));
 }
 
 /* The largest of a step's products. Dropout stages its operand also in fp32, and keeps groups apart. */

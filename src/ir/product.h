@@ -1,9 +1,9 @@
-/* product.h - how a product is cut into tiles on the CPU: known here, because the cut gives the scratch bytes, and a
- * plan must know those without a backend.
+/* product.h - how a product is cut into tiles on the CPU: known here, because the cut gives the scratch bytes, and
+ * a plan must know those without a backend.
  *
- * C(rows,cols) = A(rows,inner) B(inner,cols). A tile is one call of the BLAS library, or one per panel of the inner
- * dimension when an operand has to be staged: decoded to fp32 in the worker's scratch. The borders depend on the shape
- * alone; that is what makes the bits independent of the number of threads. */
+ * C(rows,cols) = A(rows,inner) B(inner,cols). A tile is one call of the BLAS library, or one per panel of the
+ * inner dimension when an operand has to be staged: decoded to fp32 in the worker's scratch. The borders depend on
+ * the shape alone; that is what makes the bits independent of the number of threads. */
 #ifndef IR_PRODUCT_H
 #define IR_PRODUCT_H
 
@@ -20,7 +20,7 @@ enum {
     PRODUCT_TILES = 8,   /* tiles there should be at least, so that threads have something to share out */
     PRODUCT_SLIM = 64,   /* but no tile is split below this */
     PRODUCT_PANEL = 640, /* of the inner dimension, when staged: two blocks stay in a second-level cache */
-    PRODUCT_GRAIN = 16,  /* borders are multiples of it; also the padding of a staged row against cache conflicts */
+    PRODUCT_GRAIN = 16,  /* borders are multiples of it; also the padding of a staged row */
 };
 
 /* Bytes of workspace for dot products: x in fp32, its rows padded. */
@@ -77,14 +77,15 @@ static inline int64_t product_bytes(ProductCut cut, ProductStage stage) {
     return units_round_up(floats * 4, 256);
 }
 
-/* A head's rows are cut every HEAD_TILE, its columns whatever the chunk: a row's bits do not depend on the chunk. */
+/* A head's rows are cut every HEAD_TILE, its columns whatever the chunk: no bit depends on the chunk. */
 static inline ProductCut product_head_cut(int64_t vocabulary, int64_t width) { /* logits = x w^T */
     int64_t cols = product_part(vocabulary, product_parts(vocabulary, PRODUCT_WIDE));
     return (ProductCut){PRODUCT_WIDE, cols, product_panel(width), HEAD_TILE};
 }
 
 static inline ProductCut product_head_dx_cut(int64_t vocabulary, int64_t width) { /* dx = dlogits w */
-    int64_t across = MAX2(product_parts(width, PRODUCT_WIDE), MIN2(PRODUCT_TILES, product_parts(width, HEAD_TILE)));
+    int64_t fewest = product_parts(width, PRODUCT_WIDE), most = product_parts(width, HEAD_TILE);
+    int64_t across = MAX2(fewest, MIN2(PRODUCT_TILES, most));
     return (ProductCut){HEAD_TILE, product_part(width, across), product_panel(vocabulary), HEAD_TILE};
 }
 

@@ -13,7 +13,12 @@
 #include "store/checkpoint.h"
 #include "train/weights.h"
 
-void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, sensors_anon_bytes()); }
+static int64_t process_bytes(const Run *r) { /* what --budget is about: the device's memory */
+    int64_t n = r->backend->in_use(r->backend);
+    return n >= 0 ? n : sensors_anon_bytes();
+}
+
+void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, process_bytes(r)); }
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
@@ -270,7 +275,7 @@ static bool after_step(Run *r, RunResult *out, double loss, double norm, double 
     bool last = r->step == r->o.total_steps, log_now = r->step % r->o.log_steps == 0 || last || r->step == 1;
     int64_t grown;
     run_measure(r);
-    if (growth_feed(&r->growth, &grown, sensors_anon_bytes()))
+    if (growth_feed(&r->growth, &grown, process_bytes(r)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
     progress_show(&r->progress, &(ProgressFacts){loss, norm, lr}, log_now);

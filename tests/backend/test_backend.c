@@ -83,7 +83,8 @@ TEST(copies_have_happened_when_they_return) {
     static const int64_t sizes[] = {0, 1, 4097, 3 * MIB + 5};
     Backend *b = open_cpu(3);
     Err e = {0};
-    unsigned char *pool = b->pool(b, POOL_DEVICE, 8 * MIB, &e), *host = mem_alloc(4 * MIB), *back = mem_alloc(4 * MIB);
+    unsigned char *pool = b->pool(b, POOL_DEVICE, 8 * MIB, &e);
+    unsigned char *host = mem_alloc(4 * MIB), *back = mem_alloc(4 * MIB);
     for (int64_t i = 0; i < 4 * MIB; i++) host[i] = (unsigned char)(i * 7 + i / 4096);
     for (int k = 0; pool && k < COUNT_OF(sizes); k++) {
         memset(pool, 0, 8 * MIB);

@@ -10,8 +10,8 @@ typedef struct HeadBench {
     double *want_logp, *want_lse, *want_entropy, *want_dx, *want_dw;
 } HeadBench;
 
-/* Every third label of the first rows is not scored although its gradient is not zero; of 300 rows the second unit has no
- * gradient at all. */
+/* Every third label of the first rows is not scored although its gradient is not zero; of 300 rows the second unit
+ * has no gradient at all. */
 static void fill_rows(HeadBench *h) {
     int32_t *labels = h->b.initial[h->labels];
     double *d = bench_doubles(&h->b, h->n);
@@ -52,7 +52,8 @@ static void open_head(HeadBench *h, int64_t n, int64_t v, int64_t c, Format f, F
     h->x = bench_matrix(b, f, n, c), h->w = bench_matrix(b, f, v, c);
     h->labels = bench_vector(b, FMT_I32, n), h->dlogp = bench_vector(b, FMT_F32, n);
     h->beta = beta < 0 ? NONE : bench_number(b, FMT_F32, beta), h->clock = bench_clock(b, 8);
-    h->logp = bench_vector(b, FMT_F32, n), h->lse = bench_vector(b, FMT_F32, n), h->entropy = bench_vector(b, FMT_F32, n);
+    h->logp = bench_vector(b, FMT_F32, n), h->lse = bench_vector(b, FMT_F32, n);
+    h->entropy = bench_vector(b, FMT_F32, n);
     h->dx = bench_matrix(b, f, n, c), h->dw = bench_matrix(b, gradient, v, c);
     bench_normal(b, h->x, 1, 1);
     bench_normal(b, h->w, 2, 2 / sqrt((double)c));
@@ -69,8 +70,8 @@ static void open_head(HeadBench *h, int64_t n, int64_t v, int64_t c, Format f, F
 }
 
 static Step logp_step(const HeadBench *h, int64_t chunk, bool with_entropy) {
-    return (Step){.op = OP_HEAD_LOGP, .in = {h->x, h->w, h->labels}, .out = {h->logp, h->lse, with_entropy ? h->entropy : NONE},
-                  .attr.head = {chunk}};
+    return (Step){.op = OP_HEAD_LOGP, .in = {h->x, h->w, h->labels},
+                  .out = {h->logp, h->lse, with_entropy ? h->entropy : NONE}, .attr.head = {chunk}};
 }
 
 static Step grad_step(const HeadBench *h, int64_t chunk) {
@@ -99,9 +100,14 @@ typedef struct HeadCase {
 } HeadCase;
 
 static const HeadCase cases[] = {
-    {1, 5, 3, FMT_F32, FMT_F32, 0},        {5, 1030, 16, FMT_BF16, FMT_F32, -1},  {127, 130, 33, FMT_F32, FMT_BF16, 1},
-    {129, 200, 40, FMT_F32, FMT_F32, 0.5}, {300, 700, 24, FMT_F32, FMT_F32, 0},   {300, 700, 24, FMT_BF16, FMT_BF16, 0},
-    {513, 90, 150, FMT_BF16, FMT_BF16, -1}, {140, 60, 1300, FMT_BF16, FMT_BF16, 1}, /* several panels, tiles across dx */
+    {1, 5, 3, FMT_F32, FMT_F32, 0},
+    {5, 1030, 16, FMT_BF16, FMT_F32, -1},
+    {127, 130, 33, FMT_F32, FMT_BF16, 1},
+    {129, 200, 40, FMT_F32, FMT_F32, 0.5},
+    {300, 700, 24, FMT_F32, FMT_F32, 0},
+    {300, 700, 24, FMT_BF16, FMT_BF16, 0},
+    {513, 90, 150, FMT_BF16, FMT_BF16, -1},
+    {140, 60, 1300, FMT_BF16, FMT_BF16, 1}, /* several panels, several tiles across dx */
 };
 
 TEST(head_agrees_with_doubles) {
@@ -212,7 +218,8 @@ TEST(head_logits_are_a_product) {
             bench_normal(&b, x, 1, 1), bench_normal(&b, w, 2, 1);
             const double *dx = bench_initial(&b, x), *dw = bench_initial(&b, w);
             double *want = bench_doubles(&b, n * v);
-            for (int64_t k = 0; k < n * v * c; k++) want[k / c] += dx[k / c / v * c + k % c] * dw[k / c % v * c + k % c];
+            for (int64_t k = 0; k < n * v * c; k++)
+                want[k / c] += dx[k / c / v * c + k % c] * dw[k / c % v * c + k % c];
             bench_check(&b, (Step){.op = OP_HEAD_LOGITS, .in = {x, w}, .out = {y}});
             bench_expect(&b, y, want, 2e-5);
             bench_close(&b);

@@ -19,7 +19,10 @@ typedef struct Kinds {
 } Kinds;
 
 static const Kinds kinds[] = {
-    {FMT_F32, FMT_F32, FMT_F32}, {FMT_BF16, FMT_BF16, FMT_BF16}, {FMT_F32, FMT_BF16, FMT_F32}, {FMT_F16, FMT_F16, FMT_F32},
+    {FMT_F32, FMT_F32, FMT_F32},
+    {FMT_BF16, FMT_BF16, FMT_BF16},
+    {FMT_F32, FMT_BF16, FMT_F32},
+    {FMT_F16, FMT_F16, FMT_F32},
 };
 
 /* What fp32 sums of k products of normal numbers may be off by. */
@@ -47,8 +50,8 @@ static Tid normal_matrix(Bench *b, Format f, int64_t rows, int64_t cols, uint64_
 
 static void try_linear(Shape s, Kinds f, bool with_bias) {
     Bench b;
-    bench_open(&b, "linear %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k, format_name(f.x),
-               format_name(f.w), with_bias);
+    bench_open(&b, "linear %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
+               format_name(f.x), format_name(f.w), with_bias);
     Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
     Tid y = bench_matrix(&b, f.x, s.n, s.m);
     double *want = bench_doubles(&b, s.n * s.m);
@@ -66,7 +69,10 @@ static void try_linear(Shape s, Kinds f, bool with_bias) {
 
 TEST(linear_is_x_times_w_plus_bias) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
-        for (int k = 0; k < COUNT_OF(kinds); k++) try_linear(shapes[i], kinds[k], i % 2), try_linear(shapes[i], kinds[k], !(i % 2));
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_linear(shapes[i], kinds[k], true);
+            try_linear(shapes[i], kinds[k], false);
+        }
 }
 
 static void try_dx(Shape s, Kinds f, bool with_so_far) {
@@ -88,7 +94,10 @@ static void try_dx(Shape s, Kinds f, bool with_so_far) {
 
 TEST(linear_dx_adds_to_what_is_there) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
-        for (int k = 0; k < COUNT_OF(kinds); k++) try_dx(shapes[i], kinds[k], true), try_dx(shapes[i], kinds[k], false);
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_dx(shapes[i], kinds[k], true);
+            try_dx(shapes[i], kinds[k], false);
+        }
 }
 
 /* want = beta * (what dw holds) + sum; beta < 0 stands for an absent dial, which means 1. */
@@ -116,7 +125,8 @@ static void try_dw(Shape s, Kinds f, double beta) {
 
 static void try_db(Shape s, Kinds f, double beta) {
     Bench b;
-    bench_open(&b, "linear_db %lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, format_name(f.x), format_name(f.g), beta);
+    bench_open(&b, "linear_db %lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, format_name(f.x),
+               format_name(f.g), beta);
     Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), db = bench_vector(&b, f.g, s.m), clock = bench_clock(&b, 5);
     Tid dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta);
     double *want = bench_doubles(&b, s.m);
@@ -164,8 +174,8 @@ typedef struct LoraBench {
 } LoraBench;
 
 static void open_lora(LoraBench *l, const char *op, LoraCase c, Kinds f) {
-    bench_open(&l->b, "%s %lldx%lldx%lld groups %d dropout %g %s %s", op, (long long)c.n, (long long)c.m, (long long)c.k,
-               c.attr.groups, (double)c.attr.dropout, format_name(f.x), format_name(f.w));
+    bench_open(&l->b, "%s %lldx%lldx%lld groups %d dropout %g %s %s", op, (long long)c.n, (long long)c.m,
+               (long long)c.k, c.attr.groups, (double)c.attr.dropout, format_name(f.x), format_name(f.w));
     l->c = c, l->f = f, l->ranks = (int64_t)c.attr.groups * c.attr.rank, l->rows = 0;
     for (int g = 0; g < c.attr.groups; g++) l->rows += c.attr.rows[g];
     l->clock = NONE; /* allowed where nothing is drawn */
@@ -196,7 +206,8 @@ static void try_lora(LoraCase c, Kinds f) {
     Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), up = normal_matrix(b, f.w, l.rows, c.attr.rank, 4);
     Tid y = bench_matrix(b, f.x, c.n, c.m), u = bench_matrix(b, f.x, c.n, l.ranks);
     const double *dx = bench_initial(b, x), *da = bench_initial(b, a), *dup = bench_initial(b, up);
-    bench_check(b, (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr, .key = STEP_KEY});
+    bench_check(b, (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr,
+                          .key = STEP_KEY});
 
     double *want = bench_doubles(b, c.n * l.ranks);
     for (int64_t t = 0; t < c.n; t++)
@@ -209,9 +220,11 @@ static void try_lora(LoraCase c, Kinds f) {
     for (int g = 0; g < c.attr.groups; g++)
         for (int64_t t = 0; t < c.n; t++)
             for (int64_t j = 0; j < c.attr.rows[g]; j++)
-                for (int64_t r = 0; r < c.attr.rank; r++)
-                    sum[t * c.m + c.attr.col[g] + j] += (double)c.attr.scale * stored[t * l.ranks + g * c.attr.rank + r] *
-                                                        dup[(group_row(&l, g) + j) * c.attr.rank + r];
+                for (int64_t r = 0; r < c.attr.rank; r++) {
+                    double low = stored[t * l.ranks + g * c.attr.rank + r];
+                    double high = dup[(group_row(&l, g) + j) * c.attr.rank + r];
+                    sum[t * c.m + c.attr.col[g] + j] += (double)c.attr.scale * low * high;
+                }
     bench_expect(b, y, sum, 1e-5 * sqrt((double)c.k));
     bench_close(b);
 }
@@ -262,9 +275,11 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
                 want_dx[t * c.k + k] += one * w[r * c.k + k];
             }
     add_scaled(b, want_da, da, beta);
-    bench_check(b, (Step){.op = OP_LORA_DA, .in = {du, x, dial, l.clock}, .out = {da}, .attr.lora = c.attr, .key = STEP_KEY});
+    bench_check(b, (Step){.op = OP_LORA_DA, .in = {du, x, dial, l.clock}, .out = {da}, .attr.lora = c.attr,
+                          .key = STEP_KEY});
     bench_expect_random(b, da, want_da, 2 * slack(c.n));
-    bench_check(b, (Step){.op = OP_LORA_DX, .in = {du, a, l.clock, so_far}, .out = {dx}, .attr.lora = c.attr, .key = STEP_KEY});
+    bench_check(b, (Step){.op = OP_LORA_DX, .in = {du, a, l.clock, so_far}, .out = {dx}, .attr.lora = c.attr,
+                          .key = STEP_KEY});
     bench_expect(b, dx, want_dx, 2 * slack(l.ranks));
     bench_close(b);
 }

@@ -1,7 +1,7 @@
 /* blas.c - how the BLAS library is spoken to: which family of kernels it takes, and one thread a call.
  *
- * The library asks the processor's model number and takes models it has never heard of for a Prescott, at a fifth of
- * the speed. So the family is chosen here, from what the processor can do, and handed over in the environment
+ * The library asks the processor's model number and takes models it has never heard of for a Prescott, at a fifth
+ * of the speed. So the family is chosen here, from what the processor can do, and handed over in the environment
  * before the library's own constructor runs: priority 101 comes before constructors without one. */
 #include <cblas.h>
 #include <stdlib.h>
@@ -26,9 +26,9 @@ const char *cpu_blas_name(void) { return openblas_get_corename(); }
 static void multiply_cut(const CpuBlock *m, int64_t row, int64_t col) {
     int rows = (int)MIN2(m->rows - row, CPU_BLOCK_MOST), cols = (int)MIN2(m->cols - col, CPU_BLOCK_MOST);
     const float *a = m->a + (m->a_flip ? row : row * m->lda), *b = m->b + (m->b_flip ? col * m->ldb : col);
-    cblas_sgemm(CblasRowMajor, m->a_flip ? CblasTrans : CblasNoTrans, m->b_flip ? CblasTrans : CblasNoTrans, rows, cols,
-                (int)m->inner, m->alpha, a, (int)m->lda, b, (int)m->ldb, m->beta, m->c + row * m->ldc + col,
-                (int)m->ldc);
+    cblas_sgemm(CblasRowMajor, m->a_flip ? CblasTrans : CblasNoTrans, m->b_flip ? CblasTrans : CblasNoTrans,
+                rows, cols, (int)m->inner, m->alpha, a, (int)m->lda, b, (int)m->ldb, m->beta,
+                m->c + row * m->ldc + col, (int)m->ldc);
 }
 
 void cpu_multiply(const CpuBlock *m) {

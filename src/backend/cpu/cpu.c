@@ -45,9 +45,9 @@ static double family_flops(void) {
     return 20e9;
 }
 
-/* Anonymous memory beside the pools: heap, private pages of code, and per worker the touched part of a packing buffer of
- * the BLAS library and of a stack. Measured (bench/product.c): below 1 MiB, and 1.0 to 1.7 MiB a worker by family of
- * kernels. A system that backs everything with huge pages rounds each of a worker's parts up to 2 MiB. */
+/* Anonymous memory beside the pools: heap, private pages of code, and per worker the touched part of a packing
+ * buffer of the BLAS library and of a stack. Measured (bench/product.c): below 1 MiB, and 1.0 to 1.7 MiB a worker
+ * by family of kernels. A system that backs everything with huge pages rounds each of these parts up to 2 MiB. */
 static int64_t runtime_bytes(int threads) {
     Str text = {0};
     bool huge = file_read("/sys/kernel/mm/transparent_hugepage/enabled", &text, KIB, NULL) &&
@@ -87,8 +87,8 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
     int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
     if (available > 0 && size > available) {
-        fail(e, ERR_FAIL, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan with a "
-             "smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
+        fail(e, ERR_FAIL, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
+             "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }
     void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -97,11 +97,13 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
              units_bytes(size).s, ledger_pool_name(kind), strerror(errno));
         return NULL;
     }
-    madvise(data, (size_t)size, MADV_HUGEPAGE); /* a wish: fewer address look-ups; whole pages inside the pool only */
+    madvise(data, (size_t)size, MADV_HUGEPAGE); /* a wish: fewer address look-ups; never beyond the pool's ends */
     *pool = (CpuPool){data, size};
     threads_for(cpu_threads(b), (size + PIECE_BYTES - 1) / PIECE_BYTES, touch_piece, pool);
     return data;
 }
+
+static int64_t in_use(Backend *b) { return -1; } /* the process's own memory: obs/sensors.h asks the system */
 
 static void release_pool(Backend *b, Pool kind) {
     CpuPool *pool = &((CpuBackend *)b)->pool[kind];
@@ -128,8 +130,13 @@ static void copy(Backend *b, Queue q, void *dst, const void *src, int64_t bytes)
     threads_for(cpu_threads(b), (bytes + PIECE_BYTES - 1) / PIECE_BYTES, copy_piece, &c);
 }
 
-static void put(Backend *b, void *device, const void *host, int64_t bytes) { copy(b, QUEUE_COMPUTE, device, host, bytes); }
-static void get(Backend *b, void *host, const void *device, int64_t bytes) { copy(b, QUEUE_COMPUTE, host, device, bytes); }
+static void put(Backend *b, void *device, const void *host, int64_t bytes) {
+    copy(b, QUEUE_COMPUTE, device, host, bytes);
+}
+
+static void get(Backend *b, void *host, const void *device, int64_t bytes) {
+    copy(b, QUEUE_COMPUTE, host, device, bytes);
+}
 
 static void signal_event(Backend *b, Queue q, int event) {}
 static void wait_event(Backend *b, Queue q, int event) {}
@@ -150,7 +157,7 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .release = release_pool, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .kernels = cpu_kernels};
     b->threads = threads;

@@ -2,8 +2,8 @@
  *
  * Rules
  *   C1  a tile's bits depend on its number and the logical shapes alone: never on threads, workers or addresses.
- *   C2  kernels compute in fp32 (sums that need it in fp64) whatever the storage; they store once, rounded to nearest,
- *       except gradients and weights in bf16, which are rounded at random by key and element (P6).
+ *   C2  kernels compute in fp32 (sums that need it in fp64) whatever the storage; they store once, rounded to
+ *       nearest, except gradients and weights in bf16, which are rounded at random by key and element (P6).
  *   C3  scratch is the step's workspace, sized by the op's row; a kernel allocates nothing. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
@@ -72,12 +72,12 @@ float cpu_beta(const Args *a, int beta_in); /* the beta dial; 1 when the place i
 
 /* ---- vector mathematics, a few units in the last place ---- */
 void cpu_exp(float *dst, const float *src, float minus, int64_t n); /* dst = e^(src - minus); dst may be src */
-float cpu_max(const float *x, int64_t n);                           /* -infinity when n is 0; NaNs are passed over */
+float cpu_max(const float *x, int64_t n);                           /* -infinity for n = 0; NaNs are passed over */
 double cpu_sum(const float *x, int64_t n);                          /* in fp64, in one order */
 
 /* ---- products of fp32 blocks, single-threaded: call inside a tile ---- */
 /* C(rows,cols) = alpha * A B + beta * C, row-major; A is (rows,inner), or (inner,rows) when a_flip; B is
- * (inner,cols), or (cols,inner) when b_flip. beta 0 never reads C. Larger than CPU_BLOCK_MOST rows or columns is cut
+ * (inner,cols), or (cols,inner) when b_flip. beta 0 never reads C. Beyond CPU_BLOCK_MOST rows or columns it is cut
  * there: the library's packing buffers, part of the runtime line of the ledger, grow with the width of a call. */
 enum { CPU_BLOCK_MOST = 512 };
 typedef struct CpuBlock {

@@ -1,5 +1,5 @@
-/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row of
- * them is read once, decoded in the first-level cache, and multiplied with all rows of x by dot products. */
+/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each
+ * row of them is read once, decoded in the first-level cache, and multiplied with every row of x. */
 #include <string.h>
 
 #include "backend/cpu/product.h"
@@ -10,10 +10,10 @@ enum { PIECE = 512, ROWS_A_TILE = 16, STEP = PRODUCT_FEW_PAD };
 typedef float Lanes __attribute__((vector_size(64)));
 typedef float LanesAnywhere __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* total[r] += w * x[r], lane by lane, for a constant number of rows (so that the sums stay in registers); two sums a row,
- * since an addition takes longer than a turn of the loop. n is a multiple of STEP. */
-static inline __attribute__((always_inline)) void add_dots(Lanes *total, const float *w, const float *x, int64_t ldx,
-                                                           const int rows, int64_t n) {
+/* total[r] += w * x[r], lane by lane, for a constant number of rows (so that the sums stay in registers); two sums
+ * a row, since an addition takes longer than a turn of the loop. n is a multiple of STEP. */
+static inline __attribute__((always_inline)) void add_dots(Lanes *total, const float *w, const float *x,
+                                                           int64_t ldx, const int rows, int64_t n) {
     Lanes even[4] = {{0}}, odd[4] = {{0}};
     for (int64_t i = 0; i < n; i += 32) {
         const LanesAnywhere *p = (const LanesAnywhere *)(w + i);
@@ -27,7 +27,8 @@ static inline __attribute__((always_inline)) void add_dots(Lanes *total, const f
 }
 
 /* The order of a row's additions does not depend on how many rows there are. */
-CPU_VECTOR static void add_all_dots(Lanes *total, const float *w, const float *x, int64_t ldx, int64_t rows, int64_t n) {
+CPU_VECTOR static void add_all_dots(Lanes *total, const float *w, const float *x, int64_t ldx, int64_t rows,
+                                    int64_t n) {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) add_dots(total + r, w, x + r * ldx, ldx, 4, n);
     for (; r + 2 <= rows; r += 2) add_dots(total + r, w, x + r * ldx, ldx, 2, n);
@@ -49,7 +50,7 @@ typedef struct Few {
     int64_t ldx;
 } Few;
 
-/* Piece by piece of the inner dimension, so that the piece of x stays in the first-level cache over the tile's rows. */
+/* Piece by piece of the inner dimension: a piece of x stays in the first-level cache over the tile's rows. */
 static void few_tile(void *context, int64_t tile, int worker) {
     const Few *f = context;
     const Product *p = f->p;

@@ -2,9 +2,9 @@
  * stands in ir/op_token.c).
  *
  * A chunk of logits lives in the workspace; the gradient is written over it.
- *   H1  rows are cut into units of HEAD_TILE from row 0 on; a chunk is whole units. So no bit depends on the chunk.
+ *   H1  rows are cut into units of HEAD_TILE from row 0 on; a chunk is whole units: no bit depends on the chunk.
  *   H2  dw adds up unit by unit, in order; in bf16 it is rounded after each, keyed by the unit's number.
- *   H3  a unit without any gradient is left out of dx and dw (it would add zeros), except unit 0, which applies beta. */
+ *   H3  a unit without any gradient is left out of dx and dw (it would add zeros). Not unit 0: it applies beta. */
 #include <math.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ typedef struct Head {
 
 static Head open_head(Backend *b, const Args *a) {
     Head h = {.b = b, .args = a, .rows = cpu_rows(a->ti[0]), .width = cpu_cols(a->ti[0]),
-              .vocabulary = cpu_rows(a->ti[1]), .x = product_input(a, 0), .w = product_input(a, 1), .labels = a->in[2]};
+              .vocabulary = cpu_rows(a->ti[1]), .x = product_input(a, 0), .w = product_input(a, 1),
+              .labels = a->in[2]};
     h.chunk = MIN2(a->step->attr.head.chunk, h.rows);
     h.scratch = units_round_up(h.chunk * h.vocabulary * 4, 256);
     h.logits = cpu_scratch(a, 0, h.chunk * h.vocabulary * 4, 0);
@@ -111,17 +112,18 @@ static void compute_logits(const Head *h, int64_t begin, int64_t end) {
 
 static void compute_dx(const Head *h, int64_t begin, int64_t end) {
     Product p = {.rows = end - begin, .cols = h->width, .inner = h->vocabulary, .alpha = 1,
-                 .cut = product_head_dx_cut(h->vocabulary, h->width), .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary},
-                 .b = h->w, .c = product_rows_from(h->dx, begin)};
+                 .cut = product_head_dx_cut(h->vocabulary, h->width),
+                 .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}, .b = h->w,
+                 .c = product_rows_from(h->dx, begin)};
     product_run(h->b, h->args, &p, 1, h->scratch);
 }
 
 static void compute_dw(const Head *h, int64_t begin, int64_t end) {
     Product p = {.rows = h->vocabulary, .cols = h->width, .inner = end - begin, .alpha = 1,
-                 .cut = product_head_dw_cut(h->vocabulary, h->width), .part = HEAD_TILE, .first_part = begin / HEAD_TILE,
-                 .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}, .a_flip = true,
-                 .b = product_rows_from(h->x, begin), .c = h->dw, .add = h->dw, .beta = begin ? 1.0f : h->beta,
-                 .random = true, .key = h->key};
+                 .cut = product_head_dw_cut(h->vocabulary, h->width), .part = HEAD_TILE,
+                 .first_part = begin / HEAD_TILE, .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary},
+                 .a_flip = true, .b = product_rows_from(h->x, begin), .c = h->dw, .add = h->dw,
+                 .beta = begin ? 1.0f : h->beta, .random = true, .key = h->key};
     product_run(h->b, h->args, &p, 1, h->scratch);
 }
 
@@ -133,7 +135,7 @@ static bool is_live(const Head *h, int64_t unit_begin) { /* H3 */
     return unit_begin == 0;
 }
 
-/* Moves begin to the next live unit before `end`, zeroing dx on the way; stop: where that stretch ends. False: none. */
+/* Moves begin to the next live unit before `end`, zeroing dx on the way; stop: where that stretch ends. */
 static bool next_live(const Head *h, int64_t *begin, int64_t *stop, int64_t end) {
     int64_t item = format_item_bytes(h->dx.format);
     for (; *begin < end && !is_live(h, *begin); *begin += HEAD_TILE)

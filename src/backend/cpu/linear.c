@@ -42,7 +42,8 @@ typedef struct Sums {
 static void sum_columns(void *context, int64_t tile, int worker) {
     const Sums *s = context;
     const Tensor *t = s->args->ti[0];
-    int64_t rows = cpu_rows(t), cols = cpu_cols(t), begin = tile * COLS_A_TILE, n = MIN2(COLS_A_TILE, cols - begin);
+    int64_t rows = cpu_rows(t), cols = cpu_cols(t), begin = tile * COLS_A_TILE;
+    int64_t n = MIN2(COLS_A_TILE, cols - begin);
     float total[COLS_A_TILE] = {0}, block[COLS_A_TILE], row[COLS_A_TILE];
     for (int64_t first = 0; first < rows; first += ROWS_A_SUM) {
         cpu_load(block, s->args->in[0], t->format, first * cols + begin, n);

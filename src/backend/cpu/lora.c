@@ -1,7 +1,8 @@
-/* lora.c - the adapter beside a linear layer and its gradients (the contract stands in ir/op_linear.c) as products,
- * one per group of stacked weights.
+/* lora.c - the adapter beside a linear layer and its gradients (the contract stands in ir/op_linear.c) as
+ * products, one per group of stacked weights.
  *
- * Dropout: group g keeps number (token, channel) of x when rng_uniform(key_g, (first_token + token)*K + channel) >= p;
+ * Dropout: group g keeps number (token, channel) of x when
+ *     rng_uniform(key_g, (first_token + token) * K + channel) >= p;
  * forward, lora_da and lora_dx carry the same step key and so draw the same. */
 #include <string.h>
 
@@ -25,9 +26,10 @@ void cpu_lora(Backend *b, Queue q, const Args *a) {
     int64_t tokens = cpu_rows(a->ti[1]), channels = cpu_cols(a->ti[1]), rank = rank_on_x(l);
     Product list[LORA_GROUPS];
     for (int g = 0; g < products_on_x(l); g++) { /* u_g = drop(x) a_g^T */
-        list[g] = (Product){.rows = tokens, .cols = rank, .inner = channels, .cut = product_cut(tokens, rank, channels),
-            .a = product_input(a, 1), .drop_a = group_drop(a, 4, g, channels), .alpha = 1, .b_flip = true,
-            .b = product_rows_from(product_input(a, 2), g * rank), .c = product_columns(product_output(a, 1), g * rank)};
+        list[g] = (Product){.rows = tokens, .cols = rank, .inner = channels, .alpha = 1,
+            .cut = product_cut(tokens, rank, channels), .a = product_input(a, 1),
+            .drop_a = group_drop(a, 4, g, channels), .b = product_rows_from(product_input(a, 2), g * rank),
+            .b_flip = true, .c = product_columns(product_output(a, 1), g * rank)};
     }
     product_run(b, a, list, products_on_x(l), 0);
     if (a->out[0] != a->in[0]) /* columns outside the groups, and what the groups add to */
@@ -35,7 +37,8 @@ void cpu_lora(Backend *b, Queue q, const Args *a) {
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) { /* y_g += scale u_g b_g^T */
         Matrix y = product_columns(product_output(a, 0), l->col[g]);
         list[g] = (Product){.rows = tokens, .cols = l->rows[g], .inner = l->rank,
-            .cut = product_cut(tokens, l->rows[g], l->rank), .a = product_columns(product_output(a, 1), g * l->rank),
+            .cut = product_cut(tokens, l->rows[g], l->rank),
+            .a = product_columns(product_output(a, 1), g * l->rank),
             .b = product_rows_from(product_input(a, 3), row), .b_flip = true, .c = y, .add = y, .beta = 1,
             .alpha = l->scale};
     }
@@ -49,8 +52,8 @@ void cpu_lora_du(Backend *b, Queue q, const Args *a) {
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++])
         list[g] = (Product){.rows = tokens, .cols = l->rank, .inner = l->rows[g],
             .cut = product_cut(tokens, l->rank, l->rows[g]), .a = product_columns(product_input(a, 0), l->col[g]),
-            .b = product_rows_from(product_input(a, 1), row), .c = product_columns(product_output(a, 0), g * l->rank),
-            .alpha = l->scale};
+            .b = product_rows_from(product_input(a, 1), row),
+            .c = product_columns(product_output(a, 0), g * l->rank), .alpha = l->scale};
     product_run(b, a, list, l->groups, 0);
 }
 
@@ -74,7 +77,8 @@ void cpu_lora_da(Backend *b, Queue q, const Args *a) {
     Product list[LORA_GROUPS];
     for (int g = 0; g < products_on_x(l); g++) {
         Matrix da = product_rows_from(product_output(a, 0), g * rank);
-        list[g] = (Product){.rows = rank, .cols = channels, .inner = tokens, .cut = product_cut(rank, channels, tokens),
+        list[g] = (Product){.rows = rank, .cols = channels, .inner = tokens,
+            .cut = product_cut(rank, channels, tokens),
             .a = product_columns(product_input(a, 0), g * rank), .a_flip = true, .b = product_input(a, 1),
             .drop_b = group_drop(a, 3, g, channels), .c = da, .add = da, .beta = cpu_beta(a, 2), .alpha = 1,
             .random = true, .key = cpu_draw_key(a, 3)};
@@ -95,10 +99,11 @@ static void dx_tile(void *context, int64_t i, int worker) {
     const DxJob *job = context;
     const Product *p = &job->p;
     const AttrLora *l = &job->args->step->attr.lora;
-    int64_t across = product_parts(p->cols, p->cut.cols), row = i / across * p->cut.rows, col = i % across * p->cut.cols;
+    int64_t across = product_parts(p->cols, p->cut.cols), block = product_block(p->cut.rows, p->cut.cols);
+    int64_t row = i / across * p->cut.rows, col = i % across * p->cut.cols;
     int64_t rows = MIN2(p->cut.rows, p->rows - row), cols = MIN2(p->cut.cols, p->cols - col), ld = p->cut.cols;
-    float *total = cpu_scratch(job->args, 0, job->each, worker), *one = total + product_block(p->cut.rows, p->cut.cols);
-    float *du = one + product_block(p->cut.rows, p->cut.cols), *w = du + product_block(p->cut.rows, l->rank + PRODUCT_GRAIN);
+    float *total = cpu_scratch(job->args, 0, job->each, worker), *one = total + block, *du = one + block;
+    float *w = du + product_block(p->cut.rows, l->rank + PRODUCT_GRAIN);
     for (int64_t r = 0; r < rows; r++) {
         if (p->add.data)
             cpu_load(total + r * ld, p->add.data, p->add.format, (row + r) * p->add.ld + col, cols);
@@ -123,8 +128,8 @@ void cpu_lora_dx(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     int64_t tokens = cpu_rows(a->ti[0]), channels = cpu_cols(a->ti[1]), ranks = (int64_t)l->groups * l->rank;
     Product p = {.rows = tokens, .cols = channels, .inner = ranks, .cut = product_cut(tokens, channels, ranks),
-                 .a = product_input(a, 0), .b = product_input(a, 1), .c = product_output(a, 0), .add = product_input(a, 3),
-                 .beta = 1, .alpha = 1};
+                 .a = product_input(a, 0), .b = product_input(a, 1), .c = product_output(a, 0),
+                 .add = product_input(a, 3), .beta = 1, .alpha = 1};
     if (l->dropout <= 0) {
         product_run(b, a, &p, 1, 0);
         return;

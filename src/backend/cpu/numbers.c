@@ -1,7 +1,7 @@
 /* numbers.c - how stored numbers become fp32 and back, how gradients add up, and vector exponentials and sums.
  *
- * Every loop gives element i bits that depend on element i alone (sums: on n alone), so that callers may cut ranges
- * as they like. The loops are plain C in a shape that compilers turn into vectors. */
+ * Every loop gives element i bits that depend on element i alone (sums: on n alone), so that callers may cut
+ * ranges as they like. The loops are plain C in a shape that compilers turn into vectors. */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
@@ -17,9 +17,9 @@ CPU_VECTOR static void load_bf16(float *restrict dst, const uint16_t *restrict s
 CPU_VECTOR static void load_f16(float *restrict dst, const uint16_t *restrict src, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t h = src[i], sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
-        uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 0x70000000u : 0x38000000u);
-        uint32_t tiny = half_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
-        dst[i] = half_bits_f32(sign | (magnitude < 0x400 ? tiny : normal));
+        uint32_t normal = (magnitude << 13) + 0x38000000u * (1u + (magnitude >= 0x7c00)); /* 2: infinite, NaN */
+        uint32_t tiny = half_f32_bits((float)(int32_t)magnitude * 0x1p-24f), pick = 0u - (magnitude < 0x400);
+        dst[i] = half_bits_f32(sign | (tiny & pick) | (normal & ~pick));
     }
 }
 
@@ -51,8 +51,8 @@ void cpu_store(void *dst, Format f, int64_t first, const float *src, int64_t n) 
     }
 }
 
-CPU_VECTOR static void store_bf16_random(uint16_t *restrict dst, const float *restrict src, int64_t first, int64_t n,
-                                         uint64_t key) {
+CPU_VECTOR static void store_bf16_random(uint16_t *restrict dst, const float *restrict src, int64_t first,
+                                         int64_t n, uint64_t key) {
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(src[i], rng_u32(key, (uint64_t)(first + i)));
 }
 
@@ -67,8 +67,8 @@ CPU_VECTOR static void add_f32(float *restrict dst, const float *restrict src, i
     for (int64_t i = 0; i < n; i++) dst[i] = beta * dst[i] + src[i];
 }
 
-CPU_VECTOR static void add_bf16(uint16_t *restrict dst, const float *restrict src, int64_t first, int64_t n, float beta,
-                                uint64_t key) {
+CPU_VECTOR static void add_bf16(uint16_t *restrict dst, const float *restrict src, int64_t first, int64_t n,
+                                float beta, uint64_t key) {
     for (int64_t i = 0; i < n; i++) {
         float sum = beta * half_from_bf16(dst[i]) + src[i];
         dst[i] = half_to_bf16_random(sum, rng_u32(key, (uint64_t)(first + i)));

@@ -1,4 +1,4 @@
-/* product.c - how one tile of a product is computed: what is staged, in which order the inner dimension is summed. */
+/* product.c - how one tile of a product is computed: what is staged, and in which order numbers are summed. */
 #include "backend/cpu/product.h"
 
 Matrix product_matrix(void *data, const Tensor *t) {
@@ -72,10 +72,11 @@ static float begin_part(const Product *p, const Tile *t, bool first) {
 
 static void end_part(const Product *p, const Tile *t, int64_t part) {
     if (!t->c_staged) return;
+    uint64_t key = rng_fold(p->key, (uint64_t)part);
     for (int64_t r = 0; r < t->at.rows; r++) {
         int64_t first = p->c.first + (t->at.row + r) * p->c.ld + t->at.col;
         if (p->random)
-            cpu_store_random(p->c.data, p->c.format, first, t->c + r * t->ldc, t->at.cols, rng_fold(p->key, (uint64_t)part));
+            cpu_store_random(p->c.data, p->c.format, first, t->c + r * t->ldc, t->at.cols, key);
         else
             cpu_store(p->c.data, p->c.format, first, t->c + r * t->ldc, t->at.cols);
     }

@@ -2,8 +2,8 @@
  *
  *     C(rows,cols) = start + alpha * A(rows,inner) B(inner,cols)
  *
- * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others, and those with dropout, are
- * staged in the worker's scratch. C is computed where it lies when it is fp32, else in scratch and rounded once. */
+ * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others, and those with dropout,
+ * are staged in the worker's scratch. C is computed where it lies when fp32, else in scratch and rounded once. */
 #ifndef BACKEND_CPU_PRODUCT_H
 #define BACKEND_CPU_PRODUCT_H
 
@@ -38,7 +38,7 @@ typedef struct Product {
     uint64_t key;
 } Product;
 
-/* Plays the products side by side; their outputs are disjoint. Scratch: from byte `scratch` of the workspace on. */
+/* Plays the products side by side; their outputs are disjoint. `scratch`: first free byte of the workspace. */
 void product_run(Backend *b, const Args *a, const Product *list, int n, int64_t scratch);
 
 Matrix product_matrix(void *data, const Tensor *t); /* the whole tensor */
@@ -56,8 +56,8 @@ const float *product_stage(float *scratch, int64_t *ld, const Matrix *m, const D
 /* x[i] = kept ? x[i] / (1-p) : 0 for n channels of a token from `channel` on. */
 void product_drop(float *x, const Drop *drop, int64_t token, int64_t channel, int64_t n);
 
-/* The same result (other bits) for C = A B^T + bias of at most PRODUCT_FEW rows, as dot products: B is read once. Needs
- * product_few_bytes of workspace. */
+/* The same result (other bits) for C = A B^T + bias of at most PRODUCT_FEW rows, as dot products: B is read once.
+ * Needs product_few_bytes of workspace. */
 void product_few(Backend *b, const Args *a, const Product *p);
 
 #endif
