@@ -82,9 +82,10 @@ static void time_linear(OpId op, Format x, Format w, int64_t n, int64_t m, int64
     if (op == OP_LINEAR_DX) s.in[0] = out, s.in[1] = weight, s.out[0] = in;
     if (op == OP_LINEAR_DW) s.in[0] = out, s.in[1] = in, s.out[0] = weight;
     double seconds = time_step(&p, &s), flops = 2.0 * (double)n * (double)m * (double)k;
+    double weight_bytes = (double)prog_bytes(&p, weight);
     printf("{\"op\": \"%s\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"x\": \"%s\", \"w\": \"%s\", "
            "\"gflops\": %.1f, \"weight_gb_per_s\": %.1f}\n", op_row(op)->name, (long long)n, (long long)m,
-           (long long)k, format_name(x), format_name(w), flops / seconds * 1e-9, (double)prog_bytes(&p, weight) / seconds * 1e-9);
+           (long long)k, format_name(x), format_name(w), flops / seconds * 1e-9, weight_bytes / seconds * 1e-9);
     prog_free(&p);
 }
 
@@ -103,8 +104,8 @@ static void time_head(OpId op, Format f, int64_t n, int64_t v, int64_t c, int64_
     for (int64_t i = 0; i < n; i++) d[i] = 1e-3f; /* every row has a gradient */
     double seconds = time_step(&p, &s);
     printf("{\"op\": \"%s\", \"n\": %lld, \"v\": %lld, \"c\": %lld, \"chunk\": %lld, \"format\": \"%s\", "
-           "\"gflops\": %.1f}\n", op_row(op)->name, (long long)n, (long long)v, (long long)c, (long long)chunk, format_name(f),
-           op_flops(&p, &s) / seconds * 1e-9);
+           "\"gflops\": %.1f}\n", op_row(op)->name, (long long)n, (long long)v, (long long)c, (long long)chunk,
+           format_name(f), op_flops(&p, &s) / seconds * 1e-9);
     prog_free(&p);
 }
 
@@ -112,7 +113,7 @@ static void time_blas(int threads, int64_t n, int64_t m, int64_t k) {
     openblas_set_num_threads(threads);
     used = 0;
     float *x = take(n * k * 4), *w = take(m * k * 4), *y = take(n * m * 4);
-    double best = INFINITY;
+    double best = INFINITY, flops = 2.0 * (double)n * (double)m * (double)k;
     for (int i = 0; i < ROUNDS; i++) {
         double t = now();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)k, 1, x, (int)k, w, (int)k, 0, y,
@@ -120,7 +121,7 @@ static void time_blas(int threads, int64_t n, int64_t m, int64_t k) {
         best = fmin(best, now() - t);
     }
     printf("{\"op\": \"blas\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"threads\": %d, \"gflops\": %.1f}\n",
-           (long long)n, (long long)m, (long long)k, threads, 2.0 * (double)n * (double)m * (double)k / best * 1e-9);
+           (long long)n, (long long)m, (long long)k, threads, flops / best * 1e-9);
     openblas_set_num_threads(1);
 }
 

@@ -91,8 +91,8 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
                        .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
                        .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
-                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save_best = opt_flag(o, OPT_SAVE_BEST),
-                       .dry_run = opt_flag(o, OPT_DRY_RUN), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
+                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE), .save_best = opt_flag(o, OPT_SAVE_BEST),
+                       .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 static void *address(const Exec *x, Tid id) {
     if (!id) return NULL;
@@ -145,6 +146,19 @@ int exec_find_not_finite(Exec *x, int phase, Err *e) {
             if (x->p->s[i].out[k] && !all_finite(x, x->p->s[i].out[k])) return i;
     }
     return -1;
+}
+
+bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
+    const Phase *ph = &x->p->phase[phase];
+    struct timespec a, b;
+    for (int i = ph->begin; i < ph->end; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        run(x, i);
+        if (!exec_sync(x, e)) return false;
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        seconds[i] += (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+    }
+    return true;
 }
 
 static bool carried_into(const Tensor *t, int step) {

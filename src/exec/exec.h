@@ -37,6 +37,9 @@ void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
  * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */
 int exec_find_not_finite(Exec *x, int phase, Err *e);
 
+/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]. */
+bool exec_time(Exec *x, int phase, double *seconds, Err *e);
+
 void exec_poison(Exec *x, int phase); /* fills what is not alive at the phase's begin with NaN bytes (tests) */
 
 #endif

@@ -15,6 +15,7 @@
  *   swiglu          in gate_up(N,2F)                           out h(N,F) = silu(gate) * up
  *   swiglu_grad     in dh(N,F) gate_up(N,2F)                   out dgate_up(N,2F)
  *   add             in a b                                     out a + b */
+#include "ir/block_device.h"
 #include "ir/op_int.h"
 
 Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps) {
@@ -36,9 +37,8 @@ static void rmsnorm_grad(Program *p, Step s, Grads *g) {
 /* Column sums over tokens: partial sums of fixed blocks of rows, then one ordered sum. */
 static int64_t norm_workspace(const Program *p, const Step *s, const Machine *m) {
     enum { ROWS_A_PART = 64 };
-    (void)m;
     if (!s->out[1] && !s->out[2]) return 0;
-    int64_t parts = (prog_rows(p, s->in[0]) + ROWS_A_PART - 1) / ROWS_A_PART;
+    int64_t each = m->kind == MACHINE_CPU ? ROWS_A_PART : DEVICE_NORM_PART, parts = (prog_rows(p, s->in[0]) + each - 1) / each;
     return parts * prog_cols(p, s->in[2]) * 4 * (s->op == OP_HEAD_NORM_GRAD ? 2 : 1);
 }
 
@@ -108,9 +108,12 @@ static double attend_flops(const Program *p, const Step *s) { /* causal: half of
  * backward keeps k, v and the fp32 sums of dk, dv of one row and KV head beside them. */
 static int64_t attend_workspace(const Program *p, const Step *s, const Machine *m) {
     enum { TILE = 64, HEADS = 4 };
-    (void)p;
-    if (m->kind != MACHINE_CPU) return 0;
     const AttrHeads *a = &s->attr.heads;
+    if (m->kind != MACHINE_CPU) { /* ir/block_device.h */
+        Tid qkv = s->op == OP_ATTEND_GRAD ? s->in[1] : s->in[0];
+        if (s->op == OP_ATTEND_GRAD) return device_attend_grad(a, prog_t(p, qkv)->format, prog_rows(p, qkv)).bytes;
+        return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, prog_rows(p, qkv)) : 0;
+    }
     int64_t dim = a->head_dim, group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
     int64_t rows = MIN2(a->seq, TILE) * ((group + bunches - 1) / bunches);
     int64_t forward = rows * (2 * dim + TILE + 3) + 2 * TILE * dim;

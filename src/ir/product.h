@@ -17,7 +17,7 @@
 enum {
     PRODUCT_FEW = 8,     /* rows of x up to which a linear layer is dot products, not tiles */
     PRODUCT_WIDE = 512,  /* the most rows or columns of a tile: wide tiles spend less time packing */
-    PRODUCT_TILES = 8,   /* tiles there should be at least, so that threads have something to share out */
+    PRODUCT_TILES = 6,   /* tiles there should be at least, so that threads have something to share out */
     PRODUCT_SLIM = 64,   /* but no tile is split below this */
     PRODUCT_PANEL = 640, /* of the inner dimension, when staged: two blocks stay in a second-level cache */
     PRODUCT_GRAIN = 16,  /* borders are multiples of it; also the padding of a staged row */

@@ -88,7 +88,7 @@ static void try_recompute(Search *s, const JobSpec *base, const char *more) {
 }
 
 static void try_head_chunk(Search *s, const JobSpec *base) {
-    int64_t chunk = base->head_chunk ? base->head_chunk : job_default_chunk(base);
+    int64_t chunk = base->head_chunk ? base->head_chunk : job_default_chunk(base, s->job->machine.kind);
     if (chunk <= HEAD_TILE || base->micro_batch * base->seq <= HEAD_TILE) return;
     JobSpec spec = *base;
     spec.head_chunk = HEAD_TILE;

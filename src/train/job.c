@@ -48,11 +48,13 @@ static void record_init(Job *j) {
 
 static AttrHead head_attr(const Job *j) {
     int64_t rows = j->spec.micro_batch * j->spec.seq;
-    int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec);
+    int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec, j->machine.kind);
     return (AttrHead){MIN2(chunk, rows)};
 }
 
-int64_t job_default_chunk(const JobSpec *s) { /* about 64 MiB of logits, at least one tile */
+/* A GPU's products want thousands of rows; on a CPU about 64 MiB of logits are enough, but at least one tile. */
+int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
+    if (kind == MACHINE_CUDA) return 2048;
     int64_t rows = (int64_t)64 * 1048576 / (s->model.vocab * 4);
     rows = MIN2(rows, 2048) / HEAD_TILE * HEAD_TILE;
     return MAX2(rows, HEAD_TILE);

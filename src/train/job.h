@@ -71,7 +71,7 @@ void job_close(Job *j);
 
 int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
-int64_t job_default_chunk(const JobSpec *s);
+int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
 

@@ -147,6 +147,8 @@ static void load_micro(Run *r, Position at, int64_t micro) {
     exec_put(&r->x, r->job->p.clock, clock, 0, sizeof clock);
 }
 
+void run_load_micro(Run *r, int64_t micro) { load_micro(r, position_of(r), micro); }
+
 static int64_t scored_tokens(const Run *r, Position at) {
     int64_t n = 0, rows = MIN2(r->o.global_batch, at.rows_left);
     for (int64_t i = 0; i < rows; i++) n += dataset_row_scored(r->data, dataset_row_at(r->data, at.epoch, at.row + i));
@@ -306,7 +308,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
         out->stopped_by = r->o.stop ? (int)*r->o.stop : 0;
         bool save = r->step == r->o.total_steps || out->stopped_by || (r->o.save_steps && r->step % r->o.save_steps == 0) ||
                     (r->o.save_best && r->best_now);
-        if (save && !run_save_checkpoint(r, e)) return false;
+        if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
         requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
         if (out->stopped_by) break;
     }
@@ -315,5 +317,11 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->process_measured_bytes = r->process_peak_bytes;
     out->checksum = weights_checksum(&r->x, trained_role(r->job));
     if (r->o.dry_run || out->stopped_by) return true;
-    return run_save_result(r, out, e);
+    if (r->o.save && !run_save_result(r, out, e)) return false;
+    if (!r->o.profile) return true;
+    Str text = {0}; /* last: the weights are written, one more update does no harm */
+    bool ok = run_profile(r, &text, e);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+    return ok;
 }

@@ -29,7 +29,8 @@ typedef struct RunOptions {
     double clip, epochs;
     int64_t total_steps, global_batch;
     int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
-    bool save_best, dry_run;
+    bool save, save_best, dry_run; /* save false: neither checkpoints nor the result are written */
+    bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
 } RunOptions;
@@ -81,6 +82,10 @@ int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 bool run_save_checkpoint(Run *r, Err *e);
 bool run_save_result(Run *r, RunResult *out, Err *e);
 bool run_resume(Run *r, Err *e);
+
+/* profile.c: one micro-step and one update timed op by op; a table for people. */
+bool run_profile(Run *r, Str *out, Err *e);
+void run_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
 
 void run_measure(Run *r); /* samples the process */
 

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "base/units.h"
 
@@ -71,7 +72,9 @@ static Tid add_tensor(CudaTest *t, Format f, int rank, const int64_t *dim) {
 }
 
 Tid cuda_test_vector(CudaTest *t, Format f, int64_t n) { return add_tensor(t, f, 1, DIMS(n)); }
-Tid cuda_test_matrix(CudaTest *t, Format f, int64_t rows, int64_t cols) { return add_tensor(t, f, 2, DIMS(rows, cols)); }
+Tid cuda_test_matrix(CudaTest *t, Format f, int64_t rows, int64_t cols) {
+    return add_tensor(t, f, 2, DIMS(rows, cols));
+}
 Tid cuda_test_cube(CudaTest *t, Format f, int64_t n, int64_t rows, int64_t cols) {
     return add_tensor(t, f, 3, DIMS(n, rows, cols));
 }
@@ -113,6 +116,20 @@ void cuda_test_normal(CudaTest *t, Tid id, uint64_t key, double std) {
     for (int64_t i = 0; i < n; i++) x[i] = std * rng_normal(key, (uint64_t)i);
     cuda_test_set(t, id, x);
     mem_free(x);
+}
+
+void cuda_test_pattern(CudaTest *t, Tid id, uint32_t seed) {
+    Format f = prog_t(&t->p, id)->format;
+    int64_t n = prog_elements(&t->p, id);
+    CHECK(f == FMT_F32 || f == FMT_BF16);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word = ((uint32_t)i + seed) * 2654435761u;
+        float x = ((float)(word >> 25) - 64.0f) / 64.0f;
+        if (f == FMT_F32)
+            ((float *)t->initial[id])[i] = x;
+        else
+            ((uint16_t *)t->initial[id])[i] = half_to_bf16(x);
+    }
 }
 
 /* ---- running ---- */
@@ -195,7 +212,8 @@ static bool open_gpu(CudaTest *t, Place *place, const Step *s, bool in_place) {
 }
 
 static void fill_gpu(CudaTest *t, Place *place) {
-    for (Tid id = 1; id < t->p.n_t; id++) gpu->put(gpu, place->at[id], t->initial[id], prog_bytes(&t->p, id) + GUARD_BYTES);
+    for (Tid id = 1; id < t->p.n_t; id++)
+        gpu->put(gpu, place->at[id], t->initial[id], prog_bytes(&t->p, id) + GUARD_BYTES);
     unsigned char *poison = guarded(place->args.workspace_bytes);
     gpu->put(gpu, place->scratch, poison, place->args.workspace_bytes + GUARD_BYTES);
     mem_free(poison);
@@ -214,7 +232,8 @@ static void take_gpu(CudaTest *t, Place *place, const char *way, bool first) {
         for (int64_t i = 0; i < bytes; i++) {
             if (now[i] == kept[i]) continue;
             complain(t, "every play gives the bits of the first");
-            test_note("    %s: tensor %d differs first at byte %lld of %lld", way, (int)id, (long long)i, (long long)bytes);
+            test_note("    %s: tensor %d differs first at byte %lld of %lld", way, (int)id, (long long)i,
+                      (long long)bytes);
             break;
         }
         mem_free(now);
@@ -286,9 +305,10 @@ void cuda_test_near(CudaTest *t, Tid id, double tolerance, double relative) {
     }
     if (bad) {
         complain(t, "the GPU agrees with the CPU");
-        test_note("    %s\n    tensor %d: %lld of %lld differ, first at [%lld][%lld]: gpu %.9g, cpu %.9g; worst by %.3g", t->about,
-                  (int)id, (long long)bad, (long long)n, (long long)(first / cols), (long long)(first % cols), got[first],
-                  want[first], worst);
+        test_note(
+            "    %s\n    tensor %d: %lld of %lld differ, first at [%lld][%lld]: gpu %.9g, cpu %.9g; worst by %.3g",
+            t->about, (int)id, (long long)bad, (long long)n, (long long)(first / cols), (long long)(first % cols),
+            got[first], want[first], worst);
     }
     mem_free(got);
     mem_free(want);
@@ -314,7 +334,17 @@ void cuda_test_same(CudaTest *t, Tid id) {
     for (int64_t i = 0; i < bytes; i++) {
         if (x[i] == y[i]) continue;
         complain(t, "the GPU gives the CPU's bits");
-        test_note("    %s\n    tensor %d differs first at byte %lld of %lld", t->about, (int)id, (long long)i, (long long)bytes);
+        test_note("    %s\n    tensor %d differs first at byte %lld of %lld", t->about, (int)id, (long long)i,
+                  (long long)bytes);
         return;
     }
+}
+
+void cuda_test_mostly_same(CudaTest *t, Tid id, double share) {
+    const unsigned char *x = t->gpu[id], *y = t->cpu[id];
+    int64_t n = prog_elements(&t->p, id), item = format_item_bytes(prog_t(&t->p, id)->format), same = 0;
+    for (int64_t i = 0; i < n; i++) same += !memcmp(x + i * item, y + i * item, (size_t)item);
+    if ((double)same >= share * (double)n) return;
+    complain(t, "most numbers have the CPU's bits");
+    test_note("    %s\n    tensor %d: %lld of %lld", t->about, (int)id, (long long)same, (long long)n);
 }

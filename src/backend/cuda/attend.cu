@@ -1,0 +1,246 @@
+/* attend.cu - attention forward on tensor cores: tiles of scores, an online softmax. Reference: cpu/attend.c.
+ *
+ *   o(N,H*D), lse(N,H): per query tile and key tile   S = Q K^T;  m' = max(m, rowmax S);  P = 2^((S - m')*scale*log2 e);
+ *   l = l*2^((m - m')*...) + rowsum P;  O = O*2^(...) + P V;   at the end O/l and lse = m*scale + ln l.
+ * bf16 or fp16 in, fp32 sums, P rounded for its product. A block owns ROWS queries of one head: 4 warps of 32 rows, whose
+ * S, P and O stay in registers. Q lies in shared memory; V of a tile is on its way while S is computed, K of the next
+ * while P V is. Key tiles in front of the earliest or behind the last key that any query of the block sees are not
+ * touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv once, o once, K and V again from
+ * the second-level cache for every query tile. The same kernel attends to a cache when many tokens do (cache.cu). */
+#include "backend/cuda/attend.cuh"
+
+enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, KEYS = 64, MT = 2 }; /* MT: blocks of 16 rows a warp */
+
+template <typename T, int D> struct Forward {
+    static constexpr bool KEEP_Q = D <= 64; /* Q's blocks stay in registers where there is room */
+    static constexpr int Q_BYTES = ROWS * Tile<D>::ROW_BYTES, K_BYTES = KEYS * Tile<D>::ROW_BYTES;
+    static constexpr int BYTES = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
+};
+
+typedef float Scores[MT][KEYS / 8][4];
+
+template <typename T, int D>
+DEVICE void scores(Scores &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_at, uint32_t k_at) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) s[m][n][c] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t q[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            if constexpr (Forward<T, D>::KEEP_Q) {
+#pragma unroll
+                for (int c = 0; c < 4; c++) q[m][c] = kept[k][m][c];
+            } else {
+                load_blocks(q[m], q_at + m * 16 * Tile<D>::ROW_BYTES + k * 32);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            uint32_t b[4];
+            load_blocks(b, k_at + n * 16 * Tile<D>::ROW_BYTES + k * 32);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<T>(s[m][2 * n], q[m], b[0], b[1]);
+                multiply<T>(s[m][2 * n + 1], q[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* seen: (from, upto) of each of the warp's rows. */
+DEVICE void hide(Scores &s, const int2 *seen, int first_key) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int2 keys = seen[m * 16 + r * 8 + lane / 4];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    int key = first_key + n * 8 + lane % 4 * 2 + c;
+                    if (key < keys.x || key >= keys.y) s[m][n][2 * r + c] = -INFINITY;
+                }
+        }
+}
+
+/* S becomes P; top and sum (this lane's share of it) move on, and O shrinks with them. */
+template <int D> DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2], float scale2) {
+    float shrink[MT][2];
+    bool any = false;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float now = top[m][r];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) now = fmaxf(now, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+            now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+            now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+            float off = now == -INFINITY ? 0.0f : now * scale2; /* a row that has seen nothing yet */
+            shrink[m][r] = exp2_fast(top[m][r] * scale2 - off);
+            any |= now > top[m][r];
+            top[m][r] = now;
+            float part = 0;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int c = 2 * r; c < 2 * r + 2; c++) {
+                    s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - off);
+                    part += s[m][n][c];
+                }
+            sum[m][r] = sum[m][r] * shrink[m][r] + part;
+        }
+    if (!__any_sync(~0u, any)) return; /* no maximum of the warp has moved: nothing shrinks */
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) o[m][n][c] *= shrink[m][c / 2];
+}
+
+template <typename T, int D> DEVICE void add_values(float (&o)[MT][D / 8][4], const Scores &p, uint32_t v_at) {
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+        uint32_t a[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) a[m][c] = pack<T>(p[m][2 * k + c / 2][c % 2 * 2], p[m][2 * k + c / 2][c % 2 * 2 + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+            load_blocks_flipped(b, v_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<T>(o[m][2 * n], a[m], b[0], b[1]);
+                multiply<T>(o[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+struct Place { /* of a block's queries, kept in shared memory from the first line to the last: registers are short */
+    int64_t token; /* the first of the tile */
+    int head, rows; /* rows: of the tile that exist */
+};
+
+/* The warp's rows: O/l through its own rows of Q's tile, lse by one lane of four. */
+template <typename T, int D>
+DEVICE void finish(const CudaAttend &a, T *tile, float (&o)[MT][D / 8][4], const float (&top)[MT][2], float (&sum)[MT][2],
+                   const Place *place) {
+    int lane = threadIdx.x % WARP, base = threadIdx.x / WARP * MT * 16;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float l = sum[m][r];
+            l += __shfl_xor_sync(~0u, l, 1);
+            l += __shfl_xor_sync(~0u, l, 2);
+            bool seen = top[m][r] > -INFINITY || isnan(l);
+            int query = base + m * 16 + r * 8 + lane / 4;
+            if (a.lse && lane % 4 == 0 && query < place->rows)
+                a.lse[(place->token + query) * a.heads + place->head] = seen ? top[m][r] * a.scale + LN_2 * __log2f(l) : 0.0f;
+            sum[m][r] = seen ? __fdividef(1.0f, l) : 0.0f;
+        }
+        put_blocks<T, D>(tile, base + m * 16, o[m], sum[m][0], sum[m][1]);
+    }
+    __syncwarp();
+    T *to = (T *)a.o + place->token * a.o_stride + place->head * D;
+    give_rows<T, D, MT * 16>(to, a.o_stride, tile + base * Tile<D>::STRIDE, base, place->rows);
+}
+
+template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
+#ifdef HAVE_TENSOR_CORES
+    using F = Forward<T, D>;
+    extern __shared__ __align__(16) char shared[];
+    int2 *seen = (int2 *)(shared + F::Q_BYTES + 2 * F::K_BYTES); /* (ROWS): the keys each query sees */
+    int4 *edges = (int4 *)(seen + ROWS);                         /* (WARPS): any and all of a warp's (from, upto) */
+    Place *place = (Place *)(edges + WARPS);
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int head = blockIdx.x % a.heads, first = (gridDim.y - 1 - blockIdx.y) * ROWS;
+    int64_t row = blockIdx.x / a.heads;
+    uint32_t q_tile = shared_address(shared), k_tile = q_tile + F::Q_BYTES, v_tile = k_tile + F::K_BYTES;
+
+    /* Lane i looks after row i of its warp; a warp's edges say which tiles it needs and which it must mask. */
+    static_assert(MT * 16 == WARP, "a lane a row");
+    bool exists = first + (int)threadIdx.x < a.seq;
+    int2 keys = exists ? keys_seen(a, row, first + threadIdx.x) : make_int2(NEVER, 0);
+    seen[threadIdx.x] = keys;
+    int from = warp_min(keys.x), upto = warp_most(keys.y);
+    int all_from = warp_most(exists ? keys.x : 0), all_upto = warp_min(exists ? keys.y : NEVER);
+    if (threadIdx.x == 0) *place = {row * a.seq + first, head, a.seq - first};
+    if (lane == 0) edges[warp] = make_int4(from, upto, all_from, all_upto);
+    __syncthreads();
+    int begin = NEVER, end = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) begin = min(begin, edges[w].x), end = max(end, edges[w].y);
+    begin = begin < end ? begin / KEYS * KEYS : end;
+
+    const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
+    const T *k = (const T *)a.k + (row * a.keys + begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
+    Copy<D, THREADS> copy;
+    const char *from_k = copy.in_head(k, a.kv_stride); /* where this thread copies from, tile by tile */
+    uint32_t to_k = copy.in_tile(k_tile);
+    copy.template start<ROWS>(copy.in_tile(q_tile), copy.in_head(q, a.q_stride), a.q_stride, a.seq - first);
+    copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - begin);
+    copies_commit();
+    float o[MT][D / 8][4] = {}, top[MT][2], sum[MT][2] = {};
+#pragma unroll
+    for (int m = 0; m < MT; m++) top[m][0] = top[m][1] = -INFINITY;
+    uint32_t q_at = lane_a<D>(q_tile, warp * MT * 16), k_at = lane_b<D>(k_tile), v_at = lane_flipped<D>(v_tile);
+    uint32_t kept[D / 16][MT][4];
+    if constexpr (F::KEEP_Q) {
+        copies_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+#pragma unroll
+            for (int m = 0; m < MT; m++) load_blocks(kept[i][m], q_at + m * 16 * Tile<D>::ROW_BYTES + i * 32);
+    }
+    for (int key = begin; key < end; key += KEYS) {
+        Scores s;
+        copies_wait<0>();
+        __syncthreads(); /* K is there; nobody reads the last V any more */
+        copy.template start<KEYS>(to_k + F::K_BYTES, from_k + a.v_offset * 2, a.kv_stride, end - key);
+        copies_commit();
+        int4 edge = edges[warp]; /* read again where it is needed: registers are short */
+        bool sees = __any_sync(~0u, key < edge.y && key + KEYS > edge.x);
+        bool masks = __any_sync(~0u, key < edge.z || key + KEYS > edge.w);
+        if (sees) scores<T, D>(s, kept, q_at, k_at);
+        copies_wait<0>();
+        __syncthreads(); /* V is there; nobody reads K any more */
+        from_k += KEYS * 2 * a.kv_stride;
+        if (key + KEYS < end) copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
+        copies_commit();
+        if (!sees) continue;
+        if (masks) hide(s, seen + warp * WARP, key);
+        soften<D>(s, o, top, sum, a.scale * LOG2_E);
+        add_values<T, D>(o, s, v_at);
+    }
+    copies_wait<0>();
+    __syncthreads(); /* without keys, Q may still be on its way into the rows that now take O */
+    finish<T, D>(a, (T *)shared, o, top, sum, place);
+#endif
+}
+
+extern "C" void cuda_launch_attend(cudaStream_t s, const CudaAttend *a) {
+    auto launch = [&](auto t) {
+        with_dim(a->dim, [&](auto d) {
+            using T = decltype(t);
+            constexpr int D = decltype(d)::value;
+            dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
+            cudaFuncSetAttribute(attend_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, Forward<T, D>::BYTES);
+            attend_kernel<T, D><<<grid, THREADS, Forward<T, D>::BYTES, s>>>(*a);
+        });
+    };
+    if (a->format == FMT_BF16) launch(Bf16());
+    else launch(F16());
+}

@@ -1,0 +1,65 @@
+/* attend_delta.cu - what attention's backward needs before it walks: per query and head, and per tile of queries.
+ * Reference: cpu/attend.c (dot_rows).
+ *
+ *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq: 0 and infinity, so that
+ *   probabilities vanish there. LANES lanes a token; a block takes one tile of queries of one head.   2*D numbers read
+ *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all (a query
+ *   that sees nothing counts as behind everything). A warp a tile. */
+#include "backend/cuda/attend.cuh"
+
+enum { THREADS = 128, TILE = DEVICE_ATTEND_TILE };
+
+template <typename T, int V, int LANES> __global__ void __launch_bounds__(THREADS) delta_kernel(CudaAttendGrad g) {
+    const CudaAttend &a = g.a;
+    int lane = threadIdx.x % LANES, head = blockIdx.x % a.heads;
+    int64_t row = blockIdx.x / a.heads;
+#pragma unroll 2
+    for (int i = threadIdx.x / LANES; i < TILE; i += THREADS / LANES) {
+        int query = blockIdx.y * TILE + i;
+        int64_t token = row * a.seq + query, at = token * a.o_stride + head * a.dim;
+        bool there = query < a.seq;
+        float sum = 0;
+        for (int c = lane * V; there && c < a.dim; c += LANES * V) {
+            float x[V], y[V];
+            load<V>(x, (const T *)g.d_o + at + c);
+            load<V>(y, (const T *)a.o + at + c);
+#pragma unroll
+            for (int k = 0; k < V; k++) sum += x[k] * y[k];
+        }
+#pragma unroll
+        for (int d = LANES / 2; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        if (lane) continue;
+        int64_t to = (row * a.heads + head) * g.padded + query;
+        g.delta[to] = sum;
+        g.lse2[to] = there ? a.lse[token * a.heads + head] * LOG2_E : INFINITY;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) tiles_kernel(CudaAttendGrad g) {
+    int lane = threadIdx.x % WARP, tiles = g.padded / TILE;
+    int64_t tile = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    if (tile >= g.a.rows * tiles) return;
+    int earliest = NEVER, latest = 0;
+    for (int i = lane; i < TILE; i += WARP) {
+        int query = (int)(tile % tiles) * TILE + i;
+        if (query >= g.a.seq) continue;
+        int from = keys_seen(g.a, tile / tiles, query).x;
+        earliest = min(earliest, from);
+        latest = max(latest, from);
+    }
+    int2 edges = make_int2(warp_min(earliest), warp_most(latest));
+    if (lane == 0) ((int2 *)g.tiles)[tile] = edges;
+}
+
+template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendGrad *g) {
+    dim3 grid((unsigned)(g->a.rows * g->a.heads), (unsigned)(g->padded / TILE));
+    bool wide = g->a.dim % 8 == 0 && is_packed(g->d_o) && is_packed(g->a.o);
+    auto kernel = !wide ? delta_kernel<T, 1, 32> : g->a.dim <= 64 ? delta_kernel<T, 8, 8>
+                : g->a.dim <= 128 ? delta_kernel<T, 8, 16> : delta_kernel<T, 8, 32>;
+    kernel<<<grid, THREADS, 0, s>>>(*g);
+}
+
+extern "C" void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g) {
+    with_real(g->a.format, [&](auto t) { launch_delta<decltype(t)>(s, g); });
+    tiles_kernel<<<blocks_for(g->a.rows * (g->padded / TILE), THREADS / WARP), THREADS, 0, s>>>(*g);
+}

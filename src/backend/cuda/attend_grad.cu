@@ -1,0 +1,391 @@
+/* attend_grad.cu - attention backward on tensor cores, deterministic: two passes, no atomics. Reference: cpu/attend.c.
+ *
+ *   P = 2^(S*scale*log2 e - lse2);  dP = dO V^T;  dS = P * (dP - delta);  dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K
+ * One kernel, twice. A block owns rows and walks the other side's rows in tiles of OTHER, double-buffered:
+ *   keys own:    a1 = K, a2 = V;  other side Q, dO of every query head of the block's share of the group;  sums dK, dV
+ *   queries own: a1 = Q, a2 = dO; other side K, V;                                                        sum dQ
+ * Both compute S' = a1 b1^T and dP' = a2 b2^T (transposed when keys own), then sum1 += dS' b1, sum2 += P' b2. The own
+ * rows' blocks stay in registers for the whole walk, and P' and dS' go from one product to the next in registers, rounded once:
+ * shared memory holds only the other side. 4 warps, MT blocks of 16 own rows each. Flops: 14*D per pair seen (the formula has
+ * 10: S and dP are computed twice). Where one KV head is shared by many heads and tiles are few, n_parts blocks share
+ * the heads, each with fp32 sums of its own in the workspace, added in order by join_kernel. */
+#include "backend/cuda/attend.cuh"
+
+enum { WARPS = 4, THREADS = WARPS * WARP, OTHER = DEVICE_ATTEND_TILE };
+
+template <int D> struct Back {
+    static constexpr int MT = D <= 64 ? 2 : 1, OWN = WARPS * 16 * MT;
+    static constexpr int TILE_BYTES = OTHER * Tile<D>::ROW_BYTES;
+    static constexpr int STAGE_BYTES = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; then lse2, delta, begin of queries */
+    static constexpr int BYTES = 2 * STAGE_BYTES;
+    static_assert(2 * OWN * Tile<D>::ROW_BYTES <= BYTES, "the own rows pass through the same memory");
+};
+
+/* Which rows a block owns and what it walks; kept in shared memory, because registers are short. */
+struct Walk {
+    int64_t row;
+    int own;             /* first own row */
+    int head, last_head; /* of the other side (keys own), or the own one */
+    int first, tiles;    /* of the other side: where the walk of each head begins and ends */
+};
+
+struct Visit { /* where the walk is */
+    int head, tile;
+};
+
+template <bool KEYS_OWN, int OWN> DEVICE Walk walk_of(const CudaAttendGrad &g) {
+    const CudaAttend &a = g.a;
+    const int2 *tiles = (const int2 *)g.tiles;
+    int all = g.padded / OTHER, group = a.heads / a.kv_heads;
+    Walk w;
+    if (KEYS_OWN) { /* the first keys are seen by most queries: they begin */
+        int share = (group + g.n_parts - 1) / g.n_parts, part = blockIdx.x % g.n_parts, kv = blockIdx.x / g.n_parts % a.kv_heads;
+        w.row = blockIdx.x / g.n_parts / a.kv_heads;
+        w.own = blockIdx.y * OWN;
+        w.head = kv * group + part * share;
+        w.last_head = min(kv * group + group, w.head + share) - 1;
+        w.first = w.own / OTHER;
+        w.tiles = all;
+    } else {
+        w.row = blockIdx.x / a.heads;
+        w.own = (gridDim.y - 1 - blockIdx.y) * OWN;
+        w.head = w.last_head = blockIdx.x % a.heads;
+        w.tiles = min((w.own + OWN) / OTHER, all);
+        int begin = NEVER;
+        for (int t = w.own / OTHER; t < w.tiles; t++) begin = min(begin, tiles[w.row * all + t].x);
+        w.first = begin / OTHER;
+    }
+    return w;
+}
+
+/* On to the next tile that matters: false when there is none. */
+template <bool KEYS_OWN, int OWN> DEVICE bool walk_on(const CudaAttendGrad &g, const Walk *w, Visit &v) {
+    const int2 *tiles = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
+    for (;;) {
+        if (++v.tile >= w->tiles) {
+            if (v.head >= w->last_head || w->first >= w->tiles) return false;
+            v.head++;
+            v.tile = w->first;
+        }
+        if (!KEYS_OWN || tiles[v.tile].x < w->own + OWN) return true; /* some of its queries begin early enough */
+    }
+}
+
+template <typename T, int D, bool KEYS_OWN> DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t stage) {
+    Copy<D, THREADS> copy;
+    const CudaAttend &a = g.a;
+    int first = v.tile * OTHER, there = a.seq - first, group = a.heads / a.kv_heads;
+    int64_t token = w->row * a.seq + first;
+    uint32_t to = copy.in_tile(stage);
+    const T *b1 = KEYS_OWN ? (const T *)a.q + token * a.q_stride + v.head * D
+                           : (const T *)a.k + token * a.kv_stride + v.head / group * D;
+    const T *b2 = KEYS_OWN ? (const T *)g.d_o + token * a.o_stride + v.head * D : b1 + a.v_offset;
+    int stride1 = KEYS_OWN ? a.q_stride : a.kv_stride, stride2 = KEYS_OWN ? a.o_stride : a.kv_stride;
+    copy.template start<OTHER>(to, copy.in_head(b1, stride1), stride1, there);
+    copy.template start<OTHER>(to + Back<D>::TILE_BYTES, copy.in_head(b2, stride2), stride2, there);
+    if (KEYS_OWN) { /* half of the threads bring lse2 and begin, the others delta */
+        int thread = thread_anew(), i = thread % OTHER;
+        int64_t at = (w->row * a.heads + v.head) * g.padded + first + i;
+        uint32_t word = stage + 2 * Back<D>::TILE_BYTES + i * 4;
+        if (thread < OTHER) {
+            copy4_async(word, g.lse2 + at, true);
+            copy4_async(word + 2 * OTHER * 4, a.begin + token + i, i < there);
+        } else {
+            copy4_async(word + OTHER * 4, g.delta + at, true);
+        }
+    }
+    copies_commit();
+}
+
+/* The own rows' blocks, through shared memory. */
+template <typename T, int D, bool KEYS_OWN>
+DEVICE void load_own(const CudaAttendGrad &g, const Walk *w, uint32_t shared, uint32_t (&a1)[Back<D>::MT][D / 16][4],
+                     uint32_t (&a2)[Back<D>::MT][D / 16][4]) {
+    Copy<D, THREADS> copy;
+    constexpr int OWN = Back<D>::OWN, MT = Back<D>::MT;
+    const CudaAttend &a = g.a;
+    int there = a.seq - w->own, group = a.heads / a.kv_heads;
+    int64_t token = w->row * a.seq + w->own;
+    const T *k = (const T *)a.k + token * a.kv_stride + w->head / group * D;
+    const T *from1 = KEYS_OWN ? k : (const T *)a.q + token * a.q_stride + w->head * D;
+    const T *from2 = KEYS_OWN ? k + a.v_offset : (const T *)g.d_o + token * a.o_stride + w->head * D;
+    int stride1 = KEYS_OWN ? a.kv_stride : a.q_stride, stride2 = KEYS_OWN ? a.kv_stride : a.o_stride;
+    uint32_t second = shared + OWN * Tile<D>::ROW_BYTES;
+    copy.template start<OWN>(copy.in_tile(shared), copy.in_head(from1, stride1), stride1, there);
+    copy.template start<OWN>(copy.in_tile(second), copy.in_head(from2, stride2), stride2, there);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    int row = threadIdx.x / WARP * MT * 16;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int k16 = 0; k16 < D / 16; k16++) {
+            load_blocks(a1[m][k16], lane_a<D>(shared, row + m * 16) + k16 * 32);
+            load_blocks(a2[m][k16], lane_a<D>(second, row + m * 16) + k16 * 32);
+        }
+    __syncthreads(); /* the memory is the walk's now */
+}
+
+template <int MT, int STEP> using Sums = float[MT][STEP / 8][4];         /* own rows x STEP rows of the other side */
+template <int MT, int STEP> using Packed = uint32_t[MT][STEP / 16][4];   /* the same as A blocks */
+
+/* x = a b^T of the own rows with STEP rows of the other side. */
+template <typename T, int D, int MT, int STEP>
+DEVICE void step_product(Sums<MT, STEP> &x, const uint32_t (&a)[MT][D / 16][4], uint32_t rows) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) x[m][n][c] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+        for (int n = 0; n < STEP / 16; n++) {
+            uint32_t b[4];
+            load_blocks(b, rows + n * 16 * Tile<D>::ROW_BYTES + k * 32);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<T>(x[m][2 * n], a[m][k], b[0], b[1]);
+                multiply<T>(x[m][2 * n + 1], a[m][k], b[2], b[3]);
+            }
+        }
+}
+
+/* sum += x b, b being STEP rows of the other side. */
+template <typename T, int D, int MT, int STEP>
+DEVICE void add_product(float (&sum)[MT][D / 8][4], const Packed<MT, STEP> &x, uint32_t flipped) {
+#pragma unroll
+    for (int k = 0; k < STEP / 16; k++)
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+            load_blocks_flipped(b, flipped + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<T>(sum[m][2 * n], x[m][k], b[0], b[1]);
+                multiply<T>(sum[m][2 * n + 1], x[m][k], b[2], b[3]);
+            }
+        }
+}
+
+/* What the softmax needs of queries: of the own rows in registers, or of the other side's columns in shared memory. */
+template <bool KEYS_OWN, int MT> struct Queries {
+    float lse2[MT][2], delta[MT][2]; /* own */
+    int begin[MT][2];
+    const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
+};
+
+/* The lane's pair of columns of lse2 (which 0), delta (1) or begin (2). */
+template <typename Pair> DEVICE Pair column_pair(const float *words, int which, int n, int lane) {
+    return *(const Pair *)(words + which * OTHER + n * 8 + lane % 4 * 2);
+}
+
+/* P of S, packed. own: the warp's first row; other: the step's first row. */
+template <typename T, bool KEYS_OWN, bool MASKS, int MT, int STEP>
+DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<KEYS_OWN, MT> &q, int own, int other, float scale2) {
+    int lane = thread_anew() % WARP;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+        float2 lse2;
+        int2 begin;
+        if (KEYS_OWN) lse2 = column_pair<float2>(q.words, 0, n, lane);
+        if (KEYS_OWN && MASKS) begin = column_pair<int2>(q.words, 2, n, lane);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[m][c / 2]));
+                if (!MASKS) continue;
+                int mine = own + m * 16 + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
+                int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
+                int from = KEYS_OWN ? (c % 2 ? begin.y : begin.x) : q.begin[m][c / 2];
+                if (key > query || key < from) s[m][n][c] = 0;
+            }
+            p[m][n / 2][n % 2 * 2] = pack<T>(s[m][n][0], s[m][n][1]);
+            p[m][n / 2][n % 2 * 2 + 1] = pack<T>(s[m][n][2], s[m][n][3]);
+        }
+    }
+}
+
+/* P becomes dS = P * (dP - delta). */
+template <typename T, bool KEYS_OWN, int MT, int STEP>
+DEVICE void step_slopes(Packed<MT, STEP> &p, const Sums<MT, STEP> &dp, const Queries<KEYS_OWN, MT> &q) {
+    int lane = thread_anew() % WARP;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+        float2 delta;
+        if (KEYS_OWN) delta = column_pair<float2>(q.words, 1, n, lane);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                uint32_t &word = p[m][n / 2][n % 2 * 2 + r];
+                float2 was = unpack(word, T());
+                float left = KEYS_OWN ? delta.x : q.delta[m][r], right = KEYS_OWN ? delta.y : q.delta[m][r];
+                word = pack<T>(was.x * (dp[m][n][2 * r] - left), was.y * (dp[m][n][2 * r + 1] - right));
+            }
+    }
+}
+
+/* Numbers of a block's own rows as they are stored, or as fp32 parts. */
+template <typename T, int D, int MT>
+DEVICE void give_sums(T *head, int stride, T *tile, const float (&sum)[MT][D / 8][4], float by, int first, int end) {
+    int row = threadIdx.x / WARP * MT * 16;
+#pragma unroll
+    for (int m = 0; m < MT; m++) put_blocks<T, D>(tile, row + m * 16, sum[m], by, by);
+    __syncwarp();
+    give_rows<T, D, MT * 16>(head, stride, tile + row * Tile<D>::STRIDE, first + row, end);
+}
+
+template <int D, int MT>
+DEVICE void give_parts(float *head, int stride, const float (&sum)[MT][D / 8][4], float by, int first, int end) {
+    int lane = threadIdx.x % WARP, row = first + threadIdx.x / WARP * MT * 16 + lane / 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int at = row + m * 16 + r * 8;
+            if (at >= end) continue;
+            float *to = head + (int64_t)at * stride + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(float2 *)(to + n * 8) = make_float2(sum[m][n][2 * r] * by, sum[m][n][2 * r + 1] * by);
+        }
+}
+
+template <typename T, int D, bool KEYS_OWN>
+__global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad g) {
+#ifdef HAVE_TENSOR_CORES
+    using B = Back<D>;
+    constexpr int MT = B::MT, OWN = B::OWN, STEP = KEYS_OWN && MT == 2 ? 16 : 32; /* as many columns as registers allow */
+    extern __shared__ __align__(16) char shared[];
+    __shared__ Walk walk;
+    const CudaAttend &a = g.a;
+    const Walk *w = &walk;
+    uint32_t memory = shared_address(shared);
+    if (threadIdx.x == 0) walk = walk_of<KEYS_OWN, OWN>(g);
+    __syncthreads();
+    int mine = w->own + threadIdx.x / WARP * MT * 16; /* the warp's first own row */
+    uint32_t a1[MT][D / 16][4], a2[MT][D / 16][4];
+    load_own<T, D, KEYS_OWN>(g, w, memory, a1, a2);
+
+    Queries<KEYS_OWN, MT> q;
+    if (!KEYS_OWN) {
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int query = mine + m * 16 + r * 8 + threadIdx.x % WARP / 4;
+                bool there = query < a.seq;
+                int64_t at = (w->row * a.heads + w->head) * g.padded + query;
+                q.lse2[m][r] = there ? g.lse2[at] : INFINITY;
+                q.delta[m][r] = there ? g.delta[at] : 0.0f;
+                q.begin[m][r] = there ? a.begin[w->row * a.seq + query] : 0;
+            }
+    }
+    float sum1[MT][D / 8][4] = {}, sum2[KEYS_OWN ? MT : 1][KEYS_OWN ? D / 8 : 1][4] = {};
+    float scale2 = a.scale * LOG2_E;
+    Visit v = {w->head, w->first - 1};
+    bool more = walk_on<KEYS_OWN, OWN>(g, w, v);
+    if (more) load_other<T, D, KEYS_OWN>(g, w, v, memory);
+    for (int stage = 0; more; stage ^= B::STAGE_BYTES) {
+        int tile = v.tile;
+        copies_wait<0>();
+        __syncthreads(); /* this tile is there, and nobody reads the other stage any more */
+        more = walk_on<KEYS_OWN, OWN>(g, w, v);
+        if (more) load_other<T, D, KEYS_OWN>(g, w, v, memory + (stage ^ B::STAGE_BYTES));
+        const int2 *edges = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
+        int late; /* some query does not see the keys in front of it */
+        if constexpr (KEYS_OWN) {
+            late = __any_sync(~0u, mine < edges[tile].y) ? NEVER : 0;
+        } else {
+            late = edges[w->own / OTHER].y;
+            if (MT == 2 && w->own + OTHER < g.padded) late = max(late, edges[w->own / OTHER + 1].y);
+        }
+#pragma unroll 1
+        for (int step = 0; step < OTHER; step += STEP) {
+            int other = tile * OTHER + step;
+            int first_key = KEYS_OWN ? mine : other, last_key = first_key + (KEYS_OWN ? MT * 16 : STEP) - 1;
+            int first_query = KEYS_OWN ? other : mine, last_query = first_query + (KEYS_OWN ? STEP : MT * 16) - 1;
+            if (first_key > last_query || first_key >= a.seq || first_query >= a.seq) continue;
+            uint32_t b1 = memory + stage + step * Tile<D>::ROW_BYTES, b2 = b1 + B::TILE_BYTES;
+            q.words = (const float *)(shared + stage + 2 * B::TILE_BYTES) + step;
+            Sums<MT, STEP> s, dp;
+            Packed<MT, STEP> p;
+            step_product<T, D, MT, STEP>(s, a1, lane_b<D>(b1));
+            if constexpr (!KEYS_OWN) step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
+            bool masks = last_key > first_query || first_key < late;
+            if (masks) step_softmax<T, KEYS_OWN, true, MT, STEP>(p, s, q, mine, other, scale2);
+            else step_softmax<T, KEYS_OWN, false, MT, STEP>(p, s, q, mine, other, scale2);
+            if constexpr (KEYS_OWN) {
+                add_product<T, D, MT, STEP>(sum2, p, lane_flipped<D>(b2));
+                step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
+            }
+            step_slopes<T, KEYS_OWN, MT, STEP>(p, dp, q);
+            add_product<T, D, MT, STEP>(sum1, p, lane_flipped<D>(b1));
+        }
+    }
+    __syncthreads(); /* the stages take the sums on their way out */
+    T *tile1 = (T *)shared, *tile2 = tile1 + OWN * Tile<D>::STRIDE;
+    int64_t token = w->row * a.seq;
+    if constexpr (!KEYS_OWN) {
+        T *dq = (T *)g.dq + token * a.q_stride + w->head * D;
+        give_sums<T, D, MT>(dq, a.q_stride, tile1, sum1, a.scale, w->own, a.seq);
+    } else {
+        int kv = w->head / (a.heads / a.kv_heads);
+        if (g.n_parts == 1) {
+            T *dk = (T *)g.dk + token * a.kv_stride + kv * D;
+            give_sums<T, D, MT>(dk, a.kv_stride, tile1, sum1, a.scale, w->own, a.seq);
+            give_sums<T, D, MT>(dk + a.v_offset, a.kv_stride, tile2, sum2, 1.0f, w->own, a.seq);
+        } else {
+            int width = 2 * a.kv_heads * D;
+            float *dk = g.parts + ((blockIdx.x % g.n_parts) * a.rows * a.seq + token) * width + kv * D;
+            give_parts<D, MT>(dk, width, sum1, a.scale, w->own, a.seq);
+            give_parts<D, MT>(dk + a.kv_heads * D, width, sum2, 1.0f, w->own, a.seq);
+        }
+    }
+#endif
+}
+
+/* ---- the parts of dk and dv, added in order ---- */
+
+enum { JOIN_THREADS = 256, WIDE = 8 };
+
+template <typename T> __global__ void __launch_bounds__(JOIN_THREADS) join_kernel(CudaAttendGrad g) {
+    int width = 2 * g.a.kv_heads * g.a.dim, half = width / 2;
+    int64_t tokens = g.a.rows * g.a.seq, i = ((int64_t)blockIdx.x * JOIN_THREADS + threadIdx.x) * WIDE;
+    if (i >= tokens * width) return;
+    float sum[WIDE], x[WIDE];
+    load<WIDE>(sum, g.parts + i);
+    for (int p = 1; p < g.n_parts; p++) {
+        load<WIDE>(x, g.parts + p * tokens * width + i);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) sum[k] += x[k];
+    }
+    int64_t token = i / width;
+    int col = (int)(i % width);
+    store<WIDE>((T *)g.dk + token * g.a.kv_stride + (col < half ? col : g.a.v_offset + col - half), sum);
+}
+
+template <typename T, int D> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
+    const CudaAttend *a = &g->a;
+    constexpr int OWN = Back<D>::OWN, BYTES = Back<D>::BYTES;
+    unsigned tiles = blocks_for(a->seq, OWN);
+    dim3 keys((unsigned)(a->rows * a->kv_heads * g->n_parts), tiles), queries((unsigned)(a->rows * a->heads), tiles);
+    cudaFuncSetAttribute(attend_grad_kernel<T, D, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    cudaFuncSetAttribute(attend_grad_kernel<T, D, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    attend_grad_kernel<T, D, true><<<keys, THREADS, BYTES, s>>>(*g);
+    attend_grad_kernel<T, D, false><<<queries, THREADS, BYTES, s>>>(*g);
+    int64_t numbers = a->rows * a->seq * 2 * a->kv_heads * D;
+    if (g->n_parts > 1) join_kernel<T><<<blocks_for(numbers, JOIN_THREADS * WIDE), JOIN_THREADS, 0, s>>>(*g);
+}
+
+extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {
+    with_dim(g->a.dim, [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (g->a.format == FMT_BF16) launch<Bf16, D>(s, g);
+        else launch<F16, D>(s, g);
+    });
+}

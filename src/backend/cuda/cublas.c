@@ -1,0 +1,324 @@
+/* cublas.c - how the product library is spoken to: opened at run time, told our row-major matrices once, and its
+ * choice of algorithm made by the clock.
+ *
+ * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
+ * operands are not shortened (no TF32), a sum cut into parts is added up in fp32 in a fixed order: a chosen
+ * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
+ * CANDIDATES algorithms and keeps the fastest; it must be clearly faster than one the library ranks before it, so
+ * that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
+ * goes to cuda_launch_multiply. */
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <float.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_int.h"
+#include "backend/cuda/product.h"
+
+enum { CANDIDATES = 8, ROUNDS = 2, CHOICES = 1024, MOST_CHOICES = 768, BIAS_ALIGN = 16 };
+/* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
+static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
+
+/* clang-format off */
+#define LIBRARY_CALLS(X)                     \
+    X(cublasLtCreate)                        \
+    X(cublasLtDestroy)                       \
+    X(cublasLtGetStatusString)               \
+    X(cublasLtMatmul)                        \
+    X(cublasLtMatmulAlgoGetHeuristic)        \
+    X(cublasLtMatmulDescInit_internal)       \
+    X(cublasLtMatmulDescSetAttribute)        \
+    X(cublasLtMatmulPreferenceInit_internal) \
+    X(cublasLtMatmulPreferenceSetAttribute)  \
+    X(cublasLtMatrixLayoutInit_internal)
+/* clang-format on */
+
+typedef struct Library { /* the entry points, under their own names */
+#define LIBRARY_POINTER(name) __typeof__(&name) name;
+    LIBRARY_CALLS(LIBRARY_POINTER)
+#undef LIBRARY_POINTER
+} Library;
+
+/* What a choice depends on. Compared as bytes: made from zeroed memory. */
+typedef struct Key {
+    int64_t rows, cols, inner, lda, ldb, ldc, ld_add, workspace_bytes;
+    int32_t align_a, align_b, align_c, align_add;
+    int8_t in, out, a_flip, b_flip, bias, adds, in_place;
+    int8_t pad;
+} Key;
+
+typedef struct Choice {
+    Key key;
+    bool used, plain; /* plain: not by the library */
+    cublasLtMatmulAlgo_t algo;
+} Choice;
+
+struct CudaProducts {
+    void *file;
+    Library call;
+    cublasLtHandle_t handle;
+    cudaEvent_t begin, end;
+    int n_choices;
+    Choice choice[CHOICES]; /* open addressing */
+};
+
+/* ---- opening ---- */
+
+#ifndef CUDA_LIBRARIES
+#define CUDA_LIBRARIES "/usr/local/cuda/lib64"
+#endif
+
+static void *open_file(void) {
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    static const char *const folders[] = {"", CUDA_LIBRARIES "/", "/usr/local/cuda/lib64/"};
+    for (int f = 0; f < COUNT_OF(folders); f++)
+        for (int n = 0; n < COUNT_OF(names); n++) {
+            Str path = {0};
+            str_addf(&path, "%s%s", folders[f], names[n]);
+            void *file = dlopen(str_text(&path), RTLD_NOW | RTLD_LOCAL);
+            str_free(&path);
+            if (file) return file;
+        }
+    return NULL;
+}
+
+bool cuda_products_open(CudaBackend *c, Err *e) {
+    CudaProducts *p = c->products = MEM_NEW(CudaProducts, 1);
+    p->file = open_file();
+    if (!p->file)
+        return fail(e, ERR_FAIL,
+                    "cuda: the product library libcublasLt.so.13 (or .12) was not found, neither on the system's "
+                    "paths nor in %s. Install cuBLAS, or name its folder in LD_LIBRARY_PATH",
+                    CUDA_LIBRARIES);
+#define LIBRARY_FIND(name)                           \
+    *(void **)&p->call.name = dlsym(p->file, #name); \
+    if (!p->call.name) return fail(e, ERR_FAIL, "cuda: the product library has no %s: it is too old", #name);
+    LIBRARY_CALLS(LIBRARY_FIND)
+#undef LIBRARY_FIND
+    cublasStatus_t status = p->call.cublasLtCreate(&p->handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return fail(e, ERR_FAIL, "cuda:%d: opening the product library: %s", c->device,
+                    p->call.cublasLtGetStatusString(status));
+    if (cudaEventCreate(&p->begin) != cudaSuccess || cudaEventCreate(&p->end) != cudaSuccess)
+        return fail(e, ERR_FAIL, "cuda:%d: events for timing products", c->device);
+    return true;
+}
+
+void cuda_products_close(CudaBackend *c) {
+    CudaProducts *p = c->products;
+    if (!p) return;
+    if (p->begin) cudaEventDestroy(p->begin);
+    if (p->end) cudaEventDestroy(p->end);
+    if (p->handle) p->call.cublasLtDestroy(p->handle);
+    if (p->file) dlclose(p->file);
+    mem_free(p);
+    c->products = NULL;
+}
+
+/* ---- a product in the library's words ---- */
+
+typedef struct Setup {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, add, c; /* of our matrices */
+    cublasLtMatmulPreferenceOpaque_t want;
+} Setup;
+
+static cudaDataType type_of(Format f) {
+    return f == FMT_F32 ? CUDA_R_32F : f == FMT_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* Row-major (rows,cols) is column-major (cols,rows). */
+static void describe_matrix(const Library *l, cublasLtMatrixLayoutOpaque_t *to, const CudaMatrix *m) {
+    l->cublasLtMatrixLayoutInit_internal(to, sizeof *to, type_of(m->format), (uint64_t)m->cols, (uint64_t)m->rows,
+                                         m->ld);
+}
+
+static void describe_product(const Library *l, Setup *s, const CudaProduct *p, const Key *key) {
+    memset(s, 0, sizeof *s);
+    describe_matrix(l, &s->a, &p->a);
+    describe_matrix(l, &s->b, &p->b);
+    describe_matrix(l, &s->c, &p->c);
+    describe_matrix(l, &s->add, p->add.data ? &p->add : &p->c);
+    l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    int32_t first = p->b_flip ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_flip ? CUBLAS_OP_T : CUBLAS_OP_N;
+    l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    if (p->bias) {
+        uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        int32_t type = type_of(p->c.format);
+        l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
+        l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+    }
+    size_t bytes = (size_t)key->workspace_bytes;
+    uint32_t parts = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none, which is 0 */
+    uint32_t align[] = {(uint32_t)key->align_b, (uint32_t)key->align_a, (uint32_t)key->align_add,
+                        (uint32_t)key->align_c};
+    static const cublasLtMatmulPreferenceAttributes_t align_name[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    l->cublasLtMatmulPreferenceInit_internal(&s->want, sizeof s->want);
+    l->cublasLtMatmulPreferenceSetAttribute(&s->want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                            sizeof bytes);
+    l->cublasLtMatmulPreferenceSetAttribute(&s->want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &parts,
+                                            sizeof parts);
+    for (int i = 0; i < COUNT_OF(align); i++)
+        l->cublasLtMatmulPreferenceSetAttribute(&s->want, align_name[i], &align[i], sizeof align[i]);
+}
+
+typedef struct Call { /* everything one run of a product needs */
+    CudaProducts *products;
+    Setup *setup;
+    const CudaProduct *p;
+    void *workspace;
+    int64_t workspace_bytes;
+    cudaStream_t stream;
+} Call;
+
+static cublasStatus_t run(const Call *c, const cublasLtMatmulAlgo_t *algo, float alpha) {
+    const CudaProduct *p = c->p;
+    float beta = p->add.data ? 1.0f : 0.0f;
+    Setup *s = c->setup;
+    return c->products->call.cublasLtMatmul(c->products->handle, &s->op, &alpha, p->b.data, &s->b, p->a.data,
+                                            &s->a, &beta, p->add.data ? p->add.data : p->c.data, &s->add,
+                                            p->c.data, &s->c, algo, c->workspace, (size_t)c->workspace_bytes,
+                                            c->stream);
+}
+
+/* ---- choosing ---- */
+
+/* A timed product runs several times: when it adds to what is there, times the smallest normal number, so that
+ * what is there stays as it is, and the work is all done (a zero might be noticed). */
+static float trial_alpha(const Call *c, const Key *key) { return key->in_place ? FLT_MIN : c->p->alpha; }
+
+static float time_once(const Call *c, const cublasLtMatmulAlgo_t *algo, float alpha) {
+    float ms = -1;
+    if (cudaEventRecord(c->products->begin, c->stream) != cudaSuccess) return -1;
+    if (run(c, algo, alpha) != CUBLAS_STATUS_SUCCESS) return -1;
+    if (cudaEventRecord(c->products->end, c->stream) != cudaSuccess) return -1;
+    if (cudaEventSynchronize(c->products->end) != cudaSuccess) return -1;
+    return cudaEventElapsedTime(&ms, c->products->begin, c->products->end) == cudaSuccess ? ms : -1;
+}
+
+/* The number of the fastest; -1: none runs. Round 0 loads the code and is not counted. */
+static int fastest(const Call *c, const Key *key, const cublasLtMatmulHeuristicResult_t *list, int n) {
+    float best[CANDIDATES], alpha = trial_alpha(c, key);
+    for (int i = 0; i < n; i++) best[i] = FLT_MAX;
+    for (int round = 0; round <= ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            if (best[i] < 0) continue;
+            float ms = time_once(c, &list[i].algo, alpha);
+            if (ms < 0)
+                best[i] = -1, cudaGetLastError(); /* refused: not an error of the step */
+            else if (round)
+                best[i] = MIN2(best[i], ms);
+        }
+    int winner = -1;
+    for (int i = 0; i < n; i++) {
+        if (best[i] < 0) continue;
+        float gain = winner < 0 ? FLT_MAX : best[winner] - best[i];
+        if (winner < 0 || (gain > best[winner] * GAIN_SHARE && gain > GAIN_MS)) winner = i;
+    }
+    return winner;
+}
+
+/* Fills the choice; *done: the product has been run on the way. */
+static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
+    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    int n = 0, winner = -1;
+    Setup *s = c->setup;
+    const Library *l = &c->products->call;
+    cublasStatus_t status = l->cublasLtMatmulAlgoGetHeuristic(c->products->handle, &s->op, &s->b, &s->a, &s->add,
+                                                              &s->c, &s->want, CANDIDATES, list, &n);
+    int good = 0;
+    for (int i = 0; i < n && status == CUBLAS_STATUS_SUCCESS; i++)
+        if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];
+    n = good;
+    if (may_time && n > 1)
+        winner = fastest(c, &choice->key, list, n);
+    else
+        for (int i = 0; i < n && !*done; i++) /* one that is refused launches nothing */
+            if (run(c, &list[i].algo, c->p->alpha) == CUBLAS_STATUS_SUCCESS) *done = true, winner = i;
+    choice->plain = winner < 0;
+    if (winner >= 0) choice->algo = list[winner].algo;
+}
+
+/* ---- keys ---- */
+
+static int32_t alignment(const void *p) { /* the largest power of two up to 256 that divides the address */
+    uintptr_t low = (uintptr_t)p | 256;
+    return (int32_t)(low & -low);
+}
+
+static Key key_of(const CudaProduct *p, int64_t workspace_bytes) {
+    Key k;
+    memset(&k, 0, sizeof k);
+    k.rows = p->c.rows, k.cols = p->c.cols, k.inner = p->a_flip ? p->a.rows : p->a.cols;
+    k.lda = p->a.ld, k.ldb = p->b.ld, k.ldc = p->c.ld, k.workspace_bytes = workspace_bytes;
+    k.align_a = alignment(p->a.data), k.align_b = alignment(p->b.data), k.align_c = alignment(p->c.data);
+    k.align_add = k.align_c;
+    k.in = (int8_t)p->a.format, k.out = (int8_t)p->c.format;
+    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->bias != NULL;
+    if (!p->add.data) return k;
+    k.adds = 1, k.in_place = p->add.data == p->c.data;
+    k.ld_add = p->add.ld, k.align_add = alignment(p->add.data);
+    return k;
+}
+
+static uint64_t hash(const Key *k) {
+    uint64_t h = 1469598103934665603ull;
+    for (size_t i = 0; i < sizeof *k; i++) h = (h ^ ((const unsigned char *)k)[i]) * 1099511628211ull;
+    return h;
+}
+
+/* Its place in the table: used, or free for it. */
+static Choice *find(CudaProducts *p, const Key *key) {
+    for (uint64_t i = hash(key);; i++) {
+        Choice *c = &p->choice[i % CHOICES];
+        if (!c->used || !memcmp(&c->key, key, sizeof *key)) return c;
+    }
+}
+
+static bool library_can(const CudaProduct *p) {
+    return p->a.format == p->b.format && (!p->bias || alignment(p->bias) >= BIAS_ALIGN);
+}
+
+static void check_shapes(const CudaProduct *p) {
+    int64_t inner = p->a_flip ? p->a.rows : p->a.cols;
+    CHECK(p->c.rows == (p->a_flip ? p->a.cols : p->a.rows) && p->c.cols == (p->b_flip ? p->b.rows : p->b.cols));
+    CHECK(inner == (p->b_flip ? p->b.cols : p->b.rows));
+    CHECK(cuda_is_number(p->a.format) && cuda_is_number(p->b.format) && cuda_is_number(p->c.format));
+    CHECK(!p->add.data || (p->add.rows == p->c.rows && p->add.cols == p->c.cols && p->add.format == p->c.format));
+}
+
+void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes) {
+    check_shapes(p);
+    CudaProducts *products = cuda_backend(b)->products;
+    Call c = {.products = products, .p = p, .stream = cuda_stream(b, q)};
+    if (workspace) c.workspace = workspace, c.workspace_bytes = workspace_bytes;
+    if (!library_can(p)) {
+        cuda_launch_multiply(c.stream, p);
+        return;
+    }
+    Key key = key_of(p, c.workspace_bytes);
+    Choice *choice = find(products, &key), unkept = {0};
+    bool done = false, had = choice->used, keeps = products->n_choices < MOST_CHOICES;
+    Setup setup;
+    describe_product(&products->call, &setup, p, &key);
+    c.setup = &setup;
+    if (!had) {
+        if (!keeps) choice = &unkept; /* a full table: the library's favourite, asked for again each time */
+        choice->key = key;
+        choose(&c, choice, keeps && !cuda_is_capturing(b), &done);
+        choice->used = true;
+        products->n_choices += keeps;
+    }
+    if (choice->plain) {
+        cuda_launch_multiply(c.stream, p);
+    } else if (!done) {
+        cublasStatus_t status = run(&c, &choice->algo, p->alpha);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            cuda_fail(b, "%lld x %lld x %lld product: %s", (long long)key.rows, (long long)key.cols,
+                      (long long)key.inner, products->call.cublasLtGetStatusString(status));
+    }
+}

@@ -1,0 +1,50 @@
+# cuda.mk - how the GPU's room is built; read by the Makefile when CUDA=1.
+#
+#   CUDA_HOME=DIR    the toolkit (nvcc, headers, the static runtime); default /usr/local/cuda
+#   CUDA_ARCHS=...   compute capabilities, "90" or "80 90"; native: that of the card that is here (90 when there is none);
+#                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
+#   make cuda-resources   fails when a kernel uses stack or spills registers
+#
+# The driver and cuBLASLt are opened at run time, so the binary starts without them.
+
+CUDA_HOME  ?= /usr/local/cuda
+CUDA_ARCHS ?= native
+NVCC       := $(CUDA_HOME)/bin/nvcc
+
+ifeq ($(wildcard $(NVCC)),)
+$(error CUDA=1 needs nvcc and there is none at $(NVCC): name the toolkit with CUDA_HOME=DIR, or build without CUDA=1)
+endif
+
+# 9.0 is built as 9.0a, which alone has Hopper's matrix instructions.
+CUDA_NATIVE := $(subst .,,$(firstword $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$$')))
+cuda_archs  := $(patsubst native,$(or $(CUDA_NATIVE),90),$(patsubst all,75 80 86 89 90 100 120,$(CUDA_ARCHS)))
+cuda_code    = $(patsubst 90,90a,$(1))
+cuda_newest := $(lastword $(cuda_archs))
+CUDA_GENCODE := $(foreach a,$(cuda_archs),-gencode arch=compute_$(call cuda_code,$(a)),code=sm_$(call cuda_code,$(a))) \
+                -gencode arch=compute_$(cuda_newest),code=compute_$(cuda_newest)
+
+NVCCFLAGS := -std=c++17 -O3 -Isrc --generate-line-info -Xptxas -v,-warn-spills $(CUDA_GENCODE) \
+             -Xcompiler -Wall$(,)-Wextra$(,)-Wno-unused-parameter$(,)-Wno-missing-field-initializers$(,)-fno-math-errno$(,)-fno-threadsafe-statics
+NVCCFLAGS += $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror)
+
+CUDA_CU   := $(sort $(wildcard src/backend/cuda/*.cu))
+LIB       += $(sort $(wildcard src/backend/cuda/*.c)) $(CUDA_CU)
+CFLAGS    += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
+LDLIBS    += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lpthread
+
+# Where cuBLASLt is looked for beside the system's own paths.
+CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_HOME)/lib64"'
+
+# The compiler's resource report is kept beside the object; its remaining lines (warnings, errors) are shown.
+$(B)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.resources) || \
+	    { cat $(@:.o=.resources) >&2; rm -f $@ $(@:.o=.resources); exit 1; }
+	@grep -iE 'warning|error' $(@:.o=.resources) >&2 || true
+
+.PHONY: cuda-resources
+cuda-resources: $(CUDA_CU:%=$(B)/%.o)
+	@awk '/Compiling entry function/ { kernel = $$0; gsub(/.*function .|. for .*/, "", kernel); kernels++ } \
+	      /bytes stack frame/ && ($$1 || $$5 || $$9) { print FILENAME ": " kernel ": " $$0; bad++ } \
+	      END { print kernels + 0 " kernels, " bad + 0 " with stack or spills"; exit bad > 0 || !kernels }' \
+	      $(CUDA_CU:%=$(B)/%.resources)

@@ -1,0 +1,28 @@
+/* cuda_int.h - what the files of the frame (device, memory, machine, products) owe each other. */
+#ifndef BACKEND_CUDA_CUDA_INT_H
+#define BACKEND_CUDA_CUDA_INT_H
+
+#include "backend/cuda/cuda.h"
+
+/* ---- cuda_memory.c: pools, and the way in and out of them ---- */
+bool cuda_memory_open(CudaBackend *c, Err *e);
+void cuda_memory_close(CudaBackend *c);
+void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e);
+void cuda_release(Backend *b, Pool kind);
+void cuda_put(Backend *b, void *device, const void *host, int64_t bytes);
+void cuda_get(Backend *b, void *host, const void *device, int64_t bytes);
+void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
+
+/* ---- cuda_machine.c: a card as data ---- */
+void cuda_machine_describe(CudaBackend *c, Machine *m);
+int64_t cuda_machine_used_bytes(const char *bus_id); /* of the card's memory, by anybody; -1: unknown */
+int64_t cuda_machine_process_bytes(void);            /* anonymous resident memory of this process */
+
+/* ---- cublas.c ---- */
+bool cuda_products_open(CudaBackend *c, Err *e);
+void cuda_products_close(CudaBackend *c);
+
+/* ---- product.cu: do this build's kernels run on the current card? ---- */
+cudaError_t cuda_kernels_run_here(void);
+
+#endif

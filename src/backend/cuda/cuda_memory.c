@@ -1,0 +1,235 @@
+/* cuda_memory.c - where numbers live: one range of device addresses with pages mapped under it, pinned memory, and
+ * the ways in and out.
+ *
+ * The device pool is reserved addresses with 2 MiB pages mapped under them, piece by piece: it takes exactly its
+ * size of the card, and all of it comes back. put and get are ordered after everything queued on the compute
+ * queue, which every play joins at its end. */
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_int.h"
+
+#define PAGE_BYTES (2 * MIB)
+#define PIECE_BYTES (1 * GIB) /* mapped at a time */
+enum { RING_ALIGN = 64 };
+
+/* ---- the driver's entry points for mapped memory, found when the device is opened ---- */
+
+static struct Driver {
+    PFN_cuMemAddressReserve_v10020 reserve;
+    PFN_cuMemAddressFree_v10020 unreserve;
+    PFN_cuMemCreate_v10020 create;
+    PFN_cuMemRelease_v10020 release;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuMemSetAccess_v10020 set_access;
+} driver;
+
+static bool find_driver(Err *e) {
+    const struct {
+        const char *name;
+        void **to;
+    } entry[] = {
+        {"cuMemAddressReserve", (void **)&driver.reserve},
+        {"cuMemAddressFree", (void **)&driver.unreserve},
+        {"cuMemCreate", (void **)&driver.create},
+        {"cuMemRelease", (void **)&driver.release},
+        {"cuMemMap", (void **)&driver.map},
+        {"cuMemUnmap", (void **)&driver.unmap},
+        {"cuMemSetAccess", (void **)&driver.set_access},
+    };
+    for (int i = 0; i < COUNT_OF(entry); i++) {
+        enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+        cudaError_t status =
+            cudaGetDriverEntryPointByVersion(entry[i].name, entry[i].to, 11020, cudaEnableDefault, &found);
+        if (status != cudaSuccess || found != cudaDriverEntryPointSuccess)
+            return fail(e, ERR_FAIL, "cuda: the driver has no %s (mapped memory). Is it older than CUDA 11.2?",
+                        entry[i].name);
+    }
+    return true;
+}
+
+bool cuda_memory_open(CudaBackend *c, Err *e) {
+    if (!find_driver(e)) return false;
+    cudaError_t status =
+        cudaHostAlloc((void **)&c->ring.data, (size_t)(2 * CUDA_RING_BYTES), cudaHostAllocDefault);
+    for (int i = 0; i < 2 && status == cudaSuccess; i++)
+        status = cudaEventCreateWithFlags(&c->ring.sent[i], cudaEventDisableTiming);
+    if (status == cudaSuccess) return true;
+    return fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s", units_bytes(2 * CUDA_RING_BYTES).s,
+                cudaGetErrorString(status));
+}
+
+void cuda_memory_close(CudaBackend *c) {
+    for (int kind = 0; kind < POOL_COUNT; kind++) cuda_release(&c->base, (Pool)kind);
+    for (int i = 0; i < 2; i++)
+        if (c->ring.sent[i]) cudaEventDestroy(c->ring.sent[i]);
+    if (c->ring.data) cudaFreeHost(c->ring.data);
+}
+
+/* ---- the device pool ---- */
+
+static void unmap_pool(CudaPool *pool, int64_t mapped) {
+    for (int64_t at = 0; at < mapped; at += PIECE_BYTES)
+        driver.unmap((CUdeviceptr)(pool->data + at), (size_t)MIN2(PIECE_BYTES, mapped - at));
+    driver.unreserve((CUdeviceptr)pool->data, (size_t)pool->bytes);
+    *pool = (CudaPool){0};
+}
+
+/* Maps [at, at + bytes): the pages live as long as the mapping. */
+static CUresult map_piece(const CudaPool *pool, int device, int64_t at, int64_t bytes) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr address = (CUdeviceptr)(pool->data + at);
+    CUmemGenericAllocationHandle pages;
+    CUresult result = driver.create(&pages, (size_t)bytes, &prop, 0);
+    if (result != CUDA_SUCCESS) return result;
+    result = driver.map(address, (size_t)bytes, 0, pages, 0);
+    driver.release(pages);
+    if (result != CUDA_SUCCESS) return result;
+    result = driver.set_access(address, (size_t)bytes, &access, 1);
+    if (result != CUDA_SUCCESS) driver.unmap(address, (size_t)bytes);
+    return result;
+}
+
+static bool refuse_device(CudaBackend *c, int64_t bytes, Err *e) {
+    size_t available = 0, total = 0;
+    cudaMemGetInfo(&available, &total);
+    return fail(e, ERR_BUDGET,
+                "cuda:%d: the arena wants %s (%s bytes), %s of %s are free. Another process took memory since the "
+                "plan was made, or the budget is beyond what is free: see nvidia-smi, close other programs, or "
+                "plan with a smaller --budget",
+                c->device, units_bytes(bytes).s, units_count(bytes).s, units_bytes((int64_t)available).s,
+                units_bytes((int64_t)total).s);
+}
+
+static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err *e) {
+    size_t available = 0, total = 0;
+    CUdeviceptr address = 0;
+    if (cudaMemGetInfo(&available, &total) == cudaSuccess && bytes > (int64_t)available)
+        return refuse_device(c, bytes, e);
+    CUresult result = driver.reserve(&address, (size_t)bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return fail(e, ERR_FAIL, "cuda:%d: %s of device addresses: driver code %d", c->device,
+                    units_bytes(bytes).s, (int)result);
+    *pool = (CudaPool){(char *)address, bytes};
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        result = map_piece(pool, c->device, at, MIN2(PIECE_BYTES, bytes - at));
+        if (result == CUDA_SUCCESS) continue;
+        unmap_pool(pool, at);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) return refuse_device(c, bytes, e);
+        return fail(e, ERR_FAIL, "cuda:%d: mapping %s: driver code %d", c->device, units_bytes(bytes).s,
+                    (int)result);
+    }
+    cudaError_t status = cudaMemsetAsync(pool->data, 0, (size_t)bytes, c->stream[QUEUE_COMPUTE]);
+    if (status == cudaSuccess) status = cudaStreamSynchronize(c->stream[QUEUE_COMPUTE]);
+    if (status == cudaSuccess) return true;
+    unmap_pool(pool, bytes);
+    return fail(e, ERR_FAIL, "cuda:%d: clearing the arena: %s", c->device, cudaGetErrorString(status));
+}
+
+/* ---- all pools ---- */
+
+void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
+    CudaBackend *c = cuda_backend(b);
+    CudaPool *pool = &c->pool[kind];
+    CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
+    bytes = MAX2(bytes, 1);
+    if (kind == POOL_DEVICE) {
+        make_device_pool(c, pool, units_round_up(bytes, PAGE_BYTES), e);
+    } else if (kind == POOL_PINNED) {
+        cudaError_t status = cudaHostAlloc((void **)&pool->data, (size_t)bytes, cudaHostAllocDefault);
+        if (status != cudaSuccess) {
+            *pool = (CudaPool){0};
+            cudaGetLastError(); /* said here: it does not stick */
+            fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s. Is there so much memory, and a limit (ulimit -l)?",
+                 units_bytes(bytes).s, cudaGetErrorString(status));
+            return NULL;
+        }
+        memset(pool->data, 0, (size_t)bytes);
+        pool->bytes = bytes;
+    } else if (kind == POOL_HOST) {
+        *pool = (CudaPool){mem_alloc(bytes), bytes};
+    } else {
+        fail(e, ERR_FAIL, "cuda: there is no %s pool", ledger_pool_name(kind));
+    }
+    return pool->data;
+}
+
+static void wait_for_all(CudaBackend *c) {
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        if (c->stream[q]) cuda_ok(&c->base, cudaStreamSynchronize(c->stream[q]), "waiting for the device");
+}
+
+void cuda_release(Backend *b, Pool kind) {
+    CudaBackend *c = cuda_backend(b);
+    CudaPool *pool = &c->pool[kind];
+    if (!pool->data) return;
+    wait_for_all(c);
+    cuda_drop_graphs(c); /* they hold addresses of the pool */
+    if (kind == POOL_DEVICE)
+        unmap_pool(pool, pool->bytes);
+    else if (kind == POOL_PINNED)
+        cudaFreeHost(pool->data);
+    else
+        mem_free(pool->data);
+    *pool = (CudaPool){0};
+}
+
+/* ---- in and out ---- */
+
+static bool is_host(const CudaBackend *c, const void *p) {
+    const CudaPool *device = &c->pool[POOL_DEVICE];
+    return (const char *)p < device->data || (const char *)p >= device->data + device->bytes;
+}
+
+/* Room for up to `bytes` in the ring; *granted: how many. Waits only when both halves are on their way. */
+static char *ring_room(CudaBackend *c, int64_t *granted, int64_t bytes) {
+    CudaRing *r = &c->ring;
+    if (CUDA_RING_BYTES - r->used < MIN2(bytes, CUDA_RING_BYTES)) {
+        cuda_ok(&c->base, cudaEventRecord(r->sent[r->half], c->stream[QUEUE_COMPUTE]), "put");
+        r->half = !r->half;
+        r->used = 0;
+        cuda_ok(&c->base, cudaEventSynchronize(r->sent[r->half]), "put"); /* at once when never recorded */
+    }
+    *granted = MIN2(bytes, CUDA_RING_BYTES - r->used);
+    char *room = r->data + r->half * CUDA_RING_BYTES + r->used;
+    r->used = units_round_up(r->used + *granted, RING_ALIGN);
+    return room;
+}
+
+void cuda_put(Backend *b, void *device, const void *host, int64_t bytes) {
+    CudaBackend *c = cuda_backend(b);
+    if (is_host(c, device)) {
+        wait_for_all(c);
+        memcpy(device, host, (size_t)bytes);
+        return;
+    }
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        char *room = ring_room(c, &n, bytes - at);
+        memcpy(room, (const char *)host + at, (size_t)n);
+        char *to = (char *)device + at;
+        cuda_ok(b, cudaMemcpyAsync(to, room, (size_t)n, cudaMemcpyHostToDevice, c->stream[QUEUE_COMPUTE]), "put");
+    }
+}
+
+void cuda_get(Backend *b, void *host, const void *device, int64_t bytes) {
+    CudaBackend *c = cuda_backend(b);
+    if (is_host(c, device)) {
+        wait_for_all(c);
+        memcpy(host, device, (size_t)bytes);
+        return;
+    }
+    cudaStream_t s = c->stream[QUEUE_COMPUTE];
+    bool ok = cuda_ok(b, cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, s), "get") &&
+              cuda_ok(b, cudaStreamSynchronize(s), "get");
+    if (!ok) memset(host, 0, (size_t)bytes); /* the error stands; nobody should read what was there before */
+}
+
+void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {
+    if (dst == src || bytes == 0) return;
+    cuda_ok(b, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, cuda_stream(b, q)), "copy");
+}

@@ -1,0 +1,152 @@
+/* head.cu - rows of logits: scored, and turned into their gradient where they stand. Reference: score_row and
+ * turn_row of cpu/head.c.
+ *
+ *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
+ *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
+ *
+ * logits(rows, ld), rows aligned to 16 bytes. One block of THREADS a row. Scoring reads the row once: each thread
+ * keeps a maximum and sums relative to it, rescaled when it grows, merged in one order at the end. Turning reads
+ * it again, from the second-level cache when the rows in flight fit there, and writes it: 1 + 2 numbers moved per
+ * logit. */
+#include "backend/cuda/product_kernels.h"
+#include "backend/cuda/vectors.cuh"
+
+enum { THREADS = 512, WARPS = THREADS / WARP };
+
+/* 16-bit logits carry fewer digits than the fast exponential. */
+template <typename T> DEVICE float exponential(float x) { return __expf(x); }
+template <> DEVICE float exponential<float>(float x) { return expf(x); }
+
+/* Of some of a row's logits: top, sum of e^(x-top), sum of (x-top) e^(x-top). Nothing yet: -inf, 0, 0. */
+struct Score {
+    float top, sum, weighed;
+};
+
+DEVICE float shift(float from, float to) {
+    return from == -INFINITY ? 0.0f : from - to;
+} /* an empty score's sums are 0 */
+
+template <typename T> DEVICE Score merge(Score a, Score b) {
+    Score m = {fmaxf(a.top, b.top), 0, 0};
+    float da = shift(a.top, m.top), db = shift(b.top, m.top), ea = exponential<T>(da), eb = exponential<T>(db);
+    m.sum = ea * a.sum + eb * b.sum;
+    m.weighed = ea * (a.weighed + da * a.sum) + eb * (b.weighed + db * b.sum);
+    return m;
+}
+
+template <typename T, int N, bool ENTROPY> DEVICE void add_logits(Score &s, const float (&x)[N]) {
+    float top = x[0];
+#pragma unroll
+    for (int k = 1; k < N; k++) top = fmaxf(top, x[k]);
+    if (top > s.top) {
+        float d = shift(s.top, top), e = exponential<T>(d);
+        if (ENTROPY) s.weighed = e * (s.weighed + d * s.sum);
+        s.sum *= e;
+        s.top = top;
+    }
+    float base = s.top == -INFINITY ? 0.0f : s.top; /* e^-inf is 0, e^(-inf + inf) would not be a number */
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float d = x[k] - base, e = exponential<T>(d);
+        s.sum += e;
+        if (ENTROPY) s.weighed += e > 0.0f ? e * d : 0.0f;
+    }
+}
+
+template <typename T> DEVICE Score merge_block(Score s) { /* every thread gets it */
+    __shared__ Score part[WARPS];
+#pragma unroll
+    for (int d = WARP / 2; d; d /= 2) {
+        Score other = {__shfl_xor_sync(~0u, s.top, d), __shfl_xor_sync(~0u, s.sum, d),
+                       __shfl_xor_sync(~0u, s.weighed, d)};
+        s = threadIdx.x & d ? merge<T>(other, s) : merge<T>(s, other); /* the lower lane first, on both sides */
+    }
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = s;
+    __syncthreads();
+    s = part[0];
+    for (int i = 1; i < WARPS; i++) s = merge<T>(s, part[i]);
+    return s;
+}
+
+template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n) {
+    constexpr int N = PACK<T>;
+    Score s = {-INFINITY, 0, 0};
+    float v[N], one[1];
+    int packs = n / N;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < packs; i += THREADS) {
+        load<N>(v, x + (int64_t)i * N);
+        add_logits<T, N, ENTROPY>(s, v);
+    }
+    for (int i = packs * N + threadIdx.x; i < n; i += THREADS) {
+        one[0] = to_float(x[i]);
+        add_logits<T, 1, ENTROPY>(s, one);
+    }
+    return merge_block<T>(s);
+}
+
+template <typename T> DEVICE float turned(float x, float lse, float g, bool is_label) {
+    float p = exponential<T>(x - lse);
+    return is_label ? g * (1.0f - p) : -g * p;
+}
+
+template <typename T> DEVICE void turn_row(T *x, int n, int label, float g, float lse) {
+    constexpr int N = PACK<T>;
+    float v[N];
+    int packs = n / N;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < packs; i += THREADS) {
+        load<N>(v, x + (int64_t)i * N);
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = g == 0.0f ? 0.0f : turned<T>(v[k], lse, g, i * N + k == label);
+        store<N>(x + (int64_t)i * N, v);
+    }
+    for (int i = packs * N + threadIdx.x; i < n; i += THREADS)
+        x[i] = from_float<T>(g == 0.0f ? 0.0f : turned<T>(to_float(x[i]), lse, g, i == label));
+}
+
+/* What is said about a row, by one thread: in double, as the CPU does, and once, since some cards are slow at it.
+ */
+template <typename T, bool ENTROPY>
+DEVICE float tell_row(const CudaHeadRows &h, int64_t row, const T *x, int label, Score s) {
+    double log_sum = log((double)s.sum), lse = (double)s.top + log_sum;
+    float logp =
+        label < h.vocabulary ? 0.0f : NAN; /* a label beyond the vocabulary: not a number, so that it is found */
+    if (label >= 0 && label < h.vocabulary) logp = (float)((double)to_float(x[label]) - lse);
+    h.logp[row] = logp;
+    h.lse[row] = (float)lse;
+    if (ENTROPY) h.entropy[row] = (float)(log_sum - (double)s.weighed / (double)s.sum);
+    return (float)lse;
+}
+
+template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS)
+    head_rows_kernel(const __grid_constant__ CudaHeadRows h) {
+    __shared__ float lse;
+    int64_t row = blockIdx.x;
+    T *x = (T *)h.logits.data + row * h.ld;
+    int label = h.labels[row];
+    if (SCORE) {
+        Score s = score_row<T, ENTROPY>(x, h.vocabulary);
+        if (threadIdx.x == 0) lse = tell_row<T, ENTROPY>(h, row, x, label, s);
+    } else if (threadIdx.x == 0) {
+        lse = h.lse[row];
+    }
+    if (!TURN) return;
+    __syncthreads(); /* lse is there, and the label's logit has been read */
+    turn_row<T>(x, h.vocabulary, label, label < 0 ? 0.0f : h.dlogp[row], lse);
+}
+
+extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
+    unsigned rows = (unsigned)h->rows;
+    with_real(h->logits.format, [&](auto t) {
+        using T = decltype(t);
+        if (!h->logp)
+            head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h);
+        else if (h->dlogp)
+            head_rows_kernel<T, true, false, true><<<rows, THREADS, 0, s>>>(*h);
+        else if (h->entropy)
+            head_rows_kernel<T, true, true, false><<<rows, THREADS, 0, s>>>(*h);
+        else
+            head_rows_kernel<T, true, false, false><<<rows, THREADS, 0, s>>>(*h);
+    });
+}

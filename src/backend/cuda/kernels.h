@@ -1,0 +1,185 @@
+/* kernels.h - the launchers: one C function per op that is not a matrix product, between kernels.c and the .cu files.
+ *
+ * A launcher queues its kernels on the stream and returns; it allocates nothing and waits for nothing. Pointers are
+ * device memory, dials (clock, beta, divisor, verdict, learning rates) among them: kernels read those when they run,
+ * so that a replayed graph sees new values (P7). Activations of one step share one format. */
+#ifndef BACKEND_CUDA_KERNELS_H
+#define BACKEND_CUDA_KERNELS_H
+
+#include <stdbool.h>
+
+#include "backend/cuda/launch.h"
+#include "ir/block_device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CudaNumbers { /* of a tensor in its own format */
+    void *data;              /* NULL: there is none */
+    Format format;
+} CudaNumbers;
+
+/* ---- norms (norm.cu) ---- */
+
+void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, const void *x, CudaNumbers w, int64_t rows,
+                         int64_t cols, float eps);
+
+typedef struct CudaNormGrad {
+    CudaNumbers dx, dw; /* data NULL: not wanted */
+    CudaNumbers x, w;
+    const void *dy, *so_far; /* so_far NULL: none */
+    const float *rstd;
+    float *parts; /* workspace (parts, cols), when dw is wanted */
+    int64_t rows, cols;
+    const float *beta; /* dial; NULL: 1 */
+    CudaKey key;
+} CudaNormGrad;
+void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g);
+
+typedef struct CudaHeadNorm {
+    CudaNumbers wq, wk; /* one format */
+    int64_t rows;       /* tokens */
+    int heads, kv_heads, dim;
+    float eps;
+} CudaHeadNorm;
+void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd, const void *qkv, const CudaHeadNorm *h);
+
+typedef struct CudaHeadNormGrad {
+    CudaHeadNorm norm;
+    CudaNumbers dx, dwq, dwk; /* dwq, dwk: data NULL: not wanted */
+    const void *dy, *qkv;
+    const float *rstd;
+    float *parts; /* workspace (parts, 2, dim) */
+    const float *beta; /* dial; NULL: 1 */
+    CudaKey key;
+} CudaHeadNormGrad;
+void cuda_launch_head_norm_grad(cudaStream_t s, const CudaHeadNormGrad *g);
+
+/* ---- elementwise (elementwise.cu): rows and cols of h (N,F) ---- */
+
+void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *gate_up, int64_t rows, int64_t cols);
+void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, const void *dh, const void *gate_up, int64_t rows,
+                             int64_t cols);
+void cuda_launch_add(cudaStream_t s, CudaNumbers y, const void *a, const void *b, int64_t n);
+
+/* ---- rotary positions (rope.cu): y may be x ---- */
+
+enum { CUDA_MOST_ROPE_DIM = 512 };
+typedef struct CudaRope {
+    const int32_t *positions; /* (tokens) */
+    const float *inv_freq;    /* (dim / 2) */
+    int64_t tokens;
+    int heads, kv_heads, dim;
+    float scale; /* on cos and sin */
+    bool inverse;
+} CudaRope;
+void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r);
+
+/* ---- rows of a table (embed.cu) ---- */
+
+typedef struct CudaRows {
+    CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16 or int8 */
+    const float *scales; /* int8: one a row */
+    const int32_t *ids;  /* (rows); NULL: every row in order (decode) */
+    int64_t table_rows, rows, cols;
+} CudaRows;
+void cuda_launch_rows(cudaStream_t s, CudaNumbers y, const CudaRows *r);
+
+typedef struct CudaEmbedGrad {
+    const int32_t *ids, *order; /* (tokens) */
+    int64_t tokens, table_rows, cols;
+    const float *beta; /* dial: 0 or 1; NULL: 1 */
+    CudaKey key;
+} CudaEmbedGrad;
+void cuda_launch_embed_grad(cudaStream_t s, CudaNumbers dtable, CudaNumbers dx, const CudaEmbedGrad *e);
+
+/* ---- the loss (loss.cu) ---- */
+
+void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
+                           const float *beta, int64_t n, float scale);
+void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,
+                                float scale);
+
+/* ---- updates (update.cu) ---- */
+
+enum { CUDA_SQUARES_TILE = 1 << 14 }; /* numbers of one partial sum; ir/op_state.c sizes the workspace by it */
+enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK };      /* as VERDICT_* of ir/op.h */
+enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };        /* as DIAL_* */
+
+void cuda_launch_sum_squares(cudaStream_t s, double *to, double *tiles, CudaNumbers g, int64_t n);
+void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss, const float *max_norm,
+                      int64_t n);
+
+typedef struct CudaState { /* numbers that are changed where they stand */
+    void *data;            /* NULL: there is none */
+    Format format;
+    float *scales;         /* 8-bit moments: one per block */
+} CudaState;
+
+typedef struct CudaUpdate {
+    CudaState w, m, v, master; /* sgd: no v, perhaps no m */
+    CudaState g;               /* read only */
+    int64_t count;
+    const float *dials;
+    const double *verdict;
+    bool draws; /* something is rounded at random */
+    CudaKey key;
+    AttrUpdate attr;
+} CudaUpdate;
+void cuda_launch_adamw(cudaStream_t s, const CudaUpdate *u);
+void cuda_launch_sgd(cudaStream_t s, const CudaUpdate *u);
+
+/* ---- fills (move.cu) ---- */
+
+void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t rows, int64_t cols, AttrFill f);
+
+/* ---- attention: tensor cores (attend.cu, attend_grad.cu: bf16 or fp16, heads of 64, 80, 96 or 128 numbers, rows
+ * of 16 bytes, sm_80 on) and plain (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
+
+enum { CUDA_MOST_HEAD_DIM = 256 };
+
+typedef struct CudaAttend {
+    const void *q, *k;  /* row 0, head 0; v stands v_offset numbers behind k */
+    void *o;
+    float *lse;         /* (rows*seq, heads); NULL: not wanted */
+    const int32_t *begin, *last; /* (rows*seq): query i sees keys [begin, last]; NULL: from 0; up to its own place */
+    int64_t rows;
+    int q_stride, kv_stride, o_stride; /* numbers from token to token */
+    int v_offset;
+    int seq, keys;      /* queries and keys of one row */
+    int heads, kv_heads, dim;
+    float scale;
+    Format format;      /* of all of them */
+} CudaAttend;
+void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
+void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
+
+typedef struct CudaAttendGrad {
+    CudaAttend a;      /* of the forward step; lse is read */
+    const void *d_o;   /* like o */
+    void *dq, *dk;     /* like q, k; dv stands v_offset numbers behind dk */
+    /* the workspace (ir/block_device.h) */
+    float *lse2, *delta;  /* lse * log2 e (infinite behind seq), and rowsum(d_o * o) */
+    int32_t *tiles;       /* the earliest and the latest beginning of a tile's queries */
+    float *parts;         /* dk, dv of each part of a group's heads */
+    int n_parts, padded;
+} CudaAttendGrad;
+void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g);
+void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g);
+void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2, delta, tiles: before either */
+
+/* ---- keys and values that stay (cache.cu) ---- */
+
+/* qkv: rows of q_width + width numbers; cache: rows of slots * width. */
+void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions, int64_t tokens, int seq,
+                           int slots, int q_width, int width);
+/* Few tokens over many keys: a.last is needed, a.begin and a.lse are not used. parts: workspace (tokens, heads, splits,
+ * dim + 2), when there are splits. */
+void cuda_launch_attend_cache(cudaStream_t s, const CudaAttend *a, float *parts, int splits);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,35 @@
+/* linear.c - linear and its three gradients (the contract stands in ir/op_linear.c) on the GPU. Reference:
+ * cpu/linear.c. */
+#include "backend/cuda/product.h"
+
+void cuda_linear(Backend *b, Queue q, const Args *a) {
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix y = cuda_output(a, 0), bias = {0};
+    if (a->in[2]) bias = cuda_cast(&w, cuda_input(a, 2), y.format);
+    cuda_times_weight(w, y, cuda_input(a, 0), cuda_input(a, 1), bias.data);
+}
+
+void cuda_linear_dx(Backend *b, Queue q, const Args *a) {
+    cuda_back_through(cuda_work(b, q, a), cuda_output(a, 0), cuda_input(a, 0), cuda_input(a, 1), cuda_input(a, 2));
+}
+
+/* The part 0 in the key: the CPU counts the parts of a sum that are rounded on their own, and this has one. */
+void cuda_linear_dw(Backend *b, Queue q, const Args *a) {
+    CudaGradient g = {
+        .dw = cuda_output(a, 0), .tensor = a->out[0], .alpha = 1, .beta = a->in[2], .key = cuda_key(a, 3, 0)};
+    cuda_add_gradient(cuda_work(b, q, a), &g, cuda_input(a, 0), cuda_input(a, 1));
+}
+
+void cuda_linear_db(Backend *b, Queue q, const Args *a) {
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix dy = cuda_input(a, 0), db = cuda_output(a, 0);
+    CudaColumnSums sums = {.db = cuda_numbers(db),
+                           .dy = cuda_numbers(dy),
+                           .rows = dy.rows,
+                           .cols = dy.cols,
+                           .rows_a_part = DEVICE_SUM_ROWS,
+                           .beta = a->in[1],
+                           .key = cuda_key(a, 2, -1)};
+    sums.parts = cuda_work_take(&w, device_sum_bytes(dy.rows, dy.cols));
+    cuda_launch_column_sums(cuda_work_stream(&w), &sums);
+}

@@ -1,0 +1,175 @@
+/* lora.c - the adapter beside a linear layer and its gradients (the contract stands in ir/op_linear.c) on the GPU.
+ * Reference: cpu/lora.c.
+ *
+ * Groups are views of u, y and b. Dropout goes through scratch: a panel of tokens of x with zeros where they are
+ * dropped (1/(1-p) is the product's alpha); or, for the gradient of x, a panel of each group's product, masked
+ * when added. */
+#include "backend/cuda/product.h"
+
+/* Without dropout the groups read the same x: they are one product of groups*rank columns. */
+static int products_on_x(const AttrLora *l) { return l->dropout > 0 ? l->groups : 1; }
+static int64_t rank_on_x(const AttrLora *l) { return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank; }
+static float kept_scale(const AttrLora *l) { return l->dropout > 0 ? 1.0f / (1.0f - l->dropout) : 1.0f; }
+
+/* ---- x as a group sees it ---- */
+
+typedef struct Seen {
+    CudaMatrix x;
+    CudaDrop drop;  /* p 0: nothing is dropped, one panel */
+    int64_t tokens; /* of a panel */
+    void *stage;
+} Seen;
+
+static Seen open_seen(CudaWork *w, CudaMatrix x, int clock_in) {
+    float p = w->a->step->attr.lora.dropout;
+    Seen s = {.x = x, .tokens = x.rows};
+    if (p <= 0) return s;
+    CHECK_MSG(w->a->in[clock_in], "%s: dropout needs the clock", op_row(w->a->step->op)->name);
+    s.drop = (CudaDrop){.p = p, .key = cuda_key(w->a, clock_in, 0), .channels = x.cols};
+    s.tokens = device_panel_rows(x.rows, x.cols, format_item_bytes(x.format));
+    s.stage = cuda_work_take(w, device_panel_bytes(x.rows, x.cols, format_item_bytes(x.format)));
+    return s;
+}
+
+static CudaMatrix seen_by(const CudaWork *w, Seen *s, int group, int64_t token) {
+    CudaMatrix part = cuda_part_rows(s->x, token, MIN2(s->tokens, s->x.rows - token));
+    if (!s->stage) return part;
+    s->drop.key.part = group;
+    s->drop.first_row = token;
+    cuda_launch_drop(cuda_work_stream(w), (CudaNumbers){s->stage, part.format}, part.data, part.rows, &s->drop);
+    part.data = s->stage;
+    return part;
+}
+
+/* ---- forward ---- */
+
+static void compute_u(CudaWork w, CudaMatrix u, CudaMatrix x, CudaMatrix down) { /* u_g = drop(x) a_g^T */
+    const AttrLora *l = &w.a->step->attr.lora;
+    int64_t rank = rank_on_x(l);
+    Seen s = open_seen(&w, x, 4);
+    for (int g = 0; g < products_on_x(l); g++)
+        for (int64_t token = 0; token < x.rows; token += s.tokens) {
+            CudaMatrix part = seen_by(&w, &s, g, token);
+            CudaMatrix to = cuda_part_cols(cuda_part_rows(u, token, part.rows), g * rank, rank);
+            cuda_work_multiply(w, (CudaProduct){.a = part,
+                                                .b = cuda_part_rows(down, g * rank, rank),
+                                                .b_flip = true,
+                                                .c = to,
+                                                .alpha = kept_scale(l)});
+        }
+}
+
+static bool covers(const AttrLora *l, int64_t cols) { /* do the groups write every column? they never overlap */
+    int64_t n = 0;
+    for (int g = 0; g < l->groups; g++) n += l->rows[g];
+    return n == cols;
+}
+
+void cuda_lora(Backend *b, Queue q, const Args *a) {
+    const AttrLora *l = &a->step->attr.lora;
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix y0 = cuda_input(a, 0), x = cuda_input(a, 1), y = cuda_output(a, 0), u = cuda_output(a, 1);
+    CudaMatrix down = cuda_cast(&w, cuda_input(a, 2), x.format), up = cuda_cast(&w, cuda_input(a, 3), u.format);
+    compute_u(w, u, x, down);
+    if (y.data != y0.data && !covers(l, y.cols)) {
+        b->copy(b, q, y.data, y0.data, y.rows * y.cols * format_item_bytes(y.format));
+        y0 = y;
+    }
+    for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) /* y_g = y0_g + scale u_g b_g^T */
+        cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(u, g * l->rank, l->rank),
+                                            .b = cuda_part_rows(up, row, l->rows[g]),
+                                            .b_flip = true,
+                                            .c = cuda_part_cols(y, l->col[g], l->rows[g]),
+                                            .add = cuda_part_cols(y0, l->col[g], l->rows[g]),
+                                            .alpha = l->scale});
+}
+
+/* ---- the upper half's gradients ---- */
+
+void cuda_lora_du(Backend *b, Queue q, const Args *a) {
+    const AttrLora *l = &a->step->attr.lora;
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix dy = cuda_input(a, 0), du = cuda_output(a, 0), up = cuda_cast(&w, cuda_input(a, 1), dy.format);
+    for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++])
+        cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
+                                            .b = cuda_part_rows(up, row, l->rows[g]),
+                                            .c = cuda_part_cols(du, g * l->rank, l->rank),
+                                            .alpha = l->scale});
+}
+
+void cuda_lora_db(Backend *b, Queue q, const Args *a) {
+    const AttrLora *l = &a->step->attr.lora;
+    CudaMatrix dy = cuda_input(a, 0), u = cuda_input(a, 1), db = cuda_output(a, 0);
+    for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) {
+        CudaGradient part = {.dw = cuda_part_rows(db, row, l->rows[g]),
+                             .tensor = db.data,
+                             .alpha = l->scale,
+                             .beta = a->in[2],
+                             .key = cuda_key(a, 3, 0)};
+        cuda_add_gradient(cuda_work(b, q, a), &part, cuda_part_cols(dy, l->col[g], l->rows[g]),
+                          cuda_part_cols(u, g * l->rank, l->rank));
+    }
+}
+
+/* ---- the lower half's gradients ---- */
+
+void cuda_lora_da(Backend *b, Queue q, const Args *a) {
+    const AttrLora *l = &a->step->attr.lora;
+    int64_t rank = rank_on_x(l);
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix du = cuda_input(a, 0), x = cuda_input(a, 1), da = cuda_output(a, 0);
+    Seen s = open_seen(&w, x, 3);
+    for (int g = 0; g < products_on_x(l);
+         g++) { /* da_g = beta da_g + du_g^T drop(x), summed over panels of tokens */
+        CudaWork here = w;
+        CudaGradient part = {.dw = cuda_part_rows(da, g * rank, rank),
+                             .tensor = da.data,
+                             .beta = a->in[2],
+                             .key = cuda_key(a, 3, 0)};
+        CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
+        for (int64_t token = 0; token < x.rows; token += s.tokens) {
+            CudaMatrix seen = seen_by(&here, &s, g, token);
+            CudaMatrix d = cuda_part_cols(cuda_part_rows(du, token, seen.rows), g * rank, rank);
+            cuda_work_multiply(here, (CudaProduct){.a = d,
+                                                   .a_flip = true,
+                                                   .b = seen,
+                                                   .c = sum,
+                                                   .add = token ? sum : add,
+                                                   .alpha = kept_scale(l)});
+        }
+        cuda_gradient_end(here, &part, sum);
+    }
+}
+
+/* With dropout: each group's product of a panel of tokens in fp32, then one pass that masks and adds them. */
+static void dropped_dx(CudaWork w, CudaMatrix dx, CudaMatrix du, CudaMatrix down, CudaMatrix so_far) {
+    const AttrLora *l = &w.a->step->attr.lora;
+    CHECK_MSG(w.a->in[2], "%s: dropout needs the clock", op_row(w.a->step->op)->name);
+    int64_t tokens = device_panel_rows(dx.rows, dx.cols, 4 * l->groups), item = format_item_bytes(dx.format);
+    CudaDrop drop = {.p = l->dropout, .key = cuda_key(w.a, 2, 0), .channels = dx.cols};
+    float *part = cuda_work_take(&w, device_panel_bytes(dx.rows, dx.cols, 4 * l->groups));
+    for (int64_t token = 0; token < dx.rows; token += tokens) {
+        int64_t n = MIN2(tokens, dx.rows - token), at = token * dx.cols * item;
+        for (int g = 0; g < l->groups; g++) {
+            CudaMatrix to = {
+                .data = part + g * n * dx.cols, .format = FMT_F32, .rows = n, .cols = dx.cols, .ld = dx.cols};
+            CudaMatrix d = cuda_part_cols(cuda_part_rows(du, token, n), (int64_t)g * l->rank, l->rank);
+            cuda_work_multiply(
+                w, (CudaProduct){
+                       .a = d, .b = cuda_part_rows(down, (int64_t)g * l->rank, l->rank), .c = to, .alpha = 1});
+        }
+        drop.first_row = token;
+        cuda_launch_drop_add(cuda_work_stream(&w), (CudaNumbers){(char *)dx.data + at, dx.format},
+                             so_far.data ? (const char *)so_far.data + at : NULL, part, n, l->groups, &drop);
+    }
+}
+
+void cuda_lora_dx(Backend *b, Queue q, const Args *a) {
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix du = cuda_input(a, 0), dx = cuda_output(a, 0), so_far = cuda_input(a, 3);
+    CudaMatrix down = cuda_cast(&w, cuda_input(a, 1), du.format);
+    if (a->step->attr.lora.dropout > 0)
+        dropped_dx(w, dx, du, down, so_far);
+    else
+        cuda_work_multiply(w, (CudaProduct){.a = du, .b = down, .c = dx, .add = so_far, .alpha = 1});
+}

@@ -1,0 +1,149 @@
+/* product.c - how a product over a weight is cut into panels, and where its scratch comes from. */
+#include "backend/cuda/product.h"
+
+/* ---- scratch ---- */
+
+CudaWork cuda_work(Backend *b, Queue q, const Args *a) {
+    return (CudaWork){.b = b, .q = q, .a = a, .at = a->workspace, .left = a->workspace_bytes};
+}
+
+void *cuda_work_take(CudaWork *w, int64_t bytes) {
+    if (bytes == 0) return NULL;
+    bytes = device_round(bytes);
+    CHECK_MSG(bytes <= w->left, "%s: its row gives %lld bytes of workspace; %lld more are needed than are left",
+              op_row(w->a->step->op)->name, (long long)w->a->workspace_bytes, (long long)(bytes - w->left));
+    void *piece = w->at;
+    w->at += bytes;
+    w->left -= bytes;
+    return piece;
+}
+
+void cuda_work_multiply(CudaWork w, CudaProduct p) { cuda_multiply(w.b, w.q, &p, w.at, w.left); }
+
+/* ---- matrices ---- */
+
+CudaMatrix cuda_matrix(void *data, const Tensor *t) {
+    if (!data) return (CudaMatrix){0};
+    return (CudaMatrix){
+        .data = data, .format = t->format, .rows = cuda_rows(t), .cols = cuda_cols(t), .ld = cuda_cols(t)};
+}
+CudaMatrix cuda_input(const Args *a, int i) { return cuda_matrix(a->in[i], a->ti[i]); }
+CudaMatrix cuda_output(const Args *a, int i) { return cuda_matrix(a->out[i], a->to[i]); }
+
+CudaMatrix cuda_part_rows(CudaMatrix m, int64_t row, int64_t rows) {
+    m.data = (char *)m.data + row * m.ld * format_item_bytes(m.format);
+    m.rows = rows;
+    return m;
+}
+
+CudaMatrix cuda_part_cols(CudaMatrix m, int64_t col, int64_t cols) {
+    m.data = (char *)m.data + col * format_item_bytes(m.format);
+    m.cols = cols;
+    return m;
+}
+
+/* A dense matrix of the same shape as m at `data`, holding m's numbers in that format. */
+static CudaMatrix cast_to(const CudaWork *w, CudaMatrix m, Format format, void *data) {
+    CudaMatrix to = {.data = data, .format = format, .rows = m.rows, .cols = m.cols, .ld = m.cols};
+    CHECK(m.ld == m.cols);
+    cuda_launch_cast(cuda_work_stream(w), cuda_numbers(to), cuda_numbers(m), m.rows * m.cols);
+    return to;
+}
+
+CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format) {
+    if (m.format == format) return m;
+    return cast_to(w, m, format, cuda_work_take(w, m.rows * m.cols * format_item_bytes(format)));
+}
+
+/* ---- over a weight ---- */
+
+typedef struct Panels { /* rows of a weight, in the product's format */
+    CudaMatrix weight;
+    Format format;
+    int64_t rows; /* of a panel */
+    void *stage;  /* NULL: the weight is in that format already, one panel */
+} Panels;
+
+static Panels panels_of(CudaWork *w, CudaMatrix weight, Format format) {
+    Panels p = {weight, format, weight.rows, NULL};
+    if (weight.format == format) return p;
+    p.rows = device_panel_rows(weight.rows, weight.cols, format_item_bytes(format));
+    p.stage = cuda_work_take(w, device_cast_bytes(weight.rows, weight.cols, weight.format, format));
+    return p;
+}
+
+static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
+    CudaMatrix part = cuda_part_rows(p->weight, row, MIN2(p->rows, p->weight.rows - row));
+    return p->stage ? cast_to(w, part, p->format, p->stage) : part;
+}
+
+void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias) {
+    Panels p = panels_of(&w, weight, x.format);
+    int64_t item = format_item_bytes(y.format);
+    for (int64_t row = 0; row < weight.rows; row += p.rows) {
+        CudaMatrix part = panel_at(&w, &p, row);
+        cuda_work_multiply(w, (CudaProduct){.a = x,
+                                            .b = part,
+                                            .b_flip = true,
+                                            .c = cuda_part_cols(y, row, part.rows),
+                                            .alpha = 1,
+                                            .bias = bias ? (const char *)bias + row * item : NULL});
+    }
+}
+
+/* More than one panel: dx is rounded once a panel. */
+void cuda_back_through(CudaWork w, CudaMatrix dx, CudaMatrix dy, CudaMatrix weight, CudaMatrix so_far) {
+    Panels p = panels_of(&w, weight, dy.format);
+    for (int64_t row = 0; row < weight.rows; row += p.rows) {
+        CudaMatrix part = panel_at(&w, &p, row);
+        cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, row, part.rows),
+                                            .b = part,
+                                            .c = dx,
+                                            .alpha = 1,
+                                            .add = row ? dx : so_far});
+    }
+}
+
+/* ---- gradients ---- */
+
+static int64_t place_in_tensor(const CudaGradient *g) { /* of dw's first number */
+    return ((char *)g->dw.data - (char *)g->tensor) / format_item_bytes(g->dw.format);
+}
+
+/* fp32: the dial is applied to what is there first (0 must not read it), then products add to it in place. */
+CudaMatrix cuda_gradient_begin(CudaWork *w, const CudaGradient *g, CudaMatrix *add) {
+    CudaMatrix dw = g->dw;
+    *add = (CudaMatrix){0};
+    if (dw.format == FMT_F32) {
+        if (g->beta) cuda_launch_scale(cuda_work_stream(w), cuda_numbers(dw), dw.rows * dw.cols, g->beta);
+        return *add = dw;
+    }
+    void *stage = cuda_work_take(w, dw.rows * dw.cols * 4);
+    return (CudaMatrix){.data = stage, .format = FMT_F32, .rows = dw.rows, .cols = dw.cols, .ld = dw.cols};
+}
+
+void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum) {
+    if (g->dw.format == FMT_F32) return;
+    CudaNumbers tensor = {g->tensor, g->dw.format};
+    cuda_launch_accumulate(cuda_work_stream(&w), tensor, place_in_tensor(g), sum.data, sum.rows * sum.cols,
+                           g->beta, g->key);
+}
+
+void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x) {
+    CudaMatrix dw = g->dw;
+    CHECK(dw.ld == dw.cols);
+    int64_t panel = dw.format == FMT_F32 ? dw.rows : device_panel_rows(dw.rows, dw.cols, 4);
+    for (int64_t row = 0; row < dw.rows; row += panel) {
+        CudaWork here = w; /* every panel stands in the same scratch */
+        CudaGradient part = *g;
+        part.dw = cuda_part_rows(dw, row, MIN2(panel, dw.rows - row));
+        CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
+        cuda_work_multiply(here, (CudaProduct){.a = cuda_part_cols(dy, row, part.dw.rows),
+                                               .a_flip = true,
+                                               .b = x,
+                                               .c = sum,
+                                               .add = add,
+                                               .alpha = g->alpha});
+        cuda_gradient_end(here, &part, sum);
+    }
+}

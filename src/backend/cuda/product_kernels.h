@@ -1,0 +1,77 @@
+/* product_kernels.h - matrices as products take them, and the launchers of product.cu and head.cu. */
+#ifndef BACKEND_CUDA_PRODUCT_KERNELS_H
+#define BACKEND_CUDA_PRODUCT_KERNELS_H
+
+#include <stdbool.h>
+
+#include "backend/cuda/kernels.h"
+
+typedef struct CudaMatrix { /* row-major: element (r,c) is number r*ld + c of data */
+    void *data;             /* NULL: no matrix */
+    Format format;
+    int64_t rows, cols, ld;
+} CudaMatrix;
+
+typedef struct CudaProduct { /* C = alpha * A B + add + bias, summed in fp32, rounded once to nearest */
+    CudaMatrix a, b, c;
+    bool a_flip, b_flip; /* stored as (inner,rows), (cols,inner) */
+    float alpha;
+    CudaMatrix add;   /* of C's shape and format; may be C itself; data NULL: none */
+    const void *bias; /* one number a column, in C's format; NULL: none */
+} CudaProduct;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Any formats, strides and alignments: what the library cannot do. */
+void cuda_launch_multiply(cudaStream_t s, const CudaProduct *p);
+
+/* to(n) = from(n) in another format, to nearest. */
+void cuda_launch_cast(cudaStream_t s, CudaNumbers to, CudaNumbers from, int64_t n);
+
+/* x(n) *= beta, a dial: 1 touches nothing, 0 writes zeros and reads nothing. */
+void cuda_launch_scale(cudaStream_t s, CudaNumbers x, int64_t n, const float *beta);
+
+/* Numbers [first, first+n) of a gradient: dst = beta*dst + src, rounded at random by key and number
+ * (cpu_accumulate). */
+void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t first, const float *src, int64_t n,
+                            const float *beta, CudaKey key);
+
+typedef struct CudaDrop { /* of rows of `channels` numbers, of which the first is token `first_row` */
+    float p;              /* > 0 */
+    CudaKey key;          /* drop_key; the part is the group */
+    int64_t first_row, channels;
+} CudaDrop;
+
+/* to = from where it is kept, else 0: the 1/(1-p) is left to the product's alpha, so that nothing is rounded. */
+void cuda_launch_drop(cudaStream_t s, CudaNumbers to, const void *from, int64_t rows, const CudaDrop *d);
+
+/* to = so_far + sum over groups of (kept by that group ? part[group] / (1-p) : 0); part(groups, rows, channels) */
+void cuda_launch_drop_add(cudaStream_t s, CudaNumbers to, const void *so_far, const float *part, int64_t rows,
+                          int groups, const CudaDrop *d);
+
+typedef struct CudaColumnSums { /* db(cols) = beta*db + column sums of dy(rows,cols) */
+    CudaNumbers db, dy;
+    float *parts; /* workspace (parts, cols): sums of rows_a_part rows each, then added in order */
+    int64_t rows, cols, rows_a_part;
+    const float *beta; /* dial; NULL: 1 */
+    CudaKey key;
+} CudaColumnSums;
+void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c);
+
+typedef struct CudaHeadRows { /* rows of logits: scored, and turned into their gradient where they stand */
+    CudaNumbers logits;       /* (rows, ld), of which `vocabulary` count */
+    int64_t rows, ld;
+    int vocabulary;
+    const int32_t *labels;
+    float *logp, *lse, *entropy; /* logp NULL: not scored, lse is read; entropy NULL: not wanted */
+    const float *dlogp;          /* NULL: not turned */
+} CudaHeadRows;
+void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
