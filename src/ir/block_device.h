@@ -1,5 +1,6 @@
-/* block_device.h - how a GPU cuts the ops of op_block.c: known here, because the cut gives the scratch bytes, and a plan
- * must know those without a device. Kernels include it too, so it sees only what both languages read. */
+/* block_device.h - how a GPU cuts the ops of op_block.c: known here, because the cut gives the scratch bytes,
+ * and a plan must know those without a device. Kernels include it too, so it sees only what both languages read.
+ */
 #ifndef IR_BLOCK_DEVICE_H
 #define IR_BLOCK_DEVICE_H
 
@@ -12,14 +13,18 @@
 enum {
     DEVICE_NORM_PART = 16,   /* rows whose sums make one part of a norm's weight gradient */
     DEVICE_ATTEND_TILE = 64, /* queries or keys of a tile that attention's backward walks over */
-    DEVICE_BLOCKS = 512,     /* blocks a launch should have: two for each of an H200's places, so that unequal ones even out */
+    DEVICE_BLOCKS = 512,     /* a launch should have: two for each of an H200's places, so that they even out */
     DEVICE_CACHE_HEADS = 8,  /* query heads of one KV head that attend to a cache together */
     DEVICE_CACHE_SPLIT = 256, /* slots below which a cache is not split further */
-    DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on attention to a cache is cut like attention to a row */
+    DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on a cache is attended to as a row is */
 };
 
-static inline int64_t device_parts(int64_t n, int64_t each) { return (n + each - 1) / each; }
-static inline int64_t device_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+static inline int64_t device_parts(int64_t n, int64_t each) {
+    return (n + each - 1) / each;
+}
+static inline int64_t device_up(int64_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
 
 /* Heads that tensor cores attend with. */
 static inline bool device_attend_on_cores(Format f, int dim) {
@@ -28,17 +33,18 @@ static inline bool device_attend_on_cores(Format f, int dim) {
 
 /* The scratch of attend_grad: byte offsets of its parts. */
 typedef struct DeviceAttendGrad {
-    int64_t padded;      /* seq, rounded up to tiles */
-    int n_parts;         /* blocks that share the query heads of one KV head, each with its own sums of dk and dv */
-    int64_t delta;       /* offset; lse2 stands at 0: (rows, heads, padded) fp32 each */
-    int64_t tiles;       /* (rows, padded / tile, 2) i32 */
-    int64_t sums;        /* (n_parts, tokens, 2*G*D) fp32, when n_parts > 1 */
+    int64_t padded; /* seq, rounded up to tiles */
+    int n_parts;    /* blocks that share the query heads of one KV head, each with its own sums of dk and dv */
+    int64_t delta;  /* offset; lse2 stands at 0: (rows, heads, padded) fp32 each */
+    int64_t tiles;  /* (rows, padded / tile, 2) i32 */
+    int64_t sums;   /* (n_parts, tokens, 2*G*D) fp32, when n_parts > 1 */
     int64_t bytes;
 } DeviceAttendGrad;
 
 static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, int64_t tokens) {
-    DeviceAttendGrad d = {0};
-    int64_t rows = tokens / h->seq, group = h->heads / h->kv_heads, own = h->head_dim <= 64 ? 128 : 64; /* keys of a block */
+    DeviceAttendGrad d;
+    int64_t rows = tokens / h->seq, group = h->heads / h->kv_heads;
+    int64_t own = h->head_dim <= 64 ? 128 : 64; /* keys of a block */
     int64_t blocks = rows * h->kv_heads * device_parts(h->seq, own), parts = device_parts(DEVICE_BLOCKS, blocks);
     if (parts > group) parts = group;
     parts = device_parts(group, device_parts(group, parts)); /* none of them empty */
@@ -53,7 +59,8 @@ static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, 
 
 /* Into how many pieces the slots of a cache are split, so that few tokens still make many blocks. */
 static inline int device_cache_splits(const AttrHeads *h, int64_t tokens) {
-    int64_t group = h->heads / h->kv_heads, blocks = tokens * h->kv_heads * device_parts(group, DEVICE_CACHE_HEADS);
+    int64_t group = h->heads / h->kv_heads;
+    int64_t blocks = tokens * h->kv_heads * device_parts(group, DEVICE_CACHE_HEADS);
     int64_t wanted = device_parts(DEVICE_BLOCKS / 2, blocks), most = device_parts(h->slots, DEVICE_CACHE_SPLIT);
     if (h->seq >= DEVICE_CACHE_FEW || most < 1) return 1;
     return (int)(wanted < most ? wanted : most);

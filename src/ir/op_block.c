@@ -38,7 +38,8 @@ static void rmsnorm_grad(Program *p, Step s, Grads *g) {
 static int64_t norm_workspace(const Program *p, const Step *s, const Machine *m) {
     enum { ROWS_A_PART = 64 };
     if (!s->out[1] && !s->out[2]) return 0;
-    int64_t each = m->kind == MACHINE_CPU ? ROWS_A_PART : DEVICE_NORM_PART, parts = (prog_rows(p, s->in[0]) + each - 1) / each;
+    int64_t each = m->kind == MACHINE_CPU ? ROWS_A_PART : DEVICE_NORM_PART;
+    int64_t parts = (prog_rows(p, s->in[0]) + each - 1) / each;
     return parts * prog_cols(p, s->in[2]) * 4 * (s->op == OP_HEAD_NORM_GRAD ? 2 : 1);
 }
 

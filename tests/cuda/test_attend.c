@@ -1,5 +1,6 @@
-/* test_attend.c - attention on the GPU against the CPU, forward and backward, on tensor cores and plain: packed documents,
- * blind tokens, grouped heads, every head size with a kernel of its own and some without, ragged rows, caches. */
+/* test_attend.c - attention on the GPU against the CPU, forward and backward, on tensor cores and plain: packed
+ * documents, blind tokens, grouped heads, every head size with a kernel of its own and some without, ragged
+ * rows, caches. */
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
 
@@ -10,7 +11,9 @@ typedef struct Case {
     bool blind_tail; /* the last quarter of a row sees nothing */
 } Case;
 
-static int64_t width_of(const AttrHeads *h) { return (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim; }
+static int64_t width_of(const AttrHeads *h) {
+    return (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim;
+}
 
 static void set_documents(CudaTest *t, Tid id, const Case *c) {
     int64_t n = c->rows * c->seq, from = 0, left = 0;
@@ -39,7 +42,8 @@ static void expect_norm(CudaTest *t, Tid id, double most) {
     f->decode(x, t->gpu[id], rows, cols, 0, rows);
     f->decode(y, t->cpu[id], rows, cols, 0, rows);
     double off = 0, all = 0;
-    for (int64_t i = 0; i < n; i++) off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]), all += (double)y[i] * y[i];
+    for (int64_t i = 0; i < n; i++)
+        off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]), all += (double)y[i] * y[i];
     if (!(sqrt(off) <= most * sqrt(all))) {
         EXPECT(!"the GPU's numbers are the CPU's on the whole");
         test_note("    %s\n    tensor %d is off by %.3g of %.3g", t->about, (int)id, sqrt(off), sqrt(all));
@@ -48,14 +52,21 @@ static void expect_norm(CudaTest *t, Tid id, double most) {
     mem_free(y);
 }
 
-static double whole_slack(Format f) { return f == FMT_F32 ? 4e-6 : f == FMT_F16 ? 8e-4 : 5e-3; }
+static double whole_slack(Format f) {
+    return f == FMT_F32 ? 4e-6 : f == FMT_F16 ? 8e-4 : 5e-3;
+}
 
 static void try_attend(Case c, Format f) {
     CudaTest t;
-    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq, .scale = (float)(1 / sqrt(c.dim))};
+    AttrHeads h = {.heads = c.heads,
+                   .kv_heads = c.kv_heads,
+                   .head_dim = c.dim,
+                   .seq = c.seq,
+                   .scale = (float)(1 / sqrt(c.dim))};
     int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
-    cuda_test_open(&t, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s", format_name(f), (long long)c.rows,
-                   (long long)c.seq, c.heads, c.kv_heads, c.dim, (long long)c.longest, c.blind_tail ? ", blind tail" : "");
+    cuda_test_open(&t, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s", format_name(f),
+                   (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.dim, (long long)c.longest,
+                   c.blind_tail ? ", blind tail" : "");
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
     Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
     cuda_test_normal(&t, qkv, 1, 1.5);
@@ -70,7 +81,8 @@ static void try_attend(Case c, Format f) {
     cuda_test_normal(&t, d_o, 2, 1);
     memcpy(t.initial[o], t.cpu[o], (size_t)prog_bytes(&t.p, o));
     memcpy(t.initial[lse], t.cpu[lse], (size_t)prog_bytes(&t.p, lse));
-    cuda_test_run(&t, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h}, false);
+    cuda_test_run(&t, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h},
+                  false);
     cuda_test_expect(&t, dqkv, slack(f, 8 * sqrt((double)c.heads / c.kv_heads)));
     expect_norm(&t, dqkv, whole_slack(f));
     cuda_test_close(&t);
@@ -79,13 +91,17 @@ static void try_attend(Case c, Format f) {
 TEST(attention_on_the_gpu) {
     if (!cuda_test_ready()) return;
     static const Case cases[] = {
-        {1, 1, 1, 1, 64, 1, false},      {2, 3, 2, 1, 128, 3, false},    {1, 63, 2, 2, 64, 63, false},
-        {1, 64, 4, 1, 80, 64, false},    {2, 65, 3, 1, 96, 200, false},  {1, 128, 2, 1, 128, 128, false},
-        {1, 129, 6, 2, 64, 40, true},    {2, 130, 5, 1, 128, 30, true},  {1, 257, 7, 1, 64, 100, false},
-        {1, 200, 2, 2, 80, 20, false},   {1, 300, 2, 1, 96, 300, true},  {3, 192, 4, 2, 128, 1000, false},
-        {1, 1, 1, 1, 1, 1, false},       {2, 33, 2, 1, 5, 10, false},    {1, 70, 3, 1, 48, 70, true},
-        {1, 65, 2, 1, 256, 65, false},   {1, 100, 2, 2, 160, 30, true},  {2, 31, 4, 2, 112, 31, false},
-        {4, 8, 14, 2, 64, 8, true},      {520, 2, 4, 2, 64, 2, false},   {300, 3, 3, 1, 128, 3, false}, /* heads share a block */
+        {1, 1, 1, 1, 64, 1, false},     {2, 3, 2, 1, 128, 3, false},
+        {1, 63, 2, 2, 64, 63, false},   {1, 64, 4, 1, 80, 64, false},
+        {2, 65, 3, 1, 96, 200, false},  {1, 128, 2, 1, 128, 128, false},
+        {1, 129, 6, 2, 64, 40, true},   {2, 130, 5, 1, 128, 30, true},
+        {1, 257, 7, 1, 64, 100, false}, {1, 200, 2, 2, 80, 20, false},
+        {1, 300, 2, 1, 96, 300, true},  {3, 192, 4, 2, 128, 1000, false},
+        {1, 1, 1, 1, 1, 1, false},      {2, 33, 2, 1, 5, 10, false},
+        {1, 70, 3, 1, 48, 70, true},    {1, 65, 2, 1, 256, 65, false},
+        {1, 100, 2, 2, 160, 30, true},  {2, 31, 4, 2, 112, 31, false},
+        {4, 8, 14, 2, 64, 8, true},     {520, 2, 4, 2, 64, 2, false},
+        {300, 3, 3, 1, 128, 3, false}, /* heads share a block */
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         try_attend(cases[i], FMT_BF16);
@@ -108,8 +124,8 @@ static void try_cache(AttrHeads h, int64_t rows, Format f, const int32_t *positi
     CudaTest t;
     int64_t n = rows * h.seq, slot = 2 * h.kv_heads * h.head_dim;
     h.scale = (float)(1 / sqrt(h.head_dim));
-    cuda_test_open(&t, "cache %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(f), (long long)rows, (long long)h.seq,
-                   h.heads, h.kv_heads, h.head_dim, (long long)h.slots);
+    cuda_test_open(&t, "cache %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(f),
+                   (long long)rows, (long long)h.seq, h.heads, h.kv_heads, h.head_dim, (long long)h.slots);
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), at = cuda_test_vector(&t, FMT_I32, n);
     Tid cache = cuda_test_cube(&t, f, rows, h.slots, slot), o = cuda_test_matrix(&t, f, n, h.heads * h.head_dim);
     cuda_test_normal(&t, qkv, 1, 1.5);
@@ -126,7 +142,8 @@ TEST(attention_over_a_cache_on_the_gpu) {
     if (!cuda_test_ready()) return;
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
     int32_t many[60];
-    for (int i = 0; i < 60; i++) many[i] = i < 40 ? 100 + i : i < 58 ? i : -1; /* rows of 20: two go on, one begins and idles */
+    for (int i = 0; i < 60; i++)
+        many[i] = i < 40 ? 100 + i : i < 58 ? i : -1; /* rows of 20: two go on, one begins and idles */
     for (int f = 0; f < COUNT_OF(formats); f++) {
         try_cache((AttrHeads){.heads = 9, .kv_heads = 3, .head_dim = 64, .seq = 1, .slots = 200}, 4, formats[f],
                   (const int32_t[]){0, 199, -1, 64});
@@ -136,7 +153,9 @@ TEST(attention_over_a_cache_on_the_gpu) {
                   (const int32_t[]){1099, 300});
         try_cache((AttrHeads){.heads = 2, .kv_heads = 2, .head_dim = 256, .seq = 2, .slots = 600}, 1, formats[f],
                   (const int32_t[]){598, 599});
-        try_cache((AttrHeads){.heads = 10, .kv_heads = 1, .head_dim = 80, .seq = 1, .slots = 70}, 1, formats[f], (const int32_t[]){69});
-        try_cache((AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 64, .seq = 20, .slots = 160}, 3, formats[f], many);
+        try_cache((AttrHeads){.heads = 10, .kv_heads = 1, .head_dim = 80, .seq = 1, .slots = 70}, 1, formats[f],
+                  (const int32_t[]){69});
+        try_cache((AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 64, .seq = 20, .slots = 160}, 3, formats[f],
+                  many);
     }
 }

@@ -1,5 +1,6 @@
-/* test_kernels.c - everything between the products on the GPU against the CPU: norms, rotary positions, SwiGLU, add,
- * embedding, loss sums, updates, fills, copies and decoded weights, on rows of 1, of odd and of real sizes. */
+/* test_kernels.c - everything between the products on the GPU against the CPU: norms, rotary positions, SwiGLU,
+ * add, embedding, loss sums, updates, fills, copies and decoded weights, on rows of 1, of odd and of real sizes.
+ */
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
 
@@ -7,7 +8,8 @@ static const Format reals[] = {FMT_F32, FMT_BF16, FMT_F16};
 typedef struct Shape {
     int64_t rows, cols;
 } Shape;
-static const Shape shapes[] = {{1, 1}, {1, 8}, {3, 7}, {5, 64}, {17, 129}, {33, 256}, {2, 2048}, {70, 896}, {40, 3584}};
+static const Shape shapes[] = {{1, 1},    {1, 8},    {3, 7},    {5, 64},   {17, 129},
+                               {33, 256}, {2, 2048}, {70, 896}, {40, 3584}};
 
 static Tid normal_matrix(CudaTest *t, Format f, int64_t rows, int64_t cols, uint64_t key) {
     Tid id = cuda_test_matrix(t, f, rows, cols);
@@ -40,10 +42,12 @@ static Tid whole_numbers(CudaTest *t, int64_t n, int32_t most, uint64_t key) { /
 }
 
 /* The beta dial: 0, 1, or no dial at all. */
-static Tid beta_dial(CudaTest *t, int way) { return way < 2 ? cuda_test_number(t, FMT_F32, way) : NONE; }
+static Tid beta_dial(CudaTest *t, int way) {
+    return way < 2 ? cuda_test_number(t, FMT_F32, way) : NONE;
+}
 
-/* Rounded at random with the same draws: bf16 numbers agree in their bits, but for the few whose fp32 sums differ and
- * fall on the two sides of the draw. */
+/* Rounded at random with the same draws: bf16 numbers agree in their bits, but for the few whose fp32 sums
+ * differ and fall on the two sides of the draw. */
 static void expect_draws(CudaTest *t, Tid id) {
     if (prog_t(&t->p, id)->format != FMT_BF16) return;
     const uint16_t *x = t->gpu[id], *y = t->cpu[id];
@@ -51,14 +55,16 @@ static void expect_draws(CudaTest *t, Tid id) {
     for (int64_t i = 0; i < n; i++) off += x[i] != y[i];
     if (off <= 2 + n / 50) return;
     EXPECT(!"the GPU rounds with the CPU's draws");
-    test_note("    %s\n    tensor %d: %lld of %lld numbers were rounded elsewhere", t->about, (int)id, (long long)off, (long long)n);
+    test_note("    %s\n    tensor %d: %lld of %lld numbers were rounded elsewhere", t->about, (int)id,
+              (long long)off, (long long)n);
 }
 
 /* ---- norms ---- */
 
 static void try_rmsnorm(Shape s, Format f, Format fw) {
     CudaTest t;
-    cuda_test_open(&t, "rmsnorm %lldx%lld %s, weight %s", (long long)s.rows, (long long)s.cols, format_name(f), format_name(fw));
+    cuda_test_open(&t, "rmsnorm %lldx%lld %s, weight %s", (long long)s.rows, (long long)s.cols, format_name(f),
+                   format_name(fw));
     Tid x = normal_matrix(&t, f, s.rows, s.cols, 1), w = normal_vector(&t, fw, s.cols, 2);
     Tid y = cuda_test_matrix(&t, f, s.rows, s.cols), rstd = cuda_test_vector(&t, FMT_F32, s.rows);
     cuda_test_run(&t, (Step){.op = OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .attr.norm = {1e-6f}}, false);
@@ -86,11 +92,13 @@ static void try_rmsnorm_grad(Shape s, Format f, Format fg, NormWants want) {
     cuda_test_open(&t, "rmsnorm_grad %lldx%lld %s, gradient %s, dx %d dw %d so_far %d beta %d", (long long)s.rows,
                    (long long)s.cols, format_name(f), format_name(fg), want.dx, want.dw, want.so_far, want.beta);
     Tid dy = normal_matrix(&t, f, s.rows, s.cols, 1), x = normal_matrix(&t, f, s.rows, s.cols, 2);
-    Tid w = normal_vector(&t, f, s.cols, 3), rstd = positive_matrix(&t, 1, s.rows, 4), clock = cuda_test_clock(&t, 5, 0, 3);
+    Tid w = normal_vector(&t, f, s.cols, 3), rstd = positive_matrix(&t, 1, s.rows, 4),
+        clock = cuda_test_clock(&t, 5, 0, 3);
     Tid so_far = want.so_far ? normal_matrix(&t, f, s.rows, s.cols, 6) : NONE, beta = beta_dial(&t, want.beta);
     Tid dx = want.dx ? cuda_test_matrix(&t, f, s.rows, s.cols) : NONE, dw = NONE;
     if (want.dw) dw = want.beta ? normal_vector(&t, fg, s.cols, 7) : cuda_test_vector(&t, fg, s.cols);
-    Step step = {.op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd, so_far, beta, clock}, .out = {dx, dw}, .attr.norm = {1e-6f}};
+    Step step = {
+        .op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd, so_far, beta, clock}, .out = {dx, dw}, .attr.norm = {1e-6f}};
     cuda_test_run(&t, step, cuda_test_shares(&step));
     if (dx) cuda_test_expect(&t, dx, 1e-5);
     if (dw) cuda_test_expect(&t, dw, 1e-5 * sqrt((double)s.rows) + 1e-5), expect_draws(&t, dw);
@@ -99,7 +107,7 @@ static void try_rmsnorm_grad(Shape s, Format f, Format fg, NormWants want) {
 
 TEST(rmsnorm_gradient_on_the_gpu) {
     if (!cuda_test_ready()) return;
-    static const NormWants wants[] = {{true, true, true, 0}, {true, true, false, 1}, {true, false, true, 2},
+    static const NormWants wants[] = {{true, true, true, 0},   {true, true, false, 1},  {true, false, true, 2},
                                       {true, false, false, 2}, {false, true, false, 0}, {true, true, true, 2}};
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int k = 0; k < COUNT_OF(wants); k++) {
@@ -111,20 +119,29 @@ TEST(rmsnorm_gradient_on_the_gpu) {
 }
 
 static const AttrHeads some_heads[] = {
-    {.heads = 1, .kv_heads = 1, .head_dim = 1, .seq = 1},   {.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 1},
-    {.heads = 4, .kv_heads = 2, .head_dim = 48, .seq = 1},  {.heads = 14, .kv_heads = 2, .head_dim = 64, .seq = 1},
-    {.heads = 3, .kv_heads = 3, .head_dim = 80, .seq = 1},  {.heads = 6, .kv_heads = 2, .head_dim = 96, .seq = 1},
-    {.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 1}, {.heads = 2, .kv_heads = 1, .head_dim = 256, .seq = 1},
+    {.heads = 1, .kv_heads = 1, .head_dim = 1, .seq = 1},
+    {.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 1},
+    {.heads = 4, .kv_heads = 2, .head_dim = 48, .seq = 1},
+    {.heads = 14, .kv_heads = 2, .head_dim = 64, .seq = 1},
+    {.heads = 3, .kv_heads = 3, .head_dim = 80, .seq = 1},
+    {.heads = 6, .kv_heads = 2, .head_dim = 96, .seq = 1},
+    {.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 1},
+    {.heads = 2, .kv_heads = 1, .head_dim = 256, .seq = 1},
 };
 
-static int64_t width_of(const AttrHeads *h) { return (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim; }
+static int64_t width_of(const AttrHeads *h) {
+    return (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim;
+}
 
 static void try_head_norm(AttrHeads h, int64_t tokens, Format f) {
     CudaTest t;
-    cuda_test_open(&t, "head_norm %lld tokens, %d/%d heads of %d, %s", (long long)tokens, h.heads, h.kv_heads, h.head_dim, format_name(f));
+    cuda_test_open(&t, "head_norm %lld tokens, %d/%d heads of %d, %s", (long long)tokens, h.heads, h.kv_heads,
+                   h.head_dim, format_name(f));
     h.eps = 1e-6f;
-    Tid qkv = normal_matrix(&t, f, tokens, width_of(&h), 1), wq = normal_vector(&t, f, h.head_dim, 2), wk = normal_vector(&t, f, h.head_dim, 3);
-    Tid y = cuda_test_matrix(&t, f, tokens, width_of(&h)), rstd = cuda_test_matrix(&t, FMT_F32, tokens, h.heads + h.kv_heads);
+    Tid qkv = normal_matrix(&t, f, tokens, width_of(&h), 1), wq = normal_vector(&t, f, h.head_dim, 2),
+        wk = normal_vector(&t, f, h.head_dim, 3);
+    Tid y = cuda_test_matrix(&t, f, tokens, width_of(&h)),
+        rstd = cuda_test_matrix(&t, FMT_F32, tokens, h.heads + h.kv_heads);
     cuda_test_run(&t, (Step){.op = OP_HEAD_NORM, .in = {qkv, wq, wk}, .out = {y, rstd}, .attr.heads = h}, false);
     cuda_test_expect(&t, y, 2e-6);
     cuda_test_near(&t, rstd, 2e-6, 1e-5);
@@ -133,14 +150,20 @@ static void try_head_norm(AttrHeads h, int64_t tokens, Format f) {
 
 static void try_head_norm_grad(AttrHeads h, int64_t tokens, Format f, int beta_way, bool sums) {
     CudaTest t;
-    cuda_test_open(&t, "head_norm_grad %lld tokens, %d/%d heads of %d, %s, beta %d, dw %d", (long long)tokens, h.heads, h.kv_heads,
-                   h.head_dim, format_name(f), beta_way, sums);
+    cuda_test_open(&t, "head_norm_grad %lld tokens, %d/%d heads of %d, %s, beta %d, dw %d", (long long)tokens,
+                   h.heads, h.kv_heads, h.head_dim, format_name(f), beta_way, sums);
     Tid dy = normal_matrix(&t, f, tokens, width_of(&h), 1), qkv = normal_matrix(&t, f, tokens, width_of(&h), 2);
     Tid wq = normal_vector(&t, f, h.head_dim, 3), wk = normal_vector(&t, f, h.head_dim, 4);
-    Tid rstd = positive_matrix(&t, tokens, h.heads + h.kv_heads, 5), beta = beta_dial(&t, beta_way), clock = cuda_test_clock(&t, 9, 0, 1);
+    Tid rstd = positive_matrix(&t, tokens, h.heads + h.kv_heads, 5), beta = beta_dial(&t, beta_way),
+        clock = cuda_test_clock(&t, 9, 0, 1);
     Tid dx = cuda_test_matrix(&t, f, tokens, width_of(&h)), dwq = NONE, dwk = NONE;
     if (sums) dwq = normal_vector(&t, f, h.head_dim, 6), dwk = normal_vector(&t, f, h.head_dim, 7);
-    cuda_test_run(&t, (Step){.op = OP_HEAD_NORM_GRAD, .in = {dy, qkv, wq, wk, rstd, beta, clock}, .out = {dx, dwq, dwk}, .attr.heads = h}, false);
+    cuda_test_run(&t,
+                  (Step){.op = OP_HEAD_NORM_GRAD,
+                         .in = {dy, qkv, wq, wk, rstd, beta, clock},
+                         .out = {dx, dwq, dwk},
+                         .attr.heads = h},
+                  false);
     cuda_test_expect(&t, dx, 1e-5);
     double slack = 1e-5 * sqrt((double)(tokens * h.heads)) + 1e-5;
     if (sums) cuda_test_expect(&t, dwq, slack), cuda_test_expect(&t, dwk, slack);
@@ -162,10 +185,11 @@ TEST(norms_of_heads_on_the_gpu) {
 
 static void try_rope(AttrHeads h, int64_t tokens, Format f, bool in_place) {
     CudaTest t;
-    cuda_test_open(&t, "rope %lld tokens, %d/%d heads of %d, %s, inverse %d, in place %d", (long long)tokens, h.heads, h.kv_heads,
-                   h.head_dim, format_name(f), h.inverse, in_place);
+    cuda_test_open(&t, "rope %lld tokens, %d/%d heads of %d, %s, inverse %d, in place %d", (long long)tokens,
+                   h.heads, h.kv_heads, h.head_dim, format_name(f), h.inverse, in_place);
     Tid x = normal_matrix(&t, f, tokens, width_of(&h), 1), at = whole_numbers(&t, tokens, 131071, 2);
-    Tid freq = cuda_test_vector(&t, FMT_F32, MAX2(h.head_dim / 2, 1)), y = cuda_test_matrix(&t, f, tokens, width_of(&h));
+    Tid freq = cuda_test_vector(&t, FMT_F32, MAX2(h.head_dim / 2, 1)),
+        y = cuda_test_matrix(&t, f, tokens, width_of(&h));
     double inv[128] = {1};
     for (int i = 0; i < h.head_dim / 2; i++) inv[i] = pow(10000.0, -2.0 * i / h.head_dim);
     cuda_test_set(&t, freq, inv);
@@ -190,7 +214,8 @@ TEST(rotary_positions_on_the_gpu) {
 
 static void try_swiglu(Shape s, Format f, bool in_place) {
     CudaTest t;
-    cuda_test_open(&t, "swiglu %lldx%lld %s, in place %d", (long long)s.rows, (long long)s.cols, format_name(f), in_place);
+    cuda_test_open(&t, "swiglu %lldx%lld %s, in place %d", (long long)s.rows, (long long)s.cols, format_name(f),
+                   in_place);
     Tid gate_up = cuda_test_matrix(&t, f, s.rows, 2 * s.cols), h = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_normal(&t, gate_up, 1, 4);
     cuda_test_run(&t, (Step){.op = OP_SWIGLU, .in = {gate_up}, .out = {h}}, false);
@@ -203,7 +228,8 @@ static void try_swiglu(Shape s, Format f, bool in_place) {
 
 static void try_add(Shape s, Format f, bool in_place) {
     CudaTest t;
-    cuda_test_open(&t, "add %lldx%lld %s, in place %d", (long long)s.rows, (long long)s.cols, format_name(f), in_place);
+    cuda_test_open(&t, "add %lldx%lld %s, in place %d", (long long)s.rows, (long long)s.cols, format_name(f),
+                   in_place);
     Tid a = normal_matrix(&t, f, s.rows, s.cols, 1), b = normal_matrix(&t, f, s.rows, s.cols, 2);
     Tid c = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_run(&t, (Step){.op = OP_ADD, .in = {a, b}, .out = {c}}, in_place);
@@ -237,8 +263,10 @@ static void order_by_id(int32_t *order, const int32_t *ids, int64_t n, int32_t v
 
 static void try_embed(Ids k, int64_t cols, Format table_f, Format f, Format gf, int beta_way) {
     CudaTest t;
-    cuda_test_open(&t, "embed %lld tokens (%lld padding), %d ids, width %lld: table %s, rows %s, gradient %s, beta %d", (long long)k.tokens,
-                   (long long)k.padding, k.vocab, (long long)cols, format_name(table_f), format_name(f), format_name(gf), beta_way);
+    cuda_test_open(&t,
+                   "embed %lld tokens (%lld padding), %d ids, width %lld: table %s, rows %s, gradient %s, beta %d",
+                   (long long)k.tokens, (long long)k.padding, k.vocab, (long long)cols, format_name(table_f),
+                   format_name(f), format_name(gf), beta_way);
     int32_t *ids = mem_alloc(k.tokens * 4), *order = mem_alloc(k.tokens * 4);
     for (int64_t i = 0; i < k.tokens; i++)
         ids[i] = i >= k.tokens - k.padding ? k.vocab / 2 : (int32_t)(rng_u32(3, (uint64_t)i) % (uint32_t)k.vocab);
@@ -250,7 +278,8 @@ static void try_embed(Ids k, int64_t cols, Format table_f, Format f, Format gf, 
     cuda_test_run(&t, (Step){.op = OP_EMBED, .in = {table, id, by_id}, .out = {x}}, false);
     cuda_test_same(&t, x);
 
-    Tid dx = normal_matrix(&t, f, k.tokens, cols, 2), beta = beta_dial(&t, beta_way), clock = cuda_test_clock(&t, 11, 0, 2);
+    Tid dx = normal_matrix(&t, f, k.tokens, cols, 2), beta = beta_dial(&t, beta_way),
+        clock = cuda_test_clock(&t, 11, 0, 2);
     Tid d = cuda_test_matrix(&t, gf, k.vocab, cols);
     if (beta_way) cuda_test_normal(&t, d, 4, 1);
     cuda_test_run(&t, (Step){.op = OP_EMBED_GRAD, .in = {dx, id, by_id, beta, clock}, .out = {d}}, false);
@@ -263,7 +292,8 @@ static void try_embed(Ids k, int64_t cols, Format table_f, Format f, Format gf, 
 
 TEST(embedding_on_the_gpu) {
     if (!cuda_test_ready()) return;
-    static const Ids ids[] = {{1, 1, 0}, {7, 3, 2}, {40, 50, 0}, {33, 5, 33}, {100, 9, 32}, {300, 20, 180}, {500, 100, 64}, {96, 2, 0}};
+    static const Ids ids[] = {{1, 1, 0},    {7, 3, 2},      {40, 50, 0},    {33, 5, 33},
+                              {100, 9, 32}, {300, 20, 180}, {500, 100, 64}, {96, 2, 0}};
     static const int64_t widths[] = {1, 7, 64, 896};
     for (int i = 0; i < COUNT_OF(ids); i++)
         for (int c = 0; c < COUNT_OF(widths); c++) {
@@ -279,12 +309,17 @@ TEST(embedding_on_the_gpu) {
 static void try_token_sum(int64_t n, Format divisor_f, int beta_way) {
     CudaTest t;
     cuda_test_open(&t, "token_sum of %lld, divisor %s, beta %d", (long long)n, format_name(divisor_f), beta_way);
-    Tid v = normal_vector(&t, FMT_F32, n, 1), weight = normal_vector(&t, FMT_F32, n, 2), divisor = cuda_test_number(&t, divisor_f, 37);
-    Tid beta = beta_dial(&t, beta_way), stat = beta_way ? cuda_test_number(&t, FMT_F64, 3.5) : cuda_test_vector(&t, FMT_F64, 1);
-    cuda_test_run(&t, (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, beta}, .out = {stat}, .attr.scale = {-1}}, false);
+    Tid v = normal_vector(&t, FMT_F32, n, 1), weight = normal_vector(&t, FMT_F32, n, 2),
+        divisor = cuda_test_number(&t, divisor_f, 37);
+    Tid beta = beta_dial(&t, beta_way),
+        stat = beta_way ? cuda_test_number(&t, FMT_F64, 3.5) : cuda_test_vector(&t, FMT_F64, 1);
+    cuda_test_run(&t,
+                  (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, beta}, .out = {stat}, .attr.scale = {-1}},
+                  false);
     cuda_test_near(&t, stat, 1e-12, 1e-12);
     Tid dv = cuda_test_vector(&t, FMT_F32, n);
-    cuda_test_run(&t, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {weight, divisor}, .out = {dv}, .attr.scale = {-1}}, false);
+    cuda_test_run(&t, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {weight, divisor}, .out = {dv}, .attr.scale = {-1}},
+                  false);
     cuda_test_expect(&t, dv, 0);
     cuda_test_close(&t);
 }
@@ -304,8 +339,10 @@ TEST(norm_and_verdict_on_the_gpu) {
     for (int i = 0; i < COUNT_OF(sizes); i++)
         for (int k = 0; k < COUNT_OF(reals); k++) {
             CudaTest t;
-            cuda_test_open(&t, "sum_squares %lldx%lld %s", (long long)sizes[i].rows, (long long)sizes[i].cols, format_name(reals[k]));
-            Tid g = normal_matrix(&t, reals[k], sizes[i].rows, sizes[i].cols, 1), part = cuda_test_vector(&t, FMT_F64, 1);
+            cuda_test_open(&t, "sum_squares %lldx%lld %s", (long long)sizes[i].rows, (long long)sizes[i].cols,
+                           format_name(reals[k]));
+            Tid g = normal_matrix(&t, reals[k], sizes[i].rows, sizes[i].cols, 1),
+                part = cuda_test_vector(&t, FMT_F64, 1);
             cuda_test_run(&t, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {part}}, false);
             cuda_test_near(&t, part, 0, 1e-13);
             cuda_test_close(&t);
@@ -316,8 +353,10 @@ TEST(norm_and_verdict_on_the_gpu) {
         cuda_test_open(&t, "clip, loss %g, max_norm %g", losses[i / 3], norms[i % 3]);
         double parts[1500];
         for (int p = 0; p < COUNT_OF(parts); p++) parts[p] = 0.1 + rng_uniform(1, (uint64_t)p);
-        Tid p = cuda_test_vector(&t, FMT_F64, COUNT_OF(parts)), verdict = cuda_test_vector(&t, FMT_F64, VERDICT_WORDS);
-        Tid loss = cuda_test_number(&t, FMT_F64, losses[i / 3]), most = cuda_test_number(&t, FMT_F32, norms[i % 3]);
+        Tid p = cuda_test_vector(&t, FMT_F64, COUNT_OF(parts)),
+            verdict = cuda_test_vector(&t, FMT_F64, VERDICT_WORDS);
+        Tid loss = cuda_test_number(&t, FMT_F64, losses[i / 3]),
+            most = cuda_test_number(&t, FMT_F32, norms[i % 3]);
         cuda_test_set(&t, p, parts);
         cuda_test_run(&t, (Step){.op = OP_CLIP, .in = {p, loss, most}, .out = {verdict}}, false);
         cuda_test_near(&t, verdict, 1e-13, 1e-13);
@@ -346,10 +385,11 @@ static void try_update(bool sgd, Shape s, States f, bool moment, bool ok) {
     static const double dials[DIAL_WORDS] = {1e-2, 1.7, 2.3};
     const double words[VERDICT_WORDS] = {0.8, 3, ok};
     CudaTest t;
-    cuda_test_open(&t, "%s %lldx%lld: weight %s%s, gradient %s, moments %s %s, ok %d", sgd ? "sgd" : "adamw", (long long)s.rows,
-                   (long long)s.cols, format_name(f.w), f.master ? " with master" : "", format_name(f.g),
-                   moment ? format_name(f.m) : "none", sgd ? "" : format_name(f.v), ok);
-    Tid w = state(&t, f.w, s, 1, 1, false), g = state(&t, f.g, s, 2, 0.1, false), m = NONE, v = NONE, master = NONE;
+    cuda_test_open(&t, "%s %lldx%lld: weight %s%s, gradient %s, moments %s %s, ok %d", sgd ? "sgd" : "adamw",
+                   (long long)s.rows, (long long)s.cols, format_name(f.w), f.master ? " with master" : "",
+                   format_name(f.g), moment ? format_name(f.m) : "none", sgd ? "" : format_name(f.v), ok);
+    Tid w = state(&t, f.w, s, 1, 1, false), g = state(&t, f.g, s, 2, 0.1, false), m = NONE, v = NONE,
+        master = NONE;
     if (moment) m = state(&t, f.m, s, 3, 0.1, false);
     if (!sgd) v = state(&t, f.v, s, 4, 0.1, true);
     if (f.master) master = state(&t, FMT_F32, s, 1, 1, false);
@@ -359,7 +399,8 @@ static void try_update(bool sgd, Shape s, States f, bool moment, bool ok) {
     cuda_test_set(&t, verdict, words);
     Step step = {.op = OP_ADAMW, .in = {w, g, m, v, master, dial, verdict, clock}, .out = {w, m, v, master}};
     if (sgd) step = (Step){.op = OP_SGD, .in = {w, g, m, master, dial, verdict, clock}, .out = {w, m, master}};
-    step.attr.update = (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_mult = 0.5f};
+    step.attr.update =
+        (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_mult = 0.5f};
     cuda_test_run(&t, step, false);
     if (!ok) {
         cuda_test_same(&t, w);
@@ -380,9 +421,9 @@ static void try_update(bool sgd, Shape s, States f, bool moment, bool ok) {
 TEST(updates_on_the_gpu) {
     if (!cuda_test_ready()) return;
     static const States states[] = {
-        {FMT_F32, FMT_F32, FMT_F32, FMT_F32, false},   {FMT_BF16, FMT_BF16, FMT_BF16, FMT_BF16, false},
+        {FMT_F32, FMT_F32, FMT_F32, FMT_F32, false},     {FMT_BF16, FMT_BF16, FMT_BF16, FMT_BF16, false},
         {FMT_BF16, FMT_BF16, FMT_MOM8, FMT_VAR8, false}, {FMT_BF16, FMT_F32, FMT_F32, FMT_F32, true},
-        {FMT_BF16, FMT_BF16, FMT_MOM8, FMT_VAR8, true}, {FMT_F16, FMT_F16, FMT_F16, FMT_F32, false},
+        {FMT_BF16, FMT_BF16, FMT_MOM8, FMT_VAR8, true},  {FMT_F16, FMT_F16, FMT_F16, FMT_F32, false},
         {FMT_F32, FMT_BF16, FMT_BF16, FMT_VAR8, false},
     };
     static const Shape sizes[] = {{1, 1}, {1, 255}, {1, 256}, {3, 171}, {8, 64}, {16, 1031}, {128, 256}};
@@ -398,7 +439,8 @@ TEST(updates_on_the_gpu) {
 
 static void try_fill(Format f, Shape s, AttrFill fill) {
     CudaTest t;
-    cuda_test_open(&t, "fill %s %lldx%lld, kind %d", format_name(f), (long long)s.rows, (long long)s.cols, fill.kind);
+    cuda_test_open(&t, "fill %s %lldx%lld, kind %d", format_name(f), (long long)s.rows, (long long)s.cols,
+                   fill.kind);
     Tid x = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_run(&t, (Step){.op = OP_FILL, .out = {x}, .attr.fill = fill}, false);
     if (fill.kind == FILL_NORMAL) /* cosines of the two devices differ; a code may fall one step aside */
@@ -432,8 +474,10 @@ TEST(copies_and_decoding_on_the_gpu) {
         for (int k = 0; k < COUNT_OF(stored); k++) {
             Shape s = shapes[i];
             CudaTest t;
-            cuda_test_open(&t, "copy and decode %s %lldx%lld", format_name(stored[k]), (long long)s.rows, (long long)s.cols);
-            Tid x = normal_matrix(&t, stored[k], s.rows, s.cols, 1), copy = cuda_test_matrix(&t, stored[k], s.rows, s.cols);
+            cuda_test_open(&t, "copy and decode %s %lldx%lld", format_name(stored[k]), (long long)s.rows,
+                           (long long)s.cols);
+            Tid x = normal_matrix(&t, stored[k], s.rows, s.cols, 1),
+                copy = cuda_test_matrix(&t, stored[k], s.rows, s.cols);
             cuda_test_run(&t, (Step){.op = OP_COPY, .in = {x}, .out = {copy}}, false);
             cuda_test_same(&t, copy);
             Tid dense = cuda_test_matrix(&t, i % 2 ? FMT_BF16 : FMT_F32, s.rows, s.cols);

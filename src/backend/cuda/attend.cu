@@ -1,12 +1,14 @@
 /* attend.cu - attention forward on tensor cores: tiles of scores, an online softmax. Reference: cpu/attend.c.
  *
- *   o(N,H*D), lse(N,H): per query tile and key tile   S = Q K^T;  m' = max(m, rowmax S);  P = 2^((S - m')*scale*log2 e);
- *   l = l*2^((m - m')*...) + rowsum P;  O = O*2^(...) + P V;   at the end O/l and lse = m*scale + ln l.
- * bf16 or fp16 in, fp32 sums, P rounded for its product. A block owns ROWS queries of one head: 4 warps of 32 rows, whose
- * S, P and O stay in registers. Q lies in shared memory; V of a tile is on its way while S is computed, K of the next
- * while P V is. Key tiles in front of the earliest or behind the last key that any query of the block sees are not
- * touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv once, o once, K and V again from
- * the second-level cache for every query tile. The same kernel attends to a cache when many tokens do (cache.cu). */
+ * o(N,H*D), lse(N,H), per query tile and key tile:
+ *   S = Q K^T;  m' = max(m, rowmax S);  P = e^((S - m')*scale);  shrink = e^((m - m')*scale)
+ *   l = l*shrink + rowsum P;  O = O*shrink + P V;   at the end O/l and lse = m*scale + ln l
+ * bf16 or fp16 in, fp32 sums, P rounded for its product. A block owns ROWS queries of one head: 4 warps of 32
+ * rows, whose S, P and O stay in registers. Q lies in shared memory; V of a tile is on its way while S is
+ * computed, K of the next while P V is. Key tiles in front of the earliest or behind the last key that any query
+ * of the block sees are not touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv
+ * once, o once, K and V again from the second-level cache for every query tile. The same kernel attends to a
+ * cache when many tokens do (cache.cu). */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, KEYS = 64, MT = 2 }; /* MT: blocks of 16 rows a warp */
@@ -71,7 +73,8 @@ DEVICE void hide(Scores &s, const int2 *seen, int first_key) {
 }
 
 /* S becomes P; top and sum (this lane's share of it) move on, and O shrinks with them. */
-template <int D> DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2], float scale2) {
+template <int D>
+DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2], float scale2) {
     float shrink[MT][2];
     bool any = false;
 #pragma unroll
@@ -113,7 +116,8 @@ template <typename T, int D> DEVICE void add_values(float (&o)[MT][D / 8][4], co
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) a[m][c] = pack<T>(p[m][2 * k + c / 2][c % 2 * 2], p[m][2 * k + c / 2][c % 2 * 2 + 1]);
+            for (int c = 0; c < 4; c++)
+                a[m][c] = pack<T>(p[m][2 * k + c / 2][c % 2 * 2], p[m][2 * k + c / 2][c % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             uint32_t b[4];
@@ -127,15 +131,16 @@ template <typename T, int D> DEVICE void add_values(float (&o)[MT][D / 8][4], co
     }
 }
 
-struct Place { /* of a block's queries, kept in shared memory from the first line to the last: registers are short */
-    int64_t token; /* the first of the tile */
+struct
+    Place { /* of a block's queries, kept in shared memory from the first line to the last: registers are short */
+    int64_t token;  /* the first of the tile */
     int head, rows; /* rows: of the tile that exist */
 };
 
 /* The warp's rows: O/l through its own rows of Q's tile, lse by one lane of four. */
-template <typename T, int D>
-DEVICE void finish(const CudaAttend &a, T *tile, float (&o)[MT][D / 8][4], const float (&top)[MT][2], float (&sum)[MT][2],
-                   const Place *place) {
+template <typename T, int D> DEVICE void finish(const CudaAttend &a, T *tile, float (&o)[MT][D / 8][4],
+                                                const float (&top)[MT][2], float (&sum)[MT][2],
+                                                const Place *place) {
     int lane = threadIdx.x % WARP, base = threadIdx.x / WARP * MT * 16;
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -147,7 +152,8 @@ DEVICE void finish(const CudaAttend &a, T *tile, float (&o)[MT][D / 8][4], const
             bool seen = top[m][r] > -INFINITY || isnan(l);
             int query = base + m * 16 + r * 8 + lane / 4;
             if (a.lse && lane % 4 == 0 && query < place->rows)
-                a.lse[(place->token + query) * a.heads + place->head] = seen ? top[m][r] * a.scale + LN_2 * __log2f(l) : 0.0f;
+                a.lse[(place->token + query) * a.heads + place->head] =
+                    seen ? top[m][r] * a.scale + LN_2 * __log2f(l) : 0.0f;
             sum[m][r] = seen ? __fdividef(1.0f, l) : 0.0f;
         }
         put_blocks<T, D>(tile, base + m * 16, o[m], sum[m][0], sum[m][1]);
@@ -162,7 +168,7 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     using F = Forward<T, D>;
     extern __shared__ __align__(16) char shared[];
     int2 *seen = (int2 *)(shared + F::Q_BYTES + 2 * F::K_BYTES); /* (ROWS): the keys each query sees */
-    int4 *edges = (int4 *)(seen + ROWS);                         /* (WARPS): any and all of a warp's (from, upto) */
+    int4 *edges = (int4 *)(seen + ROWS); /* (WARPS): any and all of a warp's (from, upto) */
     Place *place = (Place *)(edges + WARPS);
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int head = blockIdx.x % a.heads, first = (gridDim.y - 1 - blockIdx.y) * ROWS;
@@ -237,10 +243,13 @@ extern "C" void cuda_launch_attend(cudaStream_t s, const CudaAttend *a) {
             using T = decltype(t);
             constexpr int D = decltype(d)::value;
             dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-            cudaFuncSetAttribute(attend_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, Forward<T, D>::BYTES);
+            cudaFuncSetAttribute(attend_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 Forward<T, D>::BYTES);
             attend_kernel<T, D><<<grid, THREADS, Forward<T, D>::BYTES, s>>>(*a);
         });
     };
-    if (a->format == FMT_BF16) launch(Bf16());
-    else launch(F16());
+    if (a->format == FMT_BF16)
+        launch(Bf16());
+    else
+        launch(F16());
 }

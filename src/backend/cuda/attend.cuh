@@ -1,7 +1,7 @@
 /* attend.cuh - what the attention kernels share: tiles of heads in shared memory, and which keys a query sees.
  *
- * A tile is rows of D numbers of one head, padded by 16 bytes a row: the rows of an 8x8 block then fall into different
- * banks, and every address is a base plus a constant. */
+ * A tile is rows of D numbers of one head, padded by 16 bytes a row: the rows of an 8x8 block then fall into
+ * different banks, and every address is a base plus a constant. */
 #ifndef BACKEND_CUDA_ATTEND_CUH
 #define BACKEND_CUDA_ATTEND_CUH
 
@@ -16,11 +16,12 @@ static const float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
 static const int NEVER = 0x7fffffff; /* a beginning behind every key */
 
 template <int D> struct Tile {
-    static constexpr int STRIDE = D + 8;        /* numbers from row to row */
+    static constexpr int STRIDE = D + 8; /* numbers from row to row */
     static constexpr int ROW_BYTES = STRIDE * 2;
 };
 
-/* How THREADS threads copy rows of a head into a tile: ABREAST neighbours take a row together, 16 bytes each at a time. */
+/* How THREADS threads copy rows of a head into a tile: ABREAST neighbours take a row together, 16 bytes each at
+ * a time. */
 template <int D, int THREADS> struct Copy {
     static constexpr int PIECES = D / 8; /* of 16 bytes in a row */
     static constexpr int ABREAST = PIECES % 8 == 0 ? 8 : PIECES % 4 == 0 ? 4 : 2, AT_ONCE = THREADS / ABREAST;
@@ -30,21 +31,25 @@ template <int D, int THREADS> struct Copy {
         row = thread / ABREAST, col_bytes = thread % ABREAST * 16;
     }
     DEVICE uint32_t in_tile(uint32_t tile) const { return tile + row * Tile<D>::ROW_BYTES + col_bytes; }
-    DEVICE const char *in_head(const void *head, int stride) const { return (const char *)head + (row * stride * 2 + col_bytes); }
+    DEVICE const char *in_head(const void *head, int stride) const {
+        return (const char *)head + (row * stride * 2 + col_bytes);
+    }
 
-    /* ROWS rows to `to` from `from`, both at this thread's place; rows from `there` on become zeros and are not read. */
+    /* ROWS rows to `to` from `from`, both at this thread's place; rows from `there` on become zeros and are not
+     * read. */
     template <int ROWS> DEVICE void start(uint32_t to, const char *from, int stride, int there) const {
         static_assert(ROWS % AT_ONCE == 0, "every thread copies as many pieces");
 #pragma unroll
         for (int r = 0; r < ROWS; r += AT_ONCE)
 #pragma unroll
             for (int p = 0; p < PIECES; p += ABREAST)
-                copy16_async(to + r * Tile<D>::ROW_BYTES + p * 16, from + r * stride * 2 + p * 16, row < there - r);
+                copy16_async(to + r * Tile<D>::ROW_BYTES + p * 16, from + r * stride * 2 + p * 16,
+                             row < there - r);
     }
 };
 
-/* Lane addresses into a tile: of A blocks (16 rows x 16), of B blocks read as rows of n (16 n x 16 k), and of B blocks
- * read as rows of k, flipped (16 k x 16 n). Blocks further on lie at constant distances. */
+/* Lane addresses into a tile: of A blocks (16 rows x 16), of B blocks read as rows of n (16 n x 16 k), and of B
+ * blocks read as rows of k, flipped (16 k x 16 n). Blocks further on lie at constant distances. */
 template <int D> DEVICE uint32_t lane_a(uint32_t tile, int row) {
     int lane = threadIdx.x % WARP;
     return tile + (row + lane % 16) * Tile<D>::ROW_BYTES + lane / 16 * 16;
@@ -53,10 +58,13 @@ template <int D> DEVICE uint32_t lane_b(uint32_t tile) {
     int lane = threadIdx.x % WARP;
     return tile + (lane / 16 * 8 + lane % 8) * Tile<D>::ROW_BYTES + lane / 8 % 2 * 16;
 }
-template <int D> DEVICE uint32_t lane_flipped(uint32_t tile) { return lane_a<D>(tile, 0); }
+template <int D> DEVICE uint32_t lane_flipped(uint32_t tile) {
+    return lane_a<D>(tile, 0);
+}
 
 /* A warp's C blocks of 16 rows, times `by` of each row, as stored numbers at `row` of a tile in shared memory. */
-template <typename T, int D> DEVICE void put_blocks(T *tile, int row, const float (&c)[D / 8][4], float by_low, float by_high) {
+template <typename T, int D>
+DEVICE void put_blocks(T *tile, int row, const float (&c)[D / 8][4], float by_low, float by_high) {
     int lane = threadIdx.x % WARP;
     T *low = tile + (row + lane / 4) * Tile<D>::STRIDE + lane % 4 * 2, *high = low + 8 * Tile<D>::STRIDE;
 #pragma unroll
@@ -67,14 +75,16 @@ template <typename T, int D> DEVICE void put_blocks(T *tile, int row, const floa
 }
 
 /* A warp gives ROWS rows of a tile, 16 bytes a lane at a time; rows from `end` on do not exist. */
-template <typename T, int D, int ROWS> DEVICE void give_rows(T *head, int stride, const T *tile, int first, int end) {
+template <typename T, int D, int ROWS>
+DEVICE void give_rows(T *head, int stride, const T *tile, int first, int end) {
     constexpr int PIECES = D / 8;
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < (ROWS * PIECES + WARP - 1) / WARP; i++) {
         int piece = lane + i * WARP, row = piece / PIECES, col = piece % PIECES * 8;
         if (row < ROWS && first + row < end)
-            *(uint4 *)(head + (int64_t)(first + row) * stride + col) = *(const uint4 *)(tile + row * Tile<D>::STRIDE + col);
+            *(uint4 *)(head + (int64_t)(first + row) * stride + col) =
+                *(const uint4 *)(tile + row * Tile<D>::STRIDE + col);
     }
 }
 
@@ -100,10 +110,14 @@ DEVICE int warp_most(int x) {
 
 /* Head sizes of the tensor-core kernels as compile-time numbers. */
 template <typename Fn> static inline void with_dim(int dim, Fn fn) {
-    if (dim == 64) fn(std::integral_constant<int, 64>());
-    else if (dim == 80) fn(std::integral_constant<int, 80>());
-    else if (dim == 96) fn(std::integral_constant<int, 96>());
-    else if (dim == 128) fn(std::integral_constant<int, 128>());
+    if (dim == 64)
+        fn(std::integral_constant<int, 64>());
+    else if (dim == 80)
+        fn(std::integral_constant<int, 80>());
+    else if (dim == 96)
+        fn(std::integral_constant<int, 96>());
+    else if (dim == 128)
+        fn(std::integral_constant<int, 128>());
 }
 
 #endif

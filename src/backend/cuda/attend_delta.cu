@@ -1,10 +1,10 @@
 /* attend_delta.cu - what attention's backward needs before it walks: per query and head, and per tile of queries.
  * Reference: cpu/attend.c (dot_rows).
  *
- *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq: 0 and infinity, so that
- *   probabilities vanish there. LANES lanes a token; a block takes one tile of queries of one head.   2*D numbers read
- *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all (a query
- *   that sees nothing counts as behind everything). A warp a tile. */
+ *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq 0 and infinity, so
+ *   that probabilities vanish there. LANES lanes a token, a block per head and tile of queries. 2*D numbers read.
+ *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all
+ *   (a query that sees nothing counts as behind everything). A warp a tile. */
 #include "backend/cuda/attend.cuh"
 
 enum { THREADS = 128, TILE = DEVICE_ATTEND_TILE };
@@ -54,8 +54,10 @@ __global__ void __launch_bounds__(THREADS) tiles_kernel(CudaAttendGrad g) {
 template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendGrad *g) {
     dim3 grid((unsigned)(g->a.rows * g->a.heads), (unsigned)(g->padded / TILE));
     bool wide = g->a.dim % 8 == 0 && is_packed(g->d_o) && is_packed(g->a.o);
-    auto kernel = !wide ? delta_kernel<T, 1, 32> : g->a.dim <= 64 ? delta_kernel<T, 8, 8>
-                : g->a.dim <= 128 ? delta_kernel<T, 8, 16> : delta_kernel<T, 8, 32>;
+    auto kernel = !wide             ? delta_kernel<T, 1, 32>
+                  : g->a.dim <= 64  ? delta_kernel<T, 8, 8>
+                  : g->a.dim <= 128 ? delta_kernel<T, 8, 16>
+                                    : delta_kernel<T, 8, 32>;
     kernel<<<grid, THREADS, 0, s>>>(*g);
 }
 

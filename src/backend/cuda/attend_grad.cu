@@ -1,14 +1,17 @@
-/* attend_grad.cu - attention backward on tensor cores, deterministic: two passes, no atomics. Reference: cpu/attend.c.
+/* attend_grad.cu - attention backward on tensor cores, deterministic: two passes, no atomics. Reference:
+ * cpu/attend.c.
  *
- *   P = 2^(S*scale*log2 e - lse2);  dP = dO V^T;  dS = P * (dP - delta);  dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K
+ *   P = 2^(S*scale*log2 e - lse2);  dP = dO V^T;  dS = P * (dP - delta)
+ *   dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K
  * One kernel, twice. A block owns rows and walks the other side's rows in tiles of OTHER, double-buffered:
- *   keys own:    a1 = K, a2 = V;  other side Q, dO of every query head of the block's share of the group;  sums dK, dV
- *   queries own: a1 = Q, a2 = dO; other side K, V;                                                        sum dQ
- * Both compute S' = a1 b1^T and dP' = a2 b2^T (transposed when keys own), then sum1 += dS' b1, sum2 += P' b2. The own
- * rows' blocks stay in registers for the whole walk, and P' and dS' go from one product to the next in registers, rounded once:
- * shared memory holds only the other side. 4 warps, MT blocks of 16 own rows each. Flops: 14*D per pair seen (the formula has
- * 10: S and dP are computed twice). Where one KV head is shared by many heads and tiles are few, n_parts blocks share
- * the heads, each with fp32 sums of its own in the workspace, added in order by join_kernel. */
+ *   keys own     a1 = K, a2 = V; the other side is Q, dO of the query heads in the block's share; gives dK, dV
+ *   queries own  a1 = Q, a2 = dO; the other side is K, V; gives dQ
+ * Both compute S' = a1 b1^T and dP' = a2 b2^T (transposed when keys own), then sum1 += dS' b1, sum2 += P' b2. The
+ * own rows' blocks stay in registers for the whole walk, and P' and dS' go from one product to the next in
+ * registers, rounded once: shared memory holds only the other side. 4 warps, MT blocks of 16 own rows each.
+ * Flops: 14*D per pair seen (the formula has 10: S and dP are computed twice). Where one KV head is shared by
+ * many heads and tiles are few, n_parts blocks share the heads, each with fp32 sums of its own in the workspace,
+ * added in order by join_kernel. */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, OTHER = DEVICE_ATTEND_TILE };
@@ -16,7 +19,7 @@ enum { WARPS = 4, THREADS = WARPS * WARP, OTHER = DEVICE_ATTEND_TILE };
 template <int D> struct Back {
     static constexpr int MT = D <= 64 ? 2 : 1, OWN = WARPS * 16 * MT;
     static constexpr int TILE_BYTES = OTHER * Tile<D>::ROW_BYTES;
-    static constexpr int STAGE_BYTES = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; then lse2, delta, begin of queries */
+    static constexpr int STAGE_BYTES = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; lse2, delta, begin of queries */
     static constexpr int BYTES = 2 * STAGE_BYTES;
     static_assert(2 * OWN * Tile<D>::ROW_BYTES <= BYTES, "the own rows pass through the same memory");
 };
@@ -39,7 +42,8 @@ template <bool KEYS_OWN, int OWN> DEVICE Walk walk_of(const CudaAttendGrad &g) {
     int all = g.padded / OTHER, group = a.heads / a.kv_heads;
     Walk w;
     if (KEYS_OWN) { /* the first keys are seen by most queries: they begin */
-        int share = (group + g.n_parts - 1) / g.n_parts, part = blockIdx.x % g.n_parts, kv = blockIdx.x / g.n_parts % a.kv_heads;
+        int share = (group + g.n_parts - 1) / g.n_parts, part = blockIdx.x % g.n_parts;
+        int kv = blockIdx.x / g.n_parts % a.kv_heads;
         w.row = blockIdx.x / g.n_parts / a.kv_heads;
         w.own = blockIdx.y * OWN;
         w.head = kv * group + part * share;
@@ -71,7 +75,8 @@ template <bool KEYS_OWN, int OWN> DEVICE bool walk_on(const CudaAttendGrad &g, c
     }
 }
 
-template <typename T, int D, bool KEYS_OWN> DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t stage) {
+template <typename T, int D, bool KEYS_OWN>
+DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t stage) {
     Copy<D, THREADS> copy;
     const CudaAttend &a = g.a;
     int first = v.tile * OTHER, there = a.seq - first, group = a.heads / a.kv_heads;
@@ -99,8 +104,8 @@ template <typename T, int D, bool KEYS_OWN> DEVICE void load_other(const CudaAtt
 
 /* The own rows' blocks, through shared memory. */
 template <typename T, int D, bool KEYS_OWN>
-DEVICE void load_own(const CudaAttendGrad &g, const Walk *w, uint32_t shared, uint32_t (&a1)[Back<D>::MT][D / 16][4],
-                     uint32_t (&a2)[Back<D>::MT][D / 16][4]) {
+DEVICE void load_own(const CudaAttendGrad &g, const Walk *w, uint32_t shared,
+                     uint32_t (&a1)[Back<D>::MT][D / 16][4], uint32_t (&a2)[Back<D>::MT][D / 16][4]) {
     Copy<D, THREADS> copy;
     constexpr int OWN = Back<D>::OWN, MT = Back<D>::MT;
     const CudaAttend &a = g.a;
@@ -127,8 +132,8 @@ DEVICE void load_own(const CudaAttendGrad &g, const Walk *w, uint32_t shared, ui
     __syncthreads(); /* the memory is the walk's now */
 }
 
-template <int MT, int STEP> using Sums = float[MT][STEP / 8][4];         /* own rows x STEP rows of the other side */
-template <int MT, int STEP> using Packed = uint32_t[MT][STEP / 16][4];   /* the same as A blocks */
+template <int MT, int STEP> using Sums = float[MT][STEP / 8][4];       /* own rows x STEP rows of the other side */
+template <int MT, int STEP> using Packed = uint32_t[MT][STEP / 16][4]; /* the same as A blocks */
 
 /* x = a b^T of the own rows with STEP rows of the other side. */
 template <typename T, int D, int MT, int STEP>
@@ -170,12 +175,29 @@ DEVICE void add_product(float (&sum)[MT][D / 8][4], const Packed<MT, STEP> &x, u
         }
 }
 
-/* What the softmax needs of queries: of the own rows in registers, or of the other side's columns in shared memory. */
+/* What the softmax needs of queries: of the own rows in registers, or of the other side's columns in shared
+ * memory. */
 template <bool KEYS_OWN, int MT> struct Queries {
     float lse2[MT][2], delta[MT][2]; /* own */
     int begin[MT][2];
     const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
 };
+
+/* Of the warp's own rows, from row `mine` on; rows that do not exist have no probabilities. */
+template <bool KEYS_OWN, int MT>
+DEVICE void load_queries(Queries<KEYS_OWN, MT> &q, const CudaAttendGrad &g, const Walk *w, int mine) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int query = mine + m * 16 + r * 8 + threadIdx.x % WARP / 4;
+            bool there = query < g.a.seq;
+            int64_t at = (w->row * g.a.heads + w->head) * g.padded + query;
+            q.lse2[m][r] = there ? g.lse2[at] : INFINITY;
+            q.delta[m][r] = there ? g.delta[at] : 0.0f;
+            q.begin[m][r] = there ? g.a.begin[w->row * g.a.seq + query] : 0;
+        }
+}
 
 /* The lane's pair of columns of lse2 (which 0), delta (1) or begin (2). */
 template <typename Pair> DEVICE Pair column_pair(const float *words, int which, int n, int lane) {
@@ -184,7 +206,8 @@ template <typename Pair> DEVICE Pair column_pair(const float *words, int which, 
 
 /* P of S, packed. own: the warp's first row; other: the step's first row. */
 template <typename T, bool KEYS_OWN, bool MASKS, int MT, int STEP>
-DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<KEYS_OWN, MT> &q, int own, int other, float scale2) {
+DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<KEYS_OWN, MT> &q, int own,
+                         int other, float scale2) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -196,7 +219,8 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
         for (int m = 0; m < MT; m++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[m][c / 2]));
+                s[m][n][c] =
+                    exp2_fast(s[m][n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[m][c / 2]));
                 if (!MASKS) continue;
                 int mine = own + m * 16 + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
                 int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
@@ -231,7 +255,8 @@ DEVICE void step_slopes(Packed<MT, STEP> &p, const Sums<MT, STEP> &dp, const Que
 
 /* Numbers of a block's own rows as they are stored, or as fp32 parts. */
 template <typename T, int D, int MT>
-DEVICE void give_sums(T *head, int stride, T *tile, const float (&sum)[MT][D / 8][4], float by, int first, int end) {
+DEVICE void give_sums(T *head, int stride, T *tile, const float (&sum)[MT][D / 8][4], float by, int first,
+                      int end) {
     int row = threadIdx.x / WARP * MT * 16;
 #pragma unroll
     for (int m = 0; m < MT; m++) put_blocks<T, D>(tile, row + m * 16, sum[m], by, by);
@@ -255,11 +280,36 @@ DEVICE void give_parts(float *head, int stride, const float (&sum)[MT][D / 8][4]
         }
 }
 
+/* dq, or dk and dv, of the block's own rows; tile: two tiles of them. */
+template <typename T, int D, bool KEYS_OWN, int MT, typename Sum2>
+DEVICE void give_own(const CudaAttendGrad &g, const Walk *w, T *tile, const float (&sum1)[MT][D / 8][4],
+                     const Sum2 &sum2) {
+    const CudaAttend &a = g.a;
+    int64_t token = w->row * a.seq;
+    if constexpr (!KEYS_OWN) {
+        T *dq = (T *)g.dq + token * a.q_stride + w->head * D;
+        give_sums<T, D, MT>(dq, a.q_stride, tile, sum1, a.scale, w->own, a.seq);
+    } else {
+        int kv = w->head / (a.heads / a.kv_heads);
+        if (g.n_parts == 1) {
+            T *dk = (T *)g.dk + token * a.kv_stride + kv * D, *second = tile + Back<D>::OWN * Tile<D>::STRIDE;
+            give_sums<T, D, MT>(dk, a.kv_stride, tile, sum1, a.scale, w->own, a.seq);
+            give_sums<T, D, MT>(dk + a.v_offset, a.kv_stride, second, sum2, 1.0f, w->own, a.seq);
+        } else {
+            int width = 2 * a.kv_heads * D;
+            float *dk = g.parts + ((blockIdx.x % g.n_parts) * a.rows * a.seq + token) * width + kv * D;
+            give_parts<D, MT>(dk, width, sum1, a.scale, w->own, a.seq);
+            give_parts<D, MT>(dk + a.kv_heads * D, width, sum2, 1.0f, w->own, a.seq);
+        }
+    }
+}
+
 template <typename T, int D, bool KEYS_OWN>
 __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad g) {
 #ifdef HAVE_TENSOR_CORES
     using B = Back<D>;
-    constexpr int MT = B::MT, OWN = B::OWN, STEP = KEYS_OWN && MT == 2 ? 16 : 32; /* as many columns as registers allow */
+    constexpr int MT = B::MT, OWN = B::OWN;
+    constexpr int STEP = KEYS_OWN && MT == 2 ? 16 : 32; /* as many columns as registers allow */
     extern __shared__ __align__(16) char shared[];
     __shared__ Walk walk;
     const CudaAttend &a = g.a;
@@ -272,19 +322,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
     load_own<T, D, KEYS_OWN>(g, w, memory, a1, a2);
 
     Queries<KEYS_OWN, MT> q;
-    if (!KEYS_OWN) {
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int query = mine + m * 16 + r * 8 + threadIdx.x % WARP / 4;
-                bool there = query < a.seq;
-                int64_t at = (w->row * a.heads + w->head) * g.padded + query;
-                q.lse2[m][r] = there ? g.lse2[at] : INFINITY;
-                q.delta[m][r] = there ? g.delta[at] : 0.0f;
-                q.begin[m][r] = there ? a.begin[w->row * a.seq + query] : 0;
-            }
-    }
+    if (!KEYS_OWN) load_queries<KEYS_OWN, MT>(q, g, w, mine);
     float sum1[MT][D / 8][4] = {}, sum2[KEYS_OWN ? MT : 1][KEYS_OWN ? D / 8 : 1][4] = {};
     float scale2 = a.scale * LOG2_E;
     Visit v = {w->head, w->first - 1};
@@ -317,8 +355,10 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             step_product<T, D, MT, STEP>(s, a1, lane_b<D>(b1));
             if constexpr (!KEYS_OWN) step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
             bool masks = last_key > first_query || first_key < late;
-            if (masks) step_softmax<T, KEYS_OWN, true, MT, STEP>(p, s, q, mine, other, scale2);
-            else step_softmax<T, KEYS_OWN, false, MT, STEP>(p, s, q, mine, other, scale2);
+            if (masks)
+                step_softmax<T, KEYS_OWN, true, MT, STEP>(p, s, q, mine, other, scale2);
+            else
+                step_softmax<T, KEYS_OWN, false, MT, STEP>(p, s, q, mine, other, scale2);
             if constexpr (KEYS_OWN) {
                 add_product<T, D, MT, STEP>(sum2, p, lane_flipped<D>(b2));
                 step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
@@ -328,24 +368,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
         }
     }
     __syncthreads(); /* the stages take the sums on their way out */
-    T *tile1 = (T *)shared, *tile2 = tile1 + OWN * Tile<D>::STRIDE;
-    int64_t token = w->row * a.seq;
-    if constexpr (!KEYS_OWN) {
-        T *dq = (T *)g.dq + token * a.q_stride + w->head * D;
-        give_sums<T, D, MT>(dq, a.q_stride, tile1, sum1, a.scale, w->own, a.seq);
-    } else {
-        int kv = w->head / (a.heads / a.kv_heads);
-        if (g.n_parts == 1) {
-            T *dk = (T *)g.dk + token * a.kv_stride + kv * D;
-            give_sums<T, D, MT>(dk, a.kv_stride, tile1, sum1, a.scale, w->own, a.seq);
-            give_sums<T, D, MT>(dk + a.v_offset, a.kv_stride, tile2, sum2, 1.0f, w->own, a.seq);
-        } else {
-            int width = 2 * a.kv_heads * D;
-            float *dk = g.parts + ((blockIdx.x % g.n_parts) * a.rows * a.seq + token) * width + kv * D;
-            give_parts<D, MT>(dk, width, sum1, a.scale, w->own, a.seq);
-            give_parts<D, MT>(dk + a.kv_heads * D, width, sum2, 1.0f, w->own, a.seq);
-        }
-    }
+    give_own<T, D, KEYS_OWN>(g, w, (T *)shared, sum1, sum2);
 #endif
 }
 
@@ -373,7 +396,8 @@ template <typename T, int D> static void launch(cudaStream_t s, const CudaAttend
     const CudaAttend *a = &g->a;
     constexpr int OWN = Back<D>::OWN, BYTES = Back<D>::BYTES;
     unsigned tiles = blocks_for(a->seq, OWN);
-    dim3 keys((unsigned)(a->rows * a->kv_heads * g->n_parts), tiles), queries((unsigned)(a->rows * a->heads), tiles);
+    dim3 keys((unsigned)(a->rows * a->kv_heads * g->n_parts), tiles),
+        queries((unsigned)(a->rows * a->heads), tiles);
     cudaFuncSetAttribute(attend_grad_kernel<T, D, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
     cudaFuncSetAttribute(attend_grad_kernel<T, D, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
     attend_grad_kernel<T, D, true><<<keys, THREADS, BYTES, s>>>(*g);
@@ -385,7 +409,9 @@ template <typename T, int D> static void launch(cudaStream_t s, const CudaAttend
 extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {
     with_dim(g->a.dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
-        if (g->a.format == FMT_BF16) launch<Bf16, D>(s, g);
-        else launch<F16, D>(s, g);
+        if (g->a.format == FMT_BF16)
+            launch<Bf16, D>(s, g);
+        else
+            launch<F16, D>(s, g);
     });
 }

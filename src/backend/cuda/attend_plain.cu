@@ -1,10 +1,11 @@
-/* attend_plain.cu - attention without tensor cores: fp32 arithmetic, any format, heads of up to 256 numbers. The kernel of
- * fp32 runs, of unusual head sizes and of cards before sm_80. Reference: cpu/attend.c.
+/* attend_plain.cu - attention without tensor cores: fp32 arithmetic, any format, heads of up to 256 numbers. The
+ * kernel of fp32 runs, of unusual head sizes and of cards before sm_80. Reference: cpu/attend.c.
  *
- * The formulas stand in attend.cu and attend_grad.cu. LANES = 8 threads share a row: each computes every 8th score of a
- * tile and owns every 8th group of four of the D sums, so the numbers a thread holds are D/8 a sum. Tiles lie in shared
- * memory as fp32, rows padded by 16 bytes. MOST is D rounded up to 64, 128 or 256; columns behind D are zeros.
- * The backward kernel runs twice, as on tensor cores: keys own (dK, dV) and queries own (dQ). Bytes: as there. */
+ * The formulas stand in attend.cu and attend_grad.cu. LANES = 8 threads share a row: each computes every 8th
+ * score of a tile and owns every 8th group of four of the D sums, so the numbers a thread holds are D/8 a sum.
+ * Tiles lie in shared memory as fp32, rows padded by 16 bytes. MOST is D rounded up to 64, 128 or 256; columns
+ * behind D are zeros. The backward kernel runs twice, as on tensor cores: keys own (dK, dV) and queries own
+ * (dQ). Bytes: as there. */
 #include "backend/cuda/attend.cuh"
 
 enum { LANES = 8, PLAIN_SHARED = 48 * 1024 };
@@ -12,7 +13,8 @@ enum { LANES = 8, PLAIN_SHARED = 48 * 1024 };
 template <int MOST> struct Shape {
     static constexpr int STRIDE = MOST + 4, GROUPS = MOST / (4 * LANES); /* GROUPS of four sums a thread owns */
     static constexpr int ROWS = 32, KEYS = MOST <= 128 ? 32 : 16;        /* forward: queries and keys of a tile */
-    static constexpr int OWN = MOST <= 128 ? 32 : 16, OTHER = MOST <= 64 ? 32 : MOST <= 128 ? 16 : 8; /* backward */
+    static constexpr int OWN = MOST <= 128 ? 32 : 16;                    /* backward: rows of either side */
+    static constexpr int OTHER = MOST <= 64 ? 32 : MOST <= 128 ? 16 : 8;
     static constexpr int FORWARD = (ROWS + KEYS) * STRIDE + ROWS * (KEYS + 1);
     static constexpr int BACKWARD = 2 * (OWN + OTHER) * STRIDE + 2 * OWN * (OTHER + 1);
 };
@@ -23,7 +25,8 @@ DEVICE void fill_tile(float *tile, const T *head, int stride, int dim, int first
     for (int i = threadIdx.x; i < ROWS * MOST; i += THREADS) {
         int row = i / MOST, col = i % MOST;
         bool there = first + row < end && col < dim;
-        tile[row * Shape<MOST>::STRIDE + col] = there ? to_float(head[(int64_t)(first + row) * stride + col]) : 0.0f;
+        tile[row * Shape<MOST>::STRIDE + col] =
+            there ? to_float(head[(int64_t)(first + row) * stride + col]) : 0.0f;
     }
 }
 
@@ -38,7 +41,8 @@ template <int MOST> DEVICE float dot(const float *x, const float *y) {
 }
 
 /* sum[g] += weight * row, of the groups of four this lane owns */
-template <int MOST> DEVICE void add_row(float (&sum)[Shape<MOST>::GROUPS][4], float weight, const float *row, int lane) {
+template <int MOST>
+DEVICE void add_row(float (&sum)[Shape<MOST>::GROUPS][4], float weight, const float *row, int lane) {
 #pragma unroll
     for (int g = 0; g < Shape<MOST>::GROUPS; g++) {
         float4 v = *(const float4 *)(row + (g * LANES + lane) * 4);
@@ -46,7 +50,8 @@ template <int MOST> DEVICE void add_row(float (&sum)[Shape<MOST>::GROUPS][4], fl
     }
 }
 
-template <typename T, int MOST> DEVICE void give_row(T *to, const float (&sum)[Shape<MOST>::GROUPS][4], float by, int dim, int lane) {
+template <typename T, int MOST>
+DEVICE void give_row(T *to, const float (&sum)[Shape<MOST>::GROUPS][4], float by, int dim, int lane) {
 #pragma unroll
     for (int g = 0; g < Shape<MOST>::GROUPS; g++)
 #pragma unroll
@@ -69,7 +74,8 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
     int64_t row = blockIdx.x / a.heads, token = row * a.seq + first + r;
     bool there = first + r < a.seq;
     const T *heads_k = (const T *)a.k + row * a.keys * a.kv_stride + head / (a.heads / a.kv_heads) * a.dim;
-    fill_tile<T, MOST, ROWS, THREADS>(q, (const T *)a.q + row * a.seq * a.q_stride + head * a.dim, a.q_stride, a.dim, first, a.seq);
+    fill_tile<T, MOST, ROWS, THREADS>(q, (const T *)a.q + row * a.seq * a.q_stride + head * a.dim, a.q_stride,
+                                      a.dim, first, a.seq);
 
     int2 seen = there ? keys_seen(a, row, first + r) : make_int2(NEVER, 0);
     int begin = warp_min(seen.x), end = warp_most(seen.y);
@@ -120,12 +126,14 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
 
 /* ---- backward ---- */
 
-template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__(256, 1) attend_grad_plain_kernel(CudaAttendGrad g) {
+template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__(256, 1)
+    attend_grad_plain_kernel(CudaAttendGrad g) {
     using S = Shape<MOST>;
     constexpr int OWN = S::OWN, OTHER = S::OTHER, THREADS = OWN * LANES, GAP = OTHER + 1;
     extern __shared__ __align__(16) float memory[];
     const CudaAttend &a = g.a;
-    float *own1 = memory, *own2 = own1 + OWN * S::STRIDE, *b1 = own2 + OWN * S::STRIDE, *b2 = b1 + OTHER * S::STRIDE;
+    float *own1 = memory, *own2 = own1 + OWN * S::STRIDE, *b1 = own2 + OWN * S::STRIDE,
+          *b2 = b1 + OTHER * S::STRIDE;
     float *p = b2 + OTHER * S::STRIDE, *ds = p + OWN * GAP;
     int r = threadIdx.x / LANES, lane = threadIdx.x % LANES, heads = KEYS_OWN ? a.kv_heads : a.heads, dim = a.dim;
     int first = (KEYS_OWN ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * OWN, group = a.heads / a.kv_heads;
@@ -141,21 +149,27 @@ template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__
         fill_tile<T, MOST, OWN, THREADS>(own1, q + own_head * dim, a.q_stride, dim, first, a.seq);
         fill_tile<T, MOST, OWN, THREADS>(own2, d_o + own_head * dim, a.o_stride, dim, first, a.seq);
     }
-    int from = KEYS_OWN ? first : tiles[first / DEVICE_ATTEND_TILE].x, upto = KEYS_OWN ? a.seq : min(first + OWN, a.seq);
+    int from = KEYS_OWN ? first : tiles[first / DEVICE_ATTEND_TILE].x,
+        upto = KEYS_OWN ? a.seq : min(first + OWN, a.seq);
     float sum1[S::GROUPS][4] = {}, sum2[S::GROUPS][4] = {}, scale2 = a.scale * LOG2_E;
-    for (int head = KEYS_OWN ? kv * group : own_head; head < (KEYS_OWN ? kv * group + group : own_head + 1); head++)
+    for (int head = KEYS_OWN ? kv * group : own_head; head < (KEYS_OWN ? kv * group + group : own_head + 1);
+         head++)
         for (int other = from == NEVER ? upto : from / OTHER * OTHER; other < upto; other += OTHER) {
             if (KEYS_OWN && tiles[other / DEVICE_ATTEND_TILE].x >= first + OWN) continue;
             __syncthreads(); /* the last tile has been read */
-            fill_tile<T, MOST, OTHER, THREADS>(b1, KEYS_OWN ? q + head * dim : k, KEYS_OWN ? a.q_stride : a.kv_stride, dim, other, a.seq);
-            fill_tile<T, MOST, OTHER, THREADS>(b2, KEYS_OWN ? d_o + head * dim : v, KEYS_OWN ? a.o_stride : a.kv_stride, dim, other, a.seq);
+            fill_tile<T, MOST, OTHER, THREADS>(b1, KEYS_OWN ? q + head * dim : k,
+                                               KEYS_OWN ? a.q_stride : a.kv_stride, dim, other, a.seq);
+            fill_tile<T, MOST, OTHER, THREADS>(b2, KEYS_OWN ? d_o + head * dim : v,
+                                               KEYS_OWN ? a.o_stride : a.kv_stride, dim, other, a.seq);
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < OTHER / LANES; i++) {
-                int at = i * LANES + lane, key = KEYS_OWN ? first + r : other + at, query = KEYS_OWN ? other + at : first + r;
-                int64_t word = (row * a.heads + head) * g.padded + query; /* padded covers whole tiles: it exists */
+                int at = i * LANES + lane, key = KEYS_OWN ? first + r : other + at,
+                    query = KEYS_OWN ? other + at : first + r;
+                int64_t word = (row * a.heads + head) * g.padded + query; /* it exists: padded is whole tiles */
                 bool sees = query < a.seq && key <= query && key >= a.begin[token + query];
-                float s = dot<MOST>(own1 + r * S::STRIDE, b1 + at * S::STRIDE), dp = dot<MOST>(own2 + r * S::STRIDE, b2 + at * S::STRIDE);
+                float s = dot<MOST>(own1 + r * S::STRIDE, b1 + at * S::STRIDE),
+                      dp = dot<MOST>(own2 + r * S::STRIDE, b2 + at * S::STRIDE);
                 float prob = sees ? exp2f(s * scale2 - g.lse2[word]) : 0.0f;
                 p[r * GAP + at] = prob;
                 ds[r * GAP + at] = sees ? prob * (dp - g.delta[word]) : 0.0f;
@@ -179,9 +193,12 @@ template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__
 /* ---- launchers ---- */
 
 template <typename Fn> static void with_most(int dim, Fn fn) {
-    if (dim <= 64) fn(std::integral_constant<int, 64>());
-    else if (dim <= 128) fn(std::integral_constant<int, 128>());
-    else fn(std::integral_constant<int, CUDA_MOST_HEAD_DIM>());
+    if (dim <= 64)
+        fn(std::integral_constant<int, 64>());
+    else if (dim <= 128)
+        fn(std::integral_constant<int, 128>());
+    else
+        fn(std::integral_constant<int, CUDA_MOST_HEAD_DIM>());
 }
 
 template <typename Kernel> static void allow_shared(Kernel *kernel, int bytes) {
@@ -206,7 +223,8 @@ extern "C" void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGr
             using T = decltype(t);
             constexpr int MOST = decltype(most)::value, OWN = Shape<MOST>::OWN, BYTES = Shape<MOST>::BACKWARD * 4;
             unsigned tiles = blocks_for(g->a.seq, OWN);
-            dim3 keys((unsigned)(g->a.rows * g->a.kv_heads), tiles), queries((unsigned)(g->a.rows * g->a.heads), tiles);
+            dim3 keys((unsigned)(g->a.rows * g->a.kv_heads), tiles),
+                queries((unsigned)(g->a.rows * g->a.heads), tiles);
             allow_shared(attend_grad_plain_kernel<T, MOST, true>, BYTES);
             allow_shared(attend_grad_plain_kernel<T, MOST, false>, BYTES);
             attend_grad_plain_kernel<T, MOST, true><<<keys, OWN * LANES, BYTES, s>>>(*g);

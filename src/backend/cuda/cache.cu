@@ -1,12 +1,13 @@
-/* cache.cu - keys and values that stay: put by position, and attended to by a few tokens at a time. Reference: cpu/cache.c.
+/* cache.cu - keys and values that stay: put by position, and attended to by a few tokens at a time. Reference:
+ * cpu/cache.c.
  *
- * cache(R, slots, 2*G*D): slot s of row r holds the k heads, then the v heads of the token at position s. A token at a
- * negative position is idle: nothing is put for it, and its o is 0.
+ * cache(R, slots, 2*G*D): slot s of row r holds the k heads, then the v heads of the token at position s. A
+ * token at a negative position is idle: nothing is put for it, and its o is 0.
  *   cache_put     a block a token.                                                        2 numbers moved
- *   attend_cache  a block per token, KV head (up to HEADS of its query heads together) and split of the slots: scores of
- *                 SLOTS slots at a time by 8 lanes a slot, then their softmax, then P V by a warp per slot and a lane per
- *                 few columns; an online softmax from one piece to the next. Splits leave (o, top, sum) in the workspace,
- *                 joined in order. K and V of the slots seen are read once.
+ *   attend_cache  a block per token, KV head (up to HEADS of its query heads together) and split of the slots:
+ *                 scores of SLOTS slots at a time by 8 lanes a slot, then their softmax, then P V by a warp per
+ *                 slot and a lane per few columns; an online softmax from one piece to the next. Splits leave
+ *                 (o, top, sum) in the workspace, joined in order. K and V of the slots seen are read once.
  * Many tokens of a row at once are the business of attend.cu. */
 #include "backend/cuda/attend.cuh"
 
@@ -14,9 +15,9 @@ enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES =
 
 /* ---- put ---- */
 
-template <typename T, typename C>
-__global__ void __launch_bounds__(PUT_THREADS) cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, int seq,
-                                                                int slots, int q_width, int width) {
+template <typename T, typename C> __global__ void __launch_bounds__(PUT_THREADS)
+    cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, int seq, int slots, int q_width,
+                     int width) {
     int64_t token = blockIdx.x, position = positions[token];
     if (position < 0 || position >= slots) return;
     const T *from = qkv + token * (q_width + width) + q_width;
@@ -30,8 +31,8 @@ extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNum
         with_real(qkv.format, [&](auto t) {
             using C = decltype(c);
             using T = decltype(t);
-            cache_put_kernel<T, C><<<(unsigned)tokens, PUT_THREADS, 0, s>>>((C *)cache.data, (const T *)qkv.data, positions, seq,
-                                                                           slots, q_width, width);
+            cache_put_kernel<T, C><<<(unsigned)tokens, PUT_THREADS, 0, s>>>((C *)cache.data, (const T *)qkv.data,
+                                                                            positions, seq, slots, q_width, width);
         });
     });
 }
@@ -39,8 +40,9 @@ extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNum
 /* ---- attend ---- */
 
 /* Scores of one piece: 8 lanes a slot, each V numbers of the head at a time. s(HEADS, SLOTS). */
-template <typename T, int HEADS, int V>
-DEVICE void piece_scores(float (*s)[SLOTS], const float (*q)[CUDA_MOST_HEAD_DIM], const T *k, int stride, int dim, int slots) {
+template <typename T, int HEADS, int V> DEVICE void piece_scores(float (*s)[SLOTS],
+                                                                 const float (*q)[CUDA_MOST_HEAD_DIM], const T *k,
+                                                                 int stride, int dim, int slots) {
     int lane = threadIdx.x % LANES;
     for (int slot = threadIdx.x / LANES; slot < SLOTS; slot += THREADS / LANES) {
         float sum[HEADS] = {};
@@ -91,8 +93,9 @@ DEVICE void piece_softmax(Softmax *head, float *s, float scale2) {
 }
 
 /* o(HEADS, P columns of this lane) += P V: warp w takes slots w, w+8, ... */
-template <typename T, int HEADS, int P>
-DEVICE void piece_values(float (&o)[HEADS][P], const float (*s)[SLOTS], const T *v, int stride, int dim, int slots, bool wide) {
+template <typename T, int HEADS, int P> DEVICE void piece_values(float (&o)[HEADS][P], const float (*s)[SLOTS],
+                                                                 const T *v, int stride, int dim, int slots,
+                                                                 bool wide) {
     int col = threadIdx.x % WARP * P;
     for (int slot = threadIdx.x / WARP; slot < slots; slot += WARPS) {
         const T *from = v + (int64_t)slot * stride + col;
@@ -110,14 +113,16 @@ DEVICE void piece_values(float (&o)[HEADS][P], const float (*s)[SLOTS], const T 
     }
 }
 
-/* P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads at a time; wide: V's rows allow P at a time. */
-template <typename T, int HEADS, int P, int V>
-__global__ void __launch_bounds__(THREADS, 1) attend_cache_kernel(CudaAttend a, float *parts, int splits, bool wide) {
+/* P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads at a time; wide: V's rows allow P at a
+ * time. */
+template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
+    attend_cache_kernel(CudaAttend a, float *parts, int splits, bool wide) {
     __shared__ __align__(16) float q[HEADS][CUDA_MOST_HEAD_DIM];
     __shared__ float s[HEADS][SLOTS], sums[WARPS][P * WARP];
     __shared__ Softmax state[HEADS];
     int group = a.heads / a.kv_heads, bunches = (group + HEADS - 1) / HEADS, warp = threadIdx.x / WARP;
-    int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS, heads = min(HEADS, kv * group + group - head);
+    int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
+        heads = min(HEADS, kv * group + group - head);
     int64_t token = blockIdx.x, row = token / a.seq;
     int end = min(a.last[token] + 1, a.keys), each = (a.keys + splits - 1) / splits;
     int first = (int)blockIdx.z * each, last = min(end, first + each);
@@ -160,7 +165,8 @@ __global__ void __launch_bounds__(THREADS, 1) attend_cache_kernel(CudaAttend a, 
             int64_t at = token * a.heads + head + h;
             float sum = state[h].sum;
             if (splits == 1) {
-                ((T *)a.o)[token * a.o_stride + (head + h) * a.dim + c] = from_float<T>(sum != 0 ? total / sum : 0.0f);
+                ((T *)a.o)[token * a.o_stride + (head + h) * a.dim + c] =
+                    from_float<T>(sum != 0 ? total / sum : 0.0f);
             } else {
                 float *part = parts + (at * splits + blockIdx.z) * (a.dim + 2);
                 part[c] = total;
@@ -171,18 +177,21 @@ __global__ void __launch_bounds__(THREADS, 1) attend_cache_kernel(CudaAttend a, 
 }
 
 /* One warp a token and head: the splits' sums, scaled to one maximum, in order. */
-template <typename T> __global__ void __launch_bounds__(THREADS) cache_join_kernel(CudaAttend a, const float *parts, int splits) {
+template <typename T> __global__ void __launch_bounds__(THREADS)
+    cache_join_kernel(CudaAttend a, const float *parts, int splits) {
     int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (at >= a.rows * a.seq * a.heads) return;
     const float *part = parts + at * splits * (a.dim + 2);
     float top = -INFINITY, sum = 0;
     for (int i = 0; i < splits; i++) top = fmaxf(top, part[i * (a.dim + 2) + a.dim]);
     float off = top == -INFINITY ? 0.0f : top;
-    for (int i = 0; i < splits; i++) sum += part[i * (a.dim + 2) + a.dim + 1] * exp2f(part[i * (a.dim + 2) + a.dim] - off);
+    for (int i = 0; i < splits; i++)
+        sum += part[i * (a.dim + 2) + a.dim + 1] * exp2f(part[i * (a.dim + 2) + a.dim] - off);
     T *to = (T *)a.o + at / a.heads * a.o_stride + at % a.heads * a.dim;
     for (int c = threadIdx.x % WARP; c < a.dim; c += WARP) {
         float total = 0;
-        for (int i = 0; i < splits; i++) total += part[i * (a.dim + 2) + c] * exp2f(part[i * (a.dim + 2) + a.dim] - off);
+        for (int i = 0; i < splits; i++)
+            total += part[i * (a.dim + 2) + c] * exp2f(part[i * (a.dim + 2) + a.dim] - off);
         to[c] = from_float<T>(sum != 0 ? total / sum : 0.0f);
     }
 }
@@ -194,20 +203,26 @@ static void launch_attend(cudaStream_t s, const CudaAttend *a, float *parts, int
     bool wide = a->dim % WIDE == 0 && is_packed(a->k); /* then every row of k and v begins at 16 bytes */
     auto kernel = wide ? attend_cache_kernel<T, HEADS, P, WIDE> : attend_cache_kernel<T, HEADS, P, 1>;
     kernel<<<grid, THREADS, 0, s>>>(*a, parts, splits, wide);
-    if (splits > 1) cache_join_kernel<T><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts, splits);
+    if (splits > 1)
+        cache_join_kernel<T><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts, splits);
 }
 
 template <typename T, int HEADS>
 static void launch_columns(cudaStream_t s, const CudaAttend *a, float *parts, int splits) {
-    if (a->dim <= 2 * WARP) launch_attend<T, HEADS, 2>(s, a, parts, splits);
-    else if (a->dim <= 4 * WARP) launch_attend<T, HEADS, 4>(s, a, parts, splits);
-    else launch_attend<T, HEADS, 8>(s, a, parts, splits);
+    if (a->dim <= 2 * WARP)
+        launch_attend<T, HEADS, 2>(s, a, parts, splits);
+    else if (a->dim <= 4 * WARP)
+        launch_attend<T, HEADS, 4>(s, a, parts, splits);
+    else
+        launch_attend<T, HEADS, 8>(s, a, parts, splits);
 }
 
 extern "C" void cuda_launch_attend_cache(cudaStream_t s, const CudaAttend *a, float *parts, int splits) {
     with_real(a->format, [&](auto t) {
         using T = decltype(t);
-        if (a->heads == a->kv_heads) launch_columns<T, 1>(s, a, parts, splits);
-        else launch_columns<T, DEVICE_CACHE_HEADS>(s, a, parts, splits);
+        if (a->heads == a->kv_heads)
+            launch_columns<T, 1>(s, a, parts, splits);
+        else
+            launch_columns<T, DEVICE_CACHE_HEADS>(s, a, parts, splits);
     });
 }

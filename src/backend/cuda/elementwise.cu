@@ -4,8 +4,8 @@
  *   swiglu       h(N,F) = g * s * up with s = 1/(1 + e^-g), gate_up(N,2F): g then up      3 numbers moved per h
  *   swiglu_grad  dup = dh*g*s;  dgate = dh*up*s*(1 + g*(1 - s))                           5 numbers moved per dh
  *   add          a + b                                                                   3 numbers moved
- * A thread owns V numbers (8 where rows and addresses allow 16-byte accesses, else 1) and reads them before it writes,
- * so an output may stand in its input's place. One thread per V numbers, 256 to a block. */
+ * A thread owns V numbers (8 where rows and addresses allow 16-byte accesses, else 1) and reads them before it
+ * writes, so an output may stand in its input's place. One thread per V numbers, 256 to a block. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -20,8 +20,8 @@ template <int V> DEVICE int64_t gate_place(int64_t rows, int64_t cols, int64_t *
     return i + row * cols;
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS) swiglu_kernel(T *h, const T *gate_up, int64_t rows, int64_t cols) {
+template <typename T, int V> __global__ void __launch_bounds__(THREADS)
+    swiglu_kernel(T *h, const T *gate_up, int64_t rows, int64_t cols) {
     float g[V], up[V];
     int64_t at, first = gate_place<V>(rows, cols, &at);
     if (first < 0) return;
@@ -32,9 +32,8 @@ __global__ void __launch_bounds__(THREADS) swiglu_kernel(T *h, const T *gate_up,
     store<V>(h + at, g);
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS) swiglu_grad_kernel(T *dgate_up, const T *dh, const T *gate_up, int64_t rows,
-                                                              int64_t cols) {
+template <typename T, int V> __global__ void __launch_bounds__(THREADS)
+    swiglu_grad_kernel(T *dgate_up, const T *dh, const T *gate_up, int64_t rows, int64_t cols) {
     float d[V], g[V], up[V];
     int64_t at, first = gate_place<V>(rows, cols, &at);
     if (first < 0) return;
@@ -51,8 +50,8 @@ __global__ void __launch_bounds__(THREADS) swiglu_grad_kernel(T *dgate_up, const
     store<V>(dgate_up + first + cols, up);
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS) add_kernel(T *y, const T *a, const T *b, int64_t n) {
+template <typename T, int V> __global__ void __launch_bounds__(THREADS)
+    add_kernel(T *y, const T *a, const T *b, int64_t n) {
     float p[V], q[V];
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
     if (i >= n) return;
@@ -63,13 +62,15 @@ __global__ void __launch_bounds__(THREADS) add_kernel(T *y, const T *a, const T 
     store<V>(y + i, p);
 }
 
-extern "C" void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *gate_up, int64_t rows, int64_t cols) {
+extern "C" void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *gate_up, int64_t rows,
+                                   int64_t cols) {
     with_real(h.format, [&](auto t) {
         using T = decltype(t);
         T *to = (T *)h.data;
         const T *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(from))
-            swiglu_kernel<T, WIDE><<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, from, rows, cols);
+            swiglu_kernel<T, WIDE>
+                <<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, from, rows, cols);
         else
             swiglu_kernel<T, 1><<<blocks_for(rows * cols, THREADS), THREADS, 0, s>>>(to, from, rows, cols);
     });
@@ -82,7 +83,8 @@ extern "C" void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, co
         T *to = (T *)dgate_up.data;
         const T *d = (const T *)dh, *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(d) && is_packed(from))
-            swiglu_grad_kernel<T, WIDE><<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, d, from, rows, cols);
+            swiglu_grad_kernel<T, WIDE>
+                <<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, d, from, rows, cols);
         else
             swiglu_grad_kernel<T, 1><<<blocks_for(rows * cols, THREADS), THREADS, 0, s>>>(to, d, from, rows, cols);
     });

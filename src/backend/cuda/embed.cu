@@ -1,12 +1,13 @@
-/* embed.cu - rows of a stored table by token id, whole tables decoded, and the gradient that falls back onto the rows.
- * Reference: cpu/embed.c, cpu/move.c (decode).
+/* embed.cu - rows of a stored table by token id, whole tables decoded, and the gradient that falls back onto the
+ * rows. Reference: cpu/embed.c, cpu/move.c (decode).
  *
  * rows: y(N,C) = table[id]: a block a row, 16 bytes a thread at a time.                2 numbers moved
- * embed_grad: dtable(V,C) = beta*dtable + rows of dx summed by id. Places of id_order with equal ids are a run, summed by
- *   one owner in one order: runs of up to SHORT places by a warp each, one place after another; longer ones (padding!)
- *   by a block per 32*V columns, whose 32 warps take every 32nd place each and add up in order. A run is the business of
- *   the warp whose place begins it, a long one of the block whose multiple of SHORT is the first behind its beginning.
- *   N + rows that have a token are moved; with beta 0 all of dtable is cleared first. */
+ * embed_grad: dtable(V,C) = beta*dtable + rows of dx summed by id. Places of id_order with equal ids are a run,
+ *   summed by one owner in one order: runs of up to SHORT places by a warp each, one place after another; longer
+ *   ones (padding!) by a block per 32*V columns, whose 32 warps take every 32nd place each and add up in order.
+ *   A run is the business of the warp whose place begins it, a long one of the block whose multiple of SHORT is
+ *   the first behind its beginning. N + rows that have a token are moved; with beta 0 all of dtable is cleared
+ *   first. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -15,11 +16,13 @@ static const int64_t CLEAR_BLOCKS = 4096;
 
 /* ---- rows ---- */
 
-template <int V, typename W> DEVICE void load_row(float (&x)[V], const W *table, const float *, int64_t row, int64_t cols, int c) {
+template <int V, typename W>
+DEVICE void load_row(float (&x)[V], const W *table, const float *, int64_t row, int64_t cols, int c) {
     load<V>(x, table + row * cols + c);
 }
 
-template <int V> DEVICE void load_row(float (&x)[V], const int8_t *table, const float *scales, int64_t row, int64_t cols, int c) {
+template <int V>
+DEVICE void load_row(float (&x)[V], const int8_t *table, const float *scales, int64_t row, int64_t cols, int c) {
     const int8_t *p = table + row * cols + c;
     float scale = scales[row];
     if constexpr (V == 8) {
@@ -35,9 +38,8 @@ template <int V> DEVICE void load_row(float (&x)[V], const int8_t *table, const 
 }
 
 /* ids NULL: row i is row i. An id that the table lacks gives NaN: the verdict stops the step. */
-template <typename T, typename W, int V>
-__global__ void __launch_bounds__(MOST_THREADS) rows_kernel(T *y, const W *table, const float *scales, const int32_t *ids,
-                                                            int64_t table_rows, int cols) {
+template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rows_kernel(T *y, const W *table, const float *scales, const int32_t *ids, int64_t table_rows, int cols) {
     int64_t row = ids ? ids[blockIdx.x] : blockIdx.x;
     bool known = row >= 0 && row < table_rows;
     for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
@@ -68,24 +70,28 @@ extern "C" void cuda_launch_rows(cudaStream_t s, CudaNumbers y, const CudaRows *
             launch_rows(s, (T *)y.data, (const int8_t *)r->table.data, r);
             return;
         }
-        with_real(r->table.format, [&](auto u) { launch_rows(s, (T *)y.data, (const decltype(u) *)r->table.data, r); });
+        with_real(r->table.format,
+                  [&](auto u) { launch_rows(s, (T *)y.data, (const decltype(u) *)r->table.data, r); });
     });
 }
 
 /* ---- the gradient ---- */
 
-template <typename G, int V>
-__global__ void __launch_bounds__(CLEAR_THREADS) clear_kernel(G *dtable, int64_t n, const float *beta) {
+template <typename G, int V> __global__ void __launch_bounds__(CLEAR_THREADS)
+    clear_kernel(G *dtable, int64_t n, const float *beta) {
     if (read_beta(beta) != 0.0f) return;
-    int64_t each = (int64_t)gridDim.x * CLEAR_THREADS * V, i = ((int64_t)blockIdx.x * CLEAR_THREADS + threadIdx.x) * V;
+    int64_t each = (int64_t)gridDim.x * CLEAR_THREADS * V,
+            i = ((int64_t)blockIdx.x * CLEAR_THREADS + threadIdx.x) * V;
     float zero[V] = {};
     for (; i < n; i += each) store<V>(dtable + i, zero);
 }
 
-DEVICE int32_t id_at(const CudaEmbedGrad &e, int64_t place) { return e.ids[e.order[place]]; }
+DEVICE int32_t id_at(const CudaEmbedGrad &e, int64_t place) {
+    return e.ids[e.order[place]];
+}
 
-template <typename T, typename G, int V>
-__global__ void __launch_bounds__(SHORT_WARPS *WARP) short_runs_kernel(G *dtable, const T *dx, CudaEmbedGrad e) {
+template <typename T, typename G, int V> __global__ void __launch_bounds__(SHORT_WARPS *WARP)
+    short_runs_kernel(G *dtable, const T *dx, CudaEmbedGrad e) {
     int lane = threadIdx.x % WARP;
     int64_t place = (int64_t)blockIdx.x * SHORT_WARPS + threadIdx.x / WARP;
     if (place >= e.tokens) return;
@@ -128,8 +134,8 @@ DEVICE int64_t long_run(const CudaEmbedGrad &e, int64_t multiple) {
     return begin + SHORT < e.tokens && id_at(e, begin + SHORT) == id ? begin : -1;
 }
 
-template <typename T, typename G, int V>
-__global__ void __launch_bounds__(LONG_WARPS *WARP) long_runs_kernel(G *dtable, const T *dx, CudaEmbedGrad e) {
+template <typename T, typename G, int V> __global__ void __launch_bounds__(LONG_WARPS *WARP)
+    long_runs_kernel(G *dtable, const T *dx, CudaEmbedGrad e) {
     __shared__ float part[LONG_WARPS][WARP * V];
     int64_t begin = long_run(e, ((int64_t)blockIdx.x + 1) * SHORT);
     if (begin < 0) return;
@@ -167,7 +173,8 @@ static void launch_grad(cudaStream_t s, G *dtable, const T *dx, const CudaEmbedG
     long_runs_kernel<T, G, V><<<grid, LONG_WARPS * WARP, 0, s>>>(dtable, dx, *e);
 }
 
-extern "C" void cuda_launch_embed_grad(cudaStream_t s, CudaNumbers dtable, CudaNumbers dx, const CudaEmbedGrad *e) {
+extern "C" void cuda_launch_embed_grad(cudaStream_t s, CudaNumbers dtable, CudaNumbers dx,
+                                       const CudaEmbedGrad *e) {
     with_real(dtable.format, [&](auto g) {
         with_real(dx.format, [&](auto t) {
             using G = decltype(g);

@@ -1,7 +1,9 @@
-/* kernels.c - which tensors of a step its kernel takes: every op that is not a matrix product, from Args to launcher.
+/* kernels.c - which tensors of a step its kernel takes: every op that is not a matrix product, from Args to
+ * launcher.
  *
- * The contract of each op stands in ir/op_*.c, the work in the .cu file named by kernels.h. Nothing here waits, allocates
- * or reads device memory. Formats a kernel does not have stick as an error (G5), as do broken workspaces as bugs. */
+ * The contract of each op stands in ir/op_*.c, the work in the .cu file named by kernels.h. Nothing here waits,
+ * allocates or reads device memory. Formats a kernel does not have stick as an error (G5), as do broken
+ * workspaces as bugs. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
 
@@ -26,7 +28,8 @@ static float *scales_of(void *data, const Tensor *t) {
 /* fp32, bf16 or fp16. */
 static bool is_real(Backend *b, const Args *a, const Tensor *t) {
     if (!t || cuda_is_number(t->format)) return true;
-    cuda_fail(b, "%s: numbers in %s cannot be taken one by one on the GPU", op_row(a->step->op)->name, format_name(t->format));
+    cuda_fail(b, "%s: numbers in %s cannot be taken one by one on the GPU", op_row(a->step->op)->name,
+              format_name(t->format));
     return false;
 }
 
@@ -34,8 +37,8 @@ static bool is_real(Backend *b, const Args *a, const Tensor *t) {
 static bool same_format(Backend *b, const Args *a, const Tensor *t, const Tensor *u) {
     if (!is_real(b, a, t)) return false;
     if (!u || t->format == u->format) return true;
-    cuda_fail(b, "%s: %s is in %s and %s in %s; the GPU's kernel takes one format", op_row(a->step->op)->name, t->name,
-              format_name(t->format), u->name, format_name(u->format));
+    cuda_fail(b, "%s: %s is in %s and %s in %s; the GPU's kernel takes one format", op_row(a->step->op)->name,
+              t->name, format_name(t->format), u->name, format_name(u->format));
     return false;
 }
 
@@ -58,12 +61,13 @@ void cuda_rmsnorm_grad(Backend *b, Queue q, const Args *a) {
     if (!same_format(b, a, a->ti[1], a->ti[0]) || !same_format(b, a, a->ti[1], a->ti[4]) ||
         !same_format(b, a, a->ti[1], a->to[0]) || !is_real(b, a, a->ti[2]) || !is_real(b, a, a->to[1])) return;
     CudaNormGrad g = {.dx = output(a, 0), .dw = output(a, 1), .x = input(a, 1), .w = input(a, 2), .dy = a->in[0],
-                      .so_far = a->in[4], .rstd = a->in[3], .rows = cuda_rows(a->ti[1]), .cols = cuda_cols(a->ti[1]),
-                      .beta = a->in[5], .key = cuda_key(a, 6, -1)};
+                      .so_far = a->in[4], .rstd = a->in[3], .rows = cuda_rows(a->ti[1]),
+                      .cols = cuda_cols(a->ti[1]), .beta = a->in[5], .key = cuda_key(a, 6, -1)};
     if (g.dw.data) {
         g.parts = workspace(a, device_parts(g.rows, DEVICE_NORM_PART) * g.cols * 4);
         if (g.cols > MOST_COLS) {
-            cuda_fail(b, "rmsnorm_grad: rows of %lld numbers, the GPU's kernel sums up to %d", (long long)g.cols, MOST_COLS);
+            cuda_fail(b, "rmsnorm_grad: rows of %lld numbers, the GPU's kernel sums up to %d", (long long)g.cols,
+                      MOST_COLS);
             return;
         }
     }
@@ -74,10 +78,11 @@ enum { MOST_NORM_DIM = 512 };
 
 static bool head_norm_of(CudaHeadNorm *n, Backend *b, const Args *a, int qkv, int wq) {
     const AttrHeads *h = &a->step->attr.heads;
-    *n = (CudaHeadNorm){.wq = input(a, wq), .wk = input(a, wq + 1), .rows = cuda_rows(a->ti[qkv]), .heads = h->heads,
-                        .kv_heads = h->kv_heads, .dim = h->head_dim, .eps = h->eps};
+    *n = (CudaHeadNorm){.wq = input(a, wq), .wk = input(a, wq + 1), .rows = cuda_rows(a->ti[qkv]),
+                        .heads = h->heads, .kv_heads = h->kv_heads, .dim = h->head_dim, .eps = h->eps};
     if (h->head_dim > MOST_NORM_DIM) {
-        cuda_fail(b, "%s: heads of %d numbers, the GPU's kernel takes up to %d", op_row(a->step->op)->name, h->head_dim, MOST_NORM_DIM);
+        cuda_fail(b, "%s: heads of %d numbers, the GPU's kernel takes up to %d", op_row(a->step->op)->name,
+                  h->head_dim, MOST_NORM_DIM);
         return false;
     }
     return same_format(b, a, a->to[0], a->ti[qkv]) && same_format(b, a, a->ti[wq], a->ti[wq + 1]);
@@ -85,12 +90,13 @@ static bool head_norm_of(CudaHeadNorm *n, Backend *b, const Args *a, int qkv, in
 
 void cuda_head_norm(Backend *b, Queue q, const Args *a) {
     CudaHeadNorm n;
-    if (head_norm_of(&n, b, a, 0, 1)) cuda_launch_head_norm(cuda_stream(b, q), output(a, 0), a->out[1], a->in[0], &n);
+    if (!head_norm_of(&n, b, a, 0, 1)) return;
+    cuda_launch_head_norm(cuda_stream(b, q), output(a, 0), a->out[1], a->in[0], &n);
 }
 
 void cuda_head_norm_grad(Backend *b, Queue q, const Args *a) {
-    CudaHeadNormGrad g = {.dx = output(a, 0), .dwq = output(a, 1), .dwk = output(a, 2), .dy = a->in[0], .qkv = a->in[1],
-                          .rstd = a->in[4], .beta = a->in[5], .key = cuda_key(a, 6, -1)};
+    CudaHeadNormGrad g = {.dx = output(a, 0), .dwq = output(a, 1), .dwk = output(a, 2), .dy = a->in[0],
+                          .qkv = a->in[1], .rstd = a->in[4], .beta = a->in[5], .key = cuda_key(a, 6, -1)};
     if (!head_norm_of(&g.norm, b, a, 1, 2) || !same_format(b, a, a->to[0], a->ti[0]) || !is_real(b, a, a->to[1]) ||
         !is_real(b, a, a->to[2])) return;
     if (g.dwq.data || g.dwk.data)
@@ -104,7 +110,8 @@ void cuda_rope(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     if (!same_format(b, a, a->to[0], a->ti[0])) return;
     if (h->head_dim > CUDA_MOST_ROPE_DIM) {
-        cuda_fail(b, "rope: heads of %d numbers, the GPU's kernel takes up to %d", h->head_dim, CUDA_MOST_ROPE_DIM);
+        cuda_fail(b, "rope: heads of %d numbers, the GPU's kernel takes up to %d", h->head_dim,
+                  CUDA_MOST_ROPE_DIM);
         return;
     }
     CudaRope r = {.positions = a->in[1], .inv_freq = a->in[2], .tokens = cuda_rows(a->ti[0]), .heads = h->heads,
@@ -119,16 +126,18 @@ static CudaAttend attend_of(const Args *a, int qkv, int doc_begin) {
     const AttrHeads *h = &a->step->attr.heads;
     Format f = a->ti[qkv]->format;
     int width = (h->heads + 2 * h->kv_heads) * h->head_dim;
-    return (CudaAttend){.q = a->in[qkv], .k = number_at(a->in[qkv], f, (int64_t)h->heads * h->head_dim), .begin = a->in[doc_begin],
-                        .q_stride = width, .kv_stride = width, .o_stride = h->heads * h->head_dim,
-                        .v_offset = h->kv_heads * h->head_dim, .rows = cuda_rows(a->ti[qkv]) / h->seq, .seq = (int)h->seq,
-                        .keys = (int)h->seq, .heads = h->heads, .kv_heads = h->kv_heads, .dim = h->head_dim, .scale = h->scale,
+    return (CudaAttend){.q = a->in[qkv], .k = number_at(a->in[qkv], f, (int64_t)h->heads * h->head_dim),
+                        .begin = a->in[doc_begin], .q_stride = width, .kv_stride = width,
+                        .o_stride = h->heads * h->head_dim, .v_offset = h->kv_heads * h->head_dim,
+                        .rows = cuda_rows(a->ti[qkv]) / h->seq, .seq = (int)h->seq, .keys = (int)h->seq,
+                        .heads = h->heads, .kv_heads = h->kv_heads, .dim = h->head_dim, .scale = h->scale,
                         .format = f};
 }
 
 static bool head_fits(Backend *b, const Args *a, int dim) {
     if (dim <= CUDA_MOST_HEAD_DIM) return true;
-    cuda_fail(b, "%s: heads of %d numbers, the GPU's kernels take up to %d", op_row(a->step->op)->name, dim, CUDA_MOST_HEAD_DIM);
+    cuda_fail(b, "%s: heads of %d numbers, the GPU's kernels take up to %d", op_row(a->step->op)->name, dim,
+              CUDA_MOST_HEAD_DIM);
     return false;
 }
 
@@ -136,8 +145,8 @@ static bool is_aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
 static bool on_cores(Backend *b, const CudaAttend *x) {
     enum { FIRST_MAJOR = 8 };
-    return cuda_backend(b)->major >= FIRST_MAJOR && device_attend_on_cores(x->format, x->dim) && is_aligned(x->q) &&
-           is_aligned(x->k) && is_aligned(x->o);
+    return cuda_backend(b)->major >= FIRST_MAJOR && device_attend_on_cores(x->format, x->dim) &&
+           is_aligned(x->q) && is_aligned(x->k) && is_aligned(x->o);
 }
 
 static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
@@ -155,7 +164,8 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
-    CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts, .padded = (int)d.padded};
+    CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,
+                        .padded = (int)d.padded};
     if (!same_format(b, a, a->ti[1], a->ti[0]) || !same_format(b, a, a->ti[1], a->ti[2]) ||
         !same_format(b, a, a->ti[1], a->to[0]) || !head_fits(b, a, g.a.dim)) return;
     g.a.o = a->in[2];
@@ -174,16 +184,18 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
 void cuda_cache_put(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     if (!is_real(b, a, a->ti[0]) || !is_real(b, a, a->to[0])) return;
-    cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], cuda_rows(a->ti[0]), (int)h->seq, (int)h->slots,
-                          h->heads * h->head_dim, 2 * h->kv_heads * h->head_dim);
+    cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], cuda_rows(a->ti[0]),
+                          (int)h->seq, (int)h->slots, h->heads * h->head_dim, 2 * h->kv_heads * h->head_dim);
 }
 
 void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    if (!same_format(b, a, a->ti[0], a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) || !head_fits(b, a, h->head_dim)) return;
+    if (!same_format(b, a, a->ti[0], a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
+        !head_fits(b, a, h->head_dim)) return;
     int64_t tokens = cuda_rows(a->ti[0]);
     int width = 2 * h->kv_heads * h->head_dim;
-    CHECK_MSG(cuda_count(a->ti[1]) == tokens / h->seq * h->slots * width, "a cache of %lld numbers", (long long)cuda_count(a->ti[1]));
+    CHECK_MSG(cuda_count(a->ti[1]) == tokens / h->seq * h->slots * width, "a cache of %lld numbers",
+              (long long)cuda_count(a->ti[1]));
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
     x.last = a->in[2];
@@ -208,7 +220,8 @@ void cuda_swiglu(Backend *b, Queue q, const Args *a) {
 
 void cuda_swiglu_grad(Backend *b, Queue q, const Args *a) {
     if (!same_format(b, a, a->to[0], a->ti[0]) || !same_format(b, a, a->to[0], a->ti[1])) return;
-    cuda_launch_swiglu_grad(cuda_stream(b, q), output(a, 0), a->in[0], a->in[1], cuda_rows(a->ti[0]), cuda_cols(a->ti[0]));
+    cuda_launch_swiglu_grad(cuda_stream(b, q), output(a, 0), a->in[0], a->in[1], cuda_rows(a->ti[0]),
+                            cuda_cols(a->ti[0]));
 }
 
 void cuda_add(Backend *b, Queue q, const Args *a) {
@@ -220,8 +233,8 @@ void cuda_add(Backend *b, Queue q, const Args *a) {
 
 static void give_rows(Backend *b, Queue q, const Args *a, const int32_t *ids, int64_t rows) {
     if (!is_real(b, a, a->to[0]) || (a->ti[0]->format != FMT_INT8 && !is_real(b, a, a->ti[0]))) return;
-    CudaRows r = {.table = input(a, 0), .scales = scales_of(a->in[0], a->ti[0]), .ids = ids, .table_rows = cuda_rows(a->ti[0]),
-                  .rows = rows, .cols = cuda_cols(a->ti[0])};
+    CudaRows r = {.table = input(a, 0), .scales = scales_of(a->in[0], a->ti[0]), .ids = ids,
+                  .table_rows = cuda_rows(a->ti[0]), .rows = rows, .cols = cuda_cols(a->ti[0])};
     cuda_launch_rows(cuda_stream(b, q), output(a, 0), &r);
 }
 
@@ -231,22 +244,26 @@ void cuda_decode(Backend *b, Queue q, const Args *a) { give_rows(b, q, a, NULL, 
 
 void cuda_embed_grad(Backend *b, Queue q, const Args *a) {
     if (!is_real(b, a, a->ti[0]) || !is_real(b, a, a->to[0])) return;
-    CudaEmbedGrad e = {.ids = a->in[1], .order = a->in[2], .tokens = cuda_count(a->ti[1]), .table_rows = cuda_rows(a->to[0]),
-                       .cols = cuda_cols(a->to[0]), .beta = a->in[3], .key = cuda_key(a, 4, -1)};
+    CudaEmbedGrad e = {.ids = a->in[1], .order = a->in[2], .tokens = cuda_count(a->ti[1]),
+                       .table_rows = cuda_rows(a->to[0]), .cols = cuda_cols(a->to[0]), .beta = a->in[3],
+                       .key = cuda_key(a, 4, -1)};
     cuda_launch_embed_grad(cuda_stream(b, q), output(a, 0), input(a, 0), &e);
 }
 
-static bool is_number(Backend *b, const Args *a, const Tensor *t) { return t->format == FMT_F64 || is_real(b, a, t); }
+static bool is_number(Backend *b, const Args *a, const Tensor *t) {
+    return t->format == FMT_F64 || is_real(b, a, t);
+}
 
 void cuda_token_sum(Backend *b, Queue q, const Args *a) {
     if (!is_number(b, a, a->ti[0]) || !is_number(b, a, a->ti[1]) || !is_number(b, a, a->ti[2])) return;
-    cuda_launch_token_sum(cuda_stream(b, q), a->out[0], input(a, 0), input(a, 1), input(a, 2), a->in[3], cuda_count(a->ti[0]),
-                          a->step->attr.scale.by);
+    cuda_launch_token_sum(cuda_stream(b, q), a->out[0], input(a, 0), input(a, 1), input(a, 2), a->in[3],
+                          cuda_count(a->ti[0]), a->step->attr.scale.by);
 }
 
 void cuda_token_sum_grad(Backend *b, Queue q, const Args *a) {
     if (!is_real(b, a, a->to[0]) || !is_number(b, a, a->ti[0]) || !is_number(b, a, a->ti[1])) return;
-    cuda_launch_token_sum_grad(cuda_stream(b, q), output(a, 0), input(a, 0), input(a, 1), cuda_count(a->ti[0]), a->step->attr.scale.by);
+    cuda_launch_token_sum_grad(cuda_stream(b, q), output(a, 0), input(a, 0), input(a, 1), cuda_count(a->ti[0]),
+                               a->step->attr.scale.by);
 }
 
 /* ---- updates ---- */
@@ -265,7 +282,8 @@ void cuda_clip(Backend *b, Queue q, const Args *a) {
 
 static CudaState state_of(const Args *a, int out) {
     if (!a->out[out]) return (CudaState){0};
-    return (CudaState){.data = a->out[out], .format = a->to[out]->format, .scales = scales_of(a->out[out], a->to[out])};
+    return (CudaState){.data = a->out[out], .format = a->to[out]->format,
+                       .scales = scales_of(a->out[out], a->to[out])};
 }
 
 static bool is_state(Backend *b, const Args *a, CudaState s, Format moment) {
@@ -281,8 +299,9 @@ typedef struct Places { /* of an op's row; v -1: none */
 static bool update_of(CudaUpdate *u, Backend *b, const Args *a, Places p) {
     CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
     *u = (CudaUpdate){.w = state_of(a, 0), .m = state_of(a, 1), .master = state_of(a, p.master),
-                      .g = {.data = a->in[1], .format = a->ti[1]->format}, .count = cuda_count(a->to[0]), .dials = a->in[p.dials],
-                      .verdict = a->in[p.verdict], .key = cuda_key(a, p.clock, -1), .attr = a->step->attr.update};
+                      .g = {.data = a->in[1], .format = a->ti[1]->format}, .count = cuda_count(a->to[0]),
+                      .dials = a->in[p.dials], .verdict = a->in[p.verdict], .key = cuda_key(a, p.clock, -1),
+                      .attr = a->step->attr.update};
     if (p.v >= 0) u->v = state_of(a, p.v);
     u->draws = (u->w.format == FMT_BF16 && !u->master.data) || (u->m.data && u->m.format == FMT_BF16) ||
                (u->v.data && u->v.format == FMT_BF16);
@@ -305,8 +324,8 @@ void cuda_sgd(Backend *b, Queue q, const Args *a) {
 /* ---- moves ---- */
 
 void cuda_fill(Backend *b, Queue q, const Args *a) {
-    cuda_launch_fill(cuda_stream(b, q), output(a, 0), scales_of(a->out[0], a->to[0]), cuda_rows(a->to[0]), cuda_cols(a->to[0]),
-                     a->step->attr.fill);
+    cuda_launch_fill(cuda_stream(b, q), output(a, 0), scales_of(a->out[0], a->to[0]), cuda_rows(a->to[0]),
+                     cuda_cols(a->to[0]), a->step->attr.fill);
 }
 
 void cuda_copy(Backend *b, Queue q, const Args *a) {

@@ -1,8 +1,9 @@
-/* kernels.h - the launchers: one C function per op that is not a matrix product, between kernels.c and the .cu files.
+/* kernels.h - the launchers: one C function per op that is not a matrix product, between kernels.c and the .cu
+ * files.
  *
- * A launcher queues its kernels on the stream and returns; it allocates nothing and waits for nothing. Pointers are
- * device memory, dials (clock, beta, divisor, verdict, learning rates) among them: kernels read those when they run,
- * so that a replayed graph sees new values (P7). Activations of one step share one format. */
+ * A launcher queues its kernels on the stream and returns; it allocates nothing and waits for nothing. Pointers
+ * are device memory, dials (clock, beta, divisor, verdict, learning rates) among them: kernels read those when
+ * they run, so that a replayed graph sees new values (P7). Activations of one step share one format. */
 #ifndef BACKEND_CUDA_KERNELS_H
 #define BACKEND_CUDA_KERNELS_H
 
@@ -50,7 +51,7 @@ typedef struct CudaHeadNormGrad {
     CudaNumbers dx, dwq, dwk; /* dwq, dwk: data NULL: not wanted */
     const void *dy, *qkv;
     const float *rstd;
-    float *parts; /* workspace (parts, 2, dim) */
+    float *parts;      /* workspace (parts, 2, dim) */
     const float *beta; /* dial; NULL: 1 */
     CudaKey key;
 } CudaHeadNormGrad;
@@ -59,8 +60,8 @@ void cuda_launch_head_norm_grad(cudaStream_t s, const CudaHeadNormGrad *g);
 /* ---- elementwise (elementwise.cu): rows and cols of h (N,F) ---- */
 
 void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *gate_up, int64_t rows, int64_t cols);
-void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, const void *dh, const void *gate_up, int64_t rows,
-                             int64_t cols);
+void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, const void *dh, const void *gate_up,
+                             int64_t rows, int64_t cols);
 void cuda_launch_add(cudaStream_t s, CudaNumbers y, const void *a, const void *b, int64_t n);
 
 /* ---- rotary positions (rope.cu): y may be x ---- */
@@ -104,17 +105,17 @@ void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weig
 /* ---- updates (update.cu) ---- */
 
 enum { CUDA_SQUARES_TILE = 1 << 14 }; /* numbers of one partial sum; ir/op_state.c sizes the workspace by it */
-enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK };      /* as VERDICT_* of ir/op.h */
-enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };        /* as DIAL_* */
+enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK }; /* as VERDICT_* of ir/op.h */
+enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };   /* as DIAL_* */
 
 void cuda_launch_sum_squares(cudaStream_t s, double *to, double *tiles, CudaNumbers g, int64_t n);
-void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss, const float *max_norm,
-                      int64_t n);
+void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
+                      const float *max_norm, int64_t n);
 
 typedef struct CudaState { /* numbers that are changed where they stand */
     void *data;            /* NULL: there is none */
     Format format;
-    float *scales;         /* 8-bit moments: one per block */
+    float *scales; /* 8-bit moments: one per block */
 } CudaState;
 
 typedef struct CudaUpdate {
@@ -140,29 +141,30 @@ void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t row
 enum { CUDA_MOST_HEAD_DIM = 256 };
 
 typedef struct CudaAttend {
-    const void *q, *k;  /* row 0, head 0; v stands v_offset numbers behind k */
+    const void *q, *k; /* row 0, head 0; v stands v_offset numbers behind k */
     void *o;
-    float *lse;         /* (rows*seq, heads); NULL: not wanted */
-    const int32_t *begin, *last; /* (rows*seq): query i sees keys [begin, last]; NULL: from 0; up to its own place */
+    float *lse; /* (rows*seq, heads); NULL: not wanted */
+    const int32_t *begin,
+        *last; /* (rows*seq): query i sees keys [begin, last]; NULL: from 0; up to its own place */
     int64_t rows;
     int q_stride, kv_stride, o_stride; /* numbers from token to token */
     int v_offset;
-    int seq, keys;      /* queries and keys of one row */
+    int seq, keys; /* queries and keys of one row */
     int heads, kv_heads, dim;
     float scale;
-    Format format;      /* of all of them */
+    Format format; /* of all of them */
 } CudaAttend;
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
 
 typedef struct CudaAttendGrad {
-    CudaAttend a;      /* of the forward step; lse is read */
-    const void *d_o;   /* like o */
-    void *dq, *dk;     /* like q, k; dv stands v_offset numbers behind dk */
+    CudaAttend a;    /* of the forward step; lse is read */
+    const void *d_o; /* like o */
+    void *dq, *dk;   /* like q, k; dv stands v_offset numbers behind dk */
     /* the workspace (ir/block_device.h) */
-    float *lse2, *delta;  /* lse * log2 e (infinite behind seq), and rowsum(d_o * o) */
-    int32_t *tiles;       /* the earliest and the latest beginning of a tile's queries */
-    float *parts;         /* dk, dv of each part of a group's heads */
+    float *lse2, *delta; /* lse * log2 e (infinite behind seq), and rowsum(d_o * o) */
+    int32_t *tiles;      /* the earliest and the latest beginning of a tile's queries */
+    float *parts;        /* dk, dv of each part of a group's heads */
     int n_parts, padded;
 } CudaAttendGrad;
 void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g);
@@ -172,10 +174,10 @@ void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2,
 /* ---- keys and values that stay (cache.cu) ---- */
 
 /* qkv: rows of q_width + width numbers; cache: rows of slots * width. */
-void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions, int64_t tokens, int seq,
-                           int slots, int q_width, int width);
-/* Few tokens over many keys: a.last is needed, a.begin and a.lse are not used. parts: workspace (tokens, heads, splits,
- * dim + 2), when there are splits. */
+void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions,
+                           int64_t tokens, int seq, int slots, int q_width, int width);
+/* Few tokens over many keys: a.last is needed, a.begin and a.lse are not used. parts: workspace (tokens, heads,
+ * splits, dim + 2), when there are splits. */
 void cuda_launch_attend_cache(cudaStream_t s, const CudaAttend *a, float *parts, int splits);
 
 #ifdef __cplusplus

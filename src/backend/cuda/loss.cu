@@ -1,6 +1,6 @@
 /* loss.cu - from per-token numbers to one, and back. Reference: cpu/loss.c.
  *
- *   token_sum       stat = beta*stat + scale * sum(v*weight) / divisor, in fp64, one order: one block walks all tokens
+ *   token_sum       stat = beta*stat + scale * sum(v*weight) / divisor, in fp64, in one order, by one block
  *   token_sum_grad  dv = scale*weight/divisor: a thread a token
  * A few thousand numbers: latency, not bytes. The divisor and beta are dials, read when the kernel runs. */
 #include "backend/cuda/kernels.h"
@@ -17,9 +17,9 @@ DEVICE double number_at(CudaNumbers n, int64_t i) { /* small vectors of any form
     }
 }
 
-__global__ void __launch_bounds__(SUM_THREADS) token_sum_kernel(double *stat, CudaNumbers v, CudaNumbers weight,
-                                                                CudaNumbers divisor, const float *beta, int64_t n,
-                                                                float scale) {
+__global__ void __launch_bounds__(SUM_THREADS)
+    token_sum_kernel(double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor, const float *beta,
+                     int64_t n, float scale) {
     __shared__ double part[WARP];
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += SUM_THREADS) sum += number_at(v, i) * number_at(weight, i);
@@ -29,22 +29,22 @@ __global__ void __launch_bounds__(SUM_THREADS) token_sum_kernel(double *stat, Cu
     *stat = keep == 0 ? term : keep * *stat + term;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) token_sum_grad_kernel(T *dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,
-                                                                 float scale) {
+template <typename T> __global__ void __launch_bounds__(THREADS)
+    token_sum_grad_kernel(T *dv, CudaNumbers weight, CudaNumbers divisor, int64_t n, float scale) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n) dv[i] = from_float<T>((float)((double)scale / number_at(divisor, 0) * number_at(weight, i)));
 }
 
-extern "C" void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
-                                      const float *beta, int64_t n, float scale) {
+extern "C" void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight,
+                                      CudaNumbers divisor, const float *beta, int64_t n, float scale) {
     token_sum_kernel<<<1, SUM_THREADS, 0, s>>>(stat, v, weight, divisor, beta, n, scale);
 }
 
-extern "C" void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,
-                                           float scale) {
+extern "C" void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor,
+                                           int64_t n, float scale) {
     with_real(dv.format, [&](auto t) {
         using T = decltype(t);
-        token_sum_grad_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, s>>>((T *)dv.data, weight, divisor, n, scale);
+        token_sum_grad_kernel<T>
+            <<<blocks_for(n, THREADS), THREADS, 0, s>>>((T *)dv.data, weight, divisor, n, scale);
     });
 }

@@ -1,5 +1,5 @@
-/* moments.cuh - 8-bit moments on the device, byte for byte as ir/format.c lays them out: one fp32 scale per block of 256
- * numbers of the flat tensor. A warp holds one block, MOMENT_LANE neighbouring numbers a lane. */
+/* moments.cuh - 8-bit moments on the device, byte for byte as ir/format.c lays them out: one fp32 scale per
+ * block of 256 numbers of the flat tensor. A warp holds one block, MOMENT_LANE neighbouring numbers a lane. */
 #ifndef BACKEND_CUDA_MOMENTS_CUH
 #define BACKEND_CUDA_MOMENTS_CUH
 

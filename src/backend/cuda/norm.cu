@@ -1,14 +1,16 @@
 /* norm.cu - RMS norms of whole rows and of single heads, and their gradients. Reference: cpu/norm.c.
  *
- *   r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = r*dy*w - x * r^3 * sum(dy*w*x)/n + so_far;  dw = sum_rows dy*x*r
+ *   r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = so_far + r*dy*w - x * r^3 * sum(dy*w*x)/n
+ *   dw = sum over rows of dy*x*r
  *
  * rmsnorm       (N,C): a block a row; the row is read twice, the second time from the caches.   2 numbers moved
  * rmsnorm_grad  (N,C): a block per DEVICE_NORM_PART rows when dw is wanted (its sums stand in shared memory, each
  *               column with its own thread), else a block a row.                                4 numbers moved
  * head_norm     (N,(H+2G)*D): a block a token, a warp a head; v is copied.                      2 numbers moved
- * head_norm_grad: a block per DEVICE_NORM_PART tokens, a warp a head.                             3 numbers moved
- * Parts of dw (parts, n) lie in the workspace and are added by join_kernel: 32 columns a block, 32 threads a column,
- * in one order. dx may stand in so_far's place: a number is read before it is written, by the same thread. */
+ * head_norm_grad: a block per DEVICE_NORM_PART tokens, a warp a head.                           3 numbers moved
+ * Parts of dw (parts, n) lie in the workspace and are added by join_kernel: 32 columns a block, 32 threads a
+ * column, in one order. dx may stand in so_far's place: a number is read before it is written, by the same
+ * thread. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -16,14 +18,14 @@ enum { WIDE = 8, MOST_THREADS = 512, HEAD_WARPS = 8, PLAIN_SHARED = 48 * 1024 };
 
 static int threads_for(int64_t cols, int v) { /* whole warps that cover a row, as far as a block goes */
     int64_t n = (cols / v + WARP - 1) / WARP * WARP;
-    return (int)(n < WARP ? WARP : n > MOST_THREADS ? MOST_THREADS : n);
+    if (n > MOST_THREADS) return MOST_THREADS;
+    return n ? (int)n : WARP;
 }
 
 /* ---- whole rows ---- */
 
-template <typename T, typename W, int V>
-__global__ void __launch_bounds__(MOST_THREADS) rmsnorm_kernel(T *y, float *rstd, const T *x, const W *w, int cols,
-                                                               float eps) {
+template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rmsnorm_kernel(T *y, float *rstd, const T *x, const W *w, int cols, float eps) {
     __shared__ float part[WARP];
     const T *row = x + (int64_t)blockIdx.x * cols;
     T *to = y + (int64_t)blockIdx.x * cols;
@@ -47,7 +49,7 @@ __global__ void __launch_bounds__(MOST_THREADS) rmsnorm_kernel(T *y, float *rstd
 }
 
 template <typename T> struct GradRows {
-    T *dx; /* NULL: not wanted */
+    T *dx;                    /* NULL: not wanted */
     const T *dy, *x, *so_far; /* so_far NULL: none */
     const float *rstd;
     float *parts; /* NULL: no dw */
@@ -55,8 +57,8 @@ template <typename T> struct GradRows {
     int cols, rows_a_block;
 };
 
-template <typename T, typename W, int V>
-__global__ void __launch_bounds__(MOST_THREADS) rmsnorm_grad_kernel(GradRows<T> g, const W *w) {
+template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rmsnorm_grad_kernel(GradRows<T> g, const W *w) {
     extern __shared__ float sums[]; /* (cols) of dw, when wanted */
     __shared__ float part[2][WARP]; /* two, so that one barrier a row is enough */
     int step = blockDim.x * V;
@@ -102,9 +104,9 @@ __global__ void __launch_bounds__(MOST_THREADS) rmsnorm_grad_kernel(GradRows<T> 
 }
 
 /* dw[c] = beta*dw[c] + sum over parts of parts[p*stride + c]. */
-template <typename T>
-__global__ void __launch_bounds__(WARP * WARP) join_kernel(T *dw, const float *parts, int64_t n_parts, int64_t stride,
-                                                           int64_t n, const float *beta, CudaKey key) {
+template <typename T> __global__ void __launch_bounds__(WARP *WARP)
+    join_kernel(T *dw, const float *parts, int64_t n_parts, int64_t stride, int64_t n, const float *beta,
+                CudaKey key) {
     __shared__ float slice[WARP][WARP + 1];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int64_t c = (int64_t)blockIdx.x * WARP + lane;
@@ -121,16 +123,17 @@ __global__ void __launch_bounds__(WARP * WARP) join_kernel(T *dw, const float *p
     accumulate<1>(dw, c, total, read_beta(beta), draw_key(key));
 }
 
-static void join_parts(cudaStream_t s, CudaNumbers dw, const float *parts, int64_t n_parts, int64_t stride, int64_t n,
-                       const float *beta, CudaKey key) {
+static void join_parts(cudaStream_t s, CudaNumbers dw, const float *parts, int64_t n_parts, int64_t stride,
+                       int64_t n, const float *beta, CudaKey key) {
     with_real(dw.format, [&](auto t) {
         using T = decltype(t);
-        join_kernel<T><<<blocks_for(n, WARP), WARP * WARP, 0, s>>>((T *)dw.data, parts, n_parts, stride, n, beta, key);
+        join_kernel<T>
+            <<<blocks_for(n, WARP), WARP * WARP, 0, s>>>((T *)dw.data, parts, n_parts, stride, n, beta, key);
     });
 }
 
-extern "C" void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, const void *x, CudaNumbers w, int64_t rows,
-                                    int64_t cols, float eps) {
+extern "C" void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, const void *x, CudaNumbers w,
+                                    int64_t rows, int64_t cols, float eps) {
     with_real(y.format, [&](auto t) {
         with_real(w.format, [&](auto u) {
             using T = decltype(t);
@@ -138,7 +141,8 @@ extern "C" void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, 
             bool wide = cols % WIDE == 0 && is_packed(y.data) && is_packed(x) && is_packed(w.data);
             int threads = threads_for(cols, wide ? WIDE : 1);
             auto kernel = wide ? rmsnorm_kernel<T, W, WIDE> : rmsnorm_kernel<T, W, 1>;
-            kernel<<<(unsigned)rows, threads, 0, s>>>((T *)y.data, rstd, (const T *)x, (const W *)w.data, (int)cols, eps);
+            kernel<<<(unsigned)rows, threads, 0, s>>>((T *)y.data, rstd, (const T *)x, (const W *)w.data,
+                                                      (int)cols, eps);
         });
     });
 }
@@ -156,8 +160,9 @@ extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) 
                         is_packed(g->so_far) && is_packed(g->w.data);
             int threads = threads_for(g->cols, wide ? WIDE : 1);
             auto kernel = wide ? rmsnorm_grad_kernel<T, W, WIDE> : rmsnorm_grad_kernel<T, W, 1>;
-            GradRows<T> rows = {(T *)g->dx.data, (const T *)g->dy, (const T *)g->x.data, (const T *)g->so_far, g->rstd,
-                                sums ? g->parts : NULL, g->rows, (int)g->cols, rows_a_block};
+            GradRows<T> rows = {
+                (T *)g->dx.data,        (const T *)g->dy, (const T *)g->x.data, (const T *)g->so_far, g->rstd,
+                sums ? g->parts : NULL, g->rows,          (int)g->cols,         rows_a_block};
             if (shared > PLAIN_SHARED)
                 cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
             kernel<<<blocks, threads, shared, s>>>(rows, (const W *)g->w.data);
@@ -168,9 +173,9 @@ extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) 
 
 /* ---- heads of q and k ---- */
 
-template <typename T, typename W>
-__global__ void __launch_bounds__(HEAD_WARPS *WARP) head_norm_kernel(T *y, float *rstd, const T *qkv, const W *wq, const W *wk,
-                                                                     int heads, int kv_heads, int dim, float eps) {
+template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *WARP)
+    head_norm_kernel(T *y, float *rstd, const T *qkv, const W *wq, const W *wk, int heads, int kv_heads, int dim,
+                     float eps) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, normed = heads + kv_heads;
     int64_t first = (int64_t)blockIdx.x * (normed + kv_heads) * dim;
     for (int h = warp; h < normed; h += HEAD_WARPS) {
@@ -180,9 +185,11 @@ __global__ void __launch_bounds__(HEAD_WARPS *WARP) head_norm_kernel(T *y, float
         for (int i = lane; i < dim; i += WARP) sum += to_float(x[i]) * to_float(x[i]);
         float r = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
         if (lane == 0) rstd[(int64_t)blockIdx.x * normed + h] = r;
-        for (int i = lane; i < dim; i += WARP) y[first + h * dim + i] = from_float<T>(to_float(x[i]) * r * to_float(w[i]));
+        for (int i = lane; i < dim; i += WARP)
+            y[first + h * dim + i] = from_float<T>(to_float(x[i]) * r * to_float(w[i]));
     }
-    for (int i = normed * dim + threadIdx.x; i < (normed + kv_heads) * dim; i += HEAD_WARPS * WARP) y[first + i] = qkv[first + i];
+    for (int i = normed * dim + threadIdx.x; i < (normed + kv_heads) * dim; i += HEAD_WARPS * WARP)
+        y[first + i] = qkv[first + i];
 }
 
 template <typename T> struct GradHeads {
@@ -195,7 +202,8 @@ template <typename T> struct GradHeads {
 };
 
 /* One head: gives dx, adds to the warp's own sums of dw (NULL: not wanted); lane i owns columns i, i+32, ... */
-template <typename T, typename W> DEVICE void grad_head(T *dx, float *sums, const T *dy, const T *x, const W *w, float r, int dim) {
+template <typename T, typename W>
+DEVICE void grad_head(T *dx, float *sums, const T *dy, const T *x, const W *w, float r, int dim) {
     int lane = threadIdx.x % WARP;
     float dot = 0;
     for (int i = lane; i < dim; i += WARP) dot += to_float(dy[i]) * to_float(w[i]) * to_float(x[i]);
@@ -207,8 +215,8 @@ template <typename T, typename W> DEVICE void grad_head(T *dx, float *sums, cons
     }
 }
 
-template <typename T, typename W>
-__global__ void __launch_bounds__(HEAD_WARPS *WARP) head_norm_grad_kernel(GradHeads<T> g, const W *wq, const W *wk) {
+template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *WARP)
+    head_norm_grad_kernel(GradHeads<T> g, const W *wq, const W *wk) {
     extern __shared__ float sums[]; /* (HEAD_WARPS, 2, D) */
     int warp = threadIdx.x / WARP, normed = g.heads + g.kv_heads, width = (normed + g.kv_heads) * g.dim;
     float *own = g.parts ? sums + warp * 2 * g.dim : NULL;
@@ -223,7 +231,8 @@ __global__ void __launch_bounds__(HEAD_WARPS *WARP) head_norm_grad_kernel(GradHe
             grad_head<T, W>(g.dx + at, own && !is_q ? own + g.dim : own, g.dy + at, g.qkv + at, is_q ? wq : wk,
                             g.rstd[row * normed + h], g.dim);
         }
-        for (int i = normed * g.dim + threadIdx.x; i < width; i += HEAD_WARPS * WARP) g.dx[first + i] = g.dy[first + i];
+        for (int i = normed * g.dim + threadIdx.x; i < width; i += HEAD_WARPS * WARP)
+            g.dx[first + i] = g.dy[first + i];
     }
     if (!g.parts) return;
     __syncthreads();
@@ -234,14 +243,15 @@ __global__ void __launch_bounds__(HEAD_WARPS *WARP) head_norm_grad_kernel(GradHe
     }
 }
 
-extern "C" void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd, const void *qkv, const CudaHeadNorm *h) {
+extern "C" void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd, const void *qkv,
+                                      const CudaHeadNorm *h) {
     with_real(y.format, [&](auto t) {
         with_real(h->wq.format, [&](auto u) {
             using T = decltype(t);
             using W = decltype(u);
             head_norm_kernel<T, W><<<(unsigned)h->rows, HEAD_WARPS * WARP, 0, s>>>(
-                (T *)y.data, rstd, (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads, h->kv_heads, h->dim,
-                h->eps);
+                (T *)y.data, rstd, (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads,
+                h->kv_heads, h->dim, h->eps);
         });
     });
 }
@@ -254,11 +264,11 @@ extern "C" void cuda_launch_head_norm_grad(cudaStream_t s, const CudaHeadNormGra
         with_real(h->wq.format, [&](auto u) {
             using T = decltype(t);
             using W = decltype(u);
-            GradHeads<T> a = {(T *)g->dx.data, (const T *)g->dy, (const T *)g->qkv, g->rstd, parts, h->rows,
-                              h->heads, h->kv_heads, h->dim};
+            GradHeads<T> a = {(T *)g->dx.data, (const T *)g->dy, (const T *)g->qkv, g->rstd, parts,
+                              h->rows,         h->heads,         h->kv_heads,       h->dim};
             size_t shared = parts ? (size_t)(HEAD_WARPS * 2 * h->dim) * sizeof(float) : 0;
-            head_norm_grad_kernel<T, W><<<blocks, HEAD_WARPS * WARP, shared, s>>>(a, (const W *)h->wq.data,
-                                                                                  (const W *)h->wk.data);
+            head_norm_grad_kernel<T, W>
+                <<<blocks, HEAD_WARPS * WARP, shared, s>>>(a, (const W *)h->wq.data, (const W *)h->wk.data);
         });
     });
     CudaKey key = g->key;

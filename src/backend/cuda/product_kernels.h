@@ -12,7 +12,8 @@ typedef struct CudaMatrix { /* row-major: element (r,c) is number r*ld + c of da
     int64_t rows, cols, ld;
 } CudaMatrix;
 
-typedef struct CudaProduct { /* C = alpha * A B + add + bias, summed in fp32, rounded once to nearest */
+/* C = alpha * A B + add + bias, summed in fp32, rounded to nearest (by the library also once before it adds). */
+typedef struct CudaProduct {
     CudaMatrix a, b, c;
     bool a_flip, b_flip; /* stored as (inner,rows), (cols,inner) */
     float alpha;

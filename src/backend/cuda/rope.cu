@@ -1,8 +1,9 @@
 /* rope.cu - rotary positions: angles of a token, and how they turn the heads of q and k. Reference: cpu/rope.c.
  *
- *   qkv(N,(H+2G)*D): of each of the H+G first heads, (x_i, x_{i+D/2}) turns by the fp32 angle position*inv_freq[i]; v stays.
- * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), then a thread turns V
- * pairs at a time, 16 bytes of each half where D/2 allows. 2 numbers moved; in place v is not touched. */
+ *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) turns by the fp32 angle position*inv_freq[i]
+ * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), then a thread
+ * turns V pairs at a time, 16 bytes of each half where D/2 allows. 2 numbers moved; v is copied, or stays where
+ * it stands when y is x. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -15,16 +16,20 @@ DEVICE float2 turn_of(float x_single) {
     double quarter = (x * 0.63661977236758134308 + nearest) - nearest;
     double r = x - quarter * 1.5707963267948966 - quarter * 6.123233995736766e-17; /* |r| <= pi/4 */
     double z = r * r;
-    double s = r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
-    double c = 1 + z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 +
-               z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
+    double s =
+        r *
+        (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
+    double c =
+        1 +
+        z * (-1.0 / 2 +
+             z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
     int k = (int)quarter;
     double cos_x = k & 1 ? s : c, sin_x = k & 1 ? c : s;
     return make_float2((float)((k + 1) & 2 ? -cos_x : cos_x), (float)(k & 2 ? -sin_x : sin_x));
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(MOST_THREADS) rope_kernel(T *y, const T *x, CudaRope r) {
+template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rope_kernel(T *y, const T *x, CudaRope r) {
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;

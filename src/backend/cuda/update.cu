@@ -1,12 +1,13 @@
 /* update.cu - from gradients to new weights: sums of squares, the verdict, AdamW and SGD. Reference: cpu/update.c.
  *
- *   sum_squares  fp64 sums of fixed tiles of CUDA_SQUARES_TILE numbers (a block each), then of the tiles by one block
+ *   sum_squares  fp64 sums of fixed tiles of CUDA_SQUARES_TILE numbers (a block each), then their sum by one
  *   clip         one block: norm, scale and whether anything may be written
- *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32 throughout;
- *                one 64-bit word is drawn per element, of which weight and moments take 16 bits each (P6).
- *                Moved once each way: weight, moments, master; once: gradient.
- * Formats of states are asked at run time: the same for a whole launch, so that a branch costs next to nothing beside
- * the bytes. The verdict, learning rate and clock are dials: a step that is not finite writes nothing (P7). */
+ *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32
+ *                throughout; one 64-bit word is drawn per element, of which weight and moments take 16 bits each
+ *                (P6). Moved once each way: weight, moments, master; once: gradient.
+ * Formats of states are asked at run time: the same for a whole launch, so that a branch costs next to nothing
+ * beside the bytes. The verdict, learning rate and clock are dials: a step that is not finite writes nothing
+ * (P7). */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/moments.cuh"
 
@@ -14,8 +15,8 @@ enum { THREADS = 256, LANE = MOMENT_LANE, JOIN_THREADS = 1024 };
 
 /* ---- norm and verdict ---- */
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS) squares_kernel(double *tiles, const T *g, int64_t n) {
+template <typename T, int V> __global__ void __launch_bounds__(THREADS)
+    squares_kernel(double *tiles, const T *g, int64_t n) {
     __shared__ double part[THREADS / WARP];
     int64_t first = (int64_t)blockIdx.x * CUDA_SQUARES_TILE;
     int64_t end = first + CUDA_SQUARES_TILE < n ? first + CUDA_SQUARES_TILE : n;
@@ -43,8 +44,8 @@ __global__ void __launch_bounds__(JOIN_THREADS) squares_join_kernel(double *to, 
     if (threadIdx.x == 0) *to = sum;
 }
 
-__global__ void __launch_bounds__(JOIN_THREADS) clip_kernel(double *verdict, const double *parts, const double *loss,
-                                                            const float *max_norm, int64_t n) {
+__global__ void __launch_bounds__(JOIN_THREADS)
+    clip_kernel(double *verdict, const double *parts, const double *loss, const float *max_norm, int64_t n) {
     __shared__ double part[WARP];
     double norm = sqrt(sum_of_parts(parts, n, part)), most = (double)*max_norm;
     if (threadIdx.x) return;
@@ -100,7 +101,8 @@ DEVICE void take(float (&x)[LANE], CudaState s, int64_t i, int64_t n) {
 }
 
 /* shift: of this state's 16 bits in the words; random false: bf16 to nearest too (a weight beside its master). */
-DEVICE void give(CudaState s, const float (&x)[LANE], const uint64_t (&words)[LANE], int shift, bool random, int64_t i, int64_t n) {
+DEVICE void give(CudaState s, const float (&x)[LANE], const uint64_t (&words)[LANE], int shift, bool random,
+                 int64_t i, int64_t n) {
     if (s.format == FMT_BF16 && random) {
         uint32_t w[LANE];
         Bf16 *p = (Bf16 *)s.data;
@@ -126,7 +128,8 @@ DEVICE void give(CudaState s, const float (&x)[LANE], const uint64_t (&words)[LA
 
 /* ---- one step of the optimizer ---- */
 
-DEVICE void adamw_numbers(float (&w)[LANE], float (&m)[LANE], float (&v)[LANE], const float (&g)[LANE], const CudaUpdate &u) {
+DEVICE void adamw_numbers(float (&w)[LANE], float (&m)[LANE], float (&v)[LANE], const float (&g)[LANE],
+                          const CudaUpdate &u) {
     float scale = (float)u.verdict[CUDA_VERDICT_SCALE], rate = u.dials[CUDA_DIAL_LR] * u.attr.lr_mult;
     float b1 = u.attr.beta1, b2 = u.attr.beta2, decay = 1.0f - rate * u.attr.weight_decay;
     float step = rate * u.dials[CUDA_DIAL_CORRECT1], c2 = u.dials[CUDA_DIAL_CORRECT2];
@@ -167,8 +170,10 @@ template <bool ADAMW> __global__ void __launch_bounds__(THREADS) update_kernel(C
 #pragma unroll
     for (int k = 0; k < LANE; k++) words[k] = u.draws ? rng_fold(key, (uint64_t)(i + k)) : 0;
 
-    if (ADAMW) adamw_numbers(w, m, v, g, u);
-    else sgd_numbers(w, m, g, u);
+    if (ADAMW)
+        adamw_numbers(w, m, v, g, u);
+    else
+        sgd_numbers(w, m, g, u);
 
     if (u.m.data) give(u.m, m, words, 16, true, i, u.count);
     if (ADAMW) give(u.v, v, words, 32, true, i, u.count);

@@ -1,5 +1,5 @@
-/* vectors.cuh - several numbers of a row at a time: loads and stores of up to 16 bytes as fp32 arrays, gradients that
- * add up, and what every .cu of vector work shares. Reference: backend/cpu/numbers.c.
+/* vectors.cuh - several numbers of a row at a time: loads and stores of up to 16 bytes as fp32 arrays, gradients
+ * that add up, and what every .cu of vector work shares. Reference: backend/cpu/numbers.c.
  *
  * Arrays have compile-time lengths and are walked by unrolled loops, so that they stay in registers. */
 #ifndef BACKEND_CUDA_VECTORS_CUH
@@ -14,7 +14,9 @@ enum { WARP = 32 };
 
 /* ---- two numbers in a word ---- */
 
-DEVICE float2 unpack(uint32_t w, Bf16) { return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)); }
+DEVICE float2 unpack(uint32_t w, Bf16) {
+    return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
+}
 DEVICE float2 unpack(uint32_t w, F16) {
     return make_float2(__half2float(__ushort_as_half((unsigned short)w)),
                        __half2float(__ushort_as_half((unsigned short)(w >> 16))));
@@ -87,9 +89,12 @@ template <int N, typename T> DEVICE void store(T *p, const float (&x)[N]) { /* t
         uint32_t w[N / 2];
 #pragma unroll
         for (int i = 0; i < N / 2; i++) w[i] = pack<T>(x[2 * i], x[2 * i + 1]);
-        if constexpr (N == 8) *(uint4 *)p = make_uint4(w[0], w[1], w[2], w[3]);
-        else if constexpr (N == 4) *(uint2 *)p = make_uint2(w[0], w[1]);
-        else *(uint32_t *)p = w[0];
+        if constexpr (N == 8)
+            *(uint4 *)p = make_uint4(w[0], w[1], w[2], w[3]);
+        else if constexpr (N == 4)
+            *(uint2 *)p = make_uint2(w[0], w[1]);
+        else
+            *(uint32_t *)p = w[0];
     }
 }
 
@@ -106,8 +111,8 @@ template <int N> DEVICE void store_rounded(Bf16 *p, const float (&x)[N], const u
     }
 }
 
-/* A gradient: base[i..i+N) = beta*base + x, stored as cpu_accumulate does: bf16 at random by key and index, others to
- * nearest. beta 0 never reads what is there. */
+/* A gradient: base[i..i+N) = beta*base + x, stored as cpu_accumulate does: bf16 at random by key and index,
+ * others to nearest. beta 0 never reads what is there. */
 template <int N, typename T> DEVICE void accumulate(T *base, int64_t i, float (&x)[N], float beta, uint64_t key) {
     if (beta != 0.0f) {
         float was[N];
@@ -142,13 +147,19 @@ template <typename T> DEVICE T sum_of_block(T x, T *part) {
 
 /* ---- on the host ---- */
 
-/* Calls fn with a number of the format's type; other formats launch nothing (kernels.c has refused them before). */
+/* Calls fn with a number of the format's type; other formats launch nothing (kernels.c has refused them before).
+ * */
 template <typename Fn> static inline void with_real(Format f, Fn fn) {
-    if (f == FMT_F32) fn(float());
-    else if (f == FMT_BF16) fn(Bf16());
-    else if (f == FMT_F16) fn(F16());
+    if (f == FMT_F32)
+        fn(float());
+    else if (f == FMT_BF16)
+        fn(Bf16());
+    else if (f == FMT_F16)
+        fn(F16());
 }
 
-static inline unsigned blocks_for(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
+static inline unsigned blocks_for(int64_t n, int64_t each) {
+    return (unsigned)((n + each - 1) / each);
+}
 
 #endif
