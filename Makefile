@@ -32,8 +32,7 @@ endif
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
 
-.PHONY: all deps demo check test-bins rooms clean help format
-.SECONDARY:
+.PHONY: all snug deps demo check test-bins rooms clean help format
 
 all: snug
 
@@ -47,7 +46,7 @@ help:
 	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
 
 snug: $(B)/snug
-	@cp -f $< $@
+	@cmp -s $< $@ || cp -f --remove-destination $< $@
 
 $(B)/snug: $(OBJ) $(B)/src/cli/main.c.o
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -79,7 +78,7 @@ demo: deps
 	@tools/demo.sh
 
 check: deps
-	@$(MAKE) --no-print-directory -j2 snug test-bins
+	@$(MAKE) --no-print-directory -j2 $(B)/snug test-bins
 	@ASSETS=$(ASSETS) SNUG=$(B)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 rooms:

@@ -14,9 +14,8 @@ run() { # name, command...
     local name=$1; shift
     local began=$SECONDS
     echo "== $name"
-    "$@" > >(tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, 0 skipped$') 2>&1
-    local rc=$?
-    wait
+    "$@" 2>&1 | tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
+    local rc=${PIPESTATUS[0]}
     count "$log" "$name"
     if [ $rc -ne 0 ] && grep -qE ', 0 failed' "$log"; then failed=$((failed + 1)); echo "FAILED $name: exit $rc"; fi
     [ $((SECONDS - began)) -ge 20 ] && echo "   ($((SECONDS - began)) s)"

@@ -106,6 +106,7 @@ char *arena_strdup(Arena *a, const char *s) {
 }
 
 char *arena_printf(Arena *a, const char *fmt, ...) {
+    CHECK(fmt);
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
