@@ -13,9 +13,9 @@ rows() { awk -v n="$1" -v t="$2" 'BEGIN { srand(1); for (r = 0; r < n; r++) { pr
 one() { # shape rows tokens steps
     rows 64 "$3" > "$work/rows.jsonl"
     local peer ours
-    peer=$($python bench/cpu_peer.py --shape "$1" --batch "$2" --seq "$3" --threads "$threads" --steps "$4" 2>/dev/null | tail -n 1)
+    peer=$($python bench/cpu_peer.py --shape "$1" --batch "$2" --seq "$3" --threads "$threads" --steps "$4" 2>/dev/null | tail -n 1 | sed "s|,\"result\":\"[^\"]*\"||")
     ours=$(./snug train --model "$1" --init random --precision fp32 --data "$work/rows.jsonl" --seq "$3" --micro-batch "$2" --steps "$4" \
-        --pack off --threads "$threads" --out "$work/out" --overwrite 2>/dev/null | tail -n 1)
+        --pack off --threads "$threads" --out "$work/out" --overwrite 2>/dev/null | tail -n 1 | sed "s|,\"result\":\"[^\"]*\"||")
     printf '{"bench":"cpu-train","shape":"%s","batch":%s,"seq":%s,"machine":"%s, %s threads","load":"%s","commit":"%s","command":"bench/cpu_train.sh","peer":%s,"snug":%s}\n' \
         "$1" "$2" "$3" "$machine" "$threads" "$(cut -d' ' -f1 /proc/loadavg)" "$commit" "$peer" "$ours" | tee -a bench/results/cpu-train.jsonl
 }
