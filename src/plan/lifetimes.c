@@ -11,7 +11,8 @@
  *   L5  an activation, gradient or cache that is read before it is written is carried around the ring: always.
  *   L6  a view's uses are its base's uses.
  *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
- *       another queue that reads one of its outputs; else the end of its phase.
+ *       another queue that reads one of its outputs; else the end of its phase. What a copy out reads lives until
+ *       the next layer's copy out is issued, if that is earlier.
  *   L8  scratch lives in its step. */
 #include "plan/plan_int.h"
 
@@ -78,11 +79,17 @@ static int awaited_at(const Program *p, const Phase *phase, int step) {
     return phase->end - 1;
 }
 
+static int sent_at(const Program *p, const Phase *phase, int step) {
+    for (int i = step + 1; i < phase->end; i++)
+        if (p->s[i].queue == QUEUE_COPY_OUT && p->s[i].layer != p->s[step].layer) return i;
+    return phase->end - 1;
+}
+
 static void live_until_awaited(Program *p, const Phase *phase, int step) { /* L7 */
     const Step *s = &p->s[step];
-    int end = awaited_at(p, phase, step);
+    int end = awaited_at(p, phase, step), read_end = s->queue == QUEUE_COPY_OUT ? MIN2(end, sent_at(p, phase, step)) : end;
     for (int k = 0; k < MAX_IN; k++)
-        if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, end);
+        if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, read_end);
     for (int k = 0; k < MAX_OUT; k++)
         if (s->out[k]) extend(&p->t[prog_base(p, s->out[k])], step, end);
     if (s->workspace) extend(&p->t[s->workspace], step, end);

@@ -34,6 +34,7 @@ static void record_init(Job *j) {
     for (Tid t = 1, n = (Tid)p->n_t; t < n; t++) {
         Tensor w = *prog_t(p, t);
         if (!w.file_name) continue;
+        p->layer = w.layer;
         if (w.role == ROLE_WEIGHT && j->spec.random_init) op_fill(p, t, job_fill(&j->spec.model, w.file_name, j->spec.seed));
         if (w.role == ROLE_ADAPTER) { /* A uniform in +-1/sqrt(K) as PEFT draws it, B zero */
             AttrFill f = {FILL_CONSTANT, 0, job_fill_key(j->spec.seed, w.file_name)};
@@ -155,8 +156,10 @@ static bool record_update(Job *j, Err *e) {
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable) {
             Tid part = prog_view(p, "square", j->parts, n++, 1);
+            p->layer = p->t[t].layer;
             op_sum_squares(p, part, p->t[t].grad);
         }
+    p->layer = -1;
     op_clip(p, j->verdict, j->parts, j->loss, j->max_norm);
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable && !record_one_update(j, t, e)) return false;

@@ -102,10 +102,12 @@ bool weights_load(Exec *x, Role role, const char *folder, Err *e) {
 
 void weights_start_masters(Exec *x) {
     Piece *piece = MEM_NEW(Piece, 1);
-    for (int i = 0; i < x->p->n_s; i++) {
-        const Step *s = &x->p->s[i];
-        Tid w = s->in[0], master = s->op == OP_ADAMW ? s->in[4] : s->op == OP_SGD ? s->in[3] : NONE;
-        if (!master) continue;
+    for (Tid master = 1; master < x->p->n_t; master++) {
+        if (x->p->t[master].role != ROLE_MASTER || x->p->t[master].base) continue;
+        char name[128]; /* "layers.3.qkv_w.master" is the twin of "layers.3.qkv_w" */
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(x->p->t[master].name) - strlen(".master")), x->p->t[master].name);
+        Tid w = prog_find(x->p, name);
+        CHECK_MSG(w, "%s", name);
         Format f = x->p->t[w].format;
         int64_t n = prog_elements(x->p, w), item = format_item_bytes(f);
         for (int64_t at = 0; at < n; at += PIECE) {
