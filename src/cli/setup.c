@@ -82,7 +82,8 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
     if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
-    return plan_parse_recompute(s->recompute, c->layers, opt_text(o, OPT_RECOMPUTE), e);
+    return plan_parse_recompute(s->recompute, c->layers, opt_text(o, OPT_RECOMPUTE), e) &&
+           job_parse_away(s->away, c->layers, opt_text(o, OPT_OFFLOAD), e);
 }
 
 bool setup_adapter(JobSpec *s, const Options *o, Err *e) {

@@ -235,8 +235,10 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
         }
     }
     if (spec->evaluate || !spec->train) record_eval(j);
+    job_set_homes(p, spec->away, spec->model.layers, spec->quantised ? spec->stored : base);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
+    plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);
     j->placement = plan_all(p, m);
     plan_ledger(p, &j->placement, m, &j->ledger);
@@ -247,7 +249,13 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
 
 void job_close(Job *j) { prog_free(&j->p); }
 
-int64_t job_process_bytes(const Job *j) { return ledger_process_bytes(&j->ledger, POOL_DEVICE); }
+int64_t job_host_bytes(const Job *j) {
+    return ledger_process_bytes(&j->ledger, POOL_PINNED) + ledger_process_bytes(&j->ledger, POOL_HOST);
+}
+
+int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same memory */
+    return ledger_process_bytes(&j->ledger, POOL_DEVICE) + (j->machine.kind == MACHINE_CPU ? job_host_bytes(j) : 0);
+}
 
 double job_update_seconds(const Job *j) {
     double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;

@@ -102,6 +102,9 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --recompute norm",   "--micro-batch 4 --threads 2 --recompute ffn",
         "--micro-batch 4 --threads 2 --recompute block",  "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
         "--micro-batch 4 --threads 2 --head-chunk 128",   "--micro-batch 4 --threads 2 --head-chunk 256",
+        "--micro-batch 4 --threads 2 --offload weights",  "--micro-batch 4 --threads 2 --offload moments,gradients=2",
+        "--micro-batch 4 --threads 2 --recompute block --offload inputs",
+        "--micro-batch 4 --threads 2 --recompute block:0-1 --offload weights=2,moments,gradients,inputs=2",
         "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
     };
     for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += STRIDE) {
