@@ -76,8 +76,12 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
     s->accum = 1;
     if (!set_precision(s, o, e)) return false;
+    s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
+    s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     if (!train) return true;
     set_training(s, o);
+    if (s->quantised && !s->lora)
+        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", opt_text(o, OPT_QUANTIZE));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);

@@ -50,6 +50,11 @@ void op_decode(Program *p, Tid dense, Tid stored) {
     prog_emit(p, (Step){.op = OP_DECODE, .in = {stored}, .out = {dense}});
 }
 
+static int64_t fill_workspace(const Program *p, const Step *s, const Machine *m) { /* a row a worker, to be encoded */
+    const FormatRow *f = &format_table[p->t[s->out[0]].format];
+    return m->kind == MACHINE_CPU && f->by_rows && !f->plain ? (int64_t)m->threads * prog_cols(p, s->out[0]) * 4 : 0;
+}
+
 static const char *copy_shape(const Program *p, const Step *s) {
     return prog_bytes(p, s->in[0]) == prog_bytes(p, s->out[0]) ? NULL : "a copy keeps its bytes";
 }
@@ -65,6 +70,6 @@ const OpRow op_row_adamw = {.name = "adamw", .n_in = 8, .n_out = 4, .optional_in
     .flags = OPF_WRITES_STATE | OPF_RANDOM};
 const OpRow op_row_sgd = {.name = "sgd", .n_in = 7, .n_out = 3, .optional_in = 1u << 2 | 1u << 3,
     .optional_out = 1u << 1 | 1u << 2, .flags = OPF_WRITES_STATE | OPF_RANDOM};
-const OpRow op_row_fill = {.name = "fill", .n_out = 1, .flags = OPF_WRITES_STATE};
+const OpRow op_row_fill = {.name = "fill", .n_out = 1, .workspace = fill_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_copy = {.name = "copy", .n_in = 1, .n_out = 1, .shape = copy_shape, .flags = OPF_MOVES | OPF_WRITES_STATE};
 const OpRow op_row_decode = {.name = "decode", .n_in = 1, .n_out = 1, .shape = decode_shape};

@@ -13,7 +13,7 @@
  *       visit `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so that
  *       one layer's worth of stored bytes is held, not two. Copies keep the order of their uses: the queue runs
  *       in order. A copy back stands right after the visit's last use.
- *   M3  only frozen weights have another format at home.
+ *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
  *   M5  nothing is copied in for a visit that only writes: a fill, or a gradient in a phase that does not repeat
@@ -74,10 +74,10 @@ static bool go_home(Materialise *m) {
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         if (!t->base || !m->away[t->base]) continue;
-        int64_t row = t->view_bytes * 8 / (format_table[t->format].bits * prog_cols(p, id));
+        int64_t row = t->view_bytes / format_row_bytes(t->format, prog_cols(p, id));
         t->home = p->t[t->base].home;
         t->format = t->home.stored;
-        t->view_bytes = row * prog_cols(p, id) * format_table[t->format].bits / 8;
+        t->view_bytes = row * format_row_bytes(t->format, prog_cols(p, id));
     }
     return any;
 }
@@ -91,6 +91,11 @@ static bool reads_in_place(const Program *p, const Step *s, int k) { /* M6 */
 
 static bool is_away_input(const Materialise *m, const Step *s, int k) {
     return s->in[k] && m->away[prog_base(m->p, s->in[k])] && !reads_in_place(m->p, s, k);
+}
+
+static bool is_away_output(const Materialise *m, const Step *s, int k) {
+    Tid state = s->out[k] ? prog_base(m->p, s->out[k]) : NONE;
+    return state && m->away[state] && !(s->op == OP_FILL && m->p->t[state].home.pool == POOL_DEVICE);
 }
 
 static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Region region) { /* M1 */
@@ -123,9 +128,10 @@ static void note_uses(Materialise *m, int step, const Phase *phase) {
     for (int k = 0; k < MAX_IN; k++)
         if (is_away_input(m, s, k)) note_use(m, step, prog_base(p, s->in[k]), false, true);
     for (int k = 0; k < MAX_OUT; k++) {
-        Tid state = s->out[k] ? prog_base(p, s->out[k]) : NONE;
-        if (!state || !m->away[state]) continue;
-        CHECK_MSG(m->used[state] == p->t[state].format, "%s is written and kept in another format", p->t[state].name); /* M3 */
+        if (!is_away_output(m, s, k)) continue;
+        Tid state = prog_base(p, s->out[k]);
+        CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
+                  p->t[state].name); /* M3 */
         note_use(m, step, state, true, !starts_anew(p, s, phase, state));
     }
 }
@@ -188,7 +194,7 @@ static void add_copy(Materialise *m, Bring *b) {
 static void add_decode(Materialise *m, Bring *b) {
     Tid x = b->state;
     b->ready = b->staged;
-    if (m->used[x] == m->p->t[x].format) return;
+    if (m->used[x] == m->p->t[x].format || !b->reads) return;
     b->ready = new_tensor(m, b, "dense", m->used[x]);
     int at = add_move(m, b, OP_DECODE, QUEUE_COMPUTE, b->ready, b->staged, m->decode[x]);
     if (m->decode[x] < 0) m->decode[x] = at;
@@ -212,7 +218,7 @@ static Step with_what_is_ready(Materialise *m, Step s, const Visit *v) {
     for (int k = 0; k < MAX_IN; k++)
         if (is_away_input(m, &s, k)) s.in[k] = ready_for(m, s.in[k], v, s.region);
     for (int k = 0; k < MAX_OUT; k++)
-        if (s.out[k] && m->away[prog_base(m->p, s.out[k])]) s.out[k] = ready_for(m, s.out[k], v, s.region);
+        if (is_away_output(m, &s, k)) s.out[k] = ready_for(m, s.out[k], v, s.region);
     return s;
 }
 

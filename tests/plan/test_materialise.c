@@ -18,7 +18,7 @@ static int count(const Program *p, OpId op, Queue queue) {
 }
 
 static const Home homes[] = {
-    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_INT8}, {POOL_PINNED, FMT_F32}};
+    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_NF4}, {POOL_PINNED, FMT_F32}};
 
 TEST(materialise_keeps_results) {
     Machine m = small_scratch();
@@ -58,8 +58,8 @@ TEST(materialise_places_homes) {
     Placement pl = plan_all(&p, &m);
     EXPECT(p.t[w].role == ROLE_WEIGHT && p.t[w].format == FMT_INT8 && p.t[w].home.pool == POOL_HOST);
     EXPECT_STR(p.t[w].file_name, "layers.1.qkv");
-    EXPECT(p.t[w].bytes == 32 * 16 + 32 * 4 && p.t[w].offset >= 0);
-    EXPECT(p.t[k].base == w && p.t[k].view_bytes == 16 * 16 && p.t[k].dim[0] == 8); /* row 16 of codes */
+    EXPECT(p.t[w].bytes == 32 * format_row_bytes(FMT_INT8, 16) && p.t[w].offset >= 0);
+    EXPECT(p.t[k].base == w && p.t[k].view_bytes == 16 * format_row_bytes(FMT_INT8, 16) && p.t[k].dim[0] == 8); /* row 16 */
     /* per layer 4 products: forward and backward of the micro-step, forward of the evaluation; no gradient flows
      * below the first layer's adapter, so its qkv is not needed again */
     EXPECT(count(&p, OP_COPY, QUEUE_COPY_IN) == 3 * 4 * 3 - 1 &&

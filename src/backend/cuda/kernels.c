@@ -19,9 +19,9 @@ static CudaNumbers output(const Args *a, int i) {
     return (CudaNumbers){a->out[i], a->out[i] ? a->to[i]->format : FMT_F32};
 }
 
-/* One scale a row (int8) or a block (8-bit moments) behind the codes; NULL for plain formats. */
+/* 8-bit moments: one scale a block, behind the codes; NULL for other formats. */
 static float *scales_of(void *data, const Tensor *t) {
-    if (!data || format_table[t->format].plain) return NULL;
+    if (!data || format_table[t->format].by_rows) return NULL;
     return (float *)((char *)data + format_scales_offset(t->format, cuda_rows(t), cuda_cols(t)));
 }
 
@@ -232,9 +232,12 @@ void cuda_add(Backend *b, Queue q, const Args *a) {
 /* ---- ids and losses ---- */
 
 static void give_rows(Backend *b, Queue q, const Args *a, const int32_t *ids, int64_t rows) {
-    if (!is_real(b, a, a->to[0]) || (a->ti[0]->format != FMT_INT8 && !is_real(b, a, a->ti[0]))) return;
-    CudaRows r = {.table = input(a, 0), .scales = scales_of(a->in[0], a->ti[0]), .ids = ids,
-                  .table_rows = cuda_rows(a->ti[0]), .rows = rows, .cols = cuda_cols(a->ti[0])};
+    Format f = a->ti[0]->format;
+    bool quantised = f == FMT_INT8 || f == FMT_NF4;
+    if (!is_real(b, a, a->to[0]) || (!quantised && !is_real(b, a, a->ti[0]))) return;
+    CudaRows r = {.table = input(a, 0), .ids = ids, .table_rows = cuda_rows(a->ti[0]), .rows = rows, .cols = cuda_cols(a->ti[0])};
+    r.row_bytes = format_row_bytes(f, r.cols);
+    if (quantised) r.scale_at = (int)format_row_scale(f, r.cols), r.blocks_at = (int)format_nf4_blocks(r.cols);
     cuda_launch_rows(cuda_stream(b, q), output(a, 0), &r);
 }
 

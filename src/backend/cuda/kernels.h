@@ -80,8 +80,9 @@ void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRo
 /* ---- rows of a table (embed.cu) ---- */
 
 typedef struct CudaRows {
-    CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16 or int8 */
-    const float *scales; /* int8: one a row */
+    CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16, int8 or nf4 */
+    int64_t row_bytes;
+    int scale_at, blocks_at; /* int8, nf4: the row's scale; nf4: its blocks' bytes */
     const int32_t *ids;  /* (rows); NULL: every row in order (decode) */
     int64_t table_rows, rows, cols;
 } CudaRows;
