@@ -42,6 +42,7 @@ bool cmd_plan(const Options *o, Err *e) {
     Backend *b;
     Machine machine;
     if (!setup_backend(&b, &machine, o, e)) return false;
+    setup_fit(&s, o, &machine, NULL, setup_budget(o, &machine));
     Job *j = MEM_NEW(Job, 1);
     bool ok = job_open(j, &s, &machine, NULL, e);
     if (ok) {

@@ -49,9 +49,10 @@ static bool open_data(Session *s, Err *e) {
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    s->budget_bytes = setup_budget(s->o, &s->machine);
+    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->budget_bytes);
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
-    s->budget_bytes = setup_budget(s->o, &s->machine);
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));

@@ -12,6 +12,7 @@
 #include "obs/sensors.h"
 #include "store/adapter.h"
 #include "store/hf.h"
+#include "train/search.h"
 
 volatile sig_atomic_t cmd_stop;
 
@@ -86,8 +87,9 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
     if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
-    return plan_parse_recompute(s->recompute, c->layers, opt_text(o, OPT_RECOMPUTE), e) &&
-           job_parse_away(s->away, c->layers, opt_text(o, OPT_OFFLOAD), e);
+    const char *recompute = opt_text(o, OPT_RECOMPUTE), *offload = opt_text(o, OPT_OFFLOAD);
+    return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e) &&
+           job_parse_away(s->away, c->layers, strcmp(offload, "auto") ? offload : "none", e);
 }
 
 bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
@@ -169,6 +171,40 @@ int64_t setup_budget(const Options *o, const Machine *m) {
     int64_t margin = MAX2(256 * MIB, free_bytes / 20);
     log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s, units_bytes(margin).s);
     return free_bytes - margin;
+}
+
+static void explain(const Search *f, const JobSpec *spec) {
+    log_line("tried %d plans in %.0f ms; per update:", f->n, f->ms);
+    for (int i = 0; i < f->n; i++) {
+        const Try *t = &f->tried[i];
+        Str flags = {0};
+        search_flags(&flags, t, spec);
+        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->device_bytes).s, units_bytes(t->host_bytes).s,
+                 units_seconds(t->update_seconds).s, t->fits ? "fits" : "-   ", i == f->best ? " *" : i == f->next_best ? " 2" : "  ",
+                 str_text(&flags));
+        str_free(&flags);
+    }
+}
+
+static int64_t host_limit(const Machine *m) { /* what stays free for everybody else: a twentieth, at least 1 GiB */
+    int64_t available = sensors_memory().available_bytes;
+    return m->kind == MACHINE_CPU || available <= 0 ? 0 : available - MAX2(1024 * MIB, available / 20);
+}
+
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes) {
+    SearchFreedom free = {.recompute = opt_is(o, OPT_RECOMPUTE, "auto"), .offload = opt_is(o, OPT_OFFLOAD, "auto"),
+                          .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+                          .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)};
+    Search *f = MEM_NEW(Search, 1);
+    bool fits = job_search(f, s, m, host, free, (SearchLimits){budget_bytes, host_limit(m)});
+    if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
+    if (fits && f->best > 0) {
+        Str flags = {0};
+        search_flags(&flags, &f->tried[f->best], s);
+        log_line("as asked it takes %s; it fits with %s", units_bytes(f->tried[0].device_bytes).s, str_text(&flags));
+        str_free(&flags);
+    }
+    mem_free(f);
 }
 
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e) {

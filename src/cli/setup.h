@@ -36,6 +36,9 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
 
 /* The budget in force: --budget, or what is free now less a margin (said so). */
 int64_t setup_budget(const Options *o, const Machine *m);
+/* Decides what the options left to the planner (recompute, offload, micro-batch, head chunk): the fastest that fits.
+ * When nothing does, the spec stays as asked. */
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes);
 /* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit. */
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e);
 
