@@ -23,6 +23,7 @@ typedef struct Session {
     Job job;
     bool planned;
     int64_t global_batch, budget_bytes;
+    int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
     Run run;
@@ -49,6 +50,8 @@ static bool open_data(Session *s, Err *e) {
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
     s->budget_bytes = setup_budget(s->o, &s->machine);
@@ -94,6 +97,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE), .save_best = opt_flag(o, OPT_SAVE_BEST),
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
+    ro->data_workers = s->data_workers;
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);

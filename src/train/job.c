@@ -207,6 +207,7 @@ static void add_lines(Job *j, const HostBytes *host) {
 #endif
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
+    if (host && host->batches) ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
 }
 
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {

@@ -23,6 +23,15 @@ int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
 }
 
+static FeedPlan feed_plan(const JobSpec *s, int64_t global_batch, int workers) {
+    return (FeedPlan){.rows = s->micro_batch, .seq = s->seq, .global_rows = global_batch, .accum = s->accum, .workers = workers};
+}
+
+int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers) {
+    FeedPlan p = feed_plan(s, global_batch, data_workers);
+    return batch_bytes(s->micro_batch, s->seq) + (s->train ? feed_bytes(&p) : 0) + (int64_t)data_workers * FEED_STACK_BYTES;
+}
+
 static Role trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
 
 /* ---- opening ---- */
@@ -71,6 +80,8 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     if (o->out && !open_folder(r, e)) return false;
     if (!exec_open(&r->x, &job->p, b, job->placement.arena_bytes, e)) return false;
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
+    FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
+    if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
     if (!start_weights(r, e)) return false;
     if (o->out && o->resume) {
         if (!run_resume(r, e)) return false;
@@ -90,6 +101,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
 
 void run_close(Run *r) {
     if (r->metrics_open) metrics_close(&r->metrics);
+    feed_close(r->feed);
     exec_close(&r->x);
     trainer_state_free(&r->state);
     arena_free(&r->arena);
@@ -222,7 +234,11 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
     progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
     arena_seal(&r->arena);
-    if (!r->o.dry_run && !play_steps(r, out, e)) return false;
+    if (!r->o.dry_run && r->step < r->o.total_steps) {
+        bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, e) && play_steps(r, out, e);
+        feed_stop(r->feed);
+        if (!ok) return false;
+    }
     out->steps = r->step;
     out->tokens_per_s = progress_tokens_per_s(&r->progress);
     out->process_measured_bytes = r->process_peak_bytes;

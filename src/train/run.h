@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/feed.h"
 #include "exec/exec.h"
 #include "obs/growth.h"
 #include "obs/metrics.h"
@@ -30,6 +31,7 @@ typedef struct RunOptions {
     int64_t total_steps, global_batch;
     int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
     bool save, save_best, dry_run; /* save false: neither checkpoints nor the result are written */
+    int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
     bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
@@ -66,7 +68,8 @@ typedef struct Run {
     Dataset *data, *held_out;   /* keep; held_out may be NULL */
     RunOptions o;
     Exec x;
-    Batch batch;
+    Feed *feed;                 /* the batches of the steps; NULL: an evaluation */
+    Batch batch;                /* for all that is not a step */
     Arena arena;                /* batches; sealed before the first step */
     TrainerState state;
     RunLock lock;
@@ -89,6 +92,7 @@ bool run_train(Run *r, RunResult *out, Err *e);
 /* Mean loss over the scored tokens of a set. */
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
 
+int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers); /* host memory of the batches */
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
 /* save.c */

@@ -39,7 +39,7 @@ static int64_t scored_tokens(const Run *r, DataPlace at) {
     return n;
 }
 
-static void put_divisor(Run *r, const Update *u) { step_put_float(r, r->job->divisor, (double)MAX2(scored_tokens(r, u->at), 1)); }
+static void put_divisor(Run *r, int64_t scored) { step_put_float(r, r->job->divisor, (double)MAX2(scored, 1)); }
 
 static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
@@ -59,7 +59,7 @@ static void load_micro(Run *r, const Update *u, int64_t micro) {
 
 void step_load_micro(Run *r, int64_t micro) {
     Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}};
-    put_divisor(r, &u);
+    put_divisor(r, scored_tokens(r, u.at));
     load_micro(r, &u, micro);
 }
 
@@ -77,14 +77,14 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
         u->at = place_after(r, before->at);
     }
     u->lr = schedule_lr(&r->o.schedule, u->step);
-    double began = sensors_seconds();
-    put_divisor(r, u);
-    u->data_seconds += sensors_seconds() - began;
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
-        began = sensors_seconds();
-        load_micro(r, u, m);
+        double began = sensors_seconds();
+        const FeedItem *item = feed_next(r->feed);
         u->data_seconds += sensors_seconds() - began;
-        u->tokens += r->batch.tokens;
+        CHECK(item->epoch == u->at.epoch && item->row == u->at.row && item->micro == m);
+        u->tokens += item->batch.tokens;
+        if (!m) put_divisor(r, item->update_scored);
+        put_micro(r, u, &item->batch, m);
         exec_play(&r->x, r->job->phase_micro);
     }
 }
@@ -106,7 +106,8 @@ void step_queue_update(Run *r, const Update *u) {
 /* A loss or gradient that is not finite: nothing was written. Play again, looking at every step. */
 static bool explain_not_finite(Run *r, const Update *u, Err *e) {
     long long step = u->step + 1;
-    put_divisor(r, u);
+    feed_stop(r->feed);
+    put_divisor(r, scored_tokens(r, u->at));
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
         load_micro(r, u, m);
         int i = exec_find_not_finite(&r->x, r->job->phase_micro, e);

@@ -103,7 +103,8 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --recompute block",  "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
         "--micro-batch 4 --threads 2 --head-chunk 128",   "--micro-batch 4 --threads 2 --head-chunk 256",
         "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
-        "--micro-batch 4 --threads 2 --ahead on",
+        "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
+        "--micro-batch 4 --threads 2 --data-workers 3",
     };
     for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += STRIDE) {
         char flags[400], name[32];
@@ -153,7 +154,7 @@ TEST(resumed_equals_uninterrupted) {
         file_remove_tree(cut, NULL);
         Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
                          "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume %s",
-                         model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on" : "");
+                         model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on --data-workers 2" : "");
         Outcome again;
         read_outcome(&again, &r, out);
         EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
@@ -185,7 +186,7 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         const char *binary = getenv("SNUG");
         snprintf(command, sizeof command, "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
                  "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1 %s", binary ? binary : "./snug", model(),
-                 test_tmp(), out, SEQ, STEPS, i ? "--ahead on" : "");
+                 test_tmp(), out, SEQ, STEPS, i ? "--ahead on --data-workers 1" : "");
         pid_t child = fork();
         if (!child) {
             char log[260];
