@@ -13,7 +13,7 @@
 static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop};
+                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop, .warm = b->asynchronous};
     double loss;
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &loss, &tokens, e);

@@ -99,6 +99,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .stop = &cmd_stop};
     ro->data_workers = s->data_workers;
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
+    ro->warm = ro->ahead;
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
@@ -153,6 +154,15 @@ static void say_result(const Session *s, const RunResult *r) {
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
 }
 
+/* Beside the arena, what the device was seen to take: complete before the first step. */
+static void say_measured_lines(const Job *j) {
+    for (int i = 0; i < j->ledger.n; i++) {
+        const LedgerLine *l = &j->ledger.line[i];
+        if (l->measured_bytes >= 0)
+            log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s, units_bytes(l->measured_bytes).s);
+    }
+}
+
 static bool train(Session *s, Err *e) {
     RunOptions ro;
     const char *pairs[2 * 128];
@@ -161,7 +171,9 @@ static bool train(Session *s, Err *e) {
     if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && file_exists(ro.out) && !file_remove_tree(ro.out, e)) return false;
     s->running = true;
     RunResult result;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e) || !run_train(&s->run, &result, e)) return false;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return false;
+    say_measured_lines(&s->job);
+    if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);
     print_result(&result);
     return true;

@@ -78,11 +78,14 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     trainer_state_init(&r->state);
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     if (o->out && !open_folder(r, e)) return false;
+    run_measure_line(r, "context", 0);
     if (!exec_open(&r->x, &job->p, b, job->placement.arena_bytes, e)) return false;
+    run_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
     FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
     if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
     if (!start_weights(r, e)) return false;
+    run_measure_line(r, "code", 0);
     if (o->out && o->resume) {
         if (!run_resume(r, e)) return false;
     } else {
@@ -94,6 +97,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         if (!metrics_open(&r->metrics, o->out, r->step, e)) return false;
         r->metrics_open = true;
     }
+    if (o->warm && !run_warm(r, e)) return false;
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     run_measure(r);
     return true;

@@ -33,6 +33,7 @@ typedef struct RunOptions {
     bool save, save_best, dry_run; /* save false: neither checkpoints nor the result are written */
     int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
     bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
+    bool warm;                 /* every program is played before the first step: see warm.c */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
@@ -79,6 +80,7 @@ typedef struct Run {
     Growth growth;
     int64_t step;               /* updates done */
     int64_t process_peak_bytes;
+    int64_t measured_bytes;     /* of the device, by the ledger's lines so far */
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */
     bool best_now;              /* this step's evaluation was the best so far */
@@ -102,6 +104,10 @@ bool run_resume(Run *r, Err *e);
 
 /* profile.c: one micro-step and one update timed op by op; a table for people. */
 bool run_profile(Run *r, Str *out, Err *e);
+
+/* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
+bool run_warm(Run *r, Err *e);
+void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */
 
 /* step.c: queueing never waits; reading waits for that update alone. */
 void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */

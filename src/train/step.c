@@ -31,7 +31,9 @@ void step_put_float(Run *r, Tid t, double value) {
     exec_put(&r->x, t, &f, 0, 4);
 }
 
-static int64_t rows_of(const Run *r, DataPlace at) { return MIN2(r->o.global_batch, dataset_rows(r->data) - at.row); }
+static int64_t rows_of(const Run *r, DataPlace at) {
+    return MIN2(MAX2(r->o.global_batch, 1), dataset_rows(r->data) - at.row); /* an evaluation has no updates */
+}
 
 static int64_t scored_tokens(const Run *r, DataPlace at) {
     int64_t n = 0, rows = rows_of(r, at);
