@@ -9,6 +9,8 @@
 
 typedef struct Backend Backend;
 
+enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 128 };
+
 /* A step with its addresses: resolved once when a program is opened, read-only afterwards. */
 typedef struct Args {
     void *in[MAX_IN], *out[MAX_OUT];          /* NULL where the step has NONE */
@@ -23,6 +25,7 @@ typedef void Kernel(Backend *b, Queue q, const Args *a);
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
+    bool asynchronous;                                                   /* queued work runs while the host goes on */
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */
@@ -37,8 +40,14 @@ struct Backend {
     void (*end)(Backend *b, int id);
     bool (*replay)(Backend *b, int id);
     bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
-    void (*put)(Backend *b, void *device, const void *host, int64_t bytes); /* host memory to a pool, now */
-    void (*get)(Backend *b, void *host, const void *device, int64_t bytes);
+    /* Host memory to a pool, behind everything on the compute queue. The host may reuse its memory at once; it waits
+     * only when more is on its way than the device's staging memory holds. */
+    void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
+    void (*get)(Backend *b, void *host, const void *device, int64_t bytes); /* waits for what is queued */
+    /* A few numbers read late: note queues their copy behind everything on the compute queue, read_note waits for that
+     * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
+    void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
+    bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
 };
 

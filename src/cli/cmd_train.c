@@ -23,6 +23,7 @@ typedef struct Session {
     Job job;
     bool planned;
     int64_t global_batch, budget_bytes;
+    int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
     Run run;
@@ -49,8 +50,11 @@ static bool open_data(Session *s, Err *e) {
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
     s->budget_bytes = setup_budget(s->o, &s->machine);
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->budget_bytes);
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
     Str text = {0};
@@ -95,6 +99,9 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE), .save_best = opt_flag(o, OPT_SAVE_BEST),
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
+    ro->data_workers = s->data_workers;
+    ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
+    ro->warm = ro->ahead;
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
@@ -149,6 +156,15 @@ static void say_result(const Session *s, const RunResult *r) {
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
 }
 
+/* Beside the arena, what the device was seen to take: complete before the first step. */
+static void say_measured_lines(const Job *j) {
+    for (int i = 0; i < j->ledger.n; i++) {
+        const LedgerLine *l = &j->ledger.line[i];
+        if (l->measured_bytes >= 0)
+            log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s, units_bytes(l->measured_bytes).s);
+    }
+}
+
 static bool train(Session *s, Err *e) {
     RunOptions ro;
     const char *pairs[2 * 128];
@@ -157,7 +173,9 @@ static bool train(Session *s, Err *e) {
     if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && file_exists(ro.out) && !file_remove_tree(ro.out, e)) return false;
     s->running = true;
     RunResult result;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e) || !run_train(&s->run, &result, e)) return false;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return false;
+    say_measured_lines(&s->job);
+    if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);
     print_result(&result);
     return true;

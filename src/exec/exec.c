@@ -119,6 +119,12 @@ void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes) {
     x->b->get(x->b, host, (const char *)address(x, t) + at_byte, bytes);
 }
 
+void exec_note(Exec *x, int slot, Tid t) { x->b->note(x->b, slot, address(x, t), prog_bytes(x->p, t)); }
+
+bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e) {
+    return x->b->read_note(x->b, slot, host, prog_bytes(x->p, t), e);
+}
+
 static bool all_finite(Exec *x, Tid id) {
     enum { PIECE = 4096 };
     const Tensor *t = prog_t(x->p, id);

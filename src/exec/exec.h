@@ -32,6 +32,8 @@ bool exec_sync(Exec *x, Err *e);          /* waits for the device; surfaces its 
 void *exec_address(const Exec *x, Tid t); /* of a placed tensor */
 void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes);
 void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
+void exec_note(Exec *x, int slot, Tid t); /* a small tensor as it stands after what is queued; read by read_note */
+bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 
 /* Plays a phase step by step and gives the first step that writes a number that is not finite (-1: none). For
  * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */

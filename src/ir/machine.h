@@ -22,6 +22,8 @@ typedef struct Machine {
     double copy_bytes_per_s;            /* between pools */
     double step_seconds;                /* fixed cost of one step */
     int64_t context_bytes;              /* device: the driver's own */
+    int64_t code_bytes, graph_bytes;    /* device: kernels as they are first used; plays that are kept */
+    int64_t mapping_bytes;              /* device: page tables of the arena */
     int64_t runtime_bytes;              /* process: code, libraries, BLAS buffers, stacks */
     const char *source;                 /* "measured", "vendor", "estimated" */
 } Machine;

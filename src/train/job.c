@@ -203,13 +203,20 @@ static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
-    if (j->machine.context_bytes) ledger_add(&j->ledger, POOL_DEVICE, "context", NULL, j->machine.context_bytes, false);
+    const struct {
+        const char *name, *note;
+        int64_t bytes;
+    } beside[] = {{"context", "the driver's own", j->machine.context_bytes}, {"code", "kernels as they are first used", j->machine.code_bytes},
+                  {"graphs", "plays that are kept", j->machine.graph_bytes}, {"mappings", "page tables", j->machine.mapping_bytes}};
+    for (int i = 0; i < COUNT_OF(beside); i++)
+        if (beside[i].bytes) ledger_add(&j->ledger, POOL_DEVICE, beside[i].name, beside[i].note, beside[i].bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
     ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
 #endif
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
+    if (host && host->batches) ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
 }
 
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {

@@ -51,7 +51,7 @@ typedef struct JobSpec {
 
 /* Bytes beside the arena that the process takes in host memory, known before the run. */
 typedef struct HostBytes {
-    int64_t data, tokenizer;
+    int64_t data, tokenizer, batches;
 } HostBytes;
 
 typedef struct Job {

@@ -140,6 +140,26 @@ TEST(a_loss_that_is_not_finite_stops_the_run_and_says_where_it_began) {
     EXPECT(file_exists(in_tmp(last)));
 }
 
+/* Found when the next step's passes are already queued: the same step is named, nothing came after it. */
+TEST(a_loss_that_is_not_finite_is_found_late_as_if_at_once) {
+    make_model("m", "--dtype fp32");
+    make_rows("rows.jsonl");
+    double steps[2];
+    char said[2][400] = {"", ""};
+    for (int late = 0; late < 2; late++) {
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --log-steps 1 --lr 30 --schedule constant --no-clip "
+                         "--optimizer sgd --overwrite --ahead %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"), late ? "on" : "off");
+        const char *message = strstr(str_text(&r.err), "the loss is not finite");
+        EXPECT(r.code == 1 && message);
+        if (message) snprintf(said[late], sizeof said[late], "%.300s", message - 12);
+        double loss[20];
+        steps[late] = snug_metrics(in_tmp("o"), "train", "loss", loss, 20);
+        ran_free(&r);
+    }
+    EXPECT_STR(said[0], said[1]);
+    EXPECT(steps[0] == steps[1] && steps[0] >= 1);
+}
+
 TEST(a_run_folder_is_not_overwritten_by_a_slip) {
     make_model("m", "");
     make_rows("rows.jsonl");

@@ -107,6 +107,8 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --recompute block --offload inputs",
         "--micro-batch 4 --threads 2 --recompute block:0-1 --offload weights=2,moments,gradients,inputs=2",
         "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
+        "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
+        "--micro-batch 4 --threads 2 --data-workers 3",
     };
     for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += STRIDE) {
         char flags[400], name[32];
@@ -155,8 +157,8 @@ TEST(resumed_equals_uninterrupted) {
         snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
         file_remove_tree(cut, NULL);
         Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
-                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume",
-                         model(), test_tmp(), out, SEQ, STEPS, modes[m]);
+                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume %s",
+                         model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on --data-workers 2" : "");
         Outcome again;
         read_outcome(&again, &r, out);
         EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
@@ -187,8 +189,8 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         snprintf(out, sizeof out, "%s/out-signal%d", test_tmp(), i);
         const char *binary = getenv("SNUG");
         snprintf(command, sizeof command, "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
-                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1", binary ? binary : "./snug", model(),
-                 test_tmp(), out, SEQ, STEPS);
+                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1 %s", binary ? binary : "./snug", model(),
+                 test_tmp(), out, SEQ, STEPS, i ? "--ahead on --data-workers 1" : "");
         pid_t child = fork();
         if (!child) {
             char log[260];

@@ -138,6 +138,17 @@ static void get(Backend *b, void *host, const void *device, int64_t bytes) {
     copy(b, QUEUE_COMPUTE, host, device, bytes);
 }
 
+static void note(Backend *b, int slot, const void *device, int64_t bytes) {
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    memcpy(((CpuBackend *)b)->note[slot], device, (size_t)bytes);
+}
+
+static bool read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    memcpy(host, ((CpuBackend *)b)->note[slot], (size_t)bytes);
+    return true;
+}
+
 static void signal_event(Backend *b, Queue q, int event) {}
 static void wait_event(Backend *b, Queue q, int event) {}
 static void begin_or_end(Backend *b, int id) {}
@@ -159,7 +170,7 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
         .release = release_pool, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
-        .get = get, .kernels = cpu_kernels};
+        .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;
     b->n_threads = n;
     *out = &b->base;

@@ -37,6 +37,11 @@ typedef struct CudaRing {
 } CudaRing;
 #define CUDA_RING_BYTES (4 * MIB)
 
+typedef struct CudaNotes { /* numbers on their way to the host */
+    char *data;            /* owns: pinned, BACKEND_NOTE_BYTES a slot */
+    cudaEvent_t written[BACKEND_NOTES];
+} CudaNotes;
+
 typedef struct CudaGraph { /* of one program id */
     int plays;             /* begun so far */
     cudaGraphExec_t exec;  /* owns; NULL: not captured, every play is issued step by step */
@@ -67,6 +72,7 @@ typedef struct CudaBackend {
     cudaEvent_t fork, join[QUEUE_COUNT];
     CudaPool pool[POOL_COUNT];
     CudaRing ring;
+    CudaNotes notes;
     CudaGraph graph[MAX_PHASES];
     int capturing;           /* program id whose play is being captured; -1: none */
     char capture_error[200]; /* the first of this capture; "": none so far */

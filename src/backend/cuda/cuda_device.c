@@ -161,6 +161,9 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .sync = sync_all,
                         .put = cuda_put,
                         .get = cuda_get,
+                        .asynchronous = true,
+                        .note = cuda_note,
+                        .read_note = cuda_read_note,
                         .kernels = cuda_kernels};
     c->device = device;
     c->capturing = -1;

@@ -11,6 +11,8 @@ void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e);
 void cuda_release(Backend *b, Pool kind);
 void cuda_put(Backend *b, void *device, const void *host, int64_t bytes);
 void cuda_get(Backend *b, void *host, const void *device, int64_t bytes);
+void cuda_note(Backend *b, int slot, const void *device, int64_t bytes);
+bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e);
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
 
 /* ---- cuda_machine.c: a card as data ---- */

@@ -94,8 +94,10 @@ int64_t cuda_machine_used_bytes(const char *bus_id) {
  * little. */
 #define CONTEXT_BYTES (544 * MIB)
 /* What comes after opening and is not asked for: code of kernels loaded when first used (timing candidates of
- * products included), graphs of a few thousand nodes. Loaded before a plan is sealed. */
-#define CODE_BYTES (64 * MIB)
+ * products included), graphs of a few thousand nodes, page tables. All of it is there before a plan is sealed. */
+#define CODE_BYTES (40 * MIB)
+#define GRAPH_BYTES (20 * MIB)
+#define MAPPING_BYTES (4 * MIB)
 /* The same for the host: heap of the driver and the libraries while programs are played and captured. */
 #define HOST_CODE_BYTES (96 * MIB)
 
@@ -115,6 +117,9 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     m->memory_bytes_per_s = card.memory_gbps * 1e9;
     m->copy_bytes_per_s = card.copy_gbps * 1e9;
     m->step_seconds = 2e-6;
-    m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB) + CODE_BYTES;
+    m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB);
+    m->code_bytes = CODE_BYTES;
+    m->graph_bytes = GRAPH_BYTES;
+    m->mapping_bytes = MAPPING_BYTES;
     m->runtime_bytes = c->host_bytes + HOST_CODE_BYTES;
 }
