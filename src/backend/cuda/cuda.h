@@ -55,7 +55,8 @@ typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choic
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
-    char name[96];
+    char name[96], driver[48], bus_id[32];
+    bool deterministic;               /* nothing is chosen by the clock */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */

@@ -143,7 +143,6 @@ static void close_backend(Backend *b) {
 
 bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) {
     int device;
-    char bus_id[32] = "";
     if (!parse_device(&device, name, e) || !find_card(name, device, e)) return false;
     CudaBackend *c = MEM_NEW(CudaBackend, 1);
     c->base = (Backend){.name = "cuda",
@@ -152,6 +151,9 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .pool = cuda_pool,
                         .release = cuda_release,
                         .in_use = in_use,
+                        .facts = cuda_facts,
+                        .choices = cuda_choices,
+                        .choose = cuda_choose,
                         .copy = cuda_move,
                         .signal = cuda_signal,
                         .wait = cuda_wait,
@@ -164,13 +166,15 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .kernels = cuda_kernels};
     c->device = device;
     c->capturing = -1;
-    cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device);
-    int64_t used = cuda_machine_used_bytes(bus_id), held = cuda_machine_process_bytes();
+    c->deterministic = options.deterministic;
+    cudaDeviceGetPCIBusId(c->bus_id, sizeof c->bus_id, device);
+    cuda_nvml_driver(c->driver, sizeof c->driver, c->bus_id);
+    int64_t used = cuda_nvml_used_bytes(c->bus_id), held = cuda_machine_process_bytes();
     if (!open_context(c, e) || !open_queues(c, e) || !cuda_memory_open(c, e) || !cuda_products_open(c, e)) {
         close_backend(&c->base);
         return false;
     }
-    int64_t used_now = used >= 0 ? cuda_machine_used_bytes(bus_id) : -1;
+    int64_t used_now = used >= 0 ? cuda_nvml_used_bytes(c->bus_id) : -1;
     c->context_bytes = used_now > used ? used_now - used : 0;
     size_t available = 0, total = 0; /* what is taken now and is not ours was taken by others */
     cudaMemGetInfo(&available, &total);
