@@ -30,7 +30,7 @@ typedef struct DeviceFacts {
     char capability[48];                                  /* what it can compute */
     char driver[48], products[64], attention[64];         /* libraries with their versions, or what is missing */
     char partition[96];                                   /* whether it is cut into slices; "": it cannot be */
-    char slice[DEVICE_SLICES][64];
+    char slice[DEVICE_SLICES][80];
     int n_slices;
     int64_t context_bytes;                                /* what opening took; 0: could not be seen */
     DeviceHolder holder[DEVICE_HOLDERS];                  /* others, not this process */

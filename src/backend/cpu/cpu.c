@@ -87,7 +87,7 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
     int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
     if (available > 0 && size > available) {
-        fail(e, ERR_FAIL, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
+        fail(e, ERR_BUDGET, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
              "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }

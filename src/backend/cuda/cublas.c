@@ -331,11 +331,9 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
 
 /* ---- choices out and in ---- */
 
-UnitText cuda_products_version(CudaBackend *c) {
-    UnitText t = {""};
-    size_t v = c->products ? c->products->call.cublasLtGetVersion() : 0;
-    if (v) snprintf(t.s, sizeof t.s, "cublasLt %zu, cc %d.%d", v, c->major, c->minor);
-    return t;
+void cuda_products_version(const CudaBackend *c, char *text, int size) {
+    unsigned v = c->products ? (unsigned)c->products->call.cublasLtGetVersion() : 0;
+    snprintf(text, (size_t)size, "cublasLt %u, cc %d.%d", v, c->major, c->minor);
 }
 
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) <= CHOICE_BYTES, "an algorithm fits a MachineChoice");

@@ -70,8 +70,8 @@ typedef struct CudaBackend {
     CudaRing ring;
     CudaGraph graph[MAX_PHASES];
     int capturing;           /* program id whose play is being captured; -1: none */
-    char capture_error[200]; /* the first of this capture; "": none so far */
-    char graph_note[240];    /* why the last refused capture was refused; "": none was */
+    char capture_error[320]; /* the first of this capture; "": none so far */
+    char graph_note[360];    /* why the last refused capture was refused; "": none was */
     CudaCall *call;          /* owns: what the running play was made of so far ... */
     int64_t n_calls, cap_calls;
     bool keeps_calls;       /* ... in a first play, so that the second, which is captured, finds room, and then */

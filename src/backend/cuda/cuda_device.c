@@ -25,7 +25,13 @@ void cuda_fail(Backend *b, const char *fmt, ...) {
 bool cuda_ok(Backend *b, cudaError_t status, const char *what) {
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* so that it is not found again under another name */
-    cuda_fail(b, "%s: %s (%s)", what, cudaGetErrorString(status), cudaGetErrorName(status));
+    bool first = cuda_backend(b)->error.code == ERR_NONE;
+    cuda_fail(b, "%s: %s (%s)%s", what, cudaGetErrorString(status), cudaGetErrorName(status),
+              status == cudaErrorMemoryAllocation ? ". Another process took memory while this one ran: the last "
+                                                    "checkpoint stands, go on with --resume when there is room"
+                                                  : "");
+    Err *error = &cuda_backend(b)->error;
+    if (first && error->code != ERR_NONE && status == cudaErrorMemoryAllocation) error->code = ERR_BUDGET;
     return false;
 }
 

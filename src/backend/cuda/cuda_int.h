@@ -34,7 +34,7 @@ void cuda_nvml_facts(DeviceFacts *f, const char *bus_id); /* holders and slices 
 /* ---- cublas.c ---- */
 bool cuda_products_open(CudaBackend *c, Err *e);
 void cuda_products_close(CudaBackend *c);
-UnitText cuda_products_version(CudaBackend *c);
+void cuda_products_version(const CudaBackend *c, char *text, int size); /* algorithms hold for this one only */
 int64_t cuda_choices(Backend *b, MachineChoice *out, int64_t room);
 void cuda_choose(Backend *b, const MachineChoice *list, int64_t n);
 

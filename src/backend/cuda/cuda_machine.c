@@ -49,7 +49,7 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
         .kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = card.source};
     snprintf(m->name, sizeof m->name, "%.60s, %d multiprocessors", c->name, c->processors);
     snprintf(m->driver, sizeof m->driver, "%s", c->driver);
-    snprintf(m->library, sizeof m->library, "%s", cuda_products_version(c).s);
+    cuda_products_version(c, m->library, sizeof m->library);
     m->total_bytes[POOL_DEVICE] = (int64_t)total;
     m->free_bytes[POOL_DEVICE] = (int64_t)available + c->pool[POOL_DEVICE].bytes;
     m->total_bytes[POOL_PINNED] = m->total_bytes[POOL_HOST] = proc_bytes("/proc/meminfo", "MemTotal");
@@ -86,7 +86,7 @@ void cuda_facts(Backend *b, DeviceFacts *f) {
     *f = (DeviceFacts){.context_bytes = c->context_bytes, .others_bytes = -1};
     snprintf(f->capability, sizeof f->capability, "compute capability %d.%d", c->major, c->minor);
     snprintf(f->driver, sizeof f->driver, "%s", c->driver);
-    snprintf(f->products, sizeof f->products, "%s", cuda_products_version(c).s);
+    cuda_products_version(c, f->products, sizeof f->products);
     attention_library(f->attention, sizeof f->attention);
     cuda_nvml_facts(f, c->bus_id);
     int64_t ours = b->in_use(b);
