@@ -72,7 +72,7 @@ const CommandRow command_rows[CMD_COUNT] = {
                         "Measures products, attention, memory and copies with the kernels that training uses, takes and "
                         "returns a real load, and writes the machine file: plan, train and eval then use the measured "
                         "rates and the same product algorithms.",
-                    .examples = "snug doctor\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
+                    .examples = "snug doctor --quick\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
