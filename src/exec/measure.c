@@ -46,23 +46,26 @@ static Tid bench_random(Bench *w, Format f, int64_t rows, int64_t cols) {
     return t;
 }
 
-/* One workspace serves all steps: they run one after the other. */
+/* Steps run one after the other, so their workspaces begin at the same place; each has its own size, as in a plan:
+ * a library's choice depends on it. */
 static bool bench_open(Bench *w, Err *e) {
     Program *p = &w->p;
-    int64_t scratch = 0, at[POOL_COUNT] = {0};
-    for (int64_t i = 0; i < p->n_s; i++) {
-        WorkspaceRule *rule = op_row(p->s[i].op)->workspace;
-        if (rule) scratch = MAX2(scratch, rule(p, &p->s[i], &w->c->m));
-    }
-    Tid shared = scratch ? prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS((scratch + 3) / 4)) : NONE;
-    for (int64_t i = 0; i < p->n_s; i++)
-        if (op_row(p->s[i].op)->workspace) p->s[i].workspace = shared;
+    int64_t at[POOL_COUNT] = {0}, most = 0;
     prog_end_phase(p);
     for (Tid t = 1; t < p->n_t; t++) {
         int64_t *end = &at[p->t[t].home.pool];
         p->t[t].offset = *end;
         *end += units_round_up(prog_bytes(p, t), ALIGN_BYTES);
     }
+    for (int64_t i = 0; i < p->n_s; i++) {
+        WorkspaceRule *rule = op_row(p->s[i].op)->workspace;
+        int64_t bytes = rule ? rule(p, &p->s[i], &w->c->m) : 0;
+        if (!bytes) continue;
+        p->s[i].workspace = prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS((bytes + 3) / 4));
+        prog_t(p, p->s[i].workspace)->offset = at[POOL_DEVICE];
+        most = MAX2(most, bytes);
+    }
+    at[POOL_DEVICE] += units_round_up(most, ALIGN_BYTES);
     w->open = exec_open(&w->x, p, w->c->b, at, e);
     if (!w->open) return false;
     for (int i = 0; i < p->n_s; i++)

@@ -91,7 +91,9 @@ Machine card_machine(const Card *c) {
     Machine m = {.kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = c->source};
     snprintf(m.name, sizeof m.name, "%s, not here", c->name);
     m.total_bytes[POOL_DEVICE] = c->memory_mib * MIB - 640 * MIB;
-    m.context_bytes = 608 * MIB;
+    m.context_bytes = 544 * MIB;
+    m.code_bytes = 64 * MIB;
+    m.mapping_share = 1.0 / 512;
     m.free_bytes[POOL_DEVICE] = m.total_bytes[POOL_DEVICE] - m.context_bytes;
     m.runtime_bytes = 512 * MIB;
     m.matrix_flops = c->matrix_tflops * 1e12;

@@ -44,7 +44,9 @@ typedef struct Machine {
     double step_seconds;                /* fixed cost of one step */
     MachineGrid products;               /* flops by rows (tokens) and the shorter side of the weight */
     MachineGrid attention;              /* flops by length and head size */
-    int64_t context_bytes;              /* device: the driver's own */
+    int64_t context_bytes;              /* device: the driver's own, there as soon as it is opened */
+    int64_t code_bytes;                 /* device: kernels when first used, kept graphs */
+    double mapping_share;               /* device bytes for each byte of pinned memory */
     int64_t runtime_bytes;              /* process: code, libraries, BLAS buffers, stacks */
     const char *source;                 /* "measured", "vendor", "estimated" */
 } Machine;

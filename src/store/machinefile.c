@@ -77,8 +77,9 @@ void machinefile_apply(const MachineEntry *entry, Machine *m) {
     m->products = from->products;
     m->attention = from->attention;
     m->source = "measured";
-    int64_t fixed = entry->context_bytes ? entry->context_bytes + entry->code_bytes + entry->graph_bytes : 0;
-    if (!strcmp(from->driver, m->driver)) m->context_bytes = MAX2(m->context_bytes, units_round_up(fixed, m->page_bytes));
+    if (strcmp(from->driver, m->driver)) return;
+    m->context_bytes = MAX2(m->context_bytes, units_round_up(entry->context_bytes, m->page_bytes));
+    m->code_bytes = MAX2(m->code_bytes, units_round_up(entry->code_bytes + entry->graph_bytes, m->page_bytes));
 }
 
 /* ---- writing ---- */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "base/units.h"
 
 static double now_ms(void) {
     struct timespec t;
@@ -200,7 +201,11 @@ static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
-    if (j->machine.context_bytes) ledger_add(&j->ledger, POOL_DEVICE, "context", NULL, j->machine.context_bytes, false);
+    const Machine *m = &j->machine;
+    int64_t mappings = (int64_t)(m->mapping_share * (double)j->placement.arena_bytes[POOL_PINNED]);
+    if (m->context_bytes) ledger_add(&j->ledger, POOL_DEVICE, "context", "the driver's own", m->context_bytes, false);
+    if (m->code_bytes) ledger_add(&j->ledger, POOL_DEVICE, "code", "kernels and graphs, at most", m->code_bytes, false);
+    if (mappings) ledger_add(&j->ledger, POOL_DEVICE, "mappings", "for pinned memory", units_round_up(mappings, m->page_bytes), false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
     ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);

@@ -56,7 +56,7 @@ TEST(choices_go_from_one_process_to_the_next) {
     EXPECT(given->n == timed->n && !memcmp(given->choice, timed->choice, (size_t)timed->n * sizeof *timed->choice));
     EXPECT(!memcmp(given->y, timed->y, sizeof timed->y));
     bool broken = timed->choice[0].n_bytes > 0; /* an algorithm that is not one is chosen anew, not an error */
-    if (broken) memset(timed->choice[0].algorithm, 0xee, sizeof timed->choice[0].algorithm);
+    if (broken) memset(timed->choice[0].algorithm, 0, sizeof timed->choice[0].algorithm);
     EXPECT(run_trial(given, true, timed->choice, timed->n));
     mem_free(timed);
     mem_free(given);

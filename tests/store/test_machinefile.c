@@ -78,12 +78,12 @@ TEST(measured_rates_replace_assumed_ones_and_fixed_bytes_need_the_same_driver) {
     entry->context_bytes = 500 << 20, entry->code_bytes = 90 << 20, entry->graph_bytes = 1;
     here.matrix_flops = 1, here.products.n_x = 0, here.context_bytes = 100 << 20;
     machinefile_apply(entry, &here);
-    EXPECT(here.matrix_flops == 7.25e14 && here.products.n_x == 2 && here.context_bytes == 592 << 20);
+    EXPECT(here.matrix_flops == 7.25e14 && here.products.n_x == 2 && here.context_bytes == 500 << 20 && here.code_bytes == 92 << 20);
     EXPECT_STR(here.source, "measured");
     snprintf(here.driver, sizeof here.driver, "another");
-    here.context_bytes = 100 << 20;
+    here.context_bytes = 100 << 20, here.code_bytes = 0;
     machinefile_apply(entry, &here);
-    EXPECT(here.context_bytes == 100 << 20);
+    EXPECT(here.context_bytes == 100 << 20 && here.code_bytes == 0);
     MachineChoice one = some_choice(7, 64);
     machinefile_add_choices(entry, &one, 1);
     snprintf(a.library, sizeof a.library, "cublasLt 130200, cc 9.0");

@@ -28,6 +28,7 @@ static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
     X(cublasLtGetStatusString)               \
     X(cublasLtGetVersion)                    \
     X(cublasLtMatmul)                        \
+    X(cublasLtMatmulAlgoCheck)               \
     X(cublasLtMatmulAlgoGetHeuristic)        \
     X(cublasLtMatmulDescInit_internal)       \
     X(cublasLtMatmulDescSetAttribute)        \
@@ -243,6 +244,15 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     if (winner >= 0) choice->algo = list[winner].algo;
 }
 
+/* Whether an algorithm from outside is one for this product. */
+static bool library_takes(const Call *c, const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulHeuristicResult_t says = {0};
+    Setup *s = c->setup;
+    return c->products->call.cublasLtMatmulAlgoCheck(c->products->handle, &s->op, &s->b, &s->a, &s->add, &s->c, algo,
+                                                     &says) == CUBLAS_STATUS_SUCCESS &&
+           (int64_t)says.workspaceSize <= c->workspace_bytes;
+}
+
 /* ---- keys ---- */
 
 static int32_t alignment(const void *p) { /* the largest power of two up to 256 that divides the address */
@@ -308,7 +318,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
     c.setup = &setup;
     bool may_time = keeps && !cuda_is_capturing(b) && !cuda_backend(b)->deterministic;
     if (had && choice->given && !choice->plain) {
-        done = run(&c, &choice->algo, p->alpha) == CUBLAS_STATUS_SUCCESS;
+        done = library_takes(&c, &choice->algo) && run(&c, &choice->algo, p->alpha) == CUBLAS_STATUS_SUCCESS;
         if (!done) choose(&c, choice, may_time, &done);
     }
     choice->given = false;

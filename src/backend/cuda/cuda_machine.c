@@ -37,6 +37,8 @@ int64_t cuda_machine_process_bytes(void) { return proc_bytes("/proc/self/status"
 /* What comes after opening and is not asked for: code of kernels loaded when first used (timing candidates of
  * products included), graphs of a few thousand nodes. Loaded before a plan is sealed. */
 #define CODE_BYTES (64 * MIB)
+/* Device memory that pinned memory costs, seen there too: 2 MiB a GiB. */
+#define MAPPING_SHARE (1.0 / 512)
 /* The same for the host: heap of the driver and the libraries while programs are played and captured. */
 #define HOST_CODE_BYTES (96 * MIB)
 
@@ -59,7 +61,9 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     m->memory_bytes_per_s = card.memory_gbps * 1e9;
     m->copy_bytes_per_s = card.copy_gbps * 1e9;
     m->step_seconds = 2e-6;
-    m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB) + CODE_BYTES;
+    m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB);
+    m->code_bytes = CODE_BYTES;
+    m->mapping_share = MAPPING_SHARE;
     m->runtime_bytes = c->host_bytes + HOST_CODE_BYTES;
 }
 
