@@ -9,10 +9,10 @@
 
 typedef struct DoctorHost {
     char processor[96];
-    int cores; /* this process may use */
+    int cores;                                                       /* this process may use */
     int64_t memory_bytes, available_bytes, locked_bytes, disk_bytes; /* locked -1: no limit; disk: free here */
-    bool grouped;                                                   /* a control group's limit decides */
-    double file_write, file_read;                                   /* bytes per second in this folder; 0: not measured */
+    bool grouped;                                                    /* a control group's limit decides */
+    double file_write, file_read; /* bytes per second in this folder; 0: not measured */
 } DoctorHost;
 
 typedef struct DoctorDevice {
@@ -23,10 +23,10 @@ typedef struct DoctorDevice {
     MeasuredCopies copies;
     MeasuredLoad load;
     MeasuredExtras extras;
-    int64_t code_bytes;     /* device bytes that came with the kernels used; -1: not known */
-    MachineChoice *choice;  /* owns */
+    int64_t code_bytes;    /* device bytes that came with the kernels used; -1: not known */
+    MachineChoice *choice; /* owns */
     int64_t n_choices;
-    double seconds;         /* all of it took */
+    double seconds; /* all of it took */
 } DoctorDevice;
 
 void doctor_host(DoctorHost *h, bool quick);

@@ -55,7 +55,8 @@ void doctor_host(DoctorHost *h, bool quick) {
     h->memory_bytes = memory.total_bytes;
     h->available_bytes = memory.available_bytes;
     h->grouped = memory.limited;
-    if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur != RLIM_INFINITY) h->locked_bytes = (int64_t)locked.rlim_cur;
+    if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur != RLIM_INFINITY)
+        h->locked_bytes = (int64_t)locked.rlim_cur;
     if (!statvfs(".", &disk)) h->disk_bytes = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
     if (h->disk_bytes > 2 * GIB) time_file(h, quick ? 32 * MIB : 128 * MIB);
 }
@@ -64,21 +65,30 @@ void doctor_host(DoctorHost *h, bool quick) {
 
 typedef struct Shapes { /* ascending; 0 ends */
     int64_t rows[MACHINE_GRID], widths[MACHINE_GRID], lengths[MACHINE_GRID], heads[MACHINE_GRID];
-    int64_t tokens;      /* of attention */
-    int64_t large;       /* rows and width of one large product */
+    int64_t tokens; /* of attention */
+    int64_t large;  /* rows and width of one large product */
     int64_t pass_bytes, copy_bytes, load_bytes, pinned_bytes;
-    double seconds;      /* per figure */
+    double seconds; /* per figure */
 } Shapes;
 
 /* Widths: adapters of rank 16 and 128, then the models from 0.5 to 70 billion parameters. */
-static const Shapes on_cuda = {{1024, 4096, 16384}, {16, 128, 896, 2048, 4096, 8192}, {1024, 4096, 16384}, {64, 128}, 16384, 8192,
-                               GIB, 512 * MIB, 32 * GIB, GIB, 0.05};
-static const Shapes on_cuda_quick = {{1024, 8192}, {128, 1024, 4096}, {2048}, {64, 128}, 8192, 4096,
-                                     256 * MIB, 128 * MIB, 8 * GIB, 256 * MIB, 0.02};
+static const Shapes on_cuda = {{1024, 4096, 16384},
+                               {16, 128, 896, 2048, 4096, 8192},
+                               {1024, 4096, 16384},
+                               {64, 128},
+                               16384,
+                               8192,
+                               GIB,
+                               512 * MIB,
+                               32 * GIB,
+                               GIB,
+                               0.05};
+static const Shapes on_cuda_quick = {{1024, 8192}, {128, 1024, 4096}, {2048},  {64, 128}, 8192, 4096,
+                                     256 * MIB,    128 * MIB,         8 * GIB, 256 * MIB, 0.02};
 static const Shapes on_cpu = {{64, 512}, {16, 512, 2048}, {128, 512}, {64, 128}, 512, 1024,
-                              64 * MIB, 64 * MIB, GIB, 64 * MIB, 0.2};
-static const Shapes on_cpu_quick = {{256}, {16, 1024}, {256}, {64}, 256, 512,
-                                    32 * MIB, 32 * MIB, 128 * MIB, 16 * MIB, 0.05};
+                              64 * MIB,  64 * MIB,        GIB,        64 * MIB,  0.2};
+static const Shapes on_cpu_quick = {{256},    {16, 1024}, {256},     {64},     256, 512,
+                                    32 * MIB, 32 * MIB,   128 * MIB, 16 * MIB, 0.05};
 
 static int points(int64_t *to, const int64_t *from) {
     int n = 0;
@@ -109,13 +119,15 @@ static bool find_products(DoctorDevice *d, const Measure *c, const Shapes *s, Fo
         for (int y = 0; y < g->n_y; y++) {
             double flops[MACHINE_TABLES];
             weight_of(&in, &out, g->y[y]);
-            log_progress("%s: products, %lld rows, weight %lld x %lld", d->device, (long long)g->x[x], (long long)out, (long long)in);
+            log_progress("%s: products, %lld rows, weight %lld x %lld", d->device, (long long)g->x[x],
+                         (long long)out, (long long)in);
             if (!measure_product(c, flops, f, g->x[x], in, out, e)) return false;
             for (int t = 0; t < MACHINE_TABLES; t++) g->rate[t][x][y] = flops[t];
             d->m.matrix_flops = MAX2(x || y ? d->m.matrix_flops : 0, flops[PASS_FORWARD]);
         }
     double flops[MACHINE_TABLES];
-    log_progress("%s: products, %lld x %lld x %lld in fp32 and bf16", d->device, (long long)s->large, (long long)s->large, (long long)s->large);
+    log_progress("%s: products, %lld x %lld x %lld in fp32 and bf16", d->device, (long long)s->large,
+                 (long long)s->large, (long long)s->large);
     if (!measure_product(c, flops, FMT_F32, s->large, s->large, s->large, e)) return false;
     d->f32_flops = flops[PASS_FORWARD];
     if (!measure_product(c, flops, FMT_BF16, s->large, s->large, s->large, e)) return false;
@@ -130,7 +142,8 @@ static bool find_attention(DoctorDevice *d, const Measure *c, const Shapes *s, F
     for (int x = 0; x < g->n_x; x++)
         for (int y = 0; y < g->n_y; y++) {
             double flops[ATTEND_TABLES];
-            log_progress("%s: attention, length %lld, head size %lld", d->device, (long long)g->x[x], (long long)g->y[y]);
+            log_progress("%s: attention, length %lld, head size %lld", d->device, (long long)g->x[x],
+                         (long long)g->y[y]);
             if (!measure_attention(c, flops, f, (int)g->y[y], g->x[x], s->tokens, e)) return false;
             g->rate[ATTEND_FORWARD][x][y] = flops[ATTEND_FORWARD];
             g->rate[ATTEND_BACKWARD][x][y] = flops[ATTEND_BACKWARD];
@@ -163,7 +176,8 @@ bool doctor_device(DoctorDevice *d, Backend *b, const char *device, bool quick, 
     Format f = cpu ? FMT_F32 : FMT_BF16;
     Measure c = measure_on(b, s->seconds);
     c.process_bytes = sensors_anon_bytes;
-    if (!find_products(d, &c, s, f, e) || !find_attention(d, &c, s, f, e) || !find_memory(d, &c, s, e)) return false;
+    if (!find_products(d, &c, s, f, e) || !find_attention(d, &c, s, f, e) || !find_memory(d, &c, s, e))
+        return false;
     if (before >= 0) d->code_bytes = MAX2(b->in_use(b) - before, 0);
     d->n_choices = b->choices(b, NULL, 0);
     d->choice = MEM_NEW(MachineChoice, MAX2(d->n_choices, 1));
@@ -173,4 +187,6 @@ bool doctor_device(DoctorDevice *d, Backend *b, const char *device, bool quick, 
     return true;
 }
 
-void doctor_device_free(DoctorDevice *d) { mem_free(d->choice); }
+void doctor_device_free(DoctorDevice *d) {
+    mem_free(d->choice);
+}

@@ -6,11 +6,15 @@
 
 /* ---- for people ---- */
 
-static void row(Str *out, const char *name, const char *value) { str_addf(out, "  %-22s %s\n", name, value); }
+static void row(Str *out, const char *name, const char *value) {
+    str_addf(out, "  %-22s %s\n", name, value);
+}
 
 static const char *tera(char *text, double flops) { /* 3 digits that matter */
-    if (flops >= 1e12) snprintf(text, 32, "%.*f TFLOP/s", flops < 1e13 ? 2 : flops < 1e14 ? 1 : 0, flops / 1e12);
-    else snprintf(text, 32, "%.*f GFLOP/s", flops < 1e10 ? 2 : flops < 1e11 ? 1 : 0, flops / 1e9);
+    if (flops >= 1e12)
+        snprintf(text, 32, "%.*f TFLOP/s", flops < 1e13 ? 2 : flops < 1e14 ? 1 : 0, flops / 1e12);
+    else
+        snprintf(text, 32, "%.*f GFLOP/s", flops < 1e10 ? 2 : flops < 1e11 ? 1 : 0, flops / 1e9);
     return text;
 }
 
@@ -22,15 +26,17 @@ static const char *giga(char *text, double bytes) {
 void doctor_show_host(Str *out, const DoctorHost *h) {
     char a[32], b[32];
     str_addf(out, "host\n  %-22s %s, %d cores allowed\n", "processor", h->processor, h->cores);
-    str_addf(out, "  %-22s %s, %s available%s\n", "memory", units_bytes(h->memory_bytes).s, units_bytes(h->available_bytes).s,
-             h->grouped ? " (the limit of this process's control group)" : "");
+    str_addf(out, "  %-22s %s, %s available%s\n", "memory", units_bytes(h->memory_bytes).s,
+             units_bytes(h->available_bytes).s, h->grouped ? " (the limit of this process's control group)" : "");
     row(out, "locked memory", h->locked_bytes < 0 ? "no limit" : units_bytes(h->locked_bytes).s);
     row(out, "disk free here", units_bytes(h->disk_bytes).s);
-    if (h->file_read > 0) str_addf(out, "  %-22s write %s, read %s\n", "file in this folder", giga(a, h->file_write), giga(b, h->file_read));
+    if (h->file_read > 0)
+        str_addf(out, "  %-22s write %s, read %s\n", "file in this folder", giga(a, h->file_write),
+                 giga(b, h->file_read));
 }
 
-static void show_grid(Str *out, const MachineGrid *g, const char *title, const char *x, const char *y, const char *const *tables,
-                      int n_tables) {
+static void show_grid(Str *out, const MachineGrid *g, const char *title, const char *x, const char *y,
+                      const char *const *tables, int n_tables) {
     if (!g->n_x) return;
     double unit = 0;
     for (int i = 0; i < g->n_x; i++)
@@ -81,14 +87,16 @@ static void show_facts(Str *out, const DoctorDevice *d) {
 }
 
 static void show_bytes(Str *out, const char *name, int64_t bytes, const char *note) {
-    str_addf(out, "  %-22s %16s  %11s  %s\n", name, bytes < 0 ? "not known" : units_count(bytes).s, bytes < 0 ? "" : units_bytes(bytes).s, note);
+    str_addf(out, "  %-22s %16s  %11s  %s\n", name, bytes < 0 ? "not known" : units_count(bytes).s,
+             bytes < 0 ? "" : units_bytes(bytes).s, note);
 }
 
 static void show_ledger(Str *out, const DoctorDevice *d) {
     char note[96];
     if (d->m.kind == MACHINE_CUDA) {
         str_add(out, "  bytes beside the arena\n");
-        show_bytes(out, "  context", d->facts.context_bytes ? d->facts.context_bytes : -1, "the driver's own, when the device is opened");
+        show_bytes(out, "  context", d->facts.context_bytes ? d->facts.context_bytes : -1,
+                   "the driver's own, when the device is opened");
         show_bytes(out, "  code", d->code_bytes, "kernels loaded for these measurements");
         snprintf(note, sizeof note, "a play of %lld steps, kept", (long long)d->extras.graph_steps);
         show_bytes(out, "  graphs", d->extras.graph_bytes, note);
@@ -96,8 +104,8 @@ static void show_ledger(Str *out, const DoctorDevice *d) {
         show_bytes(out, "  mappings", d->extras.mapping_bytes, note);
     }
     const MeasuredLoad *l = &d->load;
-    str_addf(out, "  a real load: %s asked in %.2f s, filled in %.2f s, released in %.2f s\n", units_bytes(l->asked_bytes).s,
-             l->take_s, l->fill_s, l->release_s);
+    str_addf(out, "  a real load: %s asked in %.2f s, filled in %.2f s, released in %.2f s\n",
+             units_bytes(l->asked_bytes).s, l->take_s, l->fill_s, l->release_s);
     show_bytes(out, "  asked", l->asked_bytes, "");
     show_bytes(out, "  taken", l->taken_bytes, "seen in use while it was held");
     show_bytes(out, "  left", l->left_bytes < 0 ? 0 : l->left_bytes, "still in use after the release");
@@ -110,12 +118,13 @@ void doctor_show_device(Str *out, const DoctorDevice *d) {
     show_facts(out, d);
     show_ledger(out, d);
     show_grid(out, &d->m.products, "products", "rows", "width", passes, 3);
-    str_addf(out, "  %-22s fp32 %s, bf16 %s\n", "one large product", tera(a, d->f32_flops), tera(b, d->bf16_flops));
+    str_addf(out, "  %-22s fp32 %s, bf16 %s\n", "one large product", tera(a, d->f32_flops),
+             tera(b, d->bf16_flops));
     show_grid(out, &d->m.attention, "attention", "length", "head", ways, 2);
     str_addf(out, "  %-22s %s\n", "element-wise", giga(a, d->m.memory_bytes_per_s));
     if (d->m.kind == MACHINE_CUDA)
-        str_addf(out, "  %-22s in %s, out %s; together in %s, out %s\n", "copies, pinned", giga(a, d->copies.in), giga(b, d->copies.out),
-                 giga(c, d->copies.in_both), giga(e, d->copies.out_both));
+        str_addf(out, "  %-22s in %s, out %s; together in %s, out %s\n", "copies, pinned", giga(a, d->copies.in),
+                 giga(b, d->copies.out), giga(c, d->copies.in_both), giga(e, d->copies.out_both));
     else
         str_addf(out, "  %-22s %s\n", "memory copies", giga(a, d->copies.in));
     str_addf(out, "  measured in %.1f s; %lld product algorithms chosen\n", d->seconds, (long long)d->n_choices);
@@ -124,16 +133,20 @@ void doctor_show_device(Str *out, const DoctorDevice *d) {
 /* ---- for programs ---- */
 
 json_t *doctor_host_json(const DoctorHost *h) {
-    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores", h->cores, "memory_bytes",
-                     (json_int_t)h->memory_bytes, "available_bytes", (json_int_t)h->available_bytes, "memory_limited_by_group",
-                     h->grouped, "locked_bytes", h->locked_bytes < 0 ? json_null() : json_integer(h->locked_bytes),
-                     "disk_free_bytes", (json_int_t)h->disk_bytes, "file_write_bytes_per_s", h->file_write,
-                     "file_read_bytes_per_s", h->file_read);
+    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores", h->cores,
+                     "memory_bytes", (json_int_t)h->memory_bytes, "available_bytes",
+                     (json_int_t)h->available_bytes, "memory_limited_by_group", h->grouped, "locked_bytes",
+                     h->locked_bytes < 0 ? json_null() : json_integer(h->locked_bytes), "disk_free_bytes",
+                     (json_int_t)h->disk_bytes, "file_write_bytes_per_s", h->file_write, "file_read_bytes_per_s",
+                     h->file_read);
 }
 
-static json_t *known(int64_t n) { return n < 0 ? json_null() : json_integer(n); }
+static json_t *known(int64_t n) {
+    return n < 0 ? json_null() : json_integer(n);
+}
 
-static json_t *grid_points(const MachineGrid *g, const char *x, const char *y, const char *const *tables, int n_tables) {
+static json_t *grid_points(const MachineGrid *g, const char *x, const char *y, const char *const *tables,
+                           int n_tables) {
     json_t *list = json_array();
     for (int i = 0; i < g->n_x; i++)
         for (int k = 0; k < g->n_y; k++) {
@@ -147,35 +160,37 @@ static json_t *grid_points(const MachineGrid *g, const char *x, const char *y, c
 static json_t *facts_json(const DeviceFacts *f) {
     json_t *holders = json_array(), *slices = json_array();
     for (int i = 0; i < f->n_holders; i++)
-        json_array_append_new(holders, json_pack("{s:I, s:s, s:o}", "pid", (json_int_t)f->holder[i].pid, "name", f->holder[i].name,
-                                                 "bytes", known(f->holder[i].bytes)));
+        json_array_append_new(holders, json_pack("{s:I, s:s, s:o}", "pid", (json_int_t)f->holder[i].pid, "name",
+                                                 f->holder[i].name, "bytes", known(f->holder[i].bytes)));
     for (int i = 0; i < f->n_slices; i++) json_array_append_new(slices, json_string(f->slice[i]));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "capability", f->capability, "driver", f->driver, "products",
-                     f->products, "attention", f->attention, "partition", f->partition, "slices", slices, "holders", holders,
-                     "others_bytes", known(f->others_bytes));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "capability", f->capability, "driver", f->driver,
+                     "products", f->products, "attention", f->attention, "partition", f->partition, "slices",
+                     slices, "holders", holders, "others_bytes", known(f->others_bytes));
 }
 
 static json_t *memory_json(const DoctorDevice *d) {
     const MeasuredLoad *l = &d->load;
-    json_t *load = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f}", "asked_bytes", (json_int_t)l->asked_bytes, "taken_bytes",
-                             known(l->taken_bytes), "left_bytes", known(l->left_bytes), "take_s", l->take_s, "fill_s", l->fill_s,
-                             "release_s", l->release_s);
-    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:o}", "total_bytes", (json_int_t)d->m.total_bytes[POOL_DEVICE],
-                     "free_bytes", (json_int_t)d->m.free_bytes[POOL_DEVICE], "context_bytes",
-                     known(d->facts.context_bytes ? d->facts.context_bytes : -1), "code_bytes", known(d->code_bytes), "graph_bytes",
-                     known(d->extras.graph_bytes), "graph_steps", (json_int_t)d->extras.graph_steps, "mapping_bytes",
-                     known(d->extras.mapping_bytes), "pinned_bytes", (json_int_t)d->extras.pinned_bytes, "load", load);
+    json_t *load = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f}", "asked_bytes", (json_int_t)l->asked_bytes,
+                             "taken_bytes", known(l->taken_bytes), "left_bytes", known(l->left_bytes), "take_s",
+                             l->take_s, "fill_s", l->fill_s, "release_s", l->release_s);
+    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:o}", "total_bytes",
+                     (json_int_t)d->m.total_bytes[POOL_DEVICE], "free_bytes",
+                     (json_int_t)d->m.free_bytes[POOL_DEVICE], "context_bytes",
+                     known(d->facts.context_bytes ? d->facts.context_bytes : -1), "code_bytes",
+                     known(d->code_bytes), "graph_bytes", known(d->extras.graph_bytes), "graph_steps",
+                     (json_int_t)d->extras.graph_steps, "mapping_bytes", known(d->extras.mapping_bytes),
+                     "pinned_bytes", (json_int_t)d->extras.pinned_bytes, "load", load);
 }
 
 json_t *doctor_device_json(const DoctorDevice *d) {
     static const char *const passes[] = {"forward_flops", "dx_flops", "dw_flops"};
     static const char *const ways[] = {"forward_flops", "backward_flops"};
-    json_t *copies = json_pack("{s:f, s:f, s:f, s:f}", "in", d->copies.in, "out", d->copies.out, "in_both", d->copies.in_both,
-                               "out_both", d->copies.out_both);
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:o, s:I, s:f}", "device", d->device, "name", d->m.name, "facts",
-                     facts_json(&d->facts), "memory", memory_json(d), "products",
+    json_t *copies = json_pack("{s:f, s:f, s:f, s:f}", "in", d->copies.in, "out", d->copies.out, "in_both",
+                               d->copies.in_both, "out_both", d->copies.out_both);
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:o, s:I, s:f}", "device", d->device, "name",
+                     d->m.name, "facts", facts_json(&d->facts), "memory", memory_json(d), "products",
                      grid_points(&d->m.products, "rows", "width", passes, 3), "attention",
-                     grid_points(&d->m.attention, "length", "head_size", ways, 2), "fp32_flops", d->f32_flops, "bf16_flops",
-                     d->bf16_flops, "element_wise_bytes_per_s", d->m.memory_bytes_per_s, "copy_bytes_per_s", copies, "choices",
-                     (json_int_t)d->n_choices, "seconds", d->seconds);
+                     grid_points(&d->m.attention, "length", "head_size", ways, 2), "fp32_flops", d->f32_flops,
+                     "bf16_flops", d->bf16_flops, "element_wise_bytes_per_s", d->m.memory_bytes_per_s,
+                     "copy_bytes_per_s", copies, "choices", (json_int_t)d->n_choices, "seconds", d->seconds);
 }

@@ -1,4 +1,5 @@
-/* setup_device.c - which device a job runs on or is planned for, what is known about it, and whether it has room. */
+/* setup_device.c - which device a job runs on or is planned for, what is known about it, and whether it has room.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,12 @@
 bool setup_machine_path(char *path, size_t size, const char *given) {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int n = -1;
-    if (given) n = snprintf(path, size, "%s", given);
-    else if (config && config[0]) n = snprintf(path, size, "%s/snug/machine.json", config);
-    else if (home && home[0]) n = snprintf(path, size, "%s/.config/snug/machine.json", home);
+    if (given)
+        n = snprintf(path, size, "%s", given);
+    else if (config && config[0])
+        n = snprintf(path, size, "%s/snug/machine.json", config);
+    else if (home && home[0])
+        n = snprintf(path, size, "%s/.config/snug/machine.json", home);
     return n >= 0 && n < (int)size;
 }
 
@@ -35,7 +39,9 @@ static bool read_file(MachineFile *f, bool *found, char *path, size_t size, cons
         *found = false;
         return true;
     }
-    if (given && !*found) return fail(e, ERR_FAIL, "--machine %s: there is no such file. `snug doctor --write %s` makes it", given, given);
+    if (given && !*found)
+        return fail(e, ERR_FAIL, "--machine %s: there is no such file. `snug doctor --write %s` makes it", given,
+                    given);
     return true;
 }
 
@@ -81,11 +87,14 @@ bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e) 
 /* ---- the device ---- */
 
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
-    BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS), .deterministic = opt_flag(o, OPT_DETERMINISTIC)};
+    BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS),
+                              .deterministic = opt_flag(o, OPT_DETERMINISTIC)};
     *b = NULL;
     if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
         const Card *card = card_named(opt_text(o, OPT_GPU));
-        if (!card) return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`", opt_text(o, OPT_GPU));
+        if (!card)
+            return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`",
+                        opt_text(o, OPT_GPU));
         *m = card_machine(card);
         return true;
     }
@@ -100,7 +109,8 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
 
 bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
     bool cpu = m->kind == MACHINE_CPU;
-    int64_t planned = job_process_bytes(j), wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
+    int64_t planned = job_process_bytes(j),
+            wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
     int64_t has = cpu ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE];
     if (has <= 0 || wants <= has) return true;
     DeviceFacts facts;
@@ -108,10 +118,12 @@ bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
     b->facts(b, &facts);
     if (!cpu) backend_holders(&who, &facts);
     fail(e, ERR_BUDGET,
-         "%s: %s (%s bytes) are planned, %s (%s bytes) are free, %s are missing%s%s. Nothing was loaded. End what holds it, "
+         "%s: %s (%s bytes) are planned, %s (%s bytes) are free, %s are missing%s%s. Nothing was loaded. End what "
+         "holds it, "
          "or give a --budget of %lldMiB or less and take one of the changes that `snug plan` then names",
-         m->name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, units_count(has).s, units_bytes(wants - has).s,
-         who.len ? "; " : "", str_text(&who), (long long)((has + planned - wants) / MIB));
+         m->name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, units_count(has).s,
+         units_bytes(wants - has).s, who.len ? "; " : "", str_text(&who),
+         (long long)((has + planned - wants) / MIB));
     str_free(&who);
     return false;
 }

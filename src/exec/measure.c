@@ -122,7 +122,8 @@ static bool bench_rate(Bench *w, double *flops, int step, Err *e) {
 
 /* ---- figures ---- */
 
-bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, int64_t rows, int64_t in, int64_t out, Err *e) {
+bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, int64_t rows, int64_t in,
+                     int64_t out, Err *e) {
     Bench w;
     bench_init(&w, c);
     Tid x = bench_random(&w, f, rows, in), wt = bench_random(&w, f, out, in), dy = bench_random(&w, f, rows, out);
@@ -139,20 +140,22 @@ bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, i
     return ok;
 }
 
-bool measure_attention(const Measure *c, double flops[ATTEND_TABLES], Format f, int head_dim, int64_t seq, int64_t tokens,
-                       Err *e) {
+bool measure_attention(const Measure *c, double flops[ATTEND_TABLES], Format f, int head_dim, int64_t seq,
+                       int64_t tokens, Err *e) {
     Bench w;
     int heads = 2048 / head_dim, kv_heads = MAX2(heads / 4, 1);
     int64_t n = MAX2(tokens / seq, 1) * seq;
     AttrHeads a = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .seq = seq, .scale = 0.125f};
     bench_init(&w, c);
     Tid qkv = bench_random(&w, f, n, (int64_t)(heads + 2 * kv_heads) * head_dim);
-    Tid doc_begin = prog_tensor(&w.p, "doc_begin", ROLE_INPUT, FMT_I32, 1, DIMS(n)); /* pools begin zeroed: one document */
+    Tid doc_begin =
+        prog_tensor(&w.p, "doc_begin", ROLE_INPUT, FMT_I32, 1, DIMS(n)); /* pools begin zeroed: one document */
     Tid o = bench_output(&w, f, n, (int64_t)heads * head_dim), lse = bench_output(&w, FMT_F32, n, heads);
     Tid d_o = bench_random(&w, f, n, (int64_t)heads * head_dim), d_qkv = prog_like(&w.p, "d_qkv", qkv);
-    int forward = prog_emit(&w.p, (Step){.op = OP_ATTEND, .in = {qkv, doc_begin}, .out = {o, lse}, .attr.heads = a});
-    int backward = prog_emit(&w.p, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, doc_begin}, .out = {d_qkv},
-                                          .attr.heads = a});
+    int forward =
+        prog_emit(&w.p, (Step){.op = OP_ATTEND, .in = {qkv, doc_begin}, .out = {o, lse}, .attr.heads = a});
+    int backward = prog_emit(
+        &w.p, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, doc_begin}, .out = {d_qkv}, .attr.heads = a});
     bool ok = bench_open(&w, e) && bench_rate(&w, &flops[ATTEND_FORWARD], forward, e) &&
               bench_rate(&w, &flops[ATTEND_BACKWARD], backward, e);
     bench_close(&w);
@@ -201,8 +204,8 @@ bool measure_copies(const Measure *c, MeasuredCopies *out, int64_t bytes, Err *e
     at.device = c->b->pool(c->b, POOL_DEVICE, 2 * bytes, e);
     if (!at.device) return false;
     at.pinned = c->b->pool(c->b, POOL_PINNED, 2 * bytes, e);
-    bool ok = at.pinned && time_copies(c, &in_s, &at, true, false, e) && time_copies(c, &out_s, &at, false, true, e) &&
-              time_copies(c, &both_s, &at, true, true, e);
+    bool ok = at.pinned && time_copies(c, &in_s, &at, true, false, e) &&
+              time_copies(c, &out_s, &at, false, true, e) && time_copies(c, &both_s, &at, true, true, e);
     if (at.pinned) c->b->release(c->b, POOL_PINNED);
     c->b->release(c->b, POOL_DEVICE);
     double n = (double)bytes;
@@ -249,9 +252,11 @@ bool measure_load(const Measure *c, MeasuredLoad *out, int64_t bytes, Err *e) {
 bool measure_extras(const Measure *c, MeasuredExtras *out, int64_t pinned_bytes, Err *e) {
     enum { STEPS = 2000 };
     Bench w;
-    *out = (MeasuredExtras){.graph_bytes = -1, .graph_steps = STEPS, .mapping_bytes = -1, .pinned_bytes = pinned_bytes};
+    *out = (MeasuredExtras){
+        .graph_bytes = -1, .graph_steps = STEPS, .mapping_bytes = -1, .pinned_bytes = pinned_bytes};
     bench_init(&w, c);
-    Tid x = bench_random(&w, FMT_F32, 64, 256), y = bench_random(&w, FMT_F32, 64, 256), z = bench_output(&w, FMT_F32, 64, 256);
+    Tid x = bench_random(&w, FMT_F32, 64, 256), y = bench_random(&w, FMT_F32, 64, 256),
+        z = bench_output(&w, FMT_F32, 64, 256);
     int step = prog_emit(&w.p, (Step){.op = OP_ADD, .in = {x, y}, .out = {z}});
     bool ok = bench_open(&w, e);
     int64_t before = c->b->in_use(c->b);

@@ -8,9 +8,9 @@
 #include "backend/backend.h"
 
 typedef struct Measure {
-    Backend *b;     /* keeps */
+    Backend *b; /* keeps */
     Machine m;
-    double seconds; /* to spend on one figure, about */
+    double seconds;                 /* to spend on one figure, about */
     int64_t (*process_bytes)(void); /* asked where the device does not tell what is in use; NULL: nobody */
 } Measure;
 
@@ -18,11 +18,12 @@ Measure measure_on(Backend *b, double seconds);
 double measure_clock(void); /* seconds, for durations */
 
 /* Flops per second of y = x w^T and its two gradients, x (rows, in), w (out, in), by ProductPass. */
-bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, int64_t rows, int64_t in, int64_t out, Err *e);
+bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, int64_t rows, int64_t in,
+                     int64_t out, Err *e);
 
 /* Flops per second forward and backward, causal; about `tokens` tokens in rows of seq. */
-bool measure_attention(const Measure *c, double flops[ATTEND_TABLES], Format f, int head_dim, int64_t seq, int64_t tokens,
-                       Err *e);
+bool measure_attention(const Measure *c, double flops[ATTEND_TABLES], Format f, int head_dim, int64_t seq,
+                       int64_t tokens, Err *e);
 
 /* Bytes per second read and written by an element-wise pass over tensors of that size. */
 bool measure_pass(const Measure *c, double *bytes_per_s, int64_t tensor_bytes, Err *e);

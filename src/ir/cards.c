@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/units.h"
 
+/* clang-format off */
 static const Card cards[] = {
     /* name           driver's word       MiB  label cap matrix vector memory copy source */
     {"B200",           "B200",          183359, 180, 100, 2250,  80,   8000,  50, "vendor"},
@@ -38,6 +39,7 @@ static const Card cards[] = {
     {"RTX 3090",       "RTX 3090",       24576,  24, 86,   71,  36,    936,  24, "vendor"},
     {"RTX 3060",       "RTX 3060",       12288,  12, 86,   26,  13,    360,  24, "estimated"},
 };
+/* clang-format on */
 
 int card_count(void) { return COUNT_OF(cards); }
 const Card *card_at(int i) { return &cards[i]; }

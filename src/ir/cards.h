@@ -5,11 +5,11 @@
 #include "ir/machine.h"
 
 typedef struct Card {
-    const char *name;  /* for --gpu */
-    const char *word;  /* in the name the driver gives; the first row that matches in word and memory counts */
+    const char *name;   /* for --gpu */
+    const char *word;   /* in the name the driver gives; the first row that matches in word and memory counts */
     int64_t memory_mib; /* as the driver's tools show it */
     int label_gb;       /* as people say it */
-    int capability;    /* 90: compute capability 9.0 */
+    int capability;     /* 90: compute capability 9.0 */
     double matrix_tflops, vector_tflops, memory_gbps, copy_gbps;
     const char *source;
 } Card;

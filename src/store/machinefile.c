@@ -16,8 +16,9 @@ enum { MOST_ENTRIES = 64, MOST_CHOICES = 4096 };
 #define MOST_RATE 1e20
 
 /* Of a choice's numbers, in their order. */
-static const char choice_fields[] = "rows cols inner lda ldb ldc ld_add workspace align_a align_b align_c align_add in out "
-                                    "a_flip b_flip bias adds in_place";
+static const char choice_fields[] =
+    "rows cols inner lda ldb ldc ld_add workspace align_a align_b align_c align_add in out "
+    "a_flip b_flip bias adds in_place";
 
 /* ---- entries ---- */
 
@@ -110,11 +111,13 @@ static json_t *grid_json(const MachineGrid *g, const GridNames *names) {
     json_t *o = json_object();
     json_object_set_new(o, names->x, axis_json(g->x, g->n_x));
     json_object_set_new(o, names->y, axis_json(g->y, g->n_y));
-    for (int t = 0; t < MACHINE_TABLES && names->table[t]; t++) json_object_set_new(o, names->table[t], table_json(g, t));
+    for (int t = 0; t < MACHINE_TABLES && names->table[t]; t++)
+        json_object_set_new(o, names->table[t], table_json(g, t));
     return o;
 }
 
-static json_t *choice_json(const MachineChoice *c) { /* "1024 896 ...": "hex" would repeat keys; a pair keeps the order */
+static json_t *choice_json(
+    const MachineChoice *c) { /* "1024 896 ...": "hex" would repeat keys; a pair keeps the order */
     Str numbers = {0}, hex = {0};
     for (int i = 0; i < CHOICE_NUMBERS; i++) str_addf(&numbers, i ? " %lld" : "%lld", (long long)c->number[i]);
     for (int i = 0; i < c->n_bytes; i++) str_addf(&hex, "%02x", c->algorithm[i]);
@@ -209,12 +212,15 @@ static bool read_grid(MachineGrid *g, const json_t *entry, const char *key, cons
     if (!read_axis(g->x, &g->n_x, o, names->x, e) || !read_axis(g->y, &g->n_y, o, names->y, e)) return false;
     for (int t = 0; t < MACHINE_TABLES && names->table[t]; t++) {
         const json_t *rows = json_object_get(o, names->table[t]);
-        if ((int)json_array_size(rows) != g->n_x) return fail(e, ERR_FAIL, "\"%s\": \"%s\" has not one row per size", key, names->table[t]);
+        if ((int)json_array_size(rows) != g->n_x)
+            return fail(e, ERR_FAIL, "\"%s\": \"%s\" has not one row per size", key, names->table[t]);
         for (int x = 0; x < g->n_x; x++) {
             const json_t *row = json_array_get(rows, (size_t)x);
-            if ((int)json_array_size(row) != g->n_y) return fail(e, ERR_FAIL, "\"%s\": \"%s\" has an uneven row", key, names->table[t]);
+            if ((int)json_array_size(row) != g->n_y)
+                return fail(e, ERR_FAIL, "\"%s\": \"%s\" has an uneven row", key, names->table[t]);
             for (int y = 0; y < g->n_y; y++) {
-                if (!is_rate(json_array_get(row, (size_t)y))) return fail(e, ERR_FAIL, "\"%s\": \"%s\" holds what is not a rate", key, names->table[t]);
+                if (!is_rate(json_array_get(row, (size_t)y)))
+                    return fail(e, ERR_FAIL, "\"%s\": \"%s\" holds what is not a rate", key, names->table[t]);
                 g->rate[t][x][y] = json_number_value(json_array_get(row, (size_t)y));
             }
         }
@@ -235,7 +241,8 @@ static bool read_hex(MachineChoice *c, const char *s) {
 }
 
 static bool read_choice(MachineChoice *c, const json_t *pair) {
-    const char *numbers = json_string_value(json_array_get(pair, 0)), *hex = json_string_value(json_array_get(pair, 1));
+    const char *numbers = json_string_value(json_array_get(pair, 0)),
+               *hex = json_string_value(json_array_get(pair, 1));
     *c = (MachineChoice){0};
     if (json_array_size(pair) != 2 || !numbers || !hex || !read_hex(c, hex)) return false;
     for (int i = 0, used; i < CHOICE_NUMBERS; i++, numbers += used) {
@@ -251,11 +258,13 @@ static bool read_choices(MachineEntry *entry, const json_t *o, Err *e) {
     const char *fields = json_string_value(json_object_get(o, "choice_fields"));
     size_t i;
     if (!json_is_array(list) || json_array_size(list) > MOST_CHOICES || !fields || strcmp(fields, choice_fields))
-        return fail(e, ERR_FAIL, "\"choices\" is not a list of at most %d, with the fields of this version", MOST_CHOICES);
+        return fail(e, ERR_FAIL, "\"choices\" is not a list of at most %d, with the fields of this version",
+                    MOST_CHOICES);
     entry->n_choices = entry->cap_choices = (int64_t)json_array_size(list);
     entry->choice = MEM_NEW(MachineChoice, MAX2(entry->n_choices, 1));
     json_array_foreach(list, i, pair) {
-        if (!read_choice(&entry->choice[i], pair)) return fail(e, ERR_FAIL, "\"choices\": number %zu cannot be read", i + 1);
+        if (!read_choice(&entry->choice[i], pair))
+            return fail(e, ERR_FAIL, "\"choices\": number %zu cannot be read", i + 1);
     }
     return true;
 }
@@ -264,15 +273,19 @@ static bool read_entry(MachineEntry *entry, const json_t *o, Err *e) {
     Machine *m = &entry->m;
     char kind[8];
     if (!read_text(m->name, sizeof m->name, o, "name", e) || !read_text(kind, sizeof kind, o, "kind", e) ||
-        !read_text(m->driver, sizeof m->driver, o, "driver", e) || !read_text(m->library, sizeof m->library, o, "library", e))
+        !read_text(m->driver, sizeof m->driver, o, "driver", e) ||
+        !read_text(m->library, sizeof m->library, o, "library", e))
         return false;
     if (strcmp(kind, "cpu") && strcmp(kind, "cuda")) return fail(e, ERR_FAIL, "\"kind\" is neither cpu nor cuda");
     m->kind = !strcmp(kind, "cuda") ? MACHINE_CUDA : MACHINE_CPU;
-    return read_bytes(&m->total_bytes[POOL_DEVICE], o, "memory_bytes", e) && read_rate(&m->matrix_flops, o, "matrix_flops", e) &&
+    return read_bytes(&m->total_bytes[POOL_DEVICE], o, "memory_bytes", e) &&
+           read_rate(&m->matrix_flops, o, "matrix_flops", e) &&
            read_rate(&m->memory_bytes_per_s, o, "memory_bytes_per_s", e) &&
            read_rate(&m->copy_bytes_per_s, o, "copy_bytes_per_s", e) &&
-           read_bytes(&entry->context_bytes, o, "context_bytes", e) && read_bytes(&entry->code_bytes, o, "code_bytes", e) &&
-           read_bytes(&entry->graph_bytes, o, "graph_bytes", e) && read_grid(&m->products, o, "products", &product_names, e) &&
+           read_bytes(&entry->context_bytes, o, "context_bytes", e) &&
+           read_bytes(&entry->code_bytes, o, "code_bytes", e) &&
+           read_bytes(&entry->graph_bytes, o, "graph_bytes", e) &&
+           read_grid(&m->products, o, "products", &product_names, e) &&
            read_grid(&m->attention, o, "attention", &attention_names, e) && read_choices(entry, o, e);
 }
 
@@ -285,11 +298,13 @@ bool machinefile_read(MachineFile *f, bool *found, const char *path, Err *e) {
     if (!jsonfile_read(&root, path, MOST_BYTES, e)) return false;
     const char *format = json_string_value(json_object_get(root, "format"));
     devices = json_object_get(root, "devices");
-    bool ok = (format && !strcmp(format, FORMAT) && json_is_array(devices) && json_array_size(devices) <= MOST_ENTRIES) ||
-              fail(e, ERR_FAIL, "%s: is not a machine file of this version (\"%s\"). Write a new one with snug doctor --write FILE",
-                   path, FORMAT);
-    if (ok)
-        json_array_foreach(devices, i, one) {
+    bool ok =
+        (format && !strcmp(format, FORMAT) && json_is_array(devices) &&
+         json_array_size(devices) <= MOST_ENTRIES) ||
+        fail(e, ERR_FAIL,
+             "%s: is not a machine file of this version (\"%s\"). Write a new one with snug doctor --write FILE",
+             path, FORMAT);
+    if (ok) json_array_foreach(devices, i, one) {
             if (read_entry(add_entry(f), one, e)) continue;
             ok = fail_within(e, "%s: device %zu", path, i + 1);
             break;

@@ -9,9 +9,9 @@
 #include "ir/machine.h"
 
 typedef struct MachineEntry {
-    Machine m;                 /* name, kind, memory, driver, library and rates; the rest is not kept */
+    Machine m; /* name, kind, memory, driver, library and rates; the rest is not kept */
     int64_t context_bytes, code_bytes, graph_bytes; /* as seen on the device; 0: could not be seen */
-    MachineChoice *choice;     /* owns */
+    MachineChoice *choice;                          /* owns */
     int64_t n_choices, cap_choices;
 } MachineEntry;
 

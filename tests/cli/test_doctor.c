@@ -1,5 +1,5 @@
-/* test_doctor.c - doctor, the machine file and the catalogue as a person meets them; devices that cannot be opened and
- * memory that is not there, said clearly and before anything is loaded. */
+/* test_doctor.c - doctor, the machine file and the catalogue as a person meets them; devices that cannot be opened
+ * and memory that is not there, said clearly and before anything is loaded. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -17,7 +17,8 @@ static char *in_tmp(const char *name) {
 
 static void expect_said(Ran *r, int code, const char *part1, const char *part2) {
     if (!EXPECT(r->code == code && strstr(str_text(&r->err), part1) && strstr(str_text(&r->err), part2)))
-        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2, str_text(&r->err));
+        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2,
+                  str_text(&r->err));
     ran_free(r);
 }
 
@@ -34,7 +35,8 @@ TEST(doctor_measures_the_processor_and_plan_uses_it) {
     if (!EXPECT(r.code == 0 && cpu)) test_note("%s", str_text(&r.err));
     EXPECT(number_at(j, "host", "cores") >= 1 && number_at(j, "host", "memory_bytes") > 1e8);
     EXPECT(number_at(cpu, "fp32_flops", NULL) > 1e8 && number_at(cpu, "bf16_flops", NULL) > 1e8);
-    EXPECT(number_at(cpu, "element_wise_bytes_per_s", NULL) > 1e7 && json_array_size(json_object_get(cpu, "products")) == 2);
+    EXPECT(number_at(cpu, "element_wise_bytes_per_s", NULL) > 1e7 &&
+           json_array_size(json_object_get(cpu, "products")) == 2);
     const json_t *load = json_object_get(json_object_get(cpu, "memory"), "load");
     EXPECT(number_at(load, "taken_bytes", NULL) >= number_at(load, "asked_bytes", NULL));
     EXPECT(number_at(load, "left_bytes", NULL) < number_at(load, "asked_bytes", NULL) / 4);
@@ -60,8 +62,10 @@ TEST(wrong_machine_files_are_refused_when_named_and_passed_over_when_found) {
     setenv("XDG_CONFIG_HOME", test_tmp(), 1);
     r = snug_run("plan --model smollm2-135m");
     expect_said(&r, 0, "passed over", "not a machine file");
-    if (before) setenv("XDG_CONFIG_HOME", kept, 1);
-    else unsetenv("XDG_CONFIG_HOME");
+    if (before)
+        setenv("XDG_CONFIG_HOME", kept, 1);
+    else
+        unsetenv("XDG_CONFIG_HOME");
 }
 
 TEST(a_plan_for_a_card_that_is_not_here) {
@@ -69,7 +73,8 @@ TEST(a_plan_for_a_card_that_is_not_here) {
     EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4060 Ti 8") && strstr(str_text(&r.out), "vendor"));
     ran_free(&r);
     r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --gpu rtx-4090");
-    EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4090, not here") && strstr(str_text(&r.out), "it would fit"));
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4090, not here") &&
+           strstr(str_text(&r.out), "it would fit"));
     ran_free(&r);
     r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --gpu 'NVIDIA T4 16GB'");
     EXPECT(r.code == 0 && strstr(str_text(&r.out), "it would not fit"));
@@ -86,8 +91,10 @@ TEST(a_gpu_that_cannot_be_opened_says_why) {
         return;
     }
     bool built = !strstr(str_text(&r.err), "built without CUDA");
-    if (built) expect_said(&r, 1, "cuda", "--device cpu"); /* no driver, or no card */
-    else expect_said(&r, 2, "make CUDA=1", "--device cpu");
+    if (built)
+        expect_said(&r, 1, "cuda", "--device cpu"); /* no driver, or no card */
+    else
+        expect_said(&r, 2, "make CUDA=1", "--device cpu");
     r = snug_run("plan --model smollm2-135m --device cuda");
     expect_said(&r, built ? 1 : 2, "cuda", "--device cpu");
     r = snug_run("doctor --device tpu --no-write");
@@ -96,8 +103,8 @@ TEST(a_gpu_that_cannot_be_opened_says_why) {
 
 TEST(less_memory_than_planned_is_found_before_loading) {
     file_write_all(in_tmp("rows.jsonl"), "{\"ids\":[1,2,3,4]}\n", 18, NULL);
-    Ran r = snug_run("train --model llama-3.1-70b --init random --data %s --out %s --seq 16 --budget 9000GiB", in_tmp("rows.jsonl"),
-                     in_tmp("out"));
+    Ran r = snug_run("train --model llama-3.1-70b --init random --data %s --out %s --seq 16 --budget 9000GiB",
+                     in_tmp("rows.jsonl"), in_tmp("out"));
     expect_said(&r, 3, "are planned", "are free");
     EXPECT(!file_exists(in_tmp("out")));
 }

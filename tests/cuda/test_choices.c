@@ -1,5 +1,5 @@
-/* test_choices.c - product algorithms taken out of one device and put into another: the same choices, the same bits;
- * and what is measured on a card is plausible. */
+/* test_choices.c - product algorithms taken out of one device and put into another: the same choices, the same
+ * bits; and what is measured on a card is plausible. */
 #include "base/rng.h"
 #include "base/units.h"
 #include "exec/exec.h"
@@ -53,7 +53,8 @@ TEST(choices_go_from_one_process_to_the_next) {
     Trial *timed = mem_alloc(sizeof *timed), *given = mem_alloc(sizeof *given);
     EXPECT(run_trial(timed, false, NULL, 0) && timed->n >= 1);
     EXPECT(run_trial(given, true, timed->choice, timed->n));
-    EXPECT(given->n == timed->n && !memcmp(given->choice, timed->choice, (size_t)timed->n * sizeof *timed->choice));
+    EXPECT(given->n == timed->n &&
+           !memcmp(given->choice, timed->choice, (size_t)timed->n * sizeof *timed->choice));
     EXPECT(!memcmp(given->y, timed->y, sizeof timed->y));
     bool broken = timed->choice[0].n_bytes > 0; /* an algorithm that is not one is chosen anew, not an error */
     if (broken) memset(timed->choice[0].algorithm, 0, sizeof timed->choice[0].algorithm);
@@ -86,13 +87,15 @@ TEST(what_is_measured_is_plausible) {
     EXPECT_OK(measure_copies(&c, &copies, 32 * MIB, &e));
     EXPECT_OK(measure_load(&c, &load, GIB + 5, &e));
     EXPECT_OK(measure_extras(&c, &extras, 64 * MIB, &e));
-    test_note("    products %.1f %.1f %.1f, attention %.1f %.1f TFLOP/s, pass %.0f GB/s, copies %.1f %.1f GB/s", product[0] / 1e12,
-              product[1] / 1e12, product[2] / 1e12, attention[0] / 1e12, attention[1] / 1e12, pass / 1e9, copies.in / 1e9,
-              copies.out / 1e9);
-    test_note("    load: asked %lld, taken %lld, left %lld; graph of %lld: %lld, pinned %lld: %lld", (long long)load.asked_bytes,
-              (long long)load.taken_bytes, (long long)load.left_bytes, (long long)extras.graph_steps, (long long)extras.graph_bytes,
-              (long long)extras.pinned_bytes, (long long)extras.mapping_bytes);
+    test_note("    products %.1f %.1f %.1f, attention %.1f %.1f TFLOP/s, pass %.0f GB/s, copies %.1f %.1f GB/s",
+              product[0] / 1e12, product[1] / 1e12, product[2] / 1e12, attention[0] / 1e12, attention[1] / 1e12,
+              pass / 1e9, copies.in / 1e9, copies.out / 1e9);
+    test_note("    load: asked %lld, taken %lld, left %lld; graph of %lld: %lld, pinned %lld: %lld",
+              (long long)load.asked_bytes, (long long)load.taken_bytes, (long long)load.left_bytes,
+              (long long)extras.graph_steps, (long long)extras.graph_bytes, (long long)extras.pinned_bytes,
+              (long long)extras.mapping_bytes);
     for (int i = 0; i < MACHINE_TABLES; i++) EXPECT(product[i] > 1e11 && product[i] < 1e16);
-    EXPECT(attention[0] > 1e10 && attention[0] < 1e16 && attention[1] > 1e10 && pass > 1e10 && pass < 1e14 && copies.in > 1e8);
+    EXPECT(attention[0] > 1e10 && attention[0] < 1e16 && attention[1] > 1e10 && pass > 1e10 && pass < 1e14 &&
+           copies.in > 1e8);
     if (load.taken_bytes >= 0) EXPECT(load.taken_bytes >= load.asked_bytes && load.left_bytes < 64 * MIB);
 }

@@ -1,5 +1,5 @@
-/* test_machinefile.c - the machine file: what goes in comes out, other devices stay, wrong files are refused with the
- * place. */
+/* test_machinefile.c - the machine file: what goes in comes out, other devices stay, wrong files are refused with
+ * the place. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "store/machinefile.h"
@@ -12,7 +12,8 @@ static char *in_tmp(const char *name) {
 }
 
 static Machine some_card(const char *name, int64_t bytes) {
-    Machine m = {.kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10};
+    Machine m = {
+        .kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10};
     snprintf(m.name, sizeof m.name, "%s", name);
     snprintf(m.driver, sizeof m.driver, "580.1, CUDA 13.0");
     snprintf(m.library, sizeof m.library, "cublasLt 130100, cc 9.0");
@@ -78,7 +79,8 @@ TEST(measured_rates_replace_assumed_ones_and_fixed_bytes_need_the_same_driver) {
     entry->context_bytes = 500 << 20, entry->code_bytes = 90 << 20, entry->graph_bytes = 1;
     here.matrix_flops = 1, here.products.n_x = 0, here.context_bytes = 100 << 20;
     machinefile_apply(entry, &here);
-    EXPECT(here.matrix_flops == 7.25e14 && here.products.n_x == 2 && here.context_bytes == 500 << 20 && here.code_bytes == 92 << 20);
+    EXPECT(here.matrix_flops == 7.25e14 && here.products.n_x == 2 && here.context_bytes == 500 << 20 &&
+           here.code_bytes == 92 << 20);
     EXPECT_STR(here.source, "measured");
     snprintf(here.driver, sizeof here.driver, "another");
     here.context_bytes = 100 << 20, here.code_bytes = 0;
@@ -118,7 +120,8 @@ static void expect_refused(const char *old, const char *new, const char *part) {
         str_add(&bad, at + strlen(old));
         EXPECT_OK(file_write_all(in_tmp("machine.json"), bad.data, bad.len, &e));
         EXPECT(!machinefile_read(&f, &found, in_tmp("machine.json"), &e) && e.code == ERR_FAIL);
-        if (!EXPECT(strstr(e.text, part) && strstr(e.text, "machine.json"))) test_note("    '%s' -> '%s': %s", old, new, e.text);
+        if (!EXPECT(strstr(e.text, part) && strstr(e.text, "machine.json")))
+            test_note("    '%s' -> '%s': %s", old, new, e.text);
         machinefile_free(&f);
     }
     str_free(&text);

@@ -87,7 +87,8 @@ void cuda_nvml_driver(char *text, int size, const char *bus_id) {
         nvml_close(&n);
     }
     cudaDriverGetVersion(&cuda);
-    snprintf(text, (size_t)size, "%.20s%sCUDA %d.%d", version, version[0] ? ", " : "", cuda / 1000, cuda % 1000 / 10);
+    snprintf(text, (size_t)size, "%.20s%sCUDA %d.%d", version, version[0] ? ", " : "", cuda / 1000,
+             cuda % 1000 / 10);
 }
 
 /* The last part of a process's path; its number may mean nothing in this container. */
@@ -95,8 +96,10 @@ static void name_of(const Nvml *n, char *name, int size, unsigned pid) {
     char path[64], text[256] = "";
     Str comm = {0};
     snprintf(path, sizeof path, "/proc/%u/comm", pid);
-    if (file_read(path, &comm, KIB, NULL)) snprintf(text, sizeof text, "%.*s", (int)strcspn(str_text(&comm), "\n"), str_text(&comm));
-    else if (n->process_name && n->process_name(pid, text, sizeof text)) text[0] = 0;
+    if (file_read(path, &comm, KIB, NULL))
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(str_text(&comm), "\n"), str_text(&comm));
+    else if (n->process_name && n->process_name(pid, text, sizeof text))
+        text[0] = 0;
     str_free(&comm);
     const char *slash = strrchr(text, '/');
     snprintf(name, (size_t)size, "%.40s", slash ? slash + 1 : text);
