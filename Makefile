@@ -40,7 +40,7 @@ help:
 	@echo "make            build ./snug"
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
-	@echo "make deps       install what is missing (Debian packages)"
+	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
 	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
@@ -71,7 +71,7 @@ $(B)/count_allocations.so: tests/preload/count_allocations.c
 test-bins: $(TESTBIN) $(B)/count_allocations.so
 
 deps:
-	@tools/deps.sh
+	@tools/deps.sh $(if $(filter 1,$(CUDA)),$(NVCC) $(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug

@@ -22,6 +22,24 @@ typedef struct Args {
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
 
+/* What a device says about itself beyond what planning needs: for people, and for a clear refusal. */
+typedef struct DeviceHolder { /* a process that holds memory of the device */
+    int64_t pid, bytes;       /* bytes -1: not told */
+    char name[48];            /* "": not told */
+} DeviceHolder;
+enum { DEVICE_HOLDERS = 16, DEVICE_SLICES = 8 };
+typedef struct DeviceFacts {
+    char capability[48];                                  /* what it can compute */
+    char driver[48], products[64], attention[64];         /* libraries with their versions, or what is missing */
+    char partition[96];                                   /* whether it is cut into slices; "": it cannot be */
+    char slice[DEVICE_SLICES][80];
+    int n_slices;
+    int64_t context_bytes;                                /* what opening took; 0: could not be seen */
+    DeviceHolder holder[DEVICE_HOLDERS];                  /* others, not this process */
+    int n_holders;
+    int64_t others_bytes;                                 /* taken and not ours; -1: not known */
+} DeviceFacts;
+
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
@@ -29,6 +47,10 @@ struct Backend {
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */
+    void (*facts)(Backend *b, DeviceFacts *f);                           /* slow: asks libraries */
+    /* The product algorithms taken so far (gives how many there are, fills up to room), and those to take. */
+    int64_t (*choices)(Backend *b, MachineChoice *out, int64_t room);
+    void (*choose)(Backend *b, const MachineChoice *list, int64_t n);
     int64_t (*in_use)(Backend *b);                                       /* device bytes this process holds, as the system sees it; -1: not known */
     void (*release)(Backend *b, Pool kind);                              /* gives the pool back to the system */
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
@@ -53,6 +75,7 @@ struct Backend {
 
 typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
+    bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
 } BackendOptions;
 
 /* "cpu". Gives: b->close. */
@@ -60,5 +83,8 @@ bool backend_open(Backend **b, const char *device, BackendOptions options, Err *
 
 /* The first step whose op has no kernel there, or -1: found before anything runs. */
 int backend_lacks(const Backend *b, const Program *p);
+
+/* "pid 4711 (python) holds 21.30 GiB; ...": who has the device's memory, as far as the system tells. */
+void backend_holders(Str *out, const DeviceFacts *f);
 
 #endif

@@ -61,7 +61,7 @@ static bool plan(Session *s, Err *e) {
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
     str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return true;
+    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return setup_check_free(&s->job, s->backend, &s->machine, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -178,7 +178,7 @@ static bool train(Session *s, Err *e) {
     if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);
     print_result(&result);
-    return true;
+    return setup_keep_choices(s->backend, &s->machine, s->o, e);
 }
 
 static void close_session(Session *s) {

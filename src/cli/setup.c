@@ -104,13 +104,6 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
-bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
-    if (!backend_open(b, opt_text(o, OPT_DEVICE), (BackendOptions){.threads = (int)opt_int(o, OPT_THREADS)}, e)) return false;
-    *m = (Machine){0};
-    (*b)->describe(*b, m);
-    return true;
-}
-
 /* ---- words and rows ---- */
 
 bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "base/units.h"
 
 static double now_ms(void) {
     struct timespec t;
@@ -203,11 +204,13 @@ static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
+    const Machine *m = &j->machine;
+    int64_t mappings = m->mapping_bytes + (int64_t)(m->mapping_share * (double)j->placement.arena_bytes[POOL_PINNED]);
     const struct {
         const char *name, *note;
         int64_t bytes;
-    } beside[] = {{"context", "the driver's own", j->machine.context_bytes}, {"code", "kernels as they are first used", j->machine.code_bytes},
-                  {"graphs", "plays that are kept", j->machine.graph_bytes}, {"mappings", "page tables", j->machine.mapping_bytes}};
+    } beside[] = {{"context", "the driver's own", m->context_bytes}, {"code", "kernels as they are first used", m->code_bytes},
+                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", mappings}};
     for (int i = 0; i < COUNT_OF(beside); i++)
         if (beside[i].bytes) ledger_add(&j->ledger, POOL_DEVICE, beside[i].name, beside[i].note, beside[i].bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);

@@ -60,7 +60,8 @@ typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choic
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
-    char name[96];
+    char name[96], driver[48], bus_id[32];
+    bool deterministic;               /* nothing is chosen by the clock */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
@@ -75,8 +76,8 @@ typedef struct CudaBackend {
     CudaNotes notes;
     CudaGraph graph[MAX_PHASES];
     int capturing;           /* program id whose play is being captured; -1: none */
-    char capture_error[200]; /* the first of this capture; "": none so far */
-    char graph_note[240];    /* why the last refused capture was refused; "": none was */
+    char capture_error[320]; /* the first of this capture; "": none so far */
+    char graph_note[360];    /* why the last refused capture was refused; "": none was */
     CudaCall *call;          /* owns: what the running play was made of so far ... */
     int64_t n_calls, cap_calls;
     bool keeps_calls;       /* ... in a first play, so that the second, which is captured, finds room, and then */

@@ -104,13 +104,19 @@ static CUresult map_piece(const CudaPool *pool, int device, int64_t at, int64_t 
 
 static bool refuse_device(CudaBackend *c, int64_t bytes, Err *e) {
     size_t available = 0, total = 0;
+    DeviceFacts facts;
+    Str who = {0};
     cudaMemGetInfo(&available, &total);
-    return fail(e, ERR_BUDGET,
-                "cuda:%d: the arena wants %s (%s bytes), %s of %s are free. Another process took memory since the "
-                "plan was made, or the budget is beyond what is free: see nvidia-smi, close other programs, or "
-                "plan with a smaller --budget",
-                c->device, units_bytes(bytes).s, units_count(bytes).s, units_bytes((int64_t)available).s,
-                units_bytes((int64_t)total).s);
+    cuda_facts(&c->base, &facts);
+    backend_holders(&who, &facts);
+    fail(e, ERR_BUDGET,
+         "cuda:%d: the arena wants %s (%s bytes), %s of %s are free. Another process took memory since the plan was "
+         "made, or the budget is beyond what is free: %s. Nothing was loaded or saved. End what holds it, or plan with "
+         "a smaller --budget",
+         c->device, units_bytes(bytes).s, units_count(bytes).s, units_bytes((int64_t)available).s,
+         units_bytes((int64_t)total).s, str_text(&who));
+    str_free(&who);
+    return false;
 }
 
 static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err *e) {
