@@ -48,6 +48,8 @@ static bool open_data(Session *s, Err *e) {
 
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
+    bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
+    if (!setup_attention(&s->spec, s->o, packed, e)) return false;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;

@@ -97,6 +97,14 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
+bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {
+    bool library = opt_is(o, OPT_ATTENTION, "cudnn");
+    if (library && packed)
+        return fail(e, ERR_USAGE, "--attention cudnn: attends to whole rows and these are packed; add --pack off");
+    s->attend = packed || opt_is(o, OPT_ATTENTION, "own") ? ATTEND_OWN : library ? ATTEND_LIBRARY : ATTEND_FAST;
+    return true;
+}
+
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     if (!backend_open(b, opt_text(o, OPT_DEVICE), (BackendOptions){.threads = (int)opt_int(o, OPT_THREADS)}, e)) return false;
     *m = (Machine){0};

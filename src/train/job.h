@@ -39,6 +39,7 @@ typedef struct JobSpec {
     int64_t head_chunk;    /* 0: chosen */
     bool random_init;
     uint64_t seed;
+    AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
     bool sweep;            /* fuse the head's forward and gradient; off only to compare */
 } JobSpec;
 

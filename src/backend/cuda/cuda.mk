@@ -5,7 +5,7 @@
 #                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
 #   make cuda-resources   fails when a kernel uses stack or spills registers
 #
-# The driver and cuBLASLt are opened at run time, so the binary starts without them.
+# The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
 CUDA_HOME  ?= /usr/local/cuda
 CUDA_ARCHS ?= native
@@ -32,8 +32,9 @@ LIB       += $(sort $(wildcard src/backend/cuda/*.c)) $(CUDA_CU)
 CFLAGS    += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 LDLIBS    += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lpthread
 
-# Where cuBLASLt is looked for beside the system's own paths.
-CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_HOME)/lib64"'
+# Where cuBLASLt and cuDNN are looked for beside the system's own paths.
+CFLAGS_cublas.c      := -DCUDA_LIBRARIES='"$(CUDA_HOME)/lib64"'
+CFLAGS_cudnn_graph.c := $(CFLAGS_cublas.c)
 
 # The compiler's resource report is kept beside the object; its remaining lines (warnings, errors) are shown.
 $(B)/%.cu.o: %.cu

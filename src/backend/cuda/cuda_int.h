@@ -22,6 +22,9 @@ int64_t cuda_machine_process_bytes(void);            /* anonymous resident memor
 bool cuda_products_open(CudaBackend *c, Err *e);
 void cuda_products_close(CudaBackend *c);
 
+/* ---- cudnn.c ---- */
+void cuda_attention_close(CudaBackend *c);
+
 /* ---- product.cu: do this build's kernels run on the current card? ---- */
 cudaError_t cuda_kernels_run_here(void);
 
