@@ -17,6 +17,7 @@ enum { MOST_PAIRS = 24, FIRST_MAJOR = 8 };
 typedef struct Pair {
     CudnnShape shape;
     CudnnPlan forward, backward; /* without a plan: refused */
+    bool ran[2];                 /* forward, backward: its code is on the card */
     char why[240];               /* refused: the library's words */
 } Pair;
 
@@ -167,37 +168,39 @@ static Pair *pair_of(Backend *b, const AttrHeads *h, const Tensor *qkv) {
 
 /* ---- running ---- */
 
-static void run_plan(Backend *b, Queue q, const CudnnPlan *p, const CudnnAddresses *at) {
+static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const CudnnAddresses *at) {
     CudaAttention *t = cuda_backend(b)->attention;
+    const CudnnPlan *p = backward ? &pair->backward : &pair->forward;
     Err e = {0};
-    bool capturing = cuda_is_capturing(b);
-    int64_t before = capturing ? 0 : taken_bytes(); /* code is loaded when it first runs */
+    bool loads = !pair->ran[backward] && !cuda_is_capturing(b);
+    int64_t before = loads ? taken_bytes() : 0;
     int status = t->library.cudnnSetStream(t->handle, cuda_stream(b, q));
     if (status != CUDNN_SUCCESS) cuda_fail(b, "cuDNN: choosing a queue: %s", t->library.cudnnGetErrorString(status));
     else if (!cudnn_plan_run(p, &t->library, t->handle, at, &e)) cuda_fail(b, "%s", e.text);
-    if (!capturing) t->device_bytes += MAX2(taken_bytes() - before, 0);
+    if (loads) t->device_bytes += MAX2(taken_bytes() - before, 0);
+    pair->ran[backward] = true;
     t->runs++;
 }
 
 bool cuda_library_attend(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    const Pair *p = pair_of(b, h, a->ti[0]);
+    Pair *p = pair_of(b, h, a->ti[0]);
     if (!p) return false;
     CHECK(a->workspace_bytes >= DEVICE_LIBRARY_SLACK && a->to[0]->format == a->ti[0]->format);
-    run_plan(b, q, &p->forward,
+    run_plan(b, q, p, false,
              &(CudnnAddresses){.qkv = a->in[0], .o = a->out[0], .lse = a->out[1], .workspace = a->workspace});
     return true;
 }
 
 bool cuda_library_attend_grad(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    const Pair *p = pair_of(b, h, a->ti[1]);
+    Pair *p = pair_of(b, h, a->ti[1]);
     if (!p) return false;
     DeviceLibraryAttend d = device_library_attend_grad(h, cuda_rows(a->ti[1]));
     CHECK(a->workspace_bytes >= d.bytes && a->to[0]->format == a->ti[1]->format);
     char *scratch = a->workspace;
     CudnnAddresses at = {.qkv = a->in[1], .o = a->in[2], .lse = a->in[3], .d_o = a->in[0], .dqkv = a->out[0],
                          .dq_sums = (float *)scratch, .sums = (float *)(scratch + d.sums), .workspace = scratch + d.rest};
-    run_plan(b, q, &p->backward, &at);
+    run_plan(b, q, p, true, &at);
     return true;
 }

@@ -26,7 +26,7 @@ bool cudnn_load(Cudnn *c, Err *e) {
     for (int f = 0; f < COUNT_OF(folders) && !c->file; f++) {
         Str path = {0};
         str_addf(&path, "%slibcudnn.so.9", folders[f]);
-        c->file = dlopen(str_text(&path), RTLD_NOW | RTLD_LOCAL);
+        c->file = dlopen(str_text(&path), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* it opens others */
         str_free(&path);
     }
     if (!c->file)
