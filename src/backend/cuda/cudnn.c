@@ -2,7 +2,9 @@
  *
  * The library is loaded when a program first asks for it (AttrHeads.by), outside a capture: the first play of a
  * program is. A shape's two plans, forward and backward, are made together; if the library refuses one of them or
- * wants more scratch than ir/block_device.h planned, our own kernels serve both, and one line says so. */
+ * wants more scratch than ir/block_device.h planned, our own kernels serve both, and one line says so. That formula
+ * is what it wants on compute capability 9.0 and 10.0; on 8.x and 12.0 it keeps dk and dv of every query head in
+ * fp32, twice the bytes, so with shared KV heads our own kernels serve there. */
 #include "backend/cuda/cudnn.h"
 
 #include <string.h>
