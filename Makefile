@@ -63,6 +63,9 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: CFLAGS += -I.
 
+$(B)/bench-attend: $(B)/bench/gpu_attend.c.o $(OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # Counts what a whole process allocates: see tests/budget/test_allocations.c.
 $(B)/count_allocations.so: tests/preload/count_allocations.c
 	@mkdir -p $(@D)

@@ -57,6 +57,7 @@ bool cmd_plan(const Options *o, Err *e) {
         return true;
     }
     if (!setup_model(&m, o, e) || !setup_spec(&s, &global_batch, o, &m.config, true, e)) return false;
+    if (!setup_attention(&s, o, opt_is(o, OPT_PACK, "on"), e)) return false; /* auto: the larger of the two */
     s.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     Backend *b;
     Machine machine;

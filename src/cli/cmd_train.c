@@ -49,6 +49,8 @@ static bool open_data(Session *s, Err *e) {
 
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
+    bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
+    if (!setup_attention(&s->spec, s->o, packed, e)) return false;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);

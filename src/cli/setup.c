@@ -104,6 +104,15 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
+bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {
+    bool library = opt_is(o, OPT_ATTENTION, "cudnn");
+    if (library && packed)
+        return fail(e, ERR_USAGE, "--attention cudnn: attends to whole rows and these are packed; add --pack off");
+    bool own = packed || opt_is(o, OPT_ATTENTION, "own") || (!library && opt_flag(o, OPT_DETERMINISTIC));
+    s->attend = own ? ATTEND_OWN : library ? ATTEND_LIBRARY : ATTEND_FAST;
+    return true;
+}
+
 /* ---- words and rows ---- */
 
 bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {

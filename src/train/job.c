@@ -180,6 +180,7 @@ static void record_inputs(Job *j) {
     j->dials = prog_tensor(p, "dials", ROLE_DIAL, FMT_F32, 1, DIMS(DIAL_WORDS));
     j->max_norm = prog_tensor(p, "max_norm", ROLE_DIAL, FMT_F32, 1, one);
     j->in = decoder_input(p, &j->d, "batch", s->micro_batch, s->seq);
+    j->in.attend = s->attend;
     j->labels = prog_tensor(p, "labels", ROLE_INPUT, FMT_I32, 1, n);
     j->weight = prog_tensor(p, "token_weight", ROLE_INPUT, FMT_F32, 1, n);
     j->loss = prog_tensor(p, "loss", ROLE_STATISTIC, FMT_F64, 1, one);
@@ -200,17 +201,22 @@ static bool check_spec(const JobSpec *s, Err *e) {
     return true;
 }
 
+/* Device memory that a library for attention may take for itself: its handle and code, loaded in the first play. */
+#define LIBRARY_CODE_BYTES ((int64_t)32 * 1048576)
+
 static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
     const Machine *m = &j->machine;
     int64_t mappings = m->mapping_bytes + (int64_t)(m->mapping_share * (double)j->placement.arena_bytes[POOL_PINNED]);
+    bool library = m->kind == MACHINE_CUDA && j->spec.attend != ATTEND_OWN && j->spec.activations != FMT_F32;
     const struct {
         const char *name, *note;
         int64_t bytes;
     } beside[] = {{"context", "the driver's own", m->context_bytes}, {"code", "kernels as they are first used", m->code_bytes},
-                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", mappings}};
+                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", mappings},
+                  {"attention", "code of the library", library ? LIBRARY_CODE_BYTES : 0}};
     for (int i = 0; i < COUNT_OF(beside); i++)
         if (beside[i].bytes) ledger_add(&j->ledger, POOL_DEVICE, beside[i].name, beside[i].note, beside[i].bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);

@@ -46,6 +46,7 @@ typedef struct JobSpec {
     Format stored;
     bool random_init;
     uint64_t seed;
+    AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
     bool sweep;            /* fuse the head's forward and gradient; off only to compare */
 } JobSpec;
 

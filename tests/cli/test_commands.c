@@ -50,6 +50,8 @@ TEST(wrong_words_exit_2_and_suggest) {
     expect_refused(&r, 2, "num_hiden_layers", "num_hidden_layers");
     r = snug_run("plan --model qwen2.5-7b --head-chunk 100 --seq 512");
     expect_refused(&r, 2, "head-chunk", "128");
+    r = snug_run("plan --model qwen2.5-0.5b --attention cudnn --pack on");
+    expect_refused(&r, 2, "attention cudnn", "--pack off");
 }
 
 TEST(every_command_has_help_with_an_example) {

@@ -2,7 +2,8 @@
  *
  * Rules
  *   G1  a kernel function (cuda_<op>) queues work on the stream of its queue and returns: it never waits, never
- *       allocates. The one exception is the first product of a shape outside a capture, which is timed (cublas.c).
+ *       allocates. The exceptions are outside a capture: the first product of a shape is timed (cublas.c), the
+ *       first attention of a shape by the library is planned (cudnn.c).
  *   G2  dials (clock, beta, divisor, verdict, positions) are device memory and are read by kernels, never by the
  *       host (P7): the step is captured once and repeated as a graph.
  *   G3  kernels compute in fp32 whatever the storage and store once: to nearest, except gradients and weights in
@@ -56,6 +57,7 @@ typedef struct CudaCall { /* what a play was made of: issued again when its capt
 } CudaCall;
 
 typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choices made */
+typedef struct CudaAttention CudaAttention; /* cudnn.c: the library and the plans made */
 
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
@@ -82,6 +84,7 @@ typedef struct CudaBackend {
     int64_t n_calls, cap_calls;
     bool keeps_calls;       /* ... in a first play, so that the second, which is captured, finds room, and then */
     CudaProducts *products; /* owns */
+    CudaAttention *attention; /* owns; NULL: no program has asked for it */
     Err error;              /* the first; code ERR_NONE: none */
 } CudaBackend;
 

@@ -6,7 +6,7 @@
 #                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
 #   make cuda-resources   fails when a kernel uses stack or spills registers
 #
-# The driver and cuBLASLt are opened at run time, so the binary starts without them.
+# The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
 CUDA_TOOLKIT := $(CURDIR)/build/cuda-toolkit
 CUDA_HOME    ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc) $(CUDA_TOOLKIT)/bin/nvcc))
@@ -34,6 +34,7 @@ LDLIBS    += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lpthread
 # Where cuBLASLt and cuDNN are looked for beside the system's own paths.
 CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_LIB)"' -DCUDA_WHEELS='"$(CUDA_TOOLKIT)/lib"'
 CFLAGS_cuda_machine.c := $(CFLAGS_cublas.c)
+CFLAGS_cudnn_graph.c := $(CFLAGS_cublas.c)
 
 .PHONY: cuda-nvcc
 cuda-nvcc:

@@ -135,6 +135,7 @@ static void close_backend(Backend *b) {
     cuda_memory_close(c);
     cuda_drop_graphs(c);
     cuda_products_close(c);
+    cuda_attention_close(c);
     for (int64_t i = 0; i < c->n_events; i++)
         if (c->event[i]) cudaEventDestroy(c->event[i]);
     if (c->fork) cudaEventDestroy(c->fork);

@@ -40,6 +40,9 @@ void cuda_products_version(const CudaBackend *c, char *text, int size); /* algor
 int64_t cuda_choices(Backend *b, MachineChoice *out, int64_t room);
 void cuda_choose(Backend *b, const MachineChoice *list, int64_t n);
 
+/* ---- cudnn.c ---- */
+void cuda_attention_close(CudaBackend *c);
+
 /* ---- product.cu: do this build's kernels run on the current card? ---- */
 cudaError_t cuda_kernels_run_here(void);
 

@@ -5,6 +5,7 @@
  * allocates or reads device memory. Formats a kernel does not have stick as an error (G5), as do broken
  * workspaces as bugs. */
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
 
 _Static_assert((int)CUDA_VERDICT_SCALE == VERDICT_SCALE && (int)CUDA_VERDICT_NORM == VERDICT_NORM &&
@@ -155,6 +156,7 @@ static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
 }
 
 void cuda_attend(Backend *b, Queue q, const Args *a) {
+    if (cuda_library_attend(b, q, a)) return;
     CudaAttend x = attend_of(a, 0, 1);
     x.o = a->out[0];
     x.lse = a->out[1];
@@ -162,6 +164,7 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 }
 
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
+    if (cuda_library_attend_grad(b, q, a)) return;
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
     CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,
