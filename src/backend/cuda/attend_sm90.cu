@@ -3,7 +3,7 @@
  *
  * bf16 and fp16, heads of 64 and 128 numbers, on compute capability 9.0 alone and only in builds that have its machine
  * code (HAVE_SM90A, set by cuda.mk); everything else is for the caller's other kernels, and nothing has been launched
- * then. The cuts are those bench/gpu_attend_sweep.cu found best. */
+ * then. bench/gpu_attend_sweep.cu measures the cuts. */
 #include "backend/cuda/attend_grad_sm90.cuh"
 
 #ifdef HAVE_SM90A
