@@ -24,6 +24,7 @@ CUDA_GENCODE := $(foreach a,$(cuda_archs),-gencode arch=compute_$(call cuda_code
 
 NVCCFLAGS := -std=c++17 -O3 -Isrc --generate-line-info -Xptxas -v,-warn-spills $(CUDA_GENCODE) \
              -Xcompiler -Wall$(,)-Wextra$(,)-Wno-unused-parameter$(,)-Wno-missing-field-initializers$(,)-fno-math-errno$(,)-fno-threadsafe-statics
+NVCCFLAGS += $(if $(filter 90,$(cuda_archs)),-DHAVE_SM90A)
 NVCCFLAGS += $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror)
 
 CUDA_CU   := $(sort $(wildcard src/backend/cuda/*.cu))
@@ -55,3 +56,10 @@ cuda-resources: $(CUDA_CU:%=$(B)/%.o)
 	      /bytes stack frame/ && ($$1 || $$5 || $$9) { print FILENAME ": " kernel ": " $$0; bad++ } \
 	      END { print kernels + 0 " kernels, " bad + 0 " with stack or spills"; exit bad > 0 || !kernels }' \
 	      $(CUDA_CU:%=$(B)/%.resources)
+
+# bench/gpu_attend_sweep.cu: every cut of the attention kernels, checked and timed on the card that is here.
+SWEEP_CU := $(filter %/attend.cu %/attend_grad.cu %/attend_delta.cu %/attend_plain.cu,$(CUDA_CU))
+.PHONY: attend-sweep
+attend-sweep: build/attend-sweep
+build/attend-sweep: $(B)/bench/gpu_attend_sweep.cu.o $(SWEEP_CU:%=$(B)/%.o)
+	$(NVCC) -o $@ $^

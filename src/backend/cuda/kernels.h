@@ -137,7 +137,8 @@ void cuda_launch_sgd(cudaStream_t s, const CudaUpdate *u);
 void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t rows, int64_t cols, AttrFill f);
 
 /* ---- attention: tensor cores (attend.cu, attend_grad.cu: bf16 or fp16, heads of 64, 80, 96 or 128 numbers, rows
- * of 16 bytes, sm_80 on) and plain (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
+ * of 16 bytes, sm_80 on), Hopper's matrix units (attend_sm90.cu: the same, heads of 64 and 128), and plain
+ * (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
 
 enum { CUDA_MOST_HEAD_DIM = 256 };
 
@@ -157,6 +158,7 @@ typedef struct CudaAttend {
 } CudaAttend;
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
+bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a); /* for 9.0; false: not a shape of its, nothing done */
 
 typedef struct CudaAttendGrad {
     CudaAttend a;    /* of the forward step; lse is read */
@@ -170,6 +172,8 @@ typedef struct CudaAttendGrad {
 } CudaAttendGrad;
 void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g);
 void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g);
+bool cuda_launch_attend_grad_sm90(cudaStream_t s, const CudaAttendGrad *g); /* likewise */
+void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g);  /* the parts, when there are several */
 void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2, delta, tiles: before either */
 
 /* ---- keys and values that stay (cache.cu) ---- */
