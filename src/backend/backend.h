@@ -20,6 +20,10 @@ typedef struct Args {
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
 
+/* n steps of one op that follow each other on one queue, a[0] to a[n-1]. None touches bytes that another writes, so
+ * they may run in any order or at once; the bits are those of n kernels. */
+typedef void KernelRun(Backend *b, Queue q, const Args *a, int n);
+
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
@@ -40,6 +44,7 @@ struct Backend {
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes); /* host memory to a pool, now */
     void (*get)(Backend *b, void *host, const void *device, int64_t bytes);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
+    KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
 };
 
 typedef struct BackendOptions {

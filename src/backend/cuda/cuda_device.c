@@ -161,7 +161,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .sync = sync_all,
                         .put = cuda_put,
                         .get = cuda_get,
-                        .kernels = cuda_kernels};
+                        .kernels = cuda_kernels,
+                        .runs = cuda_runs};
     c->device = device;
     c->capturing = -1;
     cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device);
