@@ -40,6 +40,10 @@ typedef struct DeviceFacts {
     int64_t others_bytes;                                 /* taken and not ours; -1: not known */
 } DeviceFacts;
 
+/* n steps of one op that follow each other on one queue, a[0] to a[n-1]. None touches bytes that another writes, so
+ * they may run in any order or at once; the bits are those of n kernels. */
+typedef void KernelRun(Backend *b, Queue q, const Args *a, int n);
+
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
@@ -71,6 +75,7 @@ struct Backend {
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
     bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
+    KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
 };
 
 typedef struct BackendOptions {

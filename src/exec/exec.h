@@ -16,6 +16,7 @@ typedef struct Exec {
     const Program *p;       /* keeps: must outlive the Exec */
     Backend *b;             /* keeps */
     Args *args;             /* owns; one per step */
+    int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
     ExecOrder order;
@@ -39,7 +40,8 @@ bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
  * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */
 int exec_find_not_finite(Exec *x, int phase, Err *e);
 
-/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]. */
+/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]; those of a run to its
+ * first step. */
 bool exec_time(Exec *x, int phase, double *seconds, Err *e);
 
 void exec_poison(Exec *x, int phase); /* fills what is not alive at the phase's begin with NaN bytes (tests) */

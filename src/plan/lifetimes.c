@@ -13,7 +13,8 @@
  *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
  *       another queue that reads one of its outputs; else the end of its phase. What a copy out reads lives until
  *       the next layer's copy out is issued, if that is earlier.
- *   L8  scratch lives in its step. */
+ *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
+ *       other. */
 #include "plan/plan_int.h"
 
 typedef struct Walk {
@@ -95,6 +96,13 @@ static void live_until_awaited(Program *p, const Phase *phase, int step) { /* L7
     if (s->workspace) extend(&p->t[s->workspace], step, end);
 }
 
+static int together_until(const Program *p, const Phase *phase, int step) { /* L8 */
+    const Step *s = &p->s[step];
+    bool together = op_row(s->op)->flags & OPF_TOGETHER;
+    while (together && step + 1 < phase->end && p->s[step + 1].op == s->op && p->s[step + 1].queue == s->queue) step++;
+    return step;
+}
+
 void plan_lifetimes(Program *p) {
     plan_check_phases(p);
     Walk w = {.p = p, .written = MEM_NEW(int64_t, p->n_t)};
@@ -113,7 +121,7 @@ void plan_lifetimes(Program *p) {
                 if (s->in[k]) use_in(&w, s->in[k], i);
             for (int k = 0; k < MAX_OUT; k++)
                 if (s->out[k]) use_out(&w, s->out[k], i);
-            if (s->workspace) extend(&p->t[s->workspace], i, i); /* L8 */
+            if (s->workspace) extend(&p->t[s->workspace], i, together_until(p, w.phase, i)); /* L8 */
             if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, w.phase, i);
         }
     }

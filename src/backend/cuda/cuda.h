@@ -115,6 +115,10 @@ static inline bool cuda_is_capturing(Backend *b) { return ((CudaBackend *)b)->ca
 extern Kernel *const cuda_functions[OP_COUNT];
 extern Kernel *const cuda_kernels[OP_COUNT]; /* the table exec sees: every row goes through cuda_graph.c */
 
+/* ---- runs of steps in few launches (backend.h); the rows of the others are NULL ---- */
+extern KernelRun cuda_sum_squares_run, cuda_adamw_run, cuda_sgd_run;
+extern KernelRun *const cuda_runs[OP_COUNT]; /* what exec sees: through cuda_graph.c likewise */
+
 /* ---- shapes of a step's tensors ---- */
 static inline int64_t cuda_cols(const Tensor *t) { return t->dim[t->rank - 1]; }
 static inline int64_t cuda_rows(const Tensor *t) { /* all dimensions but the last, together */

@@ -173,7 +173,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .asynchronous = true,
                         .note = cuda_note,
                         .read_note = cuda_read_note,
-                        .kernels = cuda_kernels};
+                        .kernels = cuda_kernels,
+                        .runs = cuda_runs};
     c->device = device;
     c->capturing = -1;
     c->deterministic = options.deterministic;

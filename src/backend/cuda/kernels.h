@@ -109,28 +109,47 @@ enum { CUDA_SQUARES_TILE = 1 << 14 }; /* numbers of one partial sum; ir/op_state
 enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK }; /* as VERDICT_* of ir/op.h */
 enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };   /* as DIAL_* */
 
-void cuda_launch_sum_squares(cudaStream_t s, double *to, double *tiles, CudaNumbers g, int64_t n);
+/* Tensors whose steps follow each other, in one launch: numbers of one format. */
+enum { CUDA_SQUARES_MOST = 64 }; /* a power of two */
+typedef struct CudaSquaresTensor {
+    const void *g;
+    double *tiles, *to; /* the workspace: one sum a tile; and the sum of those */
+    int64_t count;
+    uint32_t first_tile; /* of the launch */
+} CudaSquaresTensor;
+typedef struct CudaSquares {
+    CudaSquaresTensor t[CUDA_SQUARES_MOST];
+    uint32_t n, tiles;
+    Format format;
+} CudaSquares;
+void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u);
 void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
                       const float *max_norm, int64_t n);
 
-typedef struct CudaState { /* numbers that are changed where they stand */
-    void *data;            /* NULL: there is none */
-    Format format;
-    float *scales; /* 8-bit moments: one per block */
-} CudaState;
-
-typedef struct CudaUpdate {
-    CudaState w, m, v, master; /* sgd: no v, perhaps no m */
-    CudaState g;               /* read only */
+/* Likewise; what these tensors have in common stands once. */
+enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 48 };
+typedef struct CudaUpdateTensor {
+    void *w, *m, *v, *master;   /* changed where they stand; NULL: there is none (sgd: no v, perhaps no m) */
+    const void *g;
+    float *m_scales, *v_scales; /* 8-bit moments: one per block */
     int64_t count;
+    uint32_t key;               /* the step's */
+    uint32_t first_tile;        /* of the launch */
+    float lr_mult, weight_decay;
+} CudaUpdateTensor;
+typedef struct CudaUpdates {
+    CudaUpdateTensor t[CUDA_UPDATE_MOST];
+    uint32_t n, tiles;
+    Format w, g, m, v, master; /* of what there is */
+    bool draws;                /* something is rounded at random */
+    bool aligned;              /* every address allows 16 bytes at a time */
+    float beta1, beta2, eps;
     const float *dials;
     const double *verdict;
-    bool draws; /* something is rounded at random */
-    CudaKey key;
-    AttrUpdate attr;
-} CudaUpdate;
-void cuda_launch_adamw(cudaStream_t s, const CudaUpdate *u);
-void cuda_launch_sgd(cudaStream_t s, const CudaUpdate *u);
+    const int64_t *clock; /* NULL: 0 */
+} CudaUpdates;
+void cuda_launch_adamw(cudaStream_t s, const CudaUpdates *u, int processors);
+void cuda_launch_sgd(cudaStream_t s, const CudaUpdates *u, int processors);
 
 /* ---- fills (move.cu) ---- */
 
