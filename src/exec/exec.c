@@ -176,33 +176,40 @@ bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e) {
     return x->b->read_note(x->b, slot, host, prog_bytes(x->p, t), e);
 }
 
-static bool all_finite(Exec *x, Tid id) {
-    enum { PIECE = 4096 };
+enum { PIECE = 1 << 20 }; /* numbers looked at a time */
+
+typedef struct Look { /* one look's scratch: a device's numbers come through host memory */
+    char raw[PIECE * 8];
+    float value[PIECE];
+} Look;
+
+static bool all_finite(Exec *x, Tid id, Look *look) {
     const Tensor *t = prog_t(x->p, id);
     const FormatRow *row = &format_table[t->format];
     if (!row->plain || !row->real) return true;
-    char raw[PIECE * 8];
-    float value[PIECE];
     int64_t n = prog_elements(x->p, id), item = format_item_bytes(t->format);
     for (int64_t i = 0; i < n; i += PIECE) {
         int64_t m = MIN2(PIECE, n - i);
-        exec_get(x, id, raw, i * item, m * item);
-        row->decode(value, raw, 1, m, 0, 1);
+        exec_get(x, id, look->raw, i * item, m * item);
+        row->decode(look->value, look->raw, 1, m, 0, 1);
         for (int64_t k = 0; k < m; k++)
-            if (!isfinite(value[k])) return false;
+            if (!isfinite(look->value[k])) return false;
     }
     return true;
 }
 
 int exec_find_not_finite(Exec *x, int phase, Err *e) {
     const Phase *ph = &x->p->phase[phase];
-    for (int i = ph->begin; i < ph->end; i++) {
+    Look *look = MEM_NEW(Look, 1);
+    int found = -1;
+    for (int i = ph->begin; i < ph->end && found < 0; i++) {
         run(x, i);
-        if (!exec_sync(x, e)) return i;
-        for (int k = 0; k < MAX_OUT; k++)
-            if (x->p->s[i].out[k] && !all_finite(x, x->p->s[i].out[k])) return i;
+        if (!exec_sync(x, e)) found = i;
+        for (int k = 0; k < MAX_OUT && found < 0; k++)
+            if (x->p->s[i].out[k] && !all_finite(x, x->p->s[i].out[k], look)) found = i;
     }
-    return -1;
+    mem_free(look);
+    return found;
 }
 
 bool exec_time(Exec *x, int phase, double *seconds, Err *e) {

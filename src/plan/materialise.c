@@ -44,6 +44,7 @@ typedef struct Materialise {
     Format *used;       /* owns: per tensor, the format that steps see */
     bool *away;         /* owns: per tensor, it is not at home on the device in that format */
     int *sent;          /* owns: per tensor, the last use of its last bring that writes; -1: none */
+    int *begun;         /* owns: per tensor, the phase that wrote it last; -1: none */
     int *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
@@ -118,11 +119,12 @@ static void note_use(Materialise *m, int step, Tid state, bool writes, bool read
     b->writes |= writes;
 }
 
-static bool starts_anew(const Program *p, const Step *s, const Phase *phase, Tid state) { /* M5 */
-    return s->op == OP_FILL || (p->t[state].role == ROLE_GRADIENT && phase->repeat == 1);
+static bool starts_anew(const Materialise *m, const Step *s, int phase, Tid state) { /* M5 */
+    bool first = m->p->t[state].role == ROLE_GRADIENT && m->p->phase[phase].repeat == 1 && m->begun[state] != phase;
+    return s->op == OP_FILL || first;
 }
 
-static void note_uses(Materialise *m, int step, const Phase *phase) {
+static void note_uses(Materialise *m, int step, int phase) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
     for (int k = 0; k < MAX_IN; k++)
@@ -132,7 +134,8 @@ static void note_uses(Materialise *m, int step, const Phase *phase) {
         Tid state = prog_base(p, s->out[k]);
         CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
                   p->t[state].name); /* M3 */
-        note_use(m, step, state, true, !starts_anew(p, s, phase, state));
+        note_use(m, step, state, true, !starts_anew(m, s, phase, state));
+        m->begun[state] = phase;
     }
 }
 
@@ -144,7 +147,7 @@ static void note_visits(Materialise *m) { /* M1 */
                 m->visit = mem_grow(m->visit, &m->cap_visits, m->n_visits + 1, sizeof *m->visit);
                 m->visit[m->n_visits++] = (Visit){.begin = i, .phase = ph, .first = (int)m->n_brings};
             }
-            note_uses(m, i, &p->phase[ph]);
+            note_uses(m, i, ph);
         }
 }
 
@@ -249,9 +252,11 @@ void plan_materialise_ahead(Program *p, int ahead) {
     Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .away = MEM_NEW(bool, recorded)};
     if (go_home(&m)) {
         m.sent = MEM_NEW(int, recorded);
+        m.begun = MEM_NEW(int, recorded);
         m.copy = MEM_NEW(int, recorded);
         m.decode = MEM_NEW(int, recorded);
         memset(m.sent, -1, (size_t)recorded * sizeof *m.sent);
+        memset(m.begun, -1, (size_t)recorded * sizeof *m.begun);
         note_visits(&m);
         note_issues(&m, ahead);
         rewrite(&m, recorded);
@@ -260,6 +265,7 @@ void plan_materialise_ahead(Program *p, int ahead) {
     mem_free(m.used);
     mem_free(m.away);
     mem_free(m.sent);
+    mem_free(m.begun);
     mem_free(m.copy);
     mem_free(m.decode);
     mem_free(m.visit);

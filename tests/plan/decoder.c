@@ -113,7 +113,7 @@ static void weights(Recorder *r) {
     }
     p->layer = -1;
     r->norm = weight(r, "norm", 1, DIMS(d->width));
-    r->head = weight(r, "head", 2, DIMS(d->vocab, d->width));
+    r->head = d->tied ? r->embed : weight(r, "head", 2, DIMS(d->vocab, d->width));
 }
 
 static Tid input(Recorder *r, const char *name, Role role, Format f, int64_t n) {

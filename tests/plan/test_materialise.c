@@ -141,8 +141,9 @@ static int sums_of(const Program *p, OpId op) {
 
 TEST(streamed_state_is_changed_as_if_it_were_resident) {
     Machine m = small_scratch();
-    for (int variant = 0; variant < AWAY_KINDS * 4; variant++) {
+    for (int variant = 0; variant < AWAY_KINDS * 8; variant++) {
         Decoder d = decoder_tiny;
+        d.tied = variant / AWAY_KINDS / 4;
         RecomputeLevel per_layer[8] = {RECOMPUTE_BLOCK, RECOMPUTE_FFN, RECOMPUTE_BLOCK};
         d.accumulate = variant / AWAY_KINDS % 2 + 1;
         Program plain, streamed;
@@ -151,7 +152,7 @@ TEST(streamed_state_is_changed_as_if_it_were_resident) {
         decoder_record(&streamed, &d);
         int64_t recorded = plain.n_t;
         send_away(&streamed, variant % AWAY_KINDS);
-        if (variant / AWAY_KINDS / 2) plan_recompute(&streamed, per_layer, d.layers);
+        if (variant / AWAY_KINDS / 2 % 2) plan_recompute(&streamed, per_layer, d.layers);
         plan_materialise(&streamed);
         plan_all(&plain, &m);
         Placement pl = plan_all(&streamed, &m);

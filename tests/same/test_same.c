@@ -125,6 +125,19 @@ TEST(every_memory_feature_keeps_the_bits) {
     }
 }
 
+/* One micro-batch an update: a gradient is written anew by its first writer, and added to by a second. */
+TEST(offload_keeps_the_bits_without_accumulation) {
+    static const char *const kinds[] = {"gradients", "weights,moments,gradients,inputs --recompute block"};
+    Outcome base = train("a", "--precision bf16 --micro-batch 8 --offload none");
+    for (int k = 0; k < 2; k++) {
+        char flags[200], name[16];
+        snprintf(flags, sizeof flags, "--precision bf16 --micro-batch 8 --offload %s", kinds[k]);
+        snprintf(name, sizeof name, "a-%d", k);
+        Outcome o = train(name, flags);
+        expect_same(&o, &base, flags);
+    }
+}
+
 /* The sums over a global batch are grouped otherwise: fp32 rounding differs, nothing else. */
 TEST(every_split_of_the_global_batch_gives_the_same_losses) {
     static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2", "--micro-batch 1", "--micro-batch 3",
