@@ -18,7 +18,7 @@ static Backend *open_cpu(int threads) {
 TEST(an_unknown_device_is_refused_with_the_names_there_are) {
     Backend *b = NULL;
     Err e = {0};
-    EXPECT(!backend_open(&b, "abacus", (BackendOptions){0}, &e));
+    EXPECT(!backend_open(&b, "abacus", (BackendOptions){.threads = 0}, &e));
     EXPECT(e.code == ERR_USAGE && strstr(e.text, "abacus") && strstr(e.text, "cpu"));
     EXPECT(!backend_open(&b, "cpu", (BackendOptions){.threads = -3}, &e));
     EXPECT(e.code == ERR_USAGE);

@@ -16,8 +16,8 @@ bool cuda_test_ready(void) {
     static Err e;
     if (!tried) {
         tried = true;
-        if (backend_open(&gpu, "cuda", (BackendOptions){0}, &e)) {
-            bool ok = backend_open(&cpu, "cpu", (BackendOptions){0}, &e);
+        if (backend_open(&gpu, "cuda", (BackendOptions){.threads = 0}, &e)) {
+            bool ok = backend_open(&cpu, "cpu", (BackendOptions){.threads = 0}, &e);
             CHECK_MSG(ok, "%s", e.text);
         }
     }

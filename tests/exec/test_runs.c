@@ -89,7 +89,7 @@ TEST(steps_that_follow_each_other_run_together) {
     Backend *b = NULL;
     Err e = {0};
     Small s = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){2}, &e));
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     small_init(&s);
     small_play(&s, b, EXEC_AS_WRITTEN, one_by_one, false);
     EXPECT(seen.runs == 0); /* the device has no way of its own */
