@@ -189,7 +189,7 @@ static void explain(const Search *f, const JobSpec *spec) {
 }
 
 static int64_t host_limit(const Machine *m) { /* what stays free for everybody else: a twentieth, at least 1 GiB */
-    int64_t available = sensors_memory().available_bytes;
+    int64_t available = m->free_bytes[POOL_HOST]; /* 0: of a card that is not here nobody knows */
     return m->kind == MACHINE_CPU || available <= 0 ? 0 : available - MAX2(1024 * MIB, available / 20);
 }
 

@@ -66,34 +66,45 @@ static void use_out(Walk *w, Tid id, int step) {
     w->written[id] = w->p->t[id].bytes;
 }
 
-static bool reads_output_of(const Program *p, const Step *reader, const Step *writer) {
-    for (int k = 0; k < MAX_IN; k++)
-        for (int o = 0; o < MAX_OUT && reader->in[k]; o++)
-            if (writer->out[o] && prog_base(p, reader->in[k]) == prog_base(p, writer->out[o])) return true;
-    return false;
+/* Ends of the lives that side queues draw out (L7), found from the phase's end to its begin. */
+typedef struct Ends {
+    int *awaited, *sent;          /* own: per step; of side queues only */
+    int (*reader)[QUEUE_COUNT];   /* owns: per tensor, the next step of each queue that reads it */
+} Ends;
+
+static void note_ends(Ends *e, const Program *p, const Phase *phase) {
+    int out = phase->end - 1, other = phase->end - 1; /* the next copy out, and the next of another layer than that one */
+    for (Tid id = 0; id < p->n_t; id++)
+        for (int q = 0; q < QUEUE_COUNT; q++) e->reader[id][q] = phase->end - 1;
+    for (int i = phase->end - 1; i >= phase->begin; i--) {
+        const Step *s = &p->s[i];
+        e->awaited[i] = phase->end - 1;
+        for (int k = 0; k < MAX_OUT; k++)
+            for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++)
+                if (q != (int)s->queue) e->awaited[i] = MIN2(e->awaited[i], e->reader[prog_base(p, s->out[k])][q]);
+        for (int k = 0; k < MAX_IN; k++)
+            if (s->in[k]) e->reader[prog_base(p, s->in[k])][s->queue] = i;
+        if (s->queue != QUEUE_COPY_OUT) continue;
+        if (out != phase->end - 1 && p->s[out].layer != s->layer) other = out;
+        e->sent[i] = other;
+        out = i;
+    }
 }
 
-static int awaited_at(const Program *p, const Phase *phase, int step) {
+static void live_until_awaited(Program *p, const Ends *e, int step) { /* L7 */
     const Step *s = &p->s[step];
-    for (int i = step + 1; i < phase->end; i++)
-        if (p->s[i].queue != s->queue && reads_output_of(p, &p->s[i], s)) return i;
-    return phase->end - 1;
-}
-
-static int sent_at(const Program *p, const Phase *phase, int step) {
-    for (int i = step + 1; i < phase->end; i++)
-        if (p->s[i].queue == QUEUE_COPY_OUT && p->s[i].layer != p->s[step].layer) return i;
-    return phase->end - 1;
-}
-
-static void live_until_awaited(Program *p, const Phase *phase, int step) { /* L7 */
-    const Step *s = &p->s[step];
-    int end = awaited_at(p, phase, step), read_end = s->queue == QUEUE_COPY_OUT ? MIN2(end, sent_at(p, phase, step)) : end;
+    int end = e->awaited[step], read_end = s->queue == QUEUE_COPY_OUT ? MIN2(end, e->sent[step]) : end;
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, read_end);
     for (int k = 0; k < MAX_OUT; k++)
         if (s->out[k]) extend(&p->t[prog_base(p, s->out[k])], step, end);
     if (s->workspace) extend(&p->t[s->workspace], step, end);
+}
+
+static bool has_side_queues(const Program *p, const Phase *phase) {
+    for (int i = phase->begin; i < phase->end; i++)
+        if (p->s[i].queue != QUEUE_COMPUTE) return true;
+    return false;
 }
 
 static int together_until(const Program *p, const Phase *phase, int step) { /* L8 */
@@ -106,6 +117,7 @@ static int together_until(const Program *p, const Phase *phase, int step) { /* L
 void plan_lifetimes(Program *p) {
     plan_check_phases(p);
     Walk w = {.p = p, .written = MEM_NEW(int64_t, p->n_t)};
+    Ends e = {.awaited = MEM_NEW(int, p->n_s + 1), .sent = MEM_NEW(int, p->n_s + 1), .reader = mem_alloc(p->n_t * (int64_t)sizeof *e.reader)};
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         t->birth = t->death = -1;
@@ -115,6 +127,7 @@ void plan_lifetimes(Program *p) {
     }
     for (int ph = 0; ph < p->n_phases; ph++) {
         w.phase = &p->phase[ph];
+        if (has_side_queues(p, w.phase)) note_ends(&e, p, w.phase);
         for (int i = w.phase->begin; i < w.phase->end; i++) {
             const Step *s = &p->s[i];
             for (int k = 0; k < MAX_IN; k++)
@@ -122,7 +135,7 @@ void plan_lifetimes(Program *p) {
             for (int k = 0; k < MAX_OUT; k++)
                 if (s->out[k]) use_out(&w, s->out[k], i);
             if (s->workspace) extend(&p->t[s->workspace], i, together_until(p, w.phase, i)); /* L8 */
-            if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, w.phase, i);
+            if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, &e, i);
         }
     }
     for (Tid id = 1; id < p->n_t; id++) { /* L6; and a view is where its base is, even if that was decided later */
@@ -130,4 +143,7 @@ void plan_lifetimes(Program *p) {
         if (t->base) t->birth = base->birth, t->death = base->death, t->home.pool = base->home.pool;
     }
     mem_free(w.written);
+    mem_free(e.awaited);
+    mem_free(e.sent);
+    mem_free(e.reader);
 }

@@ -248,6 +248,21 @@ Placement plan_place(Program *p, const Machine *m) {
     return plan_place_with(p, (PlanOptions){.machine = m, .share = true});
 }
 
+Placement plan_estimate(Program *p, const Machine *m) {
+    plan_workspaces(p, m);
+    plan_lifetimes(p);
+    for (Tid id = 1; id < p->n_t; id++) p->t[id].slot = id;
+    plan_share(p, m->align_bytes);
+    Placement pl = {0};
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        int peak_step;
+        pl.lower_bound_bytes[pool] = plan_peak(p, m->align_bytes, (Pool)pool, &peak_step);
+        pl.arena_bytes[pool] = units_round_up(pl.lower_bound_bytes[pool], m->page_bytes);
+        if (pool == POOL_DEVICE) pl.peak_step = peak_step;
+    }
+    return pl;
+}
+
 Placement plan_all(Program *p, const Machine *m) {
     plan_workspaces(p, m);
     plan_lifetimes(p);

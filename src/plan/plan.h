@@ -65,6 +65,9 @@ Placement plan_place(Program *p, const Machine *m); /* with sharing */
 void plan_waits(Program *p);
 
 Placement plan_all(Program *p, const Machine *m);
+/* The same without offsets and waits: arena_bytes are the lower bound, which placement comes within a thousandth of.
+ * A tenth of the time: for a search, whose answer is then placed. */
+Placement plan_estimate(Program *p, const Machine *m);
 
 /* Plays the ring on paper: every read finds what its writer wrote, whatever the planner believed about
  * lifetimes; one writer for an activation (P1); clones repeat their originals on the same state (P4, P6); slots

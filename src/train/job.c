@@ -256,7 +256,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     plan_recompute(p, spec->recompute, spec->model.layers);
     plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);
-    j->placement = plan_all(p, m);
+    j->placement = spec->estimate ? plan_estimate(p, m) : plan_all(p, m);
     plan_ledger(p, &j->placement, m, &j->ledger);
     add_lines(j, host);
     j->plan_ms = now_ms() - began;

@@ -47,6 +47,7 @@ typedef struct JobSpec {
     bool random_init;
     uint64_t seed;
     AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
+    bool estimate;         /* not placed: bytes are lower bounds, nothing can be played (a search) */
     bool sweep;            /* fuse the head's forward and gradient; off only to compare */
 } JobSpec;
 

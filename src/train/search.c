@@ -3,7 +3,9 @@
  * Bytes fall along both ladders (activation level, state rung), time grows along both. So for a micro-batch and an
  * activation level the least rung that fits is found by halving, and the fastest of these few pairs is the answer.
  * A smaller micro-batch is tried as long as the larger one needed anything switched on: it cannot be faster than one
- * that needed nothing. Every try is an exact plan of the whole ring. */
+ * that needed nothing. A ladder is left as soon as a rung on it that does not fit is slower than the best that does:
+ * those behind it are slower still. A try is a plan of the whole ring down to the bytes alive at every step; the best is
+ * then placed, and if placing takes it over the limit, the next one is. */
 #include "train/search.h"
 
 #include <string.h>
@@ -18,7 +20,8 @@ typedef struct Walk {
     const HostBytes *host;
     SearchFreedom free;
     SearchLimits limits;
-    Job *job; /* owns: a place to plan in */
+    Job *job;       /* owns: a place to plan in */
+    double fastest; /* of those that fit so far; 0: none */
 } Walk;
 
 static double now_ms(void) {
@@ -43,21 +46,29 @@ static bool same_try(const Try *a, const Try *b) {
            !memcmp(a->away, b->away, sizeof a->away);
 }
 
+static void measure(Walk *w, Try *t, bool estimate) {
+    JobSpec spec = *w->asked;
+    search_apply(&spec, t);
+    spec.estimate = estimate;
+    t->placed = !estimate;
+    t->fits = false;
+    if (!job_open(w->job, &spec, w->m, w->host, NULL)) return;
+    t->device_bytes = job_process_bytes(w->job);
+    t->host_bytes = w->m->kind == MACHINE_CPU ? 0 : job_host_bytes(w->job);
+    t->update_seconds = job_update_seconds(w->job);
+    t->fits = t->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || t->host_bytes <= w->limits.host_bytes);
+    job_close(w->job);
+}
+
 static const Try *try_now(Walk *w, Try t) {
     Search *f = w->found;
     for (int i = 0; i < f->n; i++)
         if (same_try(&f->tried[i], &t)) return &f->tried[i];
     if (f->n == SEARCH_TRIES) return NULL;
-    JobSpec spec = *w->asked;
-    search_apply(&spec, &t);
     Try *kept = &f->tried[f->n++];
     *kept = t;
-    if (!job_open(w->job, &spec, w->m, w->host, NULL)) return kept;
-    kept->device_bytes = job_process_bytes(w->job);
-    kept->host_bytes = w->m->kind == MACHINE_CPU ? 0 : job_host_bytes(w->job);
-    kept->update_seconds = job_update_seconds(w->job);
-    kept->fits = kept->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || kept->host_bytes <= w->limits.host_bytes);
-    job_close(w->job);
+    measure(w, kept, true);
+    if (kept->fits && (w->fastest <= 0 || kept->update_seconds < w->fastest)) w->fastest = kept->update_seconds;
     return kept;
 }
 
@@ -97,7 +108,6 @@ static void set_activations(Try *t, const Walk *w, Activations a, int blocks) {
     if (a == SEND_INPUTS) t->away[AWAY_INPUTS] = MAX2(layers - 2, 1); /* the last two are needed again at once */
 }
 
-/* The least n in [low, high] for which it fits; high + 1 when none does. Bytes fall with n. */
 typedef struct Ladder {
     Try base;
     Activations level;
@@ -111,14 +121,26 @@ static Try at_rung(const Walk *w, const Ladder *l, int64_t n) {
     return t;
 }
 
+#define SAME_TIME 1e-3 /* two times so near to each other are the same: the model knows no better */
+
+static bool is_hopeless(const Walk *w, const Try *t) {
+    return !t || (!t->fits && w->fastest > 0 && t->update_seconds > (1 + SAME_TIME) * w->fastest);
+}
+
+/* The least n in [low, high] for which it fits; high + 1 when none does, or none that does could be the fastest. Bytes
+ * fall with n, time grows. */
 static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t high) {
-    if (!fits(w, at_rung(w, l, high))) return high + 1;
-    while (low < high) {
+    const Try *first = try_now(w, at_rung(w, l, low));
+    if (is_hopeless(w, first)) return high + 1;
+    if (first->fits) return low;
+    if (low == high || !fits(w, at_rung(w, l, high))) return high + 1;
+    while (high - low > 1) { /* low does not fit, high does */
         int64_t mid = (low + high) / 2;
-        if (fits(w, at_rung(w, l, mid))) high = mid;
-        else low = mid + 1;
+        const Try *t = try_now(w, at_rung(w, l, mid));
+        if (is_hopeless(w, t)) return high;
+        *(t->fits ? &high : &low) = mid;
     }
-    return low;
+    return high;
 }
 
 /* Gives true when nothing had to be switched on. */
@@ -143,25 +165,33 @@ static int64_t smaller_chunk(const Walk *w, int64_t tokens) {
     return chunk > HEAD_TILE && tokens > HEAD_TILE ? HEAD_TILE : 0;
 }
 
+/* Of two that take the same time, the one that moves less. */
+static bool is_better(const Try *a, const Try *b) {
+    double apart = a->update_seconds - b->update_seconds;
+    if (apart < -SAME_TIME * b->update_seconds) return true;
+    return apart <= SAME_TIME * b->update_seconds && a->host_bytes < b->host_bytes;
+}
+
 static void rank(Search *f) {
     f->best = f->next_best = -1;
     for (int i = 0; i < f->n; i++) {
         if (!f->tried[i].fits) continue;
-        if (f->best < 0 || f->tried[i].update_seconds < f->tried[f->best].update_seconds) f->next_best = f->best, f->best = i;
-        else if (f->next_best < 0 || f->tried[i].update_seconds < f->tried[f->next_best].update_seconds) f->next_best = i;
+        if (f->best < 0 || is_better(&f->tried[i], &f->tried[f->best])) f->next_best = f->best, f->best = i;
+        else if (f->next_best < 0 || is_better(&f->tried[i], &f->tried[f->next_best])) f->next_best = i;
     }
 }
 
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
     double began = now_ms();
     JobSpec asked = *spec;
-    Walk w = {found, &asked, m, host, free, limits, MEM_NEW(Job, 1)};
+    Walk w = {.found = found, .asked = &asked, .m = m, .host = host, .free = free, .limits = limits, .job = MEM_NEW(Job, 1)};
     int64_t rows = asked.micro_batch * asked.accum;
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
         Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk};
         memcpy(base.away, asked.away, sizeof base.away);
         if (micro * asked.seq > INT32_MAX / 2) continue;
+        if (is_hopeless(&w, try_now(&w, at_rung(&w, &(Ladder){base, KEEP_ALL, false}, 0)))) break;
         bool plain = try_micro_batch(&w, base);
         if (!plain && free.head_chunk && smaller_chunk(&w, micro * asked.seq)) {
             base.head_chunk = smaller_chunk(&w, micro * asked.seq);
@@ -170,7 +200,7 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
         }
         if (plain || !free.micro_batch || micro == 1) break;
     }
-    rank(found);
+    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) measure(&w, &found->tried[found->best], false);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
     found->ms = now_ms() - began;

@@ -29,6 +29,7 @@ typedef struct Try {
     int64_t device_bytes, host_bytes;
     double update_seconds;
     bool fits;
+    bool placed;              /* device_bytes are those of the placed arena, not the bound just below them */
 } Try;
 
 enum { SEARCH_TRIES = 256 };
