@@ -9,6 +9,7 @@
 #include "cli/cmd.h"
 #include "cli/setup.h"
 #include "cli/show.h"
+#include "train/search.h"
 #include "train/run.h"
 
 typedef struct Session {
@@ -132,13 +133,21 @@ static void print_number(Str *out, const char *name, double v) {
     else str_addf(out, "\"%s\":null,", name);
 }
 
-static void print_result(const RunResult *r) { /* the last line of standard output */
+/* The last line of standard output. */
+static void print_result(const Session *session, const RunResult *r) {
+    const Job *j = &session->job;
     Str s = {0};
     str_addf(&s, "{\"steps\":%lld,", (long long)r->steps);
     print_number(&s, "first_loss", r->first_loss);
     print_number(&s, "loss", r->loss);
     print_number(&s, "eval_loss", r->eval_loss);
     print_number(&s, "tokens_per_s", r->tokens_per_s);
+    print_number(&s, "predicted_tokens_per_s", (double)(session->global_batch * j->spec.seq) / job_update_seconds(j));
+    Str plan = {0};
+    job_plan_flags(&plan, &j->spec);
+    str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));
+    str_free(&plan);
+    str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)job_host_bytes(j));
     str_addf(&s, "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
              "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
              (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
@@ -179,7 +188,7 @@ static bool train(Session *s, Err *e) {
     say_measured_lines(&s->job);
     if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);
-    print_result(&result);
+    print_result(s, &result);
     return setup_keep_choices(s->backend, &s->machine, s->o, e);
 }
 

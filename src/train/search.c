@@ -207,6 +207,15 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
     return found->best >= 0;
 }
 
+void job_plan_flags(Str *out, const JobSpec *s) {
+    int blocks = 0;
+    while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
+    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
+             .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
+    memcpy(t.away, s->away, sizeof t.away);
+    search_flags(out, &t, s);
+}
+
 void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     int layers = spec->model.layers;
     str_addf(out, "--micro-batch %lld --accum %lld", (long long)t->micro_batch, (long long)t->accum);

@@ -45,6 +45,8 @@ typedef struct Search {
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits);
 
 void search_apply(JobSpec *spec, const Try *t);
+/* A spec as flags: the recompute of its first and of its last layers, what is away, and the batch. */
+void job_plan_flags(Str *out, const JobSpec *spec);
 /* The flags that say the same: "--micro-batch 2 --accum 8 --recompute block --offload moments". */
 void search_flags(Str *out, const Try *t, const JobSpec *spec);
 
