@@ -2,7 +2,7 @@
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
  * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's matrix rate;
- * the rest does little arithmetic and is bound by its bytes. Queues run side by side, so a phase takes as long as its busiest queue. */
+ * the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
 #include "plan/plan_int.h"
 
 static double seconds_at(double amount, double per_second) {
@@ -51,11 +51,24 @@ static double step_cost(const Program *p, const Machine *m, const Step *s) {
     return MAX2(moving, computing) + m->step_seconds;
 }
 
+/* A phase on paper, in list order. Queues run side by side; a step begins when its queue is free, when what other
+ * queues bring it is there, and, on a side queue, not before the computing in front of it is over: copies are issued
+ * where the bytes they take become free. */
 static double phase_seconds(const Program *p, const Machine *m, const Phase *phase) {
-    double busy[QUEUE_COUNT] = {0}, most = 0;
-    for (int i = phase->begin; i < phase->end; i++) busy[p->s[i].queue] += step_cost(p, m, &p->s[i]);
-    for (int q = 0; q < QUEUE_COUNT; q++) most = MAX2(most, busy[q]);
-    return most;
+    double queue[QUEUE_COUNT] = {0}, *ready = MEM_NEW(double, p->n_t), last = 0;
+    for (int i = phase->begin; i < phase->end; i++) {
+        const Step *s = &p->s[i];
+        double begin = queue[s->queue];
+        if (s->queue != QUEUE_COMPUTE) begin = MAX2(begin, queue[QUEUE_COMPUTE]);
+        for (int k = 0; k < MAX_IN; k++)
+            if (s->in[k]) begin = MAX2(begin, ready[prog_base(p, s->in[k])]);
+        queue[s->queue] = begin + step_cost(p, m, s);
+        for (int k = 0; k < MAX_OUT; k++)
+            if (s->out[k]) ready[prog_base(p, s->out[k])] = queue[s->queue];
+    }
+    for (int q = 0; q < QUEUE_COUNT; q++) last = MAX2(last, queue[q]);
+    mem_free(ready);
+    return last;
 }
 
 double plan_step_seconds(const Program *p, const Machine *m, int phase) {

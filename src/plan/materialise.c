@@ -10,8 +10,9 @@
  *   M1  a visit is a stretch of steps of one layer in one phase. Uses of X in the same visit share what was copied
  *       in; a decode without a copy is cheap, so forward, recompute and backward each make their own.
  *   M2  decode stands right before the first use. The copy of a visit's j-th tensor is issued right after the
- *       visit `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so that
- *       one layer's worth of stored bytes is held, not two. Copies keep the order of their uses: the queue runs
+ *       visit with brings `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so
+ *       that one layer's worth of stored bytes is held, not two, and the copy has the time of all layers in between
+ *       that are at home. Copies keep the order of their uses: the queue runs
  *       in order. A copy back stands right after the visit's last use.
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
@@ -156,7 +157,7 @@ static void note_issues(Materialise *m, int ahead) { /* M2 */
     for (int64_t v = 0; v < m->n_visits; v++) {
         const Visit *here = &m->visit[v];
         int64_t from = v;
-        while (from > 0 && v - from < ahead && m->visit[from - 1].phase == here->phase) from--;
+        for (int n = 0; n < ahead && from > 0 && m->visit[from - 1].phase == here->phase; n += m->visit[from].n > 0) from--;
         const Visit *there = &m->visit[from];
         for (int j = 0; j < here->n; j++) {
             int at = there == here || !there->n ? there->begin

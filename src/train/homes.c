@@ -64,6 +64,9 @@ static int kind_of(Role role) {
     }
 }
 
+/* n of `layers` layers, spread evenly: between two that are brought in, those at home give the copies time. */
+static bool is_one_of(int layer, int64_t n, int layers) { return (layer + 1) * n / layers > layer * n / layers; }
+
 /* Matrices only: vectors (norms, biases) are not worth a copy. Those outside the layers go when all layers do. */
 void job_set_homes(Program *p, const int64_t *away, int layers, Format stored) {
     for (Tid id = 1; id < p->n_t; id++) {
@@ -71,6 +74,6 @@ void job_set_homes(Program *p, const int64_t *away, int layers, Format stored) {
         int kind = kind_of(t->role);
         if (t->base || t->rank < 2 || kind < 0) continue;
         if (kind == AWAY_WEIGHTS && !t->trainable && t->layer >= 0) t->home.stored = stored;
-        if (t->layer < 0 ? away[kind] >= layers : t->layer < away[kind]) t->home.pool = POOL_PINNED;
+        if (t->layer < 0 ? away[kind] >= layers : is_one_of(t->layer, away[kind], layers)) t->home.pool = POOL_PINNED;
     }
 }

@@ -40,8 +40,9 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
-    int64_t away[AWAY_KINDS]; /* layers, from the first, whose weights, moments (and masters), gradients, or inputs kept for
-                                 backward live in pinned memory; as many as the model has: embedding and head too */
+    int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live in pinned memory, spread
+                                 evenly; inputs kept for backward: of the first layers. As many as the model has:
+                                 embedding and head too */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
     bool random_init;
