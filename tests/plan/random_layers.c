@@ -88,9 +88,13 @@ static void emit_any(Layers *d, int from) {
     else if (kind < 45)
         emit(d, (Step){.op = OP_LINEAR_DX, .in = {some(d, from), some_weight(d), some(d, from)}, .out = {activation(d)}});
     else if (kind < 60)
-        emit(d, (Step){.op = OP_LORA_DX, .in = {some(d, from), some_weight(d), NONE, some(d, from)}, .out = {activation(d)}});
+        emit(d, (Step){.op = OP_LORA_DX,
+                       .in = {some(d, from), some_weight(d), NONE, some(d, from)},
+                       .out = {activation(d)}});
     else if (kind < 68)
-        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {some(d, from), chance(d, 30) ? d->input : some(d, from)}, .out = {activation(d)}});
+        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD,
+                       .in = {some(d, from), chance(d, 30) ? d->input : some(d, from)},
+                       .out = {activation(d)}});
     else if (kind < 76) {
         Tid a = some(d, from), sum = prog_like(d->p, arena_printf(&d->p->arena, "sum%lld", (long long)d->p->n_t), a);
         emit(d, (Step){.op = OP_ADD, .in = {a, a}, .out = {sum}});
@@ -166,12 +170,14 @@ static void record_update(Layers *d) {
     for (int i = 0; i < MAX_WEIGHTS; i++) {
         Tid w = d->trained[i], g = d->gradient[i];
         prog_emit(d->p, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {one_of(d, d->state)}});
-        prog_emit(d->p, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, d->p->beta, d->p->clock, one_of(d, d->state)}, .out = {w}});
+        Tid s = one_of(d, d->state);
+        prog_emit(d->p, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, d->p->beta, d->p->clock, s}, .out = {w}});
     }
 }
 
 static void make_state(Layers *d) {
-    static const Home homes[] = {{POOL_DEVICE, FMT_F32}, {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_F32}, {POOL_PINNED, FMT_BF16}};
+    static const Home homes[] = {
+        {POOL_DEVICE, FMT_F32}, {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_F32}, {POOL_PINNED, FMT_BF16}};
     static const Role always[] = {ROLE_STATISTIC, ROLE_ADAPTER, ROLE_STATISTIC, ROLE_MOMENT};
     Program *p = d->p;
     p->beta = tensor(d, "beta", ROLE_DIAL, 1);
