@@ -63,6 +63,10 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: CFLAGS += -I.
 
+# Benches written in C: make build/cuda0-debug0/bench-load_speed
+$(B)/bench-%: $(B)/bench/%.c.o $(OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # Counts what a whole process allocates: see tests/budget/test_allocations.c.
 $(B)/count_allocations.so: tests/preload/count_allocations.c
 	@mkdir -p $(@D)

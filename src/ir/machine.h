@@ -9,7 +9,7 @@
 typedef enum MachineKind { MACHINE_CPU, MACHINE_CUDA } MachineKind;
 
 typedef struct Machine {
-    char name[96];
+    char name[128];
     MachineKind kind;
     int threads;                        /* cpu: workers; workspaces are sized by it */
     int64_t total_bytes[POOL_COUNT];    /* 0: unknown */

@@ -65,9 +65,14 @@ static bool load_converted(Exec *x, Tid id, Format to, int64_t to_byte, const St
                            Piece *piece, Err *e) {
     int64_t n = prog_elements(x->p, id), from_item = format_item_bytes(from), to_item = format_item_bytes(to);
     char *address = exec_address(x, id);
+    bool straight = to == FMT_F32 && x->b->host_memory; /* decoded where it belongs */
     for (int64_t i = 0; i < n; i += PIECE) {
         int64_t m = MIN2(PIECE, n - i);
         if (!st_read(s, f, piece->raw, i * from_item, m * from_item, e)) return false;
+        if (straight) {
+            format_table[from].decode((float *)(address + to_byte) + i, piece->raw, 1, m, 0, 1);
+            continue;
+        }
         format_table[from].decode(piece->value, piece->raw, 1, m, 0, 1);
         format_table[to].encode(piece->raw, piece->value, 1, m, 0, 1);
         x->b->put(x->b, address + to_byte + i * to_item, piece->raw, m * to_item);
