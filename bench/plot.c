@@ -1,17 +1,20 @@
 /* plot.c - growth as a picture: series of points on two logarithmic axes, each with its exponent, as a small SVG.
  *
  * usage: plot OUT.svg < TEXT        lines of TEXT: "title ...", "x ...", "y ...", "series NAME", and points "X Y".
- * Prints per series a line of JSON fields: its points, and the slope of the least-squares line through their logarithms. */
+ * Prints per series a line of JSON fields: its points, and the slope of the least-squares line through their logarithms,
+ * of all and of the upper half. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 560, HEIGHT = 360, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 50, MAX_SERIES = 6, MAX_POINTS = 32, TEXT = 200 };
+enum { WIDTH = 560, HEIGHT = 360, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 50 };
+enum { MAX_SERIES = 6, MAX_POINTS = 32, TEXT = 200 };
 
 typedef struct Series {
     char name[TEXT];
-    double x[MAX_POINTS], y[MAX_POINTS], exponent;
+    double x[MAX_POINTS], y[MAX_POINTS];
+    double exponent, at_end; /* of all points; of the upper half, where fixed costs count less */
     int n;
 } Series;
 
@@ -24,13 +27,14 @@ typedef struct Plot {
 
 static const char *const colours[MAX_SERIES] = {"#1f6fb4", "#c8502d", "#2b8a4b", "#7a4fa3", "#8a6d1f", "#555555"};
 
-static double fit(const Series *s) {
+static double fit(const Series *s, int from) {
     double sx = 0, sy = 0, sxx = 0, sxy = 0;
-    for (int i = 0; i < s->n; i++) {
+    int n = s->n - from;
+    for (int i = from; i < s->n; i++) {
         double x = log(s->x[i]), y = log(s->y[i]);
         sx += x, sy += y, sxx += x * x, sxy += x * y;
     }
-    return (s->n * sxy - sx * sy) / (s->n * sxx - sx * sx);
+    return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
 static int read_plot(Plot *p) {
@@ -50,7 +54,8 @@ static int read_plot(Plot *p) {
     }
     p->low_x = p->low_y = 1e9, p->high_x = p->high_y = -1e9;
     for (Series *s = p->s; s < p->s + p->n; s++) {
-        s->exponent = fit(s);
+        s->exponent = fit(s, 0);
+        s->at_end = fit(s, s->n / 2);
         for (int i = 0; i < s->n; i++) {
             p->low_x = fmin(p->low_x, log(s->x[i])), p->high_x = fmax(p->high_x, log(s->x[i]));
             p->low_y = fmin(p->low_y, log(s->y[i])), p->high_y = fmax(p->high_y, log(s->y[i]));
@@ -98,8 +103,8 @@ static void draw_series(const Plot *p, FILE *f, int k) {
     fprintf(f, "'/>\n");
     for (int i = 0; i < s->n; i++)
         fprintf(f, "<circle cx='%.1f' cy='%.1f' r='3' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]), colours[k]);
-    fprintf(f, "<text x='%d' y='%d' fill='%s'>%s: exponent %.2f</text>\n", LEFT + 12, TOP + 20 + 17 * k, colours[k], s->name,
-            s->exponent);
+    fprintf(f, "<text x='%d' y='%d' fill='%s'>%s: exponent %.2f, upper half %.2f</text>\n", LEFT + 12, TOP + 20 + 17 * k,
+            colours[k], s->name, s->exponent, s->at_end);
 }
 
 int main(int argc, char **argv) {
@@ -114,7 +119,8 @@ int main(int argc, char **argv) {
     draw_axes(&p, f);
     for (int k = 0; k < p.n; k++) {
         draw_series(&p, f, k);
-        printf("\"series\":\"%s\",\"exponent\":%.3f,\"points\":[", p.s[k].name, p.s[k].exponent);
+        printf("\"series\":\"%s\",\"exponent\":%.3f,\"at_end\":%.3f,", p.s[k].name, p.s[k].exponent, p.s[k].at_end);
+        printf("\"points\":[");
         for (int i = 0; i < p.s[k].n; i++) printf(i ? ",[%g,%.6g]" : "[%g,%.6g]", p.s[k].x[i], p.s[k].y[i]);
         printf("]\n");
     }
