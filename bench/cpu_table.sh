@@ -47,7 +47,9 @@ growth() { # picture, title, what it shows
     echo
 }
 table() {
-    echo "On $(sed -E 's/.*"machine":"([^"]*)".*/\1/' <<< "$(last cpu-plan '"bench"')")."
+    echo "On $(sed -E 's/.*"machine":"([^"]*)".*/\1/' <<< "$(last cpu-plan '"bench"')"). Load average when measured:" \
+        "$(last cpu-train '"bench"' | tr -d '"' | sed 's/.*load:/"load":/' | number load) (training)," \
+        "$(last cpu-scan '"bench"' | number load) (rows, files, plans), $(last growth '"bench"' | number load) (growth)."
     echo
     echo "| what | snug | floor or peer | ratio | command |"
     echo "|---|---|---|---|---|"
