@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # cpu_all.sh [PYTHON] - every CPU bench, one after the other, on a machine that should be doing nothing else; JSON lines into
-# bench/results/cpu-*.jsonl and growth.jsonl, pictures into docs/images. Under 12 minutes on two cores.
+# bench/results/cpu-*.jsonl and growth.jsonl, pictures into docs/images, the table into docs/performance.md. Under 12 minutes on
+# two cores. RESULTS=DIR keeps the lines elsewhere and leaves the page alone.
 # PYTHON: an interpreter with torch, transformers and tokenizers; without it the peers are left out.
 # ASSETS=DIR (as in the Makefile): a tokenizer and a text to encode; without it the tokenizer's bench is left out.
 set -eu
@@ -51,4 +52,5 @@ done
 
 part "growth"
 bench/growth.sh
+[ -n "${RESULTS:-}" ] || bench/cpu_table.sh
 part "done"
