@@ -66,7 +66,7 @@ table() {
     echo
     growth plan-time "Plan time against layers" "Planning follows the number of layers: lists are walked, and the place of a slot is
 looked up in a tree over the steps. In instructions the exponent is 1.04 (adapters, 64 to 256 layers, valgrind); what the clock shows above
-that is memory that no longer fits the caches."
+that is not more work."
     growth step-time "Step time against tokens" "A step has a fixed part (the update of all weights), then products that follow the tokens;
 within a row attention adds its square."
     growth memory-length "Planned memory against length" "What training holds beside the weights follows the length of a row: attention keeps
