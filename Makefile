@@ -63,7 +63,8 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: CFLAGS += -I.
 
-$(B)/bench-attend: $(B)/bench/gpu_attend.c.o $(OBJ)
+# Benches written in C: make build/cuda0-debug0/bench-load_speed
+$(B)/bench-%: $(B)/bench/%.c.o $(OBJ)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Counts what a whole process allocates: see tests/budget/test_allocations.c.

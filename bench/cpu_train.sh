@@ -6,9 +6,7 @@ cd "$(dirname "$0")/.."
 python=${1:-python3}
 threads=$(nproc)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-mkdir -p bench/results
-machine=$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
-commit=$(git rev-parse --short HEAD)
+source bench/record.sh
 rows() { awk -v n="$1" -v t="$2" 'BEGIN { srand(1); for (r = 0; r < n; r++) { printf "{\"ids\":["; for (i = 0; i < t; i++) printf (i ? ",%d" : "%d"), int(rand() * 30000); print "]}" } }'; }
 one() { # shape rows tokens steps
     rows 64 "$3" > "$work/rows.jsonl"
@@ -16,8 +14,7 @@ one() { # shape rows tokens steps
     peer=$($python bench/cpu_peer.py --shape "$1" --batch "$2" --seq "$3" --threads "$threads" --steps "$4" 2>/dev/null | tail -n 1 | sed "s|,\"result\":\"[^\"]*\"||")
     ours=$(./snug train --model "$1" --init random --precision fp32 --data "$work/rows.jsonl" --seq "$3" --micro-batch "$2" --steps "$4" \
         --pack off --threads "$threads" --out "$work/out" --overwrite 2>/dev/null | tail -n 1 | sed "s|,\"result\":\"[^\"]*\"||")
-    printf '{"bench":"cpu-train","shape":"%s","batch":%s,"seq":%s,"machine":"%s, %s threads","load":"%s","commit":"%s","command":"bench/cpu_train.sh","peer":%s,"snug":%s}\n' \
-        "$1" "$2" "$3" "$machine" "$threads" "$(cut -d' ' -f1 /proc/loadavg)" "$commit" "$peer" "$ours" | tee -a bench/results/cpu-train.jsonl
+    record cpu-train cpu-train "\"shape\":\"$1\"" "\"batch\":$2" "\"seq\":$3" "\"peer\":$peer" "\"snug\":$ours"
 }
 one smollm2-135m 1 512 8
 one stories-15m 4 256 20

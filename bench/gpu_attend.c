@@ -1,7 +1,7 @@
 /* gpu_attend.c - how fast attention runs on the GPU by each provider, and how far their numbers are apart.
  *
- *   make CUDA=1 build/cuda1-debug0/bench-attend
- *   build/cuda1-debug0/bench-attend [bf16|fp16]
+ *   make CUDA=1 build/cuda1-debug0/bench-gpu_attend
+ *   build/cuda1-debug0/bench-gpu_attend [bf16|fp16]
  *
  * Causal, 16,384 tokens in rows of one document each, heads as in Qwen2.5 0.5B and 7B. One JSON line per shape,
  * provider and direction: the median of several rounds; operations are counted as half of the square (forward: two

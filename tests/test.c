@@ -15,6 +15,8 @@ typedef struct Test {
 static Test tests[4096];
 static int n_tests, failures_here, skipped_here, noted;
 static char tmp[64];
+static int n_words;
+static char **words; /* of the command line */
 
 void test_register(const char *name, const char *file, TestFn *fn) {
     if (n_tests < (int)(sizeof tests / sizeof *tests)) tests[n_tests++] = (Test){name, file, fn};
@@ -60,6 +62,21 @@ const char *test_tmp(void) {
     return tmp;
 }
 
+int64_t test_number(const char *name, int64_t otherwise) {
+    size_t n = strlen(name);
+    for (int i = 1; i < n_words; i++)
+        if (!strncmp(words[i], name, n) && words[i][n] == '=') return strtoll(words[i] + n + 1, NULL, 10);
+    return otherwise;
+}
+
+bool test_sanitized(void) {
+#ifdef __SANITIZE_ADDRESS__
+    return true;
+#else
+    return false;
+#endif
+}
+
 static void drop_tmp(void) {
     if (tmp[0]) file_remove_tree(tmp, NULL);
     tmp[0] = 0;
@@ -67,13 +84,16 @@ static void drop_tmp(void) {
 
 int main(int argc, char **argv) {
     int passed = 0, failed = 0, skipped = 0;
+    const char *only = argc > 1 && !strchr(argv[1], '=') ? argv[1] : "";
+    n_words = argc;
+    words = argv;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 0; i < n_tests; i++) {
-        if (argc > 1 && !strcmp(argv[1], "--list")) {
+        if (!strcmp(only, "--list")) {
             printf("%s\n", tests[i].name);
             continue;
         }
-        if (argc > 1 && !strstr(tests[i].name, argv[1])) continue;
+        if (!strstr(tests[i].name, only)) continue;
         failures_here = skipped_here = 0;
         tests[i].fn();
         drop_tmp();

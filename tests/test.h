@@ -2,7 +2,7 @@
  *
  *     TEST(arena_gives_zeroed_memory) { EXPECT(p[0] == 0); EXPECT_NEAR(a, b, 1e-6); }
  *
- * Run one binary with --list, or with a part of a name to run only those tests. */
+ * Run one binary with --list, or with a part of a name to run only those tests; drawn tests take programs=N seed=N. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -19,6 +19,10 @@ void test_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void test_skip(const char *why);          /* call, then return */
 const char *test_assets(const char *name); /* path under ASSETS, or NULL (after calling test_skip) when absent */
 const char *test_tmp(void);               /* a fresh folder for this test, removed afterwards */
+
+/* The number given on the command line as name=N, for longer runs of drawn tests. */
+int64_t test_number(const char *name, int64_t otherwise);
+bool test_sanitized(void); /* a build in which everything takes ten times as long */
 
 #define TEST(name)                                                                     \
     static void test_##name(void);                                                     \

@@ -52,12 +52,19 @@ typedef struct RowReader {
     int64_t line;            /* of the first unread byte, from 1 */
     int64_t row_line;        /* where the latest row began */
     bool at_end, in_array, after_first;
+    Str scratch;             /* of the scanner */
 } RowReader;
 
 bool dataset_reader_open(RowReader *r, const char *path, Err *e);
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
 void dataset_reader_close(RowReader *r);
 bool dataset_read_text(Str *out, const char *path, Err *e);   /* a .txt file, which must be UTF-8 */
+
+/* ---- dataset_scan.c ---- */
+
+/* The object at the begin of text, and the bytes it takes. Gives (json_decref); NULL: ask the library, which also knows
+ * what is wrong. */
+json_t *dataset_scan_object(Str *scratch, const char *text, int64_t bytes, int64_t *used);
 
 /* ---- dataset_rows.c: from a row to a sample ---- */
 

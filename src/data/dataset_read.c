@@ -91,6 +91,7 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
 
 void dataset_reader_close(RowReader *r) {
     mem_free(r->buffer);
+    str_free(&r->scratch);
     file_close(r->fd);
     *r = (RowReader){.fd = -1};
 }
@@ -125,22 +126,36 @@ static bool line_length(RowReader *r, int64_t *n, Err *e) {
     }
 }
 
-static bool next_of_lines(RowReader *r, json_t **row, Err *e) {
+/* The value in the next n bytes; n becomes what it takes: all of them, or with JSON_DISABLE_EOF_CHECK perhaps less. */
+static bool parse(RowReader *r, json_t **row, int64_t *n, size_t flags, Err *e) {
+    const char *text = r->buffer + r->begin;
     json_error_t at;
+    int64_t used;
+    *row = dataset_scan_object(&r->scratch, text, *n, &used);
+    if (*row && flags) return *n = used, true;
+    if (*row) {
+        while (used < *n && is_blank(text[used])) used++;
+        if (used == *n) return true;
+        json_decref(*row);
+    }
+    *row = json_loadb(text, (size_t)*n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &at);
+    if (!*row) return not_json(r, &at, e);
+    if (flags) *n = at.position;
+    return true;
+}
+
+static bool next_of_lines(RowReader *r, json_t **row, Err *e) {
     int64_t n;
     int c;
     if (!skip_blanks(r, &c, e)) return false;
     if (c < 0) return true;
     r->row_line = r->line;
-    if (!line_length(r, &n, e)) return false;
-    *row = json_loadb(r->buffer + r->begin, (size_t)n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
-    if (!*row) return not_json(r, &at, e);
+    if (!line_length(r, &n, e) || !parse(r, row, &n, 0, e)) return false;
     step(r, n);
     return check_object(r, row, e);
 }
 
 static bool next_of_array(RowReader *r, json_t **row, Err *e) {
-    json_error_t at;
     int c;
     if (!skip_blanks(r, &c, e)) return false;
     if (r->after_first && c == ',') {
@@ -157,10 +172,9 @@ static bool next_of_array(RowReader *r, json_t **row, Err *e) {
     }
     r->row_line = r->line;
     r->after_first = true;
-    *row = json_loadb(r->buffer + r->begin, (size_t)(r->end - r->begin),
-                      JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &at);
-    if (!*row) return not_json(r, &at, e);
-    step(r, at.position);
+    int64_t n = r->end - r->begin;
+    if (!parse(r, row, &n, JSON_DISABLE_EOF_CHECK, e)) return false;
+    step(r, n);
     return check_object(r, row, e);
 }
 

@@ -225,9 +225,10 @@ bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
     return true;
 }
 
-static bool carried_into(const Tensor *t, int step) {
+static bool carried_into(const Program *p, const Tensor *t, int step) {
     bool always = t->role <= ROLE_TABLE || (t->role >= ROLE_WEIGHT && t->role <= ROLE_STATISTIC);
-    return always || (t->birth < step && t->death >= step);
+    bool around = t->birth == 0 && t->death == p->n_s - 1; /* the ring: needed again where it begins */
+    return always || around || (t->birth < step && t->death >= step);
 }
 
 void exec_poison(Exec *x, int phase) {
@@ -237,11 +238,11 @@ void exec_poison(Exec *x, int phase) {
     memset(nan_bytes, 0xff, sizeof nan_bytes);
     for (Tid id = 1; id < p->n_t; id++) { /* dead first, so that live neighbours are written never */
         const Tensor *t = prog_t(p, id);
-        if (t->base || t->birth < 0 || carried_into(t, begin)) continue;
+        if (t->base || t->birth < 0 || carried_into(p, t, begin)) continue;
         bool shared_alive = false; /* a live tensor may stand where this one will */
         for (Tid o = 1; o < p->n_t && !shared_alive; o++) {
             const Tensor *u = prog_t(p, o);
-            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && carried_into(u, begin) &&
+            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && carried_into(p, u, begin) &&
                            u->offset < t->offset + t->bytes && t->offset < u->offset + u->bytes;
         }
         if (shared_alive) continue;

@@ -27,12 +27,9 @@ void grad_flow(Program *p, Grads *g, Tid t, Tid contribution) {
     g->g[t] = contribution;
 }
 
-static bool written_before(const Program *p, Tid t) {
+static bool written_before(const Program *p, Tid t) { /* in the phase at hand */
     int phase = p->n_phases - 1, begin = phase >= 0 ? p->phase[phase].begin : 0;
-    for (int64_t i = p->n_s - 1; i >= begin; i--)
-        for (int k = 0; k < MAX_OUT; k++)
-            if (p->s[i].out[k] == t) return true;
-    return false;
+    return p->t[t].recorded >= begin;
 }
 
 Tid grad_of_weight(Program *p, Tid weight, Tid *beta) {

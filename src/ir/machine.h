@@ -28,7 +28,7 @@ typedef struct MachineChoice {
 } MachineChoice;
 
 typedef struct Machine {
-    char name[96];
+    char name[128];
     char driver[48];                    /* its version; "": none */
     char library[48];                   /* of products, and its version: algorithms hold for this one only */
     MachineKind kind;

@@ -66,7 +66,8 @@ Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, con
     p->t = mem_grow(p->t, &p->cap_t, p->n_t + 1, sizeof *p->t);
     Tid id = (Tid)p->n_t++;
     Tensor *t = &p->t[id];
-    *t = (Tensor){.role = role, .format = f, .rank = rank, .layer = p->layer, .birth = -1, .death = -1, .slot = id};
+    *t = (Tensor){.role = role, .format = f, .rank = rank, .layer = p->layer, .slot = id};
+    t->recorded = t->birth = t->death = -1;
     t->name = p->layer >= 0 ? arena_printf(&p->arena, "layers.%d.%s", p->layer, name) : arena_strdup(&p->arena, name);
     t->home = (Home){POOL_DEVICE, f};
     for (int i = 0; i < rank; i++) {
@@ -147,6 +148,8 @@ int prog_emit(Program *p, Step s) {
     if (needs && op_row(s.op)->grad)
         for (int i = 0; i < MAX_OUT; i++)
             if (s.out[i]) p->t[s.out[i]].needs_grad = true;
+    for (int i = 0; i < MAX_OUT; i++)
+        if (s.out[i]) p->t[s.out[i]].recorded = (int)p->n_s;
     p->s[p->n_s] = s;
     return (int)p->n_s++;
 }

@@ -82,6 +82,7 @@ typedef struct Tensor {
     bool trainable;        /* weights and adapters: has a gradient and an update */
     bool needs_grad;       /* a gradient must flow through it */
     Tid grad;              /* of a trainable tensor: its gradient; NONE until backward is recorded */
+    int recorded;          /* while recording: the last step that wrote it; -1: none. Passes do not keep it */
 
     /* filled by plan/ */
     int birth, death;      /* first and last step of its slot's life on the ring; -1: never used */

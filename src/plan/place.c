@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "plan/gaps.h"
 #include "plan/plan_int.h"
 
 typedef struct Slot {
@@ -21,24 +22,6 @@ typedef struct Slot {
     int64_t crowd;  /* most bytes alive at one step of its life */
     int64_t offset; /* by the order at hand */
 } Slot;
-
-typedef struct Taken { /* a place that is taken */
-    int birth, death;
-    int64_t begin, end;
-} Taken;
-
-typedef struct Board { /* ordered by begin */
-    Taken *at;         /* owns */
-    int64_t n, cap;
-} Board;
-
-/* Most slots are short-lived: they are compared with the few that touch their own stretch of steps, not with
- * all. */
-enum { STRETCH = 64 };
-typedef struct Boards {
-    Board all, *stretch; /* own */
-    int64_t stretches;
-} Boards;
 
 static Slot *slots_of_pool(const Program *p, int64_t align_bytes, Pool pool, int64_t *n) {
     Slot *slot = MEM_NEW(Slot, p->n_t);
@@ -123,52 +106,15 @@ static Order *const orders[] = {by_size, by_crowd_and_size, by_crowd_and_life};
 enum { GOOD_ENOUGH = 2000 }; /* one part in so many above the bound: no other order is tried */
 enum { ROUNDS = 16 };        /* tries that put first what stood out the last time */
 
-static int64_t lowest_gap(const Board *b, int64_t bottom, const Slot *s) {
-    int64_t top = bottom;
-    for (int64_t i = 0; i < b->n; i++) {
-        const Taken *t = &b->at[i];
-        if (t->death < s->birth || t->birth > s->death) continue;
-        if (t->begin - top >= s->bytes) break;
-        if (t->end > top) top = t->end;
-    }
-    return top;
-}
-
-static void take(Board *b, const Slot *s, int64_t offset) {
-    int64_t low = 0, high = b->n;
-    while (low < high) {
-        int64_t mid = (low + high) / 2;
-        if (b->at[mid].begin <= offset)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    b->at = mem_grow(b->at, &b->cap, b->n + 1, sizeof *b->at);
-    memmove(b->at + low + 1, b->at + low, (size_t)(b->n - low) * sizeof *b->at);
-    b->at[low] = (Taken){s->birth, s->death, offset, offset + s->bytes};
-    b->n++;
-}
-
-static int64_t place_slot(Boards *b, int64_t bottom, const Slot *s) {
-    int first = s->birth / STRETCH, last = s->death / STRETCH;
-    int64_t offset = lowest_gap(first == last ? &b->stretch[first] : &b->all, bottom, s);
-    take(&b->all, s, offset);
-    for (int i = first; i <= last; i++) take(&b->stretch[i], s, offset);
-    return offset;
-}
-
 /* Places slots [0, n) above bottom in their order; gives the top. */
-static int64_t place_in_order(Slot *slot, int64_t n, int64_t bottom, int64_t steps) {
-    Boards b = {.stretches = steps / STRETCH + 1};
-    b.stretch = MEM_NEW(Board, b.stretches);
+static int64_t place_in_order(Gaps *g, Slot *slot, int64_t n, int64_t bottom) {
     int64_t top = bottom;
-    for (int64_t i = 0; i < n; i++) {
-        slot[i].offset = place_slot(&b, bottom, &slot[i]);
-        top = MAX2(top, slot[i].offset + slot[i].bytes);
+    gaps_clear(g);
+    for (Slot *s = slot; s < slot + n; s++) {
+        s->offset = gaps_find(g, s->birth, s->death, bottom, s->bytes);
+        gaps_take(g, s->birth, s->death, s->offset, s->bytes);
+        top = MAX2(top, s->offset + s->bytes);
     }
-    mem_free(b.all.at);
-    for (int64_t i = 0; i < b.stretches; i++) mem_free(b.stretch[i].at);
-    mem_free(b.stretch);
     return top;
 }
 
@@ -201,17 +147,20 @@ static int64_t place_slots(Program *p, Slot *slot, int64_t n, const int64_t *ali
         }
     }
     int64_t enough = bound + bound / GOOD_ENOUGH;
+    Gaps g;
+    gaps_open(&g, p->n_s);
     for (int o = 0; o < COUNT_OF(orders) && best > enough; o++) {
         int at;
         for (int64_t i = 0; i < moving && o == 1; i++)
             slot[i].crowd = most_alive(alive, slot[i].birth, slot[i].death, &at);
         qsort(slot, (size_t)moving, sizeof *slot, orders[o]);
-        best = keep_best(p, slot, moving, place_in_order(slot, moving, bottom, p->n_s), best);
+        best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
     }
     Slot *scratch = best > enough ? MEM_NEW(Slot, moving) : NULL;
     for (int round = 0; round < ROUNDS && best > enough && promote(slot, scratch, moving, enough); round++)
-        best = keep_best(p, slot, moving, place_in_order(slot, moving, bottom, p->n_s), best);
+        best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
     mem_free(scratch);
+    gaps_close(&g);
     return best;
 }
 

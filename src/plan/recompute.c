@@ -7,8 +7,8 @@
  *       down projection must not cost that projection.
  *   R3  a clone stands just before the first backward step that needs it, after clones of what it reads itself;
  *       later readers use the same one. A step that no backward reader needs is not cloned (P5).
- *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and the state that a
- *       clone reads must not have been written since (P4).
+ *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and neither is one that
+ *       reads what its phase writes later: state, or a value carried around the ring (P4).
  *   R5  the ffn part of a layer begins at the first norm after attention. */
 #include <stdlib.h>
 #include <string.h>
@@ -109,13 +109,28 @@ typedef struct Recompute {
     Made *made;      /* owns: per tensor of the recorded program */
     bool *again;     /* owns: per recorded step, it will be cloned */
     int *visit;      /* owns: per recorded step; 0: not forward of a layer */
-    int *last_write; /* owns: per tensor, the last step so far that wrote it */
+    int *last_write; /* owns: per base tensor, the last step that writes it, up to the phase at hand */
 } Recompute;
 
 static bool writes_state(const Program *p, const Step *s) {
     for (int k = 0; k < MAX_OUT; k++)
         if (s->out[k] && prog_is_state(p, s->out[k])) return true;
     return false;
+}
+
+/* R4; last_write: as it stands at the end of the step's phase. */
+static bool reads_what_changes(const Recompute *r, int step) {
+    for (int k = 0; k < MAX_IN; k++) {
+        Tid id = r->p->s[step].in[k];
+        if (id && r->last_write[prog_base(r->p, id)] > step) return true;
+    }
+    return false;
+}
+
+static void note_writes(Recompute *r, const Phase *phase) {
+    for (int i = phase->begin; i < phase->end; i++)
+        for (int k = 0; k < MAX_OUT; k++)
+            if (r->p->s[i].out[k]) r->last_write[prog_base(r->p, r->p->s[i].out[k])] = i;
 }
 
 static bool level_drops(RecomputeLevel level, OpId op, bool in_ffn) {
@@ -137,7 +152,8 @@ static void note_layers(Recompute *r) {
     const Program *p = r->p;
     int visits = 0, layer = -1;
     bool attended = false, in_ffn = false;
-    for (int ph = 0; ph < p->n_phases; ph++, layer = -1)
+    for (int ph = 0; ph < p->n_phases; ph++, layer = -1) {
+        note_writes(r, &p->phase[ph]);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             const Step *s = &p->s[i];
             if (s->region != REGION_FORWARD || s->layer < 0 || s->layer >= r->layers) {
@@ -148,8 +164,10 @@ static void note_layers(Recompute *r) {
             attended |= s->op == OP_ATTEND || s->op == OP_ATTEND_CACHE;
             in_ffn |= attended && s->op == OP_RMSNORM; /* R5 */
             r->visit[i] = visits;
-            note_outputs(r, i, level_drops(r->per_layer[layer], s->op, in_ffn) && !writes_state(p, s));
+            bool drops = level_drops(r->per_layer[layer], s->op, in_ffn);
+            note_outputs(r, i, drops && !writes_state(p, s) && !reads_what_changes(r, i));
         }
+    }
 }
 
 static void keep_what_escapes(Recompute *r) { /* R1 */
@@ -193,8 +211,6 @@ static void clone_step(Recompute *r, int step) {
     Step c = p->s[step];
     for (int k = 0; k < MAX_IN; k++) {
         if (!c.in[k]) continue;
-        CHECK_MSG(!prog_is_state(p, c.in[k]) || r->last_write[prog_base(p, c.in[k])] < step,
-                  "%s is written between step %d and its recompute (P4)", p->t[c.in[k]].name, step);
         c.in[k] = remade(r, c.in[k]);
     }
     for (int k = 0; k < MAX_OUT; k++) {
@@ -228,8 +244,6 @@ static void rewrite(Recompute *r) {
             for (int k = 0; k < MAX_IN && s.region == REGION_BACKWARD; k++)
                 if (s.in[k]) s.in[k] = remade(r, s.in[k]);
             rewrite_keep(&r->w, i, s);
-            for (int k = 0; k < MAX_OUT; k++)
-                if (s.out[k]) r->last_write[prog_base(p, s.out[k])] = i;
         }
     }
     rewrite_end(&r->w);

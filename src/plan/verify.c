@@ -7,7 +7,7 @@
  *   V4  the ring is played on paper, in list order: every range of bytes knows which tensor was last written
  *       there, and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
  *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their
- *       clones (or were copied away and back), it writes no state, and nothing wrote the state it reads in between (P4, P6).
+ *       clones (or were copied away and back), it writes no state, and nothing wrote what both read in between (P4, P6).
  *   V6  any two steps of a phase on different queues that conflict in bytes are ordered by waits (P8).
  * V4 shows that the list order is right, V6 that no other order the queues may run in differs from it. */
 #include <stdlib.h>
@@ -315,7 +315,8 @@ static bool check_clone(Verify *v, int step, const int *last_write) {
         if (!stands_for(v, c->in[k], o->in[k]))
             return fail(v->e, ERR_FAIL, "plan: clone %d reads %s where step %d read %s", step, name(v, c->in[k]),
                         c->clone_of, name(v, o->in[k]));
-        if (c->in[k] && last_write[prog_base(p, c->in[k])] > c->clone_of && prog_is_state(p, c->in[k]))
+        bool remade = c->in[k] != o->in[k] && !prog_is_state(p, c->in[k]); /* by a clone: written since, rightly */
+        if (c->in[k] && !remade && last_write[prog_base(p, c->in[k])] > c->clone_of)
             return fail(v->e, ERR_FAIL, "plan: clone %d reads %s, written since step %d did (P4)", step,
                         name(v, c->in[k]), c->clone_of);
     }

@@ -73,7 +73,7 @@ static bool load_bytes(Exec *x, Tid id, const StSet *s, const StTensor *f, Piece
 /* The same numbers in another format, a few rows at a time: the model is never held twice. */
 static bool load_converted(Exec *x, Tid id, const StSet *s, const StTensor *f, Format from, Piece *piece, Err *e) {
     Format to = prog_t(x->p, id)->format;
-    bool plain = format_table[to].plain;
+    bool plain = format_table[to].plain, straight = to == FMT_F32 && x->b->host_memory; /* decoded where it belongs */
     int64_t n = prog_elements(x->p, id), cols = plain ? MIN2(n, PIECE) : prog_cols(x->p, id), from_item = format_item_bytes(from);
     if (cols > PIECE)
         return fail(e, ERR_FAIL, "%s: a row of %lld numbers cannot be stored as %s; at most %d", f->name, (long long)cols,
@@ -81,6 +81,10 @@ static bool load_converted(Exec *x, Tid id, const StSet *s, const StTensor *f, F
     for (int64_t i = 0, step = PIECE / cols * cols; i < n; i += step) {
         int64_t m = MIN2(step, n - i), rows = plain ? 1 : m / cols, width = plain ? m : cols;
         if (!st_read(s, f, piece->raw, i * from_item, m * from_item, e)) return false;
+        if (straight) {
+            format_table[from].decode((float *)exec_address(x, id) + i, piece->raw, 1, m, 0, 1);
+            continue;
+        }
         format_table[from].decode(piece->value, piece->raw, 1, m, 0, 1);
         format_table[to].encode(piece->raw, piece->value, rows, width, 0, rows);
         int64_t at = plain ? i * format_item_bytes(to) : i / cols * format_row_bytes(to, cols);

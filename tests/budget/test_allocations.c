@@ -1,18 +1,20 @@
-/* test_allocations.c - a played step allocates nothing, by anyone in the process: a run of many steps makes as
- * many allocations as a run of few. Counted from outside, by interposing malloc and mmap. */
+/* test_allocations.c - a played step allocates nothing, by anyone in the process: a run of many steps makes as many
+ * allocations as a run of few. Counted from outside, by interposing malloc and mmap. */
 #include <stdlib.h>
 
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
+enum { THREADS = 2 };
+
 static long allocations(const char *flags, int steps) {
     char command[1500], file[200];
     const char *binary = getenv("SNUG"), *preload = getenv("PRELOAD");
     snprintf(file, sizeof file, "%s/count", test_tmp());
     snprintf(command, sizeof command, "COUNT_FILE=%s LD_PRELOAD=%s %s train --model %s/m --data %s/rows.jsonl --out %s/o%d --overwrite "
-             "--seq 48 --steps %d --schedule constant --log-steps 1000 --val-split 0.2 --threads 2 --budget 1GiB %s >/dev/null 2>&1", file,
-             preload, binary ? binary : "./snug", test_tmp(), test_tmp(), test_tmp(), steps, steps, flags);
+             "--seq 48 --steps %d --schedule constant --log-steps 1000 --val-split 0.2 --threads %d --budget 1GiB %s >/dev/null 2>&1", file,
+             preload, binary ? binary : "./snug", test_tmp(), test_tmp(), test_tmp(), steps, steps, THREADS, flags);
     if (!EXPECT(system(command) == 0)) test_note("    %s", command);
     Str text = {0};
     file_read(file, &text, 0, NULL);
@@ -39,9 +41,9 @@ TEST(more_steps_make_no_more_allocations) {
     str_free(&rows);
     static const char *const kinds[] = {"--mode full --micro-batch 2 --accum 2", "--mode lora --recompute block --micro-batch 3"};
     for (int i = 0; i < 2; i++) {
-        /* One evaluation and one checkpoint in each; logged steps are covered by allocations_after_first_step. A saved
-         * text may grow once more or less by the digits of its numbers; an allocation a step would be fifty. */
-        long few = allocations(kinds[i], 10), more = allocations(kinds[i], 60);
-        if (!EXPECT(few > 0 && labs(few - more) <= 2)) test_note("    %s: %ld allocations in 10 steps, %ld in 60", kinds[i], few, more);
+        /* one evaluation and one checkpoint in each; logged steps are covered by allocations_after_first_step */
+        long few = allocations(kinds[i], 9), more = allocations(kinds[i], 60);
+        /* on a busy machine a worker may get its first tile, and with it the BLAS library's buffer, only in the longer run */
+        if (!EXPECT(few > 0 && labs(more - few) < THREADS)) test_note("    %s: %ld allocations in 9 steps, %ld in 60", kinds[i], few, more);
     }
 }

@@ -16,7 +16,7 @@ typedef struct Player {
     Played r;
 } Player;
 
-static uint64_t digest(uint64_t h, const void *data, int64_t n) {
+uint64_t player_digest(uint64_t h, const void *data, int64_t n) {
     const unsigned char *b = data;
     for (; n >= 8; n -= 8, b += 8) {
         uint64_t word;
@@ -28,7 +28,7 @@ static uint64_t digest(uint64_t h, const void *data, int64_t n) {
     return rng_mix(h);
 }
 
-static void spread(void *data, int64_t n, uint64_t seed) {
+void player_spread(void *data, int64_t n, uint64_t seed) {
     unsigned char *b = data;
     for (; n > 0; n -= 8, b += 8) {
         seed = rng_fold(seed, 1);
@@ -44,7 +44,7 @@ static unsigned char *bytes_of(const Player *pl, Tid id) {
 
 /* A weight's contents follow from its name, wherever and in whatever format it is kept. */
 static uint64_t name_seed(const char *name) {
-    return digest(7, name, (int64_t)strlen(name));
+    return player_digest(7, name, (int64_t)strlen(name));
 }
 
 /* Its old contents count when a step changes it. */
@@ -55,7 +55,7 @@ static bool changes_in_place(const Player *pl, Tid id) {
 static uint64_t head_of_hash(const Step *s, OpId op) {
     uint64_t h = rng_fold(1, op);
     if (op_row(op)->flags & (OPF_RANDOM | OPF_WRITES_STATE)) h = rng_fold(h, s->key);
-    return digest(h, &s->attr, sizeof s->attr);
+    return player_digest(h, &s->attr, sizeof s->attr);
 }
 
 static void write_initial(Player *pl, Tid id) {
@@ -64,12 +64,12 @@ static void write_initial(Player *pl, Tid id) {
     if (t->role == ROLE_WEIGHT && t->home.stored != t->format) { /* what decoding the stored one gives */
         int64_t n = format_bytes(t->home.stored, prog_rows(pl->p, id), prog_cols(pl->p, id));
         void *stored = mem_alloc(n);
-        spread(stored, n, seed);
+        player_spread(stored, n, seed);
         Step s = {.op = OP_DECODE};
-        seed = rng_fold(rng_fold(head_of_hash(&s, OP_DECODE), digest(3, stored, n)), 0);
+        seed = rng_fold(rng_fold(head_of_hash(&s, OP_DECODE), player_digest(3, stored, n)), 0);
         mem_free(stored);
     }
-    spread(bytes_of(pl, id), t->bytes, seed);
+    player_spread(bytes_of(pl, id), t->bytes, seed);
 }
 
 static void begin(Player *pl) {
@@ -81,7 +81,7 @@ static void begin(Player *pl) {
     pl->r.step = MEM_NEW(uint64_t, p->n_s * pl->o.rounds * MAX_PLAYS + 1);
     for (int i = 0; i < POOL_COUNT && pl->o.placed; i++) {
         pl->pool[i] = mem_alloc(pl->o.arena[i] + 8);
-        spread(pl->pool[i], pl->o.arena[i], 99 + (uint64_t)i);
+        player_spread(pl->pool[i], pl->o.arena[i], 99 + (uint64_t)i);
     }
     for (Tid id = 1; id < p->n_t; id++) {
         const Tensor *t = &p->t[id];
@@ -98,12 +98,12 @@ static void host_writes(Player *pl, const Phase *phase) {
         for (int k = 0; k < MAX_IN; k++) {
             Tid id = pl->p->s[i].in[k] ? prog_base(pl->p, pl->p->s[i].in[k]) : NONE;
             if (id && (pl->p->t[id].role == ROLE_INPUT || pl->p->t[id].role == ROLE_DIAL))
-                spread(bytes_of(pl, id), pl->p->t[id].bytes, rng_fold(name_seed(pl->p->t[id].name), pl->plays));
+                player_spread(bytes_of(pl, id), pl->p->t[id].bytes, rng_fold(name_seed(pl->p->t[id].name), pl->plays));
         }
 }
 
 static void poison(Player *pl, Tid id) {
-    spread(bytes_of(pl, id), pl->p->t[id].bytes, ++pl->garbage);
+    player_spread(bytes_of(pl, id), pl->p->t[id].bytes, ++pl->garbage);
 }
 
 static void note_reads(Player *pl, const Step *s) { /* in memory of its own: what comes around the ring */
@@ -132,13 +132,13 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
     Tid shared_out = row->share ? s->out[row->share_out] : NONE,
         shared_in = row->share ? s->in[row->share_in] : NONE;
     if (!pl->o.placed) note_reads(pl, s);
-    if (shared_in) in[row->share_in] = digest(3, bytes_of(pl, shared_in), p->t[shared_in].bytes);
+    if (shared_in) in[row->share_in] = player_digest(3, bytes_of(pl, shared_in), p->t[shared_in].bytes);
     for (int k = 0; k < MAX_OUT; k++) {
         Tid id = s->out[k], base = id ? prog_base(p, id) : NONE;
         if (!id || !changes_in_place(pl, id)) continue;
         bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE || p->t[id].role == ROLE_STAGED;
         if (!comes_and_goes || pl->begun[base])
-            old[k] = digest(4, bytes_of(pl, id), p->t[id].bytes);
+            old[k] = player_digest(4, bytes_of(pl, id), p->t[id].bytes);
         else
             poison(pl, base);
         /* a gradient that nothing has written yet is copied in for a step that will not look at it */
@@ -150,7 +150,7 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
         if (s->out[k] && !changes_in_place(pl, s->out[k])) poison(pl, s->out[k]);
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k] && !(shared_in && shared_out && k == row->share_in))
-            in[k] = digest(3, bytes_of(pl, s->in[k]), p->t[s->in[k]].bytes);
+            in[k] = player_digest(3, bytes_of(pl, s->in[k]), p->t[s->in[k]].bytes);
     for (int k = 0; k < MAX_OUT; k++) {
         Tid id = s->out[k];
         if (!id) continue;
@@ -158,16 +158,16 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
         uint64_t h = out_hash(pl, s, s->op, k, in, row->n_in, id, old[k]);
         if (s->op == OP_HEAD_SWEEP && k < 2) h = out_hash(pl, s, OP_HEAD_LOGP, k, in, 3, NONE, 0);
         if (s->op == OP_HEAD_SWEEP && k >= 2) { /* as head_logp_grad: x w labels lse dlogp beta clock */
-            uint64_t lse = digest(3, bytes_of(pl, s->out[1]), p->t[s->out[1]].bytes);
+            uint64_t lse = player_digest(3, bytes_of(pl, s->out[1]), p->t[s->out[1]].bytes);
             uint64_t grad_in[] = {in[0], in[1], in[2], lse, in[3], in[4], in[5]};
             h = out_hash(pl, s, OP_HEAD_LOGP_GRAD, k - 2, grad_in, 7, id, old[k]);
         }
         if (s->op == OP_COPY)
             memmove(bytes_of(pl, id), bytes_of(pl, s->in[0]), (size_t)n);
         else
-            spread(bytes_of(pl, id), n, h);
+            player_spread(bytes_of(pl, id), n, h);
         pl->written[id] = true;
-        uint64_t d = digest(5, bytes_of(pl, id), n);
+        uint64_t d = player_digest(5, bytes_of(pl, id), n);
         all = rng_fold(all, d);
         if (prog_is_state(p, id)) pl->r.state[id] = rng_fold(pl->r.state[id], d);
     }

@@ -5,6 +5,9 @@
 
 #include "ir/op.h"
 
+uint64_t player_digest(uint64_t h, const void *data, int64_t bytes);
+void player_spread(void *data, int64_t bytes, uint64_t seed); /* fills with what follows from the seed */
+
 typedef struct PlayOptions {
     bool placed;          /* false: every tensor has memory of its own, steps in list order: the truth */
     const int64_t *arena; /* placed: bytes of each pool */

@@ -34,7 +34,7 @@ static void processor_name(char *name, int64_t size, int threads) {
         if (line) sscanf(line, "model name : %63[^\n]", model);
     }
     str_free(&text);
-    snprintf(name, (size_t)size, "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
+    snprintf(name, (size_t)size, "%s, %d thread%s, %s products", model, threads, threads == 1 ? "" : "s", cpu_blas_name());
 }
 
 /* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. */
