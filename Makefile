@@ -31,6 +31,7 @@ endif
 
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
+include fuzz/fuzz.mk
 
 .PHONY: all snug deps demo check test-bins rooms clean help format
 
@@ -41,6 +42,7 @@ help:
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
 	@echo "make deps       install what is missing (Debian packages)"
+	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
 	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"

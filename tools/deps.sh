@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# deps.sh - installs the Debian packages that are missing; says which, and how, when it may not.
+# deps.sh [fuzz|lint|valgrind] - installs the Debian packages that are missing, also for that target; says which, and how,
+# when it may not.
 set -eu
 need=()
 has() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
@@ -10,6 +11,16 @@ has yaml.h     || need+=(libyaml-dev)
 has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
 has utf8proc.h || need+=(libutf8proc-dev)
+case "${1:-}" in
+    fuzz) # and its runtime, which carries libFuzzer
+        if ! command -v clang >/dev/null; then need+=(clang libclang-rt-dev)
+        elif ! ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer* >/dev/null 2>&1; then need+=(libclang-rt-dev); fi ;;
+    lint)
+        command -v clang-tidy >/dev/null || need+=(clang-tidy)
+        command -v cppcheck >/dev/null || need+=(cppcheck) ;;
+    valgrind)
+        command -v valgrind >/dev/null || need+=(valgrind) ;;
+esac
 [ ${#need[@]} -eq 0 ] && exit 0
 echo "installing: ${need[*]}"
 as=""
