@@ -6,21 +6,22 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "base/units.h"
+#include "base/mem.h"
 
 int64_t format_scales_offset(Format f, int64_t rows, int64_t cols) {
-    return units_round_up(rows * cols * format_table[f].bits / 8, 4);
+    int64_t bits = mem_mul(mem_mul(rows, cols), format_table[f].bits);
+    return bits < 0 ? -1 : mem_round_up(bits / 8, 4);
 }
 
 int64_t format_bytes(Format f, int64_t rows, int64_t cols) {
-    int64_t n = rows * cols;
-    switch (f) {
-        case FMT_INT8: return format_scales_offset(f, rows, cols) + rows * 4;
-        case FMT_MOM8:
-        case FMT_VAR8:
-            return format_scales_offset(f, rows, cols) + units_round_up(n, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK * 4;
-        default: return n * format_table[f].bits / 8;
-    }
+    int64_t n = mem_mul(rows, cols), blocks = mem_round_up(n, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK;
+    int64_t bytes = mem_mul(n, format_table[f].bits), scales = 0;
+    if (bytes >= 0) bytes /= 8;
+    if (f == FMT_INT8) scales = mem_mul(rows, 4);
+    if (f == FMT_MOM8 || f == FMT_VAR8) scales = mem_mul(blocks, 4);
+    if (scales) bytes = mem_add(format_scales_offset(f, rows, cols), scales);
+    CHECK_MSG(bytes >= 0, "a tensor of %lld x %lld", (long long)rows, (long long)cols);
+    return bytes;
 }
 
 static void f32_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {

@@ -13,6 +13,7 @@
 #include "store/jsonfile.h"
 
 enum { STATE_FORMAT = 1, STATE_LIMIT_BYTES = 1 << 28 };
+static const int64_t count_limit = (int64_t)1 << 53; /* steps, rows, tokens: more cannot be added to safely */
 
 void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1}; }
 
@@ -163,7 +164,7 @@ static void bad_field(Reader *r, const char *key) {
 
 static int64_t get_count(Reader *r, const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0) bad_field(r, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > count_limit) bad_field(r, key);
     return json_integer_value(v);
 }
 
