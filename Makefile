@@ -31,11 +31,11 @@ endif
 
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
-include fuzz/fuzz.mk
 
 .PHONY: all snug deps demo check test-bins rooms clean help format
 
 all: snug
+include fuzz/fuzz.mk tools/checks.mk
 
 help:
 	@echo "make            build ./snug"
@@ -43,6 +43,9 @@ help:
 	@echo "make check      install what is missing, build, run all tests"
 	@echo "make deps       install what is missing (Debian packages)"
 	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
+	@echo "make tsan       the threaded parts under ThreadSanitizer"
+	@echo "make valgrind   small runs under memcheck"
+	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
 	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
