@@ -115,9 +115,9 @@ static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const S
         return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
     int64_t wide = MAX2(t->bytes, MAX2(a->bytes, b->bytes));
     m->raw = mem_resize(m->raw, wide);
-    m->w = mem_resize(m->w, m->rows * m->cols * 4);
-    m->a = mem_resize(m->a, m->config.rank * m->cols * 4);
-    m->b = mem_resize(m->b, m->rows * m->config.rank * 4);
+    m->w = mem_resize(m->w, mem_mul(mem_mul(m->rows, m->cols), 4));
+    m->a = mem_resize(m->a, mem_mul(mem_mul(m->config.rank, m->cols), 4));
+    m->b = mem_resize(m->b, mem_mul(mem_mul(m->rows, m->config.rank), 4));
     if (!read_f32(&m->adapter, a, m->a, m->raw, e) || !read_f32(&m->adapter, b, m->b, m->raw, e) ||
         !read_f32(&m->base, t, m->w, m->raw, e))
         return false;
