@@ -103,8 +103,10 @@ static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Er
 
 /* "model.layers.3.mlp.up_proj.weight" -> the names of its A and B */
 static void adapter_names(char *a, char *b, size_t size, const char *name) {
-    snprintf(a, size, "base_model.model.%.*s.lora_A.weight", (int)strlen(name) - 7, name);
-    snprintf(b, size, "base_model.model.%.*s.lora_B.weight", (int)strlen(name) - 7, name);
+    CHECK(name);
+    int stem = MAX2((int)strlen(name) - (int)strlen(".weight"), 0);
+    snprintf(a, size, "base_model.model.%.*s.lora_A.weight", stem, name);
+    snprintf(b, size, "base_model.model.%.*s.lora_B.weight", stem, name);
 }
 
 static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
