@@ -8,8 +8,8 @@ FUZZ_SRC     := $(foreach r,base ir model data store,$(sort $(wildcard src/$(r)/
 FUZZ_B       := build/fuzz
 FUZZ_BIN     := $(FUZZ_NAMES:%=$(FUZZ_B)/fuzz-%)
 FUZZ_CHECKS  := address,undefined,float-cast-overflow
-FUZZ_CFLAGS  := -std=c11 -D_GNU_SOURCE -Isrc -I. -g -O1 -fno-omit-frame-pointer -pthread -Wall -Wextra -Wno-unused-parameter \
-                -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all -DDEBUG=1 -DFUZZING
+FUZZ_CFLAGS  := -std=c11 -D_GNU_SOURCE -Isrc -I. -g -O1 -fno-omit-frame-pointer -pthread -Wall -Wextra \
+                -Wno-unused-parameter -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all -DDEBUG=1 -DFUZZING
 
 .PHONY: fuzz fuzz-bins
 fuzz:
