@@ -35,12 +35,17 @@ TESTBIN := $(TESTS:%=$(B)/test-%)
 .PHONY: all snug deps demo check test-bins rooms clean help format
 
 all: snug
+include fuzz/fuzz.mk tools/checks.mk
 
 help:
 	@echo "make            build ./snug"
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
 	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
+	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
+	@echo "make tsan       the threaded parts under ThreadSanitizer"
+	@echo "make valgrind   small runs under memcheck"
+	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
 	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
@@ -75,7 +80,7 @@ $(B)/count_allocations.so: tests/preload/count_allocations.c
 test-bins: $(TESTBIN) $(B)/count_allocations.so
 
 deps:
-	@tools/deps.sh $(if $(filter 1,$(CUDA)),$(NVCC) $(CUDA_TOOLKIT))
+	@tools/deps.sh $(if $(filter 1,$(CUDA)),cuda $(NVCC) $(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug

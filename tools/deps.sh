@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# deps.sh [NVCC FOLDER] - installs the Debian packages that are missing; says which, and how, when it may not. With
-# arguments: puts the CUDA toolkit into FOLDER when there is no such NVCC.
+# deps.sh [fuzz|lint|valgrind|cuda NVCC FOLDER] - installs the Debian packages that are missing, also for that target; says
+# which, and how, when it may not. cuda: puts the toolkit into FOLDER when there is no such NVCC.
 set -eu
 need=()
-nvcc=${1:-} folder=${2:-}
-[ -z "$nvcc" ] || [ -x "$nvcc" ] || python3 -m pip --version >/dev/null 2>&1 || need+=(python3 python3-pip)
+nvcc="" folder=""
 has() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 command -v "${CC:-cc}" >/dev/null || need+=(gcc libc6-dev)
 has cblas.h    || has openblas/cblas.h || need+=(libopenblas-dev)
@@ -13,6 +12,19 @@ has yaml.h     || need+=(libyaml-dev)
 has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
 has utf8proc.h || need+=(libutf8proc-dev)
+case "${1:-}" in
+    fuzz) # and its runtime, which carries libFuzzer
+        if ! command -v clang >/dev/null; then need+=(clang libclang-rt-dev)
+        elif ! ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer* >/dev/null 2>&1; then need+=(libclang-rt-dev); fi ;;
+    lint)
+        command -v clang-tidy >/dev/null || need+=(clang-tidy)
+        command -v cppcheck >/dev/null || need+=(cppcheck) ;;
+    valgrind)
+        command -v valgrind >/dev/null || need+=(valgrind) ;;
+    cuda)
+        nvcc=$2 folder=$3
+        [ -x "$nvcc" ] || python3 -m pip --version >/dev/null 2>&1 || need+=(python3 python3-pip) ;;
+esac
 toolkit() { [ -z "$nvcc" ] || [ -x "$nvcc" ] || "$(dirname "$0")/cuda_toolkit.sh" "$folder"; }
 if [ ${#need[@]} -eq 0 ]; then toolkit; exit; fi
 echo "installing: ${need[*]}"

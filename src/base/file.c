@@ -150,8 +150,8 @@ static bool remove_tree(const char *path, int depth, Err *e) {
     if (lstat(path, &st)) return errno == ENOENT || refused(e, path, "remove");
     if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 || refused(e, path, "remove");
     if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested too deeply to remove", path);
-    char **names, inner[PATH_MAX];
-    int64_t n;
+    char **names = NULL, inner[PATH_MAX];
+    int64_t n = 0;
     if (!file_list(path, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 256 * 1024 };
+#ifndef DEBUG
+#define DEBUG 0
+#endif
+
+/* Under the sanitizers each request is a chunk of its own: one byte beyond it is seen. */
+enum { CHUNK_BYTES = DEBUG ? 0 : 256 * 1024 };
 
 static atomic_llong requests;
 static MemHandler *exhausted;
@@ -46,9 +51,22 @@ int64_t mem_mul(int64_t n, int64_t each) {
     return product;
 }
 
+int64_t mem_add(int64_t a, int64_t b) {
+    int64_t sum;
+    if (a < 0 || b < 0 || __builtin_add_overflow(a, b, &sum)) return -1;
+    return sum;
+}
+
+int64_t mem_round_up(int64_t n, int64_t to) {
+    CHECK(to > 0);
+    if (n < 0) return -1;
+    return n % to ? mem_add(n, to - n % to) : n;
+}
+
 void *mem_grow(void *p, int64_t *capacity, int64_t need, int64_t each) {
+    CHECK(need >= 0);
     if (need <= *capacity) return p;
-    int64_t want = MAX2(*capacity * 2, MAX2(need, 16)), bytes = mem_mul(want, each);
+    int64_t want = MAX2(mem_mul(*capacity, 2), MAX2(need, 16)), bytes = mem_mul(want, each);
     CHECK_MSG(bytes >= 0, "array of %lld x %lld bytes", (long long)want, (long long)each);
     p = mem_resize(p, bytes);
     *capacity = want;
@@ -91,7 +109,7 @@ void *arena_alloc(Arena *a, int64_t bytes) {
     int64_t align = bytes >= 64 ? 64 : 16;
     ArenaChunk *c = a->head;
     int64_t at = c ? (c->used + align - 1) / align * align : 0;
-    if (!c || at + bytes > c->size) {
+    if (!c || at > c->size || bytes > c->size - at) {
         c = chunk_new(a, bytes);
         at = 0;
     }

@@ -21,8 +21,11 @@ char *mem_strdup(const char *s);              /* gives: mem_free */
 /* Grows an array of elements of size `each` so that it holds at least `need`; doubles the capacity. */
 void *mem_grow(void *p, int64_t *capacity, int64_t need, int64_t each);
 
-/* The byte count of n items, checked: a product that overflows or is negative is refused (returns -1). */
+/* Arithmetic on sizes that a file or a person gave. A negative operand, or a result beyond 63 bits, gives -1, and -1
+ * goes through: a chain of them needs one check, at its end. mem_alloc and arena_alloc take -1 for a bug. */
 int64_t mem_mul(int64_t n, int64_t each);
+int64_t mem_add(int64_t a, int64_t b);
+int64_t mem_round_up(int64_t n, int64_t to); /* to a multiple of `to`, which is above 0 */
 
 typedef void MemHandler(int64_t bytes);
 void mem_on_exhausted(MemHandler *handler);
@@ -50,7 +53,7 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void arena_seal(Arena *a);                              /* from here on arena_alloc is a CHECK failure */
 
-#define ARENA_NEW(a, type, n) ((type *)arena_alloc((a), (int64_t)sizeof(type) * (n)))
-#define MEM_NEW(type, n) ((type *)mem_alloc((int64_t)sizeof(type) * (n)))
+#define ARENA_NEW(a, type, n) ((type *)arena_alloc((a), mem_mul((n), (int64_t)sizeof(type))))
+#define MEM_NEW(type, n) ((type *)mem_alloc(mem_mul((n), (int64_t)sizeof(type))))
 
 #endif

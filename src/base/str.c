@@ -19,7 +19,7 @@ void str_clear(Str *s) {
 }
 
 void str_add_bytes(Str *s, const char *bytes, int64_t n) {
-    s->data = mem_grow(s->data, &s->capacity, s->len + n + 1, 1);
+    s->data = mem_grow(s->data, &s->capacity, mem_add(mem_add(s->len, n), 1), 1);
     memcpy(s->data + s->len, bytes, (size_t)n);
     s->len += n;
     s->data[s->len] = 0;

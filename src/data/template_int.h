@@ -17,13 +17,19 @@
 #include "base/mem.h"
 #include "data/template.h"
 
+#ifdef FUZZING
+enum { TPL_SHARE = 256 }; /* of the bounds: they are met within milliseconds */
+#else
+enum { TPL_SHARE = 1 };
+#endif
+
 enum {
     TPL_PARSE_DEPTH = 150,  /* nested brackets and blocks */
     TPL_DEPTH = 800,        /* nested evaluations, macro calls, and levels of a printed value */
-    TPL_STEPS = 10000000,   /* evaluated nodes; TPL_STEP_BYTES of copied or scanned text count as one */
+    TPL_STEPS = 10000000 / TPL_SHARE, /* evaluated nodes; TPL_STEP_BYTES of copied or scanned text count as one */
     TPL_STEP_BYTES = 64,
-    TPL_ARENA_BYTES = 256 << 20, /* values of one render */
-    TPL_TEXT_BYTES = 128 << 20,  /* text under construction, the output included */
+    TPL_ARENA_BYTES = (256 << 20) / TPL_SHARE, /* values of one render */
+    TPL_TEXT_BYTES = (128 << 20) / TPL_SHARE,  /* text under construction, the output included */
     TPL_PARAMS = 5,              /* most parameters of a builtin */
 };
 

@@ -234,7 +234,8 @@ static Node *parse_unary(Parser *p) {
 static Node *parse_power(Parser *p) {
     Node *left = parse_unary(p);
     while (p->at->kind == T_POW) {
-        int line = p->at++->line;
+        int line = p->at->line;
+        p->at++;
         left = binary(p, T_POW, left, parse_unary(p), line);
     }
     return left;
@@ -243,7 +244,8 @@ static Node *parse_power(Parser *p) {
 static Node *parse_product(Parser *p) {
     Node *left = parse_power(p);
     for (TokenKind k = p->at->kind; k == T_MUL || k == T_DIV || k == T_FLOORDIV || k == T_MOD; k = p->at->kind) {
-        int line = p->at++->line;
+        int line = p->at->line;
+        p->at++;
         left = binary(p, k, left, parse_power(p), line);
     }
     return left;

@@ -21,12 +21,12 @@ static void put_float(Render *r, Str *to, double f, const char *inf, const char 
     int digits = 0;
     do snprintf(shortest, sizeof shortest, "%.*e", digits, f);
     while (strtod(shortest, NULL) != f && ++digits < 17);
-    int exponent = atoi(strchr(shortest, 'e') + 1);
+    long exponent = strtol(strchr(shortest, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
         put(r, to, shortest);
         return;
     }
-    snprintf(text, sizeof text, "%.*f", MAX2(1, digits - exponent), f);
+    snprintf(text, sizeof text, "%.*f", MAX2(1, digits - (int)exponent), f);
     put(r, to, text);
 }
 

@@ -94,8 +94,10 @@ static int hex_digit(char c) {
 }
 
 static bool is_byte_piece(const char *s, int64_t n, char *byte) {
-    if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || hex_digit(s[3]) < 0 || hex_digit(s[4]) < 0) return false;
-    *byte = (char)(hex_digit(s[3]) << 4 | hex_digit(s[4]));
+    if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>') return false;
+    int high = hex_digit(s[3]), low = hex_digit(s[4]);
+    if (high < 0 || low < 0) return false;
+    *byte = (char)(high << 4 | low);
     return true;
 }
 

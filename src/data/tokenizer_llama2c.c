@@ -139,7 +139,7 @@ static const char config_text[] =
 
 static bool build_json(json_t **root, Piece *pieces, int64_t n, Err *e) {
     *root = json_loads(tokenizer_frame, 0, NULL);
-    CHECK(*root);
+    CHECK(*root && pieces);
     const json_t *model = json_object_get(*root, "model");
     json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
     for (int64_t i = 0; i < n; i++) {

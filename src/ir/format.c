@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "base/mem.h"
 #include "base/units.h"
 
 /* Quantiles of a standard normal distribution, scaled to [-1, 1], with an exact zero (Dettmers et al., QLoRA). */
@@ -28,12 +29,18 @@ int64_t format_row_bytes(Format f, int64_t cols) {
 }
 
 int64_t format_scales_offset(Format f, int64_t rows, int64_t cols) {
-    return units_round_up(rows * cols * format_table[f].bits / 8, 4);
+    int64_t bits = mem_mul(mem_mul(rows, cols), format_table[f].bits);
+    return bits < 0 ? -1 : mem_round_up(bits / 8, 4);
 }
 
 int64_t format_bytes(Format f, int64_t rows, int64_t cols) {
-    if (format_table[f].by_rows) return rows * format_row_bytes(f, cols);
-    return format_scales_offset(f, rows, cols) + units_round_up(rows * cols, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK * 4;
+    bool by_rows = format_table[f].by_rows;
+    int64_t n = mem_mul(rows, cols), blocks = mem_round_up(n, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK;
+    CHECK_MSG(n >= 0 && cols <= INT64_MAX / 16, "a tensor of %lld x %lld", (long long)rows, (long long)cols);
+    int64_t bytes = by_rows ? mem_mul(rows, format_row_bytes(f, cols))
+                            : mem_add(format_scales_offset(f, rows, cols), mem_mul(blocks, 4));
+    CHECK_MSG(bytes >= 0, "a tensor of %lld x %lld", (long long)rows, (long long)cols);
+    return bytes;
 }
 
 static void f32_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {

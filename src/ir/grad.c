@@ -42,6 +42,7 @@ Tid grad_of_weight(Program *p, Tid weight, Tid *beta) {
 void prog_backward(Program *p, int begin, const Root *roots, int n_roots) {
     Grads g = {0};
     grads_fit(p, &g);
+    CHECK(g.g); /* a program has its tensor 0 */
     for (int i = 0; i < n_roots; i++) {
         /* a scalar loss: its gradient is 1, which rules read as the root itself */
         g.g[roots[i].tensor] = roots[i].grad ? roots[i].grad : roots[i].tensor;

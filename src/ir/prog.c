@@ -74,6 +74,7 @@ Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, con
         CHECK_MSG(dim[i] > 0, "tensor %s: dimension %d is %lld", t->name, i, (long long)dim[i]);
         t->dim[i] = dim[i];
     }
+    CHECK_MSG(prog_elements(p, id) > 0, "tensor %s is too large to be counted", t->name);
     return id;
 }
 
@@ -104,7 +105,7 @@ Tid prog_find(const Program *p, const char *name) {
 
 int64_t prog_elements(const Program *p, Tid id) {
     int64_t n = 1;
-    for (int i = 0; i < p->t[id].rank; i++) n *= p->t[id].dim[i];
+    for (int i = 0; i < p->t[id].rank; i++) n = mem_mul(n, p->t[id].dim[i]);
     return n;
 }
 

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+enum { MAX_HEAD_DIM = 1024 };
+
 static const struct {
     const char *type, *architecture;
 } families[FAMILY_COUNT] = {
@@ -174,6 +176,15 @@ bool config_from_file(ModelConfig *c, const char *folder, Err *e) {
     return ok;
 }
 
+/* Equal factors, a theta of one and the like divide by zero: seen from the result, whatever the kind. */
+static bool check_rope(const ModelConfig *c, const char *where, Err *e) {
+    float inv_freq[MAX_HEAD_DIM / 2], scale;
+    config_rope(c, inv_freq, &scale);
+    bool good = isfinite(scale) && scale > 0;
+    for (int i = 0; i < c->head_dim / 2; i++) good = good && isfinite(inv_freq[i]) && inv_freq[i] >= 0;
+    return good || fail(e, ERR_FAIL, "%s: 'rope_scaling' gives frequencies that are no numbers", where);
+}
+
 bool config_check(const ModelConfig *c, const char *where, Err *e) {
     const struct {
         const char *key;
@@ -182,9 +193,11 @@ bool config_check(const ModelConfig *c, const char *where, Err *e) {
         {"hidden_size", (double)c->hidden, 1, 1 << 20},   {"intermediate_size", (double)c->ffn, 1, 1 << 22},
         {"vocab_size", (double)c->vocab, 2, 1 << 24},     {"num_hidden_layers", c->layers, 1, 1024},
         {"num_attention_heads", c->heads, 1, 4096},       {"num_key_value_heads", c->kv_heads, 1, 4096},
-        {"head_dim", c->head_dim, 2, 1024},               {"max_position_embeddings", (double)c->max_positions, 1, 1e9},
+        {"head_dim", c->head_dim, 2, MAX_HEAD_DIM},          {"max_position_embeddings", (double)c->max_positions, 1, 1e9},
         {"rms_norm_eps", c->rms_eps, 0, 1},               {"rope_theta", c->rope_theta, 1, 1e12},
-        {"rope_scaling.factor", c->rope.factor, 1, 1e6},
+        {"rope_scaling.factor", c->rope.factor, 1, 1e6},  {"sliding_window", (double)c->sliding_window, 0, 1e9},
+        {"original_max_position_embeddings", c->rope.kind < ROPE_LLAMA3 ? 1 : c->rope.original_positions, 1, 1e9},
+        {"initializer_range", c->init_std, 0, 1e3},
     };
     for (int i = 0; i < COUNT_OF(range); i++)
         if (!(range[i].value >= range[i].low && range[i].value <= range[i].high))
@@ -194,7 +207,7 @@ bool config_check(const ModelConfig *c, const char *where, Err *e) {
         return fail(e, ERR_FAIL, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", where, c->heads,
                     c->kv_heads);
     if (c->head_dim % 2) return fail(e, ERR_FAIL, "%s: head_dim %d is odd, rotary positions need pairs", where, c->head_dim);
-    return true;
+    return check_rope(c, where, e);
 }
 
 /* ---- writing ---- */

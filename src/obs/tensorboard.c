@@ -58,7 +58,8 @@ static void add_bytes(Tensorboard *t, const void *bytes, int64_t n) {
 
 static void add_varint(Tensorboard *t, uint64_t value) {
     uint8_t bytes[VARINT_BYTES];
-    add_bytes(t, bytes, put_varint(bytes, value));
+    int n = put_varint(bytes, value);
+    add_bytes(t, bytes, n);
 }
 
 static void add_tag(Tensorboard *t, int field, int wire) {

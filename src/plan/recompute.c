@@ -49,7 +49,7 @@ static bool parse_number(int *n, const char **text) {
 static bool parse_part(RecomputeLevel *per_layer, bool *named, int layers, const char **text, Err *e) {
     const char *at = *text, *colon = at + strcspn(at, ":,");
     RecomputeLevel level;
-    int first, last;
+    int first = 0, last;
     if (!parse_level(&level, at, colon - at, e)) return false;
     if (*colon != ':')
         return fail(e, ERR_USAGE,

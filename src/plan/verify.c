@@ -305,6 +305,7 @@ static bool check_clone(Verify *v, int step, const int *last_write) {
     if (c->clone_of >= step)
         return fail(v->e, ERR_FAIL, "plan: step %d repeats the later step %d", step, c->clone_of);
     const Step *o = &p->s[c->clone_of];
+    /* A clone is a copy of the whole step, padding included. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     if (o->op != c->op || memcmp(&o->attr, &c->attr, sizeof o->attr) || o->key != c->key || o->clone_of >= 0)
         return fail(v->e, ERR_FAIL, "plan: step %d does not repeat step %d: op, constants or key differ (P6)",
                     step, c->clone_of);

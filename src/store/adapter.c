@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -205,13 +206,14 @@ static bool check_one(const StSet *s, const AdapterConfig *c, const char *key, b
 
 /* Is this one of the names that adapter_check_tensors went through? */
 static bool is_expected(const char *name, const AdapterConfig *c, int n_layers) {
+    static const char prefix[] = "base_model.model.model.layers.";
     char key[128];
-    int layer;
-    if (sscanf(name, "base_model.model.model.layers.%6d.", &layer) != 1 || layer < 0 || layer >= n_layers)
-        return false;
+    if (!str_starts(name, prefix)) return false;
+    long layer = strtol(name + sizeof prefix - 1, NULL, 10); /* the whole name is compared below */
+    if (layer < 0 || layer >= n_layers) return false;
     for (int t = 0; t < ADAPTER_TARGET_COUNT; t++)
         for (int b = 0; b < 2; b++) {
-            adapter_key(key, sizeof key, layer, (AdapterTarget)t, b);
+            adapter_key(key, sizeof key, (int)layer, (AdapterTarget)t, b);
             if ((c->targets >> t & 1) && !strcmp(key, name)) return true;
         }
     return false;

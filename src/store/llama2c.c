@@ -63,7 +63,7 @@ static bool read_shape(Source *s, Err *e) {
         return fail(e, ERR_FAIL, "%s: %lld heads (%lld for keys) do not divide a width of %lld evenly", s->path,
                     (long long)h->heads, (long long)h->kv_heads, (long long)h->dim);
     h->head_size = h->dim / h->heads;
-    h->kv_dim = h->head_size * h->kv_heads;
+    h->kv_dim = h->head_size * h->kv_heads; /* at most dim */
     return true;
 }
 
@@ -74,7 +74,8 @@ static bool add_section(Source *s, Section x) {
     int64_t bytes = mem_mul(copy_bytes(&x), x.copies);
     x.offset = s->bytes;
     s->section[s->n_sections++] = x;
-    return bytes >= 0 && !__builtin_add_overflow(s->bytes, bytes, &s->bytes);
+    s->bytes = mem_add(s->bytes, bytes);
+    return s->bytes >= 0;
 }
 
 /* The order of the file. */
@@ -149,7 +150,8 @@ static bool copy_rotary(const Source *s, StWriter *w, const Section *x, int64_t 
 }
 
 static bool copy_all(const Source *s, StWriter *w, Err *e) {
-    char *block = mem_alloc(MAX2((int64_t)COPY_BYTES, s->shape.head_size * s->shape.dim * 4));
+    int64_t head_bytes = mem_mul(mem_mul(s->shape.head_size, s->shape.dim), 4); /* not more than the file: see lay_out */
+    char *block = mem_alloc(MAX2((int64_t)COPY_BYTES, head_bytes));
     bool ok = true;
     for (int i = 0; ok && i < s->n_sections; i++) {
         const Section *x = &s->section[i];

@@ -153,8 +153,8 @@ static bool header_entries(StSet *s, const json_t *root, int64_t data_at, int64_
     qsort(added, (size_t)n, sizeof *added, by_place);
     if (!check_coverage(added, n, data_bytes, path, e)) return false;
     for (int64_t i = 0; i < n; i++) added[i].offset += data_at;
-    s->total_bytes += data_bytes;
-    return true;
+    s->total_bytes = mem_add(s->total_bytes, data_bytes);
+    return s->total_bytes >= 0 || fail(e, ERR_FAIL, "%s: all files together are too large", path);
 }
 
 static bool header_read(StSet *s, Err *e) {
@@ -200,7 +200,7 @@ static int by_tensor_name(const void *a, const void *b) {
 }
 
 static bool set_sort_names(StSet *s, Err *e) {
-    s->by_name = arena_alloc(&s->arena, s->n * (int64_t)sizeof *s->by_name);
+    s->by_name = ARENA_NEW(&s->arena, const StTensor *, s->n);
     for (int64_t i = 0; i < s->n; i++) s->by_name[i] = &s->tensor[i];
     qsort(s->by_name, (size_t)s->n, sizeof *s->by_name, by_tensor_name);
     for (int64_t i = 1; i < s->n; i++) {
@@ -225,7 +225,7 @@ static int by_text(const void *a, const void *b) { return strcmp(*(char *const *
 
 /* The different file names in weight_map, sorted; names borrow from map. */
 static bool index_files(const json_t *map, const char ***names, int *n, const char *path, Err *e) {
-    const char **list = mem_alloc((int64_t)json_object_size(map) * (int64_t)sizeof *list);
+    const char **list = MEM_NEW(const char *, (int64_t)json_object_size(map));
     int64_t count = 0, distinct = 0;
     *names = list;
     const char *key;

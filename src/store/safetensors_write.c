@@ -40,8 +40,8 @@ bool st_shard_plan(StTensor *tensors, int64_t n, int64_t max_shard_bytes, int *n
             return fail(e, ERR_FAIL, "shards of %lld bytes would make more than %d files: raise the limit",
                         (long long)max_shard_bytes, ST_MAX_FILES);
         t->file = file;
-        if (__builtin_add_overflow(filled, t->bytes, &filled))
-            return fail(e, ERR_FAIL, "tensor '%s': the file would be too large", t->name);
+        filled = mem_add(filled, t->bytes);
+        if (filled < 0) return fail(e, ERR_FAIL, "tensor '%s': the file would be too large", t->name);
     }
     *n_files = file + 1;
     return true;
@@ -50,7 +50,7 @@ bool st_shard_plan(StTensor *tensors, int64_t n, int64_t max_shard_bytes, int *n
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static bool names_differ(const StTensor *t, int64_t n, Err *e) {
-    const char **names = mem_alloc(n * (int64_t)sizeof *names);
+    const char **names = MEM_NEW(const char *, n);
     for (int64_t i = 0; i < n; i++) names[i] = t[i].name;
     qsort(names, (size_t)n, sizeof *names, by_text);
     bool ok = true;

@@ -13,6 +13,7 @@
 #include "store/jsonfile.h"
 
 enum { STATE_FORMAT = 1, STATE_LIMIT_BYTES = 1 << 28 };
+static const int64_t count_limit = (int64_t)1 << 53; /* steps, rows, tokens: more cannot be added to safely */
 
 void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1}; }
 
@@ -161,9 +162,9 @@ static void bad_field(Reader *r, const char *key) {
     if (r->ok) r->ok = fail(r->e, ERR_FAIL, "%s: '%s' is missing or not what it should be", r->path, key);
 }
 
-static int64_t get_int(Reader *r, const json_t *object, const char *key) {
+static int64_t get_count(Reader *r, const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
-    if (!json_is_integer(v)) bad_field(r, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > count_limit) bad_field(r, key);
     return json_integer_value(v);
 }
 
@@ -187,7 +188,7 @@ static void read_log(Reader *r, TrainerState *s, const json_t *rows) {
     trainer_state_reserve_log(s, (int64_t)json_array_size(rows));
     for (size_t i = 0; i < json_array_size(rows) && r->ok; i++) {
         const json_t *row = json_array_get(rows, i);
-        TrainerLog log = {.step = get_int(r, row, "step"), .epoch = get_real(r, row, "epoch")};
+        TrainerLog log = {.step = get_count(r, row, "step"), .epoch = get_real(r, row, "epoch")};
         log.is_eval = json_object_get(row, "eval_loss") != NULL;
         log.loss = get_real(r, row, log.is_eval ? "eval_loss" : "loss");
         if (!log.is_eval) log.grad_norm = get_real(r, row, "grad_norm");
@@ -197,16 +198,16 @@ static void read_log(Reader *r, TrainerState *s, const json_t *rows) {
 }
 
 static void read_own(Reader *r, TrainerState *s, const json_t *own) {
-    if (get_int(r, own, "format") != STATE_FORMAT && r->ok)
+    if (get_count(r, own, "format") != STATE_FORMAT && r->ok)
         r->ok = fail(r->e, ERR_FAIL, "%s: was written in another format; this version reads format %d", r->path,
                      STATE_FORMAT);
     const json_t *data = json_object_get(own, "data"), *settings = json_object_get(own, "fingerprint");
-    s->data_epoch = get_int(r, data, "epoch");
-    s->data_row = get_int(r, data, "row");
+    s->data_epoch = get_count(r, data, "epoch");
+    s->data_row = get_count(r, data, "row");
     s->shuffle_seed = get_word64(r, data, "shuffle_seed");
     s->rng_seed = get_word64(r, own, "rng_seed");
-    s->tokens_seen = get_int(r, own, "tokens_seen");
-    s->micro_batches = get_int(r, own, "micro_batches");
+    s->tokens_seen = get_count(r, own, "tokens_seen");
+    s->micro_batches = get_count(r, own, "micro_batches");
     if (!json_is_object(settings)) bad_field(r, "fingerprint");
     const char *key;
     json_t *value;
@@ -217,16 +218,16 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
 }
 
 static void read_standard(Reader *r, TrainerState *s, const json_t *root) {
-    s->global_step = get_int(r, root, "global_step");
-    s->max_steps = get_int(r, root, "max_steps");
+    s->global_step = get_count(r, root, "global_step");
+    s->max_steps = get_count(r, root, "max_steps");
     s->epoch = get_real(r, root, "epoch");
-    s->num_train_epochs = get_int(r, root, "num_train_epochs");
-    s->logging_steps = get_int(r, root, "logging_steps");
-    s->eval_steps = get_int(r, root, "eval_steps");
-    s->save_steps = get_int(r, root, "save_steps");
-    s->train_batch_size = get_int(r, root, "train_batch_size");
+    s->num_train_epochs = get_count(r, root, "num_train_epochs");
+    s->logging_steps = get_count(r, root, "logging_steps");
+    s->eval_steps = get_count(r, root, "eval_steps");
+    s->save_steps = get_count(r, root, "save_steps");
+    s->train_batch_size = get_count(r, root, "train_batch_size");
     bool best_known = !json_is_null(json_object_get(root, "best_global_step"));
-    s->best_step = best_known ? get_int(r, root, "best_global_step") : -1;
+    s->best_step = best_known ? get_count(r, root, "best_global_step") : -1;
     s->best_metric = get_real(r, root, "best_metric");
     const char *best = json_string_value(json_object_get(root, "best_model_checkpoint"));
     if (!best) return;

@@ -188,6 +188,16 @@ static void record_inputs(Job *j) {
     j->verdict = prog_tensor(p, "verdict", ROLE_STATISTIC, FMT_F64, 1, DIMS(VERDICT_WORDS));
 }
 
+/* A generous count of everything a step could ever keep at once. While it fits 63 bits, so does every size that is
+ * added up while planning; config_check bounds the weights. */
+static bool is_countable(const JobSpec *s) {
+    const ModelConfig *c = &s->model;
+    int64_t heads = (int64_t)(c->heads + 2 * c->kv_heads) * c->head_dim;
+    int64_t layers = mem_mul(64 * c->layers, c->hidden + heads + c->ffn);
+    int64_t token = mem_add(layers, 64 * c->vocab);
+    return mem_mul(mem_mul(token, mem_mul(s->micro_batch, s->seq)), 8) >= 0;
+}
+
 static bool check_spec(const JobSpec *s, Err *e) {
     const ModelConfig *c = &s->model;
     if (c->layers > JOB_LAYERS) return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
@@ -196,6 +206,9 @@ static bool check_spec(const JobSpec *s, Err *e) {
                     "use --seq %lld or less", (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
     if (mem_mul(s->micro_batch, s->seq) < 0 || s->micro_batch * s->seq > INT32_MAX)
         return fail(e, ERR_USAGE, "--micro-batch x --seq: more than %d tokens", INT32_MAX);
+    if (!is_countable(s))
+        return fail(e, ERR_USAGE, "%s at %lld tokens: more bytes than can be counted. Is its config.json right?", c->name,
+                    (long long)(s->micro_batch * s->seq));
     if (s->head_chunk && s->head_chunk < s->micro_batch * s->seq && s->head_chunk % HEAD_TILE)
         return fail(e, ERR_USAGE, "--head-chunk %lld: is not a multiple of %d rows", (long long)s->head_chunk, HEAD_TILE);
     return true;

@@ -141,8 +141,8 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
 }
 
 static bool evaluate_now(Run *r, RunResult *out, Err *e) {
-    int64_t tokens;
-    double loss;
+    int64_t tokens = 0;
+    double loss = 0;
     if (!run_evaluate(r, r->held_out, &loss, &tokens, e)) return false;
     out->eval_loss = loss;
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);

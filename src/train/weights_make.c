@@ -103,8 +103,10 @@ static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Er
 
 /* "model.layers.3.mlp.up_proj.weight" -> the names of its A and B */
 static void adapter_names(char *a, char *b, size_t size, const char *name) {
-    snprintf(a, size, "base_model.model.%.*s.lora_A.weight", (int)strlen(name) - 7, name);
-    snprintf(b, size, "base_model.model.%.*s.lora_B.weight", (int)strlen(name) - 7, name);
+    CHECK(name);
+    int stem = MAX2((int)strlen(name) - (int)strlen(".weight"), 0);
+    snprintf(a, size, "base_model.model.%.*s.lora_A.weight", stem, name);
+    snprintf(b, size, "base_model.model.%.*s.lora_B.weight", stem, name);
 }
 
 static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
@@ -115,9 +117,9 @@ static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const S
         return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
     int64_t wide = MAX2(t->bytes, MAX2(a->bytes, b->bytes));
     m->raw = mem_resize(m->raw, wide);
-    m->w = mem_resize(m->w, m->rows * m->cols * 4);
-    m->a = mem_resize(m->a, m->config.rank * m->cols * 4);
-    m->b = mem_resize(m->b, m->rows * m->config.rank * 4);
+    m->w = mem_resize(m->w, mem_mul(mem_mul(m->rows, m->cols), 4));
+    m->a = mem_resize(m->a, mem_mul(mem_mul(m->config.rank, m->cols), 4));
+    m->b = mem_resize(m->b, mem_mul(mem_mul(m->rows, m->config.rank), 4));
     if (!read_f32(&m->adapter, a, m->a, m->raw, e) || !read_f32(&m->adapter, b, m->b, m->raw, e) ||
         !read_f32(&m->base, t, m->w, m->raw, e))
         return false;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -20,7 +21,8 @@ static int64_t meminfo_bytes(const char *key) {
     long long kib = 0;
     if (file_read("/proc/meminfo", &text, MIB, NULL)) {
         const char *line = strstr(str_text(&text), key);
-        if (line) sscanf(line + strlen(key), ": %lld", &kib);
+        const char *colon = line ? strchr(line, ':') : NULL;
+        if (colon) kib = strtoll(colon + 1, NULL, 10);
     }
     str_free(&text);
     return kib * KIB;

@@ -38,7 +38,11 @@ extern Kernel *const cpu_kernels[OP_COUNT];
 
 /* For loops the compiler should turn into vectors: built for plain x86-64, AVX2+FMA and AVX-512, chosen by the
  * processor at start. Not for static functions that are inlined into one: they inherit it. */
+#ifdef __SANITIZE_THREAD__ /* which chooses a clone before the sanitizer is there to be asked */
+#define CPU_VECTOR
+#else
 #define CPU_VECTOR __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), optimize("O3")))
+#endif
 
 /* ---- shapes of a step's tensors ---- */
 static inline int64_t cpu_cols(const Tensor *t) { return t->dim[t->rank - 1]; }

@@ -26,6 +26,7 @@ const float *product_stage(float *scratch, int64_t *ld, const Matrix *m, const D
         *ld = m->ld;
         return (const float *)m->data + first;
     }
+    CHECK(scratch);
     *ld = units_round_up(at.cols, PRODUCT_GRAIN) + PRODUCT_GRAIN;
     for (int64_t r = 0; r < at.rows; r++) {
         cpu_load(scratch + r * *ld, m->data, m->format, first + r * m->ld, at.cols);
