@@ -48,7 +48,7 @@ static bool may_replace(const char *path, Err *e) {
 static bool settle_old(const char *path, Err *e) {
     char old[1060];
     snprintf(old, sizeof old, "%s.old", path);
-    if (!file_exists(old)) return true;
+    if (!file_is_dir(old)) return true; /* a file of that name is somebody's own */
     return file_exists(path) ? file_remove_tree(old, e) : file_rename(old, path, e);
 }
 

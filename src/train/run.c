@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "obs/sensors.h"
 #include "store/checkpoint.h"
+#include "store/folder.h"
 #include "train/weights.h"
 
 static int64_t process_bytes(const Run *r) { /* what --budget is about: the device's memory */
@@ -40,17 +41,33 @@ static bool start_weights(Run *r, Err *e) {
     return true;
 }
 
+/* Puts right what a killed run left, beside its checkpoints too. */
+static bool recover(const char *out, Err *e) {
+    static const char *const names[] = {"model", "adapter", "config.yaml", "plan.json"};
+    char path[1200];
+    bool ok = checkpoint_recover(out, e);
+    for (int i = 0; ok && i < COUNT_OF(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", out, names[i]);
+        ok = folder_recover(path, e);
+    }
+    return ok;
+}
+
+/* A checkpoint that cannot be read now is one too: a new run would write over it. */
+static bool refuse_other_run(const char *out, Err *e) {
+    int64_t *steps, n;
+    if (!checkpoint_list(out, &steps, &n, e)) return false;
+    if (n)
+        fail(e, ERR_FAIL, "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, or give --overwrite", out,
+             (long long)steps[n - 1]);
+    mem_free(steps);
+    return n == 0;
+}
+
 static bool open_folder(Run *r, Err *e) {
     char path[1200];
-    if (!file_make_dirs(r->o.out, e) || !runlock_take(&r->lock, r->o.out, e) || !checkpoint_recover(r->o.out, e)) return false;
-    int64_t step;
-    bool found;
-    if (!r->o.resume) {
-        if (!checkpoint_find_last(r->o.out, &step, &found, e)) return false;
-        if (found)
-            return fail(e, ERR_FAIL, "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, "
-                        "or give --overwrite", r->o.out, (long long)step);
-    }
+    if (!file_make_dirs(r->o.out, e) || !runlock_take(&r->lock, r->o.out, e) || !recover(r->o.out, e)) return false;
+    if (!r->o.resume && !refuse_other_run(r->o.out, e)) return false;
     snprintf(path, sizeof path, "%s/train.log", r->o.out);
     if (!log_open_file(path, e)) return false;
     const struct {
