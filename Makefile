@@ -70,7 +70,7 @@ $(F)/%.c.o: %.c
 
 # One binary per folder of tests.
 define TEST_RULE
-$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(OBJ)
+$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(B)/tests/world.c.o $(OBJ)
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))

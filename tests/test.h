@@ -20,6 +20,10 @@ void test_skip(const char *why);          /* call, then return */
 const char *test_assets(const char *name); /* path under ASSETS, or NULL (after calling test_skip) when absent */
 const char *test_tmp(void);               /* a fresh folder for this test, removed afterwards */
 
+/* Call before the first test_tmp of a test: its folder lies in memory where there is room, so that thousands of flushes
+ * cost nothing. */
+void test_tmp_in_memory(void);
+
 #define TEST(name)                                                                     \
     static void test_##name(void);                                                     \
     __attribute__((constructor)) static void register_##name(void) {                   \

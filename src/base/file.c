@@ -234,7 +234,7 @@ bool file_exchange(const char *from, const char *to, bool *possible, Err *e) {
         renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
         return sync_parent(to, e);
     *possible = errno != EINVAL && errno != ENOSYS && errno != ENOTSUP;
-    return fail(e, ERR_FAIL, "%s: cannot take the name %s: %s", from, to, strerror(errno));
+    return *possible && fail(e, ERR_FAIL, "%s: cannot take the name %s: %s", from, to, strerror(errno));
 }
 
 bool file_copy(const char *from, const char *to, Err *e) {

@@ -39,7 +39,8 @@ bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); 
 bool file_make_dirs(const char *path, Err *e);               /* like mkdir -p */
 bool file_remove_tree(const char *path, Err *e);             /* absent is fine */
 bool file_rename(const char *from, const char *to, Err *e);  /* and flushes the parent folder */
-bool file_exchange(const char *a, const char *b, bool *possible, Err *e); /* two names at once, flushed as above */
+bool file_exchange(const char *a, const char *b, bool *possible, Err *e); /* two names at once, flushed as above; not
+                                                       possible here: e is left alone */
 bool file_sync_dir(const char *path, Err *e);
 bool file_copy(const char *from, const char *to, Err *e);    /* atomic at the destination */
 
