@@ -234,6 +234,8 @@ static bool update(Run *r, double *loss, double *norm, double lr, Err *e) {
 
 /* ---- evaluation ---- */
 
+static bool asked_to_stop(const Run *r) { return r->o.stop && *r->o.stop; }
+
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     const Job *j = r->job;
     int64_t rows = dataset_rows(d), micro = j->spec.micro_batch, batches = (rows + micro - 1) / micro, scored = 0;
@@ -248,7 +250,9 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         put_float(r, j->p.beta, i ? 1 : 0);
         exec_play(&r->x, j->phase_eval);
         if (!exec_sync(&r->x, e)) return false;
-        if (r->o.stop && *r->o.stop) break;
+        if (asked_to_stop(r) && i + 1 < batches) /* a part of the set has another loss */
+            return fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld of %lld batches", (int)*r->o.stop, (long long)i + 1,
+                        (long long)batches);
     }
     if (!scored) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
     *loss = get_double(r, j->eval_loss, 0) / (double)scored;
@@ -260,7 +264,12 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
 static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     int64_t tokens;
     double loss;
-    if (!run_evaluate(r, r->held_out, &loss, &tokens, e)) return false;
+    Err why = {0};
+    if (!run_evaluate(r, r->held_out, &loss, &tokens, &why)) {
+        if (!asked_to_stop(r)) return fail(e, why.code, "%s", why.text);
+        log_line("%s; the resumed run does it again", why.text);
+        return true;
+    }
     out->eval_loss = loss;
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .is_eval = true, .loss = loss});
@@ -290,6 +299,19 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields), e);
 }
 
+static bool evaluation_due(const Run *r) {
+    bool now = r->step == r->o.total_steps || (r->o.eval_steps && r->step % r->o.eval_steps == 0);
+    for (int64_t i = r->state.n_log - 1; now && i >= 0 && r->state.log[i].step == r->step; i--)
+        now = !r->state.log[i].is_eval;
+    return r->held_out && r->step > 0 && now;
+}
+
+/* A signal stopped the run in the middle of an evaluation: it belongs to the step that was saved. */
+static bool evaluate_what_was_left_out(Run *r, RunResult *out, Err *e) {
+    if (r->o.dry_run || !evaluation_due(r)) return true;
+    return evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e));
+}
+
 static bool after_step(Run *r, RunResult *out, double loss, double norm, double lr, Err *e) {
     bool last = r->step == r->o.total_steps, log_now = r->step % r->o.log_steps == 0 || last || r->step == 1;
     int64_t grown;
@@ -301,9 +323,7 @@ static bool after_step(Run *r, RunResult *out, double loss, double norm, double 
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, loss, norm, lr, e)) return false;
-    bool eval_now = r->held_out && (last || (r->o.eval_steps && r->step % r->o.eval_steps == 0));
-    if (eval_now && !evaluate_now(r, out, e)) return false;
-    return true;
+    return !evaluation_due(r) || evaluate_now(r, out, e);
 }
 
 bool run_train(Run *r, RunResult *out, Err *e) {
@@ -313,6 +333,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
     arena_seal(&r->arena);
     int64_t first_step = r->step, requests = 0;
+    if (!evaluate_what_was_left_out(r, out, e)) return false;
     while (r->step < r->o.total_steps && !r->o.dry_run) {
         double began = sensors_seconds(), loss, norm, lr = schedule_lr(&r->o.schedule, r->step);
         if (!update(r, &loss, &norm, lr, e)) return false;
