@@ -47,21 +47,20 @@ static int finish(const Err *e) {
 #ifdef FAULTS
     fault_report();
 #endif
-    if (fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "snug: standard output could not be written\n");
-        return ERR_FAIL;
-    }
     if (e->code) fprintf(stderr, "snug: %s\n", e->text);
-    return (int)e->code;
+    if (!fflush(stdout) && !ferror(stdout)) return (int)e->code;
+    fprintf(stderr, "snug: standard output could not be written\n");
+    return e->code ? (int)e->code : ERR_FAIL;
 }
 
 static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, stdout); }
 
 int main(int argc, char **argv) {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a write that fails, and says so */
     mem_on_exhausted(on_exhausted);
     json_set_alloc_funcs(json_alloc, mem_free); /* counted like everything else */
 
