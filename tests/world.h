@@ -37,6 +37,7 @@ bool world_check_tree(Str *why, const char *now, const char *want, const char *b
 /* One number for all that matters to the next process: names and bytes. */
 unsigned long long world_fingerprint(const char *folder);
 
+bool world_checksum(char to[24], const char *folder); /* of the result, from what the process said */
 bool world_has_checkpoint(const char *run_folder);
 
 /* Calls job(i) for 0 <= i < n in as many processes as there are cores (at most 4); false: one of them was. */
