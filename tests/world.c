@@ -117,6 +117,8 @@ pid_t world_start(const char *folder, const char *binary, const char *input, con
     Str command = {0};
     char cwd[400] = "";
     file_make_dirs(world_path("%s", folder), NULL);
+    file_remove_tree(world_path("%s.out", folder), NULL); /* an earlier process's words */
+    file_remove_tree(world_path("%s.err", folder), NULL);
     if (binary[0] != '/' && !getcwd(cwd, sizeof cwd)) return -1;
     str_addf(&command, "exec %s%s%s %s <%s >../%s.out 2>../%s.err", cwd, cwd[0] ? "/" : "", binary, arguments,
              input ? input : "/dev/null", folder, folder);
@@ -221,8 +223,7 @@ int world_temporaries(const char *folder) {
     return n;
 }
 
-/* Step and loss of every record, as text. */
-static void metrics_text(Str *to, const char *path) {
+void world_metrics(Str *to, const char *path) {
     Str text = {0};
     if (file_read(path, &text, 0, NULL) && text.len)
         for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -238,8 +239,8 @@ static void metrics_text(Str *to, const char *path) {
 
 static bool same_metrics(const char *now, const char *want, bool complete) {
     Str a = {0}, b = {0};
-    metrics_text(&a, now);
-    metrics_text(&b, want);
+    world_metrics(&a, now);
+    world_metrics(&b, want);
     bool same = a.len <= b.len && !memcmp(str_text(&a), str_text(&b), (size_t)a.len) && (!complete || a.len == b.len);
     str_free(&a), str_free(&b);
     return same;
@@ -325,7 +326,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     mix(h, plain, (int64_t)strlen(plain) + 1);
     if (file_is_dir(path)) return each(path, mix_entry, h);
     Str text = {0};
-    if (!strcmp(name, "metrics.jsonl")) metrics_text(&text, path);
+    if (!strcmp(name, "metrics.jsonl")) world_metrics(&text, path);
     else if (strcmp(name, "plan.json")) file_read(path, &text, 0, NULL);
     mix(h, str_text(&text), text.len);
     str_free(&text);

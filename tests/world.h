@@ -34,6 +34,8 @@ int world_temporaries(const char *folder);                  /* how many there ar
  * `want` is missing. A run's metrics count by step and loss; its log, events and lock are passed over. */
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete);
 
+void world_metrics(Str *to, const char *path); /* adds kind, step and loss of every record of a metrics.jsonl, as text */
+
 /* One number for all that matters to the next process: names and bytes. */
 unsigned long long world_fingerprint(const char *folder);
 
