@@ -113,6 +113,7 @@ bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {
     int fd;
     if (!file_open_read(path, &fd, e)) return false;
     char *block = mem_alloc(COPY_BYTES);
+    int64_t before = out->len;
     bool ok = true;
     for (;;) {
         int64_t n;
@@ -126,6 +127,8 @@ bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {
     }
     mem_free(block);
     file_close(fd);
+    if (!ok && before == 0) str_free(out);
+    else if (!ok) out->data[out->len = before] = 0;
     return ok;
 }
 

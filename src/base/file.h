@@ -12,7 +12,7 @@ bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
 
-/* Appends the whole file to out; refuses files over limit_bytes (0: no limit). */
+/* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);
 
 bool file_open_read(const char *path, int *fd, Err *e);                          /* gives fd: file_close */
