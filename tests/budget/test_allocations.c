@@ -1,5 +1,5 @@
 /* test_allocations.c - a played step allocates nothing, by anyone in the process: a run of many steps makes exactly as
- * many allocations as a run of few. Counted from outside, by interposing malloc and mmap. */
+ * many allocations as a run of few (but for a text that is a digit longer). Counted from outside, by interposing malloc and mmap. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -39,8 +39,9 @@ TEST(more_steps_make_no_more_allocations) {
     str_free(&rows);
     static const char *const kinds[] = {"--mode full --micro-batch 2 --accum 2", "--mode lora --recompute block --micro-batch 3"};
     for (int i = 0; i < 2; i++) {
-        /* one evaluation and one checkpoint in each; logged steps are covered by allocations_after_first_step */
+        /* one evaluation and one checkpoint in each; logged steps are covered by allocations_after_first_step. plan.json
+         * holds measured times: its text may be longer and grow once more often. 51 steps that allocate show as 51. */
         long few = allocations(kinds[i], 9), more = allocations(kinds[i], 60);
-        if (!EXPECT(few > 0 && few == more)) test_note("    %s: %ld allocations in 9 steps, %ld in 60", kinds[i], few, more);
+        if (!EXPECT(few > 0 && labs(more - few) <= 4)) test_note("    %s: %ld allocations in 9 steps, %ld in 60", kinds[i], few, more);
     }
 }
