@@ -44,7 +44,7 @@ help:
 	@echo "make            build ./snug"
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
-	@echo "make faults-all every fault of every command, under the sanitizers (many minutes; check takes a spread)"
+	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check takes a spread)"
 	@echo "make deps       install what is missing (Debian packages)"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
@@ -95,8 +95,9 @@ check: deps
 	@ASSETS=$(ASSETS) SNUG=$(B)/snug FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 faults-all: deps
-	@$(MAKE) --no-print-directory -j2 DEBUG=1 build/cuda$(CUDA)-debug1-faults1/snug build/cuda$(CUDA)-debug1/test-faults
-	@FAULTS_ALL=1 FAULTY=$(CURDIR)/build/cuda$(CUDA)-debug1-faults1/snug build/cuda$(CUDA)-debug1/test-faults
+	@for d in 0 1; do b=build/cuda$(CUDA)-debug$$d; \
+	    $(MAKE) --no-print-directory -j2 DEBUG=$$d $$b-faults1/snug $$b/test-faults && \
+	    VERBOSE=1 FAULTS_ALL=1 FAULTY=$(CURDIR)/$$b-faults1/snug $$b/test-faults || exit 1; done
 
 rooms:
 	@tools/rooms.sh
