@@ -45,7 +45,7 @@ help:
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
 	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check takes a spread)"
-	@echo "make deps       install what is missing (Debian packages)"
+	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
 	@echo "switches: CUDA=1  DEBUG=1  FAULTS=1  WERROR=1  ASSETS=DIR"
@@ -76,6 +76,9 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: CFLAGS += -I.
 
+$(B)/bench-attend: $(B)/bench/gpu_attend.c.o $(OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # Counts what a whole process allocates: see tests/budget/test_allocations.c.
 $(B)/count_allocations.so: tests/preload/count_allocations.c
 	@mkdir -p $(@D)
@@ -84,7 +87,7 @@ $(B)/count_allocations.so: tests/preload/count_allocations.c
 test-bins: $(TESTBIN) $(B)/count_allocations.so
 
 deps:
-	@tools/deps.sh
+	@tools/deps.sh $(if $(filter 1,$(CUDA)),$(NVCC) $(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # gpu_train.sh SNUG OUT.jsonl [peer] - training speed and memory at the shapes of docs/performance.md on the GPU that is here, as JSON
-# lines; with `peer`, transformers + PyTorch (bench/gpu_peer.py) at the same shapes in the same run.
+# lines; with `peer`, transformers + PyTorch (bench/gpu_peer.py) at the same shapes in the same run. ATTENTION=own: our own deterministic
+# attention; otherwise the fast mode, cuDNN's where it is there.
 set -u
 cd "$(dirname "$0")/.."
-snug=$1 results=$2 peer=${3:-}
+snug=$1 results=$2 peer=${3:-} attention=${ATTENTION:-auto}
+mode=fast; [ "$attention" = own ] && mode=deterministic
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
 rows() { awk -v n="$1" -v t="$2" 'BEGIN { srand(1); for (r = 0; r < n; r++) { printf "{\"ids\":["; for (i = 0; i < t; i++) printf (i ? ",%d" : "%d"), int(rand() * 150000); print "]}" } }'; }
 ours() { # name, options...
     local name=$1 rc=0; shift
-    timeout 120 "$snug" train --init random --device cuda --pack off --no-save --out "$work/out" --overwrite --log-steps 100 --json "$@" \
+    timeout 120 "$snug" train --init random --device cuda --attention "$attention" --pack off --no-save --out "$work/out" --overwrite --log-steps 100 --json "$@" \
         >"$work/result" 2>"$work/log" || rc=$?
     [ $rc -eq 0 ] || { echo "$name: exit $rc: $(tail -n 1 "$work/log")"; return; }
-    printf '{"bench":"gpu-train","name":"%s","machine":"%s","command":"snug train %s","mode":"deterministic","snug":%s}\n' "$name" "$machine" "${*//$work\//}" \
+    printf '{"bench":"gpu-train","name":"%s","machine":"%s","command":"snug train %s","mode":"%s","snug":%s}\n' "$name" "$machine" "--attention $attention ${*//$work\//}" "$mode" \
         "$(tail -n 1 "$work/result")" | tee -a "$results"
 }
 theirs() { # name, options...

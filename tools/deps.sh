@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# deps.sh - installs the Debian packages that are missing; says which, and how, when it may not.
+# deps.sh [NVCC FOLDER] - installs the Debian packages that are missing; says which, and how, when it may not. With
+# arguments: puts the CUDA toolkit into FOLDER when there is no such NVCC.
 set -eu
 need=()
+nvcc=${1:-} folder=${2:-}
+[ -z "$nvcc" ] || [ -x "$nvcc" ] || python3 -m pip --version >/dev/null 2>&1 || need+=(python3 python3-pip)
 has() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 command -v "${CC:-cc}" >/dev/null || need+=(gcc libc6-dev)
 has cblas.h    || has openblas/cblas.h || need+=(libopenblas-dev)
@@ -10,7 +13,8 @@ has yaml.h     || need+=(libyaml-dev)
 has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
 has utf8proc.h || need+=(libutf8proc-dev)
-[ ${#need[@]} -eq 0 ] && exit 0
+toolkit() { [ -z "$nvcc" ] || [ -x "$nvcc" ] || "$(dirname "$0")/cuda_toolkit.sh" "$folder"; }
+if [ ${#need[@]} -eq 0 ]; then toolkit; exit; fi
 echo "installing: ${need[*]}"
 as=""
 [ "$(id -u)" -eq 0 ] || as=sudo
@@ -20,3 +24,4 @@ if ! command -v apt-get >/dev/null || { [ -n "$as" ] && ! command -v sudo >/dev/
 fi
 $as apt-get update -qq
 DEBIAN_FRONTEND=noninteractive $as apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
+toolkit

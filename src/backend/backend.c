@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/units.h"
 #ifdef HAVE_CUDA
 #include "backend/cuda/cuda.h"
 #else
@@ -24,4 +25,16 @@ int backend_lacks(const Backend *b, const Program *p) {
     for (int64_t i = 0; i < p->n_s; i++)
         if (!b->kernels[p->s[i].op]) return (int)i;
     return -1;
+}
+
+void backend_holders(Str *out, const DeviceFacts *f) {
+    if (!f->n_holders && f->others_bytes > 0)
+        str_addf(out, "others hold %s; their process ids are hidden here (a container?)", units_bytes(f->others_bytes).s);
+    else if (!f->n_holders)
+        str_add(out, "no other process is seen that holds memory");
+    for (int i = 0; i < f->n_holders; i++) {
+        const DeviceHolder *h = &f->holder[i];
+        str_addf(out, "%spid %lld%s%s%s holds %s", i ? "; " : "", (long long)h->pid, h->name[0] ? " (" : "", h->name,
+                 h->name[0] ? ")" : "", h->bytes >= 0 ? units_bytes(h->bytes).s : "an unknown part");
+    }
 }

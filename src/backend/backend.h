@@ -9,6 +9,8 @@
 
 typedef struct Backend Backend;
 
+enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 128 };
+
 /* A step with its addresses: resolved once when a program is opened, read-only afterwards. */
 typedef struct Args {
     void *in[MAX_IN], *out[MAX_OUT];          /* NULL where the step has NONE */
@@ -20,12 +22,39 @@ typedef struct Args {
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
 
+/* What a device says about itself beyond what planning needs: for people, and for a clear refusal. */
+typedef struct DeviceHolder { /* a process that holds memory of the device */
+    int64_t pid, bytes;       /* bytes -1: not told */
+    char name[48];            /* "": not told */
+} DeviceHolder;
+enum { DEVICE_HOLDERS = 16, DEVICE_SLICES = 8 };
+typedef struct DeviceFacts {
+    char capability[48];                                  /* what it can compute */
+    char driver[48], products[64], attention[64];         /* libraries with their versions, or what is missing */
+    char partition[96];                                   /* whether it is cut into slices; "": it cannot be */
+    char slice[DEVICE_SLICES][80];
+    int n_slices;
+    int64_t context_bytes;                                /* what opening took; 0: could not be seen */
+    DeviceHolder holder[DEVICE_HOLDERS];                  /* others, not this process */
+    int n_holders;
+    int64_t others_bytes;                                 /* taken and not ours; -1: not known */
+} DeviceFacts;
+
+/* n steps of one op that follow each other on one queue, a[0] to a[n-1]. None touches bytes that another writes, so
+ * they may run in any order or at once; the bits are those of n kernels. */
+typedef void KernelRun(Backend *b, Queue q, const Args *a, int n);
+
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
+    bool asynchronous;                                                   /* queued work runs while the host goes on */
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */
+    void (*facts)(Backend *b, DeviceFacts *f);                           /* slow: asks libraries */
+    /* The product algorithms taken so far (gives how many there are, fills up to room), and those to take. */
+    int64_t (*choices)(Backend *b, MachineChoice *out, int64_t room);
+    void (*choose)(Backend *b, const MachineChoice *list, int64_t n);
     int64_t (*in_use)(Backend *b);                                       /* device bytes this process holds, as the system sees it; -1: not known */
     void (*release)(Backend *b, Pool kind);                              /* gives the pool back to the system */
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
@@ -37,13 +66,21 @@ struct Backend {
     void (*end)(Backend *b, int id);
     bool (*replay)(Backend *b, int id);
     bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
-    void (*put)(Backend *b, void *device, const void *host, int64_t bytes); /* host memory to a pool, now */
-    void (*get)(Backend *b, void *host, const void *device, int64_t bytes);
+    /* Host memory to a pool, behind everything on the compute queue. The host may reuse its memory at once; it waits
+     * only when more is on its way than the device's staging memory holds. */
+    void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
+    void (*get)(Backend *b, void *host, const void *device, int64_t bytes); /* waits for what is queued */
+    /* A few numbers read late: note queues their copy behind everything on the compute queue, read_note waits for that
+     * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
+    void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
+    bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
+    KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
 };
 
 typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
+    bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
 } BackendOptions;
 
 /* "cpu". Gives: b->close. */
@@ -51,5 +88,8 @@ bool backend_open(Backend **b, const char *device, BackendOptions options, Err *
 
 /* The first step whose op has no kernel there, or -1: found before anything runs. */
 int backend_lacks(const Backend *b, const Program *p);
+
+/* "pid 4711 (python) holds 21.30 GiB; ...": who has the device's memory, as far as the system tells. */
+void backend_holders(Str *out, const DeviceFacts *f);
 
 #endif

@@ -22,6 +22,12 @@ static inline uint64_t rng_fold(uint64_t key, uint64_t word) {
 
 static inline uint32_t rng_u32(uint64_t key, uint64_t index) { return (uint32_t)(rng_fold(key, index) >> 32); }
 
+/* 16 bits for a rounding. One word serves four neighbours, so that drawing costs little beside the arithmetic. What
+ * rounds several numbers of one index takes each with a turn of its own (0 to 3): other bits of the same word. */
+static inline uint32_t rng_u16(uint64_t key, uint64_t index, int turn) {
+    return (uint32_t)(rng_fold(key, index / 4) >> (16 * ((index + (uint64_t)turn) % 4))) & 0xffff;
+}
+
 /* Uniform in [0,1): 24 bits, exact in fp32. */
 static inline float rng_uniform(uint64_t key, uint64_t index) {
     return (float)(rng_u32(key, index) >> 8) * 0x1p-24f;

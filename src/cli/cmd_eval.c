@@ -13,7 +13,7 @@
 static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop};
+                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop, .warm = b->asynchronous};
     double loss;
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &loss, &tokens, e);
@@ -40,10 +40,12 @@ bool cmd_eval(const Options *o, Err *e) {
     bool ok = setup_model(&m, o, e) &&
               (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder", opt_text(o, OPT_MODEL))) &&
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, &m, e) &&
-              setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) && setup_backend(&b, &machine, o, e);
-    HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0};
+              setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
+              setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e);
+    HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
+                      ok ? run_batch_bytes(&s, 0, 0) : 0};
     bool planned = ok && job_open(j, &s, &machine, &host, e);
-    ok = planned && setup_check_budget(j, &host, setup_budget(o, &machine), e) && evaluate(o, &m, j, b, d, e);
+    ok = planned && setup_check_budget(j, &host, setup_budget(o, &machine), e) && setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
     if (planned) job_close(j);
     mem_free(j);
     if (b) b->close(b);

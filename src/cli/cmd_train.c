@@ -23,6 +23,7 @@ typedef struct Session {
     Job job;
     bool planned;
     int64_t global_batch, budget_bytes;
+    int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
     Run run;
@@ -48,15 +49,21 @@ static bool open_data(Session *s, Err *e) {
 
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
+    bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
+    if (!setup_attention(&s->spec, s->o, packed, e)) return false;
     if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
+    s->budget_bytes = setup_budget(s->o, &s->machine);
+    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->budget_bytes);
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
-    s->budget_bytes = setup_budget(s->o, &s->machine);
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
     str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return true;
+    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return setup_check_free(&s->job, s->backend, &s->machine, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -94,6 +101,9 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE), .save_best = opt_flag(o, OPT_SAVE_BEST),
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
+    ro->data_workers = s->data_workers;
+    ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
+    ro->warm = ro->ahead;
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
@@ -157,6 +167,15 @@ static bool remove_earlier(const char *out, Err *e) {
     return ok;
 }
 
+/* Beside the arena, what the device was seen to take: complete before the first step. */
+static void say_measured_lines(const Job *j) {
+    for (int i = 0; i < j->ledger.n; i++) {
+        const LedgerLine *l = &j->ledger.line[i];
+        if (l->measured_bytes >= 0)
+            log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s, units_bytes(l->measured_bytes).s);
+    }
+}
+
 static bool train(Session *s, Err *e) {
     RunOptions ro;
     const char *pairs[2 * 128];
@@ -165,10 +184,12 @@ static bool train(Session *s, Err *e) {
     if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
     s->running = true;
     RunResult result;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e) || !run_train(&s->run, &result, e)) return false;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return false;
+    say_measured_lines(&s->job);
+    if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);
     print_result(&result);
-    return true;
+    return setup_keep_choices(s->backend, &s->machine, s->o, e);
 }
 
 static void close_session(Session *s) {

@@ -530,7 +530,8 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if ((o->help = asks_help(argc, argv))) return true;
     put_defaults(o);
     if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
-    if (!check_needed(o, e)) return false;
+    bool only_lists = opt_is(o, OPT_GPU, "list"); /* about no model */
+    if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
     if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
     return settle_batch(o, e);

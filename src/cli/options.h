@@ -27,6 +27,7 @@ typedef enum Command {
     CMD_EVAL,
     CMD_TOKENIZE,
     CMD_MERGE,
+    CMD_DOCTOR,
     CMD_COUNT
 } Command;
 
@@ -39,6 +40,7 @@ enum {
     ON_EVAL = 1 << CMD_EVAL,
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
     ON_MERGE = 1 << CMD_MERGE,
+    ON_DOCTOR = 1 << CMD_DOCTOR,
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
     ON_WRITE = ON_INIT | ON_CONVERT | ON_TRAIN | ON_MERGE,

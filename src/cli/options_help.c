@@ -31,7 +31,8 @@ const CommandRow command_rows[CMD_COUNT] = {
              "too small.",
          .examples =
              "snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 1536 --accum 16 --recompute block\n"
-             "snug plan --model qwen2.5-0.5b --seq 512 --budget 4GiB --json\n"},
+             "snug plan --model qwen2.5-0.5b --seq 512 --budget 4GiB --json\n"
+             "snug plan --model llama-3.1-8b --mode lora --gpu rtx-4090\n"},
     [CMD_INIT] = {.name = "init",
                   .summary = "write a model with random weights as a Hugging Face folder",
                   .about = "--set changes a value of the model's config.json and may be repeated.",
@@ -65,6 +66,13 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_MERGE] = {.name = "merge",
                    .summary = "fold a LoRA adapter into its model",
                    .examples = "snug merge --model m0 --adapter out/adapter --out merged\n"},
+    [CMD_DOCTOR] = {.name = "doctor",
+                    .summary = "say what this machine is and can do, measured",
+                    .about =
+                        "Measures products, attention, memory and copies with the kernels that training uses, takes and "
+                        "returns a real load, and writes the machine file: plan, train and eval then use the measured "
+                        "rates and the same product algorithms.",
+                    .examples = "snug doctor --quick\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

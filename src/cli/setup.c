@@ -12,6 +12,7 @@
 #include "obs/sensors.h"
 #include "store/adapter.h"
 #include "store/hf.h"
+#include "train/search.h"
 
 volatile sig_atomic_t cmd_stop;
 
@@ -76,13 +77,19 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
     s->accum = 1;
     if (!set_precision(s, o, e)) return false;
+    s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
+    s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     if (!train) return true;
     set_training(s, o);
+    if (s->quantised && !s->lora)
+        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", opt_text(o, OPT_QUANTIZE));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
     if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
-    return plan_parse_recompute(s->recompute, c->layers, opt_text(o, OPT_RECOMPUTE), e);
+    const char *recompute = opt_text(o, OPT_RECOMPUTE), *offload = opt_text(o, OPT_OFFLOAD);
+    return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e) &&
+           job_parse_away(s->away, c->layers, strcmp(offload, "auto") ? offload : "none", e);
 }
 
 bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
@@ -97,10 +104,12 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
-bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
-    if (!backend_open(b, opt_text(o, OPT_DEVICE), (BackendOptions){.threads = (int)opt_int(o, OPT_THREADS)}, e)) return false;
-    *m = (Machine){0};
-    (*b)->describe(*b, m);
+bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {
+    bool library = opt_is(o, OPT_ATTENTION, "cudnn");
+    if (library && packed)
+        return fail(e, ERR_USAGE, "--attention cudnn: attends to whole rows and these are packed; add --pack off");
+    bool own = packed || opt_is(o, OPT_ATTENTION, "own") || (!library && opt_flag(o, OPT_DETERMINISTIC));
+    s->attend = own ? ATTEND_OWN : library ? ATTEND_LIBRARY : ATTEND_FAST;
     return true;
 }
 
@@ -164,6 +173,40 @@ int64_t setup_budget(const Options *o, const Machine *m) {
     int64_t margin = MAX2(256 * MIB, free_bytes / 20);
     log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s, units_bytes(margin).s);
     return free_bytes - margin;
+}
+
+static void explain(const Search *f, const JobSpec *spec) {
+    log_line("tried %d plans in %.0f ms; per update:", f->n, f->ms);
+    for (int i = 0; i < f->n; i++) {
+        const Try *t = &f->tried[i];
+        Str flags = {0};
+        search_flags(&flags, t, spec);
+        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->device_bytes).s, units_bytes(t->host_bytes).s,
+                 units_seconds(t->update_seconds).s, t->fits ? "fits" : "-   ", i == f->best ? " *" : i == f->next_best ? " 2" : "  ",
+                 str_text(&flags));
+        str_free(&flags);
+    }
+}
+
+static int64_t host_limit(const Machine *m) { /* what stays free for everybody else: a twentieth, at least 1 GiB */
+    int64_t available = sensors_memory().available_bytes;
+    return m->kind == MACHINE_CPU || available <= 0 ? 0 : available - MAX2(1024 * MIB, available / 20);
+}
+
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes) {
+    SearchFreedom free = {.recompute = opt_is(o, OPT_RECOMPUTE, "auto"), .offload = opt_is(o, OPT_OFFLOAD, "auto"),
+                          .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+                          .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)};
+    Search *f = MEM_NEW(Search, 1);
+    bool fits = job_search(f, s, m, host, free, (SearchLimits){budget_bytes, host_limit(m)});
+    if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
+    if (fits && f->best > 0) {
+        Str flags = {0};
+        search_flags(&flags, &f->tried[f->best], s);
+        log_line("as asked it takes %s; it fits with %s", units_bytes(f->tried[0].device_bytes).s, str_text(&flags));
+        str_free(&flags);
+    }
+    mem_free(f);
 }
 
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e) {

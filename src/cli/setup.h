@@ -24,7 +24,18 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
 /* --adapter: its rank, alpha and targets. */
 bool setup_adapter(JobSpec *s, const Options *o, Err *e);
 
+/* Who attends on a GPU; packed: rows may hold several samples. */
+bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);
+/* The device, with what the machine file knows about it; for --gpu the card of that name and no device (*b NULL). */
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e);
+
+/* Where the machine file is: `given`, or snug/machine.json in the configuration folder; false: nowhere. */
+bool setup_machine_path(char *path, size_t size, const char *given);
+/* Adds the product algorithms this process had to time to a machine file that is there and knows the device. */
+bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e);
+
+/* ERR_BUDGET when the device has less memory free than is planned: who holds it, and what to do. */
+bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e);
 
 typedef struct Words { /* what turns text into ids */
     Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
@@ -36,6 +47,9 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
 
 /* The budget in force: --budget, or what is free now less a margin (said so). */
 int64_t setup_budget(const Options *o, const Machine *m);
+/* Decides what the options left to the planner (recompute, offload, micro-batch, head chunk): the fastest that fits.
+ * When nothing does, the spec stays as asked. */
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes);
 /* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit. */
 bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e);
 

@@ -212,6 +212,7 @@ bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e) {
 /* ---- rows ---- */
 
 int64_t dataset_rows(const Dataset *d) { return d->n_rows; }
+bool dataset_is_packed(const Dataset *d) { return d->pack; }
 
 int64_t dataset_seq(const Dataset *d) { return d->seq; }
 

@@ -87,6 +87,7 @@ const DataReport *dataset_report(const Dataset *d);
 void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, with a histogram of the lengths */
 
 int64_t dataset_rows(const Dataset *d);          /* of one epoch */
+bool dataset_is_packed(const Dataset *d);        /* several samples may stand in one row */
 int64_t dataset_seq(const Dataset *d);           /* tokens of a row */
 int64_t dataset_bytes(const Dataset *d);         /* host memory kept */
 uint64_t dataset_fingerprint(const Dataset *d);  /* of the tokens, what is scored, and the rows they stand in */

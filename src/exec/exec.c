@@ -1,4 +1,5 @@
-/* exec.c - walks the list: wait, run, signal. */
+/* exec.c - walks the list: wait, run, signal. Steps of one op that follow each other and do not touch what another
+ * of them writes are handed to the device together, where it has a way to run them so. */
 #include "exec/exec.h"
 
 #include <math.h>
@@ -29,6 +30,48 @@ static void resolve(Exec *x, int i) {
     a->workspace_bytes = s->workspace ? prog_bytes(x->p, s->workspace) : 0;
 }
 
+/* ---- runs ---- */
+
+static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+    return a && b && (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
+}
+
+/* Something that step i writes is read or written by step j. */
+static bool writes_into(const Exec *x, int i, int j) {
+    const Step *s = &x->p->s[i], *o = &x->p->s[j];
+    const Args *a = &x->args[i], *b = &x->args[j];
+    for (int k = 0; k <= MAX_OUT; k++) { /* the last: scratch */
+        const void *at = k < MAX_OUT ? a->out[k] : a->workspace;
+        if (!at) continue;
+        int64_t bytes = k < MAX_OUT ? prog_bytes(x->p, s->out[k]) : a->workspace_bytes;
+        for (int n = 0; n < MAX_IN; n++)
+            if (b->in[n] && overlap(at, bytes, b->in[n], prog_bytes(x->p, o->in[n]))) return true;
+        for (int n = 0; n < MAX_OUT; n++)
+            if (b->out[n] && overlap(at, bytes, b->out[n], prog_bytes(x->p, o->out[n]))) return true;
+        if (overlap(at, bytes, b->workspace, b->workspace_bytes)) return true;
+    }
+    return false;
+}
+
+static bool joins_run(const Exec *x, int first, int i) {
+    const Step *s = &x->p->s[i];
+    if (s->op != x->p->s[first].op || s->queue != x->p->s[first].queue) return false;
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        if (s->wait[q] >= 0) return false;
+    for (int k = first; k < i; k++)
+        if (writes_into(x, k, i) || writes_into(x, i, k)) return false;
+    return true;
+}
+
+static void find_runs(Exec *x) {
+    for (int ph = 0; ph < x->p->n_phases; ph++)
+        for (int i = x->p->phase[ph].begin, n; i < x->p->phase[ph].end; i += n) {
+            bool may = x->b->runs && x->b->runs[x->p->s[i].op];
+            for (n = 1; may && i + n < x->p->phase[ph].end && joins_run(x, i, i + n);) n++;
+            x->run[i] = n;
+        }
+}
+
 bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes, Err *e) {
     *x = (Exec){.p = p, .b = b};
     int lacks = backend_lacks(b, p);
@@ -45,6 +88,8 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     }
     x->args = MEM_NEW(Args, p->n_s);
     for (int i = 0; i < p->n_s; i++) resolve(x, i);
+    x->run = MEM_NEW(int, p->n_s);
+    find_runs(x);
     return true;
 }
 
@@ -52,16 +97,22 @@ void exec_close(Exec *x) {
     for (int k = 0; k < POOL_COUNT; k++)
         if (x->pool[k]) x->b->release(x->b, (Pool)k);
     mem_free(x->args);
+    mem_free(x->run);
     *x = (Exec){0};
 }
 
-static void run(Exec *x, int i) {
+static void run_together(Exec *x, int i, int n) {
     const Step *s = &x->p->s[i];
     for (int q = 0; q < QUEUE_COUNT; q++)
         if (s->wait[q] >= 0) x->b->wait(x->b, s->queue, s->wait[q]);
-    x->b->kernels[s->op](x->b, s->queue, &x->args[i]);
-    x->b->signal(x->b, s->queue, i);
+    if (n > 1)
+        x->b->runs[s->op](x->b, s->queue, &x->args[i], n);
+    else
+        x->b->kernels[s->op](x->b, s->queue, &x->args[i]);
+    for (int k = 0; k < n; k++) x->b->signal(x->b, s->queue, i + k);
 }
+
+static void run(Exec *x, int i) { run_together(x, i, 1); }
 
 /* EXEC_LATE: a held step runs only when somebody waits for it, after what it waits for itself. */
 static void run_held_until(Exec *x, Queue q, int last) {
@@ -102,7 +153,7 @@ void exec_play(Exec *x, int phase) {
     x->b->begin(x->b, phase);
     if (x->order == EXEC_LATE) play_late(x, ph);
     else
-        for (int i = ph->begin; i < ph->end; i++) run(x, i);
+        for (int i = ph->begin; i < ph->end; i += x->run[i]) run_together(x, i, x->run[i]);
     join(x, ph);
     x->b->end(x->b, phase);
 }
@@ -117,6 +168,12 @@ void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes) 
 void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes) {
     CHECK_MSG(at_byte >= 0 && at_byte + bytes <= prog_bytes(x->p, t), "%s", prog_t(x->p, t)->name);
     x->b->get(x->b, host, (const char *)address(x, t) + at_byte, bytes);
+}
+
+void exec_note(Exec *x, int slot, Tid t) { x->b->note(x->b, slot, address(x, t), prog_bytes(x->p, t)); }
+
+bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e) {
+    return x->b->read_note(x->b, slot, host, prog_bytes(x->p, t), e);
 }
 
 static bool all_finite(Exec *x, Tid id) {
@@ -151,9 +208,9 @@ int exec_find_not_finite(Exec *x, int phase, Err *e) {
 bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
     const Phase *ph = &x->p->phase[phase];
     struct timespec a, b;
-    for (int i = ph->begin; i < ph->end; i++) {
+    for (int i = ph->begin; i < ph->end; i += x->run[i]) {
         clock_gettime(CLOCK_MONOTONIC, &a);
-        run(x, i);
+        run_together(x, i, x->run[i]);
         if (!exec_sync(x, e)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
         seconds[i] += (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;

@@ -16,6 +16,7 @@ typedef struct Exec {
     const Program *p;       /* keeps: must outlive the Exec */
     Backend *b;             /* keeps */
     Args *args;             /* owns; one per step */
+    int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
     ExecOrder order;
@@ -32,12 +33,15 @@ bool exec_sync(Exec *x, Err *e);          /* waits for the device; surfaces its 
 void *exec_address(const Exec *x, Tid t); /* of a placed tensor */
 void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes);
 void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
+void exec_note(Exec *x, int slot, Tid t); /* a small tensor as it stands after what is queued; read by read_note */
+bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 
 /* Plays a phase step by step and gives the first step that writes a number that is not finite (-1: none). For
  * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */
 int exec_find_not_finite(Exec *x, int phase, Err *e);
 
-/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]. */
+/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]; those of a run to its
+ * first step. */
 bool exec_time(Exec *x, int phase, double *seconds, Err *e);
 
 void exec_poison(Exec *x, int phase); /* fills what is not alive at the phase's begin with NaN bytes (tests) */

@@ -11,6 +11,10 @@ typedef struct AttrNorm {
     float eps;
 } AttrNorm;
 
+/* Who attends on a GPU. A library's kernels are faster, but serve only rows that are one document each, and their
+ * sums may differ in the last bits from run to run. */
+typedef enum AttendBy { ATTEND_OWN, ATTEND_FAST /* a library where there is one */, ATTEND_LIBRARY } AttendBy;
+
 typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_heads*dim, kv_heads*dim */
     int heads, kv_heads, head_dim;
     int64_t seq;   /* tokens of one row; a token's row is its index / seq */
@@ -18,6 +22,7 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     float eps;     /* of per-head norms */
     bool inverse;  /* rotary: turn back (the gradient) */
     int64_t slots; /* cache: length of one row's cache */
+    AttendBy by;   /* attention */
 } AttrHeads;
 
 typedef struct AttrLora { /* group g reads columns [g*rank, (g+1)*rank) of u and writes columns [col, col+rows) of y */

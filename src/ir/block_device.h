@@ -57,6 +57,32 @@ static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, 
     return d;
 }
 
+/* Attention by a library (backend/cuda/cudnn_graph.c): 16-bit heads it has good kernels for, rows long enough to
+ * matter. The scratch stands beside that of our own kernels, which serve where the library is missing or refuses. */
+enum { DEVICE_LIBRARY_SEQ = 128, DEVICE_LIBRARY_SLACK = 65536 };
+
+static inline bool device_attend_by_library(const AttrHeads *h, Format f) {
+    return h->by != ATTEND_OWN && (f == FMT_BF16 || f == FMT_F16) && h->head_dim >= 64 && h->head_dim <= 128 &&
+           h->head_dim % 8 == 0 && h->seq >= DEVICE_LIBRARY_SEQ;
+}
+
+typedef struct DeviceLibraryAttend { /* byte offsets; forward's scratch is the slack alone */
+    int64_t sums;       /* (rows, heads, seq) fp32; dq in fp32 stands at 0 */
+    int64_t rest;       /* the library's own: dk and dv of every query head, before a KV head's are added up */
+    int64_t rest_bytes;
+    int64_t bytes;
+} DeviceLibraryAttend;
+
+static inline DeviceLibraryAttend device_library_attend_grad(const AttrHeads *h, int64_t tokens) {
+    DeviceLibraryAttend d;
+    int64_t numbers = tokens * h->heads * h->head_dim;
+    d.sums = device_up(numbers * 4);
+    d.rest = d.sums + device_up(tokens * h->heads * 4);
+    d.rest_bytes = (h->heads > h->kv_heads ? 2 * device_up(numbers * 2) : 0) + DEVICE_LIBRARY_SLACK;
+    d.bytes = d.rest + d.rest_bytes;
+    return d;
+}
+
 /* Into how many pieces the slots of a cache are split, so that few tokens still make many blocks. */
 static inline int device_cache_splits(const AttrHeads *h, int64_t tokens) {
     int64_t group = h->heads / h->kv_heads;

@@ -8,19 +8,32 @@
 #include "base/half.h"
 #include "base/units.h"
 
+/* Quantiles of a standard normal distribution, scaled to [-1, 1], with an exact zero (Dettmers et al., QLoRA). */
+const float format_nf4_levels[16] = {
+    -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,
+    -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+    0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
+
+int64_t format_nf4_blocks(int64_t cols) { return (cols + 1) / 2; }
+
+int64_t format_row_scale(Format f, int64_t cols) {
+    if (f == FMT_INT8) return units_round_up(cols, 4);
+    return units_round_up(format_nf4_blocks(cols) + (cols + FORMAT_NF4_BLOCK - 1) / FORMAT_NF4_BLOCK, 4);
+}
+
+int64_t format_row_bytes(Format f, int64_t cols) {
+    CHECK(format_table[f].by_rows);
+    if (format_table[f].plain) return cols * format_table[f].bits / 8;
+    return units_round_up(format_row_scale(f, cols) + 4, FORMAT_ROW_ALIGN);
+}
+
 int64_t format_scales_offset(Format f, int64_t rows, int64_t cols) {
     return units_round_up(rows * cols * format_table[f].bits / 8, 4);
 }
 
 int64_t format_bytes(Format f, int64_t rows, int64_t cols) {
-    int64_t n = rows * cols;
-    switch (f) {
-        case FMT_INT8: return format_scales_offset(f, rows, cols) + rows * 4;
-        case FMT_MOM8:
-        case FMT_VAR8:
-            return format_scales_offset(f, rows, cols) + units_round_up(n, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK * 4;
-        default: return n * format_table[f].bits / 8;
-    }
+    if (format_table[f].by_rows) return rows * format_row_bytes(f, cols);
+    return format_scales_offset(f, rows, cols) + units_round_up(rows * cols, FORMAT_MOMENT_BLOCK) / FORMAT_MOMENT_BLOCK * 4;
 }
 
 static void f32_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
@@ -69,24 +82,75 @@ static void f64_encode(void *dst, const float *src, int64_t rows, int64_t cols, 
     for (int64_t i = 0; i < count * cols; i++) d[i] = src[i];
 }
 
+static float *row_scale(const void *row, Format f, int64_t cols) { return (float *)((char *)row + format_row_scale(f, cols)); }
+
 static void int8_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
-    const int8_t *codes = (const int8_t *)src + row * cols;
-    const float *scale = (const float *)((const char *)src + format_scales_offset(FMT_INT8, rows, cols)) + row;
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t c = 0; c < cols; c++) dst[r * cols + c] = (float)codes[r * cols + c] * scale[r];
+    (void)rows;
+    for (int64_t r = 0; r < count; r++) {
+        const int8_t *codes = (const int8_t *)src + (row + r) * format_row_bytes(FMT_INT8, cols);
+        float scale = *row_scale(codes, FMT_INT8, cols);
+        for (int64_t c = 0; c < cols; c++) dst[r * cols + c] = (float)codes[c] * scale;
+    }
 }
 
 static void int8_encode(void *dst, const float *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
-    int8_t *codes = (int8_t *)dst + row * cols;
-    float *scale = (float *)((char *)dst + format_scales_offset(FMT_INT8, rows, cols)) + row;
+    (void)rows;
     for (int64_t r = 0; r < count; r++) {
+        int8_t *codes = (int8_t *)dst + (row + r) * format_row_bytes(FMT_INT8, cols);
         const float *x = src + r * cols;
         float top = 0;
         for (int64_t c = 0; c < cols; c++) top = fmaxf(top, fabsf(x[c]));
-        scale[r] = top / 127.0f;
+        *row_scale(codes, FMT_INT8, cols) = top / 127.0f;
         float inverse = top > 0 ? 127.0f / top : 0;
-        for (int64_t c = 0; c < cols; c++) codes[r * cols + c] = (int8_t)lrintf(x[c] * inverse);
+        for (int64_t c = 0; c < cols; c++) codes[c] = (int8_t)lrintf(x[c] * inverse);
     }
+}
+
+static void nf4_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
+    (void)rows;
+    for (int64_t r = 0; r < count; r++) {
+        const uint8_t *codes = (const uint8_t *)src + (row + r) * format_row_bytes(FMT_NF4, cols);
+        const uint8_t *blocks = codes + format_nf4_blocks(cols);
+        float scale = *row_scale(codes, FMT_NF4, cols);
+        for (int64_t c = 0; c < cols; c++)
+            dst[r * cols + c] = format_nf4_levels[codes[c / 2] >> 4 * (c % 2) & 15] * ((float)blocks[c / FORMAT_NF4_BLOCK] * scale);
+    }
+}
+
+static int nf4_nearest(float x) { /* of 15 borders halfway between two levels, how many lie below */
+    int low = 0, high = 15;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (x > 0.5f * (format_nf4_levels[mid] + format_nf4_levels[mid + 1])) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static void nf4_encode_row(uint8_t *codes, const float *x, int64_t cols) {
+    uint8_t *blocks = codes + format_nf4_blocks(cols);
+    float top = 0;
+    for (int64_t c = 0; c < cols; c++) top = fmaxf(top, fabsf(x[c]));
+    float scale = top / 255.0f;
+    *row_scale(codes, FMT_NF4, cols) = scale;
+    for (int64_t c = 0; c < cols; c += FORMAT_NF4_BLOCK) {
+        int64_t end = MIN2(c + FORMAT_NF4_BLOCK, cols);
+        float most = 0;
+        for (int64_t i = c; i < end; i++) most = fmaxf(most, fabsf(x[i]));
+        int byte = scale > 0 ? (int)lrintf(most / scale) : 0;
+        blocks[c / FORMAT_NF4_BLOCK] = (uint8_t)byte;
+        float inverse = byte ? 1.0f / ((float)byte * scale) : 0; /* by the stored maximum: what decode will use */
+        for (int64_t i = c; i < end; i++) {
+            int code = nf4_nearest(x[i] * inverse);
+            codes[i / 2] = i % 2 ? (uint8_t)(codes[i / 2] | code << 4) : (uint8_t)code;
+        }
+    }
+}
+
+static void nf4_encode(void *dst, const float *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
+    (void)rows;
+    for (int64_t r = 0; r < count; r++)
+        nf4_encode_row((uint8_t *)dst + (row + r) * format_row_bytes(FMT_NF4, cols), src + r * cols, cols);
 }
 
 /* Moments are blocked over the flat tensor; rows and cols only give its length. A call must begin and end on
@@ -150,13 +214,14 @@ static void var8_encode(void *dst, const float *src, int64_t rows, int64_t cols,
 }
 
 const FormatRow format_table[FMT_COUNT] = {
-    [FMT_F32]  = {"fp32", 32, true, true, f32_decode, f32_encode},
-    [FMT_BF16] = {"bf16", 16, true, true, bf16_decode, bf16_encode},
-    [FMT_F16]  = {"fp16", 16, true, true, f16_decode, f16_encode},
-    [FMT_F64]  = {"fp64", 64, true, true, f64_decode, f64_encode},
-    [FMT_I32]  = {"i32", 32, true, false, NULL, NULL},
-    [FMT_I64]  = {"i64", 64, true, false, NULL, NULL},
-    [FMT_INT8] = {"int8", 8, false, true, int8_decode, int8_encode},
-    [FMT_MOM8] = {"8bit", 8, false, true, mom8_decode, mom8_encode},
-    [FMT_VAR8] = {"8bit", 8, false, true, var8_decode, var8_encode},
+    [FMT_F32]  = {"fp32", 32, true, true, true, f32_decode, f32_encode},
+    [FMT_BF16] = {"bf16", 16, true, true, true, bf16_decode, bf16_encode},
+    [FMT_F16]  = {"fp16", 16, true, true, true, f16_decode, f16_encode},
+    [FMT_F64]  = {"fp64", 64, true, true, true, f64_decode, f64_encode},
+    [FMT_I32]  = {"i32", 32, true, true, false, NULL, NULL},
+    [FMT_I64]  = {"i64", 64, true, true, false, NULL, NULL},
+    [FMT_INT8] = {"int8", 8, true, false, true, int8_decode, int8_encode},
+    [FMT_NF4]  = {"nf4", 4, true, false, true, nf4_decode, nf4_encode},
+    [FMT_MOM8] = {"8bit", 8, false, false, true, mom8_decode, mom8_encode},
+    [FMT_VAR8] = {"8bit", 8, false, false, true, var8_decode, var8_encode},
 };

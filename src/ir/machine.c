@@ -1,6 +1,7 @@
-/* machine.c - the device that is assumed when none was asked. */
+/* machine.c - the device that is assumed when none was asked, and how measured rates are read between their points. */
 #include "ir/machine.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/units.h"
@@ -17,4 +18,26 @@ Machine machine_generic_cpu(int threads) {
      * heap, and per worker a BLAS packing buffer (32 MiB of which the used part becomes resident) and a stack. */
     m.runtime_bytes = 24 * MIB + threads * 36 * MIB;
     return m;
+}
+
+/* Between which two of n points v lies, and how far along; outside: the end point. */
+static int between(double *share, const int64_t *point, int n, double v) {
+    *share = 0;
+    if (n < 2 || v <= (double)point[0]) return 0;
+    for (int i = 0; i + 1 < n; i++)
+        if (v < (double)point[i + 1]) {
+            *share = log(v / (double)point[i]) / log((double)point[i + 1] / (double)point[i]);
+            return i;
+        }
+    *share = 1;
+    return n - 2;
+}
+
+double machine_grid_rate(const MachineGrid *g, int table, double x, double y) {
+    if (!g->n_x || !g->n_y) return 0;
+    double sx, sy;
+    int ix = between(&sx, g->x, g->n_x, x), iy = between(&sy, g->y, g->n_y, y);
+    int jx = ix + (sx > 0), jy = iy + (sy > 0);
+    const double(*r)[MACHINE_GRID] = g->rate[table];
+    return (1 - sx) * ((1 - sy) * r[ix][iy] + sy * r[ix][jy]) + sx * ((1 - sy) * r[jx][iy] + sy * r[jx][jy]);
 }

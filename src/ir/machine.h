@@ -8,8 +8,29 @@
 
 typedef enum MachineKind { MACHINE_CPU, MACHINE_CUDA } MachineKind;
 
+/* Rates on a grid of two sizes, ascending; between the points by their logarithms, beyond them the nearest. */
+enum { MACHINE_GRID = 8, MACHINE_TABLES = 3 };
+typedef struct MachineGrid {
+    int n_x, n_y; /* 0: not measured */
+    int64_t x[MACHINE_GRID], y[MACHINE_GRID];
+    double rate[MACHINE_TABLES][MACHINE_GRID][MACHINE_GRID]; /* [table][x][y], per second */
+} MachineGrid;
+typedef enum ProductPass { PASS_FORWARD, PASS_DX, PASS_DW } ProductPass; /* tables of a product grid */
+enum { ATTEND_FORWARD, ATTEND_BACKWARD, ATTEND_TABLES };                 /* tables of an attention grid */
+
+/* Which algorithm the device's library of products took for one product. What the numbers mean is the backend's
+ * affair; they and the bytes are kept and handed back as they are. */
+enum { CHOICE_NUMBERS = 19, CHOICE_BYTES = 64 };
+typedef struct MachineChoice {
+    int64_t number[CHOICE_NUMBERS];
+    int n_bytes; /* 0: not by the library */
+    uint8_t algorithm[CHOICE_BYTES];
+} MachineChoice;
+
 typedef struct Machine {
     char name[96];
+    char driver[48];                    /* its version; "": none */
+    char library[48];                   /* of products, and its version: algorithms hold for this one only */
     MachineKind kind;
     int threads;                        /* cpu: workers; workspaces are sized by it */
     int64_t total_bytes[POOL_COUNT];    /* 0: unknown */
@@ -21,12 +42,19 @@ typedef struct Machine {
     double memory_bytes_per_s;
     double copy_bytes_per_s;            /* between pools */
     double step_seconds;                /* fixed cost of one step */
-    int64_t context_bytes;              /* device: the driver's own */
+    MachineGrid products;               /* flops by rows (tokens) and the shorter side of the weight */
+    MachineGrid attention;              /* flops by length and head size */
+    int64_t context_bytes;              /* device: the driver's own, there as soon as it is opened */
+    int64_t code_bytes, graph_bytes;    /* device: kernels as they are first used; plays that are kept */
+    int64_t mapping_bytes;              /* device: page tables of the arena */
+    double mapping_share;               /* device: page tables for each byte of pinned memory */
     int64_t runtime_bytes;              /* process: code, libraries, BLAS buffers, stacks */
     const char *source;                 /* "measured", "vendor", "estimated" */
 } Machine;
 
 /* A CPU seen from nowhere: conservative rates, no memory known. backend->describe() gives the real one. */
 Machine machine_generic_cpu(int threads);
+
+double machine_grid_rate(const MachineGrid *g, int table, double x, double y); /* 0: not measured */
 
 #endif

@@ -19,6 +19,7 @@ typedef enum OpFlag {
     OPF_RANDOM = 1,       /* draws random numbers (by the clock and its key) */
     OPF_WRITES_STATE = 2, /* never cloned (P4) */
     OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
+    OPF_TOGETHER = 8,     /* steps that follow each other may run at once: their scratch must not be shared */
 } OpFlag;
 
 typedef struct OpRow {

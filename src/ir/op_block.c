@@ -112,8 +112,12 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
     const AttrHeads *a = &s->attr.heads;
     if (m->kind != MACHINE_CPU) { /* ir/block_device.h */
         Tid qkv = s->op == OP_ATTEND_GRAD ? s->in[1] : s->in[0];
-        if (s->op == OP_ATTEND_GRAD) return device_attend_grad(a, prog_t(p, qkv)->format, prog_rows(p, qkv)).bytes;
-        return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, prog_rows(p, qkv)) : 0;
+        Format f = prog_t(p, qkv)->format;
+        int64_t tokens = prog_rows(p, qkv);
+        bool library = s->op != OP_ATTEND_CACHE && device_attend_by_library(a, f);
+        if (s->op == OP_ATTEND_GRAD)
+            return MAX2(device_attend_grad(a, f, tokens).bytes, library ? device_library_attend_grad(a, tokens).bytes : 0);
+        return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, tokens) : library ? DEVICE_LIBRARY_SLACK : 0;
     }
     int64_t dim = a->head_dim, group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
     int64_t rows = MIN2(a->seq, TILE) * ((group + bunches - 1) / bunches);

@@ -6,7 +6,8 @@
  *   adamw        in w g m v master? dials verdict clock   out w m v master?
  *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
  *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
- *                bf16 weights without master and bf16 moments are rounded at random, keyed by clock, key, element (P6)
+ *                bf16 weights without master and bf16 moments are rounded at random: rng_u16 of clock and key, the element,
+ *                and turn 0 (weight), 1 (m), 2 (v) (P6)
  *   sgd          in w g m? master? dials verdict clock    out w m? master?     m = beta1*m + (g' + wd*w); w -= lr*mult*m
  *   fill         out state: constant, normal or uniform by key and element
  *   copy         in src out dst: the same bytes, any pools (side queue)
@@ -50,6 +51,11 @@ void op_decode(Program *p, Tid dense, Tid stored) {
     prog_emit(p, (Step){.op = OP_DECODE, .in = {stored}, .out = {dense}});
 }
 
+static int64_t fill_workspace(const Program *p, const Step *s, const Machine *m) { /* a row a worker, to be encoded */
+    const FormatRow *f = &format_table[p->t[s->out[0]].format];
+    return m->kind == MACHINE_CPU && f->by_rows && !f->plain ? (int64_t)m->threads * prog_cols(p, s->out[0]) * 4 : 0;
+}
+
 static const char *copy_shape(const Program *p, const Step *s) {
     return prog_bytes(p, s->in[0]) == prog_bytes(p, s->out[0]) ? NULL : "a copy keeps its bytes";
 }
@@ -59,12 +65,12 @@ static const char *decode_shape(const Program *p, const Step *s) {
 }
 
 const OpRow op_row_sum_squares = {.name = "sum_squares", .n_in = 1, .n_out = 1, .workspace = squares_workspace,
-    .flags = OPF_WRITES_STATE};
+    .flags = OPF_WRITES_STATE | OPF_TOGETHER};
 const OpRow op_row_clip = {.name = "clip", .n_in = 3, .n_out = 1, .flags = OPF_WRITES_STATE};
 const OpRow op_row_adamw = {.name = "adamw", .n_in = 8, .n_out = 4, .optional_in = 1u << 4, .optional_out = 1u << 3,
     .flags = OPF_WRITES_STATE | OPF_RANDOM};
 const OpRow op_row_sgd = {.name = "sgd", .n_in = 7, .n_out = 3, .optional_in = 1u << 2 | 1u << 3,
     .optional_out = 1u << 1 | 1u << 2, .flags = OPF_WRITES_STATE | OPF_RANDOM};
-const OpRow op_row_fill = {.name = "fill", .n_out = 1, .flags = OPF_WRITES_STATE};
+const OpRow op_row_fill = {.name = "fill", .n_out = 1, .workspace = fill_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_copy = {.name = "copy", .n_in = 1, .n_out = 1, .shape = copy_shape, .flags = OPF_MOVES | OPF_WRITES_STATE};
 const OpRow op_row_decode = {.name = "decode", .n_in = 1, .n_out = 1, .shape = decode_shape};

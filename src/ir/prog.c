@@ -120,7 +120,7 @@ bool prog_is_state(const Program *p, Tid id) { return p->t[id].role >= ROLE_WEIG
 const char *prog_role_name(Role role) {
     static const char *const names[ROLE_COUNT] = {
         [ROLE_INPUT] = "input",   [ROLE_DIAL] = "dial",       [ROLE_TABLE] = "table",   [ROLE_ACTIVATION] = "activation",
-        [ROLE_SCRATCH] = "scratch", [ROLE_WEIGHT] = "weight", [ROLE_ADAPTER] = "adapter", [ROLE_MASTER] = "master",
+        [ROLE_SCRATCH] = "scratch", [ROLE_STAGED] = "staged", [ROLE_WEIGHT] = "weight", [ROLE_ADAPTER] = "adapter", [ROLE_MASTER] = "master",
         [ROLE_MOMENT] = "moment", [ROLE_STATISTIC] = "statistic", [ROLE_GRADIENT] = "gradient", [ROLE_CACHE] = "cache"};
     return names[role];
 }

@@ -10,8 +10,9 @@
  *
  * Rules (cited by number in code and tests)
  *   P1  an activation has one writer; a tensor may be a view of another, and disjoint parts of one base may have
- *       different writers.
- *   P2  on a side queue a tensor dies when the operation is awaited, not when it is issued.
+ *       different writers. State, and what is staged of it, is changed in place by several.
+ *   P2  what a side queue writes dies when it is awaited, not when it is issued; what a copy out reads stays until
+ *       the next layer's copy out: whoever takes its bytes waits (P8), and by then hardly has to.
  *   P3  sharing a slot with an input is none, may or must, by the op's row; the planner decides, kernels never.
  *   P4  state changes only by steps that list it as output. State has versions: no pass moves or clones a read
  *       across a write, and a step that writes state is never cloned.
@@ -40,6 +41,7 @@ typedef enum Role {
     ROLE_TABLE,      /* written once by the host: rotary frequencies */
     ROLE_ACTIVATION, /* one writer, dies after its last reader */
     ROLE_SCRATCH,    /* a step's workspace */
+    ROLE_STAGED,     /* state on a visit to the device: copied in, changed by steps, copied back (plan/materialise) */
     ROLE_WEIGHT,     /* from here on: state */
     ROLE_ADAPTER,
     ROLE_MASTER,     /* fp32 twin of a trained weight */

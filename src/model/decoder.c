@@ -40,6 +40,7 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
         op_cache_put(p, cache, qkv, in->positions, a);
         o = op_attend_cache(p, qkv, cache, in->positions, a);
     } else {
+        a.by = in->attend;
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
     }
     return op_add(p, "after_attention", x, product(p, "attn_out", o, w->out, w->out_bias, &w->on_out));

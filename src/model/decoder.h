@@ -49,6 +49,7 @@ typedef struct Decoder {
 typedef struct DecoderInput {
     int64_t rows, seq;
     Tid ids, positions, doc_begin;
+    AttendBy attend; /* other than ATTEND_OWN: every row is one document */
     Tid id_order; /* tokens sorted by id: only when the embedding is trained; NONE otherwise */
 } DecoderInput;
 

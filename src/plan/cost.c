@@ -1,12 +1,44 @@
 /* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
- * rows with a flops rule) run at the machine's matrix rate; the rest does little arithmetic and is bound by its
- * bytes. Queues run side by side, so a phase takes as long as its busiest queue. */
+ * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's matrix rate;
+ * the rest does little arithmetic and is bound by its bytes. Queues run side by side, so a phase takes as long as its busiest queue. */
 #include "plan/plan_int.h"
 
 static double seconds_at(double amount, double per_second) {
     return per_second > 0 ? amount / per_second : 0;
+}
+
+/* A product by its tokens and the shorter side of its weight, attention by its length and head size. */
+static double measured_rate(const Program *p, const Machine *m, const Step *s) {
+    double rows = (double)prog_rows(p, s->in[0]), head_rows = (double)s->attr.head.chunk;
+    double width = s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
+    switch (s->op) {
+        case OP_LINEAR:
+            width = (double)MIN2(prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
+            return machine_grid_rate(&m->products, PASS_FORWARD, rows, width);
+        case OP_LINEAR_DX:
+            return machine_grid_rate(&m->products, PASS_DX, rows, width);
+        case OP_LINEAR_DW:
+            return machine_grid_rate(&m->products, PASS_DW, rows, width);
+        case OP_LORA:
+            return machine_grid_rate(&m->products, PASS_FORWARD, rows, s->attr.lora.rank);
+        case OP_LORA_DU:
+        case OP_LORA_DX:
+            return machine_grid_rate(&m->products, PASS_DX, rows, s->attr.lora.rank);
+        case OP_LORA_DA:
+        case OP_LORA_DB:
+            return machine_grid_rate(&m->products, PASS_DW, rows, s->attr.lora.rank);
+        case OP_HEAD_LOGP:
+        case OP_HEAD_SWEEP:
+            return machine_grid_rate(&m->products, PASS_FORWARD, MIN2(rows, head_rows), (double)prog_cols(p, s->in[0]));
+        case OP_ATTEND:
+        case OP_ATTEND_GRAD:
+            return machine_grid_rate(&m->attention, s->op == OP_ATTEND ? ATTEND_FORWARD : ATTEND_BACKWARD,
+                                     (double)s->attr.heads.seq, s->attr.heads.head_dim);
+        default:
+            return 0;
+    }
 }
 
 static double step_cost(const Program *p, const Machine *m, const Step *s) {
@@ -14,7 +46,8 @@ static double step_cost(const Program *p, const Machine *m, const Step *s) {
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
         return seconds_at((double)prog_bytes(p, s->in[0]), m->copy_bytes_per_s) + m->step_seconds;
     double moving = seconds_at(op_bytes_moved(p, s), m->memory_bytes_per_s);
-    double computing = seconds_at(op_flops(p, s), row->flops ? m->matrix_flops : m->vector_flops);
+    double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
+    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : m->matrix_flops);
     return MAX2(moving, computing) + m->step_seconds;
 }
 

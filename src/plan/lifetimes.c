@@ -11,8 +11,10 @@
  *   L5  an activation, gradient or cache that is read before it is written is carried around the ring: always.
  *   L6  a view's uses are its base's uses.
  *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
- *       another queue that reads one of its outputs; else the end of its phase.
- *   L8  scratch lives in its step. */
+ *       another queue that reads one of its outputs; else the end of its phase. What a copy out reads lives until
+ *       the next layer's copy out is issued, if that is earlier.
+ *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
+ *       other. */
 #include "plan/plan_int.h"
 
 typedef struct Walk {
@@ -78,14 +80,27 @@ static int awaited_at(const Program *p, const Phase *phase, int step) {
     return phase->end - 1;
 }
 
+static int sent_at(const Program *p, const Phase *phase, int step) {
+    for (int i = step + 1; i < phase->end; i++)
+        if (p->s[i].queue == QUEUE_COPY_OUT && p->s[i].layer != p->s[step].layer) return i;
+    return phase->end - 1;
+}
+
 static void live_until_awaited(Program *p, const Phase *phase, int step) { /* L7 */
     const Step *s = &p->s[step];
-    int end = awaited_at(p, phase, step);
+    int end = awaited_at(p, phase, step), read_end = s->queue == QUEUE_COPY_OUT ? MIN2(end, sent_at(p, phase, step)) : end;
     for (int k = 0; k < MAX_IN; k++)
-        if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, end);
+        if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, read_end);
     for (int k = 0; k < MAX_OUT; k++)
         if (s->out[k]) extend(&p->t[prog_base(p, s->out[k])], step, end);
     if (s->workspace) extend(&p->t[s->workspace], step, end);
+}
+
+static int together_until(const Program *p, const Phase *phase, int step) { /* L8 */
+    const Step *s = &p->s[step];
+    bool together = op_row(s->op)->flags & OPF_TOGETHER;
+    while (together && step + 1 < phase->end && p->s[step + 1].op == s->op && p->s[step + 1].queue == s->queue) step++;
+    return step;
 }
 
 void plan_lifetimes(Program *p) {
@@ -106,7 +121,7 @@ void plan_lifetimes(Program *p) {
                 if (s->in[k]) use_in(&w, s->in[k], i);
             for (int k = 0; k < MAX_OUT; k++)
                 if (s->out[k]) use_out(&w, s->out[k], i);
-            if (s->workspace) extend(&p->t[s->workspace], i, i); /* L8 */
+            if (s->workspace) extend(&p->t[s->workspace], i, together_until(p, w.phase, i)); /* L8 */
             if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, w.phase, i);
         }
     }

@@ -1,17 +1,24 @@
-/* materialise.c - a weight that lives elsewhere, or in another format, is brought in before it is used.
+/* materialise.c - state that lives elsewhere, or in another format, is brought in before it is used and sent back
+ * after it was written.
  *
- *     W.home (pool, stored)  --copy-->  W.staged (device, stored)  --decode-->  W.dense (device, own format)
+ *     X (pool, stored)  --copy-->  X.staged (device, stored)  --decode-->  X.dense (device, own format)
+ *     X (pool)          <--copy--  X.staged, where a step has written it
  *
- * The copy is there when the pool is not the device, the decode when the formats differ. What is brought in is
- * an ordinary activation, so it is gone after its last use and placed like everything else.
- *   M1  a visit is a stretch of steps of one layer in one phase. Uses of a weight in the same visit and region
- *       share what was brought in; forward, recompute and backward bring it in on their own.
- *   M2  decode stands right before the first use. The copy of a visit's j-th weight is issued right after the
+ * The copies are there when the pool is not the device, the decode when the formats differ. What is brought in is
+ * an ordinary activation (ROLE_STAGED where steps write it), so it is gone after its last use and placed like
+ * everything else. X itself keeps its name, role and views: whoever loads, saves or counts sees no difference.
+ *   M1  a visit is a stretch of steps of one layer in one phase. Uses of X in the same visit share what was copied
+ *       in; a decode without a copy is cheap, so forward, recompute and backward each make their own.
+ *   M2  decode stands right before the first use. The copy of a visit's j-th tensor is issued right after the
  *       visit `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so that
  *       one layer's worth of stored bytes is held, not two. Copies keep the order of their uses: the queue runs
- *       in order.
- *   M3  only frozen weights, never written by a step.
- *   M4  the second time a phase brings in a weight repeats the first: clone_of says so, verify counts on it. */
+ *       in order. A copy back stands right after the visit's last use.
+ *   M3  only frozen weights have another format at home; a fill writes that format.
+ *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
+ *       verify counts on it.
+ *   M5  nothing is copied in for a visit that only writes: a fill, or a gradient in a phase that does not repeat
+ *       (its first writer there starts from nothing, whatever lies in its place).
+ *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many. */
 #include <string.h>
 
 #include "plan/plan_int.h"
@@ -22,19 +29,22 @@ typedef struct Visit {
 } Visit;
 
 typedef struct Bring {
-    Tid weight;
-    Region region; /* of its uses */
-    int use, last; /* the first and the last of them */
-    int issue;     /* the step in front of which the copy stands */
-    Tid ready;     /* what the uses read; NONE: not emitted yet */
-    Tid staged;    /* what the decode reads */
+    Tid state;
+    Region region;       /* of its uses */
+    int use, last;       /* the first and the last of them */
+    bool reads, writes;
+    int issue;           /* the step in front of which the copy stands */
+    Tid ready;           /* what the uses read and write; NONE: not emitted yet */
+    Tid staged;          /* what the decode reads */
 } Bring;
 
 typedef struct Materialise {
     Program *p;
     Rewrite w;
-    Tid *home;          /* owns: per tensor, its stored twin; NONE: it is at home on the device */
-    int *copy, *decode; /* own: per weight, the first one in this phase, in the new list; -1: none */
+    Format *used;       /* owns: per tensor, the format that steps see */
+    bool *away;         /* owns: per tensor, it is not at home on the device in that format */
+    int *sent;          /* owns: per tensor, the last use of its last bring that writes; -1: none */
+    int *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
     Bring *bring; /* owns: in order of use */
@@ -42,64 +52,87 @@ typedef struct Materialise {
 } Materialise;
 
 static bool is_away(const Tensor *t) {
-    return t->role == ROLE_WEIGHT && !t->base && (t->home.pool != POOL_DEVICE || t->home.stored != t->format);
+    bool kept = t->role == ROLE_WEIGHT || t->role == ROLE_ADAPTER || t->role == ROLE_MASTER || t->role == ROLE_MOMENT ||
+                t->role == ROLE_GRADIENT;
+    return kept && !t->base && (t->home.pool != POOL_DEVICE || t->home.stored != t->format);
 }
 
 /* ---- homes ---- */
 
-static Tid make_home(Program *p, Tid weight) {
-    Tensor w = p->t[weight];
-    CHECK_MSG(!w.trainable, "%s is trained: its home must be the device, in its own format", w.name);
-    Tid id = prog_tensor(p, arena_printf(&p->arena, "%s.home", w.name), ROLE_WEIGHT, w.home.stored, w.rank, w.dim);
-    p->t[id].layer = w.layer;
-    p->t[id].home = w.home;
-    p->t[id].file_name = w.file_name;
-    p->t[weight].file_name = NULL; /* the file's bytes go home; each has one place */
-    return id;
-}
-
-static bool make_homes(Materialise *m) {
+/* From here on X is what lies at home: its format and that of its views, by rows. */
+static bool go_home(Materialise *m) {
     Program *p = m->p;
-    Tid recorded = (Tid)p->n_t;
     bool any = false;
-    for (Tid id = 1; id < recorded; id++)
-        if (is_away(&p->t[id])) m->home[id] = make_home(p, id), any = true;
-    for (Tid id = 1; id < recorded; id++) {
-        Tid base = p->t[id].base;
-        if (!base || !m->home[base] || !p->t[id].file_name) continue;
-        Tid rows = rewrite_twin_view(p, id, m->home[base]);
-        p->t[rows].file_name = p->t[id].file_name;
-        p->t[id].file_name = NULL;
+    for (Tid id = 1; id < p->n_t; id++) {
+        Tensor *t = &p->t[id];
+        m->used[id] = t->format;
+        if (!is_away(t)) continue;
+        CHECK_MSG(t->format == t->home.stored || !t->trainable, "%s is trained: it is kept in its own format", t->name);
+        m->away[id] = any = true;
+        t->format = t->home.stored;
+    }
+    for (Tid id = 1; id < p->n_t; id++) {
+        Tensor *t = &p->t[id];
+        if (!t->base || !m->away[t->base]) continue;
+        int64_t row = t->view_bytes / format_row_bytes(t->format, prog_cols(p, id));
+        t->home = p->t[t->base].home;
+        t->format = t->home.stored;
+        t->view_bytes = row * format_row_bytes(t->format, prog_cols(p, id));
     }
     return any;
 }
 
 /* ---- who needs what, where ---- */
 
-static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid weight, Region region) {
+static bool reads_in_place(const Program *p, const Step *s, int k) { /* M6 */
+    const Tensor *t = &p->t[prog_base(p, s->in[k])];
+    return s->op == OP_EMBED && k == 0 && t->home.pool == POOL_PINNED && format_table[t->format].plain;
+}
+
+static bool is_away_input(const Materialise *m, const Step *s, int k) {
+    return s->in[k] && m->away[prog_base(m->p, s->in[k])] && !reads_in_place(m->p, s, k);
+}
+
+static bool is_away_output(const Materialise *m, const Step *s, int k) {
+    Tid state = s->out[k] ? prog_base(m->p, s->out[k]) : NONE;
+    return state && m->away[state] && !(s->op == OP_FILL && m->p->t[state].home.pool == POOL_DEVICE);
+}
+
+static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Region region) { /* M1 */
+    bool copied = m->p->t[state].home.pool != POOL_DEVICE;
     for (int i = v->first; i < v->first + v->n; i++)
-        if (m->bring[i].weight == weight && m->bring[i].region == region) return &m->bring[i];
+        if (m->bring[i].state == state && (copied || m->bring[i].region == region)) return &m->bring[i];
     return NULL;
 }
 
-static void note_uses(Materialise *m, int step) {
+static void note_use(Materialise *m, int step, Tid state, bool writes, bool reads) {
+    Visit *v = &m->visit[m->n_visits - 1];
+    Bring *b = bring_in_visit(m, v, state, m->p->s[step].region);
+    if (!b) {
+        m->bring = mem_grow(m->bring, &m->cap_brings, m->n_brings + 1, sizeof *m->bring);
+        b = &m->bring[m->n_brings++];
+        *b = (Bring){.state = state, .region = m->p->s[step].region, .use = step, .reads = reads};
+        v->n++;
+    }
+    b->last = step;
+    b->writes |= writes;
+}
+
+static bool starts_anew(const Program *p, const Step *s, const Phase *phase, Tid state) { /* M5 */
+    return s->op == OP_FILL || (p->t[state].role == ROLE_GRADIENT && phase->repeat == 1);
+}
+
+static void note_uses(Materialise *m, int step, const Phase *phase) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
-    Visit *v = &m->visit[m->n_visits - 1];
-    for (int k = 0; k < MAX_OUT; k++)
-        CHECK_MSG(!s->out[k] || !m->home[prog_base(p, s->out[k])], "%s is written and not at home",
-                  p->t[s->out[k]].name); /* M3 */
-    for (int k = 0; k < MAX_IN; k++) {
-        Tid base = s->in[k] ? prog_base(p, s->in[k]) : NONE;
-        if (!base || !m->home[base]) continue;
-        Bring *b = bring_in_visit(m, v, base, s->region);
-        if (b) {
-            b->last = step;
-            continue;
-        }
-        m->bring = mem_grow(m->bring, &m->cap_brings, m->n_brings + 1, sizeof *m->bring);
-        m->bring[m->n_brings++] = (Bring){.weight = base, .region = s->region, .use = step, .last = step};
-        v->n++;
+    for (int k = 0; k < MAX_IN; k++)
+        if (is_away_input(m, s, k)) note_use(m, step, prog_base(p, s->in[k]), false, true);
+    for (int k = 0; k < MAX_OUT; k++) {
+        if (!is_away_output(m, s, k)) continue;
+        Tid state = prog_base(p, s->out[k]);
+        CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
+                  p->t[state].name); /* M3 */
+        note_use(m, step, state, true, !starts_anew(p, s, phase, state));
     }
 }
 
@@ -111,7 +144,7 @@ static void note_visits(Materialise *m) { /* M1 */
                 m->visit = mem_grow(m->visit, &m->cap_visits, m->n_visits + 1, sizeof *m->visit);
                 m->visit[m->n_visits++] = (Visit){.begin = i, .phase = ph, .first = (int)m->n_brings};
             }
-            note_uses(m, i);
+            note_uses(m, i, &p->phase[ph]);
         }
 }
 
@@ -125,73 +158,84 @@ static void note_issues(Materialise *m, int ahead) { /* M2 */
         for (int j = 0; j < here->n; j++) {
             int at = there == here || !there->n ? there->begin
                                                 : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
-            m->bring[here->first + j].issue = latest = MAX2(at, latest);
+            Bring *b = &m->bring[here->first + j];
+            b->issue = latest = MAX2(MAX2(at, latest), m->sent[b->state] + 1); /* not before it was sent back */
+            if (b->writes) m->sent[b->state] = b->last;
         }
     }
 }
 
 /* ---- writing it down ---- */
 
-static Tid new_tensor(Materialise *m, Tid weight, const char *suffix, Format format) {
-    Tid id = rewrite_twin(m->p, weight, suffix);
+static Tid new_tensor(Materialise *m, const Bring *b, const char *suffix, Format format) {
+    Tid id = rewrite_twin(m->p, b->state, suffix);
     m->p->t[id].format = format;
     m->p->t[id].home = (Home){POOL_DEVICE, format};
+    if (b->writes) m->p->t[id].role = ROLE_STAGED;
     return id;
 }
 
-static int add_move(Materialise *m, const Bring *b, OpId op, Tid out, Tid in, int first) {
-    Step s = {.op = op,
-              .in = {in},
-              .out = {out},
-              .region = REGION_MOVE,
-              .layer = m->p->s[b->use].layer,
-              .clone_of = first};
-    if (op == OP_COPY) s.queue = QUEUE_COPY_IN;
+static int add_move(Materialise *m, const Bring *b, OpId op, Queue queue, Tid out, Tid in, int first) {
+    Step s = {.op = op, .in = {in}, .out = {out}, .queue = queue, .region = REGION_MOVE, .layer = m->p->s[b->use].layer, .clone_of = first};
     s.key = first >= 0 ? m->w.s[first].key : m->p->next_key++;
     return rewrite_add(&m->w, s);
 }
 
 static void add_copy(Materialise *m, Bring *b) {
-    Tid w = b->weight;
-    b->staged = m->home[w];
-    if (m->p->t[w].home.pool == POOL_DEVICE) return;
-    b->staged = new_tensor(m, w, "staged", m->p->t[w].home.stored);
-    int at = add_move(m, b, OP_COPY, b->staged, m->home[w], m->copy[w]);
-    if (m->copy[w] < 0) m->copy[w] = at; /* M4 */
+    Tid x = b->state;
+    b->staged = x;
+    if (m->p->t[x].home.pool == POOL_DEVICE) return;
+    b->staged = new_tensor(m, b, "staged", m->p->t[x].format);
+    if (!b->reads) return;
+    int at = add_move(m, b, OP_COPY, QUEUE_COPY_IN, b->staged, x, b->writes ? -1 : m->copy[x]);
+    if (m->copy[x] < 0 && !b->writes) m->copy[x] = at; /* M4 */
 }
 
 static void add_decode(Materialise *m, Bring *b) {
-    Tid w = b->weight;
+    Tid x = b->state;
     b->ready = b->staged;
-    if (m->p->t[w].home.stored == m->p->t[w].format) return;
-    b->ready = new_tensor(m, w, "dense", m->p->t[w].format);
-    int at = add_move(m, b, OP_DECODE, b->ready, b->staged, m->decode[w]);
-    if (m->decode[w] < 0) m->decode[w] = at;
+    if (m->used[x] == m->p->t[x].format || !b->reads) return;
+    b->ready = new_tensor(m, b, "dense", m->used[x]);
+    int at = add_move(m, b, OP_DECODE, QUEUE_COMPUTE, b->ready, b->staged, m->decode[x]);
+    if (m->decode[x] < 0) m->decode[x] = at;
 }
 
-static Step with_ready_inputs(Materialise *m, Step s, const Visit *v) {
-    for (int k = 0; k < MAX_IN; k++) {
-        Tid base = s.in[k] ? prog_base(m->p, s.in[k]) : NONE;
-        if (!base || !m->home[base]) continue;
-        Tid ready = bring_in_visit(m, v, base, s.region)->ready;
-        s.in[k] = s.in[k] == base ? ready : rewrite_twin_view(m->p, s.in[k], ready);
+static void add_copies_back(Materialise *m, const Visit *v, int step) {
+    for (int i = v->first; i < v->first + v->n; i++) {
+        const Bring *b = &m->bring[i];
+        if (b->last != step || !b->writes) continue;
+        add_move(m, b, OP_COPY, QUEUE_COPY_OUT, b->state, b->staged, -1);
+        m->copy[b->state] = -1;
     }
+}
+
+static Tid ready_for(Materialise *m, Tid id, const Visit *v, Region region) {
+    Tid state = prog_base(m->p, id), ready = bring_in_visit(m, v, state, region)->ready;
+    return id == state ? ready : rewrite_twin_view(m->p, id, ready);
+}
+
+static Step with_what_is_ready(Materialise *m, Step s, const Visit *v) {
+    for (int k = 0; k < MAX_IN; k++)
+        if (is_away_input(m, &s, k)) s.in[k] = ready_for(m, s.in[k], v, s.region);
+    for (int k = 0; k < MAX_OUT; k++)
+        if (is_away_output(m, &s, k)) s.out[k] = ready_for(m, s.out[k], v, s.region);
     return s;
 }
 
-static void rewrite(Materialise *m) {
+static void rewrite(Materialise *m, int64_t recorded) {
     Program *p = m->p;
-    int64_t visit = -1, copied = 0, ready = 0, tensors = p->n_t;
+    int64_t visit = -1, copied = 0, ready = 0;
     rewrite_begin(&m->w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {
         rewrite_phase(&m->w);
-        memset(m->copy, -1, (size_t)tensors * sizeof *m->copy);
-        memset(m->decode, -1, (size_t)tensors * sizeof *m->decode);
+        memset(m->copy, -1, (size_t)recorded * sizeof *m->copy);
+        memset(m->decode, -1, (size_t)recorded * sizeof *m->decode);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             if (visit + 1 < m->n_visits && m->visit[visit + 1].begin == i) visit++;
             for (; copied < m->n_brings && m->bring[copied].issue <= i; copied++) add_copy(m, &m->bring[copied]);
             for (; ready < m->n_brings && m->bring[ready].use <= i; ready++) add_decode(m, &m->bring[ready]);
-            rewrite_keep(&m->w, i, with_ready_inputs(m, p->s[i], &m->visit[visit]));
+            rewrite_keep(&m->w, i, with_what_is_ready(m, p->s[i], &m->visit[visit]));
+            add_copies_back(m, &m->visit[visit], i);
         }
     }
     rewrite_end(&m->w);
@@ -200,17 +244,22 @@ static void rewrite(Materialise *m) {
 void plan_materialise_ahead(Program *p, int ahead) {
     plan_check_phases(p);
     int layer = p->layer;
+    int64_t recorded = p->n_t;
     p->layer = -1;
-    Materialise m = {.p = p, .home = MEM_NEW(Tid, p->n_t)};
-    if (make_homes(&m)) {
-        m.copy = MEM_NEW(int, p->n_t);
-        m.decode = MEM_NEW(int, p->n_t);
+    Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .away = MEM_NEW(bool, recorded)};
+    if (go_home(&m)) {
+        m.sent = MEM_NEW(int, recorded);
+        m.copy = MEM_NEW(int, recorded);
+        m.decode = MEM_NEW(int, recorded);
+        memset(m.sent, -1, (size_t)recorded * sizeof *m.sent);
         note_visits(&m);
         note_issues(&m, ahead);
-        rewrite(&m);
+        rewrite(&m, recorded);
     }
     p->layer = layer;
-    mem_free(m.home);
+    mem_free(m.used);
+    mem_free(m.away);
+    mem_free(m.sent);
     mem_free(m.copy);
     mem_free(m.decode);
     mem_free(m.visit);

@@ -2,7 +2,7 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_recompute, plan_sweep, plan_materialise        rewrite the list, keep the bits (P5)
+ *     plan_sweep, plan_recompute, plan_offload, plan_materialise      rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
  *     plan_ledger, plan_step_seconds                      what it costs
@@ -41,9 +41,12 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
 
-/* Weights whose home is not {device, own format} are brought in before use. Such a weight W is replaced by a
- * stored tensor "W.home", which takes over its name in the file (views of W: views of W.home, by rows). Copies
- * between pools are issued `ahead` layers before their use; plan_materialise: one. */
+/* What enters the first `layers` layers waits in pinned memory between its forward and its backward. */
+void plan_offload(Program *p, int layers);
+
+/* State whose home is not {device, own format} is brought in before use and, where steps write it, sent back. Its
+ * format (and that of its views) becomes the stored one. Copies in are issued `ahead` layers before their use;
+ * plan_materialise: one. */
 void plan_materialise(Program *p);
 void plan_materialise_ahead(Program *p, int ahead);
 

@@ -16,7 +16,7 @@ typedef enum LineId {
     LINE_ACTIVATIONS,
     LINE_HEAD, /* what the head's steps write: logits in scratch, log-probabilities, the hidden gradient */
     LINE_WORKSPACE,
-    LINE_STAGING, /* weights on their way in */
+    LINE_STAGING, /* state on its way in or out */
     LINE_STATISTICS,
     LINE_INPUTS, /* and dials and tables */
     LINE_COUNT
@@ -62,6 +62,8 @@ static LineId line_of(const Tensor *t, Origin origin) {
             return LINE_STATISTICS;
         case ROLE_SCRATCH:
             return origin == ORIGIN_HEAD ? LINE_HEAD : LINE_WORKSPACE;
+        case ROLE_STAGED:
+            return LINE_STAGING;
         case ROLE_ACTIVATION:
             break;
         default:

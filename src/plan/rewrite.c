@@ -73,12 +73,12 @@ Tid rewrite_twin(Program *p, Tid of, const char *suffix) {
 
 Tid rewrite_twin_view(Program *p, Tid view, Tid base) {
     Tensor v = p->t[view], b = p->t[base];
-    int64_t row = v.view_bytes * 8 / (format_table[v.format].bits * prog_cols(p, view));
+    int64_t row = v.view_bytes / format_row_bytes(v.format, prog_cols(p, view));
     Tid id = prog_tensor(p, arena_printf(&p->arena, "%s.of.%s", v.name, b.name), b.role, b.format, v.rank, v.dim);
     Tensor *t = &p->t[id];
     t->layer = v.layer;
     t->base = base;
-    t->view_bytes = row * prog_cols(p, view) * format_table[b.format].bits / 8;
+    t->view_bytes = row * format_row_bytes(b.format, prog_cols(p, view));
     t->home = b.home;
     return id;
 }

@@ -7,7 +7,7 @@
  *   V4  the ring is played on paper, in list order: every range of bytes knows which tensor was last written
  *       there, and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
  *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their
- *       clones, it writes no state, and nothing wrote the state it reads in between (P4, P6).
+ *       clones (or were copied away and back), it writes no state, and nothing wrote the state it reads in between (P4, P6).
  *   V6  any two steps of a phase on different queues that conflict in bytes are ordered by waits (P8).
  * V4 shows that the list order is right, V6 that no other order the queues may run in differs from it. */
 #include <stdlib.h>
@@ -141,7 +141,7 @@ static bool check_parts(Verify *v) {
 
 static bool may_write_over(const Program *p, const Step *s, int out, int in) {
     const OpRow *row = op_row(s->op);
-    if (prog_is_state(p, s->out[out]))
+    if (prog_is_state(p, s->out[out]) || p->t[s->out[out]].role == ROLE_STAGED)
         return prog_base(p, s->out[out]) == prog_base(p, s->in[in]); /* changed in place */
     if (row->share == SHARE_NONE || row->share_out != out || row->share_in != in || s->queue != QUEUE_COMPUTE)
         return false;
@@ -276,16 +276,26 @@ static int original(const Program *p, int step) {
     return p->s[step].clone_of >= 0 ? p->s[step].clone_of : step;
 }
 
+/* What was copied to another pool and back is what it was. */
+static Tid before_travelling(const Verify *v, Tid id) {
+    for (int w = v->writer[id]; w >= 0 && v->p->s[w].op == OP_COPY; w = v->writer[id]) {
+        if (v->p->t[v->p->s[w].in[0]].role != ROLE_ACTIVATION) break;
+        id = v->p->s[w].in[0];
+    }
+    return id;
+}
+
 /* b, read by a clone, stands for a, read by its original: the same tensor, or what a clone of a's writer wrote
  * there. */
 static bool stands_for(const Verify *v, Tid b, Tid a) {
     if (a == b) return true;
     const Program *p = v->p;
     if (!a || !b || p->t[a].view_bytes != p->t[b].view_bytes || p->t[a].bytes != p->t[b].bytes) return false;
-    int wa = v->writer[prog_base(p, a)], wb = v->writer[prog_base(p, b)];
+    Tid ta = before_travelling(v, prog_base(p, a)), tb = before_travelling(v, prog_base(p, b));
+    int wa = v->writer[ta], wb = v->writer[tb];
     if (wa < 0 || wb < 0 || original(p, wa) != original(p, wb)) return false;
     for (int k = 0; k < MAX_OUT; k++)
-        if (p->s[wa].out[k] == prog_base(p, a)) return p->s[wb].out[k] == prog_base(p, b);
+        if (p->s[wa].out[k] == ta) return p->s[wb].out[k] == tb;
     return false;
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "base/units.h"
 
 static double now_ms(void) {
     struct timespec t;
@@ -34,6 +35,7 @@ static void record_init(Job *j) {
     for (Tid t = 1, n = (Tid)p->n_t; t < n; t++) {
         Tensor w = *prog_t(p, t);
         if (!w.file_name) continue;
+        p->layer = w.layer;
         if (w.role == ROLE_WEIGHT && j->spec.random_init) op_fill(p, t, job_fill(&j->spec.model, w.file_name, j->spec.seed));
         if (w.role == ROLE_ADAPTER) { /* A uniform in +-1/sqrt(K) as PEFT draws it, B zero */
             AttrFill f = {FILL_CONSTANT, 0, job_fill_key(j->spec.seed, w.file_name)};
@@ -155,8 +157,10 @@ static bool record_update(Job *j, Err *e) {
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable) {
             Tid part = prog_view(p, "square", j->parts, n++, 1);
+            p->layer = p->t[t].layer;
             op_sum_squares(p, part, p->t[t].grad);
         }
+    p->layer = -1;
     op_clip(p, j->verdict, j->parts, j->loss, j->max_norm);
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable && !record_one_update(j, t, e)) return false;
@@ -176,6 +180,7 @@ static void record_inputs(Job *j) {
     j->dials = prog_tensor(p, "dials", ROLE_DIAL, FMT_F32, 1, DIMS(DIAL_WORDS));
     j->max_norm = prog_tensor(p, "max_norm", ROLE_DIAL, FMT_F32, 1, one);
     j->in = decoder_input(p, &j->d, "batch", s->micro_batch, s->seq);
+    j->in.attend = s->attend;
     j->labels = prog_tensor(p, "labels", ROLE_INPUT, FMT_I32, 1, n);
     j->weight = prog_tensor(p, "token_weight", ROLE_INPUT, FMT_F32, 1, n);
     j->loss = prog_tensor(p, "loss", ROLE_STATISTIC, FMT_F64, 1, one);
@@ -196,17 +201,31 @@ static bool check_spec(const JobSpec *s, Err *e) {
     return true;
 }
 
+/* Device memory that a library for attention may take for itself: its handle and code, loaded in the first play. */
+#define LIBRARY_CODE_BYTES ((int64_t)32 * 1048576)
+
 static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
-    if (j->machine.context_bytes) ledger_add(&j->ledger, POOL_DEVICE, "context", NULL, j->machine.context_bytes, false);
+    const Machine *m = &j->machine;
+    int64_t mappings = m->mapping_bytes + (int64_t)(m->mapping_share * (double)j->placement.arena_bytes[POOL_PINNED]);
+    bool library = m->kind == MACHINE_CUDA && j->spec.attend != ATTEND_OWN && j->spec.activations != FMT_F32;
+    const struct {
+        const char *name, *note;
+        int64_t bytes;
+    } beside[] = {{"context", "the driver's own", m->context_bytes}, {"code", "kernels as they are first used", m->code_bytes},
+                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", mappings},
+                  {"attention", "code of the library", library ? LIBRARY_CODE_BYTES : 0}};
+    for (int i = 0; i < COUNT_OF(beside); i++)
+        if (beside[i].bytes) ledger_add(&j->ledger, POOL_DEVICE, beside[i].name, beside[i].note, beside[i].bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
     ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
 #endif
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
+    if (host && host->batches) ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
 }
 
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
@@ -232,8 +251,10 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
         }
     }
     if (spec->evaluate || !spec->train) record_eval(j);
+    job_set_homes(p, spec->away, spec->model.layers, spec->quantised ? spec->stored : base);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
+    plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);
     j->placement = plan_all(p, m);
     plan_ledger(p, &j->placement, m, &j->ledger);
@@ -244,7 +265,13 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
 
 void job_close(Job *j) { prog_free(&j->p); }
 
-int64_t job_process_bytes(const Job *j) { return ledger_process_bytes(&j->ledger, POOL_DEVICE); }
+int64_t job_host_bytes(const Job *j) {
+    return ledger_process_bytes(&j->ledger, POOL_PINNED) + ledger_process_bytes(&j->ledger, POOL_HOST);
+}
+
+int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same memory */
+    return ledger_process_bytes(&j->ledger, POOL_DEVICE) + (j->machine.kind == MACHINE_CPU ? job_host_bytes(j) : 0);
+}
 
 double job_update_seconds(const Job *j) {
     double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;

@@ -13,6 +13,9 @@ typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
 enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024 };
 
+/* What may live in pinned host memory and visit the device only when it is used. */
+typedef enum AwayKind { AWAY_WEIGHTS, AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_INPUTS, AWAY_KINDS } AwayKind;
+
 typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
     const char *part;
     float mult;
@@ -37,14 +40,19 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
+    int64_t away[AWAY_KINDS]; /* layers, from the first, whose weights, moments (and masters), gradients, or inputs kept for
+                                 backward live in pinned memory; as many as the model has: embedding and head too */
+    bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
+    Format stored;
     bool random_init;
     uint64_t seed;
+    AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
     bool sweep;            /* fuse the head's forward and gradient; off only to compare */
 } JobSpec;
 
 /* Bytes beside the arena that the process takes in host memory, known before the run. */
 typedef struct HostBytes {
-    int64_t data, tokenizer;
+    int64_t data, tokenizer, batches;
 } HostBytes;
 
 typedef struct Job {
@@ -70,10 +78,16 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
 void job_close(Job *j);
 
 int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
+int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
+
+/* homes.c: "weights=12,moments" - kinds, and of how many layers; without a number: of all. */
+bool job_parse_away(int64_t *away, int layers, const char *text, Err *e);
+void job_away_text(Str *out, const int64_t *away, int layers);
+void job_set_homes(Program *p, const int64_t *away, int layers, Format stored);
 
 /* A change that would make a job smaller: flags to paste, and what they do. */
 typedef struct Change {

@@ -38,7 +38,7 @@ bool run_profile(Run *r, Str *out, Err *e) {
     bool ok = true;
     for (int play = 0; play <= PLAYS && ok; play++) {
         if (play == 1) memset(seconds, 0, (size_t)p->n_s * sizeof *seconds); /* the first warms up */
-        run_load_micro(r, 0);
+        step_load_micro(r, 0);
         ok = exec_time(&r->x, r->job->phase_micro, seconds, e) && exec_time(&r->x, r->job->phase_update, seconds, e);
     }
     OpTime rows[ROWS] = {0};

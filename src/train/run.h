@@ -6,6 +6,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/feed.h"
 #include "exec/exec.h"
 #include "obs/growth.h"
 #include "obs/metrics.h"
@@ -30,6 +31,9 @@ typedef struct RunOptions {
     int64_t total_steps, global_batch;
     int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
     bool save, save_best, dry_run; /* save false: neither checkpoints nor the result are written */
+    int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
+    bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
+    bool warm;                 /* every program is played before the first step: see warm.c */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
@@ -47,13 +51,26 @@ typedef struct RunResult {
     char result[1100];          /* folder of the model or adapter; "" when none was written */
 } RunResult;
 
+typedef struct DataPlace { /* the next row to be read, within its epoch */
+    int64_t epoch, row;
+} DataPlace;
+
+typedef struct Update { /* one update on its way */
+    int64_t step;       /* counted from 0 */
+    DataPlace at;       /* where its rows begin */
+    int64_t tokens;
+    double lr, data_seconds;
+    double loss, norm;  /* once read */
+} Update;
+
 typedef struct Run {
     Job *job;                   /* keeps */
     Backend *backend;           /* keeps */
     Dataset *data, *held_out;   /* keep; held_out may be NULL */
     RunOptions o;
     Exec x;
-    Batch batch;
+    Feed *feed;                 /* the batches of the steps; NULL: an evaluation */
+    Batch batch;                /* for all that is not a step */
     Arena arena;                /* batches; sealed before the first step */
     TrainerState state;
     RunLock lock;
@@ -63,8 +80,9 @@ typedef struct Run {
     Growth growth;
     int64_t step;               /* updates done */
     int64_t process_peak_bytes;
-    double data_seconds;        /* filling the batches of the current step */
-    int64_t step_tokens;
+    int64_t measured_bytes;     /* of the device, by the ledger's lines so far */
+    double step_began;          /* when the step before was done with */
+    int64_t requests;           /* for memory, up to then */
     bool best_now;              /* this step's evaluation was the best so far */
 } Run;
 
@@ -76,6 +94,7 @@ bool run_train(Run *r, RunResult *out, Err *e);
 /* Mean loss over the scored tokens of a set. */
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
 
+int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers); /* host memory of the batches */
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
 /* save.c */
@@ -85,7 +104,18 @@ bool run_resume(Run *r, Err *e);
 
 /* profile.c: one micro-step and one update timed op by op; a table for people. */
 bool run_profile(Run *r, Str *out, Err *e);
-void run_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
+
+/* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
+bool run_warm(Run *r, Err *e);
+void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */
+
+/* step.c: queueing never waits; reading waits for that update alone. */
+void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */
+void step_queue_update(Run *r, const Update *u);
+bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
+void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
+void step_put_batch(Run *r, const Batch *batch);
+void step_put_float(Run *r, Tid t, double value);
 
 void run_measure(Run *r); /* samples the process */
 

@@ -64,7 +64,7 @@ bool run_save_checkpoint(Run *r, Err *e) {
     if (!checkpoint_path(path, sizeof path, r->o.out, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
     bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->x, file, e) &&
-              trainer_state_write(f.temporary, &r->state, e);
+              trainer_state_write(f.temporary, &r->state, e) && exec_sync(&r->x, e); /* what was read back is sound */
     if (!ok) {
         folder_abort(&f);
         return false;
@@ -99,7 +99,7 @@ bool run_save_result(Run *r, RunResult *out, Err *e) {
     char best_folder[1024];
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) && file_is_dir(best_folder);
-    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e))) {
+    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !exec_sync(&r->x, e)) {
         folder_abort(&f);
         return false;
     }

@@ -60,17 +60,31 @@ static bool check_shape(const Program *p, Tid id, const StTensor *f, const StSet
     return false;
 }
 
-/* The same numbers in another dtype, piece by piece. */
-static bool load_converted(Exec *x, Tid id, Format to, int64_t to_byte, const StSet *s, const StTensor *f, Format from,
-                           Piece *piece, Err *e) {
-    int64_t n = prog_elements(x->p, id), from_item = format_item_bytes(from), to_item = format_item_bytes(to);
-    char *address = exec_address(x, id);
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t m = MIN2(PIECE, n - i);
+/* The same bytes, through host memory. */
+static bool load_bytes(Exec *x, Tid id, const StSet *s, const StTensor *f, Piece *piece, Err *e) {
+    for (int64_t at = 0; at < f->bytes; at += (int64_t)sizeof piece->raw) {
+        int64_t m = MIN2((int64_t)sizeof piece->raw, f->bytes - at);
+        if (!st_read(s, f, piece->raw, at, m, e)) return false;
+        exec_put(x, id, piece->raw, at, m);
+    }
+    return true;
+}
+
+/* The same numbers in another format, a few rows at a time: the model is never held twice. */
+static bool load_converted(Exec *x, Tid id, const StSet *s, const StTensor *f, Format from, Piece *piece, Err *e) {
+    Format to = prog_t(x->p, id)->format;
+    bool plain = format_table[to].plain;
+    int64_t n = prog_elements(x->p, id), cols = plain ? MIN2(n, PIECE) : prog_cols(x->p, id), from_item = format_item_bytes(from);
+    if (cols > PIECE)
+        return fail(e, ERR_FAIL, "%s: a row of %lld numbers cannot be stored as %s; at most %d", f->name, (long long)cols,
+                    format_name(to), PIECE);
+    for (int64_t i = 0, step = PIECE / cols * cols; i < n; i += step) {
+        int64_t m = MIN2(step, n - i), rows = plain ? 1 : m / cols, width = plain ? m : cols;
         if (!st_read(s, f, piece->raw, i * from_item, m * from_item, e)) return false;
         format_table[from].decode(piece->value, piece->raw, 1, m, 0, 1);
-        format_table[to].encode(piece->raw, piece->value, 1, m, 0, 1);
-        x->b->put(x->b, address + to_byte + i * to_item, piece->raw, m * to_item);
+        format_table[to].encode(piece->raw, piece->value, rows, width, 0, rows);
+        int64_t at = plain ? i * format_item_bytes(to) : i / cols * format_row_bytes(to, cols);
+        exec_put(x, id, piece->raw, at, format_bytes(to, rows, width));
     }
     return true;
 }
@@ -85,7 +99,8 @@ static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
     if (!format_of(f->dtype, &from))
         return fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's", s->path[f->file], f->name, st_dtype_name(f->dtype));
     if (from == t->format && x->b->host_memory) return st_read(s, f, exec_address(x, id), 0, f->bytes, e);
-    return load_converted(x, id, t->format, 0, s, f, from, piece, e);
+    if (from == t->format) return load_bytes(x, id, s, f, piece, e);
+    return load_converted(x, id, s, f, from, piece, e);
 }
 
 bool weights_load(Exec *x, Role role, const char *folder, Err *e) {
@@ -102,10 +117,12 @@ bool weights_load(Exec *x, Role role, const char *folder, Err *e) {
 
 void weights_start_masters(Exec *x) {
     Piece *piece = MEM_NEW(Piece, 1);
-    for (int i = 0; i < x->p->n_s; i++) {
-        const Step *s = &x->p->s[i];
-        Tid w = s->in[0], master = s->op == OP_ADAMW ? s->in[4] : s->op == OP_SGD ? s->in[3] : NONE;
-        if (!master) continue;
+    for (Tid master = 1; master < x->p->n_t; master++) {
+        if (x->p->t[master].role != ROLE_MASTER || x->p->t[master].base) continue;
+        char name[128]; /* "layers.3.qkv_w.master" is the twin of "layers.3.qkv_w" */
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(x->p->t[master].name) - strlen(".master")), x->p->t[master].name);
+        Tid w = prog_find(x->p, name);
+        CHECK_MSG(w, "%s", name);
         Format f = x->p->t[w].format;
         int64_t n = prog_elements(x->p, w), item = format_item_bytes(f);
         for (int64_t at = 0; at < n; at += PIECE) {

@@ -74,7 +74,7 @@ TEST(a_pool_beyond_the_memory_is_refused) {
     Backend *b = open_cpu(1);
     Err e = {0};
     EXPECT(!b->pool(b, POOL_DEVICE, (int64_t)1 << 50, &e));
-    EXPECT(e.code == ERR_FAIL && strstr(e.text, "device") && strstr(e.text, "--budget"));
+    EXPECT(e.code == ERR_BUDGET && strstr(e.text, "device") && strstr(e.text, "--budget"));
     EXPECT(b->pool(b, POOL_DEVICE, 4096, &e)); /* the refusal left nothing behind */
     b->close(b);
 }

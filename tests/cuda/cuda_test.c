@@ -220,8 +220,9 @@ static void fill_gpu(CudaTest *t, Place *place) {
 }
 
 /* What the GPU holds now; the first time it is kept, afterwards it must be the same. */
-static void take_gpu(CudaTest *t, Place *place, const char *way, bool first) {
+static void take_gpu(CudaTest *t, Place *place, const char *way, int play) {
     Err e = {0};
+    bool first = t->loose ? play == t->shown : play == 0;
     if (!gpu->sync(gpu, &e)) complain(t, e.text);
     for (Tid id = 1; id < t->p.n_t; id++) {
         int64_t bytes = prog_bytes(&t->p, id);
@@ -229,7 +230,7 @@ static void take_gpu(CudaTest *t, Place *place, const char *way, bool first) {
         gpu->get(gpu, now, place->at[id], bytes + GUARD_BYTES);
         if (!guard_stands(now, bytes)) complain(t, "a tensor's guard stands on the GPU");
         if (first) memcpy(kept, now, (size_t)bytes);
-        for (int64_t i = 0; i < bytes; i++) {
+        for (int64_t i = 0; i < bytes && !t->loose; i++) {
             if (now[i] == kept[i]) continue;
             complain(t, "every play gives the bits of the first");
             test_note("    %s: tensor %d differs first at byte %lld of %lld", way, (int)id, (long long)i,
@@ -261,11 +262,11 @@ void cuda_test_run(CudaTest *t, Step s, bool in_place) {
     if (!open_gpu(t, &place, &s, in_place)) return;
     fill_gpu(t, &place);
     gpu->kernels[s.op](gpu, QUEUE_COMPUTE, &place.args);
-    take_gpu(t, &place, "on its own", true);
+    take_gpu(t, &place, "on its own", 0);
     for (int i = 0; i < PLAYS; i++) {
         fill_gpu(t, &place);
         play_gpu(&place, &s);
-        take_gpu(t, &place, ways[i], false);
+        take_gpu(t, &place, ways[i], i + 1);
     }
     gpu->release(gpu, POOL_DEVICE);
     const OpRow *row = op_row(s.op);

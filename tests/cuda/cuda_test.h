@@ -28,6 +28,8 @@ typedef struct CudaTest {
     void *cpu[CUDA_TEST_TENSORS];     /* after it, on either device; own */
     void *gpu[CUDA_TEST_TENSORS];
     int failures; /* one report per case is enough */
+    bool loose;   /* the plays' last bits may differ (a library's atomics): ... */
+    int shown;    /* ... the play that is kept: 0 on its own, 1 first, 2 captured, 3 repeated */
 } CudaTest;
 
 bool cuda_test_ready(void);      /* false: test_skip was called */

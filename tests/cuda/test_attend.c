@@ -1,8 +1,11 @@
 /* test_attend.c - attention on the GPU against the CPU, forward and backward, on tensor cores and plain: packed
  * documents, blind tokens, grouped heads, every head size with a kernel of its own and some without, ragged
- * rows, caches. */
+ * rows, caches; and cuDNN's attention, where the library is there. */
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
+#ifdef HAVE_CUDA
+#include "backend/cuda/cudnn.h"
+#endif
 
 typedef struct Case {
     int64_t rows, seq;
@@ -116,6 +119,92 @@ TEST(attention_over_long_packed_rows_on_the_gpu) {
     try_attend((Case){1, 700, 2, 1, 64, 90, false}, FMT_BF16);
     try_attend((Case){1, 515, 3, 1, 128, 150, true}, FMT_BF16);
     try_attend((Case){1, 640, 1, 1, 128, 640, false}, FMT_BF16);
+}
+
+/* ---- by cuDNN ---- */
+
+#ifdef HAVE_CUDA
+/* lse as our own kernels keep it, (rows*seq, heads), in the library's order, (rows, heads, seq). */
+static void reorder_lse(float *to, const float *from, const Case *c) {
+    for (int64_t r = 0; r < c->rows; r++)
+        for (int64_t i = 0; i < c->seq; i++)
+            for (int64_t h = 0; h < c->heads; h++)
+                to[(r * c->heads + h) * c->seq + i] = from[(r * c->seq + i) * c->heads + h];
+}
+
+/* Runs the step by cuDNN and checks that it was cuDNN; the CPU's results stay as they were. Forward gives the same
+ * bits in every play; backward adds in any order, so one of its plays is held against the CPU. */
+static void run_by_library(CudaTest *t, Step s, Tid out, int shown) {
+    int64_t bytes = prog_bytes(&t->p, out), runs = cuda_attention_state(cuda_test_device()).runs;
+    void *cpu = mem_alloc(bytes);
+    memcpy(cpu, t->cpu[out], (size_t)bytes);
+    s.attr.heads.by = ATTEND_FAST;
+    t->loose = s.op == OP_ATTEND_GRAD, t->shown = shown;
+    cuda_test_run(t, s, false);
+    EXPECT(cuda_attention_state(cuda_test_device()).runs == runs + 3); /* on its own, first, captured */
+    t->loose = false;
+    memcpy(t->cpu[out], cpu, (size_t)bytes);
+    mem_free(cpu);
+}
+
+static void try_library(Case c, Format f) {
+    CudaTest t;
+    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq,
+                   .scale = (float)(1 / sqrt(c.dim))};
+    int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
+    cuda_test_open(&t, "cuDNN attend %s, %lld rows of %lld, %d/%d heads of %d", format_name(f), (long long)c.rows,
+                   (long long)c.seq, c.heads, c.kv_heads, c.dim);
+    Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
+    Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
+    Tid d_o = cuda_test_matrix(&t, f, n, wide), dqkv = cuda_test_matrix(&t, f, n, width_of(&h));
+    int64_t lse_bytes = prog_bytes(&t.p, lse);
+    float *lse_kept = mem_alloc(lse_bytes);
+    cuda_test_normal(&t, qkv, 1, 1.5);
+    cuda_test_normal(&t, d_o, 2, 1);
+    memset(t.initial[docs], 0, (size_t)prog_bytes(&t.p, docs));
+
+    Step forward = {.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
+    cuda_test_run(&t, forward, false); /* our own: the reference */
+    reorder_lse(lse_kept, t.cpu[lse], &c);
+    run_by_library(&t, forward, o, 0);
+    cuda_test_expect(&t, o, slack(f, 3));
+    expect_norm(&t, o, whole_slack(f));
+    memcpy(t.initial[o], t.cpu[o], (size_t)prog_bytes(&t.p, o));
+    memcpy(t.initial[lse], t.cpu[lse], (size_t)lse_bytes); /* for our own backward */
+    memcpy(t.cpu[lse], lse_kept, (size_t)lse_bytes);
+    cuda_test_expect(&t, lse, 1e-4);
+
+    Step backward = {.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
+    cuda_test_run(&t, backward, false);
+    memcpy(t.initial[lse], lse_kept, (size_t)lse_bytes);
+    for (int shown = 0; shown <= 3; shown += 3) { /* on its own, and as a repeated graph */
+        run_by_library(&t, backward, dqkv, shown);
+        cuda_test_expect(&t, dqkv, slack(f, 8 * sqrt((double)c.heads / c.kv_heads)));
+        expect_norm(&t, dqkv, whole_slack(f));
+    }
+    mem_free(lse_kept);
+    cuda_test_close(&t);
+}
+#endif
+
+TEST(attention_by_cudnn_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+#ifdef HAVE_CUDA
+    Err e = {0};
+    if (!cuda_attention_ready(cuda_test_device(), &e)) {
+        test_skip(e.text);
+        return;
+    }
+    static const Case cases[] = {
+        {1, 128, 2, 1, 64, 0, false},  {2, 256, 4, 2, 128, 0, false}, {1, 257, 7, 1, 64, 0, false},
+        {3, 200, 4, 4, 128, 0, false}, {2, 130, 6, 2, 80, 0, false},  {1, 321, 3, 1, 96, 0, false},
+        {1, 513, 14, 2, 64, 0, false}, {2, 384, 7, 1, 128, 0, false},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        try_library(cases[i], FMT_BF16);
+        if (i % 2) try_library(cases[i], FMT_F16);
+    }
+#endif
 }
 
 /* ---- caches ---- */

@@ -196,6 +196,27 @@ TEST(a_repeated_graph_reads_its_dials_again) {
     close_dw(&d, b);
 }
 
+/* A note is what stood there when it was queued, whatever was queued since. */
+TEST(notes_are_read_late) {
+    if (!cuda_test_ready()) return;
+    Backend *b = cuda_test_device();
+    Err e = {0};
+    EXPECT(b->asynchronous);
+    char *pool = b->pool(b, POOL_DEVICE, MIB, &e);
+    if (!EXPECT(pool != NULL)) return;
+    for (int round = 0; round < 50; round++) {
+        double value[BACKEND_NOTES], got;
+        for (int slot = 0; slot < BACKEND_NOTES; slot++) {
+            value[slot] = round * 10 + slot;
+            b->put(b, pool + 64, &value[slot], sizeof value[slot]);
+            b->note(b, slot, pool + 64, sizeof value[slot]);
+        }
+        for (int slot = BACKEND_NOTES - 1; slot >= 0; slot--)
+            EXPECT(b->read_note(b, slot, &got, sizeof got, &e) && got == value[slot]);
+    }
+    b->release(b, POOL_DEVICE);
+}
+
 /* Waiting for the device is not possible inside a capture: it fails, and the play is issued step by step. */
 TEST(a_play_that_cannot_be_captured_still_happens) {
     if (!cuda_test_ready()) return;

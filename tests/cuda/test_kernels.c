@@ -300,6 +300,7 @@ TEST(embedding_on_the_gpu) {
             try_embed(ids[i], widths[c], FMT_F32, FMT_F32, FMT_F32, (i + c) % 3);
             try_embed(ids[i], widths[c], FMT_BF16, FMT_BF16, FMT_BF16, (i + c + 1) % 3);
             try_embed(ids[i], widths[c], FMT_INT8, FMT_BF16, FMT_F32, (i + c + 2) % 3);
+            try_embed(ids[i], widths[c], FMT_NF4, FMT_BF16, FMT_F32, (i + c) % 3);
         }
     try_embed(ids[5], 64, FMT_F16, FMT_F32, FMT_F16, 1);
 }
@@ -444,7 +445,7 @@ static void try_fill(Format f, Shape s, AttrFill fill) {
     Tid x = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_run(&t, (Step){.op = OP_FILL, .out = {x}, .attr.fill = fill}, false);
     if (fill.kind == FILL_NORMAL) /* cosines of the two devices differ; a code may fall one step aside */
-        cuda_test_expect(&t, x, f == FMT_INT8 || f == FMT_MOM8 ? 4.5 / 127 * fill.scale : 1e-5);
+        cuda_test_expect(&t, x, f == FMT_INT8 || f == FMT_MOM8 ? 4.5 / 127 * fill.scale : f == FMT_NF4 ? 4.5 * 0.31 * fill.scale : 1e-5);
     else
         cuda_test_same(&t, x);
     cuda_test_close(&t);
@@ -452,7 +453,7 @@ static void try_fill(Format f, Shape s, AttrFill fill) {
 
 TEST(fills_on_the_gpu) {
     if (!cuda_test_ready()) return;
-    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16, FMT_INT8, FMT_MOM8};
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16, FMT_INT8, FMT_NF4, FMT_MOM8};
     static const Shape sizes[] = {{1, 1}, {3, 171}, {2, 256}, {70, 33}};
     for (int i = 0; i < COUNT_OF(sizes); i++)
         for (int k = 0; k < COUNT_OF(formats); k++) {
@@ -469,7 +470,7 @@ TEST(fills_on_the_gpu) {
 
 TEST(copies_and_decoding_on_the_gpu) {
     if (!cuda_test_ready()) return;
-    static const Format stored[] = {FMT_INT8, FMT_BF16, FMT_F16, FMT_F32};
+    static const Format stored[] = {FMT_INT8, FMT_NF4, FMT_BF16, FMT_F16, FMT_F32};
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int k = 0; k < COUNT_OF(stored); k++) {
             Shape s = shapes[i];

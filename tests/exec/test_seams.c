@@ -198,13 +198,9 @@ static void chain_fill(Chain *c, Exec *x, Format stored) {
     for (int i = 0; i < N * C; i++) v[i] = number_at(99, i);
     exec_put(x, c->x, v, 0, N * C * 4);
     for (int l = 0; l < LAYERS; l++) {
-        char name[64];
-        snprintf(name, sizeof name, "layers.%d.w.home", l);
-        Tid home = prog_find(&c->p, name);
-        if (!home) home = c->w[l];
         for (int i = 0; i < C * C; i++) v[i] = number_at(l, i) * 0.3f;
         format_table[stored].encode(code, v, C, C, 0, C);
-        exec_put(x, home, code, 0, format_bytes(stored, C, C));
+        exec_put(x, c->w[l], code, 0, format_bytes(stored, C, C));
     }
 }
 

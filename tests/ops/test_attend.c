@@ -1,6 +1,7 @@
 /* test_attend.c - attention in tiles against the plain softmax over each token's own slots, its gradient against
- * the plain walk back and against differences; the cache against the same softmax. */
+ * the plain walk back and against differences; the cache against the same softmax; the scratch a library needs. */
 #include "base/rng.h"
+#include "base/units.h"
 #include "tests/ops/bench.h"
 
 typedef struct Att { /* all in doubles */
@@ -237,4 +238,44 @@ TEST(cache_and_whole_row_agree) {
     bench_run(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a}, 1, false);
     bench_expect(&b, o, whole, 1e-6);
     bench_close(&b);
+}
+
+/* ---- scratch on a GPU ---- */
+
+static int64_t scratch_of(OpId op, AttendBy by, Format f, int64_t tokens, AttrHeads h) {
+    Program p;
+    prog_init(&p);
+    Machine m = machine_generic_cpu(1);
+    m.kind = MACHINE_CUDA;
+    h.by = by;
+    Tid qkv = prog_tensor(&p, "qkv", ROLE_ACTIVATION, f, 2, DIMS(tokens, width_of(&h)));
+    Step s = {.op = op, .attr.heads = h};
+    s.in[op == OP_ATTEND_GRAD] = qkv;
+    int64_t bytes = op_row(op)->workspace(&p, &s, &m);
+    prog_free(&p);
+    return bytes;
+}
+
+/* What cuDNN 9.19 and 9.26 ask for on a card of compute capability 9.0, beside dq (fp32) and a sum per token and
+ * head: dk and dv of every query head in 16 bits, where KV heads are shared, and 256 bytes. */
+TEST(a_library_that_attends_finds_its_scratch_in_the_plan) {
+    static const struct {
+        int64_t rows, seq, heads, kv_heads, dim, asked;
+    } cases[] = {{1, 16384, 14, 2, 64, 58720512}, {2, 8192, 28, 4, 128, 234881280}, {3, 257, 4, 2, 64, 789760},
+                 {2, 1000, 7, 1, 96, 5376256},    {2, 130, 5, 5, 72, 256},          {2, 130, 4, 2, 80, 333056}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        AttrHeads h = {.heads = (int)cases[i].heads, .kv_heads = (int)cases[i].kv_heads, .head_dim = (int)cases[i].dim,
+                       .seq = cases[i].seq};
+        int64_t n = cases[i].rows * cases[i].seq, need = n * h.heads * (h.head_dim + 1) * 4 + cases[i].asked;
+        int64_t own = scratch_of(OP_ATTEND_GRAD, ATTEND_OWN, FMT_BF16, n, h);
+        int64_t fast = scratch_of(OP_ATTEND_GRAD, ATTEND_FAST, FMT_BF16, n, h);
+        EXPECT(fast >= own && fast >= need && (fast == own || fast <= need + 128 * KIB));
+        EXPECT(scratch_of(OP_ATTEND, ATTEND_OWN, FMT_F16, n, h) == 0);
+        EXPECT(scratch_of(OP_ATTEND, ATTEND_FAST, FMT_F16, n, h) >= 256);
+        for (int op = 0; op < 2; op++) { /* what a library does not do costs nothing */
+            OpId id = op ? OP_ATTEND_CACHE : OP_ATTEND_GRAD;
+            Format f = op ? FMT_BF16 : FMT_F32;
+            EXPECT(scratch_of(id, ATTEND_FAST, f, n, h) == scratch_of(id, ATTEND_OWN, f, n, h));
+        }
+    }
 }

@@ -24,7 +24,7 @@ static void fill_case(Format f, FillKind kind, int64_t rows, int64_t cols) {
 }
 
 TEST(fill_is_by_key_and_element) {
-    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16, FMT_INT8, FMT_MOM8, FMT_F64};
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16, FMT_INT8, FMT_NF4, FMT_MOM8, FMT_F64};
     static const int64_t shapes[][2] = {{1, 1}, {3, 77}, {40, 1030}};
     for (int f = 0; f < COUNT_OF(formats); f++)
         for (int s = 0; s < COUNT_OF(shapes); s++)
@@ -69,7 +69,7 @@ TEST(copy_keeps_bytes) {
 }
 
 TEST(decode_gives_what_the_format_says) {
-    static const Format stored[] = {FMT_INT8, FMT_BF16, FMT_F16, FMT_F32}, dense[] = {FMT_F32, FMT_BF16, FMT_F16};
+    static const Format stored[] = {FMT_INT8, FMT_NF4, FMT_BF16, FMT_F16, FMT_F32}, dense[] = {FMT_F32, FMT_BF16, FMT_F16};
     for (int s = 0; s < COUNT_OF(stored); s++)
         for (int d = 0; d < COUNT_OF(dense); d++) {
             Bench b;

@@ -1,4 +1,6 @@
 /* test_random.c - roundings at random lean to neither side, and draw what their clock says. */
+#include "base/half.h"
+#include "base/rng.h"
 #include "tests/ops/bench.h"
 
 enum { N = 1 << 16 };
@@ -62,6 +64,15 @@ TEST(updates_round_without_bias) {
                            .attr.update = {.beta1 = 1, .lr_mult = 1}});
     EXPECT_NEAR(mean_of(&b, m), 1 + ULP / 3, STRAY);
     EXPECT_NEAR(mean_of(&b, w), 1 + ULP / 4 * (1 + ULP / 3), STRAY);
+    /* the bits are those that rng.h names: the step's key, the element, turn 0 for the weight and 1 for m */
+    uint64_t key = rng_fold(rng_fold(6, 0), 7);
+    int64_t off = 0;
+    for (int i = 0; i < N; i++) {
+        float moment = 1.0f + (float)(ULP / 3), weight = 1.0f - (float)(-ULP / 4) * moment;
+        off += ((const uint16_t *)b.now[m])[i] != half_to_bf16_random(moment, rng_u16(key, (uint64_t)i, 1));
+        off += ((const uint16_t *)b.now[w])[i] != half_to_bf16_random(weight, rng_u16(key, (uint64_t)i, 0));
+    }
+    EXPECT(off == 0);
     /* the two draw different numbers: the share of places where both went up is the product of the shares */
     const double *x = bench_now(&b, w), *y = bench_now(&b, m);
     double both = 0;

@@ -108,6 +108,7 @@ TEST(embed_takes_rows) {
         embed_case(formats[f], formats[f], 1, 1, 1);
         embed_case(formats[f], FMT_F32, 40, 17, 577);
         embed_case(FMT_INT8, formats[f], 33, 11, 1030);
+        embed_case(FMT_NF4, formats[f], 33, 11, 1031);
     }
 }
 

@@ -166,9 +166,14 @@ static Tid forward(Recorder *r) { /* log-probabilities (N) */
 
 static void update(Recorder *r) {
     Program *p = r->p;
-    for (int i = 0; i < r->n_trained; i++) op_sum_squares(p, r->part[i], p->t[r->trained[i]].grad);
+    for (int i = 0; i < r->n_trained; i++) {
+        p->layer = p->t[r->trained[i]].layer;
+        op_sum_squares(p, r->part[i], p->t[r->trained[i]].grad);
+    }
+    p->layer = -1;
     op_clip(p, r->verdict, r->parts, r->loss, r->max_norm);
     for (int i = 0; i < r->n_trained; i++) {
+        p->layer = p->t[r->trained[i]].layer;
         UpdateTensors u = {.weight = r->trained[i],
                            .gradient = p->t[r->trained[i]].grad,
                            .m = r->m[i],
@@ -177,6 +182,7 @@ static void update(Recorder *r) {
                            .verdict = r->verdict};
         op_adamw(p, u, (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .lr_mult = 1});
     }
+    p->layer = -1;
 }
 
 void decoder_record(Program *p, const Decoder *d) {

@@ -44,9 +44,12 @@ static unsigned char *bytes_of(const Player *pl, Tid id) {
 
 /* A weight's contents follow from its name, wherever and in whatever format it is kept. */
 static uint64_t name_seed(const char *name) {
-    size_t n = strlen(name);
-    if (n > 5 && !strcmp(name + n - 5, ".home")) n -= 5;
-    return digest(7, name, (int64_t)n);
+    return digest(7, name, (int64_t)strlen(name));
+}
+
+/* Its old contents count when a step changes it. */
+static bool changes_in_place(const Player *pl, Tid id) {
+    return prog_is_state(pl->p, id) || pl->p->t[id].role == ROLE_STAGED;
 }
 
 static uint64_t head_of_hash(const Step *s, OpId op) {
@@ -117,7 +120,7 @@ static uint64_t out_hash(const Player *pl, const Step *s, OpId op, int place, co
                          Tid out, uint64_t old) {
     uint64_t h = head_of_hash(s, op);
     for (int k = 0; k < n_in; k++) h = rng_fold(h, in[k]);
-    if (out && prog_is_state(pl->p, out)) h = rng_fold(h, old);
+    if (out && changes_in_place(pl, out)) h = rng_fold(h, old);
     return rng_fold(h, (uint64_t)place);
 }
 
@@ -132,18 +135,19 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
     if (shared_in) in[row->share_in] = digest(3, bytes_of(pl, shared_in), p->t[shared_in].bytes);
     for (int k = 0; k < MAX_OUT; k++) {
         Tid id = s->out[k], base = id ? prog_base(p, id) : NONE;
-        if (!id || !prog_is_state(p, id)) continue;
-        bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE;
+        if (!id || !changes_in_place(pl, id)) continue;
+        bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE || p->t[id].role == ROLE_STAGED;
         if (!comes_and_goes || pl->begun[base])
             old[k] = digest(4, bytes_of(pl, id), p->t[id].bytes);
         else
             poison(pl, base);
-        pl->begun[base] = true;
+        /* a gradient that nothing has written yet is copied in for a step that will not look at it */
+        pl->begun[base] = s->op != OP_COPY || p->t[prog_base(p, s->in[0])].role != ROLE_GRADIENT || pl->begun[prog_base(p, s->in[0])];
     }
     /* a kernel may write its outputs while it still reads: only the shared input is safe by then */
     if (s->workspace) poison(pl, s->workspace);
     for (int k = 0; k < MAX_OUT; k++)
-        if (s->out[k] && !prog_is_state(p, s->out[k])) poison(pl, s->out[k]);
+        if (s->out[k] && !changes_in_place(pl, s->out[k])) poison(pl, s->out[k]);
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k] && !(shared_in && shared_out && k == row->share_in))
             in[k] = digest(3, bytes_of(pl, s->in[k]), p->t[s->in[k]].bytes);

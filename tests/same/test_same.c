@@ -89,7 +89,8 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
 
 static const char *const modes[] = {"--precision fp32", "--precision bf16", "--precision bf16 --master fp32 --moments fp32",
                                     "--precision bf16 --moments 8bit",
-                                    "--mode lora --lora-rank 8 --lora-dropout 0.1", "--mode lora --precision fp32 --lora-targets q,v,down"};
+                                    "--mode lora --lora-rank 8 --lora-dropout 0.1", "--mode lora --precision fp32 --lora-targets q,v,down",
+                                    "--mode lora --quantize int8", "--mode lora --quantize nf4 --precision fp32"};
 #ifdef DEBUG /* under the sanitizers every third kind is enough: the bits are compared in the plain build */
 enum { STRIDE = 3 };
 #else
@@ -102,7 +103,12 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --recompute norm",   "--micro-batch 4 --threads 2 --recompute ffn",
         "--micro-batch 4 --threads 2 --recompute block",  "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
         "--micro-batch 4 --threads 2 --head-chunk 128",   "--micro-batch 4 --threads 2 --head-chunk 256",
+        "--micro-batch 4 --threads 2 --offload weights",  "--micro-batch 4 --threads 2 --offload moments,gradients=2",
+        "--micro-batch 4 --threads 2 --recompute block --offload inputs",
+        "--micro-batch 4 --threads 2 --recompute block:0-1 --offload weights=2,moments,gradients,inputs=2",
         "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
+        "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
+        "--micro-batch 4 --threads 2 --data-workers 3",
     };
     for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += STRIDE) {
         char flags[400], name[32];
@@ -151,8 +157,8 @@ TEST(resumed_equals_uninterrupted) {
         snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
         file_remove_tree(cut, NULL);
         Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
-                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume",
-                         model(), test_tmp(), out, SEQ, STEPS, modes[m]);
+                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume %s",
+                         model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on --data-workers 2" : "");
         Outcome again;
         read_outcome(&again, &r, out);
         EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
@@ -183,8 +189,8 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         snprintf(out, sizeof out, "%s/out-signal%d", test_tmp(), i);
         const char *binary = getenv("SNUG");
         snprintf(command, sizeof command, "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
-                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1", binary ? binary : "./snug", model(),
-                 test_tmp(), out, SEQ, STEPS);
+                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1 %s", binary ? binary : "./snug", model(),
+                 test_tmp(), out, SEQ, STEPS, i ? "--ahead on --data-workers 1" : "");
         pid_t child = fork();
         if (!child) {
             char log[260];

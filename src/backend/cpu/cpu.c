@@ -88,7 +88,7 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
     int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
     if (available > 0 && size > available) {
-        fail(e, ERR_FAIL, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
+        fail(e, ERR_BUDGET, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
              "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }
@@ -105,6 +105,16 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     threads_for(cpu_threads(b), (size + PIECE_BYTES - 1) / PIECE_BYTES, touch_piece, pool);
     return data;
 }
+
+static void facts(Backend *b, DeviceFacts *f) {
+    *f = (DeviceFacts){.others_bytes = -1};
+    snprintf(f->capability, sizeof f->capability, "%s%s%s", __builtin_cpu_supports("avx2") ? "avx2" : "no avx2",
+             __builtin_cpu_supports("avx512f") ? ", avx512" : "", __builtin_cpu_supports("avx512bf16") ? ", avx512bf16" : "");
+    snprintf(f->products, sizeof f->products, "OpenBLAS, kernels for %s", cpu_blas_name());
+}
+
+static int64_t choices(Backend *b, MachineChoice *out, int64_t room) { return 0; } /* tiles follow from the shape */
+static void choose(Backend *b, const MachineChoice *list, int64_t n) {}
 
 static int64_t in_use(Backend *b) { return -1; } /* the process's own memory: obs/sensors.h asks the system */
 
@@ -141,6 +151,17 @@ static void get(Backend *b, void *host, const void *device, int64_t bytes) {
     copy(b, QUEUE_COMPUTE, host, device, bytes);
 }
 
+static void note(Backend *b, int slot, const void *device, int64_t bytes) {
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    memcpy(((CpuBackend *)b)->note[slot], device, (size_t)bytes);
+}
+
+static bool read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    memcpy(host, ((CpuBackend *)b)->note[slot], (size_t)bytes);
+    return true;
+}
+
 static void signal_event(Backend *b, Queue q, int event) {}
 static void wait_event(Backend *b, Queue q, int event) {}
 static void begin_or_end(Backend *b, int id) {}
@@ -160,9 +181,9 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .release = release_pool, .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
-        .get = get, .kernels = cpu_kernels};
+        .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;
     b->n_threads = n;
     *out = &b->base;

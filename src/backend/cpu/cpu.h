@@ -22,6 +22,7 @@ typedef struct CpuBackend {
     Threads *threads;
     int n_threads;
     CpuPool pool[POOL_COUNT];
+    char note[BACKEND_NOTES][BACKEND_NOTE_BYTES];
 } CpuBackend;
 
 bool cpu_open(Backend **b, BackendOptions options, Err *e); /* gives: b->close */

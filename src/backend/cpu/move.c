@@ -47,30 +47,19 @@ static void fill_tile(void *context, int64_t tile, int worker) {
     }
 }
 
-/* An int8 row is drawn twice: for its largest number, then for its codes. */
-static void fill_int8_row(void *context, int64_t row, int worker) {
+/* A quantised row is drawn whole, then encoded. */
+static void fill_quantised_row(void *context, int64_t row, int worker) {
     const Args *a = context;
-    const AttrFill *k = &a->step->attr.fill;
-    float x[CHUNK], top = 0;
-    int64_t rows = cpu_rows(a->to[0]), cols = cpu_cols(a->to[0]);
-    int8_t *codes = (int8_t *)a->out[0] + row * cols;
-    for (int64_t c = 0; c < cols; c += CHUNK) {
-        int64_t n = MIN2(CHUNK, cols - c);
-        draw(x, k, row * cols + c, n);
-        for (int64_t i = 0; i < n; i++) top = fmaxf(top, fabsf(x[i]));
-    }
-    float inverse = top > 0 ? 127.0f / top : 0;
-    ((float *)((char *)a->out[0] + format_scales_offset(FMT_INT8, rows, cols)))[row] = top / 127.0f;
-    for (int64_t c = 0; c < cols; c += CHUNK) {
-        int64_t n = MIN2(CHUNK, cols - c);
-        draw(x, k, row * cols + c, n);
-        for (int64_t i = 0; i < n; i++) codes[c + i] = (int8_t)lrintf(x[i] * inverse);
-    }
+    int64_t cols = cpu_cols(a->to[0]);
+    float *x = (float *)a->workspace + worker * cols;
+    draw(x, &a->step->attr.fill, row * cols, cols);
+    format_table[a->to[0]->format].encode(a->out[0], x, cpu_rows(a->to[0]), cols, row, 1);
 }
 
 void cpu_fill(Backend *b, Queue q, const Args *a) {
-    if (a->to[0]->format == FMT_INT8)
-        threads_for(cpu_threads(b), cpu_rows(a->to[0]), fill_int8_row, (void *)a);
+    Format f = a->to[0]->format;
+    if (f == FMT_INT8 || f == FMT_NF4)
+        threads_for(cpu_threads(b), cpu_rows(a->to[0]), fill_quantised_row, (void *)a);
     else
         threads_for(cpu_threads(b), (cpu_count(a->to[0]) + TILE_NUMBERS - 1) / TILE_NUMBERS, fill_tile, (void *)a);
 }

@@ -2,8 +2,9 @@
  *
  * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed in place; others are
  * decoded into a buffer, changed and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
- * One 64-bit word is drawn per element; weight and moments take 16 bits of it each. */
+ * The bits are those of rng_u16: a word for four neighbours, a turn for each of weight and moments. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/cpu.h"
 #include "base/half.h"
@@ -58,13 +59,21 @@ void cpu_clip(Backend *b, Queue q, const Args *a) {
 
 /* ---- numbers that are rounded at random ---- */
 
+enum { WORDS = CHUNK / 4 }; /* of a chunk: the first element's index is a multiple of 4 */
+
 CPU_VECTOR static void draw_words(uint64_t *restrict words, uint64_t key, int64_t first, int64_t n) {
-    for (int64_t i = 0; i < n; i++) words[i] = rng_fold(key, (uint64_t)(first + i));
+    for (int64_t i = 0; i < (n + 3) / 4; i++) words[i] = rng_fold(key, (uint64_t)(first / 4 + i));
 }
 
+/* A word turned by 16 bits a turn is, in memory, the bits of its four elements (little-endian, as all of snug). */
 CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words,
-                                  int shift, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], (uint32_t)(words[i] >> shift));
+                                  int turn, int64_t n) {
+    uint64_t turned[WORDS];
+    uint16_t bits[CHUNK];
+    int right = 16 * turn, left = (64 - right) % 64;
+    for (int64_t i = 0; i < (n + 3) / 4; i++) turned[i] = words[i] >> right | words[i] << left;
+    memcpy(bits, turned, (size_t)((n + 3) / 4) * sizeof *turned);
+    for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], bits[i]);
 }
 
 /* ---- 8-bit moments: the codes of one block, as ir/format.c writes them, in loops that become vectors ---- */
@@ -116,12 +125,12 @@ typedef struct State {
     void *data; /* NULL: there is none */
     Format f;
     float *scales; /* 8-bit moments: one a block */
-    int shift;     /* of its 16 bits in an element's random word */
+    int turn;      /* of its bits: weight 0, m 1, v 2 */
 } State;
 
 static State state_of(const Args *a, int out) {
     if (!a->out[out]) return (State){0};
-    State s = {.data = a->out[out], .f = a->to[out]->format, .shift = 16 * out};
+    State s = {.data = a->out[out], .f = a->to[out]->format, .turn = out};
     if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
         s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]),
                                                                    cpu_cols(a->to[out])));
@@ -145,7 +154,7 @@ static float *take(State s, float *buffer, int64_t first, int64_t n) {
 
 static void give(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return;
-    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.shift, n);
+    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.turn, n);
     else if (!s.scales) cpu_store(s.data, s.f, first, x, n);
     for (int64_t i = 0; i < n && s.scales; i += BLOCK) {
         float *scale = &s.scales[(first + i) / BLOCK];
@@ -215,7 +224,7 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
-    uint64_t words[CHUNK];
+    uint64_t words[WORDS];
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
@@ -252,7 +261,7 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK];
-    uint64_t words[CHUNK];
+    uint64_t words[WORDS];
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);

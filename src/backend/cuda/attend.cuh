@@ -88,6 +88,33 @@ DEVICE void give_rows(T *head, int stride, const T *tile, int first, int end) {
     }
 }
 
+/* Sums of a block's own rows, MT blocks of 16 a warp, times `by`: as they are stored, or as fp32 parts. */
+template <typename T, int D, int MT>
+DEVICE void give_sums(T *head, int stride, T *tile, const float (&sum)[MT][D / 8][4], float by, int first,
+                      int end) {
+    int row = threadIdx.x / WARP * MT * 16;
+#pragma unroll
+    for (int m = 0; m < MT; m++) put_blocks<T, D>(tile, row + m * 16, sum[m], by, by);
+    __syncwarp();
+    give_rows<T, D, MT * 16>(head, stride, tile + row * Tile<D>::STRIDE, first + row, end);
+}
+
+template <int D, int MT>
+DEVICE void give_parts(float *head, int stride, const float (&sum)[MT][D / 8][4], float by, int first, int end) {
+    int lane = threadIdx.x % WARP, row = first + threadIdx.x / WARP * MT * 16 + lane / 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int at = row + m * 16 + r * 8;
+            if (at >= end) continue;
+            float *to = head + (int64_t)at * stride + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(float2 *)(to + n * 8) = make_float2(sum[m][n][2 * r] * by, sum[m][n][2 * r + 1] * by);
+        }
+}
+
 /* The keys [from, upto) that a query sees; empty: {NEVER, 0}. */
 DEVICE int2 keys_seen(const CudaAttend &a, int64_t row, int query) {
     int64_t at = row * a.seq + query;

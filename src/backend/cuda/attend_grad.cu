@@ -253,33 +253,6 @@ DEVICE void step_slopes(Packed<MT, STEP> &p, const Sums<MT, STEP> &dp, const Que
     }
 }
 
-/* Numbers of a block's own rows as they are stored, or as fp32 parts. */
-template <typename T, int D, int MT>
-DEVICE void give_sums(T *head, int stride, T *tile, const float (&sum)[MT][D / 8][4], float by, int first,
-                      int end) {
-    int row = threadIdx.x / WARP * MT * 16;
-#pragma unroll
-    for (int m = 0; m < MT; m++) put_blocks<T, D>(tile, row + m * 16, sum[m], by, by);
-    __syncwarp();
-    give_rows<T, D, MT * 16>(head, stride, tile + row * Tile<D>::STRIDE, first + row, end);
-}
-
-template <int D, int MT>
-DEVICE void give_parts(float *head, int stride, const float (&sum)[MT][D / 8][4], float by, int first, int end) {
-    int lane = threadIdx.x % WARP, row = first + threadIdx.x / WARP * MT * 16 + lane / 4;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            int at = row + m * 16 + r * 8;
-            if (at >= end) continue;
-            float *to = head + (int64_t)at * stride + lane % 4 * 2;
-#pragma unroll
-            for (int n = 0; n < D / 8; n++)
-                *(float2 *)(to + n * 8) = make_float2(sum[m][n][2 * r] * by, sum[m][n][2 * r + 1] * by);
-        }
-}
-
 /* dq, or dk and dv, of the block's own rows; tile: two tiles of them. */
 template <typename T, int D, bool KEYS_OWN, int MT, typename Sum2>
 DEVICE void give_own(const CudaAttendGrad &g, const Walk *w, T *tile, const float (&sum1)[MT][D / 8][4],
@@ -392,6 +365,16 @@ template <typename T> __global__ void __launch_bounds__(JOIN_THREADS) join_kerne
     store<WIDE>((T *)g.dk + token * g.a.kv_stride + (col < half ? col : g.a.v_offset + col - half), sum);
 }
 
+extern "C" void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g) {
+    int64_t numbers = g->a.rows * g->a.seq * 2 * g->a.kv_heads * g->a.dim;
+    unsigned blocks = blocks_for(numbers, JOIN_THREADS * WIDE);
+    if (g->n_parts == 1) return;
+    if (g->a.format == FMT_BF16)
+        join_kernel<Bf16><<<blocks, JOIN_THREADS, 0, s>>>(*g);
+    else
+        join_kernel<F16><<<blocks, JOIN_THREADS, 0, s>>>(*g);
+}
+
 template <typename T, int D> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
     const CudaAttend *a = &g->a;
     constexpr int OWN = Back<D>::OWN, BYTES = Back<D>::BYTES;
@@ -402,8 +385,7 @@ template <typename T, int D> static void launch(cudaStream_t s, const CudaAttend
     cudaFuncSetAttribute(attend_grad_kernel<T, D, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
     attend_grad_kernel<T, D, true><<<keys, THREADS, BYTES, s>>>(*g);
     attend_grad_kernel<T, D, false><<<queries, THREADS, BYTES, s>>>(*g);
-    int64_t numbers = a->rows * a->seq * 2 * a->kv_heads * D;
-    if (g->n_parts > 1) join_kernel<T><<<blocks_for(numbers, JOIN_THREADS * WIDE), JOIN_THREADS, 0, s>>>(*g);
+    cuda_launch_attend_join(s, g);
 }
 
 extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {

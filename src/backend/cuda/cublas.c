@@ -6,16 +6,18 @@
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
  * CANDIDATES algorithms and keeps the fastest; it must be clearly faster than one the library ranks before it, so
  * that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
- * goes to cuda_launch_multiply. */
+ * goes to cuda_launch_multiply. Choices can be taken out and put in again, so that another process makes the same
+ * ones; when the device must be deterministic, nothing is timed and the library's first choice stands. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_int.h"
 #include "backend/cuda/product.h"
 
-enum { CANDIDATES = 8, ROUNDS = 2, CHOICES = 1024, MOST_CHOICES = 768, BIAS_ALIGN = 16 };
+enum { CANDIDATES = 8, ROUNDS = 2, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
 static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
 
@@ -24,7 +26,9 @@ static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
     X(cublasLtCreate)                        \
     X(cublasLtDestroy)                       \
     X(cublasLtGetStatusString)               \
+    X(cublasLtGetVersion)                    \
     X(cublasLtMatmul)                        \
+    X(cublasLtMatmulAlgoCheck)               \
     X(cublasLtMatmulAlgoGetHeuristic)        \
     X(cublasLtMatmulDescInit_internal)       \
     X(cublasLtMatmulDescSetAttribute)        \
@@ -50,6 +54,7 @@ typedef struct Key {
 typedef struct Choice {
     Key key;
     bool used, plain; /* plain: not by the library */
+    bool given;       /* put in from outside and not yet tried: one that is refused is chosen anew */
     cublasLtMatmulAlgo_t algo;
 } Choice;
 
@@ -64,13 +69,9 @@ struct CudaProducts {
 
 /* ---- opening ---- */
 
-#ifndef CUDA_LIBRARIES
-#define CUDA_LIBRARIES "/usr/local/cuda/lib64"
-#endif
-
 static void *open_file(void) {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-    static const char *const folders[] = {"", CUDA_LIBRARIES "/", "/usr/local/cuda/lib64/"};
+    static const char *const folders[] = {"", CUDA_LIBRARIES "/", CUDA_WHEELS "/", "/usr/local/cuda/lib64/"};
     for (int f = 0; f < COUNT_OF(folders); f++)
         for (int n = 0; n < COUNT_OF(names); n++) {
             Str path = {0};
@@ -243,6 +244,15 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     if (winner >= 0) choice->algo = list[winner].algo;
 }
 
+/* Whether an algorithm from outside is one for this product. */
+static bool library_takes(const Call *c, const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulHeuristicResult_t says = {0};
+    Setup *s = c->setup;
+    return c->products->call.cublasLtMatmulAlgoCheck(c->products->handle, &s->op, &s->b, &s->a, &s->add, &s->c, algo,
+                                                     &says) == CUBLAS_STATUS_SUCCESS &&
+           (int64_t)says.workspaceSize <= c->workspace_bytes;
+}
+
 /* ---- keys ---- */
 
 static int32_t alignment(const void *p) { /* the largest power of two up to 256 that divides the address */
@@ -306,10 +316,16 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
     Setup setup;
     describe_product(&products->call, &setup, p, &key);
     c.setup = &setup;
+    bool may_time = keeps && !cuda_is_capturing(b) && !cuda_backend(b)->deterministic;
+    if (had && choice->given && !choice->plain) {
+        done = library_takes(&c, &choice->algo) && run(&c, &choice->algo, p->alpha) == CUBLAS_STATUS_SUCCESS;
+        if (!done) choose(&c, choice, may_time, &done);
+    }
+    choice->given = false;
     if (!had) {
         if (!keeps) choice = &unkept; /* a full table: the library's favourite, asked for again each time */
         choice->key = key;
-        choose(&c, choice, keeps && !cuda_is_capturing(b), &done);
+        choose(&c, choice, may_time, &done);
         choice->used = true;
         products->n_choices += keeps;
     }
@@ -320,5 +336,64 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
         if (status != CUBLAS_STATUS_SUCCESS)
             cuda_fail(b, "%lld x %lld x %lld product: %s", (long long)key.rows, (long long)key.cols,
                       (long long)key.inner, products->call.cublasLtGetStatusString(status));
+    }
+}
+
+/* ---- choices out and in ---- */
+
+void cuda_products_version(const CudaBackend *c, char *text, int size) {
+    unsigned v = c->products ? (unsigned)c->products->call.cublasLtGetVersion() : 0;
+    snprintf(text, (size_t)size, "cublasLt %u, cc %d.%d", v, c->major, c->minor);
+}
+
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) <= CHOICE_BYTES, "an algorithm fits a MachineChoice");
+
+/* A key as numbers, in the order the machine file shows them (store/machinefile.c). */
+static void numbers_of(int64_t *n, const Key *k) {
+    const int64_t all[CHOICE_NUMBERS] = {k->rows,      k->cols,    k->inner,   k->lda,       k->ldb,
+                                         k->ldc,       k->ld_add,  k->workspace_bytes, k->align_a, k->align_b,
+                                         k->align_c,   k->align_add, k->in,    k->out,       k->a_flip,
+                                         k->b_flip,    k->bias,    k->adds,    k->in_place};
+    memcpy(n, all, sizeof all);
+}
+
+static Key key_from(const int64_t *n) {
+    Key k;
+    memset(&k, 0, sizeof k);
+    k.rows = n[0], k.cols = n[1], k.inner = n[2], k.lda = n[3], k.ldb = n[4], k.ldc = n[5], k.ld_add = n[6];
+    k.workspace_bytes = n[7];
+    k.align_a = (int32_t)n[8], k.align_b = (int32_t)n[9], k.align_c = (int32_t)n[10], k.align_add = (int32_t)n[11];
+    k.in = (int8_t)n[12], k.out = (int8_t)n[13], k.a_flip = (int8_t)n[14], k.b_flip = (int8_t)n[15];
+    k.bias = (int8_t)n[16], k.adds = (int8_t)n[17], k.in_place = (int8_t)n[18];
+    return k;
+}
+
+int64_t cuda_choices(Backend *b, MachineChoice *out, int64_t room) {
+    const CudaProducts *p = cuda_backend(b)->products;
+    int64_t n = 0;
+    for (int i = 0; i < CHOICES; i++) {
+        const Choice *c = &p->choice[i];
+        if (!c->used) continue;
+        if (n < room) {
+            MachineChoice *to = &out[n];
+            *to = (MachineChoice){.n_bytes = c->plain ? 0 : (int)sizeof c->algo};
+            numbers_of(to->number, &c->key);
+            if (!c->plain) memcpy(to->algorithm, &c->algo, sizeof c->algo);
+        }
+        n++;
+    }
+    return n;
+}
+
+void cuda_choose(Backend *b, const MachineChoice *list, int64_t n) {
+    CudaProducts *p = cuda_backend(b)->products;
+    for (int64_t i = 0; i < n && p->n_choices < MOST_CHOICES; i++) {
+        if (list[i].n_bytes && list[i].n_bytes != (int)sizeof(cublasLtMatmulAlgo_t)) continue; /* another library's */
+        Key key = key_from(list[i].number);
+        Choice *c = find(p, &key);
+        if (c->used) continue;
+        *c = (Choice){.key = key, .used = true, .plain = !list[i].n_bytes, .given = true};
+        if (list[i].n_bytes) memcpy(&c->algo, list[i].algorithm, sizeof c->algo);
+        p->n_choices++;
     }
 }

@@ -2,7 +2,8 @@
  *
  * Rules
  *   G1  a kernel function (cuda_<op>) queues work on the stream of its queue and returns: it never waits, never
- *       allocates. The one exception is the first product of a shape outside a capture, which is timed (cublas.c).
+ *       allocates. The exceptions are outside a capture: the first product of a shape is timed (cublas.c), the
+ *       first attention of a shape by the library is planned (cudnn.c).
  *   G2  dials (clock, beta, divisor, verdict, positions) are device memory and are read by kernels, never by the
  *       host (P7): the step is captured once and repeated as a graph.
  *   G3  kernels compute in fp32 whatever the storage and store once: to nearest, except gradients and weights in
@@ -37,6 +38,11 @@ typedef struct CudaRing {
 } CudaRing;
 #define CUDA_RING_BYTES (4 * MIB)
 
+typedef struct CudaNotes { /* numbers on their way to the host */
+    char *data;            /* owns: pinned, BACKEND_NOTE_BYTES a slot */
+    cudaEvent_t written[BACKEND_NOTES];
+} CudaNotes;
+
 typedef struct CudaGraph { /* of one program id */
     int plays;             /* begun so far */
     cudaGraphExec_t exec;  /* owns; NULL: not captured, every play is issued step by step */
@@ -51,11 +57,13 @@ typedef struct CudaCall { /* what a play was made of: issued again when its capt
 } CudaCall;
 
 typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choices made */
+typedef struct CudaAttention CudaAttention; /* cudnn.c: the library and the plans made */
 
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
-    char name[96];
+    char name[96], driver[48], bus_id[32];
+    bool deterministic;               /* nothing is chosen by the clock */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
@@ -67,14 +75,16 @@ typedef struct CudaBackend {
     cudaEvent_t fork, join[QUEUE_COUNT];
     CudaPool pool[POOL_COUNT];
     CudaRing ring;
+    CudaNotes notes;
     CudaGraph graph[MAX_PHASES];
     int capturing;           /* program id whose play is being captured; -1: none */
-    char capture_error[200]; /* the first of this capture; "": none so far */
-    char graph_note[240];    /* why the last refused capture was refused; "": none was */
+    char capture_error[320]; /* the first of this capture; "": none so far */
+    char graph_note[360];    /* why the last refused capture was refused; "": none was */
     CudaCall *call;          /* owns: what the running play was made of so far ... */
     int64_t n_calls, cap_calls;
     bool keeps_calls;       /* ... in a first play, so that the second, which is captured, finds room, and then */
     CudaProducts *products; /* owns */
+    CudaAttention *attention; /* owns; NULL: no program has asked for it */
     Err error;              /* the first; code ERR_NONE: none */
 } CudaBackend;
 
@@ -104,6 +114,10 @@ static inline bool cuda_is_capturing(Backend *b) { return ((CudaBackend *)b)->ca
 #undef OP_ENUM
 extern Kernel *const cuda_functions[OP_COUNT];
 extern Kernel *const cuda_kernels[OP_COUNT]; /* the table exec sees: every row goes through cuda_graph.c */
+
+/* ---- runs of steps in few launches (backend.h); the rows of the others are NULL ---- */
+extern KernelRun cuda_sum_squares_run, cuda_adamw_run, cuda_sgd_run;
+extern KernelRun *const cuda_runs[OP_COUNT]; /* what exec sees: through cuda_graph.c likewise */
 
 /* ---- shapes of a step's tensors ---- */
 static inline int64_t cuda_cols(const Tensor *t) { return t->dim[t->rank - 1]; }

@@ -1,19 +1,18 @@
 # cuda.mk - how the GPU's room is built; read by the Makefile when CUDA=1.
 #
-#   CUDA_HOME=DIR    the toolkit (nvcc, headers, the static runtime); default /usr/local/cuda
+#   CUDA_HOME=DIR    the toolkit (nvcc, headers, the static runtime); default: /usr/local/cuda, else that of the nvcc on
+#                    the path, else build/cuda-toolkit, which `make deps CUDA=1` fills where there is none
 #   CUDA_ARCHS=...   compute capabilities, "90" or "80 90"; native: that of the card that is here (90 when there is none);
 #                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
 #   make cuda-resources   fails when a kernel uses stack or spills registers
 #
-# The driver and cuBLASLt are opened at run time, so the binary starts without them.
+# The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
-CUDA_HOME  ?= /usr/local/cuda
-CUDA_ARCHS ?= native
-NVCC       := $(CUDA_HOME)/bin/nvcc
-
-ifeq ($(wildcard $(NVCC)),)
-$(error CUDA=1 needs nvcc and there is none at $(NVCC): name the toolkit with CUDA_HOME=DIR, or build without CUDA=1)
-endif
+CUDA_TOOLKIT := $(CURDIR)/build/cuda-toolkit
+CUDA_HOME    ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc) $(CUDA_TOOLKIT)/bin/nvcc))
+CUDA_ARCHS   ?= native
+NVCC         := $(CUDA_HOME)/bin/nvcc
+CUDA_LIB     := $(or $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)),$(CUDA_HOME)/lib)
 
 # 9.0 is built as 9.0a, which alone has Hopper's matrix instructions.
 CUDA_NATIVE := $(subst .,,$(firstword $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$$')))
@@ -25,15 +24,24 @@ CUDA_GENCODE := $(foreach a,$(cuda_archs),-gencode arch=compute_$(call cuda_code
 
 NVCCFLAGS := -std=c++17 -O3 -Isrc --generate-line-info -Xptxas -v,-warn-spills $(CUDA_GENCODE) \
              -Xcompiler -Wall$(,)-Wextra$(,)-Wno-unused-parameter$(,)-Wno-missing-field-initializers$(,)-fno-math-errno$(,)-fno-threadsafe-statics
+NVCCFLAGS += $(if $(filter 90,$(cuda_archs)),-DHAVE_SM90A)
 NVCCFLAGS += $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror)
 
 CUDA_CU   := $(sort $(wildcard src/backend/cuda/*.cu))
 LIB       += $(sort $(wildcard src/backend/cuda/*.c)) $(CUDA_CU)
 CFLAGS    += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
-LDLIBS    += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lpthread
+LDLIBS    += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lpthread
 
-# Where cuBLASLt is looked for beside the system's own paths.
-CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_HOME)/lib64"'
+# Where cuBLASLt and cuDNN are looked for beside the system's own paths.
+CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_LIB)"' -DCUDA_WHEELS='"$(CUDA_TOOLKIT)/lib"'
+CFLAGS_cuda_machine.c := $(CFLAGS_cublas.c)
+CFLAGS_cudnn_graph.c := $(CFLAGS_cublas.c)
+
+.PHONY: cuda-nvcc
+cuda-nvcc:
+	@test -x $(NVCC) || { echo "CUDA=1 needs nvcc and there is none at $(NVCC): make deps CUDA=1 fetches it, or name" \
+	    "the toolkit with CUDA_HOME=DIR" >&2; exit 1; }
+$(LIB:%=$(B)/%.o): | cuda-nvcc
 
 # The compiler's resource report is kept beside the object; its remaining lines (warnings, errors) are shown.
 $(B)/%.cu.o: %.cu
@@ -48,3 +56,10 @@ cuda-resources: $(CUDA_CU:%=$(B)/%.o)
 	      /bytes stack frame/ && ($$1 || $$5 || $$9) { print FILENAME ": " kernel ": " $$0; bad++ } \
 	      END { print kernels + 0 " kernels, " bad + 0 " with stack or spills"; exit bad > 0 || !kernels }' \
 	      $(CUDA_CU:%=$(B)/%.resources)
+
+# bench/gpu_attend_sweep.cu: every cut of the attention kernels, checked and timed on the card that is here.
+SWEEP_CU := $(filter %/attend.cu %/attend_grad.cu %/attend_delta.cu %/attend_plain.cu,$(CUDA_CU))
+.PHONY: attend-sweep
+attend-sweep: build/attend-sweep
+build/attend-sweep: $(B)/bench/gpu_attend_sweep.cu.o $(SWEEP_CU:%=$(B)/%.o)
+	$(NVCC) -o $@ $^

@@ -25,7 +25,13 @@ void cuda_fail(Backend *b, const char *fmt, ...) {
 bool cuda_ok(Backend *b, cudaError_t status, const char *what) {
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* so that it is not found again under another name */
-    cuda_fail(b, "%s: %s (%s)", what, cudaGetErrorString(status), cudaGetErrorName(status));
+    bool first = cuda_backend(b)->error.code == ERR_NONE;
+    cuda_fail(b, "%s: %s (%s)%s", what, cudaGetErrorString(status), cudaGetErrorName(status),
+              status == cudaErrorMemoryAllocation ? ". Another process took memory while this one ran: the last "
+                                                    "checkpoint stands, go on with --resume when there is room"
+                                                  : "");
+    Err *error = &cuda_backend(b)->error;
+    if (first && error->code != ERR_NONE && status == cudaErrorMemoryAllocation) error->code = ERR_BUDGET;
     return false;
 }
 
@@ -129,6 +135,7 @@ static void close_backend(Backend *b) {
     cuda_memory_close(c);
     cuda_drop_graphs(c);
     cuda_products_close(c);
+    cuda_attention_close(c);
     for (int64_t i = 0; i < c->n_events; i++)
         if (c->event[i]) cudaEventDestroy(c->event[i]);
     if (c->fork) cudaEventDestroy(c->fork);
@@ -143,7 +150,6 @@ static void close_backend(Backend *b) {
 
 bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) {
     int device;
-    char bus_id[32] = "";
     if (!parse_device(&device, name, e) || !find_card(name, device, e)) return false;
     CudaBackend *c = MEM_NEW(CudaBackend, 1);
     c->base = (Backend){.name = "cuda",
@@ -152,6 +158,9 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .pool = cuda_pool,
                         .release = cuda_release,
                         .in_use = in_use,
+                        .facts = cuda_facts,
+                        .choices = cuda_choices,
+                        .choose = cuda_choose,
                         .copy = cuda_move,
                         .signal = cuda_signal,
                         .wait = cuda_wait,
@@ -161,16 +170,22 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .sync = sync_all,
                         .put = cuda_put,
                         .get = cuda_get,
-                        .kernels = cuda_kernels};
+                        .asynchronous = true,
+                        .note = cuda_note,
+                        .read_note = cuda_read_note,
+                        .kernels = cuda_kernels,
+                        .runs = cuda_runs};
     c->device = device;
     c->capturing = -1;
-    cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device);
-    int64_t used = cuda_machine_used_bytes(bus_id), held = cuda_machine_process_bytes();
+    c->deterministic = options.deterministic;
+    cudaDeviceGetPCIBusId(c->bus_id, sizeof c->bus_id, device);
+    cuda_nvml_driver(c->driver, sizeof c->driver, c->bus_id);
+    int64_t used = cuda_nvml_used_bytes(c->bus_id), held = cuda_machine_process_bytes();
     if (!open_context(c, e) || !open_queues(c, e) || !cuda_memory_open(c, e) || !cuda_products_open(c, e)) {
         close_backend(&c->base);
         return false;
     }
-    int64_t used_now = used >= 0 ? cuda_machine_used_bytes(bus_id) : -1;
+    int64_t used_now = used >= 0 ? cuda_nvml_used_bytes(c->bus_id) : -1;
     c->context_bytes = used_now > used ? used_now - used : 0;
     size_t available = 0, total = 0; /* what is taken now and is not ours was taken by others */
     cudaMemGetInfo(&available, &total);

@@ -51,6 +51,17 @@ Kernel *const cuda_kernels[OP_COUNT] = {
 #undef OP_ENUM
 };
 
+/* A run is kept as its steps: issued again one by one, they give the same bits. */
+static void run_steps(Backend *b, Queue q, const Args *a, int n) {
+    static KernelRun *const functions[OP_COUNT] = {
+        [OP_SUM_SQUARES] = cuda_sum_squares_run, [OP_ADAMW] = cuda_adamw_run, [OP_SGD] = cuda_sgd_run};
+    for (int i = 0; i < n; i++) keep_call(cuda_backend(b), (CudaCall){CUDA_CALL_STEP, q, 0, &a[i]});
+    functions[a->step->op](b, q, a, n);
+    cuda_check_launch(b, op_row(a->step->op)->name);
+}
+
+KernelRun *const cuda_runs[OP_COUNT] = {[OP_SUM_SQUARES] = run_steps, [OP_ADAMW] = run_steps, [OP_SGD] = run_steps};
+
 /* ---- one play ---- */
 
 static void fork_queues(Backend *b) {

@@ -11,16 +11,37 @@ void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e);
 void cuda_release(Backend *b, Pool kind);
 void cuda_put(Backend *b, void *device, const void *host, int64_t bytes);
 void cuda_get(Backend *b, void *host, const void *device, int64_t bytes);
+void cuda_note(Backend *b, int slot, const void *device, int64_t bytes);
+bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e);
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
 
 /* ---- cuda_machine.c: a card as data ---- */
 void cuda_machine_describe(CudaBackend *c, Machine *m);
-int64_t cuda_machine_used_bytes(const char *bus_id); /* of the card's memory, by anybody; -1: unknown */
-int64_t cuda_machine_process_bytes(void);            /* anonymous resident memory of this process */
+int64_t cuda_machine_process_bytes(void); /* anonymous resident memory of this process */
+void cuda_facts(Backend *b, DeviceFacts *f);
+
+/* Where libraries are looked for beside the system's own paths: the toolkit, and what `make deps CUDA=1` brought. */
+#ifndef CUDA_LIBRARIES
+#define CUDA_LIBRARIES "/usr/local/cuda/lib64"
+#endif
+#ifndef CUDA_WHEELS
+#define CUDA_WHEELS CUDA_LIBRARIES
+#endif
+
+/* ---- cuda_nvml.c: the driver's management library ---- */
+int64_t cuda_nvml_used_bytes(const char *bus_id); /* of the card's memory, by anybody; -1: unknown */
+void cuda_nvml_driver(char *text, int size, const char *bus_id);
+void cuda_nvml_facts(DeviceFacts *f, const char *bus_id); /* holders and slices */
 
 /* ---- cublas.c ---- */
 bool cuda_products_open(CudaBackend *c, Err *e);
 void cuda_products_close(CudaBackend *c);
+void cuda_products_version(const CudaBackend *c, char *text, int size); /* algorithms hold for this one only */
+int64_t cuda_choices(Backend *b, MachineChoice *out, int64_t room);
+void cuda_choose(Backend *b, const MachineChoice *list, int64_t n);
+
+/* ---- cudnn.c ---- */
+void cuda_attention_close(CudaBackend *c);
 
 /* ---- product.cu: do this build's kernels run on the current card? ---- */
 cudaError_t cuda_kernels_run_here(void);

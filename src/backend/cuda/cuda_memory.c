@@ -56,6 +56,10 @@ bool cuda_memory_open(CudaBackend *c, Err *e) {
         cudaHostAlloc((void **)&c->ring.data, (size_t)(2 * CUDA_RING_BYTES), cudaHostAllocDefault);
     for (int i = 0; i < 2 && status == cudaSuccess; i++)
         status = cudaEventCreateWithFlags(&c->ring.sent[i], cudaEventDisableTiming);
+    if (status == cudaSuccess)
+        status = cudaHostAlloc((void **)&c->notes.data, BACKEND_NOTES * BACKEND_NOTE_BYTES, cudaHostAllocDefault);
+    for (int i = 0; i < BACKEND_NOTES && status == cudaSuccess; i++) /* waited for asleep: a step is long */
+        status = cudaEventCreateWithFlags(&c->notes.written[i], cudaEventDisableTiming | cudaEventBlockingSync);
     if (status == cudaSuccess) return true;
     return fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s", units_bytes(2 * CUDA_RING_BYTES).s,
                 cudaGetErrorString(status));
@@ -66,6 +70,9 @@ void cuda_memory_close(CudaBackend *c) {
     for (int i = 0; i < 2; i++)
         if (c->ring.sent[i]) cudaEventDestroy(c->ring.sent[i]);
     if (c->ring.data) cudaFreeHost(c->ring.data);
+    for (int i = 0; i < BACKEND_NOTES; i++)
+        if (c->notes.written[i]) cudaEventDestroy(c->notes.written[i]);
+    if (c->notes.data) cudaFreeHost(c->notes.data);
 }
 
 /* ---- the device pool ---- */
@@ -97,13 +104,19 @@ static CUresult map_piece(const CudaPool *pool, int device, int64_t at, int64_t 
 
 static bool refuse_device(CudaBackend *c, int64_t bytes, Err *e) {
     size_t available = 0, total = 0;
+    DeviceFacts facts;
+    Str who = {0};
     cudaMemGetInfo(&available, &total);
-    return fail(e, ERR_BUDGET,
-                "cuda:%d: the arena wants %s (%s bytes), %s of %s are free. Another process took memory since the "
-                "plan was made, or the budget is beyond what is free: see nvidia-smi, close other programs, or "
-                "plan with a smaller --budget",
-                c->device, units_bytes(bytes).s, units_count(bytes).s, units_bytes((int64_t)available).s,
-                units_bytes((int64_t)total).s);
+    cuda_facts(&c->base, &facts);
+    backend_holders(&who, &facts);
+    fail(e, ERR_BUDGET,
+         "cuda:%d: the arena wants %s (%s bytes), %s of %s are free. Another process took memory since the plan was "
+         "made, or the budget is beyond what is free: %s. Nothing was loaded or saved. End what holds it, or plan with "
+         "a smaller --budget",
+         c->device, units_bytes(bytes).s, units_count(bytes).s, units_bytes((int64_t)available).s,
+         units_bytes((int64_t)total).s, str_text(&who));
+    str_free(&who);
+    return false;
 }
 
 static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err *e) {
@@ -227,6 +240,25 @@ void cuda_get(Backend *b, void *host, const void *device, int64_t bytes) {
     bool ok = cuda_ok(b, cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, s), "get") &&
               cuda_ok(b, cudaStreamSynchronize(s), "get");
     if (!ok) memset(host, 0, (size_t)bytes); /* the error stands; nobody should read what was there before */
+}
+
+void cuda_note(Backend *b, int slot, const void *device, int64_t bytes) {
+    CudaBackend *c = cuda_backend(b);
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    cudaStream_t s = c->stream[QUEUE_COMPUTE];
+    char *to = c->notes.data + slot * BACKEND_NOTE_BYTES;
+    if (cuda_ok(b, cudaMemcpyAsync(to, device, (size_t)bytes, cudaMemcpyDefault, s), "note"))
+        cuda_ok(b, cudaEventRecord(c->notes.written[slot], s), "note");
+}
+
+bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
+    CudaBackend *c = cuda_backend(b);
+    CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
+    cuda_ok(b, cudaEventSynchronize(c->notes.written[slot]), "a step since the last sync");
+    memcpy(host, c->notes.data + slot * BACKEND_NOTE_BYTES, (size_t)bytes);
+    if (c->error.code == ERR_NONE) return true;
+    if (e) *e = c->error;
+    return false;
 }
 
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {

@@ -8,6 +8,8 @@
  *   A run is the business of the warp whose place begins it, a long one of the block whose multiple of SHORT is
  *   the first behind its beginning. N + rows that have a token are moved; with beta 0 all of dtable is cleared
  *   first. */
+#include <type_traits>
+
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -16,15 +18,16 @@ static const int64_t CLEAR_BLOCKS = 4096;
 
 /* ---- rows ---- */
 
-template <int V, typename W>
-DEVICE void load_row(float (&x)[V], const W *table, const float *, int64_t row, int64_t cols, int c) {
-    load<V>(x, table + row * cols + c);
+struct Int8 {}; /* quantised rows carry their scales (ir/format.h) */
+struct Nf4 {};
+
+template <int V, typename W> DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &, const float *, int c, W) {
+    load<V>(x, (const W *)row + c);
 }
 
-template <int V>
-DEVICE void load_row(float (&x)[V], const int8_t *table, const float *scales, int64_t row, int64_t cols, int c) {
-    const int8_t *p = table + row * cols + c;
-    float scale = scales[row];
+template <int V> DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &r, const float *, int c, Int8) {
+    const int8_t *p = (const int8_t *)row + c;
+    float scale = *(const float *)(row + r.scale_at);
     if constexpr (V == 8) {
         uint2 w = *(const uint2 *)p;
 #pragma unroll
@@ -37,41 +40,63 @@ DEVICE void load_row(float (&x)[V], const int8_t *table, const float *scales, in
     }
 }
 
+template <int V> DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &r, const float *level, int c, Nf4) {
+    const uint8_t *blocks = (const uint8_t *)row + r.blocks_at;
+    float most = (float)blocks[c / FORMAT_NF4_BLOCK] * *(const float *)(row + r.scale_at);
+    if constexpr (V == 8) {
+        uint32_t w = *(const uint32_t *)(row + c / 2);
+#pragma unroll
+        for (int k = 0; k < 8; k++) x[k] = level[w >> 4 * k & 15] * most;
+    } else {
+        x[0] = level[((const uint8_t *)row)[c / 2] >> 4 * (c % 2) & 15] * most;
+    }
+}
+
+struct Levels {
+    float at[16];
+};
+
 /* ids NULL: row i is row i. An id that the table lacks gives NaN: the verdict stops the step. */
-template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
-    rows_kernel(T *y, const W *table, const float *scales, const int32_t *ids, int64_t table_rows, int cols) {
-    int64_t row = ids ? ids[blockIdx.x] : blockIdx.x;
-    bool known = row >= 0 && row < table_rows;
-    for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
+template <typename T, typename W, int V>
+__global__ void __launch_bounds__(MOST_THREADS) rows_kernel(T *y, const char *table, CudaRows r, Levels levels) {
+    __shared__ float level[16];
+    if constexpr (std::is_same<W, Nf4>::value) {
+        if (threadIdx.x == 0)
+#pragma unroll
+            for (int k = 0; k < 16; k++) level[k] = levels.at[k];
+        __syncthreads();
+    }
+    int64_t row = r.ids ? r.ids[blockIdx.x] : blockIdx.x;
+    bool known = row >= 0 && row < r.table_rows;
+    for (int c = threadIdx.x * V; c < r.cols; c += blockDim.x * V) {
         float x[V];
         if (known) {
-            load_row<V>(x, table, scales, row, cols, c);
+            load_row<V>(x, table + row * r.row_bytes, r, level, c, W());
         } else {
 #pragma unroll
             for (int k = 0; k < V; k++) x[k] = __uint_as_float(0x7fc00000u);
         }
-        store<V>(y + (int64_t)blockIdx.x * cols + c, x);
+        store<V>(y + (int64_t)blockIdx.x * r.cols + c, x);
     }
 }
 
-template <typename T, typename W>
-static void launch_rows(cudaStream_t s, T *y, const W *table, const CudaRows *r) {
+template <typename T, typename W> static void launch_rows(cudaStream_t s, T *y, const CudaRows *r, W) {
+    const char *table = (const char *)r->table.data;
     bool wide = r->cols % WIDE == 0 && is_packed(y) && is_packed(table);
     int threads = (int)((r->cols / (wide ? WIDE : 1) + WARP - 1) / WARP * WARP);
     threads = threads < WARP ? WARP : threads > MOST_THREADS ? MOST_THREADS : threads;
+    Levels levels;
+    for (int k = 0; k < 16; k++) levels.at[k] = format_nf4_levels[k];
     auto kernel = wide ? rows_kernel<T, W, WIDE> : rows_kernel<T, W, 1>;
-    kernel<<<(unsigned)r->rows, threads, 0, s>>>(y, table, r->scales, r->ids, r->table_rows, (int)r->cols);
+    kernel<<<(unsigned)r->rows, threads, 0, s>>>(y, table, *r, levels);
 }
 
 extern "C" void cuda_launch_rows(cudaStream_t s, CudaNumbers y, const CudaRows *r) {
     with_real(y.format, [&](auto t) {
         using T = decltype(t);
-        if (r->table.format == FMT_INT8) {
-            launch_rows(s, (T *)y.data, (const int8_t *)r->table.data, r);
-            return;
-        }
-        with_real(r->table.format,
-                  [&](auto u) { launch_rows(s, (T *)y.data, (const decltype(u) *)r->table.data, r); });
+        if (r->table.format == FMT_INT8) launch_rows(s, (T *)y.data, r, Int8());
+        else if (r->table.format == FMT_NF4) launch_rows(s, (T *)y.data, r, Nf4());
+        else with_real(r->table.format, [&](auto u) { launch_rows(s, (T *)y.data, r, u); });
     });
 }
 

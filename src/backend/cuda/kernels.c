@@ -5,6 +5,7 @@
  * allocates or reads device memory. Formats a kernel does not have stick as an error (G5), as do broken
  * workspaces as bugs. */
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
 
 _Static_assert((int)CUDA_VERDICT_SCALE == VERDICT_SCALE && (int)CUDA_VERDICT_NORM == VERDICT_NORM &&
@@ -19,9 +20,9 @@ static CudaNumbers output(const Args *a, int i) {
     return (CudaNumbers){a->out[i], a->out[i] ? a->to[i]->format : FMT_F32};
 }
 
-/* One scale a row (int8) or a block (8-bit moments) behind the codes; NULL for plain formats. */
+/* 8-bit moments: one scale a block, behind the codes; NULL for other formats. */
 static float *scales_of(void *data, const Tensor *t) {
-    if (!data || format_table[t->format].plain) return NULL;
+    if (!data || format_table[t->format].by_rows) return NULL;
     return (float *)((char *)data + format_scales_offset(t->format, cuda_rows(t), cuda_cols(t)));
 }
 
@@ -149,12 +150,16 @@ static bool on_cores(Backend *b, const CudaAttend *x) {
            is_aligned(x->q) && is_aligned(x->k) && is_aligned(x->o);
 }
 
+static bool is_hopper(Backend *b) { return cuda_backend(b)->major == 9 && cuda_backend(b)->minor == 0; }
+
 static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
-    if (on_cores(b, x)) cuda_launch_attend(cuda_stream(b, q), x);
-    else cuda_launch_attend_plain(cuda_stream(b, q), x);
+    cudaStream_t s = cuda_stream(b, q);
+    if (!on_cores(b, x)) cuda_launch_attend_plain(s, x);
+    else if (!is_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
 void cuda_attend(Backend *b, Queue q, const Args *a) {
+    if (cuda_library_attend(b, q, a)) return;
     CudaAttend x = attend_of(a, 0, 1);
     x.o = a->out[0];
     x.lse = a->out[1];
@@ -162,6 +167,7 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 }
 
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
+    if (cuda_library_attend_grad(b, q, a)) return;
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
     CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,
@@ -176,9 +182,10 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     g.delta = (float *)(scratch + d.delta);
     g.tiles = (int32_t *)(scratch + d.tiles);
     g.parts = (float *)(scratch + d.sums);
-    cuda_launch_attend_delta(cuda_stream(b, q), &g);
-    if (on_cores(b, &g.a) && is_aligned(g.d_o) && is_aligned(g.dq)) cuda_launch_attend_grad(cuda_stream(b, q), &g);
-    else cuda_launch_attend_grad_plain(cuda_stream(b, q), &g);
+    cudaStream_t s = cuda_stream(b, q);
+    cuda_launch_attend_delta(s, &g);
+    if (!on_cores(b, &g.a) || !is_aligned(g.d_o) || !is_aligned(g.dq)) cuda_launch_attend_grad_plain(s, &g);
+    else if (!is_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
 }
 
 void cuda_cache_put(Backend *b, Queue q, const Args *a) {
@@ -232,9 +239,12 @@ void cuda_add(Backend *b, Queue q, const Args *a) {
 /* ---- ids and losses ---- */
 
 static void give_rows(Backend *b, Queue q, const Args *a, const int32_t *ids, int64_t rows) {
-    if (!is_real(b, a, a->to[0]) || (a->ti[0]->format != FMT_INT8 && !is_real(b, a, a->ti[0]))) return;
-    CudaRows r = {.table = input(a, 0), .scales = scales_of(a->in[0], a->ti[0]), .ids = ids,
-                  .table_rows = cuda_rows(a->ti[0]), .rows = rows, .cols = cuda_cols(a->ti[0])};
+    Format f = a->ti[0]->format;
+    bool quantised = f == FMT_INT8 || f == FMT_NF4;
+    if (!is_real(b, a, a->to[0]) || (!quantised && !is_real(b, a, a->ti[0]))) return;
+    CudaRows r = {.table = input(a, 0), .ids = ids, .table_rows = cuda_rows(a->ti[0]), .rows = rows, .cols = cuda_cols(a->ti[0])};
+    r.row_bytes = format_row_bytes(f, r.cols);
+    if (quantised) r.scale_at = (int)format_row_scale(f, r.cols), r.blocks_at = (int)format_nf4_blocks(r.cols);
     cuda_launch_rows(cuda_stream(b, q), output(a, 0), &r);
 }
 
@@ -268,27 +278,36 @@ void cuda_token_sum_grad(Backend *b, Queue q, const Args *a) {
 
 /* ---- updates ---- */
 
-void cuda_sum_squares(Backend *b, Queue q, const Args *a) {
-    int64_t n = cuda_count(a->ti[0]);
-    if (!is_real(b, a, a->ti[0])) return;
-    double *tiles = workspace(a, device_parts(n, CUDA_SQUARES_TILE) * 8);
-    cuda_launch_sum_squares(cuda_stream(b, q), a->out[0], tiles, input(a, 0), n);
+/* Steps that follow each other are gathered into launches; a launch ends where no more fit or where something that
+ * it has once differs. One step is a run of one: the same kernel, the same bits. */
+void cuda_sum_squares_run(Backend *b, Queue q, const Args *a, int n) {
+    CudaSquares u = {0};
+    for (int i = 0; i < n; i++) {
+        int64_t count = cuda_count(a[i].ti[0]), tiles = device_parts(count, CUDA_SQUARES_TILE);
+        Format f = a[i].ti[0]->format;
+        if (!is_real(b, &a[i], a[i].ti[0])) return;
+        if (u.n && (u.n == CUDA_SQUARES_MOST || u.format != f || u.tiles + tiles > INT32_MAX)) {
+            cuda_launch_sum_squares(cuda_stream(b, q), &u);
+            u.n = u.tiles = 0;
+        }
+        u.format = f;
+        u.t[u.n++] = (CudaSquaresTensor){.g = a[i].in[0], .tiles = workspace(&a[i], tiles * 8), .to = a[i].out[0],
+                                         .count = count, .first_tile = u.tiles};
+        u.tiles += (uint32_t)tiles;
+    }
+    if (u.n) cuda_launch_sum_squares(cuda_stream(b, q), &u);
 }
+
+void cuda_sum_squares(Backend *b, Queue q, const Args *a) { cuda_sum_squares_run(b, q, a, 1); }
 
 void cuda_clip(Backend *b, Queue q, const Args *a) {
     CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
     cuda_launch_clip(cuda_stream(b, q), a->out[0], a->in[0], a->in[1], a->in[2], cuda_count(a->ti[0]));
 }
 
-static CudaState state_of(const Args *a, int out) {
-    if (!a->out[out]) return (CudaState){0};
-    return (CudaState){.data = a->out[out], .format = a->to[out]->format,
-                       .scales = scales_of(a->out[out], a->to[out])};
-}
-
-static bool is_state(Backend *b, const Args *a, CudaState s, Format moment) {
-    if (!s.data || s.format == moment || cuda_is_number(s.format)) return true;
-    cuda_fail(b, "%s: no update of numbers in %s on the GPU", op_row(a->step->op)->name, format_name(s.format));
+static bool is_state(Backend *b, const Args *a, const Tensor *t, Format moment) {
+    if (!t || t->format == moment || cuda_is_number(t->format)) return true;
+    cuda_fail(b, "%s: no update of numbers in %s on the GPU", op_row(a->step->op)->name, format_name(t->format));
     return false;
 }
 
@@ -296,30 +315,71 @@ typedef struct Places { /* of an op's row; v -1: none */
     int v, master, dials, verdict, clock;
 } Places;
 
-static bool update_of(CudaUpdate *u, Backend *b, const Args *a, Places p) {
+static Format format_of(const Tensor *t) { return t ? t->format : FMT_F32; }
+
+/* What a launch has once: everything of this step but the tensor itself. */
+static CudaUpdates update_of(const Args *a, Places p) {
+    const AttrUpdate *k = &a->step->attr.update;
+    const Tensor *m = a->to[1], *v = p.v < 0 ? NULL : a->to[p.v], *master = a->to[p.master];
+    CudaUpdates u = {.w = a->to[0]->format, .g = a->ti[1]->format, .m = format_of(m), .v = format_of(v),
+                     .master = format_of(master), .aligned = true, .beta1 = k->beta1, .beta2 = k->beta2,
+                     .eps = k->eps, .dials = a->in[p.dials], .verdict = a->in[p.verdict], .clock = a->in[p.clock]};
+    u.draws = (u.w == FMT_BF16 && !master) || (m && u.m == FMT_BF16) || (v && u.v == FMT_BF16);
+    return u;
+}
+
+static bool goes_with(const CudaUpdates *u, const CudaUpdates *x, const Args *a, Places p, int64_t tiles) {
+    const CudaUpdateTensor *t = &u->t[0];
+    return u->n < CUDA_UPDATE_MOST && u->tiles + tiles <= INT32_MAX && u->w == x->w && u->g == x->g &&
+           u->m == x->m && u->v == x->v && u->master == x->master && !t->m == !a->to[1] &&
+           !t->master == !a->to[p.master] && u->draws == x->draws && u->beta1 == x->beta1 && u->beta2 == x->beta2 &&
+           u->eps == x->eps && u->dials == x->dials && u->verdict == x->verdict && u->clock == x->clock;
+}
+
+static void add_tensor(CudaUpdates *u, const Args *a, Places p, int64_t tiles) {
+    CudaUpdateTensor t = {.w = a->out[0], .m = a->out[1], .master = a->out[p.master], .g = a->in[1],
+                          .m_scales = scales_of(a->out[1], a->to[1]), .count = cuda_count(a->to[0]),
+                          .key = a->step->key, .first_tile = u->tiles, .lr_mult = a->step->attr.update.lr_mult,
+                          .weight_decay = a->step->attr.update.weight_decay};
+    if (p.v >= 0) t.v = a->out[p.v], t.v_scales = scales_of(a->out[p.v], a->to[p.v]);
     CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
-    *u = (CudaUpdate){.w = state_of(a, 0), .m = state_of(a, 1), .master = state_of(a, p.master),
-                      .g = {.data = a->in[1], .format = a->ti[1]->format}, .count = cuda_count(a->to[0]),
-                      .dials = a->in[p.dials], .verdict = a->in[p.verdict], .key = cuda_key(a, p.clock, -1),
-                      .attr = a->step->attr.update};
-    if (p.v >= 0) u->v = state_of(a, p.v);
-    u->draws = (u->w.format == FMT_BF16 && !u->master.data) || (u->m.data && u->m.format == FMT_BF16) ||
-               (u->v.data && u->v.format == FMT_BF16);
-    return is_state(b, a, u->w, FMT_F32) && is_state(b, a, u->g, FMT_F32) && is_state(b, a, u->master, FMT_F32) &&
-           is_state(b, a, u->m, FMT_MOM8) && is_state(b, a, u->v, FMT_VAR8);
+    u->aligned &= (((uintptr_t)t.w | (uintptr_t)t.m | (uintptr_t)t.v | (uintptr_t)t.master | (uintptr_t)t.g) & 15) == 0;
+    u->t[u->n++] = t;
+    u->tiles += (uint32_t)tiles;
 }
 
-void cuda_adamw(Backend *b, Queue q, const Args *a) {
-    CudaUpdate u;
-    if (update_of(&u, b, a, (Places){.v = 2, .master = 3, .dials = 5, .verdict = 6, .clock = 7}))
-        cuda_launch_adamw(cuda_stream(b, q), &u);
+typedef void LaunchUpdates(cudaStream_t s, const CudaUpdates *u, int processors);
+
+static void update_run(Backend *b, Queue q, const Args *a, int n, Places p, LaunchUpdates *launch) {
+    CudaUpdates u = {0};
+    for (int i = 0; i < n; i++) {
+        const Args *x = &a[i];
+        if (!is_state(b, x, x->to[0], FMT_F32) || !is_state(b, x, x->ti[1], FMT_F32) ||
+            !is_state(b, x, x->to[p.master], FMT_F32) || !is_state(b, x, x->to[1], FMT_MOM8) ||
+            (p.v >= 0 && !is_state(b, x, x->to[p.v], FMT_VAR8)))
+            return;
+        int64_t tiles = device_parts(cuda_count(x->to[0]), CUDA_UPDATE_TILE);
+        CudaUpdates next = update_of(x, p);
+        if (u.n && !goes_with(&u, &next, x, p, tiles)) {
+            launch(cuda_stream(b, q), &u, cuda_backend(b)->processors);
+            u.n = 0;
+        }
+        if (!u.n) u = next;
+        add_tensor(&u, x, p, tiles);
+    }
+    if (u.n) launch(cuda_stream(b, q), &u, cuda_backend(b)->processors);
 }
 
-void cuda_sgd(Backend *b, Queue q, const Args *a) {
-    CudaUpdate u;
-    if (update_of(&u, b, a, (Places){.v = -1, .master = 2, .dials = 4, .verdict = 5, .clock = 6}))
-        cuda_launch_sgd(cuda_stream(b, q), &u);
+void cuda_adamw_run(Backend *b, Queue q, const Args *a, int n) {
+    update_run(b, q, a, n, (Places){.v = 2, .master = 3, .dials = 5, .verdict = 6, .clock = 7}, cuda_launch_adamw);
 }
+
+void cuda_sgd_run(Backend *b, Queue q, const Args *a, int n) {
+    update_run(b, q, a, n, (Places){.v = -1, .master = 2, .dials = 4, .verdict = 5, .clock = 6}, cuda_launch_sgd);
+}
+
+void cuda_adamw(Backend *b, Queue q, const Args *a) { cuda_adamw_run(b, q, a, 1); }
+void cuda_sgd(Backend *b, Queue q, const Args *a) { cuda_sgd_run(b, q, a, 1); }
 
 /* ---- moves ---- */
 

@@ -80,8 +80,9 @@ void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRo
 /* ---- rows of a table (embed.cu) ---- */
 
 typedef struct CudaRows {
-    CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16 or int8 */
-    const float *scales; /* int8: one a row */
+    CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16, int8 or nf4 */
+    int64_t row_bytes;
+    int scale_at, blocks_at; /* int8, nf4: the row's scale; nf4: its blocks' bytes */
     const int32_t *ids;  /* (rows); NULL: every row in order (decode) */
     int64_t table_rows, rows, cols;
 } CudaRows;
@@ -108,35 +109,55 @@ enum { CUDA_SQUARES_TILE = 1 << 14 }; /* numbers of one partial sum; ir/op_state
 enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK }; /* as VERDICT_* of ir/op.h */
 enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };   /* as DIAL_* */
 
-void cuda_launch_sum_squares(cudaStream_t s, double *to, double *tiles, CudaNumbers g, int64_t n);
+/* Tensors whose steps follow each other, in one launch: numbers of one format. */
+enum { CUDA_SQUARES_MOST = 64 }; /* a power of two */
+typedef struct CudaSquaresTensor {
+    const void *g;
+    double *tiles, *to; /* the workspace: one sum a tile; and the sum of those */
+    int64_t count;
+    uint32_t first_tile; /* of the launch */
+} CudaSquaresTensor;
+typedef struct CudaSquares {
+    CudaSquaresTensor t[CUDA_SQUARES_MOST];
+    uint32_t n, tiles;
+    Format format;
+} CudaSquares;
+void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u);
 void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
                       const float *max_norm, int64_t n);
 
-typedef struct CudaState { /* numbers that are changed where they stand */
-    void *data;            /* NULL: there is none */
-    Format format;
-    float *scales; /* 8-bit moments: one per block */
-} CudaState;
-
-typedef struct CudaUpdate {
-    CudaState w, m, v, master; /* sgd: no v, perhaps no m */
-    CudaState g;               /* read only */
+/* Likewise; what these tensors have in common stands once. */
+enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 48 };
+typedef struct CudaUpdateTensor {
+    void *w, *m, *v, *master;   /* changed where they stand; NULL: there is none (sgd: no v, perhaps no m) */
+    const void *g;
+    float *m_scales, *v_scales; /* 8-bit moments: one per block */
     int64_t count;
+    uint32_t key;               /* the step's */
+    uint32_t first_tile;        /* of the launch */
+    float lr_mult, weight_decay;
+} CudaUpdateTensor;
+typedef struct CudaUpdates {
+    CudaUpdateTensor t[CUDA_UPDATE_MOST];
+    uint32_t n, tiles;
+    Format w, g, m, v, master; /* of what there is */
+    bool draws;                /* something is rounded at random */
+    bool aligned;              /* every address allows 16 bytes at a time */
+    float beta1, beta2, eps;
     const float *dials;
     const double *verdict;
-    bool draws; /* something is rounded at random */
-    CudaKey key;
-    AttrUpdate attr;
-} CudaUpdate;
-void cuda_launch_adamw(cudaStream_t s, const CudaUpdate *u);
-void cuda_launch_sgd(cudaStream_t s, const CudaUpdate *u);
+    const int64_t *clock; /* NULL: 0 */
+} CudaUpdates;
+void cuda_launch_adamw(cudaStream_t s, const CudaUpdates *u, int processors);
+void cuda_launch_sgd(cudaStream_t s, const CudaUpdates *u, int processors);
 
 /* ---- fills (move.cu) ---- */
 
 void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t rows, int64_t cols, AttrFill f);
 
 /* ---- attention: tensor cores (attend.cu, attend_grad.cu: bf16 or fp16, heads of 64, 80, 96 or 128 numbers, rows
- * of 16 bytes, sm_80 on) and plain (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
+ * of 16 bytes, sm_80 on), Hopper's matrix units (attend_sm90.cu: the same, heads of 64 and 128), and plain
+ * (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
 
 enum { CUDA_MOST_HEAD_DIM = 256 };
 
@@ -156,6 +177,7 @@ typedef struct CudaAttend {
 } CudaAttend;
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
+bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a); /* for 9.0; false: not a shape of its, nothing done */
 
 typedef struct CudaAttendGrad {
     CudaAttend a;    /* of the forward step; lse is read */
@@ -169,6 +191,8 @@ typedef struct CudaAttendGrad {
 } CudaAttendGrad;
 void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g);
 void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g);
+bool cuda_launch_attend_grad_sm90(cudaStream_t s, const CudaAttendGrad *g); /* likewise */
+void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g);  /* the parts, when there are several */
 void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2, delta, tiles: before either */
 
 /* ---- keys and values that stay (cache.cu) ---- */

@@ -8,7 +8,13 @@
 #include <stdint.h>
 
 #include "ir/attr.h"
+#ifdef __cplusplus
+extern "C" { /* its functions are C's */
+#endif
 #include "ir/format.h"
+#ifdef __cplusplus
+}
+#endif
 
 /* The words of the clock dial, as in ir/prog.h, which C++ cannot read; cuda.h holds one against the other. */
 enum { CUDA_CLOCK_KEY, CUDA_CLOCK_FIRST_TOKEN, CUDA_CLOCK_MICRO, CUDA_CLOCK_STEP };

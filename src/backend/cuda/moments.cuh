@@ -8,9 +8,11 @@
 enum { MOMENT_LANE = FORMAT_MOMENT_BLOCK / WARP };
 static_assert(MOMENT_LANE == 8, "a lane's codes are 8 bytes, moved at once where they are whole");
 
-/* The lane's numbers stand at [i, i+8); those from n on do not exist. */
+/* The lane's numbers stand at [i, i+8). WHOLE: all exist, and codes are aligned to 8 bytes; else those from n on do
+ * not exist. */
+template <bool WHOLE>
 DEVICE void codes_load(uint32_t (&code)[MOMENT_LANE], const uint8_t *codes, int64_t i, int64_t n) {
-    if (i + MOMENT_LANE <= n && ((uintptr_t)codes & 7) == 0) {
+    if constexpr (WHOLE) {
         uint2 w = *(const uint2 *)(codes + i);
 #pragma unroll
         for (int k = 0; k < 4; k++) code[k] = w.x >> 8 * k & 255, code[k + 4] = w.y >> 8 * k & 255;
@@ -20,8 +22,9 @@ DEVICE void codes_load(uint32_t (&code)[MOMENT_LANE], const uint8_t *codes, int6
     }
 }
 
+template <bool WHOLE>
 DEVICE void codes_store(uint8_t *codes, const uint32_t (&code)[MOMENT_LANE], int64_t i, int64_t n) {
-    if (i + MOMENT_LANE <= n && ((uintptr_t)codes & 7) == 0) {
+    if constexpr (WHOLE) {
         uint2 w = make_uint2(0, 0);
 #pragma unroll
         for (int k = 0; k < 4; k++) w.x |= (code[k] & 255) << 8 * k, w.y |= (code[k + 4] & 255) << 8 * k;
@@ -33,18 +36,27 @@ DEVICE void codes_store(uint8_t *codes, const uint32_t (&code)[MOMENT_LANE], int
     }
 }
 
+/* x / d rounded as a division is, for d known when compiled: without the branch that a division has, so that loads of
+ * other states pass it. */
+DEVICE float over(float x, float d) {
+    float quotient = x * (1.0f / d);
+    return fmaf(fmaf(-d, quotient, x), 1.0f / d, quotient);
+}
+
+template <bool WHOLE>
 DEVICE void mom8_take(float (&x)[MOMENT_LANE], const int8_t *codes, const float *scales, int64_t i, int64_t n) {
     uint32_t code[MOMENT_LANE];
-    float unit = scales[i / FORMAT_MOMENT_BLOCK] / 127.0f;
-    codes_load(code, (const uint8_t *)codes, i, n);
+    float unit = over(scales[i / FORMAT_MOMENT_BLOCK], 127.0f);
+    codes_load<WHOLE>(code, (const uint8_t *)codes, i, n);
 #pragma unroll
     for (int k = 0; k < MOMENT_LANE; k++) x[k] = (float)(int8_t)code[k] * unit;
 }
 
+template <bool WHOLE>
 DEVICE void var8_take(float (&x)[MOMENT_LANE], const uint8_t *codes, const float *scales, int64_t i, int64_t n) {
     uint32_t code[MOMENT_LANE];
-    float unit = scales[i / FORMAT_MOMENT_BLOCK] / 255.0f;
-    codes_load(code, codes, i, n);
+    float unit = over(scales[i / FORMAT_MOMENT_BLOCK], 255.0f);
+    codes_load<WHOLE>(code, codes, i, n);
 #pragma unroll
     for (int k = 0; k < MOMENT_LANE; k++) {
         float root = (float)code[k] * unit;
@@ -60,21 +72,23 @@ DEVICE float block_top(const float (&x)[MOMENT_LANE]) {
     return warp_max(top);
 }
 
+template <bool WHOLE>
 DEVICE void mom8_give(int8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
     float top = block_top(x), inverse = top > 0 ? 127.0f / top : 0;
     uint32_t code[MOMENT_LANE];
 #pragma unroll
     for (int k = 0; k < MOMENT_LANE; k++) code[k] = (uint32_t)__float2int_rn(x[k] * inverse);
-    codes_store((uint8_t *)codes, code, i, n);
+    codes_store<WHOLE>((uint8_t *)codes, code, i, n);
     if (threadIdx.x % WARP == 0) scales[i / FORMAT_MOMENT_BLOCK] = top;
 }
 
+template <bool WHOLE>
 DEVICE void var8_give(uint8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
     float top = sqrtf(block_top(x)), inverse = top > 0 ? 255.0f / top : 0;
     uint32_t code[MOMENT_LANE]; /* rounded up: a variance that was not zero stays so */
 #pragma unroll
     for (int k = 0; k < MOMENT_LANE; k++) code[k] = (uint32_t)fminf(255.0f, ceilf(sqrtf(x[k]) * inverse));
-    codes_store(codes, code, i, n);
+    codes_store<WHOLE>(codes, code, i, n);
     if (threadIdx.x % WARP == 0) scales[i / FORMAT_MOMENT_BLOCK] = top;
 }
 

@@ -3,9 +3,10 @@
  *   r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = so_far + r*dy*w - x * r^3 * sum(dy*w*x)/n
  *   dw = sum over rows of dy*x*r
  *
- * rmsnorm       (N,C): a block a row; the row is read twice, the second time from the caches.   2 numbers moved
- * rmsnorm_grad  (N,C): a block per DEVICE_NORM_PART rows when dw is wanted (its sums stand in shared memory, each
- *               column with its own thread), else a block a row.                                4 numbers moved
+ * rmsnorm       (N,C): a block a row; a row longer than 8 numbers a thread is read twice, the second time from the
+ *               caches.                                                                         2 numbers moved
+ * rmsnorm_grad  (N,C): a block per DEVICE_NORM_PART rows when dw is wanted (each column's sum with its own thread:
+ *               in registers, or in shared memory where rows are long), else a block a row.     4 numbers moved
  * head_norm     (N,(H+2G)*D): a block a token, a warp a head; v is copied.                      2 numbers moved
  * head_norm_grad: a block per DEVICE_NORM_PART tokens, a warp a head.                           3 numbers moved
  * Parts of dw (parts, n) lie in the workspace and are added by join_kernel: 32 columns a block, 32 threads a
@@ -29,19 +30,21 @@ template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_
     __shared__ float part[WARP];
     const T *row = x + (int64_t)blockIdx.x * cols;
     T *to = y + (int64_t)blockIdx.x * cols;
-    float sum = 0;
+    float sum = 0, a[V] = {}, b[V] = {};
+    const bool fits = cols <= blockDim.x * V; /* a short row is read once, and its weight on the way */
     for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
-        float a[V];
         load<V>(a, row + c);
+        if (fits) load<V>(b, w + c);
 #pragma unroll
         for (int k = 0; k < V; k++) sum += a[k] * a[k];
     }
     float r = 1.0f / sqrtf(sum_of_block(sum, part) / (float)cols + eps);
     if (threadIdx.x == 0) rstd[blockIdx.x] = r;
     for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
-        float a[V], b[V];
-        load<V>(a, row + c);
-        load<V>(b, w + c);
+        if (!fits) {
+            load<V>(a, row + c);
+            load<V>(b, w + c);
+        }
 #pragma unroll
         for (int k = 0; k < V; k++) a[k] = a[k] * r * b[k];
         store<V>(to + c, a);
@@ -103,6 +106,45 @@ template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_
         for (int k = 0; k < V; k++) to[c + k] = sums[c + k];
 }
 
+/* The same where a row is no longer than a block's V numbers a thread: a thread owns the same columns of every row,
+ * and keeps weight, sums and row in registers. The next row is on its way while this one is added up. */
+template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rmsnorm_grad_short_kernel(GradRows<T> g, const W *w) {
+    __shared__ float part[2][WARP];
+    const int c = threadIdx.x * V;
+    const bool mine = c < g.cols;
+    int64_t row = (int64_t)blockIdx.x * g.rows_a_block, last = min(row + g.rows_a_block, g.rows);
+    float f[V] = {}, sums[V] = {}, a[V] = {}, b[V] = {}, was[V] = {};
+    if (mine) {
+        load<V>(f, w + c);
+        load<V>(a, g.dy + row * g.cols + c);
+        load<V>(b, g.x + row * g.cols + c);
+        if (g.so_far) load<V>(was, g.so_far + row * g.cols + c);
+    }
+    for (int turn = 0; row < last; row++, turn ^= 1) {
+        int64_t at = row * g.cols + c;
+        float r = g.rstd[row], dot = 0, next_a[V] = {}, next_b[V] = {}, next_was[V] = {};
+        if (mine && row + 1 < last) {
+            load<V>(next_a, g.dy + at + g.cols);
+            load<V>(next_b, g.x + at + g.cols);
+            if (g.so_far) load<V>(next_was, g.so_far + at + g.cols);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) dot += a[k] * f[k] * b[k];
+#pragma unroll
+        for (int k = 0; k < V; k++) sums[k] += a[k] * b[k] * r;
+        if (g.dx) {
+            float pull = sum_of_block(dot, part[turn]) * r * r * r / (float)g.cols;
+#pragma unroll
+            for (int k = 0; k < V; k++) a[k] = a[k] * f[k] * r - b[k] * pull + was[k];
+            if (mine) store<V>(g.dx + at, a);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) a[k] = next_a[k], b[k] = next_b[k], was[k] = next_was[k];
+    }
+    if (g.parts && mine) store<V>(g.parts + (int64_t)blockIdx.x * g.cols + c, sums);
+}
+
 /* dw[c] = beta*dw[c] + sum over parts of parts[p*stride + c]. */
 template <typename T> __global__ void __launch_bounds__(WARP *WARP)
     join_kernel(T *dw, const float *parts, int64_t n_parts, int64_t stride, int64_t n, const float *beta,
@@ -151,7 +193,6 @@ extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) 
     bool sums = g->dw.data != NULL;
     int rows_a_block = sums ? DEVICE_NORM_PART : 1;
     unsigned blocks = blocks_for(g->rows, rows_a_block);
-    size_t shared = sums ? (size_t)g->cols * sizeof(float) : 0;
     with_real(g->x.format, [&](auto t) {
         with_real(g->w.format, [&](auto u) {
             using T = decltype(t);
@@ -159,10 +200,14 @@ extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) 
             bool wide = g->cols % WIDE == 0 && is_packed(g->dx.data) && is_packed(g->dy) && is_packed(g->x.data) &&
                         is_packed(g->so_far) && is_packed(g->w.data);
             int threads = threads_for(g->cols, wide ? WIDE : 1);
-            auto kernel = wide ? rmsnorm_grad_kernel<T, W, WIDE> : rmsnorm_grad_kernel<T, W, 1>;
+            bool fits = wide && g->cols <= (int64_t)threads * WIDE;
+            auto kernel = fits   ? rmsnorm_grad_short_kernel<T, W, WIDE>
+                          : wide ? rmsnorm_grad_kernel<T, W, WIDE>
+                                 : rmsnorm_grad_kernel<T, W, 1>;
             GradRows<T> rows = {
                 (T *)g->dx.data,        (const T *)g->dy, (const T *)g->x.data, (const T *)g->so_far, g->rstd,
                 sums ? g->parts : NULL, g->rows,          (int)g->cols,         rows_a_block};
+            size_t shared = sums && !fits ? (size_t)g->cols * sizeof(float) : 0;
             if (shared > PLAIN_SHARED)
                 cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
             kernel<<<blocks, threads, shared, s>>>(rows, (const W *)g->w.data);

@@ -1,35 +1,48 @@
 /* update.cu - from gradients to new weights: sums of squares, the verdict, AdamW and SGD. Reference: cpu/update.c.
  *
- *   sum_squares  fp64 sums of fixed tiles of CUDA_SQUARES_TILE numbers (a block each), then their sum by one
+ *   sum_squares  fp64 sums of fixed tiles of CUDA_SQUARES_TILE numbers (a block each), then their sum by one block a
+ *                tensor
  *   clip         one block: norm, scale and whether anything may be written
  *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32
- *                throughout; one 64-bit word is drawn per element, of which weight and moments take 16 bits each
- *                (P6). Moved once each way: weight, moments, master; once: gradient.
- * Formats of states are asked at run time: the same for a whole launch, so that a branch costs next to nothing
- * beside the bytes. The verdict, learning rate and clock are dials: a step that is not finite writes nothing
- * (P7). */
+ *                throughout; two 64-bit words are drawn a lane, of which weight and moments take their bits by turn
+ *                (P6, rng_u16). Moved once each way: weight, moments, master; once: gradient.
+ * Tensors whose steps follow each other share launches: as many as fit a kernel's arguments, each with the number of
+ * its first tile. Updates fill the card with blocks that walk over tiles; the sets of formats that matter are known
+ * when compiled, others are asked at run time. The verdict, learning rate and clock are dials: a step that is not
+ * finite writes nothing (P7). */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/moments.cuh"
 
 enum { THREADS = 256, LANE = MOMENT_LANE, JOIN_THREADS = 1024 };
+static_assert(CUDA_UPDATE_TILE % (THREADS * LANE) == 0, "a tile is whole rounds of a block");
+static_assert(sizeof(CudaUpdates) <= 4096 && sizeof(CudaSquares) <= 4096, "what a kernel takes as arguments");
 
 /* ---- norm and verdict ---- */
 
-template <typename T, int V> __global__ void __launch_bounds__(THREADS)
-    squares_kernel(double *tiles, const T *g, int64_t n) {
-    __shared__ double part[THREADS / WARP];
-    int64_t first = (int64_t)blockIdx.x * CUDA_SQUARES_TILE;
-    int64_t end = first + CUDA_SQUARES_TILE < n ? first + CUDA_SQUARES_TILE : n;
+template <typename T, int V> DEVICE double squares_of(const T *g, int64_t begin, int64_t end) {
     double sum = 0;
 #pragma unroll 4
-    for (int64_t i = first + threadIdx.x * V; i < end; i += THREADS * V) {
+    for (int64_t i = begin + threadIdx.x * V; i < end; i += THREADS * V) {
         float x[V];
         load<V>(x, g + i);
 #pragma unroll
         for (int k = 0; k < V; k++) sum += (double)x[k] * (double)x[k];
     }
+    return sum;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) squares_kernel(const __grid_constant__ CudaSquares u) {
+    __shared__ double part[THREADS / WARP];
+    int k = 0; /* the last tensor that begins at this tile or before */
+    for (int step = CUDA_SQUARES_MOST / 2; step; step /= 2)
+        if (k + step < u.n && u.t[k + step].first_tile <= blockIdx.x) k += step;
+    const T *g = (const T *)u.t[k].g;
+    int64_t tile = blockIdx.x - u.t[k].first_tile, n = u.t[k].count;
+    int64_t begin = tile * CUDA_SQUARES_TILE, end = begin + CUDA_SQUARES_TILE;
+    double sum = end <= n && ((uintptr_t)g & 15) == 0 ? squares_of<T, LANE>(g, begin, end)
+                                                      : squares_of<T, 1>(g, begin, end < n ? end : n);
     sum = sum_of_block(sum, part);
-    if (threadIdx.x == 0) tiles[blockIdx.x] = sum;
+    if (threadIdx.x == 0) u.t[k].tiles[tile] = sum;
 }
 
 DEVICE double sum_of_parts(const double *parts, int64_t n, double *shared) { /* by JOIN_THREADS threads */
@@ -38,10 +51,11 @@ DEVICE double sum_of_parts(const double *parts, int64_t n, double *shared) { /* 
     return sum_of_block(sum, shared);
 }
 
-__global__ void __launch_bounds__(JOIN_THREADS) squares_join_kernel(double *to, const double *tiles, int64_t n) {
+__global__ void __launch_bounds__(JOIN_THREADS) squares_join_kernel(const __grid_constant__ CudaSquares u) {
     __shared__ double part[WARP];
-    double sum = sum_of_parts(tiles, n, part);
-    if (threadIdx.x == 0) *to = sum;
+    const CudaSquaresTensor &t = u.t[blockIdx.x];
+    double sum = sum_of_parts(t.tiles, (t.count + CUDA_SQUARES_TILE - 1) / CUDA_SQUARES_TILE, part);
+    if (threadIdx.x == 0) *t.to = sum;
 }
 
 __global__ void __launch_bounds__(JOIN_THREADS)
@@ -54,14 +68,9 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     verdict[CUDA_VERDICT_OK] = isfinite(norm) && isfinite(*loss) ? 1.0 : 0.0;
 }
 
-extern "C" void cuda_launch_sum_squares(cudaStream_t s, double *to, double *tiles, CudaNumbers g, int64_t n) {
-    unsigned blocks = blocks_for(n, CUDA_SQUARES_TILE);
-    with_real(g.format, [&](auto t) {
-        using T = decltype(t);
-        auto kernel = n % LANE == 0 && is_packed(g.data) ? squares_kernel<T, LANE> : squares_kernel<T, 1>;
-        kernel<<<blocks, THREADS, 0, s>>>(tiles, (const T *)g.data, n);
-    });
-    squares_join_kernel<<<1, JOIN_THREADS, 0, s>>>(to, tiles, blocks);
+extern "C" void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u) {
+    with_real(u->format, [&](auto t) { squares_kernel<decltype(t)><<<u->tiles, THREADS, 0, s>>>(*u); });
+    squares_join_kernel<<<u->n, JOIN_THREADS, 0, s>>>(*u);
 }
 
 extern "C" void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
@@ -69,122 +78,206 @@ extern "C" void cuda_launch_clip(cudaStream_t s, double *verdict, const double *
     clip_kernel<<<1, JOIN_THREADS, 0, s>>>(verdict, parts, loss, max_norm, n);
 }
 
-/* ---- states: numbers [i, i+8) of a tensor; those from n on do not exist and read as 0 ---- */
+/* ---- states: a lane's numbers [i, i+8) of a tensor of n; those from n on do not exist and read as 0 ----
+ *
+ * K: how they are stored: a number's type, or one of these. WHOLE: all 8 exist, in all lanes of the warp, and
+ * addresses allow 16 bytes at a time: loads of all states then stand in one stretch of code without a branch, so
+ * that all are on their way before the first is waited for. */
+struct Mom8 {};
+struct Var8 {};
+struct Any {}; /* asked at run time: one answer for a whole launch */
 
-template <typename T> DEVICE void take_plain(float (&x)[LANE], const T *p, int64_t i, int64_t n) {
-    if (i + LANE <= n && ((uintptr_t)p & 15) == 0) {
-        load<LANE>(x, p + i);
+/* Blocks that a multiprocessor holds at least: what their registers leave room for. */
+template <typename W, typename M>
+constexpr int BLOCKS = std::is_same<W, Any>::value ? 2 : 3;
+
+struct State {
+    void *data;
+    float *scales;
+    Format format;
+};
+
+template <typename K, bool WHOLE> DEVICE void take(float (&x)[LANE], State s, int64_t i, int64_t n) {
+    if constexpr (std::is_same<K, Any>::value) {
+        switch (s.format) {
+            case FMT_F32: take<float, WHOLE>(x, s, i, n); break;
+            case FMT_BF16: take<Bf16, WHOLE>(x, s, i, n); break;
+            case FMT_F16: take<F16, WHOLE>(x, s, i, n); break;
+            case FMT_MOM8: take<Mom8, WHOLE>(x, s, i, n); break;
+            default: take<Var8, WHOLE>(x, s, i, n); break;
+        }
+    } else if constexpr (std::is_same<K, Mom8>::value) {
+        mom8_take<WHOLE>(x, (const int8_t *)s.data, s.scales, i, n);
+    } else if constexpr (std::is_same<K, Var8>::value) {
+        var8_take<WHOLE>(x, (const uint8_t *)s.data, s.scales, i, n);
+    } else if constexpr (WHOLE) {
+        load<LANE>(x, (const K *)s.data + i);
     } else {
 #pragma unroll
-        for (int k = 0; k < LANE; k++) x[k] = i + k < n ? to_float(p[i + k]) : 0.0f;
+        for (int k = 0; k < LANE; k++) x[k] = i + k < n ? to_float(((const K *)s.data)[i + k]) : 0.0f;
     }
 }
 
-template <typename T> DEVICE void give_plain(T *p, const float (&x)[LANE], int64_t i, int64_t n) {
-    if (i + LANE <= n && ((uintptr_t)p & 15) == 0) {
-        store<LANE>(p + i, x);
+/* words: the lane's two (rng_u16); turn below 0: bf16 to nearest (a weight beside its master). */
+template <bool WHOLE>
+DEVICE void give_bf16(Bf16 *p, const float (&x)[LANE], const uint64_t (&words)[2], int turn, int64_t i, int64_t n) {
+    uint32_t bits[LANE];
+#pragma unroll
+    for (int k = 0; k < LANE; k++) bits[k] = (uint32_t)(words[k / 4] >> 16 * ((k + turn) % 4));
+    if constexpr (WHOLE) {
+        store_rounded<LANE>(p + i, x, bits);
     } else {
 #pragma unroll
         for (int k = 0; k < LANE; k++)
-            if (i + k < n) p[i + k] = from_float<T>(x[k]);
+            if (i + k < n) p[i + k] = round_random(x[k], bits[k]);
     }
 }
 
-DEVICE void take(float (&x)[LANE], CudaState s, int64_t i, int64_t n) {
-    switch (s.format) {
-        case FMT_F32: take_plain(x, (const float *)s.data, i, n); break;
-        case FMT_BF16: take_plain(x, (const Bf16 *)s.data, i, n); break;
-        case FMT_F16: take_plain(x, (const F16 *)s.data, i, n); break;
-        case FMT_MOM8: mom8_take(x, (const int8_t *)s.data, s.scales, i, n); break;
-        default: var8_take(x, (const uint8_t *)s.data, s.scales, i, n); break;
-    }
-}
-
-/* shift: of this state's 16 bits in the words; random false: bf16 to nearest too (a weight beside its master). */
-DEVICE void give(CudaState s, const float (&x)[LANE], const uint64_t (&words)[LANE], int shift, bool random,
-                 int64_t i, int64_t n) {
-    if (s.format == FMT_BF16 && random) {
-        uint32_t w[LANE];
-        Bf16 *p = (Bf16 *)s.data;
-#pragma unroll
-        for (int k = 0; k < LANE; k++) w[k] = (uint32_t)(words[k] >> shift);
-        if (i + LANE <= n && ((uintptr_t)p & 15) == 0) {
-            store_rounded<LANE>(p + i, x, w);
-        } else {
-#pragma unroll
-            for (int k = 0; k < LANE; k++)
-                if (i + k < n) p[i + k] = round_random(x[k], w[k]);
+template <typename K, bool WHOLE>
+DEVICE void give(State s, const float (&x)[LANE], const uint64_t (&words)[2], int turn, int64_t i, int64_t n) {
+    if constexpr (std::is_same<K, Any>::value) {
+        switch (s.format) {
+            case FMT_F32: give<float, WHOLE>(s, x, words, turn, i, n); break;
+            case FMT_BF16: give<Bf16, WHOLE>(s, x, words, turn, i, n); break;
+            case FMT_F16: give<F16, WHOLE>(s, x, words, turn, i, n); break;
+            case FMT_MOM8: give<Mom8, WHOLE>(s, x, words, turn, i, n); break;
+            default: give<Var8, WHOLE>(s, x, words, turn, i, n); break;
         }
-        return;
-    }
-    switch (s.format) {
-        case FMT_F32: give_plain((float *)s.data, x, i, n); break;
-        case FMT_BF16: give_plain((Bf16 *)s.data, x, i, n); break;
-        case FMT_F16: give_plain((F16 *)s.data, x, i, n); break;
-        case FMT_MOM8: mom8_give((int8_t *)s.data, s.scales, x, i, n); break;
-        default: var8_give((uint8_t *)s.data, s.scales, x, i, n); break;
+    } else if constexpr (std::is_same<K, Mom8>::value) {
+        mom8_give<WHOLE>((int8_t *)s.data, s.scales, x, i, n);
+    } else if constexpr (std::is_same<K, Var8>::value) {
+        var8_give<WHOLE>((uint8_t *)s.data, s.scales, x, i, n);
+    } else if (std::is_same<K, Bf16>::value && turn >= 0) {
+        give_bf16<WHOLE>((Bf16 *)s.data, x, words, turn, i, n);
+    } else if constexpr (WHOLE) {
+        store<LANE>((K *)s.data + i, x);
+    } else {
+#pragma unroll
+        for (int k = 0; k < LANE; k++)
+            if (i + k < n) ((K *)s.data)[i + k] = from_float<K>(x[k]);
     }
 }
 
 /* ---- one step of the optimizer ---- */
 
+struct Rates { /* of one tensor, from the dials and its attributes */
+    float scale, b1, b2, eps, c2;
+    float rate;  /* adamw: with the first moment's correction in it */
+    float decay; /* adamw: what is left of the weight; sgd: what joins the gradient */
+};
+
+/* To two units in the last place of fp32: what they give is small beside the weight it is added to. */
+DEVICE float quick_root(float x) {
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float quick_inverse(float x) { /* of a root of fp32: never so small that it would be taken for 0 */
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 DEVICE void adamw_numbers(float (&w)[LANE], float (&m)[LANE], float (&v)[LANE], const float (&g)[LANE],
-                          const CudaUpdate &u) {
-    float scale = (float)u.verdict[CUDA_VERDICT_SCALE], rate = u.dials[CUDA_DIAL_LR] * u.attr.lr_mult;
-    float b1 = u.attr.beta1, b2 = u.attr.beta2, decay = 1.0f - rate * u.attr.weight_decay;
-    float step = rate * u.dials[CUDA_DIAL_CORRECT1], c2 = u.dials[CUDA_DIAL_CORRECT2];
+                          const Rates &r) {
 #pragma unroll
     for (int k = 0; k < LANE; k++) {
-        float gk = g[k] * scale;
-        m[k] = m[k] * b1 + gk * (1.0f - b1);
-        v[k] = v[k] * b2 + gk * gk * (1.0f - b2);
-        w[k] = w[k] * decay - step * m[k] / (sqrtf(v[k] * c2) + u.attr.eps);
+        float gk = g[k] * r.scale;
+        m[k] = m[k] * r.b1 + gk * (1.0f - r.b1);
+        v[k] = v[k] * r.b2 + gk * gk * (1.0f - r.b2);
+        w[k] = w[k] * r.decay - r.rate * m[k] * quick_inverse(quick_root(v[k] * r.c2) + r.eps);
     }
 }
 
-DEVICE void sgd_numbers(float (&w)[LANE], float (&m)[LANE], const float (&g)[LANE], const CudaUpdate &u) {
-    float scale = (float)u.verdict[CUDA_VERDICT_SCALE], rate = u.dials[CUDA_DIAL_LR] * u.attr.lr_mult;
+DEVICE void sgd_numbers(float (&w)[LANE], float (&m)[LANE], const float (&g)[LANE], const Rates &r) {
 #pragma unroll
     for (int k = 0; k < LANE; k++) {
-        m[k] = m[k] * u.attr.beta1 + (g[k] * scale + u.attr.weight_decay * w[k]);
-        w[k] -= rate * m[k];
+        m[k] = m[k] * r.b1 + (g[k] * r.scale + r.decay * w[k]);
+        w[k] -= r.rate * m[k];
     }
 }
 
-template <bool ADAMW> __global__ void __launch_bounds__(THREADS) update_kernel(CudaUpdate u) {
-    if (u.verdict[CUDA_VERDICT_OK] == 0) return;
-    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LANE;
-    if (i - threadIdx.x % WARP * LANE >= u.count) return; /* the whole warp: 8-bit moments need all its lanes */
-    float w[LANE], m[LANE], v[LANE], g[LANE];
-    uint64_t words[LANE];
-    take(w, u.master.data ? u.master : u.w, i, u.count);
-    take(g, u.g, i, u.count);
-    if (u.m.data) {
-        take(m, u.m, i, u.count);
-    } else {
-#pragma unroll
-        for (int k = 0; k < LANE; k++) m[k] = 0;
-    }
-    if (ADAMW) take(v, u.v, i, u.count);
-    uint64_t key = u.draws ? draw_key(u.key) : 0;
-#pragma unroll
-    for (int k = 0; k < LANE; k++) words[k] = u.draws ? rng_fold(key, (uint64_t)(i + k)) : 0;
+/* W: weight and gradient; any master asks for Any. A tensor without a first moment (sgd) has m.data NULL. */
+template <bool ADAMW, typename W, typename M, typename V, bool WHOLE>
+DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const Rates &r, uint64_t key, int64_t i) {
+    constexpr bool ANY = std::is_same<W, Any>::value, BF16 = std::is_same<W, Bf16>::value;
+    State sw = {t.w, NULL, u.w}, sg = {(void *)t.g, NULL, u.g}, sm = {t.m, t.m_scales, u.m},
+                sv = {t.v, t.v_scales, u.v}, master = {t.master, NULL, u.master};
+    const bool has_master = ANY && t.master, has_m = ADAMW || t.m;
+    int64_t n = t.count;
+    float w[LANE], m[LANE] = {}, v[LANE], g[LANE];
+    if (has_master)
+        take<W, WHOLE>(w, master, i, n);
+    else
+        take<W, WHOLE>(w, sw, i, n);
+    take<W, WHOLE>(g, sg, i, n);
+    if (has_m) take<M, WHOLE>(m, sm, i, n);
+    if (ADAMW) take<V, WHOLE>(v, sv, i, n);
 
     if (ADAMW)
-        adamw_numbers(w, m, v, g, u);
+        adamw_numbers(w, m, v, g, r);
     else
-        sgd_numbers(w, m, g, u);
+        sgd_numbers(w, m, g, r);
 
-    if (u.m.data) give(u.m, m, words, 16, true, i, u.count);
-    if (ADAMW) give(u.v, v, words, 32, true, i, u.count);
-    if (u.master.data) give(u.master, w, words, 0, false, i, u.count);
-    give(u.w, w, words, 0, !u.master.data, i, u.count);
+    uint64_t words[2] = {};
+    if (BF16 || (ANY && u.draws)) words[0] = rng_fold(key, (uint64_t)i / 4), words[1] = rng_fold(key, (uint64_t)i / 4 + 1);
+    if (has_m) give<M, WHOLE>(sm, m, words, 1, i, n);
+    if (ADAMW) give<V, WHOLE>(sv, v, words, 2, i, n);
+    if (has_master) give<W, WHOLE>(master, w, words, -1, i, n);
+    if (has_master)
+        give<W, WHOLE>(sw, w, words, -1, i, n);
+    else
+        give<W, WHOLE>(sw, w, words, 0, i, n);
 }
 
-extern "C" void cuda_launch_adamw(cudaStream_t s, const CudaUpdate *u) {
-    update_kernel<true><<<blocks_for(u->count, THREADS * LANE), THREADS, 0, s>>>(*u);
+template <bool ADAMW> DEVICE Rates rates_of(const CudaUpdates &u, const CudaUpdateTensor &t) {
+    float rate = u.dials[CUDA_DIAL_LR] * t.lr_mult;
+    return {(float)u.verdict[CUDA_VERDICT_SCALE], u.beta1, u.beta2, u.eps, u.dials[CUDA_DIAL_CORRECT2],
+            ADAMW ? rate * u.dials[CUDA_DIAL_CORRECT1] : rate,
+            ADAMW ? 1.0f - rate * t.weight_decay : t.weight_decay};
 }
 
-extern "C" void cuda_launch_sgd(cudaStream_t s, const CudaUpdate *u) {
-    update_kernel<false><<<blocks_for(u->count, THREADS * LANE), THREADS, 0, s>>>(*u);
+template <bool ADAMW, typename W, typename M, typename V>
+__global__ void __launch_bounds__(THREADS, (BLOCKS<W, M>))
+    update_kernel(const __grid_constant__ CudaUpdates u) {
+    if (u.verdict[CUDA_VERDICT_OK] == 0) return;
+    uint64_t base = u.clock ? rng_fold((uint64_t)u.clock[CUDA_CLOCK_KEY], (uint64_t)u.clock[CUDA_CLOCK_MICRO]) : 0;
+    for (uint32_t tile = blockIdx.x, k = 0; tile < u.tiles; tile += gridDim.x) {
+        while (k + 1 < u.n && tile >= u.t[k + 1].first_tile) k++;
+        const CudaUpdateTensor &t = u.t[k];
+        const Rates r = rates_of<ADAMW>(u, t);
+        const uint64_t key = rng_fold(base, t.key);
+        const int64_t begin = (int64_t)(tile - t.first_tile) * CUDA_UPDATE_TILE + threadIdx.x / WARP * (WARP * LANE);
+#pragma unroll 1
+        for (int s = 0; s < CUDA_UPDATE_TILE; s += THREADS * LANE) {
+            int64_t first = begin + s, i = first + threadIdx.x % WARP * LANE; /* the warp's, the lane's */
+            if (first >= t.count) break; /* the whole warp: 8-bit moments need all its lanes */
+            if (u.aligned && first + WARP * LANE <= t.count)
+                update_lane<ADAMW, W, M, V, true>(u, t, r, key, i);
+            else
+                update_lane<ADAMW, W, M, V, false>(u, t, r, key, i);
+        }
+    }
+}
+
+template <bool ADAMW, typename W, typename M, typename V>
+static void launch_updates(cudaStream_t s, const CudaUpdates *u, int processors) {
+    unsigned most = (unsigned)(processors * BLOCKS<W, M>);
+    update_kernel<ADAMW, W, M, V><<<u->tiles < most ? u->tiles : most, THREADS, 0, s>>>(*u);
+}
+
+extern "C" void cuda_launch_adamw(cudaStream_t s, const CudaUpdates *u, int processors) {
+    bool one = !u->t[0].master && u->w == u->g, plain = one && u->m == u->w && u->v == u->w;
+    if (plain && u->w == FMT_BF16)
+        launch_updates<true, Bf16, Bf16, Bf16>(s, u, processors);
+    else if (plain && u->w == FMT_F32)
+        launch_updates<true, float, float, float>(s, u, processors);
+    else if (one && u->w == FMT_BF16 && u->m == FMT_MOM8 && u->v == FMT_VAR8)
+        launch_updates<true, Bf16, Mom8, Var8>(s, u, processors);
+    else
+        launch_updates<true, Any, Any, Any>(s, u, processors);
+}
+
+extern "C" void cuda_launch_sgd(cudaStream_t s, const CudaUpdates *u, int processors) {
+    launch_updates<false, Any, Any, Any>(s, u, processors);
 }

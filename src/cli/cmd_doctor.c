@@ -1,0 +1,80 @@
+/* cmd_doctor.c - snug doctor: what this machine is and can do, measured, and kept in the machine file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/doctor.h"
+#include "cli/setup.h"
+
+typedef struct Visit {
+    const Options *o;
+    Str text;
+    json_t *devices;
+    MachineFile file;
+} Visit;
+
+/* Measures one device: its table, its JSON, its entry in the file. */
+static bool visit_device(Visit *v, const char *name, Err *e) {
+    Backend *b;
+    DoctorDevice d = {.choice = NULL};
+    BackendOptions options = {.threads = (int)opt_int(v->o, OPT_THREADS)};
+    if (!backend_open(&b, name, options, e)) return false;
+    bool ok = doctor_device(&d, b, name, opt_flag(v->o, OPT_QUICK), e);
+    if (ok) {
+        str_add(&v->text, "\n");
+        doctor_show_device(&v->text, &d);
+        json_array_append_new(v->devices, doctor_device_json(&d));
+        MachineEntry *entry = machinefile_put(&v->file, &d.m);
+        entry->context_bytes = d.facts.context_bytes;
+        entry->code_bytes = MAX2(d.code_bytes, 0);
+        entry->graph_bytes = MAX2(d.extras.graph_bytes, 0);
+        machinefile_add_choices(entry, d.choice, d.n_choices);
+    }
+    doctor_device_free(&d);
+    b->close(b);
+    return ok;
+}
+
+/* Without --device: the processor, and the first GPU when one opens; why it does not is worth a line. */
+static bool visit_devices(Visit *v, Err *e) {
+    if (opt_given(v->o, OPT_DEVICE)) return visit_device(v, opt_text(v->o, OPT_DEVICE), e);
+    Err why = {0};
+    if (!visit_device(v, "cpu", e)) return false;
+    if (!visit_device(v, "cuda", &why)) str_addf(&v->text, "\ncuda: %s\n", why.text);
+    return true;
+}
+
+static void print_visit(const Visit *v, const DoctorHost *host) {
+    bool json = opt_flag(v->o, OPT_JSON);
+    fputs(str_text(&v->text), json ? stderr : stdout);
+    if (!json) return;
+    json_t *root = json_pack("{s:o, s:O}", "host", doctor_host_json(host), "devices", v->devices);
+    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    printf("%s\n", dump);
+    mem_free(dump);
+    json_decref(root);
+}
+
+bool cmd_doctor(const Options *o, Err *e) {
+    Visit v = {.o = o, .devices = json_array()};
+    DoctorHost host;
+    char path[1024];
+    bool there = false, writes = !opt_is(o, OPT_WRITE, "none");
+    if (writes && !setup_machine_path(path, sizeof path, opt_given(o, OPT_WRITE) ? opt_text(o, OPT_WRITE) : NULL))
+        writes = false; /* no folder for it is known: nothing is lost but the file */
+    bool ok = !writes || machinefile_read(&v.file, &there, path, e); /* other devices of the file stay */
+    if (ok) {
+        doctor_host(&host, opt_flag(o, OPT_QUICK));
+        doctor_show_host(&v.text, &host);
+        ok = visit_devices(&v, e);
+        if (ok) print_visit(&v, &host);
+        if (ok && writes) ok = machinefile_write(&v.file, path, e);
+        if (ok && writes) log_line("written: %s", path);
+    }
+    machinefile_free(&v.file);
+    json_decref(v.devices);
+    str_free(&v.text);
+    return ok;
+}

@@ -1,0 +1,129 @@
+/* setup_device.c - which device a job runs on or is planned for, what is known about it, and whether it has room.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/setup.h"
+#include "ir/cards.h"
+#include "obs/sensors.h"
+#include "store/machinefile.h"
+
+/* ---- the machine file ---- */
+
+bool setup_machine_path(char *path, size_t size, const char *given) {
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (given)
+        n = snprintf(path, size, "%s", given);
+    else if (config && config[0])
+        n = snprintf(path, size, "%s/snug/machine.json", config);
+    else if (home && home[0])
+        n = snprintf(path, size, "%s/.config/snug/machine.json", home);
+    return n >= 0 && n < (int)size;
+}
+
+/* The file in force. A wrong one that was named is refused; a wrong one that just lies there is passed over. */
+static bool read_file(MachineFile *f, bool *found, char *path, size_t size, const Options *o, Err *e) {
+    const char *given = opt_given(o, OPT_MACHINE) ? opt_text(o, OPT_MACHINE) : NULL;
+    *f = (MachineFile){0};
+    *found = false;
+    if (!setup_machine_path(path, size, given)) return true;
+    Err why = {0};
+    if (!machinefile_read(f, found, path, &why)) {
+        if (given) return fail(e, why.code, "--machine: %s", why.text);
+        log_warn("passed over: %s", why.text);
+        machinefile_free(f);
+        *found = false;
+        return true;
+    }
+    if (given && !*found)
+        return fail(e, ERR_FAIL, "--machine %s: there is no such file. `snug doctor --write %s` makes it", given,
+                    given);
+    return true;
+}
+
+static bool apply_file(Backend *b, Machine *m, const Options *o, Err *e) {
+    MachineFile f;
+    bool found;
+    char path[1024];
+    bool ok = read_file(&f, &found, path, sizeof path, o, e);
+    const MachineEntry *entry = ok && found ? machinefile_find(&f, m) : NULL;
+    if (entry) {
+        bool same = !strcmp(entry->m.library, m->library);
+        machinefile_apply(entry, m);
+        if (same) b->choose(b, entry->choice, entry->n_choices);
+        log_line("%s: rates measured on %s%s", path, m->name,
+                 same ? "" : "; its product algorithms belong to another library version and are not used");
+    } else if (ok && found) {
+        log_line("%s: knows nothing about %s; `snug doctor` would add it", path, m->name);
+    }
+    machinefile_free(&f);
+    return ok;
+}
+
+bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e) {
+    MachineFile f;
+    bool found;
+    char path[1024];
+    int64_t n = b->choices(b, NULL, 0);
+    if (!n) return true;
+    bool ok = read_file(&f, &found, path, sizeof path, o, e);
+    MachineEntry *entry = ok && found ? machinefile_find(&f, m) : NULL;
+    if (entry && !strcmp(entry->m.library, m->library)) {
+        MachineChoice *list = MEM_NEW(MachineChoice, n);
+        b->choices(b, list, n);
+        int64_t added = machinefile_add_choices(entry, list, n);
+        mem_free(list);
+        if (added) ok = machinefile_write(&f, path, e);
+        if (ok && added) log_line("%s: %lld product algorithms added", path, (long long)added);
+    }
+    machinefile_free(&f);
+    return ok;
+}
+
+/* ---- the device ---- */
+
+bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
+    BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS),
+                              .deterministic = opt_flag(o, OPT_DETERMINISTIC)};
+    *b = NULL;
+    if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
+        const Card *card = card_named(opt_text(o, OPT_GPU));
+        if (!card)
+            return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`",
+                        opt_text(o, OPT_GPU));
+        *m = card_machine(card);
+        return true;
+    }
+    if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;
+    *m = (Machine){0};
+    (*b)->describe(*b, m);
+    if (apply_file(*b, m, o, e)) return true;
+    (*b)->close(*b);
+    *b = NULL;
+    return false;
+}
+
+bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
+    bool cpu = m->kind == MACHINE_CPU;
+    int64_t planned = job_process_bytes(j),
+            wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
+    int64_t has = cpu ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE];
+    if (has <= 0 || wants <= has) return true;
+    DeviceFacts facts;
+    Str who = {0};
+    b->facts(b, &facts);
+    if (!cpu) backend_holders(&who, &facts);
+    fail(e, ERR_BUDGET,
+         "%s: %s (%s bytes) are planned, %s (%s bytes) are free, %s are missing%s%s. Nothing was loaded. End what "
+         "holds it, "
+         "or give a --budget of %lldMiB or less and take one of the changes that `snug plan` then names",
+         m->name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, units_count(has).s,
+         units_bytes(wants - has).s, who.len ? "; " : "", str_text(&who),
+         (long long)((has + planned - wants) / MIB));
+    str_free(&who);
+    return false;
+}

@@ -1,0 +1,132 @@
+/* offload.c - what forward keeps for backward waits in pinned memory meanwhile.
+ *
+ *     x (device)  --copy out-->  x.away (pinned)  --copy in-->  x.back (device), read by backward and recompute
+ *
+ *   O1  only what enters a layer goes (the residual stream): large, and idle from one pass of its layer to the other.
+ *       The rest of a layer is better made again than moved (recompute.c).
+ *   O2  the copy out stands right after the last step of forward that reads x; x's own bytes are free soon after
+ *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing.
+ *   O3  steps of the same phase only: nothing is carried into another phase through pinned memory. */
+#include <stdlib.h>
+
+#include "plan/plan_int.h"
+
+typedef struct Trip { /* of one tensor */
+    Tid x, away, back;
+    int last;  /* of forward's steps that touch it */
+    int first; /* of backward's */
+    int issue; /* the step in front of which the copy in stands */
+} Trip;
+
+typedef struct Offload {
+    Program *p;
+    int64_t recorded;  /* tensors before this pass made any */
+    int *writer;      /* owns: per tensor, the step of this phase that writes it; -1: none */
+    int *last, *first; /* own: per tensor, as in Trip; -1: none */
+    int *of;          /* owns: per tensor, its trip; -1: it stays */
+    Trip *trip;       /* owns */
+    int64_t n, cap;
+} Offload;
+
+static bool is_later(const Step *s) { return s->region == REGION_BACKWARD || s->region == REGION_RECOMPUTE; }
+
+static void note_tensors(Offload *o, const Phase *phase) {
+    const Program *p = o->p;
+    for (Tid id = 0; id < o->recorded; id++) o->writer[id] = o->last[id] = o->first[id] = o->of[id] = -1;
+    for (int i = phase->begin; i < phase->end; i++) {
+        const Step *s = &p->s[i];
+        for (int k = 0; k < MAX_IN; k++) {
+            Tid id = s->in[k] ? prog_base(p, s->in[k]) : NONE;
+            if (!id) continue;
+            if (!is_later(s)) o->last[id] = i;
+            else if (o->first[id] < 0) o->first[id] = i;
+        }
+        for (int k = 0; k < MAX_OUT; k++)
+            if (s->out[k] && !p->t[s->out[k]].base) o->writer[s->out[k]] = o->last[s->out[k]] = i;
+    }
+}
+
+/* One visit before: the begin of the stretch of another layer that ends where step's own begins. */
+static int visit_before(const Program *p, const Phase *phase, int step) {
+    int layer = p->s[step].layer, i = step;
+    while (i > phase->begin && p->s[i - 1].layer == layer) i--;
+    if (i == phase->begin) return i;
+    layer = p->s[i - 1].layer;
+    while (i > phase->begin && p->s[i - 1].layer == layer) i--;
+    return i;
+}
+
+static bool travels(const Offload *o, Tid id, int layers) { /* O1 */
+    const Program *p = o->p;
+    const Tensor *t = &p->t[id];
+    int w = o->writer[id], first = o->first[id];
+    if (t->role != ROLE_ACTIVATION || t->base || w < 0 || first < 0 || is_later(&p->s[w])) return false;
+    int layer = p->s[first].layer;
+    return layer >= 0 && layer < layers && p->s[w].layer != layer && o->last[id] < first;
+}
+
+static int by_last(const void *a, const void *b) { return ((const Trip *)a)->last - ((const Trip *)b)->last; }
+
+static void note_trips(Offload *o, const Phase *phase, int layers) {
+    Program *p = o->p;
+    o->n = 0;
+    for (Tid id = 1; id < o->recorded; id++) {
+        if (!travels(o, id, layers)) continue;
+        o->trip = mem_grow(o->trip, &o->cap, o->n + 1, sizeof *o->trip);
+        Trip *t = &o->trip[o->n++];
+        *t = (Trip){.x = id, .last = o->last[id], .first = o->first[id]};
+        t->issue = MAX2(visit_before(p, phase, t->first), t->last + 1);
+        t->away = rewrite_twin(p, id, "away");
+        p->t[t->away].home.pool = POOL_PINNED;
+        t->back = rewrite_twin(p, id, "back");
+    }
+    qsort(o->trip, (size_t)o->n, sizeof *o->trip, by_last);
+    for (int64_t i = 0; i < o->n; i++) o->of[o->trip[i].x] = (int)i;
+}
+
+static void add_copy(Rewrite *w, Tid to, Tid from, Queue queue, int layer) {
+    rewrite_add(w, (Step){.op = OP_COPY, .in = {from}, .out = {to}, .queue = queue, .region = REGION_MOVE,
+                          .layer = layer, .clone_of = -1, .key = w->p->next_key++});
+}
+
+static Step with_what_came_back(const Offload *o, Step s) {
+    for (int k = 0; k < MAX_IN && is_later(&s); k++) {
+        Tid base = s.in[k] ? prog_base(o->p, s.in[k]) : NONE;
+        if (!base || o->of[base] < 0) continue;
+        Tid back = o->trip[o->of[base]].back;
+        s.in[k] = s.in[k] == base ? back : rewrite_twin_view(o->p, s.in[k], back);
+    }
+    return s;
+}
+
+static void rewrite_with_trips(Offload *o, Rewrite *w, const Phase *phase) {
+    const Program *p = o->p;
+    for (int i = phase->begin; i < phase->end; i++) {
+        Step s = p->s[i];
+        for (int64_t k = o->n - 1; k >= 0; k--) /* the last to leave is the first to come back */
+            if (o->trip[k].issue == i) add_copy(w, o->trip[k].back, o->trip[k].away, QUEUE_COPY_IN, s.layer);
+        rewrite_keep(w, i, with_what_came_back(o, s));
+        for (int64_t k = 0; k < o->n; k++)
+            if (o->trip[k].last == i) add_copy(w, o->trip[k].away, o->trip[k].x, QUEUE_COPY_OUT, s.layer);
+    }
+}
+
+void plan_offload(Program *p, int layers) {
+    if (layers <= 0) return;
+    Rewrite w;
+    Offload o = {.p = p, .recorded = p->n_t, .writer = MEM_NEW(int, p->n_t), .last = MEM_NEW(int, p->n_t),
+                 .first = MEM_NEW(int, p->n_t), .of = MEM_NEW(int, p->n_t)};
+    rewrite_begin(&w, p);
+    for (int ph = 0; ph < p->n_phases; ph++) {
+        note_tensors(&o, &p->phase[ph]);
+        note_trips(&o, &p->phase[ph], layers);
+        rewrite_phase(&w);
+        rewrite_with_trips(&o, &w, &p->phase[ph]);
+    }
+    rewrite_end(&w);
+    mem_free(o.writer);
+    mem_free(o.last);
+    mem_free(o.first);
+    mem_free(o.of);
+    mem_free(o.trip);
+}

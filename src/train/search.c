@@ -1,0 +1,191 @@
+/* search.c - in which order combinations are tried, and why so few of them are enough.
+ *
+ * Bytes fall along both ladders (activation level, state rung), time grows along both. So for a micro-batch and an
+ * activation level the least rung that fits is found by halving, and the fastest of these few pairs is the answer.
+ * A smaller micro-batch is tried as long as the larger one needed anything switched on: it cannot be faster than one
+ * that needed nothing. Every try is an exact plan of the whole ring. */
+#include "train/search.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef enum Activations { KEEP_ALL, DROP_NORMS, DROP_SOME_BLOCKS, DROP_BLOCKS, SEND_INPUTS, ACTIVATION_LEVELS } Activations;
+
+typedef struct Walk {
+    Search *found;
+    const JobSpec *asked;
+    const Machine *m;
+    const HostBytes *host;
+    SearchFreedom free;
+    SearchLimits limits;
+    Job *job; /* owns: a place to plan in */
+} Walk;
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- one try ---- */
+
+void search_apply(JobSpec *s, const Try *t) {
+    s->micro_batch = t->micro_batch;
+    s->accum = t->accum;
+    s->head_chunk = t->head_chunk;
+    memcpy(s->away, t->away, sizeof s->away);
+    if (t->level < 0) return; /* recompute as asked */
+    for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? RECOMPUTE_BLOCK : (RecomputeLevel)t->level;
+}
+
+static bool same_try(const Try *a, const Try *b) {
+    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->blocks == b->blocks && a->level == b->level &&
+           !memcmp(a->away, b->away, sizeof a->away);
+}
+
+static const Try *try_now(Walk *w, Try t) {
+    Search *f = w->found;
+    for (int i = 0; i < f->n; i++)
+        if (same_try(&f->tried[i], &t)) return &f->tried[i];
+    if (f->n == SEARCH_TRIES) return NULL;
+    JobSpec spec = *w->asked;
+    search_apply(&spec, &t);
+    Try *kept = &f->tried[f->n++];
+    *kept = t;
+    if (!job_open(w->job, &spec, w->m, w->host, NULL)) return kept;
+    kept->device_bytes = job_process_bytes(w->job);
+    kept->host_bytes = w->m->kind == MACHINE_CPU ? 0 : job_host_bytes(w->job);
+    kept->update_seconds = job_update_seconds(w->job);
+    kept->fits = kept->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || kept->host_bytes <= w->limits.host_bytes);
+    job_close(w->job);
+    return kept;
+}
+
+static bool fits(Walk *w, Try t) {
+    const Try *done = try_now(w, t);
+    return done && done->fits;
+}
+
+/* ---- the two ladders ---- */
+
+static int64_t state_rungs(const Walk *w) {
+    if (!w->free.offload || w->m->kind == MACHINE_CPU) return 0; /* there all pools are the same memory */
+    return w->asked->model.layers * (w->asked->train && !w->asked->lora ? 3 : 1);
+}
+
+static void set_rung(Try *t, const Walk *w, int64_t rung) {
+    static const AwayKind full[] = {AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_WEIGHTS}, frozen[] = {AWAY_WEIGHTS};
+    const AwayKind *order = w->asked->train && !w->asked->lora ? full : frozen;
+    int64_t layers = w->asked->model.layers;
+    for (int i = 0; rung > 0; i++, rung -= layers) t->away[order[i]] = MIN2(rung, layers);
+}
+
+static bool can_set(const Walk *w, Activations a) {
+    if (a == KEEP_ALL) return true;
+    if (!w->free.recompute || !w->asked->train) return false;
+    return a != SEND_INPUTS || (w->free.offload && w->m->kind != MACHINE_CPU);
+}
+
+static void set_activations(Try *t, const Walk *w, Activations a, int blocks) {
+    int layers = w->asked->model.layers;
+    if (!w->free.recompute) {
+        t->level = -1;
+        return;
+    }
+    t->level = a == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
+    t->blocks = a == DROP_SOME_BLOCKS ? blocks : a > DROP_SOME_BLOCKS ? layers : 0;
+    if (a == SEND_INPUTS) t->away[AWAY_INPUTS] = MAX2(layers - 2, 1); /* the last two are needed again at once */
+}
+
+/* The least n in [low, high] for which it fits; high + 1 when none does. Bytes fall with n. */
+typedef struct Ladder {
+    Try base;
+    Activations level;
+    bool of_blocks; /* n counts whole blocks, not state rungs */
+} Ladder;
+
+static Try at_rung(const Walk *w, const Ladder *l, int64_t n) {
+    Try t = l->base;
+    set_activations(&t, w, l->level, l->of_blocks ? (int)n : 0);
+    if (!l->of_blocks) set_rung(&t, w, n);
+    return t;
+}
+
+static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t high) {
+    if (!fits(w, at_rung(w, l, high))) return high + 1;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (fits(w, at_rung(w, l, mid))) high = mid;
+        else low = mid + 1;
+    }
+    return low;
+}
+
+/* Gives true when nothing had to be switched on. */
+static bool try_micro_batch(Walk *w, Try base) {
+    Ladder plain = {base, KEEP_ALL, false};
+    if (fits(w, at_rung(w, &plain, 0))) return true;
+    int layers = w->asked->model.layers;
+    int64_t rungs = state_rungs(w);
+    for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
+        if (!can_set(w, (Activations)a)) continue;
+        Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
+        if (l.of_blocks) least_that_fits(w, &l, 1, layers - 1);
+        else if (least_that_fits(w, &l, 0, rungs) == 0) return false; /* a later level is slower and needs no less state */
+    }
+    return false;
+}
+
+/* ---- the whole ---- */
+
+static int64_t smaller_chunk(const Walk *w, int64_t tokens) {
+    int64_t chunk = w->asked->head_chunk ? w->asked->head_chunk : job_default_chunk(w->asked, w->m->kind);
+    return chunk > HEAD_TILE && tokens > HEAD_TILE ? HEAD_TILE : 0;
+}
+
+static void rank(Search *f) {
+    f->best = f->next_best = -1;
+    for (int i = 0; i < f->n; i++) {
+        if (!f->tried[i].fits) continue;
+        if (f->best < 0 || f->tried[i].update_seconds < f->tried[f->best].update_seconds) f->next_best = f->best, f->best = i;
+        else if (f->next_best < 0 || f->tried[i].update_seconds < f->tried[f->next_best].update_seconds) f->next_best = i;
+    }
+}
+
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+    double began = now_ms();
+    JobSpec asked = *spec;
+    Walk w = {found, &asked, m, host, free, limits, MEM_NEW(Job, 1)};
+    int64_t rows = asked.micro_batch * asked.accum;
+    *found = (Search){.best = -1, .next_best = -1};
+    for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
+        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk};
+        memcpy(base.away, asked.away, sizeof base.away);
+        if (micro * asked.seq > INT32_MAX / 2) continue;
+        bool plain = try_micro_batch(&w, base);
+        if (!plain && free.head_chunk && smaller_chunk(&w, micro * asked.seq)) {
+            base.head_chunk = smaller_chunk(&w, micro * asked.seq);
+            rank(found);
+            if (found->best < 0) try_micro_batch(&w, base);
+        }
+        if (plain || !free.micro_batch || micro == 1) break;
+    }
+    rank(found);
+    mem_free(w.job);
+    if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
+    found->ms = now_ms() - began;
+    return found->best >= 0;
+}
+
+void search_flags(Str *out, const Try *t, const JobSpec *spec) {
+    int layers = spec->model.layers;
+    str_addf(out, "--micro-batch %lld --accum %lld", (long long)t->micro_batch, (long long)t->accum);
+    if (t->level >= 0 && t->blocks && t->blocks < layers)
+        str_addf(out, " --recompute block:0-%d,%s:%d-%d", t->blocks - 1, plan_recompute_name((RecomputeLevel)t->level), t->blocks,
+                 layers - 1);
+    else if (t->level >= 0)
+        str_addf(out, " --recompute %s", t->blocks ? "block" : plan_recompute_name((RecomputeLevel)t->level));
+    str_add(out, " --offload ");
+    job_away_text(out, t->away, layers);
+    if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
+}

@@ -1,0 +1,142 @@
+/* step.c - one update on its way: what it is fed with, in which order its parts are queued, and when its numbers are
+ * read.
+ *
+ * Nothing here waits for the device but step_read. The micro-steps of an update may be queued before the numbers of
+ * the one before it are known: they change no state. Its update proper is queued only once that one is known to be
+ * good, so that a device always has work and a bad update is followed by nothing. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/rng.h"
+#include "obs/sensors.h"
+#include "train/run.h"
+
+enum { NOTE_LOSS, NOTE_VERDICT };
+
+/* ---- what a micro-step is fed with ---- */
+
+void step_put_batch(Run *r, const Batch *batch) {
+    const Job *j = r->job;
+    int64_t n = batch->rows * batch->seq * 4;
+    exec_put(&r->x, j->in.ids, batch->ids, 0, n);
+    exec_put(&r->x, j->in.positions, batch->positions, 0, n);
+    exec_put(&r->x, j->in.doc_begin, batch->doc_begin, 0, n);
+    if (j->in.id_order) exec_put(&r->x, j->in.id_order, batch->id_order, 0, n);
+    exec_put(&r->x, j->labels, batch->labels, 0, n);
+    exec_put(&r->x, j->weight, batch->weight, 0, n);
+}
+
+void step_put_float(Run *r, Tid t, double value) {
+    float f = (float)value;
+    exec_put(&r->x, t, &f, 0, 4);
+}
+
+static int64_t rows_of(const Run *r, DataPlace at) {
+    return MIN2(MAX2(r->o.global_batch, 1), dataset_rows(r->data) - at.row); /* an evaluation has no updates */
+}
+
+static int64_t scored_tokens(const Run *r, DataPlace at) {
+    int64_t n = 0, rows = rows_of(r, at);
+    for (int64_t i = 0; i < rows; i++) n += dataset_row_scored(r->data, dataset_row_at(r->data, at.epoch, at.row + i));
+    return n;
+}
+
+static void put_divisor(Run *r, int64_t scored) { step_put_float(r, r->job->divisor, (double)MAX2(scored, 1)); }
+
+static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
+    const JobSpec *s = &r->job->spec;
+    step_put_batch(r, batch);
+    step_put_float(r, r->job->p.beta, micro ? 1 : 0);
+    int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)rng_fold(s->seed, (uint64_t)u->step),
+                                  [CLOCK_FIRST_TOKEN] = micro * s->micro_batch * s->seq, [CLOCK_MICRO] = micro,
+                                  [CLOCK_STEP] = u->step};
+    exec_put(&r->x, r->job->p.clock, clock, 0, sizeof clock);
+}
+
+static void load_micro(Run *r, const Update *u, int64_t micro) {
+    int64_t rows = r->job->spec.micro_batch, first = micro * rows, real = rows_of(r, u->at) - first;
+    batch_fill(&r->batch, r->data, u->at.epoch, u->at.row + first, MAX2(0, MIN2(real, rows)));
+    put_micro(r, u, &r->batch, micro);
+}
+
+void step_load_micro(Run *r, int64_t micro) {
+    Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}};
+    put_divisor(r, scored_tokens(r, u.at));
+    load_micro(r, &u, micro);
+}
+
+/* ---- queueing ---- */
+
+static DataPlace place_after(const Run *r, DataPlace at) {
+    at.row += r->o.global_batch;
+    return at.row >= dataset_rows(r->data) ? (DataPlace){at.epoch + 1, 0} : at;
+}
+
+void step_queue_micros(Run *r, Update *u, const Update *before) {
+    *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}};
+    if (before) {
+        u->step = before->step + 1;
+        u->at = place_after(r, before->at);
+    }
+    u->lr = schedule_lr(&r->o.schedule, u->step);
+    for (int64_t m = 0; m < r->job->spec.accum; m++) {
+        double began = sensors_seconds();
+        const FeedItem *item = feed_next(r->feed);
+        u->data_seconds += sensors_seconds() - began;
+        CHECK(item->epoch == u->at.epoch && item->row == u->at.row && item->micro == m);
+        u->tokens += item->batch.tokens;
+        if (!m) put_divisor(r, item->update_scored);
+        put_micro(r, u, &item->batch, m);
+        exec_play(&r->x, r->job->phase_micro);
+    }
+}
+
+void step_queue_update(Run *r, const Update *u) {
+    const AttrUpdate *a = &r->job->spec.update;
+    double t = (double)(u->step + 1);
+    float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
+                               [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
+    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
+    step_put_float(r, r->job->max_norm, r->o.clip);
+    exec_play(&r->x, r->job->phase_update);
+    exec_note(&r->x, NOTE_LOSS, r->job->loss);
+    exec_note(&r->x, NOTE_VERDICT, r->job->verdict);
+}
+
+/* ---- reading ---- */
+
+/* A loss or gradient that is not finite: nothing was written. Play again, looking at every step. */
+static bool explain_not_finite(Run *r, const Update *u, Err *e) {
+    long long step = u->step + 1;
+    feed_stop(r->feed);
+    put_divisor(r, scored_tokens(r, u->at));
+    for (int64_t m = 0; m < r->job->spec.accum; m++) {
+        load_micro(r, u, m);
+        int i = exec_find_not_finite(&r->x, r->job->phase_micro, e);
+        if (i < 0) continue;
+        const Step *s = &r->job->p.s[i];
+        char where[48] = "outside the layers";
+        if (s->layer >= 0) snprintf(where, sizeof where, "in layer %d", s->layer);
+        return fail(e, ERR_FAIL, "step %lld: the loss is not finite (loss %g, gradient norm %g). It began %s, in the %s pass, at "
+                    "'%s' (%s). The weights are those before this step; the last checkpoint stands. A lower --lr, "
+                    "a --warmup-steps, or --precision fp32 may help",
+                    step, u->loss, u->norm, where, prog_region_name(s->region), op_row(s->op)->name,
+                    s->out[0] ? prog_t(&r->job->p, s->out[0])->name : "");
+    }
+    return fail(e, ERR_FAIL, "step %lld: the loss or the gradient norm is not finite (loss %g, norm %g)", step, u->loss, u->norm);
+}
+
+bool step_read(Run *r, Update *u, Err *e) {
+    double verdict[VERDICT_WORDS];
+    if (!exec_read_note(&r->x, NOTE_LOSS, r->job->loss, &u->loss, e) ||
+        !exec_read_note(&r->x, NOTE_VERDICT, r->job->verdict, verdict, e))
+        return false;
+    u->norm = verdict[VERDICT_NORM];
+    if (verdict[VERDICT_OK] == 0) return explain_not_finite(r, u, e);
+    DataPlace next = place_after(r, u->at);
+    r->step = u->step + 1;
+    r->state.data_epoch = next.epoch;
+    r->state.data_row = next.row;
+    r->state.tokens_seen += u->tokens;
+    return true;
+}

@@ -1,0 +1,110 @@
+/* test_doctor.c - doctor, the machine file and the catalogue as a person meets them; devices that cannot be opened
+ * and memory that is not there, said clearly and before anything is loaded. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+static char *in_tmp(const char *name) {
+    static char path[4][300];
+    static int at;
+    char *p = path[at++ % 4];
+    snprintf(p, 300, "%s/%s", test_tmp(), name);
+    return p;
+}
+
+static void expect_said(Ran *r, int code, const char *part1, const char *part2) {
+    if (!EXPECT(r->code == code && strstr(str_text(&r->err), part1) && strstr(str_text(&r->err), part2)))
+        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2,
+                  str_text(&r->err));
+    ran_free(r);
+}
+
+static double number_at(const json_t *o, const char *a, const char *b) {
+    const json_t *v = json_object_get(o, a);
+    return json_number_value(b ? json_object_get(v, b) : v);
+}
+
+TEST(doctor_measures_the_processor_and_plan_uses_it) {
+    char *file = in_tmp("conf/machine.json");
+    Ran r = snug_run("doctor --device cpu --quick --json --write %s", file);
+    json_t *j = ran_json(&r);
+    const json_t *cpu = json_array_get(json_object_get(j, "devices"), 0);
+    if (!EXPECT(r.code == 0 && cpu)) test_note("%s", str_text(&r.err));
+    EXPECT(number_at(j, "host", "cores") >= 1 && number_at(j, "host", "memory_bytes") > 1e8);
+    EXPECT(number_at(cpu, "fp32_flops", NULL) > 1e8 && number_at(cpu, "bf16_flops", NULL) > 1e8);
+    EXPECT(number_at(cpu, "element_wise_bytes_per_s", NULL) > 1e7 &&
+           json_array_size(json_object_get(cpu, "products")) == 2);
+    const json_t *load = json_object_get(json_object_get(cpu, "memory"), "load");
+    EXPECT(number_at(load, "taken_bytes", NULL) >= number_at(load, "asked_bytes", NULL));
+    EXPECT(number_at(load, "left_bytes", NULL) < number_at(load, "asked_bytes", NULL) / 4);
+    EXPECT(strstr(str_text(&r.err), "OpenBLAS") && strstr(str_text(&r.err), "locked memory"));
+    json_decref(j);
+    ran_free(&r);
+    r = snug_run("plan --model smollm2-135m --seq 128 --machine %s", file);
+    expect_said(&r, 0, "rates measured on", "machine.json");
+    r = snug_run("plan --model smollm2-135m --seq 128 --threads 1 --machine %s", file);
+    EXPECT(r.code == 0);
+    ran_free(&r);
+}
+
+TEST(wrong_machine_files_are_refused_when_named_and_passed_over_when_found) {
+    Ran r = snug_run("plan --model smollm2-135m --machine %s", in_tmp("none.json"));
+    expect_said(&r, 1, "none.json", "snug doctor --write");
+    file_make_dirs(in_tmp("snug"), NULL);
+    file_write_all(in_tmp("snug/machine.json"), "{\"a\": 1}", 8, NULL);
+    r = snug_run("plan --model smollm2-135m --machine %s", in_tmp("snug/machine.json"));
+    expect_said(&r, 1, "--machine", "not a machine file");
+    char *before = getenv("XDG_CONFIG_HOME"), kept[300] = "";
+    if (before) snprintf(kept, sizeof kept, "%s", before);
+    setenv("XDG_CONFIG_HOME", test_tmp(), 1);
+    r = snug_run("plan --model smollm2-135m");
+    expect_said(&r, 0, "passed over", "not a machine file");
+    if (before)
+        setenv("XDG_CONFIG_HOME", kept, 1);
+    else
+        unsetenv("XDG_CONFIG_HOME");
+}
+
+TEST(a_plan_for_a_card_that_is_not_here) {
+    Ran r = snug_run("plan --gpu list");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4060 Ti 8") && strstr(str_text(&r.out), "vendor"));
+    ran_free(&r);
+    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --gpu rtx-4090");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4090, not here") &&
+           strstr(str_text(&r.out), "it would fit"));
+    ran_free(&r);
+    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --gpu 'NVIDIA T4 16GB'");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "it would not fit"));
+    ran_free(&r);
+    r = snug_run("plan --model qwen2.5-7b --gpu voodoo2");
+    expect_said(&r, 2, "voodoo2", "--gpu list");
+}
+
+TEST(a_gpu_that_cannot_be_opened_says_why) {
+    Ran r = snug_run("doctor --device cuda --quick --no-write");
+    if (r.code == 0) {
+        test_skip("there is a GPU here");
+        ran_free(&r);
+        return;
+    }
+    bool built = !strstr(str_text(&r.err), "built without CUDA");
+    if (built)
+        expect_said(&r, 1, "cuda", "--device cpu"); /* no driver, or no card */
+    else
+        expect_said(&r, 2, "make CUDA=1", "--device cpu");
+    r = snug_run("plan --model smollm2-135m --device cuda");
+    expect_said(&r, built ? 1 : 2, "cuda", "--device cpu");
+    r = snug_run("doctor --device tpu --no-write");
+    expect_said(&r, 2, "tpu", "cuda:N");
+}
+
+TEST(less_memory_than_planned_is_found_before_loading) {
+    file_write_all(in_tmp("rows.jsonl"), "{\"ids\":[1,2,3,4]}\n", 18, NULL);
+    Ran r = snug_run("train --model llama-3.1-70b --init random --data %s --out %s --seq 16 --budget 9000GiB",
+                     in_tmp("rows.jsonl"), in_tmp("out"));
+    expect_said(&r, 3, "are planned", "are free");
+    EXPECT(!file_exists(in_tmp("out")));
+}
