@@ -2,13 +2,13 @@
 #include "tests/world.h"
 
 #include <jansson.h>
+#include <linux/capability.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/capability.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,12 +20,14 @@
 
 enum { PATH_BYTES = 600, LLAMA_VOCAB = 264 };
 
-#define TINY "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 --set num_key_value_heads=1 " \
-             "--set intermediate_size=16 --dtype fp32"
+#define TINY                                                                                                  \
+    "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 --set num_key_value_heads=1 " \
+    "--set intermediate_size=16 --dtype fp32"
 
 const char *world_faulty(void) {
     const char *binary = getenv("FAULTY");
-    if (!binary || !file_exists(binary)) test_skip("the fault flavour is not built (make FAULTS=1; FAULTY=its path)");
+    if (!binary || !file_exists(binary))
+        test_skip("the fault flavour is not built (make FAULTS=1; FAULTY=its path)");
     return binary && file_exists(binary) ? binary : NULL;
 }
 
@@ -55,7 +57,9 @@ static void make_rows(void) {
         str_addf(&text, "{\"text\": \"row %d of the text\"}\n", r);
         str_addf(&words, "{\"text\": \"line %d, \\u00e9 and more\"}\n\n", r);
     }
-    str_add(&recipe, "model: ../model\nmax_seq_length: 16\nper_device_train_batch_size: 2\nlora-targets: [q, v]\nmode: lora\n");
+    str_add(
+        &recipe,
+        "model: ../model\nmax_seq_length: 16\nper_device_train_batch_size: 2\nlora-targets: [q, v]\nmode: lora\n");
     put_text("rows.jsonl", &ids);
     put_text("text.jsonl", &text);
     put_text("in.jsonl", &words);
@@ -63,13 +67,17 @@ static void make_rows(void) {
     str_free(&ids), str_free(&text), str_free(&words), str_free(&recipe);
 }
 
-static void add_word(Str *to, int32_t value) { str_add_bytes(to, (const char *)&value, 4); }
+static void add_word(Str *to, int32_t value) {
+    str_add_bytes(to, (const char *)&value, 4);
+}
 
-/* A llama2.c model (all zeros but its header) and its tokenizer: three special pieces, 256 bytes, a few letters. */
+/* A llama2.c model (all zeros but its header) and its tokenizer: three special pieces, 256 bytes, a few letters.
+ */
 static void make_llama2c(void) {
     enum { DIM = 8, HIDDEN = 12, SEQ = 4 };
     const int32_t header[7] = {DIM, HIDDEN, 1, 2, 1, LLAMA_VOCAB, SEQ};
-    int64_t floats = LLAMA_VOCAB * DIM + 2 * DIM + 2 * DIM * DIM + 2 * (DIM / 2) * DIM + 3 * DIM * HIDDEN + DIM + SEQ * 4;
+    int64_t floats =
+        LLAMA_VOCAB * DIM + 2 * DIM + 2 * DIM * DIM + 2 * (DIM / 2) * DIM + 3 * DIM * HIDDEN + DIM + SEQ * 4;
     Str model = {0}, pieces = {0};
     for (int i = 0; i < 7; i++) add_word(&model, header[i]);
     for (int64_t i = 0; i < floats; i++) add_word(&model, 0);
@@ -77,9 +85,12 @@ static void make_llama2c(void) {
     for (int i = 0; i < LLAMA_VOCAB; i++) {
         char text[16];
         static const char *const special[] = {"<unk>", "\n<s>\n", "\n</s>\n"};
-        if (i < 3) snprintf(text, sizeof text, "%s", special[i]);
-        else if (i < 259) snprintf(text, sizeof text, "<0x%02X>", i - 3);
-        else snprintf(text, sizeof text, "%c", 'a' + i - 259);
+        if (i < 3)
+            snprintf(text, sizeof text, "%s", special[i]);
+        else if (i < 259)
+            snprintf(text, sizeof text, "<0x%02X>", i - 3);
+        else
+            snprintf(text, sizeof text, "%c", 'a' + i - 259);
         add_word(&pieces, 0);
         add_word(&pieces, (int32_t)strlen(text));
         str_add(&pieces, text);
@@ -99,9 +110,12 @@ bool world_make(const char *binary) {
     make_rows();
     make_llama2c();
     if (!getcwd(cwd, sizeof cwd)) return false;
-    bool ok = world_run("made", binary, NULL, "init --model llama-3.2-1b --out ../model --set vocab_size=64 " TINY) == 0;
-    snprintf(arguments, sizeof arguments, "init --model llama-3.2-1b --out ../words --tokenizer %s/tests/data/tok_smollm2 "
-             "--set vocab_size=432 " TINY, cwd);
+    bool ok =
+        world_run("made", binary, NULL, "init --model llama-3.2-1b --out ../model --set vocab_size=64 " TINY) == 0;
+    snprintf(arguments, sizeof arguments,
+             "init --model llama-3.2-1b --out ../words --tokenizer %s/tests/data/tok_smollm2 "
+             "--set vocab_size=432 " TINY,
+             cwd);
     ok = ok && world_run("made", binary, NULL, arguments) == 0;
     if (!EXPECT(ok)) {
         Str err = {0};
@@ -167,8 +181,10 @@ bool world_share(WorldJob *job, void *context, int n) {
         _exit(!mine);
     }
     for (int w = 0; w < workers; w++) {
-        if (waitpid(pid[w], &status, 0) != pid[w]) ok = false;
-        else if (WIFSIGNALED(status)) fprintf(stderr, "  a worker of the test ended by signal %d\n", WTERMSIG(status));
+        if (waitpid(pid[w], &status, 0) != pid[w])
+            ok = false;
+        else if (WIFSIGNALED(status))
+            fprintf(stderr, "  a worker of the test ended by signal %d\n", WTERMSIG(status));
         ok = ok && status == 0;
     }
     return ok;
@@ -206,12 +222,15 @@ bool world_copy_tree(const char *from, const char *to) {
 
 bool world_same_file(const char *a, const char *b) {
     Str x = {0}, y = {0};
-    bool same = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL) && x.len == y.len && !memcmp(str_text(&x), str_text(&y), (size_t)x.len);
+    bool same = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL) && x.len == y.len &&
+                !memcmp(str_text(&x), str_text(&y), (size_t)x.len);
     str_free(&x), str_free(&y);
     return same;
 }
 
-bool world_is_temporary(const char *name) { return strstr(name, ".tmp-") || str_ends(name, ".gone") || str_ends(name, ".old"); }
+bool world_is_temporary(const char *name) {
+    return strstr(name, ".tmp-") || str_ends(name, ".gone") || str_ends(name, ".old");
+}
 
 static bool count_temporary(void *context, const char *folder, const char *name) {
     *(int *)context += world_is_temporary(name);
@@ -227,12 +246,15 @@ int world_temporaries(const char *folder) {
 void world_metrics(Str *to, const char *path) {
     Str text = {0};
     if (file_read(path, &text, 0, NULL) && text.len)
-        for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line;
+             line = strtok_r(NULL, "\n", &save)) {
             json_t *j = json_loads(line, 0, NULL);
-            if (!j) str_addf(to, "not JSON: %s\n", line);
+            if (!j)
+                str_addf(to, "not JSON: %s\n", line);
             else
                 str_addf(to, "%s %lld %.17g\n", json_string_value(json_object_get(j, "kind")),
-                         json_integer_value(json_object_get(j, "step")), json_real_value(json_object_get(j, "loss")));
+                         json_integer_value(json_object_get(j, "step")),
+                         json_real_value(json_object_get(j, "loss")));
             json_decref(j);
         }
     str_free(&text);
@@ -242,13 +264,16 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
     Str a = {0}, b = {0};
     world_metrics(&a, now);
     world_metrics(&b, want);
-    bool same = a.len <= b.len && !memcmp(str_text(&a), str_text(&b), (size_t)a.len) && (!complete || a.len == b.len);
+    bool same =
+        a.len <= b.len && !memcmp(str_text(&a), str_text(&b), (size_t)a.len) && (!complete || a.len == b.len);
     str_free(&a), str_free(&b);
     return same;
 }
 
 /* Files that tell of one process: each run has its own. */
-static bool is_of_the_run(const char *name) { return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events."); }
+static bool is_of_the_run(const char *name) {
+    return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.");
+}
 
 static bool parses(const char *path) {
     json_t *j = json_load_file(path, 0, NULL);
@@ -262,7 +287,8 @@ typedef struct Check {
     bool complete;
 } Check;
 
-static bool check_folder(Str *why, const char *now, const char *want, const char *before, bool complete, bool grows);
+static bool check_folder(Str *why, const char *now, const char *want, const char *before, bool complete,
+                         bool grows);
 
 static bool check_entry(void *context, const char *folder, const char *name) {
     const Check *c = context;
@@ -291,14 +317,16 @@ static bool check_present(void *context, const char *folder, const char *name) {
 }
 
 /* A folder that does not grow is written as a whole: it holds all of `want`, or all of `before`. */
-static bool check_folder(Str *why, const char *now, const char *want, const char *before, bool complete, bool grows) {
+static bool check_folder(Str *why, const char *now, const char *want, const char *before, bool complete,
+                         bool grows) {
     Check c = {why, now, want, before, complete};
     if (!each(now, check_entry, &c)) return false;
     if (!complete && grows) return true;
     Str missing = {0};
     c.why = &missing;
     bool ok = file_is_dir(want) && each(want, check_present, &c);
-    if (!ok && (!complete || !file_is_dir(want)) && before && file_is_dir(before)) ok = each(before, check_present, &c);
+    if (!ok && (!complete || !file_is_dir(want)) && before && file_is_dir(before))
+        ok = each(before, check_present, &c);
     if (!ok) str_addf(why, "%s%s", str_text(&missing), file_is_dir(want) ? "" : "nothing to compare with; ");
     str_free(&missing);
     return ok;
@@ -307,8 +335,10 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
     char metrics[PATH_BYTES];
     if (!file_exists(want)) return !file_exists(now);
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", want); /* a run folder grows; others are made as a whole */
-    return (!complete && !file_exists(now)) || check_folder(why, now, want, before, complete, file_exists(metrics));
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl",
+             want); /* a run folder grows; others are made as a whole */
+    return (!complete && !file_exists(now)) ||
+           check_folder(why, now, want, before, complete, file_exists(metrics));
 }
 
 /* ---- what a next process would see ---- */
@@ -327,8 +357,10 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     mix(h, plain, (int64_t)strlen(plain) + 1);
     if (file_is_dir(path)) return each(path, mix_entry, h);
     Str text = {0};
-    if (!strcmp(name, "metrics.jsonl")) world_metrics(&text, path);
-    else if (strcmp(name, "plan.json")) file_read(path, &text, 0, NULL);
+    if (!strcmp(name, "metrics.jsonl"))
+        world_metrics(&text, path);
+    else if (strcmp(name, "plan.json"))
+        file_read(path, &text, 0, NULL);
     mix(h, str_text(&text), text.len);
     str_free(&text);
     return true;

@@ -1,5 +1,5 @@
-/* world.h - for tests that hurt the program: small inputs, processes that can be stopped and killed, and what stands
- * on disk afterwards compared with what an undisturbed run left. */
+/* world.h - for tests that hurt the program: small inputs, processes that can be stopped and killed, and what
+ * stands on disk afterwards compared with what an undisturbed run left. */
 #ifndef TESTS_WORLD_H
 #define TESTS_WORLD_H
 
@@ -18,23 +18,25 @@ char *world_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A process in its own folder: what it said lies beside the folder, in <folder>.out and <folder>.err. */
 pid_t world_start(const char *folder, const char *binary, const char *input, const char *arguments);
-int world_wait(pid_t pid);                                  /* exit code; 128 + signal when killed; 256: stopped */
+int world_wait(pid_t pid); /* exit code; 128 + signal when killed; 256: stopped */
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments);
-void world_said(Str *out, Str *err, const char *folder);    /* replaces both; either may be NULL */
+void world_said(Str *out, Str *err, const char *folder); /* replaces both; either may be NULL */
 
-bool world_copy_tree(const char *from, const char *to);     /* `to` is replaced; `from` may be absent */
+bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
 
 /* A name that a reader never takes for the real one: being written, put aside, being removed. */
 bool world_is_temporary(const char *name);
-int world_temporaries(const char *folder);                  /* how many there are below */
+int world_temporaries(const char *folder); /* how many there are below */
 
 /* Holds `now` against the folder `want` of an undisturbed run and `before` (may be NULL), from which it started: a
- * file under its final name is that of one of the two, and folders hold all that belongs to them. complete: nothing of
- * `want` is missing. A run's metrics count by step and loss; its log, events and lock are passed over. */
+ * file under its final name is that of one of the two, and folders hold all that belongs to them. complete:
+ * nothing of `want` is missing. A run's metrics count by step and loss; its log, events and lock are passed over.
+ */
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete);
 
-void world_metrics(Str *to, const char *path); /* adds kind, step and loss of every record of a metrics.jsonl, as text */
+void world_metrics(Str *to,
+                   const char *path); /* adds kind, step and loss of every record of a metrics.jsonl, as text */
 
 /* One number for all that matters to the next process: names and bytes. */
 unsigned long long world_fingerprint(const char *folder);

@@ -180,7 +180,8 @@ bool file_make_dirs(const char *path, Err *e) {
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, (size_t)i);
         part[i] = 0;
-        if ((fault_here(FAULT_MAKE, part) || mkdir(part, 0755)) && errno != EEXIST) return refused(e, part, "create the folder");
+        if ((fault_here(FAULT_MAKE, part) || mkdir(part, 0755)) && errno != EEXIST)
+            return refused(e, part, "create the folder");
     }
     if (!file_is_dir(path)) return fail(e, ERR_FAIL, "%s: is a file, a folder was expected", path);
     return true;
@@ -209,7 +210,8 @@ bool file_remove_tree(const char *path, Err *e) { return remove_tree(path, 0, e)
 bool file_sync_dir(const char *path, Err *e) {
     int fd = open_here(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return refused(e, path, "open the folder");
-    bool ok = (!fault_here(FAULT_FLUSH, path) && fsync(fd) == 0) || errno == EINVAL; /* some file systems do not flush folders */
+    bool flushed = !fault_here(FAULT_FLUSH, path) && fsync(fd) == 0;
+    bool ok = flushed || errno == EINVAL; /* some file systems do not flush folders */
     if (!ok) refused(e, path, "flush the folder");
     close(fd);
     return ok;

@@ -105,7 +105,8 @@ bool run_save_result(Run *r, RunResult *out, Err *e) {
     }
     if (!folder_commit(&f, e)) return false;
     snprintf(out->result, sizeof out->result, "%s", path);
-    return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e); /* a killed run may not have come to it */
+    /* a run killed between its last save and the pruning */
+    return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e);
 }
 
 /* ---- resume ---- */

@@ -1,9 +1,9 @@
-/* test_death.c - a run that is killed at any moment goes on with --resume to the same losses and the same weights; a
- * run that is asked to leave saves first; two runs do not share a folder.
+/* test_death.c - a run that is killed at any moment goes on with --resume to the same losses and the same weights;
+ * a run that is asked to leave saves first; two runs do not share a folder.
  *
- * Moments are drawn by a seed (SEED=N) and spread over the length of an undisturbed run, which is measured; nothing
- * timed is asserted. Moments that matter most (between two names, between writing and flushing) are also met one by one,
- * with the fault flavour. */
+ * Moments are drawn by a seed (SEED=N) and spread over the length of an undisturbed run, which is measured;
+ * nothing timed is asserted. Moments that matter most (between two names, between writing and flushing) are also
+ * met one by one, with the fault flavour. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -16,8 +16,10 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#define RUN "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 24 --save-steps 3 --log-steps 1 --threads 1 " \
-            "--budget 1GiB --val-split 0.75 --eval-steps 2"
+#define RUN                                                                                                   \
+    "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 24 --save-steps 3 --log-steps 1 " \
+    "--threads 1 "                                                                                            \
+    "--budget 1GiB --val-split 0.75 --eval-steps 2"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { KILLS = 24, SIGNALS = 12, SPREAD = 6 }; /* processes are slow here; the plain flavour meets them all */
@@ -38,7 +40,9 @@ static double now_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void sleep_seconds(double s) { nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL); }
+static void sleep_seconds(double s) {
+    nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL);
+}
 
 static double draw(const Plan *p, int round, int what) { /* 0 to 1 */
     return (double)(rng_fold(rng_fold(p->seed, (uint64_t)round), (uint64_t)what) >> 11) * 0x1p-53;
@@ -69,10 +73,12 @@ static bool complain(const char *folder, int round, double at, const char *what)
 }
 
 static int go_on(const Plan *p, const char *folder) {
-    return world_run(folder, p->binary, NULL, world_has_checkpoint(world_path("%s/out", folder)) ? RUN " --resume" : RUN);
+    return world_run(folder, p->binary, NULL,
+                     world_has_checkpoint(world_path("%s/out", folder)) ? RUN " --resume" : RUN);
 }
 
-/* The run went on to its end: losses, weights and checksum are those of the undisturbed run, and nothing is left over. */
+/* The run went on to its end: losses, weights and checksum are those of the undisturbed run, and nothing is left
+ * over. */
 static bool ended_alike(const Plan *p, const char *folder, bool checkpoints_too, int round, double at) {
     char checksum[24];
     Str why = {0};
@@ -85,7 +91,8 @@ static bool ended_alike(const Plan *p, const char *folder, bool checkpoints_too,
         world_metrics(&b, world_path("whole/out/metrics.jsonl"));
         if (strcmp(str_text(&a), str_text(&b))) ok = complain(folder, round, at, "other losses");
         str_free(&a), str_free(&b);
-        ok = ok && world_check_tree(&why, world_path("%s/out/model", folder), world_path("whole/out/model"), NULL, true);
+        ok = ok &&
+             world_check_tree(&why, world_path("%s/out/model", folder), world_path("whole/out/model"), NULL, true);
     } else {
         ok = ok && world_check_tree(&why, out, world_path("whole/out"), NULL, true);
     }
@@ -106,11 +113,13 @@ static bool kill_at(const Plan *p, const char *folder, double at, int *code, int
     kill(pid, SIGKILL);
     *code = world_wait(pid);
     const char *out = world_path("%s/out", folder);
-    bool ok = (*code == 128 + SIGKILL || *code == 0) && world_check_tree(&why, out, world_path("whole/out"), NULL, false);
+    bool ok = (*code == 128 + SIGKILL || *code == 0) &&
+              world_check_tree(&why, out, world_path("whole/out"), NULL, false);
     if (!ok) complain(folder, round, at, why.len ? str_text(&why) : "another end than by the signal");
     if (getenv("VERBOSE"))
         printf("  %s %.1f ms after the start, %s, %d temporaries\n", *code ? "killed" : "ended", at * 1e3,
-               world_has_checkpoint(out) ? "with checkpoints" : "before the first checkpoint", world_temporaries(out));
+               world_has_checkpoint(out) ? "with checkpoints" : "before the first checkpoint",
+               world_temporaries(out));
     str_free(&why);
     return ok;
 }
@@ -129,7 +138,8 @@ static bool killed_round(void *context, int worker, int round) {
     if (code == 0) return complain(folder, round, at, "always ends before it can be killed");
     at = draw(p, round, 1) * p->seconds / 2;
     if (round % 2 && !kill_at(p, folder, at, &code, round)) return false;
-    return (go_on(p, folder) == 0 || complain(folder, round, at, "cannot go on")) && ended_alike(p, folder, true, round, at);
+    return (go_on(p, folder) == 0 || complain(folder, round, at, "cannot go on")) &&
+           ended_alike(p, folder, true, round, at);
 }
 
 TEST(a_run_killed_at_any_moment_goes_on_to_the_same_end) {
@@ -160,7 +170,8 @@ static bool killed_before_call(void *context, int worker, int i) {
     bool ok = world_wait(pid) == 256 || complain(folder, i, 0, "did not come to the call");
     kill(pid, SIGKILL);
     if (ok) world_wait(pid);
-    ok = ok && world_check_tree(&why, world_path("%s/out", folder), world_path("whole/out"), NULL, false) && go_on(&c->plan, folder) == 0;
+    ok = ok && world_check_tree(&why, world_path("%s/out", folder), world_path("whole/out"), NULL, false) &&
+         go_on(&c->plan, folder) == 0;
     if (!ok) complain(folder, i, 0, why.len ? str_text(&why) : "cannot go on");
     ok = ok && ended_alike(&c->plan, folder, true, i, 0);
     if (!ok) fprintf(stderr, "  killed before %s %d\n", c->call[i].kind, c->call[i].n);
@@ -180,7 +191,8 @@ TEST(a_run_killed_before_a_rename_a_flush_or_a_write_goes_on_to_the_same_end) {
         snprintf(label, sizeof label, " %s=", kinds[k]);
         const char *line = strstr(str_text(&err), "fault: calls"), *at = line ? strstr(line, label) : NULL;
         int calls = at ? atoi(at + strlen(label)) : 0, takes = calls < SPREAD ? calls : SPREAD;
-        for (int i = 0; i < takes; i++) c->call[c->n++] = (Call){kinds[k], takes > 1 ? 1 + i * (calls - 1) / (takes - 1) : 1};
+        for (int i = 0; i < takes; i++)
+            c->call[c->n++] = (Call){kinds[k], takes > 1 ? 1 + i * (calls - 1) / (takes - 1) : 1};
     }
     if (ok) EXPECT(c->n > 20 && world_share(killed_before_call, c, c->n));
     str_free(&err);
@@ -205,8 +217,10 @@ static bool signalled_round(void *context, int worker, int round) {
     world_said(&out, &err, folder);
     snprintf(label, sizeof label, "\"stopped_by\":%d", number);
     bool began = err.len > 0; /* before that the system's own answer to a signal counts */
-    bool ended = strstr(str_text(&out), "\"stopped_by\":0") != NULL, stopped = strstr(str_text(&out), label) != NULL;
-    bool ok = (began ? code == 0 && (ended || (stopped && world_has_checkpoint(world_path("%s/out", folder)))) : code == 128 + number) ||
+    bool ended = strstr(str_text(&out), "\"stopped_by\":0") != NULL,
+         stopped = strstr(str_text(&out), label) != NULL;
+    bool ok = (began ? code == 0 && (ended || (stopped && world_has_checkpoint(world_path("%s/out", folder))))
+                     : code == 128 + number) ||
               complain(folder, round, at, "did not save and leave");
     if (ok && !ended) ok = go_on(p, folder) == 0 || complain(folder, round, at, "cannot go on");
     str_free(&out), str_free(&err);
@@ -226,7 +240,8 @@ TEST(a_second_run_into_the_folder_is_refused_and_names_the_first) {
     Plan p;
     const char *binary = world_faulty();
     if (!binary || !make_plan(&p, binary)) return;
-    pid_t first = world_start("two", binary, NULL, RUN " --fault make:5:stop"); /* checkpoints are there, more to come */
+    pid_t first =
+        world_start("two", binary, NULL, RUN " --fault make:5:stop"); /* checkpoints are there, more to come */
     if (!EXPECT(world_wait(first) == 256)) return;
     char who[40];
     snprintf(who, sizeof who, "process %d ", (int)first);
@@ -236,7 +251,8 @@ TEST(a_second_run_into_the_folder_is_refused_and_names_the_first) {
         snprintf(command, sizeof command, "-c 'cd ../two && exec %s %s'", binary, how[i]);
         int code = world_run("second", "/bin/sh", NULL, command);
         world_said(NULL, &err, "second");
-        if (!EXPECT(code == 1 && strstr(str_text(&err), who))) test_note("    %s: exit %d\n%s", how[i], code, str_text(&err));
+        if (!EXPECT(code == 1 && strstr(str_text(&err), who)))
+            test_note("    %s: exit %d\n%s", how[i], code, str_text(&err));
         str_free(&err);
     }
     kill(first, SIGCONT);

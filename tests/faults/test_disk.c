@@ -1,6 +1,8 @@
-/* test_disk.c - the disk is the trouble: it is full, a file ends before its time, a folder may not be written, or is gone.
+/* test_disk.c - the disk is the trouble: it is full, a file ends before its time, a folder may not be written, or
+ * is gone.
  *
- * A process of the fault flavour stops just before a chosen call; the test then changes the disk and lets it go on. */
+ * A process of the fault flavour stops just before a chosen call; the test then changes the disk and lets it go
+ * on. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,8 +13,10 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#define RUN "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 --log-steps 1 --threads 1 " \
-            "--budget 1GiB --micro-batch 2"
+#define RUN                                                                                                  \
+    "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 --log-steps 1 " \
+    "--threads 1 "                                                                                           \
+    "--budget 1GiB --micro-batch 2"
 
 static bool make_world(const char **binary) {
     *binary = world_faulty();
@@ -26,7 +30,9 @@ static bool expect_refused(const char *folder, int code, const char *part, const
     const char *message = strstr(str_text(&err), "snug: ");
     bool ok = code == 1 && message && strstr(message, part) && !strstr(str_text(&err), "Sanitizer") &&
               world_check_tree(&why, world_path("%s/out", folder), world_path("full/out"), before, false);
-    if (!EXPECT(ok)) test_note("    exit %d, wanted '%s'; %s\n%s", code, part, str_text(&why), message ? message : str_text(&err));
+    if (!EXPECT(ok))
+        test_note("    exit %d, wanted '%s'; %s\n%s", code, part, str_text(&why),
+                  message ? message : str_text(&err));
     str_free(&err), str_free(&why);
     return ok;
 }
@@ -38,7 +44,8 @@ static void expect_resumes(const char *folder, const char *binary) {
     bool ok = world_run(folder, binary, NULL, resume ? RUN " --resume" : RUN) == 0 &&
               world_check_tree(&why, world_path("%s/out", folder), world_path("full/out"), NULL, true);
     world_said(NULL, &err, folder);
-    if (!EXPECT(ok && !world_temporaries(world_path("%s/out", folder)))) test_note("    %s\n%s", str_text(&why), str_text(&err));
+    if (!EXPECT(ok && !world_temporaries(world_path("%s/out", folder))))
+        test_note("    %s\n%s", str_text(&why), str_text(&err));
     str_free(&err), str_free(&why);
 }
 
@@ -63,7 +70,12 @@ TEST(a_limit_on_file_sizes_is_a_clear_refusal) {
     static const struct {
         int kib;
         const char *part;
-    } limit[] = {{1, "plan.json"}, {2, "plan.json"}, {4, ".safetensors"}, {8, "model.safetensors"}, {13, "optimizer.safetensors"}, {20, "optimizer.safetensors"}};
+    } limit[] = {{1, "plan.json"},
+                 {2, "plan.json"},
+                 {4, ".safetensors"},
+                 {8, "model.safetensors"},
+                 {13, "optimizer.safetensors"},
+                 {20, "optimizer.safetensors"}};
     if (!make_world(&binary)) return;
     file_write_all(world_path("limited.sh"), script, (int64_t)strlen(script), NULL);
     for (int i = 0; i < 6; i++) {
@@ -106,10 +118,14 @@ TEST(a_full_disk_while_saving_leaves_what_was_saved) {
         world_said(&out, &err, "w");
         const char *codes = strstr(str_text(&out), "}\n") ? strrchr(str_text(&out), '}') + 2 : str_text(&out);
         failed += codes[0] == '1';
-        bool ok = code == 0 && (!strcmp(codes, "1 0\n") || !strcmp(codes, "0 0\n")) && (codes[0] == '0' || strstr(str_text(&err), "No space left")) &&
-                  world_check_tree(&why, world_path("w/after/first"), world_path("full/out"), NULL, codes[0] == '0') &&
-                  world_check_tree(&why, world_path("w/after/second"), world_path("full/out"), NULL, true);
-        if (!EXPECT(ok)) test_note("    a disk of %d KiB: exit %d, codes '%s'; %s\n%s", kib, code, codes, str_text(&why), str_text(&err));
+        bool ok =
+            code == 0 && (!strcmp(codes, "1 0\n") || !strcmp(codes, "0 0\n")) &&
+            (codes[0] == '0' || strstr(str_text(&err), "No space left")) &&
+            world_check_tree(&why, world_path("w/after/first"), world_path("full/out"), NULL, codes[0] == '0') &&
+            world_check_tree(&why, world_path("w/after/second"), world_path("full/out"), NULL, true);
+        if (!EXPECT(ok))
+            test_note("    a disk of %d KiB: exit %d, codes '%s'; %s\n%s", kib, code, codes, str_text(&why),
+                      str_text(&err));
         str_free(&out), str_free(&err), str_free(&why);
     }
     EXPECT(failed >= 3); /* small disks were too small */
@@ -137,7 +153,8 @@ static void cut_at_every_read(const char *binary, const char *command) {
         if (ours) EXPECT(truncate(world_path("w/%s", path), bytes / 4) == 0);
         int code = let_go_on(pid);
         world_said(NULL, &err, "w");
-        const char *message = strstr(str_text(&err), "snug: "), *name = strrchr(path, '/') ? strrchr(path, '/') : path;
+        const char *message = strstr(str_text(&err), "snug: "),
+                   *name = strrchr(path, '/') ? strrchr(path, '/') : path;
         bool ok = ours ? code == 1 && message && strstr(message, name) : code == 0;
         cut += ours;
         if (!EXPECT(ok)) test_note("    read %d of %s: exit %d\n%s", n, path, code, message ? message : "");
@@ -151,8 +168,10 @@ TEST(a_file_cut_short_while_it_is_read_is_named) {
     const char *binary;
     if (!make_world(&binary)) return;
     cut_at_every_read(binary, "eval --model m --data ../rows.jsonl --seq 16 --threads 1 --budget 1GiB");
-    cut_at_every_read(binary, "train --model m --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 --log-steps 1 --threads 1 "
-                              "--budget 1GiB --micro-batch 2 --resume checkpoint-2");
+    cut_at_every_read(binary,
+                      "train --model m --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 "
+                      "--log-steps 1 --threads 1 "
+                      "--budget 1GiB --micro-batch 2 --resume checkpoint-2");
 }
 
 /* ---- may not be written ---- */
@@ -160,7 +179,8 @@ TEST(a_file_cut_short_while_it_is_read_is_named) {
 TEST(a_run_folder_made_read_only_is_named_and_the_last_checkpoint_stands) {
     const char *binary;
     pid_t pid;
-    if (!make_world(&binary) || !EXPECT(run_to(&pid, "w", binary, RUN, "make:4"))) return; /* before the second checkpoint */
+    if (!make_world(&binary) || !EXPECT(run_to(&pid, "w", binary, RUN, "make:4")))
+        return; /* before the second checkpoint */
     EXPECT(file_exists(world_path("w/out/checkpoint-2")) && !file_exists(world_path("w/out/checkpoint-4")));
     EXPECT(chmod(world_path("w/out"), 0555) == 0);
     int code = let_go_on(pid);
@@ -188,7 +208,8 @@ TEST(a_run_folder_replaced_by_a_file_is_named) {
 /* ---- gone ---- */
 
 TEST(a_run_folder_that_is_removed_in_mid_run_is_made_again_or_named) {
-    static const char *const calls[] = {"make:2", "open:30", "write:20", "write:60", "flush:14", "rename:6", "cut:1", "open:70"};
+    static const char *const calls[] = {"make:2",   "open:30",  "write:20", "write:60",
+                                        "flush:14", "rename:6", "cut:1",    "open:70"};
     const char *binary;
     if (!make_world(&binary)) return;
     for (int i = 0; i < 8; i++) {
@@ -200,8 +221,9 @@ TEST(a_run_folder_that_is_removed_in_mid_run_is_made_again_or_named) {
         int code = let_go_on(pid);
         world_said(NULL, &err, "w");
         const char *message = strstr(str_text(&err), "snug: ");
-        bool ok = code == 1 ? message && strstr(message, "out") : code == 0 && world_same_file(world_path("w/out/model/model.safetensors"),
-                                                                                            world_path("full/out/model/model.safetensors"));
+        bool ok = code == 1 ? message && strstr(message, "out")
+                            : code == 0 && world_same_file(world_path("w/out/model/model.safetensors"),
+                                                           world_path("full/out/model/model.safetensors"));
         if (!EXPECT(ok)) test_note("    removed before %s: exit %d\n%s", calls[i], code, str_text(&err));
         str_free(&err);
     }

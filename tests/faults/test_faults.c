@@ -1,9 +1,10 @@
 /* test_faults.c - every command, with every call to the system failing once: it says what failed, leaves with the
  * right code, never leaves half a thing under a final name, and the next run puts everything right.
  *
- * A check takes every call of every kind but the heap's, of which it takes an even spread, the first and the last included
- * (120 a command; with the sanitizers, whose processes are slow to start, 12 of every kind). FAULTS_ALL=1 (make
- * faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused allocation ends the process there. */
+ * A check takes every call of every kind but the heap's, of which it takes an even spread, the first and the last
+ * included (120 a command; with the sanitizers, whose processes are slow to start, 12 of every kind). FAULTS_ALL=1
+ * (make faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused allocation ends the
+ * process there. */
 #include <signal.h>
 #include <stdlib.h>
 
@@ -18,7 +19,8 @@ enum { HEAP_SPREAD = 12, SPREAD = 12, HEAP_ALL = 120 };
 enum { HEAP_SPREAD = 120, SPREAD = 10000, HEAP_ALL = 10000 };
 #endif
 
-static const char *const kinds[] = {"alloc", "map", "open", "read", "write", "cut", "flush", "rename", "exchange", "make", "remove", "lock", "thread"};
+static const char *const kinds[] = {"alloc",  "map",      "open", "read",   "write", "cut",   "flush",
+                                    "rename", "exchange", "make", "remove", "lock",  "thread"};
 enum { KINDS = sizeof kinds / sizeof *kinds, SEEN = 4096, JOBS = 1 << 18 };
 
 typedef struct Scenario {
@@ -39,7 +41,7 @@ typedef struct Job {
 typedef struct Sweep {
     const Scenario *s;
     const char *binary;
-    Str said;         /* standard output of the undisturbed run */
+    Str said; /* standard output of the undisturbed run */
     char want[300];
     Job *job;
     int jobs;
@@ -48,12 +50,15 @@ typedef struct Sweep {
     char resume[1000]; /* the arguments with --resume */
 } Sweep;
 
-static const char *before_of(const Scenario *s) { return s->before ? world_path("%s", s->before) : NULL; }
+static const char *before_of(const Scenario *s) {
+    return s->before ? world_path("%s", s->before) : NULL;
+}
 
 /* A fresh folder of this worker, with "out" as the command finds it. */
 static bool prepare(const Scenario *s, const char *folder) {
     Err e = {0};
-    if (!file_remove_tree(world_path("%s", folder), &e) || !file_make_dirs(world_path("%s", folder), &e)) return false;
+    if (!file_remove_tree(world_path("%s", folder), &e) || !file_make_dirs(world_path("%s", folder), &e))
+        return false;
     return !s->before || world_copy_tree(before_of(s), world_path("%s/out", folder));
 }
 
@@ -61,11 +66,13 @@ static bool prepare(const Scenario *s, const char *folder) {
 
 static bool complain(const Sweep *w, const Job *j, const char *what, const char *said) {
     static int told;
-    if (told++ < 5) fprintf(stderr, "  %s --fault %s:%d: %s\n%.3000s\n", w->s->arguments, kinds[j->kind], j->n, what, said);
+    if (told++ < 5)
+        fprintf(stderr, "  %s --fault %s:%d: %s\n%.3000s\n", w->s->arguments, kinds[j->kind], j->n, what, said);
     return false;
 }
 
-/* What the hook was told about the call that failed, without the part that a temporary name adds. "": not fired. */
+/* What the hook was told about the call that failed, without the part that a temporary name adds. "": not fired.
+ */
 static void fired_at(char *what, size_t size, const Job *j, const char *err) {
     char label[60];
     snprintf(label, sizeof label, "fault: %s %d fails: ", kinds[j->kind], j->n);
@@ -80,7 +87,8 @@ static void fired_at(char *what, size_t size, const Job *j, const char *err) {
 
 /* The last word is the program's; what failed may have been said before, in a warning. */
 static bool message_names(const char *err, const char *kind, const char *what) {
-    const char *message = strncmp(err, "snug: ", 6) ? strstr(err, "\nsnug: ") : err, *warning = strstr(err, "\nwarning: ");
+    const char *message = strncmp(err, "snug: ", 6) ? strstr(err, "\nsnug: ") : err,
+               *warning = strstr(err, "\nwarning: ");
     if (!message) return false;
     if (warning && strstr(warning, what)) return true;
     if (!strcmp(kind, "alloc")) return strstr(message, "refused") && strstr(message, "bytes of memory");
@@ -102,12 +110,14 @@ static bool go_on(Sweep *w, const Job *j, const char *folder, Str *err) {
         if (w->seen[i] == state) return true;
     if (w->n_seen < SEEN) w->seen[w->n_seen++] = state;
     Str why = {0};
-    bool done = !s->is_run && file_exists(now) && world_check_tree(&why, now, w->want, NULL, true); /* only the last flush failed */
+    bool done = !s->is_run && file_exists(now) &&
+                world_check_tree(&why, now, w->want, NULL, true); /* only the last flush failed */
     str_clear(&why);
     bool resumed = s->is_run && world_has_checkpoint(now);
     bool ok = done || (world_run(folder, w->binary, s->input, resumed ? w->resume : s->arguments) == 0 &&
                        world_check_tree(&why, now, w->want, NULL, true));
-    if (ok && s->is_run && world_temporaries(now)) ok = (str_add(&why, "a temporary remains in the run folder"), false);
+    if (ok && s->is_run && world_temporaries(now))
+        ok = (str_add(&why, "a temporary remains in the run folder"), false);
     world_said(NULL, err, folder);
     str_addf(&why, "\n%s", str_text(err));
     if (!ok) complain(w, j, resumed ? "the run cannot be resumed" : "the next run fails", str_text(&why));
@@ -121,10 +131,14 @@ static bool judge(Sweep *w, const Job *j, const char *folder, int code) {
     world_said(&out, &err, folder);
     fired_at(what, sizeof what, j, str_text(&err));
     bool done = code == 0, ok = true;
-    if (j->beyond ? what[0] || code : !what[0]) ok = complain(w, j, j->beyond ? "was to end well" : "did not fire", str_text(&err));
-    else if (code != 0 && code != 1) ok = complain(w, j, "another exit code than 0 or 1", str_text(&err));
-    else if (is_unclean(str_text(&err))) ok = complain(w, j, "a report", str_text(&err));
-    else if (code && !message_names(str_text(&err), kinds[j->kind], what)) ok = complain(w, j, "the message does not name it", str_text(&err));
+    if (j->beyond ? what[0] || code : !what[0])
+        ok = complain(w, j, j->beyond ? "was to end well" : "did not fire", str_text(&err));
+    else if (code != 0 && code != 1)
+        ok = complain(w, j, "another exit code than 0 or 1", str_text(&err));
+    else if (is_unclean(str_text(&err)))
+        ok = complain(w, j, "a report", str_text(&err));
+    else if (code && !message_names(str_text(&err), kinds[j->kind], what))
+        ok = complain(w, j, "the message does not name it", str_text(&err));
     else if (done && w->s->says_same && strcmp(str_text(&out), str_text(&w->said)))
         ok = complain(w, j, "ended well with another output", str_text(&out));
     else if (!world_check_tree(&why, world_path("%s/out", folder), w->want, before_of(w->s), done))
@@ -168,7 +182,8 @@ static void sweep(const Scenario *s) {
     w->binary = getenv("FAULTY");
     w->job = MEM_NEW(Job, JOBS);
     snprintf(w->want, sizeof w->want, "%s", world_path("%s", s->want ? s->want : "base/out"));
-    snprintf(w->resume, sizeof w->resume, "%s%s", s->arguments, strstr(s->arguments, "--resume") ? "" : " --resume");
+    snprintf(w->resume, sizeof w->resume, "%s%s", s->arguments,
+             strstr(s->arguments, "--resume") ? "" : " --resume");
     bool ok = EXPECT(prepare(s, "base")) && EXPECT(world_run("base", w->binary, s->input, s->arguments) == 0);
     world_said(&w->said, &err, "base");
     if (!ok) test_note("    %s", str_text(&err));
@@ -177,16 +192,20 @@ static void sweep(const Scenario *s) {
         if (EXPECT(calls >= 0)) add_jobs(w, k, calls);
     }
     ok = ok && EXPECT(world_share(one_fault, w, w->jobs));
-    if (getenv("VERBOSE")) printf("  %s: %d faults of\n  %s", s->name, w->jobs, strstr(str_text(&err), "fault: calls"));
+    if (getenv("VERBOSE"))
+        printf("  %s: %d faults of\n  %s", s->name, w->jobs, strstr(str_text(&err), "fault: calls"));
     str_free(&w->said), str_free(&err);
     mem_free(w->job);
     mem_free(w);
 }
 
-#define TINY "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 --set num_key_value_heads=1 " \
-             "--set intermediate_size=16 --set vocab_size=64"
-#define RUN "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 --log-steps 1 --threads 1 " \
-            "--budget 1GiB --micro-batch 2"
+#define TINY                                                                                                  \
+    "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 --set num_key_value_heads=1 " \
+    "--set intermediate_size=16 --set vocab_size=64"
+#define RUN                                                                                                  \
+    "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 5 --save-steps 2 --log-steps 1 " \
+    "--threads 1 "                                                                                           \
+    "--budget 1GiB --micro-batch 2"
 
 TEST(plan_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
@@ -197,19 +216,27 @@ TEST(plan_survives_every_fault) {
 TEST(init_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
     sweep(&(Scenario){.name = "init", .arguments = "init --model llama-3.2-1b --out out " TINY});
-    sweep(&(Scenario){.name = "init over a model", .arguments = "init --model llama-3.2-1b --seed 5 --overwrite --out out " TINY, .before = "model"});
-    sweep(&(Scenario){.name = "init over a model, where names cannot be exchanged", .before = "model",
-                      .arguments = "init --model llama-3.2-1b --seed 5 --overwrite --out out " TINY " --fault exchange:1"});
+    sweep(&(Scenario){.name = "init over a model",
+                      .arguments = "init --model llama-3.2-1b --seed 5 --overwrite --out out " TINY,
+                      .before = "model"});
+    sweep(&(Scenario){
+        .name = "init over a model, where names cannot be exchanged",
+        .before = "model",
+        .arguments = "init --model llama-3.2-1b --seed 5 --overwrite --out out " TINY " --fault exchange:1"});
 }
 
 TEST(convert_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
-    sweep(&(Scenario){.name = "convert", .arguments = "convert ../tiny.bin --from llama2c --tokenizer ../tokenizer.bin --out out"});
+    sweep(&(Scenario){.name = "convert",
+                      .arguments = "convert ../tiny.bin --from llama2c --tokenizer ../tokenizer.bin --out out"});
 }
 
 TEST(tokenize_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
-    sweep(&(Scenario){.name = "tokenize", .arguments = "tokenize --tokenizer ../words", .input = "../in.jsonl", .says_same = true});
+    sweep(&(Scenario){.name = "tokenize",
+                      .arguments = "tokenize --tokenizer ../words",
+                      .input = "../in.jsonl",
+                      .says_same = true});
 }
 
 /* Leaves the first checkpoint of a finished run in `to`, as if the process had ended there. */
@@ -236,8 +263,13 @@ TEST(full_training_survives_every_fault) {
 TEST(resumed_training_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("full", "")) return;
     if (!first_checkpoint_only("full/out", "part")) return;
-    sweep(&(Scenario){.name = "resume", .arguments = RUN " --resume", .want = "full/out", .before = "part", .is_run = true});
-    sweep(&(Scenario){.name = "resume what is done", .arguments = RUN " --resume", .want = "full/out", .before = "full/out", .is_run = true});
+    sweep(&(Scenario){
+        .name = "resume", .arguments = RUN " --resume", .want = "full/out", .before = "part", .is_run = true});
+    sweep(&(Scenario){.name = "resume what is done",
+                      .arguments = RUN " --resume",
+                      .want = "full/out",
+                      .before = "full/out",
+                      .is_run = true});
 }
 
 #define LORA "--mode lora --val-split 0.25 --eval-steps 2 --data-workers 2"
@@ -250,18 +282,26 @@ TEST(adapter_training_survives_every_fault) {
 TEST(resumed_adapter_training_that_drops_checkpoints_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("lora", LORA)) return;
     if (!make_run("lora2", LORA " --save-total-limit 2") || !first_checkpoint_only("lora/out", "part")) return;
-    sweep(&(Scenario){.name = "resume an adapter", .arguments = RUN " " LORA " --save-total-limit 2 --resume", .want = "lora2/out",
-                      .before = "part", .is_run = true});
+    sweep(&(Scenario){.name = "resume an adapter",
+                      .arguments = RUN " " LORA " --save-total-limit 2 --resume",
+                      .want = "lora2/out",
+                      .before = "part",
+                      .is_run = true});
 }
 
 TEST(eval_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("lora", LORA)) return;
-    sweep(&(Scenario){.name = "eval", .arguments = "eval --model ../words --data ../text.jsonl --seq 16 --threads 2", .says_same = true});
-    sweep(&(Scenario){.name = "eval an adapter", .arguments = "eval --model ../model --adapter ../lora/out/adapter --data ../rows.jsonl "
-                                                              "--seq 16 --threads 2", .says_same = true});
+    sweep(&(Scenario){.name = "eval",
+                      .arguments = "eval --model ../words --data ../text.jsonl --seq 16 --threads 2",
+                      .says_same = true});
+    sweep(&(Scenario){.name = "eval an adapter",
+                      .arguments = "eval --model ../model --adapter ../lora/out/adapter --data ../rows.jsonl "
+                                   "--seq 16 --threads 2",
+                      .says_same = true});
 }
 
 TEST(merge_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("lora", LORA)) return;
-    sweep(&(Scenario){.name = "merge", .arguments = "merge --model ../model --adapter ../lora/out/adapter --out out --threads 2"});
+    sweep(&(Scenario){.name = "merge",
+                      .arguments = "merge --model ../model --adapter ../lora/out/adapter --out out --threads 2"});
 }
