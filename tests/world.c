@@ -335,10 +335,9 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
     char metrics[PATH_BYTES];
     if (!file_exists(want)) return !file_exists(now);
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl",
-             want); /* a run folder grows; others are made as a whole */
-    return (!complete && !file_exists(now)) ||
-           check_folder(why, now, want, before, complete, file_exists(metrics));
+    if (!complete && !before && !file_exists(now)) return true; /* not begun; what was there before is there still */
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", want); /* a run folder grows; others are made as a whole */
+    return check_folder(why, now, want, before, complete, file_exists(metrics));
 }
 
 /* ---- what a next process would see ---- */
