@@ -1,14 +1,17 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: CUDA=1 (the GPU backend), DEBUG=1 (ASan, UBSan), WERROR=1, ASSETS=DIR (real data for tests). Each flavour has its own build folder.
+# Switches: CUDA=1 (the GPU backend), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to fail: base/fault.h), WERROR=1,
+# ASSETS=DIR (real data for tests). Each flavour has its own build folder.
 
 , := ,
 CUDA   ?= 0
 DEBUG  ?= 0
+FAULTS ?= 0
 WERROR ?= 0
 ASSETS ?= ../shared/assets
 CC     ?= cc
 B      := build/cuda$(CUDA)-debug$(DEBUG)
+F      := $(B)-faults1
 
 # The rooms, bottom up; rooms.txt says who may include whom.
 ROOMS := base ir model plan backend backend/cpu exec data store obs train cli
@@ -31,8 +34,9 @@ endif
 
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
+HOOKED  := $(shell grep -l '"base/fault.h"' $(SRC))
 
-.PHONY: all snug deps demo check test-bins rooms clean help format
+.PHONY: all snug deps demo check faults-all test-bins rooms clean help format
 
 all: snug
 include fuzz/fuzz.mk tools/checks.mk
@@ -41,6 +45,7 @@ help:
 	@echo "make            build ./snug"
 	@echo "make demo       install what is missing, build, plan, train; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
+	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check takes a spread)"
 	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
 	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
 	@echo "make tsan       the threaded parts under ThreadSanitizer"
@@ -48,9 +53,9 @@ help:
 	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
-	@echo "switches: CUDA=1  DEBUG=1  WERROR=1  ASSETS=DIR"
+	@echo "switches: CUDA=1  DEBUG=1  FAULTS=1  WERROR=1  ASSETS=DIR"
 
-snug: $(B)/snug
+snug: $(if $(filter 1,$(FAULTS)),$(F),$(B))/snug
 	@cmp -s $< $@ || cp -f --remove-destination $< $@
 
 $(B)/snug: $(OBJ) $(B)/src/cli/main.c.o
@@ -60,9 +65,17 @@ $(B)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CFLAGS_$(notdir $<)) -MMD -MP -c -o $@ $<
 
+# The fault flavour differs in the files that have a hook; the others are those of the flavour without.
+$(F)/snug: $(HOOKED:%=$(F)/%.o) $(filter-out $(HOOKED:%=$(B)/%.o),$(OBJ) $(B)/src/cli/main.c.o)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(F)/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CFLAGS_$(notdir $<)) -DFAULTS=1 -MMD -MP -c -o $@ $<
+
 # One binary per folder of tests.
 define TEST_RULE
-$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(OBJ)
+$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(B)/tests/world.c.o $(OBJ)
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
@@ -87,8 +100,13 @@ demo: deps
 	@tools/demo.sh
 
 check: deps
-	@$(MAKE) --no-print-directory -j2 $(B)/snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+	@$(MAKE) --no-print-directory -j2 $(B)/snug $(F)/snug test-bins
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+
+faults-all: deps
+	@for d in 0 1; do b=build/cuda$(CUDA)-debug$$d; \
+	    $(MAKE) --no-print-directory -j2 DEBUG=$$d $$b-faults1/snug $$b/test-faults && \
+	    VERBOSE=1 FAULTS_ALL=1 FAULTY=$(CURDIR)/$$b-faults1/snug $$b/test-faults || exit 1; done
 
 rooms:
 	@tools/rooms.sh

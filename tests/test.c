@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -75,6 +76,13 @@ bool test_sanitized(void) {
 #else
     return false;
 #endif
+}
+
+void test_tmp_in_memory(void) {
+    struct statvfs room;
+    if (tmp[0] || statvfs("/dev/shm", &room) || room.f_bavail * room.f_frsize < 48u << 20) return;
+    snprintf(tmp, sizeof tmp, "/dev/shm/snug-test-XXXXXX");
+    if (!mkdtemp(tmp)) tmp[0] = 0;
 }
 
 static void drop_tmp(void) {

@@ -23,6 +23,9 @@ const char *test_tmp(void);               /* a fresh folder for this test, remov
 /* The number given on the command line as name=N, for longer runs of drawn tests. */
 int64_t test_number(const char *name, int64_t otherwise);
 bool test_sanitized(void); /* a build in which everything takes ten times as long */
+/* Call before the first test_tmp of a test: its folder lies in memory where there is room, so that thousands of flushes
+ * cost nothing. */
+void test_tmp_in_memory(void);
 
 #define TEST(name)                                                                     \
     static void test_##name(void);                                                     \

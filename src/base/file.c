@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 
 enum { COPY_BYTES = 1 << 16, DEEPEST = 64 };
@@ -33,8 +34,23 @@ bool file_size(const char *path, int64_t *bytes, Err *e) {
     return true;
 }
 
+/* The one place that opens: -1 with errno set, as open says it. */
+static int open_here(const char *path, int flags) {
+    return fault_here(FAULT_OPEN, path) ? -1 : open(path, flags | O_CLOEXEC, 0644);
+}
+
+/* Up to `bytes` bytes from the offset, or from where the file stands (-1); 0 at its end, -1 with errno set. */
+static ssize_t read_here(int fd, void *to, int64_t bytes, int64_t offset, const char *path) {
+    for (;;) {
+        if (fault_here(FAULT_READ, path)) return -1;
+        size_t part = (size_t)MIN2(bytes, 1 << 30);
+        ssize_t n = offset < 0 ? read(fd, to, part) : pread(fd, to, part, (off_t)offset);
+        if (n >= 0 || errno != EINTR) return n;
+    }
+}
+
 bool file_open_read(const char *path, int *fd, Err *e) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open_here(path, O_RDONLY);
     if (*fd < 0) return refused(e, path, "open");
     struct stat st;
     if (fstat(*fd, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -45,14 +61,18 @@ bool file_open_read(const char *path, int *fd, Err *e) {
     return true;
 }
 
+bool file_open_append(const char *path, int *fd, Err *e) {
+    *fd = open_here(path, O_RDWR | O_CREAT | O_APPEND);
+    return *fd >= 0 || refused(e, path, "open");
+}
+
 void file_close(int fd) {
     if (fd >= 0) close(fd);
 }
 
 bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *path, Err *e) {
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (char *)to + done, (size_t)MIN2(bytes - done, 1 << 30), (off_t)(offset + done));
-        if (n < 0 && errno == EINTR) continue;
+        ssize_t n = read_here(fd, (char *)to + done, bytes - done, offset + done, path);
         if (n < 0) return refused(e, path, "read");
         if (n == 0)
             return fail(e, ERR_FAIL, "%s: ends at byte %lld, %lld were expected. Was the copy cut short?", path,
@@ -62,9 +82,16 @@ bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *pat
     return true;
 }
 
+bool file_read_some(int fd, void *to, int64_t *got, int64_t room, const char *path, Err *e) {
+    ssize_t n = read_here(fd, to, room, -1, path);
+    *got = n;
+    return n >= 0 || refused(e, path, "read");
+}
+
 bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *e) {
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = write(fd, (const char *)from + done, (size_t)MIN2(bytes - done, 1 << 30));
+        bool fault = fault_here(FAULT_WRITE, path);
+        ssize_t n = fault ? -1 : write(fd, (const char *)from + done, (size_t)MIN2(bytes - done, 1 << 30));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return refused(e, path, "write");
         done += n;
@@ -72,15 +99,25 @@ bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *
     return true;
 }
 
+bool file_cut(int fd, int64_t bytes, const char *path, Err *e) {
+    if (!fault_here(FAULT_CUT, path) && ftruncate(fd, (off_t)bytes) == 0) return true;
+    return refused(e, path, "cut");
+}
+
+bool file_flush(int fd, const char *path, Err *e) {
+    if (!fault_here(FAULT_FLUSH, path) && fsync(fd) == 0) return true;
+    return refused(e, path, "flush");
+}
+
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {
     int fd;
     if (!file_open_read(path, &fd, e)) return false;
     char *block = mem_alloc(COPY_BYTES);
+    int64_t before = out->len;
     bool ok = true;
     for (;;) {
-        ssize_t n = read(fd, block, COPY_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) ok = refused(e, path, "read");
+        int64_t n;
+        ok = file_read_some(fd, block, &n, COPY_BYTES, path, e);
         if (n <= 0) break;
         str_add_bytes(out, block, n);
         if (limit_bytes && out->len > limit_bytes) {
@@ -90,6 +127,8 @@ bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {
     }
     mem_free(block);
     file_close(fd);
+    if (!ok && before == 0) str_free(out);
+    else if (!ok) out->data[out->len = before] = 0;
     return ok;
 }
 
@@ -98,27 +137,29 @@ bool file_begin(FileOut *f, const char *path, Err *e) {
     if (strlen(path) >= sizeof f->path) return fail(e, ERR_FAIL, "%s: the path is too long", path);
     snprintf(f->path, sizeof f->path, "%s", path);
     snprintf(f->temporary, sizeof f->temporary, "%s.tmp-%d", path, (int)getpid());
-    f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    f->fd = open_here(f->temporary, O_WRONLY | O_CREAT | O_TRUNC);
     return f->fd >= 0 || refused(e, f->temporary, "create");
 }
+
+/* A file or an empty folder; false with errno set. */
+static bool remove_here(const char *path) { return !fault_here(FAULT_REMOVE, path) && remove(path) == 0; }
 
 void file_abort(FileOut *f) {
     if (f->fd < 0) return;
     close(f->fd);
-    unlink(f->temporary);
+    remove_here(f->temporary);
     f->fd = -1;
 }
 
 bool file_commit(FileOut *f, Err *e) {
-    if (fsync(f->fd)) {
-        refused(e, f->temporary, "flush");
+    if (!file_flush(f->fd, f->temporary, e)) {
         file_abort(f);
         return false;
     }
     close(f->fd);
     f->fd = -1;
     if (file_rename(f->temporary, f->path, e)) return true;
-    unlink(f->temporary);
+    remove_here(f->temporary);
     return false;
 }
 
@@ -139,7 +180,8 @@ bool file_make_dirs(const char *path, Err *e) {
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, (size_t)i);
         part[i] = 0;
-        if (mkdir(part, 0755) && errno != EEXIST) return refused(e, part, "create the folder");
+        if ((fault_here(FAULT_MAKE, part) || mkdir(part, 0755)) && errno != EEXIST)
+            return refused(e, part, "create the folder");
     }
     if (!file_is_dir(path)) return fail(e, ERR_FAIL, "%s: is a file, a folder was expected", path);
     return true;
@@ -148,7 +190,7 @@ bool file_make_dirs(const char *path, Err *e) {
 static bool remove_tree(const char *path, int depth, Err *e) {
     struct stat st;
     if (lstat(path, &st)) return errno == ENOENT || refused(e, path, "remove");
-    if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 || refused(e, path, "remove");
+    if (!S_ISDIR(st.st_mode)) return remove_here(path) || refused(e, path, "remove");
     if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested too deeply to remove", path);
     char **names = NULL, inner[PATH_MAX];
     int64_t n = 0;
@@ -160,28 +202,44 @@ static bool remove_tree(const char *path, int depth, Err *e) {
         mem_free(names[i]);
     }
     mem_free(names);
-    return ok && (rmdir(path) == 0 || refused(e, path, "remove"));
+    return ok && (remove_here(path) || refused(e, path, "remove"));
 }
 
 bool file_remove_tree(const char *path, Err *e) { return remove_tree(path, 0, e); }
 
 bool file_sync_dir(const char *path, Err *e) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_here(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return refused(e, path, "open the folder");
-    bool ok = fsync(fd) == 0 || errno == EINVAL; /* some file systems do not flush folders */
+    bool flushed = !fault_here(FAULT_FLUSH, path) && fsync(fd) == 0;
+    bool ok = flushed || errno == EINVAL; /* some file systems do not flush folders */
     if (!ok) refused(e, path, "flush the folder");
     close(fd);
     return ok;
 }
 
-bool file_rename(const char *from, const char *to, Err *e) {
-    if (rename(from, to)) return fail(e, ERR_FAIL, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+/* Makes a change of the names beside `path` last. */
+static bool sync_parent(const char *path, Err *e) {
     char parent[PATH_MAX];
-    snprintf(parent, sizeof parent, "%s", to);
+    snprintf(parent, sizeof parent, "%s", path);
     char *slash = strrchr(parent, '/');
     if (!slash) return file_sync_dir(".", e);
     slash[slash == parent] = 0;
     return file_sync_dir(parent, e);
+}
+
+bool file_rename(const char *from, const char *to, Err *e) {
+    if (fault_here(FAULT_RENAME, from) || rename(from, to))
+        return fail(e, ERR_FAIL, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+    return sync_parent(to, e);
+}
+
+bool file_exchange(const char *from, const char *to, bool *possible, Err *e) {
+    *possible = true;
+    if (!fault_here(FAULT_EXCHANGE, from) && !fault_here(FAULT_RENAME, from) &&
+        renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        return sync_parent(to, e);
+    *possible = errno != EINVAL && errno != ENOSYS && errno != ENOTSUP;
+    return *possible && fail(e, ERR_FAIL, "%s: cannot take the name %s: %s", from, to, strerror(errno));
 }
 
 bool file_copy(const char *from, const char *to, Err *e) {
@@ -195,9 +253,8 @@ bool file_copy(const char *from, const char *to, Err *e) {
     char *block = mem_alloc(COPY_BYTES);
     bool ok = true;
     for (;;) {
-        ssize_t n = read(fd, block, COPY_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) ok = refused(e, from, "read");
+        int64_t n;
+        ok = file_read_some(fd, block, &n, COPY_BYTES, from, e);
         if (n <= 0) break;
         if (!(ok = file_write(out.fd, block, n, out.temporary, e))) break;
     }
@@ -211,16 +268,25 @@ bool file_copy(const char *from, const char *to, Err *e) {
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 bool file_list(const char *path, char ***names, int64_t *n, Err *e) {
-    DIR *dir = opendir(path);
+    DIR *dir = fault_here(FAULT_OPEN, path) ? NULL : opendir(path);
     if (!dir) return refused(e, path, "list the folder");
     char **list = NULL;
     int64_t capacity = 0, count = 0;
-    for (struct dirent *d; (d = readdir(dir));) {
+    for (;;) {
+        errno = 0;
+        struct dirent *d = readdir(dir);
+        if (!d) break;
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
         list = mem_grow(list, &capacity, count + 1, sizeof *list);
         list[count++] = mem_strdup(d->d_name);
     }
+    bool ok = errno == 0 || refused(e, path, "list the folder"); /* half a list would pass for a whole one */
     closedir(dir);
+    if (!ok) {
+        for (int64_t i = 0; i < count; i++) mem_free(list[i]);
+        mem_free(list);
+        return false;
+    }
     if (count) qsort(list, (size_t)count, sizeof *list, by_name);
     *names = list;
     *n = count;

@@ -12,13 +12,19 @@ bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
 
-/* Appends the whole file to out; refuses files over limit_bytes (0: no limit). */
+/* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);
 
 bool file_open_read(const char *path, int *fd, Err *e);                          /* gives fd: file_close */
 bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *path, Err *e); /* all or a refusal */
+bool file_read_some(int fd, void *to, int64_t *got, int64_t room, const char *path, Err *e); /* 0: the end */
 bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *e);
 void file_close(int fd);
+
+/* A file that grows: made when absent, read from its start, written at its end. */
+bool file_open_append(const char *path, int *fd, Err *e);              /* gives fd: file_close */
+bool file_cut(int fd, int64_t bytes, const char *path, Err *e);        /* makes it this long */
+bool file_flush(int fd, const char *path, Err *e);                     /* to disk */
 
 /* An atomic file: written as "<path>.tmp-<pid>", flushed to disk, then renamed. Aborted: nothing remains. */
 typedef struct FileOut {
@@ -33,6 +39,8 @@ bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); 
 bool file_make_dirs(const char *path, Err *e);               /* like mkdir -p */
 bool file_remove_tree(const char *path, Err *e);             /* absent is fine */
 bool file_rename(const char *from, const char *to, Err *e);  /* and flushes the parent folder */
+bool file_exchange(const char *a, const char *b, bool *possible, Err *e); /* two names at once, flushed as above; not
+                                                       possible here: e is left alone */
 bool file_sync_dir(const char *path, Err *e);
 bool file_copy(const char *from, const char *to, Err *e);    /* atomic at the destination */
 

@@ -1,13 +1,17 @@
 /* log.c - who hears what the program says while it works. */
 #include "base/log.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static FILE *file;
+#include "base/file.h"
+
+enum { LINE_BYTES = 4000 };
+
+static int file = -1; /* the log file */
+static char file_path[1024];
 static bool quiet_;
 static bool drawn; /* a progress line stands on the terminal and has to be wiped first */
 
@@ -25,14 +29,15 @@ static void say(const char *prefix, const char *text) {
         wipe();
         fprintf(stderr, "%s%s\n", prefix, text);
     }
-    if (file) {
-        fprintf(file, "%s%s\n", prefix, text);
-        fflush(file);
-    }
+    char line[LINE_BYTES + 20];
+    Err e = {0};
+    if (file < 0 || file_write(file, line, snprintf(line, sizeof line, "%s%s\n", prefix, text), file_path, &e)) return;
+    log_close_file(); /* what was to be logged goes on without a log */
+    log_warn("%s. The log ends here", e.text);
 }
 
 #define FORMAT_INTO(text)                       \
-    char text[4000];                            \
+    char text[LINE_BYTES];                      \
     va_list ap;                                 \
     va_start(ap, fmt);                          \
     vsnprintf(text, sizeof text, fmt, ap);      \
@@ -62,13 +67,13 @@ void log_progress(const char *fmt, ...) {
 
 bool log_open_file(const char *path, Err *e) {
     log_close_file();
-    file = fopen(path, "ae");
-    if (!file) return fail(e, ERR_FAIL, "%s: cannot open the log: %s", path, strerror(errno));
-    return true;
+    if (snprintf(file_path, sizeof file_path, "%s", path) >= (int)sizeof file_path)
+        return fail(e, ERR_FAIL, "%s: the path is too long", path);
+    return file_open_append(path, &file, e);
 }
 
 void log_close_file(void) {
     wipe();
-    if (file) fclose(file);
-    file = NULL;
+    file_close(file);
+    file = -1;
 }

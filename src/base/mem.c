@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
+
 #ifndef DEBUG
 #define DEBUG 0
 #endif
@@ -29,13 +31,13 @@ static void *check_got(void *p, int64_t bytes) {
 void *mem_alloc(int64_t bytes) {
     CHECK(bytes >= 0);
     atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
-    return check_got(calloc(1, bytes ? (size_t)bytes : 1), bytes);
+    return check_got(fault_here(FAULT_ALLOC, "heap") ? NULL : calloc(1, bytes ? (size_t)bytes : 1), bytes);
 }
 
 void *mem_resize(void *p, int64_t bytes) {
     CHECK(bytes >= 0);
     atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
-    return check_got(realloc(p, bytes ? (size_t)bytes : 1), bytes);
+    return check_got(fault_here(FAULT_ALLOC, "heap") ? NULL : realloc(p, bytes ? (size_t)bytes : 1), bytes);
 }
 
 void mem_free(void *p) { free(p); }
@@ -97,7 +99,7 @@ static ArenaChunk *chunk_new(Arena *a, int64_t bytes) {
     int64_t size = MAX2(bytes, CHUNK_BYTES);
     void *raw = NULL;
     atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
-    if (posix_memalign(&raw, 64, sizeof(ArenaChunk) + (size_t)size)) raw = NULL;
+    if (fault_here(FAULT_ALLOC, a->name) || posix_memalign(&raw, 64, sizeof(ArenaChunk) + (size_t)size)) raw = NULL;
     ArenaChunk *c = check_got(raw, size);
     *c = (ArenaChunk){.next = a->head, .size = size};
     return a->head = c;

@@ -3,7 +3,10 @@
  * Words: an *arena* is a pile of memory that is freed as a whole; *sealing* it makes a later request a bug.
  * Everything that is planned to the byte (weights, activations, ...) is NOT here: it lives in a backend's pool.
  *
- * When the system has no memory left, the handler set by the command line is called; it does not return. */
+ * When the system has no memory left, the handler set by the command line is called; it does not return: it says how many
+ * bytes were refused and ends the process with exit code 1, at once. Nothing is unwound; what is on disk is as after a
+ * kill, which every writer is made for (folder.h), and the next run puts it right. So nobody else checks for NULL, and
+ * libraries that allocate do it through here where they let us (jansson, pcre2; not libyaml, not stdio). */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 

@@ -4,11 +4,13 @@
  * short loops), then sleep on a condition variable. */
 #include "base/threads.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 
 enum { SPINS = 20000, MOST_THREADS = 1024 };
@@ -96,7 +98,7 @@ bool threads_open(Threads **out, int n, Err *e) {
     for (int i = 1; i < n; i++) {
         Worker *w = MEM_NEW(Worker, 1);
         *w = (Worker){t, i};
-        int rc = pthread_create(&t->ids[i], NULL, work, w);
+        int rc = fault_here(FAULT_THREAD, "thread") ? EAGAIN : pthread_create(&t->ids[i], NULL, work, w);
         if (rc) {
             mem_free(w);
             threads_close(t);

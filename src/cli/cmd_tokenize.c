@@ -1,9 +1,13 @@
 /* cmd_tokenize.c - snug tokenize: {"text":...} per line in, {"ids":[...]} per line out. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "cli/cmd.h"
 #include "data/tokenizer.h"
+
+enum { READ_BYTES = 1 << 16 };
 
 static void print_ids(const TokenIds *t) {
     Str line = {0};
@@ -30,19 +34,45 @@ static bool one_line(const Tokenizer *t, const char *line, int64_t bytes, int64_
     return ok;
 }
 
+typedef struct Lines { /* standard input, a line at a time */
+    char *text;
+    int64_t begin, end, room;
+    bool at_end;
+} Lines;
+
+/* The next line without its end; *line is NULL behind the last one. */
+static bool next_line(Lines *in, const char **line, int64_t *bytes, Err *e) {
+    for (int64_t looked = 0, got;;) {
+        char *from = in->text + in->begin, *stop = memchr(from + looked, '\n', (size_t)(in->end - in->begin - looked));
+        if (stop || in->at_end) {
+            *line = stop || in->begin < in->end ? from : NULL;
+            *bytes = stop ? stop - from : in->end - in->begin;
+            in->begin += *bytes + (stop != NULL);
+            return true;
+        }
+        looked = in->end - in->begin;
+        memmove(in->text, from, (size_t)looked);
+        in->begin = 0;
+        in->text = mem_grow(in->text, &in->room, looked + READ_BYTES, 1);
+        if (!file_read_some(STDIN_FILENO, in->text + looked, &got, READ_BYTES, "standard input", e)) return false;
+        in->at_end = got == 0;
+        in->end = looked + got;
+    }
+}
+
 bool cmd_tokenize(const Options *o, Err *e) {
     Tokenizer *t;
     if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
+    Lines in = {.text = mem_alloc(READ_BYTES), .room = READ_BYTES};
+    const char *line;
+    int64_t bytes;
     bool ok = true;
-    for (int64_t number = 1; ok && (n = getline(&line, &room, stdin)) >= 0; number++) {
+    for (int64_t number = 1; (ok = next_line(&in, &line, &bytes, e)) && line; number++) {
         bool blank = true;
-        for (ssize_t i = 0; i < n && blank; i++) blank = strchr(" \t\r\n", line[i]) && line[i];
-        if (!blank) ok = one_line(t, line, n, number, e);
+        for (int64_t i = 0; i < bytes && blank; i++) blank = strchr(" \t\r", line[i]) && line[i];
+        if (!blank && !(ok = one_line(t, line, bytes, number, e))) break;
     }
-    mem_free(line);
+    mem_free(in.text);
     tokenizer_close(t);
     return ok;
 }

@@ -167,6 +167,15 @@ static void say_result(const Session *s, const RunResult *r) {
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
 }
 
+/* Not under a run that is going on. */
+static bool remove_earlier(const char *out, Err *e) {
+    RunLock lock = {-1};
+    if (!file_exists(out)) return true;
+    bool ok = (!file_is_dir(out) || runlock_take(&lock, out, e)) && file_remove_tree(out, e);
+    runlock_release(&lock);
+    return ok;
+}
+
 /* Beside the arena, what the device was seen to take: complete before the first step. */
 static void say_measured_lines(const Job *j) {
     for (int i = 0; i < j->ledger.n; i++) {
@@ -181,7 +190,7 @@ static bool train(Session *s, Err *e) {
     const char *pairs[2 * 128];
     fill_run_options(s, &ro);
     fill_settings(s, &ro, pairs, COUNT_OF(pairs));
-    if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && file_exists(ro.out) && !file_remove_tree(ro.out, e)) return false;
+    if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
     s->running = true;
     RunResult result;
     if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return false;

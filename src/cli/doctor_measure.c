@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -21,22 +20,22 @@ static void time_file(DoctorHost *h, int64_t bytes) {
     enum { PIECE = 4 << 20 };
     char *piece = mem_alloc(PIECE);
     for (int i = 0; i < PIECE; i++) piece[i] = (char)(i * 2654435761u >> 24);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
+    int fd;
+    if (file_exists(path) || !file_open_append(path, &fd, NULL)) {
         mem_free(piece);
         return;
     }
-    unlink(path); /* lives as long as it is open */
+    file_remove_tree(path, NULL); /* lives as long as it is open */
     double t0 = sensors_seconds();
     bool ok = true;
     for (int64_t at = 0; at < bytes && ok; at += PIECE) ok = file_write(fd, piece, PIECE, path, NULL);
-    ok = ok && fsync(fd) == 0;
+    ok = ok && file_flush(fd, path, NULL);
     double t1 = sensors_seconds();
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     double t2 = sensors_seconds();
     for (int64_t at = 0; at < bytes && ok; at += PIECE) ok = file_pread(fd, piece, PIECE, at, path, NULL);
     if (ok) h->file_write = (double)bytes / (t1 - t0), h->file_read = (double)bytes / (sensors_seconds() - t2);
-    close(fd);
+    file_close(fd);
     mem_free(piece);
 }
 

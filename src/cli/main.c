@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
@@ -28,29 +29,48 @@ static void on_exhausted(int64_t bytes) {
 
 static void *json_alloc(size_t bytes) { return mem_alloc((int64_t)bytes); }
 
+#ifdef FAULTS
+/* Takes every `--fault KIND:N` out of the words; the fault flavour alone has this option. */
+static bool take_faults(int *argc, char **argv, Err *e) {
+    int kept = 0;
+    for (int i = 0; i < *argc; i++) {
+        if (strcmp(argv[i], "--fault")) argv[kept++] = argv[i];
+        else if (++i == *argc) return fail(e, ERR_USAGE, "--fault: a value is missing");
+        else if (!fault_set(argv[i], e)) return false;
+    }
+    *argc = kept;
+    return true;
+}
+#endif
+
 static int finish(const Err *e) {
     log_close_file();
-    if (fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "snug: standard output could not be written\n");
-        return ERR_FAIL;
-    }
+#ifdef FAULTS
+    fault_report();
+#endif
     if (e->code) fprintf(stderr, "snug: %s\n", e->text);
-    return (int)e->code;
+    if (!fflush(stdout) && !ferror(stdout)) return (int)e->code;
+    fprintf(stderr, "snug: standard output could not be written\n");
+    return e->code ? (int)e->code : ERR_FAIL;
 }
 
 static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, stdout); }
 
 int main(int argc, char **argv) {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a write that fails, and says so */
     mem_on_exhausted(on_exhausted);
     json_set_alloc_funcs(json_alloc, mem_free); /* counted like everything else */
 
     Err e = {0};
     Str text = {0};
     Command c;
+#ifdef FAULTS
+    if (!take_faults(&argc, argv, &e)) return finish(&e);
+#endif
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         options_overview(&text);
         print_text(&text);

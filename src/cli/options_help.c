@@ -50,7 +50,7 @@ const CommandRow command_rows[CMD_COUNT] = {
              "The folder --out receives config.yaml, plan.json, metrics.jsonl, train.log, TensorBoard events, "
              "checkpoint-N/, and the result as adapter/ or model/. The plan is made and checked against the "
              "budget before anything is loaded; at the end planned and "
-             "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave.",
+             "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave with exit code 0.",
          .examples =
              "snug train --model m0 --data train.jsonl --out out --mode lora --lr 2e-4 --seq 512 --budget 2GiB\n"
              "snug train --config recipes/sft-lora.yaml --set lr=1e-4\n"

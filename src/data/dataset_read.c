@@ -2,9 +2,7 @@
  *
  * JSON lines are read through a window that holds the longest line; an array of objects is held whole while it is
  * read, and each object is parsed on its own. */
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 #include <utf8proc.h>
 
 #include "base/file.h"
@@ -29,14 +27,11 @@ static bool fill(RowReader *r, Err *e) {
         r->begin = 0;
     }
     r->buffer = mem_grow(r->buffer, &r->capacity, r->end + READ_BYTES, 1);
-    for (;;) {
-        ssize_t n = read(r->fd, r->buffer + r->end, READ_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail(e, ERR_FAIL, "%s: cannot read: %s", r->path, strerror(errno));
-        r->end += n;
-        r->at_end = n == 0;
-        return true;
-    }
+    int64_t n;
+    if (!file_read_some(r->fd, r->buffer + r->end, &n, READ_BYTES, r->path, e)) return false;
+    r->end += n;
+    r->at_end = n == 0;
+    return true;
 }
 
 static bool window_starts(const RowReader *r, const char *with) {

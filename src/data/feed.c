@@ -5,10 +5,12 @@
  * slot outside the lock. The reader takes the numbers in order and frees a slot when it asks for the next. */
 #include "data/feed.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
+#include "base/fault.h"
 
 typedef struct Slot {
     FeedItem item;
@@ -125,7 +127,7 @@ bool feed_start(Feed *f, int64_t epoch, int64_t row, Err *e) {
     pthread_attr_init(&small);
     int status = pthread_attr_setstacksize(&small, FEED_STACK_BYTES);
     for (f->n_ids = 0; f->n_ids < f->plan.workers && !status; f->n_ids += !status)
-        status = pthread_create(&f->id[f->n_ids], &small, work, f);
+        status = fault_here(FAULT_THREAD, "data worker") ? EAGAIN : pthread_create(&f->id[f->n_ids], &small, work, f);
     pthread_attr_destroy(&small);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!status) return true;

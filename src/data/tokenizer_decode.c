@@ -223,7 +223,7 @@ static bool add_pieces(const Tokenizer *t, Texts *to, const int32_t *ids, int64_
 
 bool tokenizer_decode(const Tokenizer *t, Str *out, const int32_t *ids, int64_t n, bool skip_special, Err *e) {
     Texts from = {0};
-    TokMatch match = {.data = pcre2_match_data_create(1, NULL), .newer = true};
+    TokMatch match = {.data = tok_match_data_new(), .newer = true};
     bool ok = add_pieces(t, &from, ids, n, skip_special, e);
     for (int i = 0; i < t->decode.n && ok; i++) {
         Texts to = {0};

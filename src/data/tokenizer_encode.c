@@ -14,7 +14,7 @@ void token_ids_free(TokenIds *t) {
 
 void tok_call_begin(TokCall *c, const Tokenizer *t, TokenIds *out, int64_t bytes, int flags, Err *e) {
     *c = (TokCall){.t = t, .out = out, .flags = flags, .e = e};
-    c->match = (TokMatch){.data = pcre2_match_data_create(1, NULL), .newer = true};
+    c->match = (TokMatch){.data = tok_match_data_new(), .newer = true};
     c->bpe = tok_bpe_new(t, bytes);
 }
 

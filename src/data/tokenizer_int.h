@@ -69,6 +69,7 @@ typedef struct TokMatch { /* scratch of the calling thread, and what was found *
     int64_t start, end;
 } TokMatch;
 
+pcre2_match_data *tok_match_data_new(void); /* gives: pcre2_match_data_free */
 bool tok_pattern_compile(TokPattern *p, const char *regex, Err *e);
 void tok_pattern_literal(TokPattern *p, Arena *a, const char *text);
 bool tok_pattern_load(TokPattern *p, Arena *a, const json_t *pattern, Err *e); /* {"String":..} or {"Regex":..} */

@@ -190,6 +190,17 @@ static bool translate(Said *out, const char *regex, Err *e) {
     return true;
 }
 
+static void *pcre_alloc(size_t bytes, void *unused) { return mem_alloc((int64_t)bytes); }
+
+static void pcre_free(void *p, void *unused) { mem_free(p); }
+
+pcre2_match_data *tok_match_data_new(void) {
+    pcre2_general_context *heap = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
+    pcre2_match_data *data = pcre2_match_data_create(1, heap);
+    pcre2_general_context_free(heap);
+    return data;
+}
+
 static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) {
     Said said = {.newer = newer};
     int code;
@@ -199,11 +210,13 @@ static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) 
         str_free(&said.text);
         return false;
     }
-    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (context) pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    pcre2_general_context *heap = pcre2_general_context_create(pcre_alloc, pcre_free, NULL); /* never NULL: mem.h */
+    pcre2_compile_context *context = pcre2_compile_context_create(heap);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     *to = pcre2_compile((PCRE2_SPTR)str_text(&said.text), (PCRE2_SIZE)said.text.len, PCRE2_UTF | PCRE2_UCP, &code,
                         &where, context);
     pcre2_compile_context_free(context);
+    pcre2_general_context_free(heap);
     str_free(&said.text);
     if (*to) return true;
     PCRE2_UCHAR why[120];

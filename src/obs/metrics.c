@@ -1,13 +1,10 @@
 /* metrics.c - what a line of metrics.jsonl looks like, and that the file only ever holds whole lines. */
 #include "obs/metrics.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "obs/sensors.h"
@@ -73,7 +70,7 @@ static bool write_line(Metrics *m, const char *kind, int64_t step, double now, c
     add(&line, "}\n");
     if (line.too_long) return fail(e, ERR_FAIL, "%s: a record of more than %d bytes", m->path, LINE_BYTES);
     if (!file_write(m->fd, line.text, line.len, m->path, e)) {
-        if (ftruncate(m->fd, (off_t)m->bytes)) return fail_within(e, "half a line remains");
+        if (!file_cut(m->fd, m->bytes, m->path, NULL)) fail_within(e, "half a line remains");
         return false;
     }
     m->bytes += line.len;
@@ -100,19 +97,22 @@ static int64_t step_of(const char *line) {
 }
 
 /* Where the first line stands that belongs to a later step or was cut short. Steps never fall within a file. */
-static int64_t end_of_step(int fd, int64_t step) {
+static bool end_of_step(const Metrics *m, int64_t *end, int64_t step, Err *e) {
     char text[LINE_BYTES + 1], *newline;
-    int64_t at = 0;
+    int64_t held = 0, got;
+    *end = 0;
     for (;;) {
-        ssize_t n = pread(fd, text, LINE_BYTES, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return at;
-        text[n] = 0;
-        newline = strchr(text, '\n');
-        if (!newline) return at;
-        *newline = 0;
-        if (step_of(text) > step) return at;
-        at += newline - text + 1;
+        if (!file_read_some(m->fd, text + held, &got, LINE_BYTES - held, m->path, e)) return false;
+        char *line = text;
+        text[held += got] = 0;
+        for (; (newline = strchr(line, '\n')); line = newline + 1) {
+            *newline = 0;
+            if (step_of(line) > step) return true;
+            *end += newline - line + 1;
+        }
+        if (got == 0) return true;
+        held -= line - text;
+        memmove(text, line, (size_t)held);
     }
 }
 
@@ -120,12 +120,11 @@ bool metrics_open(Metrics *m, const char *folder, int64_t resumed_step, Err *e) 
     m->events.fd = -1;
     int n = snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", folder);
     if (n >= (int)sizeof m->path) return fail(e, ERR_FAIL, "%s: the path is too long", folder);
-    m->fd = open(m->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (m->fd < 0) return fail(e, ERR_FAIL, "%s: cannot open: %s", m->path, strerror(errno));
-    m->bytes = resumed_step > 0 ? end_of_step(m->fd, resumed_step) : 0;
-    bool ok = ftruncate(m->fd, (off_t)m->bytes) == 0 ||
-              fail(e, ERR_FAIL, "%s: cannot cut: %s", m->path, strerror(errno));
-    ok = ok && tensorboard_open(&m->events, folder, sensors_wall_seconds(), resumed_step, e);
+    if (!file_open_append(m->path, &m->fd, e)) return false;
+    m->bytes = 0;
+    bool ok = resumed_step <= 0 || end_of_step(m, &m->bytes, resumed_step, e);
+    ok = ok && file_cut(m->fd, m->bytes, m->path, e) &&
+         tensorboard_open(&m->events, folder, sensors_wall_seconds(), resumed_step, e);
     if (!ok) metrics_close(m);
     return ok;
 }

@@ -8,15 +8,13 @@
  * had: memory.stat says how many. */
 #include "obs/sensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 
 enum { FILE_BYTES = 8192, PATH_BYTES = 1024 };
 
@@ -48,15 +46,11 @@ static bool read_small(char to[FILE_BYTES], const char *root, const char *folder
     char path[PATH_BYTES * 2];
     int fd, used = 1;
     snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
-    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) return false;
+    if (!file_open_read(path, &fd, NULL)) return false;
     to[0] = '\n';
-    while (used < FILE_BYTES - 1) {
-        ssize_t n = pread(fd, to + used, (size_t)(FILE_BYTES - 1 - used), used - 1);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        used += (int)n;
-    }
-    close(fd);
+    for (int64_t n; used < FILE_BYTES - 1; used += (int)n)
+        if (!file_read_some(fd, to + used, &n, FILE_BYTES - 1 - used, path, NULL) || n == 0) break;
+    file_close(fd);
     to[used] = 0;
     return used > 1;
 }

@@ -6,8 +6,6 @@
  *     summary: 1: value { 1: tag text   2: f32 }  repeated                                               */
 #include "obs/tensorboard.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -129,7 +127,7 @@ bool tensorboard_end(Tensorboard *t, Err *e) {
     put_little(t->record + t->used, masked_crc(t->record + HEADER_BYTES, t->used - HEADER_BYTES), FOOTER_BYTES);
     int64_t whole = t->used + FOOTER_BYTES;
     if (!file_write(t->fd, t->record, whole, t->path, e)) {
-        if (ftruncate(t->fd, (off_t)t->bytes)) return fail_within(e, "half a record remains");
+        if (!file_cut(t->fd, t->bytes, t->path, NULL)) fail_within(e, "half a record remains");
         return false;
     }
     t->bytes += whole;
@@ -154,14 +152,13 @@ bool tensorboard_open(Tensorboard *t, const char *folder, double wall_seconds, i
     if (gethostname(host, sizeof host)) snprintf(host, sizeof host, "host");
     host[sizeof host - 1] = 0;
     for (char *c = host; *c; c++) *c = (char)(*c == '/' ? '_' : *c);
-    for (int copy = 0; t->fd < 0 && copy < MOST_COPIES; copy++) { /* two runs of one process within a second */
+    for (int copy = 0; copy < MOST_COPIES; copy++) { /* two runs of one process within a second */
         int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%010lld.%s.%d.%d", folder,
                          (long long)wall_seconds, host, (int)getpid(), copy);
         if (n >= (int)sizeof t->path) return fail(e, ERR_FAIL, "%s: the path is too long", folder);
-        t->fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-        if (t->fd < 0 && errno != EEXIST) break;
+        if (!file_exists(t->path)) break;
     }
-    if (t->fd < 0) return fail(e, ERR_FAIL, "%s: cannot create: %s", t->path, strerror(errno));
+    if (!file_open_append(t->path, &t->fd, e)) return false;
     if (write_head(t, wall_seconds, resumed_step, e)) return true;
     tensorboard_close(t);
     return false;

@@ -1,11 +1,8 @@
 /* folder.c - the order of renames that keeps one whole folder on disk at every moment. */
 #include "store/folder.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -51,7 +48,7 @@ static bool may_replace(const char *path, Err *e) {
 static bool settle_old(const char *path, Err *e) {
     char old[1060];
     snprintf(old, sizeof old, "%s.old", path);
-    if (!file_exists(old)) return true;
+    if (!file_is_dir(old)) return true; /* a file of that name is somebody's own */
     return file_exists(path) ? file_remove_tree(old, e) : file_rename(old, path, e);
 }
 
@@ -74,7 +71,7 @@ void folder_abort(FolderOut *f) {
 static bool flush_file(const char *path, Err *e) {
     int fd;
     if (!file_open_read(path, &fd, e)) return false;
-    bool ok = fsync(fd) == 0 || fail(e, ERR_FAIL, "%s: cannot flush: %s", path, strerror(errno));
+    bool ok = file_flush(fd, path, e);
     file_close(fd);
     return ok;
 }
@@ -112,24 +109,17 @@ static void drop_earlier(const char *path) {
 static bool replace_by_two_renames(FolderOut *f, Err *e) {
     char old[1060];
     snprintf(old, sizeof old, "%s.old", f->path);
-    if (!file_rename(f->path, old, e)) return false;
-    if (!file_rename(f->temporary, f->path, e)) {
-        file_rename(old, f->path, NULL);
-        return false;
-    }
-    drop_earlier(old);
-    return true;
+    bool ok = file_rename(f->path, old, e) && file_rename(f->temporary, f->path, e);
+    if (!file_exists(f->path)) file_rename(old, f->path, NULL); /* a rename may be done and only its flush refused */
+    else if (file_exists(old)) drop_earlier(old);
+    return ok;
 }
 
 static bool take_name(FolderOut *f, Err *e) {
-    char parent[1024];
+    bool possible;
     if (!file_exists(f->path)) return file_rename(f->temporary, f->path, e);
-    if (renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE)) {
-        if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return replace_by_two_renames(f, e);
-        return fail(e, ERR_FAIL, "%s: cannot take the name %s: %s", f->temporary, f->path, strerror(errno));
-    }
-    split_path(parent, sizeof parent, f->path);
-    bool ok = file_sync_dir(parent, e);
+    bool ok = file_exchange(f->temporary, f->path, &possible, e);
+    if (!possible) return replace_by_two_renames(f, e);
     if (ok) drop_earlier(f->temporary); /* which is the earlier folder now */
     return ok;
 }

@@ -21,8 +21,8 @@ typedef struct FolderOut {
  * holds config.json, adapter_config.json or trainer_state.json: nobody's home folder is replaced by a slip. */
 bool folder_begin(FolderOut *f, const char *final_path, Err *e);
 
-/* Flushes every file and the folder to disk, then gives it its name. On failure the temporary is removed and an
- * earlier folder stands as before. */
+/* Flushes every file and the folder to disk, then gives it its name. On failure the temporary is removed and a whole
+ * folder stands under the name if one did: the earlier one, or the new one when only the last flush was refused. */
 bool folder_commit(FolderOut *f, Err *e);
 void folder_abort(FolderOut *f); /* nothing remains; a second call is fine */
 

@@ -2,18 +2,18 @@
 #include "store/lock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 
 static bool refuse_taken(int fd, const char *folder, Err *e) {
     char holder[128] = "";
-    ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-    holder[n > 0 ? n : 0] = 0;
+    int64_t n;
+    holder[file_read_some(fd, holder, &n, sizeof holder - 1, folder, NULL) ? n : 0] = 0;
     holder[strcspn(holder, "\n")] = 0;
     return fail(e, ERR_FAIL,
                 "%s: is in use by another run (process %s). Wait for it, stop it, or choose another folder.",
@@ -24,8 +24,7 @@ static bool write_holder(int fd, const char *path, Err *e) {
     char host[64] = "", text[128];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "%d on %s\n", (int)getpid(), host);
-    if (ftruncate(fd, 0)) return fail(e, ERR_FAIL, "%s: cannot write: %s", path, strerror(errno));
-    return file_write(fd, text, n, path, e);
+    return file_cut(fd, 0, path, e) && file_write(fd, text, n, path, e);
 }
 
 bool runlock_take(RunLock *l, const char *folder, Err *e) {
@@ -33,9 +32,9 @@ bool runlock_take(RunLock *l, const char *folder, Err *e) {
     l->fd = -1;
     if (snprintf(path, sizeof path, "%s/.lock", folder) >= (int)sizeof path)
         return fail(e, ERR_FAIL, "%s: the path is too long", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return fail(e, ERR_FAIL, "%s: cannot open: %s", path, strerror(errno));
-    bool ok = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int fd;
+    if (!file_open_append(path, &fd, e)) return false;
+    bool ok = !fault_here(FAULT_LOCK, path) && flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!ok && errno == EWOULDBLOCK) refuse_taken(fd, folder, e);
     else if (!ok) fail(e, ERR_FAIL, "%s: cannot lock: %s", path, strerror(errno));
     else ok = write_holder(fd, path, e);

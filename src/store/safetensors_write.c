@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/str.h"
@@ -255,7 +254,7 @@ void st_write_abort(StWriter *w) {
     for (int i = 0; w->folder && w->n_files > 1 && i < w->file; i++) { /* shards already under their names */
         shard_name(shard, sizeof shard, i, w->n_files);
         snprintf(path, sizeof path, "%s/%s", w->folder, shard);
-        unlink(path);
+        file_remove_tree(path, NULL);
     }
     writer_free(w);
 }

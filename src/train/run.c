@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "obs/sensors.h"
 #include "store/checkpoint.h"
+#include "store/folder.h"
 #include "train/weights.h"
 
 static int64_t process_bytes(const Run *r) { /* what --budget is about: the device's memory */
@@ -48,17 +49,33 @@ static bool start_weights(Run *r, Err *e) {
     return true;
 }
 
+/* Puts right what a killed run left, beside its checkpoints too. */
+static bool recover(const char *out, Err *e) {
+    static const char *const names[] = {"model", "adapter", "config.yaml", "plan.json"};
+    char path[1200];
+    bool ok = checkpoint_recover(out, e);
+    for (int i = 0; ok && i < COUNT_OF(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", out, names[i]);
+        ok = folder_recover(path, e);
+    }
+    return ok;
+}
+
+/* A checkpoint that cannot be read now is one too: a new run would write over it. */
+static bool refuse_other_run(const char *out, Err *e) {
+    int64_t *steps, n;
+    if (!checkpoint_list(out, &steps, &n, e)) return false;
+    if (n)
+        fail(e, ERR_FAIL, "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, or give --overwrite", out,
+             (long long)steps[n - 1]);
+    mem_free(steps);
+    return n == 0;
+}
+
 static bool open_folder(Run *r, Err *e) {
     char path[1200];
-    if (!file_make_dirs(r->o.out, e) || !runlock_take(&r->lock, r->o.out, e) || !checkpoint_recover(r->o.out, e)) return false;
-    int64_t step;
-    bool found;
-    if (!r->o.resume) {
-        if (!checkpoint_find_last(r->o.out, &step, &found, e)) return false;
-        if (found)
-            return fail(e, ERR_FAIL, "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, "
-                        "or give --overwrite", r->o.out, (long long)step);
-    }
+    if (!file_make_dirs(r->o.out, e) || !runlock_take(&r->lock, r->o.out, e) || !recover(r->o.out, e)) return false;
+    if (!r->o.resume && !refuse_other_run(r->o.out, e)) return false;
     snprintf(path, sizeof path, "%s/train.log", r->o.out);
     if (!log_open_file(path, e)) return false;
     const struct {
@@ -115,6 +132,8 @@ void run_close(Run *r) {
 
 /* ---- evaluation ---- */
 
+static bool asked_to_stop(const Run *r) { return r->o.stop && *r->o.stop; }
+
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     const Job *j = r->job;
     int64_t rows = dataset_rows(d), micro = j->spec.micro_batch, batches = (rows + micro - 1) / micro, scored = 0;
@@ -128,7 +147,9 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         step_put_batch(r, &r->batch);
         step_put_float(r, j->p.beta, i ? 1 : 0);
         exec_play(&r->x, j->phase_eval);
-        if (r->o.stop && *r->o.stop) break;
+        if (asked_to_stop(r) && i + 1 < batches) /* a part of the set has another loss */
+            return exec_sync(&r->x, e) && fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld of %lld batches",
+                                               (int)*r->o.stop, (long long)i + 1, (long long)batches);
     }
     if (!exec_sync(&r->x, e)) return false;
     if (!scored) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
@@ -143,7 +164,12 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
 static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     int64_t tokens = 0;
     double loss = 0;
-    if (!run_evaluate(r, r->held_out, &loss, &tokens, e)) return false;
+    Err why = {0};
+    if (!run_evaluate(r, r->held_out, &loss, &tokens, &why)) {
+        if (!asked_to_stop(r)) return fail(e, why.code, "%s", why.text);
+        log_line("%s; the resumed run does it again", why.text);
+        return true;
+    }
     out->eval_loss = loss;
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .is_eval = true, .loss = loss});
@@ -179,6 +205,13 @@ static bool evaluates_after(const Run *r, int64_t step) {
 
 static bool saves_after(const Run *r, int64_t step) {
     return step == r->o.total_steps || (r->o.save_steps && step % r->o.save_steps == 0);
+}
+
+/* A signal stopped the run in the middle of an evaluation: it belongs to the step that was saved. */
+static bool evaluate_what_was_left_out(Run *r, RunResult *out, Err *e) {
+    bool due = r->step > 0 && evaluates_after(r, r->step) && !r->o.dry_run;
+    for (int64_t i = r->state.n_log - 1; due && i >= 0 && r->state.log[i].step == r->step; i--) due = !r->state.log[i].is_eval;
+    return !due || (evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e)));
 }
 
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
@@ -238,6 +271,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
     progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
     arena_seal(&r->arena);
+    if (!evaluate_what_was_left_out(r, out, e)) return false;
     if (!r->o.dry_run && r->step < r->o.total_steps) {
         bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, e) && play_steps(r, out, e);
         feed_stop(r->feed);

@@ -34,10 +34,23 @@ static bool write_trained(Run *r, const char *folder, Err *e) {
     return ok && weights_save(&r->x, ROLE_WEIGHT, folder, e);
 }
 
+/* Somebody removed the folder of a run that goes on: what is trained is worth more than the folder's past. */
+static bool keep_folder(Run *r, Err *e) {
+    char path[1200];
+    if (file_is_dir(r->o.out)) return true;
+    log_warn("%s: was removed while the run goes on. It is made again; the log and metrics so far are lost", r->o.out);
+    runlock_release(&r->lock);
+    metrics_close(&r->metrics);
+    snprintf(path, sizeof path, "%s/train.log", r->o.out);
+    return file_make_dirs(r->o.out, e) && runlock_take(&r->lock, r->o.out, e) && log_open_file(path, e) &&
+           metrics_open(&r->metrics, r->o.out, r->step, e);
+}
+
 bool run_save_checkpoint(Run *r, Err *e) {
     char path[1024], file[1200];
     FolderOut f;
     double began = sensors_seconds();
+    if (!keep_folder(r, e)) return false;
     r->state.global_step = r->step;
     r->state.max_steps = r->o.total_steps;
     r->state.num_train_epochs = (int64_t)(r->o.epochs + 0.999999);
@@ -92,7 +105,8 @@ bool run_save_result(Run *r, RunResult *out, Err *e) {
     }
     if (!folder_commit(&f, e)) return false;
     snprintf(out->result, sizeof out->result, "%s", path);
-    return true;
+    /* a run killed between its last save and the pruning */
+    return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e);
 }
 
 /* ---- resume ---- */

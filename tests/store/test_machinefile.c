@@ -80,7 +80,7 @@ TEST(measured_rates_replace_assumed_ones_and_fixed_bytes_need_the_same_driver) {
     here.matrix_flops = 1, here.products.n_x = 0, here.context_bytes = 100 << 20;
     machinefile_apply(entry, &here);
     EXPECT(here.matrix_flops == 7.25e14 && here.products.n_x == 2 && here.context_bytes == 500 << 20 &&
-           here.code_bytes == 92 << 20);
+           here.code_bytes == 90 << 20 && here.graph_bytes == 2 << 20);
     EXPECT_STR(here.source, "measured");
     snprintf(here.driver, sizeof here.driver, "another");
     here.context_bytes = 100 << 20, here.code_bytes = 0;

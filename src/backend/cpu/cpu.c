@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/units.h"
 
@@ -93,7 +94,9 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
              "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }
-    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = MAP_FAILED;
+    if (!fault_here(FAULT_MAP, ledger_pool_name(kind)))
+        data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         fail(e, ERR_FAIL, "cpu: the system refused %s for the %s pool: %s. Is there a limit (ulimit -v)?",
              units_bytes(size).s, ledger_pool_name(kind), strerror(errno));
