@@ -2,7 +2,7 @@
  * own rows a warpgroup.
  *
  * Formulas and the meaning of own and other side stand in attend_grad.cu, the layout of tiles in wgmma.cuh. Of a tile
- * of OTHER rows, P' is worked out while dP' runs (unless LATE), dS' while P' b2 runs:
+ * of OTHER rows, P' is worked out while dP' runs, dS' while P' b2 runs:
  *   S' = a1 b1^T | dP' = a2 b2^T | P' = 2^(S'*scale2 - lse2) | sum2 += P' b2 | dS' = P'(dP' - delta) | sum1 += dS' b1
  * Flops: 14*D per pair seen. Heads of 64 and 128 numbers; bodies are empty outside sm_90a. */
 #ifndef BACKEND_CUDA_ATTEND_GRAD_SM90_CUH
@@ -10,13 +10,11 @@
 
 #include "backend/cuda/attend_sm90.cuh"
 
-/* GROUPS warpgroups a block, OTHER rows a tile; HOLD: the own rows in registers; WHOLE: sums of all D in one product;
- * LATE: dP' waits until S' is out of the way; STAGES: 2, or 3 so that a tile's last product runs on into the next tile;
- * BLOCKS a multiprocessor. */
-template <int GROUPS_, int OTHER_, bool HOLD_, bool WHOLE_, bool LATE_, int STAGES_, int BLOCKS_> struct BackCut {
+/* GROUPS warpgroups a block, OTHER rows a tile; STAGES: 2, or 3 so that a tile's last product runs on into the next
+ * tile; BLOCKS a multiprocessor. */
+template <int GROUPS_, int OTHER_, int STAGES_, int BLOCKS_> struct BackCut {
     static constexpr int GROUPS = GROUPS_, OTHER = OTHER_, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr int OWN = GROUPS * GROUP_ROWS, THREADS = GROUPS * WARPGROUP;
-    static constexpr bool HOLD = HOLD_, WHOLE = WHOLE_, LATE = LATE_;
 };
 
 /* Which rows a block owns and what it walks. */
@@ -219,13 +217,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
     copies_commit();
 
     uint64_t own1 = tile_words(own_tile + group * GROUP_ROWS * CHUNK_ROW, EIGHT_ROWS), own2 = further(own1, M::OWN);
-    uint32_t held1[C::HOLD ? D / 16 : 1][4], held2[C::HOLD ? D / 16 : 1][4];
-    if constexpr (C::HOLD) {
-        copies_wait<0>();
-        __syncthreads();
-        hold_rows<D, C::OWN>(held1, own_tile, warp_row);
-        hold_rows<D, C::OWN>(held2, own_tile + M::OWN, warp_row);
-    }
     BackQueries q;
     if (!KEYS_OWN) load_own_queries(q, g, w, w->own + warp_row);
     int own_late = !KEYS_OWN && mine < g.a.seq ? beginnings<GROUP_ROWS>(g, w->row, mine / GROUP_ROWS).y : 0;
@@ -241,24 +232,15 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         uint64_t b1 = tile_words(tile1, D > CHUNK ? CHUNK_BYTES<N> : EIGHT_ROWS), b2 = further(b1, M::TILE);
         float s[N / 8][4], dp[N / 8][4];
         uint32_t p[N / 16][4];
-        auto start_dp = [&] {
-            if constexpr (C::HOLD)
-                tile_product<T, D, N>(dp, held2, b2);
-            else
-                tile_product<T, D, C::OWN, N>(dp, own2, b2);
-            products_commit();
-        };
         products_begin();
-        if constexpr (C::HOLD)
-            tile_product<T, D, N>(s, held1, b1);
-        else
-            tile_product<T, D, C::OWN, N>(s, own1, b1);
+        tile_product<T, D, C::OWN, N>(s, own1, b1);
         products_commit();
-        if constexpr (!C::LATE) start_dp();
+        tile_product<T, D, C::OWN, N>(dp, own2, b2);
+        products_commit();
         more = back_on<KEYS_OWN, C>(g, w, v);
         if (more) fetch(next);
         copies_commit();
-        products_wait<C::LATE ? 0 : 1>(); /* S', and what the last tile left running */
+        products_wait<1>(); /* S', and what the last tile left running */
         settle(s);
         q.lists = (const float *)(memory + M::LISTS + stage * M::WORDS);
         int first_key = KEYS_OWN ? mine : other, last_key = first_key + (KEYS_OWN ? GROUP_ROWS : N) - 1;
@@ -268,17 +250,16 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         else
             back_softmax<KEYS_OWN, false, N>(s, q, w->own + warp_row, other, scale2);
         pack_blocks<T, N>(p, s);
-        if constexpr (KEYS_OWN || C::LATE) products_begin();
-        if constexpr (C::LATE) start_dp();
         if constexpr (KEYS_OWN) {
-            tile_add<T, D, N, C::WHOLE>(sum2[0], p, b2);
+            products_begin();
+            tile_add<T, D, N>(sum2[0], p, b2);
             products_commit();
         }
         products_wait<KEYS_OWN ? 1 : 0>(); /* dP' is done; P' b2 goes on */
         settle(dp);
         back_slopes<T, KEYS_OWN, N>(ds, p, dp, q);
         products_begin();
-        tile_add<T, D, N, C::WHOLE>(sum1[0], ds, b1);
+        tile_add<T, D, N>(sum1[0], ds, b1);
         products_commit();
         if constexpr (C::STAGES == 2) products_wait<0>();
     }
