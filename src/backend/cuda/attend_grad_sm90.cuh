@@ -22,6 +22,7 @@ struct BackWalk {
     int64_t row;
     int own;             /* first own row */
     int head, last_head; /* of the other side (keys own), or the own one */
+    int kv;              /* theirs */
     int first, end;      /* of the other side: tiles of each head */
 };
 
@@ -50,17 +51,18 @@ template <bool KEYS_OWN, typename C> DEVICE BackWalk back_walk(const CudaAttendG
     BackWalk w;
     if (KEYS_OWN) { /* the first keys are seen by most queries: they begin */
         int share = (group + g.n_parts - 1) / g.n_parts, part = blockIdx.x % g.n_parts;
-        int kv = blockIdx.x / g.n_parts % a.kv_heads;
+        w.kv = blockIdx.x / g.n_parts % a.kv_heads;
         w.row = blockIdx.x / g.n_parts / a.kv_heads;
         w.own = blockIdx.y * C::OWN;
-        w.head = kv * group + part * share;
-        w.last_head = min(kv * group + group, w.head + share) - 1;
+        w.head = w.kv * group + part * share;
+        w.last_head = min(w.kv * group + group, w.head + share) - 1;
         w.first = w.own / C::OTHER;
         w.end = (a.seq + C::OTHER - 1) / C::OTHER;
     } else {
         w.row = blockIdx.x / a.heads;
         w.own = (gridDim.y - 1 - blockIdx.y) * C::OWN;
         w.head = w.last_head = blockIdx.x % a.heads;
+        w.kv = w.head / group;
         w.end = (min(w.own + C::OWN, a.seq) + C::OTHER - 1) / C::OTHER;
         w.first = beginnings<C::OWN>(g, w.row, w.own / C::OWN).x / C::OTHER;
     }
@@ -83,14 +85,13 @@ template <bool KEYS_OWN, typename C> DEVICE bool back_on(const CudaAttendGrad &g
     }
 }
 
-/* Tiles of both matrices of a side, first row `first`, to `to` and `to + behind`. */
+/* Tiles of both matrices of a side, first row `first`, to `to` and `to + behind`; head: a KV head when KEYS. */
 template <typename T, int D, bool KEYS, int ROWS, int THREADS>
 DEVICE void copy_side(const CudaAttendGrad &g, int64_t row, int head, int first, uint32_t to, int behind) {
     const CudaAttend &a = g.a;
     int64_t token = row * a.seq + first;
-    const T *k = (const T *)a.k + token * a.kv_stride + head / (a.heads / a.kv_heads) * D;
-    const T *one = KEYS ? k : (const T *)a.q + token * a.q_stride + head * D;
-    const T *two = KEYS ? k + a.v_offset : (const T *)g.d_o + token * a.o_stride + head * D;
+    const T *one = (const T *)(KEYS ? a.k : a.q) + token * (KEYS ? a.kv_stride : a.q_stride) + head * D;
+    const T *two = KEYS ? one + a.v_offset : (const T *)g.d_o + token * a.o_stride + head * D;
     copy_tile<D, ROWS, THREADS>(to, one, KEYS ? a.kv_stride : a.q_stride, a.seq - first);
     copy_tile<D, ROWS, THREADS>(to + behind, two, KEYS ? a.kv_stride : a.o_stride, a.seq - first);
 }
@@ -100,9 +101,12 @@ template <int ROWS, int THREADS>
 DEVICE void copy_lists(const CudaAttendGrad &g, int64_t row, int head, int first, uint32_t to) {
     const CudaAttend &a = g.a;
     int64_t at = (row * a.heads + head) * g.padded, token = row * a.seq;
-    for (int i = thread_anew(); i < ROWS; i += THREADS) {
-        int query = first + i; /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
+    int thread = thread_anew();
+#pragma unroll
+    for (int r = 0; r < ROWS; r += THREADS) {
+        int i = r + thread, query = first + i; /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
         bool kept = query < g.padded, there = query < a.seq;
+        if (ROWS % THREADS && i >= ROWS) break;
         copy4_async(to + i * 4, g.lse2 + at + (kept ? query : 0), kept);
         copy4_async(to + (ROWS + i) * 4, g.delta + at + (kept ? query : 0), kept);
         copy4_async(to + (2 * ROWS + i) * 4, a.begin + token + (there ? query : 0), there);
@@ -150,10 +154,10 @@ DEVICE void back_softmax(float (&s)[N / 8][4], const BackQueries &q, int own, in
     }
 }
 
-/* P' as the products take it becomes dS' = P' (dP' - delta). */
+/* dS' = P' (dP' - delta), of P' as it came out of the softmax, or as its product took it: then S' is not kept. */
 template <typename T, bool KEYS_OWN, int N>
-DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const uint32_t (&p)[N / 16][4], const float (&dp)[N / 8][4],
-                        const BackQueries &q) {
+DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], const uint32_t (&p)[N / 16][4],
+                        const float (&dp)[N / 8][4], const BackQueries &q) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
@@ -161,7 +165,7 @@ DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const uint32_t (&p)[N / 16][4
         if (KEYS_OWN) delta = *(const float2 *)(q.lists + N + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float2 was = unpack(p[n / 2][n % 2 * 2 + r], T());
+            float2 was = KEYS_OWN ? unpack(p[n / 2][n % 2 * 2 + r], T()) : make_float2(s[n][2 * r], s[n][2 * r + 1]);
             float left = KEYS_OWN ? delta.x : q.delta[r], right = KEYS_OWN ? delta.y : q.delta[r];
             ds[n / 2][n % 2 * 2 + r] = pack<T>(was.x * (dp[n][2 * r] - left), was.y * (dp[n][2 * r + 1] - right));
         }
@@ -178,7 +182,7 @@ DEVICE void back_give(const CudaAttendGrad &g, const BackWalk *w, T *tile, const
         T *dq = (T *)g.dq + token * a.q_stride + w->head * D;
         give_sums<T, D, 1>(dq, a.q_stride, tile, sum1, a.scale, w->own, a.seq);
     } else {
-        int kv = w->head / (a.heads / a.kv_heads);
+        int kv = w->kv;
         if (g.n_parts == 1) {
             T *dk = (T *)g.dk + token * a.kv_stride + kv * D;
             give_sums<T, D, 1>(dk, a.kv_stride, tile, sum1, a.scale, w->own, a.seq);
@@ -209,10 +213,11 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
     BackVisit v = {w->head, w->first - 1};
     bool more = back_on<KEYS_OWN, C>(g, w, v);
     auto fetch = [&](int stage) {
-        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, v.head, v.tile * N, stages + stage * M::STAGE, M::TILE);
+        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, KEYS_OWN ? v.head : w->kv, v.tile * N, stages + stage * M::STAGE,
+                                               M::TILE);
         if (KEYS_OWN) copy_lists<N, THREADS>(g, w->row, v.head, v.tile * N, lists + stage * M::WORDS);
     };
-    copy_side<T, D, KEYS_OWN, C::OWN, THREADS>(g, w->row, w->head, w->own, own_tile, M::OWN);
+    copy_side<T, D, KEYS_OWN, C::OWN, THREADS>(g, w->row, KEYS_OWN ? w->kv : w->head, w->own, own_tile, M::OWN);
     if (more) fetch(0);
     copies_commit();
 
@@ -249,15 +254,15 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
             back_softmax<KEYS_OWN, true, N>(s, q, w->own + warp_row, other, scale2);
         else
             back_softmax<KEYS_OWN, false, N>(s, q, w->own + warp_row, other, scale2);
-        pack_blocks<T, N>(p, s);
         if constexpr (KEYS_OWN) {
+            pack_blocks<T, N>(p, s);
             products_begin();
             tile_add<T, D, N>(sum2[0], p, b2);
             products_commit();
         }
         products_wait<KEYS_OWN ? 1 : 0>(); /* dP' is done; P' b2 goes on */
         settle(dp);
-        back_slopes<T, KEYS_OWN, N>(ds, p, dp, q);
+        back_slopes<T, KEYS_OWN, N>(ds, s, p, dp, q);
         products_begin();
         tile_add<T, D, N>(sum1[0], ds, b1);
         products_commit();

@@ -20,6 +20,9 @@ DEVICE void copy16_async(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
+DEVICE void copy16_async(uint32_t to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+}
 DEVICE void copy4_async(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(there ? 4 : 0)
                  : "memory");

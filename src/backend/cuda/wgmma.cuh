@@ -130,23 +130,29 @@ DEVICE void tile_add(float (&c)[D / 8][4], const uint32_t (&a)[B_ROWS / 16][4], 
 /* ---- copies into tiles ---- */
 
 /* ROWS rows of a head into a tile by THREADS threads; rows from `there` on become zeros and are not read. Eight
- * neighbours bring 128 bytes of a row. */
+ * neighbours bring 128 bytes of a row. Instructions count here as much as in the softmax: a whole tile is copied without
+ * a question asked, only a last one by the row. */
 template <int D, int ROWS, int THREADS>
 DEVICE void copy_tile(uint32_t tile, const void *head, int stride, int there) {
     constexpr int AT_ONCE = THREADS / 8;
     static_assert(AT_ONCE % 8 == 0, "a thread's rows are swizzled alike");
     int thread = thread_anew(), row = thread / 8, piece = thread % 8;
     uint32_t to = tile + row * CHUNK_ROW + ((piece ^ (row & 7)) * 16);
-    const char *from = (const char *)head + ((int64_t)row * stride * 2 + piece * 16);
+    const char *from = (const char *)head + (row * stride * 2 + piece * 16);
+    int further_on = AT_ONCE * stride * 2;
+    if (ROWS % AT_ONCE == 0 && there >= ROWS) {
 #pragma unroll
-    for (int r = 0; r < ROWS; r += AT_ONCE) {
-        if (ROWS % AT_ONCE && row + r >= ROWS) break;
+        for (int r = 0; r < ROWS; r += AT_ONCE, from += further_on)
+#pragma unroll
+            for (int c = 0; c < D / CHUNK; c++)
+                copy16_async(to + c * CHUNK_BYTES<ROWS> + r * CHUNK_ROW, from + c * CHUNK_ROW);
+        return;
+    }
+#pragma unroll 1
+    for (int r = row; r < ROWS; r += AT_ONCE, from += further_on, to += AT_ONCE * CHUNK_ROW)
 #pragma unroll
         for (int c = 0; c < D / CHUNK; c++) /* a row that is not there is never pointed at */
-            copy16_async(to + c * CHUNK_BYTES<ROWS> + r * CHUNK_ROW,
-                         row + r < there ? from + (int64_t)r * stride * 2 + c * CHUNK_ROW : (const char *)head,
-                         row + r < there);
-    }
+            copy16_async(to + c * CHUNK_BYTES<ROWS>, r < there ? from + c * CHUNK_ROW : (const char *)head, r < there);
 }
 
 #endif
