@@ -132,24 +132,27 @@ DEVICE void load_own_queries(BackQueries &q, const CudaAttendGrad &g, const Back
     }
 }
 
+enum Masks { ALL_SEEN, CAUSAL, PACKED }; /* of a tile: none; keys behind a query; those of other documents too */
+
 /* P' of S', in place. own: the warp's first row; other: the tile's. */
-template <bool KEYS_OWN, bool MASKS, int N>
+template <bool KEYS_OWN, Masks MASKS, int N>
 DEVICE void back_softmax(float (&s)[N / 8][4], const BackQueries &q, int own, int other, float scale2) {
-    int lane = thread_anew() % WARP;
+    int lane = thread_anew() % WARP, base = other + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
         float2 lse2;
         int2 begin;
         if (KEYS_OWN) lse2 = *(const float2 *)(q.lists + n * 8 + lane % 4 * 2);
-        if (KEYS_OWN && MASKS) begin = *(const int2 *)(q.lists + 2 * N + n * 8 + lane % 4 * 2);
+        if (KEYS_OWN && MASKS == PACKED) begin = *(const int2 *)(q.lists + 2 * N + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             s[n][c] = exp2_fast(s[n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[c / 2]));
-            if (!MASKS) continue;
-            int mine = own + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
-            int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
-            int from = KEYS_OWN ? (c % 2 ? begin.y : begin.x) : q.begin[c / 2];
-            if (key > query || key < from) s[n][c] = 0;
+            if (MASKS == ALL_SEEN) continue;
+            int mine = own + c / 2 * 8 + lane / 4, past = mine - base, column = n * 8 + c % 2; /* past: of the columns */
+            bool hidden = KEYS_OWN ? past > column : column > past;
+            if (MASKS == PACKED)
+                hidden |= KEYS_OWN ? mine < (c % 2 ? begin.y : begin.x) : column < q.begin[c / 2] - base;
+            if (hidden) s[n][c] = 0;
         }
     }
 }
@@ -250,10 +253,12 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         q.lists = (const float *)(memory + M::LISTS + stage * M::WORDS);
         int first_key = KEYS_OWN ? mine : other, last_key = first_key + (KEYS_OWN ? GROUP_ROWS : N) - 1;
         int first_query = KEYS_OWN ? other : mine;
-        if (last_key > first_query || first_key < late)
-            back_softmax<KEYS_OWN, true, N>(s, q, w->own + warp_row, other, scale2);
+        if (first_key < late)
+            back_softmax<KEYS_OWN, PACKED, N>(s, q, w->own + warp_row, other, scale2);
+        else if (last_key > first_query)
+            back_softmax<KEYS_OWN, CAUSAL, N>(s, q, w->own + warp_row, other, scale2);
         else
-            back_softmax<KEYS_OWN, false, N>(s, q, w->own + warp_row, other, scale2);
+            back_softmax<KEYS_OWN, ALL_SEEN, N>(s, q, w->own + warp_row, other, scale2);
         if constexpr (KEYS_OWN) {
             pack_blocks<T, N>(p, s);
             products_begin();

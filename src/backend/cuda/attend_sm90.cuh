@@ -29,6 +29,12 @@ template <typename T, int N> DEVICE void pack_blocks(uint32_t (&p)[N / 16][4], c
     }
 }
 
+/* Bit 2n + c: column 8n + c of those that the lane holds of a tile of up to 128 stands in front of `column`. */
+DEVICE uint32_t columns_before(int column, int lane) {
+    int left = max(column - lane % 4 * 2, 0), held = left / 8 * 2 + min(left % 8, 2);
+    return held < 32 ? (1u << held) - 1 : ~0u;
+}
+
 /* ---- forward ---- */
 
 /* GROUPS warpgroups a block, KEYS a tile, BLOCKS a multiprocessor. */
@@ -48,13 +54,10 @@ template <int N> DEVICE void hide_keys(float (&s)[N / 8][4], const int2 *seen, i
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int2 keys = seen[r * 8 + lane / 4];
+        uint32_t sees = columns_before(keys.y - first_key, lane) & ~columns_before(keys.x - first_key, lane);
 #pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                int key = first_key + n * 8 + lane % 4 * 2 + c;
-                if (key < keys.x || key >= keys.y) s[n][2 * r + c] = -INFINITY;
-            }
+        for (int i = 0; i < N / 4; i++)
+            if (!(sees >> i & 1)) s[i / 2][2 * r + i % 2] = -INFINITY;
     }
 }
 
