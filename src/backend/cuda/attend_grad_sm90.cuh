@@ -170,7 +170,7 @@ DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], c
         for (int r = 0; r < 2; r++) {
             float2 was = KEYS_OWN ? unpack(p[n / 2][n % 2 * 2 + r], T()) : make_float2(s[n][2 * r], s[n][2 * r + 1]);
             float left = KEYS_OWN ? delta.x : q.delta[r], right = KEYS_OWN ? delta.y : q.delta[r];
-            ds[n / 2][n % 2 * 2 + r] = pack<T>(was.x * (dp[n][2 * r] - left), was.y * (dp[n][2 * r + 1] - right));
+            ds[n / 2][n % 2 * 2 + r] = pack_word<T>(was.x * (dp[n][2 * r] - left), was.y * (dp[n][2 * r + 1] - right));
         }
     }
 }

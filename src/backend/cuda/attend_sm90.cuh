@@ -24,8 +24,8 @@ DEVICE int warpgroup_of() { /* the same in every lane, and the compiler knows */
 template <typename T, int N> DEVICE void pack_blocks(uint32_t (&p)[N / 16][4], const float (&s)[N / 8][4]) {
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        p[n / 2][n % 2 * 2] = pack<T>(s[n][0], s[n][1]);
-        p[n / 2][n % 2 * 2 + 1] = pack<T>(s[n][2], s[n][3]);
+        p[n / 2][n % 2 * 2] = pack_word<T>(s[n][0], s[n][1]);
+        p[n / 2][n % 2 * 2 + 1] = pack_word<T>(s[n][2], s[n][3]);
     }
 }
 

@@ -62,6 +62,16 @@ template <typename T> DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4]
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* pack (vectors.cuh), which the compiler does not look into: what is unpacked again costs one instruction a number. */
+template <typename T> DEVICE uint32_t pack_word(float low, float high) {
+    uint32_t w;
+    if constexpr (std::is_same<T, Bf16>::value)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(w) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(w) : "f"(high), "f"(low));
+    return w;
+}
+
 /* threadIdx.x, read anew: what is worked out from it is not kept in registers from one use to the next. */
 DEVICE int thread_anew() {
     int x;
