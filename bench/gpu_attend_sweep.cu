@@ -69,36 +69,17 @@ template <int D, bool KEYS_OWN, typename C> static Variant back_variant(const ch
             (const void *)attend_grad_sm90_kernel<Bf16, D, KEYS_OWN, C>, C::THREADS, BackMemory<D, C>::BYTES};
 }
 
-/* ForwardCut<groups, keys, ahead, hold, whole, blocks>, BackCut<groups, other, hold, whole, late, stages, blocks> */
-#define F(D, G, K, AHEAD, HOLD, WHOLE, B) \
-    forward_variant<D, ForwardCut<G, K, AHEAD, HOLD, WHOLE, B>>( \
-        "f" #D " g" #G " k" #K " ahead" #AHEAD " hold" #HOLD " whole" #WHOLE " b" #B)
-#define KV(D, G, N, HOLD, WHOLE, LATE, S, B) \
-    back_variant<D, true, BackCut<G, N, HOLD, WHOLE, LATE, S, B>>( \
-        "kv" #D " g" #G " n" #N " hold" #HOLD " whole" #WHOLE " late" #LATE " s" #S " b" #B)
-#define Q(D, G, N, HOLD, WHOLE, LATE, S, B) \
-    back_variant<D, false, BackCut<G, N, HOLD, WHOLE, LATE, S, B>>( \
-        "q" #D " g" #G " n" #N " hold" #HOLD " whole" #WHOLE " late" #LATE " s" #S " b" #B)
+/* ForwardCut<groups, keys, blocks>, BackCut<groups, other, stages, blocks>; the first of a kind and head size ships. */
+#define F(D, G, K, B) forward_variant<D, ForwardCut<G, K, B>>("f" #D " g" #G " k" #K " b" #B)
+#define KV(D, G, N, S, B) back_variant<D, true, BackCut<G, N, S, B>>("kv" #D " g" #G " n" #N " s" #S " b" #B)
+#define Q(D, G, N, S, B) back_variant<D, false, BackCut<G, N, S, B>>("q" #D " g" #G " n" #N " s" #S " b" #B)
 
 static const Variant variants[] = {
     {FORWARD, 0, "mma forward", cuda_launch_attend, NULL, NULL, 0, 0},
     {BACKWARD, 0, "mma backward", NULL, cuda_launch_attend_grad, NULL, 0, 0},
-    F(64, 2, 128, 0, 0, 1, 1), F(64, 3, 128, 0, 0, 1, 1), F(64, 1, 128, 0, 0, 1, 3), F(64, 2, 64, 0, 0, 1, 2),
-    F(64, 2, 64, 0, 1, 1, 2), F(64, 1, 64, 0, 1, 1, 4), F(64, 2, 128, 1, 0, 1, 1), F(64, 2, 128, 1, 1, 1, 1),
-    F(64, 1, 128, 1, 0, 1, 2), F(64, 3, 64, 1, 1, 1, 1), F(64, 1, 64, 1, 1, 1, 3),
-    F(128, 2, 128, 0, 0, 0, 1), F(128, 2, 128, 0, 0, 1, 1), F(128, 3, 64, 0, 0, 1, 1), F(128, 2, 64, 0, 0, 1, 1),
-    F(128, 1, 64, 0, 0, 1, 2), F(128, 2, 128, 1, 0, 0, 1), F(128, 2, 128, 1, 0, 1, 1), F(128, 3, 64, 1, 0, 1, 1),
-    F(128, 2, 64, 1, 1, 1, 1), F(128, 2, 128, 0, 1, 1, 1),
-    KV(64, 2, 64, 0, 1, 0, 2, 1), KV(64, 3, 64, 0, 1, 0, 2, 1), KV(64, 3, 64, 0, 1, 1, 2, 1), KV(64, 1, 64, 0, 1, 0, 2, 3),
-    KV(64, 2, 64, 1, 1, 0, 2, 1), KV(64, 2, 128, 0, 1, 0, 2, 1), KV(64, 2, 64, 0, 1, 0, 3, 1), KV(64, 3, 64, 0, 1, 1, 3, 1),
-    KV(64, 2, 64, 1, 1, 0, 3, 1), KV(64, 1, 128, 0, 1, 0, 2, 2),
-    KV(128, 2, 64, 0, 0, 0, 2, 1), KV(128, 2, 64, 0, 1, 0, 2, 1), KV(128, 2, 64, 0, 1, 1, 2, 1),
-    KV(128, 1, 64, 0, 1, 0, 2, 2), KV(128, 2, 64, 0, 1, 1, 3, 1),
-    Q(64, 2, 64, 0, 1, 0, 2, 2), Q(64, 3, 64, 0, 1, 0, 2, 1), Q(64, 3, 64, 1, 1, 0, 2, 1), Q(64, 1, 64, 0, 1, 0, 2, 3),
-    Q(64, 2, 128, 0, 1, 0, 2, 1), Q(64, 2, 128, 1, 1, 0, 2, 1), Q(64, 3, 64, 0, 1, 0, 3, 1), Q(64, 1, 64, 0, 1, 0, 3, 3),
-    Q(64, 2, 128, 0, 1, 0, 3, 1), Q(64, 1, 128, 0, 1, 0, 2, 2),
-    Q(128, 2, 64, 0, 0, 0, 2, 1), Q(128, 2, 64, 0, 1, 0, 2, 1), Q(128, 3, 64, 0, 1, 0, 2, 1), Q(128, 1, 64, 0, 1, 0, 2, 2),
-    Q(128, 2, 128, 0, 1, 0, 2, 1), Q(128, 2, 64, 0, 1, 0, 3, 1), Q(128, 3, 64, 0, 1, 1, 3, 1), Q(128, 2, 64, 1, 1, 0, 2, 1),
+    F(64, 1, 128, 3),    F(64, 1, 64, 4),     F(64, 2, 64, 2),      F(128, 1, 64, 2),    F(128, 2, 128, 1),
+    KV(64, 1, 128, 2, 2), KV(64, 1, 64, 2, 3), KV(128, 1, 64, 2, 2), KV(128, 2, 64, 2, 1),
+    Q(64, 1, 64, 3, 3),  Q(64, 1, 64, 2, 3),  Q(128, 1, 64, 2, 2),  Q(128, 2, 128, 2, 1),
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static_assert((int)VARIANTS <= (int)MOST_VARIANTS && (int)PROBLEMS <= (int)MOST_SHAPES, "the board has room");

@@ -41,14 +41,19 @@ typedef struct DeviceAttendGrad {
     int64_t bytes;
 } DeviceAttendGrad;
 
+/* Into how many parts a KV head's query heads are cut, so that blocks of keys become enough: few for many blocks. */
+static inline int device_attend_parts(int64_t blocks, int64_t group) {
+    int64_t parts = device_parts(DEVICE_BLOCKS, blocks);
+    if (parts > group) parts = group;
+    return (int)device_parts(group, device_parts(group, parts)); /* none of them empty */
+}
+
 static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, int64_t tokens) {
     DeviceAttendGrad d;
     int64_t rows = tokens / h->seq, group = h->heads / h->kv_heads;
     int64_t own = h->head_dim <= 64 ? 128 : 64; /* keys of a block */
-    int64_t blocks = rows * h->kv_heads * device_parts(h->seq, own), parts = device_parts(DEVICE_BLOCKS, blocks);
-    if (parts > group) parts = group;
-    parts = device_parts(group, device_parts(group, parts)); /* none of them empty */
-    d.n_parts = device_attend_on_cores(f, h->head_dim) ? (int)parts : 1;
+    int parts = device_attend_parts(rows * h->kv_heads * device_parts(h->seq, own), group);
+    d.n_parts = device_attend_on_cores(f, h->head_dim) ? parts : 1;
     d.padded = device_parts(h->seq, DEVICE_ATTEND_TILE) * DEVICE_ATTEND_TILE;
     d.delta = device_up(rows * h->heads * d.padded * 4);
     d.tiles = 2 * d.delta;

@@ -4,15 +4,29 @@
  *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq 0 and infinity, so
  *   that probabilities vanish there. LANES lanes a token, a block per head and tile of queries. 2*D numbers read.
  *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all
- *   (a query that sees nothing counts as behind everything). A warp a tile. */
+ *   (a query that sees nothing counts as behind everything). A warp of the first head's block. */
 #include "backend/cuda/attend.cuh"
 
 enum { THREADS = 128, TILE = DEVICE_ATTEND_TILE };
+
+DEVICE void find_edges(const CudaAttendGrad &g, int64_t row, int tile) {
+    int earliest = NEVER, latest = 0;
+    for (int i = threadIdx.x; i < TILE; i += WARP) {
+        int query = tile * TILE + i;
+        if (query >= g.a.seq) continue;
+        int from = keys_seen(g.a, row, query).x;
+        earliest = min(earliest, from);
+        latest = max(latest, from);
+    }
+    int2 edges = make_int2(warp_min(earliest), warp_most(latest));
+    if (threadIdx.x == 0) ((int2 *)g.tiles)[row * (g.padded / TILE) + tile] = edges;
+}
 
 template <typename T, int V, int LANES> __global__ void __launch_bounds__(THREADS) delta_kernel(CudaAttendGrad g) {
     const CudaAttend &a = g.a;
     int lane = threadIdx.x % LANES, head = blockIdx.x % a.heads;
     int64_t row = blockIdx.x / a.heads;
+    if (head == 0 && threadIdx.x < WARP) find_edges(g, row, blockIdx.y);
 #pragma unroll 2
     for (int i = threadIdx.x / LANES; i < TILE; i += THREADS / LANES) {
         int query = blockIdx.y * TILE + i;
@@ -35,22 +49,6 @@ template <typename T, int V, int LANES> __global__ void __launch_bounds__(THREAD
     }
 }
 
-__global__ void __launch_bounds__(THREADS) tiles_kernel(CudaAttendGrad g) {
-    int lane = threadIdx.x % WARP, tiles = g.padded / TILE;
-    int64_t tile = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (tile >= g.a.rows * tiles) return;
-    int earliest = NEVER, latest = 0;
-    for (int i = lane; i < TILE; i += WARP) {
-        int query = (int)(tile % tiles) * TILE + i;
-        if (query >= g.a.seq) continue;
-        int from = keys_seen(g.a, tile / tiles, query).x;
-        earliest = min(earliest, from);
-        latest = max(latest, from);
-    }
-    int2 edges = make_int2(warp_min(earliest), warp_most(latest));
-    if (lane == 0) ((int2 *)g.tiles)[tile] = edges;
-}
-
 template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendGrad *g) {
     dim3 grid((unsigned)(g->a.rows * g->a.heads), (unsigned)(g->padded / TILE));
     bool wide = g->a.dim % 8 == 0 && is_packed(g->d_o) && is_packed(g->a.o);
@@ -63,5 +61,4 @@ template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendG
 
 extern "C" void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g) {
     with_real(g->a.format, [&](auto t) { launch_delta<decltype(t)>(s, g); });
-    tiles_kernel<<<blocks_for(g->a.rows * (g->padded / TILE), THREADS / WARP), THREADS, 0, s>>>(*g);
 }

@@ -2,7 +2,7 @@
  * own rows a warpgroup.
  *
  * Formulas and the meaning of own and other side stand in attend_grad.cu, the layout of tiles in wgmma.cuh. Of a tile
- * of OTHER rows, P' is worked out while dP' runs (unless LATE), dS' while P' b2 runs:
+ * of OTHER rows, P' is worked out while dP' runs, dS' while P' b2 runs:
  *   S' = a1 b1^T | dP' = a2 b2^T | P' = 2^(S'*scale2 - lse2) | sum2 += P' b2 | dS' = P'(dP' - delta) | sum1 += dS' b1
  * Flops: 14*D per pair seen. Heads of 64 and 128 numbers; bodies are empty outside sm_90a. */
 #ifndef BACKEND_CUDA_ATTEND_GRAD_SM90_CUH
@@ -10,13 +10,11 @@
 
 #include "backend/cuda/attend_sm90.cuh"
 
-/* GROUPS warpgroups a block, OTHER rows a tile; HOLD: the own rows in registers; WHOLE: sums of all D in one product;
- * LATE: dP' waits until S' is out of the way; STAGES: 2, or 3 so that a tile's last product runs on into the next tile;
- * BLOCKS a multiprocessor. */
-template <int GROUPS_, int OTHER_, bool HOLD_, bool WHOLE_, bool LATE_, int STAGES_, int BLOCKS_> struct BackCut {
+/* GROUPS warpgroups a block, OTHER rows a tile; STAGES: 2, or 3 so that a tile's last product runs on into the next
+ * tile; BLOCKS a multiprocessor. */
+template <int GROUPS_, int OTHER_, int STAGES_, int BLOCKS_> struct BackCut {
     static constexpr int GROUPS = GROUPS_, OTHER = OTHER_, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr int OWN = GROUPS * GROUP_ROWS, THREADS = GROUPS * WARPGROUP;
-    static constexpr bool HOLD = HOLD_, WHOLE = WHOLE_, LATE = LATE_;
 };
 
 /* Which rows a block owns and what it walks. */
@@ -24,6 +22,7 @@ struct BackWalk {
     int64_t row;
     int own;             /* first own row */
     int head, last_head; /* of the other side (keys own), or the own one */
+    int kv;              /* theirs */
     int first, end;      /* of the other side: tiles of each head */
 };
 
@@ -52,17 +51,18 @@ template <bool KEYS_OWN, typename C> DEVICE BackWalk back_walk(const CudaAttendG
     BackWalk w;
     if (KEYS_OWN) { /* the first keys are seen by most queries: they begin */
         int share = (group + g.n_parts - 1) / g.n_parts, part = blockIdx.x % g.n_parts;
-        int kv = blockIdx.x / g.n_parts % a.kv_heads;
+        w.kv = blockIdx.x / g.n_parts % a.kv_heads;
         w.row = blockIdx.x / g.n_parts / a.kv_heads;
         w.own = blockIdx.y * C::OWN;
-        w.head = kv * group + part * share;
-        w.last_head = min(kv * group + group, w.head + share) - 1;
+        w.head = w.kv * group + part * share;
+        w.last_head = min(w.kv * group + group, w.head + share) - 1;
         w.first = w.own / C::OTHER;
         w.end = (a.seq + C::OTHER - 1) / C::OTHER;
     } else {
         w.row = blockIdx.x / a.heads;
         w.own = (gridDim.y - 1 - blockIdx.y) * C::OWN;
         w.head = w.last_head = blockIdx.x % a.heads;
+        w.kv = w.head / group;
         w.end = (min(w.own + C::OWN, a.seq) + C::OTHER - 1) / C::OTHER;
         w.first = beginnings<C::OWN>(g, w.row, w.own / C::OWN).x / C::OTHER;
     }
@@ -85,14 +85,13 @@ template <bool KEYS_OWN, typename C> DEVICE bool back_on(const CudaAttendGrad &g
     }
 }
 
-/* Tiles of both matrices of a side, first row `first`, to `to` and `to + behind`. */
+/* Tiles of both matrices of a side, first row `first`, to `to` and `to + behind`; head: a KV head when KEYS. */
 template <typename T, int D, bool KEYS, int ROWS, int THREADS>
 DEVICE void copy_side(const CudaAttendGrad &g, int64_t row, int head, int first, uint32_t to, int behind) {
     const CudaAttend &a = g.a;
     int64_t token = row * a.seq + first;
-    const T *k = (const T *)a.k + token * a.kv_stride + head / (a.heads / a.kv_heads) * D;
-    const T *one = KEYS ? k : (const T *)a.q + token * a.q_stride + head * D;
-    const T *two = KEYS ? k + a.v_offset : (const T *)g.d_o + token * a.o_stride + head * D;
+    const T *one = (const T *)(KEYS ? a.k : a.q) + token * (KEYS ? a.kv_stride : a.q_stride) + head * D;
+    const T *two = KEYS ? one + a.v_offset : (const T *)g.d_o + token * a.o_stride + head * D;
     copy_tile<D, ROWS, THREADS>(to, one, KEYS ? a.kv_stride : a.q_stride, a.seq - first);
     copy_tile<D, ROWS, THREADS>(to + behind, two, KEYS ? a.kv_stride : a.o_stride, a.seq - first);
 }
@@ -102,9 +101,12 @@ template <int ROWS, int THREADS>
 DEVICE void copy_lists(const CudaAttendGrad &g, int64_t row, int head, int first, uint32_t to) {
     const CudaAttend &a = g.a;
     int64_t at = (row * a.heads + head) * g.padded, token = row * a.seq;
-    for (int i = thread_anew(); i < ROWS; i += THREADS) {
-        int query = first + i; /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
+    int thread = thread_anew();
+#pragma unroll
+    for (int r = 0; r < ROWS; r += THREADS) {
+        int i = r + thread, query = first + i; /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
         bool kept = query < g.padded, there = query < a.seq;
+        if (ROWS % THREADS && i >= ROWS) break;
         copy4_async(to + i * 4, g.lse2 + at + (kept ? query : 0), kept);
         copy4_async(to + (ROWS + i) * 4, g.delta + at + (kept ? query : 0), kept);
         copy4_async(to + (2 * ROWS + i) * 4, a.begin + token + (there ? query : 0), there);
@@ -130,32 +132,35 @@ DEVICE void load_own_queries(BackQueries &q, const CudaAttendGrad &g, const Back
     }
 }
 
+enum Masks { ALL_SEEN, CAUSAL, PACKED }; /* of a tile: none; keys behind a query; those of other documents too */
+
 /* P' of S', in place. own: the warp's first row; other: the tile's. */
-template <bool KEYS_OWN, bool MASKS, int N>
+template <bool KEYS_OWN, Masks MASKS, int N>
 DEVICE void back_softmax(float (&s)[N / 8][4], const BackQueries &q, int own, int other, float scale2) {
-    int lane = thread_anew() % WARP;
+    int lane = thread_anew() % WARP, base = other + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
         float2 lse2;
         int2 begin;
         if (KEYS_OWN) lse2 = *(const float2 *)(q.lists + n * 8 + lane % 4 * 2);
-        if (KEYS_OWN && MASKS) begin = *(const int2 *)(q.lists + 2 * N + n * 8 + lane % 4 * 2);
+        if (KEYS_OWN && MASKS == PACKED) begin = *(const int2 *)(q.lists + 2 * N + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             s[n][c] = exp2_fast(s[n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[c / 2]));
-            if (!MASKS) continue;
-            int mine = own + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
-            int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
-            int from = KEYS_OWN ? (c % 2 ? begin.y : begin.x) : q.begin[c / 2];
-            if (key > query || key < from) s[n][c] = 0;
+            if (MASKS == ALL_SEEN) continue;
+            int mine = own + c / 2 * 8 + lane / 4, past = mine - base, column = n * 8 + c % 2; /* past: of the columns */
+            bool hidden = KEYS_OWN ? past > column : column > past;
+            if (MASKS == PACKED)
+                hidden |= KEYS_OWN ? mine < (c % 2 ? begin.y : begin.x) : column < q.begin[c / 2] - base;
+            if (hidden) s[n][c] = 0;
         }
     }
 }
 
-/* P' as the products take it becomes dS' = P' (dP' - delta). */
+/* dS' = P' (dP' - delta), of P' as it came out of the softmax, or as its product took it: then S' is not kept. */
 template <typename T, bool KEYS_OWN, int N>
-DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const uint32_t (&p)[N / 16][4], const float (&dp)[N / 8][4],
-                        const BackQueries &q) {
+DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], const uint32_t (&p)[N / 16][4],
+                        const float (&dp)[N / 8][4], const BackQueries &q) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
@@ -163,9 +168,9 @@ DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const uint32_t (&p)[N / 16][4
         if (KEYS_OWN) delta = *(const float2 *)(q.lists + N + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float2 was = unpack(p[n / 2][n % 2 * 2 + r], T());
+            float2 was = KEYS_OWN ? unpack(p[n / 2][n % 2 * 2 + r], T()) : make_float2(s[n][2 * r], s[n][2 * r + 1]);
             float left = KEYS_OWN ? delta.x : q.delta[r], right = KEYS_OWN ? delta.y : q.delta[r];
-            ds[n / 2][n % 2 * 2 + r] = pack<T>(was.x * (dp[n][2 * r] - left), was.y * (dp[n][2 * r + 1] - right));
+            ds[n / 2][n % 2 * 2 + r] = pack_word<T>(was.x * (dp[n][2 * r] - left), was.y * (dp[n][2 * r + 1] - right));
         }
     }
 }
@@ -180,7 +185,7 @@ DEVICE void back_give(const CudaAttendGrad &g, const BackWalk *w, T *tile, const
         T *dq = (T *)g.dq + token * a.q_stride + w->head * D;
         give_sums<T, D, 1>(dq, a.q_stride, tile, sum1, a.scale, w->own, a.seq);
     } else {
-        int kv = w->head / (a.heads / a.kv_heads);
+        int kv = w->kv;
         if (g.n_parts == 1) {
             T *dk = (T *)g.dk + token * a.kv_stride + kv * D;
             give_sums<T, D, 1>(dk, a.kv_stride, tile, sum1, a.scale, w->own, a.seq);
@@ -211,21 +216,15 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
     BackVisit v = {w->head, w->first - 1};
     bool more = back_on<KEYS_OWN, C>(g, w, v);
     auto fetch = [&](int stage) {
-        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, v.head, v.tile * N, stages + stage * M::STAGE, M::TILE);
+        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, KEYS_OWN ? v.head : w->kv, v.tile * N, stages + stage * M::STAGE,
+                                               M::TILE);
         if (KEYS_OWN) copy_lists<N, THREADS>(g, w->row, v.head, v.tile * N, lists + stage * M::WORDS);
     };
-    copy_side<T, D, KEYS_OWN, C::OWN, THREADS>(g, w->row, w->head, w->own, own_tile, M::OWN);
+    copy_side<T, D, KEYS_OWN, C::OWN, THREADS>(g, w->row, KEYS_OWN ? w->kv : w->head, w->own, own_tile, M::OWN);
     if (more) fetch(0);
     copies_commit();
 
     uint64_t own1 = tile_words(own_tile + group * GROUP_ROWS * CHUNK_ROW, EIGHT_ROWS), own2 = further(own1, M::OWN);
-    uint32_t held1[C::HOLD ? D / 16 : 1][4], held2[C::HOLD ? D / 16 : 1][4];
-    if constexpr (C::HOLD) {
-        copies_wait<0>();
-        __syncthreads();
-        hold_rows<D, C::OWN>(held1, own_tile, warp_row);
-        hold_rows<D, C::OWN>(held2, own_tile + M::OWN, warp_row);
-    }
     BackQueries q;
     if (!KEYS_OWN) load_own_queries(q, g, w, w->own + warp_row);
     int own_late = !KEYS_OWN && mine < g.a.seq ? beginnings<GROUP_ROWS>(g, w->row, mine / GROUP_ROWS).y : 0;
@@ -241,44 +240,36 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         uint64_t b1 = tile_words(tile1, D > CHUNK ? CHUNK_BYTES<N> : EIGHT_ROWS), b2 = further(b1, M::TILE);
         float s[N / 8][4], dp[N / 8][4];
         uint32_t p[N / 16][4];
-        auto start_dp = [&] {
-            if constexpr (C::HOLD)
-                tile_product<T, D, N>(dp, held2, b2);
-            else
-                tile_product<T, D, C::OWN, N>(dp, own2, b2);
-            products_commit();
-        };
         products_begin();
-        if constexpr (C::HOLD)
-            tile_product<T, D, N>(s, held1, b1);
-        else
-            tile_product<T, D, C::OWN, N>(s, own1, b1);
+        tile_product<T, D, C::OWN, N>(s, own1, b1);
         products_commit();
-        if constexpr (!C::LATE) start_dp();
+        tile_product<T, D, C::OWN, N>(dp, own2, b2);
+        products_commit();
         more = back_on<KEYS_OWN, C>(g, w, v);
         if (more) fetch(next);
         copies_commit();
-        products_wait<C::LATE ? 0 : 1>(); /* S', and what the last tile left running */
+        products_wait<1>(); /* S', and what the last tile left running */
         settle(s);
         q.lists = (const float *)(memory + M::LISTS + stage * M::WORDS);
         int first_key = KEYS_OWN ? mine : other, last_key = first_key + (KEYS_OWN ? GROUP_ROWS : N) - 1;
         int first_query = KEYS_OWN ? other : mine;
-        if (last_key > first_query || first_key < late)
-            back_softmax<KEYS_OWN, true, N>(s, q, w->own + warp_row, other, scale2);
+        if (first_key < late)
+            back_softmax<KEYS_OWN, PACKED, N>(s, q, w->own + warp_row, other, scale2);
+        else if (last_key > first_query)
+            back_softmax<KEYS_OWN, CAUSAL, N>(s, q, w->own + warp_row, other, scale2);
         else
-            back_softmax<KEYS_OWN, false, N>(s, q, w->own + warp_row, other, scale2);
-        pack_blocks<T, N>(p, s);
-        if constexpr (KEYS_OWN || C::LATE) products_begin();
-        if constexpr (C::LATE) start_dp();
+            back_softmax<KEYS_OWN, ALL_SEEN, N>(s, q, w->own + warp_row, other, scale2);
         if constexpr (KEYS_OWN) {
-            tile_add<T, D, N, C::WHOLE>(sum2[0], p, b2);
+            pack_blocks<T, N>(p, s);
+            products_begin();
+            tile_add<T, D, N>(sum2[0], p, b2);
             products_commit();
         }
         products_wait<KEYS_OWN ? 1 : 0>(); /* dP' is done; P' b2 goes on */
         settle(dp);
-        back_slopes<T, KEYS_OWN, N>(ds, p, dp, q);
+        back_slopes<T, KEYS_OWN, N>(ds, s, p, dp, q);
         products_begin();
-        tile_add<T, D, N, C::WHOLE>(sum1[0], ds, b1);
+        tile_add<T, D, N>(sum1[0], ds, b1);
         products_commit();
         if constexpr (C::STAGES == 2) products_wait<0>();
     }

@@ -21,31 +21,26 @@ DEVICE int warpgroup_of() { /* the same in every lane, and the compiler knows */
     return __shfl_sync(~0u, (int)threadIdx.x / WARPGROUP, 0);
 }
 
-/* The A blocks of the warp's 16 rows from `row` on of a tile of ROWS. */
-template <int D, int ROWS> DEVICE void hold_rows(uint32_t (&a)[D / 16][4], uint32_t tile, int row) {
-    int lane = threadIdx.x % WARP, mine = row + lane % 16;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        load_blocks(a[k], tile + k / 4 * CHUNK_BYTES<ROWS> + mine * CHUNK_ROW +
-                              (((k % 4 * 2 + lane / 16) ^ (mine & 7)) * 16));
-}
-
 template <typename T, int N> DEVICE void pack_blocks(uint32_t (&p)[N / 16][4], const float (&s)[N / 8][4]) {
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        p[n / 2][n % 2 * 2] = pack<T>(s[n][0], s[n][1]);
-        p[n / 2][n % 2 * 2 + 1] = pack<T>(s[n][2], s[n][3]);
+        p[n / 2][n % 2 * 2] = pack_word<T>(s[n][0], s[n][1]);
+        p[n / 2][n % 2 * 2 + 1] = pack_word<T>(s[n][2], s[n][3]);
     }
+}
+
+/* Bit 2n + c: column 8n + c of those that the lane holds of a tile of up to 128 stands in front of `column`. */
+DEVICE uint32_t columns_before(int column, int lane) {
+    int left = max(column - lane % 4 * 2, 0), held = left / 8 * 2 + min(left % 8, 2);
+    return held < 32 ? (1u << held) - 1 : ~0u;
 }
 
 /* ---- forward ---- */
 
-/* GROUPS warpgroups a block, KEYS a tile; AHEAD: the next tile's scores are computed beside this one's P V; HOLD: Q in
- * registers; WHOLE: P V in one product of all D; BLOCKS a multiprocessor. */
-template <int GROUPS_, int KEYS_, bool AHEAD_, bool HOLD_, bool WHOLE_, int BLOCKS_> struct ForwardCut {
+/* GROUPS warpgroups a block, KEYS a tile, BLOCKS a multiprocessor. */
+template <int GROUPS_, int KEYS_, int BLOCKS_> struct ForwardCut {
     static constexpr int GROUPS = GROUPS_, KEYS = KEYS_, BLOCKS = BLOCKS_;
     static constexpr int ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * WARPGROUP;
-    static constexpr bool AHEAD = AHEAD_, HOLD = HOLD_, WHOLE = WHOLE_;
 };
 
 template <int D, typename C> struct ForwardMemory { /* Q; K, K, V, V; seen; edges */
@@ -59,13 +54,10 @@ template <int N> DEVICE void hide_keys(float (&s)[N / 8][4], const int2 *seen, i
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int2 keys = seen[r * 8 + lane / 4];
+        uint32_t sees = columns_before(keys.y - first_key, lane) & ~columns_before(keys.x - first_key, lane);
 #pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                int key = first_key + n * 8 + lane % 4 * 2 + c;
-                if (key < keys.x || key >= keys.y) s[n][2 * r + c] = -INFINITY;
-            }
+        for (int i = 0; i < N / 4; i++)
+            if (!(sees >> i & 1)) s[i / 2][2 * r + i % 2] = -INFINITY;
     }
 }
 
@@ -168,98 +160,39 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_sm90_kernel(Cuda
     const T *k = (const T *)a.k + (row * a.keys + sight.begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
     copy_tile<D, C::ROWS, THREADS>(q_tile, q, a.q_stride, a.seq - first);
     copy_tile<D, KEYS, THREADS>(k_tile, k, a.kv_stride, sight.end - sight.begin);
-    if (!C::AHEAD) copy_tile<D, KEYS, THREADS>(v_tile, k + a.v_offset, a.kv_stride, sight.end - sight.begin);
+    copy_tile<D, KEYS, THREADS>(v_tile, k + a.v_offset, a.kv_stride, sight.end - sight.begin);
     copies_commit();
     uint64_t q_words = tile_words(q_tile + group * GROUP_ROWS * CHUNK_ROW, EIGHT_ROWS);
     uint64_t k_words = tile_words(k_tile, EIGHT_ROWS);
     uint64_t v_words = tile_words(v_tile, D > CHUNK ? CHUNK_BYTES<KEYS> : EIGHT_ROWS);
-    uint32_t held[C::HOLD ? D / 16 : 1][4], p[KEYS / 16][4];
-    if constexpr (C::HOLD) {
-        copies_wait<0>();
-        __syncthreads();
-        hold_rows<D, C::ROWS>(held, q_tile, warp_row);
-    }
     float o[D / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, shrink[2], scale2 = a.scale * LOG2_E;
-    int stage = 0, key = sight.begin;
-
-    auto arrive = [&] { /* what was copied is there, and nobody reads what the next copies overwrite */
+    for (int stage = 0, key = sight.begin; key < sight.end; key += KEYS, stage ^= M::TILE) {
+        float s[KEYS / 8][4];
+        uint32_t p[KEYS / 16][4];
         copies_wait<0>();
         shared_to_products();
-        __syncthreads();
-    };
-    auto start_scores = [&](float(&s)[KEYS / 8][4]) {
+        __syncthreads(); /* this tile is there, and nobody reads the other stage any more */
         products_begin();
-        if constexpr (C::HOLD)
-            tile_product<T, D, KEYS>(s, held, further(k_words, stage));
-        else
-            tile_product<T, D, C::ROWS, KEYS>(s, q_words, further(k_words, stage));
+        tile_product<T, D, C::ROWS, KEYS>(s, q_words, further(k_words, stage));
         products_commit();
-    };
-    auto start_values = [&](int at) {
-        tile_add<T, D, KEYS, C::WHOLE>(o, p, further(v_words, at));
-        products_commit();
-    };
-    auto fetch = [&] { /* the next K, and V: the next one, or when AHEAD this tile's */
+        k += (int64_t)KEYS * a.kv_stride;
         int left = sight.end - key - KEYS;
-        const T *next = k + (int64_t)KEYS * a.kv_stride;
-        if (left > 0) copy_tile<D, KEYS, THREADS>(k_tile + (stage ^ M::TILE), next, a.kv_stride, left);
-        if (C::AHEAD)
-            copy_tile<D, KEYS, THREADS>(v_tile + stage, k + a.v_offset, a.kv_stride, left + KEYS);
-        else if (left > 0)
-            copy_tile<D, KEYS, THREADS>(v_tile + (stage ^ M::TILE), next + a.v_offset, a.kv_stride, left);
+        if (left > 0) {
+            copy_tile<D, KEYS, THREADS>(k_tile + (stage ^ M::TILE), k, a.kv_stride, left);
+            copy_tile<D, KEYS, THREADS>(v_tile + (stage ^ M::TILE), k + a.v_offset, a.kv_stride, left);
+        }
         copies_commit();
-        k = next;
-    };
-    auto soften = [&](float(&s)[KEYS / 8][4]) {
+        products_wait<0>();
+        settle(s);
         if (key < sight.all_from || key + KEYS > sight.all_upto) hide_keys<KEYS>(s, seen + warp_row, key);
         soften_rows<KEYS>(s, top, sum, shrink, scale2);
-    };
-
-    if constexpr (C::AHEAD) {
-        if (key < sight.end) {
-            float s[KEYS / 8][4];
-            arrive();
-            start_scores(s);
-            fetch();
-            products_wait<0>();
-            settle(s);
-            soften(s);
-            pack_blocks<T, KEYS>(p, s);
-            for (key += KEYS, stage ^= M::TILE; key < sight.end; key += KEYS, stage ^= M::TILE) {
-                arrive();
-                start_scores(s);
-                start_values(stage ^ M::TILE);
-                fetch();
-                products_wait<1>();
-                settle(s);
-                soften(s);
-                products_wait<0>();
-                settle(o);
-                shrink_rows<D>(o, shrink);
-                pack_blocks<T, KEYS>(p, s);
-            }
-            arrive();
-            products_begin();
-            start_values(stage ^ M::TILE);
-            products_wait<0>();
-            settle(o);
-        }
-    } else {
-        for (; key < sight.end; key += KEYS, stage ^= M::TILE) {
-            float s[KEYS / 8][4];
-            arrive();
-            start_scores(s);
-            fetch();
-            products_wait<0>();
-            settle(s);
-            soften(s);
-            shrink_rows<D>(o, shrink);
-            pack_blocks<T, KEYS>(p, s);
-            products_begin();
-            start_values(stage);
-            products_wait<0>();
-            settle(o);
-        }
+        shrink_rows<D>(o, shrink);
+        pack_blocks<T, KEYS>(p, s);
+        products_begin();
+        tile_add<T, D, KEYS>(o, p, further(v_words, stage));
+        products_commit();
+        products_wait<0>();
+        settle(o);
     }
     copies_wait<0>();
     __syncthreads(); /* K's and V's memory takes O now */

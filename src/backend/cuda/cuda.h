@@ -66,6 +66,7 @@ typedef struct CudaBackend {
     bool deterministic;               /* nothing is chosen by the clock */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
+    bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */
     int64_t host_bytes;               /* of this process's memory, likewise */

@@ -150,12 +150,15 @@ static bool on_cores(Backend *b, const CudaAttend *x) {
            is_aligned(x->q) && is_aligned(x->k) && is_aligned(x->o);
 }
 
-static bool is_hopper(Backend *b) { return cuda_backend(b)->major == 9 && cuda_backend(b)->minor == 0; }
+static bool on_hopper(Backend *b) {
+    const CudaBackend *c = cuda_backend(b);
+    return c->major == 9 && c->minor == 0 && !c->keeps_to_mma;
+}
 
 static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
     cudaStream_t s = cuda_stream(b, q);
     if (!on_cores(b, x)) cuda_launch_attend_plain(s, x);
-    else if (!is_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
+    else if (!on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
 void cuda_attend(Backend *b, Queue q, const Args *a) {
@@ -185,7 +188,7 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     cudaStream_t s = cuda_stream(b, q);
     cuda_launch_attend_delta(s, &g);
     if (!on_cores(b, &g.a) || !is_aligned(g.d_o) || !is_aligned(g.dq)) cuda_launch_attend_grad_plain(s, &g);
-    else if (!is_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
+    else if (!on_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
 }
 
 void cuda_cache_put(Backend *b, Queue q, const Args *a) {

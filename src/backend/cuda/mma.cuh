@@ -20,6 +20,9 @@ DEVICE void copy16_async(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
+DEVICE void copy16_async(uint32_t to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+}
 DEVICE void copy4_async(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(there ? 4 : 0)
                  : "memory");
@@ -57,6 +60,16 @@ template <typename T> DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4]
             "{%0,%1,%2,%3};\n"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* pack (vectors.cuh), which the compiler does not look into: what is unpacked again costs one instruction a number. */
+template <typename T> DEVICE uint32_t pack_word(float low, float high) {
+    uint32_t w;
+    if constexpr (std::is_same<T, Bf16>::value)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(w) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(w) : "f"(high), "f"(low));
+    return w;
 }
 
 /* threadIdx.x, read anew: what is worked out from it is not kept in registers from one use to the next. */

@@ -65,11 +65,10 @@ DEVICE uint64_t further(uint64_t words, int bytes) {
                  " " NAMES ", " A ", " B ", p, 1, 1, 0, 0;\n}\n" \
                  : HELD \
                  : "l"(a), "l"(b), "r"(add))
-#define PRODUCT_HELD(SHAPE, TYPE, NAMES, HELD, A, B, ADD, FLIP) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE \
-                 " " NAMES ", " A ", " B ", p, 1, 1, " FLIP ";\n}\n" \
+#define PRODUCT_HELD(SHAPE, TYPE, NAMES, HELD, A, B) \
+    asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " " NAMES ", " A ", " B ", 1, 1, 1, 1;\n" \
                  : HELD \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(FLIPPED))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 /* c = a b^T, or += when add: 64 rows of a, 16 of k, 64 or 128 rows of b; a and b both straight, in shared memory. */
 template <typename T> DEVICE void product_shared(float (&c)[8][4], uint64_t a, uint64_t b, int add) {
@@ -85,20 +84,19 @@ template <typename T> DEVICE void product_shared(float (&c)[16][4], uint64_t a, 
         PRODUCT_SHARED("m64n128k16", "f16", NAMES64, HELD64, "%64", "%65", "%66");
 }
 
-/* The same with a in registers; FLIPPED: b is read flipped, c += a b. */
-template <typename T, int FLIPPED>
-DEVICE void product_held(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add) {
+/* c += a b: 64 rows of a, in registers, 16 of k, 64 or 128 of n; b is read flipped. The compiler (nvcc 13.0) lets such
+ * an a share its registers with another even when it is wanted again in the next turn of a loop: never keep one. */
+template <typename T> DEVICE void product_held(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (std::is_same<T, Bf16>::value)
-        PRODUCT_HELD("m64n64k16", "bf16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36", "%37", "%38");
+        PRODUCT_HELD("m64n64k16", "bf16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36");
     else
-        PRODUCT_HELD("m64n64k16", "f16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36", "%37", "%38");
+        PRODUCT_HELD("m64n64k16", "f16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36");
 }
-template <typename T, int FLIPPED>
-DEVICE void product_held(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add) {
+template <typename T> DEVICE void product_held(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (std::is_same<T, Bf16>::value)
-        PRODUCT_HELD("m64n128k16", "bf16", NAMES64, HELD64, "{%64,%65,%66,%67}", "%68", "%69", "%70");
+        PRODUCT_HELD("m64n128k16", "bf16", NAMES64, HELD64, "{%64,%65,%66,%67}", "%68");
     else
-        PRODUCT_HELD("m64n128k16", "f16", NAMES64, HELD64, "{%64,%65,%66,%67}", "%68", "%69", "%70");
+        PRODUCT_HELD("m64n128k16", "f16", NAMES64, HELD64, "{%64,%65,%66,%67}", "%68");
 }
 
 #undef PRODUCT_SHARED
@@ -121,51 +119,40 @@ DEVICE void tile_product(float (&c)[B_ROWS / 8][4], uint64_t a, uint64_t b) {
         product_shared<T>(c, further(a, k / 4 * CHUNK_BYTES<A_ROWS> + k % 4 * 32),
                           further(b, k / 4 * CHUNK_BYTES<B_ROWS> + k % 4 * 32), k > 0);
 }
-template <typename T, int D, int B_ROWS> /* a in registers */
-DEVICE void tile_product(float (&c)[B_ROWS / 8][4], const uint32_t (&a)[D / 16][4], uint64_t b) {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        product_held<T, 0>(c, a[k], further(b, k / 4 * CHUNK_BYTES<B_ROWS> + k % 4 * 32), k > 0);
-}
 
-/* c += a b; a: 64 x B_ROWS in registers, b: a tile of B_ROWS rows of D numbers, read flipped. WHOLE: D at once, else
- * chunk by chunk. */
-template <typename T, int D, int B_ROWS, bool WHOLE>
+/* c += a b; a: 64 x B_ROWS in registers, b: a tile of B_ROWS rows of D numbers, read flipped. */
+template <typename T, int D, int B_ROWS>
 DEVICE void tile_add(float (&c)[D / 8][4], const uint32_t (&a)[B_ROWS / 16][4], uint64_t b) {
 #pragma unroll
-    for (int k = 0; k < B_ROWS / 16; k++) {
-        if constexpr (WHOLE || D == CHUNK) {
-            product_held<T, 1>(c, a[k], further(b, k * 2 * EIGHT_ROWS), 1);
-        } else {
-#pragma unroll
-            for (int n = 0; n < D / CHUNK; n++) {
-                float(&part)[8][4] = *(float(*)[8][4])&c[n * 8];
-                product_held<T, 1>(part, a[k], further(b, n * CHUNK_BYTES<B_ROWS> + k * 2 * EIGHT_ROWS), 1);
-            }
-        }
-    }
+    for (int k = 0; k < B_ROWS / 16; k++) product_held<T>(c, a[k], further(b, k * 2 * EIGHT_ROWS));
 }
 
 /* ---- copies into tiles ---- */
 
 /* ROWS rows of a head into a tile by THREADS threads; rows from `there` on become zeros and are not read. Eight
- * neighbours bring 128 bytes of a row. */
+ * neighbours bring 128 bytes of a row. Instructions count here as much as in the softmax: a whole tile is copied without
+ * a question asked, only a last one by the row. */
 template <int D, int ROWS, int THREADS>
 DEVICE void copy_tile(uint32_t tile, const void *head, int stride, int there) {
     constexpr int AT_ONCE = THREADS / 8;
     static_assert(AT_ONCE % 8 == 0, "a thread's rows are swizzled alike");
     int thread = thread_anew(), row = thread / 8, piece = thread % 8;
     uint32_t to = tile + row * CHUNK_ROW + ((piece ^ (row & 7)) * 16);
-    const char *from = (const char *)head + ((int64_t)row * stride * 2 + piece * 16);
+    const char *from = (const char *)head + (row * stride * 2 + piece * 16);
+    int further_on = AT_ONCE * stride * 2;
+    if (ROWS % AT_ONCE == 0 && there >= ROWS) {
 #pragma unroll
-    for (int r = 0; r < ROWS; r += AT_ONCE) {
-        if (ROWS % AT_ONCE && row + r >= ROWS) break;
+        for (int r = 0; r < ROWS; r += AT_ONCE, from += further_on)
+#pragma unroll
+            for (int c = 0; c < D / CHUNK; c++)
+                copy16_async(to + c * CHUNK_BYTES<ROWS> + r * CHUNK_ROW, from + c * CHUNK_ROW);
+        return;
+    }
+#pragma unroll 1
+    for (int r = row; r < ROWS; r += AT_ONCE, from += further_on, to += AT_ONCE * CHUNK_ROW)
 #pragma unroll
         for (int c = 0; c < D / CHUNK; c++) /* a row that is not there is never pointed at */
-            copy16_async(to + c * CHUNK_BYTES<ROWS> + r * CHUNK_ROW,
-                         row + r < there ? from + (int64_t)r * stride * 2 + c * CHUNK_ROW : (const char *)head,
-                         row + r < there);
-    }
+            copy16_async(to + c * CHUNK_BYTES<ROWS>, r < there ? from + c * CHUNK_ROW : (const char *)head, r < there);
 }
 
 #endif
