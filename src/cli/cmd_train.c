@@ -1,6 +1,7 @@
 /* cmd_train.c - snug train: plan, check the budget, load, run, show planned beside measured. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -90,6 +91,16 @@ static void fill_settings(Session *s, RunOptions *ro, const char **pairs, int ro
     }
 }
 
+static bool parse_loss_scale(RunOptions *ro, const Options *o, Err *e) {
+    const char *text = opt_text(o, OPT_LOSS_SCALE);
+    char *end = NULL;
+    ro->loss_scale = strcmp(text, "auto") ? strtod(text, &end) : 65536;
+    ro->loss_scale_window = opt_int(o, OPT_LOSS_SCALE_WINDOW);
+    if ((end && (end == text || *end)) || !(ro->loss_scale >= 1 && ro->loss_scale <= 1e30))
+        return fail(e, ERR_USAGE, "--loss-scale %s: is neither auto nor a number from 1 to 1e30", text);
+    return true;
+}
+
 static void fill_run_options(Session *s, RunOptions *ro) {
     static const char *const kinds[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
     const Options *o = s->o;
@@ -134,7 +145,7 @@ static void print_number(Str *out, const char *name, double v) {
 
 static void print_result(const RunResult *r) { /* the last line of standard output */
     Str s = {0};
-    str_addf(&s, "{\"steps\":%lld,", (long long)r->steps);
+    str_addf(&s, "{\"steps\":%lld,\"skipped_steps\":%lld,", (long long)r->steps, (long long)r->skipped_steps);
     print_number(&s, "first_loss", r->first_loss);
     print_number(&s, "loss", r->loss);
     print_number(&s, "eval_loss", r->eval_loss);
@@ -156,6 +167,7 @@ static void say_result(const Session *s, const RunResult *r) {
     if (r->stopped_by) log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
+    if (r->skipped_steps) log_line("%lld of them overflowed and were skipped (--loss-scale)", (long long)r->skipped_steps);
 }
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */
@@ -171,6 +183,7 @@ static bool train(Session *s, Err *e) {
     RunOptions ro;
     const char *pairs[2 * 128];
     fill_run_options(s, &ro);
+    if (!parse_loss_scale(&ro, s->o, e)) return false;
     fill_settings(s, &ro, pairs, COUNT_OF(pairs));
     if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && file_exists(ro.out) && !file_remove_tree(ro.out, e)) return false;
     s->running = true;

@@ -76,6 +76,8 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
+    if (job->unscale) r->state.scaling.scale = o->loss_scale;
+    else r->o.loss_scale_window = 0;
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     if (o->out && !open_folder(r, e)) return false;
     run_measure_line(r, "context", 0);
@@ -165,12 +167,15 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
+    int unscaled = r->job->unscale ? 0 : 2; /* the last two are about a scaled loss */
     const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
-                             METRIC_INT("process_bytes", r->process_peak_bytes)};
-    return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields), e);
+                             METRIC_INT("process_bytes", r->process_peak_bytes),
+                             METRIC_REAL("loss_scale", r->state.scaling.scale),
+                             METRIC_INT("skipped_steps", r->state.scaling.skipped)};
+    return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields) - unscaled, e);
 }
 
 static bool evaluates_after(const Run *r, int64_t step) {
@@ -188,7 +193,10 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (growth_feed(&r->growth, &grown, process_bytes(r)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
-    progress_show(&r->progress, &(ProgressFacts){u->loss, u->norm, u->lr}, log_now);
+    if (u->skipped)
+        log_line("step %lld: a gradient overflowed, nothing was written; the loss scale falls to %g", (long long)r->step,
+                 r->state.scaling.scale);
+    progress_show(&r->progress, &(ProgressFacts){u->loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, u->loss, u->norm, u->lr, e)) return false;
@@ -213,6 +221,14 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     return true;
 }
 
+/* The micro-steps of u were queued as if the update before had been good: begin again behind it. */
+static bool queue_again(Run *r, Update *u, Err *e) {
+    feed_stop(r->feed);
+    if (!feed_start(r->feed, r->state.data_epoch, r->state.data_row, e)) return false;
+    step_queue_micros(r, u, NULL);
+    return true;
+}
+
 /* On a device that works while the host goes on, the numbers of an update are read when the micro-steps of the next
  * are queued; where something looks at the state between two updates, at once. */
 static bool play_steps(Run *r, RunResult *out, Err *e) {
@@ -223,6 +239,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
+        if (late && before.skipped && !queue_again(r, &u, e)) return false;
         step_queue_update(r, &u);
         late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1);
         before = u;
@@ -244,6 +261,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
         if (!ok) return false;
     }
     out->steps = r->step;
+    out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = progress_tokens_per_s(&r->progress);
     out->process_measured_bytes = r->process_peak_bytes;
     out->checksum = weights_checksum(&r->x, trained_role(r->job));

@@ -34,13 +34,15 @@ typedef struct RunOptions {
     int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
     bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
     bool warm;                 /* every program is played before the first step: see warm.c */
+    double loss_scale;         /* where it starts; 0: the loss is not scaled */
+    int64_t loss_scale_window; /* good updates until it doubles */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
 } RunOptions;
 
 typedef struct RunResult {
-    int64_t steps;
+    int64_t steps, skipped_steps;
     double first_loss, loss, tokens_per_s;
     double eval_loss;           /* NaN: not evaluated */
     int64_t planned_bytes, measured_bytes;
@@ -60,7 +62,9 @@ typedef struct Update { /* one update on its way */
     DataPlace at;       /* where its rows begin */
     int64_t tokens;
     double lr, data_seconds;
+    LossScale scaling;  /* as it stands before this update */
     double loss, norm;  /* once read */
+    bool skipped;       /* once read: its gradients overflowed, nothing was written */
 } Update;
 
 typedef struct Run {
@@ -108,6 +112,9 @@ bool run_profile(Run *r, Str *out, Err *e);
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
 void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */
+
+/* loss_scale.c: what follows from an update whose gradients were finite or not. window 0: the loss is not scaled. */
+LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
 void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */
