@@ -52,7 +52,7 @@ static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
     if (!setup_attention(&s->spec, s->o, packed, e)) return false;
-    if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    if (!setup_backend(&s->backend, &s->machine, s->o, e) || !setup_fall_back(&s->spec, s->o, &s->machine, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
     s->budget_bytes = setup_budget(s->o, &s->machine);
@@ -113,6 +113,8 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
     ro->data_workers = s->data_workers;
+    ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
+    ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     ro->warm = ro->ahead;
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;

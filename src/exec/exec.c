@@ -98,6 +98,7 @@ void exec_close(Exec *x) {
         if (x->pool[k]) x->b->release(x->b, (Pool)k);
     mem_free(x->args);
     mem_free(x->run);
+    mem_free(x->idle);
     *x = (Exec){0};
 }
 
@@ -218,11 +219,6 @@ bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
     return true;
 }
 
-static bool carried_into(const Tensor *t, int step) {
-    bool always = t->role <= ROLE_TABLE || (t->role >= ROLE_WEIGHT && t->role <= ROLE_STATISTIC);
-    return always || (t->birth < step && t->death >= step);
-}
-
 void exec_poison(Exec *x, int phase) {
     const Program *p = x->p;
     int begin = p->phase[phase].begin;
@@ -230,11 +226,11 @@ void exec_poison(Exec *x, int phase) {
     memset(nan_bytes, 0xff, sizeof nan_bytes);
     for (Tid id = 1; id < p->n_t; id++) { /* dead first, so that live neighbours are written never */
         const Tensor *t = prog_t(p, id);
-        if (t->base || t->birth < 0 || carried_into(t, begin)) continue;
+        if (t->base || t->birth < 0 || exec_carried_into(t, begin)) continue;
         bool shared_alive = false; /* a live tensor may stand where this one will */
         for (Tid o = 1; o < p->n_t && !shared_alive; o++) {
             const Tensor *u = prog_t(p, o);
-            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && carried_into(u, begin) &&
+            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && exec_carried_into(u, begin) &&
                            u->offset < t->offset + t->bytes && t->offset < u->offset + u->bytes;
         }
         if (shared_alive) continue;

@@ -12,12 +12,12 @@
 #include "store/checkpoint.h"
 #include "train/weights.h"
 
-static int64_t process_bytes(const Run *r) { /* what --budget is about: the device's memory */
+int64_t run_process_bytes(const Run *r) {
     int64_t n = r->backend->in_use(r->backend);
     return n >= 0 ? n : sensors_anon_bytes();
 }
 
-void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, process_bytes(r)); }
+void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, run_process_bytes(r)); }
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
@@ -100,6 +100,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         r->metrics_open = true;
     }
     if (o->warm && !run_warm(r, e)) return false;
+    if (o->trim_every) exec_find_idle(&r->x, job->phase_micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     run_measure(r);
     return true;
@@ -186,11 +187,13 @@ static bool saves_after(const Run *r, int64_t step) {
     return step == r->o.total_steps || (r->o.save_steps && step % r->o.save_steps == 0);
 }
 
+static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && step % r->o.trim_every == 0; }
+
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     bool log_now = r->step % r->o.log_steps == 0 || r->step == r->o.total_steps || r->step == 1;
     int64_t grown;
     run_measure(r);
-    if (growth_feed(&r->growth, &grown, process_bytes(r)))
+    if (growth_feed(&r->growth, &grown, run_process_bytes(r)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
     if (u->skipped)
@@ -216,6 +219,7 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     out->stopped_by = r->o.stop ? (int)*r->o.stop : 0;
     bool save = saves_after(r, r->step) || out->stopped_by || (r->o.save_best && r->best_now);
     if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
+    if (trims_after(r, r->step) && !out->stopped_by && !run_trim(r, e)) return false;
     r->requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
     r->step_began = sensors_seconds();
     return true;
@@ -241,7 +245,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
         if (late && before.skipped && !queue_again(r, &u, e)) return false;
         step_queue_update(r, &u);
-        late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1);
+        late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1) && !trims_after(r, step + 1);
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
         if (out->stopped_by) return true;

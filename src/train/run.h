@@ -38,6 +38,8 @@ typedef struct RunOptions {
     int64_t loss_scale_window; /* good updates until it doubles */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
+    int64_t trim_every;        /* steps; 0: never. See trim.c */
+    double cleanup_delay_seconds;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
 } RunOptions;
 
@@ -124,6 +126,10 @@ void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-ba
 void step_put_batch(Run *r, const Batch *batch);
 void step_put_float(Run *r, Tid t, double value);
 
+/* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */
+bool run_trim(Run *r, Err *e);
+
+int64_t run_process_bytes(const Run *r); /* what --budget is about: the device's memory */
 void run_measure(Run *r); /* samples the process */
 
 #endif
