@@ -82,7 +82,7 @@ demo: deps
 
 check: deps
 	@$(MAKE) --no-print-directory -j2 $(B)/snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug CUDA=$(CUDA) PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 rooms:
 	@tools/rooms.sh

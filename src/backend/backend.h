@@ -78,6 +78,7 @@ struct Backend {
      * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
     bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
+    void (*range)(Backend *b, const char *name);                         /* NULL: not asked for. A named stretch of the host's calls, nested; name NULL: its end */
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
     KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
 };
@@ -86,6 +87,7 @@ typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
     bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
     bool tf32;          /* products of fp32 numbers may shorten them */
+    bool ranges;        /* the device's profiler is told what the host is doing */
     bool trims;         /* pages of the device pool will be given back and taken again */
 } BackendOptions;
 

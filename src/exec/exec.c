@@ -102,6 +102,18 @@ void exec_close(Exec *x) {
     *x = (Exec){0};
 }
 
+/* For a profiler: what the host is doing. */
+static void mark(Exec *x, const char *name) {
+    if (x->b->range) x->b->range(x->b, name);
+}
+
+static void enter_region(Exec *x, int *region, int next) {
+    if (*region == next) return;
+    if (*region >= 0) mark(x, NULL);
+    if (next >= 0) mark(x, prog_region_name((Region)next));
+    *region = next;
+}
+
 static void run_together(Exec *x, int i, int n) {
     const Step *s = &x->p->s[i];
     for (int q = 0; q < QUEUE_COUNT; q++)
@@ -148,15 +160,26 @@ static void join(Exec *x, const Phase *ph) { /* a phase ends when all its queues
         if (last[q] >= 0) x->b->wait(x->b, QUEUE_COMPUTE, last[q]);
 }
 
+static void play_as_written(Exec *x, const Phase *ph) {
+    int region = -1; /* steps of a region follow each other: one range */
+    for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+        enter_region(x, &region, (int)x->p->s[i].region);
+        run_together(x, i, x->run[i]);
+    }
+    enter_region(x, &region, -1);
+}
+
 void exec_play(Exec *x, int phase) {
     const Phase *ph = &x->p->phase[phase];
-    if (x->b->replay(x->b, phase)) return;
-    x->b->begin(x->b, phase);
-    if (x->order == EXEC_LATE) play_late(x, ph);
-    else
-        for (int i = ph->begin; i < ph->end; i += x->run[i]) run_together(x, i, x->run[i]);
-    join(x, ph);
-    x->b->end(x->b, phase);
+    mark(x, ph->name);
+    if (!x->b->replay(x->b, phase)) {
+        x->b->begin(x->b, phase);
+        if (x->order == EXEC_LATE) play_late(x, ph);
+        else play_as_written(x, ph);
+        join(x, ph);
+        x->b->end(x->b, phase);
+    }
+    mark(x, NULL);
 }
 
 bool exec_sync(Exec *x, Err *e) { return x->b->sync(x->b, e); }
@@ -210,10 +233,12 @@ bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
     const Phase *ph = &x->p->phase[phase];
     struct timespec a, b;
     for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+        mark(x, op_row(x->p->s[i].op)->name);
         clock_gettime(CLOCK_MONOTONIC, &a);
         run_together(x, i, x->run[i]);
         if (!exec_sync(x, e)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
+        mark(x, NULL);
         seconds[i] += (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
     }
     return true;

@@ -83,13 +83,37 @@ static void small_play(Small *s, Backend *b, ExecOrder order, unsigned char *out
     exec_close(&x);
 }
 
+/* What a profiler is told, as text: "update(update)" is a region within a phase. */
+static char told[200];
+static void tell(Backend *b, const char *name) {
+    size_t n = strlen(told);
+    snprintf(told + n, sizeof told - n, name ? "%s(" : ")", name);
+}
+
+TEST(a_profiler_is_told_phase_and_region) {
+    static unsigned char state[2 * (10 + 40000 + 16384 + 7) + TENSORS * 8];
+    Backend *b = NULL;
+    Err e = {0};
+    Small s = {0};
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
+    small_init(&s);
+    b->range = tell;
+    told[0] = 0;
+    small_play(&s, b, EXEC_AS_WRITTEN, state, false);
+    char want[100];
+    snprintf(want, sizeof want, "%s(%s())", s.p.phase[0].name, prog_region_name(s.p.s[0].region));
+    EXPECT_STR(told, want);
+    b->close(b);
+    prog_free(&s.p);
+}
+
 TEST(steps_that_follow_each_other_run_together) {
     enum { BYTES = 2 * (10 + 40000 + 16384 + 7) + TENSORS * 8 };
     static unsigned char one_by_one[BYTES], together[BYTES];
     Backend *b = NULL;
     Err e = {0};
     Small s = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){2}, &e));
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     small_init(&s);
     small_play(&s, b, EXEC_AS_WRITTEN, one_by_one, false);
     EXPECT(seen.runs == 0); /* the device has no way of its own */

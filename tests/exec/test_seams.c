@@ -14,7 +14,7 @@
 static Backend *open_cpu(Machine *m) {
     Err e = {0};
     Backend *b = NULL;
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){2}, &e));
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     *m = (Machine){0};
     b->describe(b, m);
     return b;

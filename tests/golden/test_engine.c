@@ -155,7 +155,7 @@ static void expect_cosine(const Golden *g, const char *what, const float *a, con
 static void check_logits(const Golden *g, bool lora) {
     Err e = {0};
     Backend *b;
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){2}, &e));
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     Machine m = {0};
     b->describe(b, &m);
     Program p;
@@ -216,7 +216,7 @@ static void check_gradients(const Golden *g, bool lora, RecomputeLevel level, bo
     Err e = {0};
     Backend *b;
     Machine m = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){2}, &e));
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     b->describe(b, &m);
     JobSpec s = {.model = g->config, .train = true, .lora = lora, .activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
                  .seq = g->seq, .micro_batch = g->rows, .accum = 1, .sweep = sweep};

@@ -35,6 +35,9 @@ int64_t cuda_nvml_used_bytes(const char *bus_id); /* of the card's memory, by an
 void cuda_nvml_driver(char *text, int size, const char *bus_id);
 void cuda_nvml_facts(DeviceFacts *f, const char *bus_id); /* holders and slices */
 
+/* ---- cuda_range.c ---- */
+void cuda_ranges_open(CudaBackend *c);
+
 /* ---- cublas.c ---- */
 bool cuda_products_open(CudaBackend *c, Err *e);
 void cuda_products_close(CudaBackend *c);
