@@ -37,15 +37,12 @@ static void set_precision(JobSpec *s, const Options *o) {
 static bool set_master(JobSpec *s, const Options *o, Err *e) {
     s->master = opt_is(o, OPT_MASTER, "fp32") || (opt_is(o, OPT_MASTER, "auto") && s->weights == FMT_F16);
     if (s->weights != FMT_F16 || s->master) return true;
-    return fail(e, ERR_USAGE, "--master none: fp16 weights are rounded to nearest, which loses small updates; leave it at auto, "
-                "or use --precision bf16");
+    return fail(e, ERR_USAGE, "--master none: fp16 weights are rounded to nearest, which loses small updates; leave "
+                "it at auto, or use --precision bf16");
 }
 
-enum { BF16_CAPABILITY = 80 }; /* a GPU below it has no products in bf16 */
-
 bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
-    bool has = !m->capability || m->capability >= BF16_CAPABILITY;
-    if (has || !opt_is(o, OPT_PRECISION, "auto") || s->activations != FMT_BF16) return true;
+    if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || s->activations != FMT_BF16) return true;
     log_line("%s has no bf16 (compute capability %d.%d): --precision fp16, with a scaled loss where it is trained", m->name,
              m->capability / 10, m->capability % 10);
     bool as_asked = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16"); /* what was named does not fall back */

@@ -2,6 +2,7 @@
 #ifndef IR_MACHINE_H
 #define IR_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/ledger.h"
@@ -55,6 +56,9 @@ typedef struct Machine {
 
 /* A CPU seen from nowhere: conservative rates, no memory known. backend->describe() gives the real one. */
 Machine machine_generic_cpu(int threads);
+
+/* A GPU below 8.0 has no products in bf16. */
+static inline bool machine_has_bf16(const Machine *m) { return !m->capability || m->capability >= 80; }
 
 double machine_grid_rate(const MachineGrid *g, int table, double x, double y); /* 0: not measured */
 

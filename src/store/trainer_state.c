@@ -211,7 +211,8 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     s->tokens_seen = get_int(r, own, "tokens_seen");
     s->micro_batches = get_int(r, own, "micro_batches");
     if (json_object_get(own, "loss_scale"))
-        s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_int(r, own, "good_steps"), get_int(r, own, "skipped_steps")};
+        s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_int(r, own, "good_steps"),
+                                 get_int(r, own, "skipped_steps")};
     if (!json_is_object(settings)) bad_field(r, "fingerprint");
     const char *key;
     json_t *value;

@@ -19,13 +19,15 @@ static void make_job(void) {
     Str text = {0};
     for (int r = 0; r < 64; r++) {
         str_add(&text, "{\"ids\":[");
-        for (int i = 0, n = 20 + r / 2; i < n; i++) str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
+        for (int i = 0, n = 20 + r / 2; i < n; i++)
+            str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
         str_add(&text, "]}\n");
     }
     file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=3 --set hidden_size=256 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=%d", in_tmp("m"), VOCAB);
+    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=3 "
+                     "--set hidden_size=256 --set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 "
+                     "--set vocab_size=%d", in_tmp("m"), VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -63,14 +65,15 @@ TEST(losses_on_a_gpu_follow_the_cpu_in_fp32) {
         for (int i = 0; i < STEPS; i++)
             if (!(fabs(loss[i] - base[i]) / base[i] <= worst)) worst = fabs(loss[i] - base[i]) / base[i], at = i;
         EXPECT(worst <= cases[k].bound);
-        test_note("    %s: off by %.3g at most (step %d: %.6g against %.6g); %g is allowed", cases[k].flags, worst, at + 1, loss[at], base[at],
-                  cases[k].bound);
+        test_note("    %s: off by %.3g at most (step %d: %.6g against %.6g); %g is allowed", cases[k].flags, worst, at + 1,
+                  loss[at], base[at], cases[k].bound);
     }
 }
 
 TEST(deterministic_runs_on_a_gpu_are_the_same_bits) {
     if (!cuda_test_ready()) return;
-    static const char *const kinds[] = {"--precision bf16", "--precision fp16 --loss-scale 4e6 --loss-scale-window 3", "--mode lora --precision bf16 --lora-dropout 0.1"};
+    static const char *const kinds[] = {"--precision bf16", "--precision fp16 --loss-scale 4e6 --loss-scale-window 3",
+                                        "--mode lora --precision bf16 --lora-dropout 0.1"};
     static const char *const ways[] = {"--recompute none", "--recompute none", "--recompute block", "--recompute norm --ahead off",
                                        "--recompute none --trim-every 3", "--recompute none --offload moments"};
     make_job();
@@ -96,8 +99,9 @@ TEST(deterministic_runs_on_a_gpu_are_the_same_bits) {
 TEST(trimmed_memory_leaves_the_card_and_comes_back) {
     if (!cuda_test_ready()) return;
     make_job();
-    Ran r = snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 --global-batch 8 --steps 4 "
-                     "--log-steps 1 --no-save --precision bf16 --trim-every 2", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    Ran r = snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 "
+                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", in_tmp("m"),
+                     in_tmp("rows.jsonl"), in_tmp("o"));
     const char *line = strstr(str_text(&r.err), "step 2: ");
     if (!EXPECT(r.code == 0 && line && !strstr(line, "step 2: 0 bytes") && strstr(line, "step 4: "))) test_note("%s", str_text(&r.err));
     if (line) test_note("    %.140s", line);

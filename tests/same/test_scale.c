@@ -20,13 +20,15 @@ static void make_job(void) {
     Str text = {0};
     for (int r = 0; r < 64; r++) {
         str_add(&text, "{\"ids\":[");
-        for (int i = 0, n = 20 + r / 2; i < n; i++) str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
+        for (int i = 0, n = 20 + r / 2; i < n; i++)
+            str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
         str_add(&text, "]}\n");
     }
     file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=64 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d", in_tmp("m"), VOCAB);
+    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=2 "
+                     "--set hidden_size=64 --set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=112 "
+                     "--set vocab_size=%d", in_tmp("m"), VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }

@@ -188,7 +188,8 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .trim = trim, .restore = restore, .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .release = release_pool, .trim = trim, .restore = restore,
+        .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;

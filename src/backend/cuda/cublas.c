@@ -142,7 +142,8 @@ static void describe_product(const Library *l, Setup *s, const CudaProduct *p, c
     describe_matrix(l, &s->b, &p->b);
     describe_matrix(l, &s->c, &p->c);
     describe_matrix(l, &s->add, p->add.data ? &p->add : &p->c);
-    l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, key->in == IN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasComputeType_t sums = key->in == IN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, sums, CUDA_R_32F);
     int32_t first = p->b_flip ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_flip ? CUBLAS_OP_T : CUBLAS_OP_N;
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
