@@ -101,7 +101,7 @@ demo: deps
 
 check: deps
 	@$(MAKE) --no-print-directory -j2 $(B)/snug $(F)/snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug CUDA=$(CUDA) FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 faults-all: deps
 	@for d in 0 1; do b=build/cuda$(CUDA)-debug$$d; \

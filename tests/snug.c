@@ -11,6 +11,16 @@
 #include "base/mem.h"
 #include "tests/test.h"
 
+const char *snug_device(void) {
+    const char *device = getenv("SNUG_DEVICE");
+    return device && *device ? device : NULL;
+}
+
+static bool goes_to_device(const char *arguments) {
+    bool computes = !strncmp(arguments, "train ", 6) || !strncmp(arguments, "eval ", 5);
+    return snug_device() && computes && !strstr(arguments, "--device");
+}
+
 Ran snug_run(const char *format, ...) {
     Str command = {0};
     char arguments[8000];
@@ -22,7 +32,9 @@ Ran snug_run(const char *format, ...) {
     char out[200], err[200];
     snprintf(out, sizeof out, "%s/ran.out", test_tmp());
     snprintf(err, sizeof err, "%s/ran.err", test_tmp());
-    str_addf(&command, "%s %s >%s 2>%s", binary ? binary : "./snug", arguments, out, err);
+    str_addf(&command, "%s %s", binary ? binary : "./snug", arguments);
+    if (goes_to_device(arguments)) str_addf(&command, " --device %s --deterministic", snug_device());
+    str_addf(&command, " >%s 2>%s", out, err);
     int status = system(str_text(&command));
     Ran r = {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1};
     file_read(out, &r.out, 0, NULL);

@@ -11,6 +11,9 @@ typedef struct Ran {
     Str out, err;
 } Ran;
 
+/* $SNUG_DEVICE ("cuda"): train and eval run there, --deterministic, unless they name a device. NULL: not set. */
+const char *snug_device(void);
+
 /* Runs ./snug (or $SNUG) through the shell; format gives its arguments. Free with ran_free. */
 Ran snug_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ran_free(Ran *r);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh; adds up what they count.
+# CUDA=1: golden, sameness and budget tests run on the GPU as well; where there is none they count as skipped.
 set -u
 cd "$(dirname "$0")/.."
 passed=0 failed=0 skipped=0
@@ -23,6 +24,23 @@ run() { # name, command...
 export XDG_CONFIG_HOME=/nonexistent # no machine file of the person who tests
 run rooms tools/rooms.sh
 for binary in "$@"; do run "$(basename "$binary")" "$binary"; done
+on_gpu() { # binary, part of a test's name
+    local name="$(basename "$1") on the GPU: $2"
+    if nvidia-smi -L >/dev/null 2>&1; then
+        SNUG_DEVICE=cuda run "$name" "$1" "$2"
+    else
+        skipped=$((skipped + 1)); echo "skipped $name: there is no GPU"
+    fi
+}
+if [ "${CUDA:-0}" = 1 ]; then
+    for binary in "$@"; do
+        case $(basename "$binary") in
+        test-golden) on_gpu "$binary" losses ;;
+        test-same) for part in every_memory every_split resumed_equals fp16 overflow; do on_gpu "$binary" $part; done ;;
+        test-budget) for part in planned_bytes too_small; do on_gpu "$binary" $part; done ;;
+        esac
+    done
+fi
 for script in tests/*.sh; do [ -e "$script" ] && run "$(basename "$script")" bash "$script"; done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

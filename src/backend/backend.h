@@ -57,6 +57,10 @@ struct Backend {
     void (*choose)(Backend *b, const MachineChoice *list, int64_t n);
     int64_t (*in_use)(Backend *b);                                       /* device bytes this process holds, as the system sees it; -1: not known */
     void (*release)(Backend *b, Pool kind);                              /* gives the pool back to the system */
+    /* Gives the pages that lie wholly in [at, at + bytes) of the device pool back to the system, when all queues are
+     * idle (gives how many bytes that were); restore takes them again: same addresses, any contents. */
+    int64_t (*trim)(Backend *b, int64_t at, int64_t bytes);
+    bool (*restore)(Backend *b, Err *e);
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
     void (*signal)(Backend *b, Queue q, int event);                      /* everything queued on q so far */
     void (*wait)(Backend *b, Queue q, int event);                        /* q goes on after that signal */
@@ -74,6 +78,8 @@ struct Backend {
      * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
     bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
+    /* For a profiler: a named stretch of the host's calls begins; name NULL: the innermost ends. NULL: not asked for. */
+    void (*range)(Backend *b, const char *name);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
     KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
 };
@@ -81,6 +87,9 @@ struct Backend {
 typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
     bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
+    bool tf32;          /* products of fp32 numbers may shorten them */
+    bool ranges;        /* the device's profiler is told what the host is doing */
+    bool trims;         /* pages of the device pool will be given back and taken again */
 } BackendOptions;
 
 /* "cpu". Gives: b->close. */

@@ -41,7 +41,8 @@ bool cmd_eval(const Options *o, Err *e) {
               (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder", opt_text(o, OPT_MODEL))) &&
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, &m, e) &&
               setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
-              setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e);
+              setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e) &&
+              setup_fall_back(&s, o, &machine, e);
     HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
                       ok ? run_batch_bytes(&s, 0, 0) : 0};
     bool planned = ok && job_open(j, &s, &machine, &host, e);

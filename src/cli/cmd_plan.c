@@ -62,6 +62,10 @@ bool cmd_plan(const Options *o, Err *e) {
     Backend *b;
     Machine machine;
     if (!setup_backend(&b, &machine, o, e)) return false;
+    if (!setup_fall_back(&s, o, &machine, e)) {
+        if (b) b->close(b);
+        return false;
+    }
     setup_fit(&s, o, &machine, NULL, setup_budget(o, &machine));
     Job *j = MEM_NEW(Job, 1);
     bool ok = job_open(j, &s, &machine, NULL, e);

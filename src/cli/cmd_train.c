@@ -1,6 +1,7 @@
 /* cmd_train.c - snug train: plan, check the budget, load, run, show planned beside measured. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -52,7 +53,7 @@ static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
     if (!setup_attention(&s->spec, s->o, packed, e)) return false;
-    if (!setup_backend(&s->backend, &s->machine, s->o, e)) return false;
+    if (!setup_backend(&s->backend, &s->machine, s->o, e) || !setup_fall_back(&s->spec, s->o, &s->machine, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
     s->budget_bytes = setup_budget(s->o, &s->machine);
@@ -91,6 +92,16 @@ static void fill_settings(Session *s, RunOptions *ro, const char **pairs, int ro
     }
 }
 
+static bool parse_loss_scale(RunOptions *ro, const Options *o, Err *e) {
+    const char *text = opt_text(o, OPT_LOSS_SCALE);
+    char *end = NULL;
+    ro->loss_scale = strcmp(text, "auto") ? strtod(text, &end) : 65536;
+    ro->loss_scale_window = opt_int(o, OPT_LOSS_SCALE_WINDOW);
+    if ((end && (end == text || *end)) || !(ro->loss_scale >= 1 && ro->loss_scale <= 1e30))
+        return fail(e, ERR_USAGE, "--loss-scale %s: is neither auto nor a number from 1 to 1e30", text);
+    return true;
+}
+
 static void fill_run_options(Session *s, RunOptions *ro) {
     static const char *const kinds[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
     const Options *o = s->o;
@@ -103,6 +114,8 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
     ro->data_workers = s->data_workers;
+    ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
+    ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     ro->warm = ro->ahead;
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
@@ -137,7 +150,7 @@ static void print_number(Str *out, const char *name, double v) {
 static void print_result(const Session *session, const RunResult *r) {
     const Job *j = &session->job;
     Str s = {0};
-    str_addf(&s, "{\"steps\":%lld,", (long long)r->steps);
+    str_addf(&s, "{\"steps\":%lld,\"skipped_steps\":%lld,", (long long)r->steps, (long long)r->skipped_steps);
     print_number(&s, "first_loss", r->first_loss);
     print_number(&s, "loss", r->loss);
     print_number(&s, "eval_loss", r->eval_loss);
@@ -165,6 +178,7 @@ static void say_result(const Session *s, const RunResult *r) {
     if (r->stopped_by) log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
+    if (r->skipped_steps) log_line("%lld of them overflowed and were skipped (--loss-scale)", (long long)r->skipped_steps);
 }
 
 /* Not under a run that is going on. */
@@ -189,6 +203,7 @@ static bool train(Session *s, Err *e) {
     RunOptions ro;
     const char *pairs[2 * 128];
     fill_run_options(s, &ro);
+    if (!parse_loss_scale(&ro, s->o, e)) return false;
     fill_settings(s, &ro, pairs, COUNT_OF(pairs));
     if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
     s->running = true;

@@ -172,7 +172,7 @@ bool doctor_device(DoctorDevice *d, Backend *b, const char *device, bool quick, 
     b->describe(b, &d->m);
     bool cpu = d->m.kind == MACHINE_CPU;
     const Shapes *s = cpu ? quick ? &on_cpu_quick : &on_cpu : quick ? &on_cuda_quick : &on_cuda;
-    Format f = cpu ? FMT_F32 : FMT_BF16;
+    Format f = cpu ? FMT_F32 : machine_has_bf16(&d->m) ? FMT_BF16 : FMT_F16; /* as --precision auto takes it */
     Measure c = measure_on(b, s->seconds);
     c.process_bytes = sensors_anon_bytes;
     if (!find_products(d, &c, s, f, e) || !find_attention(d, &c, s, f, e) || !find_memory(d, &c, s, e))

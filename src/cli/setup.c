@@ -28,13 +28,28 @@ bool setup_model(Model *m, const Options *o, Err *e) {
 
 /* ---- the job ---- */
 
-static bool set_precision(JobSpec *s, const Options *o, Err *e) {
+static void set_precision(JobSpec *s, const Options *o) {
     const char *p = opt_text(o, OPT_PRECISION);
     bool f32 = !strcmp(p, "fp32") || (!strcmp(p, "auto") && s->model.dtype == FMT_F32);
-    if (!strcmp(p, "fp16"))
-        return fail(e, ERR_USAGE, "--precision fp16: needs loss scaling, which the cpu device does not offer; use bf16 or fp32");
-    s->activations = s->weights = s->gradients = f32 ? FMT_F32 : FMT_BF16;
-    return true;
+    s->activations = s->weights = s->gradients = f32 ? FMT_F32 : !strcmp(p, "fp16") ? FMT_F16 : FMT_BF16;
+}
+
+static bool set_master(JobSpec *s, const Options *o, Err *e) {
+    s->master = opt_is(o, OPT_MASTER, "fp32") || (opt_is(o, OPT_MASTER, "auto") && s->weights == FMT_F16);
+    if (s->weights != FMT_F16 || s->master) return true;
+    return fail(e, ERR_USAGE, "--master none: fp16 weights are rounded to nearest, which loses small updates; leave "
+                "it at auto, or use --precision bf16");
+}
+
+bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
+    if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || s->activations != FMT_BF16) return true;
+    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16, with a scaled loss where it is trained", m->name,
+             m->capability / 10, m->capability % 10);
+    bool as_asked = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16"); /* what was named does not fall back */
+    s->activations = FMT_F16;
+    if (!as_asked && s->adapter.format == FMT_BF16) s->adapter.format = FMT_F16;
+    if (!as_asked && s->weights == FMT_BF16) s->weights = s->gradients = FMT_F16;
+    return !s->train || set_master(s, o, e);
 }
 
 static void set_training(JobSpec *s, const Options *o) {
@@ -52,7 +67,6 @@ static void set_training(JobSpec *s, const Options *o) {
             for (int p = 0; p < PROJ_COUNT; p++)
                 if (!strcmp(list[i], names[p]) || !strcmp(list[i], "all")) s->adapter.targets |= 1u << p;
     }
-    s->master = opt_is(o, OPT_MASTER, "fp32");
     s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
                  : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
     s->optimizer = opt_is(o, OPT_OPTIMIZER, "sgd") ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
@@ -76,11 +90,12 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->micro_batch = opt_int(o, OPT_MICRO_BATCH);
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
     s->accum = 1;
-    if (!set_precision(s, o, e)) return false;
+    set_precision(s, o);
     s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
     s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     if (!train) return true;
     set_training(s, o);
+    if (!set_master(s, o, e)) return false;
     if (s->quantised && !s->lora)
         return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", opt_text(o, OPT_QUANTIZE));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */

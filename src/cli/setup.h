@@ -21,6 +21,9 @@ bool setup_model(Model *m, const Options *o, Err *e);
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
 
+/* --precision auto on a GPU without bf16: fp16, said so. */
+bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e);
+
 /* --adapter: its rank, alpha and targets. */
 bool setup_adapter(JobSpec *s, const Options *o, Err *e);
 

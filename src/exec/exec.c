@@ -98,7 +98,20 @@ void exec_close(Exec *x) {
         if (x->pool[k]) x->b->release(x->b, (Pool)k);
     mem_free(x->args);
     mem_free(x->run);
+    mem_free(x->idle);
     *x = (Exec){0};
+}
+
+/* For a profiler: what the host is doing. */
+static void mark(Exec *x, const char *name) {
+    if (x->b->range) x->b->range(x->b, name);
+}
+
+static void enter_region(Exec *x, int *region, int next) {
+    if (*region == next) return;
+    if (*region >= 0) mark(x, NULL);
+    if (next >= 0) mark(x, prog_region_name((Region)next));
+    *region = next;
 }
 
 static void run_together(Exec *x, int i, int n) {
@@ -147,15 +160,26 @@ static void join(Exec *x, const Phase *ph) { /* a phase ends when all its queues
         if (last[q] >= 0) x->b->wait(x->b, QUEUE_COMPUTE, last[q]);
 }
 
+static void play_as_written(Exec *x, const Phase *ph) {
+    int region = -1; /* steps of a region follow each other: one range */
+    for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+        enter_region(x, &region, (int)x->p->s[i].region);
+        run_together(x, i, x->run[i]);
+    }
+    enter_region(x, &region, -1);
+}
+
 void exec_play(Exec *x, int phase) {
     const Phase *ph = &x->p->phase[phase];
-    if (x->b->replay(x->b, phase)) return;
-    x->b->begin(x->b, phase);
-    if (x->order == EXEC_LATE) play_late(x, ph);
-    else
-        for (int i = ph->begin; i < ph->end; i += x->run[i]) run_together(x, i, x->run[i]);
-    join(x, ph);
-    x->b->end(x->b, phase);
+    mark(x, ph->name);
+    if (!x->b->replay(x->b, phase)) {
+        x->b->begin(x->b, phase);
+        if (x->order == EXEC_LATE) play_late(x, ph);
+        else play_as_written(x, ph);
+        join(x, ph);
+        x->b->end(x->b, phase);
+    }
+    mark(x, NULL);
 }
 
 bool exec_sync(Exec *x, Err *e) { return x->b->sync(x->b, e); }
@@ -216,19 +240,15 @@ bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
     const Phase *ph = &x->p->phase[phase];
     struct timespec a, b;
     for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+        mark(x, op_row(x->p->s[i].op)->name);
         clock_gettime(CLOCK_MONOTONIC, &a);
         run_together(x, i, x->run[i]);
         if (!exec_sync(x, e)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
+        mark(x, NULL);
         seconds[i] += (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
     }
     return true;
-}
-
-static bool carried_into(const Program *p, const Tensor *t, int step) {
-    bool always = t->role <= ROLE_TABLE || (t->role >= ROLE_WEIGHT && t->role <= ROLE_STATISTIC);
-    bool around = t->birth == 0 && t->death == p->n_s - 1; /* the ring: needed again where it begins */
-    return always || around || (t->birth < step && t->death >= step);
 }
 
 void exec_poison(Exec *x, int phase) {
@@ -238,11 +258,11 @@ void exec_poison(Exec *x, int phase) {
     memset(nan_bytes, 0xff, sizeof nan_bytes);
     for (Tid id = 1; id < p->n_t; id++) { /* dead first, so that live neighbours are written never */
         const Tensor *t = prog_t(p, id);
-        if (t->base || t->birth < 0 || carried_into(p, t, begin)) continue;
+        if (t->base || t->birth < 0 || exec_carried_into(p, t, begin)) continue;
         bool shared_alive = false; /* a live tensor may stand where this one will */
         for (Tid o = 1; o < p->n_t && !shared_alive; o++) {
             const Tensor *u = prog_t(p, o);
-            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && carried_into(p, u, begin) &&
+            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && exec_carried_into(p, u, begin) &&
                            u->offset < t->offset + t->bytes && t->offset < u->offset + u->bytes;
         }
         if (shared_alive) continue;

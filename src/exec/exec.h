@@ -12,6 +12,10 @@ typedef enum ExecOrder {
     EXEC_LATE,       /* side queues are held back until a wait or the phase's end forces them: shows missing waits */
 } ExecOrder;
 
+typedef struct ExecRange { /* of the device pool */
+    int64_t at, bytes;
+} ExecRange;
+
 typedef struct Exec {
     const Program *p;       /* keeps: must outlive the Exec */
     Backend *b;             /* keeps */
@@ -19,6 +23,8 @@ typedef struct Exec {
     int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
+    ExecRange *idle;        /* owns; what exec_trim gives back; NULL: nothing was asked for */
+    int n_idle;
     ExecOrder order;
     int held[QUEUE_COUNT];  /* EXEC_LATE: the first step of that queue not yet run */
 } Exec;
@@ -43,6 +49,13 @@ int exec_find_not_finite(Exec *x, int phase, Err *e);
 /* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]; those of a run to its
  * first step. */
 bool exec_time(Exec *x, int phase, double *seconds, Err *e);
+
+/* trim.c: pages of the device pool that hold nothing alive where a phase begins. find_idle once; then, with nothing
+ * queued, trim gives them back to the system (gives the bytes) and restore takes them again, before anything else. */
+void exec_find_idle(Exec *x, int phase);
+int64_t exec_trim(Exec *x);
+static inline bool exec_restore(Exec *x, Err *e) { return x->b->restore(x->b, e); }
+bool exec_carried_into(const Program *p, const Tensor *t, int step); /* it is alive where that step begins */
 
 void exec_poison(Exec *x, int phase); /* fills what is not alive at the phase's begin with NaN bytes (tests) */
 

@@ -90,7 +90,8 @@ const Card *card_named(const char *word) {
 /* What a driver keeps for itself, and what a process takes beside its arena: as seen on an H200 with driver 580 and
  * CUDA 13 (context 526 MiB, code and graphs below 64 MiB). */
 Machine card_machine(const Card *c) {
-    Machine m = {.kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = c->source};
+    Machine m = {.kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = c->source,
+                 .capability = c->capability};
     snprintf(m.name, sizeof m.name, "%s, not here", c->name);
     m.total_bytes[POOL_DEVICE] = c->memory_mib * MIB - 640 * MIB;
     m.context_bytes = 544 * MIB;

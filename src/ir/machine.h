@@ -2,6 +2,7 @@
 #ifndef IR_MACHINE_H
 #define IR_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/ledger.h"
@@ -32,6 +33,7 @@ typedef struct Machine {
     char driver[48];                    /* its version; "": none */
     char library[48];                   /* of products, and its version: algorithms hold for this one only */
     MachineKind kind;
+    int capability;                     /* of a GPU: 90 is 9.0; 0: none, or not known */
     int threads;                        /* cpu: workers; workspaces are sized by it */
     int64_t total_bytes[POOL_COUNT];    /* 0: unknown */
     int64_t free_bytes[POOL_COUNT];     /* now; 0: unknown */
@@ -54,6 +56,9 @@ typedef struct Machine {
 
 /* A CPU seen from nowhere: conservative rates, no memory known. backend->describe() gives the real one. */
 Machine machine_generic_cpu(int threads);
+
+/* A GPU below 8.0 has no products in bf16. */
+static inline bool machine_has_bf16(const Machine *m) { return !m->capability || m->capability >= 80; }
 
 double machine_grid_rate(const MachineGrid *g, int table, double x, double y); /* 0: not measured */
 

@@ -64,7 +64,7 @@ Tid op_stop_gradient(Program *p, Tid x); /* a view through which no gradient flo
 
 /* ---- update ---- */
 void op_sum_squares(Program *p, Tid part, Tid gradient);                              /* part: one fp64 */
-void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm);             /* verdict: VERDICT_* words */
+void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale); /* verdict: VERDICT_* words */
 enum { VERDICT_SCALE, VERDICT_NORM, VERDICT_OK, VERDICT_WORDS };                      /* fp64; OK: 1 when all finite */
 typedef struct UpdateTensors {
     Tid weight, gradient, m, v, master; /* master NONE: the weight itself is updated; sgd: v NONE, m may be */

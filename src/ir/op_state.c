@@ -1,8 +1,9 @@
 /* op_state.c - the steps that change state: norms and updates, fills, and moves between homes.
  *
  *   sum_squares  in g                                     out part(1) fp64 = sum of g^2, in fp64, one order
- *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32  out verdict(3) fp64: scale = min(1, max/(norm+1e-6)), norm, ok
- *                max_norm <= 0: scale 1. ok = norm and loss are finite
+ *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32 unscale(1)? fp32  out verdict(3) fp64: scale, norm, ok
+ *                norm = unscale * sqrt(sum of parts); scale = unscale * min(1, max/(norm+1e-6)); max_norm <= 0: scale
+ *                = unscale. ok = norm and loss are finite. unscale: gradients are 1/unscale times too large (fp16)
  *   adamw        in w g m v master? dials verdict clock   out w m v master?
  *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
  *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
@@ -25,8 +26,8 @@ static int64_t squares_workspace(const Program *p, const Step *s, const Machine 
     return (prog_elements(p, s->in[0]) + BLOCK - 1) / BLOCK * 8;
 }
 
-void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm) {
-    prog_emit(p, (Step){.op = OP_CLIP, .in = {parts, loss, max_norm}, .out = {verdict}});
+void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale) {
+    prog_emit(p, (Step){.op = OP_CLIP, .in = {parts, loss, max_norm, unscale}, .out = {verdict}});
 }
 
 void op_adamw(Program *p, UpdateTensors t, AttrUpdate attr) {
@@ -66,7 +67,7 @@ static const char *decode_shape(const Program *p, const Step *s) {
 
 const OpRow op_row_sum_squares = {.name = "sum_squares", .n_in = 1, .n_out = 1, .workspace = squares_workspace,
     .flags = OPF_WRITES_STATE | OPF_TOGETHER};
-const OpRow op_row_clip = {.name = "clip", .n_in = 3, .n_out = 1, .flags = OPF_WRITES_STATE};
+const OpRow op_row_clip = {.name = "clip", .n_in = 4, .n_out = 1, .optional_in = 1u << 3, .flags = OPF_WRITES_STATE};
 const OpRow op_row_adamw = {.name = "adamw", .n_in = 8, .n_out = 4, .optional_in = 1u << 4, .optional_out = 1u << 3,
     .flags = OPF_WRITES_STATE | OPF_RANDOM};
 const OpRow op_row_sgd = {.name = "sgd", .n_in = 7, .n_out = 3, .optional_in = 1u << 2 | 1u << 3,

@@ -118,6 +118,7 @@ void progress_text(char *to, int64_t room, const Progress *p, const ProgressFact
     add(&line, "  %s tok/s", units_count((int64_t)(progress_recent_per_s(p) + 0.5)).s);
     if (!isnan(f->lr)) add(&line, "  lr %.2e", f->lr);
     if (!isnan(f->norm)) add(&line, "  norm %.3g", f->norm);
+    if (f->skipped) add(&line, "  skipped %lld", (long long)f->skipped);
     add(&line, "  data %.1f%%", 100 * progress_wait_share(p));
 }
 

@@ -27,6 +27,7 @@ typedef struct Progress {
 
 typedef struct ProgressFacts {
     double loss, norm, lr; /* NaN: left out */
+    int64_t skipped;       /* updates that wrote nothing; 0: left out */
 } ProgressFacts;
 
 void progress_begin(Progress *p, int64_t done_steps, int64_t total_steps, double now);

@@ -15,7 +15,7 @@
 enum { STATE_FORMAT = 1, STATE_LIMIT_BYTES = 1 << 28 };
 static const int64_t count_limit = (int64_t)1 << 53; /* steps, rows, tokens: more cannot be added to safely */
 
-void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1}; }
+void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1, .scaling.scale = 1}; }
 
 void trainer_state_free(TrainerState *s) {
     for (int64_t i = 0; i < s->n_settings; i++) {
@@ -105,6 +105,9 @@ static json_t *own_object(const TrainerState *s) {
     jsonfile_set(&own, "rng_seed", word64(s->rng_seed));
     jsonfile_set(&own, "tokens_seen", json_integer(s->tokens_seen));
     jsonfile_set(&own, "micro_batches", json_integer(s->micro_batches));
+    jsonfile_set(&own, "loss_scale", json_real(s->scaling.scale));
+    jsonfile_set(&own, "good_steps", json_integer(s->scaling.good));
+    jsonfile_set(&own, "skipped_steps", json_integer(s->scaling.skipped));
     jsonfile_set(&own, "fingerprint", settings);
     return own;
 }
@@ -208,6 +211,9 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     s->rng_seed = get_word64(r, own, "rng_seed");
     s->tokens_seen = get_count(r, own, "tokens_seen");
     s->micro_batches = get_count(r, own, "micro_batches");
+    if (json_object_get(own, "loss_scale"))
+        s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_count(r, own, "good_steps"),
+                                 get_count(r, own, "skipped_steps")};
     if (!json_is_object(settings)) bad_field(r, "fingerprint");
     const char *key;
     json_t *value;

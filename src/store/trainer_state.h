@@ -23,6 +23,12 @@ typedef struct TrainerSetting {
     char *name, *value; /* owns */
 } TrainerSetting;
 
+typedef struct LossScale { /* fp16: gradients are computed `scale` times too large, so that small ones are kept */
+    double scale;          /* of the next update; 1: not scaled */
+    int64_t good;          /* updates since it last changed */
+    int64_t skipped;       /* updates that overflowed, so far */
+} LossScale;
+
 typedef struct TrainerState {
     int64_t global_step, max_steps;
     double epoch;
@@ -42,6 +48,7 @@ typedef struct TrainerState {
     uint64_t shuffle_seed, rng_seed;
     int64_t tokens_seen;
     int64_t micro_batches;            /* per update, over all ranks */
+    LossScale scaling;
     TrainerSetting *setting;          /* owns: the settings that change the mathematics */
     int64_t n_settings, settings_capacity;
 } TrainerState;

@@ -161,7 +161,7 @@ static bool record_update(Job *j, Err *e) {
             op_sum_squares(p, part, p->t[t].grad);
         }
     p->layer = -1;
-    op_clip(p, j->verdict, j->parts, j->loss, j->max_norm);
+    op_clip(p, j->verdict, j->parts, j->loss, j->max_norm, j->unscale);
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable && !record_one_update(j, t, e)) return false;
     prog_end_phase(p);
@@ -179,6 +179,7 @@ static void record_inputs(Job *j) {
     j->divisor = prog_tensor(p, "divisor", ROLE_DIAL, FMT_F32, 1, one);
     j->dials = prog_tensor(p, "dials", ROLE_DIAL, FMT_F32, 1, DIMS(DIAL_WORDS));
     j->max_norm = prog_tensor(p, "max_norm", ROLE_DIAL, FMT_F32, 1, one);
+    if (s->train && s->activations == FMT_F16) j->unscale = prog_tensor(p, "unscale", ROLE_DIAL, FMT_F32, 1, one);
     j->in = decoder_input(p, &j->d, "batch", s->micro_batch, s->seq);
     j->in.attend = s->attend;
     j->labels = prog_tensor(p, "labels", ROLE_INPUT, FMT_I32, 1, n);

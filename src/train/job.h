@@ -27,7 +27,7 @@ typedef struct JobSpec {
     bool train;            /* false: evaluation only */
     bool lora;
     LoraSpec adapter;      /* rank 0: none (an evaluation may have one) */
-    Format activations;    /* fp32 or bf16 */
+    Format activations;    /* fp32, bf16, or fp16: then the loss is scaled */
     Format weights;        /* of what is trained; a frozen base keeps its file's dtype */
     Format gradients;
     bool master;           /* an fp32 twin of every trained weight */
@@ -64,9 +64,10 @@ typedef struct Job {
     Decoder d, d_eval;     /* d_eval: the same weights, no dropout */
     DecoderInput in;
     Tid labels, weight;    /* inputs (N) */
-    Tid divisor;           /* dial: scored tokens of the global batch */
+    Tid divisor;           /* dial: scored tokens of the global batch, divided by the loss scale */
     Tid dials;             /* dial: DIAL_* of the update */
     Tid max_norm;          /* dial */
+    Tid unscale;           /* dial: 1 / loss scale; NONE: the loss is not scaled */
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
     int phase_init, phase_micro, phase_update, phase_eval; /* -1: absent */

@@ -13,12 +13,12 @@
 #include "store/folder.h"
 #include "train/weights.h"
 
-static int64_t process_bytes(const Run *r) { /* what --budget is about: the device's memory */
+int64_t run_process_bytes(const Run *r) {
     int64_t n = r->backend->in_use(r->backend);
     return n >= 0 ? n : sensors_anon_bytes();
 }
 
-void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, process_bytes(r)); }
+void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, run_process_bytes(r)); }
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
@@ -93,6 +93,8 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
+    if (job->unscale) r->state.scaling.scale = o->loss_scale;
+    else r->o.loss_scale_window = 0;
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     if (o->out && !open_folder(r, e)) return false;
     run_measure_line(r, "context", 0);
@@ -115,6 +117,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         r->metrics_open = true;
     }
     if (o->warm && !run_warm(r, e)) return false;
+    if (o->trim_every) exec_find_idle(&r->x, job->phase_micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     run_measure(r);
     return true;
@@ -191,12 +194,15 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
+    int unscaled = r->job->unscale ? 0 : 2; /* the last two are about a scaled loss */
     const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
-                             METRIC_INT("process_bytes", r->process_peak_bytes)};
-    return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields), e);
+                             METRIC_INT("process_bytes", r->process_peak_bytes),
+                             METRIC_REAL("loss_scale", r->state.scaling.scale),
+                             METRIC_INT("skipped_steps", r->state.scaling.skipped)};
+    return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields) - unscaled, e);
 }
 
 static bool evaluates_after(const Run *r, int64_t step) {
@@ -214,14 +220,19 @@ static bool evaluate_what_was_left_out(Run *r, RunResult *out, Err *e) {
     return !due || (evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e)));
 }
 
+static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && step % r->o.trim_every == 0; }
+
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     bool log_now = r->step % r->o.log_steps == 0 || r->step == r->o.total_steps || r->step == 1;
     int64_t grown;
     run_measure(r);
-    if (growth_feed(&r->growth, &grown, process_bytes(r)))
+    if (growth_feed(&r->growth, &grown, run_process_bytes(r)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
-    progress_show(&r->progress, &(ProgressFacts){u->loss, u->norm, u->lr}, log_now);
+    if (u->skipped)
+        log_line("step %lld: a gradient overflowed, nothing was written; the loss scale falls to %g", (long long)r->step,
+                 r->state.scaling.scale);
+    progress_show(&r->progress, &(ProgressFacts){u->loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, u->loss, u->norm, u->lr, e)) return false;
@@ -241,8 +252,17 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     out->stopped_by = r->o.stop ? (int)*r->o.stop : 0;
     bool save = saves_after(r, r->step) || out->stopped_by || (r->o.save_best && r->best_now);
     if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
+    if (trims_after(r, r->step) && !out->stopped_by && !run_trim(r, e)) return false;
     r->requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
     r->step_began = sensors_seconds();
+    return true;
+}
+
+/* The micro-steps of u were queued as if the update before had been good: begin again behind it. */
+static bool queue_again(Run *r, Update *u, Err *e) {
+    feed_stop(r->feed);
+    if (!feed_start(r->feed, r->state.data_epoch, r->state.data_row, e)) return false;
+    step_queue_micros(r, u, NULL);
     return true;
 }
 
@@ -256,8 +276,9 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
+        if (late && before.skipped && !queue_again(r, &u, e)) return false;
         step_queue_update(r, &u);
-        late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1);
+        late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1) && !trims_after(r, step + 1);
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
         if (out->stopped_by) return true;
@@ -278,6 +299,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
         if (!ok) return false;
     }
     out->steps = r->step;
+    out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = progress_tokens_per_s(&r->progress);
     out->process_measured_bytes = r->process_peak_bytes;
     out->checksum = weights_checksum(&r->x, trained_role(r->job));

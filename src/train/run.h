@@ -34,13 +34,17 @@ typedef struct RunOptions {
     int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
     bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
     bool warm;                 /* every program is played before the first step: see warm.c */
+    double loss_scale;         /* where it starts; 0: the loss is not scaled */
+    int64_t loss_scale_window; /* good updates until it doubles */
     bool profile;              /* after the last step: where the time of one more goes, step by step */
     int64_t growth_alarm_bytes;
+    int64_t trim_every;        /* steps; 0: never. See trim.c */
+    double cleanup_delay_seconds;
     const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
 } RunOptions;
 
 typedef struct RunResult {
-    int64_t steps;
+    int64_t steps, skipped_steps;
     double first_loss, loss, tokens_per_s;
     double eval_loss;           /* NaN: not evaluated */
     int64_t planned_bytes, measured_bytes;
@@ -60,7 +64,9 @@ typedef struct Update { /* one update on its way */
     DataPlace at;       /* where its rows begin */
     int64_t tokens;
     double lr, data_seconds;
+    LossScale scaling;  /* as it stands before this update */
     double loss, norm;  /* once read */
+    bool skipped;       /* once read: its gradients overflowed, nothing was written */
 } Update;
 
 typedef struct Run {
@@ -109,6 +115,9 @@ bool run_profile(Run *r, Str *out, Err *e);
 bool run_warm(Run *r, Err *e);
 void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */
 
+/* loss_scale.c: what follows from an update whose gradients were finite or not. window 0: the loss is not scaled. */
+LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
+
 /* step.c: queueing never waits; reading waits for that update alone. */
 void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */
 void step_queue_update(Run *r, const Update *u);
@@ -117,6 +126,10 @@ void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-ba
 void step_put_batch(Run *r, const Batch *batch);
 void step_put_float(Run *r, Tid t, double value);
 
+/* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */
+bool run_trim(Run *r, Err *e);
+
+int64_t run_process_bytes(const Run *r); /* what --budget is about: the device's memory */
 void run_measure(Run *r); /* samples the process */
 
 #endif

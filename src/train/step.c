@@ -41,7 +41,10 @@ static int64_t scored_tokens(const Run *r, DataPlace at) {
     return n;
 }
 
-static void put_divisor(Run *r, int64_t scored) { step_put_float(r, r->job->divisor, (double)MAX2(scored, 1)); }
+/* The loss and its gradients come out multiplied by the scale: the update and step_read divide it out again. */
+static void put_divisor(Run *r, const Update *u, int64_t scored) {
+    step_put_float(r, r->job->divisor, (double)MAX2(scored, 1) / u->scaling.scale);
+}
 
 static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
@@ -60,8 +63,8 @@ static void load_micro(Run *r, const Update *u, int64_t micro) {
 }
 
 void step_load_micro(Run *r, int64_t micro) {
-    Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}};
-    put_divisor(r, scored_tokens(r, u.at));
+    Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
+    put_divisor(r, &u, scored_tokens(r, u.at));
     load_micro(r, &u, micro);
 }
 
@@ -73,19 +76,20 @@ static DataPlace place_after(const Run *r, DataPlace at) {
 }
 
 void step_queue_micros(Run *r, Update *u, const Update *before) {
-    *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}};
-    if (before) {
+    *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
+    if (before) { /* taken to be good: where it is not, its follower is queued again */
         u->step = before->step + 1;
         u->at = place_after(r, before->at);
+        u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);
     }
-    u->lr = schedule_lr(&r->o.schedule, u->step);
+    u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
         double began = sensors_seconds();
         const FeedItem *item = feed_next(r->feed);
         u->data_seconds += sensors_seconds() - began;
         CHECK(item->epoch == u->at.epoch && item->row == u->at.row && item->micro == m);
         u->tokens += item->batch.tokens;
-        if (!m) put_divisor(r, item->update_scored);
+        if (!m) put_divisor(r, u, item->update_scored);
         put_micro(r, u, &item->batch, m);
         exec_play(&r->x, r->job->phase_micro);
     }
@@ -93,11 +97,12 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
 
 void step_queue_update(Run *r, const Update *u) {
     const AttrUpdate *a = &r->job->spec.update;
-    double t = (double)(u->step + 1);
+    double t = (double)(u->step - u->scaling.skipped + 1);
     float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
                                [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
     exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
     step_put_float(r, r->job->max_norm, r->o.clip);
+    if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
     exec_play(&r->x, r->job->phase_update);
     exec_note(&r->x, NOTE_LOSS, r->job->loss);
     exec_note(&r->x, NOTE_VERDICT, r->job->verdict);
@@ -109,7 +114,7 @@ void step_queue_update(Run *r, const Update *u) {
 static bool explain_not_finite(Run *r, const Update *u, Err *e) {
     long long step = u->step + 1;
     feed_stop(r->feed);
-    put_divisor(r, scored_tokens(r, u->at));
+    put_divisor(r, u, scored_tokens(r, u->at));
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
         load_micro(r, u, m);
         int i = exec_find_not_finite(&r->x, r->job->phase_micro, e);
@@ -131,8 +136,15 @@ bool step_read(Run *r, Update *u, Err *e) {
     if (!exec_read_note(&r->x, NOTE_LOSS, r->job->loss, &u->loss, e) ||
         !exec_read_note(&r->x, NOTE_VERDICT, r->job->verdict, verdict, e))
         return false;
+    u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];
-    if (verdict[VERDICT_OK] == 0) return explain_not_finite(r, u, e);
+    u->skipped = verdict[VERDICT_OK] == 0;
+    LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, !u->skipped);
+    if (u->skipped && (!r->job->unscale || after.scale < 1)) {
+        explain_not_finite(r, u, e);
+        return r->job->unscale ? fail_within(e, "the loss scale has fallen below 1") : false;
+    }
+    r->state.scaling = after;
     DataPlace next = place_after(r, u->at);
     r->step = u->step + 1;
     r->state.data_epoch = next.epoch;

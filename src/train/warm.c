@@ -30,6 +30,7 @@ static void play_update(Run *r) {
     float dials[DIAL_WORDS] = {0};
     exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
     step_put_float(r, r->job->max_norm, r->o.clip);
+    if (r->job->unscale) step_put_float(r, r->job->unscale, 1);
     exec_put(&r->x, r->job->loss, &loss, 0, sizeof loss);
     exec_play(&r->x, r->job->phase_update);
 }

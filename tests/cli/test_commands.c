@@ -162,6 +162,29 @@ TEST(a_loss_that_is_not_finite_is_found_late_as_if_at_once) {
     EXPECT(steps[0] == steps[1] && steps[0] >= 1);
 }
 
+TEST(only_auto_falls_back_where_a_card_has_no_bf16) {
+    static const struct {
+        const char *flags, *says, *does_not;
+    } cases[] = {{"--gpu T4", "activations fp16, gradients fp16, moments bf16, master fp32", "activations bf16"},
+                 {"--gpu T4 --mode lora", "activations fp16, adapters fp16", "has bf16"},
+                 {"--gpu T4 --mode lora --adapter-dtype bf16", "activations fp16, adapters bf16", "master"},
+                 {"--gpu T4 --precision bf16", "activations bf16", "has no bf16"},
+                 {"--gpu T4 --precision fp32", "activations fp32", "has no bf16"},
+                 {"--gpu A100 --master none", "activations bf16", "has no bf16"}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        Ran r = snug_run("plan --model smollm2-135m --seq 64 %s", cases[i].flags);
+        bool falls = strstr(str_text(&r.err), "has no bf16 (compute capability 7.5): --precision fp16") != NULL;
+        const char *types = strstr(str_text(&r.out), "dtypes:"), *end = types ? strchr(types, '\n') : NULL;
+        char line[300] = "";
+        if (end) snprintf(line, sizeof line, "%.*s", (int)(end - types), types);
+        if (!EXPECT(r.code == 0 && falls == (i < 3) && strstr(line, cases[i].says) && !strstr(line, cases[i].does_not)))
+            test_note("    %s: %s", cases[i].flags, str_text(&r.out));
+        ran_free(&r);
+    }
+    Ran r = snug_run("plan --model smollm2-135m --seq 64 --gpu T4 --master none");
+    expect_refused(&r, 2, "--master none", "auto");
+}
+
 TEST(a_run_folder_is_not_overwritten_by_a_slip) {
     make_model("m", "");
     make_rows("rows.jsonl");

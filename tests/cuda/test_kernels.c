@@ -359,8 +359,9 @@ TEST(norm_and_verdict_on_the_gpu) {
         Tid loss = cuda_test_number(&t, FMT_F64, losses[i / 3]),
             most = cuda_test_number(&t, FMT_F32, norms[i % 3]);
         cuda_test_set(&t, p, parts);
-        cuda_test_run(&t, (Step){.op = OP_CLIP, .in = {p, loss, most}, .out = {verdict}}, false);
-        cuda_test_near(&t, verdict, 1e-13, 1e-13);
+        Tid unscale = i % 2 ? cuda_test_number(&t, FMT_F32, 0x1p-16) : NONE;
+        cuda_test_run(&t, (Step){.op = OP_CLIP, .in = {p, loss, most, unscale}, .out = {verdict}}, false);
+        cuda_test_near(&t, verdict, 1e-17, 1e-13);
         cuda_test_close(&t);
     }
 }

@@ -41,7 +41,7 @@ static void small_init(Small *s) {
     }
     prog_begin_phase(p, "update", 1);
     for (int i = 0; i < TENSORS; i++) op_sum_squares(p, prog_view(p, "square", s->parts, i, 1), s->g[i]);
-    op_clip(p, s->verdict, s->parts, s->loss, s->most);
+    op_clip(p, s->verdict, s->parts, s->loss, s->most, NONE);
     for (int i = 0; i <= TENSORS; i++) {
         int k = MIN2(i, TENSORS - 1);
         op_sgd(p, (UpdateTensors){.weight = s->w[k], .gradient = s->g[k], .dials = s->dials, .verdict = s->verdict},
@@ -81,6 +81,30 @@ static void small_play(Small *s, Backend *b, ExecOrder order, unsigned char *out
     }
     exec_get(&x, s->parts, out, 0, TENSORS * 8);
     exec_close(&x);
+}
+
+/* What a profiler is told, as text: "update(update)" is a region within a phase. */
+static char told[200];
+static void tell(Backend *b, const char *name) {
+    size_t n = strlen(told);
+    snprintf(told + n, sizeof told - n, name ? "%s(" : ")", name);
+}
+
+TEST(a_profiler_is_told_phase_and_region) {
+    static unsigned char state[2 * (10 + 40000 + 16384 + 7) + TENSORS * 8];
+    Backend *b = NULL;
+    Err e = {0};
+    Small s = {0};
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
+    small_init(&s);
+    b->range = tell;
+    told[0] = 0;
+    small_play(&s, b, EXEC_AS_WRITTEN, state, false);
+    char want[100];
+    snprintf(want, sizeof want, "%s(%s())", s.p.phase[0].name, prog_region_name(s.p.s[0].region));
+    EXPECT_STR(told, want);
+    b->close(b);
+    prog_free(&s.p);
 }
 
 TEST(steps_that_follow_each_other_run_together) {

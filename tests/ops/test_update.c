@@ -40,6 +40,24 @@ static void clip_case(double loss, double most, double a, double c, double scale
     bench_close(&b);
 }
 
+/* Gradients that are 1/by times too large: the norm is the true one, and the scale takes the factor out. */
+static void unscaled_clip_case(double most, double by, double scale) {
+    Bench b;
+    bench_open(&b, "clip: most %g, unscale %g", most, by);
+    Tid parts = bench_vector(&b, FMT_F64, 2), l = bench_number(&b, FMT_F64, 2), m = bench_number(&b, FMT_F32, most);
+    Tid u = bench_number(&b, FMT_F32, by), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
+    bench_set(&b, parts, (const double[]){9 / (by * by), 16 / (by * by)});
+    bench_check(&b, (Step){.op = OP_CLIP, .in = {parts, l, m, u}, .out = {verdict}});
+    bench_expect(&b, verdict, (const double[]){scale, 5, 1}, 1e-15);
+    bench_close(&b);
+}
+
+TEST(verdict_takes_a_loss_scale_out) {
+    unscaled_clip_case(1, 0x1p-16, 0x1p-16 / (5 + 1e-6));
+    unscaled_clip_case(10, 0x1p-16, 0x1p-16);
+    unscaled_clip_case(0, 0x1p-3, 0x1p-3);
+}
+
 TEST(verdict_scales_and_refuses) {
     clip_case(2, 1, 9, 16, 1 / (5 + 1e-6), 5, 1);
     clip_case(2, 10, 9, 16, 1, 5, 1);

@@ -126,6 +126,16 @@ static void release_pool(Backend *b, Pool kind) {
     *pool = (CpuPool){0};
 }
 
+static int64_t trim(Backend *b, int64_t at, int64_t bytes) { /* pages come back as zeros when they are touched */
+    const CpuPool *pool = &((CpuBackend *)b)->pool[POOL_DEVICE];
+    int64_t begin = units_round_up(at, PAGE_BYTES), end = (at + bytes) / PAGE_BYTES * PAGE_BYTES;
+    CHECK(at >= 0 && at + bytes <= pool->bytes);
+    if (begin >= end || madvise((char *)pool->data + begin, (size_t)(end - begin), MADV_DONTNEED)) return 0;
+    return end - begin;
+}
+
+static bool restore(Backend *b, Err *e) { return true; }
+
 /* ---- queues ---- */
 
 typedef struct Copy {
@@ -183,7 +193,8 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .release = release_pool, .trim = trim, .restore = restore,
+        .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;

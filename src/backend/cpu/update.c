@@ -51,8 +51,8 @@ void cpu_clip(Backend *b, Queue q, const Args *a) {
     double sum = 0, *verdict = a->out[0], loss = *(const double *)a->in[1], most = *(const float *)a->in[2];
     CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
     for (int64_t i = 0; i < cpu_count(a->ti[0]); i++) sum += parts[i];
-    double norm = sqrt(sum);
-    verdict[VERDICT_SCALE] = most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0;
+    double unscale = a->in[3] ? *(const float *)a->in[3] : 1.0, norm = sqrt(sum) * unscale;
+    verdict[VERDICT_SCALE] = (most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0) * unscale;
     verdict[VERDICT_NORM] = norm;
     verdict[VERDICT_OK] = isfinite(norm) && isfinite(loss);
 }

@@ -2,7 +2,7 @@
  * choice of algorithm made by the clock.
  *
  * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
- * operands are not shortened (no TF32), a sum cut into parts is added up in fp32 in a fixed order: a chosen
+ * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
  * CANDIDATES algorithms and keeps the fastest; it must be clearly faster than one the library ranks before it, so
  * that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
@@ -43,11 +43,13 @@ typedef struct Library { /* the entry points, under their own names */
 #undef LIBRARY_POINTER
 } Library;
 
+enum { IN_TF32 = 64 }; /* fp32 numbers that may be shortened */
+
 /* What a choice depends on. Compared as bytes: made from zeroed memory. */
 typedef struct Key {
     int64_t rows, cols, inner, lda, ldb, ldc, ld_add, workspace_bytes;
     int32_t align_a, align_b, align_c, align_add;
-    int8_t in, out, a_flip, b_flip, bias, adds, in_place;
+    int8_t in /* a format, or IN_TF32 */, out, a_flip, b_flip, bias, adds, in_place;
     int8_t pad;
 } Key;
 
@@ -140,7 +142,8 @@ static void describe_product(const Library *l, Setup *s, const CudaProduct *p, c
     describe_matrix(l, &s->b, &p->b);
     describe_matrix(l, &s->c, &p->c);
     describe_matrix(l, &s->add, p->add.data ? &p->add : &p->c);
-    l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasComputeType_t sums = key->in == IN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, sums, CUDA_R_32F);
     int32_t first = p->b_flip ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_flip ? CUBLAS_OP_T : CUBLAS_OP_N;
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
@@ -260,14 +263,14 @@ static int32_t alignment(const void *p) { /* the largest power of two up to 256 
     return (int32_t)(low & -low);
 }
 
-static Key key_of(const CudaProduct *p, int64_t workspace_bytes) {
+static Key key_of(const CudaProduct *p, int64_t workspace_bytes, bool tf32) {
     Key k;
     memset(&k, 0, sizeof k);
     k.rows = p->c.rows, k.cols = p->c.cols, k.inner = p->a_flip ? p->a.rows : p->a.cols;
     k.lda = p->a.ld, k.ldb = p->b.ld, k.ldc = p->c.ld, k.workspace_bytes = workspace_bytes;
     k.align_a = alignment(p->a.data), k.align_b = alignment(p->b.data), k.align_c = alignment(p->c.data);
     k.align_add = k.align_c;
-    k.in = (int8_t)p->a.format, k.out = (int8_t)p->c.format;
+    k.in = tf32 && p->a.format == FMT_F32 ? IN_TF32 : (int8_t)p->a.format, k.out = (int8_t)p->c.format;
     k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->bias != NULL;
     if (!p->add.data) return k;
     k.adds = 1, k.in_place = p->add.data == p->c.data;
@@ -310,7 +313,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
         cuda_launch_multiply(c.stream, p);
         return;
     }
-    Key key = key_of(p, c.workspace_bytes);
+    Key key = key_of(p, c.workspace_bytes, cuda_backend(b)->tf32);
     Choice *choice = find(products, &key), unkept = {0};
     bool done = false, had = choice->used, keeps = products->n_choices < MOST_CHOICES;
     Setup setup;

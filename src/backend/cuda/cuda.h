@@ -64,6 +64,7 @@ typedef struct CudaBackend {
     int device;   /* its number, among the visible ones */
     char name[96], driver[48], bus_id[32];
     bool deterministic;               /* nothing is chosen by the clock */
+    bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
@@ -75,6 +76,7 @@ typedef struct CudaBackend {
     int64_t n_events, cap_events;
     cudaEvent_t fork, join[QUEUE_COUNT];
     CudaPool pool[POOL_COUNT];
+    bool *absent;                     /* owns: which pieces of the device pool were given back */
     CudaRing ring;
     CudaNotes notes;
     CudaGraph graph[MAX_PHASES];

@@ -157,6 +157,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .describe = describe,
                         .pool = cuda_pool,
                         .release = cuda_release,
+                        .trim = cuda_trim,
+                        .restore = cuda_restore,
                         .in_use = in_use,
                         .facts = cuda_facts,
                         .choices = cuda_choices,
@@ -178,6 +180,9 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
     c->device = device;
     c->capturing = -1;
     c->deterministic = options.deterministic;
+    c->tf32 = options.tf32;
+    c->trims = options.trims;
+    if (options.ranges) cuda_ranges_open(c);
     cudaDeviceGetPCIBusId(c->bus_id, sizeof c->bus_id, device);
     cuda_nvml_driver(c->driver, sizeof c->driver, c->bus_id);
     int64_t used = cuda_nvml_used_bytes(c->bus_id), held = cuda_machine_process_bytes();

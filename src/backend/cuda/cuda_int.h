@@ -9,6 +9,8 @@ bool cuda_memory_open(CudaBackend *c, Err *e);
 void cuda_memory_close(CudaBackend *c);
 void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e);
 void cuda_release(Backend *b, Pool kind);
+int64_t cuda_trim(Backend *b, int64_t at, int64_t bytes);
+bool cuda_restore(Backend *b, Err *e);
 void cuda_put(Backend *b, void *device, const void *host, int64_t bytes);
 void cuda_get(Backend *b, void *host, const void *device, int64_t bytes);
 void cuda_note(Backend *b, int slot, const void *device, int64_t bytes);
@@ -32,6 +34,9 @@ void cuda_facts(Backend *b, DeviceFacts *f);
 int64_t cuda_nvml_used_bytes(const char *bus_id); /* of the card's memory, by anybody; -1: unknown */
 void cuda_nvml_driver(char *text, int size, const char *bus_id);
 void cuda_nvml_facts(DeviceFacts *f, const char *bus_id); /* holders and slices */
+
+/* ---- cuda_range.c ---- */
+void cuda_ranges_open(CudaBackend *c);
 
 /* ---- cublas.c ---- */
 bool cuda_products_open(CudaBackend *c, Err *e);

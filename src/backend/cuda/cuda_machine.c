@@ -50,7 +50,8 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     const Card *known = card_find(c->name, (int64_t)total);
     Card card = known ? *known : guess(c->processors);
     *m = (Machine){
-        .kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = card.source};
+        .kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = card.source,
+        .capability = c->major * 10 + c->minor};
     snprintf(m->name, sizeof m->name, "%.60s, %d multiprocessors", c->name, c->processors);
     snprintf(m->driver, sizeof m->driver, "%s", c->driver);
     cuda_products_version(c, m->library, sizeof m->library);

@@ -11,7 +11,8 @@
 #include "backend/cuda/cuda_int.h"
 
 #define PAGE_BYTES (2 * MIB)
-#define PIECE_BYTES (1 * GIB) /* mapped at a time */
+#define PIECE_BYTES (1 * GIB) /* mapped at a time; only whole pieces can be unmapped */
+#define TRIM_PIECE_BYTES (32 * MIB) /* ... where some will be */
 enum { RING_ALIGN = 64 };
 
 /* ---- the driver's entry points for mapped memory, found when the device is opened ---- */
@@ -77,9 +78,14 @@ void cuda_memory_close(CudaBackend *c) {
 
 /* ---- the device pool ---- */
 
-static void unmap_pool(CudaPool *pool, int64_t mapped) {
-    for (int64_t at = 0; at < mapped; at += PIECE_BYTES)
-        driver.unmap((CUdeviceptr)(pool->data + at), (size_t)MIN2(PIECE_BYTES, mapped - at));
+static int64_t piece_bytes(const CudaBackend *c) { return c->trims ? TRIM_PIECE_BYTES : PIECE_BYTES; }
+
+static void unmap_pool(CudaBackend *c, CudaPool *pool, int64_t mapped) {
+    int64_t piece = piece_bytes(c);
+    for (int64_t at = 0; at < mapped; at += piece)
+        if (!c->absent[at / piece]) driver.unmap((CUdeviceptr)(pool->data + at), (size_t)MIN2(piece, mapped - at));
+    mem_free(c->absent);
+    c->absent = NULL;
     driver.unreserve((CUdeviceptr)pool->data, (size_t)pool->bytes);
     *pool = (CudaPool){0};
 }
@@ -129,10 +135,12 @@ static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err 
         return fail(e, ERR_FAIL, "cuda:%d: %s of device addresses: driver code %d", c->device,
                     units_bytes(bytes).s, (int)result);
     *pool = (CudaPool){(char *)address, bytes};
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        result = map_piece(pool, c->device, at, MIN2(PIECE_BYTES, bytes - at));
+    int64_t piece = piece_bytes(c);
+    c->absent = MEM_NEW(bool, (bytes + piece - 1) / piece);
+    for (int64_t at = 0; at < bytes; at += piece) {
+        result = map_piece(pool, c->device, at, MIN2(piece, bytes - at));
         if (result == CUDA_SUCCESS) continue;
-        unmap_pool(pool, at);
+        unmap_pool(c, pool, at);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) return refuse_device(c, bytes, e);
         return fail(e, ERR_FAIL, "cuda:%d: mapping %s: driver code %d", c->device, units_bytes(bytes).s,
                     (int)result);
@@ -140,7 +148,7 @@ static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err 
     cudaError_t status = cudaMemsetAsync(pool->data, 0, (size_t)bytes, c->stream[QUEUE_COMPUTE]);
     if (status == cudaSuccess) status = cudaStreamSynchronize(c->stream[QUEUE_COMPUTE]);
     if (status == cudaSuccess) return true;
-    unmap_pool(pool, bytes);
+    unmap_pool(c, pool, bytes);
     return fail(e, ERR_FAIL, "cuda:%d: clearing the arena: %s", c->device, cudaGetErrorString(status));
 }
 
@@ -184,12 +192,51 @@ void cuda_release(Backend *b, Pool kind) {
     wait_for_all(c);
     cuda_drop_graphs(c); /* they hold addresses of the pool */
     if (kind == POOL_DEVICE)
-        unmap_pool(pool, pool->bytes);
+        unmap_pool(c, pool, pool->bytes);
     else if (kind == POOL_PINNED)
         cudaFreeHost(pool->data);
     else
         mem_free(pool->data);
     *pool = (CudaPool){0};
+}
+
+/* ---- pages that come and go: addresses stay, and with them the graphs that hold them ---- */
+
+int64_t cuda_trim(Backend *b, int64_t at, int64_t bytes) {
+    CudaBackend *c = cuda_backend(b);
+    const CudaPool *pool = &c->pool[POOL_DEVICE];
+    int64_t piece = piece_bytes(c), given = 0;
+    CHECK(at >= 0 && at + bytes <= pool->bytes);
+    wait_for_all(c);
+    for (int64_t i = (at + piece - 1) / piece; i * piece < at + bytes; i++) {
+        int64_t size = MIN2(piece, pool->bytes - i * piece);
+        if (i * piece + size > at + bytes || c->absent[i]) continue;
+        CUresult result = driver.unmap((CUdeviceptr)(pool->data + i * piece), (size_t)size);
+        if (result != CUDA_SUCCESS) {
+            cuda_fail(b, "giving pages back: driver code %d", (int)result);
+            return given;
+        }
+        c->absent[i] = true;
+        given += size;
+    }
+    return given;
+}
+
+bool cuda_restore(Backend *b, Err *e) {
+    CudaBackend *c = cuda_backend(b);
+    const CudaPool *pool = &c->pool[POOL_DEVICE];
+    int64_t piece = piece_bytes(c);
+    for (int64_t at = 0; at < pool->bytes; at += piece) {
+        if (!c->absent[at / piece]) continue;
+        CUresult result = map_piece(pool, c->device, at, MIN2(piece, pool->bytes - at));
+        if (result != CUDA_SUCCESS)
+            return fail(e, result == CUDA_ERROR_OUT_OF_MEMORY ? ERR_BUDGET : ERR_FAIL,
+                        "cuda:%d: pages that were given back (--trim-every) cannot be had again: driver code %d. Another "
+                        "process took them: the last checkpoint stands, go on with --resume when there is room",
+                        c->device, (int)result);
+        c->absent[at / piece] = false;
+    }
+    return true;
 }
 
 /* ---- in and out ---- */

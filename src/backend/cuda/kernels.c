@@ -305,7 +305,7 @@ void cuda_sum_squares(Backend *b, Queue q, const Args *a) { cuda_sum_squares_run
 
 void cuda_clip(Backend *b, Queue q, const Args *a) {
     CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
-    cuda_launch_clip(cuda_stream(b, q), a->out[0], a->in[0], a->in[1], a->in[2], cuda_count(a->ti[0]));
+    cuda_launch_clip(cuda_stream(b, q), a->out[0], a->in[0], a->in[1], a->in[2], a->in[3], cuda_count(a->ti[0]));
 }
 
 static bool is_state(Backend *b, const Args *a, const Tensor *t, Format moment) {

@@ -124,7 +124,7 @@ typedef struct CudaSquares {
 } CudaSquares;
 void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u);
 void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
-                      const float *max_norm, int64_t n);
+                      const float *max_norm, const float *unscale, int64_t n); /* unscale NULL: 1 */
 
 /* Likewise; what these tensors have in common stands once. */
 enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 48 };

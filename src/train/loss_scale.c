@@ -1,0 +1,14 @@
+/* loss_scale.c - how the scale of an fp16 run's loss follows from what overflowed.
+ *
+ * Half on an overflow, double after a window of good updates: the customary rule. Powers of two change no digit of a
+ * gradient that neither overflows nor vanishes. Gradients of exact zeros would let it grow without an end: a limit. */
+#include "train/run.h"
+
+static const double most = 0x1p32;
+
+LossScale loss_scale_after(LossScale s, int64_t window, bool finite) {
+    if (!window) return s;
+    if (!finite) return (LossScale){s.scale / 2, 0, s.skipped + 1};
+    if (++s.good < window) return s;
+    return (LossScale){MAX2(s.scale, MIN2(s.scale * 2, most)), 0, s.skipped};
+}

@@ -1,0 +1,30 @@
+/* trim.c - when idle memory is given back between two updates, for how long, and what that costs. */
+#include <time.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "obs/sensors.h"
+#include "train/run.h"
+
+static void wait_seconds(const Run *r, double seconds) { /* a signal ends it */
+    double until = sensors_seconds() + seconds;
+    while (sensors_seconds() < until && !(r->o.stop && *r->o.stop)) {
+        double left = MIN2(until - sensors_seconds(), 0.05);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(MAX2(left, 0) * 1e9)}, NULL);
+    }
+}
+
+bool run_trim(Run *r, Err *e) {
+    if (!exec_sync(&r->x, e)) return false;
+    int64_t before = run_process_bytes(r);
+    double began = sensors_seconds();
+    int64_t given = exec_trim(&r->x);
+    double gave_ms = (sensors_seconds() - began) * 1e3;
+    int64_t after = run_process_bytes(r);
+    wait_seconds(r, r->o.cleanup_delay_seconds);
+    began = sensors_seconds();
+    if (!exec_restore(&r->x, e)) return false;
+    log_line("step %lld: %s bytes given back in %.1f ms (%s bytes held, then %s), taken again in %.1f ms",
+             (long long)r->step, units_count(given).s, gave_ms, units_count(before).s, units_count(after).s, (sensors_seconds() - began) * 1e3);
+    return true;
+}
