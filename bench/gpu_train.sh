@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # gpu_train.sh SNUG OUT.jsonl [peer] - training speed and memory at the shapes of docs/performance.md on the GPU that is here, as JSON
 # lines; with `peer`, transformers + PyTorch (bench/gpu_peer.py) at the same shapes in the same run. ATTENTION=own: our own deterministic
-# attention; otherwise the fast mode, cuDNN's where it is there.
+# attention; otherwise the fast mode, cuDNN's where it is there. ONLY=REGEX: only the shapes whose name it matches.
 set -u
 cd "$(dirname "$0")/.."
 snug=$1 results=$2 peer=${3:-} attention=${ATTENTION:-auto}
@@ -11,6 +11,7 @@ machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | hea
 rows() { awk -v n="$1" -v t="$2" 'BEGIN { srand(1); for (r = 0; r < n; r++) { printf "{\"ids\":["; for (i = 0; i < t; i++) printf (i ? ",%d" : "%d"), int(rand() * 150000); print "]}" } }'; }
 ours() { # name, options...
     local name=$1 rc=0; shift
+    [[ $name =~ ${ONLY:-.} ]] || return 0
     timeout 120 "$snug" train --init random --device cuda --attention "$attention" --pack off --no-save --out "$work/out" --overwrite --log-steps 100 --json "$@" \
         >"$work/result" 2>"$work/log" || rc=$?
     [ $rc -eq 0 ] || { echo "$name: exit $rc: $(tail -n 1 "$work/log")"; return; }
@@ -19,7 +20,7 @@ ours() { # name, options...
 }
 theirs() { # name, options...
     local name=$1; shift
-    [ -n "$peer" ] || return 0
+    [ -n "$peer" ] && [[ $name =~ ${ONLY:-.} ]] || return 0
     local line; line=$(timeout 150 python3 bench/gpu_peer.py "$@" 2>"$work/log" | tail -n 1)
     [ -n "$line" ] || { echo "$name: $(tail -n 1 "$work/log")"; return; }
     printf '{"bench":"gpu-train","name":"%s","machine":"%s","command":"bench/gpu_peer.py %s","peer":%s}\n' "$name" "$machine" "$*" "$line" | tee -a "$results"
@@ -31,6 +32,7 @@ theirs "0.5B full b8 s1024"  --model 0.5b --batch 8 --seq 1024 --compile
 ours   "0.5B full b32 s1024 accum 4" --model qwen2.5-0.5b $(r 1024) --micro-batch 32 --accum 4 --steps 8
 ours   "1.5B full b8 s1024"  --model qwen2.5-1.5b $(r 1024) --micro-batch 8 --steps 20
 theirs "1.5B full b8 s1024"  --model 1.5b --batch 8 --seq 1024 --compile
+ours   "1.5B full b16 s1024 accum 4" --model qwen2.5-1.5b $(r 1024) --micro-batch 16 --accum 4 --steps 8
 ours   "7B LoRA r128 b2 s2048" --model qwen2.5-7b --mode lora --lora-rank 128 $(r 2048) --micro-batch 2 --steps 15
 theirs "7B LoRA r128 b2 s2048" --model 7b --mode lora --rank 128 --batch 2 --seq 2048 --compile
 ours   "7B LoRA r128 b2 s2048 block" --model qwen2.5-7b --mode lora --lora-rank 128 $(r 2048) --micro-batch 2 --recompute block --steps 10
