@@ -16,7 +16,7 @@
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
- *   M5  nothing is copied in for a visit that only writes: a fill, or a gradient in a phase that does not repeat
+ *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does not repeat
  *       (its first writer there starts from nothing, whatever lies in its place).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many. */
 #include <string.h>
@@ -118,8 +118,15 @@ static void note_use(Materialise *m, int step, Tid state, bool writes, bool read
     b->writes |= writes;
 }
 
-static bool starts_anew(const Program *p, const Step *s, const Phase *phase, Tid state) { /* M5 */
-    return s->op == OP_FILL || (p->t[state].role == ROLE_GRADIENT && phase->repeat == 1);
+static bool written_in_phase(const Materialise *m, Tid state) { /* a tied embedding's gradient has two writers */
+    for (int64_t v = m->n_visits - 1; v >= 0 && m->visit[v].phase == m->visit[m->n_visits - 1].phase; v--)
+        for (int i = m->visit[v].first; i < m->visit[v].first + m->visit[v].n; i++)
+            if (m->bring[i].state == state && m->bring[i].writes) return true;
+    return false;
+}
+
+static bool starts_anew(const Materialise *m, const Step *s, const Phase *phase, Tid state) { /* M5 */
+    return s->op == OP_FILL || (m->p->t[state].role == ROLE_GRADIENT && phase->repeat == 1 && !written_in_phase(m, state));
 }
 
 static void note_uses(Materialise *m, int step, const Phase *phase) {
@@ -132,7 +139,7 @@ static void note_uses(Materialise *m, int step, const Phase *phase) {
         Tid state = prog_base(p, s->out[k]);
         CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
                   p->t[state].name); /* M3 */
-        note_use(m, step, state, true, !starts_anew(p, s, phase, state));
+        note_use(m, step, state, true, !starts_anew(m, s, phase, state));
     }
 }
 

@@ -167,6 +167,20 @@ TEST(resumed_equals_uninterrupted) {
     }
 }
 
+/* Without accumulation a gradient starts anew in every update, but a tied embedding's has two writers: the head's part
+ * is fetched back before the embedding's is added. */
+TEST(gradients_away_without_accumulation_keep_the_bits) {
+    static const char *const away[] = {"gradients", "weights,moments,gradients,inputs=2", "gradients --recompute block"};
+    Outcome base = train("one", "--precision fp32 --micro-batch 8 --threads 2");
+    for (int i = 0; i < 3; i++) {
+        char flags[200], name[32];
+        snprintf(flags, sizeof flags, "--precision fp32 --micro-batch 8 --threads 2 --offload %s", away[i]);
+        snprintf(name, sizeof name, "one-away%d", i);
+        Outcome o = train(name, flags);
+        expect_same(&o, &base, flags);
+    }
+}
+
 /* A checkpoint knows nothing of homes: what was trained with one part away goes on with another, or with none. */
 TEST(resumed_with_another_offload_equals_uninterrupted) {
     static const char *const homes[][2] = {{"none", "weights,moments,gradients"},
