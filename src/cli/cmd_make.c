@@ -14,7 +14,7 @@
 #include "store/llama2c.h"
 #include "train/weights.h"
 
-static bool check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
+bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
     const char *out = opt_text(o, OPT_OUT);
     if (!file_exists(out) || opt_flag(o, OPT_OVERWRITE)) return true;
     char **names;
@@ -38,7 +38,8 @@ static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
 bool cmd_init(const Options *o, Err *e) {
     Model m;
     const char *const *set;
-    if (!check_out(o, e) || !setup_model(&m, o, e)) return false;
+    if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
+    m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
     int n = opt_list(o, OPT_SET, &set);
     if (n && !config_set(&m.config, set, n, e)) return false;
     if (opt_is(o, OPT_DTYPE, "fp32")) m.config.dtype = FMT_F32;
@@ -62,7 +63,7 @@ bool cmd_init(const Options *o, Err *e) {
 
 bool cmd_convert(const Options *o, Err *e) {
     if (o->n_positional != 1) return fail(e, ERR_USAGE, "convert: name one file to read, such as stories260K.bin");
-    if (!check_out(o, e)) return false;
+    if (!setup_check_out(o, e)) return false;
     FolderOut f;
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     ModelConfig c;
@@ -79,8 +80,10 @@ bool cmd_convert(const Options *o, Err *e) {
 
 bool cmd_merge(const Options *o, Err *e) {
     Model m;
-    if (!check_out(o, e) || !setup_model(&m, o, e)) return false;
+    if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     if (!m.has_folder) return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder", opt_text(o, OPT_MODEL));
+    if (m.config.quant != QUANT_NONE)
+        return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was", opt_text(o, OPT_MODEL));
     FolderOut f;
     char from[1200], to[1200];
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;

@@ -28,6 +28,7 @@ typedef enum Command {
     CMD_TOKENIZE,
     CMD_MERGE,
     CMD_DOCTOR,
+    CMD_QUANTIZE,
     CMD_COUNT
 } Command;
 
@@ -37,7 +38,8 @@ enum {
     ON_INIT = 1 << CMD_INIT,
     ON_CONVERT = 1 << CMD_CONVERT,
     ON_TRAIN = 1 << CMD_TRAIN,
-    ON_EVAL = 1 << CMD_EVAL,
+    ON_QUANTIZE = 1 << CMD_QUANTIZE,
+    ON_EVAL = 1 << CMD_EVAL | ON_QUANTIZE, /* quantize evaluates too: before and after */
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
     ON_MERGE = 1 << CMD_MERGE,
     ON_DOCTOR = 1 << CMD_DOCTOR,

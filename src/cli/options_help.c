@@ -73,6 +73,13 @@ const CommandRow command_rows[CMD_COUNT] = {
                         "returns a real load, and writes the machine file: plan, train and eval then use the measured "
                         "rates and the same product algorithms.",
                     .examples = "snug doctor --quick\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
+    [CMD_QUANTIZE] = {.name = "quantize",
+                      .summary = "store a model's projections as int8 or nf4, or say what that costs",
+                      .about =
+                          "--out writes a folder that train, eval and plan read without quantising again; --report compares "
+                          "perplexity. With both, the report comes first.",
+                      .examples = "snug quantize --model m0 --quantize nf4 --report --data test.jsonl --json\n"
+                                  "snug quantize --model m0 --quantize nf4 --out m0-nf4\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

@@ -84,6 +84,23 @@ static void set_training(JobSpec *s, const Options *o) {
     if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
 }
 
+/* How a frozen model's projections are kept: as asked, or as its folder holds them. */
+static bool set_storage(JobSpec *s, const Options *o, Err *e) {
+    const ModelConfig *c = &s->model;
+    s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
+    s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
+    if (c->quant == QUANT_BNB_NF4)
+        log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name, s->quantised ? " and quantised again as " : " to ",
+                 format_name(s->quantised ? s->stored : c->dtype));
+    if (c->quant != QUANT_OWN || (o->command == CMD_TRAIN && opt_given(o, OPT_INIT))) return true;
+    if (opt_given(o, OPT_QUANTIZE) && (!s->quantised || s->stored != c->quant_format))
+        return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
+                    "quantised", opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
+    s->quantised = true;
+    s->stored = c->quant_format;
+    return true;
+}
+
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
     *s = (JobSpec){.model = *c, .train = train, .sweep = true};
     s->seq = opt_int(o, OPT_SEQ);
@@ -91,20 +108,19 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
     s->accum = 1;
     set_precision(s, o);
-    s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
-    s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
+    const char *offload = opt_text(o, OPT_OFFLOAD);
+    if (!set_storage(s, o, e) || !job_parse_away(s->away, c->layers, strcmp(offload, "auto") ? offload : "none", e)) return false;
     if (!train) return true;
     set_training(s, o);
     if (!set_master(s, o, e)) return false;
     if (s->quantised && !s->lora)
-        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", opt_text(o, OPT_QUANTIZE));
+        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", format_name(s->stored));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
     if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
-    const char *recompute = opt_text(o, OPT_RECOMPUTE), *offload = opt_text(o, OPT_OFFLOAD);
-    return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e) &&
-           job_parse_away(s->away, c->layers, strcmp(offload, "auto") ? offload : "none", e);
+    const char *recompute = opt_text(o, OPT_RECOMPUTE);
+    return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);
 }
 
 bool setup_adapter(JobSpec *s, const Options *o, Err *e) {

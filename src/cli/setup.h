@@ -27,6 +27,9 @@ bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e);
 /* --adapter: its rank, alpha and targets. */
 bool setup_adapter(JobSpec *s, const Options *o, Err *e);
 
+/* --out may be written: it is not there, empty, or --overwrite was given. */
+bool setup_check_out(const Options *o, Err *e);
+
 /* Who attends on a GPU; packed: rows may hold several samples. */
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);
 /* The device, with what the machine file knows about it; for --gpu the card of that name and no device (*b NULL). */

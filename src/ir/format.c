@@ -108,7 +108,8 @@ static void int8_encode(void *dst, const float *src, int64_t rows, int64_t cols,
         float top = 0;
         for (int64_t c = 0; c < cols; c++) top = fmaxf(top, fabsf(x[c]));
         *row_scale(codes, FMT_INT8, cols) = top / 127.0f;
-        float inverse = top > 0 ? 127.0f / top : 0;
+        float inverse = 127.0f / top;
+        if (!isfinite(inverse)) inverse = 0; /* a row of zeros, or so small that it counts as one */
         for (int64_t c = 0; c < cols; c++) codes[c] = (int8_t)lrintf(x[c] * inverse);
     }
 }

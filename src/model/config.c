@@ -120,6 +120,30 @@ static bool read_dtype(ModelConfig *c, const json_t *j, const char *where, Err *
     return true;
 }
 
+enum { QUANT_LAYOUT = 1 }; /* rows as ir/format.h describes them, docs/techniques.md */
+
+static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *e) {
+    const json_t *q = json_object_get(j, "quantization_config");
+    if (!q || json_is_null(q)) return true;
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    const char *format = json_string_value(json_object_get(q, "format")), *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type"));
+    if (!method && json_is_true(json_object_get(q, "load_in_4bit"))) method = "bitsandbytes";
+    if (method && !strcmp(method, "snug")) {
+        bool nf4 = format && !strcmp(format, format_name(FMT_NF4)), int8 = format && !strcmp(format, format_name(FMT_INT8));
+        if ((!nf4 && !int8) || json_integer_value(json_object_get(q, "layout")) != QUANT_LAYOUT)
+            return fail(e, ERR_FAIL, "%s: quantization_config: format '%s' in this layout is not known to this version", where,
+                        format ? format : "?");
+        c->quant = QUANT_OWN;
+        c->quant_format = nf4 ? FMT_NF4 : FMT_INT8;
+        return true;
+    }
+    c->quant = QUANT_BNB_NF4;
+    if (method && !strcmp(method, "bitsandbytes") && json_is_true(json_object_get(q, "load_in_4bit")) && type && !strcmp(type, "nf4"))
+        return true;
+    return fail(e, ERR_FAIL, "%s: quantization_config: weights quantised by '%s'%s%s are not read. Read: bitsandbytes nf4, snug's own. "
+                "Take the model before it was quantised", where, method ? method : "?", type ? " as " : "", type ? type : "");
+}
+
 static int first_id(const json_t *v) {
     if (json_is_array(v)) v = json_array_get(v, 0);
     return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < INT32_MAX ? (int)json_integer_value(v) : -1;
@@ -130,7 +154,7 @@ bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e
     *c = (ModelConfig){.rms_eps = 1e-6, .rope_theta = 10000, .init_std = 0.02, .max_positions = 2048};
     c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
     snprintf(c->name, sizeof c->name, "%s", where);
-    if (!read_family(c, j, where, e) || !read_dtype(c, j, where, e)) return false;
+    if (!read_family(c, j, where, e) || !read_dtype(c, j, where, e) || !read_quant(c, j, where, e)) return false;
     c->qkv_bias = c->family == FAMILY_QWEN2;
     c->qk_norm = c->family == FAMILY_QWEN3;
     bool attention_bias = false, mlp_bias = false, use_window = c->family == FAMILY_MISTRAL;
@@ -261,6 +285,10 @@ json_t *config_to_json(const ModelConfig *c) {
     json_object_set_new(j, "bos_token_id", c->bos_id >= 0 ? json_integer(c->bos_id) : json_null());
     json_object_set_new(j, "eos_token_id", c->eos_id >= 0 ? json_integer(c->eos_id) : json_null());
     json_object_set_new(j, "use_cache", json_true());
+    if (c->quant == QUANT_OWN)
+        json_object_set_new(j, "quantization_config",
+                            json_pack("{s:s, s:s, s:i, s:s}", "quant_method", "snug", "format", format_name(c->quant_format), "layout",
+                                      QUANT_LAYOUT, "modules", "projections of the layers"));
     return j;
 }
 

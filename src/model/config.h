@@ -23,6 +23,8 @@ typedef struct RopeScaling {
     bool keep_fractions;           /* yarn: correction bounds are not rounded ("truncate": false) */
 } RopeScaling;
 
+typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of a folder's projections, and by whom */
+
 typedef struct ModelConfig {
     char name[128]; /* preset or folder */
     Family family;
@@ -34,7 +36,9 @@ typedef struct ModelConfig {
     bool tied;      /* the head is the embedding */
     bool qkv_bias, out_bias;
     bool qk_norm;   /* per-head norms of q and k */
-    Format dtype;   /* of its weights on file */
+    Format dtype;   /* of its weights on file; quantised: of what they stand for */
+    QuantKind quant;
+    Format quant_format; /* QUANT_OWN: int8 or nf4 */
     int bos_id, eos_id; /* -1: none; the first of several */
 } ModelConfig;
 

@@ -17,7 +17,7 @@
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
- *   M5  nothing is copied in for a visit that only writes: a fill, or a gradient in a phase that does not repeat
+ *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does not repeat
  *       (its first writer there starts from nothing, whatever lies in its place).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many. */
 #include <string.h>

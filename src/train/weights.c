@@ -10,23 +10,7 @@
 #include "store/adapter.h"
 #include "store/hf.h"
 #include "train/job.h"
-
-enum { PIECE = 1 << 16 }; /* elements converted at a time */
-
-typedef struct Piece { /* one conversion's scratch */
-    char raw[PIECE * 8];
-    float value[PIECE];
-} Piece;
-
-static bool format_of(StDtype d, Format *f) {
-    switch (d) {
-        case ST_F32: *f = FMT_F32; return true;
-        case ST_BF16: *f = FMT_BF16; return true;
-        case ST_F16: *f = FMT_F16; return true;
-        case ST_F64: *f = FMT_F64; return true;
-        default: return false;
-    }
-}
+#include "train/weights_int.h"
 
 static StDtype dtype_of(Format f) {
     switch (f) {
@@ -39,27 +23,6 @@ static StDtype dtype_of(Format f) {
 
 /* ---- loading ---- */
 
-static const StTensor *find_in_file(const StSet *s, const char *name) {
-    const StTensor *t = st_find(s, name);
-    if (!t && str_starts(name, "model.")) t = st_find(s, name + 6); /* saved without the head's wrapper */
-    return t;
-}
-
-static bool check_shape(const Program *p, Tid id, const StTensor *f, const StSet *s, Err *e) {
-    const Tensor *t = prog_t(p, id);
-    bool same = f->rank == t->rank;
-    for (int i = 0; same && i < t->rank; i++) same = f->dim[i] == t->dim[i];
-    if (same) return true;
-    Str have = {0}, want = {0};
-    for (int i = 0; i < f->rank; i++) str_addf(&have, i ? ",%lld" : "%lld", (long long)f->dim[i]);
-    for (int i = 0; i < t->rank; i++) str_addf(&want, i ? ",%lld" : "%lld", (long long)t->dim[i]);
-    fail(e, ERR_FAIL, "%s: %s is (%s), config.json makes it (%s). Do config and weights belong together?", s->path[f->file],
-         f->name, str_text(&have), str_text(&want));
-    str_free(&have);
-    str_free(&want);
-    return false;
-}
-
 /* The same bytes, through host memory. */
 static bool load_bytes(Exec *x, Tid id, const StSet *s, const StTensor *f, Piece *piece, Err *e) {
     for (int64_t at = 0; at < f->bytes; at += (int64_t)sizeof piece->raw) {
@@ -70,41 +33,25 @@ static bool load_bytes(Exec *x, Tid id, const StSet *s, const StTensor *f, Piece
     return true;
 }
 
-/* The same numbers in another format, a few rows at a time: the model is never held twice. */
-static bool load_converted(Exec *x, Tid id, const StSet *s, const StTensor *f, Format from, Piece *piece, Err *e) {
-    Format to = prog_t(x->p, id)->format;
-    bool plain = format_table[to].plain, straight = to == FMT_F32 && x->b->host_memory; /* decoded where it belongs */
-    int64_t n = prog_elements(x->p, id), cols = plain ? MIN2(n, PIECE) : prog_cols(x->p, id), from_item = format_item_bytes(from);
-    if (cols > PIECE)
-        return fail(e, ERR_FAIL, "%s: a row of %lld numbers cannot be stored as %s; at most %d", f->name, (long long)cols,
-                    format_name(to), PIECE);
-    for (int64_t i = 0, step = PIECE / cols * cols; i < n; i += step) {
-        int64_t m = MIN2(step, n - i), rows = plain ? 1 : m / cols, width = plain ? m : cols;
-        if (!st_read(s, f, piece->raw, i * from_item, m * from_item, e)) return false;
-        if (straight) {
-            format_table[from].decode((float *)exec_address(x, id) + i, piece->raw, 1, m, 0, 1);
-            continue;
-        }
-        format_table[from].decode(piece->value, piece->raw, 1, m, 0, 1);
-        format_table[to].encode(piece->raw, piece->value, rows, width, 0, rows);
-        int64_t at = plain ? i * format_item_bytes(to) : i / cols * format_row_bytes(to, cols);
-        exec_put(x, id, piece->raw, at, format_bytes(to, rows, width));
-    }
+typedef struct Slot {
+    Exec *x;
+    Tid id;
+} Slot;
+
+static bool put_in_slot(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
+    const Slot *slot = context;
+    exec_put(slot->x, slot->id, data, at, bytes);
     return true;
 }
 
 static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
     const Tensor *t = prog_t(x->p, id);
-    const StTensor *f = find_in_file(s, t->file_name);
-    if (!f)
-        return fail(e, ERR_FAIL, "%s: has no tensor '%s' that config.json asks for", s->path[0], t->file_name);
-    Format from;
-    if (!check_shape(x->p, id, f, s, e)) return false;
-    if (!format_of(f->dtype, &from))
-        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's", s->path[f->file], f->name, st_dtype_name(f->dtype));
-    if (from == t->format && x->b->host_memory) return st_read(s, f, exec_address(x, id), 0, f->bytes, e);
-    if (from == t->format) return load_bytes(x, id, s, f, piece, e);
-    return load_converted(x, id, s, f, from, piece, e);
+    Source from;
+    if (!source_open(&from, s, t->file_name, t->rank, t->dim, e)) return false;
+    if (from.format != t->format || !format_table[t->format].plain || from.is_bnb)
+        return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot, &(Slot){x, id}, e);
+    if (x->b->host_memory) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
+    return load_bytes(x, id, s, from.f, piece, e);
 }
 
 bool weights_load(Exec *x, Role role, const char *folder, Err *e) {

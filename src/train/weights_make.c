@@ -1,4 +1,4 @@
-/* weights_make.c - models made without a run: drawn at random, or merged with an adapter. One tensor at a time. */
+/* weights_make.c - models made without a run: drawn at random, quantised, or merged with an adapter. One tensor at a time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,16 +7,21 @@
 #include "store/adapter.h"
 #include "train/job.h"
 #include "train/weights.h"
+#include "train/weights_int.h"
 
-enum { PIECE = 1 << 14 };
+enum { DRAWN = 1 << 14 };
 
 /* ---- random ---- */
 
 typedef struct Names { /* the file tensors of a model, from the same recording that a run uses */
     Program p;
+    Tid *id;
     StTensor *entry;
-    int64_t n, capacity;
+    int64_t n, capacity_id, capacity_entry;
 } Names;
+
+/* Which of them are stored as c->quant_format: what job_set_homes quantises. */
+static bool quantised(const ModelConfig *c, const Tensor *t) { return c->quant == QUANT_OWN && t->rank == 2 && t->layer >= 0; }
 
 static void names_of(Names *s, const ModelConfig *c) {
     prog_init(&s->p);
@@ -25,12 +30,23 @@ static void names_of(Names *s, const ModelConfig *c) {
     for (Tid id = 1; id < s->p.n_t; id++) {
         const Tensor *t = prog_t(&s->p, id);
         if (!t->file_name) continue;
-        s->entry = mem_grow(s->entry, &s->capacity, s->n + 1, sizeof *s->entry);
+        s->id = mem_grow(s->id, &s->capacity_id, s->n + 1, sizeof *s->id);
+        s->entry = mem_grow(s->entry, &s->capacity_entry, s->n + 1, sizeof *s->entry);
+        s->id[s->n] = id;
         StTensor *e = &s->entry[s->n++];
         *e = (StTensor){.name = t->file_name, .rank = t->rank,
                         .dtype = c->dtype == FMT_F32 ? ST_F32 : c->dtype == FMT_F16 ? ST_F16 : ST_BF16};
         for (int i = 0; i < t->rank; i++) e->dim[i] = t->dim[i];
+        if (!quantised(c, t)) continue;
+        e->dtype = ST_U8;
+        e->dim[1] = format_row_bytes(c->quant_format, t->dim[1]);
     }
+}
+
+static void names_free(Names *s) {
+    mem_free(s->id);
+    mem_free(s->entry);
+    prog_free(&s->p);
 }
 
 static float drawn(const AttrFill *f, int64_t i) {
@@ -41,11 +57,11 @@ static float drawn(const AttrFill *f, int64_t i) {
 
 static bool write_drawn(StWriter *w, const ModelConfig *c, const StTensor *t, uint64_t seed, Err *e) {
     AttrFill f = job_fill(c, t->name, seed);
-    float value[PIECE];
-    char raw[PIECE * 4];
+    float value[DRAWN];
+    char raw[DRAWN * 4];
     int64_t n = st_tensor_bytes(t) / st_dtype_bytes(t->dtype);
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t m = MIN2(PIECE, n - i);
+    for (int64_t i = 0; i < n; i += DRAWN) {
+        int64_t m = MIN2(DRAWN, n - i);
         for (int64_t k = 0; k < m; k++) value[k] = drawn(&f, i + k);
         format_table[c->dtype].encode(raw, value, 1, m, 0, 1);
         if (!st_write_data(w, raw, m * format_item_bytes(c->dtype), e)) return false;
@@ -62,8 +78,40 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
     for (int64_t i = 0; i < names.n && ok; i++) ok = write_drawn(w, c, &names.entry[i], seed, e);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
-    mem_free(names.entry);
-    prog_free(&names.p);
+    names_free(&names);
+    return ok;
+}
+
+/* ---- quantised ---- */
+
+static bool write_on(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
+    (void)at; /* comes from the first byte to the last */
+    return st_write_data(context, data, bytes, e);
+}
+
+static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, const Tensor *t, Piece *piece, Err *e) {
+    Source from;
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+    return source_open(&from, s, t->file_name, t->rank, t->dim, e) &&
+           source_convert(&from, piece, quantised(c, t) ? c->quant_format : c->dtype, n, t->dim[t->rank - 1], write_on, w, e);
+}
+
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
+    StSet s;
+    if (!st_open(&s, model_folder, e)) return false;
+    Names names = {0};
+    names_of(&names, c);
+    Piece *piece = MEM_NEW(Piece, 1);
+    StWriter *w;
+    const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), NULL};
+    bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, (int64_t)5 * 1000000000, meta, e), ok = begun;
+    for (int64_t i = 0; i < names.n && ok; i++) ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e);
+    if (begun && ok) ok = st_write_end(w, e);
+    else if (begun) st_write_abort(w);
+    mem_free(piece);
+    names_free(&names);
+    st_close(&s);
     return ok;
 }
 

@@ -40,9 +40,12 @@ static void draw_flags(char *flags, size_t size, Draw *d, int layers) {
                             "--mode full --moments fp32", "--mode lora --adapter-dtype fp32");
     snprintf(recompute, sizeof recompute, "%s", PICK(d, "none", "norm", "ffn", "block", "mixed"));
     if (!strcmp(recompute, "mixed")) snprintf(recompute, sizeof recompute, "block:0,norm:1-%d", layers - 1);
-    snprintf(flags, size, "%s --precision %s --recompute %s --head-chunk %s --seq %d --micro-batch %d --accum %d --threads %d --pack %s", mode,
-             PICK(d, "bf16", "fp32"), recompute, PICK(d, "0", "128", "256"), draw(d, 2, 160), draw(d, 1, 5), draw(d, 1, 3), draw(d, 1, 3),
-             PICK(d, "on", "off"));
+    const char *offload = PICK(d, "none", "none", "weights", "moments", "gradients=1", "inputs", "weights=1,moments,gradients",
+                               "weights,moments,gradients,inputs=2");
+    const char *quantize = strstr(mode, "lora") ? PICK(d, "none", "int8", "nf4") : "none";
+    snprintf(flags, size, "%s --precision %s --recompute %s --head-chunk %s --seq %d --micro-batch %d --accum %d --threads %d --pack %s "
+             "--offload %s --quantize %s", mode, PICK(d, "bf16", "fp32"), recompute, PICK(d, "0", "128", "256"), draw(d, 2, 160),
+             draw(d, 1, 5), draw(d, 1, 3), draw(d, 1, 3), PICK(d, "on", "off"), offload, quantize);
 }
 
 TEST(planned_bytes_equal_taken_bytes_over_drawn_configurations) {

@@ -214,6 +214,81 @@ TEST(resumed_equals_uninterrupted) {
     }
 }
 
+/* Without accumulation a gradient starts anew in every update, but a tied embedding's has two writers: the head's part
+ * is fetched back before the embedding's is added. */
+TEST(gradients_away_without_accumulation_keep_the_bits) {
+    static const char *const away[] = {"gradients", "weights,moments,gradients,inputs=2", "gradients --recompute block"};
+    Outcome base = train("one", "--precision fp32 --micro-batch 8 --threads 2");
+    for (int i = 0; i < 3; i++) {
+        char flags[200], name[32];
+        snprintf(flags, sizeof flags, "--precision fp32 --micro-batch 8 --threads 2 --offload %s", away[i]);
+        snprintf(name, sizeof name, "one-away%d", i);
+        Outcome o = train(name, flags);
+        expect_same(&o, &base, flags);
+    }
+}
+
+/* A checkpoint knows nothing of homes: what was trained with one part away goes on with another, or with none. */
+TEST(resumed_with_another_offload_equals_uninterrupted) {
+    static const char *const homes[][2] = {{"none", "weights,moments,gradients"},
+                                           {"weights,moments,gradients,inputs --recompute block", "none"},
+                                           {"moments=2", "weights=1,gradients=2"}};
+    static const int chosen[] = {3, 6, 2, 7}; /* 8-bit moments, int8, masters, nf4 */
+    for (int k = 0; k < 4; k++) {
+        int m = chosen[k];
+        char flags[400], name[32], out[200], cut[260];
+        snprintf(flags, sizeof flags, "%s --micro-batch 4 --threads 2 --save-steps 3", modes[m]);
+        snprintf(name, sizeof name, "home%d", m);
+        Outcome whole = train(name, flags);
+        const char *const *from = homes[k % 3];
+        snprintf(flags, sizeof flags, "%s --micro-batch 4 --threads 2 --save-steps 3 --offload %s", modes[m], from[0]);
+        snprintf(name, sizeof name, "moved%d", m);
+        Outcome first = train(name, flags);
+        expect_same(&first, &whole, flags);
+        snprintf(out, sizeof out, "%s/out-moved%d", test_tmp(), m);
+        snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
+        EXPECT(file_is_dir(cut));
+        file_remove_tree(cut, NULL);
+        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --save-steps 3 --offload %s --resume",
+                         model(), test_tmp(), out, SEQ, STEPS, modes[m], from[1]);
+        Outcome again;
+        read_outcome(&again, &r, out);
+        EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
+        expect_same(&again, &whole, from[1]);
+        ran_free(&r);
+    }
+}
+
+static double evaluated(const char *flags, int64_t *arena_bytes) {
+    Ran r = snug_run("eval --model %s --data %s/rows.jsonl --seq %d --json %s", model(), test_tmp(), SEQ, flags);
+    json_t *j = ran_json(&r);
+    if (!EXPECT(r.code == 0 && j)) test_note("    %s: %s", flags, str_text(&r.err));
+    double loss = json_number_value(json_object_get(j, "loss"));
+    *arena_bytes = (int64_t)json_number_value(json_object_get(j, "planned_bytes"));
+    EXPECT(*arena_bytes == (int64_t)json_number_value(json_object_get(j, "measured_bytes")));
+    json_decref(j);
+    ran_free(&r);
+    return loss;
+}
+
+TEST(an_evaluation_is_the_same_with_its_weights_away) {
+    static const char *const storage[] = {"", "--quantize int8", "--quantize nf4", "--precision fp32"};
+    static const char *const homes[] = {"--offload weights", "--offload weights=2 --micro-batch 3", "--offload weights --threads 1"};
+    for (int s = 0; s < 4; s++) {
+        int64_t whole_bytes, bytes;
+        double whole = evaluated(storage[s], &whole_bytes);
+        for (int h = 0; h < 3; h++) {
+            char flags[200];
+            snprintf(flags, sizeof flags, "%s %s", storage[s], homes[h]);
+            double loss = evaluated(flags, &bytes);
+            bool split = strstr(homes[h], "micro") != NULL; /* sums over other rows: the last bits */
+            if (!EXPECT(split ? fabs(loss - whole) <= 1e-7 * whole : loss == whole)) test_note("    %s: %.17g against %.17g", flags, loss, whole);
+            if (!split && !EXPECT(bytes < whole_bytes)) test_note("    %s: %lld bytes against %lld", flags, (long long)bytes, (long long)whole_bytes);
+        }
+    }
+}
+
 TEST(a_resumed_run_with_other_mathematics_is_refused_by_name) {
     Outcome o = train("refuse", "--precision fp32 --micro-batch 4 --save-steps 3");
     EXPECT(o.n == STEPS);
