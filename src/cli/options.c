@@ -429,7 +429,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     const char *value = negated ? off : inline_value;
     if (!value && may_stand_alone && takes_next(&hit, row, next)) value = argv[++*at];
     if (!value && may_stand_alone) value = hit.is_switch || row->type == OPT_FLAG ? "true" : row->bare;
-    if (!value && (!next || looks_like_option(next)))
+    if (!value && (!next || (looks_like_option(next) && !row->of_flags)))
         return fail(e, ERR_USAGE, "--%s: a value is missing%s", name,
                     next ? " (a value that begins with -- is written --name=VALUE)" : "");
     if (!value) value = argv[++*at];
@@ -535,6 +535,13 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if (!(ON_JOB >> command & 1)) return true;
     if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
     return settle_batch(o, e);
+}
+
+void options_settle(Options *o, OptId id, const char *text) {
+    OptType type = option_rows[id].type;
+    CHECK(type == OPT_INT || type == OPT_REAL || type == OPT_CHOICE);
+    double number = type == OPT_CHOICE ? 0 : strtod(text, NULL);
+    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = "--allow", .text = text, .i = (int64_t)number, .r = number};
 }
 
 void options_free(Options *o) {
