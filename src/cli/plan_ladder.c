@@ -12,6 +12,12 @@ static const struct Rung {
     double share; /* of the memory there is */
 } rungs[] = {{"safe", 0.70}, {"balanced", 0.85}, {"aggressive", 0.95}, {"maximum", 1.00}};
 
+/* Of "--micro-batch 2 --accum 8 --recompute ...": what has no column of its own. */
+static const char *after_batch(const char *flags) {
+    const char *accum = strstr(flags, "--accum "), *next = accum ? strstr(accum, " --") : NULL;
+    return next ? next + 1 : "";
+}
+
 static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, const Search *f, int64_t room) {
     int64_t budget = (int64_t)(r->share * (double)room);
     str_addf(text, "  %-10s %3.0f %% %10s  ", r->name, 100 * r->share, units_bytes(budget).s);
@@ -26,7 +32,7 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
     search_flags(&flags, t, &c->asked);
     str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)t->micro_batch, (long long)t->accum,
              units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
-             100 * fore.ceiling_share, strstr(str_text(&flags), "--recompute") ? strstr(str_text(&flags), "--recompute") : "");
+             100 * fore.ceiling_share, after_batch(str_text(&flags)));
     json_object_update_new(row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)t->micro_batch, "accum",
                                           (json_int_t)t->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
                                           (json_int_t)t->host_bytes, "memory_share", (double)t->device_bytes / (double)room, "tokens_per_s",

@@ -149,7 +149,7 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
                               : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
     d_options.prompt_template = opt_text(o, OPT_PROMPT_TEMPLATE);
     d_options.answer_template = opt_text(o, OPT_ANSWER_TEMPLATE);
-    if (o->command == CMD_TRAIN) {
+    if (o->command == CMD_TRAIN || o->command == CMD_PLAN) { /* a plan counts the same bytes */
         d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
         d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
     }
