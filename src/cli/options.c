@@ -32,6 +32,20 @@ static const struct {
     {"report-to", "metrics.jsonl, train.log and TensorBoard events are always written"},
     {"logging-dir", "metrics and TensorBoard events are written to the out folder"},
     {"metric-for-best-model", "save-best goes by the evaluation loss"},
+    {"attn-implementation", "attention never holds the score matrix; on a GPU see attention"},
+    {"bnb-4bit-quant-type", "quantize nf4 says it all"},
+    {"bnb-4bit-use-double-quant", "quantize nf4 always quantises its scales too"},
+    {"bnb-4bit-compute-dtype", "products are in the precision of the activations"},
+    {"cleanup-delay", "nothing is left behind that could be cleaned up"},
+    {"cleanup-between-batches", "nothing is left behind that could be cleaned up"},
+    {"ddp-find-unused-parameters", "what has no gradient has none in the program either"},
+    {"deepspeed", "offload and recompute are found by the planner; see budget and max-memory"},
+    {"device-map", "the planner places every byte; see budget, max-memory and offload"},
+    {"low-memory", "give the budget; the planner takes what it needs and no more"},
+    {"low-cpu-mem-usage", "weights are read straight to their place, a piece at a time"},
+    {"max-gpu-memory", "it is max-memory device=SIZE here"},
+    {"optimize-gpu", "there is nothing to switch on; `snug doctor` measures the device"},
+    {"torch-empty-cache-steps", "there is no cache: all memory is placed before the first step"},
 };
 
 /* ---- finding a row by name or alias ---- */

@@ -4,6 +4,22 @@
 #include "tests/plan/decoder.h"
 #include "tests/test.h"
 
+/* Bytes of the slots that are taken at each step, in units of the alignment: no picture can show more. Gives: mem_free. */
+static int64_t *slots_taken(const Program *p, int64_t align_bytes, Pool pool) {
+    int64_t *taken = MEM_NEW(int64_t, p->n_s + 1);
+    for (Tid slot = 1; slot < p->n_t; slot++) {
+        int64_t bytes = 0, from = p->n_s, to = -1;
+        for (Tid id = slot; id < p->n_t; id++) { /* a chain begins with its first tensor */
+            const Tensor *t = &p->t[id];
+            if (t->slot != slot || t->base || t->birth < 0 || t->home.pool != pool) continue;
+            bytes = MAX2(bytes, units_round_up(t->bytes, align_bytes));
+            from = MIN2(from, t->birth), to = MAX2(to, t->death);
+        }
+        for (int64_t i = from; i <= to; i++) taken[i] += bytes;
+    }
+    return taken;
+}
+
 static void check_rings(const Decoder *d, Home home) {
     Program p;
     Decoder shaped = *d;
@@ -18,13 +34,14 @@ static void check_rings(const Decoder *d, Home home) {
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         Timeline t;
         plan_timeline(&t, &p, &m, (Pool)pool);
-        int64_t most = 0, sum = 0;
+        int64_t most = 0, sum = 0, *taken = slots_taken(&p, m.align_bytes, (Pool)pool);
         for (int i = 0; i < t.n_steps; i++) {
             int64_t alive = 0;
             for (int k = 0; k < t.n_lines; k++) {
                 EXPECT(t.bytes[(int64_t)k * t.n_steps + i] >= 0);
                 alive += t.bytes[(int64_t)k * t.n_steps + i];
             }
+            if (!EXPECT(alive <= taken[i])) test_note("    pool %d, step %d: %lld bytes in slots of %lld", pool, i, (long long)alive, (long long)taken[i]);
             if (alive > most) most = alive;
         }
         EXPECT(most <= pl.lower_bound_bytes[pool] && (!pl.lower_bound_bytes[pool] || most > 0));
@@ -36,6 +53,7 @@ static void check_rings(const Decoder *d, Home home) {
             sum += at_peak;
         }
         EXPECT(sum == t.peak_bytes);
+        mem_free(taken);
         plan_timeline_free(&t);
     }
     prog_free(&p);
