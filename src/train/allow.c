@@ -3,6 +3,8 @@
  * The order is that of damage: 8-bit moments change the path of training by less than another seed does; int8 and then
  * NF4 weights change the model that is tuned; a smaller rank learns less; a shorter row does not see the end of its samples.
  * Nothing of it is ever taken unasked. */
+#include <string.h>
+
 #include "train/search.h"
 
 bool search_take(JobSpec *s, unsigned allow) {
@@ -40,21 +42,38 @@ static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes
     return fits;
 }
 
-bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
-                        unsigned allow) {
-    JobSpec now = *spec;
-    while (search_take(&now, allow)) {
-        JobSpec fitted = now;
-        if (!smallest_fits(&now, m, host, free, limits) || !job_search(found, &fitted, m, host, free, limits)) continue;
-        *spec = fitted;
-        return true;
-    }
-    return false;
-}
-
 bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits, unsigned allow) {
     while (search_take(spec, allow))
         if (smallest_fits(spec, m, host, free, limits)) return true;
+    return false;
+}
+
+/* What was taken on the way and is not needed with what came after it is given back. */
+static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+    for (int what = 0; what < 3; what++) {
+        JobSpec less = *now;
+        if (what == 0) less.moments = asked->moments;
+        if (what == 1) less.quantised = asked->quantised, less.stored = asked->stored;
+        if (what == 2) less.adapter = asked->adapter;
+        if (memcmp(&less, now, sizeof less) && smallest_fits(&less, m, host, free, limits)) *now = less;
+    }
+}
+
+bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
+                        unsigned allow) {
+    JobSpec now = *spec;
+    while (search_least_taken(&now, m, host, free, limits, allow)) {
+        JobSpec fitted = now;
+        give_back(&fitted, spec, m, host, free, limits);
+        bool fits = job_search(found, &fitted, m, host, free, limits);
+        if (!fits) { /* the host's memory: only with all of it */
+            fitted = now;
+            fits = job_search(found, &fitted, m, host, free, limits);
+        }
+        if (!fits) continue;
+        *spec = fitted;
+        return true;
+    }
     return false;
 }
 

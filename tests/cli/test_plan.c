@@ -226,10 +226,20 @@ TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
     r = snug_run("plan " SEVEN "--allow rank");
     EXPECT(r.code == 0 && strstr(str_text(&r.err), "--lora-rank 64 --lora-alpha 128") && !strstr(str_text(&r.err), "--moments"));
     ran_free(&r);
+    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 1024 --gpu rtx-4090 --budget 8GiB --recompute block --offload none --allow 8bit,nf4");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), ": --quantize nf4\n")); /* 8-bit moments alone were not enough, nor are they needed now */
+    ran_free(&r);
     r = snug_run("plan " SEVEN "--allow everything");
     expect_said(&r, 2, "everything", "nf4");
     r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --gpu rtx-4090 --budget 12GiB --recompute block --offload none");
     expect_said(&r, 3, "--quantize int8", "--quantize nf4"); /* offered, not taken */
+}
+
+TEST(switches_of_other_tools_are_refused_with_the_reason) {
+    Ran r = snug_run("plan " SMALL "--device_map auto");
+    expect_said(&r, 2, "device_map", "max-memory");
+    r = snug_run("plan " SMALL "--bnb_4bit_use_double_quant true");
+    expect_said(&r, 2, "bnb_4bit_use_double_quant", "quantize nf4");
 }
 
 TEST(what_train_takes_by_allow_is_in_its_configuration) {
