@@ -51,7 +51,7 @@ static bool prepare(PlanCase *c, Err *e) {
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     if (!setup_backend(&c->backend, &c->machine, o, e)) return false;
     c->free = setup_freedom(o);
-    c->has_budget = opt_given(o, OPT_BUDGET) || opt_given(o, OPT_MAX_MEMORY);
+    c->has_budget = setup_has_budget(o);
     return setup_limits(&c->limits, o, &c->machine, e);
 }
 

@@ -18,7 +18,7 @@ typedef struct PlanCase {
     JobSpec asked;            /* with nothing decided by the planner */
     SearchFreedom free;
     SearchLimits limits;
-    bool has_budget;          /* --budget or --max-memory: what does not fit is refused */
+    bool has_budget;          /* --budget or --max-memory device=: what does not fit is refused */
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     Job job;

@@ -49,6 +49,7 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
 
 /* What may be taken: --budget or what is free now less a margin (said so), and the caps of --max-memory. */
 bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e);
+bool setup_has_budget(const Options *o); /* one for the device was given */
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */

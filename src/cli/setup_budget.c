@@ -53,6 +53,11 @@ static bool parse_caps(Caps *caps, const Options *o, Err *e) {
     return true;
 }
 
+bool setup_has_budget(const Options *o) {
+    Caps caps;
+    return opt_given(o, OPT_BUDGET) || (parse_caps(&caps, o, NULL) && caps.device);
+}
+
 bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
     Caps caps;
     if (!parse_caps(&caps, o, e)) return false;

@@ -210,6 +210,9 @@ TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
     j = plan(0, SMALL "--global-batch 64 --max-memory gpu=2GiB,cpu=900MiB"); /* left to the planner: it keeps both */
     EXPECT(pool_bytes(j, "device") <= 2 * GIB && pool_bytes(j, "pinned") + pool_bytes(j, "host") <= 900 * MIB);
     json_decref(j);
+    r = snug_run("plan " SMALL "--recompute none --offload none --max-memory host=4GiB"); /* says nothing about the device */
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "no --budget given"));
+    ran_free(&r);
     r = snug_run("plan " SMALL "--recompute none --offload none --max-memory 1GiB");
     expect_said(&r, 3, "the budget is 1.00 GiB", "missing");
 }
