@@ -24,7 +24,6 @@ static void check_rings(const Decoder *d, Home home) {
     Program p;
     Decoder shaped = *d;
     shaped.home = home;
-    prog_init(&p);
     decoder_record(&p, &shaped);
     plan_materialise(&p);
     Machine m = machine_generic_cpu(1);
@@ -67,7 +66,6 @@ TEST(the_timeline_at_its_peak_is_the_ledger) {
 
 TEST(useful_products_do_not_count_what_is_computed_again) {
     Program plain, again;
-    prog_init(&plain), prog_init(&again);
     decoder_record(&plain, &decoder_tiny);
     decoder_record(&again, &decoder_tiny);
     RecomputeLevel level[64];
