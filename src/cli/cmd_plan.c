@@ -11,11 +11,13 @@
 #include "ir/cards.h"
 
 static void print_cards(void) {
-    printf("%-14s %10s %5s %9s %9s %8s %8s  %s\n", "name", "memory", "cc", "matrix", "vector", "memory", "copies", "source");
+    printf("%-14s %10s %5s %9s %9s %8s %8s  %s\n", "name", "memory", "cc", "matrix", "vector", "memory", "copies",
+           "source");
     for (int i = 0; i < card_count(); i++) {
         const Card *c = card_at(i);
-        printf("%-14s %6lld MiB %3d.%d %4.0f TF/s %4.0f TF/s %4.0f GB/s %3.0f GB/s  %s\n", c->name, (long long)c->memory_mib,
-               c->capability / 10, c->capability % 10, c->matrix_tflops, c->vector_tflops, c->memory_gbps, c->copy_gbps, c->source);
+        printf("%-14s %6lld MiB %3d.%d %4.0f TF/s %4.0f TF/s %4.0f GB/s %3.0f GB/s  %s\n", c->name,
+               (long long)c->memory_mib, c->capability / 10, c->capability % 10, c->matrix_tflops,
+               c->vector_tflops, c->memory_gbps, c->copy_gbps, c->source);
     }
 }
 
@@ -23,7 +25,8 @@ static void print_cards(void) {
 static void add_verdict(Str *text, const PlanCase *c) {
     int64_t room = plan_case_room(c);
     str_addf(text, "no --budget given; %s %s: it would %sfit\n", units_bytes(room).s,
-             opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now", job_process_bytes(&c->job) <= room ? "" : "not ");
+             opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now",
+             job_process_bytes(&c->job) <= room ? "" : "not ");
 }
 
 static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
@@ -67,7 +70,8 @@ static bool print_plan(const PlanCase *c, Err *e) {
     SearchLimits limits = {budget ? budget : INT64_MAX, c->limits.host_bytes};
     if (ok) ok = setup_check_budget(&c->job, &c->host, limits, e);
     if (as_json) {
-        if (e->code == ERR_BUDGET) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
+        if (e->code == ERR_BUDGET)
+            json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
         printf("%s\n", dump);
         mem_free(dump);

@@ -1,4 +1,5 @@
-/* plan_cards.c - the job on every card of the catalogue: fits, fits with which flags, is tight, or what to change. */
+/* plan_cards.c - the job on every card of the catalogue: fits, fits with which flags, is tight, or what to change.
+ */
 #include <stdio.h>
 
 #include "base/units.h"
@@ -46,7 +47,8 @@ static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {
 static void add_no(Str *text, json_t *row, const WayOut *way, int n, int64_t room) {
     int i = 0;
     while (i < n && way[i].least_bytes > room) i++;
-    str_addf(text, "no          %10s  %9s  %s%s\n", "", "", i < n ? "it could with " : "a smaller model is needed", i < n ? way[i].flags : "");
+    str_addf(text, "no          %10s  %9s  %s%s\n", "", "", i < n ? "it could with " : "a smaller model is needed",
+             i < n ? way[i].flags : "");
     json_object_set_new(row, "verdict", json_string("no"));
     json_object_set_new(row, "change", i < n ? json_string(way[i].flags) : json_null());
 }
@@ -57,8 +59,12 @@ static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m,
     Forecast fore = plan_forecast(c, m, t->update_seconds);
     Str flags = {0};
     if (f->best > 0) search_flags(&flags, t, &c->asked);
-    str_addf(text, "%-11s %10s  %9s  %s\n", tight ? "tight" : f->best ? "fits with" : "fits", units_bytes(t->device_bytes).s,
-             units_count((int64_t)(fore.tokens_per_s + 0.5)).s, f->best ? str_text(&flags) : "as asked");
+    str_addf(text, "%-11s %10s  %9s  %s\n",
+             tight     ? "tight"
+             : f->best ? "fits with"
+                       : "fits",
+             units_bytes(t->device_bytes).s, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
+             f->best ? str_text(&flags) : "as asked");
     json_object_set_new(row, "verdict", json_string(tight ? "tight" : f->best ? "fits with" : "fits"));
     json_object_set_new(row, "device_bytes", json_integer(t->device_bytes));
     json_object_set_new(row, "host_bytes", json_integer(t->host_bytes));
@@ -77,8 +83,10 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
     WayOut *way = MEM_NEW(WayOut, WAYS_OUT);
     int n_ways = -1; /* looked for when the first card needs one */
     json_t *list = json_array();
-    str_addf(text, "\nthe cards: an empty one of each kind; tight: less than 5 %% to spare\n  %-14s %10s  %-11s %10s  %9s\n", "", "memory",
-             "verdict", "takes", "tokens/s");
+    str_addf(
+        text,
+        "\nthe cards: an empty one of each kind; tight: less than 5 %% to spare\n  %-14s %10s  %-11s %10s  %9s\n",
+        "", "memory", "verdict", "takes", "tokens/s");
     for (int i = 0; i < n; i++) {
         JobSpec s = c->asked;
         int64_t room = m[i].free_bytes[POOL_DEVICE] + m[i].context_bytes;
@@ -87,8 +95,10 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
         str_addf(text, "  %-14s %10s  ", card_at(i)->name, units_bytes(room).s);
         bool fits = job_search_memo(f, &s, &memo, i, &c->host, c->free, limits);
         if (!fits && n_ways < 0) n_ways = find_ways_out(way, c, &m[i]);
-        if (fits) add_yes(text, row, c, &m[i], f, room);
-        else add_no(text, row, way, n_ways, room);
+        if (fits)
+            add_yes(text, row, c, &m[i], f, room);
+        else
+            add_no(text, row, way, n_ways, room);
         json_array_append_new(list, row);
     }
     json_object_set_new(root, "cards", list);

@@ -27,8 +27,10 @@ static void open_data(PlanCase *c) {
 
 static void count_updates(PlanCase *c) {
     if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
-    if (opt_given(c->o, OPT_STEPS)) c->updates = opt_int(c->o, OPT_STEPS);
-    else if (c->data) c->updates = MAX2(1, (int64_t)ceil(opt_real(c->o, OPT_EPOCHS) * (double)c->updates_per_epoch - 1e-9));
+    if (opt_given(c->o, OPT_STEPS))
+        c->updates = opt_int(c->o, OPT_STEPS);
+    else if (c->data)
+        c->updates = MAX2(1, (int64_t)ceil(opt_real(c->o, OPT_EPOCHS) * (double)c->updates_per_epoch - 1e-9));
 }
 
 /* With the data the same host memory as a run takes. */
@@ -43,10 +45,12 @@ static void count_host(PlanCase *c, const JobSpec *s) {
 
 static bool prepare(PlanCase *c, Err *e) {
     const Options *o = c->o;
-    if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e)) return false;
+    if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
+        return false;
     open_data(c);
     count_updates(c);
-    bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out)) : opt_is(o, OPT_PACK, "on");
+    bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
+                          : opt_is(o, OPT_PACK, "on");
     if (!setup_attention(&c->asked, o, packed, e)) return false; /* not known: the larger of the two */
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     if (!setup_backend(&c->backend, &c->machine, o, e)) return false;
@@ -76,7 +80,8 @@ void plan_case_close(PlanCase *c) {
 int64_t plan_case_room(const PlanCase *c) {
     if (c->has_budget) return c->limits.device_bytes;
     const Machine *m = &c->machine;
-    return m->kind == MACHINE_CUDA ? m->free_bytes[POOL_DEVICE] + m->context_bytes : sensors_memory().available_bytes;
+    return m->kind == MACHINE_CUDA ? m->free_bytes[POOL_DEVICE] + m->context_bytes
+                                   : sensors_memory().available_bytes;
 }
 
 /* ---- what is expected ---- */
@@ -97,28 +102,35 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
     str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-             units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name, m->source ? m->source : "estimated");
+             units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
+             m->source ? m->source : "estimated");
     if (c->updates_per_epoch)
-        str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s, units_count(c->updates_per_epoch).s,
-                 units_seconds(f.job_seconds).s);
-    else if (c->updates) str_addf(text, "the job: %s updates: %s\n", units_count(c->updates).s, units_seconds(f.job_seconds).s);
-    else str_addf(text, "a million tokens: %s (with --data or --steps: the whole job)\n", units_seconds(f.seconds_per_million).s);
-    json_object_set_new(root, "predicted",
-                        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "update_seconds", f.update_seconds, "tokens_per_s", f.tokens_per_s,
-                                  "ceiling_share", f.ceiling_share, "seconds_per_million_tokens", f.seconds_per_million, "job_seconds",
-                                  c->updates ? json_real(f.job_seconds) : json_null(), "updates",
-                                  c->updates ? json_integer(c->updates) : json_null(), "rates", m->source ? m->source : "estimated"));
+        str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
+                 units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
+    else if (c->updates)
+        str_addf(text, "the job: %s updates: %s\n", units_count(c->updates).s, units_seconds(f.job_seconds).s);
+    else
+        str_addf(text, "a million tokens: %s (with --data or --steps: the whole job)\n",
+                 units_seconds(f.seconds_per_million).s);
+    json_object_set_new(
+        root, "predicted",
+        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "update_seconds", f.update_seconds, "tokens_per_s",
+                  f.tokens_per_s, "ceiling_share", f.ceiling_share, "seconds_per_million_tokens",
+                  f.seconds_per_million, "job_seconds", c->updates ? json_real(f.job_seconds) : json_null(),
+                  "updates", c->updates ? json_integer(c->updates) : json_null(), "rates",
+                  m->source ? m->source : "estimated"));
 }
 
 /* ---- before and after ---- */
 
 static void add_saving(Str *text, json_t *list, const Saving *s) {
     str_addf(text, "  %-44s %11s  %11s  %s%s%s\n", s->name, units_bytes(s->device_bytes).s,
-             s->host_bytes ? units_bytes(s->host_bytes).s : "-", s->seconds < 0 ? "-" : "+", units_seconds(fabs(s->seconds)).s,
-             s->maths ? "  (changes the mathematics)" : "");
-    json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:f, s:b}", "name", s->name, "device_bytes_saved", (json_int_t)s->device_bytes,
-                                          "host_bytes_taken", (json_int_t)s->host_bytes, "update_seconds_paid", s->seconds,
-                                          "changes_mathematics", s->maths));
+             s->host_bytes ? units_bytes(s->host_bytes).s : "-", s->seconds < 0 ? "-" : "+",
+             units_seconds(fabs(s->seconds)).s, s->maths ? "  (changes the mathematics)" : "");
+    json_array_append_new(list,
+                          json_pack("{s:s, s:I, s:I, s:f, s:b}", "name", s->name, "device_bytes_saved",
+                                    (json_int_t)s->device_bytes, "host_bytes_taken", (json_int_t)s->host_bytes,
+                                    "update_seconds_paid", s->seconds, "changes_mathematics", s->maths));
 }
 
 static json_t *add_unchanged(Str *text, const PlanCase *c) {
@@ -129,8 +141,9 @@ static json_t *add_unchanged(Str *text, const PlanCase *c) {
     str_addf(text, ", global batch %lld", (long long)c->global_batch);
     if (s->seq == c->asked.seq) str_addf(text, ", length %lld", (long long)s->seq);
     str_add(text, "\n");
-    return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters", (json_int_t)trained, "rank",
-                     s->adapter.rank, "global_batch", (json_int_t)c->global_batch, "seq", (json_int_t)s->seq);
+    return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters",
+                     (json_int_t)trained, "rank", s->adapter.rank, "global_batch", (json_int_t)c->global_batch,
+                     "seq", (json_int_t)s->seq);
 }
 
 void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
@@ -142,14 +155,14 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     if (!n) return;
     Job *before = MEM_NEW(Job, 1);
     json_t *list = json_array(), *change = json_object();
-    str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "", "saves", "host takes",
-             "time an update");
+    str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
+             "saves", "host takes", "time an update");
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
     if (job_open(before, &plain, &c->machine, &c->host, NULL)) {
         int64_t was = job_process_bytes(before), is = job_process_bytes(&c->job);
         double was_seconds = job_update_seconds(before), is_seconds = job_update_seconds(&c->job);
-        str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s, units_seconds(was_seconds).s, units_bytes(is).s,
-                 units_seconds(is_seconds).s);
+        str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
+                 units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
         json_object_set_new(change, "before_bytes", json_integer(was));
         json_object_set_new(change, "before_update_seconds", json_real(was_seconds));
         json_object_set_new(change, "after_bytes", json_integer(is));

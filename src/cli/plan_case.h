@@ -15,10 +15,10 @@ typedef struct PlanCase {
     Backend *backend;         /* NULL: a card that is not here */
     Machine machine;
     HostBytes host;
-    JobSpec asked;            /* with nothing decided by the planner */
+    JobSpec asked; /* with nothing decided by the planner */
     SearchFreedom free;
     SearchLimits limits;
-    bool has_budget;          /* --budget or --max-memory device=: what does not fit is refused */
+    bool has_budget; /* --budget or --max-memory device=: what does not fit is refused */
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     Job job;

@@ -43,16 +43,17 @@ static json_t *add_column(Str *text, const PlanCase *c, char letter, const char 
     job_away_text(&away, s->away, s->model.layers);
     int blocks = 0;
     for (int l = 0; l < s->model.layers; l++) blocks += s->recompute[l] == RECOMPUTE_BLOCK;
-    str_addf(text, "  %c %4lld x %-5lld %6lld %11s %11s  %-4s %9s %6.0f %%  %9s  %s; blocks %d/%d, away %s\n", letter, (long long)s->micro_batch,
-             (long long)s->accum, (long long)s->seq, units_bytes(bytes).s, units_bytes(host).s, bytes <= room ? "fits" : "NO",
-             units_count((int64_t)(f.tokens_per_s + 0.5)).s, 100 * f.ceiling_share,
-             units_seconds(f.job_seconds > 0 ? f.job_seconds : f.seconds_per_million).s, c->machine.name, blocks, s->model.layers,
-             str_text(&away));
-    json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:i, s:s}", "flags", flags, "machine",
-                            c->machine.name, "micro_batch", (json_int_t)s->micro_batch, "accum", (json_int_t)s->accum, "global_batch",
-                            (json_int_t)c->global_batch, "seq", (json_int_t)s->seq, "device_bytes", (json_int_t)bytes, "host_bytes",
-                            (json_int_t)host, "fits", bytes <= room, "tokens_per_s", f.tokens_per_s, "ceiling_share", f.ceiling_share,
-                            "update_seconds", f.update_seconds, "blocks_recomputed", blocks, "offload", str_text(&away));
+    str_addf(text, "  %c %4lld x %-5lld %6lld %11s %11s  %-4s %9s %6.0f %%  %9s  %s; blocks %d/%d, away %s\n",
+             letter, (long long)s->micro_batch, (long long)s->accum, (long long)s->seq, units_bytes(bytes).s,
+             units_bytes(host).s, bytes <= room ? "fits" : "NO", units_count((int64_t)(f.tokens_per_s + 0.5)).s,
+             100 * f.ceiling_share, units_seconds(f.job_seconds > 0 ? f.job_seconds : f.seconds_per_million).s,
+             c->machine.name, blocks, s->model.layers, str_text(&away));
+    json_t *row = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:i, s:s}", "flags", flags, "machine",
+        c->machine.name, "micro_batch", (json_int_t)s->micro_batch, "accum", (json_int_t)s->accum, "global_batch",
+        (json_int_t)c->global_batch, "seq", (json_int_t)s->seq, "device_bytes", (json_int_t)bytes, "host_bytes",
+        (json_int_t)host, "fits", bytes <= room, "tokens_per_s", f.tokens_per_s, "ceiling_share", f.ceiling_share,
+        "update_seconds", f.update_seconds, "blocks_recomputed", blocks, "offload", str_text(&away));
     str_free(&away);
     return row;
 }
@@ -82,8 +83,8 @@ bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e) {
     json_t *list = json_array();
     str_add(text, "\ncompared: A is the job as asked\n");
     for (int i = 0; i < n; i++) str_addf(text, "  %c %s\n", 'B' + i, flags[i]);
-    str_addf(text, "    %-12s %6s %11s %11s  %-4s %9s %8s  %9s\n", "micro-batch", "length", "device", "host", "", "tokens/s", "ceiling",
-             c->updates ? "the job" : "1M tokens");
+    str_addf(text, "    %-12s %6s %11s %11s  %-4s %9s %8s  %9s\n", "micro-batch", "length", "device", "host", "",
+             "tokens/s", "ceiling", c->updates ? "the job" : "1M tokens");
     json_array_append_new(list, add_column(text, c, 'A', ""));
     bool ok = n <= 25 || fail(e, ERR_USAGE, "--compare: at most 25 configurations");
     for (int i = 0; ok && i < n; i++) ok = add_other(text, list, c, (char)('B' + i), flags[i], e);

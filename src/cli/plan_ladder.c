@@ -21,7 +21,8 @@ static const char *after_batch(const char *flags) {
 static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, const Search *f, int64_t room) {
     int64_t budget = (int64_t)(r->share * (double)room);
     str_addf(text, "  %-10s %3.0f %% %10s  ", r->name, 100 * r->share, units_bytes(budget).s);
-    json_t *row = json_pack("{s:s, s:f, s:I, s:b}", "name", r->name, "share", r->share, "budget_bytes", (json_int_t)budget, "fits", f->best >= 0);
+    json_t *row = json_pack("{s:s, s:f, s:I, s:b}", "name", r->name, "share", r->share, "budget_bytes",
+                            (json_int_t)budget, "fits", f->best >= 0);
     if (f->best < 0) {
         str_add(text, "does not fit\n");
         return row;
@@ -30,13 +31,16 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
     Forecast fore = plan_forecast(c, &c->machine, t->update_seconds);
     Str flags = {0};
     search_flags(&flags, t, &c->asked);
-    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)t->micro_batch, (long long)t->accum,
-             units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
-             100 * fore.ceiling_share, after_batch(str_text(&flags)));
-    json_object_update_new(row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)t->micro_batch, "accum",
-                                          (json_int_t)t->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
-                                          (json_int_t)t->host_bytes, "memory_share", (double)t->device_bytes / (double)room, "tokens_per_s",
-                                          fore.tokens_per_s, "ceiling_share", fore.ceiling_share, "flags", str_text(&flags)));
+    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)t->micro_batch,
+             (long long)t->accum, units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room,
+             units_count((int64_t)(fore.tokens_per_s + 0.5)).s, 100 * fore.ceiling_share,
+             after_batch(str_text(&flags)));
+    json_object_update_new(
+        row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)t->micro_batch,
+                       "accum", (json_int_t)t->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
+                       (json_int_t)t->host_bytes, "memory_share", (double)t->device_bytes / (double)room,
+                       "tokens_per_s", fore.tokens_per_s, "ceiling_share", fore.ceiling_share, "flags",
+                       str_text(&flags)));
     str_free(&flags);
     return row;
 }
@@ -48,8 +52,10 @@ void plan_add_ladder(Str *text, json_t *root, const PlanCase *c) {
     Search *f = MEM_NEW(Search, 1);
     json_t *list = json_array();
     free.micro_batch = true;
-    str_addf(text, "\nthe ladder: the fastest plan within a share of %s, global batch %lld\n", units_bytes(room).s, (long long)c->global_batch);
-    str_addf(text, "  %-10s %5s %10s  %-12s %10s  %7s  %9s  %s\n", "", "", "memory", "micro-batch", "takes", "share", "tokens/s", "ceiling");
+    str_addf(text, "\nthe ladder: the fastest plan within a share of %s, global batch %lld\n", units_bytes(room).s,
+             (long long)c->global_batch);
+    str_addf(text, "  %-10s %5s %10s  %-12s %10s  %7s  %9s  %s\n", "", "", "memory", "micro-batch", "takes",
+             "share", "tokens/s", "ceiling");
     for (int i = 0; i < COUNT_OF(rungs); i++) {
         JobSpec s = c->asked;
         SearchLimits limits = {(int64_t)(rungs[i].share * (double)room), c->limits.host_bytes};
@@ -78,8 +84,10 @@ static json_t *add_holders(Str *text, int64_t bytes) {
         json_array_append_new(names, json_string(card->name));
         if (!smallest || card->memory_mib < smallest->memory_mib) smallest = card;
     }
-    if (!smallest) str_addf(text, "  %-27s", "none");
-    else str_addf(text, "  %-14s %4d GB (%2d)", smallest->name, smallest->label_gb, (int)json_array_size(names));
+    if (!smallest)
+        str_addf(text, "  %-27s", "none");
+    else
+        str_addf(text, "  %-14s %4d GB (%2d)", smallest->name, smallest->label_gb, (int)json_array_size(names));
     return names;
 }
 
@@ -89,7 +97,8 @@ static int64_t batch_bytes(const Job *j) {
     int64_t sum = 0;
     for (int i = 0; i < j->ledger.n; i++)
         for (int k = 0; k < COUNT_OF(names); k++)
-            if (j->ledger.line[i].pool == POOL_DEVICE && !strcmp(j->ledger.line[i].name, names[k])) sum += j->ledger.line[i].planned_bytes;
+            if (j->ledger.line[i].pool == POOL_DEVICE && !strcmp(j->ledger.line[i].name, names[k]))
+                sum += j->ledger.line[i].planned_bytes;
     return sum;
 }
 
@@ -112,9 +121,12 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     Machine m = c->machine.kind == MACHINE_CUDA ? c->machine : card_machine(card_at(0)); /* a table about GPUs */
     bool both = c->free.recompute;
     json_t *list = json_array();
-    str_addf(text, "\nthe batch table: rows of %lld tokens at once, on a GPU; smallest card that holds it (of how many)\n",
-             (long long)c->asked.seq);
-    str_addf(text, "  %5s %11s %11s  %-27s", "rows", "activations", "total", both ? "nothing recomputed" : "as asked");
+    str_addf(
+        text,
+        "\nthe batch table: rows of %lld tokens at once, on a GPU; smallest card that holds it (of how many)\n",
+        (long long)c->asked.seq);
+    str_addf(text, "  %5s %11s %11s  %-27s", "rows", "activations", "total",
+             both ? "nothing recomputed" : "as asked");
     str_addf(text, both ? " %11s %11s  %s\n" : "\n", "activations", "total", "blocks recomputed");
     for (int64_t rows = 1; rows <= 256; rows *= 2) {
         JobSpec s = c->asked;

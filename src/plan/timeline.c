@@ -1,7 +1,8 @@
 /* timeline.c - how many bytes of each class are alive at every step of the ring.
  *
- * A slot is held by one tensor after another. Where one takes over from another in the same step, the newcomer counts,
- * as in the ledger: so a tensor is counted from its birth until its death or the birth of the next in its slot. */
+ * A slot is held by one tensor after another. Where one takes over from another in the same step, the newcomer
+ * counts, as in the ledger: so a tensor is counted from its birth until its death or the birth of the next in its
+ * slot. */
 #include <stdlib.h>
 
 #include "plan/plan_int.h"
@@ -34,7 +35,8 @@ static int64_t stays_of(Stay *stay, const Program *p, Pool pool) {
 static void keep_used(Timeline *t, const int64_t *all, const bool *used) {
     for (int line = 0; line < REPORT_LINES; line++) {
         if (!used[line]) continue;
-        for (int i = 0; i < t->n_steps; i++) t->bytes[(int64_t)t->n_lines * t->n_steps + i] = all[(int64_t)line * (t->n_steps + 1) + i];
+        for (int i = 0; i < t->n_steps; i++)
+            t->bytes[(int64_t)t->n_lines * t->n_steps + i] = all[(int64_t)line * (t->n_steps + 1) + i];
         t->name[t->n_lines++] = plan_line_name(line);
     }
 }
@@ -63,4 +65,6 @@ void plan_timeline(Timeline *t, const Program *p, const Machine *m, Pool pool) {
     mem_free(line);
 }
 
-void plan_timeline_free(Timeline *t) { mem_free(t->bytes); }
+void plan_timeline_free(Timeline *t) {
+    mem_free(t->bytes);
+}

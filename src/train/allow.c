@@ -1,8 +1,8 @@
 /* allow.c - what may be given up when nothing fits as asked, and in which order.
  *
- * The order is that of damage: 8-bit moments change the path of training by less than another seed does; int8 and then
- * NF4 weights change the model that is tuned; a smaller rank learns less; a shorter row does not see the end of its samples.
- * Nothing of it is ever taken unasked. */
+ * The order is that of damage: 8-bit moments change the path of training by less than another seed does; int8 and
+ * then NF4 weights change the model that is tuned; a smaller rank learns less; a shorter row does not see the end
+ * of its samples. Nothing of it is ever taken unasked. */
 #include <string.h>
 
 #include "train/search.h"
@@ -29,7 +29,8 @@ bool search_take(JobSpec *s, unsigned allow) {
 }
 
 /* Bytes fall along the search's ladders: where its smallest plan does not fit, none does. */
-static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                          SearchLimits limits) {
     Job *j = MEM_NEW(Job, 1);
     JobSpec tight = *spec;
     search_tightest(&tight, m, free);
@@ -42,14 +43,16 @@ static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes
     return fits;
 }
 
-bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits, unsigned allow) {
+bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                        SearchLimits limits, unsigned allow) {
     while (search_take(spec, allow))
         if (smallest_fits(spec, m, host, free, limits)) return true;
     return false;
 }
 
 /* What was taken on the way and is not needed with what came after it is given back. */
-static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host,
+                      SearchFreedom free, SearchLimits limits) {
     for (int what = 0; what < 3; what++) {
         JobSpec less = *now;
         if (what == 0) less.moments = asked->moments;
@@ -59,8 +62,8 @@ static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, cons
     }
 }
 
-bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
-                        unsigned allow) {
+bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                        SearchLimits limits, unsigned allow) {
     JobSpec now = *spec;
     while (search_least_taken(&now, m, host, free, limits, allow)) {
         JobSpec fitted = now;
@@ -83,6 +86,7 @@ void search_taken_flags(Str *out, const JobSpec *now, const JobSpec *asked) {
     if (now->quantised != asked->quantised || (now->quantised && now->stored != asked->stored))
         str_addf(out, "%s--quantize %s", gap, now->stored == FMT_NF4 ? "nf4" : "int8"), gap = " ";
     if (now->adapter.rank != asked->adapter.rank)
-        str_addf(out, "%s--lora-rank %d --lora-alpha %g", gap, now->adapter.rank, (double)now->adapter.alpha), gap = " ";
+        str_addf(out, "%s--lora-rank %d --lora-alpha %g", gap, now->adapter.rank, (double)now->adapter.alpha),
+            gap = " ";
     if (now->seq != asked->seq) str_addf(out, "%s--seq %lld", gap, (long long)now->seq);
 }

@@ -1,7 +1,7 @@
 /* savings.c - what each technique that is on saves and costs: the same job planned without that one alone.
  *
- * Savings do not add up to the whole: what recompute saves is less where the micro-batch is already small. Each line
- * answers "what if only this were off", which is the question a person can act on. */
+ * Savings do not add up to the whole: what recompute saves is less where the micro-batch is already small. Each
+ * line answers "what if only this were off", which is the question a person can act on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +57,8 @@ static void compare_away(Compared *c, const JobSpec *spec, const JobSpec *plain)
         if (spec->away[k] == plain->away[k] || c->n == JOB_SAVINGS) continue;
         JobSpec without = *spec;
         without.away[k] = plain->away[k];
-        snprintf(c->out[c->n].name, sizeof c->out->name, "%s of %lld layers in pinned memory", what[k], (long long)spec->away[k]);
+        snprintf(c->out[c->n].name, sizeof c->out->name, "%s of %lld layers in pinned memory", what[k],
+                 (long long)spec->away[k]);
         compare(c, &without, false);
     }
 }
@@ -69,8 +70,9 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
     if (s->micro_batch != plain->micro_batch) {
         without.micro_batch = plain->micro_batch;
         without.accum = plain->accum;
-        snprintf(out[c.n].name, sizeof out->name, "micro-batch %lld x %lld, not %lld x %lld", (long long)s->micro_batch, (long long)s->accum,
-                 (long long)plain->micro_batch, (long long)plain->accum);
+        snprintf(out[c.n].name, sizeof out->name, "micro-batch %lld x %lld, not %lld x %lld",
+                 (long long)s->micro_batch, (long long)s->accum, (long long)plain->micro_batch,
+                 (long long)plain->accum);
         compare(&c, &without, false);
         without = *s;
     }

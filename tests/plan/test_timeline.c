@@ -4,7 +4,8 @@
 #include "tests/plan/decoder.h"
 #include "tests/test.h"
 
-/* Bytes of the slots that are taken at each step, in units of the alignment: no picture can show more. Gives: mem_free. */
+/* Bytes of the slots that are taken at each step, in units of the alignment: no picture can show more. Gives:
+ * mem_free. */
 static int64_t *slots_taken(const Program *p, int64_t align_bytes, Pool pool) {
     int64_t *taken = MEM_NEW(int64_t, p->n_s + 1);
     for (Tid slot = 1; slot < p->n_t; slot++) {
@@ -40,7 +41,9 @@ static void check_rings(const Decoder *d, Home home) {
                 EXPECT(t.bytes[(int64_t)k * t.n_steps + i] >= 0);
                 alive += t.bytes[(int64_t)k * t.n_steps + i];
             }
-            if (!EXPECT(alive <= taken[i])) test_note("    pool %d, step %d: %lld bytes in slots of %lld", pool, i, (long long)alive, (long long)taken[i]);
+            if (!EXPECT(alive <= taken[i]))
+                test_note("    pool %d, step %d: %lld bytes in slots of %lld", pool, i, (long long)alive,
+                          (long long)taken[i]);
             if (alive > most) most = alive;
         }
         EXPECT(most <= pl.lower_bound_bytes[pool] && (!pl.lower_bound_bytes[pool] || most > 0));
