@@ -555,7 +555,8 @@ void options_settle(Options *o, OptId id, const char *text) {
     OptType type = option_rows[id].type;
     CHECK(type == OPT_INT || type == OPT_REAL || type == OPT_CHOICE);
     double number = type == OPT_CHOICE ? 0 : strtod(text, NULL);
-    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = "--allow", .text = text, .i = (int64_t)number, .r = number};
+    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = "--allow",
+                              .text = text, .i = (int64_t)number, .r = number};
 }
 
 void options_free(Options *o) {

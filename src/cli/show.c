@@ -64,7 +64,8 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     bool cpu = j->machine.kind == MACHINE_CPU;
     show_lines(out, l, POOL_DEVICE, true, process); /* first what is in the arena, then what stands beside it */
     show_line(out, "= arena", arena, process, NULL);
-    if (measured) show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
+    if (measured)
+        show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
     show_lines(out, l, POOL_DEVICE, false, process);
     if (cpu) show_host(out, j, process); /* all pools are the same memory */
     show_line(out, "= process", process, process, NULL);

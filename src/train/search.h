@@ -76,12 +76,13 @@ typedef enum Allow {
     ALLOW_ALL = 31
 } Allow;
 
-/* Takes what is allowed, one after the other, until something fits; *spec is then the fastest that does, with what was taken.
- * When nothing fits, *spec stays as it was. */
-bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
-                        unsigned allow);
+/* Takes what is allowed, one after the other, until something fits; *spec is then the fastest that does,
+ * with what was taken. When nothing fits, *spec stays as it was. */
+bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                        SearchLimits limits, unsigned allow);
 /* The first changes along the order with which the smallest plan fits, in *spec; false: none. */
-bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits, unsigned allow);
+bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
+                        unsigned allow);
 /* One change further along the order; false: nothing is left. */
 bool search_take(JobSpec *spec, unsigned allow);
 /* "--moments 8bit --quantize nf4 --seq 512": in what `now` differs from `asked`. */
