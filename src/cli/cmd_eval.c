@@ -46,7 +46,9 @@ bool cmd_eval(const Options *o, Err *e) {
     HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
                       ok ? run_batch_bytes(&s, 0, 0) : 0};
     bool planned = ok && job_open(j, &s, &machine, &host, e);
-    ok = planned && setup_check_budget(j, &host, setup_budget(o, &machine), e) && setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
+    SearchLimits limits;
+    ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, &host, limits, e) &&
+         setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
     if (planned) job_close(j);
     mem_free(j);
     if (b) b->close(b);

@@ -2,78 +2,93 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
-#include "cli/setup.h"
+#include "cli/plan_case.h"
 #include "cli/show.h"
 #include "ir/cards.h"
-#include "obs/sensors.h"
-
-static void print_json(const Job *j, int64_t budget) {
-    json_t *root = show_plan_json(j, NULL, budget);
-    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    printf("%s\n", text);
-    mem_free(text);
-    json_decref(root);
-}
 
 static void print_cards(void) {
-    printf("%-14s %10s %5s %9s %9s %8s %8s  %s\n", "name", "memory", "cc", "matrix", "vector", "memory", "copies", "source");
+    printf("%-14s %10s %5s %9s %9s %8s %8s  %s\n", "name", "memory", "cc", "matrix", "vector", "memory", "copies",
+           "source");
     for (int i = 0; i < card_count(); i++) {
         const Card *c = card_at(i);
-        printf("%-14s %6lld MiB %3d.%d %4.0f TF/s %4.0f TF/s %4.0f GB/s %3.0f GB/s  %s\n", c->name, (long long)c->memory_mib,
-               c->capability / 10, c->capability % 10, c->matrix_tflops, c->vector_tflops, c->memory_gbps, c->copy_gbps, c->source);
+        printf("%-14s %6lld MiB %3d.%d %4.0f TF/s %4.0f TF/s %4.0f GB/s %3.0f GB/s  %s\n", c->name,
+               (long long)c->memory_mib, c->capability / 10, c->capability % 10, c->matrix_tflops,
+               c->vector_tflops, c->memory_gbps, c->copy_gbps, c->source);
     }
 }
 
 /* Without a budget: whether it would fit what is free, here or on the card that was asked about. */
-static void add_verdict(Str *text, const Options *o, const Job *j) {
-    const Machine *m = &j->machine;
-    bool card = m->kind == MACHINE_CUDA;
-    int64_t room = card ? m->free_bytes[POOL_DEVICE] + m->context_bytes : sensors_memory().available_bytes;
+static void add_verdict(Str *text, const PlanCase *c) {
+    int64_t room = plan_case_room(c);
     str_addf(text, "no --budget given; %s %s: it would %sfit\n", units_bytes(room).s,
-             opt_given(o, OPT_GPU) ? "on such a card" : "free here now", job_process_bytes(j) <= room ? "" : "not ");
+             opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now",
+             job_process_bytes(&c->job) <= room ? "" : "not ");
 }
 
-static bool print_plan(const Options *o, const Job *j, Err *e) {
-    int64_t budget = opt_given(o, OPT_BUDGET) ? opt_bytes(o, OPT_BUDGET) : 0;
-    if (opt_flag(o, OPT_JSON)) print_json(j, budget);
+static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
+    const Options *o = c->o;
+    const char *const *list;
+    if (opt_flag(o, OPT_LADDER)) plan_add_ladder(text, root, c);
+    if (opt_flag(o, OPT_BATCHES)) plan_add_batches(text, root, c);
+    if (opt_flag(o, OPT_CARDS)) plan_add_cards(text, root, c);
+    return !opt_list(o, OPT_COMPARE, &list) || plan_add_compared(text, root, c, e);
+}
+
+static bool write_pictures(const PlanCase *c, const char *text, Err *e) {
+    const char *svg = opt_text(c->o, OPT_SVG), *html = opt_text(c->o, OPT_HTML);
+    Str out = {0};
+    bool ok = true;
+    if (svg) {
+        plan_svg(&out, c);
+        ok = file_write_all(svg, out.data, out.len, e);
+        str_clear(&out);
+    }
+    if (ok && html) {
+        plan_html(&out, c, text);
+        ok = file_write_all(html, out.data, out.len, e);
+    }
+    str_free(&out);
+    return ok;
+}
+
+static bool print_plan(const PlanCase *c, Err *e) {
+    int64_t budget = c->has_budget ? c->limits.device_bytes : 0;
+    bool as_json = opt_flag(c->o, OPT_JSON);
+    json_t *root = as_json ? show_plan_json(&c->job, &c->host, budget) : json_object();
     Str text = {0};
-    show_plan(&text, j, budget, NULL);
-    if (opt_flag(o, OPT_LISTING)) prog_listing(&text, &j->p);
-    if (!budget) add_verdict(&text, o, j);
-    fputs(str_text(&text), opt_flag(o, OPT_JSON) ? stderr : stdout);
+    show_plan(&text, &c->job, budget, NULL);
+    if (!budget) add_verdict(&text, c);
+    plan_add_forecast(&text, root, c);
+    plan_add_savings(&text, root, c);
+    bool ok = add_tables(&text, root, c, e) && write_pictures(c, str_text(&text), e);
+    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
+    fputs(str_text(&text), as_json ? stderr : stdout);
+    SearchLimits limits = {budget ? budget : INT64_MAX, c->limits.host_bytes};
+    if (ok) ok = setup_check_budget(&c->job, &c->host, limits, e);
+    if (as_json) {
+        if (e->code == ERR_BUDGET)
+            json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
+        char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        printf("%s\n", dump);
+        mem_free(dump);
+    }
+    json_decref(root);
     str_free(&text);
-    return !budget || setup_check_budget(j, NULL, budget, e);
+    return ok;
 }
 
 bool cmd_plan(const Options *o, Err *e) {
-    Model m;
-    JobSpec s;
-    int64_t global_batch;
     if (opt_is(o, OPT_GPU, "list")) {
         print_cards();
         return true;
     }
-    if (!setup_model(&m, o, e) || !setup_spec(&s, &global_batch, o, &m.config, true, e)) return false;
-    if (!setup_attention(&s, o, opt_is(o, OPT_PACK, "on"), e)) return false; /* auto: the larger of the two */
-    s.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
-    Backend *b;
-    Machine machine;
-    if (!setup_backend(&b, &machine, o, e)) return false;
-    if (!setup_fall_back(&s, o, &machine, e)) {
-        if (b) b->close(b);
-        return false;
-    }
-    setup_fit(&s, o, &machine, NULL, setup_budget(o, &machine));
-    Job *j = MEM_NEW(Job, 1);
-    bool ok = job_open(j, &s, &machine, NULL, e);
-    if (ok) {
-        ok = print_plan(o, j, e);
-        job_close(j);
-    }
-    mem_free(j);
-    if (b) b->close(b);
+    PlanCase *c = MEM_NEW(PlanCase, 1);
+    bool ok = plan_case_open(c, o, e) && print_plan(c, e);
+    plan_case_close(c);
+    mem_free(c);
     return ok;
 }

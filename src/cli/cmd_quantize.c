@@ -36,7 +36,8 @@ static bool measure(Side *side, const Options *o, const Model *m, const JobSpec 
     RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
                      .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop};
     bool device = setup_backend(&b, &machine, o, e), planned = device && job_open(j, s, &machine, host, e);
-    bool ok = planned && setup_check_budget(j, host, setup_budget(o, &machine), e) && setup_check_free(j, b, &machine, e);
+    SearchLimits limits;
+    bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) && setup_check_free(j, b, &machine, e);
     if (ok) {
         ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &side->loss, &side->tokens, e);
         side->weight_bytes = weight_bytes(&j->p);

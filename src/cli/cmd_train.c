@@ -14,7 +14,9 @@
 #include "train/run.h"
 
 typedef struct Session {
-    const Options *o;
+    Options found; /* a copy of those given, in which --allow may settle some */
+    const Options *o; /* it */
+    Taken taken;
     Model model;
     Words words;
     Dataset *data, *held_out;
@@ -25,6 +27,7 @@ typedef struct Session {
     Job job;
     bool planned;
     int64_t global_batch, budget_bytes;
+    SearchLimits limits;
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
@@ -49,6 +52,15 @@ static bool open_data(Session *s, Err *e) {
     return true;
 }
 
+/* Rows of the length that --allow seq came to. */
+static bool reopen_data(Session *s, Err *e) {
+    if (s->held_out) dataset_close(s->held_out);
+    dataset_close(s->data);
+    s->data = s->held_out = NULL;
+    setup_words_free(&s->words);
+    return open_data(s, e);
+}
+
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
@@ -56,8 +68,11 @@ static bool plan(Session *s, Err *e) {
     if (!setup_backend(&s->backend, &s->machine, s->o, e) || !setup_fall_back(&s->spec, s->o, &s->machine, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
-    s->budget_bytes = setup_budget(s->o, &s->machine);
-    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->budget_bytes);
+    if (!setup_limits(&s->limits, s->o, &s->machine, e)) return false;
+    s->budget_bytes = s->limits.device_bytes;
+    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
+    setup_record_taken(&s->found, &s->taken, &s->spec);
+    if (s->spec.seq != dataset_seq(s->data) && !reopen_data(s, e)) return false;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
@@ -65,7 +80,7 @@ static bool plan(Session *s, Err *e) {
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
     str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->budget_bytes, e)) return setup_check_free(&s->job, s->backend, &s->machine, e);
+    if (setup_check_budget(&s->job, &s->host, s->limits, e)) return setup_check_free(&s->job, s->backend, &s->machine, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -230,7 +245,8 @@ static void close_session(Session *s) {
 
 bool cmd_train(const Options *o, Err *e) {
     Session *s = MEM_NEW(Session, 1);
-    s->o = o;
+    s->found = *o; /* its texts stay the caller's */
+    s->o = &s->found;
     Str text = {0};
     options_print(&text, o, false);
     log_line("%s", str_text(&text));

@@ -32,6 +32,20 @@ static const struct {
     {"report-to", "metrics.jsonl, train.log and TensorBoard events are always written"},
     {"logging-dir", "metrics and TensorBoard events are written to the out folder"},
     {"metric-for-best-model", "save-best goes by the evaluation loss"},
+    {"attn-implementation", "attention never holds the score matrix; on a GPU see attention"},
+    {"bnb-4bit-quant-type", "quantize nf4 says it all"},
+    {"bnb-4bit-use-double-quant", "quantize nf4 always quantises its scales too"},
+    {"bnb-4bit-compute-dtype", "products are in the precision of the activations"},
+    {"cleanup-delay", "nothing is left behind that could be cleaned up"},
+    {"cleanup-between-batches", "nothing is left behind that could be cleaned up"},
+    {"ddp-find-unused-parameters", "what has no gradient has none in the program either"},
+    {"deepspeed", "offload and recompute are found by the planner; see budget and max-memory"},
+    {"device-map", "the planner places every byte; see budget, max-memory and offload"},
+    {"low-memory", "give the budget; the planner takes what it needs and no more"},
+    {"low-cpu-mem-usage", "weights are read straight to their place, a piece at a time"},
+    {"max-gpu-memory", "it is max-memory device=SIZE here"},
+    {"optimize-gpu", "there is nothing to switch on; `snug doctor` measures the device"},
+    {"torch-empty-cache-steps", "there is no cache: all memory is placed before the first step"},
 };
 
 /* ---- finding a row by name or alias ---- */
@@ -429,7 +443,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     const char *value = negated ? off : inline_value;
     if (!value && may_stand_alone && takes_next(&hit, row, next)) value = argv[++*at];
     if (!value && may_stand_alone) value = hit.is_switch || row->type == OPT_FLAG ? "true" : row->bare;
-    if (!value && (!next || looks_like_option(next)))
+    if (!value && (!next || (looks_like_option(next) && !row->of_flags)))
         return fail(e, ERR_USAGE, "--%s: a value is missing%s", name,
                     next ? " (a value that begins with -- is written --name=VALUE)" : "");
     if (!value) value = argv[++*at];
@@ -535,6 +549,14 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if (!(ON_JOB >> command & 1)) return true;
     if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
     return settle_batch(o, e);
+}
+
+void options_settle(Options *o, OptId id, const char *text) {
+    OptType type = option_rows[id].type;
+    CHECK(type == OPT_INT || type == OPT_REAL || type == OPT_CHOICE);
+    double number = type == OPT_CHOICE ? 0 : strtod(text, NULL);
+    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = "--allow",
+                              .text = text, .i = (int64_t)number, .r = number};
 }
 
 void options_free(Options *o) {

@@ -99,6 +99,7 @@ typedef struct OptRow {
     bool maths;        /* changing it changes the mathematics: a resumed run refuses */
     bool once;         /* about this invocation, not about the job: not saved */
     bool one_each;     /* lists: every use is one element, commas are text */
+    bool of_flags;     /* the value is made of flags and may begin with -- */
     bool escapes;      /* texts: \n and \t on the command line mean what they say */
 } OptRow;
 
@@ -141,6 +142,8 @@ bool command_find(Command *c, const char *word, Err *e); /* ERR_USAGE with the n
  * option or value is ERR_USAGE, an unreadable file ERR_FAIL. options_free in either case. */
 bool options_parse(Options *o, Command command, int argc, char **argv, Err *e);
 void options_free(Options *o);
+/* A number or choice that was found on the way, as if it had been given; text must outlive o. A wrong one is a BUG. */
+void options_settle(Options *o, OptId id, const char *text);
 
 /* The value, or the type's zero (text: NULL) when unset. */
 bool opt_flag(const Options *o, OptId id);

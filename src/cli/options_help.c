@@ -32,7 +32,7 @@ const CommandRow command_rows[CMD_COUNT] = {
          .examples =
              "snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 1536 --accum 16 --recompute block\n"
              "snug plan --model qwen2.5-0.5b --seq 512 --budget 4GiB --json\n"
-             "snug plan --model llama-3.1-8b --mode lora --gpu rtx-4090\n"},
+             "snug plan --model llama-3.1-8b --mode lora --global-batch 16 --gpu rtx-4090 --ladder --cards\n"},
     [CMD_INIT] = {.name = "init",
                   .summary = "write a model with random weights as a Hugging Face folder",
                   .about = "--set changes a value of the model's config.json and may be repeated.",

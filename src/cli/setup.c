@@ -7,12 +7,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "cli/cmd.h"
-#include "obs/sensors.h"
 #include "store/adapter.h"
 #include "store/hf.h"
-#include "train/search.h"
 
 volatile sig_atomic_t cmd_stop;
 
@@ -183,7 +180,7 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
                               : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
     d_options.prompt_template = opt_text(o, OPT_PROMPT_TEMPLATE);
     d_options.answer_template = opt_text(o, OPT_ANSWER_TEMPLATE);
-    if (o->command == CMD_TRAIN) {
+    if (o->command == CMD_TRAIN || o->command == CMD_PLAN) { /* a plan counts the same bytes */
         d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
         d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
     }
@@ -193,69 +190,4 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
     log_line("%s: %s", path, str_text(&text));
     str_free(&text);
     return true;
-}
-
-/* ---- the budget ---- */
-
-int64_t setup_budget(const Options *o, const Machine *m) {
-    if (opt_given(o, OPT_BUDGET)) return opt_bytes(o, OPT_BUDGET);
-    int64_t free_bytes = m->kind == MACHINE_CPU ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE] + m->context_bytes;
-    if (free_bytes <= 0) return INT64_MAX;
-    int64_t margin = MAX2(256 * MIB, free_bytes / 20);
-    log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s, units_bytes(margin).s);
-    return free_bytes - margin;
-}
-
-static void explain(const Search *f, const JobSpec *spec) {
-    log_line("tried %d plans in %.0f ms; per update:", f->n, f->ms);
-    for (int i = 0; i < f->n; i++) {
-        const Try *t = &f->tried[i];
-        Str flags = {0};
-        search_flags(&flags, t, spec);
-        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->device_bytes).s, units_bytes(t->host_bytes).s,
-                 units_seconds(t->update_seconds).s, t->fits ? "fits" : "-   ", i == f->best ? " *" : i == f->next_best ? " 2" : "  ",
-                 str_text(&flags));
-        str_free(&flags);
-    }
-}
-
-static int64_t host_limit(const Machine *m) { /* what stays free for everybody else: a twentieth, at least 1 GiB */
-    int64_t available = m->free_bytes[POOL_HOST]; /* 0: of a card that is not here nobody knows */
-    return m->kind == MACHINE_CPU || available <= 0 ? 0 : available - MAX2(1024 * MIB, available / 20);
-}
-
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes) {
-    SearchFreedom free = {.recompute = opt_is(o, OPT_RECOMPUTE, "auto"), .offload = opt_is(o, OPT_OFFLOAD, "auto"),
-                          .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
-                          .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)};
-    Search *f = MEM_NEW(Search, 1);
-    bool fits = job_search(f, s, m, host, free, (SearchLimits){budget_bytes, host_limit(m)});
-    if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
-    if (fits && f->best > 0) {
-        Str flags = {0};
-        search_flags(&flags, &f->tried[f->best], s);
-        log_line("as asked it takes %s; it fits with %s", units_bytes(f->tried[0].device_bytes).s, str_text(&flags));
-        str_free(&flags);
-    }
-    mem_free(f);
-}
-
-bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e) {
-    int64_t need = job_process_bytes(j);
-    if (need <= budget_bytes) return true;
-    Change change[JOB_CHANGES];
-    int n = job_changes(j, host, budget_bytes, change);
-    Str text = {0};
-    str_addf(&text, "does not fit: %s are needed, the budget is %s, %s (%s bytes) are missing.", units_bytes(need).s,
-             units_bytes(budget_bytes).s, units_bytes(need - budget_bytes).s, units_count(need - budget_bytes).s);
-    if (!n) str_add(&text, " No change of batch, recompute, length or rank makes it fit: choose a smaller model or a larger budget.");
-    else str_add(&text, " Any one of these fits:");
-    for (int i = 0; i < MIN2(n, 6); i++) {
-        str_addf(&text, "\n    %-44s saves %s", change[i].flags, units_bytes(change[i].saves_bytes).s);
-        if (change[i].slowdown > 0) str_addf(&text, ", %.2fx the time", change[i].slowdown);
-        if (change[i].maths) str_add(&text, " (changes the mathematics)");
-    }
-    fail(e, ERR_BUDGET, "%s", str_text(&text));
-    str_free(&text);
-    return false;
 }

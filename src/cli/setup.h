@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
-#include "train/job.h"
+#include "train/search.h"
 
 typedef struct Model {
     ModelConfig config;
@@ -51,12 +51,21 @@ bool setup_words(Words *w, const Options *o, const Model *m, Err *e);
 void setup_words_free(Words *w);
 bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, Err *e);
 
-/* The budget in force: --budget, or what is free now less a margin (said so). */
-int64_t setup_budget(const Options *o, const Machine *m);
-/* Decides what the options left to the planner (recompute, offload, micro-batch, head chunk): the fastest that fits.
- * When nothing does, the spec stays as asked. */
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, int64_t budget_bytes);
-/* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit. */
-bool setup_check_budget(const Job *j, const HostBytes *host, int64_t budget_bytes, Err *e);
+/* ---- setup_budget.c ---- */
+
+/* What may be taken: --budget or what is free now less a margin (said so), and the caps of --max-memory. */
+bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e);
+bool setup_has_budget(const Options *o); /* one for the device was given */
+/* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
+SearchFreedom setup_freedom(const Options *o);
+/* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits);
+/* Where --allow changed the mathematics, the options say so from here on, for config.yaml and the checkpoint's record. */
+typedef struct Taken {
+    char text[4][32]; /* what the options' values point to */
+} Taken;
+void setup_record_taken(Options *o, Taken *t, const JobSpec *s);
+/* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit, there or in the host. */
+bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e);
 
 #endif

@@ -28,6 +28,27 @@ static void show_dtypes(Str *out, const JobSpec *s) {
     str_add(out, "\n");
 }
 
+static void show_lines(Str *out, const Ledger *l, Pool pool, bool in_arena, int64_t whole) {
+    for (int i = 0; i < l->n; i++) {
+        const LedgerLine *line = &l->line[i];
+        if (line->pool == pool && line->in_arena == in_arena && line->planned_bytes)
+            show_line(out, line->name, line->planned_bytes, whole, line->note);
+    }
+}
+
+/* Memory of the host: beside a device a page of its own, on the CPU part of the process. */
+static void show_host(Str *out, const Job *j, int64_t whole) {
+    static const Pool pools[] = {POOL_PINNED, POOL_HOST};
+    for (int i = 0; i < COUNT_OF(pools); i++) {
+        int64_t bytes = ledger_process_bytes(&j->ledger, pools[i]);
+        if (!bytes) continue;
+        str_addf(out, "  in %s memory\n", pools[i] == POOL_PINNED ? "pinned host" : "the host's ordinary");
+        show_lines(out, &j->ledger, pools[i], true, whole);
+        show_lines(out, &j->ledger, pools[i], false, whole);
+        show_line(out, pools[i] == POOL_PINNED ? "= pinned" : "= host", bytes, whole, NULL);
+    }
+}
+
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
     const JobSpec *s = &j->spec;
     const Ledger *l = &j->ledger;
@@ -40,28 +61,27 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
              (long long)j->p.n_s);
     show_dtypes(out, s);
     str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
-    for (int pass = 0; pass < 2; pass++) { /* first what is in the arena, then what stands beside it */
-        for (int i = 0; i < l->n; i++) {
-            const LedgerLine *line = &l->line[i];
-            if (line->pool == POOL_DEVICE && line->in_arena == !pass && line->planned_bytes)
-                show_line(out, line->name, line->planned_bytes, process, line->note);
-        }
-        if (!pass) {
-            show_line(out, "= arena", arena, process, NULL);
-            if (measured) show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
-        }
-    }
+    bool cpu = j->machine.kind == MACHINE_CPU;
+    show_lines(out, l, POOL_DEVICE, true, process); /* first what is in the arena, then what stands beside it */
+    show_line(out, "= arena", arena, process, NULL);
+    if (measured)
+        show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
+    show_lines(out, l, POOL_DEVICE, false, process);
+    if (cpu) show_host(out, j, process); /* all pools are the same memory */
     show_line(out, "= process", process, process, NULL);
     if (measured)
         show_line(out, "  measured", measured->process_bytes, process,
                   measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
+    if (!cpu) show_host(out, j, job_host_bytes(j));
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,
              j->placement.peak_step >= 0 && j->placement.peak_step < j->p.n_s ? op_row(j->p.s[j->placement.peak_step].op)->name : "-");
     if (budget_bytes)
-        str_addf(out, "budget: %s bytes; %s by %s\n", units_count(budget_bytes).s, process <= budget_bytes ? "FITS" : "DOES NOT FIT",
-                 units_bytes(process <= budget_bytes ? budget_bytes - process : process - budget_bytes).s);
+        str_addf(out, "budget: %s bytes; %s by %s (%.1f %% of it %s)\n", units_count(budget_bytes).s,
+                 process <= budget_bytes ? "FITS" : "DOES NOT FIT",
+                 units_bytes(process <= budget_bytes ? budget_bytes - process : process - budget_bytes).s,
+                 100.0 * (double)process / (double)budget_bytes, process <= budget_bytes ? "taken" : "needed");
 }
 
 static json_t *pool_json(const Job *j, Pool pool, int64_t budget_bytes) {
@@ -92,6 +112,7 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
     json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.model)));
     json_object_set_new(root, "trainable_parameters", json_integer(decoder_count(&j->p, true)));
     json_object_set_new(pools, "device", pool_json(j, POOL_DEVICE, budget_bytes));
+    json_object_set_new(pools, "pinned", pool_json(j, POOL_PINNED, 0));
     json_object_set_new(pools, "host", pool_json(j, POOL_HOST, 0));
     json_object_set_new(root, "pools", pools);
     Change change[JOB_CHANGES];

@@ -78,3 +78,11 @@ double plan_step_seconds(const Program *p, const Machine *m, int phase) {
     for (int i = 0; i < p->n_phases; i++) sum += phase_seconds(p, m, &p->phase[i]) * (double)p->phase[i].repeat;
     return sum;
 }
+
+double plan_useful_flops(const Program *p, int phase) {
+    CHECK(phase >= 0 && phase < p->n_phases);
+    double sum = 0;
+    for (int i = p->phase[phase].begin; i < p->phase[phase].end; i++)
+        if (op_row(p->s[i].op)->flops && p->s[i].region != REGION_RECOMPUTE) sum += op_flops(p, &p->s[i]);
+    return sum;
+}

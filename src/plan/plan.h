@@ -84,4 +84,19 @@ void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger
 /* Expected seconds of one play of a phase; phase -1: of the whole ring, repeats counted. */
 double plan_step_seconds(const Program *p, const Machine *m, int phase);
 
+/* Products and attention of one play of a phase, without what recompute does a second time. */
+double plan_useful_flops(const Program *p, int phase);
+
+/* Bytes alive in a pool, step by step and by ledger line: what a picture of the step shows (timeline.c). At the pool's
+ * peak they are the ledger's. */
+typedef struct Timeline {
+    int n_lines, n_steps;
+    const char *name[32]; /* of a line; only lines that are ever there */
+    int64_t *bytes;       /* owns: of line k at step i at [k * n_steps + i] */
+    int peak_step;
+    int64_t peak_bytes;   /* sum of the lines there */
+} Timeline;
+void plan_timeline(Timeline *t, const Program *p, const Machine *m, Pool pool);
+void plan_timeline_free(Timeline *t);
+
 #endif

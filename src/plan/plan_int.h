@@ -35,4 +35,9 @@ void plan_share(Program *p, int64_t align_bytes);
 /* Most bytes alive at one step of this pool, in slots of `align_bytes`, and the first step where they are. */
 int64_t plan_peak(const Program *p, int64_t align_bytes, Pool pool, int *peak_step);
 
+/* report.c: the ledger's lines. Gives the line of every tensor: mem_free. */
+enum { REPORT_LINES = 13 };
+const char *plan_line_name(int line);
+uint8_t *plan_lines_of(const Program *p);
+
 #endif

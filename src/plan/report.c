@@ -72,6 +72,15 @@ static LineId line_of(const Tensor *t, Origin origin) {
     return origin == ORIGIN_HEAD ? LINE_HEAD : origin == ORIGIN_MOVE ? LINE_STAGING : LINE_ACTIVATIONS;
 }
 
+_Static_assert((int)LINE_COUNT == (int)REPORT_LINES, "plan_int.h counts the lines");
+const char *plan_line_name(int line) { return line_names[line]; }
+
+uint8_t *plan_lines_of(const Program *p) {
+    uint8_t *line = origins(p);
+    for (Tid id = 1; id < p->n_t; id++) line[id] = (uint8_t)line_of(&p->t[id], (Origin)line[id]);
+    return line;
+}
+
 /* Who is in each slot at the peak: where one takes over from another in that very step, the newcomer. */
 static Tid *tenants_at(const Program *p, Pool pool, int step) {
     Tid *tenant = MEM_NEW(Tid, p->n_t);
@@ -85,14 +94,14 @@ static Tid *tenants_at(const Program *p, Pool pool, int step) {
 }
 
 static void ledger_of_pool(const Program *p, const Placement *pl, const Machine *m, Pool pool,
-                           const uint8_t *origin, Ledger *l) {
+                           const uint8_t *line_of_tensor, Ledger *l) {
     int64_t bytes[LINE_COUNT][FMT_COUNT] = {{0}}, rest = pl->arena_bytes[pool];
     int peak;
     plan_peak(p, m->align_bytes, pool, &peak);
     Tid *tenant = tenants_at(p, pool, peak);
     for (Tid slot = 1; slot < p->n_t; slot++) {
         const Tensor *t = &p->t[tenant[slot]];
-        if (tenant[slot]) bytes[line_of(t, (Origin)origin[tenant[slot]])][t->format] += t->bytes;
+        if (tenant[slot]) bytes[line_of_tensor[tenant[slot]]][t->format] += t->bytes;
     }
     mem_free(tenant);
     for (int line = 0; line < LINE_COUNT; line++) {
@@ -111,11 +120,11 @@ static void ledger_of_pool(const Program *p, const Placement *pl, const Machine 
 }
 
 void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger *l) {
-    uint8_t *origin = origins(p);
+    uint8_t *line = plan_lines_of(p);
     for (int pool = 0; pool < POOL_COUNT; pool++) {
-        ledger_of_pool(p, pl, m, (Pool)pool, origin, l);
+        ledger_of_pool(p, pl, m, (Pool)pool, line, l);
         l->arena_bytes[pool] = pl->arena_bytes[pool];
         l->lower_bound_bytes[pool] = pl->lower_bound_bytes[pool];
     }
-    mem_free(origin);
+    mem_free(line);
 }

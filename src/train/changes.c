@@ -134,6 +134,13 @@ static void try_maths(Search *s, const JobSpec *base) {
         spec.moments = MOMENTS_8BIT;
         try_maths_change(s, spec, "--moments 8bit");
     }
+    for (int nf4 = 0; base->lora && nf4 < 2; nf4++) { /* a frozen model's weights */
+        if (base->quantised && (base->stored == FMT_NF4 || !nf4)) continue;
+        spec = *base;
+        spec.quantised = true;
+        spec.stored = nf4 ? FMT_NF4 : FMT_INT8;
+        try_maths_change(s, spec, nf4 ? "--quantize nf4" : "--quantize int8");
+    }
     if (base->train && !base->lora) {
         spec = *base;
         spec.lora = true;

@@ -291,3 +291,8 @@ double job_update_seconds(const Job *j) {
     double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;
     return s + (j->phase_update >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_update) : 0);
 }
+
+double job_useful_flops(const Job *j) {
+    double f = j->phase_micro >= 0 ? plan_useful_flops(&j->p, j->phase_micro) * (double)j->spec.accum : 0;
+    return f + (j->phase_update >= 0 ? plan_useful_flops(&j->p, j->phase_update) : 0);
+}

@@ -83,6 +83,7 @@ void job_close(Job *j);
 int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
+double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */

@@ -16,7 +16,9 @@ typedef enum Activations { KEEP_ALL, DROP_NORMS, DROP_SOME_BLOCKS, DROP_BLOCKS, 
 typedef struct Walk {
     Search *found;
     const JobSpec *asked;
-    const Machine *m;
+    SearchMemo *memo;
+    int which;        /* of the memo's machines */
+    const Machine *m; /* that one */
     const HostBytes *host;
     SearchFreedom free;
     SearchLimits limits;
@@ -46,18 +48,40 @@ static bool same_try(const Try *a, const Try *b) {
            !memcmp(a->away, b->away, sizeof a->away);
 }
 
-static void measure(Walk *w, Try *t, bool estimate) {
+/* ---- plans that were made ---- */
+
+void search_memo_free(SearchMemo *memo) {
+    mem_free(memo->kept);
+    mem_free(memo->seconds);
+    memo->kept = NULL;
+    memo->seconds = NULL;
+    memo->n = memo->cap = memo->cap_seconds = 0;
+}
+
+static int64_t memo_find(const SearchMemo *memo, const Try *t) {
+    for (int64_t i = 0; i < memo->n; i++)
+        if (same_try(&memo->kept[i], t)) return i;
+    return -1;
+}
+
+static int64_t memo_plan(Walk *w, Try t) {
+    SearchMemo *memo = w->memo;
     JobSpec spec = *w->asked;
-    search_apply(&spec, t);
-    spec.estimate = estimate;
-    t->placed = !estimate;
-    t->fits = false;
-    if (!job_open(w->job, &spec, w->m, w->host, NULL)) return;
-    t->device_bytes = job_process_bytes(w->job);
-    t->host_bytes = w->m->kind == MACHINE_CPU ? 0 : job_host_bytes(w->job);
-    t->update_seconds = job_update_seconds(w->job);
-    t->fits = t->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || t->host_bytes <= w->limits.host_bytes);
-    job_close(w->job);
+    search_apply(&spec, &t);
+    spec.estimate = true;
+    int64_t at = memo->n++, n = memo->n_machines;
+    memo->kept = mem_grow(memo->kept, &memo->cap, memo->n, sizeof *memo->kept);
+    memo->seconds = mem_grow(memo->seconds, &memo->cap_seconds, memo->n * n, sizeof *memo->seconds);
+    bool opened = job_open(w->job, &spec, w->m, w->host, NULL);
+    t.device_bytes = opened ? job_process_bytes(w->job) : INT64_MAX;
+    t.host_bytes = opened && w->m->kind != MACHINE_CPU ? job_host_bytes(w->job) : 0;
+    for (int k = 0; k < n; k++) {
+        if (opened) w->job->machine = memo->machine[k];
+        memo->seconds[at * n + k] = opened ? job_update_seconds(w->job) : 0;
+    }
+    if (opened) job_close(w->job);
+    memo->kept[at] = t;
+    return at;
 }
 
 static const Try *try_now(Walk *w, Try t) {
@@ -65,11 +89,26 @@ static const Try *try_now(Walk *w, Try t) {
     for (int i = 0; i < f->n; i++)
         if (same_try(&f->tried[i], &t)) return &f->tried[i];
     if (f->n == SEARCH_TRIES) return NULL;
+    int64_t at = memo_find(w->memo, &t);
+    if (at < 0) at = memo_plan(w, t);
     Try *kept = &f->tried[f->n++];
-    *kept = t;
-    measure(w, kept, true);
+    *kept = w->memo->kept[at];
+    kept->update_seconds = w->memo->seconds[at * w->memo->n_machines + w->which];
+    kept->fits = kept->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || kept->host_bytes <= w->limits.host_bytes);
     if (kept->fits && (w->fastest <= 0 || kept->update_seconds < w->fastest)) w->fastest = kept->update_seconds;
     return kept;
+}
+
+/* The bytes of the placed arena instead of the bound. */
+static void place(Walk *w, Try *t) {
+    JobSpec spec = *w->asked;
+    search_apply(&spec, t);
+    t->placed = true;
+    t->fits = job_open(w->job, &spec, w->m, w->host, NULL);
+    if (!t->fits) return;
+    t->device_bytes = job_process_bytes(w->job);
+    t->fits = t->device_bytes <= w->limits.device_bytes;
+    job_close(w->job);
 }
 
 static bool fits(Walk *w, Try t) {
@@ -182,9 +221,33 @@ static void rank(Search *f) {
 }
 
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+    SearchMemo memo = {.machine = m, .n_machines = 1};
+    bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
+    search_memo_free(&memo);
+    return fits_somehow;
+}
+
+void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
+    Walk w = {.asked = spec, .m = m, .free = free};
+    int64_t rows = spec->micro_batch * spec->accum, micro = free.micro_batch ? 1 : spec->micro_batch;
+    Try t = {.micro_batch = micro, .accum = free.micro_batch ? rows : spec->accum, .head_chunk = spec->head_chunk};
+    int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
+    if (chunk) t.head_chunk = chunk;
+    memcpy(t.away, spec->away, sizeof t.away);
+    Activations least = KEEP_ALL;
+    for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
+        if (can_set(&w, (Activations)a)) least = (Activations)a;
+    set_activations(&t, &w, least, 0);
+    set_rung(&t, &w, state_rungs(&w));
+    search_apply(spec, &t);
+}
+
+bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
+                     SearchLimits limits) {
     double began = now_ms();
     JobSpec asked = *spec;
-    Walk w = {.found = found, .asked = &asked, .m = m, .host = host, .free = free, .limits = limits, .job = MEM_NEW(Job, 1)};
+    Walk w = {.found = found, .asked = &asked, .memo = memo, .which = which, .m = &memo->machine[which], .host = host, .free = free,
+              .limits = limits, .job = MEM_NEW(Job, 1)};
     int64_t rows = asked.micro_batch * asked.accum;
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
@@ -200,7 +263,7 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
         }
         if (plain || !free.micro_batch || micro == 1) break;
     }
-    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) measure(&w, &found->tried[found->best], false);
+    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
     found->ms = now_ms() - began;

@@ -41,13 +41,69 @@ typedef struct Search {
     double ms;
 } Search;
 
+/* Plans that were made, for several searches over one job: under other limits, or on machines that differ in rates and
+ * size alone, for which the bytes are the same. Begin with {.machine, .n_machines}; search_memo_free at the end. */
+typedef struct SearchMemo {
+    const Machine *machine; /* keeps */
+    int n_machines;
+    Try *kept;       /* owns */
+    double *seconds; /* owns: of kept plan i on machine k at [i * n_machines + k] */
+    int64_t n, cap, cap_seconds;
+} SearchMemo;
+void search_memo_free(SearchMemo *memo);
+
 /* Fills `found` and, when something fits, changes *spec into the fastest that does. */
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits);
+/* The same on machine `which` of the memo. */
+bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
+                     SearchLimits limits);
+
+/* The smallest plan the search can reach: one row at a time, everything recomputed, everything away. */
+void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free);
 
 void search_apply(JobSpec *spec, const Try *t);
 /* A spec as flags: the recompute of its first and of its last layers, what is away, and the batch. */
 void job_plan_flags(Str *out, const JobSpec *spec);
 /* The flags that say the same: "--micro-batch 2 --accum 8 --recompute block --offload moments". */
 void search_flags(Str *out, const Try *t, const JobSpec *spec);
+
+/* ---- what may be taken when nothing fits as asked (allow.c) ---- */
+
+/* In order of damage: what comes first is taken first. */
+typedef enum Allow {
+    ALLOW_8BIT = 1, /* moments in 8 bit */
+    ALLOW_INT8 = 2, /* frozen weights in int8 */
+    ALLOW_NF4 = 4,  /* frozen weights in NF4 */
+    ALLOW_RANK = 8, /* half the rank, down to 8; the adapters' scale stays */
+    ALLOW_SEQ = 16, /* half the length, down to 128 */
+    ALLOW_ALL = 31
+} Allow;
+
+/* Takes what is allowed, one after the other, until something fits; *spec is then the fastest that does,
+ * with what was taken. When nothing fits, *spec stays as it was. */
+bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                        SearchLimits limits, unsigned allow);
+/* The first changes along the order with which the smallest plan fits, in *spec; false: none. */
+bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
+                        unsigned allow);
+/* One change further along the order; false: nothing is left. */
+bool search_take(JobSpec *spec, unsigned allow);
+/* "--moments 8bit --quantize nf4 --seq 512": in what `now` differs from `asked`. */
+void search_taken_flags(Str *out, const JobSpec *now, const JobSpec *asked);
+
+/* ---- what each technique gives (savings.c) ---- */
+
+typedef struct Saving {
+    char name[96];
+    int64_t device_bytes, host_bytes; /* less on the device; more in the host's memory */
+    double seconds;                   /* more for each update */
+    bool maths;
+} Saving;
+enum { JOB_SAVINGS = 12 };
+
+/* The job as it would be with nothing switched on; rows: of one micro-batch then. */
+void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows);
+/* For every technique that is on in j and off in plain: the job planned without it alone. Gives their number. */
+int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes *host);
 
 #endif

@@ -1,0 +1,109 @@
+/* plan_cards.c - the job on every card of the catalogue: fits, fits with which flags, is tight, or what to change.
+ */
+#include <stdio.h>
+
+#include "base/units.h"
+#include "cli/plan_case.h"
+#include "ir/cards.h"
+
+enum { WAYS_OUT = 24 };
+
+/* A change of the mathematics, and the least bytes the job can then be squeezed into. */
+typedef struct WayOut {
+    char flags[120];
+    int64_t least_bytes;
+} WayOut;
+
+static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
+    Job *j = MEM_NEW(Job, 1);
+    int64_t bytes = INT64_MAX;
+    search_tightest(&s, m, c->free);
+    if (job_open(j, &s, m, &c->host, NULL)) {
+        bytes = job_process_bytes(j);
+        job_close(j);
+    }
+    mem_free(j);
+    return bytes;
+}
+
+static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {
+    int n = 0;
+    JobSpec s = c->asked;
+    for (; n < WAYS_OUT - 1 && search_take(&s, ALLOW_ALL); n++) {
+        Str flags = {0};
+        search_taken_flags(&flags, &s, &c->asked);
+        snprintf(out[n].flags, sizeof out[n].flags, "%s", str_text(&flags));
+        out[n].least_bytes = least_bytes(c, m, s);
+        str_free(&flags);
+    }
+    if (c->asked.lora) return n;
+    s = c->asked;
+    s.lora = true;
+    s.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = (1u << PROJ_COUNT) - 1, .format = s.weights};
+    out[n] = (WayOut){.flags = "--mode lora --lora-rank 16", .least_bytes = least_bytes(c, m, s)};
+    return n + 1;
+}
+
+static void add_no(Str *text, json_t *row, const WayOut *way, int n, int64_t room) {
+    int i = 0;
+    while (i < n && way[i].least_bytes > room) i++;
+    str_addf(text, "no          %10s  %9s  %s%s\n", "", "", i < n ? "it could with " : "a smaller model is needed",
+             i < n ? way[i].flags : "");
+    json_object_set_new(row, "verdict", json_string("no"));
+    json_object_set_new(row, "change", i < n ? json_string(way[i].flags) : json_null());
+}
+
+static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, int64_t room) {
+    const Try *t = &f->tried[f->best];
+    bool tight = (double)t->device_bytes > 0.95 * (double)room;
+    Forecast fore = plan_forecast(c, m, t->update_seconds);
+    Str flags = {0};
+    if (f->best > 0) search_flags(&flags, t, &c->asked);
+    str_addf(text, "%-11s %10s  %9s  %s\n",
+             tight     ? "tight"
+             : f->best ? "fits with"
+                       : "fits",
+             units_bytes(t->device_bytes).s, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
+             f->best ? str_text(&flags) : "as asked");
+    json_object_set_new(row, "verdict", json_string(tight ? "tight" : f->best ? "fits with" : "fits"));
+    json_object_set_new(row, "device_bytes", json_integer(t->device_bytes));
+    json_object_set_new(row, "host_bytes", json_integer(t->host_bytes));
+    json_object_set_new(row, "tokens_per_s", json_real(fore.tokens_per_s));
+    json_object_set_new(row, "ceiling_share", json_real(fore.ceiling_share));
+    json_object_set_new(row, "flags", json_string(str_text(&flags)));
+    str_free(&flags);
+}
+
+void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
+    int n = card_count();
+    Machine *m = MEM_NEW(Machine, n);
+    for (int i = 0; i < n; i++) m[i] = card_machine(card_at(i));
+    SearchMemo memo = {.machine = m, .n_machines = n};
+    Search *f = MEM_NEW(Search, 1);
+    WayOut *way = MEM_NEW(WayOut, WAYS_OUT);
+    int n_ways = -1; /* looked for when the first card needs one */
+    json_t *list = json_array();
+    str_addf(
+        text,
+        "\nthe cards: an empty one of each kind; tight: less than 5 %% to spare\n  %-14s %10s  %-11s %10s  %9s\n",
+        "", "memory", "verdict", "takes", "tokens/s");
+    for (int i = 0; i < n; i++) {
+        JobSpec s = c->asked;
+        int64_t room = m[i].free_bytes[POOL_DEVICE] + m[i].context_bytes;
+        SearchLimits limits = {room, 0}; /* the memory of its host is not known */
+        json_t *row = json_pack("{s:s, s:I}", "name", card_at(i)->name, "room_bytes", (json_int_t)room);
+        str_addf(text, "  %-14s %10s  ", card_at(i)->name, units_bytes(room).s);
+        bool fits = job_search_memo(f, &s, &memo, i, &c->host, c->free, limits);
+        if (!fits && n_ways < 0) n_ways = find_ways_out(way, c, &m[i]);
+        if (fits)
+            add_yes(text, row, c, &m[i], f, room);
+        else
+            add_no(text, row, way, n_ways, room);
+        json_array_append_new(list, row);
+    }
+    json_object_set_new(root, "cards", list);
+    search_memo_free(&memo);
+    mem_free(way);
+    mem_free(f);
+    mem_free(m);
+}

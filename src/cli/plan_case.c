@@ -1,0 +1,176 @@
+/* plan_case.c - how options become a planned case, and what is expected of it. */
+#include "cli/plan_case.h"
+
+#include <math.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "obs/sensors.h"
+#include "train/run.h"
+
+/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over. */
+static void open_data(PlanCase *c) {
+    Err why = {0};
+    if (!opt_given(c->o, OPT_DATA)) return;
+    bool ok = setup_words(&c->words, c->o, &c->model, &why) &&
+              setup_data(&c->data, c->o, &c->words, &c->model, opt_text(c->o, OPT_DATA), &why);
+    if (ok && opt_given(c->o, OPT_EVAL_DATA))
+        ok = setup_data(&c->held_out, c->o, &c->words, &c->model, opt_text(c->o, OPT_EVAL_DATA), &why);
+    else if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
+        ok = dataset_split(c->data, &c->held_out, opt_real(c->o, OPT_VAL_SPLIT), &why);
+    if (!ok) log_warn("planned without the data: %s", why.text);
+    if (!ok && c->data) {
+        dataset_close(c->data);
+        c->data = NULL;
+    }
+}
+
+static void count_updates(PlanCase *c) {
+    if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
+    if (opt_given(c->o, OPT_STEPS))
+        c->updates = opt_int(c->o, OPT_STEPS);
+    else if (c->data)
+        c->updates = MAX2(1, (int64_t)ceil(opt_real(c->o, OPT_EPOCHS) * (double)c->updates_per_epoch - 1e-9));
+}
+
+/* With the data the same host memory as a run takes. */
+static void count_host(PlanCase *c, const JobSpec *s) {
+    if (!c->data) return;
+    int workers = c->machine.kind == MACHINE_CUDA;
+    if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
+    c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
+                          .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
+                          .batches = run_batch_bytes(s, c->global_batch, workers)};
+}
+
+static bool prepare(PlanCase *c, Err *e) {
+    const Options *o = c->o;
+    if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
+        return false;
+    open_data(c);
+    count_updates(c);
+    bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
+                          : opt_is(o, OPT_PACK, "on");
+    if (!setup_attention(&c->asked, o, packed, e)) return false; /* not known: the larger of the two */
+    c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
+    if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
+    c->free = setup_freedom(o);
+    c->has_budget = setup_has_budget(o);
+    return setup_limits(&c->limits, o, &c->machine, e);
+}
+
+bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
+    *c = (PlanCase){.o = o};
+    if (!prepare(c, e)) return false;
+    JobSpec s = c->asked;
+    count_host(c, &s);
+    setup_fit(&s, o, &c->machine, &c->host, c->limits);
+    count_host(c, &s); /* of the micro-batch that was found */
+    return c->planned = job_open(&c->job, &s, &c->machine, &c->host, e);
+}
+
+void plan_case_close(PlanCase *c) {
+    if (c->planned) job_close(&c->job);
+    if (c->backend) c->backend->close(c->backend);
+    if (c->held_out) dataset_close(c->held_out);
+    if (c->data) dataset_close(c->data);
+    setup_words_free(&c->words);
+}
+
+int64_t plan_case_room(const PlanCase *c) {
+    if (c->has_budget) return c->limits.device_bytes;
+    const Machine *m = &c->machine;
+    return m->kind == MACHINE_CUDA ? m->free_bytes[POOL_DEVICE] + m->context_bytes
+                                   : sensors_memory().available_bytes;
+}
+
+/* ---- what is expected ---- */
+
+Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
+    double tokens = (double)c->global_batch * (double)c->job.spec.seq;
+    Forecast f = {.update_seconds = update_seconds};
+    if (update_seconds <= 0) return f;
+    f.tokens_per_s = tokens / update_seconds;
+    f.seconds_per_million = 1e6 / f.tokens_per_s;
+    f.ceiling_share = m->matrix_flops > 0 ? job_useful_flops(&c->job) / update_seconds / m->matrix_flops : 0;
+    f.job_seconds = update_seconds * (double)c->updates;
+    return f;
+}
+
+void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
+    const Machine *m = &c->machine;
+    Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
+    str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
+             units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
+             units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
+             m->source ? m->source : "estimated");
+    if (c->updates_per_epoch)
+        str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
+                 units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
+    else if (c->updates)
+        str_addf(text, "the job: %s updates: %s\n", units_count(c->updates).s, units_seconds(f.job_seconds).s);
+    else
+        str_addf(text, "a million tokens: %s (with --data or --steps: the whole job)\n",
+                 units_seconds(f.seconds_per_million).s);
+    json_object_set_new(
+        root, "predicted",
+        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:s}", "update_seconds", f.update_seconds, "tokens_per_s",
+                  f.tokens_per_s, "ceiling_share", f.ceiling_share, "seconds_per_million_tokens",
+                  f.seconds_per_million, "job_seconds", c->updates ? json_real(f.job_seconds) : json_null(),
+                  "updates", c->updates ? json_integer(c->updates) : json_null(), "rates",
+                  m->source ? m->source : "estimated"));
+}
+
+/* ---- before and after ---- */
+
+static void add_saving(Str *text, json_t *list, const Saving *s) {
+    str_addf(text, "  %-44s %11s  %11s  %s%s%s\n", s->name, units_bytes(s->device_bytes).s,
+             s->host_bytes ? units_bytes(s->host_bytes).s : "-", s->seconds < 0 ? "-" : "+",
+             units_seconds(fabs(s->seconds)).s, s->maths ? "  (changes the mathematics)" : "");
+    json_array_append_new(list,
+                          json_pack("{s:s, s:I, s:I, s:f, s:b}", "name", s->name, "device_bytes_saved",
+                                    (json_int_t)s->device_bytes, "host_bytes_taken", (json_int_t)s->host_bytes,
+                                    "update_seconds_paid", s->seconds, "changes_mathematics", s->maths));
+}
+
+static json_t *add_unchanged(Str *text, const PlanCase *c) {
+    const JobSpec *s = &c->job.spec;
+    int64_t trained = decoder_count(&c->job.p, true), all = config_parameters(&s->model);
+    str_addf(text, "unchanged: %s parameters, %s trained", units_count(all).s, units_count(trained).s);
+    if (s->lora && s->adapter.rank == c->asked.adapter.rank) str_addf(text, ", rank %d", s->adapter.rank);
+    str_addf(text, ", global batch %lld", (long long)c->global_batch);
+    if (s->seq == c->asked.seq) str_addf(text, ", length %lld", (long long)s->seq);
+    str_add(text, "\n");
+    return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters",
+                     (json_int_t)trained, "rank", s->adapter.rank, "global_batch", (json_int_t)c->global_batch,
+                     "seq", (json_int_t)s->seq);
+}
+
+void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
+    const JobSpec *s = &c->job.spec;
+    JobSpec plain;
+    Saving saving[JOB_SAVINGS];
+    job_plain_spec(&plain, s, c->free.micro_batch ? c->global_batch : c->asked.micro_batch);
+    int n = job_savings(saving, &c->job, &plain, &c->host);
+    if (!n) return;
+    Job *before = MEM_NEW(Job, 1);
+    json_t *list = json_array(), *change = json_object();
+    str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
+             "saves", "host takes", "time an update");
+    for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
+    if (job_open(before, &plain, &c->machine, &c->host, NULL)) {
+        int64_t was = job_process_bytes(before), is = job_process_bytes(&c->job);
+        double was_seconds = job_update_seconds(before), is_seconds = job_update_seconds(&c->job);
+        str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
+                 units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
+        json_object_set_new(change, "before_bytes", json_integer(was));
+        json_object_set_new(change, "before_update_seconds", json_real(was_seconds));
+        json_object_set_new(change, "after_bytes", json_integer(is));
+        json_object_set_new(change, "after_update_seconds", json_real(is_seconds));
+        job_close(before);
+    }
+    mem_free(before);
+    json_object_set_new(change, "savings", list);
+    json_object_set_new(change, "unchanged", add_unchanged(text, c));
+    json_object_set_new(root, "switched_on", change);
+}

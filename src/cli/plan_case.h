@@ -1,0 +1,54 @@
+/* plan_case.h - one job as `snug plan` sees it: asked, fitted, planned; and the tables that are made from it. */
+#ifndef CLI_PLAN_CASE_H
+#define CLI_PLAN_CASE_H
+
+#include <jansson.h>
+
+#include "cli/setup.h"
+#include "train/search.h"
+
+typedef struct PlanCase {
+    const Options *o; /* keeps */
+    Model model;
+    Words words;
+    Dataset *data, *held_out; /* NULL: none, or not readable here */
+    Backend *backend;         /* NULL: a card that is not here */
+    Machine machine;
+    HostBytes host;
+    JobSpec asked; /* with nothing decided by the planner */
+    SearchFreedom free;
+    SearchLimits limits;
+    bool has_budget; /* --budget or --max-memory device=: what does not fit is refused */
+    int64_t global_batch;
+    int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
+    Job job;
+    bool planned;
+} PlanCase;
+
+bool plan_case_open(PlanCase *c, const Options *o, Err *e);
+void plan_case_close(PlanCase *c);
+
+int64_t plan_case_room(const PlanCase *c); /* the budget, or all that is free on the device */
+
+/* What is expected of a plan whose update takes so long. */
+typedef struct Forecast {
+    double update_seconds, tokens_per_s;
+    double ceiling_share;       /* of the device's rate of products, what must be computed at least */
+    double seconds_per_million; /* tokens */
+    double job_seconds;         /* 0: the length of the job is not known */
+} Forecast;
+Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds);
+
+/* Each adds lines for people and a member to the JSON. */
+void plan_add_forecast(Str *text, json_t *root, const PlanCase *c);
+void plan_add_savings(Str *text, json_t *root, const PlanCase *c);
+void plan_add_ladder(Str *text, json_t *root, const PlanCase *c);
+void plan_add_batches(Str *text, json_t *root, const PlanCase *c);
+void plan_add_cards(Str *text, json_t *root, const PlanCase *c);
+bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e);
+
+/* Memory over the step as a picture; the page around it holds `text` too. */
+void plan_svg(Str *out, const PlanCase *c);
+void plan_html(Str *out, const PlanCase *c, const char *text);
+
+#endif

@@ -1,0 +1,216 @@
+/* setup_budget.c - which memory a job may take, here and on the host, and what is said when it does not fit. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/setup.h"
+#include "obs/sensors.h"
+
+/* ---- limits ---- */
+
+static int64_t free_less_margin(const Machine *m) {
+    int64_t free_bytes =
+        m->kind == MACHINE_CPU ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE] + m->context_bytes;
+    if (free_bytes <= 0) return INT64_MAX;
+    int64_t margin = MAX2(256 * MIB, free_bytes / 20);
+    log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s,
+             units_bytes(margin).s);
+    return free_bytes - margin;
+}
+
+/* Memory beside a device that is here. The driver locks pages itself, so the limit on locked memory does not
+ * count; the machine's memory and the control group's limit do. What stays free for everybody else: a twentieth,
+ * at least 1 GiB. */
+static int64_t host_room(const Options *o, const Machine *m) {
+    bool elsewhere = o->command == CMD_PLAN && opt_given(o, OPT_GPU);
+    int64_t available = sensors_memory().available_bytes;
+    if (m->kind == MACHINE_CPU || elsewhere || available <= 0) return 0;
+    return MAX2(available - MAX2(1024 * MIB, available / 20), 1);
+}
+
+typedef struct Caps {
+    int64_t device, host; /* 0: none */
+} Caps;
+
+/* "device=12GiB,host=32GiB"; a size alone is the device's; other libraries' words for the two are known. */
+static bool parse_caps(Caps *caps, const Options *o, Err *e) {
+    static const struct {
+        const char *word;
+        bool host;
+    } words[] = {{"device", false}, {"gpu", false}, {"cuda", false}, {"0", false},
+                 {"host", true},    {"cpu", true},  {"pinned", true}};
+    const char *const *list;
+    *caps = (Caps){0};
+    for (int i = 0, n = opt_list(o, OPT_MAX_MEMORY, &list); i < n; i++) {
+        const char *equals = strchr(list[i], '=');
+        int64_t bytes;
+        int w = 0;
+        size_t len = equals ? (size_t)(equals - list[i]) : 0;
+        while (equals && w < COUNT_OF(words) &&
+               (strlen(words[w].word) != len || strncmp(words[w].word, list[i], len)))
+            w++;
+        if (w == COUNT_OF(words))
+            return fail(e, ERR_USAGE, "--max-memory %s: '%.*s' is not a pool; use device=SIZE,host=SIZE", list[i],
+                        (int)len, list[i]);
+        if (!units_parse_bytes(equals ? equals + 1 : list[i], &bytes) || bytes <= 0)
+            return fail(e, ERR_USAGE, "--max-memory %s: is not a size; for example device=12GiB,host=32GiB",
+                        list[i]);
+        *(equals && words[w].host ? &caps->host : &caps->device) = bytes;
+    }
+    return true;
+}
+
+bool setup_has_budget(const Options *o) {
+    Caps caps;
+    return opt_given(o, OPT_BUDGET) || (parse_caps(&caps, o, NULL) && caps.device);
+}
+
+bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
+    Caps caps;
+    if (!parse_caps(&caps, o, e)) return false;
+    if (opt_given(o, OPT_BUDGET))
+        l->device_bytes = opt_bytes(o, OPT_BUDGET);
+    else
+        l->device_bytes = caps.device ? caps.device : free_less_margin(m);
+    if (caps.device) l->device_bytes = MIN2(l->device_bytes, caps.device);
+    l->host_bytes = host_room(o, m);
+    if (caps.host && m->kind != MACHINE_CPU)
+        l->host_bytes = l->host_bytes ? MIN2(l->host_bytes, caps.host) : caps.host;
+    return true;
+}
+
+/* ---- the search ---- */
+
+SearchFreedom setup_freedom(const Options *o) {
+    return (SearchFreedom){.recompute = opt_is(o, OPT_RECOMPUTE, "auto"),
+                           .offload = opt_is(o, OPT_OFFLOAD, "auto"),
+                           .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+                           .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) &&
+                                          !opt_given(o, OPT_ACCUM)};
+}
+
+static unsigned allowed(const Options *o) {
+    static const char *const names[] = {"8bit", "int8", "nf4", "rank", "seq"};
+    const char *const *list;
+    unsigned allow = 0;
+    for (int i = 0, n = opt_list(o, OPT_ALLOW, &list); i < n; i++)
+        for (int k = 0; k < COUNT_OF(names); k++)
+            if (!strcmp(list[i], names[k])) allow |= 1u << k;
+    return opt_given(o, OPT_ADAPTER) ? allow & ~(unsigned)ALLOW_RANK : allow; /* a given adapter has its rank */
+}
+
+static void explain(const Search *f, const JobSpec *spec) {
+    log_line("tried %d plans in %.0f ms; per update:", f->n, f->ms);
+    for (int i = 0; i < f->n; i++) {
+        const Try *t = &f->tried[i];
+        Str flags = {0};
+        search_flags(&flags, t, spec);
+        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->device_bytes).s,
+                 units_bytes(t->host_bytes).s, units_seconds(t->update_seconds).s, t->fits ? "fits" : "-   ",
+                 i == f->best        ? " *"
+                 : i == f->next_best ? " 2"
+                                     : "  ",
+                 str_text(&flags));
+        str_free(&flags);
+    }
+}
+
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits) {
+    SearchFreedom free = setup_freedom(o);
+    Search *f = MEM_NEW(Search, 1);
+    JobSpec asked = *s;
+    Str flags = {0}, taken = {0};
+    bool fits = job_search(f, s, m, host, free, limits);
+    int64_t plain_bytes = f->tried[0].device_bytes;
+    if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
+    if (!fits && allowed(o) && (fits = job_search_allowed(f, s, m, host, free, limits, allowed(o)))) {
+        if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
+        search_taken_flags(&taken, s, &asked);
+        log_warn("nothing fits without changing the mathematics; taken, as --allow %s allows: %s",
+                 opt_text(o, OPT_ALLOW), str_text(&taken));
+    }
+    if (fits && (f->best > 0 || taken.len)) {
+        search_flags(&flags, &f->tried[f->best], s);
+        log_line("as asked it takes %s; it fits with %s%s%s", units_bytes(plain_bytes).s, str_text(&taken),
+                 taken.len ? " " : "", str_text(&flags));
+    }
+    str_free(&flags);
+    str_free(&taken);
+    mem_free(f);
+}
+
+void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
+    static const char *const moments[] = {"fp32", "bf16", "8bit"};
+    if (s->moments == MOMENTS_8BIT && !opt_is(o, OPT_MOMENTS, "8bit"))
+        options_settle(o, OPT_MOMENTS, moments[s->moments]);
+    if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8");
+    if (s->lora && s->adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
+        snprintf(t->text[0], sizeof t->text[0], "%d", s->adapter.rank);
+        snprintf(t->text[1], sizeof t->text[1], "%g", (double)s->adapter.alpha);
+        options_settle(o, OPT_LORA_RANK, t->text[0]);
+        options_settle(o, OPT_LORA_ALPHA, t->text[1]);
+    }
+    if (s->seq != opt_int(o, OPT_SEQ)) {
+        snprintf(t->text[2], sizeof t->text[2], "%lld", (long long)s->seq);
+        options_settle(o, OPT_SEQ, t->text[2]);
+    }
+}
+
+/* ---- the verdict ---- */
+
+static bool check_host(const Job *j, SearchLimits limits, Err *e) {
+    int64_t pinned = ledger_process_bytes(&j->ledger, POOL_PINNED), need = job_host_bytes(j);
+    if (j->machine.kind == MACHINE_CPU || !limits.host_bytes || need <= limits.host_bytes) return true;
+    return fail(
+        e, ERR_BUDGET,
+        "does not fit the host: %s of its memory are needed (%s of it pinned, for what is offloaded), %s may be "
+        "taken, %s (%s bytes) are missing. Nothing was loaded. Offload less, end what holds memory, or raise "
+        "--max-memory host=",
+        units_bytes(need).s, units_bytes(pinned).s, units_bytes(limits.host_bytes).s,
+        units_bytes(need - limits.host_bytes).s, units_count(need - limits.host_bytes).s);
+}
+
+/* Where no single change is enough: what --allow would come to. */
+static void add_last_resort(Str *text, const Job *j, const HostBytes *host, SearchLimits limits) {
+    JobSpec s = j->spec;
+    SearchFreedom free = {.recompute = true, .offload = true, .head_chunk = true};
+    Str flags = {0};
+    if (search_least_taken(&s, &j->machine, host, free, limits, ALLOW_ALL)) {
+        search_taken_flags(&flags, &s, &j->spec);
+        str_addf(text,
+                 " No single change makes it fit. With --allow all --recompute auto --offload auto the planner "
+                 "would come to %s, "
+                 "which changes the mathematics.",
+                 str_text(&flags));
+    } else {
+        str_add(text,
+                " No change of batch, recompute, offload, precision, length or rank makes it fit: choose a "
+                "smaller model or a larger "
+                "budget.");
+    }
+    str_free(&flags);
+}
+
+bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e) {
+    int64_t need = job_process_bytes(j), budget_bytes = limits.device_bytes;
+    if (need <= budget_bytes) return check_host(j, limits, e);
+    Change change[JOB_CHANGES];
+    int n = job_changes(j, host, budget_bytes, change);
+    Str text = {0};
+    str_addf(&text, "does not fit: %s are needed, the budget is %s, %s (%s bytes) are missing.",
+             units_bytes(need).s, units_bytes(budget_bytes).s, units_bytes(need - budget_bytes).s,
+             units_count(need - budget_bytes).s);
+    if (!n)
+        add_last_resort(&text, j, host, limits);
+    else
+        str_add(&text, " Any one of these fits:");
+    for (int i = 0; i < MIN2(n, 6); i++) {
+        str_addf(&text, "\n    %-44s saves %s", change[i].flags, units_bytes(change[i].saves_bytes).s);
+        if (change[i].slowdown > 0) str_addf(&text, ", %.2fx the time", change[i].slowdown);
+        if (change[i].maths) str_add(&text, " (changes the mathematics)");
+    }
+    fail(e, ERR_BUDGET, "%s", str_text(&text));
+    str_free(&text);
+    return false;
+}

@@ -1,0 +1,318 @@
+/* test_plan.c - what `snug plan` tells people is what planning it anew gives: pools, savings, ladder, tables,
+ * caps, --allow. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+static char *in_tmp(const char *name) {
+    static char path[8][300];
+    static int at;
+    char *p = path[at++ % 8];
+    snprintf(p, 300, "%s/%s", test_tmp(), name);
+    return p;
+}
+
+static json_t *plan(int want, const char *flags) {
+    Ran r = snug_run("plan --json %s", flags);
+    json_t *j = ran_json(&r);
+    if (!EXPECT(j != NULL && r.code == want)) test_note("    %s: exit %d\n%s", flags, r.code, str_text(&r.err));
+    ran_free(&r);
+    return j;
+}
+
+static void expect_said(Ran *r, int code, const char *part1, const char *part2) {
+    if (!EXPECT(r->code == code && strstr(str_text(&r->err), part1) && strstr(str_text(&r->err), part2)))
+        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2,
+                  str_text(&r->err));
+    ran_free(r);
+}
+
+static int64_t number(const json_t *j, const char *key) {
+    return (int64_t)json_number_value(json_object_get(j, key));
+}
+static const char *text_of(const json_t *j, const char *key) {
+    return json_string_value(json_object_get(j, key));
+}
+static int64_t pool_bytes(const json_t *j, const char *pool) {
+    return number(json_object_get(json_object_get(j, "pools"), pool), "process_planned_bytes");
+}
+
+static int64_t device_bytes_of(const char *flags) {
+    json_t *j = plan(0, flags);
+    int64_t bytes = pool_bytes(j, "device");
+    json_decref(j);
+    return bytes;
+}
+
+#define SMALL "--model qwen2.5-0.5b --mode lora --lora-rank 32 --seq 256 --gpu rtx-4090 "
+
+TEST(every_pool_that_is_used_is_shown) {
+    Ran r = snug_run("plan " SMALL "--offload weights --recompute none");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "in pinned host memory") &&
+           strstr(str_text(&r.out), "= pinned"));
+    EXPECT(strstr(str_text(&r.out), "tokens/s") && strstr(str_text(&r.out), "of the ceiling of RTX 4090"));
+    EXPECT(strstr(str_text(&r.out), "a million tokens: ") != NULL);
+    ran_free(&r);
+    r = snug_run("plan " SMALL "--offload none --recompute none --steps 100");
+    EXPECT(r.code == 0 && !strstr(str_text(&r.out), "pinned") && strstr(str_text(&r.out), "= host"));
+    EXPECT(strstr(str_text(&r.out), "the job: 100 updates") != NULL);
+    ran_free(&r);
+    json_t *j = plan(0, SMALL "--offload weights --recompute none"), *line;
+    int64_t sum = 0;
+    size_t i;
+    const json_t *pinned = json_object_get(json_object_get(j, "pools"), "pinned");
+    json_array_foreach(json_object_get(pinned, "lines"), i, line) sum += number(line, "bytes");
+    EXPECT(sum > 500 * MIB && sum == number(pinned, "planned_bytes"));
+    json_decref(j);
+}
+
+static void make_model_and_rows(void) {
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=256 --set "
+        "num_attention_heads=4 "
+        "--set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=500",
+        in_tmp("m"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    Str text = {0};
+    for (int row = 0; row < 10; row++) {
+        str_addf(&text, "{\"ids\":[%d", row + 1);
+        for (int i = 0; i < 600; i++) str_addf(&text, ",%d", (row * 7 + i) % 500);
+        str_add(&text, "]}\n");
+    }
+    file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
+    str_free(&text);
+}
+
+TEST(a_plan_with_data_is_the_plan_of_the_run) {
+    make_model_and_rows();
+    char words[900];
+    snprintf(words, sizeof words,
+             "--model %s --data %s --seq 64 --global-batch 4 --epochs 2 --pack off --val-split 0.2", in_tmp("m"),
+             in_tmp("rows.jsonl"));
+    json_t *planned = plan(0, words);
+    const json_t *predicted = json_object_get(planned, "predicted");
+    EXPECT(number(predicted, "updates") == 4); /* 8 rows of 10, two an epoch, twice */
+    EXPECT_NEAR(json_number_value(json_object_get(predicted, "job_seconds")),
+                4 * json_number_value(json_object_get(predicted, "update_seconds")), 1e-6);
+    Ran r = snug_run("train %s --out %s --budget 2GiB --no-save", words, in_tmp("o"));
+    json_t *ran = ran_json(&r);
+    if (!EXPECT(r.code == 0 && ran)) test_note("%s", str_text(&r.err));
+    EXPECT(number(ran, "steps") == 4 && number(ran, "process_planned_bytes") == pool_bytes(planned, "device"));
+    ran_free(&r);
+    json_decref(ran), json_decref(planned);
+    r = snug_run("plan --model qwen2.5-0.5b --seq 64 --data %s",
+                 in_tmp("none.jsonl")); /* planned elsewhere: said, not refused */
+    expect_said(&r, 0, "planned without the data", "none.jsonl");
+}
+
+TEST(a_saving_is_the_plan_without_that_technique) {
+    json_t *j = plan(0, SMALL "--micro-batch 4 --accum 4 --recompute block --offload weights=8 --head-chunk 256"),
+           *s;
+    int64_t now = pool_bytes(j, "device"), found = 0;
+    const json_t *on = json_object_get(j, "switched_on");
+    size_t i;
+    json_array_foreach(json_object_get(on, "savings"), i, s) {
+        const char *name = text_of(s, "name"), *without = NULL;
+        if (strstr(name, "recompute block x 24"))
+            without = SMALL "--micro-batch 4 --accum 4 --recompute none --offload weights=8 --head-chunk 256";
+        if (strstr(name, "weights of 8 layers"))
+            without = SMALL "--micro-batch 4 --accum 4 --recompute block --offload none --head-chunk 256";
+        if (strstr(name, "chunks of 256"))
+            without = SMALL "--micro-batch 4 --accum 4 --recompute block --offload weights=8 --head-chunk 0";
+        if (!EXPECT(without != NULL)) test_note("    %s", name);
+        if (without) EXPECT(device_bytes_of(without) - now == number(s, "device_bytes_saved"));
+        found++;
+    }
+    EXPECT(found == 3 && number(on, "after_bytes") == now && number(on, "before_bytes") > now);
+    EXPECT(device_bytes_of(SMALL "--micro-batch 4 --accum 4 --recompute none --offload none --head-chunk 0") ==
+           number(on, "before_bytes"));
+    json_decref(j);
+}
+
+TEST(each_rung_of_the_ladder_is_a_plan_that_fits) {
+    json_t *j = plan(0, SMALL "--global-batch 24 --budget 6GiB --ladder"), *rung;
+    size_t i;
+    double last_tokens = 0;
+    EXPECT(json_array_size(json_object_get(j, "ladder")) == 4);
+    json_array_foreach(json_object_get(j, "ladder"), i, rung) {
+        int64_t micro = number(rung, "micro_batch"), accum = number(rung, "accum"),
+                bytes = number(rung, "device_bytes");
+        EXPECT(json_is_true(json_object_get(rung, "fits")) && bytes <= number(rung, "budget_bytes"));
+        EXPECT(micro * accum >= 24 && micro * (accum - 1) < 24); /* the global batch is kept */
+        double tokens = json_number_value(json_object_get(rung, "tokens_per_s")),
+               share = json_number_value(json_object_get(rung, "ceiling_share"));
+        EXPECT(tokens >= 0.998 * last_tokens && share > 0 &&
+               share <= 1); /* plans within a thousandth are equals */
+        last_tokens = tokens;
+        char flags[600];
+        snprintf(flags, sizeof flags, SMALL "%s", text_of(rung, "flags"));
+        if (!EXPECT(device_bytes_of(flags) == bytes)) test_note("    %s", flags);
+    }
+    json_decref(j);
+}
+
+TEST(the_batch_table_and_the_cards_say_what_a_plan_says) {
+    json_t *j = plan(0, SMALL "--global-batch 8 --batches --cards"), *row;
+    size_t i;
+    int64_t last = 0, fits = 0;
+    json_array_foreach(json_object_get(j, "batches"), i, row) {
+        EXPECT(number(row, "micro_batch") == 1 << i && number(row, "total_bytes") > last);
+        last = number(row, "total_bytes");
+        if (i == 2)
+            EXPECT(device_bytes_of(
+                       SMALL "--micro-batch 4 --accum 2 --recompute none --offload none --head-chunk 0") == last);
+    }
+    EXPECT(i == 9 && json_array_size(json_object_get(j, "cards")) >= 20);
+    json_array_foreach(json_object_get(j, "cards"), i, row) {
+        fits += strcmp(text_of(row, "verdict"), "no") != 0;
+        if (strcmp(text_of(row, "verdict"), "no"))
+            EXPECT(number(row, "device_bytes") <= number(row, "room_bytes"));
+    }
+    EXPECT(fits == (int64_t)i); /* half a billion parameters */
+    json_decref(j);
+    /* too large for a small card as asked: a change is named, and with it the job fits there */
+    j = plan(0, "--model llama-3.1-8b --mode lora --lora-rank 64 --seq 8192 --gpu h200 --offload none --cards");
+    json_array_foreach(json_object_get(j, "cards"), i, row) {
+        bool small = !strcmp(text_of(row, "name"), "T4");
+        if (small)
+            EXPECT(!strcmp(text_of(row, "verdict"), "no") && text_of(row, "change") &&
+                   strstr(text_of(row, "change"), "--quantize int8"));
+        if (!small || !text_of(row, "change")) continue;
+        char flags[600];
+        snprintf(
+            flags, sizeof flags,
+            "--model llama-3.1-8b --mode lora --lora-rank 64 --seq 8192 --gpu T4 --offload none --budget %lld %s",
+            (long long)number(row, "room_bytes"), text_of(row, "change"));
+        EXPECT(device_bytes_of(flags) <= number(row, "room_bytes"));
+    }
+    json_decref(j);
+}
+
+TEST(compared_columns_are_plans_of_their_own) {
+    json_t *j = plan(0, SMALL
+                     "--global-batch 8 --micro-batch 2 --recompute none --offload none --compare '--micro-batch 4 "
+                     "--gpu a100-80'");
+    const json_t *list = json_object_get(j, "compared"), *b = json_array_get(list, 1);
+    EXPECT(json_array_size(list) == 2 &&
+           number(json_array_get(list, 0), "device_bytes") == pool_bytes(j, "device"));
+    EXPECT(number(b, "micro_batch") == 4 && number(b, "accum") == 2 &&
+           !strcmp(text_of(b, "machine"), "A100 80, not here"));
+    EXPECT(number(b, "device_bytes") ==
+           device_bytes_of("--model qwen2.5-0.5b --mode lora --lora-rank 32 --seq 256 --gpu a100-80 "
+                           "--micro-batch 4 --accum 2 --recompute none --offload none"));
+    json_decref(j);
+    Ran r = snug_run("plan " SMALL "--compare '--micro-bach 4'");
+    expect_said(&r, 2, "micro-bach", "micro-batch");
+}
+
+TEST(the_picture_and_the_page_stand_alone) {
+    Ran r = snug_run("plan " SMALL "--recompute none --offload none --budget 4GiB --svg %s --html %s",
+                     in_tmp("p.svg"), in_tmp("p.html"));
+    EXPECT(r.code == 0);
+    const char *const files[] = {"p.svg", "p.html"};
+    for (int i = 0; i < 2; i++) {
+        Str page = {0};
+        Err e = {0};
+        EXPECT_OK(file_read(in_tmp(files[i]), &page, 1 << 20, &e));
+        const char *data = str_text(&page);
+        EXPECT(strstr(data, "peak: ") && strstr(data, "head_sweep") && strstr(data, "</svg>") &&
+               strstr(data, "4.00 GiB"));
+        EXPECT(strstr(data, "prefers-color-scheme:dark") && !strstr(data, "<script") && !strstr(data, "href"));
+        EXPECT(page.len < 200000 && (!i || (strstr(data, "= process") && strstr(data, "</html>"))));
+        str_free(&page);
+    }
+    ran_free(&r);
+    r = snug_run("plan " SMALL "--svg %s", in_tmp("no/such/folder/p.svg"));
+    expect_said(&r, 1, "p.svg", "");
+}
+
+TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
+    Ran r = snug_run("plan " SMALL "--max-memory disk=2GiB");
+    expect_said(&r, 2, "disk", "device=SIZE,host=SIZE");
+    r = snug_run("plan " SMALL "--max-memory device=plenty");
+    expect_said(&r, 2, "max-memory", "12GiB");
+    r = snug_run("plan " SMALL
+                 "--offload weights --max-memory device=8GiB,host=700MiB"); /* forced: refused with the number */
+    expect_said(&r, 3, "does not fit the host", "missing");
+    json_t *j = plan(3, SMALL "--offload weights --max-memory device=8GiB,host=700MiB");
+    EXPECT(json_is_false(json_object_get(j, "fits")));
+    json_decref(j);
+    j = plan(0,
+             SMALL "--global-batch 64 --max-memory gpu=2GiB,cpu=1800MiB"); /* left to the planner: it keeps both */
+    EXPECT(pool_bytes(j, "device") <= 2 * GIB && pool_bytes(j, "pinned") + pool_bytes(j, "host") <= 1800 * MIB);
+    json_decref(j);
+    r = snug_run("plan " SMALL
+                 "--recompute none --offload none --max-memory host=4GiB"); /* says nothing about the device */
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "no --budget given"));
+    ran_free(&r);
+    r = snug_run("plan " SMALL "--recompute none --offload none --max-memory 1GiB");
+    expect_said(&r, 3, "the budget is 1.00 GiB", "missing");
+}
+
+#define TIGHT "--model llama-3.2-1b --mode lora --lora-rank 256 --seq 1024 --gpu rtx-4090 --budget 2200MiB "
+
+TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
+    Ran r = snug_run("plan " TIGHT);
+    expect_said(&r, 3, "does not fit", "--allow");
+    r = snug_run("plan " TIGHT "--allow seq,nf4,8bit");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "changing the mathematics") &&
+           strstr(str_text(&r.err), ": --moments 8bit\n"));
+    EXPECT(strstr(str_text(&r.out), "(changes the mathematics)") != NULL);
+    ran_free(&r);
+    r = snug_run("plan " TIGHT "--allow rank");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "--lora-rank 128 --lora-alpha 256") &&
+           !strstr(str_text(&r.err), "--moments"));
+    ran_free(&r);
+    r = snug_run(
+        "plan --model qwen2.5-7b --mode lora --seq 1024 --gpu rtx-4090 --budget 8GiB --recompute block --offload "
+        "none --allow 8bit,nf4");
+    EXPECT(r.code == 0 &&
+           strstr(str_text(&r.err),
+                  ": --quantize nf4\n")); /* 8-bit moments alone were not enough, nor are they needed now */
+    ran_free(&r);
+    r = snug_run("plan " TIGHT "--allow everything");
+    expect_said(&r, 2, "everything", "nf4");
+    r = snug_run(
+        "plan --model qwen2.5-7b --mode lora --seq 512 --gpu rtx-4090 --budget 12GiB --recompute block --offload "
+        "none");
+    expect_said(&r, 3, "--quantize int8", "--quantize nf4"); /* offered, not taken */
+}
+
+TEST(switches_of_other_tools_are_refused_with_the_reason) {
+    Ran r = snug_run("plan " SMALL "--device_map auto");
+    expect_said(&r, 2, "device_map", "max-memory");
+    r = snug_run("plan " SMALL "--bnb_4bit_use_double_quant true");
+    expect_said(&r, 2, "bnb_4bit_use_double_quant", "quantize nf4");
+}
+
+TEST(what_train_takes_by_allow_is_in_its_configuration) {
+    make_model_and_rows();
+    char words[900];
+    snprintf(words, sizeof words,
+             "--model %s --data %s --pack off --recompute none --head-chunk 128 --global-batch 2 --micro-batch 2",
+             in_tmp("m"), in_tmp("rows.jsonl"));
+    int64_t need[2];
+    for (int i = 0; i < 2; i++) {
+        char flags[1000];
+        snprintf(flags, sizeof flags, "%s --seq %d", words, i ? 512 : 256);
+        need[i] = device_bytes_of(flags);
+    }
+    EXPECT(need[1] > need[0] + 4 * MIB);
+    Ran r = snug_run("train %s --seq 512 --steps 2 --out %s --budget %lld --allow seq", words, in_tmp("o"),
+                     (long long)(need[0] + need[1]) / 2);
+    if (!EXPECT(r.code == 0 && strstr(str_text(&r.err), "--seq 256"))) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    Str saved = {0};
+    Err e = {0};
+    EXPECT_OK(file_read(in_tmp("o/config.yaml"), &saved, 1 << 20, &e));
+    EXPECT(strstr(str_text(&saved), "seq: 256") && !strstr(str_text(&saved), "seq: 512"));
+    str_free(&saved);
+    r = snug_run("train --config %s --resume", in_tmp("o/config.yaml")); /* the same mathematics: it goes on */
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
