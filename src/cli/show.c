@@ -28,17 +28,8 @@ static void show_dtypes(Str *out, const JobSpec *s) {
     str_add(out, "\n");
 }
 
-void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
-    const JobSpec *s = &j->spec;
-    const Ledger *l = &j->ledger;
-    int64_t process = job_process_bytes(j), arena = l->arena_bytes[POOL_DEVICE];
-    str_addf(out, "%s: %s parameters", s->model.name, units_count(config_parameters(&s->model)).s);
-    if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
-    str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
-    if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
-    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms, (long long)j->p.n_t,
-             (long long)j->p.n_s);
-    show_dtypes(out, s);
+void show_ledger(Str *out, const Ledger *l, int64_t process, const Measured *measured) {
+    int64_t arena = l->arena_bytes[POOL_DEVICE];
     str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
     for (int pass = 0; pass < 2; pass++) { /* first what is in the arena, then what stands beside it */
         for (int i = 0; i < l->n; i++) {
@@ -55,6 +46,20 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     if (measured)
         show_line(out, "  measured", measured->process_bytes, process,
                   measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
+}
+
+void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
+    const JobSpec *s = &j->spec;
+    const Ledger *l = &j->ledger;
+    int64_t process = job_process_bytes(j), arena = l->arena_bytes[POOL_DEVICE];
+    str_addf(out, "%s: %s parameters", s->model.name, units_count(config_parameters(&s->model)).s);
+    if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
+    str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
+    if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
+    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms, (long long)j->p.n_t,
+             (long long)j->p.n_s);
+    show_dtypes(out, s);
+    show_ledger(out, l, process, measured);
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,

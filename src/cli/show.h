@@ -10,6 +10,8 @@
 typedef struct Measured {
     int64_t arena_bytes, process_bytes;
 } Measured;
+/* The lines of the device and their sums; process: what the whole process takes. */
+void show_ledger(Str *out, const Ledger *l, int64_t process, const Measured *measured);
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured); /* budget 0: none */
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes);      /* gives */
 
