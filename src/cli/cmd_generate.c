@@ -145,6 +145,13 @@ static bool write_ready(Session *s, Err *e) { /* answers whose turn has come */
     return true;
 }
 
+/* How long an answer may be; without a word about it, no longer than the model's positions allow. */
+static int64_t most_new(const Session *s, const Prompt *p) {
+    int64_t most = p->max_new ? p->max_new : opt_int(s->o, OPT_MAX_TOKENS), known = s->engine.model.config.max_positions;
+    bool asked = p->max_new || opt_given(s->o, OPT_MAX_TOKENS);
+    return asked || !known ? most : MAX2(1, MIN2(most, known - p->ids.n));
+}
+
 static bool on_next(void *user, Request *r) {
     Session *s = user;
     if (s->given == s->n) return false;
@@ -152,7 +159,7 @@ static bool on_next(void *user, Request *r) {
     *r = engine_request(&s->engine, p->seed);
     r->prompt = p->ids.ids;
     r->n_prompt = p->ids.n;
-    if (p->max_new) r->max_new = p->max_new;
+    r->max_new = most_new(s, p);
     r->number = s->given++;
     return true;
 }
@@ -182,6 +189,19 @@ static bool on_done_plain(void *user, const Answer *a, Err *e) {
 
 /* ---- the whole ---- */
 
+static bool check_prompts(const Session *s, Err *e) {
+    int64_t vocab = s->engine.model.config.vocab;
+    for (int64_t i = 0; i < s->n; i++) {
+        const TokenIds *t = &s->prompt[i].ids;
+        if (!t->n) return fail(e, ERR_FAIL, "prompt %lld has no tokens", (long long)i);
+        for (int64_t k = 0; k < t->n; k++)
+            if (t->ids[k] >= vocab)
+                return fail(e, ERR_FAIL, "prompt %lld: id %d at place %lld is not one of the model's %lld tokens", (long long)i, t->ids[k],
+                            (long long)k, (long long)vocab);
+    }
+    return true;
+}
+
 static int64_t default_slots(const Session *s) {
     int64_t most = s->engine.machine.kind == MACHINE_CPU ? 32 : 64;
     return MIN2(most, s->n * opt_int(s->o, OPT_N));
@@ -191,7 +211,7 @@ static bool start(Session *s, int64_t file_bytes, Err *e) {
     GenSpec *spec = &s->engine.spec;
     int64_t longest = 0, tokens = 0, each = opt_flag(s->o, OPT_LOGPROBS) ? 64 : 24; /* bytes of a token in a waiting line */
     for (int64_t i = 0; i < s->n; i++) {
-        int64_t most = s->prompt[i].max_new ? s->prompt[i].max_new : opt_int(s->o, OPT_MAX_TOKENS);
+        int64_t most = most_new(s, &s->prompt[i]);
         longest = MAX2(longest, s->prompt[i].ids.n + most);
         tokens += s->prompt[i].ids.capacity * 4 + most * opt_int(s->o, OPT_N) * each;
     }
@@ -224,8 +244,6 @@ static bool answer_all(Session *s, Err *e) {
                  !opt_flag(s->o, OPT_LOGPROBS);
     GenCalls calls = {.user = s, .next = on_next, .done = plain ? on_done_plain : on_done, .said = plain ? on_said : NULL,
                       .stop = &cmd_stop};
-    if (out && !opt_flag(s->o, OPT_OVERWRITE) && file_exists(out))
-        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
     if (out && !file_begin(&s->out, out, e)) return false;
     s->to_file = out != NULL;
     double began = sensors_seconds();
@@ -248,7 +266,10 @@ static bool answer_all(Session *s, Err *e) {
 bool cmd_generate(const Options *o, Err *e) {
     Session s = {.o = o};
     int64_t file_bytes;
-    bool ok = engine_begin(&s.engine, o, e) && find_prompts(&s, &file_bytes, e) && start(&s, file_bytes, e) && answer_all(&s, e);
+    const char *out = opt_text(o, OPT_OUT);
+    if (out && !opt_flag(o, OPT_OVERWRITE) && file_exists(out))
+        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
+    bool ok = engine_begin(&s.engine, o, e) && find_prompts(&s, &file_bytes, e) && check_prompts(&s, e) && start(&s, file_bytes, e) && answer_all(&s, e);
     for (int64_t i = 0; i < s.n; i++) {
         token_ids_free(&s.prompt[i].ids);
         json_decref(s.prompt[i].id);
