@@ -82,13 +82,13 @@ const CommandRow command_rows[CMD_COUNT] = {
              "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and max_tokens; the "
              "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many requests run "
              "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
-         .examples = "snug generate --model m0 --prompt 'Once upon a time' --max-tokens 64\n"
-                     "snug generate --model m0 --adapter out/adapter --prompts p.jsonl --out answers.jsonl --temperature 0.7 --n 4\n"},
+         .examples = "snug generate --model m0 --prompt Hello --max-tokens 64\n"
+                     "snug generate --model m0 --adapter out/adapter --prompts p.jsonl --out a.jsonl --n 4\n"},
     [CMD_CHAT] = {.name = "chat",
                   .summary = "talk with a model in the terminal",
                   .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
                            "/quit (or the end of input) leaves, an interrupt ends the answer.",
-                  .examples = "snug chat --model m0 --system 'You are brief.'\n"},
+                  .examples = "snug chat --model m0 --adapter out/adapter\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
