@@ -128,7 +128,7 @@ TEST(stories260k_tells_its_golden_story) {
 /* ---- company ---- */
 
 TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
-    const char *how = "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16";
+    const char *how = "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16 --logprobs";
     write_prompts(in_tmp("all.jsonl"), 0, 32);
     Ran r = snug_run("generate %s --prompts %s", how, in_tmp("all.jsonl"));
     json_t *all = answers(&r);
@@ -137,6 +137,8 @@ TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
         write_prompts(in_tmp("one.jsonl"), i, 1);
         r = snug_run("generate %s --prompts %s", how, in_tmp("one.jsonl"));
         json_t *one = answers(&r);
+        json_t *bits = json_object_get(json_array_get(all, (size_t)i), "logprobs"), *bits_alone = json_object_get(json_array_get(one, 0), "logprobs");
+        EXPECT(json_array_size(bits) >= 3 && json_equal(bits, bits_alone)); /* not only the tokens: the same numbers */
         if (!EXPECT(json_equal(ids_of(all, (size_t)i), ids_of(one, 0)))) test_note("    prompt %d", i);
         json_decref(one);
     }
