@@ -67,8 +67,8 @@ static bool encode(Chat *c, Err *e) {
         if (!engine_encode_chat(&c->engine, &c->ids, c->messages, e)) return false;
         if (c->ids.n <= room) return true;
         if (json_array_size(c->messages) <= first + 1)
-            return fail(e, ERR_FAIL, "the message is %lld tokens long, there is room for %lld; give a larger --context", (long long)c->ids.n,
-                        (long long)room);
+            return fail(e, ERR_FAIL, "the message is %lld tokens long, there is room for %lld; give a larger --context",
+                        (long long)c->ids.n, (long long)room);
         json_array_remove(c->messages, first); /* what was asked, and what was answered */
         json_array_remove(c->messages, first);
         log_line("(the oldest exchange is forgotten: the context is full)");
@@ -111,10 +111,13 @@ bool cmd_chat(const Options *o, Err *e) {
     Chat c = {.o = o};
     bool ok = engine_begin(&c.engine, o, e);
     if (ok && !c.engine.words.chat)
-        ok = fail(e, ERR_FAIL, "%s: has no chat template; `snug generate --prompt` continues a text", opt_text(o, OPT_MODEL));
+        ok =
+            fail(e, ERR_FAIL, "%s: has no chat template; `snug generate --prompt` continues a text", opt_text(o, OPT_MODEL));
     if (ok) {
         int64_t known = c.engine.model.config.max_positions;
-        c.engine.spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT) : known ? MIN2(known, CHAT_CONTEXT) : CHAT_CONTEXT;
+        c.engine.spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT)
+                                : known                   ? MIN2(known, CHAT_CONTEXT)
+                                                          : CHAT_CONTEXT;
         int64_t least = opt_given(o, OPT_CONTEXT) ? c.engine.spec.context : CHAT_LEAST;
         ok = engine_start(&c.engine, &(GenHost){.requests = MIB}, false, least, e);
     }

@@ -22,8 +22,8 @@ typedef struct Session {
     Engine engine;
     Prompt *prompt;
     int64_t n, capacity;
-    int64_t given;              /* prompts handed to the engine */
-    char **line;                /* per answer: finished, waiting for those before it */
+    int64_t given; /* prompts handed to the engine */
+    char **line;   /* per answer: finished, waiting for those before it */
     int64_t n_lines, written;
     FileOut out;
     bool to_file;
@@ -60,8 +60,10 @@ static bool take_ids(Prompt *p, const json_t *ids, Err *e) {
 }
 
 static bool take_row(Session *s, Prompt *p, const json_t *row, Err *e) {
-    const json_t *ids = json_object_get(row, "ids"), *messages = json_object_get(row, "messages"), *text = json_object_get(row, "text");
-    const json_t *seed = json_object_get(row, "seed"), *most = json_object_get(row, "max_tokens"), *id = json_object_get(row, "id");
+    const json_t *ids = json_object_get(row, "ids"), *messages = json_object_get(row, "messages"),
+                 *text = json_object_get(row, "text");
+    const json_t *seed = json_object_get(row, "seed"), *most = json_object_get(row, "max_tokens"),
+                 *id = json_object_get(row, "id");
     if (!ids) ids = json_object_get(row, "input_ids");
     if (!text) text = json_object_get(row, "prompt");
     if (json_is_integer(seed)) p->seed = rng_fold((uint64_t)json_integer_value(seed), 0);
@@ -116,8 +118,9 @@ static bool find_prompts(Session *s, int64_t *bytes, Err *e) {
 
 static json_t *answer_json(const Session *s, const Answer *a) {
     const Prompt *p = &s->prompt[a->request->number];
-    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:s}", "index", (json_int_t)a->request->number, "sample", (json_int_t)a->sample,
-                          "prompt_tokens", (json_int_t)a->request->n_prompt, "tokens", (json_int_t)a->n, "finish", gen_end_name(a->end));
+    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:s}", "index", (json_int_t)a->request->number, "sample",
+                          (json_int_t)a->sample, "prompt_tokens", (json_int_t)a->request->n_prompt, "tokens",
+                          (json_int_t)a->n, "finish", gen_end_name(a->end));
     json_t *ids = json_array(), *logp = json_array();
     if (p->id) json_object_set(j, "id", p->id);
     if (a->text) json_object_set_new(j, "text", json_stringn(str_text(a->text), (size_t)a->text->len));
@@ -136,7 +139,8 @@ static bool write_ready(Session *s, Err *e) { /* answers whose turn has come */
         char *line = s->line[s->written];
         int64_t n = (int64_t)strlen(line);
         line[n] = '\n'; /* in place of the 0 */
-        bool ok = s->to_file ? file_write(s->out.fd, line, n + 1, s->out.temporary, e) : fwrite(line, 1, (size_t)n + 1, stdout) > 0;
+        bool ok = s->to_file ? file_write(s->out.fd, line, n + 1, s->out.temporary, e)
+                             : fwrite(line, 1, (size_t)n + 1, stdout) > 0;
         mem_free(line);
         s->line[s->written++] = NULL;
         if (!ok) return s->to_file ? false : fail(e, ERR_FAIL, "standard output could not be written");
@@ -196,8 +200,8 @@ static bool check_prompts(const Session *s, Err *e) {
         if (!t->n) return fail(e, ERR_FAIL, "prompt %lld has no tokens", (long long)i);
         for (int64_t k = 0; k < t->n; k++)
             if (t->ids[k] >= vocab)
-                return fail(e, ERR_FAIL, "prompt %lld: id %d at place %lld is not one of the model's %lld tokens", (long long)i, t->ids[k],
-                            (long long)k, (long long)vocab);
+                return fail(e, ERR_FAIL, "prompt %lld: id %d at place %lld is not one of the model's %lld tokens",
+                            (long long)i, t->ids[k], (long long)k, (long long)vocab);
     }
     return true;
 }
@@ -217,7 +221,8 @@ static bool start(Session *s, int64_t file_bytes, Err *e) {
     }
     spec->context = opt_given(s->o, OPT_CONTEXT) ? opt_int(s->o, OPT_CONTEXT) : MAX2(2, longest);
     if (longest > spec->context)
-        return fail(e, ERR_USAGE, "--context %lld: a prompt with its answer is %lld tokens long", (long long)spec->context, (long long)longest);
+        return fail(e, ERR_USAGE, "--context %lld: a prompt with its answer is %lld tokens long", (long long)spec->context,
+                    (long long)longest);
     spec->slots = opt_given(s->o, OPT_SLOTS) ? opt_int(s->o, OPT_SLOTS) : default_slots(s);
     s->n_lines = s->n * opt_int(s->o, OPT_N);
     s->line = MEM_NEW(char *, s->n_lines);
@@ -228,21 +233,27 @@ static bool start(Session *s, int64_t file_bytes, Err *e) {
 static void print_summary(const Session *s, double seconds) {
     const Gen *g = s->engine.gen;
     const GenCounts *c = &g->counts;
-    printf("{\"requests\":%lld,\"answers\":%lld,\"prompt_tokens\":%lld,\"prefill_tokens\":%lld,\"shared_tokens\":%lld,\"tokens\":%lld,"
-           "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
-           "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-           "\"plan_ms\":%.4g}\n",
-           (long long)s->n, (long long)s->n_lines, (long long)s->prompt_tokens, (long long)c->prefill_tokens,
-           (long long)c->shared_tokens, (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds,
-           (long long)g->spec.slots, (long long)g->spec.context, (long long)c->plays, (long long)g->placement.arena_bytes[POOL_DEVICE],
-           (long long)g->x.pool_bytes[POOL_DEVICE], (long long)gen_process_bytes(g), (long long)g->process_peak_bytes, g->plan_ms);
+    printf(
+        "{\"requests\":%lld,\"answers\":%lld,\"prompt_tokens\":%lld,\"prefill_tokens\":%lld,\"shared_tokens\":%lld,"
+        "\"tokens\":%lld,"
+        "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
+        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
+        "\"plan_ms\":%.4g}\n",
+        (long long)s->n, (long long)s->n_lines, (long long)s->prompt_tokens, (long long)c->prefill_tokens,
+        (long long)c->shared_tokens, (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds,
+        (long long)g->spec.slots, (long long)g->spec.context, (long long)c->plays,
+        (long long)g->placement.arena_bytes[POOL_DEVICE], (long long)g->x.pool_bytes[POOL_DEVICE],
+        (long long)gen_process_bytes(g), (long long)g->process_peak_bytes, g->plan_ms);
 }
 
 static bool answer_all(Session *s, Err *e) {
     const char *out = opt_text(s->o, OPT_OUT);
-    bool plain = !out && opt_given(s->o, OPT_PROMPT) && !opt_flag(s->o, OPT_JSON) && s->n_lines == 1 && s->engine.words.tokenizer &&
-                 !opt_flag(s->o, OPT_LOGPROBS);
-    GenCalls calls = {.user = s, .next = on_next, .done = plain ? on_done_plain : on_done, .said = plain ? on_said : NULL,
+    bool plain = !out && opt_given(s->o, OPT_PROMPT) && !opt_flag(s->o, OPT_JSON) && s->n_lines == 1 &&
+                 s->engine.words.tokenizer && !opt_flag(s->o, OPT_LOGPROBS);
+    GenCalls calls = {.user = s,
+                      .next = on_next,
+                      .done = plain ? on_done_plain : on_done,
+                      .said = plain ? on_said : NULL,
                       .stop = &cmd_stop};
     if (out && !file_begin(&s->out, out, e)) return false;
     s->to_file = out != NULL;
@@ -250,15 +261,19 @@ static bool answer_all(Session *s, Err *e) {
     bool ok = gen_run(s->engine.gen, s->engine.words.tokenizer, &calls, e);
     double seconds = sensors_seconds() - began;
     bool cut = s->interrupted || s->written < (plain ? 0 : s->n_lines);
-    if (ok && cut) ok = fail(e, ERR_FAIL, "interrupted: %lld of %lld answers are whole%s", (long long)(s->written - s->interrupted),
-                             (long long)s->n_lines, out ? "; nothing was written to --out" : "");
+    if (ok && cut)
+        ok = fail(e, ERR_FAIL, "interrupted: %lld of %lld answers are whole%s", (long long)(s->written - s->interrupted),
+                  (long long)s->n_lines, out ? "; nothing was written to --out" : "");
     if (out && ok) ok = file_commit(&s->out, e);
     else if (out) file_abort(&s->out);
     if (!ok) return false;
     engine_show(&s->engine, true);
-    log_line("%lld tokens of prompts, %lld of answers in %.2f s: prefill %.1f tokens/s, decode %.1f tokens/s", (long long)s->prompt_tokens,
-             (long long)s->answer_tokens, seconds, (double)s->engine.gen->counts.prefill_tokens / s->engine.gen->counts.prefill_seconds,
-             s->engine.gen->counts.decode_seconds > 0 ? (double)(s->answer_tokens - s->n_lines) / s->engine.gen->counts.decode_seconds : 0);
+    log_line("%lld tokens of prompts, %lld of answers in %.2f s: prefill %.1f tokens/s, decode %.1f tokens/s",
+             (long long)s->prompt_tokens, (long long)s->answer_tokens, seconds,
+             (double)s->engine.gen->counts.prefill_tokens / s->engine.gen->counts.prefill_seconds,
+             s->engine.gen->counts.decode_seconds > 0
+                 ? (double)(s->answer_tokens - s->n_lines) / s->engine.gen->counts.decode_seconds
+                 : 0);
     if (opt_flag(s->o, OPT_JSON)) print_summary(s, seconds);
     return true;
 }
@@ -269,7 +284,8 @@ bool cmd_generate(const Options *o, Err *e) {
     const char *out = opt_text(o, OPT_OUT);
     if (out && !opt_flag(o, OPT_OVERWRITE) && file_exists(out))
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
-    bool ok = engine_begin(&s.engine, o, e) && find_prompts(&s, &file_bytes, e) && check_prompts(&s, e) && start(&s, file_bytes, e) && answer_all(&s, e);
+    bool ok = engine_begin(&s.engine, o, e) && find_prompts(&s, &file_bytes, e) && check_prompts(&s, e) &&
+              start(&s, file_bytes, e) && answer_all(&s, e);
     for (int64_t i = 0; i < s.n; i++) {
         token_ids_free(&s.prompt[i].ids);
         json_decref(s.prompt[i].id);

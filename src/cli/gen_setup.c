@@ -56,25 +56,29 @@ static bool set_spec(Engine *n, Err *e) {
     GenSpec *s = &n->spec;
     bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && n->model.config.dtype == FMT_F32);
     if (opt_is(o, OPT_PRECISION, "fp16"))
-        return fail(e, ERR_USAGE, "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
-    *s = (GenSpec){.model = n->model.config, .activations = f32 ? FMT_F32 : FMT_BF16, .slots = 1,
-                   .chunk = opt_int(o, OPT_PREFILL_CHUNK), .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
+        return fail(e, ERR_USAGE,
+                    "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
+    *s = (GenSpec){.model = n->model.config,
+                   .activations = f32 ? FMT_F32 : FMT_BF16,
+                   .slots = 1,
+                   .chunk = opt_int(o, OPT_PREFILL_CHUNK),
+                   .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
                    .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
     if (!s->chunk) s->chunk = n->machine.kind == MACHINE_CPU ? 256 : 2048;
     if (!opt_given(o, OPT_ADAPTER)) return true;
     AdapterConfig a;
     if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
-    s->adapter = (LoraSpec){.rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->activations};
+    s->adapter = (LoraSpec){
+        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->activations};
     return true;
 }
 
 bool engine_begin(Engine *n, const Options *o, Err *e) {
     *n = (Engine){.o = o};
     return setup_model(&n->model, o, e) &&
-           (n->model.has_folder ||
-            fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder", opt_text(o, OPT_MODEL),
-                 command_rows[o->command].name)) &&
+           (n->model.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder",
+                                        opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) && set_spec(n, e) &&
            find_stop_ids(n, e);
 }
@@ -93,9 +97,10 @@ static bool check_free(const Engine *n, Err *e) {
     int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
     int64_t has = cpu ? sensors_memory().available_bytes : n->machine.free_bytes[POOL_DEVICE];
     if (has <= 0 || wants <= has) return true;
-    return fail(e, ERR_BUDGET, "%s: %s (%s bytes) are planned, %s are free. Nothing was loaded. End what holds it, or give a --budget "
-                "of %lldMiB or less", n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s,
-                (long long)(has / MIB));
+    return fail(e, ERR_BUDGET,
+                "%s: %s (%s bytes) are planned, %s are free. Nothing was loaded. End what holds it, or give a --budget "
+                "of %lldMiB or less",
+                n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, (long long)(has / MIB));
 }
 
 bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
@@ -127,7 +132,8 @@ void engine_show(const Engine *n, bool measured) {
              format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations));
     show_ledger(&text, &g->ledger, process, measured ? &m : NULL);
     if (n->budget_bytes != INT64_MAX && !measured)
-        str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s, units_bytes(n->budget_bytes - process).s);
+        str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
+                 units_bytes(n->budget_bytes - process).s);
     log_line("%s", str_text(&text));
     str_free(&text);
 }
@@ -137,17 +143,26 @@ void engine_show(const Engine *n, bool measured) {
 Request engine_request(const Engine *n, uint64_t seed) {
     const Options *o = n->o;
     bool chat = o->command == CMD_CHAT;
-    Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS), .samples = chat ? 1 : (int)opt_int(o, OPT_N), .key = rng_fold(seed, 0x6e17),
-                 .stop_id = n->stop_id, .n_stop_ids = n->n_stop_ids, .want_logp = !chat && opt_flag(o, OPT_LOGPROBS)};
-    r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : chat ? 0.7f : 0,
-                            .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
-                            .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
+    Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
+                 .samples = chat ? 1 : (int)opt_int(o, OPT_N),
+                 .key = rng_fold(seed, 0x6e17),
+                 .stop_id = n->stop_id,
+                 .n_stop_ids = n->n_stop_ids,
+                 .want_logp = !chat && opt_flag(o, OPT_LOGPROBS)};
+    r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE)
+                                           : chat                        ? 0.7f
+                                                                         : 0,
+                            .top_k = opt_int(o, OPT_TOP_K),
+                            .top_p = (float)opt_real(o, OPT_TOP_P),
+                            .min_p = (float)opt_real(o, OPT_MIN_P),
+                            .repetition = (float)opt_real(o, OPT_REPETITION)};
     r.stops.n = opt_list(o, OPT_STOP, &r.stops.text);
     return r;
 }
 
 static bool need_tokenizer(const Engine *n, Err *e) {
-    return n->words.tokenizer || fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR, or prompts as ids", n->model.folder);
+    return n->words.tokenizer ||
+           fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR, or prompts as ids", n->model.folder);
 }
 
 bool engine_encode_text(const Engine *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {

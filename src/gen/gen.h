@@ -75,8 +75,8 @@ typedef struct Answer { /* borrowed by the calls below */
 
 typedef struct GenCalls {
     void *user;
-    bool (*next)(void *user, Request *r);                                          /* false: no more */
-    bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes);    /* as it comes; false: enough. May be NULL */
+    bool (*next)(void *user, Request *r);                                       /* false: no more */
+    bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes); /* as it comes; false: enough. May be NULL */
     bool (*done)(void *user, const Answer *a, Err *e);
     const volatile sig_atomic_t *stop; /* set: every answer ends where it is. May be NULL */
 } GenCalls;
@@ -131,7 +131,8 @@ int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
 
 /* The most slots up to s->slots, then the longest context from least_context up to s->context, that fit the budget;
  * ERR_BUDGET with the missing bytes when nothing does. */
-bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context, int64_t budget_bytes, Err *e);
+bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
+             int64_t budget_bytes, Err *e);
 
 /* run.c: takes the memory. Weights are the caller's to load into g->x. */
 bool gen_open(Gen *g, Backend *b, Err *e);

@@ -53,10 +53,13 @@ static void record_passes(Gen *g) {
 static bool check_spec(const GenSpec *s, Err *e) {
     const ModelConfig *c = &s->model;
     if (c->sliding_window && s->context > c->sliding_window)
-        return fail(e, ERR_USAGE, "a context of %lld tokens: this model attends to a sliding window of %lld, which is not supported; "
-                    "use --context %lld or less", (long long)s->context, (long long)c->sliding_window, (long long)c->sliding_window);
+        return fail(e, ERR_USAGE,
+                    "a context of %lld tokens: this model attends to a sliding window of %lld, which is not supported; "
+                    "use --context %lld or less",
+                    (long long)s->context, (long long)c->sliding_window, (long long)c->sliding_window);
     if (c->max_positions && s->context > c->max_positions)
-        return fail(e, ERR_USAGE, "a context of %lld tokens: this model knows %lld positions; shorten the prompt or --max-tokens",
+        return fail(e, ERR_USAGE,
+                    "a context of %lld tokens: this model knows %lld positions; shorten the prompt or --max-tokens",
                     (long long)s->context, (long long)c->max_positions);
     if (s->slots < 1 || s->slots > GEN_MOST_SLOTS)
         return fail(e, ERR_USAGE, "--slots %lld: must be from 1 to %d", (long long)s->slots, GEN_MOST_SLOTS);
@@ -74,12 +77,15 @@ static void add_lines(Gen *g, const GenHost *host) {
     Ledger *l = &g->ledger;
     const Machine *m = &g->machine;
     Pool pool = m->kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
-    int64_t program = g->p.cap_t * (int64_t)sizeof(Tensor) + g->p.cap_s * (int64_t)sizeof(Step) + g->p.n_s * (int64_t)(sizeof(Args) + 64);
+    int64_t program =
+        g->p.cap_t * (int64_t)sizeof(Tensor) + g->p.cap_s * (int64_t)sizeof(Step) + g->p.n_s * (int64_t)(sizeof(Args) + 64);
     const struct {
         const char *name, *note;
         int64_t bytes;
-    } device[] = {{"context", "the driver's own", m->context_bytes}, {"code", "kernels as they are first used", m->code_bytes},
-                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", m->mapping_bytes}},
+    } device[] = {{"context", "the driver's own", m->context_bytes},
+                  {"code", "kernels as they are first used", m->code_bytes},
+                  {"graphs", "plays that are kept", m->graph_bytes},
+                  {"mappings", "page tables", m->mapping_bytes}},
       process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
                    {"tokenizer", NULL, host ? host->tokenizer : 0},
                    {"requests", "prompts, answers, sampling", host_bytes(g) + (host ? host->requests : 0)}};
@@ -100,8 +106,12 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     double began = now_ms();
     Program *p = &g->p;
     Format base = spec->model.dtype;
-    decoder_weights(p, &g->d, &spec->model, &(WeightSpec){.format = base, .stored = spec->quantised ? spec->stored : base,
-                    .activations = spec->activations, .gradients = spec->activations, .lora = spec->adapter});
+    decoder_weights(p, &g->d, &spec->model,
+                    &(WeightSpec){.format = base,
+                                  .stored = spec->quantised ? spec->stored : base,
+                                  .activations = spec->activations,
+                                  .gradients = spec->activations,
+                                  .lora = spec->adapter});
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
     g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
     for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
@@ -116,7 +126,8 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
 
 int64_t gen_process_bytes(const Gen *g) { /* on the CPU all pools are the same memory */
     int64_t n = ledger_process_bytes(&g->ledger, POOL_DEVICE);
-    if (g->machine.kind == MACHINE_CPU) n += ledger_process_bytes(&g->ledger, POOL_PINNED) + ledger_process_bytes(&g->ledger, POOL_HOST);
+    if (g->machine.kind == MACHINE_CPU)
+        n += ledger_process_bytes(&g->ledger, POOL_PINNED) + ledger_process_bytes(&g->ledger, POOL_HOST);
     return n;
 }
 
@@ -133,8 +144,8 @@ static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const G
 
 /* The largest value of *field in [least, *field] that fits; memory grows with it. *bytes: of what was taken or, when
  * nothing fits, of the least. */
-static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t *bytes, const Machine *m, const GenHost *host,
-                              int64_t budget_bytes, Err *e) {
+static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t *bytes, const Machine *m,
+                              const GenHost *host, int64_t budget_bytes, Err *e) {
     int64_t low = least, high = *field;
     if (!bytes_of(bytes, s, m, host, e)) return false;
     if (*bytes <= budget_bytes || high <= low) return true;
@@ -148,14 +159,18 @@ static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t
     return bytes_of(bytes, s, m, host, e);
 }
 
-bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context, int64_t budget_bytes, Err *e) {
+bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
+             int64_t budget_bytes, Err *e) {
     int64_t bytes = 0;
     if (!largest_that_fits(s, &s->slots, fewer_slots ? 1 : s->slots, &bytes, m, host, budget_bytes, e)) return false;
-    if (bytes > budget_bytes && !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
+    if (bytes > budget_bytes &&
+        !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
         return false;
     if (bytes <= budget_bytes) return true;
-    return fail(e, ERR_BUDGET, "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
+    return fail(e, ERR_BUDGET,
+                "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
                 "Give a shorter --max-tokens or --context, fewer --slots, %sa smaller model, or a larger --budget",
                 units_bytes(bytes).s, (long long)s->slots, (long long)s->context, units_bytes(budget_bytes).s,
-                units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s, s->quantised ? "" : "--quantize int8 or nf4, ");
+                units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s,
+                s->quantised ? "" : "--quantize int8 or nf4, ");
 }

@@ -48,7 +48,8 @@ static void measure(Gen *g) {
 
 /* ---- passes ---- */
 
-static const GenPass *pass_for(const GenPass *pass, int n_passes, int64_t tokens) { /* the smallest that holds them, or the largest */
+/* The smallest that holds so many tokens, or the largest. */
+static const GenPass *pass_for(const GenPass *pass, int n_passes, int64_t tokens) {
     int i = 0;
     while (i < n_passes - 1 && pass[i].rows * pass[i].seq < tokens) i++;
     return &pass[i];
@@ -126,8 +127,13 @@ static void share_prompt(Gen *g, int to) { /* the cache of the prompt prefilled 
 
 static Answer answer_of(const GenSlot *s, GenEnd end, bool text) {
     int64_t n = s->r.n_prompt;
-    return (Answer){.request = &s->r, .sample = s->sample, .ids = s->ids + n, .logp = s->r.want_logp ? s->logp : NULL, .n = s->n - n,
-                    .text = text ? &s->spoken.text : NULL, .end = end};
+    return (Answer){.request = &s->r,
+                    .sample = s->sample,
+                    .ids = s->ids + n,
+                    .logp = s->r.want_logp ? s->logp : NULL,
+                    .n = s->n - n,
+                    .text = text ? &s->spoken.text : NULL,
+                    .end = end};
 }
 
 static bool finish(Gen *g, GenSlot *s, const Tokenizer *t, const GenCalls *calls, GenEnd end, Err *e) {
@@ -154,7 +160,8 @@ static bool ended(GenSlot *s, GenEnd *end, const Tokenizer *t, const GenCalls *c
     *end = GEN_END_ID;
     for (int i = 0; i < s->r.n_stop_ids; i++)
         if (s->r.stop_id[i] == id) return true;
-    if (t && (s->r.stops.n || calls->said) && !spoken_add(&s->spoken, &stopped, t, s->ids + n, s->n - n, s->r.stops, false, e))
+    if (t && (s->r.stops.n || calls->said) &&
+        !spoken_add(&s->spoken, &stopped, t, s->ids + n, s->n - n, s->r.stops, false, e))
         return false;
     *end = GEN_END_TEXT;
     if (stopped) return true;
@@ -172,8 +179,10 @@ static bool take_token(Gen *g, GenSlot *s, const float *logits, const Tokenizer 
     int64_t at = s->n - s->r.n_prompt, vocab = g->spec.model.vocab;
     int32_t id = sample_token(&g->sampler, logits, &s->r.sampling, s->ids, s->n, s->key, at);
     if (id < 0)
-        return fail(e, ERR_FAIL, "the logits of request %lld, token %lld, are not finite. Are the weights sound, and does the "
-                    "precision suit them?", (long long)s->r.number, (long long)at);
+        return fail(e, ERR_FAIL,
+                    "the logits of request %lld, token %lld, are not finite. Are the weights sound, and does the "
+                    "precision suit them?",
+                    (long long)s->r.number, (long long)at);
     if (s->r.want_logp) s->logp[at] = sample_logp(logits, vocab, id);
     s->ids[s->n++] = id;
     g->counts.new_tokens++;
@@ -183,7 +192,8 @@ static bool take_token(Gen *g, GenSlot *s, const float *logits, const Tokenizer 
 }
 
 /* Puts a sample of the request into a free slot and draws its first token. */
-static bool admit(Gen *g, int slot, const Request *r, int64_t serial, int sample, const Tokenizer *t, const GenCalls *calls, Err *e) {
+static bool admit(Gen *g, int slot, const Request *r, int64_t serial, int sample, const Tokenizer *t, const GenCalls *calls,
+                  Err *e) {
     GenSlot *s = &g->slot[slot];
     bool shared = g->serial == serial;
     int64_t from = g->spec.invariant || shared ? 0 : common(s, r);
@@ -245,8 +255,8 @@ static bool check_request(const Gen *g, const Request *r, Err *e) {
                     (long long)r->number, (long long)r->n_prompt, (long long)r->max_new, (long long)g->spec.context);
     for (int64_t i = 0; i < r->n_prompt; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= g->spec.model.vocab)
-            return fail(e, ERR_FAIL, "request %lld: id %d at place %lld is not one of the model's %lld tokens", (long long)r->number,
-                        r->prompt[i], (long long)i, (long long)g->spec.model.vocab);
+            return fail(e, ERR_FAIL, "request %lld: id %d at place %lld is not one of the model's %lld tokens",
+                        (long long)r->number, r->prompt[i], (long long)i, (long long)g->spec.model.vocab);
     return true;
 }
 

@@ -8,8 +8,11 @@
 #include "base/rng.h"
 
 void sampler_init(Sampler *s, Arena *a, int64_t vocab) {
-    *s = (Sampler){.vocab = vocab, .score = ARENA_NEW(a, float, vocab), .order = ARENA_NEW(a, float, vocab),
-                   .kept = ARENA_NEW(a, Candidate, vocab), .seen = ARENA_NEW(a, uint8_t, vocab)};
+    *s = (Sampler){.vocab = vocab,
+                   .score = ARENA_NEW(a, float, vocab),
+                   .order = ARENA_NEW(a, float, vocab),
+                   .kept = ARENA_NEW(a, Candidate, vocab),
+                   .seen = ARENA_NEW(a, uint8_t, vocab)};
 }
 
 int64_t sampler_bytes(int64_t vocab) { return vocab * (int64_t)(2 * sizeof(float) + sizeof(Candidate) + 1); }
@@ -77,7 +80,8 @@ static int64_t keep_top_k(Sampler *s, float temperature, int64_t k) {
     }
     int64_t n = 0;
     for (int64_t i = 0; i < s->vocab; i++)
-        if (s->score[i] >= least && s->score[i] > -INFINITY) s->kept[n++] = (Candidate){(int32_t)i, s->score[i] / temperature};
+        if (s->score[i] >= least && s->score[i] > -INFINITY)
+            s->kept[n++] = (Candidate){(int32_t)i, s->score[i] / temperature};
     return n;
 }
 
@@ -144,8 +148,8 @@ int64_t sample_keep(Sampler *s, const float *logits, const Sampling *how, const 
     return n;
 }
 
-int32_t sample_token(Sampler *s, const float *logits, const Sampling *how, const int32_t *before, int64_t n_before, uint64_t key,
-                     int64_t position) {
+int32_t sample_token(Sampler *s, const float *logits, const Sampling *how, const int32_t *before, int64_t n_before,
+                     uint64_t key, int64_t position) {
     int64_t n = sample_keep(s, logits, how, before, n_before);
     if (!n) return -1;
     double left = rng_uniform(key, (uint64_t)position);

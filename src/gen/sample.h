@@ -35,8 +35,8 @@ int64_t sampler_bytes(int64_t vocab);
 int64_t sample_keep(Sampler *s, const float *logits, const Sampling *how, const int32_t *before, int64_t n_before);
 
 /* The token of this key and position; -1: the row holds a number that is not finite. */
-int32_t sample_token(Sampler *s, const float *logits, const Sampling *how, const int32_t *before, int64_t n_before, uint64_t key,
-                     int64_t position);
+int32_t sample_token(Sampler *s, const float *logits, const Sampling *how, const int32_t *before, int64_t n_before,
+                     uint64_t key, int64_t position);
 
 float sample_logp(const float *logits, int64_t vocab, int32_t id); /* of the model itself: nothing kept out, temperature 1 */
 

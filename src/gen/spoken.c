@@ -22,7 +22,8 @@ static bool find_stop(Spoken *s, StopTexts stops, int64_t old) {
     int64_t at = -1;
     for (int i = 0; i < stops.n; i++) {
         int64_t from = MAX2(0, old - (int64_t)strlen(stops.text[i]) + 1);
-        const char *hit = memmem(str_text(&s->text) + from, (size_t)(s->text.len - from), stops.text[i], strlen(stops.text[i]));
+        const char *hit =
+            memmem(str_text(&s->text) + from, (size_t)(s->text.len - from), stops.text[i], strlen(stops.text[i]));
         if (hit && (at < 0 || hit - s->text.data < at)) at = hit - s->text.data;
     }
     if (at < 0) return false;
@@ -31,13 +32,15 @@ static bool find_stop(Spoken *s, StopTexts stops, int64_t old) {
     return true;
 }
 
-bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops, bool last, Err *e) {
+bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops, bool last,
+                Err *e) {
     *stopped = false;
     str_clear(&s->before);
     str_clear(&s->now);
     if (n == s->read) return true;
     if (!tokenizer_decode(t, &s->before, ids + s->from, s->read - s->from, true, e) ||
-        !tokenizer_decode(t, &s->now, ids + s->from, n - s->from, true, e)) return false;
+        !tokenizer_decode(t, &s->now, ids + s->from, n - s->from, true, e))
+        return false;
     if (ends_in_half_a_character(&s->now) && !last) return true;
     int64_t old = s->text.len;
     if (s->now.len > s->before.len) str_add_bytes(&s->text, s->now.data + s->before.len, s->now.len - s->before.len);

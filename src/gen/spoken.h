@@ -22,7 +22,8 @@ void spoken_free(Spoken *s);
 
 /* Takes the ids in as far as they make whole characters; last: all of them. *stopped: a stop string came, and the
  * text ends before it. */
-bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops, bool last, Err *e);
+bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops,
+                bool last, Err *e);
 
 /* What can be handed on now: nothing that may be the beginning of a stop string, unless it is the end. Borrows. */
 const char *spoken_give(Spoken *s, int64_t *bytes, StopTexts stops, bool last);

@@ -26,9 +26,10 @@ static void expect_refused(Ran r, int code, const char *part1, const char *part2
 
 /* A random model in m, with weights large enough that the prompt matters. */
 static void make_model(const char *more) {
-    Ran r = snug_run("init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
-                     "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
-                     in_tmp("m"), more);
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
+        in_tmp("m"), more);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -37,7 +38,8 @@ static void make_model(const char *more) {
 static json_t *answers(Ran *r) {
     json_t *list = json_array();
     if (!EXPECT(r->code == 0)) test_note("%s", str_text(&r->err));
-    for (char *save = NULL, *line = r->out.len ? strtok_r(r->out.data, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
+    for (char *save = NULL, *line = r->out.len ? strtok_r(r->out.data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
         json_array_append_new(list, json_loads(line, 0, NULL));
     ran_free(r);
     return list;
@@ -69,7 +71,8 @@ TEST(greedy_ids_are_those_of_transformers) {
     size_t c, i;
     EXPECT(json_array_size(cases) >= 12);
     json_array_foreach(cases, c, one) {
-        const char *model = json_string_value(json_object_get(one, "model")), *adapter = json_string_value(json_object_get(one, "adapter"));
+        const char *model = json_string_value(json_object_get(one, "model")),
+                   *adapter = json_string_value(json_object_get(one, "adapter"));
         char more[200] = "";
         Str rows = {0};
         json_array_foreach(json_object_get(one, "rows"), i, row) {
@@ -80,13 +83,14 @@ TEST(greedy_ids_are_those_of_transformers) {
         write_text(in_tmp("p.jsonl"), rows.data);
         str_free(&rows);
         if (*adapter) snprintf(more, sizeof more, "--adapter tests/golden/%s/adapter", model);
-        Ran r = snug_run("generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
-                         "--repetition-penalty %g", model, more, in_tmp("p.jsonl"),
-                         json_number_value(json_object_get(one, "repetition_penalty")));
+        Ran r = snug_run(
+            "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
+            "--repetition-penalty %g",
+            model, more, in_tmp("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
         json_t *have = answers(&r);
-        json_array_foreach(json_object_get(one, "rows"), i, row)
-            if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
-                test_note("    %s %s, row %zu", model, adapter, i);
+        json_array_foreach(json_object_get(one, "rows"), i,
+                           row) if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
+            test_note("    %s %s, row %zu", model, adapter, i);
         json_decref(have);
     }
     json_decref(cases);
@@ -121,14 +125,17 @@ TEST(stories260k_tells_its_golden_story) {
     /* text in, text out; a stop string that no token is */
     r = snug_run("generate --model %s --prompt 'Once upon a time' --max-tokens 60 --stop 'red ba'", folder);
     EXPECT(r.code == 0);
-    EXPECT_STR(str_text(&r.out), ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, \n");
+    EXPECT_STR(str_text(&r.out),
+               ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, \n");
     ran_free(&r);
 }
 
 /* ---- company ---- */
 
 TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
-    const char *how = "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16 --logprobs";
+    const char *how =
+        "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16 "
+        "--logprobs";
     write_prompts(in_tmp("all.jsonl"), 0, 32);
     Ran r = snug_run("generate %s --prompts %s", how, in_tmp("all.jsonl"));
     json_t *all = answers(&r);
@@ -137,7 +144,8 @@ TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
         write_prompts(in_tmp("one.jsonl"), i, 1);
         r = snug_run("generate %s --prompts %s", how, in_tmp("one.jsonl"));
         json_t *one = answers(&r);
-        json_t *bits = json_object_get(json_array_get(all, (size_t)i), "logprobs"), *bits_alone = json_object_get(json_array_get(one, 0), "logprobs");
+        json_t *bits = json_object_get(json_array_get(all, (size_t)i), "logprobs"),
+               *bits_alone = json_object_get(json_array_get(one, 0), "logprobs");
         EXPECT(json_array_size(bits) >= 3 && json_equal(bits, bits_alone)); /* not only the tokens: the same numbers */
         if (!EXPECT(json_equal(ids_of(all, (size_t)i), ids_of(one, 0)))) test_note("    prompt %d", i);
         json_decref(one);
@@ -146,7 +154,8 @@ TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
 }
 
 TEST(more_prompts_than_slots_lose_and_mix_nothing) {
-    const char *how = "--model tests/golden/qwen3 --max-tokens 9 --ignore-eos --temperature 0.8 --top-p 0.9 --logprobs --json";
+    const char *how =
+        "--model tests/golden/qwen3 --max-tokens 9 --ignore-eos --temperature 0.8 --top-p 0.9 --logprobs --json";
     write_prompts(in_tmp("p.jsonl"), 0, 23);
     Ran r = snug_run("generate %s --prompts %s --slots 1 --threads 1", how, in_tmp("p.jsonl"));
     json_t *alone = answers(&r);
@@ -156,8 +165,10 @@ TEST(more_prompts_than_slots_lose_and_mix_nothing) {
     for (size_t i = 0; i < 23; i++) {
         char id[8];
         snprintf(id, sizeof id, "p%zu", i);
-        EXPECT(number(four, i, "index") == (int64_t)i && !strcmp(json_string_value(json_object_get(json_array_get(four, i), "id")), id));
-        EXPECT(number(four, i, "tokens") == (i % 2 ? 3 + (int64_t)i % 11 : 9) && json_equal(ids_of(alone, i), ids_of(four, i)));
+        EXPECT(number(four, i, "index") == (int64_t)i &&
+               !strcmp(json_string_value(json_object_get(json_array_get(four, i), "id")), id));
+        EXPECT(number(four, i, "tokens") == (i % 2 ? 3 + (int64_t)i % 11 : 9) &&
+               json_equal(ids_of(alone, i), ids_of(four, i)));
         EXPECT(json_array_size(json_object_get(json_array_get(four, i), "logprobs")) == (size_t)number(four, i, "tokens"));
     }
     EXPECT(number(four, 23, "plays") < number(alone, 23, "plays")); /* they did run together */
@@ -208,8 +219,9 @@ TEST(generation_takes_what_was_planned_and_fits_its_budget) {
     expect_refused(snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, in_tmp("p.jsonl"), in_tmp("a.jsonl")), 3,
                    "does not fit", "missing");
     EXPECT(!file_exists(in_tmp("a.jsonl")));
-    expect_refused(snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000), 3,
-                   "12 slots", "--slots");
+    expect_refused(
+        snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000), 3,
+        "12 slots", "--slots");
     json_decref(wide);
     json_decref(tight);
 }
@@ -252,15 +264,17 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
                {"{\"ids\":[4]}\n{\"ids\":[4,100000]}\n", "prompt 1", "100000"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         write_text(in_tmp("b.jsonl"), bad[i].text);
-        expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("b.jsonl"), in_tmp("o.jsonl")), 1, bad[i].part1,
-                       bad[i].part2);
+        expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("b.jsonl"), in_tmp("o.jsonl")), 1,
+                       bad[i].part1, bad[i].part2);
         EXPECT(!file_exists(in_tmp("o.jsonl")));
     }
     write_text(in_tmp("p.jsonl"), "{\"ids\":[1,2,3]}\n");
-    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, in_tmp("p.jsonl")), 2, "--context 8", "9 tokens");
-    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, in_tmp("p.jsonl")), 2, "positions", "--max-tokens");
-    expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("p.jsonl"), in_tmp("p.jsonl")), 1, "already there",
-                   "--overwrite");
+    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, in_tmp("p.jsonl")), 2,
+                   "--context 8", "9 tokens");
+    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, in_tmp("p.jsonl")), 2, "positions",
+                   "--max-tokens");
+    expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("p.jsonl"), in_tmp("p.jsonl")), 1,
+                   "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
 }
 
@@ -271,8 +285,8 @@ TEST(an_interrupted_run_says_so_and_leaves_no_half_file) {
     char command[400];
     snprintf(command, sizeof command, "timeout -s TERM 1 %s", snug ? snug : "./snug");
     setenv("SNUG", command, 1);
-    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", in_tmp("m"), in_tmp("p.jsonl"),
-                     in_tmp("o.jsonl"));
+    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", in_tmp("m"),
+                     in_tmp("p.jsonl"), in_tmp("o.jsonl"));
     if (snug) setenv("SNUG", snug, 1);
     else unsetenv("SNUG");
     EXPECT(r.code == 124 && strstr(str_text(&r.err), "interrupted"));

@@ -58,13 +58,14 @@ static void expect_kept(const Sampling *how, int seed) {
     for (int i = 0; i < VOCAB; i++) same &= fabs(have[i] - want[i]) < 1e-5 && (have[i] > 0) == (want[i] > 0);
     for (int64_t i = 1; i < n; i++) ascending &= s.kept[i].id > s.kept[i - 1].id;
     if (!EXPECT(same && ascending))
-        test_note("    temperature %g, top-k %lld, top-p %g, min-p %g, penalty %g, row %d", how->temperature, (long long)how->top_k,
-                  how->top_p, how->min_p, how->repetition, seed);
+        test_note("    temperature %g, top-k %lld, top-p %g, min-p %g, penalty %g, row %d", how->temperature,
+                  (long long)how->top_k, how->top_p, how->min_p, how->repetition, seed);
     arena_free(&a);
 }
 
 TEST(what_is_kept_is_what_the_rules_say) {
-    static const float temperature[] = {0.4f, 1, 1.7f}, top_p[] = {0, 0.3f, 0.9f, 1}, min_p[] = {0, 0.1f, 1}, penalty[] = {1, 1.4f};
+    static const float temperature[] = {0.4f, 1, 1.7f}, top_p[] = {0, 0.3f, 0.9f, 1}, min_p[] = {0, 0.1f, 1},
+                       penalty[] = {1, 1.4f};
     static const int64_t top_k[] = {0, 1, 7, VOCAB + 5};
     int n = 0;
     for (int t = 0; t < 3; t++)
