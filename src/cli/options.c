@@ -273,7 +273,7 @@ static bool put_choices(Options *o, OptValue *v, const OptRow *row, const char *
 static bool put_element(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
     if (row->type == OPT_PAIRS) return put_pair(o, v, row, where, text, e);
     if (row->choices) return put_choices(o, v, row, where, text, e);
-    list_add(o, v, text, 0);
+    list_add(o, v, row->escapes && v->source == FROM_FLAG ? unescape(&o->arena, text) : text, 0);
     return true;
 }
 

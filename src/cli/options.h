@@ -29,6 +29,8 @@ typedef enum Command {
     CMD_MERGE,
     CMD_DOCTOR,
     CMD_QUANTIZE,
+    CMD_GENERATE,
+    CMD_CHAT,
     CMD_COUNT
 } Command;
 
@@ -43,6 +45,9 @@ enum {
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
     ON_MERGE = 1 << CMD_MERGE,
     ON_DOCTOR = 1 << CMD_DOCTOR,
+    ON_GENERATE = 1 << CMD_GENERATE,
+    ON_CHAT = 1 << CMD_CHAT,
+    ON_GEN = ON_GENERATE | ON_CHAT, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
     ON_WRITE = ON_INIT | ON_CONVERT | ON_TRAIN | ON_MERGE,
@@ -56,6 +61,7 @@ typedef enum OptGroup {
     GROUP_BATCH,
     GROUP_OPTIMIZER,
     GROUP_DATA,
+    GROUP_GENERATE,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,

@@ -16,6 +16,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_BATCH] = "Batch and length",
     [GROUP_OPTIMIZER] = "Optimizer and schedule",
     [GROUP_DATA] = "From text to rows",
+    [GROUP_GENERATE] = "Generation",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -80,6 +81,21 @@ const CommandRow command_rows[CMD_COUNT] = {
                           "perplexity. With both, the report comes first.",
                       .examples = "snug quantize --model m0 --quantize nf4 --report --data test.jsonl --json\n"
                                   "snug quantize --model m0 --quantize nf4 --out m0-nf4\n"},
+    [CMD_GENERATE] =
+        {.name = "generate",
+         .summary = "answer prompts, many at a time, inside a memory budget",
+         .about =
+             "A prompt on the command line is answered on standard output. A file of prompts has a JSON object a line: text, "
+             "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and max_tokens; the "
+             "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many requests run "
+             "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
+         .examples = "snug generate --model m0 --prompt Hello --max-tokens 64\n"
+                     "snug generate --model m0 --adapter out/adapter --prompts p.jsonl --out a.jsonl --n 4\n"},
+    [CMD_CHAT] = {.name = "chat",
+                  .summary = "talk with a model in the terminal",
+                  .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
+                           "/quit (or the end of input) leaves, an interrupt ends the answer.",
+                  .examples = "snug chat --model m0 --adapter out/adapter\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

@@ -37,16 +37,32 @@ static void show_lines(Str *out, const Ledger *l, Pool pool, bool in_arena, int6
 }
 
 /* Memory of the host: beside a device a page of its own, on the CPU part of the process. */
-static void show_host(Str *out, const Job *j, int64_t whole) {
+static void show_host(Str *out, const Ledger *l, int64_t whole) {
     static const Pool pools[] = {POOL_PINNED, POOL_HOST};
     for (int i = 0; i < COUNT_OF(pools); i++) {
-        int64_t bytes = ledger_process_bytes(&j->ledger, pools[i]);
+        int64_t bytes = ledger_process_bytes(l, pools[i]);
         if (!bytes) continue;
         str_addf(out, "  in %s memory\n", pools[i] == POOL_PINNED ? "pinned host" : "the host's ordinary");
-        show_lines(out, &j->ledger, pools[i], true, whole);
-        show_lines(out, &j->ledger, pools[i], false, whole);
+        show_lines(out, l, pools[i], true, whole);
+        show_lines(out, l, pools[i], false, whole);
         show_line(out, pools[i] == POOL_PINNED ? "= pinned" : "= host", bytes, whole, NULL);
     }
+}
+
+void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, const Measured *measured) {
+    int64_t arena = l->arena_bytes[POOL_DEVICE];
+    str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
+    show_lines(out, l, POOL_DEVICE, true, process); /* first what is in the arena, then what stands beside it */
+    show_line(out, "= arena", arena, process, NULL);
+    if (measured)
+        show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
+    show_lines(out, l, POOL_DEVICE, false, process);
+    if (one_memory) show_host(out, l, process);
+    show_line(out, "= process", process, process, NULL);
+    if (measured)
+        show_line(out, "  measured", measured->process_bytes, process,
+                  measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
+    if (!one_memory) show_host(out, l, ledger_process_bytes(l, POOL_PINNED) + ledger_process_bytes(l, POOL_HOST));
 }
 
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
@@ -60,19 +76,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms, (long long)j->p.n_t,
              (long long)j->p.n_s);
     show_dtypes(out, s);
-    str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
-    bool cpu = j->machine.kind == MACHINE_CPU;
-    show_lines(out, l, POOL_DEVICE, true, process); /* first what is in the arena, then what stands beside it */
-    show_line(out, "= arena", arena, process, NULL);
-    if (measured)
-        show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
-    show_lines(out, l, POOL_DEVICE, false, process);
-    if (cpu) show_host(out, j, process); /* all pools are the same memory */
-    show_line(out, "= process", process, process, NULL);
-    if (measured)
-        show_line(out, "  measured", measured->process_bytes, process,
-                  measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
-    if (!cpu) show_host(out, j, job_host_bytes(j));
+    show_ledger(out, l, process, j->machine.kind == MACHINE_CPU, measured);
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,

@@ -9,9 +9,9 @@
  *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
  *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
  *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
- *   cache_put       in qkv positions                           out cache(R, slots, 2*G*D): k then v of a token
- *   attend_cache    in qkv cache positions                     out o(N,H*D): token i of row i/seq attends to cache
- *                   slots 0..positions[i]
+ *   cache_put       in qkv positions rows(N/seq)?              out cache(R, slots, 2*G*D): k then v of a token
+ *   attend_cache    in qkv cache positions rows(N/seq)?        out o(N,H*D): token i of row i/seq attends to cache
+ *                   slots 0..positions[i] of cache row rows[i/seq]; without rows: i/seq
  *   swiglu          in gate_up(N,2F)                           out h(N,F) = silu(gate) * up
  *   swiglu_grad     in dh(N,F) gate_up(N,2F)                   out dgate_up(N,2F)
  *   add             in a b                                     out a + b */
@@ -83,6 +83,18 @@ static const char *heads_shape(const Program *p, const Step *s) {
     return NULL;
 }
 
+static const char *cache_shape(const Program *p, const Step *s) {
+    bool puts = s->op == OP_CACHE_PUT;
+    const AttrHeads *a = &s->attr.heads;
+    Tid cache = puts ? s->out[0] : s->in[1], rows = puts ? s->in[2] : s->in[3];
+    const char *wrong = heads_shape(p, s);
+    if (wrong) return wrong;
+    int64_t each = a->slots * 2 * a->kv_heads * a->head_dim, n = prog_rows(p, s->in[0]) / a->seq;
+    if (each < 1 || prog_elements(p, cache) % each) return "the cache is not (R, slots, 2*G*D)";
+    if (rows) return prog_elements(p, rows) == n ? NULL : "rows does not name a cache row for every row";
+    return prog_elements(p, cache) == n * each ? NULL : "the cache has other rows than qkv";
+}
+
 Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr) {
     int64_t n = prog_rows(p, qkv);
     Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2, DIMS(n, (int64_t)attr.heads * attr.head_dim));
@@ -126,14 +138,14 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
     return ((s->op == OP_ATTEND_GRAD ? backward : forward) * 4 + 255) / 256 * 256 * m->threads;
 }
 
-void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, AttrHeads attr) {
-    prog_emit(p, (Step){.op = OP_CACHE_PUT, .in = {qkv, positions}, .out = {cache}, .attr.heads = attr});
+void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid rows, AttrHeads attr) {
+    prog_emit(p, (Step){.op = OP_CACHE_PUT, .in = {qkv, positions, rows}, .out = {cache}, .attr.heads = attr});
 }
 
-Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, AttrHeads attr) {
+Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, Tid rows, AttrHeads attr) {
     Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
                         DIMS(prog_rows(p, qkv), (int64_t)attr.heads * attr.head_dim));
-    prog_emit(p, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, positions}, .out = {o}, .attr.heads = attr});
+    prog_emit(p, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, positions, rows}, .out = {o}, .attr.heads = attr});
     return o;
 }
 
@@ -186,8 +198,9 @@ const OpRow op_row_attend = {.name = "attend", .n_in = 2, .n_out = 2, .shape = h
     .flops = attend_flops, .workspace = attend_workspace};
 const OpRow op_row_attend_grad = {.name = "attend_grad", .n_in = 5, .n_out = 1, .shape = heads_shape,
     .flops = attend_flops, .workspace = attend_workspace};
-const OpRow op_row_cache_put = {.name = "cache_put", .n_in = 2, .n_out = 1, .shape = heads_shape, .flags = OPF_WRITES_STATE};
-const OpRow op_row_attend_cache = {.name = "attend_cache", .n_in = 3, .n_out = 1, .shape = heads_shape,
+const OpRow op_row_cache_put = {.name = "cache_put", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
+    .shape = cache_shape, .flags = OPF_WRITES_STATE};
+const OpRow op_row_attend_cache = {.name = "attend_cache", .n_in = 4, .n_out = 1, .optional_in = 1u << 3, .shape = cache_shape,
     .flops = attend_flops, .workspace = attend_workspace};
 const OpRow op_row_swiglu = {.name = "swiglu", .n_in = 1, .n_out = 1, .grad = swiglu_grad};
 const OpRow op_row_swiglu_grad = {.name = "swiglu_grad", .n_in = 2, .n_out = 1, .share = SHARE_MAY, .share_out = 0,

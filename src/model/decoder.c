@@ -37,8 +37,8 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
     Tid o;
     if (cache) {
         a.slots = slots;
-        op_cache_put(p, cache, qkv, in->positions, a);
-        o = op_attend_cache(p, qkv, cache, in->positions, a);
+        op_cache_put(p, cache, qkv, in->positions, in->cache_rows, a);
+        o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
     } else {
         a.by = in->attend;
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)

@@ -50,6 +50,7 @@ typedef struct DecoderInput {
     int64_t rows, seq;
     Tid ids, positions, doc_begin;
     AttendBy attend; /* other than ATTEND_OWN: every row is one document */
+    Tid cache_rows; /* (rows): which row of the cache; NONE: a row's own number */
     Tid id_order; /* tokens sorted by id: only when the embedding is trained; NONE otherwise */
 } DecoderInput;
 

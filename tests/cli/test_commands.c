@@ -55,8 +55,8 @@ TEST(wrong_words_exit_2_and_suggest) {
 }
 
 TEST(every_command_has_help_with_an_example) {
-    static const char *const commands[] = {"plan", "init", "convert", "train", "eval", "tokenize", "merge", "doctor"};
-    for (int i = 0; i < 8; i++) {
+    static const char *const commands[] = {"plan", "init", "convert", "train", "eval", "tokenize", "merge", "doctor", "generate", "chat"};
+    for (int i = 0; i < 10; i++) {
         Ran r = snug_run("%s --help", commands[i]);
         char example[40];
         snprintf(example, sizeof example, "snug %s", commands[i]);

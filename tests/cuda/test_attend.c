@@ -241,22 +241,32 @@ TEST(attention_by_cudnn_on_the_gpu) {
 
 /* ---- caches ---- */
 
-static void try_cache(AttrHeads h, int64_t rows, Format f, const int32_t *positions) {
+/* named: batch row r uses row rows - r of a cache of rows + 1. */
+static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, const int32_t *positions, bool named) {
     CudaTest t;
     int64_t n = rows * h.seq, slot = 2 * h.kv_heads * h.head_dim;
     h.scale = (float)(1 / sqrt(h.head_dim));
     cuda_test_open(&t, "cache %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(f),
                    (long long)rows, (long long)h.seq, h.heads, h.kv_heads, h.head_dim, (long long)h.slots);
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), at = cuda_test_vector(&t, FMT_I32, n);
-    Tid cache = cuda_test_cube(&t, f, rows, h.slots, slot), o = cuda_test_matrix(&t, f, n, h.heads * h.head_dim);
+    Tid to = named ? cuda_test_vector(&t, FMT_I32, rows) : NONE;
+    Tid cache = cuda_test_cube(&t, f, rows + named, h.slots, slot), o = cuda_test_matrix(&t, f, n, h.heads * h.head_dim);
     cuda_test_normal(&t, qkv, 1, 1.5);
     cuda_test_normal(&t, cache, 2, 1.5);
     cuda_test_set_i32(&t, at, positions);
-    cuda_test_run(&t, (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = h}, false);
+    int32_t row[16];
+    for (int64_t r = 0; r < rows; r++) row[r] = (int32_t)(rows - r);
+    if (named) cuda_test_set_i32(&t, to, row);
+    cuda_test_run(&t, (Step){.op = OP_CACHE_PUT, .in = {qkv, at, to}, .out = {cache}, .attr.heads = h}, false);
     cuda_test_same(&t, cache);
-    cuda_test_run(&t, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = h}, false);
+    cuda_test_run(&t, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = h}, false);
     cuda_test_expect(&t, o, h.seq >= 16 ? slack(f, 3) : 2e-5);
     cuda_test_close(&t);
+}
+
+static void try_cache(AttrHeads h, int64_t rows, Format f, const int32_t *positions) {
+    try_cache_of_rows(h, rows, f, positions, false);
+    try_cache_of_rows(h, rows, f, positions, true);
 }
 
 TEST(attention_over_a_cache_on_the_gpu) {

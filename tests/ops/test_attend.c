@@ -161,7 +161,8 @@ TEST(attention_gradient_follows_differences) {
     attend_case(FMT_F32, (Case){1, 70, 2, 1, 2, 50, true}, true);
 }
 
-static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions) {
+/* named: batch row r uses row rows - r of a cache of rows + 1. */
+static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions, bool named) {
     Bench b;
     a.seq = seq;
     a.scale = (float)(1 / sqrt(a.head_dim));
@@ -170,7 +171,10 @@ static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads
                format_name(f),
                (long long)rows, (long long)seq, a.heads, a.kv_heads, a.head_dim, (long long)a.slots);
     Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n);
-    Tid cache = bench_cube(&b, cf, rows, a.slots, slot);
+    Tid cache = bench_cube(&b, cf, rows + named, a.slots, slot), to = named ? bench_vector(&b, FMT_I32, rows) : NONE;
+    int32_t row[16];
+    for (int64_t r = 0; r < rows; r++) row[r] = (int32_t)(named ? rows - r : r);
+    if (named) bench_set_i32(&b, to, row);
     Tid o = bench_matrix(&b, f, n, a.heads * dim);
     bench_set_i32(&b, at, positions);
     bench_normal(&b, qkv, 1, 1.5);
@@ -178,11 +182,11 @@ static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads
     double *x = bench_initial(&b, qkv), *want = bench_initial(&b, cache);
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < slot && positions[i] >= 0; c++)
-            want[(i / seq * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
-    bench_check(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a});
+            want[(row[i / seq] * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
+    bench_check(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at, to}, .out = {cache}, .attr.heads = a});
     bench_expect(&b, cache, want, 1e-7);
 
-    bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = a});
     double *kv = bench_initial(&b, cache), *want_o = bench_doubles(&b, n * a.heads * dim);
     for (int64_t i = 0; i < n; i++) /* the plain softmax */
         for (int64_t h = 0; h < a.heads && positions[i] >= 0; h++) {
@@ -191,16 +195,21 @@ static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads
             for (int64_t s = 0; s < seen; s++) {
                 double dot = 0;
                 for (int64_t d = 0; d < dim; d++)
-                    dot += x[i * width + h * dim + d] * kv[(i / seq * a.slots + s) * slot + g * dim + d];
+                    dot += x[i * width + h * dim + d] * kv[(row[i / seq] * a.slots + s) * slot + g * dim + d];
                 sum += p[s] = exp(dot * a.scale);
             }
             for (int64_t s = 0; s < seen; s++)
                 for (int64_t d = 0; d < dim; d++)
                     want_o[(i * a.heads + h) * dim + d] +=
-                        p[s] / sum * kv[(i / seq * a.slots + s) * slot + (a.kv_heads + g) * dim + d];
+                        p[s] / sum * kv[(row[i / seq] * a.slots + s) * slot + (a.kv_heads + g) * dim + d];
         }
     bench_expect(&b, o, want_o, 1e-5);
     bench_close(&b);
+}
+
+static void cache_case(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions) {
+    cache_of_rows(f, cf, rows, seq, a, positions, false);
+    cache_of_rows(f, cf, rows, seq, a, positions, true);
 }
 
 TEST(attention_over_a_cache_is_its_formula) {

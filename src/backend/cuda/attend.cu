@@ -191,7 +191,7 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     begin = begin < end ? begin / KEYS * KEYS : end;
 
     const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
-    const T *k = (const T *)a.k + (row * a.keys + begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
+    const T *k = (const T *)a.k + (key_row(a, row) * a.keys + begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
     Copy<D, THREADS> copy;
     const char *from_k = copy.in_head(k, a.kv_stride); /* where this thread copies from, tile by tile */
     uint32_t to_k = copy.in_tile(k_tile);

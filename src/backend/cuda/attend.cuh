@@ -115,6 +115,8 @@ DEVICE void give_parts(float *head, int stride, const float (&sum)[MT][D / 8][4]
         }
 }
 
+DEVICE int64_t key_row(const CudaAttend &a, int64_t row) { return a.key_row ? a.key_row[row] : row; }
+
 /* The keys [from, upto) that a query sees; empty: {NEVER, 0}. */
 DEVICE int2 keys_seen(const CudaAttend &a, int64_t row, int query) {
     int64_t at = row * a.seq + query;

@@ -73,7 +73,7 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
     int head = blockIdx.x % a.heads;
     int64_t row = blockIdx.x / a.heads, token = row * a.seq + first + r;
     bool there = first + r < a.seq;
-    const T *heads_k = (const T *)a.k + row * a.keys * a.kv_stride + head / (a.heads / a.kv_heads) * a.dim;
+    const T *heads_k = (const T *)a.k + key_row(a, row) * a.keys * a.kv_stride + head / (a.heads / a.kv_heads) * a.dim;
     fill_tile<T, MOST, ROWS, THREADS>(q, (const T *)a.q + row * a.seq * a.q_stride + head * a.dim, a.q_stride,
                                       a.dim, first, a.seq);
 

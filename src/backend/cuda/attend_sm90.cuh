@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_sm90_kernel(Cuda
     Sight sight = look<C>(a, seen, (int4 *)(seen + C::ROWS), row, first, group);
 
     const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
-    const T *k = (const T *)a.k + (row * a.keys + sight.begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
+    const T *k = (const T *)a.k + (key_row(a, row) * a.keys + sight.begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
     copy_tile<D, C::ROWS, THREADS>(q_tile, q, a.q_stride, a.seq - first);
     copy_tile<D, KEYS, THREADS>(k_tile, k, a.kv_stride, sight.end - sight.begin);
     copy_tile<D, KEYS, THREADS>(v_tile, k + a.v_offset, a.kv_stride, sight.end - sight.begin);

@@ -16,23 +16,25 @@ enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES =
 /* ---- put ---- */
 
 template <typename T, typename C> __global__ void __launch_bounds__(PUT_THREADS)
-    cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, int seq, int slots, int q_width,
-                     int width) {
+    cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, const int32_t *rows, int seq,
+                     int slots, int q_width, int width) {
     int64_t token = blockIdx.x, position = positions[token];
     if (position < 0 || position >= slots) return;
     const T *from = qkv + token * (q_width + width) + q_width;
-    C *to = cache + (token / seq * slots + position) * width;
+    int64_t row = rows ? rows[token / seq] : token / seq;
+    C *to = cache + (row * slots + position) * width;
     for (int c = threadIdx.x; c < width; c += PUT_THREADS) to[c] = from_float<C>(to_float(from[c]));
 }
 
 extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions,
-                                      int64_t tokens, int seq, int slots, int q_width, int width) {
+                                      const int32_t *rows, int64_t tokens, int seq, int slots, int q_width, int width) {
     with_real(cache.format, [&](auto c) {
         with_real(qkv.format, [&](auto t) {
             using C = decltype(c);
             using T = decltype(t);
             cache_put_kernel<T, C><<<(unsigned)tokens, PUT_THREADS, 0, s>>>((C *)cache.data, (const T *)qkv.data,
-                                                                            positions, seq, slots, q_width, width);
+                                                                            positions, rows, seq, slots, q_width,
+                                                                            width);
         });
     });
 }
@@ -133,7 +135,7 @@ template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__
     }
     if (threadIdx.x < HEADS) state[threadIdx.x] = {-INFINITY, 0, 0};
     float o[HEADS][P] = {};
-    const T *k = (const T *)a.k + row * a.keys * a.kv_stride + kv * a.dim;
+    const T *k = (const T *)a.k + key_row(a, row) * a.keys * a.kv_stride + kv * a.dim;
     for (int slot = first; slot < last; slot += SLOTS) {
         const T *here = k + (int64_t)slot * a.kv_stride;
         int slots = min(SLOTS, last - slot);

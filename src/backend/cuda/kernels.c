@@ -194,7 +194,7 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
 void cuda_cache_put(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     if (!is_real(b, a, a->ti[0]) || !is_real(b, a, a->to[0])) return;
-    cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], cuda_rows(a->ti[0]),
+    cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], a->in[2], cuda_rows(a->ti[0]),
                           (int)h->seq, (int)h->slots, h->heads * h->head_dim, 2 * h->kv_heads * h->head_dim);
 }
 
@@ -204,11 +204,10 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
         !head_fits(b, a, h->head_dim)) return;
     int64_t tokens = cuda_rows(a->ti[0]);
     int width = 2 * h->kv_heads * h->head_dim;
-    CHECK_MSG(cuda_count(a->ti[1]) == tokens / h->seq * h->slots * width, "a cache of %lld numbers",
-              (long long)cuda_count(a->ti[1]));
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
     x.last = a->in[2];
+    x.key_row = a->in[3];
     x.k = a->in[1];
     x.kv_stride = width;
     x.keys = (int)h->slots;

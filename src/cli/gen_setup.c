@@ -1,0 +1,188 @@
+/* gen_setup.c - how options become an engine. */
+#include "cli/gen_setup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "cli/show.h"
+#include "obs/sensors.h"
+#include "store/adapter.h"
+#include "train/weights.h"
+
+/* ---- when an answer ends ---- */
+
+static void add_stop_id(Engine *n, int64_t id) {
+    if (id < 0 || id >= n->model.config.vocab || n->n_stop_ids == GEN_STOP_IDS) return;
+    for (int i = 0; i < n->n_stop_ids; i++)
+        if (n->stop_id[i] == id) return;
+    n->stop_id[n->n_stop_ids++] = (int32_t)id;
+}
+
+static void add_stop_json(Engine *n, const json_t *ids) { /* a number or a list of them */
+    if (json_is_integer(ids)) add_stop_id(n, json_integer_value(ids));
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        if (json_is_integer(json_array_get(ids, i))) add_stop_id(n, json_integer_value(json_array_get(ids, i)));
+}
+
+/* Whatever the model's files call an end of text: any of them ends an answer. */
+static bool find_stop_ids(Engine *n, Err *e) {
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    if (n->o->command == CMD_GENERATE && opt_flag(n->o, OPT_IGNORE_EOS)) return true;
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        char path[1200];
+        json_error_t je;
+        Str text = {0};
+        snprintf(path, sizeof path, "%s/%s", n->model.folder, files[i]);
+        if (!file_exists(path)) continue;
+        if (!file_read(path, &text, 1 << 20, e)) return false;
+        json_t *j = json_loadb(str_text(&text), (size_t)text.len, 0, &je);
+        str_free(&text);
+        if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
+        add_stop_json(n, json_object_get(j, "eos_token_id"));
+        json_decref(j);
+    }
+    if (n->words.tokenizer) add_stop_id(n, tokenizer_eos(n->words.tokenizer));
+    return true;
+}
+
+/* ---- the shape ---- */
+
+static bool set_spec(Engine *n, Err *e) {
+    const Options *o = n->o;
+    GenSpec *s = &n->spec;
+    bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && n->model.config.dtype == FMT_F32);
+    if (opt_is(o, OPT_PRECISION, "fp16"))
+        return fail(e, ERR_USAGE,
+                    "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
+    *s = (GenSpec){.model = n->model.config,
+                   .activations = f32 ? FMT_F32 : FMT_BF16,
+                   .slots = 1,
+                   .chunk = opt_int(o, OPT_PREFILL_CHUNK),
+                   .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
+                   .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
+                   .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
+    if (!s->chunk) s->chunk = n->machine.kind == MACHINE_CPU ? 256 : 2048;
+    if (!opt_given(o, OPT_ADAPTER)) return true;
+    AdapterConfig a;
+    if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
+    s->adapter = (LoraSpec){
+        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->activations};
+    return true;
+}
+
+bool engine_begin(Engine *n, const Options *o, Err *e) {
+    *n = (Engine){.o = o};
+    return setup_model(&n->model, o, e) &&
+           (n->model.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder",
+                                        opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
+           setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) && set_spec(n, e) &&
+           find_stop_ids(n, e);
+}
+
+void engine_end(Engine *n) {
+    if (n->gen) gen_close(n->gen);
+    mem_free(n->gen);
+    if (n->backend) n->backend->close(n->backend);
+    setup_words_free(&n->words);
+}
+
+/* ---- memory ---- */
+
+static bool check_free(const Engine *n, Err *e) {
+    bool cpu = n->machine.kind == MACHINE_CPU;
+    int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
+    int64_t has = cpu ? sensors_memory().available_bytes : n->machine.free_bytes[POOL_DEVICE];
+    if (has <= 0 || wants <= has) return true;
+    return fail(e, ERR_BUDGET,
+                "%s: %s (%s bytes) are planned, %s are free. Nothing was loaded. End what holds it, or give a --budget "
+                "of %lldMiB or less",
+                n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, (long long)(has / MIB));
+}
+
+bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
+    GenHost h = *host;
+    if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
+    int64_t slots = n->spec.slots, context = n->spec.context;
+    SearchLimits limits;
+    if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
+    n->budget_bytes = limits.device_bytes;
+    if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
+    if (n->spec.slots < slots || n->spec.context < context)
+        log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
+                 (long long)n->spec.context, (long long)slots, (long long)context);
+    n->gen = MEM_NEW(Gen, 1);
+    if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
+    if (n->o->command == CMD_GENERATE) engine_show(n, false);
+    if (!check_free(n, e) || !gen_open(n->gen, n->backend, e)) return false;
+    if (!weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
+    return !opt_given(n->o, OPT_ADAPTER) || weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e);
+}
+
+void engine_show(const Engine *n, bool measured) {
+    const Gen *g = n->gen;
+    Measured m = {g->x.pool_bytes[POOL_DEVICE], g->process_peak_bytes};
+    int64_t process = gen_process_bytes(g);
+    Str text = {0};
+    str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
+             n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
+             (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
+    str_addf(&text, "dtypes: weights %s, activations and cache %s\n",
+             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations));
+    show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
+    if (n->budget_bytes != INT64_MAX && !measured)
+        str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
+                 units_bytes(n->budget_bytes - process).s);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+}
+
+/* ---- requests ---- */
+
+Request engine_request(const Engine *n, uint64_t seed) {
+    const Options *o = n->o;
+    bool chat = o->command == CMD_CHAT;
+    Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
+                 .samples = chat ? 1 : (int)opt_int(o, OPT_N),
+                 .key = rng_fold(seed, 0x6e17),
+                 .stop_id = n->stop_id,
+                 .n_stop_ids = n->n_stop_ids,
+                 .want_logp = !chat && opt_flag(o, OPT_LOGPROBS)};
+    r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE)
+                                           : chat                        ? 0.7f
+                                                                         : 0,
+                            .top_k = opt_int(o, OPT_TOP_K),
+                            .top_p = (float)opt_real(o, OPT_TOP_P),
+                            .min_p = (float)opt_real(o, OPT_MIN_P),
+                            .repetition = (float)opt_real(o, OPT_REPETITION)};
+    r.stops.n = opt_list(o, OPT_STOP, &r.stops.text);
+    return r;
+}
+
+static bool need_tokenizer(const Engine *n, Err *e) {
+    return n->words.tokenizer ||
+           fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR, or prompts as ids", n->model.folder);
+}
+
+bool engine_encode_text(const Engine *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
+    return need_tokenizer(n, e) && tokenizer_encode(n->words.tokenizer, out, text, bytes, TOKENIZE_ADD_SPECIAL, e);
+}
+
+bool engine_encode_chat(const Engine *n, TokenIds *out, const json_t *messages, Err *e) {
+    if (!need_tokenizer(n, e)) return false;
+    if (!n->words.chat) return fail(e, ERR_FAIL, "%s: has no chat template; give the prompt as text", n->model.folder);
+    const Tokenizer *t = n->words.tokenizer;
+    int32_t bos = tokenizer_bos(t), eos = tokenizer_eos(t);
+    json_t *vars = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
+    if (bos >= 0) json_object_set_new(vars, "bos_token", json_string(tokenizer_piece(t, bos)));
+    if (eos >= 0) json_object_set_new(vars, "eos_token", json_string(tokenizer_piece(t, eos)));
+    Str text = {0};
+    bool ok = template_render(n->words.chat, &text, vars, e) &&
+              tokenizer_encode(t, out, str_text(&text), text.len, TOKENIZE_PLAIN, e);
+    str_free(&text);
+    json_decref(vars);
+    return ok;
+}

@@ -1,0 +1,144 @@
+/* gen.h - a generation engine: requests in, answers out, inside a plan made before anything is loaded.
+ *
+ * Words: a *slot* is a row of the cache and the request that has it; a *pass* is a recorded phase of a fixed shape:
+ * prefill takes so many tokens of one prompt, decode takes one token of so many slots. All passes are phases of one
+ * ring over one placement. A request that ends leaves its slot to the next one at once.
+ *
+ *     Gen g;
+ *     if (!gen_plan(&g, &spec, &machine, &host, &e)) ...   // bytes are known: gen_process_bytes
+ *     if (!gen_open(&g, backend, &e)) ...                  // then load weights into g.x
+ *     gen_run(&g, tokenizer, &calls, &e);
+ *     gen_close(&g); */
+#ifndef GEN_GEN_H
+#define GEN_GEN_H
+
+#include <signal.h>
+
+#include "exec/exec.h"
+#include "gen/sample.h"
+#include "gen/spoken.h"
+#include "model/decoder.h"
+#include "plan/plan.h"
+
+enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024 };
+
+typedef struct GenSpec {
+    ModelConfig model;
+    LoraSpec adapter;   /* rank 0: none */
+    Format activations; /* and of the cache */
+    bool quantised;     /* the products are stored as `stored`, not as in the file */
+    Format stored;
+    int64_t slots;      /* requests at a time */
+    int64_t context;    /* tokens of one: prompt and answer */
+    int64_t chunk;      /* the most prompt tokens of one pass */
+    bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
+} GenSpec;
+
+typedef struct GenHost { /* host memory of others, for the plan */
+    int64_t tokenizer, requests;
+} GenHost;
+
+typedef struct GenPass {
+    int phase;
+    int64_t rows, seq; /* shape */
+    DecoderInput in;
+    Tid last;          /* prefill: which of its tokens the logits are of; NONE: of every row's */
+    Tid logits;
+} GenPass;
+
+typedef struct Request {
+    const int32_t *prompt; /* borrows until its last answer is done */
+    int64_t n_prompt;
+    int64_t max_new;
+    int samples;           /* answers to it, at least 1; they share the prefill */
+    Sampling sampling;
+    uint64_t key;          /* of its random numbers; each sample folds its own from it */
+    const int32_t *stop_id;
+    int n_stop_ids;
+    StopTexts stops;
+    bool want_logp;
+    int64_t number;        /* the caller's name for it */
+} Request;
+
+typedef enum GenEnd { GEN_END_ID, GEN_END_TEXT, GEN_END_LENGTH, GEN_END_ASKED } GenEnd;
+const char *gen_end_name(GenEnd end); /* "stop", "length", "interrupted" */
+
+typedef struct Answer { /* borrowed by the calls below */
+    const Request *request;
+    int sample;
+    const int32_t *ids; /* with the id that ended it */
+    const float *logp;  /* when wanted */
+    int64_t n;
+    const Str *text;    /* NULL: there is no tokenizer */
+    GenEnd end;
+} Answer;
+
+typedef struct GenCalls {
+    void *user;
+    bool (*next)(void *user, Request *r);                                       /* false: no more */
+    bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes); /* as it comes; false: enough. May be NULL */
+    bool (*done)(void *user, const Answer *a, Err *e);
+    const volatile sig_atomic_t *stop; /* set: every answer ends where it is. May be NULL */
+} GenCalls;
+
+typedef struct GenSlot {
+    bool busy;
+    int64_t serial;       /* of its request */
+    Request r;
+    int sample;
+    uint64_t key;
+    int32_t *ids;         /* (context): prompt and answer */
+    float *logp;          /* (context): of the answer */
+    int64_t n, n_cached;  /* ids; the first n_cached of them are in the cache, also when the slot is free */
+    Spoken spoken;
+} GenSlot;
+
+typedef struct GenCounts {
+    int64_t prefill_tokens, shared_tokens, new_tokens, plays; /* shared: found in the cache */
+    double prefill_seconds, decode_seconds;
+} GenCounts;
+
+typedef struct Gen {
+    GenSpec spec;
+    Machine machine;
+    Program p;              /* owns */
+    Decoder d;
+    Tid *cache;             /* one per layer; in the program's arena */
+    GenPass prefill[GEN_PASSES], decode[GEN_PASSES]; /* ascending */
+    int n_prefill, n_decode;
+    Placement placement;
+    Ledger ledger;
+    double plan_ms;
+
+    /* once open */
+    Backend *b;             /* keeps */
+    Exec x;
+    Arena arena;            /* slots and scratch */
+    GenSlot *slot;
+    Sampler sampler;
+    int32_t *ids, *positions, *rows; /* of one pass */
+    float *logits;          /* a pass's, where the host cannot touch the device's */
+    float *prompt_logits;   /* (V): of the prompt prefilled last, for its other samples */
+    int64_t serial;         /* of that prompt */
+    int prompt_slot;        /* where it is cached */
+    GenCounts counts;
+    int64_t process_peak_bytes;
+} Gen;
+
+/* record.c: records every pass and places the ring. Nothing is taken. */
+bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
+int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
+
+/* The most slots up to s->slots, then the longest context from least_context up to s->context, that fit the budget;
+ * ERR_BUDGET with the missing bytes when nothing does. */
+bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
+             int64_t budget_bytes, Err *e);
+
+/* run.c: takes the memory. Weights are the caller's to load into g->x. */
+bool gen_open(Gen *g, Backend *b, Err *e);
+void gen_close(Gen *g); /* after gen_plan, whatever it gave */
+
+/* Until next gives nothing more and every answer is done. Random numbers depend on the request alone. */
+bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e);
+
+#endif

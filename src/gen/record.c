@@ -1,0 +1,176 @@
+/* record.c - which passes an engine has, and how many bytes that is. */
+#include <string.h>
+#include <time.h>
+
+#include "base/units.h"
+#include "gen/gen.h"
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- passes ---- */
+
+static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq) {
+    Program *p = &g->p;
+    const char *prefix = arena_printf(&p->arena, "%s%lld", name, (long long)(rows * seq));
+    pass->rows = rows;
+    pass->seq = seq;
+    pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
+    pass->in = decoder_input(p, &g->d, prefix, rows, seq);
+    pass->in.cache_rows = prog_tensor(p, arena_printf(&p->arena, "%s.rows", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+    Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
+    if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */
+        pass->last = prog_tensor(p, arena_printf(&p->arena, "%s.last", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+        hidden = op_embed(p, hidden, pass->last, NONE, g->spec.activations);
+    }
+    pass->logits = op_head_logits(p, hidden, g->d.head);
+    prog_end_phase(p);
+}
+
+/* Prompts: the chunk, and shorter passes for what is left of one. Answers: 1, 2, 4, ... up to all slots. */
+static void record_passes(Gen *g) {
+    const GenSpec *s = &g->spec;
+    int64_t chunk = MAX2(2, MIN2(s->chunk, s->context));
+    for (int64_t n = s->invariant ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
+        record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n);
+        if (n == chunk || g->n_prefill == GEN_PASSES) break;
+    }
+    if (s->invariant) {
+        record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1);
+        return;
+    }
+    for (int64_t n = 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
+        record_pass(g, &g->decode[g->n_decode++], "decode", n, 1);
+        if (n == s->slots) break;
+    }
+}
+
+/* ---- the plan ---- */
+
+static bool check_spec(const GenSpec *s, Err *e) {
+    const ModelConfig *c = &s->model;
+    if (c->sliding_window && s->context > c->sliding_window)
+        return fail(e, ERR_USAGE,
+                    "a context of %lld tokens: this model attends to a sliding window of %lld, which is not supported; "
+                    "use --context %lld or less",
+                    (long long)s->context, (long long)c->sliding_window, (long long)c->sliding_window);
+    if (c->max_positions && s->context > c->max_positions)
+        return fail(e, ERR_USAGE,
+                    "a context of %lld tokens: this model knows %lld positions; shorten the prompt or --max-tokens",
+                    (long long)s->context, (long long)c->max_positions);
+    if (s->slots < 1 || s->slots > GEN_MOST_SLOTS)
+        return fail(e, ERR_USAGE, "--slots %lld: must be from 1 to %d", (long long)s->slots, GEN_MOST_SLOTS);
+    return true;
+}
+
+static int64_t host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
+    const GenSpec *s = &g->spec;
+    int64_t vocab = s->model.vocab, rows = g->decode[g->n_decode - 1].rows;
+    int64_t slots = s->slots * ((int64_t)sizeof(GenSlot) + s->context * 16);
+    return slots + sampler_bytes(vocab) + vocab * 4 * (1 + (g->machine.kind == MACHINE_CPU ? 0 : rows)) + 256 * KIB;
+}
+
+static void add_lines(Gen *g, const GenHost *host) {
+    Ledger *l = &g->ledger;
+    const Machine *m = &g->machine;
+    Pool pool = m->kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
+    int64_t program =
+        g->p.cap_t * (int64_t)sizeof(Tensor) + g->p.cap_s * (int64_t)sizeof(Step) + g->p.n_s * (int64_t)(sizeof(Args) + 64);
+    const struct {
+        const char *name, *note;
+        int64_t bytes;
+    } device[] = {{"context", "the driver's own", m->context_bytes},
+                  {"code", "kernels as they are first used", m->code_bytes},
+                  {"graphs", "plays that are kept", m->graph_bytes},
+                  {"mappings", "page tables", m->mapping_bytes}},
+      process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
+                   {"tokenizer", NULL, host ? host->tokenizer : 0},
+                   {"requests", "prompts, answers, sampling", host_bytes(g) + (host ? host->requests : 0)}};
+    for (int i = 0; i < COUNT_OF(device); i++)
+        if (device[i].bytes) ledger_add(l, POOL_DEVICE, device[i].name, device[i].note, device[i].bytes, false);
+    for (int i = 0; i < COUNT_OF(process); i++)
+        if (process[i].bytes) ledger_add(l, pool, process[i].name, process[i].note, process[i].bytes, false);
+#ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
+    ledger_add(l, pool, "sanitizers", "a debug build", 256 * MIB + g->placement.arena_bytes[POOL_DEVICE] / 4, false);
+#endif
+}
+
+bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e) {
+    *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
+    prog_init(&g->p);
+    arena_init(&g->arena, "generation");
+    if (!check_spec(spec, e)) return false;
+    double began = now_ms();
+    Program *p = &g->p;
+    Format base = spec->model.dtype;
+    decoder_weights(p, &g->d, &spec->model,
+                    &(WeightSpec){.format = base,
+                                  .stored = spec->quantised ? spec->stored : base,
+                                  .activations = spec->activations,
+                                  .gradients = spec->activations,
+                                  .lora = spec->adapter});
+    for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
+    g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
+    for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
+    record_passes(g);
+    plan_materialise(p);
+    g->placement = plan_all(p, m);
+    plan_ledger(p, &g->placement, m, &g->ledger);
+    add_lines(g, host);
+    g->plan_ms = now_ms() - began;
+    return true;
+}
+
+int64_t gen_process_bytes(const Gen *g) { /* on the CPU all pools are the same memory */
+    int64_t n = ledger_process_bytes(&g->ledger, POOL_DEVICE);
+    if (g->machine.kind == MACHINE_CPU)
+        n += ledger_process_bytes(&g->ledger, POOL_PINNED) + ledger_process_bytes(&g->ledger, POOL_HOST);
+    return n;
+}
+
+/* ---- what fits ---- */
+
+static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
+    Gen *g = MEM_NEW(Gen, 1);
+    bool ok = gen_plan(g, s, m, host, e);
+    *bytes = ok ? gen_process_bytes(g) : 0;
+    gen_close(g);
+    mem_free(g);
+    return ok;
+}
+
+/* The largest value of *field in [least, *field] that fits; memory grows with it. *bytes: of what was taken or, when
+ * nothing fits, of the least. */
+static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t *bytes, const Machine *m,
+                              const GenHost *host, int64_t budget_bytes, Err *e) {
+    int64_t low = least, high = *field;
+    if (!bytes_of(bytes, s, m, host, e)) return false;
+    if (*bytes <= budget_bytes || high <= low) return true;
+    while (high - low > 1) { /* high does not fit; low is taken, fitting or not */
+        *field = low + (high - low) / 2;
+        if (!bytes_of(bytes, s, m, host, e)) return false;
+        if (*bytes <= budget_bytes) low = *field;
+        else high = *field;
+    }
+    *field = low;
+    return bytes_of(bytes, s, m, host, e);
+}
+
+bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
+             int64_t budget_bytes, Err *e) {
+    int64_t bytes = 0;
+    if (!largest_that_fits(s, &s->slots, fewer_slots ? 1 : s->slots, &bytes, m, host, budget_bytes, e)) return false;
+    if (bytes > budget_bytes &&
+        !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
+        return false;
+    if (bytes <= budget_bytes) return true;
+    return fail(e, ERR_BUDGET,
+                "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
+                "Give a shorter --max-tokens or --context, fewer --slots, %sa smaller model, or a larger --budget",
+                units_bytes(bytes).s, (long long)s->slots, (long long)s->context, units_bytes(budget_bytes).s,
+                units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s,
+                s->quantised ? "" : "--quantize int8 or nf4, ");
+}

@@ -1,0 +1,328 @@
+/* test_generate.c - snug generate and snug chat as a person uses them: ids against transformers, answers that do not
+ * depend on their company, memory as planned, and clear refusals. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/data/tiny_data.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+static char *in_tmp(const char *name) {
+    static char path[8][300];
+    static int at;
+    char *p = path[at++ % 8];
+    snprintf(p, 300, "%s/%s", test_tmp(), name);
+    return p;
+}
+
+static void write_text(const char *path, const char *text) { file_write_all(path, text, (int64_t)strlen(text), NULL); }
+
+static void expect_refused(Ran r, int code, const char *part1, const char *part2) {
+    if (!EXPECT(r.code == code && strstr(str_text(&r.err), part1) && strstr(str_text(&r.err), part2)))
+        test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r.code, code, part1, part2, str_text(&r.err));
+    ran_free(&r);
+}
+
+/* A random model in m, with weights large enough that the prompt matters. */
+static void make_model(const char *more) {
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
+        in_tmp("m"), more);
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
+
+/* The lines of standard output as a list; gives. Answers first, with --json the summary last. */
+static json_t *answers(Ran *r) {
+    json_t *list = json_array();
+    if (!EXPECT(r->code == 0)) test_note("%s", str_text(&r->err));
+    for (char *save = NULL, *line = r->out.len ? strtok_r(r->out.data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        json_array_append_new(list, json_loads(line, 0, NULL));
+    ran_free(r);
+    return list;
+}
+
+static json_t *ids_of(json_t *list, size_t at) { return json_object_get(json_array_get(list, at), "ids"); }
+static int64_t number(json_t *list, size_t at, const char *key) {
+    return json_integer_value(json_object_get(json_array_get(list, at), key));
+}
+
+/* n prompts of 3 to 40 tokens below 100, each with its own seed; every second has its own length of answer. */
+static void write_prompts(const char *path, int from, int n) {
+    Str s = {0};
+    for (int r = from; r < from + n; r++) {
+        str_add(&s, "{\"ids\":[1");
+        for (int i = 0; i < 2 + r * 5 % 38; i++) str_addf(&s, ",%d", (r * 31 + i * 17 + 5) % 100);
+        str_addf(&s, "],\"seed\":%d,\"id\":\"p%d\"", 1000 + r, r);
+        if (r % 2) str_addf(&s, ",\"max_tokens\":%d", 3 + r % 11);
+        str_add(&s, "}\n");
+    }
+    file_write_all(path, s.data, s.len, NULL);
+    str_free(&s);
+}
+
+/* ---- against others ---- */
+
+TEST(greedy_ids_are_those_of_transformers) {
+    json_t *cases = json_load_file("tests/gen/greedy.json", 0, NULL), *one, *row;
+    size_t c, i;
+    EXPECT(json_array_size(cases) >= 12);
+    json_array_foreach(cases, c, one) {
+        const char *model = json_string_value(json_object_get(one, "model")),
+                   *adapter = json_string_value(json_object_get(one, "adapter"));
+        char more[200] = "";
+        Str rows = {0};
+        json_array_foreach(json_object_get(one, "rows"), i, row) {
+            char *ids = json_dumps(json_object_get(row, "prompt"), JSON_COMPACT);
+            str_addf(&rows, "{\"ids\":%s}\n", ids);
+            mem_free(ids);
+        }
+        write_text(in_tmp("p.jsonl"), rows.data);
+        str_free(&rows);
+        if (*adapter) snprintf(more, sizeof more, "--adapter tests/golden/%s/adapter", model);
+        Ran r = snug_run(
+            "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
+            "--repetition-penalty %g",
+            model, more, in_tmp("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
+        json_t *have = answers(&r);
+        json_array_foreach(json_object_get(one, "rows"), i,
+                           row) if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
+            test_note("    %s %s, row %zu", model, adapter, i);
+        json_decref(have);
+    }
+    json_decref(cases);
+}
+
+static const char *stories(void) { /* its folder, or NULL after a skip */
+    static char folder[300];
+    const char *bin = test_assets("stories260K/stories260K.bin");
+    if (!bin) return NULL;
+    char words[400];
+    snprintf(words, sizeof words, "%.*s/tok512.bin", (int)(strrchr(bin, '/') - bin), bin);
+    snprintf(folder, sizeof folder, "%s/st", test_tmp());
+    Ran r = snug_run("convert --from llama2c %s --tokenizer %s --out %s", bin, words, folder);
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    return folder;
+}
+
+TEST(stories260k_tells_its_golden_story) {
+    const char *folder = stories();
+    if (!folder) return;
+    json_t *g = json_load_file(test_assets("stories260K/golden.json"), 0, NULL), *want = json_object_get(g, "greedy_ids");
+    int n = (int)json_array_size(want) - 1;
+    write_text(in_tmp("p.jsonl"), "{\"ids\":[1]}\n");
+    Ran r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos", folder, in_tmp("p.jsonl"), n);
+    json_t *have = answers(&r);
+    json_array_remove(want, 0);
+    EXPECT(n >= 200 && json_equal(ids_of(have, 0), want));
+    json_decref(have);
+    json_decref(g);
+
+    /* text in, text out; a stop string that no token is */
+    r = snug_run("generate --model %s --prompt 'Once upon a time' --max-tokens 60 --stop 'red ba'", folder);
+    EXPECT(r.code == 0);
+    EXPECT_STR(str_text(&r.out),
+               ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, \n");
+    ran_free(&r);
+}
+
+/* ---- company ---- */
+
+TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
+    const char *how =
+        "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16 "
+        "--logprobs";
+    write_prompts(in_tmp("all.jsonl"), 0, 32);
+    Ran r = snug_run("generate %s --prompts %s", how, in_tmp("all.jsonl"));
+    json_t *all = answers(&r);
+    EXPECT(json_array_size(all) == 32);
+    for (int i = 0; i < 32; i += 6) {
+        write_prompts(in_tmp("one.jsonl"), i, 1);
+        r = snug_run("generate %s --prompts %s", how, in_tmp("one.jsonl"));
+        json_t *one = answers(&r);
+        json_t *bits = json_object_get(json_array_get(all, (size_t)i), "logprobs"),
+               *bits_alone = json_object_get(json_array_get(one, 0), "logprobs");
+        EXPECT(json_array_size(bits) >= 3 && json_equal(bits, bits_alone)); /* not only the tokens: the same numbers */
+        if (!EXPECT(json_equal(ids_of(all, (size_t)i), ids_of(one, 0)))) test_note("    prompt %d", i);
+        json_decref(one);
+    }
+    json_decref(all);
+}
+
+TEST(more_prompts_than_slots_lose_and_mix_nothing) {
+    const char *how =
+        "--model tests/golden/qwen3 --max-tokens 9 --ignore-eos --temperature 0.8 --top-p 0.9 --logprobs --json";
+    write_prompts(in_tmp("p.jsonl"), 0, 23);
+    Ran r = snug_run("generate %s --prompts %s --slots 1 --threads 1", how, in_tmp("p.jsonl"));
+    json_t *alone = answers(&r);
+    r = snug_run("generate %s --prompts %s --slots 4", how, in_tmp("p.jsonl"));
+    json_t *four = answers(&r);
+    EXPECT(json_array_size(alone) == 24 && json_array_size(four) == 24);
+    for (size_t i = 0; i < 23; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "p%zu", i);
+        EXPECT(number(four, i, "index") == (int64_t)i &&
+               !strcmp(json_string_value(json_object_get(json_array_get(four, i), "id")), id));
+        EXPECT(number(four, i, "tokens") == (i % 2 ? 3 + (int64_t)i % 11 : 9) &&
+               json_equal(ids_of(alone, i), ids_of(four, i)));
+        EXPECT(json_array_size(json_object_get(json_array_get(four, i), "logprobs")) == (size_t)number(four, i, "tokens"));
+    }
+    EXPECT(number(four, 23, "plays") < number(alone, 23, "plays")); /* they did run together */
+    json_decref(alone);
+    json_decref(four);
+}
+
+TEST(samples_share_the_prefill_and_seeds_repeat) {
+    const char *how = "--model tests/golden/llama3 --max-tokens 12 --ignore-eos --temperature 1.2 --json";
+    write_text(in_tmp("p.jsonl"), "{\"ids\":[5,9,33,7,2,60,61,62]}\n{\"ids\":[8,8,9]}\n");
+    Ran r = snug_run("generate %s --prompts %s --n 5 --slots 3", how, in_tmp("p.jsonl"));
+    json_t *a = answers(&r);
+    r = snug_run("generate %s --prompts %s --n 5 --slots 10", how, in_tmp("p.jsonl"));
+    json_t *b = answers(&r);
+    r = snug_run("generate %s --prompts %s --n 5 --seed 43", how, in_tmp("p.jsonl"));
+    json_t *other = answers(&r);
+    EXPECT(json_array_size(a) == 11 && number(a, 10, "prefill_tokens") == 11 && number(a, 10, "shared_tokens") == 4 * 11);
+    int changed = 0, apart = 0;
+    for (size_t i = 0; i < 10; i++) {
+        EXPECT(json_equal(ids_of(a, i), ids_of(b, i)) && number(a, i, "sample") == (int64_t)i % 5);
+        changed += !json_equal(ids_of(a, i), ids_of(other, i));
+        apart += i % 5 && !json_equal(ids_of(a, i), ids_of(a, i - 1));
+    }
+    EXPECT(changed == 10 && apart == 8);
+    json_decref(a);
+    json_decref(b);
+    json_decref(other);
+}
+
+/* ---- memory ---- */
+
+TEST(generation_takes_what_was_planned_and_fits_its_budget) {
+    char how[400];
+    make_model("--set vocab_size=113");
+    snprintf(how, sizeof how, "--model %s --max-tokens 20 --context 900 --ignore-eos --json", in_tmp("m"));
+    write_prompts(in_tmp("p.jsonl"), 0, 12);
+    Ran r = snug_run("generate %s --prompts %s", how, in_tmp("p.jsonl"));
+    json_t *wide = answers(&r);
+    int64_t need = number(wide, 12, "process_planned_bytes");
+    EXPECT(number(wide, 12, "slots") == 12 && number(wide, 12, "planned_bytes") == number(wide, 12, "measured_bytes"));
+    EXPECT(number(wide, 12, "process_measured_bytes") > 0 && number(wide, 12, "process_measured_bytes") <= need);
+    r = snug_run("generate %s --prompts %s --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000);
+    json_t *tight = answers(&r);
+    EXPECT(number(tight, 12, "slots") < 12 && number(tight, 12, "slots") > 0);
+    EXPECT(number(tight, 12, "process_planned_bytes") <= need - 700000);
+    EXPECT(number(tight, 12, "planned_bytes") == number(tight, 12, "measured_bytes"));
+    for (size_t i = 0; i < 12; i++) EXPECT(json_equal(ids_of(wide, i), ids_of(tight, i)));
+    expect_refused(snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, in_tmp("p.jsonl"), in_tmp("a.jsonl")), 3,
+                   "does not fit", "missing");
+    EXPECT(!file_exists(in_tmp("a.jsonl")));
+    expect_refused(
+        snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000), 3,
+        "12 slots", "--slots");
+    json_decref(wide);
+    json_decref(tight);
+}
+
+TEST(quantised_weights_answer_nearly_alike) {
+    static const char *const kinds[] = {"none", "int8", "nf4"};
+    make_model("--set vocab_size=100 --set hidden_size=64 --set intermediate_size=128 --set head_dim=32");
+    write_prompts(in_tmp("p.jsonl"), 0, 4);
+    double first[3];
+    int64_t weights[3];
+    for (int k = 0; k < 3; k++) {
+        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 3 --logprobs --json --quantize %s", in_tmp("m"),
+                         in_tmp("p.jsonl"), kinds[k]);
+        json_t *a = answers(&r);
+        first[k] = json_real_value(json_array_get(json_object_get(json_array_get(a, 0), "logprobs"), 0));
+        weights[k] = number(a, 4, "planned_bytes");
+        json_decref(a);
+    }
+    EXPECT(weights[0] > weights[1] && weights[1] > weights[2]);
+    EXPECT(first[1] != first[0] && first[2] != first[1]);
+    EXPECT_NEAR(first[1], first[0], 0.02);
+    EXPECT_NEAR(first[2], first[0], 0.3);
+}
+
+/* ---- refusals ---- */
+
+TEST(bad_prompts_are_refused_with_file_and_line) {
+    const char *model = "--model tests/golden/llama_plain";
+    expect_refused(snug_run("generate %s", model), 2, "--prompt", "--prompts");
+    expect_refused(snug_run("generate %s --prompt hello", model), 1, "tokenizer.json", "--tokenizer");
+    expect_refused(snug_run("generate %s --prompts %s", model, in_tmp("absent")), 1, "absent", "No such file");
+    const struct {
+        const char *text, *part1, *part2;
+    } bad[] = {{"{\"ids\":[1]}\n\n{\"ids\":[1,}\n", "b.jsonl:3", "JSON"},
+               {"{\"ids\":[1,-4]}\n", "b.jsonl:1", "ids[1]"},
+               {"{\"words\":3}\n", "b.jsonl:1", "neither"},
+               {"{\"ids\":[1],\"max_tokens\":0}\n", "b.jsonl:1", "max_tokens"},
+               {"\n \n", "b.jsonl", "no prompts"},
+               {"{\"ids\":[]}\n", "prompt 0", "no tokens"},
+               {"{\"ids\":[4]}\n{\"ids\":[4,100000]}\n", "prompt 1", "100000"}};
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        write_text(in_tmp("b.jsonl"), bad[i].text);
+        expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("b.jsonl"), in_tmp("o.jsonl")), 1,
+                       bad[i].part1, bad[i].part2);
+        EXPECT(!file_exists(in_tmp("o.jsonl")));
+    }
+    write_text(in_tmp("p.jsonl"), "{\"ids\":[1,2,3]}\n");
+    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, in_tmp("p.jsonl")), 2,
+                   "--context 8", "9 tokens");
+    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, in_tmp("p.jsonl")), 2, "positions",
+                   "--max-tokens");
+    expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("p.jsonl"), in_tmp("p.jsonl")), 1,
+                   "already there", "--overwrite");
+    expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
+}
+
+TEST(an_interrupted_run_says_so_and_leaves_no_half_file) {
+    make_model("--set vocab_size=64 --set max_position_embeddings=400000");
+    write_text(in_tmp("p.jsonl"), "{\"ids\":[1,2,3]}\n");
+    const char *snug = getenv("SNUG");
+    char command[400];
+    snprintf(command, sizeof command, "timeout -s TERM 1 %s", snug ? snug : "./snug");
+    setenv("SNUG", command, 1);
+    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", in_tmp("m"),
+                     in_tmp("p.jsonl"), in_tmp("o.jsonl"));
+    if (snug) setenv("SNUG", snug, 1);
+    else unsetenv("SNUG");
+    EXPECT(r.code == 124 && strstr(str_text(&r.err), "interrupted"));
+    EXPECT(!file_exists(in_tmp("o.jsonl")));
+    ran_free(&r);
+}
+
+/* ---- talking ---- */
+
+TEST(chat_goes_on_forgets_and_leaves) {
+    tokenizer_close(tiny_tokenizer(false)); /* writes tok/tokenizer.json */
+    char more[400];
+    snprintf(more, sizeof more, "--set vocab_size=260 --tokenizer %s", in_tmp("tok"));
+    make_model(more);
+    write_text(in_tmp("m/chat_template.jinja"), tiny_chatml);
+    write_text(in_tmp("in"), "hello\nand then?\n/reset\nhello\n/quit\nnever read\n");
+    Ran r = snug_run("chat --model %s --max-tokens 6 --temperature 0 --stop $'\\x01' <%s", in_tmp("m"), in_tmp("in"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    /* answers may hold line ends of their own: the same words after /reset give the same bytes as a conversation of one */
+    write_text(in_tmp("once"), "hello\n");
+    write_text(in_tmp("twice"), "hello\n/reset\nhello\n");
+    Ran one = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", in_tmp("m"), in_tmp("once"));
+    Ran two = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", in_tmp("m"), in_tmp("twice"));
+    Ran sys = snug_run("chat --model %s --max-tokens 6 --temperature 0 --system other <%s", in_tmp("m"), in_tmp("once"));
+    EXPECT(one.code == 0 && one.out.len > 0 && two.out.len == 2 * one.out.len);
+    EXPECT(two.out.len == 2 * one.out.len && !memcmp(two.out.data, one.out.data, (size_t)one.out.len) &&
+           !memcmp(two.out.data + one.out.len, one.out.data, (size_t)one.out.len));
+    EXPECT(sys.code == 0 && strcmp(str_text(&sys.out), str_text(&one.out)));
+    ran_free(&one);
+    ran_free(&two);
+    ran_free(&sys);
+    /* the same by generate, as one prompt of messages */
+    write_text(in_tmp("p.jsonl"), "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n{\"text\":\"hello\"}\n");
+    r = snug_run("generate --model %s --prompts %s --max-tokens 6", in_tmp("m"), in_tmp("p.jsonl"));
+    json_t *a = answers(&r);
+    EXPECT(number(a, 0, "prompt_tokens") == 24 && number(a, 1, "prompt_tokens") == 5);
+    json_decref(a);
+}
