@@ -120,8 +120,10 @@ static void nf4_decode(float *dst, const void *src, int64_t rows, int64_t cols, 
         const uint8_t *codes = (const uint8_t *)src + (row + r) * format_row_bytes(FMT_NF4, cols);
         const uint8_t *blocks = codes + format_nf4_blocks(cols);
         float scale = *row_scale(codes, FMT_NF4, cols);
-        for (int64_t c = 0; c < cols; c++)
-            dst[r * cols + c] = format_nf4_levels[codes[c / 2] >> 4 * (c % 2) & 15] * ((float)blocks[c / FORMAT_NF4_BLOCK] * scale);
+        for (int64_t c = 0; c < cols; c++) {
+            uint8_t most = blocks[c / FORMAT_NF4_BLOCK];
+            dst[r * cols + c] = format_nf4_levels[codes[c / 2] >> 4 * (c % 2) & 15] * ((float)most * scale);
+        }
     }
 }
 

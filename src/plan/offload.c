@@ -80,7 +80,7 @@ static void note_trips(Offload *o, const Phase *phase, int layers) {
         p->t[t->away].home.pool = POOL_PINNED;
         t->back = rewrite_twin(p, id, "back");
     }
-    qsort(o->trip, (size_t)o->n, sizeof *o->trip, by_last);
+    if (o->n) qsort(o->trip, (size_t)o->n, sizeof *o->trip, by_last);
     for (int64_t i = 0; i < o->n; i++) o->of[o->trip[i].x] = (int)i;
 }
 

@@ -19,8 +19,10 @@ static inline void rows_load(float *dst, const void *src, const Tensor *t, int64
         return;
     }
     const uint8_t *codes = (const uint8_t *)at, *blocks = codes + format_nf4_blocks(cols);
-    for (int64_t i = col; i < col + n; i++)
-        dst[i - col] = format_nf4_levels[codes[i / 2] >> 4 * (i % 2) & 15] * ((float)blocks[i / FORMAT_NF4_BLOCK] * scale);
+    for (int64_t i = col; i < col + n; i++) {
+        uint8_t most = blocks[i / FORMAT_NF4_BLOCK];
+        dst[i - col] = format_nf4_levels[codes[i / 2] >> 4 * (i % 2) & 15] * ((float)most * scale);
+    }
 }
 
 #endif

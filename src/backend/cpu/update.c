@@ -224,7 +224,7 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
-    uint64_t words[WORDS];
+    uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
@@ -261,7 +261,7 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
     const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK];
-    uint64_t words[WORDS];
+    uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
