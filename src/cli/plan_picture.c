@@ -2,6 +2,7 @@
  *
  * Plain SVG with a style sheet that follows the reader's light or dark setting. Where there are more steps than
  * columns, a column shows its fullest step, so the peak is never lost. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,15 +114,17 @@ static void add_style(Str *out) {
 static void add_axes(Str *out, const Picture *p, const Program *prog) {
     static const double steps[] = {1, 2, 2.5, 5, 10};
     double unit = p->top >= 2.0 * (double)GIB ? (double)GIB : (double)MIB, grid = 1;
-    for (double ten = 1; p->top / unit / grid > 8; ten *= 10)
-        for (int i = 0; i < COUNT_OF(steps) && p->top / unit / grid > 8; i++) grid = ten * steps[i];
-    for (double v = 0; v * unit <= p->top; v += grid)
+    for (int power = 0; p->top / unit / grid > 8; power++)
+        for (int i = 0; i < COUNT_OF(steps) && p->top / unit / grid > 8; i++) grid = pow(10, power) * steps[i];
+    for (int line = 0; line * grid * unit <= p->top; line++) {
+        double v = line * grid;
         str_addf(
             out,
             "<line class=\"g\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"s\" x=\"%d\" y=\"%.1f\" "
             "text-anchor=\"end\">%g %s</text>\n",
             LEFT, LEFT + PLOT_W, at_y(p, v * unit), at_y(p, v * unit), LEFT - 6, at_y(p, v * unit) + 4, v,
             unit > 1e9 ? "GiB" : "MiB");
+    }
     for (int i = 0; i < prog->n_phases; i++) {
         const Phase *ph = &prog->phase[i];
         double x0 = at_x(p, ph->begin), x1 = at_x(p, ph->end);
@@ -156,7 +159,7 @@ static void add_peak(Str *out, const Picture *p, const PlanCase *c) {
     int step = p->t.peak_step, phase = prog_phase_of(prog, step);
     const Step *s = &prog->s[step];
     double x = at_x(p, step + 0.5), y = at_y(p, (double)(p->beside + p->t.peak_bytes));
-    bool left = x > LEFT + PLOT_W / 2;
+    bool left = x > LEFT + PLOT_W * 0.5;
     str_addf(out,
              "<circle class=\"p\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/><text class=\"t\" x=\"%.1f\" y=\"%.1f\" "
              "text-anchor=\"%s\">peak: %s at "

@@ -90,6 +90,7 @@ static bool prefill(Gen *g, int slot, int64_t from, Err *e) {
         if (!logits) return false;
         from += count;
     }
+    if (!logits) return fail(e, ERR_FAIL, "a prompt without tokens");
     memcpy(g->prompt_logits, logits, (size_t)g->spec.model.vocab * 4);
     s->n_cached = s->n;
     g->serial = s->serial;

@@ -162,5 +162,6 @@ float sample_logp(const float *logits, int64_t vocab, int32_t id) {
     float top = logits[likeliest(logits, vocab)];
     double sum = 0;
     for (int64_t i = 0; i < vocab; i++) sum += expf(logits[i] - top);
+    if (sum <= 0) return -INFINITY; /* numbers that are none */
     return (float)((double)(logits[id] - top) - log(sum));
 }

@@ -94,7 +94,7 @@ static bool read_maxima(const BnbTensor *b, float *to, int64_t first, int64_t n,
 
 static bool read_some(const BnbTensor *b, float *to, int64_t at, int64_t n, Err *e) {
     uint8_t code[READ_NUMBERS / 2 + 1];
-    float most[READ_NUMBERS / LEAST_BLOCK + 1];
+    float most[READ_NUMBERS / LEAST_BLOCK + 1] = {0};
     int64_t first = at / b->block, blocks = (at + n - 1) / b->block + 1 - first;
     int64_t byte = at / 2, bytes = (at + n - 1) / 2 + 1 - byte;
     if (!st_read(b->set, b->codes, code, byte, bytes, e) || !read_maxima(b, most, first, blocks, e)) return false;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -174,7 +175,7 @@ bool machinefile_write(const MachineFile *f, const char *path, Err *e) {
 static bool read_text(char *to, size_t size, const json_t *o, const char *key, Err *e) {
     const char *s = json_string_value(json_object_get(o, key));
     if (!s || strlen(s) >= size) return fail(e, ERR_FAIL, "\"%s\" is not a short text", key);
-    strcpy(to, s);
+    snprintf(to, size, "%s", s);
     return true;
 }
 
@@ -233,9 +234,8 @@ static bool read_hex(MachineChoice *c, const char *s) {
     size_t n = strlen(s);
     if (n % 2 || n / 2 > CHOICE_BYTES || strspn(s, "0123456789abcdef") != n) return false;
     for (size_t i = 0; i < n / 2; i++) {
-        unsigned byte;
-        sscanf(s + 2 * i, "%2x", &byte);
-        c->algorithm[i] = (uint8_t)byte;
+        char byte[3] = {s[2 * i], s[2 * i + 1], 0};
+        c->algorithm[i] = (uint8_t)strtoul(byte, NULL, 16);
     }
     c->n_bytes = (int)(n / 2);
     return true;
@@ -246,10 +246,11 @@ static bool read_choice(MachineChoice *c, const json_t *pair) {
                *hex = json_string_value(json_array_get(pair, 1));
     *c = (MachineChoice){0};
     if (json_array_size(pair) != 2 || !numbers || !hex || !read_hex(c, hex)) return false;
-    for (int i = 0, used; i < CHOICE_NUMBERS; i++, numbers += used) {
-        long long v;
-        if (sscanf(numbers, "%lld%n", &v, &used) != 1) return false;
-        c->number[i] = v;
+    for (int i = 0; i < CHOICE_NUMBERS; i++) {
+        char *end;
+        c->number[i] = strtoll(numbers, &end, 10);
+        if (end == numbers) return false;
+        numbers = end;
     }
     return !*numbers;
 }

@@ -53,12 +53,14 @@ bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, 
 /* What was taken on the way and is not needed with what came after it is given back. */
 static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host,
                       SearchFreedom free, SearchLimits limits) {
-    for (int what = 0; what < 3; what++) {
+    const bool taken[] = {now->moments != asked->moments, now->quantised != asked->quantised || now->stored != asked->stored,
+                          now->adapter.rank != asked->adapter.rank};
+    for (int what = 0; what < COUNT_OF(taken); what++) {
         JobSpec less = *now;
         if (what == 0) less.moments = asked->moments;
         if (what == 1) less.quantised = asked->quantised, less.stored = asked->stored;
         if (what == 2) less.adapter = asked->adapter;
-        if (memcmp(&less, now, sizeof less) && smallest_fits(&less, m, host, free, limits)) *now = less;
+        if (taken[what] && smallest_fits(&less, m, host, free, limits)) *now = less;
     }
 }
 

@@ -91,6 +91,7 @@ static const Try *try_now(Walk *w, Try t) {
     if (f->n == SEARCH_TRIES) return NULL;
     int64_t at = memo_find(w->memo, &t);
     if (at < 0) at = memo_plan(w, t);
+    CHECK(w->memo->kept && w->memo->seconds);
     Try *kept = &f->tried[f->n++];
     *kept = w->memo->kept[at];
     kept->update_seconds = w->memo->seconds[at * w->memo->n_machines + w->which];

@@ -72,7 +72,7 @@ CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict 
     uint16_t bits[CHUNK];
     int right = 16 * turn, left = (64 - right) % 64;
     for (int64_t i = 0; i < (n + 3) / 4; i++) turned[i] = words[i] >> right | words[i] << left;
-    memcpy(bits, turned, (size_t)((n + 3) / 4) * sizeof *turned);
+    memcpy(bits, turned, (size_t)((n + 3) / 4) * sizeof *turned); // cppcheck-suppress uninitvar ; as many as were turned
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], bits[i]);
 }
 
