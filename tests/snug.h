@@ -14,6 +14,16 @@ typedef struct Ran {
 /* $SNUG_DEVICE ("cuda"): train and eval run there, --deterministic, unless they name a device. NULL: not set. */
 const char *snug_device(void);
 
+/* A name inside test_tmp(); good for the next three calls. */
+const char *snug_in_tmp(const char *name);
+
+/* A small job in test_tmp(): rows.jsonl of ids that can be learnt, and a random fp32 model m. */
+enum { SNUG_JOB_VOCAB = 300 };
+typedef struct SnugJob {
+    int layers, hidden, ffn;
+} SnugJob;
+void snug_make_job(SnugJob job);
+
 /* Runs ./snug (or $SNUG) through the shell; format gives its arguments. Free with ran_free. */
 Ran snug_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ran_free(Ran *r);

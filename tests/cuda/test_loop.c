@@ -5,34 +5,13 @@
 #include "tests/cuda/cuda_test.h"
 #include "tests/snug.h"
 
-enum { STEPS = 8, VOCAB = 300 };
+enum { STEPS = 8 };
 
-static const char *in_tmp(const char *name) {
-    static char path[4][300];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", test_tmp(), name);
-    return path[next];
-}
-
-static void make_job(void) {
-    Str text = {0};
-    for (int r = 0; r < 40; r++) {
-        str_add(&text, "{\"ids\":[");
-        for (int i = 0, n = 20 + r; i < n; i++) str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 9)) % VOCAB));
-        str_add(&text, "]}\n");
-    }
-    file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
-    str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=3 --set hidden_size=256 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=%d", in_tmp("m"), VOCAB);
-    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
-    ran_free(&r);
-}
+static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 
 static Ran train(const char *flags) {
     return snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 6 --steps %d "
-                    "--log-steps 1 --precision fp32 --no-save %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"), STEPS, flags);
+                    "--log-steps 1 --precision fp32 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), STEPS, flags);
 }
 
 TEST(a_gpu_run_is_the_same_queued_ahead_or_not) {
@@ -46,7 +25,7 @@ TEST(a_gpu_run_is_the_same_queued_ahead_or_not) {
         snprintf(line, sizeof line, "--lr 1e-3 %s", flags[k]);
         Ran r = train(line);
         if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags[k], str_text(&r.err));
-        EXPECT(snug_metrics(in_tmp("o"), "train", "loss", k ? loss : base, STEPS) == STEPS);
+        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", k ? loss : base, STEPS) == STEPS);
         /* the split set is another one: only that it runs. Products may be chosen otherwise: fp32 rounding */
         for (int i = 0; i < STEPS && k && !strstr(flags[k], "split"); i++)
             if (!EXPECT(fabs(loss[i] - base[i]) <= 2e-4 * base[i]))
@@ -87,7 +66,7 @@ TEST(all_memory_is_taken_before_the_first_step) {
         if (at) test_note("    %.60s", at);
     }
     double bytes[STEPS];
-    int n = snug_metrics(in_tmp("o"), "train", "process_bytes", bytes, STEPS);
+    int n = snug_metrics(snug_in_tmp("o"), "train", "process_bytes", bytes, STEPS);
     for (int i = 1; i < n; i++)
         if (!EXPECT(bytes[i] == bytes[0])) test_note("    step %d: %.0f against %.0f bytes", i + 1, bytes[i], bytes[0]);
     json_decref(j);

@@ -5,39 +5,16 @@
 #include "tests/cuda/cuda_test.h"
 #include "tests/snug.h"
 
-enum { STEPS = 100, SHORT = 12, VOCAB = 300 };
+enum { STEPS = 100, SHORT = 12 };
 
-static const char *in_tmp(const char *name) {
-    static char path[4][300];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", test_tmp(), name);
-    return path[next];
-}
-
-static void make_job(void) {
-    Str text = {0};
-    for (int r = 0; r < 64; r++) {
-        str_add(&text, "{\"ids\":[");
-        for (int i = 0, n = 20 + r / 2; i < n; i++)
-            str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
-        str_add(&text, "]}\n");
-    }
-    file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
-    str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=3 "
-                     "--set hidden_size=256 --set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 "
-                     "--set vocab_size=%d", in_tmp("m"), VOCAB);
-    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
-    ran_free(&r);
-}
+static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 
 /* Its losses, and the checksum of what was trained. */
 static void train(double *loss, char *checksum, int steps, const char *flags) {
     Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                     "--lr 1e-3 --no-save %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"), steps, flags);
+                     "--lr 1e-3 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), steps, flags);
     if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags, str_text(&r.err));
-    if (!EXPECT(snug_metrics(in_tmp("o"), "train", "loss", loss, steps) == steps)) test_note("    %s", flags);
+    if (!EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", loss, steps) == steps)) test_note("    %s", flags);
     json_t *j = ran_json(&r);
     const char *sum = json_string_value(json_object_get(j, "checksum"));
     if (checksum) snprintf(checksum, 24, "%s", sum ? sum : "?");
@@ -100,8 +77,8 @@ TEST(trimmed_memory_leaves_the_card_and_comes_back) {
     if (!cuda_test_ready()) return;
     make_job();
     Ran r = snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 "
-                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", in_tmp("m"),
-                     in_tmp("rows.jsonl"), in_tmp("o"));
+                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", snug_in_tmp("m"),
+                     snug_in_tmp("rows.jsonl"), snug_in_tmp("o"));
     const char *line = strstr(str_text(&r.err), "step 2: ");
     if (!EXPECT(r.code == 0 && line && !strstr(line, "step 2: 0 bytes") && strstr(line, "step 4: "))) test_note("%s", str_text(&r.err));
     if (line) test_note("    %.140s", line);

@@ -6,36 +6,13 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-enum { VOCAB = 300, LONG = 100 };
+enum { LONG = 100 };
 
-static const char *in_tmp(const char *name) {
-    static char path[4][300];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", test_tmp(), name);
-    return path[next];
-}
-
-static void make_job(void) {
-    Str text = {0};
-    for (int r = 0; r < 64; r++) {
-        str_add(&text, "{\"ids\":[");
-        for (int i = 0, n = 20 + r / 2; i < n; i++)
-            str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % VOCAB));
-        str_add(&text, "]}\n");
-    }
-    file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
-    str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=2 "
-                     "--set hidden_size=64 --set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=112 "
-                     "--set vocab_size=%d", in_tmp("m"), VOCAB);
-    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
-    ran_free(&r);
-}
+static void make_job(void) { snug_make_job((SnugJob){2, 64, 112}); }
 
 static Ran train(int steps, const char *flags) {
     return snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                    "--lr 3e-3 --threads 2 --no-save %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"), steps, flags);
+                    "--lr 3e-3 --threads 2 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), steps, flags);
 }
 
 static int64_t number(const Ran *r, const char *key) {
@@ -54,7 +31,7 @@ TEST(fp16_follows_fp32) {
     for (int k = 0; k < 4; k++) {
         Ran r = train(LONG, flags[k]);
         if (!EXPECT(r.code == 0 && number(&r, "skipped_steps") == 0)) test_note("%s", str_text(&r.err));
-        EXPECT(snug_metrics(in_tmp("o"), "train", "loss", loss[k], LONG) == LONG);
+        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", loss[k], LONG) == LONG);
         EXPECT(loss[k][LONG - 1] < 0.99 * loss[k][0]);
         ran_free(&r);
     }
@@ -78,9 +55,9 @@ TEST(an_overflow_is_skipped_and_counted) {
                                   : "--precision fp16 --loss-scale 1e9 --loss-scale-window 4 --warmup-steps 4");
         skipped[late] = number(&r, "skipped_steps");
         if (!EXPECT(r.code == 0 && skipped[late] > 3 && strstr(str_text(&r.err), "  skipped 3"))) test_note("%s", str_text(&r.err));
-        EXPECT(snug_metrics(in_tmp("o"), "train", "loss_scale", scale[late], STEPS) == STEPS);
-        snug_metrics(in_tmp("o"), "train", "learning_rate", lr[late], STEPS);
-        snug_metrics(in_tmp("o"), "train", "loss", loss[late], STEPS);
+        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss_scale", scale[late], STEPS) == STEPS);
+        snug_metrics(snug_in_tmp("o"), "train", "learning_rate", lr[late], STEPS);
+        snug_metrics(snug_in_tmp("o"), "train", "loss", loss[late], STEPS);
         ran_free(&r);
     }
     EXPECT(skipped[0] == skipped[1]);
