@@ -16,35 +16,36 @@ typedef struct Preset {
     bool tied;
     double llama3_factor; /* 0: plain rotary positions */
     int bos_id, eos_id;
+    double init_std;
 } Preset;
 
 #define QWEN2 FAMILY_QWEN2
 #define QWEN3 FAMILY_QWEN3
 #define LLAMA FAMILY_LLAMA
 static const Preset presets[] = {
-    /* name             family layers heads kv  dim hidden  ffn   vocab  positions   eps     theta  tied  llama3    bos     eos */
-    {"qwen2.5-0.5b",     QWEN2,  24,  14,  2,  64,  896,  4864, 151936,  32768, 1e-6, 1000000, true,  0, 151643, 151643},
-    {"qwen2.5-1.5b",     QWEN2,  28,  12,  2, 128, 1536,  8960, 151936, 131072, 1e-6, 1000000, true,  0, 151643, 151643},
-    {"qwen2.5-3b",       QWEN2,  36,  16,  2, 128, 2048, 11008, 151936,  32768, 1e-6, 1000000, true,  0, 151643, 151643},
-    {"qwen2.5-7b",       QWEN2,  28,  28,  4, 128, 3584, 18944, 152064,  32768, 1e-6, 1000000, false, 0, 151643, 151645},
-    {"qwen2.5-14b",      QWEN2,  48,  40,  8, 128, 5120, 13824, 152064,  32768, 1e-6, 1000000, false, 0, 151643, 151645},
-    {"qwen2.5-32b",      QWEN2,  64,  40,  8, 128, 5120, 27648, 152064,  32768, 1e-6, 1000000, false, 0, 151643, 151645},
-    {"qwen2.5-72b",      QWEN2,  80,  64,  8, 128, 8192, 29568, 152064,  32768, 1e-6, 1000000, false, 0, 151643, 151645},
-    {"deepseek-r1-distill-qwen-7b", QWEN2, 28, 28, 4, 128, 3584, 18944, 152064, 131072, 1e-6, 10000, false, 0, 151643, 151643},
-    {"qwen3-0.6b",       QWEN3,  28,  16,  8, 128, 1024,  3072, 151936,  40960, 1e-6, 1000000, true,  0, 151643, 151645},
-    {"qwen3-1.7b",       QWEN3,  28,  16,  8, 128, 2048,  6144, 151936,  40960, 1e-6, 1000000, true,  0, 151643, 151645},
-    {"qwen3-4b",         QWEN3,  36,  32,  8, 128, 2560,  9728, 151936,  40960, 1e-6, 1000000, true,  0, 151643, 151645},
-    {"qwen3-8b",         QWEN3,  36,  32,  8, 128, 4096, 12288, 151936,  40960, 1e-6, 1000000, false, 0, 151643, 151645},
-    {"llama-3.2-1b",     LLAMA,  16,  32,  8,  64, 2048,  8192, 128256, 131072, 1e-5,  500000, true,  32, 128000, 128001},
-    {"llama-3.2-3b",     LLAMA,  28,  24,  8, 128, 3072,  8192, 128256, 131072, 1e-5,  500000, true,  32, 128000, 128001},
-    {"llama-3.1-8b",     LLAMA,  32,  32,  8, 128, 4096, 14336, 128256, 131072, 1e-5,  500000, false, 8, 128000, 128001},
-    {"llama-3.1-70b",    LLAMA,  80,  64,  8, 128, 8192, 28672, 128256, 131072, 1e-5,  500000, false, 8, 128000, 128001},
-    {"llama-2-7b",       LLAMA,  32,  32, 32, 128, 4096, 11008,  32000,   4096, 1e-5,   10000, false, 0, 1, 2},
-    {"mistral-7b-v0.3", FAMILY_MISTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 32768, 1e-5, 1000000, false, 0, 1, 2},
-    {"smollm2-135m",     LLAMA,  30,   9,  3,  64,  576,  1536,  49152,   8192, 1e-5,  100000, true,  0, 0, 0},
-    {"smollm2-360m",     LLAMA,  32,  15,  5,  64,  960,  2560,  49152,   8192, 1e-5,  100000, true,  0, 0, 0},
-    {"smollm2-1.7b",     LLAMA,  24,  32, 32,  64, 2048,  8192,  49152,   8192, 1e-5,  130000, true,  0, 0, 0},
-    {"stories-15m",      LLAMA,   6,   6,  6,  48,  288,   768,  32000,    256, 1e-5,   10000, true,  0, 1, 2},
+    /* name             family layers heads kv  dim hidden  ffn   vocab  positions   eps  theta  tied  llama3    bos     eos   std */
+    {"qwen2.5-0.5b",     QWEN2,  24,  14,  2,  64,  896,  4864, 151936,  32768, 1e-6, 1e6, true,  0, 151643, 151643, 0.02},
+    {"qwen2.5-1.5b",     QWEN2,  28,  12,  2, 128, 1536,  8960, 151936, 131072, 1e-6, 1e6, true,  0, 151643, 151643, 0.02},
+    {"qwen2.5-3b",       QWEN2,  36,  16,  2, 128, 2048, 11008, 151936,  32768, 1e-6, 1e6, true,  0, 151643, 151643, 0.02},
+    {"qwen2.5-7b",       QWEN2,  28,  28,  4, 128, 3584, 18944, 152064,  32768, 1e-6, 1e6, false, 0, 151643, 151645, 0.02},
+    {"qwen2.5-14b",      QWEN2,  48,  40,  8, 128, 5120, 13824, 152064,  32768, 1e-6, 1e6, false, 0, 151643, 151645, 0.02},
+    {"qwen2.5-32b",      QWEN2,  64,  40,  8, 128, 5120, 27648, 152064,  32768, 1e-6, 1e6, false, 0, 151643, 151645, 0.02},
+    {"qwen2.5-72b",      QWEN2,  80,  64,  8, 128, 8192, 29568, 152064,  32768, 1e-6, 1e6, false, 0, 151643, 151645, 0.02},
+    {"deepseek-r1-distill-qwen-7b", QWEN2, 28, 28, 4, 128, 3584, 18944, 152064, 131072, 1e-6, 1e4, false, 0, 151643, 151643, 0.02},
+    {"qwen3-0.6b",       QWEN3,  28,  16,  8, 128, 1024,  3072, 151936,  40960, 1e-6, 1e6, true,  0, 151643, 151645, 0.02},
+    {"qwen3-1.7b",       QWEN3,  28,  16,  8, 128, 2048,  6144, 151936,  40960, 1e-6, 1e6, true,  0, 151643, 151645, 0.02},
+    {"qwen3-4b",         QWEN3,  36,  32,  8, 128, 2560,  9728, 151936,  40960, 1e-6, 1e6, true,  0, 151643, 151645, 0.02},
+    {"qwen3-8b",         QWEN3,  36,  32,  8, 128, 4096, 12288, 151936,  40960, 1e-6, 1e6, false, 0, 151643, 151645, 0.02},
+    {"llama-3.2-1b",     LLAMA,  16,  32,  8,  64, 2048,  8192, 128256, 131072, 1e-5, 5e5, true,  32, 128000, 128001, 0.02},
+    {"llama-3.2-3b",     LLAMA,  28,  24,  8, 128, 3072,  8192, 128256, 131072, 1e-5, 5e5, true,  32, 128000, 128001, 0.02},
+    {"llama-3.1-8b",     LLAMA,  32,  32,  8, 128, 4096, 14336, 128256, 131072, 1e-5, 5e5, false, 8, 128000, 128001, 0.02},
+    {"llama-3.1-70b",    LLAMA,  80,  64,  8, 128, 8192, 28672, 128256, 131072, 1e-5, 5e5, false, 8, 128000, 128001, 0.02},
+    {"llama-2-7b",       LLAMA,  32,  32, 32, 128, 4096, 11008,  32000,   4096, 1e-5, 1e4, false, 0, 1, 2, 0.02},
+    {"mistral-7b-v0.3", FAMILY_MISTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 32768, 1e-5, 1e6, false, 0, 1, 2, 0.02},
+    {"smollm2-135m",     LLAMA,  30,   9,  3,  64,  576,  1536,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 1.0 / 24},
+    {"smollm2-360m",     LLAMA,  32,  15,  5,  64,  960,  2560,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 0.02},
+    {"smollm2-1.7b",     LLAMA,  24,  32, 32,  64, 2048,  8192,  49152,   8192, 1e-5, 1.3e5, true,  0, 0, 0, 0.02},
+    {"stories-15m",      LLAMA,   6,   6,  6,  48,  288,   768,  32000,    256, 1e-5, 1e4, true,  0, 1, 2, 0.02},
 };
 
 const char *config_preset_names(void) {
@@ -67,7 +68,7 @@ bool config_from_preset(ModelConfig *c, const char *name) {
         *c = (ModelConfig){.family = s->family, .layers = s->layers, .heads = s->heads, .kv_heads = s->kv_heads,
                            .head_dim = s->head_dim, .hidden = s->hidden, .ffn = s->ffn, .vocab = s->vocab,
                            .max_positions = s->max_positions, .rms_eps = s->rms_eps, .rope_theta = s->rope_theta,
-                           .init_std = 0.02, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
+                           .init_std = s->init_std, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
                            .qk_norm = s->family == FAMILY_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id, .eos_id = s->eos_id};
         c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
         if (s->llama3_factor > 0) {
