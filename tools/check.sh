@@ -23,7 +23,12 @@ run() { # name, command...
 }
 export XDG_CONFIG_HOME=/nonexistent # no machine file of the person who tests
 run rooms tools/rooms.sh
-for binary in "$@"; do run "$(basename "$binary")" "$binary"; done
+for binary in "$@"; do # a job goes to a GPU where there is one: only the tests of it shall see it
+    case $(basename "$binary") in
+    test-cuda) run test-cuda "$binary" ;;
+    *) CUDA_VISIBLE_DEVICES='' run "$(basename "$binary")" "$binary" ;;
+    esac
+done
 on_gpu() { # binary, part of a test's name
     local name="$(basename "$1") on the GPU: $2"
     if nvidia-smi -L >/dev/null 2>&1; then

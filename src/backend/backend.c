@@ -8,6 +8,7 @@
 #ifdef HAVE_CUDA
 #include "backend/cuda/cuda.h"
 #else
+static bool cuda_there(void) { return false; }
 static bool cuda_open(Backend **b, const char *device, BackendOptions options, Err *e) {
     return fail(e, ERR_USAGE,
                 "device: %s: this program was built without CUDA. Build it with make CUDA=1, or use --device cpu",
@@ -16,9 +17,10 @@ static bool cuda_open(Backend **b, const char *device, BackendOptions options, E
 #endif
 
 bool backend_open(Backend **b, const char *device, BackendOptions options, Err *e) {
+    if (!strcmp(device, "auto")) device = cuda_there() ? "cuda" : "cpu";
     if (!strcmp(device, "cpu")) return cpu_open(b, options, e);
     if (!strcmp(device, "cuda") || str_starts(device, "cuda:")) return cuda_open(b, device, options, e);
-    return fail(e, ERR_USAGE, "device: '%s' is neither cpu, nor cuda, nor cuda:N", device);
+    return fail(e, ERR_USAGE, "device: '%s' is none of auto, cpu, cuda and cuda:N", device);
 }
 
 int backend_lacks(const Backend *b, const Program *p) {

@@ -92,7 +92,8 @@ typedef struct BackendOptions {
     bool trims;         /* pages of the device pool will be given back and taken again */
 } BackendOptions;
 
-/* "cpu". Gives: b->close. */
+/* "cpu", "cuda", "cuda:N"; "auto": the first GPU, or the CPU where there is none. A GPU that is there and cannot be opened
+ * is an error, not a reason to go on slowly. Gives: b->close. */
 bool backend_open(Backend **b, const char *device, BackendOptions options, Err *e);
 
 /* The first step whose op has no kernel there, or -1: found before anything runs. */

@@ -26,6 +26,7 @@ typedef struct Session {
     JobSpec spec;
     Job job;
     bool planned;
+    char out[600]; /* when it is not given */
     int64_t global_batch, budget_bytes;
     SearchLimits limits;
     int data_workers;
@@ -243,6 +244,19 @@ static void close_session(Session *s) {
     setup_words_free(&s->words);
 }
 
+/* No --out: runs/NAME, after the model. What stands there already is refused or gone on with as anywhere else. */
+static void settle_out(Session *s) {
+    if (opt_given(s->o, OPT_OUT)) return;
+    const char *model = opt_text(s->o, OPT_MODEL);
+    int end = (int)strlen(model);
+    while (end > 1 && model[end - 1] == '/') end--;
+    int begin = end;
+    while (begin > 0 && model[begin - 1] != '/') begin--;
+    snprintf(s->out, sizeof s->out, "runs/%.*s", MIN2(end - begin, 500), model + begin);
+    options_settle(&s->found, OPT_OUT, s->out, "--model");
+    log_line("no --out given: the run goes to %s", s->out);
+}
+
 bool cmd_train(const Options *o, Err *e) {
     Session *s = MEM_NEW(Session, 1);
     s->found = *o; /* its texts stay the caller's */
@@ -251,6 +265,7 @@ bool cmd_train(const Options *o, Err *e) {
     options_print(&text, o, false);
     log_line("%s", str_text(&text));
     str_free(&text);
+    settle_out(s);
     bool ok = setup_model(&s->model, o, e) && setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) &&
               setup_adapter(&s->spec, o, e);
     if (ok && !s->model.has_folder && !s->spec.random_init)

@@ -551,11 +551,11 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     return settle_batch(o, e);
 }
 
-void options_settle(Options *o, OptId id, const char *text) {
+void options_settle(Options *o, OptId id, const char *text, const char *origin) {
     OptType type = option_rows[id].type;
-    CHECK(type == OPT_INT || type == OPT_REAL || type == OPT_CHOICE);
-    double number = type == OPT_CHOICE ? 0 : strtod(text, NULL);
-    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = "--allow",
+    CHECK(type == OPT_INT || type == OPT_REAL || type == OPT_CHOICE || type == OPT_TEXT);
+    double number = type == OPT_INT || type == OPT_REAL ? strtod(text, NULL) : 0;
+    o->value[id] = (OptValue){.set = true, .source = FROM_FLAG, .origin = origin,
                               .text = text, .i = (int64_t)number, .r = number};
 }
 

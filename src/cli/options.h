@@ -148,8 +148,8 @@ bool command_find(Command *c, const char *word, Err *e); /* ERR_USAGE with the n
  * option or value is ERR_USAGE, an unreadable file ERR_FAIL. options_free in either case. */
 bool options_parse(Options *o, Command command, int argc, char **argv, Err *e);
 void options_free(Options *o);
-/* A number or choice that was found on the way, as if it had been given; text must outlive o. A wrong one is a BUG. */
-void options_settle(Options *o, OptId id, const char *text);
+/* A value that was found on the way, as if it had been given; both texts must outlive o. A wrong one is a BUG. */
+void options_settle(Options *o, OptId id, const char *text, const char *origin);
 
 /* The value, or the type's zero (text: NULL) when unset. */
 bool opt_flag(const Options *o, OptId id);

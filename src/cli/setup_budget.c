@@ -143,17 +143,17 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
 void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     if (s->moments == MOMENTS_8BIT && !opt_is(o, OPT_MOMENTS, "8bit"))
-        options_settle(o, OPT_MOMENTS, moments[s->moments]);
-    if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8");
+        options_settle(o, OPT_MOMENTS, moments[s->moments], "--allow");
+    if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8", "--allow");
     if (s->lora && s->adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
         snprintf(t->text[0], sizeof t->text[0], "%d", s->adapter.rank);
         snprintf(t->text[1], sizeof t->text[1], "%g", (double)s->adapter.alpha);
-        options_settle(o, OPT_LORA_RANK, t->text[0]);
-        options_settle(o, OPT_LORA_ALPHA, t->text[1]);
+        options_settle(o, OPT_LORA_RANK, t->text[0], "--allow");
+        options_settle(o, OPT_LORA_ALPHA, t->text[1], "--allow");
     }
     if (s->seq != opt_int(o, OPT_SEQ)) {
         snprintf(t->text[2], sizeof t->text[2], "%lld", (long long)s->seq);
-        options_settle(o, OPT_SEQ, t->text[2]);
+        options_settle(o, OPT_SEQ, t->text[2], "--allow");
     }
 }
 

@@ -201,6 +201,27 @@ TEST(a_run_folder_is_not_overwritten_by_a_slip) {
     expect_refused(&r, 1, "not empty", "--overwrite");
 }
 
+TEST(a_model_and_data_are_enough_to_train) {
+    make_model("m", "");
+    make_rows("rows.jsonl");
+    const char *given = getenv("SNUG");
+    char *before = given ? strdup(given) : NULL, *binary = realpath(before ? before : "./snug", NULL), command[600];
+    snprintf(command, sizeof command, "cd %s && %s", test_tmp(), binary);
+    setenv("SNUG", command, 1);
+    for (int i = 0; i < 3; i++) {
+        Ran r = snug_run("train --model m/ --data rows.jsonl %s", i == 2 ? "--resume" : "");
+        if (i == 1) expect_refused(&r, 1, "runs/m", "--resume");
+        else {
+            if (!EXPECT(r.code == 0 && file_is_dir(in_tmp("runs/m/model")))) test_note("%s", str_text(&r.err));
+            ran_free(&r);
+        }
+    }
+    if (before) setenv("SNUG", before, 1);
+    else unsetenv("SNUG");
+    free(before);
+    free(binary);
+}
+
 TEST(a_dry_run_does_everything_but_the_steps) {
     make_model("m", "");
     make_rows("rows.jsonl");

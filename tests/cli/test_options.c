@@ -518,7 +518,7 @@ TEST(options_help_is_within_100_columns_and_shows_every_option) {
     options_help(&help, CMD_TRAIN);
     EXPECT(strstr(help.data,
                   "\n  --lora-rank N               rank of each adapter [default 16; 1 to 4096; also lora_r]\n"));
-    EXPECT(strstr(help.data, "usage: snug train --model NAME|DIR --data FILE --out DIR [options]\n"));
+    EXPECT(strstr(help.data, "usage: snug train --model NAME|DIR --data FILE [options]\n"));
     str_clear(&help);
     options_overview(&help);
     EXPECT(strstr(help.data, "\n  tokenize   "));

@@ -94,6 +94,8 @@ typedef struct CudaBackend {
 static inline CudaBackend *cuda_backend(Backend *b) { return (CudaBackend *)b; }
 static inline cudaStream_t cuda_stream(Backend *b, Queue q) { return ((CudaBackend *)b)->stream[q]; }
 
+/* A driver that sees a card; true also when it is of the wrong version. */
+bool cuda_there(void);
 /* "cuda" or "cuda:N". Gives: b->close. */
 bool cuda_open(Backend **b, const char *device, BackendOptions options, Err *e);
 

@@ -64,6 +64,15 @@ static bool parse_device(int *device, const char *name, Err *e) {
     return true;
 }
 
+bool cuda_there(void) {
+    int count = 0, driver = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    cudaDriverGetVersion(&driver);
+    bool none = status == cudaErrorNoDevice || (status == cudaSuccess && !count) ||
+                (status == cudaErrorInsufficientDriver && !driver);
+    return !none;
+}
+
 static bool find_card(const char *name, int device, Err *e) {
     int count = 0, has = 0, needs = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
