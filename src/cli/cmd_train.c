@@ -171,7 +171,8 @@ static void print_result(const Session *session, const RunResult *r) {
     print_number(&s, "loss", r->loss);
     print_number(&s, "eval_loss", r->eval_loss);
     print_number(&s, "tokens_per_s", r->tokens_per_s);
-    print_number(&s, "predicted_tokens_per_s", (double)(session->global_batch * j->spec.seq) / job_update_seconds(j));
+    double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
+    print_number(&s, "predicted_tokens_per_s", tokens / job_update_seconds(j));
     Str plan = {0};
     job_plan_flags(&plan, &j->spec);
     str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));

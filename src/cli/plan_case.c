@@ -87,7 +87,8 @@ int64_t plan_case_room(const PlanCase *c) {
 /* ---- what is expected ---- */
 
 Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
-    double tokens = (double)c->global_batch * (double)c->job.spec.seq;
+    double fill = c->data ? dataset_report(c->data)->fill : 1; /* a run counts tokens of the data, not what fills up a row */
+    double tokens = (double)c->global_batch * (double)c->job.spec.seq * fill;
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
@@ -104,6 +105,9 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
              units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
              m->source ? m->source : "estimated");
+    if (c->data && dataset_report(c->data)->fill < 0.9)
+        str_addf(text, "rows are %.0f %% full: --pack on or a shorter --seq would do more in the same time\n",
+                 100 * dataset_report(c->data)->fill);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
                  units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
