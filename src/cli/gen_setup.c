@@ -60,6 +60,7 @@ static bool set_spec(Engine *n, Err *e) {
                     "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
     *s = (GenSpec){.model = n->model.config,
                    .activations = f32 ? FMT_F32 : FMT_BF16,
+                   .cache = f32 ? FMT_F32 : FMT_BF16,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
