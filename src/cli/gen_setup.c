@@ -60,11 +60,14 @@ static bool set_spec(Engine *n, Err *e) {
                     "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
     *s = (GenSpec){.model = n->model.config,
                    .activations = f32 ? FMT_F32 : FMT_BF16,
+                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : f32 ? FMT_F32 : FMT_BF16,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
                    .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
+    if (s->cache == FMT_INT8 && n->machine.kind != MACHINE_CPU)
+        return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
     if (!s->chunk) s->chunk = n->machine.kind == MACHINE_CPU ? 256 : 2048;
     if (!opt_given(o, OPT_ADAPTER)) return true;
     AdapterConfig a;
@@ -130,8 +133,9 @@ void engine_show(const Engine *n, bool measured) {
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
              n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
              (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
-    str_addf(&text, "dtypes: weights %s, activations and cache %s\n",
-             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations));
+    str_addf(&text, "dtypes: weights %s, activations %s, cache %s\n",
+             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations),
+             format_name(g->spec.cache));
     show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
     if (n->budget_bytes != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,

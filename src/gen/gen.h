@@ -25,7 +25,8 @@ enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024 };
 typedef struct GenSpec {
     ModelConfig model;
     LoraSpec adapter;   /* rank 0: none */
-    Format activations; /* and of the cache */
+    Format activations;
+    Format cache;       /* of keys and values: as the activations, or int8 */
     bool quantised;     /* the products are stored as `stored`, not as in the file */
     Format stored;
     int64_t slots;      /* requests at a time */

@@ -13,6 +13,9 @@ static double now_ms(void) {
 
 /* ---- passes ---- */
 
+/* Up to how many rows the device's products read quantised weights as they are stored. */
+static int64_t direct_rows(const Machine *m) { return m->kind == MACHINE_CPU ? LINEAR_DIRECT_ROWS : 0; }
+
 static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq) {
     Program *p = &g->p;
     const char *prefix = arena_printf(&p->arena, "%s%lld", name, (long long)(rows * seq));
@@ -21,6 +24,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
     pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
     pass->in = decoder_input(p, &g->d, prefix, rows, seq);
     pass->in.cache_rows = prog_tensor(p, arena_printf(&p->arena, "%s.rows", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+    pass->in.direct = rows * seq <= direct_rows(&g->machine);
     Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
     if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */
         pass->last = prog_tensor(p, arena_printf(&p->arena, "%s.last", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
@@ -110,6 +114,7 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
                     &(WeightSpec){.format = base,
                                   .stored = spec->quantised ? spec->stored : base,
                                   .activations = spec->activations,
+                                  .cache = spec->cache,
                                   .gradients = spec->activations,
                                   .lora = spec->adapter});
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */

@@ -25,6 +25,10 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     AttendBy by;   /* attention */
 } AttrHeads;
 
+typedef struct AttrLinear {
+    bool direct; /* a quantised weight is read as it is stored: nothing decodes it before */
+} AttrLinear;
+
 typedef struct AttrLora { /* group g reads columns [g*rank, (g+1)*rank) of u and writes columns [col, col+rows) of y */
     int groups, rank;
     int64_t col[LORA_GROUPS], rows[LORA_GROUPS]; /* rows: of B, stacked in group order */
@@ -55,6 +59,7 @@ typedef struct AttrFill {
 typedef union Attr {
     AttrNorm norm;
     AttrHeads heads;
+    AttrLinear linear;
     AttrLora lora;
     AttrHead head;
     AttrScale scale;

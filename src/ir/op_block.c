@@ -9,7 +9,8 @@
  *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
  *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
  *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
- *   cache_put       in qkv positions rows(N/seq)?              out cache(R, slots, 2*G*D): k then v of a token
+ *   cache_put       in qkv positions rows(N/seq)?              out cache(R, slots, 2*G, D): k then v of a token;
+ *                   int8: each head of a token is a row of that format, with its own scale
  *   attend_cache    in qkv cache positions rows(N/seq)?        out o(N,H*D): token i of row i/seq attends to cache
  *                   slots 0..positions[i] of cache row rows[i/seq]; without rows: i/seq
  *   swiglu          in gate_up(N,2F)                           out h(N,F) = silu(gate) * up
@@ -90,7 +91,9 @@ static const char *cache_shape(const Program *p, const Step *s) {
     const char *wrong = heads_shape(p, s);
     if (wrong) return wrong;
     int64_t each = a->slots * 2 * a->kv_heads * a->head_dim, n = prog_rows(p, s->in[0]) / a->seq;
-    if (each < 1 || prog_elements(p, cache) % each) return "the cache is not (R, slots, 2*G*D)";
+    if (each < 1 || prog_elements(p, cache) % each) return "the cache is not (R, slots, 2*G, D)";
+    if (!format_table[prog_t(p, cache)->format].plain && prog_cols(p, cache) != a->head_dim)
+        return "a quantised cache has a head a row";
     if (rows) return prog_elements(p, rows) == n ? NULL : "rows does not name a cache row for every row";
     return prog_elements(p, cache) == n * each ? NULL : "the cache has other rows than qkv";
 }

@@ -1,7 +1,8 @@
 /* op_linear.c - y = x w^T + b, its three gradients, and the adapter beside it.
  *
  * Weights are (M,K): a row per output, so q, k and v stacked are one product and three contiguous views.
- *   linear     in x(N,K) w(M,K) bias(M)?            out y(N,M)
+ *   linear     in x(N,K) w(M,K) bias(M)?            out y(N,M)      direct: w may be int8 or nf4, N <= LINEAR_DIRECT_ROWS;
+ *              its numbers are then those of the format, not rounded to what the others work in
  *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
  *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
  *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
@@ -16,15 +17,19 @@
 #include "ir/product.h"
 #include "ir/product_device.h"
 
-Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias) {
+static Tid linear(Program *p, const char *name, Tid x, Tid w, Tid bias, bool direct) {
     Tid y = prog_tensor(p, name, ROLE_ACTIVATION, prog_t(p, x)->format, 2, DIMS(prog_rows(p, x), prog_rows(p, w)));
-    prog_emit(p, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}});
+    prog_emit(p, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}, .attr.linear = {direct}});
     return y;
 }
+
+Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias) { return linear(p, name, x, w, bias, false); }
+Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias) { return linear(p, name, x, w, bias, true); }
 
 static const char *linear_shape(const Program *p, const Step *s) {
     if (prog_cols(p, s->in[0]) != prog_cols(p, s->in[1])) return "x and w differ in their inner width";
     if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
+    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_ROWS) return "too many rows to read w as it is stored";
     return NULL;
 }
 
@@ -87,7 +92,7 @@ int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) 
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
-    if (rows <= PRODUCT_FEW) return product_few_bytes(rows, cols);
+    if (rows <= PRODUCT_FEW || !format_table[prog_t(p, second)->format].plain) return product_few_bytes(rows, cols);
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 

@@ -31,6 +31,12 @@ double op_bytes_moved(const Program *p, const Step *s) {
     return n;
 }
 
+bool op_reads_stored(const Program *p, const Step *s, int k) {
+    if (s->op == OP_EMBED) return k == 0;
+    bool direct = s->op == OP_HEAD_LOGITS || (s->op == OP_LINEAR && s->attr.linear.direct);
+    return direct && k == 1 && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_ROWS;
+}
+
 const char *op_wrong(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
     for (int i = 0; i < MAX_IN; i++) {

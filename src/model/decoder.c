@@ -17,8 +17,8 @@ static const char *block_of(Projection proj) { return proj <= PROJ_O ? "self_att
 
 /* ---- the pass ---- */
 
-static Tid product(Program *p, const char *name, Tid x, Tid w, Tid bias, const Adapter *a) {
-    Tid y = op_linear(p, name, x, w, bias);
+static Tid product(Program *p, const DecoderInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a) {
+    Tid y = in->direct ? op_linear_direct(p, name, x, w, bias) : op_linear(p, name, x, w, bias);
     return a->a ? op_lora(p, y, x, a->a, a->b, a->attr) : y;
 }
 
@@ -30,7 +30,7 @@ static AttrHeads heads(const Decoder *d, int64_t seq, float scale) {
 static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const DecoderInput *in, Tid x, Tid cache,
                      int64_t slots) {
     Tid h = op_rmsnorm(p, x, w->attn_norm, (float)d->c.rms_eps);                   // (N, C)
-    Tid qkv = product(p, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);               // (N, (H+2G)*D)
+    Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);               // (N, (H+2G)*D)
     if (d->c.qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(d, in->seq, 1));
     qkv = op_rope(p, qkv, in->positions, d->inv_freq, heads(d, in->seq, d->rope_scale));
     AttrHeads a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
@@ -43,13 +43,13 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
         a.by = in->attend;
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
     }
-    return op_add(p, "after_attention", x, product(p, "attn_out", o, w->out, w->out_bias, &w->on_out));
+    return op_add(p, "after_attention", x, product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
 }
 
-static Tid feed_forward(Program *p, const Decoder *d, const DecoderLayer *w, Tid x) {
+static Tid feed_forward(Program *p, const Decoder *d, const DecoderLayer *w, const DecoderInput *in, Tid x) {
     Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)d->c.rms_eps);                    // (N, C)
-    Tid gate_up = product(p, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);      // (N, 2F)
-    Tid y = product(p, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
+    Tid gate_up = product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);      // (N, 2F)
+    Tid y = product(p, in, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
     return op_add(p, "after_ffn", x, y);                                           // (N, C)
 }
 
@@ -58,7 +58,7 @@ Tid decoder_hidden(Program *p, const Decoder *d, const DecoderInput *in, const T
     for (int l = 0; l < d->c.layers; l++) {
         p->layer = l;
         x = attention(p, d, &d->layer[l], in, x, caches ? caches[l] : NONE, cache_slots);
-        x = feed_forward(p, d, &d->layer[l], x);
+        x = feed_forward(p, d, &d->layer[l], in, x);
     }
     p->layer = -1;
     return op_rmsnorm(p, x, d->final_norm, (float)d->c.rms_eps);
@@ -189,8 +189,8 @@ DecoderInput decoder_input(Program *p, const Decoder *d, const char *prefix, int
 
 Tid decoder_cache(Program *p, const Decoder *d, int layer, int64_t rows, int64_t slots) {
     p->layer = layer;
-    Tid cache = prog_tensor(p, "kv_cache", ROLE_CACHE, d->spec.activations, 3,
-                            DIMS(rows, slots, (int64_t)2 * d->c.kv_heads * d->c.head_dim));
+    Tid cache = prog_tensor(p, "kv_cache", ROLE_CACHE, d->spec.cache, 4,
+                            DIMS(rows, slots, (int64_t)2 * d->c.kv_heads, d->c.head_dim));
     p->layer = -1;
     return cache;
 }

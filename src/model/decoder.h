@@ -19,6 +19,7 @@ typedef struct LoraSpec {
 typedef struct WeightSpec {
     Format format;       /* of the weights in memory */
     Format activations;
+    Format cache;        /* of keys and values, where there is one: a plain format or int8 */
     Format stored;       /* at home; another format than `format` is decoded before use (frozen weights only) */
     Pool pool;           /* home of the block's products */
     bool train;          /* full training */
@@ -50,6 +51,7 @@ typedef struct DecoderInput {
     int64_t rows, seq;
     Tid ids, positions, doc_begin;
     AttendBy attend; /* other than ATTEND_OWN: every row is one document */
+    bool direct;    /* products read quantised weights as they are stored: rows*seq <= LINEAR_DIRECT_ROWS */
     Tid cache_rows; /* (rows): which row of the cache; NONE: a row's own number */
     Tid id_order; /* tokens sorted by id: only when the embedding is trained; NONE otherwise */
 } DecoderInput;

@@ -19,7 +19,8 @@
  *       verify counts on it.
  *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does not repeat
  *       (its first writer there starts from nothing, whatever lies in its place).
- *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many. */
+ *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
+ *   M7  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded. */
 #include <string.h>
 
 #include "plan/plan_int.h"
@@ -34,6 +35,7 @@ typedef struct Bring {
     Region region;       /* of its uses */
     int use, last;       /* the first and the last of them */
     bool reads, writes;
+    bool decodes;        /* some use cannot read what is stored: M7 */
     int issue;           /* the step in front of which the copy stands */
     Tid ready;           /* what the uses read and write; NONE: not emitted yet */
     Tid staged;          /* what the decode reads */
@@ -107,7 +109,7 @@ static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Re
     return NULL;
 }
 
-static void note_use(Materialise *m, int step, Tid state, bool writes, bool reads) {
+static Bring *note_use(Materialise *m, int step, Tid state, bool writes, bool reads) {
     Visit *v = &m->visit[m->n_visits - 1];
     Bring *b = bring_in_visit(m, v, state, m->p->s[step].region);
     if (!b) {
@@ -118,6 +120,7 @@ static void note_use(Materialise *m, int step, Tid state, bool writes, bool read
     }
     b->last = step;
     b->writes |= writes;
+    return b;
 }
 
 static bool starts_anew(const Materialise *m, const Step *s, int phase, Tid state) { /* M5 */
@@ -129,7 +132,7 @@ static void note_uses(Materialise *m, int step, int phase) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
     for (int k = 0; k < MAX_IN; k++)
-        if (is_away_input(m, s, k)) note_use(m, step, prog_base(p, s->in[k]), false, true);
+        if (is_away_input(m, s, k)) note_use(m, step, prog_base(p, s->in[k]), false, true)->decodes |= !op_reads_stored(p, s, k);
     for (int k = 0; k < MAX_OUT; k++) {
         if (!is_away_output(m, s, k)) continue;
         Tid state = prog_base(p, s->out[k]);
@@ -198,7 +201,7 @@ static void add_copy(Materialise *m, Bring *b) {
 static void add_decode(Materialise *m, Bring *b) {
     Tid x = b->state;
     b->ready = b->staged;
-    if (m->used[x] == m->p->t[x].format || !b->reads) return;
+    if (m->used[x] == m->p->t[x].format || !b->reads || !b->decodes) return;
     b->ready = new_tensor(m, b, "dense", m->used[x]);
     int at = add_move(m, b, OP_DECODE, QUEUE_COMPUTE, b->ready, b->staged, m->decode[x]);
     if (m->decode[x] < 0) m->decode[x] = at;

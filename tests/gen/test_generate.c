@@ -120,6 +120,16 @@ TEST(stories260k_tells_its_golden_story) {
     json_array_remove(want, 0);
     EXPECT(n >= 200 && json_equal(ids_of(have, 0), want));
     json_decref(have);
+
+    /* with keys and values in int8 nearly the same story */
+    r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos --kv-cache int8 --json", folder,
+                 in_tmp("p.jsonl"), n);
+    have = answers(&r);
+    size_t same = 0;
+    while (same < (size_t)n && json_equal(json_array_get(ids_of(have, 0), same), json_array_get(want, same))) same++;
+    if (!EXPECT(same >= 30)) test_note("    %zu tokens are the same", same);
+    EXPECT(number(have, 1, "planned_bytes") == number(have, 1, "measured_bytes"));
+    json_decref(have);
     json_decref(g);
 
     /* text in, text out; a stop string that no token is */
@@ -244,6 +254,27 @@ TEST(quantised_weights_answer_nearly_alike) {
     EXPECT(first[1] != first[0] && first[2] != first[1]);
     EXPECT_NEAR(first[1], first[0], 0.02);
     EXPECT_NEAR(first[2], first[0], 0.3);
+}
+
+/* A head of 32 numbers is 48 bytes in int8, 128 in fp32; the ledger says so, and what comes out is nearly the same. */
+TEST(an_int8_cache_is_smaller_and_answers_nearly_alike) {
+    static const char *const kinds[] = {"auto", "int8"};
+    make_model("--set vocab_size=100 --set hidden_size=64 --set head_dim=32");
+    write_prompts(in_tmp("p.jsonl"), 0, 4);
+    double first[2];
+    for (int k = 0; k < 2; k++) {
+        Ran r = snug_run(
+            "generate --model %s --prompts %s --max-tokens 3 --context 1000 --slots 4 --logprobs --json --kv-cache %s",
+            in_tmp("m"), in_tmp("p.jsonl"), kinds[k]);
+        const char *line = strstr(str_text(&r.err), "  cache"); /* 2 layers, 4 slots of 1,000 tokens, a k and a v head */
+        if (!EXPECT(line && strstr(line, k ? "768,000" : "2,048,000"))) test_note("%s", str_text(&r.err));
+        json_t *a = answers(&r);
+        first[k] = json_real_value(json_array_get(json_object_get(json_array_get(a, 3), "logprobs"), 0));
+        EXPECT(number(a, 4, "planned_bytes") == number(a, 4, "measured_bytes"));
+        json_decref(a);
+    }
+    EXPECT(first[1] != first[0]);
+    EXPECT_NEAR(first[1], first[0], 0.05);
 }
 
 /* ---- refusals ---- */

@@ -171,7 +171,7 @@ static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHe
                format_name(f),
                (long long)rows, (long long)seq, a.heads, a.kv_heads, a.head_dim, (long long)a.slots);
     Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n);
-    Tid cache = bench_cube(&b, cf, rows + named, a.slots, slot), to = named ? bench_vector(&b, FMT_I32, rows) : NONE;
+    Tid cache = bench_cube(&b, cf, rows + named, a.slots * 2 * a.kv_heads, dim), to = named ? bench_vector(&b, FMT_I32, rows) : NONE;
     int32_t row[16];
     for (int64_t r = 0; r < rows; r++) row[r] = (int32_t)(named ? rows - r : r);
     if (named) bench_set_i32(&b, to, row);
@@ -184,7 +184,9 @@ static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHe
         for (int64_t c = 0; c < slot && positions[i] >= 0; c++)
             want[(row[i / seq] * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
     bench_check(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at, to}, .out = {cache}, .attr.heads = a});
-    bench_expect(&b, cache, want, 1e-7);
+    double most = 0; /* int8: half a step of the largest number of a head */
+    for (int64_t i = 0; i < n * width; i++) most = MAX2(most, fabs(x[i]));
+    bench_expect(&b, cache, want, cf == FMT_INT8 ? most / 254 * 1.0001 : 1e-7);
 
     bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = a});
     double *kv = bench_initial(&b, cache), *want_o = bench_doubles(&b, n * a.heads * dim);
@@ -224,6 +226,48 @@ TEST(attention_over_a_cache_is_its_formula) {
     }
     AttrHeads a = {.heads = 2, .kv_heads = 2, .head_dim = 3, .slots = 70};
     cache_case(FMT_F32, FMT_BF16, 1, 1, a, (const int32_t[]){69});
+    cache_case(FMT_F32, FMT_INT8, 1, 1, a, (const int32_t[]){69});
+    a = (AttrHeads){.heads = 9, .kv_heads = 3, .head_dim = 64, .slots = 200};
+    cache_case(FMT_F32, FMT_INT8, 4, 1, a, (const int32_t[]){0, 199, -1, 64});
+    cache_case(FMT_BF16, FMT_INT8, 2, 3, a, (const int32_t[]){0, 1, 2, 86, 87, 88});
+}
+
+/* What the int8 cache may cost (docs/generate.md): with K and V the largest key and value, a score is off by at most
+ * d = scale * |q| * K / 254 (|q|: the sum of its absolute numbers), so an output by V / 254 + V * (e^(2d) - 1). */
+TEST(an_int8_cache_stays_within_its_bound) {
+    enum { N = 70, H = 4, G = 2, D = 32, WIDTH = (H + 2 * G) * D };
+    AttrHeads a = {.heads = H, .kv_heads = G, .head_dim = D, .seq = N, .scale = 0.17f, .slots = N};
+    double *o[2], d = 0, top_k = 0, top_v = 0, off = 0;
+    Bench b[2];
+    for (int k = 0; k < 2; k++) {
+        bench_open(&b[k], "%d tokens through a cache", N);
+        Tid qkv = bench_matrix(&b[k], FMT_F32, N, WIDTH), at = bench_vector(&b[k], FMT_I32, N);
+        Tid cache = bench_cube(&b[k], k ? FMT_INT8 : FMT_F32, 1, N * 2 * G, D), out = bench_matrix(&b[k], FMT_F32, N, H * D);
+        int32_t positions[N];
+        for (int i = 0; i < N; i++) positions[i] = i;
+        bench_set_i32(&b[k], at, positions);
+        bench_normal(&b[k], qkv, 3, 0.8);
+        bench_run(&b[k], (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a}, 1, false);
+        memcpy(b[k].initial[cache], b[k].now[cache], (size_t)prog_bytes(&b[k].p, cache));
+        bench_run(&b[k], (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {out}, .attr.heads = a}, 2, false);
+        o[k] = bench_now(&b[k], out);
+        const double *x = bench_initial(&b[k], qkv);
+        for (int i = 0; i < N * WIDTH; i++) {
+            int c = i % WIDTH;
+            double *top = c < H * D ? NULL : c < (H + G) * D ? &top_k : &top_v;
+            if (top) *top = MAX2(*top, fabs(x[i]));
+        }
+        for (int i = 0; i < N * H; i++) {
+            double sum = 0;
+            for (int c = 0; c < D; c++) sum += fabs(x[i / H * WIDTH + i % H * D + c]);
+            d = MAX2(d, sum * a.scale * top_k / 254);
+        }
+    }
+    for (int i = 0; i < N * H * D; i++) off = MAX2(off, fabs(o[0][i] - o[1][i]));
+    EXPECT(off > 1e-4 && off <= top_v / 254 + top_v * (exp(2 * d) - 1) + 1e-5);
+    EXPECT(off < 0.02 * top_v); /* and in fact far below it */
+    bench_close(&b[0]);
+    bench_close(&b[1]);
 }
 
 /* Tokens put into a cache one after another attend as the whole row does. */

@@ -48,21 +48,22 @@ static Tid normal_matrix(Bench *b, Format f, int64_t rows, int64_t cols, uint64_
     return t;
 }
 
-static void try_linear(Shape s, Kinds f, bool with_bias) {
+static void try_product(OpId op, Shape s, Kinds f, bool with_bias) {
     Bench b;
-    bench_open(&b, "linear %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
+    bench_open(&b, "%s %lldx%lldx%lld %s %s bias %d", op_row(op)->name, (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.w), with_bias);
     Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
-    Tid y = bench_matrix(&b, f.x, s.n, s.m);
+    Tid y = bench_matrix(&b, op == OP_LINEAR ? f.x : FMT_F32, s.n, s.m);
+    bool direct = !format_table[f.w].plain;
     double *want = bench_doubles(&b, s.n * s.m);
     multiply(want, (Walk){bench_initial(&b, x), bench_initial(&b, w), s.k, 1, s.k, 1}, s.n, s.m, s.k);
     if (with_bias) {
-        bias = bench_vector(&b, f.w, s.m);
+        bias = bench_vector(&b, direct ? FMT_BF16 : f.w, s.m);
         bench_normal(&b, bias, 3, 1);
         const double *add = bench_initial(&b, bias);
         for (int64_t i = 0; i < s.n * s.m; i++) want[i] += add[i % s.m];
     }
-    bench_check(&b, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}});
+    bench_check(&b, (Step){.op = op, .in = {x, w, bias}, .out = {y}, .attr.linear = {direct}});
     bench_expect(&b, y, want, slack(s.k));
     bench_close(&b);
 }
@@ -70,9 +71,42 @@ static void try_linear(Shape s, Kinds f, bool with_bias) {
 TEST(linear_is_x_times_w_plus_bias) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int k = 0; k < COUNT_OF(kinds); k++) {
-            try_linear(shapes[i], kinds[k], true);
-            try_linear(shapes[i], kinds[k], false);
+            try_product(OP_LINEAR, shapes[i], kinds[k], true);
+            try_product(OP_LINEAR, shapes[i], kinds[k], false);
         }
+}
+
+/* A few rows read a quantised weight as it is stored, whatever its width leaves of a block or of a piece; the numbers are
+ * those of the format. */
+TEST(quantised_weights_are_read_as_they_are_stored) {
+    static const Shape few[] = {{1, 1, 1},    {1, 7, 5},     {2, 40, 600},  {3, 33, 64},  {4, 17, 128}, {5, 16, 127},
+                                {8, 70, 129}, {13, 19, 191}, {16, 20, 576}, {1, 5, 2048}, {6, 3, 4161}, {1, 18, 4095}};
+    static const Format stored[] = {FMT_INT8, FMT_NF4}, activations[] = {FMT_F32, FMT_BF16};
+    for (int i = 0; i < COUNT_OF(few); i++)
+        for (int k = 0; k < 4; k++) {
+            Kinds f = {activations[k / 2], stored[k % 2], FMT_F32};
+            try_product(OP_LINEAR, few[i], f, i % 2);
+            try_product(OP_HEAD_LOGITS, few[i], f, false);
+        }
+}
+
+/* Alone or beside 15 others, a row's bits are the same. */
+TEST(rows_beside_it_change_no_bit_of_a_row) {
+    static const Format stored[] = {FMT_INT8, FMT_NF4};
+    for (int k = 0; k < COUNT_OF(stored); k++) {
+        Bench b;
+        bench_open(&b, "rows of x by a weight in %s", format_name(stored[k]));
+        Tid x = normal_matrix(&b, FMT_F32, 16, 700, 1), one = bench_matrix(&b, FMT_F32, 1, 700);
+        Tid w = normal_matrix(&b, stored[k], 21, 700, 2), y = bench_matrix(&b, FMT_F32, 16, 21);
+        Tid y1 = bench_matrix(&b, FMT_F32, 1, 21);
+        memcpy(b.initial[one], (const float *)b.initial[x] + 11 * 700, 700 * 4);
+        bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
+        double *all = bench_now(&b, y);
+        bench_run(&b, (Step){.op = OP_LINEAR, .in = {one, w}, .out = {y1}, .attr.linear = {true}}, 1, false);
+        double *alone = bench_now(&b, y1);
+        for (int c = 0; c < 21; c++) EXPECT(all[11 * 21 + c] == alone[c]);
+        bench_close(&b);
+    }
 }
 
 static void try_dx(Shape s, Kinds f, bool with_so_far) {

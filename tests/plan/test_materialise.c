@@ -120,6 +120,36 @@ TEST(materialise_leaves_what_is_at_home) {
     prog_free(&p);
 }
 
+/* A phase whose product reads the weight as it is stored has no decode and no dense copy of it; another still has. */
+TEST(materialise_leaves_quantised_weights_to_those_who_read_them) {
+    static const Pool pools[] = {POOL_DEVICE, POOL_PINNED};
+    Machine m = small_scratch();
+    for (int k = 0; k < COUNT_OF(pools); k++) {
+        Program p;
+        Err e = {0};
+        prog_init(&p);
+        Tid w = prog_tensor(&p, "w", ROLE_WEIGHT, FMT_BF16, 2, DIMS(64, 96));
+        p.t[w].home = (Home){pools[k], FMT_INT8};
+        Tid few = prog_tensor(&p, "few", ROLE_INPUT, FMT_BF16, 2, DIMS(2, 96));
+        Tid many = prog_tensor(&p, "many", ROLE_INPUT, FMT_BF16, 2, DIMS(40, 96));
+        prog_begin_phase(&p, "direct", 1);
+        op_linear_direct(&p, "y", few, w, NONE);
+        prog_end_phase(&p);
+        prog_begin_phase(&p, "decoded", 1);
+        op_linear(&p, "z", many, w, NONE);
+        prog_end_phase(&p);
+        plan_materialise(&p);
+        plan_all(&p, &m);
+        EXPECT_OK(plan_verify(&p, &e));
+        bool away = pools[k] != POOL_DEVICE;
+        EXPECT(count(&p, OP_DECODE, QUEUE_COMPUTE) == 1 && count(&p, OP_COPY, QUEUE_COPY_IN) == (away ? 2 : 0));
+        const Step *direct = &p.s[p.phase[0].end - 1], *decoded = &p.s[p.phase[1].end - 1];
+        EXPECT(direct->op == OP_LINEAR && p.t[direct->in[1]].format == FMT_INT8 && (direct->in[1] == w) == !away);
+        EXPECT(decoded->op == OP_LINEAR && p.t[decoded->in[1]].format == FMT_BF16 && decoded->in[1] != w);
+        prog_free(&p);
+    }
+}
+
 /* ---- state that is trained and lives elsewhere ---- */
 
 enum { AWAY_WEIGHTS = 1, AWAY_MOMENTS = 2, AWAY_GRADIENTS = 4, AWAY_KINDS = 8 };

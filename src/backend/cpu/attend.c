@@ -95,7 +95,23 @@ static void hide(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
     }
 }
 
+CPU_VECTOR static void load_int8(float *restrict dst, const int8_t *codes, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = (float)codes[i] * scale;
+}
+
+static void load_int8_rows(float *dst, AttendPlace p, int64_t from, int64_t rows, int64_t width) {
+    int64_t bytes = format_row_bytes(p.f, width), at = format_row_scale(p.f, width);
+    for (int64_t i = 0; i < rows; i++) {
+        const char *row = (const char *)p.data + (p.first + (from + i) * p.stride) / width * bytes;
+        load_int8(dst + i * width, (const int8_t *)row, *(const float *)(row + at), width);
+    }
+}
+
 static void load_rows(float *dst, AttendPlace p, int64_t from, int64_t rows, int64_t width) {
+    if (p.f == FMT_INT8) {
+        load_int8_rows(dst, p, from, rows, width);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++)
         cpu_load(dst + i * width, p.data, p.f, p.first + (from + i) * p.stride, width);
 }

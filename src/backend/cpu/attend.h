@@ -8,7 +8,8 @@
 
 enum { ATTEND_TILE = 64, ATTEND_HEADS = 4 }; /* ir/op_block.c sizes the scratch by the same two numbers */
 
-typedef struct AttendPlace { /* rows of numbers in a stored tensor: row i begins at element first + i*stride */
+/* Rows of numbers in a stored tensor: row i begins at element first + i*stride. In int8 they are rows of that format. */
+typedef struct AttendPlace {
     void *data;
     Format f;
     int64_t first, stride;

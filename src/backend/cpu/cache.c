@@ -1,7 +1,7 @@
 /* cache.c - keys and values that stay: put by position, and attended to by the tokens that follow.
  *
- * cache(R, slots, 2*G*D): slot s of row r holds the k heads, then the v heads of the token at position s. A token
- * at a negative position is an idle place of the batch: nothing is put for it and it attends to nothing. Which row of
+ * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
+ * of them with its own scale. A token at a negative position is an idle place of the batch: nothing is put for it and it attends to nothing. Which row of
  * the cache a row of the batch uses may be named by an input. */
 #include "backend/cpu/attend.h"
 
@@ -39,6 +39,14 @@ static void put_token(void *context, int64_t token, int worker) {
     int64_t from = token * (t->h.heads * dim + width) + t->h.heads * dim;
     int64_t to = (cache_row(t, token / t->h.seq) * t->h.slots + position) * width;
     if (position < 0) return;
+    if (a->to[0]->format == FMT_INT8) {
+        CHECK(dim <= CHUNK);
+        for (int64_t c = 0; c < width; c += dim) {
+            const float *head = cpu_view(buffer, a->in[0], a->ti[0]->format, from + c, dim);
+            format_table[FMT_INT8].encode(a->out[0], head, cpu_rows(a->to[0]), dim, (to + c) / dim, 1);
+        }
+        return;
+    }
     for (int64_t c = 0; c < width; c += CHUNK) {
         int64_t n = MIN2(CHUNK, width - c);
         cpu_store(a->out[0], a->to[0]->format, to + c, cpu_view(buffer, a->in[0], a->ti[0]->format, from + c, n),

@@ -198,9 +198,5 @@ void cpu_head_sweep(Backend *b, Queue q, const Args *a) {
 void cpu_head_logits(Backend *b, Queue q, const Args *a) {
     Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_rows(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
                  .a = product_input(a, 0), .b = product_input(a, 1), .b_flip = true, .c = product_output(a, 0)};
-    p.cut = product_cut(p.rows, p.cols, p.inner);
-    if (p.rows <= PRODUCT_FEW)
-        product_few(b, a, &p);
-    else
-        product_run(b, a, &p, 1, 0);
+    product_weight(b, a, &p);
 }

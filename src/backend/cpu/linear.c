@@ -5,11 +5,7 @@ void cpu_linear(Backend *b, Queue q, const Args *a) {
     Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_rows(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
                  .a = product_input(a, 0), .b = product_input(a, 1), .b_flip = true, .c = product_output(a, 0),
                  .bias = product_input(a, 2)};
-    p.cut = product_cut(p.rows, p.cols, p.inner);
-    if (p.rows <= PRODUCT_FEW)
-        product_few(b, a, &p);
-    else
-        product_run(b, a, &p, 1, 0);
+    product_weight(b, a, &p);
 }
 
 void cpu_linear_dx(Backend *b, Queue q, const Args *a) {

@@ -56,8 +56,12 @@ const float *product_stage(float *scratch, int64_t *ld, const Matrix *m, const D
 /* x[i] = kept ? x[i] / (1-p) : 0 for n channels of a token from `channel` on. */
 void product_drop(float *x, const Drop *drop, int64_t token, int64_t channel, int64_t n);
 
-/* The same result (other bits) for C = A B^T + bias of at most PRODUCT_FEW rows, as dot products: B is read once.
- * Needs product_few_bytes of workspace. */
+/* C = A B^T + bias for a weight B, by whichever of these suits its format and the number of rows. */
+void product_weight(Backend *b, const Args *a, Product *p);
+
+/* The same result (other bits) for at most PRODUCT_FEW rows, as dot products: B is read once. B quantised: for at most
+ * LINEAR_DIRECT_ROWS, and read as it is stored. Both need product_few_bytes of workspace. */
 void product_few(Backend *b, const Args *a, const Product *p);
+void product_few_stored(Backend *b, const Args *a, const Product *p);
 
 #endif
