@@ -23,7 +23,7 @@ typedef struct Session {
     Backend *backend;
     Machine machine;
     HostBytes host;
-    JobSpec spec;
+    JobSpec asked, spec; /* before the planner decided, and after */
     Job job;
     bool planned;
     char out[600]; /* when it is not given */
@@ -32,6 +32,7 @@ typedef struct Session {
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
+    const char *pairs[2 * 128]; /* of settings */
     Run run;
     bool running;
 } Session;
@@ -62,6 +63,26 @@ static bool reopen_data(Session *s, Err *e) {
     return open_data(s, e);
 }
 
+/* Less memory was found than planned: the job anew, smaller. */
+static bool replan(Session *s, Shortage what, Err *e) {
+    if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
+    s->budget_bytes = s->limits.device_bytes;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
+    job_close(&s->job);
+    s->planned = job_open(&s->job, &s->spec, &s->machine, &s->host, e);
+    return s->planned;
+}
+
+static bool check_free(Session *s, Err *e) {
+    for (;;) {
+        Machine now = {0};
+        s->backend->describe(s->backend, &now);
+        memcpy(s->machine.free_bytes, now.free_bytes, sizeof now.free_bytes);
+        if (setup_check_free(&s->job, s->backend, &s->machine, e)) return true;
+        if (!replan(s, setup_shortage(&s->job, NULL, s->backend), e)) return false;
+    }
+}
+
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
@@ -71,6 +92,7 @@ static bool plan(Session *s, Err *e) {
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
     if (!setup_limits(&s->limits, s->o, &s->machine, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
+    s->asked = s->spec;
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
     setup_record_taken(&s->found, &s->taken, &s->spec);
     if (s->spec.seq != dataset_seq(s->data) && !reopen_data(s, e)) return false;
@@ -81,7 +103,7 @@ static bool plan(Session *s, Err *e) {
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
     str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->limits, e)) return setup_check_free(&s->job, s->backend, &s->machine, e);
+    if (setup_check_budget(&s->job, &s->host, s->limits, e)) return check_free(s, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -93,18 +115,19 @@ static bool plan(Session *s, Err *e) {
 }
 
 /* What a resumed run must agree on. */
-static void fill_settings(Session *s, RunOptions *ro, const char **pairs, int room) {
+static void fill_settings(Session *s, RunOptions *ro) {
+    if (s->settings) json_decref(s->settings);
     s->settings = options_json(s->o, true);
     char data[24];
     snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
     json_object_set_new(s->settings, "data", json_string(data));
     const char *name;
     json_t *value;
-    ro->settings = pairs;
+    ro->settings = s->pairs;
     json_object_foreach(s->settings, name, value) {
-        if (2 * ro->n_settings + 2 > room || !json_is_string(value)) continue;
-        pairs[2 * ro->n_settings] = name;
-        pairs[2 * ro->n_settings++ + 1] = json_string_value(value);
+        if (2 * ro->n_settings + 2 > COUNT_OF(s->pairs) || !json_is_string(value)) continue;
+        s->pairs[2 * ro->n_settings] = name;
+        s->pairs[2 * ro->n_settings++ + 1] = json_string_value(value);
     }
 }
 
@@ -145,6 +168,8 @@ static void fill_run_options(Session *s, RunOptions *ro) {
         ro->schedule.warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)ro->total_steps - 1e-9);
     for (int i = 0; i < COUNT_OF(kinds); i++)
         if (opt_is(o, OPT_SCHEDULE, kinds[i])) ro->schedule.kind = (ScheduleKind)i;
+    str_clear(&s->config_yaml);
+    str_clear(&s->plan_json);
     options_write_yaml(&s->config_yaml, o);
     json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
@@ -216,16 +241,27 @@ static void say_measured_lines(const Job *j) {
     }
 }
 
-static bool train(Session *s, Err *e) {
+/* Opens the run; where its memory cannot be had, with a smaller plan. */
+static bool open_run(Session *s, Err *e) {
     RunOptions ro;
-    const char *pairs[2 * 128];
-    fill_run_options(s, &ro);
-    if (!parse_loss_scale(&ro, s->o, e)) return false;
-    fill_settings(s, &ro, pairs, COUNT_OF(pairs));
-    if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
-    s->running = true;
+    for (;;) {
+        fill_run_options(s, &ro);
+        if (!parse_loss_scale(&ro, s->o, e)) return false;
+        fill_settings(s, &ro);
+        if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
+        s->running = true;
+        if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
+        if (!s->run.x.refused_bytes) return false;
+        Shortage what = setup_shortage(&s->job, &s->run.x, s->backend);
+        run_close(&s->run);
+        s->running = false;
+        if (!replan(s, what, e)) return false;
+    }
+}
+
+static bool train(Session *s, Err *e) {
     RunResult result;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return false;
+    if (!open_run(s, e)) return false;
     say_measured_lines(&s->job);
     if (!run_train(&s->run, &result, e)) return false;
     say_result(s, &result);

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
+#include "exec/exec.h"
 #include "train/search.h"
 
 typedef struct Model {
@@ -67,5 +68,21 @@ typedef struct Taken {
 void setup_record_taken(Options *o, Taken *t, const JobSpec *s);
 /* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit, there or in the host. */
 bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e);
+
+/* ---- setup_shortage.c ---- */
+
+typedef struct Shortage { /* less was found than was planned */
+    Pool pool;
+    int64_t planned_bytes; /* all that the process was to take there */
+    int64_t refused_bytes; /* the block that could not be had; 0: it was not asked for yet */
+    int64_t found_bytes;   /* what the process could take; 0: nobody tells */
+} Shortage;
+
+/* What the job finds now, before (x NULL) or after it asked for its pools. */
+Shortage setup_shortage(const Job *j, const Exec *x, Backend *b);
+/* --on-shortage: the fastest plan of the same mathematics within what was found, in *s and *limits, said in one line;
+ * asked: what the options gave. False: stop was asked for, or nothing fits; e, which holds the refusal, says so. */
+bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j, const HostBytes *host,
+                  Shortage what, Err *e);
 
 #endif

@@ -82,6 +82,8 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
         x->pool[k] = b->pool(b, (Pool)k, arena_bytes[k], e);
         if (!x->pool[k]) {
             exec_close(x);
+            x->refused = (Pool)k;
+            x->refused_bytes = arena_bytes[k];
             return false;
         }
         x->pool_bytes[k] = arena_bytes[k];

@@ -23,6 +23,8 @@ typedef struct Exec {
     int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
+    Pool refused;           /* exec_open failed: the pool that could not be had, and its size; 0 bytes: something else */
+    int64_t refused_bytes;
     ExecRange *idle;        /* owns; what exec_trim gives back; NULL: nothing was asked for */
     int n_idle;
     ExecOrder order;
