@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/plan_case.h"
+#include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
 
@@ -72,9 +73,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     if (as_json) {
         if (e->code == ERR_BUDGET)
             json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
-        char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%s\n", dump);
-        mem_free(dump);
+        show_print_json(root);
     }
     json_decref(root);
     str_free(&text);
@@ -86,6 +85,7 @@ bool cmd_plan(const Options *o, Err *e) {
         print_cards();
         return true;
     }
+    if (opt_is(o, OPT_TASK, "generate")) return plan_generate(o, e);
     PlanCase *c = MEM_NEW(PlanCase, 1);
     bool ok = plan_case_open(c, o, e) && print_plan(c, e);
     plan_case_close(c);

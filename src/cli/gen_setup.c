@@ -51,14 +51,24 @@ static bool find_stop_ids(Engine *n, Err *e) {
 
 /* ---- the shape ---- */
 
-static bool set_spec(Engine *n, Err *e) {
-    const Options *o = n->o;
-    GenSpec *s = &n->spec;
-    bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && n->model.config.dtype == FMT_F32);
+/* Weights are all that generation can keep elsewhere. */
+static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
+    int64_t away[AWAY_KINDS];
+    s->may_send = opt_is(o, OPT_OFFLOAD, "auto") && m->kind != MACHINE_CPU; /* there all pools are the same memory */
+    if (opt_is(o, OPT_OFFLOAD, "auto")) return true;
+    if (!job_parse_away(away, s->model.layers, opt_text(o, OPT_OFFLOAD), e)) return false;
+    s->sent = away[AWAY_WEIGHTS];
+    return (!away[AWAY_MOMENTS] && !away[AWAY_GRADIENTS] && !away[AWAY_INPUTS]) ||
+           fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere; use weights or weights=N",
+                opt_text(o, OPT_OFFLOAD));
+}
+
+bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
+    bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32);
     if (opt_is(o, OPT_PRECISION, "fp16"))
         return fail(e, ERR_USAGE,
                     "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
-    *s = (GenSpec){.model = n->model.config,
+    *s = (GenSpec){.model = *c,
                    .activations = f32 ? FMT_F32 : FMT_BF16,
                    .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : f32 ? FMT_F32 : FMT_BF16,
                    .slots = 1,
@@ -66,9 +76,10 @@ static bool set_spec(Engine *n, Err *e) {
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
                    .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
-    if (s->cache == FMT_INT8 && n->machine.kind != MACHINE_CPU)
+    if (s->cache == FMT_INT8 && m->kind != MACHINE_CPU)
         return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
-    if (!s->chunk) s->chunk = n->machine.kind == MACHINE_CPU ? 256 : 2048;
+    if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
+    if (!set_sent(s, o, m, e)) return false;
     if (!opt_given(o, OPT_ADAPTER)) return true;
     AdapterConfig a;
     if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
@@ -82,7 +93,8 @@ bool engine_begin(Engine *n, const Options *o, Err *e) {
     return setup_model(&n->model, o, e) &&
            (n->model.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder",
                                         opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
-           setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) && set_spec(n, e) &&
+           setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
+           engine_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
            find_stop_ids(n, e);
 }
 
@@ -114,6 +126,8 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
     n->budget_bytes = limits.device_bytes;
     if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
+    if (n->spec.may_send && n->spec.sent)
+        log_line("weights of %lld layers wait in pinned memory (--offload)", (long long)n->spec.sent);
     if (n->spec.slots < slots || n->spec.context < context)
         log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
                  (long long)n->spec.context, (long long)slots, (long long)context);

@@ -88,8 +88,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
                  100.0 * (double)process / (double)budget_bytes, process <= budget_bytes ? "taken" : "needed");
 }
 
-static json_t *pool_json(const Job *j, Pool pool, int64_t budget_bytes) {
-    const Ledger *l = &j->ledger;
+static json_t *pool_json(const Ledger *l, Pool pool, int64_t budget_bytes) {
     json_t *lines = json_array(), *p = json_object();
     for (int i = 0; i < l->n; i++) {
         const LedgerLine *line = &l->line[i];
@@ -102,23 +101,34 @@ static json_t *pool_json(const Job *j, Pool pool, int64_t budget_bytes) {
     json_object_set_new(p, "budget_bytes", budget_bytes ? json_integer(budget_bytes) : json_null());
     json_object_set_new(p, "planned_bytes", json_integer(l->arena_bytes[pool]));
     json_object_set_new(p, "process_planned_bytes", json_integer(ledger_process_bytes(l, pool)));
-    json_object_set_new(p, "lower_bound_bytes", json_integer(j->placement.lower_bound_bytes[pool]));
+    json_object_set_new(p, "lower_bound_bytes", json_integer(l->lower_bound_bytes[pool]));
     json_object_set_new(p, "lines", lines);
     return p;
+}
+
+json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
+    json_t *pools = json_object();
+    json_object_set_new(pools, "device", pool_json(l, POOL_DEVICE, budget_bytes));
+    json_object_set_new(pools, "pinned", pool_json(l, POOL_PINNED, 0));
+    json_object_set_new(pools, "host", pool_json(l, POOL_HOST, 0));
+    return pools;
+}
+
+void show_print_json(const json_t *root) {
+    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    printf("%s\n", dump);
+    mem_free(dump);
 }
 
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {
     int64_t process = job_process_bytes(j);
     bool fits = !budget_bytes || process <= budget_bytes;
-    json_t *root = json_object(), *pools = json_object(), *changes = json_array();
+    json_t *root = json_object(), *changes = json_array();
     json_object_set_new(root, "fits", json_boolean(fits));
     json_object_set_new(root, "model", json_string(j->spec.model.name));
     json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.model)));
     json_object_set_new(root, "trainable_parameters", json_integer(decoder_count(&j->p, true)));
-    json_object_set_new(pools, "device", pool_json(j, POOL_DEVICE, budget_bytes));
-    json_object_set_new(pools, "pinned", pool_json(j, POOL_PINNED, 0));
-    json_object_set_new(pools, "host", pool_json(j, POOL_HOST, 0));
-    json_object_set_new(root, "pools", pools);
+    json_object_set_new(root, "pools", show_pools_json(&j->ledger, budget_bytes));
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, fits ? 0 : budget_bytes, change);
     for (int i = 0; i < n; i++)

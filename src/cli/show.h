@@ -16,4 +16,7 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured); /* budget 0: none */
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes);      /* gives */
 
+json_t *show_pools_json(const Ledger *l, int64_t budget_bytes); /* every pool and its lines; gives */
+void show_print_json(const json_t *root);                       /* one line on standard output */
+
 #endif

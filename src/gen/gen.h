@@ -32,6 +32,8 @@ typedef struct GenSpec {
     int64_t slots;      /* requests at a time */
     int64_t context;    /* tokens of one: prompt and answer */
     int64_t chunk;      /* the most prompt tokens of one pass */
+    int64_t sent;       /* layers whose weights wait in pinned memory; all: embedding and head too */
+    bool may_send;      /* gen_fit may send some, when nothing else fits */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
 } GenSpec;
 
@@ -130,10 +132,13 @@ typedef struct Gen {
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
 int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
 
-/* The most slots up to s->slots, then the longest context from least_context up to s->context, that fit the budget;
- * ERR_BUDGET with the missing bytes when nothing does. */
+/* The most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
+ * layers in pinned memory as fit the budget; ERR_BUDGET with the missing bytes when nothing does. */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
+
+/* fit.c: the most slots that fit, whatever s->slots says; 0: not even one. */
+int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 
 /* run.c: takes the memory. Weights are the caller's to load into g->x. */
 bool gen_open(Gen *g, Backend *b, Err *e);

@@ -89,7 +89,8 @@ static void add_lines(Gen *g, const GenHost *host) {
     } device[] = {{"context", "the driver's own", m->context_bytes},
                   {"code", "kernels as they are first used", m->code_bytes},
                   {"graphs", "plays that are kept", m->graph_bytes},
-                  {"mappings", "page tables", m->mapping_bytes}},
+                  {"mappings", "page tables",
+                   m->mapping_bytes + (int64_t)(m->mapping_share * (double)g->placement.arena_bytes[POOL_PINNED])}},
       process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
                    {"tokenizer", NULL, host ? host->tokenizer : 0},
                    {"requests", "prompts, answers, sampling", host_bytes(g) + (host ? host->requests : 0)}};
@@ -118,6 +119,7 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
                                   .gradients = spec->activations,
                                   .lora = spec->adapter});
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
+    decoder_homes(p, &g->d, spec->quantised ? spec->stored : base, spec->sent);
     g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
     for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
     record_passes(g);
@@ -164,6 +166,19 @@ static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t
     return bytes_of(bytes, s, m, host, e);
 }
 
+/* The fewest layers in pinned memory with which it fits, or all of them. */
+static bool least_sent_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, const GenHost *host, int64_t budget_bytes,
+                                 Err *e) {
+    int64_t low = s->sent, high = s->model.layers; /* low does not fit */
+    while (high - low > 1) {
+        s->sent = low + (high - low) / 2;
+        if (!bytes_of(bytes, s, m, host, e)) return false;
+        *(*bytes <= budget_bytes ? &high : &low) = s->sent;
+    }
+    s->sent = high;
+    return bytes_of(bytes, s, m, host, e);
+}
+
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e) {
     int64_t bytes = 0;
@@ -171,6 +186,7 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
     if (bytes > budget_bytes &&
         !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
         return false;
+    if (bytes > budget_bytes && s->may_send && !least_sent_that_fits(s, &bytes, m, host, budget_bytes, e)) return false;
     if (bytes <= budget_bytes) return true;
     return fail(e, ERR_BUDGET,
                 "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "

@@ -1,5 +1,6 @@
 /* test_guides.c - cases that people met with other tools, as numbers of the planner: a 7B adapter on 24 GB, the
- * ladder of micro-batches of a pre-training run on 44 GB cards, half a billion parameters at batch 128. */
+ * ladder of micro-batches of a pre-training run on 44 GB cards, half a billion parameters at batch 128, answers of a 7B
+ * model inside 12 GiB of a 14.7 GiB card. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -111,4 +112,44 @@ TEST(half_a_billion_parameters_at_batch_128) {
            number(again, "total_bytes") < 22000000000); /* the guide: 14 to 22 GB, with an evaluator beside it */
     EXPECT(number(kept, "total_bytes") > 48000000000);  /* and nothing like it with every activation kept */
     json_decref(j);
+}
+
+#define ANSWERS "--task generate --model deepseek-r1-distill-qwen-7b --gpu T4 --prompt-tokens 1024 --max-tokens 4096 "
+
+TEST(answers_of_7b_in_12_gib_on_a_card_of_15) {
+    int code;
+    /* in 16 bits 15.2 GB of weights alone: what loading it met on that card. 9 of its layers have to wait elsewhere */
+    json_t *half = plan(&code, ANSWERS "--budget 12GiB --offload none"), *row;
+    EXPECT(code == 3 && json_is_false(json_object_get(half, "fits")) && number(half, "slots") == 1);
+    EXPECT(line(half, "weights") == 15231233024 && number(device(half), "process_planned_bytes") > 14.7 * (double)GIB);
+    json_t *sent = plan(&code, ANSWERS "--budget 12GiB --max-memory host=32GiB");
+    int64_t layers = number(sent, "layers_sent");
+    const json_t *pinned = json_object_get(json_object_get(sent, "pools"), "pinned");
+    EXPECT(code == 0 && json_is_true(json_object_get(sent, "fits")) && layers >= 8 && layers <= 10);
+    EXPECT(number(pinned, "process_planned_bytes") >= layers * 2 * 233046016LL); /* the four products of a layer */
+    EXPECT(line(sent, "weights") + layers * 2 * 233046016LL == line(half, "weights"));
+    EXPECT(number(device(sent), "process_planned_bytes") <= 12 * GIB);
+    json_t *small = plan(&code, ANSWERS "--budget 12GiB --max-memory host=2GiB"); /* the host's memory is part of it */
+    EXPECT(code == 3 && json_is_false(json_object_get(small, "fits")));
+    /* 8 bit: everything stays, and ten problems of 5,120 tokens are answered at a time instead of one */
+    json_t *bytes = plan(&code, ANSWERS "--budget 12GiB --quantize int8");
+    EXPECT(code == 0 && number(bytes, "layers_sent") == 0 && number(bytes, "slots") >= 9);
+    EXPECT(line(bytes, "quantised weights") > 6500000000 && line(bytes, "quantised weights") < 6600000000);
+    EXPECT(line(bytes, "cache") == number(bytes, "slots") * 5120LL * 28 * 2 * 4 * 128 * 2);
+    size_t i;
+    json_array_foreach(json_object_get(bytes, "slots_that_fit"), i, row) { /* the table is made of plans */
+        char flags[400];
+        int64_t n = number(row, "int8"), context = number(row, "context");
+        if (!n || context > 10000) continue;
+        snprintf(flags, sizeof flags, ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
+                 (long long)context, (long long)n);
+        json_decref(plan(&code, flags));
+        EXPECT(code == 0);
+        snprintf(flags, sizeof flags, ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
+                 (long long)context, (long long)n + 1);
+        json_decref(plan(&code, flags));
+        EXPECT(code == 3);
+    }
+    EXPECT(i == 4);
+    json_decref(half), json_decref(sent), json_decref(small), json_decref(bytes);
 }
