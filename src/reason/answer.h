@@ -25,6 +25,9 @@ AnswerFrom answer_find(Str *out, const char *solution);
 /* The solution without <think> marks: what is stored as its reasoning. */
 void answer_strip_marks(Str *out, const char *solution);
 
+/* What is said outside <think> and </think>; a mark without its other one reaches to that end of the text. */
+void answer_strip_thoughts(Str *out, const char *text);
+
 bool answer_same(const char *a, const char *b);
 
 /* A number or a simple expression in plain or LaTeX notation; false: it is something else. */
