@@ -86,20 +86,34 @@ bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e) 
 
 /* ---- the device ---- */
 
+/* A card that is not here, with the rates that were measured where it is, if the machine file knows them. */
+static bool use_card(Machine *m, const Options *o, Err *e) {
+    const Card *card = card_named(opt_text(o, OPT_GPU));
+    if (!card)
+        return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`", opt_text(o, OPT_GPU));
+    *m = card_machine(card);
+    MachineFile f;
+    bool found;
+    char path[1024];
+    bool ok = read_file(&f, &found, path, sizeof path, o, e);
+    for (int64_t i = 0; ok && found && i < f.n; i++) {
+        const Machine *known = &f.entry[i].m;
+        if (known->kind != MACHINE_CUDA || card_find(known->name, known->total_bytes[POOL_DEVICE]) != card) continue;
+        machinefile_apply(&f.entry[i], m);
+        log_line("%s: rates measured on %s", path, known->name);
+        break;
+    }
+    machinefile_free(&f);
+    return ok;
+}
+
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS),
                               .deterministic = opt_flag(o, OPT_DETERMINISTIC), .tf32 = opt_flag(o, OPT_TF32),
                               .trims = o->command == CMD_TRAIN && opt_int(o, OPT_TRIM_EVERY),
                               .ranges = o->command == CMD_TRAIN && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
-    if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
-        const Card *card = card_named(opt_text(o, OPT_GPU));
-        if (!card)
-            return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`",
-                        opt_text(o, OPT_GPU));
-        *m = card_machine(card);
-        return true;
-    }
+    if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) return use_card(m, o, e);
     if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;
     *m = (Machine){0};
     (*b)->describe(*b, m);

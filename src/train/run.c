@@ -267,7 +267,8 @@ static bool queue_again(Run *r, Update *u, Err *e) {
 }
 
 /* On a device that works while the host goes on, the numbers of an update are read when the micro-steps of the next
- * are queued; where something looks at the state between two updates, at once. */
+ * are queued; where something looks at the state between two updates, at once. So are those of the first: speed is
+ * counted from its end, and a host that queues ahead can be held up until much of the second is done. */
 static bool play_steps(Run *r, RunResult *out, Err *e) {
     Update u, before;
     bool late = false; /* `before` is on its way */
@@ -278,7 +279,8 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
         if (late && before.skipped && !queue_again(r, &u, e)) return false;
         step_queue_update(r, &u);
-        late = r->o.ahead && !evaluates_after(r, step + 1) && !saves_after(r, step + 1) && !trims_after(r, step + 1);
+        bool looks = evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1);
+        late = r->o.ahead && r->progress.steps_here && !looks;
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
         if (out->stopped_by) return true;
