@@ -103,6 +103,6 @@ Machine card_machine(const Card *c) {
     m.vector_flops = c->vector_tflops * 1e12;
     m.memory_bytes_per_s = c->memory_gbps * 1e9;
     m.copy_bytes_per_s = c->copy_gbps * 1e9;
-    m.step_seconds = 2e-6;
+    m.step_seconds = 4e-6;
     return m;
 }

@@ -63,7 +63,7 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     m->vector_flops = card.vector_tflops * 1e12;
     m->memory_bytes_per_s = card.memory_gbps * 1e9;
     m->copy_bytes_per_s = card.copy_gbps * 1e9;
-    m->step_seconds = 2e-6;
+    m->step_seconds = 4e-6;
     m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB);
     m->code_bytes = CODE_BYTES;
     m->graph_bytes = GRAPH_BYTES;
