@@ -106,7 +106,7 @@ const CommandRow command_rows[CMD_COUNT] = {
              "with the reference where the data has one. --out FILE.json holds the records, FILE.csv and FILE.html beside it the "
              "same as a table and as a page. Every reply is kept in FILE.json.progress: the same command goes on after a kill or "
              "an interrupt. Without --data, arithmetic problems are made up.",
-         .examples = "snug reason --config recipes/reason.yaml --model m0 --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
+         .examples = "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
                      "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
                      "snug reason --list-datasets\n"},
 };
