@@ -78,7 +78,9 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     char text[60];
     if (!identity_of(&model, run->engine.model.folder, e)) return NULL;
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
-    json_t *job = json_object();
+    json_t *job = json_object(); /* what a person set comes first, to be named first */
+    for (int i = 0; i < COUNT_OF(same); i++)
+        if (opt_text(o, same[i])) json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
     set_hex(job, "model", model);
     set_hex(job, "adapter", adapter);
     set_hex(job, "problems", run->problems.hash);
@@ -86,8 +88,6 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     json_object_set_new(job, "rank", json_string(text));
     snprintf(text, sizeof text, "%lld", (long long)run->engine.spec.context);
     json_object_set_new(job, "context", json_string(text));
-    for (int i = 0; i < COUNT_OF(same); i++)
-        if (opt_text(o, same[i])) json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
     Str rubric = {0};
     for (int i = 0; i < r->n; i++) str_addf(&rubric, "%s%s %g", i ? ", " : "", r->criterion[i].name, r->criterion[i].weight);
     json_object_set_new(job, "rubric", json_string(str_text(&rubric)));
