@@ -155,7 +155,10 @@ static bool on_done(void *user, const Answer *a, Err *e) {
 static GenHost host_bytes(const ReasonRun *r) {
     const PipelineSpec *s = &r->pipeline.spec;
     int64_t each = 0, versions = s->rounds + 1, n = r->pipeline.n;
-    for (int64_t i = 0; i < n; i++) each += (int64_t)strlen(r->problems.item[i].text) * 4;
+    for (int64_t i = 0; i < n; i++) {
+        const Problem *q = &r->problems.item[i];
+        each += (int64_t)strlen(q->text) * 2 + 4 * (int64_t)json_dumpb(q->original, NULL, 0, JSON_COMPACT);
+    }
     each += n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
     return (GenHost){.requests = each + r->engine.spec.slots * r->engine.spec.context * 24};
 }

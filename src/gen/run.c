@@ -272,6 +272,8 @@ bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
     int sample = 0;                 /* of r, to be admitted next */
     bool more, any = true;
     g->counts = (GenCounts){0};
+    g->sampler.vocab = g->spec.model.vocab; /* a row that only fills the embedding up has no text, and is never drawn */
+    if (t) g->sampler.vocab = MIN2(g->sampler.vocab, tokenizer_vocab_size(t));
     if (!next_request(g, &r, &more, calls, e)) return false;
     while (more || any) {
         int slot;

@@ -44,7 +44,7 @@ static void write_problems(const char *path, int n) {
 TEST(reason_writes_records_a_table_and_a_page) {
     Str html = {0}, csv = {0};
     test_tmp_in_memory();
-    make_model("m", "");
+    make_model("m", "--set vocab_size=500"); /* more rows than words: they are never said */
     write_problems(in_tmp("p.jsonl"), 5);
     Ran r = snug_run("reason --model %s --data %s --dataset gsm8k --num-examples 3 --start-from 1 --no-shuffle " SMALL
                      " --out %s --json --low-memory --optimize-gpu --cleanup-delay 2 --force-download",
@@ -181,6 +181,18 @@ TEST(reason_notes_a_prompt_that_is_too_long_and_loses_nothing_else) {
     EXPECT(note && strstr(note, "prompt to solve is") && strstr(note, "a context of 700"));
     EXPECT_STR(json_string_value(json_object_get(json_array_get(list, 1), "solution")), "");
     json_decref(list);
+}
+
+TEST(reason_follows_its_recipe) {
+    test_tmp_in_memory();
+    make_model("m", "--set max_position_embeddings=600");
+    Ran r = snug_run("reason --config recipes/reason.yaml --model %s --num-examples 1 --max-iterations 0 --json --out %s", in_tmp("m"),
+                     in_tmp("r.json"));
+    json_t *sum = ran_json(&r);
+    if (!EXPECT(r.code == 0 && json_integer_value(json_object_get(sum, "context")) == 600)) test_note("%s", str_text(&r.err));
+    EXPECT(strstr(str_text(&r.err), "weights int8") && strstr(str_text(&r.err), "budget: 12,884,901,888 bytes"));
+    json_decref(sum);
+    ran_free(&r);
 }
 
 /* ---- words ---- */
