@@ -85,7 +85,8 @@ static bool in_number(const char *p, const char *begin) {
     int before = 0, after = 0;
     while (p - before > begin && isdigit((unsigned char)p[-before - 1])) before++;
     while (isdigit((unsigned char)p[1 + after])) after++;
-    return before >= 1 && before <= 3 && after == 3 && p[-before] != '0';
+    bool first = p - before == begin || p[-before - 1] != ',';
+    return before >= 1 && before <= 3 && after == 3 && !(first && p[-before] == '0');
 }
 
 /* The length of what separates parts at p; 0: nothing does. */
@@ -208,7 +209,11 @@ static bool written_out(Str *out, const char *p, int64_t bytes) {
     return digit;
 }
 
-static bool near(double x, double y, double tolerance) { return x == y || fabs(x - y) <= tolerance * fmax(fabs(x), fabs(y)); }
+/* Rounding of a few operations, more where terms cancel; but a thousandth is never rounding, unless numbers are huge. */
+static bool near(double x, double y) {
+    double most = fmax(fabs(x), fabs(y));
+    return x == y || fabs(x - y) <= fmax(4e-15 * most, fmin(1e-12 * most, 1e-6));
+}
 
 /* Both have a unit: is it the same one, perhaps cut short ("hour", "hours")? */
 static bool units_agree(const char *a, const char *b) {
@@ -230,10 +235,10 @@ static int compare_numbers(const char *a, const char *b) {
     str_free(&t);
     if (written) return equal; /* every digit counts */
     if (!answer_eval(&x, a, n, NULL) || !answer_eval(&y, b, m, NULL) || !isfinite(x) || !isfinite(y)) return -1;
-    if (near(x, y, 1e-12)) return 1;
+    if (near(x, y)) return 1;
     bool a_percent = memchr(a, '%', (size_t)n), b_percent = memchr(b, '%', (size_t)m);
     if (a_percent == b_percent) return 0; /* "50%" is 0.5, and 50 where a percentage was asked for */
-    return near(a_percent ? 100 * x : x, b_percent ? 100 * y : y, 1e-12);
+    return near(a_percent ? 100 * x : x, b_percent ? 100 * y : y);
 }
 
 /* The value at a point; of an equation, how far its sides are apart. */
@@ -247,25 +252,29 @@ static bool value_at(double *out, const char *p, AnswerPoint *point) {
     return true;
 }
 
-/* Equal at every point where both have a value; equations may differ by a factor. Points are of both signs. */
-static bool same_formula(const char *a, const char *b) {
-    bool equations = strchr(a, '=') != NULL;
-    double x, y, x0 = 0, y0 = 0;
-    int n = 0;
-    if (equations != (strchr(b, '=') != NULL)) return false;
+/* The values of two formulas at points where both have one; false: they are no formulas, or only one has a value. */
+static bool sample(double *x, double *y, int *n, const char *a, const char *b) {
+    *n = 0;
     for (uint64_t i = 0; i < POINTS; i++) {
         AnswerPoint p = {rng_fold(0x736e7567, i), false}, q = p;
-        if (!value_at(&x, a, &p) || !value_at(&y, b, &q) || p.letters != q.letters) return false;
-        if (!isfinite(x) != !isfinite(y)) return false;
-        if (!isfinite(x)) continue;
-        if (equations && n == 0) {
-            x0 = x;
-            y0 = y;
-        }
-        if (equations ? fabs(x * y0 - y * x0) > 1e-9 * fmax(1, fabs(x * y0)) : fabs(x - y) > 1e-9 * fmax(1, fabs(x))) return false;
-        n++;
+        if (!value_at(&x[*n], a, &p) || !value_at(&y[*n], b, &q) || p.letters != q.letters) return false;
+        if (!isfinite(x[*n]) != !isfinite(y[*n])) return false;
+        *n += isfinite(x[*n]) != 0;
     }
-    return n >= 2 && (!equations || (x0 != 0 && y0 != 0));
+    return *n >= 2;
+}
+
+/* Equal at points of both signs. Equations may differ by a factor, which is how much more one changes than the other. */
+static bool same_formula(const char *a, const char *b) {
+    double x[POINTS], y[POINTS], factor = 1;
+    int n;
+    bool equations = strchr(a, '=') != NULL;
+    if (equations != (strchr(b, '=') != NULL) || !sample(x, y, &n, a, b)) return false;
+    if (equations) factor = (x[1] - x[0]) / (y[1] - y[0]);
+    if (!isfinite(factor) || factor == 0) return false;
+    for (int i = 0; i < n; i++)
+        if (fabs(x[i] - factor * y[i]) > 1e-9 * fmax(1, fabs(x[i]))) return false;
+    return true;
 }
 
 static bool only_letters(const char *p) {
@@ -273,10 +282,12 @@ static bool only_letters(const char *p) {
     return !*p;
 }
 
-static bool same_single(const char *a, const char *b) {
+/* a, b: answers that are no lists; whole: the equations they are the right sides of, if they are. */
+static bool same_single(const char *a, const char *b, const char *a_whole, const char *b_whole) {
     int numbers = compare_numbers(a, b);
     if (numbers >= 0) return numbers;
-    return !only_letters(a) && !only_letters(b) && same_formula(a, b);
+    if (!only_letters(a) && !only_letters(b) && same_formula(a, b)) return true;
+    return strchr(a_whole, '=') && strchr(b_whole, '=') && same_formula(a_whole, b_whole);
 }
 
 /* ---- together ---- */
@@ -301,8 +312,7 @@ static bool same_plain(const char *a, const char *b, int depth) {
     if (!split(&x, c)) return false;
     if (!split(&y, d)) return parts_free(&x), false;
     bool list = x.n > 1 || y.n > 1 || x.open || y.open;
-    bool same = list ? same_parts(&x, &y, depth) : same_single(c, d);
-    if (!same && !list && strchr(a, '=') && strchr(b, '=')) same = same_formula(a, b);
+    bool same = list ? same_parts(&x, &y, depth) : same_single(c, d, a, b);
     parts_free(&x);
     parts_free(&y);
     return same;

@@ -59,8 +59,8 @@ static void add_piece(Str *out, int64_t begin, const char *piece) {
 static int64_t group_length(const char *p) {
     const char *q = p;
     if (*q != '{') return 0;
-    while (*q && *q != '}') q++;
-    return *q ? q + 1 - p : 0;
+    while (*q && *q != '}' && q - p < 32) q++;
+    return *q == '}' ? q + 1 - p : 0;
 }
 
 /* The braces that are open: 'd' for one that is dropped with its closing, 'k' for one that is kept. */
@@ -123,7 +123,7 @@ static const char *take_command(Str *out, int64_t begin, Str *open, const char *
 /* ---- the whole ---- */
 
 static void trim_end(Str *out, int64_t begin) {
-    while (out->len > begin && strchr(" .,;*\"'!?", out->data[out->len - 1])) {
+    while (out->len > begin && strchr(" .,;*^\"'!?", out->data[out->len - 1])) {
         if (out->data[out->len - 1] == '!' && out->len - begin > 1 && isdigit((unsigned char)out->data[out->len - 2])) break;
         out->data[--out->len] = 0;
     }

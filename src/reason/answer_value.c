@@ -158,11 +158,10 @@ static double unknown(Reader *r, const char *name, int64_t n) {
     uint64_t key = 0;
     if (!r->point) return refuse(r);
     if (peek(r) == '_') { /* an index belongs to the name */
-        r->p++;
-        if (peek(r) == '{')
-            while (r->p < r->end && *r->p != '}') key = rng_fold(key, (uint8_t)*r->p++);
-        if (r->p == r->end) return refuse(r);
-        key = rng_fold(key, (uint8_t)*r->p++);
+        bool braced = peek_at(r, 1) == '{';
+        r->p += braced ? 2 : 1;
+        for (int64_t i = 0; r->p < r->end && (braced ? *r->p != '}' : i < 1); i++) key = rng_fold(key, (uint8_t)*r->p++);
+        if (braced && !take(r, '}')) return refuse(r);
     }
     for (int64_t i = 0; i < n; i++) key = rng_fold(key, (uint8_t)name[i]);
     r->point->letters = true;
