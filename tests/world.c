@@ -233,7 +233,8 @@ static void blank_times(Str *s) {
     static const char shape[] = "0000-00-00T00:00:00Z";
     for (int64_t i = 0; i + 20 <= s->len; i++) {
         int n = 0;
-        while (n < 20 && (shape[n] == '0' ? s->data[i + n] >= '0' && s->data[i + n] <= '9' : s->data[i + n] == shape[n])) n++;
+        for (const char *c = s->data + i; n < 20; n++)
+            if (shape[n] == '0' ? c[n] < '0' || c[n] > '9' : c[n] != shape[n]) break;
         if (n == 20) memset(s->data + i, '0', 20);
     }
     for (char *at = s->data; at && (at = strstr(at, "\"time\":")); at++)
@@ -298,7 +299,8 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
 
 /* Files that tell of one process: each run has its own. */
 static bool is_of_the_run(const char *name) {
-    return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") || str_ends(name, ".progress");
+    return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") ||
+           str_ends(name, ".progress");
 }
 
 static bool parses(const char *path) {

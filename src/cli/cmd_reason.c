@@ -32,8 +32,8 @@ static bool find_problems(Problems *out, const Options *o, Err *e) {
     const Layout *layout = key ? layout_find(key, e) : NULL;
     if (key && !layout) return false;
     if (key && !path && layout->problem_field && strcmp(layout->key, "arithmetic"))
-        return fail(e, ERR_USAGE, "--dataset %s: nothing is downloaded; get %s and give it as --data FILE.jsonl", key,
-                    layout->from ? layout->from : "the file");
+        return fail(e, ERR_USAGE, "--dataset %s: nothing is downloaded; get %s and give it as --data FILE.jsonl",
+                    key, layout->from ? layout->from : "the file");
     ProblemQuery q = {.layout = key,
                       .path = path,
                       .problem_field = opt_text(o, OPT_PROBLEM_FIELD),
@@ -69,9 +69,22 @@ static void set_hex(json_t *job, const char *key, uint64_t number) {
 
 /* Everything that decides what comes out, by name: what a journal belongs to. Gives; NULL: refused. */
 static json_t *job_of(const ReasonRun *run, Err *e) {
-    static const OptId same[] = {OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_P, OPT_TOP_K, OPT_MIN_P, OPT_REPETITION, OPT_STOP,
-                                 OPT_JUDGE_MAX_TOKENS, OPT_JUDGE_TEMPERATURE, OPT_THRESHOLD, OPT_ROUNDS, OPT_SEED,
-                                 OPT_QUANTIZE, OPT_PRECISION, OPT_TEMPLATE, OPT_TOKENIZER};
+    static const OptId same[] = {OPT_MAX_TOKENS,
+                                 OPT_TEMPERATURE,
+                                 OPT_TOP_P,
+                                 OPT_TOP_K,
+                                 OPT_MIN_P,
+                                 OPT_REPETITION,
+                                 OPT_STOP,
+                                 OPT_JUDGE_MAX_TOKENS,
+                                 OPT_JUDGE_TEMPERATURE,
+                                 OPT_THRESHOLD,
+                                 OPT_ROUNDS,
+                                 OPT_SEED,
+                                 OPT_QUANTIZE,
+                                 OPT_PRECISION,
+                                 OPT_TEMPLATE,
+                                 OPT_TOKENIZER};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
     uint64_t model, adapter = 0;
@@ -80,7 +93,8 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
     json_t *job = json_object(); /* what a person set comes first, to be named first */
     for (int i = 0; i < COUNT_OF(same); i++)
-        if (opt_text(o, same[i])) json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
+        if (opt_text(o, same[i]))
+            json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
     set_hex(job, "model", model);
     set_hex(job, "adapter", adapter);
     set_hex(job, "problems", run->problems.hash);
@@ -89,7 +103,8 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     snprintf(text, sizeof text, "%lld", (long long)run->engine.spec.context);
     json_object_set_new(job, "context", json_string(text));
     Str rubric = {0};
-    for (int i = 0; i < r->n; i++) str_addf(&rubric, "%s%s %g", i ? ", " : "", r->criterion[i].name, r->criterion[i].weight);
+    for (int i = 0; i < r->n; i++)
+        str_addf(&rubric, "%s%s %g", i ? ", " : "", r->criterion[i].name, r->criterion[i].weight);
     json_object_set_new(job, "rubric", json_string(str_text(&rubric)));
     str_free(&rubric);
     return job;
@@ -103,10 +118,12 @@ static json_t *facts_of(const ReasonRun *run) { /* gives */
     json_t *facts = json_object();
     json_object_set_new(facts, "model", json_string(opt_text(o, OPT_MODEL)));
     if (opt_given(o, OPT_ADAPTER)) json_object_set_new(facts, "adapter", json_string(opt_text(o, OPT_ADAPTER)));
-    json_object_set_new(facts, "problems", json_string(opt_text(o, OPT_DATA) ? opt_text(o, OPT_DATA) : "made up arithmetic"));
+    json_object_set_new(facts, "problems",
+                        json_string(opt_text(o, OPT_DATA) ? opt_text(o, OPT_DATA) : "made up arithmetic"));
     str_addf(&text, "temperature %s, judge %s; top-p %s; %s and %s tokens at most; seed %s; weights %s",
              opt_text(o, OPT_TEMPERATURE), opt_text(o, OPT_JUDGE_TEMPERATURE), opt_text(o, OPT_TOP_P),
-             opt_text(o, OPT_MAX_TOKENS), opt_text(o, OPT_JUDGE_MAX_TOKENS), opt_text(o, OPT_SEED), opt_text(o, OPT_QUANTIZE));
+             opt_text(o, OPT_MAX_TOKENS), opt_text(o, OPT_JUDGE_MAX_TOKENS), opt_text(o, OPT_SEED),
+             opt_text(o, OPT_QUANTIZE));
     json_object_set_new(facts, "sampling", json_string(str_text(&text)));
     str_clear(&text);
     reason_speed(&text, run);
@@ -121,14 +138,15 @@ static json_t *facts_of(const ReasonRun *run) { /* gives */
 static void print_summary(const Tally *t, const ReasonRun *run) { /* run: NULL after a merge alone */
     json_t *rounds = json_array();
     for (int i = 0; i <= t->rounds; i++)
-        json_array_append_new(rounds, json_pack("{s:I, s:o, s:I, s:I}", "correct", (json_int_t)t->after[i].correct, "quality",
-                                                t->after[i].judged ? json_real(t->after[i].quality / (double)t->after[i].judged)
-                                                                   : json_null(),
-                                                "good", (json_int_t)t->after[i].good, "improved",
-                                                (json_int_t)(i ? t->after[i].fresh : 0)));
+        json_array_append_new(
+            rounds,
+            json_pack(
+                "{s:I, s:o, s:I, s:I}", "correct", (json_int_t)t->after[i].correct, "quality",
+                t->after[i].judged ? json_real(t->after[i].quality / (double)t->after[i].judged) : json_null(),
+                "good", (json_int_t)t->after[i].good, "improved", (json_int_t)(i ? t->after[i].fresh : 0)));
     json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:o}", "problems", (json_int_t)t->n, "with_reference",
-                          (json_int_t)t->with_reference, "notes", (json_int_t)t->noted, "tokens", (json_int_t)t->tokens,
-                          "rounds", rounds);
+                          (json_int_t)t->with_reference, "notes", (json_int_t)t->noted, "tokens",
+                          (json_int_t)t->tokens, "rounds", rounds);
     if (run) reason_summary(j, run);
     char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
     printf("%s\n", text);
@@ -156,8 +174,10 @@ static bool merge(const Options *o, const ReasonRun *run, Err *e) {
     bool merged;
     int missing;
     if (!results_merge(out, &merged, &missing, &t, e)) return false;
-    if (missing >= 0 && !run) return fail(e, ERR_FAIL, "%s.rank-%d: is not there, so there is nothing to merge yet", out, missing);
-    if (missing >= 0) log_line("rank %d is not done; the last to end merges, or: snug reason --merge --out %s", missing, out);
+    if (missing >= 0 && !run)
+        return fail(e, ERR_FAIL, "%s.rank-%d: is not there, so there is nothing to merge yet", out, missing);
+    if (missing >= 0)
+        log_line("rank %d is not done; the last to end merges, or: snug reason --merge --out %s", missing, out);
     if (merged) show(&t, out);
     if (merged && opt_flag(o, OPT_JSON)) print_summary(&t, run);
     return true;
@@ -194,12 +214,14 @@ static bool check_options(const Options *o, Err *e) {
     if (!out) return fail(e, ERR_USAGE, "`snug reason` needs --out FILE.json");
     if (strlen(out) > 1000) return fail(e, ERR_USAGE, "--out: the path is too long");
     if (opt_int(o, OPT_RANKS) > 1 && !opt_given(o, OPT_RANK) && !opt_flag(o, OPT_MERGE))
-        return fail(e, ERR_USAGE, "--ranks %s: which of them is this one? Give --rank 0 to %lld", opt_text(o, OPT_RANKS),
-                    (long long)opt_int(o, OPT_RANKS) - 1);
+        return fail(e, ERR_USAGE, "--ranks %s: which of them is this one? Give --rank 0 to %lld",
+                    opt_text(o, OPT_RANKS), (long long)opt_int(o, OPT_RANKS) - 1);
     if (opt_int(o, OPT_RANK) >= opt_int(o, OPT_RANKS))
-        return fail(e, ERR_USAGE, "--rank %s: there are --ranks %s, counted from 0", opt_text(o, OPT_RANK), opt_text(o, OPT_RANKS));
+        return fail(e, ERR_USAGE, "--rank %s: there are --ranks %s, counted from 0", opt_text(o, OPT_RANK),
+                    opt_text(o, OPT_RANKS));
     for (int i = 0; i < OPT_COUNT; i++)
-        if (option_rows[i].idle && opt_flag(o, (OptId)i)) log_line("--%s: %s", option_rows[i].name, option_rows[i].help);
+        if (option_rows[i].idle && opt_flag(o, (OptId)i))
+            log_line("--%s: %s", option_rows[i].name, option_rows[i].help);
     if (opt_given(o, OPT_CLEANUP_DELAY)) log_line("--cleanup-delay: taken and not needed: nothing is left behind");
     return true;
 }
@@ -224,7 +246,8 @@ static void progress_path(char *to, int64_t room, const Options *o) {
 static bool reason_all(ReasonRun *run, const json_t *job, const char *progress, Err *e) {
     const Options *o = run->o;
     bool done = false, anew = opt_flag(o, OPT_OVERWRITE);
-    if (opt_int(o, OPT_RANKS) > 1 && !anew && !results_has_rank(&done, opt_text(o, OPT_OUT), job, (int)opt_int(o, OPT_RANK), e))
+    if (opt_int(o, OPT_RANKS) > 1 && !anew &&
+        !results_has_rank(&done, opt_text(o, OPT_OUT), job, (int)opt_int(o, OPT_RANK), e))
         return false;
     if (done) log_line("rank %s is done already", opt_text(o, OPT_RANK));
     if (done) return merge(o, run, e);

@@ -101,11 +101,11 @@ const CommandRow command_rows[CMD_COUNT] = {
         {.name = "reason",
          .summary = "solve math problems, judge the solutions, improve the weak ones",
          .about =
-             "One set of weights plays all three roles. Each problem is solved step by step, judged by four criteria, and improved "
-             "while its quality is below --threshold and rounds are left; the better version is kept, and answers are compared "
-             "with the reference where the data has one. --out FILE.json holds the records, FILE.csv and FILE.html beside it the "
-             "same as a table and as a page. Every reply is kept in FILE.json.progress: the same command goes on after a kill or "
-             "an interrupt. Without --data, arithmetic problems are made up.",
+             "One set of weights plays all three roles. Each problem is solved step by step, judged by four criteria, and "
+             "improved while its quality is below --threshold and rounds are left; the better version is kept, and answers "
+             "are compared with the reference where the data has one. --out FILE.json holds the records, FILE.csv and "
+             "FILE.html beside it the same as a table and as a page. Every reply is kept in FILE.json.progress: the same "
+             "command goes on after a kill or an interrupt. Without --data, arithmetic problems are made up.",
          .examples = "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
                      "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
                      "snug reason --list-datasets\n"},

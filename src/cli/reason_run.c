@@ -79,8 +79,10 @@ bool reason_plan_context(ReasonRun *r, Err *e) {
     Str text = {0};
     bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, &need, &text, e);
     str_free(&text);
-    if (opt_given(r->o, OPT_CONTEXT)) need = opt_int(r->o, OPT_CONTEXT);
-    else if (known) need = MIN2(need, known);
+    if (opt_given(r->o, OPT_CONTEXT))
+        need = opt_int(r->o, OPT_CONTEXT);
+    else if (known)
+        need = MIN2(need, known);
     r->engine.spec.context = MAX2(2, need);
     return ok;
 }
@@ -102,9 +104,13 @@ static void show_progress(ReasonRun *r, int64_t problem) {
 static void end_too_long(ReasonRun *r, int64_t tokens) {
     char note[300];
     snprintf(note, sizeof note,
-             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for an answer "
+             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for "
+             "an answer "
              "(--context)",
-             r->ask.round, r->ask.role == ASK_SOLVE ? "solve" : r->ask.role == ASK_IMPROVE ? "improve" : "judge",
+             r->ask.round,
+             r->ask.role == ASK_SOLVE     ? "solve"
+             : r->ask.role == ASK_IMPROVE ? "improve"
+                                          : "judge",
              (long long)tokens, (long long)r->engine.gen->spec.context);
     pipeline_end(&r->pipeline, r->ask.problem, note);
     show_progress(r, r->ask.problem);
@@ -141,7 +147,10 @@ static bool on_done(void *user, const Answer *a, Err *e) {
     r->prompt[problem] = (TokenIds){0};
     if (a->end == GEN_END_ASKED) return true; /* asked again by the next run */
     journal_clean(&r->reply, str_text(a->text), a->text->len);
-    Reply reply = {.text = str_text(&r->reply), .tokens = a->n, .cut = a->end == GEN_END_LENGTH, .when = sensors_wall_seconds()};
+    Reply reply = {.text = str_text(&r->reply),
+                   .tokens = a->n,
+                   .cut = a->end == GEN_END_LENGTH,
+                   .when = sensors_wall_seconds()};
     if (!journal_add(&r->journal, &r->pipeline, problem, &reply, e)) return false;
     pipeline_take(&r->pipeline, problem, &reply);
     r->tokens += a->n;
@@ -159,7 +168,8 @@ static GenHost host_bytes(const ReasonRun *r) {
         const Problem *q = &r->problems.item[i];
         each += (int64_t)strlen(q->text) * 2 + 4 * (int64_t)json_dumpb(q->original, NULL, 0, JSON_COMPACT);
     }
-    each += n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
+    each +=
+        n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
     return (GenHost){.requests = each + r->engine.spec.slots * r->engine.spec.context * 24};
 }
 
@@ -174,9 +184,12 @@ static bool start(ReasonRun *r, Err *e) {
 
 bool reason_answer_all(ReasonRun *r, Err *e) {
     Pipeline *p = &r->pipeline;
-    if (p->n_begun) log_line("%s: goes on; %lld of %lld problems were done", r->journal.path, (long long)p->n_done, (long long)p->n);
+    if (p->n_begun)
+        log_line("%s: goes on; %lld of %lld problems were done", r->journal.path, (long long)p->n_done,
+                 (long long)p->n);
     if (p->n_done == p->n) return true;
-    if (!r->engine.words.tokenizer) return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->engine.model.folder);
+    if (!r->engine.words.tokenizer)
+        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->engine.model.folder);
     if (!start(r, e)) return false;
     GenCalls calls = {.user = r, .next = on_next, .done = on_done, .stop = &cmd_stop};
     r->prompt = MEM_NEW(TokenIds, p->n);
@@ -192,8 +205,8 @@ bool reason_answer_all(ReasonRun *r, Err *e) {
         return false;
     }
     if (ok && p->n_done < p->n)
-        return fail(e, ERR_FAIL, "interrupted: %lld of %lld problems are done; the same command goes on from %s", (long long)p->n_done,
-                    (long long)p->n, r->journal.path);
+        return fail(e, ERR_FAIL, "interrupted: %lld of %lld problems are done; the same command goes on from %s",
+                    (long long)p->n_done, (long long)p->n, r->journal.path);
     return ok;
 }
 

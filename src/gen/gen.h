@@ -75,7 +75,7 @@ typedef struct Answer { /* borrowed by the calls below */
 
 typedef struct GenCalls {
     void *user;
-    bool (*next)(void *user, Request *r);                                       /* false: none now; asked again after answers */
+    bool (*next)(void *user, Request *r);                                       /* false: none now; asked again later */
     bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes); /* as it comes; false: enough. May be NULL */
     bool (*done)(void *user, const Answer *a, Err *e);
     const volatile sig_atomic_t *stop; /* set: every answer ends where it is. May be NULL */

@@ -63,23 +63,23 @@ static bool check_first(const Journal *j, const json_t *line, const json_t *job,
 /* ---- the others ---- */
 
 static int64_t problem_at(const Pipeline *p, int64_t place) { /* -1: none of ours */
-    int64_t i = p->n ? place - p->track[0].place : -1;
-    return i >= 0 && i < p->n ? i : -1;
+    return p->n && place >= p->track[0].place && place <= p->track[p->n - 1].place ? place - p->track[0].place : -1;
 }
 
 static bool take_line(const json_t *line, Pipeline *p, Err *e) {
     const json_t *role = json_object_get(line, "role"), *text = json_object_get(line, "text");
-    int64_t problem = problem_at(p, json_integer_value(json_object_get(line, "place")));
+    int64_t problem = problem_at(p, json_integer_value(json_object_get(line, "place"))),
+            tokens = json_integer_value(json_object_get(line, "tokens"));
     AskRole awaited;
     int round;
-    bool fits = problem >= 0 && json_is_string(role) && json_is_string(text) &&
+    bool fits = problem >= 0 && json_is_string(role) && json_is_string(text) && tokens >= 0 && tokens <= INT32_MAX &&
                 pipeline_awaits(p, problem, &awaited, &round) &&
                 !strcmp(json_string_value(role), ask_role_name(awaited)) &&
                 json_integer_value(json_object_get(line, "round")) == round;
     if (!fits) return fail(e, ERR_FAIL, "a reply that no problem waits for. Give --overwrite to begin anew");
     pipeline_take(p, problem,
                   &(Reply){.text = json_string_value(text),
-                           .tokens = json_integer_value(json_object_get(line, "tokens")),
+                           .tokens = tokens,
                            .cut = json_is_true(json_object_get(line, "cut")),
                            .when = json_number_value(json_object_get(line, "time"))});
     return true;

@@ -48,11 +48,11 @@ static json_t *tokens_of(const Track *t) {
 
 static json_t *time_text(double when) {
     char text[40];
-    time_t seconds = (time_t)when;
     struct tm tm;
-    if (when <= 0 || !gmtime_r(&seconds, &tm) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm))
-        return json_null();
-    return json_string(text);
+    if (when <= 0 || when > 1e11) return json_null(); /* no reply, or no clock */
+    time_t seconds = (time_t)when;
+    bool ok = gmtime_r(&seconds, &tm) && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return ok ? json_string(text) : json_null();
 }
 
 static json_t *metadata(const Track *t, const Version *kept, const Rubric *r) {

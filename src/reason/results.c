@@ -43,11 +43,13 @@ static bool write_records(FileOut *f, const Results *r, Kind kind, Tally *sum, S
 }
 
 /* head and tail stand around the records; sum: counts them on the way. */
-static bool write_file(const char *path, const Results *r, Kind kind, const Str *head, const char *tail, Tally *sum, Err *e) {
+static bool write_file(const char *path, const Results *r, Kind kind, const Str *head, const char *tail,
+                       Tally *sum, Err *e) {
     FileOut f;
     Str text = {0};
     if (!file_begin(&f, path, e)) return false;
-    bool ok = file_write(f.fd, str_text(head), head->len, f.temporary, e) && write_records(&f, r, kind, sum, &text, e) &&
+    bool ok = file_write(f.fd, str_text(head), head->len, f.temporary, e) &&
+              write_records(&f, r, kind, sum, &text, e) &&
               file_write(f.fd, tail, (int64_t)strlen(tail), f.temporary, e);
     str_free(&text);
     if (ok) return file_commit(&f, e);
@@ -137,7 +139,8 @@ static json_t *merged_record(void *user, int64_t i) {
 
 /* The same job, but for the rank. */
 static bool check_part(const char *path, const json_t *first, const json_t *part, int rank, int ranks, Err *e) {
-    if (!json_is_array(json_object_get(part, "records")) || json_integer_value(json_object_get(part, "rank")) != rank ||
+    if (!json_is_array(json_object_get(part, "records")) ||
+        json_integer_value(json_object_get(part, "rank")) != rank ||
         json_integer_value(json_object_get(part, "ranks")) != ranks)
         return fail(e, ERR_FAIL, "%s: is not the part of rank %d of %d", path, rank, ranks);
     json_t *a = json_copy(json_object_get(part, "job")), *b = json_copy(json_object_get(first, "job"));
@@ -224,7 +227,8 @@ static bool merge_locked(const char *out, bool *merged, int *missing, Tally *t, 
     return ok && remove_parts(out, ranks, e);
 }
 
-/* Whoever finds a part missing looks once more after letting go: the rank that brought it may have found the lock held. */
+/* Whoever finds a part missing looks once more after letting go: the rank that brought it may have found the lock
+ * held. */
 bool results_merge(const char *out, bool *merged, int *missing, Tally *t, Err *e) {
     char path[PATH_ROOM];
     bool ok = true;

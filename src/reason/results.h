@@ -1,4 +1,5 @@
-/* results.h - how a job's records reach the disk: FILE.json, FILE.csv and FILE.html, or a rank's part until all are there.
+/* results.h - how a job's records reach the disk: FILE.json, FILE.csv and FILE.html, or a rank's part until all
+ * are there.
  *
  * Every file appears as a whole. FILE.json is the last of the three: where it is, the others are. */
 #ifndef REASON_RESULTS_H
@@ -10,7 +11,7 @@
 typedef json_t *RecordAt(void *user, int64_t i); /* gives; NULL: it cannot be written */
 
 typedef struct Results {
-    const char *out;     /* FILE.json */
+    const char *out; /* FILE.json */
     const Rubric *rubric;
     const json_t *facts; /* {label: text} about the run, for the page */
     RecordAt *at;
@@ -26,8 +27,8 @@ bool results_write_rank(const Results *r, Tally *t, const json_t *job, int rank,
 /* Whether the part is there, of this job; another job's is refused by naming what differs. */
 bool results_has_rank(bool *has, const char *out, const json_t *job, int rank, Err *e);
 
-/* Makes one of all parts once they are there, and removes them. *merged false: some are missing, or another process is
- * merging. *missing: the first rank whose part is not there; -1: all are. */
+/* Makes one of all parts once they are there, and removes them. *merged false: some are missing, or another
+ * process is merging. *missing: the first rank whose part is not there; -1: all are. */
 bool results_merge(const char *out, bool *merged, int *missing, Tally *t, Err *e);
 
 #endif

@@ -48,8 +48,8 @@ static bool fold_file(uint64_t *key, const char *path, Err *e) {
 }
 
 static bool fold_named(uint64_t *key, const char *folder, const char *name, Err *e) {
-    static const char *const whole[] = {"config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json",
-                                        "chat_template.jinja"};
+    static const char *const whole[] = {"config.json", "adapter_config.json", "tokenizer.json",
+                                        "tokenizer_config.json", "chat_template.jinja"};
     char path[1400];
     bool text = false, weights = str_ends(name, ".safetensors");
     for (int i = 0; i < COUNT_OF(whole); i++) text |= !strcmp(name, whole[i]);

@@ -1,5 +1,5 @@
-/* test_reason_death.c - a `snug reason` killed or asked to leave at any moment goes on, with the same command, to the
- * results of an undisturbed one: no problem lost, none asked twice. */
+/* test_reason_death.c - a `snug reason` killed or asked to leave at any moment goes on, with the same command, to
+ * the results of an undisturbed one: no problem lost, none asked twice. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,8 +10,8 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#define RUN                                                                                                    \
-    "reason --model ../talker --num-examples 8 --max-iterations 2 --max-tokens 24 --judge-max-tokens 16 "     \
+#define RUN                                                                                               \
+    "reason --model ../talker --num-examples 8 --max-iterations 2 --max-tokens 24 --judge-max-tokens 16 " \
     "--context 768 --slots 3 --invariant --threads 1 --budget 1GiB --out out/reason.json"
 
 enum { ROUNDS = 10 };
@@ -35,11 +35,12 @@ static bool make_plan(Plan *p) {
     char cwd[400], arguments[1000];
     *p = (Plan){.binary = getenv("SNUG") ? getenv("SNUG") : "./snug"};
     if (!world_make(p->binary) || !getcwd(cwd, sizeof cwd)) return false;
-    snprintf(arguments, sizeof arguments,
-             "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 --set "
-             "num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 --set num_key_value_heads=1 --set "
-             "intermediate_size=32 --set vocab_size=424",
-             cwd);
+    snprintf(
+        arguments, sizeof arguments,
+        "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 --set "
+        "num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 --set num_key_value_heads=1 --set "
+        "intermediate_size=32 --set vocab_size=424",
+        cwd);
     bool ok = world_run("made", p->binary, NULL, arguments) == 0;
     double began = now_seconds();
     ok = ok && world_run("whole", p->binary, NULL, RUN) == 0;
@@ -81,7 +82,8 @@ static bool disturbed_round(void *context, int worker, int round) {
         code = world_wait(pid);
         met |= code != 0;
         bool asked = number == SIGTERM && code == 1; /* it says where it goes on */
-        if (code && !asked && code != 128 + number) return complain(folder, round, "another end than by the signal");
+        if (code && !asked && code != 128 + number)
+            return complain(folder, round, "another end than by the signal");
     }
     if (getenv("VERBOSE")) printf("  round %d: %s after %.0f ms\n", round, met ? "disturbed" : "done", at * 1e3);
     if (code && world_run(folder, p->binary, NULL, RUN)) return complain(folder, round, "cannot go on");
@@ -107,7 +109,8 @@ TEST(a_reasoning_that_is_asked_to_leave_keeps_its_progress) {
     kill(pid, SIGTERM);
     int code = world_wait(pid);
     world_said(NULL, &err, "left");
-    EXPECT(code == 1 && strstr(str_text(&err), "interrupted: ") && strstr(str_text(&err), "goes on from out/reason.json.progress"));
+    EXPECT(code == 1 && strstr(str_text(&err), "interrupted: ") &&
+           strstr(str_text(&err), "goes on from out/reason.json.progress"));
     EXPECT(file_exists(progress) && !file_exists(world_path("left/out/reason.json")));
     EXPECT(world_run("left", p.binary, NULL, RUN " --seed 7") == 1); /* another job's */
     world_said(NULL, &err, "left");

@@ -1,4 +1,5 @@
-/* test_pipeline.c - the way of a problem under scripted replies: every branch, whatever the order of the replies. */
+/* test_pipeline.c - the way of a problem under scripted replies: every branch, whatever the order of the replies.
+ */
 #include "base/file.h"
 #include "base/mem.h"
 #include "reason/journal.h"
@@ -31,7 +32,8 @@ static void begin(World *w, const Script *script, int n, int rounds) {
     for (int i = 0; i < n; i++) {
         char text[60];
         snprintf(text, sizeof text, "PROBLEM-%d", i);
-        w->problem[i] = (Problem){mem_strdup(text), mem_strdup(references[i % 3]), json_pack("{s:s}", "question", text)};
+        w->problem[i] =
+            (Problem){mem_strdup(text), mem_strdup(references[i % 3]), json_pack("{s:s}", "question", text)};
     }
     w->all = (Problems){.item = w->problem, .n = n, .first = 5};
     w->spec = (PipelineSpec){.rubric = rubric_default(),
@@ -61,7 +63,8 @@ static const char *next_words(World *w, int64_t problem) {
 
 static Reply reply_to(World *w, const Ask *a) {
     str_addf(&w->asked[a->problem], "[%s %d] %s\n", ask_role_name(a->role), a->round, str_text(&a->text));
-    return (Reply){.text = next_words(w, a->problem), .tokens = 10 + a->problem, .when = 1.7e9 + (double)a->problem};
+    return (Reply){
+        .text = next_words(w, a->problem), .tokens = 10 + a->problem, .when = 1.7e9 + (double)a->problem};
 }
 
 static void answer_all(World *w) { /* one at a time */
@@ -74,7 +77,8 @@ static void answer_all(World *w) { /* one at a time */
     EXPECT(w->p.n_done == w->p.n);
 }
 
-#define SCORES(x) "correctness: " #x "\nstep_by_step_clarity: " #x "\nlogical_coherence: " #x "\nmathematical_precision: " #x
+#define SCORES(x) \
+    "correctness: " #x "\nstep_by_step_clarity: " #x "\nlogical_coherence: " #x "\nmathematical_precision: " #x
 #define HALF "correctness: 0.9\nlogical_coherence: 0.6" /* two are missing; 2/3 * 0.9 + 1/3 * 0.6 */
 #define REST "step_by_step_clarity: 1\nmathematical_precision: 1"
 
@@ -83,7 +87,8 @@ static void expect_asked(const World *w, int problem, const char *roles) { /* "s
     for (const char *at = str_text(&w->asked[problem]); (at = strchr(at, '[')); at++) {
         const char *close = strchr(at, ']');
         if (!strncmp(at, "[solve", 6) || !strncmp(at, "[judge", 6) || !strncmp(at, "[improve", 8))
-            snprintf(have + strlen(have), sizeof have - strlen(have), "%s%.*s", have[0] ? "," : "", (int)(close - at - 1), at + 1);
+            snprintf(have + strlen(have), sizeof have - strlen(have), "%s%.*s", have[0] ? "," : "",
+                     (int)(close - at - 1), at + 1);
     }
     EXPECT_STR(have, roles);
 }
@@ -91,7 +96,8 @@ static void expect_asked(const World *w, int problem, const char *roles) { /* "s
 /* ---- branches ---- */
 
 TEST(a_good_solution_is_judged_once_and_done) {
-    static const Script s[] = {{{"<think>3 times 4</think>It is \\boxed{12}.", SCORES(0.9)}}, {{"\\boxed{8}", SCORES(0.8)}},
+    static const Script s[] = {{{"<think>3 times 4</think>It is \\boxed{12}.", SCORES(0.9)}},
+                               {{"\\boxed{8}", SCORES(0.8)}},
                                {{"\\boxed{8}", SCORES(1)}}};
     World w;
     begin(&w, s, 3, 2);
@@ -103,15 +109,17 @@ TEST(a_good_solution_is_judged_once_and_done) {
     EXPECT_STR(t[0].version[0].solution, "12");
     EXPECT(!strstr(t[0].version[0].reasoning, "think>") && strstr(t[0].version[0].reasoning, "3 times 4"));
     EXPECT(t[0].version[0].correct == CORRECT_YES && t[1].version[0].correct == CORRECT_NO);
-    EXPECT(t[2].version[0].correct == CORRECT_UNKNOWN);                      /* there is no reference */
-    EXPECT(track_good(&t[1], &w.spec.rubric) && t[1].n_versions == 1);       /* wrong by the reference, and the judge decides */
-    EXPECT(!strstr(str_text(&w.asked[1]), "REF-7"));                         /* V4 */
+    EXPECT(t[2].version[0].correct == CORRECT_UNKNOWN); /* there is no reference */
+    EXPECT(track_good(&t[1], &w.spec.rubric) &&
+           t[1].n_versions == 1);                    /* wrong by the reference, and the judge decides */
+    EXPECT(!strstr(str_text(&w.asked[1]), "REF-7")); /* V4 */
     EXPECT(t[0].tokens[ASK_SOLVE] == 10 && t[1].tokens[ASK_JUDGE] == 11 && t[0].tokens[ASK_IMPROVE] == 0);
     end(&w);
 }
 
 TEST(a_criterion_that_is_missing_is_asked_for_once_more) {
-    static const Script s[] = {{{"\\boxed{12}", HALF, REST}}, {{"\\boxed{1}", HALF, "I would rather not."}},
+    static const Script s[] = {{{"\\boxed{12}", HALF, REST}},
+                               {{"\\boxed{1}", HALF, "I would rather not."}},
                                {{"\\boxed{1}", "no", "no", "\\boxed{2}", SCORES(0.9)}}};
     World w;
     begin(&w, s, 3, 1);
@@ -122,7 +130,8 @@ TEST(a_criterion_that_is_missing_is_asked_for_once_more) {
     EXPECT(again && strstr(again, "- step_by_step_clarity") && strstr(again, "- mathematical_precision"));
     EXPECT(again && !strstr(again, "- correctness") && !strstr(again, "- logical_coherence"));
     EXPECT_NEAR(track_quality(&t[0]), 0.4 * 0.9 + 0.2 * 0.6 + 0.4, 1e-9);
-    EXPECT(strstr(t[0].version[0].evaluation, "logical_coherence: 0.6") && strstr(t[0].version[0].evaluation, "clarity: 1"));
+    EXPECT(strstr(t[0].version[0].evaluation, "logical_coherence: 0.6") &&
+           strstr(t[0].version[0].evaluation, "clarity: 1"));
     expect_asked(&w, 1, "solve 0,judge 0,judge_again 0"); /* V1: what is still missing does not count */
     EXPECT(t[1].version[0].judgement.n_missing == 2);
     EXPECT_NEAR(track_quality(&t[1]), 0.8, 1e-9);
@@ -132,22 +141,26 @@ TEST(a_criterion_that_is_missing_is_asked_for_once_more) {
 }
 
 TEST(a_weak_solution_is_improved_until_it_is_good) {
-    static const Script s[] = {{{"first \\boxed{11}", SCORES(0.5), "second \\boxed{12}", SCORES(0.7), "third \\boxed{12}", SCORES(0.9)}}};
+    static const Script s[] = {
+        {{"first \\boxed{11}", SCORES(0.5), "second \\boxed{12}", SCORES(0.7), "third \\boxed{12}", SCORES(0.9)}}};
     World w;
     begin(&w, s, 1, 4);
     answer_all(&w);
     expect_asked(&w, 0, "solve 0,judge 0,improve 1,judge 1,improve 2,judge 2");
     const Track *t = w.p.track;
-    EXPECT(t->n_versions == 3 && t->kept == 2 && t->kept_after[0] == 0 && t->kept_after[1] == 1 && t->kept_after[2] == 2);
+    EXPECT(t->n_versions == 3 && t->kept == 2 && t->kept_after[0] == 0 && t->kept_after[1] == 1 &&
+           t->kept_after[2] == 2);
     EXPECT(t->version[0].correct == CORRECT_NO && t->version[1].correct == CORRECT_YES);
     EXPECT(strstr(str_text(&w.asked[0]), w.spec.rubric.criterion[0].advice) != NULL); /* feedback: below 0.7 */
-    EXPECT(strstr(strstr(str_text(&w.asked[0]), "[improve 1]"), "correctness: 0.5") != NULL); /* and the judge's words */
+    EXPECT(strstr(strstr(str_text(&w.asked[0]), "[improve 1]"), "correctness: 0.5") !=
+           NULL); /* and the judge's words */
     end(&w);
 }
 
 TEST(a_worse_improvement_does_not_replace_the_better) {
-    static const Script s[] = {{{"FIRST \\boxed{12}", SCORES(0.6), "SECOND \\boxed{9}", SCORES(0.3), "THIRD \\boxed{12}", SCORES(0.6)}},
-                               {{"FIRST", SCORES(0.6), "SECOND", "nothing", "nothing", "THIRD", SCORES(0.7)}}};
+    static const Script s[] = {
+        {{"FIRST \\boxed{12}", SCORES(0.6), "SECOND \\boxed{9}", SCORES(0.3), "THIRD \\boxed{12}", SCORES(0.6)}},
+        {{"FIRST", SCORES(0.6), "SECOND", "nothing", "nothing", "THIRD", SCORES(0.7)}}};
     World w;
     begin(&w, s, 2, 2);
     answer_all(&w);
@@ -171,8 +184,11 @@ TEST(no_rounds_means_solve_and_judge) {
 }
 
 TEST(a_problem_that_ends_early_keeps_what_it_has_and_its_note) {
-    static const Script s[] = {{{"x"}}, {{"FIRST \\boxed{1}", SCORES(0.5), "SECOND", SCORES(0.9)}}, {{"FIRST", SCORES(0.5), "SECOND"}},
-                               {{"FIRST", SCORES(0.5), "SECOND", SCORES(0.9)}}, {{"\\boxed{12}", SCORES(0.9)}}};
+    static const Script s[] = {{{"x"}},
+                               {{"FIRST \\boxed{1}", SCORES(0.5), "SECOND", SCORES(0.9)}},
+                               {{"FIRST", SCORES(0.5), "SECOND"}},
+                               {{"FIRST", SCORES(0.5), "SECOND", SCORES(0.9)}},
+                               {{"\\boxed{12}", SCORES(0.9)}}};
     static const int ends_at[] = {0, 1, 3, 2, 99}; /* which ask of each problem cannot be made */
     int asks[5] = {0};
     World w;
@@ -205,7 +221,8 @@ TEST(a_problem_that_ends_early_keeps_what_it_has_and_its_note) {
 /* ---- many at a time ---- */
 
 TEST(asks_carry_their_roles_sampling_and_keys_of_their_own) {
-    static const Script s[] = {{{"\\boxed{1}", HALF, "", "\\boxed{2}", HALF, ""}}, {{"\\boxed{1}", HALF, "", "\\boxed{2}", HALF, ""}}};
+    static const Script s[] = {{{"\\boxed{1}", HALF, "", "\\boxed{2}", HALF, ""}},
+                               {{"\\boxed{1}", HALF, "", "\\boxed{2}", HALF, ""}}};
     World w;
     Ask ask = {0};
     uint64_t key[40];
@@ -245,7 +262,8 @@ TEST(no_more_problems_are_open_than_allowed) {
         for (int i = 0; i < MOST; i++) EXPECT(asked[i] == (i < out));
         Reply r = {.text = "\\boxed{1}"};
         pipeline_take(&w.p, 0, &r);
-        EXPECT(pipeline_next(&w.p, &ask) && ask.problem == 0 && ask.role == ASK_JUDGE); /* does not wait for the others */
+        EXPECT(pipeline_next(&w.p, &ask) && ask.problem == 0 &&
+               ask.role == ASK_JUDGE); /* does not wait for the others */
         EXPECT(!pipeline_next(&w.p, &ask));
         r.text = SCORES(1);
         pipeline_take(&w.p, 0, &r);
@@ -255,11 +273,12 @@ TEST(no_more_problems_are_open_than_allowed) {
     pipeline_ask_free(&ask);
 }
 
-static const Script mixed[] = {{{"\\boxed{12}", SCORES(0.9)}},
-                               {{"one \\boxed{1}", HALF, REST}},
-                               {{"<b>\"one\", two</b>", SCORES(0.2), "three\nfour", SCORES(0.4), "five", SCORES(0.3)}},
-                               {{"a", "b", "c", "d", "e", "f", "g"}},
-                               {{"\\boxed{7}", SCORES(0.75), "\\boxed{12}", SCORES(0.95)}}};
+static const Script mixed[] = {
+    {{"\\boxed{12}", SCORES(0.9)}},
+    {{"one \\boxed{1}", HALF, REST}},
+    {{"<b>\"one\", two</b>", SCORES(0.2), "three\nfour", SCORES(0.4), "five", SCORES(0.3)}},
+    {{"a", "b", "c", "d", "e", "f", "g"}},
+    {{"\\boxed{7}", SCORES(0.75), "\\boxed{12}", SCORES(0.95)}}};
 enum { MIXED = 5 };
 
 static json_t *records_of(const World *w) { /* gives */
@@ -322,7 +341,8 @@ static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e
     int n = 0;
     if (!journal_open(&j, path, job, false, &w->p, e)) return -1;
     for (int64_t i = 0; i < w->p.n; i++) /* the script goes on where the replies end */
-        for (int k = 0; k < ASK_ROLES; k++) w->said[i] += w->p.track[i].tokens[k] ? (int)(w->p.track[i].tokens[k] / (10 + i)) : 0;
+        for (int k = 0; k < ASK_ROLES; k++)
+            w->said[i] += w->p.track[i].tokens[k] ? (int)(w->p.track[i].tokens[k] / (10 + i)) : 0;
     while (n < asks && pipeline_next(&w->p, &ask)) {
         Reply r = reply_to(w, &ask);
         EXPECT(journal_add(&j, &w->p, ask.problem, &r, e));
@@ -334,7 +354,9 @@ static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e
     return n;
 }
 
-static json_t *a_job(const char *seed) { return json_pack("{s:s, s:s}", "model", "abc", "seed", seed); }
+static json_t *a_job(const char *seed) {
+    return json_pack("{s:s, s:s}", "model", "abc", "seed", seed);
+}
 
 TEST(a_journal_cut_anywhere_goes_on_to_the_same_records) {
     Err e = {0};
@@ -396,20 +418,26 @@ TEST(a_journal_of_another_job_is_refused_by_what_differs) {
     EXPECT(!file_exists(in_tmp("j")));
     end(&w);
 #define FIRST "{\"reason\":1,\"job\":{\"model\":\"abc\",\"seed\":\"42\"}}\n"
-#define SOLVED "{\"place\":5,\"role\":\"solve\",\"round\":0,\"tokens\":1,\"cut\":false,\"time\":1.0,\"text\":\"x\"}\n"
+#define SOLVED \
+    "{\"place\":5,\"role\":\"solve\",\"round\":0,\"tokens\":1,\"cut\":false,\"time\":1.0,\"text\":\"x\"}\n"
     expect_refused("{\"text\":\"somebody's notes\"}\n", job, "is not the progress");
     expect_refused(FIRST "nonsense\n" SOLVED, job, "j:2: is not JSON");
     expect_refused(FIRST SOLVED SOLVED, job, "j:3: a reply that no problem waits for");
-    expect_refused(FIRST "{\"place\":4,\"role\":\"solve\",\"round\":0,\"text\":\"x\"}\n", job, "j:2: a reply that no problem");
-    expect_refused(FIRST "{\"place\":5,\"role\":\"judge\",\"round\":0,\"text\":\"x\"}\n", job, "j:2: a reply that no problem");
-    expect_refused(FIRST "{\"place\":5,\"role\":\"solve\",\"round\":1,\"text\":\"x\"}\n", job, "j:2: a reply that no problem");
+    expect_refused(FIRST "{\"place\":4,\"role\":\"solve\",\"round\":0,\"text\":\"x\"}\n", job,
+                   "j:2: a reply that no problem");
+    expect_refused(FIRST "{\"place\":5,\"role\":\"judge\",\"round\":0,\"text\":\"x\"}\n", job,
+                   "j:2: a reply that no problem");
+    expect_refused(FIRST "{\"place\":5,\"role\":\"solve\",\"round\":1,\"text\":\"x\"}\n", job,
+                   "j:2: a reply that no problem");
     json_decref(job), json_decref(other), json_decref(more);
 }
 
 TEST(replies_are_made_fit_to_keep) {
     Str s = {0};
     journal_clean(&s, "a\0b\xff\xc3\xa9\xe2\x82", 8);
-    EXPECT_STR(s.data, "a\xef\xbf\xbd" "b\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd");
+    EXPECT_STR(s.data,
+               "a\xef\xbf\xbd"
+               "b\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd");
     str_free(&s);
 }
 
@@ -428,7 +456,12 @@ TEST(results_hold_every_version_and_add_up) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_pack("{s:s}", "model", "<m>");
-    Results r = {.out = in_tmp("r.json"), .rubric = &w.spec.rubric, .facts = facts, .at = track_record, .user = &w, .n = MIXED};
+    Results r = {.out = in_tmp("r.json"),
+                 .rubric = &w.spec.rubric,
+                 .facts = facts,
+                 .at = track_record,
+                 .user = &w,
+                 .n = MIXED};
     EXPECT_OK(results_write(&r, &t, &e));
     json_t *have = json_load_file(in_tmp("r.json"), 0, NULL), *want = records_of(&w);
     char *a = json_dumps(have, JSON_REAL_PRECISION(9)), *b = json_dumps(want, JSON_REAL_PRECISION(9));
@@ -440,17 +473,20 @@ TEST(results_hold_every_version_and_add_up) {
     EXPECT(json_integer_value(record_meta(third, "kept_iteration")) == 1 && json_array_size(older) == 2);
     EXPECT_STR(record_text(json_array_get(older, 1), "reasoning"), "five");
     EXPECT_STR(record_text(third, "timestamp"), "2023-11-14T22:13:22Z");
-    EXPECT(json_is_null(record_meta(third, "correct")) && json_is_true(record_meta(json_array_get(have, 0), "correct")));
+    EXPECT(json_is_null(record_meta(third, "correct")) &&
+           json_is_true(record_meta(json_array_get(have, 0), "correct")));
 
     EXPECT(t.n == MIXED && t.rounds == 2 && t.with_reference == 4 && t.noted == 0);
-    EXPECT(t.after[0].correct == 1 && t.after[1].correct == 1 && t.after[2].correct == 1); /* problem 4 has REF-7 */
+    EXPECT(t.after[0].correct == 1 && t.after[1].correct == 1 &&
+           t.after[2].correct == 1); /* problem 4 has REF-7 */
     EXPECT(t.after[0].good == 2 && t.after[1].good == 3 && t.after[0].judged == 4);
     EXPECT(t.after[1].fresh == 2 && t.after[2].fresh == 0);
     EXPECT_NEAR(t.after[2].quality, 0.9 + (0.4 * 0.9 + 0.2 * 0.6 + 0.4) + 0.4 + 0.95, 1e-9);
 
     EXPECT_OK(file_read(in_tmp("r.csv"), &csv, 0, &e));
     EXPECT(strstr(csv.data, "\nPROBLEM-2,three") == NULL); /* a line break is quoted */
-    EXPECT(strstr(csv.data, "PROBLEM-2,four,\"three\nfour\",0.4,2023-11-14T22:13:22Z,,,2,1,0.4,0.4,0.4,0.4,\n") != NULL);
+    EXPECT(strstr(csv.data, "PROBLEM-2,four,\"three\nfour\",0.4,2023-11-14T22:13:22Z,,,2,1,0.4,0.4,0.4,0.4,\n") !=
+           NULL);
     EXPECT_OK(file_read(in_tmp("r.html"), &html, 0, &e));
     EXPECT(strstr(html.data, "&lt;b&gt;&quot;one&quot;, two&lt;/b&gt;") && !strstr(html.data, "<b>\"one\""));
     EXPECT(strstr(html.data, "&lt;m&gt;") && strstr(html.data, "</html>") && !strstr(html.data, "http"));
@@ -476,7 +512,12 @@ TEST(parts_of_ranks_become_what_one_process_writes) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_object();
-    Results r = {.out = in_tmp("one.json"), .rubric = &w.spec.rubric, .facts = facts, .at = track_record, .user = &w, .n = MIXED};
+    Results r = {.out = in_tmp("one.json"),
+                 .rubric = &w.spec.rubric,
+                 .facts = facts,
+                 .at = track_record,
+                 .user = &w,
+                 .n = MIXED};
     EXPECT_OK(results_write(&r, &all, &e));
     snprintf(out, sizeof out, "%s", in_tmp("many.json"));
     r.out = out;
@@ -513,7 +554,12 @@ TEST(parts_of_another_job_are_not_merged) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_object();
-    Results r = {.out = in_tmp("r.json"), .rubric = &w.spec.rubric, .facts = facts, .at = track_record, .user = &w, .n = MIXED};
+    Results r = {.out = in_tmp("r.json"),
+                 .rubric = &w.spec.rubric,
+                 .facts = facts,
+                 .at = track_record,
+                 .user = &w,
+                 .n = MIXED};
     for (int rank = 0; rank < 2; rank++) {
         json_t *job = a_job(rank ? "43" : "42");
         EXPECT_OK(results_write_rank(&r, &t, job, rank, 2, &e));
