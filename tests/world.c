@@ -228,6 +228,33 @@ bool world_same_file(const char *a, const char *b) {
     return same;
 }
 
+/* Blanks what tells of one process: times of day, the journal's clock, and the page's facts. */
+static void blank_times(Str *s) {
+    static const char shape[] = "0000-00-00T00:00:00Z";
+    for (int64_t i = 0; i + 20 <= s->len; i++) {
+        int n = 0;
+        for (const char *c = s->data + i; n < 20; n++)
+            if (shape[n] == '0' ? c[n] < '0' || c[n] > '9' : c[n] != shape[n]) break;
+        if (n == 20) memset(s->data + i, '0', 20);
+    }
+    for (char *at = s->data; at && (at = strstr(at, "\"time\":")); at++)
+        for (char *c = at + 7; *c && *c != ','; c++) *c = '0';
+    char *facts = s->data ? strstr(s->data, "<dl>") : NULL, *facts_end = facts ? strstr(facts, "</dl>") : NULL;
+    if (!facts_end) return;
+    memmove(facts, facts_end, (size_t)(s->data + s->len - facts_end) + 1);
+    s->len -= facts_end - facts;
+}
+
+bool world_same_results(const char *a, const char *b) {
+    Str x = {0}, y = {0};
+    bool ok = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL);
+    blank_times(&x);
+    blank_times(&y);
+    ok = ok && x.len == y.len && !memcmp(str_text(&x), str_text(&y), (size_t)x.len);
+    str_free(&x), str_free(&y);
+    return ok;
+}
+
 bool world_is_temporary(const char *name) {
     return strstr(name, ".tmp-") || str_ends(name, ".gone") || str_ends(name, ".old");
 }
@@ -272,7 +299,8 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
 
 /* Files that tell of one process: each run has its own. */
 static bool is_of_the_run(const char *name) {
-    return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.");
+    return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") ||
+           str_ends(name, ".progress");
 }
 
 static bool parses(const char *path) {
@@ -301,6 +329,7 @@ static bool check_entry(void *context, const char *folder, const char *name) {
     bool older = before[0] && (!c->complete || !file_exists(want)); /* what was there already may stand for it */
     if (!strcmp(name, "metrics.jsonl") ? same_metrics(now, want, c->complete)
         : !strcmp(name, "plan.json")   ? parses(now)
+        : str_starts(name, "reason.")  ? world_same_results(now, want)
                                        : world_same_file(now, want) || (older && world_same_file(now, before)))
         return true;
     str_addf(c->why, "%s is not what it should be; ", now);
@@ -333,11 +362,12 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 }
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
-    char metrics[PATH_BYTES];
+    char metrics[PATH_BYTES], reason[PATH_BYTES];
     if (!file_exists(want)) return !file_exists(now);
     if (!complete && !before && !file_exists(now)) return true; /* not begun; what was there before is there still */
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", want); /* a run folder grows; others are made as a whole */
-    return check_folder(why, now, want, before, complete, file_exists(metrics));
+    snprintf(reason, sizeof reason, "%s/reason.json", want);
+    return check_folder(why, now, want, before, complete, file_exists(metrics) || file_exists(reason));
 }
 
 /* ---- what a next process would see ---- */
@@ -352,7 +382,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     snprintf(plain, sizeof plain, "%s", name);
     char *pid = strstr(plain, ".tmp-");
     if (pid) pid[5] = 0;
-    if (is_of_the_run(name)) return true;
+    if (is_of_the_run(name) && !str_ends(name, ".progress")) return true;
     mix(h, plain, (int64_t)strlen(plain) + 1);
     if (file_is_dir(path)) return each(path, mix_entry, h);
     Str text = {0};
@@ -360,6 +390,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
         world_metrics(&text, path);
     else if (strcmp(name, "plan.json"))
         file_read(path, &text, 0, NULL);
+    if (str_starts(name, "reason.")) blank_times(&text);
     mix(h, str_text(&text), text.len);
     str_free(&text);
     return true;

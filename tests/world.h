@@ -24,6 +24,8 @@ void world_said(Str *out, Str *err, const char *folder); /* replaces both; eithe
 
 bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
+/* Results of a `snug reason` (JSON, CSV, HTML): the same but for when and how fast. */
+bool world_same_results(const char *a, const char *b);
 
 /* A name that a reader never takes for the real one: being written, put aside, being removed. */
 bool world_is_temporary(const char *name);
@@ -31,7 +33,8 @@ int world_temporaries(const char *folder); /* how many there are below */
 
 /* Holds `now` against the folder `want` of an undisturbed run and `before` (may be NULL), from which it started: a
  * file under its final name is that of one of the two, and folders hold all that belongs to them. complete:
- * nothing of `want` is missing. A run's metrics count by step and loss; its log, events and lock are passed over.
+ * nothing of `want` is missing. A run's metrics count by step and loss, a reason.json and what is beside it but for times;
+ * log, events, lock and progress are passed over.
  */
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete);
 

@@ -75,7 +75,7 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
-                   .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
+                   .invariant = opt_flag(o, OPT_INVARIANT)};
     if (s->cache == FMT_INT8 && m->kind != MACHINE_CPU)
         return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
@@ -133,7 +133,7 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
-    if (n->o->command == CMD_GENERATE) engine_show(n, false);
+    if (n->o->command != CMD_CHAT) engine_show(n, false);
     if (!check_free(n, e) || !gen_open(n->gen, n->backend, e)) return false;
     if (!weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
     return !opt_given(n->o, OPT_ADAPTER) || weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e);
@@ -162,15 +162,15 @@ void engine_show(const Engine *n, bool measured) {
 
 Request engine_request(const Engine *n, uint64_t seed) {
     const Options *o = n->o;
-    bool chat = o->command == CMD_CHAT;
+    bool many = o->command == CMD_GENERATE;
     Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
-                 .samples = chat ? 1 : (int)opt_int(o, OPT_N),
+                 .samples = many ? (int)opt_int(o, OPT_N) : 1,
                  .key = rng_fold(seed, 0x6e17),
                  .stop_id = n->stop_id,
                  .n_stop_ids = n->n_stop_ids,
-                 .want_logp = !chat && opt_flag(o, OPT_LOGPROBS)};
+                 .want_logp = opt_flag(o, OPT_LOGPROBS)};
     r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE)
-                                           : chat                        ? 0.7f
+                                           : o->command == CMD_CHAT      ? 0.7f
                                                                          : 0,
                             .top_k = opt_int(o, OPT_TOP_K),
                             .top_p = (float)opt_real(o, OPT_TOP_P),

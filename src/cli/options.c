@@ -43,6 +43,8 @@ static const struct {
     {"device-map", "the planner places every byte; see budget, max-memory and offload"},
     {"low-memory", "give the budget; the planner takes what it needs and no more"},
     {"low-cpu-mem-usage", "weights are read straight to their place, a piece at a time"},
+    {"master-addr", "ranks find each other through the files of --out"},
+    {"master-port", "ranks find each other through the files of --out"},
     {"max-gpu-memory", "it is max-memory device=SIZE here"},
     {"optimize-gpu", "there is nothing to switch on; `snug doctor` measures the device"},
     {"torch-empty-cache-steps", "there is no cache: all memory is placed before the first step"},
@@ -68,17 +70,21 @@ static bool alias_matches(OptHit *hit, const char *entry, int len, const char *w
     return true;
 }
 
-bool options_lookup(OptHit *hit, const char *word) {
-    *hit = (OptHit){0};
-    for (int i = 0; i < OPT_COUNT; i++) {
-        hit->id = (OptId)i;
-        if (str_same_word(option_rows[i].name, word)) return true;
-        for (const char *a = option_rows[i].aliases; a && *a; a += *a == ',') {
-            int len = (int)strcspn(a, ",");
-            if (len && alias_matches(hit, a, len, word)) return true;
-            a += len;
-        }
+static bool row_matches(OptHit *hit, int i, const char *word, bool by_alias) {
+    *hit = (OptHit){.id = (OptId)i};
+    if (!by_alias) return str_same_word(option_rows[i].name, word);
+    for (const char *a = option_rows[i].aliases; a && *a; a += *a == ',') {
+        int len = (int)strcspn(a, ",");
+        if (len && alias_matches(hit, a, len, word)) return true;
+        a += len;
     }
+    return false;
+}
+
+bool options_lookup(OptHit *hit, Command c, const char *word) {
+    for (int turn = 0; turn < 4; turn++) /* own names, own aliases, others' names, others' aliases */
+        for (int i = 0; i < OPT_COUNT; i++)
+            if (options_belongs(&option_rows[i], c) == (turn < 2) && row_matches(hit, i, word, turn % 2)) return true;
     return false;
 }
 
@@ -394,7 +400,7 @@ static bool put_set(Options *o, const char *text, Err *e) {
     if (!equals || equals == text) return fail(e, ERR_USAGE, "--set: '%s' is not NAME=VALUE", text);
     const char *name = arena_printf(&o->arena, "%.*s", (int)(equals - text), text);
     OptHit hit;
-    if (!options_lookup(&hit, name)) return options_unknown(o, "--set ", name, e);
+    if (!options_lookup(&hit, o->command, name)) return options_unknown(o, "--set ", name, e);
     const OptRow *row = &option_rows[hit.id];
     if (!options_belongs(row, o->command) || hit.id == OPT_SET || hit.id == OPT_CONFIG || hit.id == OPT_HELP)
         return fail(e, ERR_USAGE, "--set %s: this is not set that way for `snug %s`", name,
@@ -430,13 +436,14 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     const char *inline_value = equals ? equals + 1 : NULL, *next = *at + 1 < argc ? argv[*at + 1] : NULL;
     OptHit hit;
     bool negated = false;
-    if (!options_lookup(&hit, name)) {
-        negated = (str_starts(name, "no-") || str_starts(name, "no_")) && options_lookup(&hit, name + 3);
+    if (!options_lookup(&hit, o->command, name)) {
+        negated = (str_starts(name, "no-") || str_starts(name, "no_")) && options_lookup(&hit, o->command, name + 3);
         if (!negated) return options_unknown(o, "--", name, e);
     }
     const OptRow *row = &option_rows[hit.id];
     const char *off = row->type == OPT_FLAG || hit.is_switch ? "false" : row->off;
-    if (!options_belongs(row, o->command)) return refuse_foreign(o, row, name, e);
+    if (!options_belongs(row, o->command))
+        return row->idle ? options_unknown(o, "--", name, e) : refuse_foreign(o, row, name, e);
     if (negated && (!off || inline_value))
         return fail(e, ERR_USAGE, "--%s: --%s needs a value and has no opposite", name, row->name);
     bool may_stand_alone = hit.is_switch || row->bare || row->type == OPT_FLAG;
@@ -488,13 +495,32 @@ static bool asks_help(int argc, char **argv) {
 
 /* ---- defaults, and what follows from other values ---- */
 
+/* Where a command has another default than the rest. */
+static const struct {
+    Command command;
+    OptId id;
+    const char *text;
+} own_fallback[] = {
+    {CMD_REASON, OPT_TEMPERATURE, "0.6"},
+    {CMD_REASON, OPT_TOP_P, "0.95"},
+    {CMD_REASON, OPT_MAX_TOKENS, "4096"},
+    {CMD_REASON, OPT_QUANTIZE, "int8"},
+};
+
+const char *options_fallback(OptId id, Command c) {
+    for (int i = 0; i < COUNT_OF(own_fallback); i++)
+        if (own_fallback[i].command == c && own_fallback[i].id == id) return own_fallback[i].text;
+    return option_rows[id].fallback;
+}
+
 static void put_defaults(Options *o) {
     for (int i = 0; i < OPT_COUNT; i++) {
         const OptRow *row = &option_rows[i];
         Err e;
         OptHit hit = {.id = (OptId)i};
-        if (row->fallback && options_belongs(row, o->command))
-            CHECK_MSG(options_put(o, &hit, row->fallback, FROM_DEFAULT, NULL, &e), "%s", e.text);
+        const char *fallback = options_fallback(hit.id, o->command);
+        if (fallback && options_belongs(row, o->command))
+            CHECK_MSG(options_put(o, &hit, fallback, FROM_DEFAULT, NULL, &e), "%s", e.text);
         const char *env = row->env ? getenv(row->env) : NULL;
         /* The environment speaks to many programs: what does not fit here ("4,2") is left alone. */
         if (env && *env && options_belongs(row, o->command)) options_put(o, &hit, env, FROM_ENV, row->env, NULL);
@@ -544,7 +570,8 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if ((o->help = asks_help(argc, argv))) return true;
     put_defaults(o);
     if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
-    bool only_lists = opt_is(o, OPT_GPU, "list"); /* about no model */
+    bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
+                      opt_flag(o, OPT_MERGE); /* about no model */
     if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
     if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));

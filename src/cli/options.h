@@ -31,6 +31,7 @@ typedef enum Command {
     CMD_QUANTIZE,
     CMD_GENERATE,
     CMD_CHAT,
+    CMD_REASON,
     CMD_COUNT
 } Command;
 
@@ -47,7 +48,8 @@ enum {
     ON_DOCTOR = 1 << CMD_DOCTOR,
     ON_GENERATE = 1 << CMD_GENERATE,
     ON_CHAT = 1 << CMD_CHAT,
-    ON_GEN = ON_GENERATE | ON_CHAT, /* answers prompts */
+    ON_REASON = 1 << CMD_REASON,
+    ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
     ON_WRITE = ON_INIT | ON_CONVERT | ON_TRAIN | ON_MERGE,
@@ -62,6 +64,7 @@ typedef enum OptGroup {
     GROUP_OPTIMIZER,
     GROUP_DATA,
     GROUP_GENERATE,
+    GROUP_REASON,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,
@@ -106,6 +109,7 @@ typedef struct OptRow {
     bool once;         /* about this invocation, not about the job: not saved */
     bool one_each;     /* lists: every use is one element, commas are text */
     bool of_flags;     /* the value is made of flags and may begin with -- */
+    bool idle;         /* taken so that commands written for other tools run as they stand; help says why nothing follows */
     bool escapes;      /* texts: \n and \t on the command line mean what they say */
 } OptRow;
 

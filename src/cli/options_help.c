@@ -17,6 +17,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_OPTIMIZER] = "Optimizer and schedule",
     [GROUP_DATA] = "From text to rows",
     [GROUP_GENERATE] = "Generation",
+    [GROUP_REASON] = "Problems, judging, improving",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -96,6 +97,18 @@ const CommandRow command_rows[CMD_COUNT] = {
                   .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
                            "/quit (or the end of input) leaves, an interrupt ends the answer.",
                   .examples = "snug chat --model m0 --adapter out/adapter\n"},
+    [CMD_REASON] =
+        {.name = "reason",
+         .summary = "solve math problems, judge the solutions, improve the weak ones",
+         .about =
+             "One set of weights plays all three roles. Each problem is solved step by step, judged by four criteria, and "
+             "improved while its quality is below --threshold and rounds are left; the better version is kept, and answers "
+             "are compared with the reference where the data has one. --out FILE.json holds the records, FILE.csv and "
+             "FILE.html beside it the same as a table and as a page. Every reply is kept in FILE.json.progress: the same "
+             "command goes on after a kill or an interrupt. Without --data, arithmetic problems are made up.",
+         .examples = "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
+                     "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
+                     "snug reason --list-datasets\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
@@ -158,15 +171,16 @@ static void add_left(Str *out, const OptRow *row) {
 }
 
 /* " [default 16; 1 to 4096; also lora_r]": of the aliases the first, unless the list begins with a comma. */
-static void add_facts(Str *out, const OptRow *row) {
+static void add_facts(Str *out, const OptRow *row, Command c) {
+    const char *fallback = options_fallback((OptId)(row - option_rows), c);
     const char *sep = " [";
     if (row->type == OPT_LIST && row->choices) {
         str_add(out, sep);
         add_choices(out, row->choices);
         sep = "; ";
     }
-    if (row->fallback && row->type != OPT_FLAG) {
-        str_addf(out, "%sdefault %s", sep, row->fallback);
+    if (fallback && row->type != OPT_FLAG) {
+        str_addf(out, "%sdefault %s", sep, fallback);
         sep = "; ";
     }
     bool number = row->type == OPT_INT || row->type == OPT_REAL;
@@ -177,18 +191,18 @@ static void add_facts(Str *out, const OptRow *row) {
     if (row->aliases && row->aliases[0] != ',') {
         int len = (int)strcspn(row->aliases, ",=");
         str_addf(out, "%salso %.*s", sep, len, row->aliases);
-        for (char *c = out->data + out->len - len; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
+        for (char *at = out->data + out->len - len; *at; at++) *at = (char)(*at == '-' ? '_' : *at);
         sep = "; ";
     }
     if (sep[0] == ';') str_add_char(out, ']');
 }
 
-static void add_row(Str *out, const OptRow *row) {
+static void add_row(Str *out, const OptRow *row, Command c) {
     Str left = {0}, right = {0};
     str_add(&left, "  ");
     add_left(&left, row);
     str_add(&right, row->help);
-    add_facts(&right, row);
+    add_facts(&right, row, c);
     str_add(out, left.data);
     int at = (int)left.len;
     if (at >= HELP_COLUMN) str_add_char(out, '\n'), at = 0;
@@ -224,7 +238,7 @@ void options_help(Str *out, Command c) {
             if ((int)option_rows[i].group != g || !(option_rows[i].commands >> c & 1)) continue;
             if (!titled) str_addf(out, "\n%s\n", group_titles[g]);
             titled = true;
-            add_row(out, &option_rows[i]);
+            add_row(out, &option_rows[i], c);
         }
     }
     str_add(out, "\nExample:\n");

@@ -10,7 +10,9 @@ typedef struct OptHit {
     char on[24], off[24];
 } OptHit;
 
-bool options_lookup(OptHit *hit, const char *word); /* by name or alias; false: unknown */
+/* By name or alias; what belongs to the command comes first, and a name before an alias. false: unknown. */
+bool options_lookup(OptHit *hit, Command c, const char *word);
+const char *options_fallback(OptId id, Command c); /* the default as text; NULL: unset */
 bool options_belongs(const OptRow *row, Command c);
 
 /* Says that there is no such option, with the nearest; always false. `where` stands before the word:

@@ -78,7 +78,7 @@ typedef struct Answer { /* borrowed by the calls below */
 
 typedef struct GenCalls {
     void *user;
-    bool (*next)(void *user, Request *r);                                       /* false: no more */
+    bool (*next)(void *user, Request *r);                                       /* false: none now; asked again later */
     bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes); /* as it comes; false: enough. May be NULL */
     bool (*done)(void *user, const Answer *a, Err *e);
     const volatile sig_atomic_t *stop; /* set: every answer ends where it is. May be NULL */
@@ -144,7 +144,7 @@ int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, 
 bool gen_open(Gen *g, Backend *b, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave */
 
-/* Until next gives nothing more and every answer is done. Random numbers depend on the request alone. */
+/* Until every answer is done and next gives nothing more. Random numbers depend on the request alone. */
 bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e);
 
 #endif

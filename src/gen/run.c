@@ -261,13 +261,20 @@ static bool check_request(const Gen *g, const Request *r, Err *e) {
     return true;
 }
 
+static bool next_request(const Gen *g, Request *r, bool *more, const GenCalls *calls, Err *e) {
+    *more = calls->next(calls->user, r);
+    return !*more || check_request(g, r, e);
+}
+
 bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
     Request r;
     int64_t serial = g->serial + 1; /* of r */
     int sample = 0;                 /* of r, to be admitted next */
-    bool more = calls->next(calls->user, &r), any = true;
+    bool more, any = true;
     g->counts = (GenCounts){0};
-    if (more && !check_request(g, &r, e)) return false;
+    g->sampler.vocab = g->spec.model.vocab; /* a row that only fills the embedding up has no text, and is never drawn */
+    if (t) g->sampler.vocab = MIN2(g->sampler.vocab, tokenizer_vocab_size(t));
+    if (!next_request(g, &r, &more, calls, e)) return false;
     while (more || any) {
         int slot;
         while (more && (slot = free_slot(g, &r)) >= 0) {
@@ -275,12 +282,12 @@ bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
             if (++sample < r.samples) continue;
             sample = 0;
             serial++;
-            more = calls->next(calls->user, &r);
-            if (more && !check_request(g, &r, e)) return false;
+            if (!next_request(g, &r, &more, calls, e)) return false;
         }
         if (!decode_all(g, &any, t, calls, e)) return false;
         measure(g);
         if (calls->stop && *calls->stop) return interrupt(g, t, calls, e);
+        if (!more && any && !next_request(g, &r, &more, calls, e)) return false; /* an answer may lead to another request */
     }
     return true;
 }

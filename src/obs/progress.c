@@ -112,14 +112,14 @@ void progress_text(char *to, int64_t room, const Progress *p, const ProgressFact
     CHECK(room > 0);
     to[0] = 0;
     if (bar) add_bar(&line, p);
-    add(&line, "step %lld/%lld", (long long)p->done_steps, (long long)p->total_steps);
+    add(&line, "%s %lld/%lld", p->unit ? p->unit : "step", (long long)p->done_steps, (long long)p->total_steps);
     if (!isnan(f->loss)) add(&line, "  loss %.4f", f->loss);
     if (progress_left_seconds(p) >= 0) add(&line, "  left %s", units_seconds(progress_left_seconds(p)).s);
     add(&line, "  %s tok/s", units_count((int64_t)(progress_recent_per_s(p) + 0.5)).s);
     if (!isnan(f->lr)) add(&line, "  lr %.2e", f->lr);
     if (!isnan(f->norm)) add(&line, "  norm %.3g", f->norm);
     if (f->skipped) add(&line, "  skipped %lld", (long long)f->skipped);
-    add(&line, "  data %.1f%%", 100 * progress_wait_share(p));
+    if (!p->unit) add(&line, "  data %.1f%%", 100 * progress_wait_share(p));
 }
 
 static int terminal_columns(void) {

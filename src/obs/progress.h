@@ -23,6 +23,7 @@ typedef struct Progress {
     ProgressSample recent[PROGRESS_WINDOW];
     double began, first_end, now; /* seconds of the caller's clock */
     double shown;                 /* when the bar was last drawn */
+    const char *unit;             /* what a step is called, set after progress_begin; NULL: a training step */
 } Progress;
 
 typedef struct ProgressFacts {

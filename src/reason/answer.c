@@ -38,13 +38,14 @@ static const char think_open[] = "<think>", think_close[] = "</think>";
 
 void answer_strip_marks(Str *out, const char *solution) {
     const char *end = solution + strlen(solution);
-    while (is_blank(*solution)) solution++;
-    while (end > solution && is_blank(end[-1])) end--;
+    int64_t before = out->len;
     for (const char *p = solution; p < end;) {
         if (at(p, end, think_open)) p += sizeof think_open - 1;
         else if (at(p, end, think_close)) p += sizeof think_close - 1;
+        else if (out->len == before && is_blank(*p)) p++;
         else str_add_char(out, *p++);
     }
+    while (out->len > before && is_blank(out->data[out->len - 1])) out->data[--out->len] = 0;
 }
 
 void answer_strip_thoughts(Str *out, const char *text) {

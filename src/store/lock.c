@@ -29,7 +29,7 @@ static bool write_holder(int fd, const char *path, Err *e) {
 
 bool runlock_take(RunLock *l, const char *folder, Err *e) {
     char path[1100];
-    l->fd = -1;
+    *l = (RunLock){.fd = -1};
     if (snprintf(path, sizeof path, "%s/.lock", folder) >= (int)sizeof path)
         return fail(e, ERR_FAIL, "%s: the path is too long", folder);
     int fd;
@@ -41,6 +41,21 @@ bool runlock_take(RunLock *l, const char *folder, Err *e) {
     if (ok) l->fd = fd;
     else file_close(fd);
     return ok;
+}
+
+bool runlock_take_file(RunLock *l, const char *path, Err *e) {
+    int fd;
+    *l = (RunLock){.fd = -1};
+    if (!file_open_read(path, &fd, e)) return false;
+    if (!fault_here(FAULT_LOCK, path) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        l->fd = fd;
+        return true;
+    }
+    l->busy = errno == EWOULDBLOCK;
+    if (l->busy) fail(e, ERR_FAIL, "%s: is in use by another run. Wait for it, or choose another name.", path);
+    else fail(e, ERR_FAIL, "%s: cannot lock: %s", path, strerror(errno));
+    file_close(fd);
+    return false;
 }
 
 void runlock_release(RunLock *l) {

@@ -7,12 +7,15 @@
 #include "base/err.h"
 
 typedef struct RunLock {
-    int fd; /* -1: not held */
+    int fd;    /* -1: not held */
+    bool busy; /* refused because another process holds it */
 } RunLock;
 
 /* Locks "<folder>/.lock"; the folder must be there. The system lets go of it when the process ends, however it
  * ends, so a lock never goes stale. */
 bool runlock_take(RunLock *l, const char *folder, Err *e);
+/* The same on a file that is there, by itself: nothing is written to it. */
+bool runlock_take_file(RunLock *l, const char *path, Err *e);
 void runlock_release(RunLock *l); /* a second call is fine */
 
 #endif

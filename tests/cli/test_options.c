@@ -58,7 +58,11 @@ static void expect_file_refused(const char *yaml, ErrCode code, const char *part
 /* ---- the table ---- */
 
 TEST(options_every_name_and_alias_is_unique_and_well_formed) {
-    char seen[1000][48];
+    static struct {
+        char word[48];
+        uint32_t commands;
+        bool is_name;
+    } seen[1000];
     int n = 0;
     for (int i = 0; i < OPT_COUNT; i++) {
         const OptRow *row = &option_rows[i];
@@ -71,12 +75,42 @@ TEST(options_every_name_and_alias_is_unique_and_well_formed) {
         for (char *word = strtok(all, ","); word; word = strtok(NULL, ",")) {
             word[strcspn(word, "=")] = 0;
             EXPECT(!strchr(word, '_') && !str_starts(word, "no-"));
-            for (int k = 0; k < n; k++)
-                if (!EXPECT(strcmp(seen[k], word))) test_note("    %s stands twice", word);
-            snprintf(seen[n++], sizeof seen[0], "%s", word);
+            bool is_name = !strcmp(word, row->name);
+            for (int k = 0; k < n; k++) { /* of one command only a name and an alias may be the same: the name counts */
+                bool clash = !strcmp(seen[k].word, word) && (seen[k].commands & row->commands) && seen[k].is_name == is_name;
+                if (!EXPECT(!clash)) test_note("    %s stands twice", word);
+            }
+            snprintf(seen[n].word, sizeof seen[0].word, "%s", word);
+            seen[n].commands = row->commands;
+            seen[n++].is_name = is_name;
         }
     }
     EXPECT(n > 100);
+}
+
+TEST(options_of_reason_have_their_own_defaults_and_names) {
+    Options o;
+    Err e;
+    EXPECT_OK(parse(&o, CMD_REASON, "--model|m|--output|o.json|--dataset|gsm8k|--data|f.jsonl|--rank|3|--batch-size|7", &e));
+    EXPECT_STR(opt_text(&o, OPT_DATASET), "gsm8k"); /* elsewhere an alias of --data */
+    EXPECT_STR(opt_text(&o, OPT_DATA), "f.jsonl");
+    EXPECT(opt_int(&o, OPT_RANK) == 3 && opt_int(&o, OPT_MICRO_BATCH) == 7);
+    EXPECT(opt_real(&o, OPT_TEMPERATURE) == 0.6 && opt_real(&o, OPT_TOP_P) == 0.95 && opt_int(&o, OPT_MAX_TOKENS) == 4096);
+    EXPECT(opt_real(&o, OPT_JUDGE_TEMPERATURE) == 0.3 && opt_int(&o, OPT_JUDGE_MAX_TOKENS) == 1024);
+    EXPECT(opt_int(&o, OPT_ROUNDS) == 2 && opt_real(&o, OPT_THRESHOLD) == 0.8 && opt_int(&o, OPT_NUM_EXAMPLES) == -1);
+    EXPECT_STR(opt_text(&o, OPT_QUANTIZE), "int8");
+    options_free(&o);
+    EXPECT_OK(parse(&o, CMD_GENERATE, "--model|m|--prompt|x", &e));
+    EXPECT(opt_real(&o, OPT_TOP_P) == 1 && opt_int(&o, OPT_MAX_TOKENS) == 256 && !o.value[OPT_TEMPERATURE].set);
+    options_free(&o);
+    EXPECT_OK(parse(&o, CMD_TRAIN, "--model|m|--out|o|--dataset|d.jsonl|--rank|8", &e));
+    EXPECT_STR(opt_text(&o, OPT_DATA), "d.jsonl");
+    EXPECT(opt_int(&o, OPT_LORA_RANK) == 8);
+    options_free(&o);
+    EXPECT(!parse(&o, CMD_TRAIN, "--model|m|--out|o|--data|d|--low-memory", &e) && strstr(e.text, "give the budget"));
+    options_free(&o);
+    EXPECT_OK(parse(&o, CMD_REASON, "--list-datasets", &e)); /* about no model */
+    options_free(&o);
 }
 
 TEST(options_defaults_are_the_documented_ones) {

@@ -7,6 +7,7 @@
  * process there. */
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -304,4 +305,23 @@ TEST(merge_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("lora", LORA)) return;
     sweep(&(Scenario){.name = "merge",
                       .arguments = "merge --model ../model --adapter ../lora/out/adapter --out out --threads 2"});
+}
+
+/* A model whose words are all in its tokenizer: random weights say anything. */
+static bool make_talker(void) {
+    char cwd[400], arguments[1000];
+    if (!getcwd(cwd, sizeof cwd)) return false;
+    snprintf(arguments, sizeof arguments,
+             "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 " TINY
+             " --set vocab_size=424",
+             cwd);
+    return EXPECT(world_run("made", world_faulty(), NULL, arguments) == 0);
+}
+
+TEST(reason_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty()) || !make_talker()) return;
+    sweep(&(Scenario){.name = "reason",
+                      .arguments = "reason --model ../talker --num-examples 2 --max-iterations 1 --max-tokens 6 "
+                                   "--judge-max-tokens 4 --context 512 --invariant --threads 1 --budget 1GiB "
+                                   "--out out/reason.json"});
 }

@@ -1,0 +1,253 @@
+/* reason_run.c - how an ask becomes a request of the engine, and an answer a reply. */
+#include "cli/reason_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "obs/sensors.h"
+
+enum { LEAST_ROOM = 16, SLACK = 32 }; /* tokens: an answer that makes sense; what splitting a text anew may add */
+
+/* ---- prompts ---- */
+
+static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) {
+    const Engine *n = &r->engine;
+    bool chat = opt_is(r->o, OPT_TEMPLATE, "chat") || (opt_is(r->o, OPT_TEMPLATE, "auto") && n->words.chat);
+    out->n = 0;
+    if (!chat) { /* a text to go on with */
+        Str plain = {0};
+        str_addf(&plain, "%s\n\n", text);
+        bool ok = engine_encode_text(n, out, str_text(&plain), plain.len, e);
+        str_free(&plain);
+        return ok;
+    }
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
+    if (!messages) return fail(e, ERR_FAIL, "a prompt is not UTF-8");
+    bool ok = engine_encode_chat(n, out, messages, e);
+    json_decref(messages);
+    return ok;
+}
+
+static bool prompt_tokens(const ReasonRun *r, int64_t *n, Str *text, Err *e) { /* empties text */
+    TokenIds ids = {0};
+    bool ok = encode(r, &ids, str_text(text), e);
+    *n = ids.n;
+    token_ids_free(&ids);
+    str_clear(text);
+    return ok;
+}
+
+/* The longest solving prompt, and whose it is. */
+static bool longest_problem(const ReasonRun *r, int64_t *tokens, const char **problem, Str *text, Err *e) {
+    *tokens = 0;
+    *problem = "";
+    for (int64_t i = 0; i < r->problems.n; i++) {
+        int64_t n;
+        prompt_solve(text, r->problems.item[i].text);
+        if (!prompt_tokens(r, &n, text, e)) return false;
+        if (n > *tokens) *problem = r->problems.item[i].text;
+        *tokens = MAX2(*tokens, n);
+    }
+    return true;
+}
+
+static bool context_needed(const ReasonRun *r, int64_t *need, Str *text, Err *e) {
+    const PipelineSpec *s = &r->pipeline.spec;
+    int64_t solve, judge, improve, answer = s->solve.max_tokens, verdict = s->judge.max_tokens;
+    const char *problem;
+    Judgement worst = {0};
+    Str feedback = {0};
+    if (!longest_problem(r, &solve, &problem, text, e)) return false;
+    prompt_judge(text, &s->rubric, problem, "");
+    if (!prompt_tokens(r, &judge, text, e)) return false;
+    feedback_make(&feedback, &s->rubric, &worst, "-");
+    prompt_improve(text, problem, "", str_text(&feedback));
+    str_free(&feedback);
+    if (!prompt_tokens(r, &improve, text, e)) return false;
+    *need = MAX2(solve + answer, judge + answer + verdict);
+    if (s->rounds) *need = MAX2(*need, improve + answer + 2 * verdict + answer);
+    *need += SLACK;
+    return true;
+}
+
+bool reason_plan_context(ReasonRun *r, Err *e) {
+    int64_t need = 0, known = r->engine.model.config.max_positions;
+    Str text = {0};
+    bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, &need, &text, e);
+    str_free(&text);
+    if (opt_given(r->o, OPT_CONTEXT))
+        need = opt_int(r->o, OPT_CONTEXT);
+    else if (known)
+        need = MIN2(need, known);
+    r->engine.spec.context = MAX2(2, need);
+    return ok;
+}
+
+/* ---- asks and answers ---- */
+
+static void show_progress(ReasonRun *r, int64_t problem) {
+    const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
+    double now = sensors_seconds();
+    if (r->pipeline.track[problem].done) {
+        progress_step(&r->progress, r->tokens - r->tokens_shown, now - r->shown, 0, now);
+        r->tokens_shown = r->tokens;
+        r->shown = now;
+    }
+    int64_t every = MAX2(1, r->pipeline.n / 20);
+    progress_show(&r->progress, &none, r->pipeline.track[problem].done && r->progress.done_steps % every == 0);
+}
+
+static void end_too_long(ReasonRun *r, int64_t tokens) {
+    char note[300];
+    snprintf(note, sizeof note,
+             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for "
+             "an answer "
+             "(--context)",
+             r->ask.round,
+             r->ask.role == ASK_SOLVE     ? "solve"
+             : r->ask.role == ASK_IMPROVE ? "improve"
+                                          : "judge",
+             (long long)tokens, (long long)r->engine.gen->spec.context);
+    pipeline_end(&r->pipeline, r->ask.problem, note);
+    show_progress(r, r->ask.problem);
+}
+
+static bool on_next(void *user, Request *q) {
+    ReasonRun *r = user;
+    Ask *a = &r->ask;
+    while (!cmd_stop && !r->refused.code && pipeline_next(&r->pipeline, a)) {
+        TokenIds *ids = &r->prompt[a->problem];
+        if (!encode(r, ids, str_text(&a->text), &r->refused)) return false;
+        int64_t room = r->engine.gen->spec.context - ids->n;
+        if (room < MIN2(LEAST_ROOM, a->how.max_tokens)) {
+            end_too_long(r, ids->n);
+            continue;
+        }
+        *q = engine_request(&r->engine, 0);
+        q->sampling.temperature = (float)a->how.temperature;
+        q->sampling.top_p = (float)a->how.top_p;
+        q->max_new = MIN2(a->how.max_tokens, room);
+        q->key = a->key;
+        q->prompt = ids->ids;
+        q->n_prompt = ids->n;
+        q->number = a->problem;
+        return true;
+    }
+    return false;
+}
+
+static bool on_done(void *user, const Answer *a, Err *e) {
+    ReasonRun *r = user;
+    int64_t problem = a->request->number;
+    token_ids_free(&r->prompt[problem]);
+    r->prompt[problem] = (TokenIds){0};
+    if (a->end == GEN_END_ASKED) return true; /* asked again by the next run */
+    journal_clean(&r->reply, str_text(a->text), a->text->len);
+    Reply reply = {.text = str_text(&r->reply),
+                   .tokens = a->n,
+                   .cut = a->end == GEN_END_LENGTH,
+                   .when = sensors_wall_seconds()};
+    if (!journal_add(&r->journal, &r->pipeline, problem, &reply, e)) return false;
+    pipeline_take(&r->pipeline, problem, &reply);
+    r->tokens += a->n;
+    show_progress(r, problem);
+    return true;
+}
+
+/* ---- the whole ---- */
+
+/* Texts that may come to be kept, at four to five bytes a token; and the problems with their rows. */
+static GenHost host_bytes(const ReasonRun *r) {
+    const PipelineSpec *s = &r->pipeline.spec;
+    int64_t each = 0, versions = s->rounds + 1, n = r->pipeline.n;
+    for (int64_t i = 0; i < n; i++) {
+        const Problem *q = &r->problems.item[i];
+        each += (int64_t)strlen(q->text) * 2 + 4 * (int64_t)json_dumpb(q->original, NULL, 0, JSON_COMPACT);
+    }
+    each +=
+        n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
+    return (GenHost){.requests = each + r->engine.spec.slots * r->engine.spec.context * 24};
+}
+
+static bool start(ReasonRun *r, Err *e) {
+    GenSpec *spec = &r->engine.spec;
+    int64_t left = r->pipeline.n - r->pipeline.n_done, most = r->engine.machine.kind == MACHINE_CPU ? 32 : 64;
+    if (r->pipeline.spec.open) most = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
+    spec->slots = opt_given(r->o, OPT_SLOTS) ? opt_int(r->o, OPT_SLOTS) : MIN2(most, left);
+    GenHost host = host_bytes(r);
+    return engine_start(&r->engine, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
+}
+
+bool reason_answer_all(ReasonRun *r, Err *e) {
+    Pipeline *p = &r->pipeline;
+    if (p->n_begun)
+        log_line("%s: goes on; %lld of %lld problems were done", r->journal.path, (long long)p->n_done,
+                 (long long)p->n);
+    if (p->n_done == p->n) return true;
+    if (!r->engine.words.tokenizer)
+        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->engine.model.folder);
+    if (!start(r, e)) return false;
+    GenCalls calls = {.user = r, .next = on_next, .done = on_done, .stop = &cmd_stop};
+    r->prompt = MEM_NEW(TokenIds, p->n);
+    double began = sensors_seconds();
+    progress_begin(&r->progress, p->n_done, p->n, began);
+    r->progress.unit = "problem";
+    r->shown = began;
+    r->answered = true;
+    bool ok = gen_run(r->engine.gen, r->engine.words.tokenizer, &calls, e);
+    r->seconds = sensors_seconds() - began;
+    if (ok && r->refused.code) {
+        *e = r->refused;
+        return false;
+    }
+    if (ok && p->n_done < p->n)
+        return fail(e, ERR_FAIL, "interrupted: %lld of %lld problems are done; the same command goes on from %s",
+                    (long long)p->n_done, (long long)p->n, r->journal.path);
+    return ok;
+}
+
+void reason_run_free(ReasonRun *r) {
+    for (int64_t i = 0; r->prompt && i < r->pipeline.n; i++) token_ids_free(&r->prompt[i]);
+    mem_free(r->prompt);
+    str_free(&r->reply);
+    pipeline_ask_free(&r->ask);
+    pipeline_free(&r->pipeline);
+    problems_free(&r->problems);
+    engine_end(&r->engine);
+}
+
+/* ---- closing words ---- */
+
+void reason_speed(Str *out, const ReasonRun *r) {
+    if (!r->answered) return;
+    const GenCounts *c = &r->engine.gen->counts;
+    str_addf(out, "%s tokens answered in %.1f s: %.1f tokens/s", units_count(r->tokens).s, r->seconds,
+             r->seconds > 0 ? (double)r->tokens / r->seconds : 0);
+    if (c->prefill_seconds > 0)
+        str_addf(out, "; prompts read at %.1f tokens/s", (double)c->prefill_tokens / c->prefill_seconds);
+}
+
+void reason_memory(Str *out, const ReasonRun *r) {
+    if (!r->answered) return;
+    const Gen *g = r->engine.gen;
+    str_addf(out, "planned %s bytes, measured %s; the process planned %s, measured %s",
+             units_count(g->placement.arena_bytes[POOL_DEVICE]).s, units_count(g->x.pool_bytes[POOL_DEVICE]).s,
+             units_count(gen_process_bytes(g)).s, units_count(g->process_peak_bytes).s);
+}
+
+void reason_summary(json_t *to, const ReasonRun *r) {
+    if (!r->answered) return;
+    const Gen *g = r->engine.gen;
+    json_object_set_new(to, "seconds", json_real(r->seconds));
+    json_object_set_new(to, "tokens_here", json_integer(r->tokens));
+    json_object_set_new(to, "slots", json_integer(g->spec.slots));
+    json_object_set_new(to, "context", json_integer(g->spec.context));
+    json_object_set_new(to, "planned_bytes", json_integer(g->placement.arena_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "measured_bytes", json_integer(g->x.pool_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "process_planned_bytes", json_integer(gen_process_bytes(g)));
+    json_object_set_new(to, "process_measured_bytes", json_integer(g->process_peak_bytes));
+}
