@@ -31,6 +31,7 @@ typedef enum Command {
     CMD_QUANTIZE,
     CMD_GENERATE,
     CMD_CHAT,
+    CMD_PROBLEMS,
     CMD_COUNT
 } Command;
 
@@ -47,6 +48,7 @@ enum {
     ON_DOCTOR = 1 << CMD_DOCTOR,
     ON_GENERATE = 1 << CMD_GENERATE,
     ON_CHAT = 1 << CMD_CHAT,
+    ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_GEN = ON_GENERATE | ON_CHAT, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */

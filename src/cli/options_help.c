@@ -96,6 +96,13 @@ const CommandRow command_rows[CMD_COUNT] = {
                   .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
                            "/quit (or the end of input) leaves, an interrupt ends the answer.",
                   .examples = "snug chat --model m0 --adapter out/adapter\n"},
+    [CMD_PROBLEMS] =
+        {.name = "problems",
+         .summary = "arithmetic word problems as JSON lines, drawn by a seed",
+         .about = "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled solutions in "
+                  "turn), improve. Those of --part held-out have phrasings and numbers that no row of --part train has.",
+         .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
+                     "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
