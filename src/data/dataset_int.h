@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "data/dataset.h"
+#include "data/rows.h"
 
 /* A stored token is its id, with this bit where it is scored: ids stay below 2^31. */
 #define SCORED ((uint32_t)1 << 31)
@@ -42,22 +43,8 @@ struct Dataset {
     DataReport report;
 };
 
-/* ---- dataset_read.c: rows of a file, one at a time ---- */
+/* ---- dataset_read.c: rows of a file are in rows.h ---- */
 
-typedef struct RowReader {
-    const char *path;        /* keeps until closed */
-    int fd;
-    char *buffer;            /* owns; unread bytes are [begin, end) */
-    int64_t capacity, begin, end;
-    int64_t line;            /* of the first unread byte, from 1 */
-    int64_t row_line;        /* where the latest row began */
-    bool at_end, in_array, after_first;
-    Str scratch;             /* of the scanner */
-} RowReader;
-
-bool dataset_reader_open(RowReader *r, const char *path, Err *e);
-bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
-void dataset_reader_close(RowReader *r);
 bool dataset_read_text(Str *out, const char *path, Err *e);   /* a .txt file, which must be UTF-8 */
 
 /* ---- dataset_scan.c ---- */

@@ -8,7 +8,9 @@
  * Two answers mean the same when they are equal as text once dressing is off ($, \text{}, \left, spaces, a full
  * stop, thousands separators, units after a number, "x ="), or equal as numbers: integers, decimals, percent,
  * fractions (a/b, \frac{a}{b}, mixed), powers, roots, pi, sums and products of those; tuples, intervals and sets
- * element by element; a choice letter "(B)" equals "B". Unequal as far as can be told is unequal. */
+ * element by element; a choice "(B)" equals "B", and "B) 21" equals both "B" and "21". "50%" is 0.5, and it is 50 too.
+ * Formulas with unknowns are the same when their values at drawn points are; an equation may be multiplied by a factor.
+ * Unequal as far as can be told is unequal; an empty answer equals nothing. */
 #ifndef REASON_ANSWER_H
 #define REASON_ANSWER_H
 

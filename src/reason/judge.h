@@ -35,7 +35,8 @@ typedef struct Judgement {
 
 /* Scores of a reply: "name: 0.8", "name - 8/10", "**Name:** 80%", "name (0.4): 4 out of 5 ...", a table row, JSON;
  * the last mention with a number wins; what lies between <think> and </think> is not read. A number above 1 without
- * "/n", "%" or "out of n" is taken as of 10 when every score of the reply is at most 10, otherwise as not said. */
+ * "/n", "%" or "out of n" is taken as of 10 when every score of the reply is at most 10, otherwise as not said; a bare
+ * "1" beside such numbers is one of 10. */
 void judge_read(Judgement *out, const Rubric *r, const char *reply);
 
 /* Takes from `more` what `j` lacks. */

@@ -10,7 +10,7 @@
 
 typedef struct Layout {
     const char *key;            /* "gsm8k" */
-    const char *aliases;        /* ",math-qa" */
+    const char *aliases;        /* "mathqa,...": other names, '-' and '_' being the same */
     const char *problem_field, *answer_field;
     const char *from;           /* where people get it: the set's public name, configuration and split */
     const char *about;          /* one line */
