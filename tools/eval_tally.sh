@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# eval_tally.sh [MODEL [PROBLEMS [FLAGS...]]] - how well a model does on held-out arithmetic: JSON lines, solved by number of steps,
-# improved, and judged right or wrong. Greedy answers. FLAGS go to snug generate (--device cuda). RECORD=1 keeps the lines under bench/results.
+# eval_tally.sh [MODEL [PROBLEMS [FLAGS...]]] - how well a model does on held-out arithmetic, as JSON lines: solved by number
+# of steps, judged right or wrong, improved; by greedy answers. FLAGS go to snug generate (--device cuda).
+# RECORD=1 keeps the lines under bench/results.
 set -eu
 cd "$(dirname "$0")/.."
 model=${1:-models/tally} n=${2:-400} snug=${SNUG:-./snug}
@@ -8,8 +9,9 @@ model=${1:-models/tally} n=${2:-400} snug=${SNUG:-./snug}
 work=$(mktemp -d "${TMPDIR:-/tmp}/snug-tally-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 for role in solve judge improve; do
-    $snug problems --n "$n" --roles $role --part held-out --seed "${SEED:-1}" --without-answers --out "$work/$role.jsonl" 2>/dev/null
-    $snug generate --model "$model" --prompts "$work/$role.jsonl" --out "$work/$role.answers" --max-tokens 200 "$@" 2>"$work/log" ||
+    $snug problems --n "$n" --roles $role --part held-out --seed "${SEED:-1}" --without-answers > "$work/$role.jsonl"
+    $snug generate --model "$model" --prompts "$work/$role.jsonl" --out "$work/$role.answers" --max-tokens 200 "$@" \
+        2>"$work/log" ||
         { cat "$work/log" >&2; exit 1; }
 done
 
@@ -30,11 +32,12 @@ role == "judge" {
 role != "judge" { ok = boxed() == of_id("answer"); good += ok; solved[steps] += ok }
 END {
     if (role == "judge") {
-        printf "\"problems\":%d,\"accuracy\":%s,\"right_called_right\":%s,\"spoiled_called_wrong\":%s,\"without_score\":%d", all,
-            share(hit[0] + hit[1], all), share(hit[1], total[1]), share(hit[0], total[0]), unread
+        printf "\"problems\":%d,\"accuracy\":%s,", all, share(hit[0] + hit[1], all)
+        printf "\"right_called_right\":%s,", share(hit[1], total[1])
+        printf "\"spoiled_called_wrong\":%s,\"without_score\":%d", share(hit[0], total[0]), unread
     } else {
         printf "\"problems\":%d,\"accuracy\":%s,\"by_steps\":{", all, share(good, all)
-        for (s = 1; s <= 4; s++) printf "%s\"%d\":%s", s > 1 ? "," : "", s, share(solved[s], of[s])
+        for (s = 1; s <= 4; s++) printf "%s\"%d\":%s", (s > 1 ? "," : ""), s, share(solved[s], of[s])
         printf "}"
     }
 }
@@ -43,5 +46,6 @@ AWK
 command="tools/eval_tally.sh $model $n"
 [ "${RECORD:-0}" = 1 ] || results=$work
 for role in solve judge improve; do
-    record tally tally "\"role\":\"$role\"" "\"part\":\"held-out\"" "\"seed\":${SEED:-1}" "$(awk -v role=$role -f "$work/count.awk" "$work/$role.answers")"
+    counts=$(awk -v role=$role -f "$work/count.awk" "$work/$role.answers")
+    record tally tally "\"role\":\"$role\"" "\"part\":\"held-out\"" "\"seed\":${SEED:-1}" "$counts"
 done

@@ -46,8 +46,8 @@ def main():
     t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PIECES), "isolated"),
                                                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB - len(fixed), special_tokens=SPECIAL, min_frequency=20, show_progress=False,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB - len(fixed), special_tokens=SPECIAL, min_frequency=20,
+                                  show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     t.train_from_iterator(texts(rows, fixed), trainer)
     t.add_tokens([AddedToken(line, normalized=False, special=False) for line in fixed])
     os.makedirs(out, exist_ok=True)

@@ -59,7 +59,7 @@ static bool read_roles(ArithRole *role, int *n, int room, const Options *o, Err 
 }
 
 bool cmd_problems(const Options *o, Err *e) {
-    ArithRole role[32];
+    ArithRole role[32] = {ARITH_SOLVE};
     int n;
     const char *out = opt_text(o, OPT_OUT);
     if (!read_roles(role, &n, COUNT_OF(role), o, e)) return false;

@@ -99,8 +99,8 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_PROBLEMS] =
         {.name = "problems",
          .summary = "arithmetic word problems as JSON lines, drawn by a seed",
-         .about = "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled solutions in "
-                  "turn), improve. Those of --part held-out have phrasings and numbers that no row of --part train has.",
+         .about = "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled "
+                  "solutions in turn), improve. Those of --part held-out have phrasings and numbers that no row of --part train has.",
          .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
                      "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
 };

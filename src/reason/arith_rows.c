@@ -36,7 +36,8 @@ static const double *add_verdict(Str *out, const Arith *a, const char *solution,
 }
 
 /* What a judge should say about a solution; fault NULL: it is right. */
-static void judge_reply(Str *out, Judgement *j, const Rubric *r, const Arith *a, const char *solution, const ArithFault *fault) {
+static void judge_reply(Str *out, Judgement *j, const Rubric *r, const Arith *a, const char *solution,
+                        const ArithFault *fault) {
     const char *steps = str_text(&a->solution), *end = strstr(steps, "The answer");
     str_add_bytes(out, steps, end - steps);
     const double *score = add_verdict(out, a, solution, fault);
@@ -50,11 +51,12 @@ static json_t *message(const char *role, const Str *text) {
     return json_pack("{s:s, s:s}", "role", role, "content", str_text(text));
 }
 
-static json_t *conversation(const Arith *a, ArithRole role, bool right, const Str *asked, const Str *reply, bool prompt_only) {
+/* reply NULL: the conversation ends with the question. */
+static json_t *conversation(const Arith *a, ArithRole role, bool right, const Str *asked, const Str *reply) {
     static const char *const names[] = {"solve", "judge", "improve"};
     json_t *messages = json_array();
     json_array_append_new(messages, message("user", asked));
-    if (!prompt_only) json_array_append_new(messages, message("assistant", reply));
+    if (reply) json_array_append_new(messages, message("assistant", reply));
     return json_pack("{s:o, s:{s:s, s:i, s:I, s:b}}", "messages", messages, "id", "role", names[role], "steps", a->n_steps,
                      "answer", (json_int_t)a->answer, "right", (int)right);
 }
@@ -63,7 +65,8 @@ json_t *arith_row(Arith *scratch, ArithRole role, uint64_t key, ArithPart part, 
     Arith *a = scratch;
     arith_draw(a, key, part);
     const char *problem = str_text(&a->problem);
-    if (role == ARITH_BARE) return json_pack("{s:s, s:o}", "question", problem, "answer", json_sprintf("%lld", (long long)a->answer));
+    if (role == ARITH_BARE)
+        return json_pack("{s:s, s:o}", "question", problem, "answer", json_sprintf("%lld", (long long)a->answer));
 
     Rubric r = rubric_default();
     Str solution = {0}, reply = {0}, feedback = {0}, asked = {0};
@@ -80,7 +83,8 @@ json_t *arith_row(Arith *scratch, ArithRole role, uint64_t key, ArithPart part, 
         feedback_make(&feedback, &r, &j, str_text(&reply));
         prompt_improve(&asked, problem, str_text(&solution), str_text(&feedback));
     }
-    json_t *row = conversation(a, role, right, &asked, role == ARITH_JUDGE ? &reply : &a->solution, prompt_only);
+    const Str *said = role == ARITH_JUDGE ? &reply : &a->solution;
+    json_t *row = conversation(a, role, right, &asked, prompt_only ? NULL : said);
     str_free(&solution);
     str_free(&reply);
     str_free(&feedback);
