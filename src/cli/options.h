@@ -32,6 +32,7 @@ typedef enum Command {
     CMD_GENERATE,
     CMD_CHAT,
     CMD_REASON,
+    CMD_PROBLEMS,
     CMD_COUNT
 } Command;
 
@@ -49,6 +50,7 @@ enum {
     ON_GENERATE = 1 << CMD_GENERATE,
     ON_CHAT = 1 << CMD_CHAT,
     ON_REASON = 1 << CMD_REASON,
+    ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
