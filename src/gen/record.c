@@ -77,6 +77,7 @@ static void record_passes(Gen *g) {
         record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n);
         if (n == chunk || g->n_prefill == GEN_PASSES) break;
     }
+    record_first(g); /* in between, where the cache is alive (L3) */
     if (s->invariant) {
         record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1);
         return;
@@ -165,7 +166,6 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     record_slots(g);
     record_init(g);
     record_passes(g);
-    record_first(g);
     plan_materialise(p);
     g->placement = plan_all(p, m);
     plan_ledger(p, &g->placement, m, &g->ledger);
