@@ -9,7 +9,7 @@
 
 typedef struct Backend Backend;
 
-enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 128 };
+enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 8192 };
 
 /* A step with its addresses: resolved once when a program is opened, read-only afterwards. */
 typedef struct Args {

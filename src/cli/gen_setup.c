@@ -78,6 +78,7 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
                    .invariant = opt_flag(o, OPT_INVARIANT)};
     if (s->cache == FMT_INT8 && m->kind != MACHINE_CPU)
         return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
+    if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;
     if (!opt_given(o, OPT_ADAPTER)) return true;
@@ -91,8 +92,9 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
 bool engine_begin(Engine *n, const Options *o, Err *e) {
     *n = (Engine){.o = o};
     return setup_model(&n->model, o, e) &&
-           (n->model.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder",
-                                        opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
+           (n->model.has_folder || opt_given(o, OPT_INIT) ||
+            fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder, or --init random",
+                 opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
            engine_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
            find_stop_ids(n, e);
@@ -135,8 +137,9 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) engine_show(n, false);
     if (!check_free(n, e) || !gen_open(n->gen, n->backend, e)) return false;
-    if (!weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    return !opt_given(n->o, OPT_ADAPTER) || weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e);
+    if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
+    return gen_warm(n->gen, e);
 }
 
 void engine_show(const Engine *n, bool measured) {

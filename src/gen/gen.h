@@ -1,12 +1,14 @@
 /* gen.h - a generation engine: requests in, answers out, inside a plan made before anything is loaded.
  *
  * Words: a *slot* is a row of the cache and the request that has it; a *pass* is a recorded phase of a fixed shape:
- * prefill takes so many tokens of one prompt, decode takes one token of so many slots. All passes are phases of one
+ * prefill takes so many tokens of one prompt, a pack the tokens of up to GEN_PACKED short ones, decode one token of so many
+ * slots. All passes are phases of one
  * ring over one placement. A request that ends leaves its slot to the next one at once.
  *
  *     Gen g;
  *     if (!gen_plan(&g, &spec, &machine, &host, &e)) ...   // bytes are known: gen_process_bytes
- *     if (!gen_open(&g, backend, &e)) ...                  // then load weights into g.x
+ *     if (!gen_open(&g, backend, &e)) ...                  // then load weights into g.x, then
+ *     if (!gen_warm(&g, &e)) ...
  *     gen_run(&g, tokenizer, &calls, &e);
  *     gen_close(&g); */
 #ifndef GEN_GEN_H
@@ -15,12 +17,11 @@
 #include <signal.h>
 
 #include "exec/exec.h"
-#include "gen/sample.h"
 #include "gen/spoken.h"
 #include "model/decoder.h"
 #include "plan/plan.h"
 
-enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024 };
+enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024, GEN_PACKED = 8, GEN_PACK_TOKENS = 256 };
 
 typedef struct GenSpec {
     ModelConfig model;
@@ -35,6 +36,9 @@ typedef struct GenSpec {
     int64_t sent;       /* layers whose weights wait in pinned memory; all: embedding and head too */
     bool may_send;      /* gen_fit may send some, when nothing else fits */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
+    /* Random weights, drawn in place: how each of a file's tensors is filled. NULL: they are loaded. */
+    AttrFill (*fill)(const ModelConfig *c, const char *file_name, uint64_t seed);
+    uint64_t seed;      /* of those */
 } GenSpec;
 
 typedef struct GenHost { /* host memory of others, for the plan */
@@ -45,8 +49,8 @@ typedef struct GenPass {
     int phase;
     int64_t rows, seq; /* shape */
     DecoderInput in;
-    Tid last;          /* prefill: which of its tokens the logits are of; NONE: of every row's */
-    Tid logits;
+    Tid last;          /* prefill: which of its tokens the logits are of; NONE: of every row's, and tokens are drawn */
+    Tid ends, end_slots, end_positions; /* pack: the rows that end a prompt, a token is drawn for each; NONE: not a pack */
 } GenPass;
 
 typedef struct Request {
@@ -87,14 +91,31 @@ typedef struct GenCalls {
 typedef struct GenSlot {
     bool busy;
     int64_t serial;       /* of its request */
+    int64_t ticket;       /* of its answer */
     Request r;
     int sample;
-    uint64_t key;
     int32_t *ids;         /* (context): prompt and answer */
     float *logp;          /* (context): of the answer */
     int64_t n, n_cached;  /* ids; the first n_cached of them are in the cache, also when the slot is free */
+    int64_t n_drawn;      /* ids, with those that are still on their way to the host */
     Spoken spoken;
 } GenSlot;
+
+/* Tokens on their way from the device: drawn by what was queued before, at most one a slot. A slot whose answer has ended
+ * meanwhile has another ticket, and its token is dropped. */
+typedef struct GenNews {
+    int *slot;            /* (slots) */
+    int64_t *ticket;      /* (slots) */
+    int64_t n;
+    bool first;           /* of answers: drawn after a prefill */
+} GenNews;
+
+typedef struct GenPack { /* prompts that have a slot and wait to be prefilled together */
+    int slot[GEN_PACKED];
+    int64_t from[GEN_PACKED]; /* what is before is in the cache */
+    int n;
+    int64_t tokens;
+} GenPack;
 
 typedef struct GenCounts {
     int64_t prefill_tokens, shared_tokens, new_tokens, plays; /* shared: found in the cache */
@@ -108,7 +129,12 @@ typedef struct Gen {
     Decoder d;
     Tid *cache;             /* one per layer; in the program's arena */
     GenPass prefill[GEN_PASSES], decode[GEN_PASSES]; /* ascending */
-    int n_prefill, n_decode;
+    GenPass pack[GEN_PASSES];
+    int n_prefill, n_decode, n_packs;
+    DrawTensors draw;       /* per slot: sampling, what was drawn, ids so far */
+    Tid prompt_logits;      /* (1,V): of the prompt prefilled last, for each of its samples */
+    Tid first_slot, first_position; /* (1): the phase that draws from those */
+    int phase_first, phase_init;    /* init: random weights; -1: none */
     Placement placement;
     Ledger ledger;
     double plan_ms;
@@ -118,11 +144,17 @@ typedef struct Gen {
     Exec x;
     Arena arena;            /* slots and scratch */
     GenSlot *slot;
-    Sampler sampler;
     int32_t *ids, *positions, *rows; /* of one pass */
-    float *logits;          /* a pass's, where the host cannot touch the device's */
-    float *prompt_logits;   /* (V): of the prompt prefilled last, for its other samples */
-    int64_t serial;         /* of that prompt */
+    Drawn *drawn;           /* (slots) */
+    int32_t drawable;       /* ids below it have a text; 0: all */
+    bool late;              /* tokens are read one step late: the device has the next step before the host looks */
+    GenPack waiting;
+    GenNews news[BACKEND_NOTES]; /* a queue: n_news of them, the oldest at first_news */
+    int first_news, n_news;
+    double heard_seconds;   /* when the host read last */
+    int64_t tickets, rounds;
+    int64_t measured_bytes; /* device memory when it was looked at last */
+    int64_t serial;         /* of the prompt prefilled last */
     int prompt_slot;        /* where it is cached */
     GenCounts counts;
     int64_t process_peak_bytes;
@@ -143,6 +175,11 @@ int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, 
 /* run.c: takes the memory. Weights are the caller's to load into g->x. */
 bool gen_open(Gen *g, Backend *b, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave */
+
+/* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take is
+ * taken. After the weights are there. */
+bool gen_warm(Gen *g, Err *e);
+void gen_measure_line(Gen *g, const char *name, int64_t less_bytes); /* what was taken since the last look, as that line's */
 
 /* Until every answer is done and next gives nothing more. Random numbers depend on the request alone. */
 bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e);

@@ -13,24 +13,70 @@ static double now_ms(void) {
 
 /* ---- passes ---- */
 
-/* Up to how many rows the device's products read quantised weights as they are stored. */
-static int64_t direct_rows(const Machine *m) { return m->kind == MACHINE_CPU ? LINEAR_DIRECT_ROWS : 0; }
+/* What lives as long as the engine, a row a slot: settings, ids and what was drawn last. */
+static void record_slots(Gen *g) {
+    Program *p = &g->p;
+    int64_t slots = g->spec.slots;
+    g->draw = (DrawTensors){
+        .how = prog_tensor(p, "sampling", ROLE_DIAL, FMT_I32, 2, DIMS(slots, DRAW_WORDS)),
+        .drawn = prog_tensor(p, "drawn", ROLE_STATISTIC, FMT_I32, 2, DIMS(slots, DRAWN_WORDS)),
+        .ids = prog_tensor(p, "ids_so_far", ROLE_STATISTIC, FMT_I32, 2, DIMS(slots, g->spec.context))};
+    g->prompt_logits = prog_tensor(p, "prompt_logits", ROLE_STATISTIC, FMT_F32, 2, DIMS(1, g->spec.model.vocab));
+}
 
-static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq) {
+/* The first token of an answer: samples of one prompt each draw from the same logits. */
+static void record_first(Gen *g) {
+    Program *p = &g->p;
+    g->phase_first = prog_begin_phase(p, "first", 2);
+    g->first_slot = prog_tensor(p, "first.slot", ROLE_INPUT, FMT_I32, 1, DIMS(1));
+    g->first_position = prog_tensor(p, "first.position", ROLE_INPUT, FMT_I32, 1, DIMS(1));
+    op_sample(p, g->draw, g->prompt_logits, g->first_slot, g->first_position);
+    prog_end_phase(p);
+}
+
+static void record_init(Gen *g) { /* random weights, in the ring's first phase */
+    Program *p = &g->p;
+    g->phase_init = -1;
+    if (!g->spec.fill) return;
+    g->phase_init = prog_begin_phase(p, "init", 1);
+    for (Tid t = 1, n = (Tid)p->n_t; t < n; t++) {
+        if (p->t[t].role != ROLE_WEIGHT || !p->t[t].file_name) continue;
+        p->layer = p->t[t].layer;
+        op_fill(p, t, g->spec.fill(&g->spec.model, p->t[t].file_name, g->spec.seed));
+    }
+    p->layer = -1;
+    prog_end_phase(p);
+}
+
+static Tid record_input(Gen *g, const char *prefix, const char *name, int64_t n) {
+    return prog_tensor(&g->p, arena_printf(&g->p.arena, "%s.%s", prefix, name), ROLE_INPUT, FMT_I32, 1, DIMS(n));
+}
+
+static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq, bool packs) {
     Program *p = &g->p;
     const char *prefix = arena_printf(&p->arena, "%s%lld", name, (long long)(rows * seq));
     pass->rows = rows;
     pass->seq = seq;
     pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
     pass->in = decoder_input(p, &g->d, prefix, rows, seq);
-    pass->in.cache_rows = prog_tensor(p, arena_printf(&p->arena, "%s.rows", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
-    pass->in.direct = rows * seq <= direct_rows(&g->machine);
+    pass->in.cache_rows = record_input(g, prefix, "rows", rows);
+    if (seq == 1) pass->in.ids = op_pick(p, g->draw.ids, pass->in.cache_rows, pass->in.positions);
+    pass->in.direct = rows * seq <= LINEAR_DIRECT_ROWS;
     Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
     if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */
-        pass->last = prog_tensor(p, arena_printf(&p->arena, "%s.last", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+        pass->last = record_input(g, prefix, "last", rows);
         hidden = op_embed(p, hidden, pass->last, NONE, g->spec.activations);
     }
-    pass->logits = op_head_logits(p, hidden, g->d.head);
+    Tid slots = pass->in.cache_rows, positions = pass->in.positions;
+    if (packs) { /* a token is drawn for each prompt, not for each row */
+        pass->ends = record_input(g, prefix, "ends", GEN_PACKED);
+        slots = pass->end_slots = record_input(g, prefix, "end_slots", GEN_PACKED);
+        positions = pass->end_positions = record_input(g, prefix, "end_positions", GEN_PACKED);
+        hidden = op_embed(p, hidden, pass->ends, NONE, g->spec.activations);
+    }
+    Tid logits = op_head_logits(p, hidden, g->d.head);
+    if (seq > 1) op_copy(p, g->prompt_logits, logits, QUEUE_COMPUTE);
+    else op_sample(p, g->draw, logits, slots, positions);
     prog_end_phase(p);
 }
 
@@ -39,15 +85,20 @@ static void record_passes(Gen *g) {
     const GenSpec *s = &g->spec;
     int64_t chunk = MAX2(2, MIN2(s->chunk, s->context));
     for (int64_t n = s->invariant ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
-        record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n);
+        record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n, false);
         if (n == chunk || g->n_prefill == GEN_PASSES) break;
     }
+    record_first(g); /* in between, where the cache is alive (L3) */
     if (s->invariant) {
-        record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1);
+        record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1, false);
         return;
     }
+    /* short prompts together, a row a token: each knows its slot and position, as in decoding */
+    int64_t most = MIN2(MIN2(s->chunk, GEN_PACK_TOKENS), s->slots * s->context);
+    for (int64_t n = 32; s->slots > 1 && n <= most; n *= 2)
+        record_pass(g, &g->pack[g->n_packs++], "pack", n, 1, true);
     for (int64_t n = 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
-        record_pass(g, &g->decode[g->n_decode++], "decode", n, 1);
+        record_pass(g, &g->decode[g->n_decode++], "decode", n, 1, false);
         if (n == s->slots) break;
     }
 }
@@ -65,6 +116,9 @@ static bool check_spec(const GenSpec *s, Err *e) {
         return fail(e, ERR_USAGE,
                     "a context of %lld tokens: this model knows %lld positions; shorten the prompt or --max-tokens",
                     (long long)s->context, (long long)c->max_positions);
+    if (c->vocab > DRAW_MOST_VOCAB)
+        return fail(e, ERR_USAGE, "a vocabulary of %lld tokens: at most %d can be drawn from", (long long)c->vocab,
+                    DRAW_MOST_VOCAB);
     if (s->slots < 1 || s->slots > GEN_MOST_SLOTS)
         return fail(e, ERR_USAGE, "--slots %lld: must be from 1 to %d", (long long)s->slots, GEN_MOST_SLOTS);
     return true;
@@ -72,9 +126,13 @@ static bool check_spec(const GenSpec *s, Err *e) {
 
 static int64_t host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
     const GenSpec *s = &g->spec;
-    int64_t vocab = s->model.vocab, rows = g->decode[g->n_decode - 1].rows;
-    int64_t slots = s->slots * ((int64_t)sizeof(GenSlot) + s->context * 16);
-    return slots + sampler_bytes(vocab) + vocab * 4 * (1 + (g->machine.kind == MACHINE_CPU ? 0 : rows)) + 256 * KIB;
+    int64_t news = BACKEND_NOTES * (int64_t)(sizeof(int) + sizeof(int64_t));
+    return s->slots * ((int64_t)(sizeof(GenSlot) + sizeof(Drawn)) + news + s->context * 16) + 256 * KIB;
+}
+
+/* Kept plays: about 2.5 KB a kernel were seen on an H200, and a step is one or two of them. */
+static int64_t graph_bytes(const Gen *g) {
+    return g->machine.graph_bytes ? MAX2(g->machine.graph_bytes, 2 * MIB + g->p.n_s * 4 * KIB) : 0;
 }
 
 static void add_lines(Gen *g, const GenHost *host) {
@@ -88,7 +146,7 @@ static void add_lines(Gen *g, const GenHost *host) {
         int64_t bytes;
     } device[] = {{"context", "the driver's own", m->context_bytes},
                   {"code", "kernels as they are first used", m->code_bytes},
-                  {"graphs", "plays that are kept", m->graph_bytes},
+                  {"graphs", "plays that are kept", graph_bytes(g)},
                   {"mappings", "page tables",
                    m->mapping_bytes + (int64_t)(m->mapping_share * (double)g->placement.arena_bytes[POOL_PINNED])}},
       process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
@@ -122,6 +180,8 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     decoder_homes(p, &g->d, spec->quantised ? spec->stored : base, spec->sent);
     g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
     for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
+    record_slots(g);
+    record_init(g);
     record_passes(g);
     plan_materialise(p);
     g->placement = plan_all(p, m);

@@ -1,4 +1,8 @@
-/* run.c - the loop: fill free slots, play a decode pass, take the tokens, say what is certain. */
+/* run.c - the loop: fill free slots, queue a decode pass, take the tokens of the one before, say what is certain.
+ *
+ * Tokens are drawn on the device and stay there: a pass picks up what the pass before it drew. The host learns them by
+ * notes. Where the device works while the host goes on (late), the next pass is queued before the host reads the last
+ * one's tokens; an answer that turns out to have ended has then cost one token of its slot, which is dropped. */
 #include <string.h>
 
 #include "base/rng.h"
@@ -14,9 +18,12 @@ const char *gen_end_name(GenEnd end) {
 bool gen_open(Gen *g, Backend *b, Err *e) {
     const GenSpec *s = &g->spec;
     int64_t tokens = MAX2(g->prefill[g->n_prefill - 1].seq, g->decode[g->n_decode - 1].rows);
+    if (g->n_packs) tokens = MAX2(tokens, g->pack[g->n_packs - 1].rows);
     g->b = b;
+    g->late = b->asynchronous;
+    gen_measure_line(g, "context", 0);
     if (!exec_open(&g->x, &g->p, b, g->placement.arena_bytes, e)) return false;
-    sampler_init(&g->sampler, &g->arena, s->model.vocab);
+    gen_measure_line(g, "mappings", g->x.pool_bytes[POOL_DEVICE]);
     g->slot = ARENA_NEW(&g->arena, GenSlot, s->slots);
     for (int64_t i = 0; i < s->slots; i++) {
         g->slot[i].ids = ARENA_NEW(&g->arena, int32_t, s->context + 1);
@@ -25,12 +32,16 @@ bool gen_open(Gen *g, Backend *b, Err *e) {
     g->ids = ARENA_NEW(&g->arena, int32_t, tokens);
     g->positions = ARENA_NEW(&g->arena, int32_t, tokens);
     g->rows = ARENA_NEW(&g->arena, int32_t, tokens);
-    g->prompt_logits = ARENA_NEW(&g->arena, float, s->model.vocab);
-    if (!b->host_memory) g->logits = ARENA_NEW(&g->arena, float, g->decode[g->n_decode - 1].rows * s->model.vocab);
+    g->drawn = ARENA_NEW(&g->arena, Drawn, s->slots);
+    for (int i = 0; i < BACKEND_NOTES; i++) {
+        g->news[i].slot = ARENA_NEW(&g->arena, int, s->slots);
+        g->news[i].ticket = ARENA_NEW(&g->arena, int64_t, s->slots);
+    }
     float inv_freq[512], scale;
     config_rope(&s->model, inv_freq, &scale);
     exec_put(&g->x, g->d.inv_freq, inv_freq, 0, s->model.head_dim / 2 * 4);
-    return true;
+    if (g->phase_init >= 0) exec_play(&g->x, g->phase_init);
+    return exec_sync(&g->x, e);
 }
 
 void gen_close(Gen *g) {
@@ -55,25 +66,19 @@ static const GenPass *pass_for(const GenPass *pass, int n_passes, int64_t tokens
     return &pass[i];
 }
 
-/* What stands in g->ids, g->positions and g->rows; gives the logits, a row each. */
-static const float *play(Gen *g, const GenPass *p, Err *e) {
-    int64_t n = p->rows * p->seq, vocab = g->spec.model.vocab;
-    exec_put(&g->x, p->in.ids, g->ids, 0, n * 4);
+/* What stands in g->ids (prefill), g->positions and g->rows. */
+static void play(Gen *g, const GenPass *p) {
+    int64_t n = p->rows * p->seq;
+    if (p->last) exec_put(&g->x, p->in.ids, g->ids, 0, n * 4);
     exec_put(&g->x, p->in.positions, g->positions, 0, n * 4);
     exec_put(&g->x, p->in.cache_rows, g->rows, 0, p->rows * 4);
     exec_play(&g->x, p->phase);
-    if (!exec_sync(&g->x, e)) return NULL;
     g->counts.plays++;
-    if (g->b->host_memory) return exec_address(&g->x, p->logits);
-    exec_get(&g->x, p->logits, g->logits, 0, p->rows * vocab * 4);
-    return g->logits;
 }
 
 /* Tokens [from, n) of the slot into the cache; the last one's logits into prompt_logits. */
-static bool prefill(Gen *g, int slot, int64_t from, Err *e) {
+static void prefill(Gen *g, int slot, int64_t from) {
     GenSlot *s = &g->slot[slot];
-    const float *logits = NULL;
-    double began = sensors_seconds();
     g->counts.shared_tokens += from;
     g->counts.prefill_tokens += s->n - from;
     while (from < s->n) {
@@ -86,17 +91,38 @@ static bool prefill(Gen *g, int slot, int64_t from, Err *e) {
         }
         g->rows[0] = slot;
         exec_put(&g->x, p->last, &last, 0, 4);
-        logits = play(g, p, e);
-        if (!logits) return false;
+        play(g, p);
         from += count;
     }
-    if (!logits) return fail(e, ERR_FAIL, "a prompt without tokens");
-    memcpy(g->prompt_logits, logits, (size_t)g->spec.model.vocab * 4);
     s->n_cached = s->n;
     g->serial = s->serial;
     g->prompt_slot = slot;
-    g->counts.prefill_seconds += sensors_seconds() - began;
-    return true;
+}
+
+/* ---- news: what was drawn, on its way to the host ---- */
+
+static GenNews *news_at(Gen *g, int i) { return &g->news[(g->first_news + i) % BACKEND_NOTES]; }
+
+/* The slot's next token is drawn by what was queued last; told by the next send. */
+static void expect_token(Gen *g, int slot) {
+    GenNews *news = news_at(g, g->n_news);
+    news->slot[news->n] = slot;
+    news->ticket[news->n++] = g->slot[slot].ticket;
+    g->slot[slot].n_drawn++;
+}
+
+static void send_news(Gen *g, bool first) {
+    GenNews *news = news_at(g, g->n_news);
+    if (!news->n) return;
+    news->first = first;
+    exec_note(&g->x, (int)(news - g->news), g->draw.drawn);
+    g->n_news++;
+    CHECK(g->n_news < BACKEND_NOTES);
+}
+
+static void drop_news(Gen *g) {
+    for (int i = 0; i < BACKEND_NOTES; i++) g->news[i].n = 0;
+    g->first_news = g->n_news = 0;
 }
 
 /* ---- slots ---- */
@@ -176,74 +202,171 @@ static bool ended(GenSlot *s, GenEnd *end, const Tokenizer *t, const GenCalls *c
     return true;
 }
 
-static bool take_token(Gen *g, GenSlot *s, const float *logits, const Tokenizer *t, const GenCalls *calls, Err *e) {
-    int64_t at = s->n - s->r.n_prompt, vocab = g->spec.model.vocab;
-    int32_t id = sample_token(&g->sampler, logits, &s->r.sampling, s->ids, s->n, s->key, at);
-    if (id < 0)
+static bool take_token(Gen *g, GenSlot *s, Drawn drawn, const Tokenizer *t, const GenCalls *calls, Err *e) {
+    int64_t at = s->n - s->r.n_prompt;
+    if (drawn.id < 0)
         return fail(e, ERR_FAIL,
                     "the logits of request %lld, token %lld, are not finite. Are the weights sound, and does the "
                     "precision suit them?",
                     (long long)s->r.number, (long long)at);
-    if (s->r.want_logp) s->logp[at] = sample_logp(logits, vocab, id);
-    s->ids[s->n++] = id;
+    if (s->r.want_logp) s->logp[at] = drawn.logp;
+    s->ids[s->n++] = drawn.id;
     g->counts.new_tokens++;
     bool is;
     GenEnd end;
     return ended(s, &end, t, calls, &is, e) && (!is || finish(g, s, t, calls, end, e));
 }
 
-/* Puts a sample of the request into a free slot and draws its first token. */
-static bool admit(Gen *g, int slot, const Request *r, int64_t serial, int sample, const Tokenizer *t, const GenCalls *calls,
-                  Err *e) {
+/* The oldest news. The time since the last ones is that of what was queued in between. */
+static bool hear_news(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
+    GenNews *news = news_at(g, 0);
+    if (!exec_read_note(&g->x, (int)(news - g->news), g->draw.drawn, g->drawn, e)) return false;
+    double now = sensors_seconds();
+    *(news->first ? &g->counts.prefill_seconds : &g->counts.decode_seconds) += now - g->heard_seconds;
+    g->heard_seconds = now;
+    int64_t n = news->n;
+    news->n = 0;
+    g->first_news = (g->first_news + 1) % BACKEND_NOTES;
+    g->n_news--;
+    for (int64_t i = 0; i < n; i++) {
+        GenSlot *s = &g->slot[news->slot[i]];
+        if (!s->busy || s->ticket != news->ticket[i]) continue;
+        if (!news->first) s->n_cached = s->n;
+        if (!take_token(g, s, g->drawn[news->slot[i]], t, calls, e)) return false;
+    }
+    return true;
+}
+
+/* Gives a sample of the request a free slot. */
+static void enter(Gen *g, int slot, const Request *r, int64_t serial, int sample) {
     GenSlot *s = &g->slot[slot];
-    bool shared = g->serial == serial;
-    int64_t from = g->spec.invariant || shared ? 0 : common(s, r);
     s->busy = true;
     s->serial = serial;
+    s->ticket = g->tickets++;
     s->r = *r;
     s->sample = sample;
-    s->key = rng_fold(r->key, (uint64_t)sample);
-    s->n = r->n_prompt;
+    s->n = s->n_drawn = r->n_prompt;
     spoken_clear(&s->spoken);
     memcpy(s->ids, r->prompt, (size_t)r->n_prompt * 4);
+    const Sampling *how = &r->sampling;
+    DrawHow draw = {.key = rng_fold(r->key, (uint64_t)sample),
+                    .temperature = how->temperature,
+                    .top_p = how->top_p,
+                    .min_p = how->min_p,
+                    .repetition = how->repetition,
+                    .top_k = (int32_t)MIN2(how->top_k, INT32_MAX),
+                    .first = (int32_t)r->n_prompt,
+                    .want_logp = r->want_logp,
+                    .vocab = g->drawable};
+    exec_put(&g->x, g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);
+    exec_put(&g->x, g->draw.ids, s->ids, slot * g->spec.context * 4, s->n * 4);
+}
+
+/* The first token of a slot's answer, from the prompt's logits. */
+static void draw_first(Gen *g, int slot) {
+    int32_t at = slot, position = (int32_t)g->slot[slot].n - 1;
+    exec_put(&g->x, g->first_slot, &at, 0, 4);
+    exec_put(&g->x, g->first_position, &position, 0, 4);
+    exec_play(&g->x, g->phase_first);
+    expect_token(g, slot);
+}
+
+static void admit(Gen *g, int slot, const Request *r, int64_t serial, int sample) {
+    bool shared = g->serial == serial;
+    int64_t from = g->spec.invariant || shared ? 0 : common(&g->slot[slot], r);
+    enter(g, slot, r, serial, sample);
     if (shared) share_prompt(g, slot);
-    else if (!prefill(g, slot, from, e)) return false;
-    return take_token(g, s, g->prompt_logits, t, calls, e);
+    else prefill(g, slot, from);
+    draw_first(g, slot);
+}
+
+/* ---- packs: short prompts prefilled together ---- */
+
+/* Lets the request wait for others to share its pass; false: it is too long for what room there is, or is asked for
+ * several samples, which share a prefill of their own. */
+static bool join_pack(Gen *g, int slot, const Request *r, int64_t serial) {
+    GenPack *w = &g->waiting;
+    int64_t from = common(&g->slot[slot], r), room = g->n_packs ? g->pack[g->n_packs - 1].rows - w->tokens : 0;
+    if (r->samples != 1 || w->n == GEN_PACKED || r->n_prompt - from > room) return false;
+    enter(g, slot, r, serial, 0);
+    w->slot[w->n] = slot;
+    w->from[w->n++] = from;
+    w->tokens += r->n_prompt - from;
+    return true;
+}
+
+static void play_pack(Gen *g) {
+    GenPack w = g->waiting;
+    const GenPass *p = pass_for(g->pack, g->n_packs, w.tokens);
+    int32_t ends[GEN_PACKED] = {0}, slots[GEN_PACKED] = {0}, positions[GEN_PACKED];
+    int64_t at = 0;
+    g->waiting = (GenPack){0};
+    for (int i = 0; i < GEN_PACKED; i++) {
+        positions[i] = -1;
+        if (i >= w.n) continue;
+        GenSlot *s = &g->slot[w.slot[i]];
+        g->counts.shared_tokens += w.from[i];
+        g->counts.prefill_tokens += s->n - w.from[i];
+        for (int64_t k = w.from[i]; k < s->n; k++, at++) {
+            g->positions[at] = (int32_t)k;
+            g->rows[at] = w.slot[i];
+        }
+        ends[i] = (int32_t)at - 1;
+        slots[i] = w.slot[i];
+        positions[i] = (int32_t)s->n - 1;
+        s->n_cached = s->n;
+    }
+    for (; at < p->rows; at++) g->positions[at] = -1, g->rows[at] = 0;
+    exec_put(&g->x, p->ends, ends, 0, sizeof ends);
+    exec_put(&g->x, p->end_slots, slots, 0, sizeof slots);
+    exec_put(&g->x, p->end_positions, positions, 0, sizeof positions);
+    play(g, p);
+    for (int i = 0; i < w.n; i++) expect_token(g, w.slot[i]);
+}
+
+static void prefill_waiting(Gen *g) {
+    if (g->waiting.n > 1) {
+        play_pack(g);
+        return;
+    }
+    GenPack one = g->waiting; /* alone: as any other */
+    g->waiting = (GenPack){0};
+    prefill(g, one.slot[0], one.from[0]);
+    draw_first(g, one.slot[0]);
 }
 
 /* ---- the loop ---- */
 
-static bool decode_some(Gen *g, const int *slots, int64_t n, const Tokenizer *t, const GenCalls *calls, Err *e) {
+static void decode_some(Gen *g, const int *slots, int64_t n) {
     const GenPass *p = pass_for(g->decode, g->n_decode, n);
     for (int64_t i = 0; i < p->rows; i++) {
-        const GenSlot *s = i < n ? &g->slot[slots[i]] : NULL;
-        g->ids[i] = s ? s->ids[s->n - 1] : 0;
-        g->positions[i] = s ? (int32_t)(s->n - 1) : -1;
-        g->rows[i] = s ? slots[i] : 0;
+        g->positions[i] = i < n ? (int32_t)(g->slot[slots[i]].n_drawn - 1) : -1;
+        g->rows[i] = i < n ? slots[i] : 0;
     }
-    double began = sensors_seconds();
-    const float *logits = play(g, p, e);
-    for (int64_t i = 0; logits && i < n; i++) {
-        GenSlot *s = &g->slot[slots[i]];
-        s->n_cached = s->n;
-        if (!take_token(g, s, logits + i * g->spec.model.vocab, t, calls, e)) return false;
-    }
-    g->counts.decode_seconds += sensors_seconds() - began;
-    return logits != NULL;
+    play(g, p);
+    for (int64_t i = 0; i < n; i++) expect_token(g, slots[i]);
 }
 
-static bool decode_all(Gen *g, bool *any, const Tokenizer *t, const GenCalls *calls, Err *e) {
+/* Queues the next token of every answer that may have one more; gives how many. */
+static int64_t decode_all(Gen *g) {
     int slots[GEN_MOST_SLOTS];
     int64_t n = 0, most = g->decode[g->n_decode - 1].rows;
-    for (int i = 0; i < g->spec.slots; i++)
-        if (g->slot[i].busy) slots[n++] = i;
-    *any = n > 0;
-    for (int64_t i = 0; i < n; i += most)
-        if (!decode_some(g, slots + i, MIN2(most, n - i), t, calls, e)) return false;
-    return true;
+    for (int i = 0; i < g->spec.slots; i++) {
+        const GenSlot *s = &g->slot[i];
+        if (s->busy && s->n_drawn - s->r.n_prompt < s->r.max_new) slots[n++] = i;
+    }
+    for (int64_t i = 0; i < n; i += most) decode_some(g, slots + i, MIN2(most, n - i));
+    return n;
+}
+
+static bool any_busy(const Gen *g) {
+    for (int64_t i = 0; i < g->spec.slots; i++)
+        if (g->slot[i].busy) return true;
+    return false;
 }
 
 static bool interrupt(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
+    drop_news(g);
     for (int64_t i = 0; i < g->spec.slots; i++)
         if (g->slot[i].busy && !finish(g, &g->slot[i], t, calls, GEN_END_ASKED, e)) return false;
     return true;
@@ -261,33 +384,63 @@ static bool check_request(const Gen *g, const Request *r, Err *e) {
     return true;
 }
 
-static bool next_request(const Gen *g, Request *r, bool *more, const GenCalls *calls, Err *e) {
-    *more = calls->next(calls->user, r);
-    return !*more || check_request(g, r, e);
+typedef struct Turn { /* whose turn it is */
+    Request r;
+    int64_t serial; /* of r */
+    int sample;     /* of r, to be admitted next */
+    bool more;
+} Turn;
+
+static bool next_request(const Gen *g, Turn *turn, const GenCalls *calls, Err *e) {
+    turn->serial++;
+    turn->sample = 0;
+    turn->more = calls->next(calls->user, &turn->r);
+    return !turn->more || check_request(g, &turn->r, e);
+}
+
+enum { MEASURE_ROUNDS = 64 }; /* asking the system takes as long as a small pass */
+
+/* Until every slot is taken or there are no more. */
+static bool admit_all(Gen *g, Turn *turn, const Tokenizer *t, const GenCalls *calls, Err *e) {
+    for (;;) {
+        int slot = turn->more ? free_slot(g, &turn->r) : -1;
+        bool waits = slot >= 0 && turn->sample == 0 && join_pack(g, slot, &turn->r, turn->serial);
+        if (!waits && g->waiting.n) prefill_waiting(g);
+        else if (!waits && slot >= 0) admit(g, slot, &turn->r, turn->serial, turn->sample++);
+        else if (!waits) break;
+        if ((waits || turn->sample >= turn->r.samples) && turn->more && !next_request(g, turn, calls, e)) return false;
+        if (waits || g->late) continue;
+        send_news(g, true);
+        while (g->n_news)
+            if (!hear_news(g, t, calls, e)) return false;
+    }
+    send_news(g, true);
+    return true;
+}
+
+/* A round: admissions, then one token for each answer; of what was queued before that, every token is heard. */
+static bool play_round(Gen *g, Turn *turn, const Tokenizer *t, const GenCalls *calls, Err *e) {
+    if (!admit_all(g, turn, t, calls, e)) return false;
+    int64_t queued = decode_all(g);
+    send_news(g, false);
+    while (g->n_news > (g->late && queued ? 1 : 0))
+        if (!hear_news(g, t, calls, e)) return false;
+    if (g->rounds++ % MEASURE_ROUNDS == 0) measure(g);
+    return true;
 }
 
 bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
-    Request r;
-    int64_t serial = g->serial + 1; /* of r */
-    int sample = 0;                 /* of r, to be admitted next */
-    bool more, any = true;
+    Turn turn = {.serial = g->serial};
     g->counts = (GenCounts){0};
-    g->sampler.vocab = g->spec.model.vocab; /* a row that only fills the embedding up has no text, and is never drawn */
-    if (t) g->sampler.vocab = MIN2(g->sampler.vocab, tokenizer_vocab_size(t));
-    if (!next_request(g, &r, &more, calls, e)) return false;
-    while (more || any) {
-        int slot;
-        while (more && (slot = free_slot(g, &r)) >= 0) {
-            if (!admit(g, slot, &r, serial, sample, t, calls, e)) return false;
-            if (++sample < r.samples) continue;
-            sample = 0;
-            serial++;
-            if (!next_request(g, &r, &more, calls, e)) return false;
-        }
-        if (!decode_all(g, &any, t, calls, e)) return false;
-        measure(g);
-        if (calls->stop && *calls->stop) return interrupt(g, t, calls, e);
-        if (!more && any && !next_request(g, &r, &more, calls, e)) return false; /* an answer may lead to another request */
+    g->drawable = t ? (int32_t)MIN2(g->spec.model.vocab, tokenizer_vocab_size(t)) : 0;
+    g->heard_seconds = sensors_seconds();
+    drop_news(g);
+    bool ok = next_request(g, &turn, calls, e);
+    while (ok && (turn.more || any_busy(g))) {
+        ok = play_round(g, &turn, t, calls, e);
+        if (ok && calls->stop && *calls->stop) return interrupt(g, t, calls, e);
+        if (ok && !turn.more) ok = next_request(g, &turn, calls, e); /* an answer may lead to another request */
     }
-    return true;
+    measure(g);
+    return ok;
 }

@@ -7,6 +7,7 @@
 
 #include "ir/machine.h"
 #include "ir/prog.h"
+#include "ir/sampling.h"
 
 typedef enum Share { SHARE_NONE, SHARE_MAY, SHARE_MUST } Share;
 
@@ -49,6 +50,12 @@ bool op_reads_stored(const Program *p, const Step *s, int k);
 enum { LINEAR_DIRECT_ROWS = 16 }; /* of x, up to which linear and head_logits read quantised weights */
 
 /* ---- forward: what models write ---- */
+typedef struct DrawTensors { /* per slot */
+    Tid how;   /* dial (S, DRAW_WORDS) i32: rows of ir/sampling.h's DrawHow */
+    Tid drawn; /* (S, DRAWN_WORDS) i32: rows of Drawn */
+    Tid ids;   /* (S, context) i32: the ids so far, by position */
+} DrawTensors;
+
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations);       /* (V,C),(N) -> (N,C) */
 Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps);                                  /* (N,C) -> (N,C) */
 Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias);                  /* (N,C),(M,C) -> (N,M) */
@@ -65,6 +72,11 @@ Tid op_swiglu(Program *p, Tid gate_up);                                         
 Tid op_add(Program *p, const char *name, Tid a, Tid b);
 Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */
 Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
+/* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a position's. */
+enum { SAMPLE_WORKERS = 4 }; /* rows drawn at a time on the CPU: each has scratch of its own */
+static inline int64_t sample_row_bytes(int64_t vocab) { return (20 * vocab + 255) / 256 * 256; }
+void op_sample(Program *p, DrawTensors t, Tid logits, Tid slots, Tid positions);
+Tid op_pick(Program *p, Tid ids, Tid slots, Tid positions);                          /* -> (N) i32 */
 /* -sum(v * weight) / divisor, added over micro-steps into a statistic by the beta dial. */
 Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale);
 Tid op_stop_gradient(Program *p, Tid x); /* a view through which no gradient flows */
