@@ -106,7 +106,10 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->accum = 1;
     set_precision(s, o);
     const char *offload = opt_text(o, OPT_OFFLOAD);
-    if (!set_storage(s, o, e) || !job_parse_away(s->away, c->layers, strcmp(offload, "auto") ? offload : "none", e)) return false;
+    if (!set_storage(s, o, e) || !job_parse_away(s->away, s->on_disk, c->layers, strcmp(offload, "auto") ? offload : "none", e))
+        return false;
+    if (strstr(offload, "=disk") && !opt_given(o, OPT_OFFLOAD_DIR))
+        return fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
     if (!train) return true;
     set_training(s, o);
     if (!set_master(s, o, e)) return false;

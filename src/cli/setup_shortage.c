@@ -33,6 +33,7 @@ static void forget_plan(JobSpec *s, const JobSpec *asked) {
     s->head_chunk = asked->head_chunk;
     memcpy(s->recompute, asked->recompute, sizeof s->recompute);
     memcpy(s->away, asked->away, sizeof s->away);
+    memcpy(s->on_disk, asked->on_disk, sizeof s->on_disk);
 }
 
 static bool add_to_refusal(Err *e, const char *what) {

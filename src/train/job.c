@@ -265,7 +265,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
         }
     }
     if (spec->evaluate || !spec->train) record_eval(j);
-    job_set_homes(p, spec->away, spec->model.layers, spec->quantised ? spec->stored : base);
+    job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
     plan_offload(p, (int)spec->away[AWAY_INPUTS]);

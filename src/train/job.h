@@ -13,7 +13,7 @@ typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
 enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024 };
 
-/* What may live in pinned host memory and visit the device only when it is used. */
+/* What may live in pinned host memory, or on disk, and visit the device only when it is used. */
 typedef enum AwayKind { AWAY_WEIGHTS, AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_INPUTS, AWAY_KINDS } AwayKind;
 
 typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
@@ -40,9 +40,10 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
-    int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live in pinned memory, spread
+    int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live outside the device, spread
                                  evenly; inputs kept for backward: of the first layers. As many as the model has:
                                  embedding and head too */
+    int64_t on_disk[AWAY_KINDS]; /* of these, how many layers' on disk; the others' in pinned memory */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
     bool random_init;
@@ -88,10 +89,10 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
 
-/* homes.c: "weights=12,moments" - kinds, and of how many layers; without a number: of all. */
-bool job_parse_away(int64_t *away, int layers, const char *text, Err *e);
-void job_away_text(Str *out, const int64_t *away, int layers);
-void job_set_homes(Program *p, const int64_t *away, int layers, Format stored);
+/* homes.c: "weights=12,weights=disk:4,moments" - kinds, and of how many layers; without a number: of all. */
+bool job_parse_away(int64_t *away, int64_t *on_disk, int layers, const char *text, Err *e);
+void job_away_text(Str *out, const int64_t *away, const int64_t *on_disk, int layers);
+void job_set_homes(Program *p, const JobSpec *s, MachineKind machine, Format stored);
 
 /* A change that would make a job smaller: flags to paste, and what they do. */
 typedef struct Change {
