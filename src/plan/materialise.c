@@ -207,7 +207,7 @@ static void add_read(Materialise *m, Bring *b) { /* M7 */
     Tid x = b->state;
     if (!lies_on_disk(m, x) || !b->reads) return;
     b->fetched = new_buffer(m, x, "fetched");
-    int at = add_move(m, b, OP_COPY, QUEUE_DISK_IN, b->fetched, x, b->writes ? -1 : m->read[x]);
+    int at = add_move(m, b, OP_COPY, QUEUE_DISK_IN, b->fetched, x, m->read[x]);
     if (m->read[x] < 0 && !b->writes) m->read[x] = at; /* M4 */
 }
 
@@ -218,7 +218,7 @@ static void add_copy(Materialise *m, Bring *b) {
     b->staged = new_tensor(m, b, "staged", m->p->t[x].format);
     if (!b->reads) return;
     Tid from = lies_on_disk(m, x) ? b->fetched : x;
-    int at = add_move(m, b, OP_COPY, QUEUE_COPY_IN, b->staged, from, b->writes ? -1 : m->copy[x]);
+    int at = add_move(m, b, OP_COPY, QUEUE_COPY_IN, b->staged, from, m->copy[x]);
     if (m->copy[x] < 0 && !b->writes) m->copy[x] = at; /* M4 */
 }
 

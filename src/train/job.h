@@ -1,4 +1,5 @@
 /* job.h - a training or evaluation job as one planned program: {init, micro-step x accumulation, update, evaluate}.
+ * With the update inside backward the micro-step is the whole step, and there is no phase of its own for it.
  *
  * The same object is the estimate and the run: `plan` prints it, `train` plays it. Nothing is loaded here. */
 #ifndef TRAIN_JOB_H
@@ -44,6 +45,7 @@ typedef struct JobSpec {
                                  evenly; inputs kept for backward: of the first layers. As many as the model has:
                                  embedding and head too */
     int64_t on_disk[AWAY_KINDS]; /* of these, how many layers' on disk; the others' in pinned memory */
+    bool update_in_backward; /* a weight is updated as soon as its gradient is complete: accumulation 1, no clip */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
     bool random_init;
@@ -86,6 +88,8 @@ int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinar
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
+/* Accumulation and clip aside: it trains, and no overflow takes an update back. */
+static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->activations != FMT_F16; }
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
 

@@ -14,6 +14,7 @@ void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     plain->accum = (all + rows - 1) / rows;
     plain->head_chunk = 0;
     plain->quantised = false;
+    plain->update_in_backward = false;
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
     memset(plain->away, 0, sizeof plain->away);
     memset(plain->on_disk, 0, sizeof plain->on_disk);
@@ -89,6 +90,12 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
     if (s->head_chunk != plain->head_chunk) {
         without.head_chunk = plain->head_chunk;
         snprintf(out[c.n].name, sizeof out->name, "head in chunks of %lld", (long long)s->head_chunk);
+        compare(&c, &without, false);
+        without = *s;
+    }
+    if (s->update_in_backward) {
+        without.update_in_backward = false;
+        snprintf(out[c.n].name, sizeof out->name, "update inside backward");
         compare(&c, &without, false);
         without = *s;
     }

@@ -38,6 +38,7 @@ void search_apply(JobSpec *s, const Try *t) {
     s->micro_batch = t->micro_batch;
     s->accum = t->accum;
     s->head_chunk = t->head_chunk;
+    s->update_in_backward = t->update_in_backward;
     memcpy(s->away, t->away, sizeof s->away);
     memcpy(s->on_disk, t->on_disk, sizeof s->on_disk);
     if (t->level < 0) return; /* recompute as asked */
@@ -46,6 +47,7 @@ void search_apply(JobSpec *s, const Try *t) {
 
 static bool same_try(const Try *a, const Try *b) {
     return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->blocks == b->blocks && a->level == b->level &&
+           a->update_in_backward == b->update_in_backward &&
            !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
 }
 
@@ -152,15 +154,27 @@ static bool fits(Walk *w, Try t) {
 
 static bool has_one_memory(const Walk *w) { return w->m->kind == MACHINE_CPU; } /* there pinned memory saves nothing */
 
-static int64_t state_rungs(const Walk *w) {
+/* What leaves the device, in this order: a frozen model has only weights to send, and inside backward no gradients. */
+static int kinds_that_go(AwayKind *order, const Walk *w, const Try *t) {
+    bool full = w->asked->train && !w->asked->lora;
+    int n = 0;
+    for (int i = 0; i < COUNT_OF(state_order); i++) {
+        bool goes = state_order[i] == AWAY_WEIGHTS || (full && (state_order[i] == AWAY_MOMENTS || !t->update_in_backward));
+        if (goes) order[n++] = state_order[i];
+    }
+    return n;
+}
+
+static int64_t state_rungs(const Walk *w, const Try *t) {
+    AwayKind order[AWAY_KINDS];
     if (!w->free.offload || (has_one_memory(w) && !w->free.disk)) return 0;
-    return w->asked->model.layers * (w->asked->train && !w->asked->lora ? 3 : 1);
+    return w->asked->model.layers * kinds_that_go(order, w, t);
 }
 
 static void set_rung(Try *t, const Walk *w, int64_t rung) {
-    static const AwayKind frozen[] = {AWAY_WEIGHTS};
-    const AwayKind *order = w->asked->train && !w->asked->lora ? state_order : frozen;
+    AwayKind order[AWAY_KINDS];
     int64_t layers = w->asked->model.layers;
+    kinds_that_go(order, w, t);
     for (int i = 0; rung > 0; i++, rung -= layers) {
         t->away[order[i]] = MIN2(rung, layers);
         if (has_one_memory(w)) t->on_disk[order[i]] = t->away[order[i]];
@@ -230,8 +244,12 @@ static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t hi
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
     if (fits(w, at_rung(w, &plain, 0))) return true;
+    if (w->free.update_in_backward && base.accum == 1 && !base.update_in_backward && job_can_update_early(w->asked)) {
+        plain.base.update_in_backward = base.update_in_backward = true; /* costs next to nothing: before all else */
+        if (fits(w, at_rung(w, &plain, 0))) return false;
+    }
     int layers = w->asked->model.layers;
-    int64_t rungs = state_rungs(w);
+    int64_t rungs = state_rungs(w, &base);
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
         if (!can_set(w, (Activations)a)) continue;
         Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
@@ -282,8 +300,9 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     Activations least = KEEP_ALL;
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
         if (can_set(&w, (Activations)a)) least = (Activations)a;
+    t.update_in_backward = spec->update_in_backward || (free.update_in_backward && t.accum == 1 && job_can_update_early(spec));
     set_activations(&t, &w, least, 0);
-    set_rung(&t, &w, state_rungs(&w));
+    set_rung(&t, &w, state_rungs(&w, &t));
     search_apply(spec, &t);
 }
 
@@ -296,7 +315,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     int64_t rows = asked.micro_batch * asked.accum;
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
-        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk};
+        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk,
+                    .update_in_backward = asked.update_in_backward};
         memcpy(base.away, asked.away, sizeof base.away);
         memcpy(base.on_disk, asked.on_disk, sizeof base.on_disk);
         if (micro * asked.seq > INT32_MAX / 2) continue;
@@ -320,6 +340,7 @@ void job_plan_flags(Str *out, const JobSpec *s) {
     int blocks = 0;
     while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
     Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
+             .update_in_backward = s->update_in_backward,
              .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
     memcpy(t.away, s->away, sizeof t.away);
     memcpy(t.on_disk, s->on_disk, sizeof t.on_disk);
@@ -336,5 +357,6 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
         str_addf(out, " --recompute %s", t->blocks ? "block" : plan_recompute_name((RecomputeLevel)t->level));
     str_add(out, " --offload ");
     job_away_text(out, t->away, t->on_disk, layers);
+    if (t->update_in_backward) str_add(out, " --update-in-backward on");
     if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
 }

@@ -18,6 +18,7 @@ typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
     bool disk;        /* what does not fit the host's memory may be kept on disk (with offload) */
     bool micro_batch; /* the global batch stays */
+    bool update_in_backward; /* where accumulation is 1 */
 } SearchFreedom;
 
 typedef struct SearchLimits {
@@ -29,6 +30,7 @@ typedef struct Try {
     int64_t micro_batch, accum, head_chunk;
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
     int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
+    bool update_in_backward;
     int64_t device_bytes, host_bytes;
     double update_seconds;
     bool fits;
