@@ -20,7 +20,7 @@ while IFS='@' read -r pattern where why; do
 done <<'WORDS'
 (^|[^a-z_])(malloc|calloc|realloc|posix_memalign|aligned_alloc) *\(@^src/base/mem\.c$@the heap is touched in base/mem.c only
 (^|[^a-z_>])(open|openat|fopen|read|pread|write|pwrite|fsync|rename|renameat2|unlink|rmdir|remove|mkdir|ftruncate|opendir) *\(@^src/base/file\.c$@files are touched in base/file.c only
-(^|[^a-z_])pthread_create *\(@^src/(base/threads|data/feed)\.c$@threads are made in base/threads.c and data/feed.c only
+(^|[^a-z_])pthread_create *\(@^src/(base/threads|base/courier|data/feed)\.c$@threads are made in base/threads.c, base/courier.c and data/feed.c only
 (^|[^a-z_])(exit|_exit|quick_exit) *\(@^src/cli/@only cli exits
 (^|[^a-z_])(cuda|cublas|cudnn|cu)[A-Z][A-Za-z]* *\(@^src/backend/cuda/@CUDA stays in backend/cuda
 (^|[^a-z_])MPI_@^src/comm/mpi/@MPI stays in comm/mpi

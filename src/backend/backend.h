@@ -61,6 +61,10 @@ struct Backend {
      * idle (gives how many bytes that were); restore takes them again: same addresses, any contents. */
     int64_t (*trim)(Backend *b, int64_t at, int64_t bytes);
     bool (*restore)(Backend *b, Err *e);
+    /* Of the disk pool. link: those bytes are a part of that file, which is only read. settle, once all links are made and
+     * before anything is played: takes the room of the rest on disk, or refuses (gives how many bytes those are). */
+    bool (*link)(Backend *b, const void *at, const char *path, int64_t file_at, int64_t bytes, Err *e);
+    bool (*settle)(Backend *b, int64_t *own_bytes, Err *e);
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
     void (*signal)(Backend *b, Queue q, int event);                      /* everything queued on q so far */
     void (*wait)(Backend *b, Queue q, int event);                        /* q goes on after that signal */
@@ -89,6 +93,7 @@ typedef struct BackendOptions {
     bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
     bool tf32;          /* products of fp32 numbers may shorten them */
     bool ranges;        /* the device's profiler is told what the host is doing */
+    const char *offload_dir; /* keeps; where the disk pool's file is made; NULL: there is none */
     bool trims;         /* pages of the device pool will be given back and taken again */
 } BackendOptions;
 

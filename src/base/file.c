@@ -104,6 +104,37 @@ bool file_cut(int fd, int64_t bytes, const char *path, Err *e) {
     return refused(e, path, "cut");
 }
 
+bool file_open_hidden(const char *folder, int *fd, Err *e) {
+    char path[1100];
+    *fd = open_here(folder, O_TMPFILE | O_RDWR);
+    if (*fd >= 0) return true;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return refused(e, folder, "make a file in it");
+    snprintf(path, sizeof path, "%s/.snug-%d", folder, (int)getpid()); /* a file system that knows no nameless files */
+    *fd = open_here(path, O_CREAT | O_EXCL | O_RDWR);
+    if (*fd < 0) return refused(e, path, "open");
+    if (!fault_here(FAULT_REMOVE, path) && unlink(path) == 0) return true;
+    close(*fd);
+    return refused(e, path, "remove its name");
+}
+
+bool file_pwrite(int fd, const void *from, int64_t bytes, int64_t offset, const char *path, Err *e) {
+    for (int64_t done = 0; done < bytes;) {
+        bool fault = fault_here(FAULT_WRITE, path);
+        size_t part = (size_t)MIN2(bytes - done, 1 << 30);
+        ssize_t n = fault ? -1 : pwrite(fd, (const char *)from + done, part, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return refused(e, path, "write");
+        done += n;
+    }
+    return true;
+}
+
+bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e) {
+    int status = fault_here(FAULT_WRITE, path) ? errno : posix_fallocate(fd, (off_t)at, (off_t)bytes);
+    while (status == EINTR) status = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+    return !status || fail(e, ERR_FAIL, "%s: cannot take %lld bytes on its disk: %s", path, (long long)bytes, strerror(status));
+}
+
 bool file_flush(int fd, const char *path, Err *e) {
     if (!fault_here(FAULT_FLUSH, path) && fsync(fd) == 0) return true;
     return refused(e, path, "flush");

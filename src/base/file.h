@@ -24,6 +24,10 @@ void file_close(int fd);
 /* A file that grows: made when absent, read from its start, written at its end. */
 bool file_open_append(const char *path, int *fd, Err *e);              /* gives fd: file_close */
 bool file_cut(int fd, int64_t bytes, const char *path, Err *e);        /* makes it this long */
+/* A file without a name in that folder, to read and write: it is gone when it is closed, however the process ends. */
+bool file_open_hidden(const char *folder, int *fd, Err *e);             /* gives fd: file_close */
+bool file_pwrite(int fd, const void *from, int64_t bytes, int64_t offset, const char *path, Err *e);
+bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e); /* takes the room on disk now */
 bool file_flush(int fd, const char *path, Err *e);                     /* to disk */
 
 /* An atomic file: written as "<path>.tmp-<pid>", flushed to disk, then renamed. Aborted: nothing remains. */

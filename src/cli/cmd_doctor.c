@@ -10,6 +10,7 @@
 
 typedef struct Visit {
     const Options *o;
+    const DoctorHost *host;
     Str text;
     json_t *devices;
     MachineFile file;
@@ -26,6 +27,7 @@ static bool visit_device(Visit *v, const char *name, Err *e) {
         str_add(&v->text, "\n");
         doctor_show_device(&v->text, &d);
         json_array_append_new(v->devices, doctor_device_json(&d));
+        d.m.disk_bytes_per_s = MIN2(v->host->file_read, v->host->file_write);
         MachineEntry *entry = machinefile_put(&v->file, &d.m);
         entry->context_bytes = d.facts.context_bytes;
         entry->code_bytes = MAX2(d.code_bytes, 0);
@@ -58,8 +60,8 @@ static void print_visit(const Visit *v, const DoctorHost *host) {
 }
 
 bool cmd_doctor(const Options *o, Err *e) {
-    Visit v = {.o = o, .devices = json_array()};
-    DoctorHost host;
+    DoctorHost host = {0};
+    Visit v = {.o = o, .host = &host, .devices = json_array()};
     char path[1024];
     bool there = false, writes = !opt_is(o, OPT_WRITE, "none");
     if (writes && !setup_machine_path(path, sizeof path, opt_given(o, OPT_WRITE) ? opt_text(o, OPT_WRITE) : NULL))

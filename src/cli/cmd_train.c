@@ -157,6 +157,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     ro->warm = ro->ahead;
+    ro->ahead &= !s->spec.update_in_backward; /* the next passes would change the weights */
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;

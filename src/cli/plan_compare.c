@@ -40,7 +40,7 @@ static json_t *add_column(Str *text, const PlanCase *c, char letter, const char 
     int64_t bytes = job_process_bytes(&c->job), room = plan_case_room(c), host = job_host_bytes(&c->job);
     Forecast f = plan_forecast(c, &c->machine, job_update_seconds(&c->job));
     Str away = {0};
-    job_away_text(&away, s->away, s->model.layers);
+    job_away_text(&away, s->away, s->on_disk, s->model.layers);
     int blocks = 0;
     for (int l = 0; l < s->model.layers; l++) blocks += s->recompute[l] == RECOMPUTE_BLOCK;
     str_addf(text, "  %c %4lld x %-5lld %6lld %11s %11s  %-4s %9s %6.0f %%  %9s  %s; blocks %d/%d, away %s\n",

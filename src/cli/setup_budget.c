@@ -85,9 +85,11 @@ bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
 SearchFreedom setup_freedom(const Options *o) {
     return (SearchFreedom){.recompute = opt_is(o, OPT_RECOMPUTE, "auto"),
                            .offload = opt_is(o, OPT_OFFLOAD, "auto"),
+                           .disk = opt_given(o, OPT_OFFLOAD_DIR),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+                           .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
                            .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) &&
-                                          !opt_given(o, OPT_ACCUM)};
+                                          !opt_given(o, OPT_ACCUM) && !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
 }
 
 static unsigned allowed(const Options *o) {

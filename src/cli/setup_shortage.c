@@ -31,8 +31,10 @@ static void forget_plan(JobSpec *s, const JobSpec *asked) {
     s->micro_batch = asked->micro_batch;
     s->accum = asked->accum;
     s->head_chunk = asked->head_chunk;
+    s->update_in_backward = asked->update_in_backward;
     memcpy(s->recompute, asked->recompute, sizeof s->recompute);
     memcpy(s->away, asked->away, sizeof s->away);
+    memcpy(s->on_disk, asked->on_disk, sizeof s->on_disk);
 }
 
 static bool add_to_refusal(Err *e, const char *what) {

@@ -63,6 +63,11 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
         show_line(out, "  measured", measured->process_bytes, process,
                   measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
     if (!one_memory) show_host(out, l, ledger_process_bytes(l, POOL_PINNED) + ledger_process_bytes(l, POOL_HOST));
+    int64_t disk = ledger_process_bytes(l, POOL_DISK);
+    if (!disk) return;
+    str_add(out, "  on disk\n");
+    show_lines(out, l, POOL_DISK, true, disk);
+    show_line(out, "= disk", disk, disk, NULL);
 }
 
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
@@ -111,6 +116,7 @@ json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
     json_object_set_new(pools, "device", pool_json(l, POOL_DEVICE, budget_bytes));
     json_object_set_new(pools, "pinned", pool_json(l, POOL_PINNED, 0));
     json_object_set_new(pools, "host", pool_json(l, POOL_HOST, 0));
+    if (l->arena_bytes[POOL_DISK]) json_object_set_new(pools, "disk", pool_json(l, POOL_DISK, 0));
     return pools;
 }
 

@@ -14,6 +14,10 @@ static void *address(const Exec *x, Tid id) {
 
 void *exec_address(const Exec *x, Tid t) { return address(x, t); }
 
+bool exec_is_touchable(const Exec *x, Tid t) {
+    return x->b->host_memory && prog_t(x->p, prog_base(x->p, t))->home.pool != POOL_DISK;
+}
+
 static void resolve(Exec *x, int i) {
     const Step *s = &x->p->s[i];
     Args *a = &x->args[i];
@@ -83,7 +87,7 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
         if (!x->pool[k]) {
             exec_close(x);
             x->refused = (Pool)k;
-            x->refused_bytes = arena_bytes[k];
+            x->refused_bytes = k == POOL_DISK ? 0 : arena_bytes[k];
             return false;
         }
         x->pool_bytes[k] = arena_bytes[k];

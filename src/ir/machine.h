@@ -43,6 +43,7 @@ typedef struct Machine {
     double vector_flops;
     double memory_bytes_per_s;
     double copy_bytes_per_s;            /* between pools */
+    double disk_bytes_per_s;            /* of a file, read or written; 0: not measured */
     double step_seconds;                /* fixed cost of one step */
     MachineGrid products;               /* flops by rows (tokens) and the shorter side of the weight */
     MachineGrid attention;              /* flops by length and head size */

@@ -36,10 +36,14 @@ int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     p->phase[p->n_phases] = (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
     p->region = REGION_FORWARD;
     p->layer = -1;
-    /* keys count within a phase, from its name on: another phase before it does not change what it draws (P6) */
-    p->next_key = 0x811c9dc5u;
-    for (const char *c = name; *c; c++) p->next_key = (p->next_key ^ (unsigned char)*c) * 0x01000193u;
+    prog_keys_of(p, name);
     return p->n_phases++;
+}
+
+/* Keys count within a phase, from its name on: another phase before it does not change what it draws. */
+void prog_keys_of(Program *p, const char *phase) {
+    p->next_key = 0x811c9dc5u;
+    for (const char *c = phase; *c; c++) p->next_key = (p->next_key ^ (unsigned char)*c) * 0x01000193u;
 }
 
 void prog_end_phase(Program *p) {

@@ -52,7 +52,7 @@ typedef enum Role {
     ROLE_COUNT
 } Role;
 
-typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_COUNT } Queue;
+typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_DISK_IN, QUEUE_DISK_OUT, QUEUE_COUNT } Queue;
 typedef enum Region { REGION_FORWARD, REGION_BACKWARD, REGION_RECOMPUTE, REGION_UPDATE, REGION_MOVE, REGION_COUNT } Region;
 
 typedef enum OpId {
@@ -137,6 +137,7 @@ void prog_copy(Program *to, const Program *from); /* to is initialised by this; 
 
 int prog_begin_phase(Program *p, const char *name, int64_t repeat); /* gives the phase's number */
 void prog_end_phase(Program *p);
+void prog_keys_of(Program *p, const char *phase); /* what follows draws as in a phase of that name (P6) */
 int prog_find_phase(const Program *p, const char *name); /* -1 when absent */
 int prog_phase_of(const Program *p, int step);
 

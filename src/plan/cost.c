@@ -41,6 +41,13 @@ static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     }
 }
 
+#define DISK_BYTES_PER_S 1e9 /* a modest NVMe disk; `snug doctor` measures */
+
+static double move_rate(const Machine *m, Queue q) {
+    if (q != QUEUE_DISK_IN && q != QUEUE_DISK_OUT) return m->copy_bytes_per_s;
+    return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
+}
+
 /* ---- what a GPU's kernels do beside that, as `snug train --profile` shows it on an H200 ---- */
 
 /* What a kernel reaches of the memory's rate: norms and column sums walk their rows more than once. */
@@ -79,7 +86,7 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
-        return seconds_at((double)prog_bytes(p, s->in[0]), m->copy_bytes_per_s) + m->step_seconds;
+        return seconds_at((double)prog_bytes(p, s->in[0]), move_rate(m, s->queue)) + m->step_seconds;
     double moving = seconds_at(op_bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
     double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : m->matrix_flops);

@@ -11,8 +11,8 @@
  *   L5  an activation, gradient or cache that is read before it is written is carried around the ring: always.
  *   L6  a view's uses are its base's uses.
  *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
- *       another queue that reads one of its outputs; else the end of its phase. What a copy out reads lives until
- *       the next layer's copy out is issued, if that is earlier.
+ *       another queue that reads one of its outputs; else the end of its phase. What a copy out (or a write to disk)
+ *       reads lives until the next layer's on the same queue is issued, if that is earlier.
  *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
  *       other. */
 #include "plan/plan_int.h"
@@ -72,28 +72,35 @@ typedef struct Ends {
     int (*reader)[QUEUE_COUNT];   /* owns: per tensor, the next step of each queue that reads it */
 } Ends;
 
+static bool goes_out(Queue q) { return q == QUEUE_COPY_OUT || q == QUEUE_DISK_OUT; }
+
 static void note_ends(Ends *e, const Program *p, const Phase *phase) {
-    int out = phase->end - 1, other = phase->end - 1; /* the next copy out, and the next of another layer than that one */
+    int out[QUEUE_COUNT], other[QUEUE_COUNT]; /* of queues that go out: the next step, and the next of another layer than that one */
+    for (int q = 0; q < QUEUE_COUNT; q++) out[q] = other[q] = phase->end - 1;
     for (Tid id = 0; id < p->n_t; id++)
         for (int q = 0; q < QUEUE_COUNT; q++) e->reader[id][q] = phase->end - 1;
     for (int i = phase->end - 1; i >= phase->begin; i--) {
         const Step *s = &p->s[i];
-        e->awaited[i] = phase->end - 1;
+        e->awaited[i] = e->sent[i] = phase->end - 1;
         for (int k = 0; k < MAX_OUT; k++)
-            for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++)
-                if (q != (int)s->queue) e->awaited[i] = MIN2(e->awaited[i], e->reader[prog_base(p, s->out[k])][q]);
+            for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++) {
+                int next = e->reader[prog_base(p, s->out[k])][q];
+                if (q != (int)s->queue) e->awaited[i] = MIN2(e->awaited[i], next);
+                if (q != (int)s->queue && q != QUEUE_DISK_OUT) e->sent[i] = MIN2(e->sent[i], next); /* that one hurries nobody */
+            }
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k]) e->reader[prog_base(p, s->in[k])][s->queue] = i;
-        if (s->queue != QUEUE_COPY_OUT) continue;
-        if (out != phase->end - 1 && p->s[out].layer != s->layer) other = out;
-        e->sent[i] = other;
-        out = i;
+        if (!goes_out(s->queue)) continue;
+        int *next = &out[s->queue];
+        if (*next != phase->end - 1 && p->s[*next].layer != s->layer) other[s->queue] = *next;
+        e->sent[i] = MIN2(e->sent[i], other[s->queue]);
+        *next = i;
     }
 }
 
 static void live_until_awaited(Program *p, const Ends *e, int step) { /* L7 */
     const Step *s = &p->s[step];
-    int end = e->awaited[step], read_end = s->queue == QUEUE_COPY_OUT ? MIN2(end, e->sent[step]) : end;
+    int end = e->awaited[step], read_end = goes_out(s->queue) ? e->sent[step] : end;
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, read_end);
     for (int k = 0; k < MAX_OUT; k++)

@@ -3,6 +3,7 @@
  *
  *     X (pool, stored)  --copy-->  X.staged (device, stored)  --decode-->  X.dense (device, own format)
  *     X (pool)          <--copy--  X.staged, where a step has written it
+ *     X (disk)  --read-->  X.fetched (pinned)  --copy-->  X.staged, and back over X.leaving (pinned)
  *
  * The copies are there when the pool is not the device, the decode when the formats differ. What is brought in is
  * an ordinary activation (ROLE_STAGED where steps write it), so it is gone after its last use and placed like
@@ -20,7 +21,9 @@
  *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does not repeat
  *       (its first writer there starts from nothing, whatever lies in its place).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
- *   M7  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded. */
+ *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of its
+ *       own; what goes back is written by another. The buffers in between are placed like everything else.
+ *   M8  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded. */
 #include <string.h>
 
 #include "plan/plan_int.h"
@@ -35,8 +38,10 @@ typedef struct Bring {
     Region region;       /* of its uses */
     int use, last;       /* the first and the last of them */
     bool reads, writes;
-    bool decodes;        /* some use cannot read what is stored: M7 */
+    bool decodes;        /* some use cannot read what is stored: M8 */
+    int fetch;           /* the step in front of which the read from disk stands; of others: nothing stands there */
     int issue;           /* the step in front of which the copy stands */
+    Tid fetched;         /* in pinned memory, what was read from disk */
     Tid ready;           /* what the uses read and write; NONE: not emitted yet */
     Tid staged;          /* what the decode reads */
 } Bring;
@@ -48,7 +53,7 @@ typedef struct Materialise {
     bool *away;         /* owns: per tensor, it is not at home on the device in that format */
     int *sent;          /* owns: per tensor, the last use of its last bring that writes; -1: none */
     int *begun;         /* owns: per tensor, the phase that wrote it last; -1: none */
-    int *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
+    int *read, *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
     Bring *bring; /* owns: in order of use */
@@ -155,21 +160,25 @@ static void note_visits(Materialise *m) { /* M1 */
         }
 }
 
-static void note_issues(Materialise *m, int ahead) { /* M2 */
-    int latest = 0;
-    for (int64_t v = 0; v < m->n_visits; v++) {
-        const Visit *here = &m->visit[v];
-        int64_t from = v;
-        for (int n = 0; n < ahead && from > 0 && m->visit[from - 1].phase == here->phase; n += m->visit[from].n > 0) from--;
-        const Visit *there = &m->visit[from];
-        for (int j = 0; j < here->n; j++) {
-            int at = there == here || !there->n ? there->begin
-                                                : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
-            Bring *b = &m->bring[here->first + j];
-            b->issue = latest = MAX2(MAX2(at, latest), m->sent[b->state] + 1); /* not before it was sent back */
+/* Where the j-th tensor of a visit can take the place of one that was used `ahead` visits before. */
+static int place_ahead(const Materialise *m, int64_t visit, int j, int ahead) {
+    const Visit *here = &m->visit[visit];
+    int64_t from = visit;
+    for (int n = 0; n < ahead && from > 0 && m->visit[from - 1].phase == here->phase; n += m->visit[from].n > 0) from--;
+    const Visit *there = &m->visit[from];
+    return there == here || !there->n ? there->begin : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
+}
+
+static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
+    int fetched = 0, latest = 0;
+    for (int64_t v = 0; v < m->n_visits; v++)
+        for (int j = 0; j < m->visit[v].n; j++) {
+            Bring *b = &m->bring[m->visit[v].first + j];
+            int back = m->sent[b->state] + 1; /* not before it was sent back */
+            b->fetch = fetched = MAX2(MAX2(place_ahead(m, v, j, ahead + 1), fetched), back);
+            b->issue = latest = MAX2(MAX2(place_ahead(m, v, j, ahead), latest), back);
             if (b->writes) m->sent[b->state] = b->last;
         }
-    }
 }
 
 /* ---- writing it down ---- */
@@ -188,13 +197,31 @@ static int add_move(Materialise *m, const Bring *b, OpId op, Queue queue, Tid ou
     return rewrite_add(&m->w, s);
 }
 
+static bool lies_on_disk(const Materialise *m, Tid x) { return m->p->t[x].home.pool == POOL_DISK; }
+
+static Tid new_buffer(Materialise *m, Tid x, const char *suffix) { /* between disk and device */
+    Tid id = rewrite_twin(m->p, x, suffix);
+    m->p->t[id].format = m->p->t[x].format;
+    m->p->t[id].home = (Home){POOL_PINNED, m->p->t[x].format};
+    return id;
+}
+
+static void add_read(Materialise *m, Bring *b) { /* M7 */
+    Tid x = b->state;
+    if (!lies_on_disk(m, x) || !b->reads) return;
+    b->fetched = new_buffer(m, x, "fetched");
+    int at = add_move(m, b, OP_COPY, QUEUE_DISK_IN, b->fetched, x, m->read[x]);
+    if (m->read[x] < 0 && !b->writes) m->read[x] = at; /* M4 */
+}
+
 static void add_copy(Materialise *m, Bring *b) {
     Tid x = b->state;
     b->staged = x;
     if (m->p->t[x].home.pool == POOL_DEVICE) return;
     b->staged = new_tensor(m, b, "staged", m->p->t[x].format);
     if (!b->reads) return;
-    int at = add_move(m, b, OP_COPY, QUEUE_COPY_IN, b->staged, x, b->writes ? -1 : m->copy[x]);
+    Tid from = lies_on_disk(m, x) ? b->fetched : x;
+    int at = add_move(m, b, OP_COPY, QUEUE_COPY_IN, b->staged, from, m->copy[x]);
     if (m->copy[x] < 0 && !b->writes) m->copy[x] = at; /* M4 */
 }
 
@@ -211,8 +238,10 @@ static void add_copies_back(Materialise *m, const Visit *v, int step) {
     for (int i = v->first; i < v->first + v->n; i++) {
         const Bring *b = &m->bring[i];
         if (b->last != step || !b->writes) continue;
-        add_move(m, b, OP_COPY, QUEUE_COPY_OUT, b->state, b->staged, -1);
-        m->copy[b->state] = -1;
+        Tid to = lies_on_disk(m, b->state) ? new_buffer(m, b->state, "leaving") : b->state;
+        add_move(m, b, OP_COPY, QUEUE_COPY_OUT, to, b->staged, -1);
+        if (to != b->state) add_move(m, b, OP_COPY, QUEUE_DISK_OUT, b->state, to, -1);
+        m->copy[b->state] = m->read[b->state] = -1;
     }
 }
 
@@ -231,14 +260,16 @@ static Step with_what_is_ready(Materialise *m, Step s, const Visit *v) {
 
 static void rewrite(Materialise *m, int64_t recorded) {
     Program *p = m->p;
-    int64_t visit = -1, copied = 0, ready = 0;
+    int64_t visit = -1, fetched = 0, copied = 0, ready = 0;
     rewrite_begin(&m->w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {
         rewrite_phase(&m->w);
+        memset(m->read, -1, (size_t)recorded * sizeof *m->read);
         memset(m->copy, -1, (size_t)recorded * sizeof *m->copy);
         memset(m->decode, -1, (size_t)recorded * sizeof *m->decode);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             if (visit + 1 < m->n_visits && m->visit[visit + 1].begin == i) visit++;
+            for (; fetched < m->n_brings && m->bring[fetched].fetch <= i; fetched++) add_read(m, &m->bring[fetched]);
             for (; copied < m->n_brings && m->bring[copied].issue <= i; copied++) add_copy(m, &m->bring[copied]);
             for (; ready < m->n_brings && m->bring[ready].use <= i; ready++) add_decode(m, &m->bring[ready]);
             rewrite_keep(&m->w, i, with_what_is_ready(m, p->s[i], &m->visit[visit]));
@@ -257,6 +288,7 @@ void plan_materialise_ahead(Program *p, int ahead) {
     if (go_home(&m)) {
         m.sent = MEM_NEW(int, recorded);
         m.begun = MEM_NEW(int, recorded);
+        m.read = MEM_NEW(int, recorded);
         m.copy = MEM_NEW(int, recorded);
         m.decode = MEM_NEW(int, recorded);
         memset(m.sent, -1, (size_t)recorded * sizeof *m.sent);
@@ -270,6 +302,7 @@ void plan_materialise_ahead(Program *p, int ahead) {
     mem_free(m.away);
     mem_free(m.sent);
     mem_free(m.begun);
+    mem_free(m.read);
     mem_free(m.copy);
     mem_free(m.decode);
     mem_free(m.visit);

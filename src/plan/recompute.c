@@ -8,7 +8,8 @@
  *   R3  a clone stands just before the first backward step that needs it, after clones of what it reads itself;
  *       later readers use the same one. A step that no backward reader needs is not cloned (P5).
  *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and neither is one that
- *       reads what its phase writes later: state, or a value carried around the ring (P4).
+ *       reads what its phase writes later: state, or a value carried around the ring (P4). An update behind backward
+ *       does not count: clones stand before it.
  *   R5  the ffn part of a layer begins at the first norm after attention. */
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +129,9 @@ static bool reads_what_changes(const Recompute *r, int step) {
 }
 
 static void note_writes(Recompute *r, const Phase *phase) {
-    for (int i = phase->begin; i < phase->end; i++)
+    int end = phase->end; /* what is written behind the last backward step comes after every clone */
+    while (end > phase->begin && r->p->s[end - 1].region == REGION_UPDATE) end--;
+    for (int i = phase->begin; i < end; i++)
         for (int k = 0; k < MAX_OUT; k++)
             if (r->p->s[i].out[k]) r->last_write[prog_base(r->p, r->p->s[i].out[k])] = i;
 }

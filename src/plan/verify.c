@@ -8,6 +8,7 @@
  *       there, and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
  *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their
  *       clones (or were copied away and back), it writes no state, and nothing wrote what both read in between (P4, P6).
+ *       What is staged counts as what its copy in brought, until a step changes it.
  *   V6  any two steps of a phase on different queues that conflict in bytes are ordered by waits (P8).
  * V4 shows that the list order is right, V6 that no other order the queues may run in differs from it. */
 #include <stdlib.h>
@@ -276,9 +277,13 @@ static int original(const Program *p, int step) {
     return p->s[step].clone_of >= 0 ? p->s[step].clone_of : step;
 }
 
+static int writer_of(const Verify *v, Tid id, const int *last_write) {
+    return v->p->t[id].role == ROLE_STAGED ? last_write[id] : v->writer[id];
+}
+
 /* What was copied to another pool and back is what it was. */
-static Tid before_travelling(const Verify *v, Tid id) {
-    for (int w = v->writer[id]; w >= 0 && v->p->s[w].op == OP_COPY; w = v->writer[id]) {
+static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
+    for (int w = writer_of(v, id, last_write); w >= 0 && v->p->s[w].op == OP_COPY; w = writer_of(v, id, last_write)) {
         if (v->p->t[v->p->s[w].in[0]].role != ROLE_ACTIVATION) break;
         id = v->p->s[w].in[0];
     }
@@ -287,12 +292,12 @@ static Tid before_travelling(const Verify *v, Tid id) {
 
 /* b, read by a clone, stands for a, read by its original: the same tensor, or what a clone of a's writer wrote
  * there. */
-static bool stands_for(const Verify *v, Tid b, Tid a) {
+static bool stands_for(const Verify *v, Tid b, Tid a, const int *last_write) {
     if (a == b) return true;
     const Program *p = v->p;
     if (!a || !b || p->t[a].view_bytes != p->t[b].view_bytes || p->t[a].bytes != p->t[b].bytes) return false;
-    Tid ta = before_travelling(v, prog_base(p, a)), tb = before_travelling(v, prog_base(p, b));
-    int wa = v->writer[ta], wb = v->writer[tb];
+    Tid ta = before_travelling(v, prog_base(p, a), last_write), tb = before_travelling(v, prog_base(p, b), last_write);
+    int wa = writer_of(v, ta, last_write), wb = writer_of(v, tb, last_write);
     if (wa < 0 || wb < 0 || original(p, wa) != original(p, wb)) return false;
     for (int k = 0; k < MAX_OUT; k++)
         if (p->s[wa].out[k] == ta) return p->s[wb].out[k] == tb;
@@ -313,7 +318,7 @@ static bool check_clone(Verify *v, int step, const int *last_write) {
         if (c->out[k] && prog_is_state(p, c->out[k]))
             return fail(v->e, ERR_FAIL, "plan: clone %d writes the state %s (P4)", step, name(v, c->out[k]));
     for (int k = 0; k < MAX_IN; k++) {
-        if (!stands_for(v, c->in[k], o->in[k]))
+        if (!stands_for(v, c->in[k], o->in[k], last_write))
             return fail(v->e, ERR_FAIL, "plan: clone %d reads %s where step %d read %s", step, name(v, c->in[k]),
                         c->clone_of, name(v, o->in[k]));
         bool remade = c->in[k] != o->in[k] && !prog_is_state(p, c->in[k]); /* by a clone: written since, rightly */

@@ -76,6 +76,7 @@ void machinefile_apply(const MachineEntry *entry, Machine *m) {
     m->matrix_flops = from->matrix_flops;
     m->memory_bytes_per_s = from->memory_bytes_per_s;
     m->copy_bytes_per_s = from->copy_bytes_per_s;
+    m->disk_bytes_per_s = from->disk_bytes_per_s;
     m->products = from->products;
     m->attention = from->attention;
     m->source = "measured";
@@ -140,6 +141,7 @@ static json_t *entry_json(const MachineEntry *entry) {
     jsonfile_set(&o, "matrix_flops", json_real(m->matrix_flops));
     jsonfile_set(&o, "memory_bytes_per_s", json_real(m->memory_bytes_per_s));
     jsonfile_set(&o, "copy_bytes_per_s", json_real(m->copy_bytes_per_s));
+    if (m->disk_bytes_per_s > 0) jsonfile_set(&o, "disk_bytes_per_s", json_real(m->disk_bytes_per_s));
     jsonfile_set(&o, "context_bytes", json_integer(entry->context_bytes));
     jsonfile_set(&o, "code_bytes", json_integer(entry->code_bytes));
     jsonfile_set(&o, "graph_bytes", json_integer(entry->graph_bytes));
@@ -284,6 +286,7 @@ static bool read_entry(MachineEntry *entry, const json_t *o, Err *e) {
            read_rate(&m->matrix_flops, o, "matrix_flops", e) &&
            read_rate(&m->memory_bytes_per_s, o, "memory_bytes_per_s", e) &&
            read_rate(&m->copy_bytes_per_s, o, "copy_bytes_per_s", e) &&
+           (!json_object_get(o, "disk_bytes_per_s") || read_rate(&m->disk_bytes_per_s, o, "disk_bytes_per_s", e)) &&
            read_bytes(&entry->context_bytes, o, "context_bytes", e) &&
            read_bytes(&entry->code_bytes, o, "code_bytes", e) &&
            read_bytes(&entry->graph_bytes, o, "graph_bytes", e) &&

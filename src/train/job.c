@@ -75,7 +75,7 @@ static void record_micro(Job *j) {
     int begin = (int)p->n_s;
     record_loss(j, &j->d, j->loss);
     prog_backward(p, begin, &(Root){j->loss, NONE}, 1);
-    prog_end_phase(p);
+    if (!j->spec.update_in_backward) prog_end_phase(p);
 }
 
 static void record_eval(Job *j) {
@@ -123,7 +123,7 @@ static Tid moment(Program *p, Tid w, const char *what, Format f) {
     return m;
 }
 
-static bool record_one_update(Job *j, Tid w, Err *e) {
+static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
     static const Format first[] = {FMT_F32, FMT_BF16, FMT_MOM8}, second[] = {FMT_F32, FMT_BF16, FMT_VAR8};
     Program *p = &j->p;
     const JobSpec *s = &j->spec;
@@ -131,7 +131,7 @@ static bool record_one_update(Job *j, Tid w, Err *e) {
     if (!lr_mult_of(j, w, &attr.lr_mult, e)) return false;
     Tensor t = *prog_t(p, w);
     if (t.rank < 2) attr.weight_decay = 0; /* norms and biases are not decayed */
-    UpdateTensors u = {.weight = w, .gradient = t.grad, .dials = j->dials, .verdict = j->verdict};
+    UpdateTensors u = {.weight = w, .gradient = t.grad, .dials = j->dials, .verdict = verdict};
     if (s->master && t.format != FMT_F32) {
         u.master = prog_tensor(p, arena_printf(&p->arena, "%s.master", t.name), ROLE_MASTER, FMT_F32, t.rank, t.dim);
         p->t[u.master].layer = t.layer;
@@ -145,27 +145,49 @@ static bool record_one_update(Job *j, Tid w, Err *e) {
     return true;
 }
 
+/* Inside backward nobody knows yet what other gradients will be: a tensor is written when its own are finite and the loss
+ * is. The extra steps draw no key, so that the update rounds as it does elsewhere (P6). */
+static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int layer) {
+    Program *p = &j->p;
+    uint32_t key = p->next_key;
+    Tid verdict = prog_view(p, "own_verdict", verdicts, n, 1);
+    p->layer = layer;
+    op_clip(p, verdict, part, j->loss, j->max_norm, NONE);
+    p->layer = -1;
+    p->next_key = key;
+    return verdict;
+}
+
 static bool record_update(Job *j, Err *e) {
     Program *p = &j->p;
-    Tid last = (Tid)p->n_t;
+    Tid last = (Tid)p->n_t, verdicts = NONE, *part = MEM_NEW(Tid, last);
+    bool inside = j->spec.update_in_backward, ok = true;
     int64_t n = 0;
     for (Tid t = 1; t < last; t++) n += p->t[t].trainable;
     j->parts = prog_tensor(p, "squares", ROLE_STATISTIC, FMT_F64, 1, DIMS(MAX2(n, 1)));
-    j->phase_update = prog_begin_phase(p, "update", 1);
+    if (inside) verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(MAX2(n, 1), VERDICT_WORDS));
+    else j->phase_update = prog_begin_phase(p, "update", 1);
+    prog_keys_of(p, "update");
     p->region = REGION_UPDATE;
     n = 0;
     for (Tid t = 1; t < last; t++)
         if (p->t[t].trainable) {
-            Tid part = prog_view(p, "square", j->parts, n++, 1);
+            part[t] = prog_view(p, "square", j->parts, n++, 1);
             p->layer = p->t[t].layer;
-            op_sum_squares(p, part, p->t[t].grad);
+            op_sum_squares(p, part[t], p->t[t].grad);
         }
     p->layer = -1;
     op_clip(p, j->verdict, j->parts, j->loss, j->max_norm, j->unscale);
-    for (Tid t = 1; t < last; t++)
-        if (p->t[t].trainable && !record_one_update(j, t, e)) return false;
+    n = 0;
+    for (Tid t = 1; t < last && ok; t++) {
+        if (!p->t[t].trainable) continue;
+        Tid verdict = inside ? record_own_verdict(j, verdicts, n++, part[t], p->t[t].layer) : j->verdict;
+        ok = record_one_update(j, t, verdict, e);
+    }
+    mem_free(part);
+    p->layer = -1;
     prog_end_phase(p);
-    return true;
+    return ok;
 }
 
 /* ---- the whole ---- */
@@ -205,6 +227,9 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (c->sliding_window && s->seq > c->sliding_window)
         return fail(e, ERR_USAGE, "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
                     "use --seq %lld or less", (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+    if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
+        return fail(e, ERR_USAGE, "--update-in-backward on: %s; leave the update behind backward",
+                    s->accum > 1 ? "micro-batches are added up before an update" : "with fp16 an update may have to be taken back");
     if (mem_mul(s->micro_batch, s->seq) < 0 || s->micro_batch * s->seq > INT32_MAX)
         return fail(e, ERR_USAGE, "--micro-batch x --seq: more than %d tokens", INT32_MAX);
     if (!is_countable(s))
@@ -265,9 +290,10 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
         }
     }
     if (spec->evaluate || !spec->train) record_eval(j);
-    job_set_homes(p, spec->away, spec->model.layers, spec->quantised ? spec->stored : base);
+    job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
+    if (spec->update_in_backward) plan_update_early(p);
     plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);
     j->placement = spec->estimate ? plan_estimate(p, m) : plan_all(p, m);

@@ -1,4 +1,5 @@
 /* job.h - a training or evaluation job as one planned program: {init, micro-step x accumulation, update, evaluate}.
+ * With the update inside backward the micro-step is the whole step, and there is no phase of its own for it.
  *
  * The same object is the estimate and the run: `plan` prints it, `train` plays it. Nothing is loaded here. */
 #ifndef TRAIN_JOB_H
@@ -13,7 +14,7 @@ typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
 enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024 };
 
-/* What may live in pinned host memory and visit the device only when it is used. */
+/* What may live in pinned host memory, or on disk, and visit the device only when it is used. */
 typedef enum AwayKind { AWAY_WEIGHTS, AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_INPUTS, AWAY_KINDS } AwayKind;
 
 typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
@@ -40,9 +41,11 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
-    int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live in pinned memory, spread
+    int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live outside the device, spread
                                  evenly; inputs kept for backward: of the first layers. As many as the model has:
                                  embedding and head too */
+    int64_t on_disk[AWAY_KINDS]; /* of these, how many layers' on disk; the others' in pinned memory */
+    bool update_in_backward; /* a weight is updated as soon as its gradient is complete: accumulation 1, no clip */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
     bool random_init;
@@ -85,13 +88,15 @@ int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinar
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
+/* Accumulation and clip aside: it trains, and no overflow takes an update back. */
+static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->activations != FMT_F16; }
 uint64_t job_fill_key(uint64_t seed, const char *file_name); /* of a parameter's random start */
 AttrFill job_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
 
-/* homes.c: "weights=12,moments" - kinds, and of how many layers; without a number: of all. */
-bool job_parse_away(int64_t *away, int layers, const char *text, Err *e);
-void job_away_text(Str *out, const int64_t *away, int layers);
-void job_set_homes(Program *p, const int64_t *away, int layers, Format stored);
+/* homes.c: "weights=12,weights=disk:4,moments" - kinds, and of how many layers; without a number: of all. */
+bool job_parse_away(int64_t *away, int64_t *on_disk, int layers, const char *text, Err *e);
+void job_away_text(Str *out, const int64_t *away, const int64_t *on_disk, int layers);
+void job_set_homes(Program *p, const JobSpec *s, MachineKind machine, Format stored);
 
 /* A change that would make a job smaller: flags to paste, and what they do. */
 typedef struct Change {

@@ -39,11 +39,12 @@ bool run_profile(Run *r, Str *out, Err *e) {
     for (int play = 0; play <= PLAYS && ok; play++) {
         if (play == 1) memset(seconds, 0, (size_t)p->n_s * sizeof *seconds); /* the first warms up */
         step_load_micro(r, 0);
-        ok = exec_time(&r->x, r->job->phase_micro, seconds, e) && exec_time(&r->x, r->job->phase_update, seconds, e);
+        ok = exec_time(&r->x, r->job->phase_micro, seconds, e) &&
+             (r->job->phase_update < 0 || exec_time(&r->x, r->job->phase_update, seconds, e));
     }
     OpTime rows[ROWS] = {0};
     int n = gather(p, seconds, r->job->phase_micro, rows, 0, ROWS);
-    n = gather(p, seconds, r->job->phase_update, rows, n, ROWS);
+    if (r->job->phase_update >= 0) n = gather(p, seconds, r->job->phase_update, rows, n, ROWS);
     double all = 0;
     for (int i = 0; i < n; i++) all += rows[i].seconds;
     qsort(rows, (size_t)n, sizeof *rows, slower);

@@ -49,6 +49,15 @@ static bool start_weights(Run *r, Err *e) {
     return true;
 }
 
+/* A full disk is refused now, not in the middle of the run. */
+static bool settle_disk(Run *r, Err *e) {
+    int64_t own = 0, all = r->x.pool_bytes[POOL_DISK];
+    if (!all) return true;
+    if (!exec_sync(&r->x, e) || !r->backend->settle(r->backend, &own, e)) return false;
+    log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s, units_bytes(all - own).s);
+    return true;
+}
+
 /* Puts right what a killed run left, beside its checkpoints too. */
 static bool recover(const char *out, Err *e) {
     static const char *const names[] = {"model", "adapter", "config.yaml", "plan.json"};
@@ -103,7 +112,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
     FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
     if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
-    if (!start_weights(r, e)) return false;
+    if (!start_weights(r, e) || !settle_disk(r, e)) return false;
     run_measure_line(r, "code", 0);
     if (o->out && o->resume) {
         if (!run_resume(r, e)) return false;

@@ -14,8 +14,10 @@ void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     plain->accum = (all + rows - 1) / rows;
     plain->head_chunk = 0;
     plain->quantised = false;
+    plain->update_in_backward = false;
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
     memset(plain->away, 0, sizeof plain->away);
+    memset(plain->on_disk, 0, sizeof plain->on_disk);
     for (int l = 0; l < spec->model.layers; l++) plain->recompute[l] = RECOMPUTE_NONE;
 }
 
@@ -53,14 +55,17 @@ static void compare(Compared *c, const JobSpec *without, bool maths) {
 
 static void compare_away(Compared *c, const JobSpec *spec, const JobSpec *plain) {
     static const char *const what[AWAY_KINDS] = {"weights", "moments", "gradients", "inputs kept for backward"};
-    for (int k = 0; k < AWAY_KINDS; k++) {
-        if (spec->away[k] == plain->away[k] || c->n == JOB_SAVINGS) continue;
-        JobSpec without = *spec;
-        without.away[k] = plain->away[k];
-        snprintf(c->out[c->n].name, sizeof c->out->name, "%s of %lld layers in pinned memory", what[k],
-                 (long long)spec->away[k]);
-        compare(c, &without, false);
-    }
+    for (int k = 0; k < AWAY_KINDS; k++)
+        for (int disk = 0; disk < 2; disk++) {
+            int64_t here = disk ? spec->on_disk[k] : spec->away[k] - spec->on_disk[k];
+            if (!here || spec->away[k] == plain->away[k] || c->n == JOB_SAVINGS) continue;
+            JobSpec without = *spec;
+            without.away[k] -= here;
+            if (disk) without.on_disk[k] = 0;
+            snprintf(c->out[c->n].name, sizeof c->out->name, "%s of %lld layers %s", what[k], (long long)here,
+                     disk ? "on disk" : "in pinned memory");
+            compare(c, &without, false);
+        }
 }
 
 int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes *host) {
@@ -85,6 +90,12 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
     if (s->head_chunk != plain->head_chunk) {
         without.head_chunk = plain->head_chunk;
         snprintf(out[c.n].name, sizeof out->name, "head in chunks of %lld", (long long)s->head_chunk);
+        compare(&c, &without, false);
+        without = *s;
+    }
+    if (s->update_in_backward) {
+        without.update_in_backward = false;
+        snprintf(out[c.n].name, sizeof out->name, "update inside backward");
         compare(&c, &without, false);
         without = *s;
     }

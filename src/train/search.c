@@ -38,14 +38,17 @@ void search_apply(JobSpec *s, const Try *t) {
     s->micro_batch = t->micro_batch;
     s->accum = t->accum;
     s->head_chunk = t->head_chunk;
+    s->update_in_backward = t->update_in_backward;
     memcpy(s->away, t->away, sizeof s->away);
+    memcpy(s->on_disk, t->on_disk, sizeof s->on_disk);
     if (t->level < 0) return; /* recompute as asked */
     for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? RECOMPUTE_BLOCK : (RecomputeLevel)t->level;
 }
 
 static bool same_try(const Try *a, const Try *b) {
     return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->blocks == b->blocks && a->level == b->level &&
-           !memcmp(a->away, b->away, sizeof a->away);
+           a->update_in_backward == b->update_in_backward &&
+           !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
 }
 
 /* ---- plans that were made ---- */
@@ -112,23 +115,70 @@ static void place(Walk *w, Try *t) {
     job_close(w->job);
 }
 
-static bool fits(Walk *w, Try t) {
+static const AwayKind state_order[] = {AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_WEIGHTS};
+
+/* So many layers' state on disk, of what is away. */
+static Try with_on_disk(Try t, int64_t rung) {
+    for (int i = 0; i < COUNT_OF(state_order) && rung > 0; i++) {
+        AwayKind k = state_order[i];
+        t.on_disk[k] = MIN2(rung, t.away[k]);
+        rung -= t.on_disk[k];
+    }
+    return t;
+}
+
+/* The same with as much on disk as the host's memory makes necessary. */
+static const Try *try_homes(Walk *w, Try t) {
     const Try *done = try_now(w, t);
+    bool short_of_host = done && w->limits.host_bytes && done->host_bytes > w->limits.host_bytes;
+    if (!short_of_host || !w->free.disk || !w->free.offload || done->device_bytes > w->limits.device_bytes) return done;
+    int64_t low = 0, high = t.away[AWAY_MOMENTS] + t.away[AWAY_GRADIENTS] + t.away[AWAY_WEIGHTS];
+    const Try *least = high ? try_now(w, with_on_disk(t, high)) : NULL;
+    if (!least || !least->fits) return done;
+    while (high - low > 1) { /* low does not fit, high does */
+        int64_t mid = (low + high) / 2;
+        const Try *half = try_now(w, with_on_disk(t, mid));
+        if (!half) break;
+        if (half->fits) high = mid, least = half;
+        else low = mid;
+    }
+    return least;
+}
+
+static bool fits(Walk *w, Try t) {
+    const Try *done = try_homes(w, t);
     return done && done->fits;
 }
 
 /* ---- the two ladders ---- */
 
-static int64_t state_rungs(const Walk *w) {
-    if (!w->free.offload || w->m->kind == MACHINE_CPU) return 0; /* there all pools are the same memory */
-    return w->asked->model.layers * (w->asked->train && !w->asked->lora ? 3 : 1);
+static bool has_one_memory(const Walk *w) { return w->m->kind == MACHINE_CPU; } /* there pinned memory saves nothing */
+
+/* What leaves the device, in this order: a frozen model has only weights to send, and inside backward no gradients. */
+static int kinds_that_go(AwayKind *order, const Walk *w, const Try *t) {
+    bool full = w->asked->train && !w->asked->lora;
+    int n = 0;
+    for (int i = 0; i < COUNT_OF(state_order); i++) {
+        bool goes = state_order[i] == AWAY_WEIGHTS || (full && (state_order[i] == AWAY_MOMENTS || !t->update_in_backward));
+        if (goes) order[n++] = state_order[i];
+    }
+    return n;
+}
+
+static int64_t state_rungs(const Walk *w, const Try *t) {
+    AwayKind order[AWAY_KINDS];
+    if (!w->free.offload || (has_one_memory(w) && !w->free.disk)) return 0;
+    return w->asked->model.layers * kinds_that_go(order, w, t);
 }
 
 static void set_rung(Try *t, const Walk *w, int64_t rung) {
-    static const AwayKind full[] = {AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_WEIGHTS}, frozen[] = {AWAY_WEIGHTS};
-    const AwayKind *order = w->asked->train && !w->asked->lora ? full : frozen;
+    AwayKind order[AWAY_KINDS];
     int64_t layers = w->asked->model.layers;
-    for (int i = 0; rung > 0; i++, rung -= layers) t->away[order[i]] = MIN2(rung, layers);
+    kinds_that_go(order, w, t);
+    for (int i = 0; rung > 0; i++, rung -= layers) {
+        t->away[order[i]] = MIN2(rung, layers);
+        if (has_one_memory(w)) t->on_disk[order[i]] = t->away[order[i]];
+    }
 }
 
 static bool can_set(const Walk *w, Activations a) {
@@ -167,28 +217,39 @@ static bool is_hopeless(const Walk *w, const Try *t) {
     return !t || (!t->fits && w->fastest > 0 && t->update_seconds > (1 + SAME_TIME) * w->fastest);
 }
 
+/* The device holds it; what the host does not hold may go to disk. */
+static bool is_small_enough(const Walk *w, const Try *t) {
+    return t->fits || (w->free.disk && w->free.offload && t->device_bytes <= w->limits.device_bytes);
+}
+
 /* The least n in [low, high] for which it fits; high + 1 when none does, or none that does could be the fastest. Bytes
  * fall with n, time grows. */
 static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t high) {
-    const Try *first = try_now(w, at_rung(w, l, low));
-    if (is_hopeless(w, first)) return high + 1;
-    if (first->fits) return low;
-    if (low == high || !fits(w, at_rung(w, l, high))) return high + 1;
-    while (high - low > 1) { /* low does not fit, high does */
+    int64_t none = high + 1;
+    const Try *t = try_now(w, at_rung(w, l, low));
+    if (is_hopeless(w, t)) return none;
+    if (is_small_enough(w, t)) return fits(w, at_rung(w, l, low)) ? low : none;
+    t = low == high ? NULL : try_now(w, at_rung(w, l, high));
+    if (!t || !is_small_enough(w, t)) return none;
+    while (high - low > 1) { /* low is too large, high is not */
         int64_t mid = (low + high) / 2;
-        const Try *t = try_now(w, at_rung(w, l, mid));
-        if (is_hopeless(w, t)) return high;
-        *(t->fits ? &high : &low) = mid;
+        t = try_now(w, at_rung(w, l, mid));
+        if (is_hopeless(w, t)) break;
+        *(is_small_enough(w, t) ? &high : &low) = mid;
     }
-    return high;
+    return fits(w, at_rung(w, l, high)) ? high : none;
 }
 
 /* Gives true when nothing had to be switched on. */
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
     if (fits(w, at_rung(w, &plain, 0))) return true;
+    if (w->free.update_in_backward && base.accum == 1 && !base.update_in_backward && job_can_update_early(w->asked)) {
+        plain.base.update_in_backward = base.update_in_backward = true; /* costs next to nothing: before all else */
+        if (fits(w, at_rung(w, &plain, 0))) return false;
+    }
     int layers = w->asked->model.layers;
-    int64_t rungs = state_rungs(w);
+    int64_t rungs = state_rungs(w, &base);
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
         if (!can_set(w, (Activations)a)) continue;
         Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
@@ -235,11 +296,13 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
     if (chunk) t.head_chunk = chunk;
     memcpy(t.away, spec->away, sizeof t.away);
+    memcpy(t.on_disk, spec->on_disk, sizeof t.on_disk);
     Activations least = KEEP_ALL;
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
         if (can_set(&w, (Activations)a)) least = (Activations)a;
+    t.update_in_backward = spec->update_in_backward || (free.update_in_backward && t.accum == 1 && job_can_update_early(spec));
     set_activations(&t, &w, least, 0);
-    set_rung(&t, &w, state_rungs(&w));
+    set_rung(&t, &w, state_rungs(&w, &t));
     search_apply(spec, &t);
 }
 
@@ -252,8 +315,10 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     int64_t rows = asked.micro_batch * asked.accum;
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
-        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk};
+        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk,
+                    .update_in_backward = asked.update_in_backward};
         memcpy(base.away, asked.away, sizeof base.away);
+        memcpy(base.on_disk, asked.on_disk, sizeof base.on_disk);
         if (micro * asked.seq > INT32_MAX / 2) continue;
         if (is_hopeless(&w, try_now(&w, at_rung(&w, &(Ladder){base, KEEP_ALL, false}, 0)))) break;
         bool plain = try_micro_batch(&w, base);
@@ -275,8 +340,10 @@ void job_plan_flags(Str *out, const JobSpec *s) {
     int blocks = 0;
     while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
     Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
+             .update_in_backward = s->update_in_backward,
              .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
     memcpy(t.away, s->away, sizeof t.away);
+    memcpy(t.on_disk, s->on_disk, sizeof t.on_disk);
     search_flags(out, &t, s);
 }
 
@@ -289,6 +356,7 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     else if (t->level >= 0)
         str_addf(out, " --recompute %s", t->blocks ? "block" : plan_recompute_name((RecomputeLevel)t->level));
     str_add(out, " --offload ");
-    job_away_text(out, t->away, layers);
+    job_away_text(out, t->away, t->on_disk, layers);
+    if (t->update_in_backward) str_add(out, " --update-in-backward on");
     if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
 }

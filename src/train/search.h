@@ -5,6 +5,8 @@
  *                      blocks with their inputs in pinned memory
  *   state rung         how much state has left the device: moments of 1..L layers, then gradients, then weights
  *                      (a frozen model has only weights to send)
+ *   disk rung          how much of that lies on disk, because the host's memory does not hold it; where there is but one
+ *                      memory (the CPU), all of it
  *   try                one combination, planned exactly: its bytes and its time */
 #ifndef TRAIN_SEARCH_H
 #define TRAIN_SEARCH_H
@@ -14,7 +16,9 @@
 /* What the search may decide; the rest stays as asked. */
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
+    bool disk;        /* what does not fit the host's memory may be kept on disk (with offload) */
     bool micro_batch; /* the global batch stays */
+    bool update_in_backward; /* where accumulation is 1 */
 } SearchFreedom;
 
 typedef struct SearchLimits {
@@ -25,7 +29,8 @@ typedef struct SearchLimits {
 typedef struct Try {
     int64_t micro_batch, accum, head_chunk;
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
-    int64_t away[AWAY_KINDS];
+    int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
+    bool update_in_backward;
     int64_t device_bytes, host_bytes;
     double update_seconds;
     bool fits;
@@ -99,7 +104,7 @@ typedef struct Saving {
     double seconds;                   /* more for each update */
     bool maths;
 } Saving;
-enum { JOB_SAVINGS = 12 };
+enum { JOB_SAVINGS = 16 };
 
 /* The job as it would be with nothing switched on; rows: of one micro-batch then. */
 void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows);

@@ -3,7 +3,8 @@
  *
  * Nothing here waits for the device but step_read. The micro-steps of an update may be queued before the numbers of
  * the one before it are known: they change no state. Its update proper is queued only once that one is known to be
- * good, so that a device always has work and a bad update is followed by nothing. */
+ * good, so that a device always has work and a bad update is followed by nothing. With the update inside backward the one
+ * micro-step changes state, and is queued only then. */
 #include <math.h>
 #include <stdio.h>
 
@@ -75,6 +76,16 @@ static DataPlace place_after(const Run *r, DataPlace at) {
     return at.row >= dataset_rows(r->data) ? (DataPlace){at.epoch + 1, 0} : at;
 }
 
+static void put_dials(Run *r, const Update *u) {
+    const AttrUpdate *a = &r->job->spec.update;
+    double t = (double)(u->step - u->scaling.skipped + 1);
+    float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
+                               [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
+    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
+    step_put_float(r, r->job->max_norm, r->o.clip);
+    if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
+}
+
 void step_queue_micros(Run *r, Update *u, const Update *before) {
     *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
     if (before) { /* taken to be good: where it is not, its follower is queued again */
@@ -83,6 +94,7 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
         u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);
     }
     u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
+    if (r->job->spec.update_in_backward) put_dials(r, u);
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
         double began = sensors_seconds();
         const FeedItem *item = feed_next(r->feed);
@@ -96,14 +108,10 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
 }
 
 void step_queue_update(Run *r, const Update *u) {
-    const AttrUpdate *a = &r->job->spec.update;
-    double t = (double)(u->step - u->scaling.skipped + 1);
-    float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
-                               [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
-    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
-    step_put_float(r, r->job->max_norm, r->o.clip);
-    if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
-    exec_play(&r->x, r->job->phase_update);
+    if (r->job->phase_update >= 0) {
+        put_dials(r, u);
+        exec_play(&r->x, r->job->phase_update);
+    }
     exec_note(&r->x, NOTE_LOSS, r->job->loss);
     exec_note(&r->x, NOTE_VERDICT, r->job->verdict);
 }
@@ -112,6 +120,9 @@ void step_queue_update(Run *r, const Update *u) {
 
 /* A loss or gradient that is not finite: nothing was written. Play again, looking at every step. */
 static bool explain_not_finite(Run *r, const Update *u, Err *e) {
+    const char *weights = r->job->spec.update_in_backward
+                              ? "Weights whose gradients came before that are updated (--update-in-backward)"
+                              : "The weights are those before this step";
     long long step = u->step + 1;
     feed_stop(r->feed);
     put_divisor(r, u, scored_tokens(r, u->at));
@@ -123,10 +134,10 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
         char where[48] = "outside the layers";
         if (s->layer >= 0) snprintf(where, sizeof where, "in layer %d", s->layer);
         return fail(e, ERR_FAIL, "step %lld: the loss is not finite (loss %g, gradient norm %g). It began %s, in the %s pass, at "
-                    "'%s' (%s). The weights are those before this step; the last checkpoint stands. A lower --lr, "
+                    "'%s' (%s). %s; the last checkpoint stands. A lower --lr, "
                     "a --warmup-steps, or --precision fp32 may help",
                     step, u->loss, u->norm, where, prog_region_name(s->region), op_row(s->op)->name,
-                    s->out[0] ? prog_t(&r->job->p, s->out[0])->name : "");
+                    s->out[0] ? prog_t(&r->job->p, s->out[0])->name : "", weights);
     }
     return fail(e, ERR_FAIL, "step %lld: the loss or the gradient norm is not finite (loss %g, norm %g)", step, u->loss, u->norm);
 }

@@ -3,7 +3,7 @@
  * A device loads code and chooses products in a program's first play and keeps the second (backend.h): afterwards all
  * the memory it will ever take is taken, and the first step is a repetition like every other. A pass over a batch
  * writes gradients and sums that the next one begins anew. An update writes nothing when its loss is not finite, so
- * that is what it is given. Real rows are used: products are chosen by their time on numbers like those to come. */
+ * that is what it is given; inside backward, by a divisor that is not a number. Real rows are used: products are chosen by their time on numbers like those to come. */
 #include <math.h>
 
 #include "train/run.h"
@@ -18,19 +18,27 @@ void run_measure_line(Run *r, const char *name, int64_t less_bytes) {
     r->measured_bytes = now;
 }
 
+static void put_dials(Run *r) {
+    float dials[DIAL_WORDS] = {0};
+    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
+    step_put_float(r, r->job->max_norm, r->o.clip);
+    if (r->job->unscale) step_put_float(r, r->job->unscale, 1);
+}
+
 static void play_pass(Run *r, int phase) {
     if (phase < 0) return;
     step_load_micro(r, 0);
+    if (phase == r->job->phase_micro && r->job->spec.update_in_backward) {
+        put_dials(r);
+        step_put_float(r, r->job->divisor, NAN);
+    }
     exec_play(&r->x, phase);
 }
 
 static void play_update(Run *r) {
     if (r->job->phase_update < 0) return;
     double loss = NAN;
-    float dials[DIAL_WORDS] = {0};
-    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
-    step_put_float(r, r->job->max_norm, r->o.clip);
-    if (r->job->unscale) step_put_float(r, r->job->unscale, 1);
+    put_dials(r);
     exec_put(&r->x, r->job->loss, &loss, 0, sizeof loss);
     exec_play(&r->x, r->job->phase_update);
 }

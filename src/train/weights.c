@@ -50,7 +50,10 @@ static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
     if (!source_open(&from, s, t->file_name, t->rank, t->dim, e)) return false;
     if (from.format != t->format || !format_table[t->format].plain || from.is_bnb)
         return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot, &(Slot){x, id}, e);
-    if (x->b->host_memory) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
+    const Tensor *base = prog_t(x->p, prog_base(x->p, id));
+    if (base->home.pool == POOL_DISK && !base->trainable) /* the model's own file is its home */
+        return x->b->link(x->b, exec_address(x, id), s->path[from.f->file], from.f->offset, from.f->bytes, e);
+    if (exec_is_touchable(x, id)) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
     return load_bytes(x, id, s, from.f, piece, e);
 }
 
@@ -118,7 +121,7 @@ static bool stream_out(Exec *x, StWriter *w, const Chosen *c, Err *e) {
     bool ok = true;
     for (int64_t i = 0; i < c->n && ok; i++) {
         int64_t bytes = prog_bytes(x->p, c->id[i]);
-        if (x->b->host_memory) {
+        if (exec_is_touchable(x, c->id[i])) {
             ok = st_write_data(w, exec_address(x, c->id[i]), bytes, e);
             continue;
         }

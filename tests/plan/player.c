@@ -124,6 +124,13 @@ static uint64_t out_hash(const Player *pl, const Step *s, OpId op, int place, co
     return rng_fold(h, (uint64_t)place);
 }
 
+/* A gradient that nothing has written yet is copied in, perhaps in two hops, for a step that will not look at it. */
+static bool begins(const Player *pl, const Step *s) {
+    Tid from = s->op == OP_COPY ? prog_base(pl->p, s->in[0]) : NONE;
+    bool may_be_nothing = pl->p->t[from].role == ROLE_GRADIENT || pl->p->t[from].role == ROLE_ACTIVATION;
+    return !from || !may_be_nothing || pl->begun[from];
+}
+
 static void run_step(Player *pl, int step, uint64_t *trace) {
     const Program *p = pl->p;
     const Step *s = &p->s[step];
@@ -135,14 +142,14 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
     if (shared_in) in[row->share_in] = player_digest(3, bytes_of(pl, shared_in), p->t[shared_in].bytes);
     for (int k = 0; k < MAX_OUT; k++) {
         Tid id = s->out[k], base = id ? prog_base(p, id) : NONE;
+        if (id && s->op == OP_COPY && !changes_in_place(pl, id)) pl->begun[base] = begins(pl, s);
         if (!id || !changes_in_place(pl, id)) continue;
         bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE || p->t[id].role == ROLE_STAGED;
         if (!comes_and_goes || pl->begun[base])
             old[k] = player_digest(4, bytes_of(pl, id), p->t[id].bytes);
         else
             poison(pl, base);
-        /* a gradient that nothing has written yet is copied in for a step that will not look at it */
-        pl->begun[base] = s->op != OP_COPY || p->t[prog_base(p, s->in[0])].role != ROLE_GRADIENT || pl->begun[prog_base(p, s->in[0])];
+        pl->begun[base] = begins(pl, s);
     }
     /* a kernel may write its outputs while it still reads: only the shared input is safe by then */
     if (s->workspace) poison(pl, s->workspace);

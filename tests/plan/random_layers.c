@@ -177,7 +177,8 @@ static void record_update(Layers *d) {
 
 static void make_state(Layers *d) {
     static const Home homes[] = {
-        {POOL_DEVICE, FMT_F32}, {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_F32}, {POOL_PINNED, FMT_BF16}};
+        {POOL_DEVICE, FMT_F32}, {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_F32}, {POOL_PINNED, FMT_BF16},
+        {POOL_DISK, FMT_F32}};
     static const Role always[] = {ROLE_STATISTIC, ROLE_ADAPTER, ROLE_STATISTIC, ROLE_MOMENT};
     Program *p = d->p;
     p->beta = tensor(d, "beta", ROLE_DIAL, 1);

@@ -18,7 +18,8 @@ static int count(const Program *p, OpId op, Queue queue) {
 }
 
 static const Home homes[] = {
-    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_NF4}, {POOL_PINNED, FMT_F32}};
+    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_NF4}, {POOL_PINNED, FMT_F32},
+    {POOL_DISK, FMT_F32},    {POOL_DISK, FMT_NF4}};
 
 TEST(materialise_keeps_results) {
     Machine m = small_scratch();
@@ -154,12 +155,12 @@ TEST(materialise_leaves_quantised_weights_to_those_who_read_them) {
 
 enum { AWAY_WEIGHTS = 1, AWAY_MOMENTS = 2, AWAY_GRADIENTS = 4, AWAY_KINDS = 8 };
 
-static void send_away(Program *p, int kinds) {
+static void send_away(Program *p, int kinds, Pool pool) {
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         bool goes = (t->role == ROLE_WEIGHT && kinds & AWAY_WEIGHTS && t->layer >= 0) ||
                     (t->role == ROLE_MOMENT && kinds & AWAY_MOMENTS) || (t->role == ROLE_GRADIENT && kinds & AWAY_GRADIENTS);
-        if (goes) t->home.pool = POOL_PINNED;
+        if (goes) t->home.pool = pool;
     }
 }
 
@@ -171,9 +172,9 @@ static int sums_of(const Program *p, OpId op) {
 
 TEST(streamed_state_is_changed_as_if_it_were_resident) {
     Machine m = small_scratch();
-    for (int variant = 0; variant < AWAY_KINDS * 8; variant++) {
+    for (int variant = 0; variant < AWAY_KINDS * 16; variant++) {
         Decoder d = decoder_tiny;
-        d.tied = variant / AWAY_KINDS / 4;
+        d.tied = variant / AWAY_KINDS / 4 % 2;
         RecomputeLevel per_layer[8] = {RECOMPUTE_BLOCK, RECOMPUTE_FFN, RECOMPUTE_BLOCK};
         d.accumulate = variant / AWAY_KINDS % 2 + 1;
         Program plain, streamed;
@@ -181,7 +182,7 @@ TEST(streamed_state_is_changed_as_if_it_were_resident) {
         decoder_record(&plain, &d);
         decoder_record(&streamed, &d);
         int64_t recorded = plain.n_t;
-        send_away(&streamed, variant % AWAY_KINDS);
+        send_away(&streamed, variant % AWAY_KINDS, variant < AWAY_KINDS * 8 ? POOL_PINNED : POOL_DISK);
         if (variant / AWAY_KINDS / 2 % 2) plan_recompute(&streamed, per_layer, d.layers);
         plan_materialise(&streamed);
         plan_all(&plain, &m);
@@ -210,7 +211,7 @@ TEST(streamed_state_leaves_the_device) {
         Program p;
         Err e = {0};
         decoder_record(&p, &d);
-        send_away(&p, AWAY_WEIGHTS | AWAY_MOMENTS | AWAY_GRADIENTS);
+        send_away(&p, AWAY_WEIGHTS | AWAY_MOMENTS | AWAY_GRADIENTS, POOL_PINNED);
         plan_recompute(&p, per_layer, d.layers);
         plan_materialise(&p);
         Placement pl = plan_all(&p, &m);
@@ -223,6 +224,29 @@ TEST(streamed_state_leaves_the_device) {
     test_note("    device %.2f GiB, %.2f GiB with accumulation", (double)device[0] / (double)gib, (double)device[1] / (double)gib);
     EXPECT(device[0] < 10 * gib && device[1] < 10 * gib);
     EXPECT(copies[1] > copies[0]);
+}
+
+/* With everything on disk, pinned memory holds the buffers on the way, not the state. */
+TEST(state_on_disk_leaves_pinned_memory_too) {
+    Machine m = small_scratch();
+    const int64_t gib = (int64_t)1 << 30;
+    Decoder d = decoder_7b;
+    RecomputeLevel per_layer[64];
+    Program p;
+    Err e = {0};
+    d.rank = 0;
+    for (int l = 0; l < d.layers; l++) per_layer[l] = RECOMPUTE_BLOCK;
+    decoder_record(&p, &d);
+    send_away(&p, AWAY_WEIGHTS | AWAY_MOMENTS | AWAY_GRADIENTS, POOL_DISK);
+    plan_recompute(&p, per_layer, d.layers);
+    plan_materialise(&p);
+    Placement pl = plan_all(&p, &m);
+    EXPECT_OK(plan_verify(&p, &e));
+    test_note("    device %.2f GiB, pinned %.2f GiB, disk %.2f GiB", (double)pl.arena_bytes[POOL_DEVICE] / (double)gib,
+              (double)pl.arena_bytes[POOL_PINNED] / (double)gib, (double)pl.arena_bytes[POOL_DISK] / (double)gib);
+    EXPECT(pl.arena_bytes[POOL_DISK] > 50 * gib && pl.arena_bytes[POOL_DEVICE] < 10 * gib && pl.arena_bytes[POOL_PINNED] < 10 * gib);
+    EXPECT(count(&p, OP_COPY, QUEUE_DISK_IN) > 0 && count(&p, OP_COPY, QUEUE_DISK_OUT) == count(&p, OP_COPY, QUEUE_COPY_OUT));
+    prog_free(&p);
 }
 
 /* ---- activations that wait in pinned memory ---- */
@@ -240,7 +264,7 @@ TEST(offloaded_inputs_come_back) {
         decoder_record(&away, &d);
         int64_t recorded = plain.n_t;
         if (variant & 4) plan_recompute(&away, per_layer, d.layers);
-        if (variant & 8) send_away(&away, AWAY_KINDS - 1);
+        if (variant & 8) send_away(&away, AWAY_KINDS - 1, variant & 1 ? POOL_DISK : POOL_PINNED);
         plan_offload(&away, 2 + variant % 2);
         plan_materialise(&away);
         plan_all(&plain, &m);

@@ -1,5 +1,6 @@
 /* cpu.c - the processor as a device: its pools are pages that are resident from the start, its queues are the
- * caller's own thread, so that everything queued has happened when the call returns. */
+ * caller's own thread, so that everything queued has happened when the call returns; only what goes to or comes from
+ * disk is done by another, in order, and waited for. */
 #include "backend/cpu/cpu.h"
 
 #include <errno.h>
@@ -85,7 +86,39 @@ static void touch_piece(void *context, int64_t tile, int worker) {
     for (int64_t at = tile * PIECE_BYTES; at < end; at += PAGE_BYTES) ((volatile char *)pool->data)[at] = 0;
 }
 
+static bool run_errand(void *context, const Errand *errand, Err *e) {
+    const Disk *d = &((CpuBackend *)context)->disk;
+    return disk_holds(d, errand->from) ? disk_read(d, errand->to, errand->from, errand->bytes, e)
+                                       : disk_write(d, errand->to, errand->from, errand->bytes, e);
+}
+
+static void close_disk(CpuBackend *c) {
+    courier_close(c->courier);
+    c->courier = NULL;
+    if (c->disk.base) disk_close(&c->disk);
+    mem_free(c->errand_of);
+    c->errand_of = NULL;
+    c->n_events = c->errand = 0;
+}
+
+static void *open_disk(CpuBackend *c, int64_t bytes, Err *e) {
+    if (!disk_open(&c->disk, c->offload_dir, bytes, e)) return NULL;
+    if (courier_open(&c->courier, run_errand, c, e)) return c->disk.base;
+    close_disk(c);
+    return NULL;
+}
+
+static bool link_disk(Backend *b, const void *at, const char *path, int64_t file_at, int64_t bytes, Err *e) {
+    return disk_link(&((CpuBackend *)b)->disk, at, path, file_at, bytes, e);
+}
+
+static bool settle_disk(Backend *b, int64_t *own_bytes, Err *e) {
+    CpuBackend *c = (CpuBackend *)b;
+    return courier_await(c->courier, c->errand, e) && disk_settle(&c->disk, own_bytes, e);
+}
+
 static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
+    if (kind == POOL_DISK) return open_disk((CpuBackend *)b, bytes, e);
     CpuPool *pool = &((CpuBackend *)b)->pool[kind];
     CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
     int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
@@ -121,6 +154,7 @@ static void choose(Backend *b, const MachineChoice *list, int64_t n) {}
 static int64_t in_use(Backend *b) { return -1; } /* the process's own memory: obs/sensors.h asks the system */
 
 static void release_pool(Backend *b, Pool kind) {
+    if (kind == POOL_DISK) close_disk((CpuBackend *)b);
     CpuPool *pool = &((CpuBackend *)b)->pool[kind];
     if (pool->data) munmap(pool->data, (size_t)pool->bytes);
     *pool = (CpuPool){0};
@@ -151,16 +185,27 @@ static void copy_piece(void *context, int64_t tile, int worker) {
 }
 
 static void copy(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {
+    CpuBackend *cpu = (CpuBackend *)b;
+    if (disk_holds(&cpu->disk, dst) || disk_holds(&cpu->disk, src)) {
+        cpu->errand = courier_send(cpu->courier, (Errand){dst, src, bytes});
+        return;
+    }
     Copy c = {dst, src, bytes};
     threads_for(cpu_threads(b), (bytes + PIECE_BYTES - 1) / PIECE_BYTES, copy_piece, &c);
 }
 
+/* The caller's memory is his again when put returns, and filled when get does. */
 static void put(Backend *b, void *device, const void *host, int64_t bytes) {
+    CpuBackend *c = (CpuBackend *)b;
     copy(b, QUEUE_COMPUTE, device, host, bytes);
+    if (disk_holds(&c->disk, device)) courier_await(c->courier, c->errand, NULL);
 }
 
 static void get(Backend *b, void *host, const void *device, int64_t bytes) {
+    CpuBackend *c = (CpuBackend *)b;
     copy(b, QUEUE_COMPUTE, host, device, bytes);
+    if (disk_holds(&c->disk, device) && !courier_await(c->courier, c->errand, NULL))
+        memset(host, 0, (size_t)bytes); /* the error stands; nobody should read what was there before */
 }
 
 static void note(Backend *b, int slot, const void *device, int64_t bytes) {
@@ -171,14 +216,32 @@ static void note(Backend *b, int slot, const void *device, int64_t bytes) {
 static bool read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
     CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
     memcpy(host, ((CpuBackend *)b)->note[slot], (size_t)bytes);
-    return true;
+    Courier *courier = ((CpuBackend *)b)->courier;
+    return !courier || courier_await(courier, 0, e); /* what failed so far */
 }
 
-static void signal_event(Backend *b, Queue q, int event) {}
-static void wait_event(Backend *b, Queue q, int event) {}
+static void signal_event(Backend *b, Queue q, int event) {
+    CpuBackend *c = (CpuBackend *)b;
+    if (!c->courier || (q != QUEUE_DISK_IN && q != QUEUE_DISK_OUT)) return;
+    int64_t before = c->n_events;
+    c->errand_of = mem_grow(c->errand_of, &c->n_events, event + 1, sizeof *c->errand_of);
+    memset(c->errand_of + before, 0, (size_t)(c->n_events - before) * sizeof *c->errand_of);
+    c->errand_of[event] = c->errand;
+}
+
+static void wait_event(Backend *b, Queue q, int event) { /* of one that has failed the next sync tells */
+    CpuBackend *c = (CpuBackend *)b;
+    if (c->courier && event < c->n_events && q != QUEUE_DISK_IN && q != QUEUE_DISK_OUT)
+        courier_await(c->courier, c->errand_of[event], NULL);
+}
+
 static void begin_or_end(Backend *b, int id) {}
 static bool replay(Backend *b, int id) { return false; } /* steps run where they are issued: there is nothing to keep */
-static bool sync_all(Backend *b, Err *e) { return true; }
+
+static bool sync_all(Backend *b, Err *e) {
+    CpuBackend *c = (CpuBackend *)b;
+    return !c->courier || courier_await(c->courier, c->errand, e);
+}
 
 static void close_backend(Backend *b) {
     for (int kind = 0; kind < POOL_COUNT; kind++) release_pool(b, (Pool)kind);
@@ -193,12 +256,13 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
-        .release = release_pool, .trim = trim, .restore = restore,
+        .release = release_pool, .link = link_disk, .settle = settle_disk, .trim = trim, .restore = restore,
         .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;
     b->n_threads = n;
+    b->offload_dir = options.offload_dir;
     *out = &b->base;
     return true;
 }

@@ -9,6 +9,8 @@
 #define BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
+#include "backend/disk.h"
+#include "base/courier.h"
 #include "base/rng.h"
 #include "base/threads.h"
 
@@ -22,6 +24,12 @@ typedef struct CpuBackend {
     Threads *threads;
     int n_threads;
     CpuPool pool[POOL_COUNT];
+    const char *offload_dir; /* keeps */
+    Disk disk;
+    Courier *courier;        /* owns: reads and writes of the disk queues; NULL: there is no disk pool */
+    int64_t errand;          /* the number of the last */
+    int64_t *errand_of;      /* owns: per event, what was sent up to its signal */
+    int64_t n_events;
     char note[BACKEND_NOTES][BACKEND_NOTE_BYTES];
 } CpuBackend;
 

@@ -15,8 +15,11 @@
 #ifndef BACKEND_CUDA_CUDA_H
 #define BACKEND_CUDA_CUDA_H
 
+#include <stdatomic.h>
+
 #include "backend/backend.h"
 #include "backend/cuda/launch.h"
+#include "backend/disk.h"
 #include "base/units.h"
 
 _Static_assert((int)CUDA_CLOCK_KEY == CLOCK_KEY && (int)CUDA_CLOCK_FIRST_TOKEN == CLOCK_FIRST_TOKEN &&
@@ -59,6 +62,8 @@ typedef struct CudaCall { /* what a play was made of: issued again when its capt
 typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choices made */
 typedef struct CudaAttention CudaAttention; /* cudnn.c: the library and the plans made */
 
+typedef struct CudaDiskMove CudaDiskMove;   /* cuda_disk.c: a read or write on its way */
+
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
@@ -77,6 +82,11 @@ typedef struct CudaBackend {
     cudaEvent_t fork, join[QUEUE_COUNT];
     CudaPool pool[POOL_COUNT];
     bool *absent;                     /* owns: which pieces of the device pool were given back */
+    const char *offload_dir;          /* keeps */
+    Disk disk;
+    CudaDiskMove *disk_moves;         /* owns */
+    atomic_int disk_state;            /* what the driver's thread found ... */
+    Err disk_error;                   /* ... the first failure */
     CudaRing ring;
     CudaNotes notes;
     CudaGraph graph[MAX_PHASES];

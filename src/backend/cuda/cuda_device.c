@@ -45,6 +45,7 @@ static bool sync_all(Backend *b, Err *e) {
     CudaBackend *c = cuda_backend(b);
     for (int q = 0; q < QUEUE_COUNT; q++)
         cuda_ok(b, cudaStreamSynchronize(c->stream[q]), "a step since the last sync");
+    cuda_disk_check(c);
     if (c->error.code == ERR_NONE) return true;
     if (e) *e = c->error;
     return false;
@@ -166,6 +167,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .describe = describe,
                         .pool = cuda_pool,
                         .release = cuda_release,
+                        .link = cuda_disk_link,
+                        .settle = cuda_disk_settle,
                         .trim = cuda_trim,
                         .restore = cuda_restore,
                         .in_use = in_use,
@@ -191,6 +194,7 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
     c->deterministic = options.deterministic;
     c->tf32 = options.tf32;
     c->trims = options.trims;
+    c->offload_dir = options.offload_dir;
     if (options.ranges) cuda_ranges_open(c);
     cudaDeviceGetPCIBusId(c->bus_id, sizeof c->bus_id, device);
     cuda_nvml_driver(c->driver, sizeof c->driver, c->bus_id);

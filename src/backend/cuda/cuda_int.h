@@ -17,6 +17,16 @@ void cuda_note(Backend *b, int slot, const void *device, int64_t bytes);
 bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e);
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
 
+/* ---- cuda_disk.c: the disk pool ---- */
+void *cuda_disk_open(CudaBackend *c, int64_t bytes, Err *e);
+void cuda_disk_close(CudaBackend *c);
+bool cuda_disk_link(Backend *b, const void *at, const char *path, int64_t file_at, int64_t bytes, Err *e);
+bool cuda_disk_settle(Backend *b, int64_t *own_bytes, Err *e);
+bool cuda_disk_holds(const CudaBackend *c, const void *p);
+void cuda_disk_queue(Backend *b, Queue q, void *to, const void *from, int64_t bytes); /* in its queue's turn */
+void cuda_disk_move(Backend *b, void *to, const void *from, int64_t bytes);           /* now; nothing is queued */
+void cuda_disk_check(CudaBackend *c); /* what failed on the driver's thread becomes the backend's error */
+
 /* ---- cuda_machine.c: a card as data ---- */
 void cuda_machine_describe(CudaBackend *c, Machine *m);
 int64_t cuda_machine_process_bytes(void); /* anonymous resident memory of this process */

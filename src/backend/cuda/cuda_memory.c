@@ -175,7 +175,7 @@ void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     } else if (kind == POOL_HOST) {
         *pool = (CudaPool){mem_alloc(bytes), bytes};
     } else {
-        fail(e, ERR_FAIL, "cuda: there is no %s pool", ledger_pool_name(kind));
+        *pool = (CudaPool){cuda_disk_open(c, bytes, e), bytes};
     }
     return pool->data;
 }
@@ -195,6 +195,8 @@ void cuda_release(Backend *b, Pool kind) {
         unmap_pool(c, pool, pool->bytes);
     else if (kind == POOL_PINNED)
         cudaFreeHost(pool->data);
+    else if (kind == POOL_DISK)
+        cuda_disk_close(c);
     else
         mem_free(pool->data);
     *pool = (CudaPool){0};
@@ -265,7 +267,8 @@ void cuda_put(Backend *b, void *device, const void *host, int64_t bytes) {
     CudaBackend *c = cuda_backend(b);
     if (is_host(c, device)) {
         wait_for_all(c);
-        memcpy(device, host, (size_t)bytes);
+        if (cuda_disk_holds(c, device)) cuda_disk_move(b, device, host, bytes);
+        else memcpy(device, host, (size_t)bytes);
         return;
     }
     for (int64_t at = 0, n; at < bytes; at += n) {
@@ -280,7 +283,8 @@ void cuda_get(Backend *b, void *host, const void *device, int64_t bytes) {
     CudaBackend *c = cuda_backend(b);
     if (is_host(c, device)) {
         wait_for_all(c);
-        memcpy(host, device, (size_t)bytes);
+        if (cuda_disk_holds(c, device)) cuda_disk_move(b, host, device, bytes);
+        else memcpy(host, device, (size_t)bytes);
         return;
     }
     cudaStream_t s = c->stream[QUEUE_COMPUTE];
@@ -303,6 +307,7 @@ bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
     CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
     cuda_ok(b, cudaEventSynchronize(c->notes.written[slot]), "a step since the last sync");
     memcpy(host, c->notes.data + slot * BACKEND_NOTE_BYTES, (size_t)bytes);
+    cuda_disk_check(c);
     if (c->error.code == ERR_NONE) return true;
     if (e) *e = c->error;
     return false;
@@ -310,5 +315,9 @@ bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e) {
 
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {
     if (dst == src || bytes == 0) return;
+    if (cuda_disk_holds(cuda_backend(b), dst) || cuda_disk_holds(cuda_backend(b), src)) {
+        cuda_disk_queue(b, q, dst, src, bytes);
+        return;
+    }
     cuda_ok(b, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, cuda_stream(b, q)), "copy");
 }

@@ -1,0 +1,29 @@
+/* courier.h - one thread that moves blocks of bytes in the order they were given to it, while its owner goes on.
+ *
+ * What an errand does is the owner's function. The first that fails is kept, and later ones are not run: whoever waits
+ * is told. Sending allocates nothing; it waits when COURIER_ROOM errands are on their way. */
+#ifndef BASE_COURIER_H
+#define BASE_COURIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { COURIER_ROOM = 256 };
+
+typedef struct Courier Courier;
+typedef struct Errand {
+    void *to;
+    const void *from;
+    int64_t bytes;
+} Errand;
+typedef bool ErrandFn(void *context, const Errand *errand, Err *e);
+
+bool courier_open(Courier **c, ErrandFn *fn, void *context, Err *e); /* gives: courier_close */
+void courier_close(Courier *c);                                      /* what was sent is done first; NULL is fine */
+
+int64_t courier_send(Courier *c, Errand errand);              /* gives its number: 1, 2, ... */
+bool courier_await(Courier *c, int64_t number, Err *e);       /* it and all before it are over; the first failure so far */
+
+#endif
