@@ -86,8 +86,8 @@ SearchFreedom setup_freedom(const Options *o) {
     return (SearchFreedom){.recompute = opt_is(o, OPT_RECOMPUTE, "auto"),
                            .offload = opt_is(o, OPT_OFFLOAD, "auto"),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
-                           .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) &&
-                                          !opt_given(o, OPT_ACCUM)};
+                           .micro_batch = (opt_given(o, OPT_GLOBAL_BATCH) || opt_is(o, OPT_TASK, "grpo")) &&
+                                          !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)};
 }
 
 static unsigned allowed(const Options *o) {

@@ -20,6 +20,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
     pass->seq = seq;
     pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
     pass->in = decoder_input(p, &g->d, prefix, rows, seq);
+    pass->in.id_order = NONE; /* nothing is trained here */
     pass->in.cache_rows = prog_tensor(p, arena_printf(&p->arena, "%s.rows", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
     Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
     if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */
@@ -34,7 +35,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
 static void record_passes(Gen *g) {
     const GenSpec *s = &g->spec;
     int64_t chunk = MAX2(2, MIN2(s->chunk, s->context));
-    for (int64_t n = s->invariant ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
+    for (int64_t n = s->invariant || s->estimate ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
         record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n);
         if (n == chunk || g->n_prefill == GEN_PASSES) break;
     }
@@ -42,7 +43,7 @@ static void record_passes(Gen *g) {
         record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1);
         return;
     }
-    for (int64_t n = 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
+    for (int64_t n = s->estimate ? s->slots : 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
         record_pass(g, &g->decode[g->n_decode++], "decode", n, 1);
         if (n == s->slots) break;
     }
@@ -66,7 +67,7 @@ static bool check_spec(const GenSpec *s, Err *e) {
     return true;
 }
 
-static int64_t host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
+int64_t gen_host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
     const GenSpec *s = &g->spec;
     int64_t vocab = s->model.vocab, rows = g->decode[g->n_decode - 1].rows;
     int64_t slots = s->slots * ((int64_t)sizeof(GenSlot) + s->context * 16);
@@ -89,7 +90,7 @@ static void add_lines(Gen *g, const GenHost *host) {
                    m->mapping_bytes + (int64_t)(m->mapping_share * (double)g->placement.arena_bytes[POOL_PINNED])}},
       process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
                    {"tokenizer", NULL, host ? host->tokenizer : 0},
-                   {"requests", "prompts, answers, sampling", host_bytes(g) + (host ? host->requests : 0)}};
+                   {"requests", "prompts, answers, sampling", gen_host_bytes(g) + (host ? host->requests : 0)}};
     for (int i = 0; i < COUNT_OF(device); i++)
         if (device[i].bytes) ledger_add(l, POOL_DEVICE, device[i].name, device[i].note, device[i].bytes, false);
     for (int i = 0; i < COUNT_OF(process); i++)
@@ -99,6 +100,37 @@ static void add_lines(Gen *g, const GenHost *host) {
 #endif
 }
 
+static void record_weights(Gen *g) {
+    const GenSpec *s = &g->spec;
+    Format base = s->model.dtype, stored = s->quantised ? s->stored : base;
+    decoder_weights(&g->p, &g->d, &s->model,
+                    &(WeightSpec){.format = base,
+                                  .stored = stored,
+                                  .activations = s->activations,
+                                  .gradients = s->activations,
+                                  .lora = s->adapter});
+    decoder_homes(&g->p, &g->d, stored, s->sent);
+}
+
+static void record_cache_and_passes(Gen *g) {
+    const GenSpec *s = &g->spec;
+    g->cache = ARENA_NEW(&g->p.arena, Tid, s->model.layers);
+    for (int l = 0; l < s->model.layers; l++) g->cache[l] = decoder_cache(&g->p, &g->d, l, s->slots, s->context);
+    record_passes(g);
+}
+
+bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e) {
+    *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
+    if (!check_spec(spec, e)) return false;
+    g->p = *p; /* lent while its steps are written */
+    if (d) g->d = *d;
+    else record_weights(g);
+    record_cache_and_passes(g);
+    *p = g->p;
+    g->p = (Program){0};
+    return true;
+}
+
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e) {
     *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
     prog_init(&g->p);
@@ -106,18 +138,9 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     if (!check_spec(spec, e)) return false;
     double began = now_ms();
     Program *p = &g->p;
-    Format base = spec->model.dtype;
-    decoder_weights(p, &g->d, &spec->model,
-                    &(WeightSpec){.format = base,
-                                  .stored = spec->quantised ? spec->stored : base,
-                                  .activations = spec->activations,
-                                  .gradients = spec->activations,
-                                  .lora = spec->adapter});
+    record_weights(g);
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
-    decoder_homes(p, &g->d, spec->quantised ? spec->stored : base, spec->sent);
-    g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
-    for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
-    record_passes(g);
+    record_cache_and_passes(g);
     plan_materialise(p);
     g->placement = plan_all(p, m);
     plan_ledger(p, &g->placement, m, &g->ledger);

@@ -41,11 +41,22 @@ static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     }
 }
 
+/* As op_bytes_moved counts them; a program that was planned knows the bytes of its tensors already. */
+static double bytes_moved(const Program *p, const Step *s) {
+    double n = 0;
+    if (s->op == OP_EMBED || !p->t[s->out[0]].bytes) return op_bytes_moved(p, s);
+    for (int k = 0; k < MAX_IN; k++)
+        if (s->in[k]) n += (double)p->t[s->in[k]].bytes;
+    for (int k = 0; k < MAX_OUT; k++)
+        if (s->out[k]) n += (double)p->t[s->out[k]].bytes;
+    return n;
+}
+
 static double step_cost(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
         return seconds_at((double)prog_bytes(p, s->in[0]), m->copy_bytes_per_s) + m->step_seconds;
-    double moving = seconds_at(op_bytes_moved(p, s), m->memory_bytes_per_s);
+    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s);
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
     double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : m->matrix_flops);
     return MAX2(moving, computing) + m->step_seconds;

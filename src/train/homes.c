@@ -72,7 +72,7 @@ void job_set_homes(Program *p, const int64_t *away, int layers, Format stored) {
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         int kind = kind_of(t->role);
-        if (t->base || t->rank < 2 || kind < 0) continue;
+        if (t->base || t->rank < 2 || kind < 0 || t->model) continue; /* another model's homes are its own affair */
         if (kind == AWAY_WEIGHTS && !t->trainable && t->layer >= 0) t->home.stored = stored;
         if (t->layer < 0 ? away[kind] >= layers : is_one_of(t->layer, away[kind], layers)) t->home.pool = POOL_PINNED;
     }
