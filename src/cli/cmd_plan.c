@@ -35,7 +35,7 @@ static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
     const char *const *list;
     if (opt_flag(o, OPT_LADDER)) plan_add_ladder(text, root, c);
     if (opt_flag(o, OPT_BATCHES)) plan_add_batches(text, root, c);
-    if (opt_flag(o, OPT_CARDS)) plan_add_cards(text, root, c);
+    if (opt_flag(o, OPT_CARDS)) (c->has_grpo ? plan_add_grpo_cards : plan_add_cards)(text, root, c);
     return !opt_list(o, OPT_COMPARE, &list) || plan_add_compared(text, root, c, e);
 }
 
@@ -64,6 +64,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     show_plan(&text, &c->job, budget, NULL);
     if (!budget) add_verdict(&text, c);
     plan_add_forecast(&text, root, c);
+    if (c->has_grpo) plan_add_grpo(&text, root, c);
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e) && write_pictures(c, str_text(&text), e);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);

@@ -47,7 +47,9 @@ static bool prepare(PlanCase *c, Err *e) {
     const Options *o = c->o;
     if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
         return false;
-    open_data(c);
+    c->has_grpo = opt_is(o, OPT_TASK, "grpo");
+    if (c->has_grpo && !plan_grpo_prepare(c, e)) return false;
+    if (!c->has_grpo) open_data(c); /* a policy's data are prompts, not rows */
     count_updates(c);
     bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
                           : opt_is(o, OPT_PACK, "on");
@@ -62,11 +64,16 @@ static bool prepare(PlanCase *c, Err *e) {
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
     *c = (PlanCase){.o = o};
     if (!prepare(c, e)) return false;
-    JobSpec s = c->asked;
-    count_host(c, &s);
-    setup_fit(&s, o, &c->machine, &c->host, c->limits);
-    count_host(c, &s); /* of the micro-batch that was found */
-    return c->planned = job_open(&c->job, &s, &c->machine, &c->host, e);
+    do {
+        if (c->planned) job_close(&c->job);
+        JobSpec s = c->asked;
+        if (c->has_grpo) s.beside = &c->beside_now;
+        count_host(c, &s);
+        setup_fit(&s, o, &c->machine, &c->host, c->limits);
+        count_host(c, &s); /* of the micro-batch that was found */
+        c->planned = job_open(&c->job, &s, &c->machine, &c->host, e);
+    } while (c->planned && job_process_bytes(&c->job) > c->limits.device_bytes && plan_grpo_stream_more(c));
+    return c->planned;
 }
 
 void plan_case_close(PlanCase *c) {

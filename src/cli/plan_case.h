@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "cli/setup.h"
+#include "grpo/ring.h"
 #include "train/search.h"
 
 typedef struct PlanCase {
@@ -21,6 +22,10 @@ typedef struct PlanCase {
     bool has_budget; /* --budget or --max-memory device=: what does not fit is refused */
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
+    bool has_grpo;
+    GrpoSpec grpo, grpo_now; /* --task grpo: what stands beside the policy, as asked and as planned */
+    JobBeside beside, beside_now;
+    bool may_stream[2]; /* reference, evaluator: nobody has said where their weights are */
     Job job;
     bool planned;
 } PlanCase;
@@ -46,6 +51,12 @@ void plan_add_ladder(Str *text, json_t *root, const PlanCase *c);
 void plan_add_batches(Str *text, json_t *root, const PlanCase *c);
 void plan_add_cards(Str *text, json_t *root, const PlanCase *c);
 bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e);
+
+/* ---- --task grpo (plan_grpo.c) ---- */
+bool plan_grpo_prepare(PlanCase *c, Err *e); /* the models beside the policy, into c->asked */
+bool plan_grpo_stream_more(PlanCase *c);     /* one more of them is to leave the device; false: none is left */
+void plan_add_grpo(Str *text, json_t *root, const PlanCase *c);
+void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c);
 
 /* Memory over the step as a picture; the page around it holds `text` too. */
 void plan_svg(Str *out, const PlanCase *c);

@@ -13,14 +13,15 @@
 
 volatile sig_atomic_t cmd_stop;
 
-bool setup_model(Model *m, const Options *o, Err *e) {
-    const char *name = opt_text(o, OPT_MODEL);
+bool setup_model(Model *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
+
+bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
     *m = (Model){0};
     if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
     if (m->has_folder) return config_from_file(&m->config, m->folder, e);
     if (config_from_preset(&m->config, name)) return true;
-    return fail(e, ERR_FAIL, "--model %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
-                "Presets: %s", name, config_preset_names());
+    return fail(e, ERR_FAIL, "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
+                "Presets: %s", flag, name, config_preset_names());
 }
 
 /* ---- the job ---- */

@@ -18,6 +18,7 @@ typedef struct Model {
 
 /* A folder, a preset, or a hub id in the local cache. */
 bool setup_model(Model *m, const Options *o, Err *e);
+bool setup_model_named(Model *m, const char *flag, const char *name, Err *e);
 
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);

@@ -88,8 +88,9 @@ SearchFreedom setup_freedom(const Options *o) {
                            .disk = opt_given(o, OPT_OFFLOAD_DIR),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
                            .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
-                           .micro_batch = opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) &&
-                                          !opt_given(o, OPT_ACCUM) && !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
+                           .micro_batch = (opt_given(o, OPT_GLOBAL_BATCH) || opt_is(o, OPT_TASK, "grpo")) &&
+                                          !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
+                                          !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
 }
 
 static unsigned allowed(const Options *o) {

@@ -35,6 +35,7 @@ typedef struct GenSpec {
     int64_t chunk;      /* the most prompt tokens of one pass */
     int64_t sent;       /* layers whose weights wait in pinned memory; all: embedding and head too */
     bool may_send;      /* gen_fit may send some, when nothing else fits */
+    bool estimate;      /* only the largest shapes, which take the most: for a search, not to be run */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
     /* Random weights, drawn in place: how each of a file's tensors is filled. NULL: they are loaded. */
     AttrFill (*fill)(const ModelConfig *c, const char *file_name, uint64_t seed);
@@ -163,6 +164,11 @@ typedef struct Gen {
 /* record.c: records every pass and places the ring. Nothing is taken. */
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
 int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
+
+/* The passes alone, into a program that holds others too: over the weights of d, or (d NULL) over weights of its own, under
+ * the name p->model. Afterwards g knows its passes and cache; g->p is empty, because the program is the caller's. */
+bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e);
+int64_t gen_host_bytes(const Gen *g); /* ordinary memory that running them takes */
 
 /* The most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
  * layers in pinned memory as fit the budget; ERR_BUDGET with the missing bytes when nothing does. */

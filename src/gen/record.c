@@ -59,6 +59,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
     pass->seq = seq;
     pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
     pass->in = decoder_input(p, &g->d, prefix, rows, seq);
+    pass->in.id_order = NONE; /* nothing is trained here */
     pass->in.cache_rows = record_input(g, prefix, "rows", rows);
     if (seq == 1) pass->in.ids = op_pick(p, g->draw.ids, pass->in.cache_rows, pass->in.positions);
     pass->in.direct = rows * seq <= LINEAR_DIRECT_ROWS;
@@ -84,7 +85,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
 static void record_passes(Gen *g) {
     const GenSpec *s = &g->spec;
     int64_t chunk = MAX2(2, MIN2(s->chunk, s->context));
-    for (int64_t n = s->invariant ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
+    for (int64_t n = s->invariant || s->estimate ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
         record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n, false);
         if (n == chunk || g->n_prefill == GEN_PASSES) break;
     }
@@ -95,9 +96,9 @@ static void record_passes(Gen *g) {
     }
     /* short prompts together, a row a token: each knows its slot and position, as in decoding */
     int64_t most = MIN2(MIN2(s->chunk, GEN_PACK_TOKENS), s->slots * s->context);
-    for (int64_t n = 32; s->slots > 1 && n <= most; n *= 2)
+    for (int64_t n = 32; s->slots > 1 && !s->estimate && n <= most; n *= 2)
         record_pass(g, &g->pack[g->n_packs++], "pack", n, 1, true);
-    for (int64_t n = 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
+    for (int64_t n = s->estimate ? s->slots : 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
         record_pass(g, &g->decode[g->n_decode++], "decode", n, 1, false);
         if (n == s->slots) break;
     }
@@ -124,7 +125,7 @@ static bool check_spec(const GenSpec *s, Err *e) {
     return true;
 }
 
-static int64_t host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
+int64_t gen_host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
     const GenSpec *s = &g->spec;
     int64_t news = BACKEND_NOTES * (int64_t)(sizeof(int) + sizeof(int64_t));
     return s->slots * ((int64_t)(sizeof(GenSlot) + sizeof(Drawn)) + news + s->context * 16) + 256 * KIB;
@@ -151,7 +152,7 @@ static void add_lines(Gen *g, const GenHost *host) {
                    m->mapping_bytes + (int64_t)(m->mapping_share * (double)g->placement.arena_bytes[POOL_PINNED])}},
       process[] = {{"runtime", "code, heap, BLAS buffers, stacks", m->runtime_bytes + program},
                    {"tokenizer", NULL, host ? host->tokenizer : 0},
-                   {"requests", "prompts, answers, sampling", host_bytes(g) + (host ? host->requests : 0)}};
+                   {"requests", "prompts, answers, sampling", gen_host_bytes(g) + (host ? host->requests : 0)}};
     for (int i = 0; i < COUNT_OF(device); i++)
         if (device[i].bytes) ledger_add(l, POOL_DEVICE, device[i].name, device[i].note, device[i].bytes, false);
     for (int i = 0; i < COUNT_OF(process); i++)
@@ -161,6 +162,44 @@ static void add_lines(Gen *g, const GenHost *host) {
 #endif
 }
 
+static void record_weights(Gen *g) {
+    const GenSpec *s = &g->spec;
+    Format base = s->model.dtype, stored = s->quantised ? s->stored : base;
+    decoder_weights(&g->p, &g->d, &s->model,
+                    &(WeightSpec){.format = base,
+                                  .stored = stored,
+                                  .activations = s->activations,
+                                  .cache = s->cache,
+                                  .gradients = s->activations,
+                                  .lora = s->adapter});
+    decoder_homes(&g->p, &g->d, stored, s->sent);
+}
+
+static void record_cache_and_passes(Gen *g) {
+    const GenSpec *s = &g->spec;
+    g->cache = ARENA_NEW(&g->p.arena, Tid, s->model.layers);
+    for (int l = 0; l < s->model.layers; l++) g->cache[l] = decoder_cache(&g->p, &g->d, l, s->slots, s->context);
+    record_slots(g);
+    record_init(g);
+    record_passes(g);
+}
+
+bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e) {
+    *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
+    if (!check_spec(spec, e)) return false;
+    g->p = *p; /* lent while its steps are written */
+    if (d) {
+        g->d = *d;
+        g->d.spec.cache = spec->cache;
+    } else {
+        record_weights(g);
+    }
+    record_cache_and_passes(g);
+    *p = g->p;
+    g->p = (Program){0};
+    return true;
+}
+
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e) {
     *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
     prog_init(&g->p);
@@ -168,21 +207,9 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     if (!check_spec(spec, e)) return false;
     double began = now_ms();
     Program *p = &g->p;
-    Format base = spec->model.dtype;
-    decoder_weights(p, &g->d, &spec->model,
-                    &(WeightSpec){.format = base,
-                                  .stored = spec->quantised ? spec->stored : base,
-                                  .activations = spec->activations,
-                                  .cache = spec->cache,
-                                  .gradients = spec->activations,
-                                  .lora = spec->adapter});
+    record_weights(g);
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
-    decoder_homes(p, &g->d, spec->quantised ? spec->stored : base, spec->sent);
-    g->cache = ARENA_NEW(&p->arena, Tid, spec->model.layers);
-    for (int l = 0; l < spec->model.layers; l++) g->cache[l] = decoder_cache(p, &g->d, l, spec->slots, spec->context);
-    record_slots(g);
-    record_init(g);
-    record_passes(g);
+    record_cache_and_passes(g);
     plan_materialise(p);
     g->placement = plan_all(p, m);
     plan_ledger(p, &g->placement, m, &g->ledger);

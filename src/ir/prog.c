@@ -33,6 +33,7 @@ void prog_copy(Program *to, const Program *from) {
 
 int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     CHECK(p->n_phases < MAX_PHASES && repeat >= 1);
+    if (p->model) name = arena_printf(&p->arena, "%s.%s", p->model, name);
     p->phase[p->n_phases] = (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
     p->region = REGION_FORWARD;
     p->layer = -1;
@@ -65,14 +66,35 @@ int prog_phase_of(const Program *p, int step) {
     return -1;
 }
 
+/* "model.layers.3.name"; by hand, because a search writes a million of them. */
+static const char *full_name(Program *p, const char *name) {
+    char digit[12];
+    int n_digits = 0;
+    for (int l = p->layer; l > 0 || (l == 0 && !n_digits); l /= 10) digit[n_digits++] = (char)('0' + l % 10);
+    size_t n_model = p->model ? strlen(p->model) : 0, n_name = strlen(name);
+    char *text = arena_alloc(&p->arena, (int64_t)(n_model + n_name) + n_digits + 10), *at = text;
+    if (p->model) {
+        memcpy(at, p->model, n_model);
+        at += n_model;
+        *at++ = '.';
+    }
+    if (p->layer >= 0) {
+        memcpy(at, "layers.", 7);
+        for (at += 7; n_digits > 0;) *at++ = digit[--n_digits];
+        *at++ = '.';
+    }
+    memcpy(at, name, n_name + 1);
+    return text;
+}
+
 Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, const int64_t *dim) {
     CHECK(rank >= 1 && rank <= MAX_RANK);
     p->t = mem_grow(p->t, &p->cap_t, p->n_t + 1, sizeof *p->t);
     Tid id = (Tid)p->n_t++;
     Tensor *t = &p->t[id];
-    *t = (Tensor){.role = role, .format = f, .rank = rank, .layer = p->layer, .slot = id};
+    *t = (Tensor){.role = role, .format = f, .rank = rank, .model = p->model, .layer = p->layer, .slot = id};
     t->recorded = t->birth = t->death = -1;
-    t->name = p->layer >= 0 ? arena_printf(&p->arena, "layers.%d.%s", p->layer, name) : arena_strdup(&p->arena, name);
+    t->name = full_name(p, name);
     t->home = (Home){POOL_DEVICE, f};
     for (int i = 0; i < rank; i++) {
         CHECK_MSG(dim[i] > 0, "tensor %s: dimension %d is %lld", t->name, i, (long long)dim[i]);

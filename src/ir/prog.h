@@ -33,7 +33,7 @@
 #include "ir/format.h"
 
 typedef int32_t Tid;
-enum { NONE = 0, MAX_RANK = 4, MAX_IN = 10, MAX_OUT = 4, MAX_PHASES = 32 };
+enum { NONE = 0, MAX_RANK = 4, MAX_IN = 10, MAX_OUT = 4, MAX_PHASES = 64 };
 
 typedef enum Role {
     ROLE_INPUT,      /* written by the host before a phase is played */
@@ -71,6 +71,7 @@ typedef struct Home {
 typedef struct Tensor {
     const char *name;      /* "layers.3.qkv"; keeps: the program's arena */
     const char *file_name; /* its name in an HF folder or adapter file; NULL when it is not a file's tensor */
+    const char *model;     /* whose it is, where a program holds several; NULL: the one that has no name */
     int layer;             /* -1: none */
     Role role;
     Format format;
@@ -121,6 +122,7 @@ typedef struct Program {
     uint32_t next_key;
 
     /* where recording stands; stamped on what is recorded */
+    const char *model; /* names of tensors and phases begin with it: "evaluator.layers.3.qkv"; NULL: they do not */
     int layer;
     Region region;
     Queue queue;

@@ -63,6 +63,9 @@ DecoderInput decoder_input(Program *p, const Decoder *d, const char *prefix, int
 Tid decoder_hidden(Program *p, const Decoder *d, const DecoderInput *in, const Tid *caches, int64_t cache_slots);
 Tid decoder_cache(Program *p, const Decoder *d, int layer, int64_t rows, int64_t slots);
 
+/* twin.c: the same weights without dropout and, when they are not wanted, without adapters. */
+Decoder decoder_twin(Program *p, const Decoder *d, bool adapters);
+
 /* homes.c: how a frozen model's projections are stored, and of how many layers they wait in pinned memory, spread evenly;
  * as many as the model has: embedding and head too. */
 void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_layers);

@@ -81,13 +81,24 @@ static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     return i > phase->begin && p->s[i - 1].op == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
 }
 
+/* As op_bytes_moved counts them; a program that was planned knows the bytes of its tensors already. */
+static double bytes_moved(const Program *p, const Step *s) {
+    double n = 0;
+    if (s->op == OP_EMBED || !p->t[s->out[0]].bytes) return op_bytes_moved(p, s);
+    for (int k = 0; k < MAX_IN; k++)
+        if (s->in[k]) n += (double)p->t[s->in[k]].bytes;
+    for (int k = 0; k < MAX_OUT; k++)
+        if (s->out[k]) n += (double)p->t[s->out[k]].bytes;
+    return n;
+}
+
 static double step_cost(const Program *p, const Machine *m, const Phase *phase, int i) {
     const Step *s = &p->s[i];
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
         return seconds_at((double)prog_bytes(p, s->in[0]), move_rate(m, s->queue)) + m->step_seconds;
-    double moving = seconds_at(op_bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
+    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
     double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : m->matrix_flops);
     if (gpu) computing += seconds_at(bytes_on_top(p, s), m->memory_bytes_per_s);

@@ -102,7 +102,7 @@ void job_set_homes(Program *p, const JobSpec *s, MachineKind machine, Format sto
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         int kind = kind_of(t->role);
-        if (t->base || t->rank < 2 || kind < 0) continue;
+        if (t->base || t->rank < 2 || kind < 0 || t->model) continue; /* another model's homes are its own affair */
         if (kind == AWAY_WEIGHTS && !t->trainable && t->layer >= 0) t->home.stored = stored;
         bool outside = s->away[kind] >= layers && !(machine == MACHINE_CPU && s->on_disk[kind]);
         if (t->layer >= 0) t->home.pool = pool_of(t->layer, s->away[kind], s->on_disk[kind], layers);

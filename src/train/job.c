@@ -48,7 +48,7 @@ static void record_init(Job *j) {
 
 /* ---- the passes over a batch ---- */
 
-static AttrHead head_attr(const Job *j) {
+AttrHead job_head_attr(const Job *j) {
     int64_t rows = j->spec.micro_batch * j->spec.seq;
     int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec, j->machine.kind);
     return (AttrHead){MIN2(chunk, rows)};
@@ -65,7 +65,7 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
 static Tid record_loss(Job *j, const Decoder *d, Tid stat) {
     Program *p = &j->p;
     Tid hidden = decoder_hidden(p, d, &j->in, NULL, 0);
-    Tid logp = op_head_logp(p, hidden, d->head, j->labels, head_attr(j));
+    Tid logp = op_head_logp(p, hidden, d->head, j->labels, job_head_attr(j));
     return op_token_sum(p, stat, logp, j->weight, j->divisor, -1);
 }
 
@@ -80,13 +80,7 @@ static void record_micro(Job *j) {
 
 static void record_eval(Job *j) {
     Program *p = &j->p;
-    j->d_eval = j->d;
-    j->d_eval.layer = ARENA_NEW(&p->arena, DecoderLayer, j->spec.model.layers);
-    for (int l = 0; l < j->spec.model.layers; l++) {
-        DecoderLayer *w = &j->d_eval.layer[l];
-        *w = j->d.layer[l];
-        w->on_qkv.attr.dropout = w->on_out.attr.dropout = w->on_gate_up.attr.dropout = w->on_down.attr.dropout = 0;
-    }
+    j->d_eval = decoder_twin(p, &j->d, true);
     j->phase_eval = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
     record_loss(j, &j->d_eval, j->eval_loss);
     prog_end_phase(p);
@@ -262,6 +256,8 @@ static void add_lines(Job *j, const HostBytes *host) {
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
     ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
 #endif
+    if (j->spec.beside)
+        ledger_add(&j->ledger, pool, "requests", "prompts, answers, sampling", j->spec.beside->host_bytes(j), false);
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
     if (host && host->batches) ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
@@ -282,12 +278,14 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
         for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false;
     record_inputs(j);
     record_init(j);
-    if (spec->train) {
+    bool ok = !spec->beside || spec->beside->record(spec->beside->user, j, e);
+    if (ok && spec->train) {
         record_micro(j);
-        if (!record_update(j, e)) {
-            job_close(j);
-            return false;
-        }
+        ok = record_update(j, e);
+    }
+    if (!ok) {
+        job_close(j);
+        return false;
     }
     if (spec->evaluate || !spec->train) record_eval(j);
     job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
@@ -315,10 +313,12 @@ int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same m
 
 double job_update_seconds(const Job *j) {
     double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;
+    for (int i = 0; i < j->n_plays; i++) s += j->plays[i].times * plan_step_seconds(&j->p, &j->machine, j->plays[i].phase);
     return s + (j->phase_update >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_update) : 0);
 }
 
 double job_useful_flops(const Job *j) {
     double f = j->phase_micro >= 0 ? plan_useful_flops(&j->p, j->phase_micro) * (double)j->spec.accum : 0;
+    for (int i = 0; i < j->n_plays; i++) f += j->plays[i].times * plan_useful_flops(&j->p, j->plays[i].phase);
     return f + (j->phase_update >= 0 ? plan_useful_flops(&j->p, j->phase_update) : 0);
 }

@@ -12,7 +12,7 @@
 typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
 typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
-enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024 };
+enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024, JOB_PLAYS = 8 };
 
 /* What may live in pinned host memory, or on disk, and visit the device only when it is used. */
 typedef enum AwayKind { AWAY_WEIGHTS, AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_INPUTS, AWAY_KINDS } AwayKind;
@@ -21,6 +21,15 @@ typedef struct LrRule { /* learning-rate multiplier of the parameters whose name
     const char *part;
     float mult;
 } LrRule;
+
+/* What stands beside the trained model on the same ring: other models, and passes over the trained one. It is recorded between
+ * the phases init and micro, and notes in the job how often an update plays each of its phases. */
+typedef struct Job Job;
+typedef struct JobBeside {
+    const void *user;
+    bool (*record)(const void *user, Job *j, Err *e);
+    int64_t (*host_bytes)(const Job *j); /* ordinary memory that running it takes */
+} JobBeside;
 
 /* Everything that decides the program. */
 typedef struct JobSpec {
@@ -52,6 +61,7 @@ typedef struct JobSpec {
     uint64_t seed;
     AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
     bool estimate;         /* not placed: bytes are lower bounds, nothing can be played (a search) */
+    const JobBeside *beside; /* NULL: nothing */
     bool sweep;            /* fuse the head's forward and gradient; off only to compare */
 } JobSpec;
 
@@ -60,7 +70,12 @@ typedef struct HostBytes {
     int64_t data, tokenizer, batches;
 } HostBytes;
 
-typedef struct Job {
+typedef struct JobPlays { /* of one update */
+    int phase;
+    double times;
+} JobPlays;
+
+struct Job {
     JobSpec spec;
     Machine machine;
     Program p;             /* owns */
@@ -74,10 +89,13 @@ typedef struct Job {
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
     int phase_init, phase_micro, phase_update, phase_eval; /* -1: absent */
+    void *beside;          /* what spec.beside recorded; in the program's arena */
+    JobPlays plays[JOB_PLAYS]; /* its phases */
+    int n_plays;
     Placement placement;
     Ledger ledger;
     double plan_ms;
-} Job;
+};
 
 /* Records, rewrites and places; refuses only what the spec makes impossible. */
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e);
@@ -87,6 +105,7 @@ int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
+AttrHead job_head_attr(const Job *j);     /* in which chunks the head is computed */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 /* Accumulation and clip aside: it trains, and no overflow takes an update back. */
 static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->activations != FMT_F16; }

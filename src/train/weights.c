@@ -57,13 +57,19 @@ static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
     return load_bytes(x, id, s, from.f, piece, e);
 }
 
-bool weights_load(Exec *x, Role role, const char *folder, Err *e) {
+bool weights_load(Exec *x, Role role, const char *folder, Err *e) { return weights_load_model(x, NULL, role, folder, e); }
+
+static bool is_of(const Tensor *t, const char *model) {
+    return model ? t->model && !strcmp(t->model, model) : !t->model;
+}
+
+bool weights_load_model(Exec *x, const char *model, Role role, const char *folder, Err *e) {
     StSet s;
     if (!st_open(&s, folder, e)) return false;
     Piece *piece = MEM_NEW(Piece, 1);
     bool ok = true;
     for (Tid id = 1; id < x->p->n_t && ok; id++)
-        if (x->p->t[id].role == role && x->p->t[id].file_name) ok = load_one(x, id, &s, piece, e);
+        if (x->p->t[id].role == role && x->p->t[id].file_name && is_of(&x->p->t[id], model)) ok = load_one(x, id, &s, piece, e);
     mem_free(piece);
     st_close(&s);
     return ok;

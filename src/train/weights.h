@@ -9,6 +9,8 @@
 /* Reads every tensor of that role (weights or adapters) from a folder into its slot, converting dtypes on the way.
  * A tensor that is missing or has another shape is refused by name. */
 bool weights_load(Exec *x, Role role, const char *folder, Err *e);
+/* Where a program holds several models: those of this one (Tensor.model). */
+bool weights_load_model(Exec *x, const char *model, Role role, const char *folder, Err *e);
 
 /* Writes them: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
 bool weights_save(Exec *x, Role role, const char *folder, Err *e);

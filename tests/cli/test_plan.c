@@ -316,3 +316,25 @@ TEST(what_train_takes_by_allow_is_in_its_configuration) {
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
+
+TEST(models_beside_a_policy_are_named_and_checked) {
+    static const struct {
+        const char *flags, *part1, *part2;
+    } wrong[] = {
+        {"--evaluator qwen2.5-0.5b:int7", "'int7'", "streamed=LAYERS"},
+        {"--evaluator qwen2.5-0.5b:streamed=25", "'streamed=25'", "24 layers"},
+        {"--evaluator nowhere", "--evaluator nowhere", "Presets"},
+        {"--reference llama-3.2-1b", "128256", "cannot be compared"},
+        {"--seq 100", "--seq 100", "768"},
+        {"--global-batch 12", "groups of 8", "--group"},
+        {"--max-tokens 40000", "40512 tokens", "32768"},
+    };
+    for (int i = 0; i < (int)(sizeof wrong / sizeof *wrong); i++) {
+        Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --gpu l40s %s", wrong[i].flags);
+        expect_said(&r, 2 - (i == 2), wrong[i].part1, wrong[i].part2);
+    }
+    Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --gpu l40s --reference same:nf4,streamed=4 --evaluator qwen2.5-1.5b:int8 --listing");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "phase evaluator.decode8 x") && strstr(str_text(&r.out), "reference.layers.5.down_w"));
+    EXPECT(strstr(str_text(&r.out), "frozen, partly streamed") && strstr(str_text(&r.out), "the peak"));
+    ran_free(&r);
+}

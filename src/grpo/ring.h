@@ -1,0 +1,65 @@
+/* ring.h - group-relative policy optimisation as one planned ring: a policy that answers and is trained, an evaluator that
+ * reads its answers, a reference it is held near to.
+ *
+ * The phases, in order: init; the policy's passes over its cache (prefillN, decodeN); the evaluator's (evaluator.prefillN,
+ * evaluator.decodeN); reference (log-probabilities of a micro-batch); micro x accumulation; update. Each is recorded by
+ * the room that runs it (gen, train), all into one program, so one placement covers them: what one phase needs for
+ * itself takes bytes that another has left. The policy's tensors have no prefix, the others' names begin with
+ * GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are trained.
+ *
+ *     JobBeside beside = grpo_beside(&spec);     // spec outlives the job
+ *     job.beside = &beside;
+ *     job_open(&j, &job, ...)                    // or a search over it; then grpo_ring(&j) */
+#ifndef GRPO_RING_H
+#define GRPO_RING_H
+
+#include "gen/gen.h"
+#include "train/job.h"
+
+#define GRPO_EVALUATOR "evaluator"
+#define GRPO_REFERENCE "reference"
+
+typedef struct SideModel { /* a frozen model and how it is kept */
+    ModelConfig model;
+    bool quantised;
+    Format stored;
+    int64_t sent; /* layers whose weights wait in pinned memory; all: embedding and head too */
+} SideModel;
+
+typedef enum ReferenceKind {
+    REFERENCE_NONE,
+    REFERENCE_BASE, /* the policy's own frozen weights, without its adapters */
+    REFERENCE_MODEL /* weights of its own */
+} ReferenceKind;
+
+typedef struct GrpoSpec {
+    bool has_evaluator;
+    SideModel evaluator;
+    ReferenceKind reference_kind;
+    SideModel reference;      /* REFERENCE_MODEL */
+    int64_t group;            /* answers to a prompt */
+    int64_t prompt_tokens;
+    int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */
+    int64_t evaluator_tokens; /* the evaluator's answer, to the prompt and the policy's answer */
+    int64_t slots;            /* answers at a time; 0: all of an update, up to GRPO_SLOTS */
+    int64_t chunk;            /* prompt tokens of one pass */
+} GrpoSpec;
+enum { GRPO_SLOTS = 64 };
+
+typedef struct GrpoRing {
+    Gen policy, evaluator;    /* passes and caches; evaluator: none when there is none */
+    Decoder reference;
+    int phase_reference;      /* -1: none */
+    Tid reference_logp;       /* (N): read after each play */
+} GrpoRing;
+
+JobBeside grpo_beside(const GrpoSpec *s);
+static inline const GrpoRing *grpo_ring(const Job *j) { return j->beside; }
+
+/* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
+typedef struct GrpoPlays {
+    int64_t prefill, decode, evaluator_prefill, evaluator_decode, reference;
+} GrpoPlays;
+GrpoPlays grpo_plays(const GrpoSpec *s, int64_t rows, int64_t micro_batches);
+
+#endif

@@ -1,0 +1,270 @@
+/* test_ring.c - several models on one ring: every phase computes, to the bit, what it computes in a program of its own, although
+ * all of them share one arena; and the ring holds the rules whatever the models are kept as. */
+#include "base/rng.h"
+#include "exec/exec.h"
+#include "grpo/ring.h"
+#include "tests/test.h"
+
+enum { PROMPT = 12, ANSWER = 8, ROW = PROMPT + ANSWER, GROUP = 2, ROWS = 2, TOKENS = ROWS * ROW, VOCAB = 60 };
+
+static void tiny_model(ModelConfig *c, const char *layers) {
+    Err e = {0};
+    EXPECT(config_from_preset(c, "qwen2.5-0.5b"));
+    const char *small[] = {layers, "hidden_size=32", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=48",
+                           "vocab_size=60"};
+    EXPECT_OK(config_set(c, small, COUNT_OF(small), &e));
+}
+
+static JobSpec job_spec(bool lora) {
+    JobSpec s = {.train = true, .lora = lora, .activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f}, .seq = ROW, .micro_batch = ROWS, .accum = 2,
+                 .random_init = true, .seed = 3};
+    tiny_model(&s.model, "num_hidden_layers=2");
+    s.model.dtype = FMT_F32;
+    if (lora) s.adapter = (LoraSpec){.rank = 4, .alpha = 8, .dropout = 0.2f, .targets = 127, .format = FMT_F32};
+    s.recompute[0] = RECOMPUTE_BLOCK;
+    return s;
+}
+
+static GrpoSpec grpo_spec(const JobSpec *s, const char *evaluator_layers) {
+    GrpoSpec g = {.has_evaluator = true, .reference_kind = s->lora ? REFERENCE_BASE : REFERENCE_MODEL, .group = GROUP,
+                  .prompt_tokens = PROMPT, .answer_tokens = ANSWER, .evaluator_tokens = 4, .slots = 2, .chunk = 16};
+    g.reference.model = s->model;
+    tiny_model(&g.evaluator.model, evaluator_layers);
+    g.evaluator.model.dtype = FMT_F32;
+    return g;
+}
+
+/* ---- the plan ---- */
+
+TEST(a_ring_of_three_models_holds_the_rules) {
+    Machine m = machine_generic_cpu(2);
+    Err e = {0};
+    for (int k = 0; k < 12; k++) {
+        JobSpec s = job_spec(k % 2);
+        GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
+        g.evaluator.sent = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
+        if (k >= 6) g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.sent = 2;
+        if (k == 7) g.reference_kind = REFERENCE_NONE;
+        if (k == 8 || k == 0) s.away[AWAY_MOMENTS] = s.away[AWAY_WEIGHTS] = 2;
+        JobBeside beside = grpo_beside(&g);
+        s.beside = &beside;
+        Job *j = MEM_NEW(Job, 1);
+        EXPECT_OK(job_open(j, &s, &m, NULL, &e));
+        EXPECT_OK(plan_verify(&j->p, &e));
+        const Program *p = &j->p;
+        const Tensor *own = prog_t(p, prog_find(p, "layers.0.qkv_w")), *other = prog_t(p, prog_find(p, "evaluator.layers.2.qkv_w"));
+        EXPECT(!own->model && other->model && !strcmp(other->model, GRPO_EVALUATOR));
+        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.sent > 0) && (own->home.pool == POOL_PINNED) == (k == 8 || k == 0));
+        EXPECT(!prog_find(p, "reference.head") == (g.reference_kind != REFERENCE_MODEL) || s.model.tied);
+        EXPECT(!prog_find(p, "reference.layers.1.down_w") == (g.reference_kind != REFERENCE_MODEL));
+        EXPECT(prog_find_phase(p, "prefill12") < prog_find_phase(p, "evaluator.prefill16"));
+        EXPECT(prog_find_phase(p, "evaluator.decode2") < prog_find_phase(p, "micro"));
+        EXPECT((prog_find_phase(p, "reference") < 0) == (g.reference_kind == REFERENCE_NONE));
+        const GrpoRing *r = grpo_ring(j); /* caches are gone when the policy learns */
+        EXPECT(p->t[r->policy.cache[0]].death < p->phase[prog_find_phase(p, "evaluator.prefill16")].begin);
+        EXPECT(p->t[r->evaluator.cache[2]].death < p->phase[j->phase_micro].begin);
+        /* a search sees fewer shapes and the same bytes */
+        JobSpec quick = s;
+        quick.estimate = true;
+        int64_t placed = j->placement.lower_bound_bytes[POOL_DEVICE];
+        job_close(j);
+        EXPECT_OK(job_open(j, &quick, &m, NULL, &e));
+        int64_t apart = placed - j->placement.lower_bound_bytes[POOL_DEVICE]; /* inputs of the other shapes */
+        if (!EXPECT(apart >= 0 && apart < 8192)) test_note("    case %d: %lld bytes apart", k, (long long)apart);
+        job_close(j);
+        mem_free(j);
+    }
+}
+
+TEST(an_update_plays_every_answer_once) {
+    GrpoSpec g = {.has_evaluator = true, .reference_kind = REFERENCE_MODEL, .group = 8, .prompt_tokens = 3000,
+                  .answer_tokens = 500, .evaluator_tokens = 100, .slots = 10, .chunk = 2048};
+    GrpoPlays n = grpo_plays(&g, 24, 6);
+    EXPECT(n.prefill == 3 * 2 && n.decode == 3 * 500); /* three prompts in two pieces; 24 answers in three waves of ten */
+    EXPECT(n.evaluator_prefill == 24 * 2 && n.evaluator_decode == 3 * 100 && n.reference == 6);
+    g.slots = 0;
+    g.has_evaluator = false;
+    g.reference_kind = REFERENCE_NONE;
+    n = grpo_plays(&g, 24, 6);
+    EXPECT(n.decode == 500 && !n.evaluator_prefill && !n.evaluator_decode && !n.reference);
+}
+
+/* ---- played ---- */
+
+typedef struct Played {
+    Backend *b;
+    Job job;
+    Exec x;
+} Played;
+
+static void open_played(Played *f, const JobSpec *s) {
+    Err e = {0};
+    Machine m = {0};
+    EXPECT_OK(backend_open(&f->b, "cpu", (BackendOptions){.threads = 2}, &e));
+    f->b->describe(f->b, &m);
+    EXPECT_OK(job_open(&f->job, s, &m, NULL, &e));
+    EXPECT_OK(exec_open(&f->x, &f->job.p, f->b, f->job.placement.arena_bytes, &e));
+    const Program *p = &f->job.p;
+    float inv_freq[512], scale;
+    config_rope(&s->model, inv_freq, &scale);
+    for (Tid t = 1; t < p->n_t; t++) {
+        if (p->t[t].base || p->t[t].offset < 0) continue;
+        if (p->t[t].role == ROLE_TABLE) exec_put(&f->x, t, inv_freq, 0, s->model.head_dim / 2 * 4);
+        if (p->t[t].role == ROLE_MOMENT || p->t[t].role == ROLE_STATISTIC)
+            memset(exec_address(&f->x, t), 0, (size_t)p->t[t].bytes);
+    }
+    exec_play(&f->x, f->job.phase_init);
+}
+
+static void close_played(Played *f) {
+    exec_close(&f->x);
+    job_close(&f->job);
+    f->b->close(f->b);
+}
+
+static void poisoned_play(Exec *x, int phase) { /* what the plan calls dead is made useless first */
+    Err e = {0};
+    exec_poison(x, phase);
+    exec_play(x, phase);
+    EXPECT_OK(exec_sync(x, &e));
+}
+
+/* The weights of a model become those of the policy, by name. */
+static void copy_weights(Exec *to, const char *prefix, const Exec *from) {
+    for (Tid t = 1; t < from->p->n_t; t++) {
+        const Tensor *w = prog_t(from->p, t);
+        if ((w->role != ROLE_WEIGHT && w->role != ROLE_ADAPTER) || w->base || w->model) continue;
+        char name[128];
+        snprintf(name, sizeof name, "%s%s", prefix, w->name);
+        Tid there = prog_find(to->p, name);
+        if (there) exec_put(to, there, exec_address(from, t), 0, w->bytes);
+    }
+}
+
+static void put_pass(Exec *x, const GenPass *pass, int64_t count, int64_t from, int step) {
+    int32_t ids[16] = {0}, positions[16], rows[2] = {1, 0}, last = (int32_t)count - 1;
+    int64_t n = pass->rows * pass->seq;
+    for (int i = 0; i < n; i++) {
+        ids[i] = (int32_t)(rng_u32(9, (uint64_t)(100 * step + i)) % VOCAB);
+        positions[i] = i < count || !pass->last ? (int32_t)from + (pass->last ? i : 0) : -1;
+    }
+    exec_put(x, pass->in.ids, ids, 0, n * 4);
+    exec_put(x, pass->in.positions, positions, 0, n * 4);
+    exec_put(x, pass->in.cache_rows, rows, 0, pass->rows * 4);
+    if (pass->last) exec_put(x, pass->last, &last, 0, 4);
+}
+
+/* A prompt for slot 1, then a token for both slots; the logits of all of it. */
+static void answer(Exec *x, const Gen *g, float *logits) {
+    const GenPass *prompt = &g->prefill[g->n_prefill - 1], *token = &g->decode[g->n_decode - 1];
+    EXPECT(token->rows == 2 && prompt->seq >= PROMPT);
+    put_pass(x, prompt, PROMPT, 0, 1);
+    poisoned_play(x, prompt->phase);
+    memcpy(logits, exec_address(x, prompt->logits), VOCAB * 4);
+    put_pass(x, token, 2, PROMPT, 2);
+    exec_play(x, token->phase); /* not poisoned: slot 0 was never filled, and is read as it lies */
+    EXPECT(exec_sync(x, NULL));
+    memcpy(logits + VOCAB, exec_address(x, token->logits), VOCAB * 4); /* of the row that is slot 1 */
+}
+
+static void put_rows(Played *f, int micro) {
+    const Job *j = &f->job;
+    int32_t ids[TOKENS], labels[TOKENS], positions[TOKENS], docs[TOKENS] = {0}, order[TOKENS];
+    float weight[TOKENS], dials[DIAL_WORDS] = {1e-2f, 10, 100}, divisor = TOKENS, max_norm = 1, beta = micro > 0;
+    int64_t clock[CLOCK_WORDS] = {7, micro * TOKENS, micro, 1};
+    int n = 0;
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = (int32_t)(rng_u32(5, (uint64_t)(micro * TOKENS + i)) % VOCAB);
+        labels[i] = (int32_t)(rng_u32(6, (uint64_t)(micro * TOKENS + i)) % VOCAB);
+        positions[i] = i % ROW;
+        weight[i] = i % 3 ? 1.5f : -0.5f; /* as advantages are */
+    }
+    for (int id = 0; id < VOCAB; id++)
+        for (int i = 0; i < TOKENS; i++)
+            if (ids[i] == id) order[n++] = i;
+    exec_put(&f->x, j->in.ids, ids, 0, sizeof ids);
+    exec_put(&f->x, j->in.positions, positions, 0, sizeof positions);
+    exec_put(&f->x, j->in.doc_begin, docs, 0, sizeof docs);
+    if (j->in.id_order) exec_put(&f->x, j->in.id_order, order, 0, sizeof order);
+    exec_put(&f->x, j->labels, labels, 0, sizeof labels);
+    exec_put(&f->x, j->weight, weight, 0, sizeof weight);
+    exec_put(&f->x, j->divisor, &divisor, 0, 4);
+    exec_put(&f->x, j->dials, dials, 0, sizeof dials);
+    exec_put(&f->x, j->max_norm, &max_norm, 0, 4);
+    exec_put(&f->x, j->p.beta, &beta, 0, 4);
+    exec_put(&f->x, j->p.clock, clock, 0, sizeof clock);
+}
+
+static double train(Played *f) {
+    for (int micro = 0; micro < 2; micro++) {
+        put_rows(f, micro);
+        if (micro) exec_play(&f->x, f->job.phase_micro);
+        else poisoned_play(&f->x, f->job.phase_micro);
+    }
+    poisoned_play(&f->x, f->job.phase_update);
+    double loss;
+    memcpy(&loss, exec_address(&f->x, f->job.loss), sizeof loss);
+    return loss;
+}
+
+static void expect_same_bits(const float *a, const float *b, int n, const char *what) {
+    int first = 0;
+    while (first < n && !memcmp(&a[first], &b[first], 4)) first++;
+    if (!EXPECT(first == n)) test_note("    %s: element %d is %.9g, not %.9g", what, first, (double)a[first], (double)b[first]);
+}
+
+static void play_a_ring(bool lora) {
+    Err e = {0};
+    JobSpec s = job_spec(lora), plain = s;
+    GrpoSpec g = grpo_spec(&s, "num_hidden_layers=2"); /* the same shape as the policy, so that it can have its weights */
+    g.evaluator.sent = lora ? 2 : 0;
+    JobBeside beside = grpo_beside(&g);
+    s.beside = &beside;
+    Played *ring = MEM_NEW(Played, 1), *alone = MEM_NEW(Played, 1);
+    Gen *gen = MEM_NEW(Gen, 1);
+    Backend *b = NULL;
+    open_played(ring, &s);
+    open_played(alone, &plain);
+    const GrpoRing *r = grpo_ring(&ring->job);
+    GenSpec one = r->policy.spec;
+    one.adapter = s.adapter;
+    one.adapter.dropout = 0;
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e)); /* a backend holds one program */
+    EXPECT_OK(gen_plan(gen, &one, &alone->job.machine, NULL, &e) && gen_open(gen, b, &e));
+    copy_weights(&ring->x, "reference.", &ring->x);
+    copy_weights(&ring->x, "evaluator.", &ring->x);
+    float mine[2 * VOCAB], others[2 * VOCAB], judged[2 * VOCAB] = {0}, logp[2][TOKENS];
+    for (int update = 0; update < 2; update++) {
+        copy_weights(&gen->x, "", &alone->x);
+        answer(&ring->x, &r->policy, mine);
+        answer(&gen->x, gen, others);
+        expect_same_bits(mine, others, 2 * VOCAB, "an answer");
+        float first = judged[0];
+        answer(&ring->x, &r->evaluator, judged);
+        if (update) EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
+        else if (!lora) expect_same_bits(mine, judged, 2 * VOCAB, "the evaluator with the policy's weights");
+        put_rows(ring, 0);
+        poisoned_play(&ring->x, r->phase_reference);
+        memcpy(logp[update], exec_address(&ring->x, r->reference_logp), sizeof logp[0]);
+        EXPECT(train(ring) == train(alone));
+    }
+    expect_same_bits(logp[0], logp[1], TOKENS, "the reference after an update");
+    for (Tid t = 1; t < alone->job.p.n_t; t++) {
+        const Tensor *w = prog_t(&alone->job.p, t);
+        if (!w->trainable || w->base) continue;
+        Tid there = prog_find(&ring->job.p, w->name);
+        if (!EXPECT(there && !memcmp(exec_address(&ring->x, there), exec_address(&alone->x, t), (size_t)w->bytes)))
+            test_note("    %s", w->name);
+    }
+    gen_close(gen);
+    b->close(b);
+    close_played(ring);
+    close_played(alone);
+    mem_free(gen), mem_free(ring), mem_free(alone);
+}
+
+TEST(every_phase_of_a_ring_computes_what_it_computes_alone) {
+    play_a_ring(false);
+    play_a_ring(true);
+}
