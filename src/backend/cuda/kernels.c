@@ -262,6 +262,19 @@ void cuda_embed_grad(Backend *b, Queue q, const Args *a) {
     cuda_launch_embed_grad(cuda_stream(b, q), output(a, 0), input(a, 0), &e);
 }
 
+void cuda_sample(Backend *b, Queue q, const Args *a) {
+    CudaSample s = {.logits = a->in[0], .slots = a->in[1], .positions = a->in[2], .how = a->in[3], .drawn = a->out[0],
+                    .ids = a->out[1], .rows = cuda_rows(a->ti[0]), .vocab = (int)cuda_cols(a->ti[0]),
+                    .room = (int)cuda_cols(a->to[1])};
+    if (s.vocab <= CUDA_MOST_VOCAB) cuda_launch_sample(cuda_stream(b, q), &s);
+    else cuda_fail(b, "sample: a vocabulary of %d tokens, the GPU's kernel takes up to %d", s.vocab, CUDA_MOST_VOCAB);
+}
+
+void cuda_pick(Backend *b, Queue q, const Args *a) {
+    cuda_launch_pick(cuda_stream(b, q), a->out[0], a->in[0], a->in[1], a->in[2], cuda_count(a->to[0]),
+                     (int)cuda_cols(a->ti[0]));
+}
+
 static bool is_number(Backend *b, const Args *a, const Tensor *t) {
     return t->format == FMT_F64 || is_real(b, a, t);
 }

@@ -11,6 +11,7 @@
 
 #include "backend/cuda/launch.h"
 #include "ir/block_device.h"
+#include "ir/sampling.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,6 +96,22 @@ typedef struct CudaEmbedGrad {
     CudaKey key;
 } CudaEmbedGrad;
 void cuda_launch_embed_grad(cudaStream_t s, CudaNumbers dtable, CudaNumbers dx, const CudaEmbedGrad *e);
+
+/* ---- the next token (sample.cu) ---- */
+
+enum { CUDA_MOST_VOCAB = 300000 }; /* a bit each in shared memory */
+typedef struct CudaSample { /* ir/op_sample.c */
+    const float *logits;    /* (rows, vocab) */
+    const int32_t *slots, *positions; /* (rows) */
+    const DrawHow *how;     /* per slot */
+    Drawn *drawn;           /* per slot */
+    int32_t *ids;           /* (slots, room) */
+    int64_t rows;
+    int vocab, room;
+} CudaSample;
+void cuda_launch_sample(cudaStream_t s, const CudaSample *a);
+void cuda_launch_pick(cudaStream_t s, int32_t *to, const int32_t *ids, const int32_t *slots, const int32_t *positions,
+                      int64_t rows, int room);
 
 /* ---- the loss (loss.cu) ---- */
 
