@@ -53,13 +53,13 @@ static bool find_stop_ids(Engine *n, Err *e) {
 
 /* Weights are all that generation can keep elsewhere. */
 static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
-    int64_t away[AWAY_KINDS];
+    int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
     s->may_send = opt_is(o, OPT_OFFLOAD, "auto") && m->kind != MACHINE_CPU; /* there all pools are the same memory */
     if (opt_is(o, OPT_OFFLOAD, "auto")) return true;
-    if (!job_parse_away(away, s->model.layers, opt_text(o, OPT_OFFLOAD), e)) return false;
+    if (!job_parse_away(away, on_disk, s->model.layers, opt_text(o, OPT_OFFLOAD), e)) return false;
     s->sent = away[AWAY_WEIGHTS];
-    return (!away[AWAY_MOMENTS] && !away[AWAY_GRADIENTS] && !away[AWAY_INPUTS]) ||
-           fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere; use weights or weights=N",
+    return (!away[AWAY_MOMENTS] && !away[AWAY_GRADIENTS] && !away[AWAY_INPUTS] && !on_disk[AWAY_WEIGHTS]) ||
+           fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere, in pinned memory; use weights or weights=N",
                 opt_text(o, OPT_OFFLOAD));
 }
 

@@ -98,7 +98,7 @@ static bool open_folder(Run *r, Err *e) {
 }
 
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e) {
-    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .lock = {-1}};
+    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .lock = {.fd = -1}};
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
