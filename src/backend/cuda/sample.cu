@@ -254,10 +254,10 @@ DEVICE float block_sum(float x, float *part) {
     return warp_sum(part[threadIdx.x % WARP]);
 }
 
-/* top: the largest logit as the model gave it. */
-DEVICE float log_probability(const Row &r, Shared &s, float top, int id) {
+/* top: the largest logit that can come, as the model gave it. */
+DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int vocab) {
     float sum = 0;
-    for (int i = threadIdx.x; i < r.vocab; i += THREADS) sum += expf(r.logits[i] - top);
+    for (int i = threadIdx.x; i < vocab; i += THREADS) sum += expf(r.logits[i] - top);
     return (r.logits[id] - top) - logf(block_sum(sum, s.real));
 }
 
@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(CudaSample a) {
     if (position < 0) return;
     DrawHow how = a.how[slot];
     int32_t *ids = a.ids + (int64_t)slot * a.room;
-    Row r = {a.logits + (int64_t)blockIdx.x * a.vocab, seen, a.vocab, how.repetition != 1.0f && how.repetition > 0.0f,
-             how.repetition, how.temperature, 0};
+    Row r = {a.logits + (int64_t)blockIdx.x * a.vocab, seen, how.vocab > 0 ? min(how.vocab, a.vocab) : a.vocab,
+             how.repetition != 1.0f && how.repetition > 0.0f, how.repetition, how.temperature, 0};
     if (r.penalise) mark_seen(seen, ids, min(next, a.room), a.vocab);
 
     unsigned long long best = 0; /* the order of a score, and behind it the lowest id */
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(CudaSample a) {
         id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
     }
     float top = __uint_as_float(most >> 31 ? most & 0x7fffffffu : ~most); /* draw_order turned back */
-    if (!unsound && how.want_logp) logp = log_probability(r, s, top, id);
+    if (!unsound && how.want_logp) logp = log_probability(r, s, top, id, a.vocab);
     if (threadIdx.x) return;
     if (unsound) id = -1;
     a.drawn[slot].id = id;
