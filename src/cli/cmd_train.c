@@ -198,7 +198,7 @@ static void say_result(const Session *s, const RunResult *r) {
 
 /* Not under a run that is going on. */
 static bool remove_earlier(const char *out, Err *e) {
-    RunLock lock = {-1};
+    RunLock lock = {.fd = -1};
     if (!file_exists(out)) return true;
     bool ok = (!file_is_dir(out) || runlock_take(&lock, out, e)) && file_remove_tree(out, e);
     runlock_release(&lock);
