@@ -55,14 +55,14 @@ static bool is_alias(const char *aliases, const char *key) {
 }
 
 const Layout *layout_find(const char *key, Err *e) {
-    const char *names[COUNT_OF(table)], *nearest;
+    const char *names[COUNT_OF(table)];
     Str all = {0};
     for (int i = 0; i < COUNT_OF(table); i++) {
         if (str_same_word(table[i].key, key) || is_alias(table[i].aliases, key)) return &table[i];
         names[i] = table[i].key;
-        str_addf(&all, "%s%s", i ? ", " : "", table[i].key);
     }
-    nearest = str_nearest(key, names, COUNT_OF(table));
+    for (int i = 0; i < COUNT_OF(table); i++) str_addf(&all, "%s%s", i ? ", " : "", table[i].key);
+    const char *nearest = str_nearest(key, names, COUNT_OF(table));
     if (nearest) fail(e, ERR_USAGE, "no layout of problems is called '%s'. Did you mean %s?", key, nearest);
     else fail(e, ERR_USAGE, "no layout of problems is called '%s'. There are: %s", key, all.data);
     str_free(&all);
