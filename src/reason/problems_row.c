@@ -138,7 +138,8 @@ static bool add_text(Str *out, const json_t *row, const char *field, Err *e) {
     char *number;
     if (!v) return true;
     if (json_is_string(v)) {
-        if (strlen(json_string_value(v)) != json_string_length(v)) return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
+        if (strlen(json_string_value(v)) != json_string_length(v))
+            return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
         add_trimmed(out, json_string_value(v));
         return true;
     }
@@ -195,9 +196,9 @@ static void add_option(Str *out, const json_t *options, char letter) {
 
 static void add_options(Str *text, const json_t *options) {
     Str one = {0};
-    for (char letter = 'a'; letter <= 'j'; letter++) {
+    for (int letter = 'a'; letter <= 'j'; letter++) {
         str_clear(&one);
-        add_option(&one, options, letter);
+        add_option(&one, options, (char)letter);
         if (!one.len) break;
         str_addf(text, "%s\n%s", letter == 'a' ? "\n\nOptions:" : "", one.data);
     }
@@ -206,7 +207,8 @@ static void add_options(Str *text, const json_t *options) {
 
 /* ---- the reference ---- */
 
-/* The final answer in a field: what its box or its #### says; else all of a single line, else what its last sentences tell. */
+/* The final answer in a field: what its box or its #### says; else all of a single line, else what its last sentences
+ * tell. */
 static void add_final(Str *out, const char *text) {
     Str found = {0};
     AnswerFrom from = answer_find(&found, text);
