@@ -1,4 +1,5 @@
-/* answer.c - where in a solution its final answer stands. Every search is one pass: solutions can be megabytes of anything. */
+/* answer.c - where in a solution its final answer stands. Every search is one pass: solutions can be megabytes
+ * of anything. */
 #include "reason/answer.h"
 
 #include <ctype.h>

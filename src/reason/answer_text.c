@@ -151,7 +151,8 @@ void answer_undress(Str *out, const char *text) {
     while (*text && strchr(" \t\r\n*\"'`:", *text)) text++;
     for (const char *p = text; *p;) {
         if ((next = take_symbol(out, begin, p))) p = next;
-        else if (*p == '\\') p = isalpha((unsigned char)p[1]) ? take_command(out, begin, &open, p) : take_escape(out, begin, p);
+        else if (*p == '\\' && isalpha((unsigned char)p[1])) p = take_command(out, begin, &open, p);
+        else if (*p == '\\') p = take_escape(out, begin, p);
         else if (*p == '{') open_brace(out, begin, &open, 'k'), p++;
         else if (*p == '}') close_brace(out, begin, &open), p++;
         else if (is_space(*p)) add_space(out, begin), p++;
@@ -190,11 +191,11 @@ static int64_t word_length(const char *p) {
 
 /* May this word begin a unit? Right behind a digit, letters are more often unknowns. */
 static bool begins_unit(const char *p, int64_t n, bool spaced) {
-    static const char *const known[] = {"cm", "mm", "km", "kg", "mg", "ml", "in", "ft", "hr", "hrs", "min", "sec", "mph", "lb",
-                                        "lbs", "oz", "yd", "am", "pm", "usd", "cents", "kmph", "mi", "sq"};
+    static const char *const known[] = {"cm", "mm", "km", "kg", "mg", "ml", "in", "ft", "hr", "hrs", "min", "sec", "mph",
+                                        "lb", "lbs", "oz", "yd", "am", "pm", "usd", "cents", "kmph", "mi", "sq"};
     static const char *const letters[] = {"m", "g", "s", "h", "l"};
     if (word_is(p, n, known, COUNT_OF(known))) return true;
-    if (n == 1) return spaced && word_is(p, n, letters, 1 * COUNT_OF(letters));
+    if (n == 1) return spaced && word_is(p, n, letters, COUNT_OF(letters));
     bool vowel = false;
     for (int64_t i = 0; i < n; i++) vowel |= strchr("aeiouyAEIOUY", p[i]) != NULL;
     return vowel && n >= (spaced ? 3 : 4);
@@ -213,7 +214,7 @@ static bool is_unit_text(const char *p) {
                                         "mod", "is", "are", "not", "but", "base", "than", "with", "over", "sqrt", "pi",
                                         "sin", "cos", "tan", "sec", "csc", "cot", "log", "ln", "exp", "choose", "factorial",
                                         "squared", "cubed", "half", "halves", "hundred", "thousand", "million", "billion",
-                                        "trillion", "dozen", "of"};
+                                        "trillion", "dozen"};
     while (*p) {
         int64_t n = word_length(p);
         if (n && word_is(p, n, joins, COUNT_OF(joins))) return false;
@@ -258,7 +259,7 @@ static int64_t behind_equals(const char *plain, int64_t i) {
 
 int64_t answer_right_side(const char *plain) {
     bool letter = false;
-    for (int64_t i = 0; plain[i] && i < 60; i++) {
+    for (int64_t i = 0; i < 60 && plain[i]; i++) {
         if (letter && !strncmp(plain + i, "\\in", 3) && !isalpha((unsigned char)plain[i + 3])) return i + 3;
         if (plain[i] == '=') return letter ? behind_equals(plain, i) : 0;
         if (!in_name(plain, i)) return 0;

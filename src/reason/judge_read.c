@@ -99,7 +99,8 @@ static bool at_word(const char *p, const char *end, const char *word) {
 static Score with_scale(double value, bool whole, const char *p, const char *end) {
     Score s = {value, false, whole};
     bool unused;
-    if (p < end && (isalpha((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1])))) return no_score;
+    bool goes_on = p < end && (isalpha((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1])));
+    if (goes_on) return no_score;
     while (p < end && strchr("*_`\"' \t", *p)) p++;
     if (p < end && *p == '%') return (Score){fmin(value / 100, 1), true, whole};
     if (at_word(p, end, "percent")) return (Score){fmin(value / 100, 1), true, whole};
@@ -120,7 +121,8 @@ static Score with_scale(double value, bool whole, const char *p, const char *end
 /* Words that may stand between a name and its score. */
 static const char *skip_word(const char *p, const char *end, bool *separates) {
     static const char *const says[] = {"score", "scores", "scored", "rating", "rated", "grade", "is", "gets"};
-    static const char *const fills[] = {"a", "an", "of", "at", "as", "it", "this", "i", "would", "give", "value", "the", "points"};
+    static const char *const fills[] = {"a", "an", "of", "at", "as", "it", "this", "i",
+                                        "would", "give", "value", "the", "points"};
     for (int i = 0; i < COUNT_OF(says); i++)
         if (at_word(p, end, says[i])) return *separates = true, p + strlen(says[i]);
     for (int i = 0; i < COUNT_OF(fills); i++)

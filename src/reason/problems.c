@@ -33,11 +33,13 @@ typedef struct Selection {
 static bool select_range(Selection *s, const ProblemQuery *q, int64_t available, const char *what, Err *e) {
     int ranks = q->ranks > 0 ? q->ranks : 1;
     if (q->start < 0 || q->count < -1)
-        return fail(e, ERR_USAGE, "problems from %lld, %lld of them, cannot be selected", (long long)q->start, (long long)q->count);
+        return fail(e, ERR_USAGE, "problems from %lld, %lld of them, cannot be selected", (long long)q->start,
+                    (long long)q->count);
     if (q->rank < 0 || q->rank >= ranks)
         return fail(e, ERR_USAGE, "rank %d of %d does not exist: ranks count from 0", q->rank, ranks);
     if (available >= 0 && q->start >= available)
-        return fail(e, ERR_FAIL, "%s: has %lld problems, none from number %lld on", what, (long long)available, (long long)q->start);
+        return fail(e, ERR_FAIL, "%s: has %lld problems, none from number %lld on", what, (long long)available,
+                    (long long)q->start);
     s->n = available < 0 ? (q->count < 0 ? GENERATED_COUNT : q->count) : available - q->start;
     if (q->count >= 0) s->n = MIN2(s->n, q->count);
     s->first = s->n / ranks * q->rank + MIN2((int64_t)q->rank, s->n % ranks);
@@ -73,7 +75,7 @@ static void place_problem(Problems *out, Selection *s, Problem *p, int64_t place
 /* ---- generated ---- */
 
 static bool generate(Problems *out, const ProblemQuery *q, Err *e) {
-    Selection s;
+    Selection s = {0};
     Arith a = {0};
     if (!select_range(&s, q, -1, "", e)) return false;
     begin_problems(out, &s);
@@ -140,7 +142,8 @@ static bool take_rows(Problems *out, Selection *s, const ProblemQuery *q, const 
     if (!dataset_reader_open(&r, q->path, e)) return false;
     while (ok && (ok = dataset_reader_next(&r, &row, e)) && row) {
         if (i == rows) ok = fail(e, ERR_FAIL, "%s: grew while it was read", q->path);
-        else if (!take_row(out, s, &rule, row, place[i++], q, e)) ok = fail_within(e, "%s:%lld", q->path, (long long)r.row_line);
+        else if (!take_row(out, s, &rule, row, place[i++], q, e))
+            ok = fail_within(e, "%s:%lld", q->path, (long long)r.row_line);
         json_decref(row);
     }
     dataset_reader_close(&r);
@@ -148,7 +151,7 @@ static bool take_rows(Problems *out, Selection *s, const ProblemQuery *q, const 
 }
 
 static bool read_file(Problems *out, const ProblemQuery *q, Err *e) {
-    Selection s;
+    Selection s = {0};
     int64_t rows;
     if (!count_rows(q->path, &rows, e) || !select_range(&s, q, rows, q->path, e)) return false;
     int64_t *place = places(q, &s, rows);
@@ -166,7 +169,8 @@ bool problems_read(Problems *out, const ProblemQuery *q, Err *e) {
     if (q->layout && !l) return false;
     if (q->path) return read_file(out, q, e);
     if (l && strcmp(l->key, "arithmetic") != 0)
-        return fail(e, ERR_USAGE, "problems of %s are read from a file: get %s as JSON lines and name it with --data", l->key, l->from);
+        return fail(e, ERR_USAGE, "problems of %s are read from a file: get %s as JSON lines and name it with --data",
+                    l->key, l->from);
     return generate(out, q, e);
 }
 

@@ -55,14 +55,14 @@ static bool is_alias(const char *aliases, const char *key) {
 }
 
 const Layout *layout_find(const char *key, Err *e) {
-    const char *names[COUNT_OF(table)], *nearest;
+    const char *names[COUNT_OF(table)];
     Str all = {0};
     for (int i = 0; i < COUNT_OF(table); i++) {
         if (str_same_word(table[i].key, key) || is_alias(table[i].aliases, key)) return &table[i];
         names[i] = table[i].key;
-        str_addf(&all, "%s%s", i ? ", " : "", table[i].key);
     }
-    nearest = str_nearest(key, names, COUNT_OF(table));
+    for (int i = 0; i < COUNT_OF(table); i++) str_addf(&all, "%s%s", i ? ", " : "", table[i].key);
+    const char *nearest = str_nearest(key, names, COUNT_OF(table));
     if (nearest) fail(e, ERR_USAGE, "no layout of problems is called '%s'. Did you mean %s?", key, nearest);
     else fail(e, ERR_USAGE, "no layout of problems is called '%s'. There are: %s", key, all.data);
     str_free(&all);
@@ -138,7 +138,8 @@ static bool add_text(Str *out, const json_t *row, const char *field, Err *e) {
     char *number;
     if (!v) return true;
     if (json_is_string(v)) {
-        if (strlen(json_string_value(v)) != json_string_length(v)) return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
+        if (strlen(json_string_value(v)) != json_string_length(v))
+            return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
         add_trimmed(out, json_string_value(v));
         return true;
     }
@@ -195,9 +196,9 @@ static void add_option(Str *out, const json_t *options, char letter) {
 
 static void add_options(Str *text, const json_t *options) {
     Str one = {0};
-    for (char letter = 'a'; letter <= 'j'; letter++) {
+    for (int letter = 'a'; letter <= 'j'; letter++) {
         str_clear(&one);
-        add_option(&one, options, letter);
+        add_option(&one, options, (char)letter);
         if (!one.len) break;
         str_addf(text, "%s\n%s", letter == 'a' ? "\n\nOptions:" : "", one.data);
     }
@@ -206,7 +207,8 @@ static void add_options(Str *text, const json_t *options) {
 
 /* ---- the reference ---- */
 
-/* The final answer in a field: what its box or its #### says; else all of a single line, else what its last sentences tell. */
+/* The final answer in a field: what its box or its #### says; else all of a single line, else what its last sentences
+ * tell. */
 static void add_final(Str *out, const char *text) {
     Str found = {0};
     AnswerFrom from = answer_find(&found, text);

@@ -20,7 +20,7 @@ static json_t *truth(Correct c) {
 static json_t *scores(const Version *v, const Rubric *r) {
     json_t *map = json_object();
     for (int i = 0; i < r->n; i++)
-        json_object_set_new(map, r->criterion[i].name, number(v ? v->judgement.score[i] : (double)NAN));
+        json_object_set_new(map, r->criterion[i].name, number(v->judgement.score[i]));
     return map;
 }
 
@@ -60,22 +60,35 @@ static json_t *metadata(const Track *t, const Version *kept, const Rubric *r) {
     json_t *older = json_array();
     for (int i = 0; i < t->n_versions; i++)
         if (i != t->kept) json_array_append_new(older, old_version(&t->version[i], i, r));
-    json_t *m = json_pack(
-        "{s:O?, s:I, s:o, s:o, s:o, s:s, s:b, s:i, s:o, s:o, s:o, s:o, s:b}", "original_data", q->original,
-        "place", (json_int_t)t->place, "reference", q->reference[0] ? json_string(q->reference) : json_null(),
-        "correct", truth(kept ? kept->correct : CORRECT_UNKNOWN), "scores", scores(kept, r), "evaluation",
-        kept ? kept->evaluation : "", "needs_improvement", !track_good(t, r), "improvement_iteration",
-        MAX2(0, t->n_versions - 1), "kept_iteration", kept ? json_integer(t->kept) : json_null(), "iterations",
-        iterations(t), "previous_versions", older, "tokens", tokens_of(t), "cut", kept && kept->cut);
+    json_t *m = json_pack("{s:O?, s:I, s:o, s:o, s:o, s:s, s:b, s:i, s:o, s:o, s:o, s:o, s:b}",
+                          "original_data", q->original,
+                          "place", (json_int_t)t->place,
+                          "reference", q->reference[0] ? json_string(q->reference) : json_null(),
+                          "correct", truth(kept->correct),
+                          "scores", scores(kept, r),
+                          "evaluation", kept->evaluation,
+                          "needs_improvement", !track_good(t, r),
+                          "improvement_iteration", MAX2(0, t->n_versions - 1),
+                          "kept_iteration", t->kept >= 0 ? json_integer(t->kept) : json_null(),
+                          "iterations", iterations(t),
+                          "previous_versions", older,
+                          "tokens", tokens_of(t),
+                          "cut", kept->cut);
     if (m && t->note) json_object_set_new(m, "note", json_string(t->note));
     return m;
 }
 
 json_t *record_make(const Track *t, const Rubric *r) {
-    const Version *kept = t->kept < 0 ? NULL : &t->version[t->kept];
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "problem", t->problem->text, "solution",
-                     kept ? kept->solution : "", "reasoning", kept ? kept->reasoning : "", "quality_score",
-                     number(track_quality(t)), "timestamp", time_text(t->when), "metadata", metadata(t, kept, r));
+    Version nothing = {.reasoning = "", .solution = "", .evaluation = "", .correct = CORRECT_UNKNOWN};
+    const Version *kept = t->kept < 0 ? &nothing : &t->version[t->kept];
+    for (int i = 0; i < CRITERIA_MOST; i++) nothing.judgement.score[i] = (double)NAN;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}",
+                     "problem", t->problem->text,
+                     "solution", kept->solution,
+                     "reasoning", kept->reasoning,
+                     "quality_score", number(track_quality(t)),
+                     "timestamp", time_text(t->when),
+                     "metadata", metadata(t, kept, r));
 }
 
 /* ---- sums ---- */
@@ -124,6 +137,7 @@ void tally_add(Tally *t, const json_t *record) {
     }
     const char *role;
     json_t *count;
-    json_object_foreach((json_t *)record_meta(record, "tokens"), role, count) t->tokens +=
-        json_integer_value(count);
+    json_object_foreach((json_t *)record_meta(record, "tokens"), role, count) {
+        t->tokens += json_integer_value(count);
+    }
 }

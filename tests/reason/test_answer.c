@@ -17,7 +17,8 @@ static void expect_found(const Found *c, int n) {
         Str out = {0};
         AnswerFrom from = answer_find(&out, c[i].solution);
         if (!EXPECT(from == c[i].from && !strcmp(str_text(&out), c[i].answer)))
-            test_note("    found \"%s\" (%d), not \"%s\" (%d), in: %.200s", str_text(&out), from, c[i].answer, c[i].from, c[i].solution);
+            test_note("    found \"%s\" (%d), not \"%s\" (%d), in: %.200s", str_text(&out), from, c[i].answer,
+                      c[i].from, c[i].solution);
         str_free(&out);
     }
 }
@@ -27,7 +28,8 @@ TEST(answer_is_in_the_last_box) {
         {ANSWER_BOX, "42", "So the answer is \\boxed{42}."},
         {ANSWER_BOX, "\\frac{1}{2}", "\\boxed{\\frac{1}{2}}"}, /* braces nest */
         {ANSWER_BOX, "\\sqrt{\\frac{a^{2}}{b_{1}}}", "Thus $\\boxed{\\sqrt{\\frac{a^{2}}{b_{1}}}}$"},
-        {ANSWER_BOX, "7", "First \\boxed{3}, but no: \\boxed{7}. The answer is 9"}, /* the last, and before any sentence */
+        {ANSWER_BOX, "7",
+         "First \\boxed{3}, but no: \\boxed{7}. The answer is 9"}, /* the last, and before any sentence */
         {ANSWER_BOX, "7", "\\boxed{7} and an unfinished \\boxed{8"},
         {ANSWER_BOX, "8", "unfinished \\boxed{7 and then \\boxed{8}"},
         {ANSWER_BOX, "7", "\\boxed{7}. Put it in \\boxed{} or \\boxed{ }."},
@@ -106,51 +108,161 @@ static void expect_pairs(const Pair *p, int n, bool same) {
 
 TEST(answers_that_are_the_same) {
     static const Pair p[] = {
-        {"$1,000.00", "1000"}, {"\\$18", "18 dollars"}, {"18 dollars per day", "18"}, {"5.", "5"}, {".5", "0.50"}, {"+5", "5"},
-        {"\\text{ 5 }", "5"}, {"**5**", "5"}, {"5 hours", "5 hour"}, {"7 (apples)", "7"}, {"864 \\mbox{ inches}^2", "864"},
-        {"15\\text{ cm}^2", "15 cm\xc2\xb2"}, {"45^\\circ", "45"}, {"45\xc2\xb0", "45^{\\circ}"}, {"x = 5", "5"}, {"x=5", "x = 5.0"},
-        {"f(2) = 5", "5"}, {"10{,}077{,}696", "10077696"}, {"11,\\! 111,\\! 111,\\! 100", "11111111100"}, {"10\\,000", "10000"},
-        {"\\frac12", "0.5"}, {"\\dfrac{1}{2}", "1/2"}, {"1\\frac{1}{2}", "3/2"}, {"1 1/2", "1.5"}, {"-1 1/2", "-\\frac32"},
-        {"-\\frac{1}{2}", "\\frac{-1}{2}"}, {"\xe2\x88\x92""5", "-5"}, {"50\\%", "0.5"}, {"50\\%", "50"}, {"50 percent", "50%"},
-        {"2^{10}", "1024"}, {"\\sqrt{8}", "2\\sqrt{2}"}, {"\\sqrt[3]{27}", "3"}, {"2\\pi", "\\pi\\cdot 2"}, {"5!", "120"},
-        {"\\binom{5}{2}", "10"}, {"1.5 \\times 10^3", "1500"}, {"1.5e3", "1500"}, {"3 x 4", "12"}, {"0.\\overline{3}", "1/3"},
-        {"\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"}, {"\\log_2 8", "3"}, {"\\sqrt{101}-10", "\\frac{1}{\\sqrt{101}+10}"},
-        {"p - q", "-q+p"}, {"x^2+2x+1", "(x+1)^2"}, {"y = 2x+3", "2x + 3"}, {"y=2x", "2x - y = 0"}, {"6 - 5i", "-5i + 6"},
-        {"\\frac{x}{2}", "0.5x"}, {"x_1 + x_2", "x_{2}+x_1"}, {"1,2", "2, 1"}, {"\\{1,2\\}", "2 and 1"}, {"(1, 2)", "(1.0,2)"},
-        {"\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\pi/2)"}, {"[0, 1/2)", "[0,0.5)"}, {"x \\in [-2,7]", "[-2,7]"},
-        {"x=1 \\text{ or } x=2", "2, 1"}, {"3 \\pm \\sqrt{2}", "3+\\sqrt2, 3-\\sqrt2"}, {"\\left\\{1, 2\\right\\}", "{2,1}"},
-        {"(-\\infty, 2) \\cup (3, \\infty)", "(3,\xe2\x88\x9e)\\cup(-\\infty,2)"}, {"(\\frac12, 1)", "(0.5, 1)"},
-        {"\\begin{pmatrix} 1/2 \\\\ 2 \\end{pmatrix}", "\\begin{bmatrix}0.5\\\\2\\end{bmatrix}"}, {"52_8", "52_{8}"},
-        {"(B)", "B"}, {"\\text{(B)}", "b."}, {"B) 21", "B"}, {"B) 21", "21"}, {"option B", "B) 21 and 22"}, {"Evelyn", "\\text{evelyn}"},
+        {"$1,000.00", "1000"},
+        {"\\$18", "18 dollars"},
+        {"18 dollars per day", "18"},
+        {"3 cups of flour", "3"},
+        {"5.", "5"},
+        {".5", "0.50"},
+        {"+5", "5"},
+        {"\\text{ 5 }", "5"},
+        {"**5**", "5"},
+        {"5 hours", "5 hour"},
+        {"7 (apples)", "7"},
+        {"864 \\mbox{ inches}^2", "864"},
+        {"15\\text{ cm}^2", "15 cm\xc2\xb2"},
+        {"45^\\circ", "45"},
+        {"45\xc2\xb0", "45^{\\circ}"},
+        {"x = 5", "5"},
+        {"x=5", "x = 5.0"},
+        {"f(2) = 5", "5"},
+        {"10{,}077{,}696", "10077696"},
+        {"11,\\! 111,\\! 111,\\! 100", "11111111100"},
+        {"10\\,000", "10000"},
+        {"\\frac12", "0.5"},
+        {"\\dfrac{1}{2}", "1/2"},
+        {"1\\frac{1}{2}", "3/2"},
+        {"1 1/2", "1.5"},
+        {"-1 1/2", "-\\frac32"},
+        {"-\\frac{1}{2}", "\\frac{-1}{2}"},
+        {"\xe2\x88\x92"
+         "5",
+         "-5"},
+        {"50\\%", "0.5"},
+        {"50\\%", "50"},
+        {"50 percent", "50%"},
+        {"2^{10}", "1024"},
+        {"\\sqrt{8}", "2\\sqrt{2}"},
+        {"\\sqrt[3]{27}", "3"},
+        {"2\\pi", "\\pi\\cdot 2"},
+        {"5!", "120"},
+        {"\\binom{5}{2}", "10"},
+        {"1.5 \\times 10^3", "1500"},
+        {"1.5e3", "1500"},
+        {"3 x 4", "12"},
+        {"0.\\overline{3}", "1/3"},
+        {"\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"},
+        {"\\log_2 8", "3"},
+        {"\\sqrt{101}-10", "\\frac{1}{\\sqrt{101}+10}"},
+        {"p - q", "-q+p"},
+        {"x^2+2x+1", "(x+1)^2"},
+        {"y = 2x+3", "2x + 3"},
+        {"y=2x", "2x - y = 0"},
+        {"6 - 5i", "-5i + 6"},
+        {"\\frac{x}{2}", "0.5x"},
+        {"x_1 + x_2", "x_{2}+x_1"},
+        {"1,2", "2, 1"},
+        {"\\{1,2\\}", "2 and 1"},
+        {"(1, 2)", "(1.0,2)"},
+        {"\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\pi/2)"},
+        {"[0, 1/2)", "[0,0.5)"},
+        {"x \\in [-2,7]", "[-2,7]"},
+        {"x=1 \\text{ or } x=2", "2, 1"},
+        {"3 \\pm \\sqrt{2}", "3+\\sqrt2, 3-\\sqrt2"},
+        {"\\left\\{1, 2\\right\\}", "{2,1}"},
+        {"(-\\infty, 2) \\cup (3, \\infty)", "(3,\xe2\x88\x9e)\\cup(-\\infty,2)"},
+        {"(\\frac12, 1)", "(0.5, 1)"},
+        {"\\begin{pmatrix} 1/2 \\\\ 2 \\end{pmatrix}", "\\begin{bmatrix}0.5\\\\2\\end{bmatrix}"},
+        {"52_8", "52_{8}"},
+        {"(B)", "B"},
+        {"\\text{(B)}", "b."},
+        {"B) 21", "B"},
+        {"B) 21", "21"},
+        {"option B", "B) 21 and 22"},
+        {"Evelyn", "\\text{evelyn}"},
     };
     expect_pairs(p, COUNT_OF(p), true);
 }
 
 TEST(answers_that_are_not_the_same) {
     static const Pair p[] = {
-        {"", ""}, {"5", ""}, {"5", "6"}, {"5", "-5"}, {"50%", "5"}, {"5 cm", "5 m"}, {"5 million", "5"}, {"5 or 6", "5"},
-        {"2x", "2"}, {"2xy", "2"}, {"2 dozen", "2"}, {"x=5", "y=5"}, {"x-y=5", "5"}, {"52_8", "52"}, {"0.333", "1/3"},
-        {"123456789012345678", "123456789012345679"}, {"31381059609", "31381059609\\frac{1}{1000}"}, {"x = 1614433", "x = 1614434"},
-        {"(1,2)", "(2,1)"}, {"(1,2]", "(1,2)"}, {"[1,2]", "(1,2)"}, {"1,2", "1,2,3"}, {"1,1,2", "1,2,2"}, {"\\sqrt{x^2}", "x"},
-        {"x+1", "x+2"}, {"y=2x", "y=2x+1"}, {"p-q", "q-p"}, {"no", "on"}, {"\\text{even}", "odd"}, {"six", "6"}, {"1/0", "2/0"},
-        {"B) 21", "C"}, {"B) 21", "C) 21"}, {"B) 21", "22"}, {"B", "C"}, {"(A, B)", "A"}, {"\\frac{1}{2}", "\\frac{2}{1}"},
-        {"3:2", "2:3"}, {"\\{", "\\}"}, {"x", "2"}, {"2 sin(x)", "2"}, {"10,00", "1000"},
+        {"", ""},
+        {"5", ""},
+        {"5", "6"},
+        {"5", "-5"},
+        {"50%", "5"},
+        {"5 cm", "5 m"},
+        {"5 million", "5"},
+        {"5 or 6", "5"},
+        {"2x", "2"},
+        {"2xy", "2"},
+        {"2 dozen", "2"},
+        {"x=5", "y=5"},
+        {"x-y=5", "5"},
+        {"52_8", "52"},
+        {"0.333", "1/3"},
+        {"123456789012345678", "123456789012345679"},
+        {"31381059609", "31381059609\\frac{1}{1000}"},
+        {"x = 1614433", "x = 1614434"},
+        {"(1,2)", "(2,1)"},
+        {"(1,2]", "(1,2)"},
+        {"[1,2]", "(1,2)"},
+        {"1,2", "1,2,3"},
+        {"1,1,2", "1,2,2"},
+        {"\\sqrt{x^2}", "x"},
+        {"x+1", "x+2"},
+        {"y=2x", "y=2x+1"},
+        {"p-q", "q-p"},
+        {"no", "on"},
+        {"\\text{even}", "odd"},
+        {"six", "6"},
+        {"1/0", "2/0"},
+        {"B) 21", "C"},
+        {"B) 21", "C) 21"},
+        {"B) 21", "22"},
+        {"B", "C"},
+        {"(A, B)", "A"},
+        {"\\frac{1}{2}", "\\frac{2}{1}"},
+        {"3:2", "2:3"},
+        {"\\{", "\\}"},
+        {"x", "2"},
+        {"2 sin(x)", "2"},
+        {"10,00", "1000"},
     };
     expect_pairs(p, COUNT_OF(p), false);
 }
 
 TEST(answer_values) {
-    static const struct { const char *text; double value; } c[] = {
-        {"5", 5}, {"-3.25", -3.25}, {"1,234,567.5", 1234567.5}, {"50%", .5}, {"$\\frac{3}{4}$", .75}, {"2 3/4", 2.75}, {"2^{-1}", .5},
-        {"\\sqrt2", 1.4142135623730951}, {"\\frac{\\pi}{2}", 1.5707963267948966}, {"3(4+1)", 15}, {"-2^2", -4}, {"12 cm", 12},
-        {"x = 3 + 4 = 7", 7}, {"e^2", 7.38905609893065}, {"\\sin(\\pi/6)", .5}, {"\\ln e", 1}, {"2\\cdot3\\cdot(4)", 24},
+    static const struct {
+        const char *text;
+        double value;
+    } c[] = {
+        {"5", 5},
+        {"-3.25", -3.25},
+        {"1,234,567.5", 1234567.5},
+        {"50%", .5},
+        {"$\\frac{3}{4}$", .75},
+        {"2 3/4", 2.75},
+        {"2^{-1}", .5},
+        {"\\sqrt2", 1.4142135623730951},
+        {"\\frac{\\pi}{2}", 1.5707963267948966},
+        {"3(4+1)", 15},
+        {"-2^2", -4},
+        {"12 cm", 12},
+        {"x = 3 + 4 = 7", 7},
+        {"e^2", 7.38905609893065},
+        {"\\sin(\\pi/6)", .5},
+        {"\\ln e", 1},
+        {"2\\cdot3\\cdot(4)", 24},
     };
-    static const char *const none[] = {"", "x", "2x", "five", "1,2", "(1,2)", "1/0", "\\infty", "1..2", "2 2", "((((1", "1)", "5 or 6",
-                                       "\\frac{1}", "\\sqrt", "^2", "--", "3 \\pm 1", "10^{10^{10}}"};
+    static const char *const none[] = {"",        "x",    "2x",  "five",     "1,2",         "(1,2)",  "1/0",
+                                       "\\infty", "1..2", "2 2", "((((1",    "1)",          "5 or 6", "\\frac{1}",
+                                       "\\sqrt",  "^2",   "--",  "3 \\pm 1", "10^{10^{10}}"};
     double v;
     for (int i = 0; i < COUNT_OF(c); i++) {
         v = NAN;
-        if (!EXPECT(answer_value(&v, c[i].text) && fabs(v - c[i].value) <= 1e-12 * fabs(c[i].value))) test_note("    %s: %g", c[i].text, v);
+        if (!EXPECT(answer_value(&v, c[i].text) && fabs(v - c[i].value) <= 1e-12 * fabs(c[i].value)))
+            test_note("    %s: %g", c[i].text, v);
     }
     for (int i = 0; i < COUNT_OF(none); i++)
         if (!EXPECT(!answer_value(&v, none[i]))) test_note("    %s: %g", none[i], v);
@@ -199,7 +311,8 @@ TEST(answers_of_math500) {
         EXPECT_STR(str_text(&out), answer[i]);
         EXPECT(answer_same(answer[i], str_text(&out)));
         values += answer_value(&v, answer[i]);
-        for (int k = 0; k < i && !test_sanitized(); k++) pairs += strcmp(answer[i], answer[k]) != 0 && answer_same(answer[i], answer[k]);
+        for (int k = 0; k < i && !test_sanitized(); k++)
+            pairs += strcmp(answer[i], answer[k]) != 0 && answer_same(answer[i], answer[k]);
         str_free(&text);
         str_free(&out);
     }
@@ -212,9 +325,12 @@ TEST(answers_of_math500) {
 /* ---- harm ---- */
 
 TEST(answers_survive_harm) {
-    static const char *const part[] = {"{", "}", "(", "\\boxed{", "\\boxed", "\\text{", "\\frac", "\\sqrt[", "\\sqrt", "-", "sin", "x=", "\\in",
-                                       "(B) ", "1,", "\\cup", "\\pm", "<think>", "</think>", "answer is ", "answer:\n", "so = ", "#### \n",
-                                       "\xff", "\xe2\x82", "\\", "^", "!", "%", "$", "0.", "x_{", "\n", "1 ", "[[1,2],", "\\begin{", "a ) "};
+    static const char *const part[] = {"{",        "}",       "(",    "\\boxed{", "\\boxed",  "\\text{",    "\\frac",
+                                       "\\sqrt[",  "\\sqrt",  "-",    "sin",      "x=",       "\\in",       "(B) ",
+                                       "1,",       "\\cup",   "\\pm", "<think>",  "</think>", "answer is ", "answer:\n",
+                                       "so = ",    "#### \n", "\xff", "\xe2\x82", "\\",       "^",          "!",
+                                       "%",        "$",       "0.",   "x_{",      "\n",       "1 ",         "[[1,2],",
+                                       "\\begin{", "a ) "};
     for (int i = 0; i < COUNT_OF(part); i++)
         for (int64_t most = 20000; most < 300000; most *= 10) { /* below and above what is compared as more than text */
             Str s = {0}, t = {0}, out = {0};

@@ -28,25 +28,34 @@ static void expect_scores(const Case *c, int n) {
 
 TEST(judge_reads_what_the_prompt_asks_for) {
     static const Case c[] = {
-        {"correctness: 0.9\nstep_by_step_clarity: 0.8\nlogical_coherence: 0.7\nmathematical_precision: 1.0", {.9, .8, .7, 1}},
+        {"correctness: 0.9\nstep_by_step_clarity: 0.8\nlogical_coherence: 0.7\nmathematical_precision: 1.0",
+         {.9, .8, .7, 1}},
         {"correctness: 0.9 All 3 results are right.\nstep_by_step_clarity: 1 Clear.\nlogical_coherence: 0 No.\n"
-         "mathematical_precision: .5 Half of the 12 numbers.", {.9, 1, 0, .5}},
+         "mathematical_precision: .5 Half of the 12 numbers.",
+         {.9, 1, 0, .5}},
         {"- correctness: 0.85 - the answer 42 fits.\n- step_by_step_clarity: 0.8 - 3 steps.\n* logical_coherence: 0.7\n"
-         "1. mathematical_precision: 0.60.", {.85, .8, .7, .6}},
+         "1. mathematical_precision: 0.60.",
+         {.85, .8, .7, .6}},
     };
     expect_scores(c, COUNT_OF(c));
 }
 
 TEST(judge_reads_scales) {
     static const Case c[] = {
-        {"correctness: 8/10\nstep_by_step_clarity: 4 / 5\nlogical_coherence: 70%\nmathematical_precision: 0.9/1.0", {.8, .8, .7, .9}},
-        {"correctness (0.4): 4 out of 5, mostly\nClarity is fine.\nlogical_coherence - 8/10\nmathematical_precision: 75 percent",
+        {"correctness: 8/10\nstep_by_step_clarity: 4 / 5\nlogical_coherence: 70%\nmathematical_precision: 0.9/1.0",
+         {.8, .8, .7, .9}},
+        {"correctness (0.4): 4 out of 5, mostly\nClarity is fine.\nlogical_coherence - 8/10\nmathematical_precision: "
+         "75 percent",
          {.8, N, .8, .75}},
-        {"correctness: 12/10\nstep_by_step_clarity: 150%\nlogical_coherence: 3/0\nmathematical_precision: 1/1", {1, 1, N, 1}},
+        {"correctness: 12/10\nstep_by_step_clarity: 150%\nlogical_coherence: 3/0\nmathematical_precision: 1/1",
+         {1, 1, N, 1}},
         {"correctness: 9\nstep_by_step_clarity: 8\nlogical_coherence: 10\nmathematical_precision: 1", {.9, .8, 1, .1}},
-        {"correctness: 9.5\nstep_by_step_clarity: 0.8\nlogical_coherence: 1.0\nmathematical_precision: 0", {.95, .8, 1, 0}},
-        {"correctness: 85\nstep_by_step_clarity: 9\nlogical_coherence: 0.7\nmathematical_precision: 70/100", {N, N, .7, .7}},
-        {"correctness: **8**/10\nstep_by_step_clarity: `0.8`\nlogical_coherence: 0.333333333333333333333", {.8, .8, 1. / 3, N}},
+        {"correctness: 9.5\nstep_by_step_clarity: 0.8\nlogical_coherence: 1.0\nmathematical_precision: 0",
+         {.95, .8, 1, 0}},
+        {"correctness: 85\nstep_by_step_clarity: 9\nlogical_coherence: 0.7\nmathematical_precision: 70/100",
+         {N, N, .7, .7}},
+        {"correctness: **8**/10\nstep_by_step_clarity: `0.8`\nlogical_coherence: 0.333333333333333333333",
+         {.8, .8, 1. / 3, N}},
     };
     expect_scores(c, COUNT_OF(c));
 }
@@ -54,25 +63,36 @@ TEST(judge_reads_scales) {
 TEST(judge_reads_dress) {
     static const Case c[] = {
         {"**Correctness:** 0.8\n**Step-by-Step Clarity:** 80%\n### Logical Coherence\nScore: 0.7\n\nIt holds.\n"
-         "__Mathematical precision__ = 0.6", {.8, .8, .7, .6}},
-        {"| Criterion | Score | Why |\n|---|---|---|\n| Correctness | 0.9 | 3 of 3 |\n| step by step clarity | 8/10 | |\n"
-         "| Logical Coherence | 1.0 |\n|mathematical_precision|0.5|", {.9, .8, 1, .5}},
+         "__Mathematical precision__ = 0.6",
+         {.8, .8, .7, .6}},
+        {"| Criterion | Score | Why |\n|---|---|---|\n| Correctness | 0.9 | 3 of 3 |\n| step by step clarity | 8/10 | "
+         "|\n"
+         "| Logical Coherence | 1.0 |\n|mathematical_precision|0.5|",
+         {.9, .8, 1, .5}},
         {"```json\n{\"correctness\": 0.9, \"step_by_step_clarity\": {\"score\": 0.8, \"why\": \"4 steps\"},\n"
-         "\"logical_coherence\": \"0.7\", \"mathematical_precision\": 6}\n```", {.9, .8, .7, .6}},
-        {"[{\"criterion\": \"correctness\", \"score\": 0.9}, {\"criterion\": \"logical_coherence\", \"score\": 1}]", {.9, N, 1, N}},
-        {"Correctness (weight 0.4): 0.75\nStep-by-step clarity (0.65)\nLogical coherence (0.2): fine\nMathematical precision"
-         " \xe2\x80\x93 0.8", {.75, .65, N, .8}},
+         "\"logical_coherence\": \"0.7\", \"mathematical_precision\": 6}\n```",
+         {.9, .8, .7, .6}},
+        {"[{\"criterion\": \"correctness\", \"score\": 0.9}, {\"criterion\": \"logical_coherence\", \"score\": 1}]",
+         {.9, N, 1, N}},
+        {"Correctness (weight 0.4): 0.75\nStep-by-step clarity (0.65)\nLogical coherence (0.2): fine\nMathematical "
+         "precision"
+         " \xe2\x80\x93 0.8",
+         {.75, .65, N, .8}},
         {"The correctness is 0.9. For step by step clarity I would give a score of 0.8.\nLogical coherence\n0.7\n"
-         "Mathematical precision: the numbers are exact. Score: 1.0", {.9, .8, .7, 1}},
+         "Mathematical precision: the numbers are exact. Score: 1.0",
+         {.9, .8, .7, 1}},
     };
     expect_scores(c, COUNT_OF(c));
 }
 
 TEST(judge_leaves_other_numbers_alone) {
     static const Case c[] = {
-        {"correctness: the answer 42 is right\nstep_by_step_clarity: 2nd step is missing\nlogical_coherence:\n1. First\n2. Then\n"
-         "mathematical_precision: -0.5", {N, N, N, N}},
-        {"correctness: 0.0 to 1.0\nstep_by_step_clarity: 0.0-1.0\nlogical_coherence: 0-10\nmathematical_precision: 0 - wrong",
+        {"correctness: the answer 42 is right\nstep_by_step_clarity: 2nd step is missing\nlogical_coherence:\n1. "
+         "First\n2. Then\n"
+         "mathematical_precision: -0.5",
+         {N, N, N, N}},
+        {"correctness: 0.0 to 1.0\nstep_by_step_clarity: 0.0-1.0\nlogical_coherence: 0-10\nmathematical_precision: 0 - "
+         "wrong",
          {N, N, N, 0}},
         {"incorrectness: 0.9\ncorrectnesses: 0.8\nthe correctness of 3 + 4", {N, N, N, N}},
         {"mathematical_precision: fine.\n\nOverall score: 0.9\nFinal rating: 8/10", {N, N, N, N}},
@@ -121,7 +141,8 @@ TEST(judge_rubric_sums_to_one) {
 }
 
 TEST(judge_longer_names_win) {
-    Rubric r = {.criterion = {{"precision", 1, "", ""}, {"precision of units", 1, "", ""}, {"tone", 1, "", ""}}, .n = 3};
+    Rubric r = {.criterion = {{"precision", 1, "", ""}, {"precision of units", 1, "", ""}, {"tone", 1, "", ""}},
+                .n = 3};
     Judgement j;
     judge_read(&j, &r, "precision: 0.1\nPrecision of units: 0.9\ntone: 0.5");
     EXPECT_NEAR(j.score[0], 0.1, 1e-12);
@@ -137,7 +158,8 @@ TEST(prompts_say_what_they_must) {
     EXPECT_STR(s.data, "Solve the problem step by step. Put the final answer in \\boxed{}.\n\nProblem:\nHow many?");
     str_clear(&s);
     prompt_judge(&s, &r, "How many?", "Three.");
-    for (int i = 0; i < r.n; i++) EXPECT(strstr(s.data, r.criterion[i].name) && strstr(s.data, r.criterion[i].question));
+    for (int i = 0; i < r.n; i++)
+        EXPECT(strstr(s.data, r.criterion[i].name) && strstr(s.data, r.criterion[i].question));
     EXPECT(strstr(s.data, "Problem:\nHow many?") && strstr(s.data, "Solution:\nThree."));
     judge_read(&j, &r, s.data); /* a judge that repeats its prompt has said nothing */
     EXPECT(j.n_missing == r.n);
@@ -161,7 +183,8 @@ TEST(feedback_names_what_is_low) {
     judge_read(&j, &r, reply);
     feedback_make(&s, &r, &j, reply);
     EXPECT(strstr(s.data, r.criterion[0].advice) && strstr(s.data, r.criterion[3].advice));
-    EXPECT(!strstr(s.data, r.criterion[1].advice) && !strstr(s.data, r.criterion[2].advice)); /* not said; 0.7 is not low */
+    EXPECT(!strstr(s.data, r.criterion[1].advice) &&
+           !strstr(s.data, r.criterion[2].advice)); /* not said; 0.7 is not low */
     EXPECT(strstr(s.data, "correctness: 0.69") && !strstr(s.data, "hm"));
     str_clear(&s);
     judge_read(&j, &r, "correctness: 0.9");
@@ -171,7 +194,8 @@ TEST(feedback_names_what_is_low) {
 }
 
 TEST(judge_survives_long_nonsense) {
-    static const char *const part[] = {"correctness ", "score ", "correctness: (", "\n- | : ", "{", "<think>", "1", "\xff\xfe"};
+    static const char *const part[] = {"correctness ", "score ", "correctness: (", "\n- | : ", "{",
+                                       "<think>",      "1",      "\xff\xfe"};
     Rubric r = rubric_default();
     for (int i = 0; i < COUNT_OF(part); i++) {
         Str s = {0};

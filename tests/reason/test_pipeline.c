@@ -374,7 +374,10 @@ TEST(a_journal_cut_anywhere_goes_on_to_the_same_records) {
         int lines = -1;
         for (int64_t i = 0; i < cut; i++) lines += whole.data[i] == '\n';
         begin(&w, mixed, MIXED, 2);
-        int made = go_on(&w, in_tmp("k"), job, 1000, &e);
+        int made = go_on(&w, in_tmp("k"), job, 2, &e); /* and killed once more */
+        end(&w);
+        begin(&w, mixed, MIXED, 2);
+        made += go_on(&w, in_tmp("k"), job, 1000, &e);
         EXPECT(made == total - (lines > 0 ? lines : 0)); /* nothing twice, nothing lost */
         json_t *have = records_of(&w);
         if (!EXPECT(json_equal(have, want))) test_note("    cut at %lld: %s", (long long)cut, e.text);

@@ -20,19 +20,29 @@ typedef struct Row {
 } Row;
 
 static const Row known[] = {
-    {"gsm8k", "{\"question\": \" How many? \", \"answer\": \"3*360 = <<3*360=1080>>1080\\n#### 1,080\"}", "How many?", "1,080"},
-    {"math", "{\"problem\": \"P\", \"solution\": \"So \\\\boxed{1}, no: $\\\\boxed{\\\\frac{1}{2}}$.\", \"level\": \"5\"}", "P", "\\frac{1}{2}"},
+    {"gsm8k", "{\"question\": \" How many? \", \"answer\": \"3*360 = <<3*360=1080>>1080\\n#### 1,080\"}", "How many?",
+     "1,080"},
+    {"math",
+     "{\"problem\": \"P\", \"solution\": \"So \\\\boxed{1}, no: $\\\\boxed{\\\\frac{1}{2}}$.\", \"level\": \"5\"}", "P",
+     "\\frac{1}{2}"},
     {"math", "{\"problem\": \"P\", \"answer\": \"\\\\left(3, 4\\\\right)\"}", "P", "\\left(3, 4\\right)"},
-    {"asdiv", "{\"body\": \"Seven red apples and two green apples are in the basket.\", \"question\": \"How many apples?\","
-              " \"answer\": \"9 (apples)\"}",
+    {"asdiv",
+     "{\"body\": \"Seven red apples and two green apples are in the basket.\", \"question\": \"How many apples?\","
+     " \"answer\": \"9 (apples)\"}",
      "Seven red apples and two green apples are in the basket. How many apples?", "9"},
-    {"aqua", "{\"question\": \"Which?\", \"options\": [\"A)21\", \"B) 21.5\", \"C)22\"], \"rationale\": \"r\", \"correct\": \"B\"}",
+    {"aqua",
+     "{\"question\": \"Which?\", \"options\": [\"A)21\", \"B) 21.5\", \"C)22\"], \"rationale\": \"r\", \"correct\": "
+     "\"B\"}",
      "Which?\n\nOptions:\nA) 21\nB) 21.5\nC) 22", "B) 21.5"},
-    {"math_qa", "{\"Problem\": \"which ?\", \"Rationale\": \"r\", \"options\": \"a ) 38 , b ) 27.675 , c ) rs . 400 , d ) none of these\","
-                " \"correct\": \"c\"}",
+    {"math_qa",
+     "{\"Problem\": \"which ?\", \"Rationale\": \"r\", \"options\": \"a ) 38 , b ) 27.675 , c ) rs . 400 , d ) none of "
+     "these\","
+     " \"correct\": \"c\"}",
      "which ?\n\nOptions:\nA) 38\nB) 27.675\nC) rs . 400\nD) none of these", "C) rs . 400"},
-    {"numina_math", "{\"problem\": \"P\", \"solution\": \"\\\\boxed{4}\", \"answer\": \"5\", \"source\": \"x\"}", "P", "5"},
-    {"numina_math", "{\"problem\": \"P\", \"solution\": \"By induction.\", \"answer\": \"proof\", \"source\": \"x\"}", "P", ""},
+    {"numina_math", "{\"problem\": \"P\", \"solution\": \"\\\\boxed{4}\", \"answer\": \"5\", \"source\": \"x\"}", "P",
+     "5"},
+    {"numina_math", "{\"problem\": \"P\", \"solution\": \"By induction.\", \"answer\": \"proof\", \"source\": \"x\"}",
+     "P", ""},
 };
 
 TEST(problems_of_every_layout) {
@@ -83,7 +93,10 @@ TEST(problems_with_fields_of_their_own) {
 }
 
 TEST(problems_that_are_refused) {
-    static const struct { const char *rows, *says; ProblemQuery q; } c[] = {
+    static const struct {
+        const char *rows, *says;
+        ProblemQuery q;
+    } c[] = {
         {"{\"foo\": 1}", "the row has: foo", {.count = -1}},
         {"{\"question\": \"a\", \"answer\": \"1\"}\n{\"answer\": \"1\"}", ":2: field 'question'", {.count = -1}},
         {"{\"question\": \"  \", \"answer\": \"1\"}", "missing or empty", {.count = -1}},
@@ -171,7 +184,8 @@ TEST(problems_of_ranks_are_the_whole) {
         for (int from_file = 0; from_file < 2; from_file++) {
             Problems whole, p;
             Err e;
-            ProblemQuery q = {.path = from_file ? numbered(30) : NULL, .start = 2, .count = count[c], .shuffle = true, .seed = 5};
+            ProblemQuery q = {
+                .path = from_file ? numbered(30) : NULL, .start = 2, .count = count[c], .shuffle = true, .seed = 5};
             int64_t next = 0;
             EXPECT_OK(problems_read(&whole, &q, &e));
             q.ranks = ranks[c];
@@ -215,7 +229,8 @@ TEST(problems_generated) {
     for (int64_t i = 0; i < p.n; i++) {
         Str found = {0};
         const char *solution = json_string_value(json_object_get(p.item[i].original, "answer"));
-        EXPECT(solution && answer_find(&found, solution) == ANSWER_BOX && answer_same(str_text(&found), p.item[i].reference));
+        EXPECT(solution && answer_find(&found, solution) == ANSWER_BOX &&
+               answer_same(str_text(&found), p.item[i].reference));
         str_free(&found);
     }
     q.layout = "arithmetic";
@@ -266,7 +281,10 @@ static void expect_gsm8k(const char *path, int64_t rows) {
 }
 
 TEST(problems_of_gsm8k) {
-    static const struct { const char *name; int64_t rows; } c[] = {{"gsm8k/test.jsonl", 1319}, {"gsm8k/train.jsonl", 7473}};
+    static const struct {
+        const char *name;
+        int64_t rows;
+    } c[] = {{"gsm8k/test.jsonl", 1319}, {"gsm8k/train.jsonl", 7473}};
     for (int i = 0; i < COUNT_OF(c); i++) {
         const char *path = test_assets(c[i].name);
         if (!path) return;
