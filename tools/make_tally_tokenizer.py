@@ -8,7 +8,7 @@ Any other text still works, by smaller pieces. Needs the `tokenizers` package; i
 import collections, json, os, sys
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-VOCAB = 1024
+VOCAB = 768  # of the model; every id has a text, so that no drawn id is without one
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 # digits; operators with their spaces; "Step " and ": " before a digit; words with the space before; the end of a line
 PIECES = r"\p{N}| ?[+\-*/=] ?|(?:Step|:) (?=\p{N})| ?\p{L}+|[.:]?\n+| ?[^\s\p{L}\p{N}]+|\s"
@@ -50,13 +50,15 @@ def main():
                                   show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     t.train_from_iterator(texts(rows, fixed), trainer)
     t.add_tokens([AddedToken(line, normalized=False, special=False) for line in fixed])
+    used = t.get_vocab_size()
+    t.add_special_tokens([f"<|unused{i}|>" for i in range(VOCAB - used)])
     os.makedirs(out, exist_ok=True)
     t.save(os.path.join(out, "tokenizer.json"))
     with open(os.path.join(out, "tokenizer_config.json"), "w") as f:
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "pad_token": "<|end|>",
                    "model_max_length": 1024, "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE}, f, indent=1)
         f.write("\n")
-    print(f"{out}: {t.get_vocab_size()} tokens, {len(fixed)} of them whole lines")
+    print(f"{out}: {used} of {t.get_vocab_size()} tokens used, {len(fixed)} of them whole lines")
 
 
 main()
