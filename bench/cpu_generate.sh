@@ -1,36 +1,57 @@
 #!/usr/bin/env bash
-# cpu_generate.sh [PYTHON] - one answer at SmolLM2-135M's shape against transformers on the same weights, same threads, one after
-# the other: prefill of 512 tokens and decode of 64 in fp32 and bf16; JSON lines. PYTHON: an interpreter with torch and
-# transformers. cpu_s: processor seconds of the decode part, which say more than the clock on a busy machine.
-# Appends to bench/results/cpu-generate.jsonl.
+# cpu_generate.sh [PYTHON [LLAMA_PYTHON]] - one answer at SmolLM2-135M's shape, random weights, against others on the same weights and
+# threads, one after the other: prefill of 512 tokens and decode of 64 in fp32, bf16, int8 and nf4; JSON lines into
+# bench/results/cpu-generate.jsonl. PYTHON has torch and transformers (fp32 and bf16 only; "-": none), LLAMA_PYTHON has
+# llama-cpp-python, gguf and numpy; int8 meets its q8_0, nf4 its q4_0. The best of RUNS (3), by turns.
+# cpu_s: processor seconds, which say more than the clock on a busy machine.
 set -eu
 cd "$(dirname "$0")/.."
-python=${1:-python3}
-threads=${THREADS:-$(nproc)}
+. bench/record.sh
+python=${1:-python3} llama=${2:-} threads=${THREADS:-$(nproc)} runs=${RUNS:-3}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-mkdir -p bench/results
-machine=$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
 prompt() { awk -v n="$1" 'BEGIN { srand(1); printf "{\"ids\":["; for (i = 0; i < n; i++) printf (i ? ",%d" : "%d"), int(rand() * 30000); print "]}" }'; }
-cpu() { # what the command after it takes of the processor, in seconds, on the last line
+cpu() { # what the command after it takes of the processor, in seconds
     local TIMEFORMAT=%U
     { time "$@" 2>/dev/null >"$work/out"; } 2>&1
 }
-ours() { # model prompt-tokens new-tokens
-    prompt "$2" > "$work/p.jsonl"
-    cpu ./snug generate --model "$1" --prompts "$work/p.jsonl" --max-tokens "$3" --ignore-eos --threads "$threads" --json
+ours() { # folder quantised prompt-tokens new-tokens
+    prompt "$3" > "$work/p.jsonl"
+    cpu ./snug generate --model "$work/$1" --quantize "$2" --prompts "$work/p.jsonl" --max-tokens "$4" --ignore-eos --threads "$threads" --json
 }
-field() { tail -n 1 "$work/out" | sed -E "s/.*\"$1\":([0-9.e+-]+).*/\1/"; }
-for dtype in fp32 bf16; do
-    ./snug init --model smollm2-135m --out "$work/$dtype" --dtype $dtype >/dev/null 2>&1
-    short=$(ours "$work/$dtype" 8 1)
-    long=$(ours "$work/$dtype" 8 65)
-    decode=$(field decode_seconds)
-    ours "$work/$dtype" 512 1 >/dev/null
-    prefill=$(field prefill_seconds)
-    mine=$(awk -v d="$decode" -v p="$prefill" -v a="$short" -v b="$long" \
-        'BEGIN { printf "{\"decode_tokens_per_s\":%.4g,\"prefill_tokens_per_s\":%.4g,\"decode_cpu_s\":%.4g}", 64 / d, 512 / p, b - a }')
-    peer=$($python bench/cpu_generate_peer.py --model "$work/$dtype" --dtype $dtype --threads "$threads" 2>/dev/null | tail -n 1)
-    printf '{"bench":"cpu-generate","shape":"smollm2-135m","dtype":"%s","machine":"%s, %s threads","load":"%s","commit":"%s","command":"bench/cpu_generate.sh","peer":%s,"snug":%s}\n' \
-        $dtype "$machine" "$threads" "$(cut -d' ' -f1 /proc/loadavg)" "$(git rev-parse --short HEAD)" "${peer:-null}" "$mine" |
-        tee -a bench/results/cpu-generate.jsonl
+run_ours() { # folder quantised: a JSON object
+    local start decode prefill decode_s prefill_s
+    start=$(ours "$1" "$2" 8 1)
+    decode=$(ours "$1" "$2" 8 65); decode_s=$(tail -n 1 "$work/out" | number decode_seconds)
+    prefill=$(ours "$1" "$2" 512 1); prefill_s=$(tail -n 1 "$work/out" | number prefill_seconds)
+    awk -v d="$decode_s" -v p="$prefill_s" -v a="$start" -v b="$decode" -v c="$prefill" 'BEGIN {
+        printf "{\"decode_tokens_per_s\":%.4g,\"prefill_tokens_per_s\":%.4g,\"decode_cpu_s\":%.4g,\"prefill_cpu_s\":%.4g}", 64 / d, 512 / p, b - a, c - a }'
+}
+best() { # the best of the JSON objects on standard input, number by number
+    awk '{ gsub(/[{} ]/, ""); n = split($0, field, ",")
+           for (i = 1; i <= n; i++) {
+               split(field[i], kv, ":"); key = kv[1]; x = kv[2] + 0
+               if (!(key in v)) { name[++m] = key; v[key] = x }
+               if (key ~ /cpu_s/ ? x < v[key] : x > v[key]) v[key] = x } }
+         END { if (!m) { print "null"; exit }
+               for (i = 1; i <= m; i++) printf("%s%s:%.4g", (i > 1 ? "," : "{"), name[i], v[name[i]])
+               print "}" }'
+}
+for dtype in fp32 bf16 int8 nf4; do
+    folder=$dtype quantise=none other=$dtype made=$dtype
+    case $dtype in int8) quantise=int8 other=q8_0 made=bf16 ;; nf4) quantise=nf4 other=q4_0 made=bf16 ;; esac
+    if [ $quantise = none ]; then ./snug init --model smollm2-135m --out "$work/$dtype" --dtype $dtype >/dev/null 2>&1
+    else ./snug quantize --model "$work/bf16" --out "$work/$dtype" --quantize $quantise >/dev/null 2>&1; fi
+    : > "$work/ours"; : > "$work/torch"; : > "$work/llama"
+    for _ in $(seq "$runs"); do
+        { run_ours $folder $quantise; echo; } >> "$work/ours"
+        if [ "$python" != - ] && [ $quantise = none ]; then
+            $python bench/cpu_generate_peer.py --model "$work/$made" --dtype $dtype --threads "$threads" 2>/dev/null | tail -n 1 >> "$work/torch" || true
+        fi
+        if [ -n "$llama" ]; then
+            $llama bench/cpu_generate_llama.py --model "$work/$made" --dtype $other --threads "$threads" 2>/dev/null | tail -n 1 >> "$work/llama"
+        fi
+    done
+    rm -f "$work"/*/*.gguf
+    record cpu-generate cpu-generate '"shape":"smollm2-135m"' "\"dtype\":\"$dtype\"" "\"threads\":$threads" "\"runs\":$runs" \
+        "\"transformers\":$(best < "$work/torch")" "\"llama_cpp_dtype\":\"$other\"" "\"llama_cpp\":$(best < "$work/llama")" "\"snug\":$(best < "$work/ours")"
 done

@@ -45,7 +45,7 @@ double op_flops(const Program *p, const Step *s);
 double op_bytes_moved(const Program *p, const Step *s); /* everything read and written once */
 const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees with its row */
 
-/* Whether in[k] may have a quantised format: embed's table and head_logits' weight always may, linear's where it is direct. */
+/* Whether in[k] may have a quantised format: the table of embed, the weight of head_logits, of linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
 enum { LINEAR_DIRECT_ROWS = 16 }; /* of x, up to which linear and head_logits read quantised weights */
 
@@ -59,7 +59,7 @@ typedef struct DrawTensors { /* per slot */
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations);       /* (V,C),(N) -> (N,C) */
 Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps);                                  /* (N,C) -> (N,C) */
 Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias);                  /* (N,C),(M,C) -> (N,M) */
-/* The same for a few rows (LINEAR_DIRECT_ROWS at most): a weight that is stored quantised is read so, not decoded first. */
+/* The same for at most LINEAR_DIRECT_ROWS rows: a weight that is stored quantised is read so, not decoded first. */
 Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias);
 Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);                   /* y + scale * (x a^T) b^T */
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */

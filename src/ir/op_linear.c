@@ -29,7 +29,7 @@ Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias) { ret
 static const char *linear_shape(const Program *p, const Step *s) {
     if (prog_cols(p, s->in[0]) != prog_cols(p, s->in[1])) return "x and w differ in their inner width";
     if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
-    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_ROWS) return "too many rows to read w as it is stored";
+    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_ROWS) return "too many rows to be direct";
     return NULL;
 }
 

@@ -137,7 +137,8 @@ static void note_uses(Materialise *m, int step, int phase) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
     for (int k = 0; k < MAX_IN; k++)
-        if (is_away_input(m, s, k)) note_use(m, step, prog_base(p, s->in[k]), false, true)->decodes |= !op_reads_stored(p, s, k);
+        if (is_away_input(m, s, k))
+            note_use(m, step, prog_base(p, s->in[k]), false, true)->decodes |= !op_reads_stored(p, s, k);
     for (int k = 0; k < MAX_OUT; k++) {
         if (!is_away_output(m, s, k)) continue;
         Tid state = prog_base(p, s->out[k]);

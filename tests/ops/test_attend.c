@@ -171,7 +171,8 @@ static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHe
                format_name(f),
                (long long)rows, (long long)seq, a.heads, a.kv_heads, a.head_dim, (long long)a.slots);
     Tid qkv = bench_matrix(&b, f, n, width), at = bench_vector(&b, FMT_I32, n);
-    Tid cache = bench_cube(&b, cf, rows + named, a.slots * 2 * a.kv_heads, dim), to = named ? bench_vector(&b, FMT_I32, rows) : NONE;
+    Tid cache = bench_cube(&b, cf, rows + named, a.slots * 2 * a.kv_heads, dim);
+    Tid to = named ? bench_vector(&b, FMT_I32, rows) : NONE;
     int32_t row[16];
     for (int64_t r = 0; r < rows; r++) row[r] = (int32_t)(named ? rows - r : r);
     if (named) bench_set_i32(&b, to, row);
@@ -242,7 +243,8 @@ TEST(an_int8_cache_stays_within_its_bound) {
     for (int k = 0; k < 2; k++) {
         bench_open(&b[k], "%d tokens through a cache", N);
         Tid qkv = bench_matrix(&b[k], FMT_F32, N, WIDTH), at = bench_vector(&b[k], FMT_I32, N);
-        Tid cache = bench_cube(&b[k], k ? FMT_INT8 : FMT_F32, 1, N * 2 * G, D), out = bench_matrix(&b[k], FMT_F32, N, H * D);
+        Tid cache = bench_cube(&b[k], k ? FMT_INT8 : FMT_F32, 1, N * 2 * G, D);
+        Tid out = bench_matrix(&b[k], FMT_F32, N, H * D);
         int32_t positions[N];
         for (int i = 0; i < N; i++) positions[i] = i;
         bench_set_i32(&b[k], at, positions);

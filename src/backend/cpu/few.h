@@ -8,15 +8,14 @@
 /* FEW_STEP: numbers a call takes at a time. FEW_AHEAD: bytes fetched ahead, which helps the processor across rows. */
 enum { FEW_STEP = 64, FEW_AHEAD = 4096 };
 
-/* sum[r] += scale of nothing: codes or numbers as they are, times row r of x, for n columns, a multiple of FEW_STEP.
- * x: (rows, ldx). most: nf4, a byte for each block of 64 columns. No bit of a sum depends on the number of rows. */
+/* sum[r] += w times row r of x, which is (rows, ldx), over n columns, a multiple of FEW_STEP. int8: without the row's scale;
+ * nf4: levels times `most`, a byte for each block of 64 columns. No bit of a sum depends on the number of rows. */
 typedef void FewDots(float *sum, const void *w, const uint8_t *most, const float *x, int64_t ldx, int64_t rows, int64_t n);
 
 typedef struct FewKernels {
     FewDots *f32, *bf16, *int8, *nf4;
-    /* nf4: a vector is filled with every eighth column, so x stands in groups of 8 * lanes columns, column 8i+k of a group
-     * at place k*lanes+i; n is a multiple of both. */
-    int lanes;
+    int lanes; /* nf4: a vector is filled with every eighth column, so x stands in groups of 8*lanes columns, column 8i+k of
+                * a group at place k*lanes+i; n is a multiple of both */
 } FewKernels;
 extern const FewKernels few_plain, few_avx2, few_avx512;
 

@@ -12,10 +12,11 @@ typedef __m256i Codes;
 #define vec_zero() _mm256_setzero_ps()
 #define vec_load(at) _mm256_loadu_ps(at)
 #define vec_add_product(a, x, y) _mm256_fmadd_ps(x, y, a)
-#define vec_bf16(at) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at))), 16))
+#define vec_bf16(at) \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at))), 16))
 #define vec_int8(at) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
 #define codes_load(at) _mm256_loadu_si256((const __m256i *)(at))
-#define vec_most(most, column) _mm256_set1_ps((float)(most)[(column) / 64])
+#define vec_most(block) _mm256_set1_ps((float)*(block))
 
 FEW_TARGET static inline __attribute__((always_inline)) float vec_sum(__m256 v) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

@@ -19,7 +19,6 @@ typedef __m512i Codes;
 #define codes_load(at) _mm512_loadu_si512(at)
 #define codes_level(codes, k) _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4 * (k)), _mm512_loadu_ps(format_nf4_levels))
 /* 128 columns are two blocks: eight words each */
-#define vec_most(most, column) \
-    _mm512_mask_blend_ps(0xff00, _mm512_set1_ps((float)(most)[(column) / 64]), _mm512_set1_ps((float)(most)[(column) / 64 + 1]))
+#define vec_most(block) _mm512_mask_blend_ps(0xff00, _mm512_set1_ps((float)(block)[0]), _mm512_set1_ps((float)(block)[1]))
 
 #include "backend/cpu/few_body.h"

@@ -7,7 +7,7 @@
  *     vec_sum                        of its lanes
  *     codes_load(at)                 LANES words of eight nf4 codes
  *     codes_level(codes, k)          the levels of their k-th codes
- *     vec_most(most, column)         the maxima of the blocks that LANES words from this column on belong to */
+ *     vec_most(block)                the maximum of each word's block, from this one on */
 enum { GROUP = 8 * LANES };
 
 #define INLINE FEW_TARGET static inline __attribute__((always_inline))
@@ -20,7 +20,8 @@ INLINE void load_kind(Vec *to, const void *w, int64_t at, const Kind kind) {
     else *to = vec_int8((const int8_t *)w + at);
 }
 
-/* A constant number of rows, so that the sums stay in registers; two sums a row, since an addition takes longer than a turn. */
+/* A constant number of rows, so that the sums stay in registers; two sums a row, since an addition takes longer than a
+ * turn of the loop. */
 INLINE void add_rows(float *sum, const void *w, const Kind kind, const float *x, int64_t ldx, const int rows, int64_t n) {
     const int item = kind == KIND_F32 ? 4 : kind == KIND_BF16 ? 2 : 1;
     Vec even[4], odd[4];
@@ -41,17 +42,20 @@ INLINE void add_rows(float *sum, const void *w, const Kind kind, const float *x,
     for (int r = 0; r < rows; r++) sum[r] += vec_sum(even[r]) + vec_sum(odd[r]);
 }
 
-INLINE void add_nf4(float *sum, const uint8_t *w, const uint8_t *most, const float *x, int64_t ldx, const int rows, int64_t n) {
+INLINE void add_nf4(float *sum, const uint8_t *w, const uint8_t *most, const float *x, int64_t ldx, const int rows,
+                    int64_t n) {
     Vec total[4];
     for (int r = 0; r < rows; r++) total[r] = vec_zero();
     for (int64_t i = 0; i < n; i += GROUP) {
         Codes codes = codes_load(w + i / 2);
-        Vec group[4], scale = vec_most(most, i);
+        const uint8_t *block = most + i / FORMAT_NF4_BLOCK;
+        Vec group[4], scale = vec_most(block);
         __builtin_prefetch(w + i / 2 + FEW_AHEAD);
         for (int r = 0; r < rows; r++) group[r] = vec_zero();
         for (int k = 0; k < 8; k++) {
             Vec level = codes_level(codes, k);
-            for (int r = 0; r < rows; r++) group[r] = vec_add_product(group[r], level, vec_load(x + r * ldx + i + k * LANES));
+            for (int r = 0; r < rows; r++)
+                group[r] = vec_add_product(group[r], level, vec_load(x + r * ldx + i + (int64_t)k * LANES));
         }
         for (int r = 0; r < rows; r++) total[r] = vec_add_product(total[r], group[r], scale);
     }

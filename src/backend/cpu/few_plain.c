@@ -24,8 +24,8 @@ static inline Vec codes_level(Codes codes, int k) {
     return (Vec){format_nf4_levels[code[0]], format_nf4_levels[code[1]], format_nf4_levels[code[2]],
                  format_nf4_levels[code[3]]};
 }
-static inline Vec vec_most(const uint8_t *most, int64_t column) {
-    float one = most[column / FORMAT_NF4_BLOCK];
+static inline Vec vec_most(const uint8_t *block) {
+    float one = *block;
     return (Vec){one, one, one, one};
 }
 

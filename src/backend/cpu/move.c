@@ -94,8 +94,10 @@ static void decode_nf4(const Decode *d, float *dst, const uint8_t *row, int64_t 
     float scale = *(const float *)(row + format_row_scale(FMT_NF4, cols));
     for (int64_t i = 0; i + 2 <= n; i += 2) memcpy(dst + i, &d->pair[row[(c + i) / 2]], sizeof(Pair));
     if (n % 2) dst[n - 1] = d->pair[row[(c + n - 1) / 2]].even;
-    for (int64_t i = 0; i < n; i += FORMAT_NF4_BLOCK)
-        scale_floats(dst + i, (float)most[(c + i) / FORMAT_NF4_BLOCK] * scale, MIN2(FORMAT_NF4_BLOCK, n - i));
+    for (int64_t i = 0; i < n; i += FORMAT_NF4_BLOCK) {
+        const uint8_t *block = most + (c + i) / FORMAT_NF4_BLOCK;
+        scale_floats(dst + i, (float)*block * scale, MIN2(FORMAT_NF4_BLOCK, n - i));
+    }
 }
 
 static void decode_row(void *context, int64_t row, int worker) {
