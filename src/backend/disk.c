@@ -13,14 +13,16 @@
 
 bool disk_open(Disk *d, const char *folder, int64_t bytes, Err *e) {
     *d = (Disk){.fd = -1};
-    if (!folder || !*folder) return fail(e, ERR_USAGE, "what is kept on disk needs a folder: give --offload-dir DIR");
+    if (!folder || !*folder)
+        return fail(e, ERR_USAGE, "what is kept on disk needs a folder: give --offload-dir DIR");
     snprintf(d->folder, sizeof d->folder, "%s", folder);
     if (!file_make_dirs(folder, e) || !file_open_hidden(folder, &d->fd, e)) return false;
     void *base = fault_here(FAULT_MAP, "disk")
                      ? MAP_FAILED
                      : mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        fail(e, ERR_FAIL, "the system refused %s of addresses for the disk pool: %s", units_bytes(bytes).s, strerror(errno));
+        fail(e, ERR_FAIL, "the system refused %s of addresses for the disk pool: %s", units_bytes(bytes).s,
+             strerror(errno));
     } else {
         d->base = base;
         d->bytes = bytes;
@@ -59,8 +61,10 @@ static int64_t link_from(const Disk *d, int64_t at) {
     int64_t low = 0, high = d->n_links;
     while (low < high) {
         int64_t mid = (low + high) / 2;
-        if (d->link[mid].at + d->link[mid].bytes > at) high = mid;
-        else low = mid + 1;
+        if (d->link[mid].at + d->link[mid].bytes > at)
+            high = mid;
+        else
+            low = mid + 1;
     }
     return low;
 }
@@ -101,7 +105,8 @@ bool disk_read(const Disk *d, void *to, const void *from, int64_t bytes, Err *e)
         const DiskLink *l = k < d->n_links ? &d->link[k] : NULL;
         bool linked = l && l->at <= at;
         n = MIN2(bytes - done, linked ? l->at + l->bytes - at : l ? l->at - at : bytes - done);
-        bool ok = linked ? file_pread(d->file[l->file].fd, (char *)to + done, n, l->file_at + at - l->at, d->file[l->file].path, e)
+        bool ok = linked ? file_pread(d->file[l->file].fd, (char *)to + done, n, l->file_at + at - l->at,
+                                      d->file[l->file].path, e)
                          : file_pread(d->fd, (char *)to + done, n, at, d->folder, e);
         if (!ok) return false;
     }

@@ -51,7 +51,8 @@ static int start(Courier *c) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&small);
     int status = pthread_attr_setstacksize(&small, STACK_BYTES);
-    if (!status) status = fault_here(FAULT_THREAD, "courier thread") ? EAGAIN : pthread_create(&c->id, &small, work, c);
+    if (!status)
+        status = fault_here(FAULT_THREAD, "courier thread") ? EAGAIN : pthread_create(&c->id, &small, work, c);
     pthread_attr_destroy(&small);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;

@@ -132,7 +132,8 @@ bool file_pwrite(int fd, const void *from, int64_t bytes, int64_t offset, const 
 bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e) {
     int status = fault_here(FAULT_WRITE, path) ? errno : posix_fallocate(fd, (off_t)at, (off_t)bytes);
     while (status == EINTR) status = posix_fallocate(fd, (off_t)at, (off_t)bytes);
-    return !status || fail(e, ERR_FAIL, "%s: cannot take %lld bytes on its disk: %s", path, (long long)bytes, strerror(status));
+    if (!status) return true;
+    return fail(e, ERR_FAIL, "%s: cannot take %lld bytes on its disk: %s", path, (long long)bytes, strerror(status));
 }
 
 bool file_flush(int fd, const char *path, Err *e) {

@@ -104,11 +104,13 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
     s->update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "on");
     if (!s->update_in_backward) return true;
     if (opt_real(o, OPT_CLIP) > 0)
-        return fail(e, ERR_USAGE, "--update-in-backward on: --clip %g needs the norm of all gradients before the first weight is "
-                    "written. Give --clip 0, which changes the mathematics, or leave the update behind backward", opt_real(o, OPT_CLIP));
+        return fail(e, ERR_USAGE, "--update-in-backward on: --clip %g needs the norm of all gradients before the first weight "
+                    "is written. Give --clip 0, which changes the mathematics, or leave the update behind backward",
+                    opt_real(o, OPT_CLIP));
     if (s->accum > 1)
-        return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give --micro-batch %lld "
-                    "--accum 1, or leave the update behind backward", (long long)s->accum, (long long)(s->accum * s->micro_batch));
+        return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give "
+                    "--micro-batch %lld --accum 1, or leave the update behind backward", (long long)s->accum,
+                    (long long)(s->accum * s->micro_batch));
     return true;
 }
 
@@ -120,8 +122,8 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->accum = 1;
     set_precision(s, o);
     const char *offload = opt_text(o, OPT_OFFLOAD);
-    if (!set_storage(s, o, e) || !job_parse_away(s->away, s->on_disk, c->layers, strcmp(offload, "auto") ? offload : "none", e))
-        return false;
+    const char *homes = strcmp(offload, "auto") ? offload : "none";
+    if (!set_storage(s, o, e) || !job_parse_away(s->away, s->on_disk, c->layers, homes, e)) return false;
     if (strstr(offload, "=disk") && !opt_given(o, OPT_OFFLOAD_DIR))
         return fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
     if (!train) return true;

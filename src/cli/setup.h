@@ -83,7 +83,7 @@ typedef struct Shortage { /* less was found than was planned */
 Shortage setup_shortage(const Job *j, const Exec *x, Backend *b);
 /* --on-shortage: the fastest plan of the same mathematics within what was found, in *s and *limits, said in one line;
  * asked: what the options gave. False: stop was asked for, or nothing fits; e, which holds the refusal, says so. */
-bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j, const HostBytes *host,
-                  Shortage what, Err *e);
+bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
+                  const HostBytes *host, Shortage what, Err *e);
 
 #endif

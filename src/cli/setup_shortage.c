@@ -1,8 +1,9 @@
 /* setup_shortage.c - what follows when a run finds less memory than was planned for it.
  *
- * Between the plan and the run others may have taken memory, or a limit the planner cannot see (ulimit, a locked-memory
- * limit) stands in the way. Nothing is loaded then, so the search is simply done again with what was found. Where the
- * system refuses a block without saying how much there is, an eighth of that block less is tried, and again. */
+ * Between the plan and the run others may have taken memory, or a limit the planner cannot see (ulimit, a
+ * locked-memory limit) stands in the way. Nothing is loaded then, so the search is simply done again with what was
+ * found. Where the system refuses a block without saying how much there is, an eighth of that block less is tried,
+ * and again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,9 @@
 #include "cli/setup.h"
 #include "obs/sensors.h"
 
-static bool is_beside(const Job *j, Pool pool) { return pool != POOL_DEVICE && j->machine.kind != MACHINE_CPU; }
+static bool is_beside(const Job *j, Pool pool) {
+    return pool != POOL_DEVICE && j->machine.kind != MACHINE_CPU;
+}
 
 Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
     Shortage s = {.pool = x ? x->refused : POOL_DEVICE, .refused_bytes = x ? x->refused_bytes : 0};
@@ -21,7 +24,8 @@ Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
     if (!beside && j->machine.kind != MACHINE_CPU) {
         Machine now = {0};
         b->describe(b, &now);
-        s.found_bytes = now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->machine.context_bytes : 0;
+        s.found_bytes =
+            now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->machine.context_bytes : 0;
     }
     return s;
 }
@@ -43,25 +47,31 @@ static bool add_to_refusal(Err *e, const char *what) {
     return fail(e, e->code, "%.860s (%s)", text, what);
 }
 
-bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j, const HostBytes *host,
-                  Shortage what, Err *e) {
-    if (opt_is(o, OPT_ON_SHORTAGE, "stop")) return add_to_refusal(e, "--on-shortage replan would look for a smaller plan");
+bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
+                  const HostBytes *host, Shortage what, Err *e) {
+    if (opt_is(o, OPT_ON_SHORTAGE, "stop"))
+        return add_to_refusal(e, "--on-shortage replan would look for a smaller plan");
     bool told = what.found_bytes > 0 && what.found_bytes < what.planned_bytes;
-    int64_t room = told ? what.found_bytes - what.found_bytes / 50 : what.planned_bytes - MAX2(what.refused_bytes / 8, 1);
+    int64_t room =
+        told ? what.found_bytes - what.found_bytes / 50 : what.planned_bytes - MAX2(what.refused_bytes / 8, 1);
     JobSpec again = *s;
     SearchLimits less = *limits;
-    if (is_beside(j, what.pool)) less.host_bytes = less.host_bytes ? MIN2(less.host_bytes, room) : room;
-    else less.device_bytes = MIN2(less.device_bytes, room);
+    if (is_beside(j, what.pool))
+        less.host_bytes = less.host_bytes ? MIN2(less.host_bytes, room) : room;
+    else
+        less.device_bytes = MIN2(less.device_bytes, room);
     forget_plan(&again, asked);
     Search *f = MEM_NEW(Search, 1);
     bool fits = job_search(f, &again, &j->machine, host, setup_freedom(o), less);
     if (fits) {
         Str flags = {0};
         search_flags(&flags, &f->tried[f->best], &again);
-        log_line("shortage in %s memory: %s planned, %s%s; goes on with %s: %s, the same mathematics", ledger_pool_name(what.pool),
-                 units_bytes(what.planned_bytes).s, told ? "found " : "refused ",
-                 units_bytes(told ? what.found_bytes : what.refused_bytes).s, str_text(&flags),
-                 units_bytes(is_beside(j, what.pool) ? f->tried[f->best].host_bytes : f->tried[f->best].device_bytes).s);
+        log_line(
+            "shortage in %s memory: %s planned, %s%s; goes on with %s: %s, the same mathematics",
+            ledger_pool_name(what.pool), units_bytes(what.planned_bytes).s, told ? "found " : "refused ",
+            units_bytes(told ? what.found_bytes : what.refused_bytes).s, str_text(&flags),
+            units_bytes(is_beside(j, what.pool) ? f->tried[f->best].host_bytes : f->tried[f->best].device_bytes)
+                .s);
         str_free(&flags);
         *e = (Err){0}; /* what was refused is taken care of */
         *s = again;

@@ -1,25 +1,30 @@
 /* early.c - an update that was recorded behind backward moves to where its gradient is complete.
  *
- *   U1  a step of the update stands right behind the last step it depends on: the last that writes what it reads, or
- *       touches what it writes. So a weight is updated after its last use, also by what recompute repeats (P4), and a
+ *   U1  a step of the update stands right behind the last step it depends on: the last that writes what it reads,
+ * or touches what it writes. So a weight is updated after its last use, also by what recompute repeats (P4), and a
  *       gradient's life ends there.
- *   U2  only within a phase, and steps that hang on the same one keep their order: what they compute does not change.
- *   U3  statistics are followed part by part: each tensor's sum has a place of its own in one list, and would otherwise
- *       wait for all that were recorded before it. */
+ *   U2  only within a phase, and steps that hang on the same one keep their order: what they compute does not
+ * change. U3  statistics are followed part by part: each tensor's sum has a place of its own in one list, and
+ * would otherwise wait for all that were recorded before it. */
 #include <string.h>
 
 #include "plan/plan_int.h"
 
 typedef struct Early {
     Program *p;
-    int *wrote, *touched; /* own: per tensor (U3: per view of a statistic), the step behind which that stands; -1: none */
-    int *behind;          /* owns: per step of the update, the step it hangs on */
-    int *next, *first;    /* own: steps that hang on the same one, as a list */
+    int *wrote,
+        *touched; /* own: per tensor (U3: per view of a statistic), the step behind which that stands; -1: none */
+    int *behind;  /* owns: per step of the update, the step it hangs on */
+    int *next, *first; /* own: steps that hang on the same one, as a list */
 } Early;
 
-static bool has_parts(const Program *p, Tid id) { return p->t[id].base && p->t[p->t[id].base].role == ROLE_STATISTIC; }
+static bool has_parts(const Program *p, Tid id) {
+    return p->t[id].base && p->t[p->t[id].base].role == ROLE_STATISTIC;
+}
 
-static Tid followed(const Program *p, Tid id) { return has_parts(p, id) ? id : prog_base(p, id); }
+static Tid followed(const Program *p, Tid id) {
+    return has_parts(p, id) ? id : prog_base(p, id);
+}
 
 /* The latest of `when` over everything that shares bytes with this tensor. */
 static int latest(const Early *u, const int *when, Tid id) {
@@ -78,8 +83,12 @@ static bool has_both(const Program *p, const Phase *phase) {
 
 void plan_update_early(Program *p) {
     Rewrite w;
-    Early u = {.p = p, .wrote = MEM_NEW(int, p->n_t), .touched = MEM_NEW(int, p->n_t), .behind = MEM_NEW(int, p->n_s + 1),
-               .next = MEM_NEW(int, p->n_s + 1), .first = MEM_NEW(int, p->n_s + 1)};
+    Early u = {.p = p,
+               .wrote = MEM_NEW(int, p->n_t),
+               .touched = MEM_NEW(int, p->n_t),
+               .behind = MEM_NEW(int, p->n_s + 1),
+               .next = MEM_NEW(int, p->n_s + 1),
+               .first = MEM_NEW(int, p->n_s + 1)};
     memset(u.first, -1, (size_t)p->n_s * sizeof *u.first);
     rewrite_begin(&w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {

@@ -75,7 +75,7 @@ typedef struct Ends {
 static bool goes_out(Queue q) { return q == QUEUE_COPY_OUT || q == QUEUE_DISK_OUT; }
 
 static void note_ends(Ends *e, const Program *p, const Phase *phase) {
-    int out[QUEUE_COUNT], other[QUEUE_COUNT]; /* of queues that go out: the next step, and the next of another layer than that one */
+    int out[QUEUE_COUNT], other[QUEUE_COUNT]; /* that go out: the next step, and the next of another layer than that one */
     for (int q = 0; q < QUEUE_COUNT; q++) out[q] = other[q] = phase->end - 1;
     for (Tid id = 0; id < p->n_t; id++)
         for (int q = 0; q < QUEUE_COUNT; q++) e->reader[id][q] = phase->end - 1;
@@ -86,7 +86,8 @@ static void note_ends(Ends *e, const Program *p, const Phase *phase) {
             for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++) {
                 int next = e->reader[prog_base(p, s->out[k])][q];
                 if (q != (int)s->queue) e->awaited[i] = MIN2(e->awaited[i], next);
-                if (q != (int)s->queue && q != QUEUE_DISK_OUT) e->sent[i] = MIN2(e->sent[i], next); /* that one hurries nobody */
+                bool hurries = q != (int)s->queue && q != QUEUE_DISK_OUT; /* that one reads what stays until then */
+                if (hurries) e->sent[i] = MIN2(e->sent[i], next);
             }
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k]) e->reader[prog_base(p, s->in[k])][s->queue] = i;

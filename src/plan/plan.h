@@ -2,7 +2,8 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_sweep, plan_recompute, plan_update_early, plan_offload, plan_materialise      rewrite the list, keep the bits (P5)
+ *     plan_sweep, plan_recompute, plan_update_early,
+ *     plan_offload, plan_materialise                      rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
  *     plan_ledger, plan_step_seconds                      what it costs

@@ -134,6 +134,11 @@ static void try_maths(Search *s, const JobSpec *base) {
         spec.moments = MOMENTS_8BIT;
         try_maths_change(s, spec, "--moments 8bit");
     }
+    if (!base->lora && base->accum == 1 && !base->update_in_backward && job_can_update_early(base)) {
+        spec = *base; /* without a clip: with none it is no change of the mathematics, and the planner takes it by itself */
+        spec.update_in_backward = true;
+        try_spec(s, &spec, true, "--clip 0 --update-in-backward on");
+    }
     for (int nf4 = 0; base->lora && nf4 < 2; nf4++) { /* a frozen model's weights */
         if (base->quantised && (base->stored == FMT_NF4 || !nf4)) continue;
         spec = *base;

@@ -30,8 +30,8 @@ static bool parse_layers(int64_t *n, bool *disk, const char **at, AwayKind kind,
         const char *digits = *disk ? end + 1 : text;
         *n = strtol(digits, &end, 10);
         if (end == digits || *n < 1 || *n > layers || (*end && *end != ','))
-            return fail(e, ERR_USAGE, "offload: '%s' is not a number of layers; write %s=N or %s=disk:N with 1 to %d", digits,
-                        kind_names[kind], kind_names[kind], layers);
+            return fail(e, ERR_USAGE, "offload: '%s' is not a number of layers; write %s=N or %s=disk:N with 1 to %d",
+                        digits, kind_names[kind], kind_names[kind], layers);
     }
     if (*disk && kind == AWAY_INPUTS)
         return fail(e, ERR_USAGE, "offload: inputs are kept in pinned memory only, not on disk");

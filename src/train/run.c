@@ -54,7 +54,8 @@ static bool settle_disk(Run *r, Err *e) {
     int64_t own = 0, all = r->x.pool_bytes[POOL_DISK];
     if (!all) return true;
     if (!exec_sync(&r->x, e) || !r->backend->settle(r->backend, &own, e)) return false;
-    log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s, units_bytes(all - own).s);
+    log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
+             units_bytes(all - own).s);
     return true;
 }
 

@@ -300,7 +300,8 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     Activations least = KEEP_ALL;
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
         if (can_set(&w, (Activations)a)) least = (Activations)a;
-    t.update_in_backward = spec->update_in_backward || (free.update_in_backward && t.accum == 1 && job_can_update_early(spec));
+    bool early = free.update_in_backward && t.accum == 1 && job_can_update_early(spec);
+    t.update_in_backward = spec->update_in_backward || early;
     set_activations(&t, &w, least, 0);
     set_rung(&t, &w, state_rungs(&w, &t));
     search_apply(spec, &t);

@@ -3,7 +3,8 @@
  * A device loads code and chooses products in a program's first play and keeps the second (backend.h): afterwards all
  * the memory it will ever take is taken, and the first step is a repetition like every other. A pass over a batch
  * writes gradients and sums that the next one begins anew. An update writes nothing when its loss is not finite, so
- * that is what it is given; inside backward, by a divisor that is not a number. Real rows are used: products are chosen by their time on numbers like those to come. */
+ * that is what it is given; inside backward, by a divisor that is not a number. Real rows are used: products are
+ * chosen by their time on numbers like those to come. */
 #include <math.h>
 
 #include "train/run.h"

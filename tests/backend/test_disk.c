@@ -1,4 +1,5 @@
-/* test_disk.c - an address of the disk pool is the right byte of the right file, across the borders of what is linked. */
+/* test_disk.c - an address of the disk pool is the right byte of the right file, across the borders of what is
+ * linked. */
 #include "backend/disk.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -6,7 +7,9 @@
 
 enum { BYTES = 1 << 20, LINKS = 3 };
 
-static char byte_at(int64_t i) { return (char)(i * 2654435761u >> 13); }
+static char byte_at(int64_t i) {
+    return (char)(i * 2654435761u >> 13);
+}
 
 static const char *in_tmp(const char *name) {
     static char path[300];

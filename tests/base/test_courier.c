@@ -1,4 +1,5 @@
-/* test_courier.c - errands are done in order while their owner goes on, and the first failure is told to whoever waits. */
+/* test_courier.c - errands are done in order while their owner goes on, and the first failure is told to whoever
+ * waits. */
 #include "base/courier.h"
 #include "base/mem.h"
 #include "tests/test.h"
@@ -20,7 +21,8 @@ TEST(errands_are_done_in_order) {
     Log *log = MEM_NEW(Log, 1);
     log->fails_at = -1;
     EXPECT_OK(courier_open(&c, note, log, &e));
-    for (int64_t i = 0; i < 1000; i++) EXPECT(courier_send(c, (Errand){.bytes = i}) == i + 1); /* more than there is room for */
+    for (int64_t i = 0; i < 1000; i++)
+        EXPECT(courier_send(c, (Errand){.bytes = i}) == i + 1); /* more than there is room for */
     EXPECT_OK(courier_await(c, 500, &e));
     EXPECT_OK(courier_await(c, 1000, &e));
     EXPECT(log->n == 1000);

@@ -1,10 +1,12 @@
-/* test_early.c - an update that moves into backward computes what it computed behind it, and gradients are gone early. */
+/* test_early.c - an update that moves into backward computes what it computed behind it, and gradients are gone
+ * early. */
 #include "plan/plan.h"
 #include "tests/plan/decoder.h"
 #include "tests/plan/player.h"
 #include "tests/test.h"
 
-/* Micro-step and update become one phase, and no update waits for the verdict over all gradients: the loss is its verdict. */
+/* Micro-step and update become one phase, and no update waits for the verdict over all gradients: the loss is its
+ * verdict. */
 static void record_together(Program *p, const Decoder *d) {
     decoder_record(p, d);
     Tid loss = prog_find(p, "loss"), verdict = prog_find(p, "verdict");
@@ -42,7 +44,8 @@ TEST(an_update_moves_into_backward_and_keeps_results) {
         plan_update_early(&inside);
         for (Tid id = 1; id < inside.n_t && variant & 24; id++) { /* pinned, on disk, or some of both */
             Role role = inside.t[id].role;
-            bool goes = role == ROLE_MOMENT || role == ROLE_GRADIENT || (role == ROLE_WEIGHT && inside.t[id].layer >= 0);
+            bool goes =
+                role == ROLE_MOMENT || role == ROLE_GRADIENT || (role == ROLE_WEIGHT && inside.t[id].layer >= 0);
             if (goes) inside.t[id].home.pool = (variant >> 3) + id % 2 > 2 ? POOL_DISK : POOL_PINNED;
         }
         plan_materialise(&inside);
@@ -57,7 +60,8 @@ TEST(an_update_moves_into_backward_and_keeps_results) {
     }
 }
 
-/* 7B trained in full: 14 GiB of gradients become the few that are alive at once; recompute still works beside it. */
+/* 7B trained in full: 14 GiB of gradients become the few that are alive at once; recompute still works beside it.
+ */
 TEST(early_updates_leave_no_gradients) {
     Machine m = machine_generic_cpu(1);
     m.kind = MACHINE_CUDA;
@@ -77,7 +81,8 @@ TEST(early_updates_leave_no_gradients) {
         EXPECT_OK(plan_verify(&p, &e));
         prog_free(&p);
     }
-    test_note("    %.2f GiB behind backward, %.2f GiB inside", (double)bytes[0] / 1073741824, (double)bytes[1] / 1073741824);
+    test_note("    %.2f GiB behind backward, %.2f GiB inside", (double)bytes[0] / 1073741824,
+              (double)bytes[1] / 1073741824);
     EXPECT(bytes[0] - bytes[1] > (int64_t)11 << 30);
 }
 

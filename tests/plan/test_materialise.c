@@ -244,8 +244,14 @@ TEST(state_on_disk_leaves_pinned_memory_too) {
     EXPECT_OK(plan_verify(&p, &e));
     test_note("    device %.2f GiB, pinned %.2f GiB, disk %.2f GiB", (double)pl.arena_bytes[POOL_DEVICE] / (double)gib,
               (double)pl.arena_bytes[POOL_PINNED] / (double)gib, (double)pl.arena_bytes[POOL_DISK] / (double)gib);
-    EXPECT(pl.arena_bytes[POOL_DISK] > 50 * gib && pl.arena_bytes[POOL_DEVICE] < 10 * gib && pl.arena_bytes[POOL_PINNED] < 10 * gib);
-    EXPECT(count(&p, OP_COPY, QUEUE_DISK_IN) > 0 && count(&p, OP_COPY, QUEUE_DISK_OUT) == count(&p, OP_COPY, QUEUE_COPY_OUT));
+    EXPECT(pl.arena_bytes[POOL_DISK] > 50 * gib);
+    EXPECT(pl.arena_bytes[POOL_DEVICE] < 10 * gib && pl.arena_bytes[POOL_PINNED] < 10 * gib);
+    EXPECT(count(&p, OP_COPY, QUEUE_DISK_IN) > 0);
+    m.disk_bytes_per_s = 1e18; /* a queue of its own rate */
+    double free_reads = plan_step_seconds(&p, &m, 0);
+    m.disk_bytes_per_s = 1e5;
+    EXPECT(plan_step_seconds(&p, &m, 0) > 100 * free_reads);
+    EXPECT(count(&p, OP_COPY, QUEUE_DISK_OUT) == count(&p, OP_COPY, QUEUE_COPY_OUT));
     prog_free(&p);
 }
 

@@ -70,6 +70,7 @@ TEST(a_machine_file_gives_back_what_was_put) {
     EXPECT(!memcmp(&entry->m.products, &a.products, sizeof a.products));
     EXPECT(!memcmp(&entry->m.attention, &a.attention, sizeof a.attention));
     EXPECT_STR(entry->m.driver, a.driver);
+    EXPECT(entry->m.copy_bytes_per_s == a.copy_bytes_per_s && entry->m.disk_bytes_per_s == a.disk_bytes_per_s);
     machinefile_free(&f);
 }
 

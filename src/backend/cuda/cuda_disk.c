@@ -1,8 +1,8 @@
 /* cuda_disk.c - how what lies on disk comes to the card: reads and writes of files as steps of a stream.
  *
- * A read or write is a host function on its queue's stream: the driver calls it, on a thread of its own, when the steps
- * in front of it are over, and the steps behind it wait. It is captured like any other step, so that a replayed graph reads
- * the files again. Between disk and device stand pinned buffers that the plan has placed. */
+ * A read or write is a host function on its queue's stream: the driver calls it, on a thread of its own, when the
+ * steps in front of it are over, and the steps behind it wait. It is captured like any other step, so that a
+ * replayed graph reads the files again. Between disk and device stand pinned buffers that the plan has placed. */
 #include <string.h>
 
 #include "backend/cuda/cuda_int.h"
@@ -37,7 +37,9 @@ void cuda_disk_check(CudaBackend *c) {
     if (atomic_load(&c->disk_state) == DISK_FAILED && c->error.code == ERR_NONE) c->error = c->disk_error;
 }
 
-bool cuda_disk_holds(const CudaBackend *c, const void *p) { return disk_holds(&c->disk, p); }
+bool cuda_disk_holds(const CudaBackend *c, const void *p) {
+    return disk_holds(&c->disk, p);
+}
 
 void cuda_disk_queue(Backend *b, Queue q, void *to, const void *from, int64_t bytes) {
     CudaBackend *c = cuda_backend(b);
@@ -55,7 +57,8 @@ void cuda_disk_move(Backend *b, void *to, const void *from, int64_t bytes) {
     CudaBackend *c = cuda_backend(b);
     Err e = {0};
     if (move_now(&c->disk, to, from, bytes, &e)) return;
-    if (!disk_holds(&c->disk, to)) memset(to, 0, (size_t)bytes); /* the error stands; nobody should read what was there */
+    if (!disk_holds(&c->disk, to))
+        memset(to, 0, (size_t)bytes); /* the error stands; nobody should read what was there */
     if (c->error.code == ERR_NONE) c->error = e;
 }
 
@@ -79,4 +82,6 @@ bool cuda_disk_link(Backend *b, const void *at, const char *path, int64_t file_a
     return disk_link(&cuda_backend(b)->disk, at, path, file_at, bytes, e);
 }
 
-bool cuda_disk_settle(Backend *b, int64_t *own_bytes, Err *e) { return disk_settle(&cuda_backend(b)->disk, own_bytes, e); }
+bool cuda_disk_settle(Backend *b, int64_t *own_bytes, Err *e) {
+    return disk_settle(&cuda_backend(b)->disk, own_bytes, e);
+}
