@@ -38,13 +38,14 @@ void search_apply(JobSpec *s, const Try *t) {
     s->micro_batch = t->micro_batch;
     s->accum = t->accum;
     s->head_chunk = t->head_chunk;
+    s->ffn_chunks = t->ffn_chunks;
     memcpy(s->away, t->away, sizeof s->away);
     if (t->level < 0) return; /* recompute as asked */
     for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? RECOMPUTE_BLOCK : (RecomputeLevel)t->level;
 }
 
 static bool same_try(const Try *a, const Try *b) {
-    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->blocks == b->blocks && a->level == b->level &&
+    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks && a->blocks == b->blocks && a->level == b->level &&
            !memcmp(a->away, b->away, sizeof a->away);
 }
 
@@ -183,6 +184,15 @@ static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t hi
     return high;
 }
 
+/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32 what one
+ * takes is little beside what attention does. */
+enum { FFN_PIECE = 2048, FFN_LEAST_PIECES = 4, FFN_MOST_PIECES = 32 };
+
+static int64_t more_pieces(const Walk *w, int64_t tokens) { /* 0: not worth it, or not ours to say */
+    int64_t n = MIN2((tokens + FFN_PIECE - 1) / FFN_PIECE, FFN_MOST_PIECES);
+    return w->free.ffn_chunks && w->asked->train && n >= FFN_LEAST_PIECES ? n : 0;
+}
+
 /* Gives true when nothing had to be switched on. */
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
@@ -191,6 +201,7 @@ static bool try_micro_batch(Walk *w, Try base) {
     int64_t rungs = state_rungs(w);
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
         if (!can_set(w, (Activations)a)) continue;
+        if (base.ffn_chunks > 1 && w->free.recompute && a < DROP_BLOCKS) continue; /* kept: nothing to cut */
         Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
         if (l.of_blocks) least_that_fits(w, &l, 1, layers - 1);
         else if (least_that_fits(w, &l, 0, rungs) == 0) return false; /* a later level is slower and needs no less state */
@@ -221,6 +232,23 @@ static void rank(Search *f) {
     }
 }
 
+/* What is left when not even one row fits: its feed-forward in pieces, its head in small chunks. Where something fits without
+ * them they would gain a hundredth, which is not worth other sums of weight gradients. */
+static void try_pieces(Walk *w, int64_t rows) {
+    const JobSpec *s = w->asked;
+    int64_t micro = w->free.micro_batch ? 1 : s->micro_batch;
+    Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = s->head_chunk};
+    int64_t chunk = w->free.head_chunk ? smaller_chunk(w, micro * s->seq) : 0;
+    base.ffn_chunks = more_pieces(w, micro * s->seq);
+    memcpy(base.away, s->away, sizeof base.away);
+    if (!base.ffn_chunks) return;
+    try_micro_batch(w, base);
+    rank(w->found);
+    if (w->found->best >= 0 || !chunk) return;
+    base.head_chunk = chunk;
+    try_micro_batch(w, base);
+}
+
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
     SearchMemo memo = {.machine = m, .n_machines = 1};
     bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
@@ -234,6 +262,7 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     Try t = {.micro_batch = micro, .accum = free.micro_batch ? rows : spec->accum, .head_chunk = spec->head_chunk};
     int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
     if (chunk) t.head_chunk = chunk;
+    t.ffn_chunks = MAX2(spec->ffn_chunks, more_pieces(&w, micro * spec->seq));
     memcpy(t.away, spec->away, sizeof t.away);
     Activations least = KEEP_ALL;
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
@@ -252,7 +281,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     int64_t rows = asked.micro_batch * asked.accum;
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
-        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk};
+        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk, .ffn_chunks = asked.ffn_chunks};
         memcpy(base.away, asked.away, sizeof base.away);
         if (micro * asked.seq > INT32_MAX / 2) continue;
         if (is_hopeless(&w, try_now(&w, at_rung(&w, &(Ladder){base, KEEP_ALL, false}, 0)))) break;
@@ -264,6 +293,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
         }
         if (plain || !free.micro_batch || micro == 1) break;
     }
+    rank(found);
+    if (found->best < 0) try_pieces(&w, rows);
     for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
@@ -274,7 +305,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
 void job_plan_flags(Str *out, const JobSpec *s) {
     int blocks = 0;
     while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
-    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
+    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .ffn_chunks = s->ffn_chunks, .blocks = blocks,
              .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
     memcpy(t.away, s->away, sizeof t.away);
     search_flags(out, &t, s);
@@ -291,4 +322,5 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     str_add(out, " --offload ");
     job_away_text(out, t->away, layers);
     if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
+    if (t->ffn_chunks > 1) str_addf(out, " --ffn-chunks %lld", (long long)t->ffn_chunks);
 }

@@ -14,6 +14,7 @@
 /* What the search may decide; the rest stays as asked. */
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
+    bool ffn_chunks;  /* long rows: the feed-forward in pieces, where blocks are recomputed */
     bool micro_batch; /* the global batch stays */
 } SearchFreedom;
 
@@ -23,7 +24,7 @@ typedef struct SearchLimits {
 } SearchLimits;
 
 typedef struct Try {
-    int64_t micro_batch, accum, head_chunk;
+    int64_t micro_batch, accum, head_chunk, ffn_chunks;
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
     int64_t away[AWAY_KINDS];
     int64_t device_bytes, host_bytes;
