@@ -87,6 +87,7 @@ SearchFreedom setup_freedom(const Options *o) {
                            .offload = opt_is(o, OPT_OFFLOAD, "auto"),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
                            .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
+                           .attention = opt_is(o, OPT_ATTENTION, "auto"),
                            .micro_batch = (opt_given(o, OPT_GLOBAL_BATCH) || opt_is(o, OPT_TASK, "grpo")) &&
                                           !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)};
 }

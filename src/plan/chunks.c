@@ -147,8 +147,8 @@ static void agree_with_clones(Chunks *c) { /* C4 */
 /* ---- writing them out ---- */
 
 static Tid piece_of(Chunks *c, const Run *r, Tid id, int64_t piece) {
-    Tid *part = &c->part[(int64_t)id * c->pieces + piece];
-    if (*part) return *part;
+    Tid *part = &c->part[(int64_t)id * c->pieces + piece], known = *part;
+    if (known) return known;
     Program *p = c->p;
     int64_t first = piece * c->piece_rows, rows = MIN2(c->piece_rows, r->rows - first);
     bool inside = c->writer[id] >= r->begin && c->writer[id] < r->end && reads_inside(c, r, id) > 0;

@@ -95,6 +95,12 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
         compare(&c, &without, false);
         without = *s;
     }
+    if (s->attend != plain->attend) {
+        without.attend = plain->attend;
+        snprintf(out[c.n].name, sizeof out->name, "attention by snug's own kernels");
+        compare(&c, &without, false);
+        without = *s;
+    }
     compare_away(&c, s, plain);
     if (s->quantised) {
         without.quantised = false;

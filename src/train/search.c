@@ -39,13 +39,15 @@ void search_apply(JobSpec *s, const Try *t) {
     s->accum = t->accum;
     s->head_chunk = t->head_chunk;
     s->ffn_chunks = t->ffn_chunks;
+    if (t->own_attention) s->attend = ATTEND_OWN;
     memcpy(s->away, t->away, sizeof s->away);
     if (t->level < 0) return; /* recompute as asked */
     for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? RECOMPUTE_BLOCK : (RecomputeLevel)t->level;
 }
 
 static bool same_try(const Try *a, const Try *b) {
-    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks && a->blocks == b->blocks && a->level == b->level &&
+    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks &&
+           a->own_attention == b->own_attention && a->blocks == b->blocks && a->level == b->level &&
            !memcmp(a->away, b->away, sizeof a->away);
 }
 
@@ -193,6 +195,11 @@ static int64_t more_pieces(const Walk *w, int64_t tokens) { /* 0: not worth it, 
     return w->free.ffn_chunks && w->asked->train && n >= FFN_LEAST_PIECES ? n : 0;
 }
 
+/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by tiles. */
+static bool can_attend_itself(const Walk *w) {
+    return w->free.attention && w->asked->attend == ATTEND_FAST && w->m->kind == MACHINE_CUDA;
+}
+
 /* Gives true when nothing had to be switched on. */
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
@@ -232,21 +239,27 @@ static void rank(Search *f) {
     }
 }
 
-/* What is left when not even one row fits: its feed-forward in pieces, its head in small chunks. Where something fits without
- * them they would gain a hundredth, which is not worth other sums of weight gradients. */
-static void try_pieces(Walk *w, int64_t rows) {
-    const JobSpec *s = w->asked;
-    int64_t micro = w->free.micro_batch ? 1 : s->micro_batch;
-    Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = s->head_chunk};
-    int64_t chunk = w->free.head_chunk ? smaller_chunk(w, micro * s->seq) : 0;
-    base.ffn_chunks = more_pieces(w, micro * s->seq);
-    memcpy(base.away, s->away, sizeof base.away);
-    if (!base.ffn_chunks) return;
+static bool fits_so(Walk *w, Try base) {
     try_micro_batch(w, base);
     rank(w->found);
-    if (w->found->best >= 0 || !chunk) return;
+    return w->found->best >= 0;
+}
+
+/* What is left when not even one row fits: its feed-forward in pieces, attention without a library, the head in small
+ * chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
+static void try_last_resorts(Walk *w, int64_t rows) {
+    const JobSpec *s = w->asked;
+    int64_t micro = w->free.micro_batch ? 1 : s->micro_batch, pieces = more_pieces(w, micro * s->seq);
+    int64_t chunk = w->free.head_chunk ? smaller_chunk(w, micro * s->seq) : 0;
+    Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = s->head_chunk};
+    base.ffn_chunks = MAX2(pieces, s->ffn_chunks);
+    memcpy(base.away, s->away, sizeof base.away);
+    if (pieces && fits_so(w, base)) return;
+    base.own_attention = can_attend_itself(w);
+    if (base.own_attention && fits_so(w, base)) return;
+    if (!chunk || (!pieces && !base.own_attention)) return; /* a small chunk alone was tried with every micro-batch */
     base.head_chunk = chunk;
-    try_micro_batch(w, base);
+    fits_so(w, base);
 }
 
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
@@ -263,6 +276,7 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
     if (chunk) t.head_chunk = chunk;
     t.ffn_chunks = MAX2(spec->ffn_chunks, more_pieces(&w, micro * spec->seq));
+    t.own_attention = can_attend_itself(&w);
     memcpy(t.away, spec->away, sizeof t.away);
     Activations least = KEEP_ALL;
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
@@ -294,7 +308,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
         if (plain || !free.micro_batch || micro == 1) break;
     }
     rank(found);
-    if (found->best < 0) try_pieces(&w, rows);
+    if (found->best < 0) try_last_resorts(&w, rows);
     for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
@@ -323,4 +337,5 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     job_away_text(out, t->away, layers);
     if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
     if (t->ffn_chunks > 1) str_addf(out, " --ffn-chunks %lld", (long long)t->ffn_chunks);
+    if (t->own_attention) str_add(out, " --attention own");
 }

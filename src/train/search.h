@@ -15,6 +15,7 @@
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
     bool ffn_chunks;  /* long rows: the feed-forward in pieces, where blocks are recomputed */
+    bool attention;   /* by snug's own kernels, which need no scratch, instead of a library's */
     bool micro_batch; /* the global batch stays */
 } SearchFreedom;
 
@@ -25,6 +26,7 @@ typedef struct SearchLimits {
 
 typedef struct Try {
     int64_t micro_batch, accum, head_chunk, ffn_chunks;
+    bool own_attention;       /* where a library's was asked for or left open */
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
     int64_t away[AWAY_KINDS];
     int64_t device_bytes, host_bytes;
