@@ -162,6 +162,7 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
     job_plain_spec(&plain, s, c->free.micro_batch ? c->global_batch : c->asked.micro_batch);
+    plain.attend = c->asked.attend;
     int n = job_savings(saving, &c->job, &plain, &c->host);
     if (!n) return;
     Job *before = MEM_NEW(Job, 1);

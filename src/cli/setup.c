@@ -114,12 +114,22 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
+static bool set_ffn_chunks(JobSpec *s, const Options *o, Err *e) {
+    const char *text = opt_text(o, OPT_FFN_CHUNKS);
+    char *end;
+    if (!strcmp(text, "auto")) return true;
+    s->ffn_chunks = strtol(text, &end, 10);
+    return (*text && !*end && s->ffn_chunks >= 1 && s->ffn_chunks <= 65536) ||
+           fail(e, ERR_USAGE, "--ffn-chunks %s: is neither auto nor a number of pieces from 1 to 65536", text);
+}
+
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
     *s = (JobSpec){.model = *c, .train = train, .sweep = true};
     s->seq = opt_int(o, OPT_SEQ);
     s->micro_batch = opt_int(o, OPT_MICRO_BATCH);
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
     s->accum = 1;
+    if (!set_ffn_chunks(s, o, e)) return false;
     set_precision(s, o);
     const char *offload = opt_text(o, OPT_OFFLOAD);
     const char *homes = strcmp(offload, "auto") ? offload : "none";

@@ -88,6 +88,8 @@ SearchFreedom setup_freedom(const Options *o) {
                            .disk = opt_given(o, OPT_OFFLOAD_DIR),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
                            .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
+                           .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
+                           .attention = opt_is(o, OPT_ATTENTION, "auto"),
                            .micro_batch = (opt_given(o, OPT_GLOBAL_BATCH) || opt_is(o, OPT_TASK, "grpo")) &&
                                           !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
                                           !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};

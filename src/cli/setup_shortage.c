@@ -35,6 +35,8 @@ static void forget_plan(JobSpec *s, const JobSpec *asked) {
     s->micro_batch = asked->micro_batch;
     s->accum = asked->accum;
     s->head_chunk = asked->head_chunk;
+    s->ffn_chunks = asked->ffn_chunks;
+    s->attend = asked->attend;
     s->update_in_backward = asked->update_in_backward;
     memcpy(s->recompute, asked->recompute, sizeof s->recompute);
     memcpy(s->away, asked->away, sizeof s->away);

@@ -2,7 +2,7 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_sweep, plan_recompute, plan_update_early,
+ *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_update_early,
  *     plan_offload, plan_materialise                      rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
@@ -41,6 +41,10 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
+
+/* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by piece: the
+ * bits of those change as they do with more accumulation, and nothing else. */
+void plan_chunk_ffn(Program *p, int64_t piece_rows);
 
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
 void plan_update_early(Program *p);

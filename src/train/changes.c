@@ -97,6 +97,16 @@ static void try_head_chunk(Search *s, const JobSpec *base) {
     try_spec(s, &spec, false, flags);
 }
 
+static void try_ffn_chunks(Search *s, const JobSpec *base) {
+    int64_t pieces = base->micro_batch * base->seq / 2048;
+    if (pieces < 4 || base->ffn_chunks > 1 || !uniform(base, RECOMPUTE_BLOCK)) return;
+    JobSpec spec = *base;
+    spec.ffn_chunks = pieces;
+    char flags[160];
+    snprintf(flags, sizeof flags, "--ffn-chunks %lld", (long long)pieces);
+    try_spec(s, &spec, false, flags);
+}
+
 static void try_micro_batches(Search *s, const JobSpec *base) {
     for (int64_t m = base->micro_batch / 2; m >= 1; m /= 2) { /* the global batch stays */
         JobSpec spec = *base;
@@ -179,6 +189,7 @@ int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Chang
                   .now_seconds = job_update_seconds(j)};
     try_head_chunk(s, &j->spec);
     try_recompute(s, &j->spec, "");
+    try_ffn_chunks(s, &j->spec);
     try_micro_batches(s, &j->spec);
     try_maths(s, &j->spec);
     qsort(s->found, (size_t)s->n, sizeof *s->found, cheaper);

@@ -62,6 +62,12 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
     return MAX2(rows, HEAD_TILE);
 }
 
+/* Whole tiles, so that a piece's products are cut as those of the whole are. */
+int64_t job_ffn_rows(const JobSpec *s) {
+    int64_t rows = s->micro_batch * s->seq, pieces = MAX2(s->ffn_chunks, 1);
+    return units_round_up((rows + pieces - 1) / pieces, HEAD_TILE);
+}
+
 static Tid record_loss(Job *j, const Decoder *d, Tid stat) {
     Program *p = &j->p;
     Tid hidden = decoder_hidden(p, d, &j->in, NULL, 0);
@@ -292,6 +298,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
+    if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));
     if (spec->update_in_backward) plan_update_early(p);
     plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);

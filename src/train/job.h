@@ -50,6 +50,7 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
+    int64_t ffn_chunks;    /* pieces the feed-forward's tokens are cut into; 0, 1: whole */
     int64_t away[AWAY_KINDS]; /* how many layers' weights, moments (and masters), gradients live outside the device, spread
                                  evenly; inputs kept for backward: of the first layers. As many as the model has:
                                  embedding and head too */
@@ -105,6 +106,7 @@ int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
+int64_t job_ffn_rows(const JobSpec *s);   /* tokens of one of the pieces */
 AttrHead job_head_attr(const Job *j);     /* in which chunks the head is computed */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 /* Accumulation and clip aside: it trains, and no overflow takes an update back. */

@@ -13,6 +13,7 @@ void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     plain->micro_batch = rows;
     plain->accum = (all + rows - 1) / rows;
     plain->head_chunk = 0;
+    plain->ffn_chunks = 0;
     plain->quantised = false;
     plain->update_in_backward = false;
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
@@ -90,6 +91,18 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
     if (s->head_chunk != plain->head_chunk) {
         without.head_chunk = plain->head_chunk;
         snprintf(out[c.n].name, sizeof out->name, "head in chunks of %lld", (long long)s->head_chunk);
+        compare(&c, &without, false);
+        without = *s;
+    }
+    if (s->ffn_chunks > 1) {
+        without.ffn_chunks = plain->ffn_chunks;
+        snprintf(out[c.n].name, sizeof out->name, "feed-forward in %lld pieces", (long long)s->ffn_chunks);
+        compare(&c, &without, false);
+        without = *s;
+    }
+    if (s->attend != plain->attend) {
+        without.attend = plain->attend;
+        snprintf(out[c.n].name, sizeof out->name, "attention by snug's own kernels");
         compare(&c, &without, false);
         without = *s;
     }

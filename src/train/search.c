@@ -39,6 +39,8 @@ void search_apply(JobSpec *s, const Try *t) {
     s->accum = t->accum;
     s->head_chunk = t->head_chunk;
     s->update_in_backward = t->update_in_backward;
+    s->ffn_chunks = t->ffn_chunks;
+    if (t->own_attention) s->attend = ATTEND_OWN;
     memcpy(s->away, t->away, sizeof s->away);
     memcpy(s->on_disk, t->on_disk, sizeof s->on_disk);
     if (t->level < 0) return; /* recompute as asked */
@@ -46,9 +48,9 @@ void search_apply(JobSpec *s, const Try *t) {
 }
 
 static bool same_try(const Try *a, const Try *b) {
-    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->blocks == b->blocks && a->level == b->level &&
-           a->update_in_backward == b->update_in_backward &&
-           !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
+    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks &&
+           a->own_attention == b->own_attention && a->update_in_backward == b->update_in_backward && a->blocks == b->blocks &&
+           a->level == b->level && !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
 }
 
 /* ---- plans that were made ---- */
@@ -240,6 +242,20 @@ static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t hi
     return fits(w, at_rung(w, l, high)) ? high : none;
 }
 
+/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32 what one
+ * takes is little beside what attention does. */
+enum { FFN_PIECE = 2048, FFN_LEAST_PIECES = 4, FFN_MOST_PIECES = 32 };
+
+static int64_t more_pieces(const Walk *w, int64_t tokens) { /* 0: not worth it, or not ours to say */
+    int64_t n = MIN2((tokens + FFN_PIECE - 1) / FFN_PIECE, FFN_MOST_PIECES);
+    return w->free.ffn_chunks && w->asked->train && n >= FFN_LEAST_PIECES ? n : 0;
+}
+
+/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by tiles. */
+static bool can_attend_itself(const Walk *w) {
+    return w->free.attention && w->asked->attend == ATTEND_FAST && w->m->kind == MACHINE_CUDA;
+}
+
 /* Gives true when nothing had to be switched on. */
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
@@ -252,6 +268,7 @@ static bool try_micro_batch(Walk *w, Try base) {
     int64_t rungs = state_rungs(w, &base);
     for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
         if (!can_set(w, (Activations)a)) continue;
+        if (base.ffn_chunks > 1 && w->free.recompute && a < DROP_BLOCKS) continue; /* kept: nothing to cut */
         Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
         if (l.of_blocks) least_that_fits(w, &l, 1, layers - 1);
         else if (least_that_fits(w, &l, 0, rungs) == 0) return false; /* a later level is slower and needs no less state */
@@ -282,6 +299,29 @@ static void rank(Search *f) {
     }
 }
 
+static bool fits_so(Walk *w, Try base) {
+    try_micro_batch(w, base);
+    rank(w->found);
+    return w->found->best >= 0;
+}
+
+/* What is left when not even one row fits: its feed-forward in pieces, attention without a library, the head in small
+ * chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
+static void try_last_resorts(Walk *w, int64_t rows) {
+    const JobSpec *s = w->asked;
+    int64_t micro = w->free.micro_batch ? 1 : s->micro_batch, pieces = more_pieces(w, micro * s->seq);
+    int64_t chunk = w->free.head_chunk ? smaller_chunk(w, micro * s->seq) : 0;
+    Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = s->head_chunk};
+    base.ffn_chunks = MAX2(pieces, s->ffn_chunks);
+    memcpy(base.away, s->away, sizeof base.away);
+    if (pieces && fits_so(w, base)) return;
+    base.own_attention = can_attend_itself(w);
+    if (base.own_attention && fits_so(w, base)) return;
+    if (!chunk || (!pieces && !base.own_attention)) return; /* a small chunk alone was tried with every micro-batch */
+    base.head_chunk = chunk;
+    fits_so(w, base);
+}
+
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
     SearchMemo memo = {.machine = m, .n_machines = 1};
     bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
@@ -295,6 +335,8 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     Try t = {.micro_batch = micro, .accum = free.micro_batch ? rows : spec->accum, .head_chunk = spec->head_chunk};
     int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
     if (chunk) t.head_chunk = chunk;
+    t.ffn_chunks = MAX2(spec->ffn_chunks, more_pieces(&w, micro * spec->seq));
+    t.own_attention = can_attend_itself(&w);
     memcpy(t.away, spec->away, sizeof t.away);
     memcpy(t.on_disk, spec->on_disk, sizeof t.on_disk);
     Activations least = KEEP_ALL;
@@ -317,7 +359,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
         Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk,
-                    .update_in_backward = asked.update_in_backward};
+                    .ffn_chunks = asked.ffn_chunks, .update_in_backward = asked.update_in_backward};
         memcpy(base.away, asked.away, sizeof base.away);
         memcpy(base.on_disk, asked.on_disk, sizeof base.on_disk);
         if (micro * asked.seq > INT32_MAX / 2) continue;
@@ -330,6 +372,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
         }
         if (plain || !free.micro_batch || micro == 1) break;
     }
+    rank(found);
+    if (found->best < 0) try_last_resorts(&w, rows);
     for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
@@ -341,7 +385,7 @@ void job_plan_flags(Str *out, const JobSpec *s) {
     int blocks = 0;
     while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
     Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
-             .update_in_backward = s->update_in_backward,
+             .ffn_chunks = s->ffn_chunks, .update_in_backward = s->update_in_backward,
              .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
     memcpy(t.away, s->away, sizeof t.away);
     memcpy(t.on_disk, s->on_disk, sizeof t.on_disk);
@@ -360,4 +404,6 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     job_away_text(out, t->away, t->on_disk, layers);
     if (t->update_in_backward) str_add(out, " --update-in-backward on");
     if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
+    if (t->ffn_chunks > 1) str_addf(out, " --ffn-chunks %lld", (long long)t->ffn_chunks);
+    if (t->own_attention) str_add(out, " --attention own");
 }

@@ -17,6 +17,8 @@
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
     bool disk;        /* what does not fit the host's memory may be kept on disk (with offload) */
+    bool ffn_chunks;  /* long rows: the feed-forward in pieces, where blocks are recomputed */
+    bool attention;   /* by snug's own kernels, which need no scratch, instead of a library's */
     bool micro_batch; /* the global batch stays */
     bool update_in_backward; /* where accumulation is 1 */
 } SearchFreedom;
@@ -27,7 +29,8 @@ typedef struct SearchLimits {
 } SearchLimits;
 
 typedef struct Try {
-    int64_t micro_batch, accum, head_chunk;
+    int64_t micro_batch, accum, head_chunk, ffn_chunks;
+    bool own_attention;       /* where a library's was asked for or left open */
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
     int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
     bool update_in_backward;

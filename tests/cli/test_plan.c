@@ -338,3 +338,33 @@ TEST(models_beside_a_policy_are_named_and_checked) {
     EXPECT(strstr(str_text(&r.out), "frozen, partly streamed") && strstr(str_text(&r.out), "the peak"));
     ran_free(&r);
 }
+
+#define LONG "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 --budget 8GB "
+
+TEST(a_long_row_fits_with_its_feed_forward_in_pieces) {
+    json_decref(plan(3, LONG "--seq 49152 --ffn-chunks 1"));
+    json_t *j = plan(0, LONG "--seq 49152"), *s;
+    const json_t *saving = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(j, "switched_on"), "savings"), i, s) if (
+        strstr(text_of(s, "name"), "feed-forward in 24 pieces")) saving = s;
+    EXPECT(saving && number(saving, "device_bytes_saved") > GIB);
+    int64_t without = device_bytes_of("--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 "
+                                      "--seq 49152 --ffn-chunks 1 --recompute block --offload weights,inputs=30");
+    EXPECT(without - pool_bytes(j, "device") == number(saving, "device_bytes_saved"));
+    json_decref(j);
+    j = plan(0, LONG "--seq 4096"); /* what fits without is not cut */
+    json_array_foreach(json_object_get(json_object_get(j, "switched_on"), "savings"), i, s)
+        EXPECT(!strstr(text_of(s, "name"), "pieces") && !strstr(text_of(s, "name"), "kernels"));
+    json_decref(j);
+    /* longer still: the scratch of a library for attention is the peak, and snug's own kernels have none */
+    json_decref(plan(3, LONG "--seq 65536 --attention cudnn"));
+    j = plan(0, LONG "--seq 65536");
+    saving = NULL;
+    json_array_foreach(json_object_get(json_object_get(j, "switched_on"), "savings"), i, s) if (
+        strstr(text_of(s, "name"), "attention by snug's own kernels")) saving = s;
+    EXPECT(saving && number(saving, "device_bytes_saved") > GIB);
+    json_decref(j);
+    Ran r = snug_run("plan " SMALL "--ffn-chunks many");
+    expect_said(&r, 2, "--ffn-chunks many", "auto");
+}
