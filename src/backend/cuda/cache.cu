@@ -126,7 +126,8 @@ template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__
     int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
         heads = min(HEADS, kv * group + group - head);
     int64_t token = blockIdx.x, row = token / a.seq;
-    int end = min(a.last[token] + 1, a.keys), each = (a.keys + splits - 1) / splits;
+    int end = min(a.last[token] + 1, a.keys);
+    int each = ((end + splits - 1) / splits + SLOTS - 1) / SLOTS * SLOTS; /* of what is seen: all splits have some */
     int first = (int)blockIdx.z * each, last = min(end, first + each);
 
     for (int i = threadIdx.x; i < HEADS * a.dim; i += THREADS) {
