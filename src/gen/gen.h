@@ -1,7 +1,8 @@
 /* gen.h - a generation engine: requests in, answers out, inside a plan made before anything is loaded.
  *
  * Words: a *slot* is a row of the cache and the request that has it; a *pass* is a recorded phase of a fixed shape:
- * prefill takes so many tokens of one prompt, decode takes one token of so many slots. All passes are phases of one
+ * prefill takes so many tokens of one prompt, a pack the tokens of up to GEN_PACKED short ones, decode one token of so many
+ * slots. All passes are phases of one
  * ring over one placement. A request that ends leaves its slot to the next one at once.
  *
  *     Gen g;
@@ -20,7 +21,7 @@
 #include "model/decoder.h"
 #include "plan/plan.h"
 
-enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024 };
+enum { GEN_PASSES = 12, GEN_INVARIANT_ROWS = 8, GEN_MOST_SLOTS = 1024, GEN_PACKED = 8, GEN_PACK_TOKENS = 256 };
 
 typedef struct GenSpec {
     ModelConfig model;
@@ -47,6 +48,7 @@ typedef struct GenPass {
     int64_t rows, seq; /* shape */
     DecoderInput in;
     Tid last;          /* prefill: which of its tokens the logits are of; NONE: of every row's, and tokens are drawn */
+    Tid ends, end_slots, end_positions; /* pack: the rows that end a prompt, a token is drawn for each; NONE: not a pack */
 } GenPass;
 
 typedef struct Request {
@@ -106,6 +108,13 @@ typedef struct GenNews {
     bool first;           /* of answers: drawn after a prefill */
 } GenNews;
 
+typedef struct GenPack { /* prompts that have a slot and wait to be prefilled together */
+    int slot[GEN_PACKED];
+    int64_t from[GEN_PACKED]; /* what is before is in the cache */
+    int n;
+    int64_t tokens;
+} GenPack;
+
 typedef struct GenCounts {
     int64_t prefill_tokens, shared_tokens, new_tokens, plays; /* shared: found in the cache */
     double prefill_seconds, decode_seconds;
@@ -118,7 +127,8 @@ typedef struct Gen {
     Decoder d;
     Tid *cache;             /* one per layer; in the program's arena */
     GenPass prefill[GEN_PASSES], decode[GEN_PASSES]; /* ascending */
-    int n_prefill, n_decode;
+    GenPass pack[GEN_PASSES];
+    int n_prefill, n_decode, n_packs;
     DrawTensors draw;       /* per slot: sampling, what was drawn, ids so far */
     Tid prompt_logits;      /* (1,V): of the prompt prefilled last, for each of its samples */
     Tid first_slot, first_position; /* (1): the phase that draws from those */
@@ -135,6 +145,7 @@ typedef struct Gen {
     int32_t *ids, *positions, *rows; /* of one pass */
     Drawn *drawn;           /* (slots) */
     bool late;              /* tokens are read one step late: the device has the next step before the host looks */
+    GenPack waiting;
     GenNews news[BACKEND_NOTES]; /* a queue: n_news of them, the oldest at first_news */
     int first_news, n_news;
     double heard_seconds;   /* when the host read last */

@@ -48,24 +48,35 @@ static void record_init(Gen *g) { /* random weights, in the ring's first phase *
     prog_end_phase(p);
 }
 
-static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq) {
+static Tid record_input(Gen *g, const char *prefix, const char *name, int64_t n) {
+    return prog_tensor(&g->p, arena_printf(&g->p.arena, "%s.%s", prefix, name), ROLE_INPUT, FMT_I32, 1, DIMS(n));
+}
+
+static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq, bool packs) {
     Program *p = &g->p;
     const char *prefix = arena_printf(&p->arena, "%s%lld", name, (long long)(rows * seq));
     pass->rows = rows;
     pass->seq = seq;
     pass->phase = prog_begin_phase(p, prefix, 2); /* repeats: the cache is carried from play to play */
     pass->in = decoder_input(p, &g->d, prefix, rows, seq);
-    pass->in.cache_rows = prog_tensor(p, arena_printf(&p->arena, "%s.rows", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+    pass->in.cache_rows = record_input(g, prefix, "rows", rows);
     if (seq == 1) pass->in.ids = op_pick(p, g->draw.ids, pass->in.cache_rows, pass->in.positions);
     pass->in.direct = rows * seq <= LINEAR_DIRECT_ROWS;
     Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
     if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */
-        pass->last = prog_tensor(p, arena_printf(&p->arena, "%s.last", prefix), ROLE_INPUT, FMT_I32, 1, DIMS(rows));
+        pass->last = record_input(g, prefix, "last", rows);
         hidden = op_embed(p, hidden, pass->last, NONE, g->spec.activations);
+    }
+    Tid slots = pass->in.cache_rows, positions = pass->in.positions;
+    if (packs) { /* a token is drawn for each prompt, not for each row */
+        pass->ends = record_input(g, prefix, "ends", GEN_PACKED);
+        slots = pass->end_slots = record_input(g, prefix, "end_slots", GEN_PACKED);
+        positions = pass->end_positions = record_input(g, prefix, "end_positions", GEN_PACKED);
+        hidden = op_embed(p, hidden, pass->ends, NONE, g->spec.activations);
     }
     Tid logits = op_head_logits(p, hidden, g->d.head);
     if (seq > 1) op_copy(p, g->prompt_logits, logits, QUEUE_COMPUTE);
-    else op_sample(p, g->draw, logits, pass->in.cache_rows, pass->in.positions);
+    else op_sample(p, g->draw, logits, slots, positions);
     prog_end_phase(p);
 }
 
@@ -74,16 +85,20 @@ static void record_passes(Gen *g) {
     const GenSpec *s = &g->spec;
     int64_t chunk = MAX2(2, MIN2(s->chunk, s->context));
     for (int64_t n = s->invariant ? chunk : MIN2(16, chunk);; n = MIN2(4 * n, chunk)) {
-        record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n);
+        record_pass(g, &g->prefill[g->n_prefill++], "prefill", 1, n, false);
         if (n == chunk || g->n_prefill == GEN_PASSES) break;
     }
     record_first(g); /* in between, where the cache is alive (L3) */
     if (s->invariant) {
-        record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1);
+        record_pass(g, &g->decode[g->n_decode++], "decode", GEN_INVARIANT_ROWS, 1, false);
         return;
     }
+    /* short prompts together, a row a token: each knows its slot and position, as in decoding */
+    int64_t most = MIN2(MIN2(s->chunk, GEN_PACK_TOKENS), s->slots * s->context);
+    for (int64_t n = 32; s->slots > 1 && n <= most; n *= 2)
+        record_pass(g, &g->pack[g->n_packs++], "pack", n, 1, true);
     for (int64_t n = 1; g->n_decode < GEN_PASSES; n = MIN2(2 * n, s->slots)) {
-        record_pass(g, &g->decode[g->n_decode++], "decode", n, 1);
+        record_pass(g, &g->decode[g->n_decode++], "decode", n, 1, false);
         if (n == s->slots) break;
     }
 }

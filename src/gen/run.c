@@ -18,6 +18,7 @@ const char *gen_end_name(GenEnd end) {
 bool gen_open(Gen *g, Backend *b, Err *e) {
     const GenSpec *s = &g->spec;
     int64_t tokens = MAX2(g->prefill[g->n_prefill - 1].seq, g->decode[g->n_decode - 1].rows);
+    if (g->n_packs) tokens = MAX2(tokens, g->pack[g->n_packs - 1].rows);
     g->b = b;
     g->late = b->asynchronous;
     gen_measure_line(g, "context", 0);
@@ -236,11 +237,9 @@ static bool hear_news(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e)
     return true;
 }
 
-/* Puts a sample of the request into a free slot and draws its first token. */
-static void admit(Gen *g, int slot, const Request *r, int64_t serial, int sample) {
+/* Gives a sample of the request a free slot. */
+static void enter(Gen *g, int slot, const Request *r, int64_t serial, int sample) {
     GenSlot *s = &g->slot[slot];
-    bool shared = g->serial == serial;
-    int64_t from = g->spec.invariant || shared ? 0 : common(s, r);
     s->busy = true;
     s->serial = serial;
     s->ticket = g->tickets++;
@@ -249,8 +248,6 @@ static void admit(Gen *g, int slot, const Request *r, int64_t serial, int sample
     s->n = s->n_drawn = r->n_prompt;
     spoken_clear(&s->spoken);
     memcpy(s->ids, r->prompt, (size_t)r->n_prompt * 4);
-    if (shared) share_prompt(g, slot);
-    else prefill(g, slot, from);
     const Sampling *how = &r->sampling;
     DrawHow draw = {.key = rng_fold(r->key, (uint64_t)sample),
                     .temperature = how->temperature,
@@ -260,13 +257,81 @@ static void admit(Gen *g, int slot, const Request *r, int64_t serial, int sample
                     .top_k = (int32_t)MIN2(how->top_k, INT32_MAX),
                     .first = (int32_t)r->n_prompt,
                     .want_logp = r->want_logp};
-    int32_t at = slot, position = (int32_t)s->n - 1;
     exec_put(&g->x, g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);
     exec_put(&g->x, g->draw.ids, s->ids, slot * g->spec.context * 4, s->n * 4);
+}
+
+/* The first token of a slot's answer, from the prompt's logits. */
+static void draw_first(Gen *g, int slot) {
+    int32_t at = slot, position = (int32_t)g->slot[slot].n - 1;
     exec_put(&g->x, g->first_slot, &at, 0, 4);
     exec_put(&g->x, g->first_position, &position, 0, 4);
     exec_play(&g->x, g->phase_first);
     expect_token(g, slot);
+}
+
+static void admit(Gen *g, int slot, const Request *r, int64_t serial, int sample) {
+    bool shared = g->serial == serial;
+    int64_t from = g->spec.invariant || shared ? 0 : common(&g->slot[slot], r);
+    enter(g, slot, r, serial, sample);
+    if (shared) share_prompt(g, slot);
+    else prefill(g, slot, from);
+    draw_first(g, slot);
+}
+
+/* ---- packs: short prompts prefilled together ---- */
+
+/* Lets the request wait for others to share its pass; false: it is too long for what room there is, or is asked for
+ * several samples, which share a prefill of their own. */
+static bool join_pack(Gen *g, int slot, const Request *r, int64_t serial) {
+    GenPack *w = &g->waiting;
+    int64_t from = common(&g->slot[slot], r), room = g->n_packs ? g->pack[g->n_packs - 1].rows - w->tokens : 0;
+    if (r->samples != 1 || w->n == GEN_PACKED || r->n_prompt - from > room) return false;
+    enter(g, slot, r, serial, 0);
+    w->slot[w->n] = slot;
+    w->from[w->n++] = from;
+    w->tokens += r->n_prompt - from;
+    return true;
+}
+
+static void play_pack(Gen *g) {
+    GenPack w = g->waiting;
+    const GenPass *p = pass_for(g->pack, g->n_packs, w.tokens);
+    int32_t ends[GEN_PACKED] = {0}, slots[GEN_PACKED] = {0}, positions[GEN_PACKED];
+    int64_t at = 0;
+    g->waiting = (GenPack){0};
+    for (int i = 0; i < GEN_PACKED; i++) {
+        positions[i] = -1;
+        if (i >= w.n) continue;
+        GenSlot *s = &g->slot[w.slot[i]];
+        g->counts.shared_tokens += w.from[i];
+        g->counts.prefill_tokens += s->n - w.from[i];
+        for (int64_t k = w.from[i]; k < s->n; k++, at++) {
+            g->positions[at] = (int32_t)k;
+            g->rows[at] = w.slot[i];
+        }
+        ends[i] = (int32_t)at - 1;
+        slots[i] = w.slot[i];
+        positions[i] = (int32_t)s->n - 1;
+        s->n_cached = s->n;
+    }
+    for (; at < p->rows; at++) g->positions[at] = -1, g->rows[at] = 0;
+    exec_put(&g->x, p->ends, ends, 0, sizeof ends);
+    exec_put(&g->x, p->end_slots, slots, 0, sizeof slots);
+    exec_put(&g->x, p->end_positions, positions, 0, sizeof positions);
+    play(g, p);
+    for (int i = 0; i < w.n; i++) expect_token(g, w.slot[i]);
+}
+
+static void prefill_waiting(Gen *g) {
+    if (g->waiting.n > 1) {
+        play_pack(g);
+        return;
+    }
+    GenPack one = g->waiting; /* alone: as any other */
+    g->waiting = (GenPack){0};
+    prefill(g, one.slot[0], one.from[0]);
+    draw_first(g, one.slot[0]);
 }
 
 /* ---- the loop ---- */
@@ -336,13 +401,17 @@ enum { MEASURE_ROUNDS = 64 }; /* asking the system takes as long as a small pass
 
 /* Until every slot is taken or there are no more. */
 static bool admit_all(Gen *g, Turn *turn, const Tokenizer *t, const GenCalls *calls, Err *e) {
-    int slot;
-    while (turn->more && (slot = free_slot(g, &turn->r)) >= 0) {
-        admit(g, slot, &turn->r, turn->serial, turn->sample);
-        if (!g->late) send_news(g, true);
-        if (!g->late && !hear_news(g, t, calls, e)) return false;
-        if (++turn->sample < turn->r.samples) continue;
-        if (!next_request(g, turn, calls, e)) return false;
+    for (;;) {
+        int slot = turn->more ? free_slot(g, &turn->r) : -1;
+        bool waits = slot >= 0 && turn->sample == 0 && join_pack(g, slot, &turn->r, turn->serial);
+        if (!waits && g->waiting.n) prefill_waiting(g);
+        else if (!waits && slot >= 0) admit(g, slot, &turn->r, turn->serial, turn->sample++);
+        else if (!waits) break;
+        if ((waits || turn->sample >= turn->r.samples) && turn->more && !next_request(g, turn, calls, e)) return false;
+        if (waits || g->late) continue;
+        send_news(g, true);
+        while (g->n_news)
+            if (!hear_news(g, t, calls, e)) return false;
     }
     send_news(g, true);
     return true;

@@ -18,7 +18,13 @@ void gen_measure_line(Gen *g, const char *name, int64_t less_bytes) {
 
 static void play_idle(Gen *g, const GenPass *p) {
     int64_t n = p->rows * p->seq;
-    int32_t last = 0;
+    int32_t last = 0, none[GEN_PACKED] = {0}, idle[GEN_PACKED];
+    memset(idle, -1, sizeof idle);
+    if (p->ends) {
+        exec_put(&g->x, p->ends, none, 0, sizeof none);
+        exec_put(&g->x, p->end_slots, none, 0, sizeof none);
+        exec_put(&g->x, p->end_positions, idle, 0, sizeof idle);
+    }
     for (int64_t i = 0; i < n; i++) g->positions[i] = -1;
     memset(g->rows, 0, (size_t)p->rows * 4);
     memset(g->ids, 0, (size_t)n * 4);
@@ -34,6 +40,7 @@ bool gen_warm(Gen *g, Err *e) {
     gen_measure_line(g, "code", 0); /* of what was played while loading */
     for (int play = 0; play < PLAYS && !g->b->host_memory; play++) {
         for (int i = 0; i < g->n_prefill; i++) play_idle(g, &g->prefill[i]);
+        for (int i = 0; i < g->n_packs; i++) play_idle(g, &g->pack[i]);
         for (int i = 0; i < g->n_decode; i++) play_idle(g, &g->decode[i]);
         exec_put(&g->x, g->first_slot, &slot, 0, 4);
         exec_put(&g->x, g->first_position, &position, 0, 4);

@@ -24,7 +24,7 @@ enum {
 };
 
 /* Bytes of workspace for dot products: x in fp32, its rows padded. */
-enum { PRODUCT_FEW_PAD = 64 };
+enum { PRODUCT_FEW_PAD = 128 };
 static inline int64_t product_few_bytes(int64_t rows, int64_t inner) {
     return rows * units_round_up(inner, PRODUCT_FEW_PAD) * 4;
 }

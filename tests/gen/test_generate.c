@@ -186,6 +186,41 @@ TEST(more_prompts_than_slots_lose_and_mix_nothing) {
     json_decref(four);
 }
 
+/* Eight short prompts are one pass; one too long for what room is left goes alone, and so do a prompt's samples. */
+TEST(short_prompts_are_prefilled_together) {
+    char how[400];
+    make_model("--set vocab_size=113");
+    snprintf(how, sizeof how, "--model %s --max-tokens 5 --ignore-eos --prefill-chunk 64 --json", in_tmp("m"));
+    Str s = {0};
+    for (int r = 0; r < 9; r++) {
+        str_add(&s, "{\"ids\":[1");
+        for (int i = 0; i < (r == 8 ? 66 : r); i++) str_addf(&s, ",%d", (r * 31 + i * 17 + 5) % 100);
+        str_add(&s, "]}\n");
+    }
+    file_write_all(in_tmp("p.jsonl"), s.data, s.len, NULL);
+    str_free(&s);
+    static const struct {
+        const char *more;
+        int64_t plays;
+    } cases[] = {{"--slots 1", 8 + 2 + 9 * 4},             /* each on its own, the long one in two */
+                 {"--slots 9", 1 + 2 + 4},                 /* a pack, the long one, four tokens of all */
+                 {"--slots 9 --invariant", 8 + 2 + 2 * 4}, /* nothing packed, eight slots at a time */
+                 {"--slots 9 --n 2", 8 + 2 + 2 * 4}};      /* 18 answers, nine at a time */
+    json_t *want = NULL;
+    for (int k = 0; k < COUNT_OF(cases); k++) {
+        Ran r = snug_run("generate %s %s --prompts %s", how, cases[k].more, in_tmp("p.jsonl"));
+        json_t *have = answers(&r);
+        size_t each = k == 3 ? 2 : 1;
+        if (!EXPECT(number(have, 9 * each, "plays") == cases[k].plays))
+            test_note("    %s: %lld plays", cases[k].more, (long long)number(have, 9 * each, "plays"));
+        EXPECT(number(have, 9 * each, "prefill_tokens") + number(have, 9 * each, "shared_tokens") >= 36 + 67);
+        for (size_t i = 0; want && i < 9; i++) EXPECT(json_equal(ids_of(have, i * each), ids_of(want, i)));
+        if (!want) want = json_incref(have);
+        json_decref(have);
+    }
+    json_decref(want);
+}
+
 TEST(samples_share_the_prefill_and_seeds_repeat) {
     const char *how = "--model tests/golden/llama3 --max-tokens 12 --ignore-eos --temperature 1.2 --json";
     write_text(in_tmp("p.jsonl"), "{\"ids\":[5,9,33,7,2,60,61,62]}\n{\"ids\":[8,8,9]}\n");

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/rows.h"
+#include "backend/cpu/cpu.h"
 
 enum { CHUNK = 1024, TILE_NUMBERS = 1 << 14 };
 _Static_assert(CHUNK % FORMAT_MOMENT_BLOCK == 0, "a chunk is whole blocks of 8-bit moments");
@@ -70,17 +70,52 @@ void cpu_copy(Backend *b, Queue q, const Args *a) {
     b->copy(b, q, a->out[0], a->in[0], format_bytes(a->to[0]->format, cpu_rows(a->to[0]), cpu_cols(a->to[0])));
 }
 
+typedef struct Pair {
+    float even, odd;
+} Pair;
+
+typedef struct Decode {
+    const Args *a;
+    Pair pair[256]; /* the two levels a byte of nf4 codes stands for */
+} Decode;
+
+CPU_VECTOR static void scale_int8(float *restrict dst, const int8_t *codes, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = (float)codes[i] * scale;
+}
+
+CPU_VECTOR static void scale_floats(float *x, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] *= scale;
+}
+
+/* Numbers as rows.h has them, n columns from c on, an even number unless they are the last ones. */
+static void decode_nf4(const Decode *d, float *dst, const uint8_t *row, int64_t c, int64_t n) {
+    int64_t cols = cpu_cols(d->a->ti[0]);
+    const uint8_t *most = row + format_nf4_blocks(cols);
+    float scale = *(const float *)(row + format_row_scale(FMT_NF4, cols));
+    for (int64_t i = 0; i + 2 <= n; i += 2) memcpy(dst + i, &d->pair[row[(c + i) / 2]], sizeof(Pair));
+    if (n % 2) dst[n - 1] = d->pair[row[(c + n - 1) / 2]].even;
+    for (int64_t i = 0; i < n; i += FORMAT_NF4_BLOCK)
+        scale_floats(dst + i, (float)most[(c + i) / FORMAT_NF4_BLOCK] * scale, MIN2(FORMAT_NF4_BLOCK, n - i));
+}
+
 static void decode_row(void *context, int64_t row, int worker) {
-    const Args *a = context;
+    const Decode *d = context;
+    const Args *a = d->a;
+    Format f = a->ti[0]->format;
     float x[CHUNK];
     int64_t cols = cpu_cols(a->ti[0]);
+    const char *at = (const char *)a->in[0] + row * format_row_bytes(f, cols);
     for (int64_t c = 0; c < cols; c += CHUNK) {
         int64_t n = MIN2(CHUNK, cols - c);
-        rows_load(x, a->in[0], a->ti[0], row, c, n);
+        if (f == FMT_INT8) scale_int8(x, (const int8_t *)at + c, *(const float *)(at + format_row_scale(f, cols)), n);
+        else if (f == FMT_NF4) decode_nf4(d, x, (const uint8_t *)at, c, n);
+        else cpu_load(x, at, f, c, n);
         cpu_store(a->out[0], a->to[0]->format, row * cols + c, x, n);
     }
 }
 
 void cpu_decode(Backend *b, Queue q, const Args *a) {
-    threads_for(cpu_threads(b), cpu_rows(a->ti[0]), decode_row, (void *)a);
+    Decode d = {.a = a};
+    for (int i = 0; i < 256; i++) d.pair[i] = (Pair){format_nf4_levels[i & 15], format_nf4_levels[i >> 4]};
+    threads_for(cpu_threads(b), cpu_rows(a->ti[0]), decode_row, &d);
 }

@@ -59,9 +59,8 @@ void product_drop(float *x, const Drop *drop, int64_t token, int64_t channel, in
 /* C = A B^T + bias for a weight B, by whichever of these suits its format and the number of rows. */
 void product_weight(Backend *b, const Args *a, Product *p);
 
-/* The same result (other bits) for at most PRODUCT_FEW rows, as dot products: B is read once. B quantised: for at most
- * LINEAR_DIRECT_ROWS, and read as it is stored. Both need product_few_bytes of workspace. */
+/* The same result (other bits) for a whole B of at most PRODUCT_FEW rows of A, as dot products: B is read once. B quantised:
+ * for at most LINEAR_DIRECT_ROWS, and read as it is stored. Needs product_few_bytes of workspace. */
 void product_few(Backend *b, const Args *a, const Product *p);
-void product_few_stored(Backend *b, const Args *a, const Product *p);
 
 #endif

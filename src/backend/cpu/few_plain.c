@@ -1,0 +1,32 @@
+/* few_plain.c - the vector of few_body.h on any x86-64: four numbers, codes turned one by one. */
+#include "backend/cpu/few.h"
+#include "base/half.h"
+
+#define FEW_TARGET __attribute__((optimize("O3")))
+#define KERNELS few_plain
+enum { LANES = 4 };
+typedef float Vec __attribute__((vector_size(16)));
+typedef uint32_t Codes __attribute__((vector_size(16)));
+typedef float VecAnywhere __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t CodesAnywhere __attribute__((vector_size(16), aligned(1), may_alias));
+
+static inline Vec vec_zero(void) { return (Vec){0}; }
+static inline Vec vec_load(const float *at) { return *(const VecAnywhere *)at; }
+static inline Vec vec_add_product(Vec a, Vec x, Vec y) { return a + x * y; }
+static inline float vec_sum(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+static inline Vec vec_bf16(const uint16_t *at) {
+    return (Vec){half_from_bf16(at[0]), half_from_bf16(at[1]), half_from_bf16(at[2]), half_from_bf16(at[3])};
+}
+static inline Vec vec_int8(const int8_t *at) { return (Vec){at[0], at[1], at[2], at[3]}; }
+static inline Codes codes_load(const uint8_t *at) { return *(const CodesAnywhere *)at; }
+static inline Vec codes_level(Codes codes, int k) {
+    Codes code = codes >> (uint32_t)(4 * k) & 15;
+    return (Vec){format_nf4_levels[code[0]], format_nf4_levels[code[1]], format_nf4_levels[code[2]],
+                 format_nf4_levels[code[3]]};
+}
+static inline Vec vec_most(const uint8_t *most, int64_t column) {
+    float one = most[column / FORMAT_NF4_BLOCK];
+    return (Vec){one, one, one, one};
+}
+
+#include "backend/cpu/few_body.h"
