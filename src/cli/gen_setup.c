@@ -66,8 +66,6 @@ static bool set_spec(Engine *n, Err *e) {
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
                    .invariant = o->command == CMD_GENERATE && opt_flag(o, OPT_INVARIANT)};
-    if (s->cache == FMT_INT8 && n->machine.kind != MACHINE_CPU)
-        return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = n->machine.kind == MACHINE_CPU ? 256 : 2048;
     if (!opt_given(o, OPT_ADAPTER)) return true;
