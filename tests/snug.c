@@ -18,7 +18,7 @@ const char *snug_device(void) {
 }
 
 static bool goes_to_device(const char *arguments) {
-    bool computes = !strncmp(arguments, "train ", 6) || !strncmp(arguments, "eval ", 5);
+    bool computes = !strncmp(arguments, "train ", 6) || !strncmp(arguments, "eval ", 5) || !strncmp(arguments, "generate ", 9);
     return snug_device() && computes && !strstr(arguments, "--device");
 }
 

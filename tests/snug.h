@@ -11,7 +11,7 @@ typedef struct Ran {
     Str out, err;
 } Ran;
 
-/* $SNUG_DEVICE ("cuda"): train and eval run there, --deterministic, unless they name a device. NULL: not set. */
+/* $SNUG_DEVICE ("cuda"): train, eval and generate run there, --deterministic, unless they name a device. NULL: not set. */
 const char *snug_device(void);
 
 /* A name inside test_tmp(); good for the next three calls. */

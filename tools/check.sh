@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh; adds up what they count.
-# CUDA=1: golden, sameness and budget tests run on the GPU as well; where there is none they count as skipped.
+# CUDA=1: golden, sameness, generation and budget tests run on the GPU as well; where there is none they count as skipped.
 set -u
 cd "$(dirname "$0")/.."
 passed=0 failed=0 skipped=0
@@ -42,6 +42,7 @@ if [ "${CUDA:-0}" = 1 ]; then
         case $(basename "$binary") in
         test-golden) on_gpu "$binary" losses ;;
         test-same) for part in every_memory every_split resumed_equals fp16 overflow; do on_gpu "$binary" $part; done ;;
+        test-gen) for part in greedy_ids stories260k prompt_alone more_prompts samples_share quantised_weights; do on_gpu "$binary" $part; done ;;
         test-budget) for part in planned_bytes too_small; do on_gpu "$binary" $part; done ;;
         esac
     done

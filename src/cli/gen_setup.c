@@ -76,8 +76,6 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
                    .invariant = opt_flag(o, OPT_INVARIANT)};
-    if (s->cache == FMT_INT8 && m->kind != MACHINE_CPU)
-        return fail(e, ERR_USAGE, "--kv-cache int8: only on the CPU; leave it out or give --device cpu");
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;

@@ -15,7 +15,7 @@ enum {
     DEVICE_ATTEND_TILE = 64, /* queries or keys of a tile that attention's backward walks over */
     DEVICE_BLOCKS = 512,     /* a launch should have: two for each of an H200's places, so that they even out */
     DEVICE_CACHE_HEADS = 8,  /* query heads of one KV head that attend to a cache together */
-    DEVICE_CACHE_SPLIT = 256, /* slots below which a cache is not split further */
+    DEVICE_CACHE_SPLIT = 64, /* slots below which a cache is not split further */
     DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on a cache is attended to as a row is */
 };
 

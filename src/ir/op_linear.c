@@ -80,6 +80,7 @@ static int64_t device_workspace(const Program *p, const Step *s) {
     int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]);
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
+    if (op_reads_stored(p, s, 1) && !format_table[second->format].plain) return 0; /* by a kernel that needs none */
     if (s->op == OP_LINEAR_DW) return device_stage_bytes(rows, cols, out->format) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;

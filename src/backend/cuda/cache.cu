@@ -1,15 +1,17 @@
 /* cache.cu - keys and values that stay: put by position, and attended to by a few tokens at a time. Reference:
  * cpu/cache.c.
  *
- * cache(R, slots, 2*G*D): slot s of row r holds the k heads, then the v heads of the token at position s. A
- * token at a negative position is idle: nothing is put for it, and its o is 0.
+ * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
+ * of them with its scale. A token at a negative position is idle: nothing is put for it, and its o is 0.
  *   cache_put     a block a token.                                                        2 numbers moved
+ *                 int8: a warp a head; the codes and the scale are those of ir/format.c.
  *   attend_cache  a block per token, KV head (up to HEADS of its query heads together) and split of the slots:
  *                 scores of SLOTS slots at a time by 8 lanes a slot, then their softmax, then P V by a warp per
  *                 slot and a lane per few columns; an online softmax from one piece to the next. Splits leave
  *                 (o, top, sum) in the workspace, joined in order. K and V of the slots seen are read once.
  * Many tokens of a row at once are the business of attend.cu. */
 #include "backend/cuda/attend.cuh"
+#include "backend/cuda/cache_kernels.h"
 
 enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES = 8, WIDE = 8 };
 
@@ -39,12 +41,62 @@ extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNum
     });
 }
 
+template <typename T> __global__ void __launch_bounds__(PUT_THREADS) cache_put_int8_kernel(CudaPutInt8 p) {
+    int64_t token = blockIdx.x, position = p.positions[token];
+    if (position < 0 || position >= p.slots) return;
+    int64_t row = p.rows ? p.rows[token / p.seq] : token / p.seq;
+    int lane = threadIdx.x % WARP;
+    for (int head = threadIdx.x / WARP; head < p.kv; head += PUT_THREADS / WARP) {
+        const T *from = (const T *)p.qkv.data + (token * (p.heads + p.kv) + p.heads + head) * p.dim;
+        char *to = p.cache + ((row * p.slots + position) * p.kv + head) * p.row.bytes;
+        float top = 0;
+        for (int c = lane; c < p.dim; c += WARP) top = fmaxf(top, fabsf(to_float(from[c])));
+        top = warp_max(top);
+        float inverse = __fdiv_rn(127.0f, top);
+        if (!isfinite(inverse)) inverse = 0;
+        for (int c = lane; c < p.dim; c += WARP)
+            ((int8_t *)to)[c] = (int8_t)__float2int_rn(__fmul_rn(to_float(from[c]), inverse));
+        if (lane == 0) *(float *)(to + p.row.scale_at) = __fdiv_rn(top, 127.0f);
+    }
+}
+
+extern "C" void cuda_launch_cache_put_int8(cudaStream_t s, const CudaPutInt8 *p) {
+    with_real(p->qkv.format, [&](auto t) {
+        cache_put_int8_kernel<decltype(t)><<<(unsigned)p->tokens, PUT_THREADS, 0, s>>>(*p);
+    });
+}
+
 /* ---- attend ---- */
 
+/* N codes in a row, without their scale. */
+template <int N> DEVICE void load(float (&x)[N], const int8_t *p) {
+    if constexpr (N == 1) {
+        x[0] = (float)*p;
+    } else {
+        uint32_t w[(N + 3) / 4];
+        if constexpr (N == 8) {
+            uint2 v = *(const uint2 *)p;
+            w[0] = v.x, w[1] = v.y;
+        } else if constexpr (N == 4) {
+            w[0] = *(const uint32_t *)p;
+        } else {
+            w[0] = *(const uint16_t *)p;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = (float)(int8_t)(w[i / 4] >> 8 * (i % 4));
+    }
+}
+DEVICE float one_number(const int8_t *p) { return (float)*p; }
+template <typename C> DEVICE float one_number(const C *p) { return to_float(*p); }
+
+/* What the numbers of this head of this slot are multiplied by. */
+DEVICE float scale_of(const int8_t *head, int at) { return *(const float *)(head + at); }
+template <typename C> DEVICE float scale_of(const C *, int) { return 1.0f; }
+
 /* Scores of one piece: 8 lanes a slot, each V numbers of the head at a time. s(HEADS, SLOTS). */
-template <typename T, int HEADS, int V> DEVICE void piece_scores(float (*s)[SLOTS],
-                                                                 const float (*q)[CUDA_MOST_HEAD_DIM], const T *k,
-                                                                 int stride, int dim, int slots) {
+template <typename C, int HEADS, int V> DEVICE void piece_scores(float (*s)[SLOTS],
+                                                                 const float (*q)[CUDA_MOST_HEAD_DIM], const C *k,
+                                                                 int stride, int dim, int slots, int scale_at) {
     int lane = threadIdx.x % LANES;
     for (int slot = threadIdx.x / LANES; slot < SLOTS; slot += THREADS / LANES) {
         float sum[HEADS] = {};
@@ -62,9 +114,10 @@ template <typename T, int HEADS, int V> DEVICE void piece_scores(float (*s)[SLOT
         for (int h = 0; h < HEADS; h++)
 #pragma unroll
             for (int d = LANES / 2; d; d /= 2) sum[h] += __shfl_xor_sync(~0u, sum[h], d);
+        if (lane) continue;
+        float scale = slot < slots ? scale_of(k + (int64_t)slot * stride, scale_at) : 1.0f;
 #pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            if (lane == 0) s[h][slot] = slot < slots ? sum[h] : -INFINITY;
+        for (int h = 0; h < HEADS; h++) s[h][slot] = slot < slots ? sum[h] * scale : -INFINITY;
     }
 }
 
@@ -95,30 +148,30 @@ DEVICE void piece_softmax(Softmax *head, float *s, float scale2) {
 }
 
 /* o(HEADS, P columns of this lane) += P V: warp w takes slots w, w+8, ... */
-template <typename T, int HEADS, int P> DEVICE void piece_values(float (&o)[HEADS][P], const float (*s)[SLOTS],
-                                                                 const T *v, int stride, int dim, int slots,
-                                                                 bool wide) {
+template <typename C, int HEADS, int P> DEVICE void piece_values(float (&o)[HEADS][P], const float (*s)[SLOTS],
+                                                                 const C *v, int stride, int dim, int slots,
+                                                                 bool wide, int scale_at) {
     int col = threadIdx.x % WARP * P;
     for (int slot = threadIdx.x / WARP; slot < slots; slot += WARPS) {
-        const T *from = v + (int64_t)slot * stride + col;
-        float x[P];
+        const C *head = v + (int64_t)slot * stride, *from = head + col;
+        float x[P], scale = scale_of(head, scale_at);
         if (wide && col < dim) {
             load<P>(x, from);
         } else {
 #pragma unroll
-            for (int i = 0; i < P; i++) x[i] = col + i < dim ? to_float(from[i]) : 0.0f;
+            for (int i = 0; i < P; i++) x[i] = col + i < dim ? one_number(from + i) : 0.0f;
         }
 #pragma unroll
         for (int h = 0; h < HEADS; h++)
 #pragma unroll
-            for (int i = 0; i < P; i++) o[h][i] += s[h][slot] * x[i];
+            for (int i = 0; i < P; i++) o[h][i] += s[h][slot] * scale * x[i];
     }
 }
 
-/* P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads at a time; wide: V's rows allow P at a
+/* C: of the cache, in whose numbers strides are. P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads at a time; wide: V's rows allow P at a
  * time. */
-template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
-    attend_cache_kernel(CudaAttend a, float *parts, int splits, bool wide) {
+template <typename T, typename C, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
+    attend_cache_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits, bool wide) {
     __shared__ __align__(16) float q[HEADS][CUDA_MOST_HEAD_DIM];
     __shared__ float s[HEADS][SLOTS], sums[WARPS][P * WARP];
     __shared__ Softmax state[HEADS];
@@ -126,7 +179,8 @@ template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__
     int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
         heads = min(HEADS, kv * group + group - head);
     int64_t token = blockIdx.x, row = token / a.seq;
-    int end = min(a.last[token] + 1, a.keys), each = (a.keys + splits - 1) / splits;
+    int end = min(a.last[token] + 1, a.keys);
+    int each = ((end + splits - 1) / splits + SLOTS - 1) / SLOTS * SLOTS; /* of what is seen: all splits have some */
     int first = (int)blockIdx.z * each, last = min(end, first + each);
 
     for (int i = threadIdx.x; i < HEADS * a.dim; i += THREADS) {
@@ -135,12 +189,12 @@ template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__
     }
     if (threadIdx.x < HEADS) state[threadIdx.x] = {-INFINITY, 0, 0};
     float o[HEADS][P] = {};
-    const T *k = (const T *)a.k + key_row(a, row) * a.keys * a.kv_stride + kv * a.dim;
+    const C *k = (const C *)a.k + key_row(a, row) * a.keys * a.kv_stride + kv * head_row.bytes / (int)sizeof(C);
     for (int slot = first; slot < last; slot += SLOTS) {
-        const T *here = k + (int64_t)slot * a.kv_stride;
+        const C *here = k + (int64_t)slot * a.kv_stride;
         int slots = min(SLOTS, last - slot);
         __syncthreads(); /* q is there; the last probabilities have been read */
-        piece_scores<T, HEADS, V>(s, q, here, a.kv_stride, a.dim, slots);
+        piece_scores<C, HEADS, V>(s, q, here, a.kv_stride, a.dim, slots, head_row.scale_at);
         __syncthreads();
         if (warp < HEADS) piece_softmax(&state[warp], s[warp], a.scale * LOG2_E);
         __syncthreads();
@@ -148,7 +202,7 @@ template <typename T, int HEADS, int P, int V> __global__ void __launch_bounds__
         for (int h = 0; h < HEADS; h++)
 #pragma unroll
             for (int i = 0; i < P; i++) o[h][i] *= state[h].shrink;
-        piece_values<T, HEADS, P>(o, s, here + a.v_offset, a.kv_stride, a.dim, slots, wide);
+        piece_values<C, HEADS, P>(o, s, here + a.v_offset, a.kv_stride, a.dim, slots, wide, head_row.scale_at);
     }
     for (int h = 0; h < HEADS; h++) { /* the warps' sums in order; static indexes keep o in registers */
         __syncthreads();
@@ -198,33 +252,43 @@ template <typename T> __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <typename T, int HEADS, int P>
-static void launch_attend(cudaStream_t s, const CudaAttend *a, float *parts, int splits) {
+template <typename T, typename C, int HEADS, int P>
+static void launch_attend(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits) {
     int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
     dim3 grid((unsigned)(a->rows * a->seq), (unsigned)(a->kv_heads * bunches), (unsigned)splits);
     bool wide = a->dim % WIDE == 0 && is_packed(a->k); /* then every row of k and v begins at 16 bytes */
-    auto kernel = wide ? attend_cache_kernel<T, HEADS, P, WIDE> : attend_cache_kernel<T, HEADS, P, 1>;
-    kernel<<<grid, THREADS, 0, s>>>(*a, parts, splits, wide);
+    auto kernel = wide ? attend_cache_kernel<T, C, HEADS, P, WIDE> : attend_cache_kernel<T, C, HEADS, P, 1>;
+    kernel<<<grid, THREADS, 0, s>>>(*a, row, parts, splits, wide);
     if (splits > 1)
         cache_join_kernel<T><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts, splits);
 }
 
-template <typename T, int HEADS>
-static void launch_columns(cudaStream_t s, const CudaAttend *a, float *parts, int splits) {
+template <typename T, typename C, int HEADS>
+static void launch_columns(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits) {
     if (a->dim <= 2 * WARP)
-        launch_attend<T, HEADS, 2>(s, a, parts, splits);
+        launch_attend<T, C, HEADS, 2>(s, a, row, parts, splits);
     else if (a->dim <= 4 * WARP)
-        launch_attend<T, HEADS, 4>(s, a, parts, splits);
+        launch_attend<T, C, HEADS, 4>(s, a, row, parts, splits);
     else
-        launch_attend<T, HEADS, 8>(s, a, parts, splits);
+        launch_attend<T, C, HEADS, 8>(s, a, row, parts, splits);
+}
+
+template <typename T, typename C>
+static void launch_heads(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits) {
+    if (a->heads == a->kv_heads)
+        launch_columns<T, C, 1>(s, a, row, parts, splits);
+    else
+        launch_columns<T, C, DEVICE_CACHE_HEADS>(s, a, row, parts, splits);
 }
 
 extern "C" void cuda_launch_attend_cache(cudaStream_t s, const CudaAttend *a, float *parts, int splits) {
     with_real(a->format, [&](auto t) {
         using T = decltype(t);
-        if (a->heads == a->kv_heads)
-            launch_columns<T, 1>(s, a, parts, splits);
-        else
-            launch_columns<T, DEVICE_CACHE_HEADS>(s, a, parts, splits);
+        launch_heads<T, T>(s, a, CudaHeadRow{a->dim * (int)sizeof(T), 0}, parts, splits);
     });
+}
+
+extern "C" void cuda_launch_attend_cache_int8(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts,
+                                              int splits) {
+    with_real(a->format, [&](auto t) { launch_heads<decltype(t), int8_t>(s, a, row, parts, splits); });
 }

@@ -82,5 +82,7 @@ void cuda_head_sweep(Backend *b, Queue q, const Args *a) {
 }
 
 void cuda_head_logits(Backend *b, Queue q, const Args *a) {
-    cuda_times_weight(cuda_work(b, q, a), cuda_output(a, 0), cuda_input(a, 0), cuda_input(a, 1), NULL);
+    CudaWork w = cuda_work(b, q, a);
+    CudaMatrix logits = cuda_output(a, 0), x = cuda_input(a, 0), weight = cuda_input(a, 1);
+    if (!cuda_times_weight_few(w, logits, x, weight, (CudaMatrix){0})) cuda_times_weight(w, logits, x, weight, NULL);
 }

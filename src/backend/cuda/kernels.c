@@ -4,6 +4,7 @@
  * The contract of each op stands in ir/op_*.c, the work in the .cu file named by kernels.h. Nothing here waits,
  * allocates or reads device memory. Formats a kernel does not have stick as an error (G5), as do broken
  * workspaces as bugs. */
+#include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
@@ -191,8 +192,24 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     else if (!on_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
 }
 
+static CudaHeadRow head_row(int dim) {
+    return (CudaHeadRow){(int)format_row_bytes(FMT_INT8, dim), (int)format_row_scale(FMT_INT8, dim)};
+}
+
+static void put_int8(Backend *b, Queue q, const Args *a) {
+    const AttrHeads *h = &a->step->attr.heads;
+    CudaPutInt8 p = {.cache = a->out[0], .qkv = input(a, 0), .positions = a->in[1], .rows = a->in[2],
+                     .tokens = cuda_rows(a->ti[0]), .seq = (int)h->seq, .slots = (int)h->slots, .heads = h->heads,
+                     .kv = 2 * h->kv_heads, .dim = h->head_dim, .row = head_row(h->head_dim)};
+    if (is_real(b, a, a->ti[0])) cuda_launch_cache_put_int8(cuda_stream(b, q), &p);
+}
+
 void cuda_cache_put(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
+    if (a->to[0]->format == FMT_INT8) {
+        put_int8(b, q, a);
+        return;
+    }
     if (!is_real(b, a, a->ti[0]) || !is_real(b, a, a->to[0])) return;
     cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], a->in[2], cuda_rows(a->ti[0]),
                           (int)h->seq, (int)h->slots, h->heads * h->head_dim, 2 * h->kv_heads * h->head_dim);
@@ -200,10 +217,12 @@ void cuda_cache_put(Backend *b, Queue q, const Args *a) {
 
 void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    if (!same_format(b, a, a->ti[0], a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
+    bool int8 = a->ti[1]->format == FMT_INT8;
+    if (!same_format(b, a, a->ti[0], int8 ? NULL : a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
         !head_fits(b, a, h->head_dim)) return;
     int64_t tokens = cuda_rows(a->ti[0]);
-    int width = 2 * h->kv_heads * h->head_dim;
+    CudaHeadRow row = head_row(h->head_dim);
+    int width = 2 * h->kv_heads * (int8 ? row.bytes : h->head_dim);
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
     x.last = a->in[2];
@@ -212,12 +231,15 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     x.kv_stride = width;
     x.keys = (int)h->slots;
     x.o = a->out[0];
-    if (h->seq >= DEVICE_CACHE_FEW) {
+    if (int8) x.v_offset = h->kv_heads * row.bytes;
+    if (h->seq >= DEVICE_CACHE_FEW && !int8) {
         attend_rows(b, q, &x);
-    } else {
-        float *parts = workspace(a, device_cache_bytes(h, tokens));
-        cuda_launch_attend_cache(cuda_stream(b, q), &x, parts, device_cache_splits(h, tokens));
+        return;
     }
+    float *parts = workspace(a, device_cache_bytes(h, tokens));
+    int splits = device_cache_splits(h, tokens);
+    if (int8) cuda_launch_attend_cache_int8(cuda_stream(b, q), &x, row, parts, splits);
+    else cuda_launch_attend_cache(cuda_stream(b, q), &x, parts, splits);
 }
 
 /* ---- elementwise ---- */

@@ -41,6 +41,8 @@ CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format);
 
 /* ---- over a weight(M,K) ---- */
 
+/* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next one's. */
+bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
 /* y(N,M) = x(N,K) w^T + bias, which is in y's format; NULL: none */
 void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias);
 /* dx(N,K) = so_far + dy(N,M) w */

@@ -28,6 +28,20 @@ extern "C" {
 /* Any formats, strides and alignments: what the library cannot do. */
 void cuda_launch_multiply(cudaStream_t s, const CudaProduct *p);
 
+/* y(rows,cols) = x(rows,inner) w(cols,inner)^T + bias for a few rows, dense; w as it is stored (product_few.cu). false:
+ * not one of its shapes, nothing was done; quantised weights always are. */
+enum { CUDA_FEW_ROWS = 8 /* at a time */, CUDA_FEW_PLAIN_ROWS = 4 /* the most for weights that the library can read */ };
+typedef struct CudaFew {
+    CudaNumbers y, w, bias; /* bias: data NULL: none */
+    const void *x;
+    Format x_format;
+    int rows, inner;
+    int64_t cols, row_bytes; /* of w */
+    int scale_at, blocks_at; /* int8, nf4: the row's scale; 0: none. nf4: its blocks' bytes */
+    int share;               /* the launcher's: warps to a row of w */
+} CudaFew;
+bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
+
 /* to(n) = from(n) in another format, to nearest. */
 void cuda_launch_cast(cudaStream_t s, CudaNumbers to, CudaNumbers from, int64_t n);
 
