@@ -71,19 +71,14 @@ static const char *full_name(Program *p, const char *name) {
     char digit[12];
     int n_digits = 0;
     for (int l = p->layer; l > 0 || (l == 0 && !n_digits); l /= 10) digit[n_digits++] = (char)('0' + l % 10);
-    size_t n_model = p->model ? strlen(p->model) : 0, n_name = strlen(name);
-    char *text = arena_alloc(&p->arena, (int64_t)(n_model + n_name) + n_digits + 10), *at = text;
-    if (p->model) {
-        memcpy(at, p->model, n_model);
-        at += n_model;
-        *at++ = '.';
-    }
+    size_t bytes = (p->model ? strlen(p->model) : 0) + strlen(name) + (size_t)n_digits + 10;
+    char *text = arena_alloc(&p->arena, (int64_t)bytes), *at = text;
+    if (p->model) at = stpcpy(stpcpy(at, p->model), ".");
     if (p->layer >= 0) {
-        memcpy(at, "layers.", 7);
-        for (at += 7; n_digits > 0;) *at++ = digit[--n_digits];
+        for (at = stpcpy(at, "layers."); n_digits > 0;) *at++ = digit[--n_digits];
         *at++ = '.';
     }
-    memcpy(at, name, n_name + 1);
+    stpcpy(at, name);
     return text;
 }
 
