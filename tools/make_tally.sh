@@ -5,15 +5,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 snug=${SNUG:-./snug} work=${WORK:-build/tally} out=${OUT:-models/tally}
-shape="hidden_size=192 num_hidden_layers=5 num_attention_heads=6 num_key_value_heads=6 head_dim=32 intermediate_size=512
-    vocab_size=768 max_position_embeddings=1024 rope_theta=10000 rope_scaling=null initializer_range=0.05 eos_token_id=0"
 mkdir -p "$work"
 
 [ -e "$work/train.jsonl" ] || $snug problems --n "${ROWS:-600000}" --part train --seed 11 --out "$work/train.jsonl" \
-    --roles solve,judge,solve,solve,improve,solve,judge,solve
+    --roles solve,judge,solve,judge,solve,improve,solve,judge
 [ -e "$work/test.jsonl" ] || $snug problems --n 240 --part held-out --seed 12 --out "$work/test.jsonl"
-[ -e "$work/random" ] || $snug init --model llama-3.2-1b --out "$work/random" --tokenizer models/tally --dtype fp32 \
-    $(printf -- '--set %s ' $shape)
+[ -e "$work/random" ] || $snug init --model models/tally --out "$work/random" --dtype fp32
 $snug train --config recipes/tally.yaml --model "$work/random" --data "$work/train.jsonl" --eval-data "$work/test.jsonl" \
     --out "$work/run" "$@"
 

@@ -51,12 +51,12 @@ static json_t *message(const char *role, const Str *text) {
     return json_pack("{s:s, s:s}", "role", role, "content", str_text(text));
 }
 
-/* reply NULL: the conversation ends with the question. */
-static json_t *conversation(const Arith *a, ArithRole role, bool right, const Str *asked, const Str *reply) {
+static json_t *conversation(const Arith *a, ArithRole role, bool right, const Str *asked, const Str *reply,
+                            bool prompt_only) {
     static const char *const names[] = {"solve", "judge", "improve"};
     json_t *messages = json_array();
     json_array_append_new(messages, message("user", asked));
-    if (reply) json_array_append_new(messages, message("assistant", reply));
+    if (!prompt_only) json_array_append_new(messages, message("assistant", reply));
     return json_pack("{s:o, s:{s:s, s:i, s:I, s:b}}", "messages", messages, "id", "role", names[role], "steps", a->n_steps,
                      "answer", (json_int_t)a->answer, "right", (int)right);
 }
@@ -83,8 +83,7 @@ json_t *arith_row(Arith *scratch, ArithRole role, uint64_t key, ArithPart part, 
         feedback_make(&feedback, &r, &j, str_text(&reply));
         prompt_improve(&asked, problem, str_text(&solution), str_text(&feedback));
     }
-    const Str *said = role == ARITH_JUDGE ? &reply : &a->solution;
-    json_t *row = conversation(a, role, right, &asked, prompt_only ? NULL : said);
+    json_t *row = conversation(a, role, right, &asked, role == ARITH_JUDGE ? &reply : &a->solution, prompt_only);
     str_free(&solution);
     str_free(&reply);
     str_free(&feedback);
