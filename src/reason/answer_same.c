@@ -28,7 +28,7 @@ static bool same_text(const char *a, const char *b) {
     answer_squash(&x, a);
     answer_squash(&y, b);
     bool same = x.len && !strcmp(str_text(&x), str_text(&y));
-    if (!same && x.len && has_word(a)) same = !strcasecmp(str_text(&x), str_text(&y));
+    if (!same && x.len && (has_word(a) || strchr(a, ':'))) same = !strcasecmp(str_text(&x), str_text(&y));
     str_free(&x);
     str_free(&y);
     return same;
@@ -64,7 +64,7 @@ static bool same_choice(const char *a, const char *b, int depth) {
 typedef struct Parts {
     char open, close; /* of the brackets around, 0: none; a set's are '{' and '}' */
     char *part[PARTS_MOST]; /* owns */
-    int n;
+    int n, rows_end;        /* how many ';' there were: a matrix has some between its rows */
 } Parts;
 
 static void parts_free(Parts *s) {
@@ -147,6 +147,7 @@ static bool split(Parts *s, const char *text) {
         int n = depth == 0 ? separator(p, begin) : 0;
         if (n && s->n > PARTS_MOST - 4) return parts_free(s), false;
         if (n) {
+            s->rows_end += *p == ';';
             add_signs(s, first, p);
             first = p += n;
         } else {
@@ -172,7 +173,8 @@ static bool match_any(const Parts *a, const Parts *b, int depth) {
 }
 
 static bool same_parts(const Parts *a, const Parts *b, int depth) {
-    if (a->n != b->n) return false;
+    bool matrix = (a->rows_end && a->rows_end < a->n - 1) || (b->rows_end && b->rows_end < b->n - 1);
+    if (a->n != b->n || (matrix && a->rows_end != b->rows_end)) return false;
     bool bare = !a->open || !b->open, loose = unordered(a) && unordered(b);
     if (!loose && !bare && (a->open != b->open || a->close != b->close)) return false;
     if (bare && !loose && a->open != '(' && b->open != '(') return false;

@@ -165,7 +165,7 @@ void answer_undress(Str *out, const char *text) {
 
 void answer_squash(Str *out, const char *plain) {
     for (const char *p = plain; *p; p++) {
-        if (*p == ' ') continue;
+        if (*p == ' ' || (*p == '.' && p > plain && isalpha((unsigned char)p[-1]))) continue; /* "p.m." */
         if (*p == '{' && (p == plain || p[-1] != '\\') && p[1] && p[1] != '\\' && p[2] == '}') {
             str_add_char(out, p[1]);
             p += 2;
