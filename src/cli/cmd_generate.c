@@ -10,6 +10,8 @@
 #include "cli/gen_setup.h"
 #include "obs/sensors.h"
 
+enum { SAMPLES_MOST = 65536 }; /* of one prompt */
+
 typedef struct Prompt {
     TokenIds ids;
     uint64_t seed;
@@ -282,6 +284,7 @@ bool cmd_generate(const Options *o, Err *e) {
     Session s = {.o = o};
     int64_t file_bytes;
     const char *out = opt_text(o, OPT_OUT);
+    if (opt_int(o, OPT_N) > SAMPLES_MOST) return fail(e, ERR_USAGE, "--n: %d at most", SAMPLES_MOST);
     if (out && !opt_flag(o, OPT_OVERWRITE) && file_exists(out))
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
     bool ok = engine_begin(&s.engine, o, e) && find_prompts(&s, &file_bytes, e) && check_prompts(&s, e) &&

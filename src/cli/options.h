@@ -31,6 +31,7 @@ typedef enum Command {
     CMD_QUANTIZE,
     CMD_GENERATE,
     CMD_CHAT,
+    CMD_PROBLEMS,
     CMD_REASON,
     CMD_COUNT
 } Command;
@@ -48,6 +49,7 @@ enum {
     ON_DOCTOR = 1 << CMD_DOCTOR,
     ON_GENERATE = 1 << CMD_GENERATE,
     ON_CHAT = 1 << CMD_CHAT,
+    ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_REASON = 1 << CMD_REASON,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */

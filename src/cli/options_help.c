@@ -109,6 +109,13 @@ const CommandRow command_rows[CMD_COUNT] = {
          .examples = "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
                      "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
                      "snug reason --list-datasets\n"},
+    [CMD_PROBLEMS] =
+        {.name = "problems",
+         .summary = "arithmetic word problems as JSON lines, drawn by a seed",
+         .about = "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled "
+                  "solutions in turn), improve. Those of --part held-out have phrasings and numbers that no row of --part train has.",
+         .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
+                     "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

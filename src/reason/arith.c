@@ -31,8 +31,10 @@ static const Rule rules[PIECES] = {
     [EVENT_DOUBLES] = {.by = 2, .on_x = true, .op = ARITH_MULTIPLY},
     [EVENT_TRIPLES] = {.by = 3, .on_x = true, .op = ARITH_MULTIPLY},
     [EVENT_HALVES] = {.by = 2, .on_x = true, .op = ARITH_DIVIDE},
-    [EVENT_GETS_GROUPS] = {.a = {2, 12}, .b = {2, 9}, .pair = true, .pair_op = ARITH_MULTIPLY, .on_x = true, .op = ARITH_ADD},
-    [EVENT_GIVES_GROUPS] = {.a = {2, 12}, .b = {2, 9}, .pair = true, .pair_op = ARITH_MULTIPLY, .on_x = true, .op = ARITH_SUBTRACT},
+    [EVENT_GETS_GROUPS] = {.a = {2, 12}, .b = {2, 9}, .pair = true, .pair_op = ARITH_MULTIPLY,
+                           .on_x = true, .op = ARITH_ADD},
+    [EVENT_GIVES_GROUPS] = {.a = {2, 12}, .b = {2, 9}, .pair = true, .pair_op = ARITH_MULTIPLY,
+                            .on_x = true, .op = ARITH_SUBTRACT},
     [ASK_NOW] = {.by = 0},
     [ASK_SHARED] = {.b = {2, 9}, .on_x = true, .op = ARITH_DIVIDE},
     [ASK_PACKED] = {.b = {2, 9}, .on_x = true, .op = ARITH_DIVIDE},
@@ -107,7 +109,8 @@ static ArithTerm number(int64_t value) { return (ArithTerm){value, -1}; }
 
 static bool add_step(Arith *out, ArithTerm *result, ArithOp op, ArithTerm a, ArithTerm b) {
     ArithStep s = {.op = op, .a = a, .b = b};
-    if (out->n_steps == ARITH_STEPS_MOST || !compute(&s.result, op, a.value, b.value) || s.result > ARITH_VALUE_MOST) return false;
+    if (out->n_steps == ARITH_STEPS_MOST || !compute(&s.result, op, a.value, b.value)) return false;
+    if (s.result > ARITH_VALUE_MOST) return false;
     *result = (ArithTerm){s.result, out->n_steps};
     out->step[out->n_steps++] = s;
     return true;
@@ -132,7 +135,8 @@ static bool solve(Arith *out, const Story *s) {
 /* Which part a story's numbers belong to, in whatever order they are told. */
 static ArithPart part_of(const Story *s) {
     uint64_t sum = 0;
-    for (int i = 0; i < s->n; i++) sum += rng_mix((uint64_t)s->sentence[i].a) + rng_mix((uint64_t)s->sentence[i].b); /* of 0: 0 */
+    for (const Sentence *t = s->sentence; t < s->sentence + s->n; t++)
+        sum += rng_mix((uint64_t)t->a) + rng_mix((uint64_t)t->b); /* of 0: 0 */
     return rng_mix(sum) % PARTS ? ARITH_TRAIN : ARITH_HELD_OUT;
 }
 

@@ -50,6 +50,7 @@ static const Phrasing phrasings[] = {
     {START_MORE, TRAIN, "{n} has {b} more {t} than {m}, who has {a}."},
     {START_MORE, TRAIN, "{m} counts {a} {t}. {n} counts {b} more than {m}."},
     {START_MORE, TRAIN, "There are {a} {t} that belong to {m}. {n} owns {b} more."},
+    {START_MORE, TRAIN, "{n} [owns|counts] {b} more {t} than {m}. {m} [owns|counts] {a}."},
     {START_MORE, HELD, "{n} has {b} {t} more than {m}. {m} has {a}."},
     {START_MORE, HELD, "{m} keeps {a} {t} at home. {n} keeps {b} more than {m}."},
 
@@ -58,6 +59,7 @@ static const Phrasing phrasings[] = {
     {START_FEWER, TRAIN, "{n} has {b} fewer {t} than {m}, who has {a}."},
     {START_FEWER, TRAIN, "{m} counts {a} {t}. {n} counts {b} fewer than {m}."},
     {START_FEWER, TRAIN, "There are {a} {t} that belong to {m}. {n} owns {b} fewer."},
+    {START_FEWER, TRAIN, "{n} [owns|counts] {b} fewer {t} than {m}. {m} [owns|counts] {a}."},
     {START_FEWER, HELD, "{n} has {b} {t} fewer than {m}. {m} has {a}."},
     {START_FEWER, HELD, "{m} keeps {a} {t} at home. {n} keeps {b} fewer than {m}."},
 
@@ -65,6 +67,7 @@ static const Phrasing phrasings[] = {
     {START_TIMES, TRAIN, "{m} [owns|has] {a} {t}, and {n} has {b} times as many as {m}."},
     {START_TIMES, TRAIN, "{n} has {b} times as many {t} as {m}, who has {a}."},
     {START_TIMES, TRAIN, "{m} counts {a} {t}. {n} counts {b} times as many."},
+    {START_TIMES, TRAIN, "{n} counts {b} times as many {t} as {m}. {m} counts {a}."},
     {START_TIMES, HELD, "{n} owns {b} times as many {t} as {m}. {m} has {a}."},
     {START_TIMES, HELD, "{m} keeps {a} {t} at home. {n} keeps {b} times as many."},
 
