@@ -320,9 +320,8 @@ TEST(answers_of_math500) {
         str_free(&text);
         str_free(&out);
     }
-    EXPECT(n == 500 && values == 429);
-    EXPECT(test_sanitized() || pairs == 32);
-    test_note("math500: %d answers, %d are numbers, %d pairs with another spelling are the same", n, values, pairs);
+    if (!EXPECT(n == 500 && values == 429 && (test_sanitized() || pairs == 32)))
+        test_note("    %d answers, %d are numbers, %d pairs with another spelling are the same", n, values, pairs);
     for (int i = 0; i < n; i++) mem_free(answer[i]);
 }
 
