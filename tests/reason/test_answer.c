@@ -40,6 +40,8 @@ TEST(answer_is_in_the_last_box) {
         {ANSWER_BOX, "12", "\\fbox{12}"},
         {ANSWER_BOX, "12", "\\boxed 12."},
         {ANSWER_BOX, "12", "$\\boxed 12$ apples"},
+        {ANSWER_BOX, "\\frac{1}{2 a}", "{$\\boxed \\frac{1}{2 a}$}"},
+        {ANSWER_BOX, "3", "\\boxed{3} and an unfinished \\boxed \\frac{1"},
         {ANSWER_BOX, "x", "\\boxed {x}"},
         {ANSWER_BOX, "3", "} } \\boxed{3}"},
     };
