@@ -82,6 +82,8 @@ static Span after_thoughts(const char *solution) {
 
 /* ---- boxes ---- */
 
+enum { BARE_MOST = 256 }; /* bytes of a box without braces */
+
 typedef struct Open {
     const char *begin; /* of what is in the box */
     int64_t depth;     /* of braces around it */
@@ -99,6 +101,18 @@ static int box_word(const char *p, const char *end) {
     return n && p + n < end && isalpha((unsigned char)p[n]) ? 0 : n;
 }
 
+/* "\boxed 5", "\boxed \frac{1}{2}": up to a blank outside braces. Empty where braces do not close. */
+static Span bare_box(const char *p, const char *end) {
+    const char *q = p;
+    int depth = 0;
+    if (end - p > BARE_MOST) end = p + BARE_MOST;
+    for (; q < end && !(depth == 0 && (is_blank(*q) || *q == '$' || *q == '}')); q++) {
+        if (*q == '\\' && q + 1 < end) q++;
+        else depth += (*q == '{') - (*q == '}');
+    }
+    return (Span){p, depth == 0 ? q : p};
+}
+
 /* A box has begun at p, behind its word. Returns where to go on. */
 static const char *begin_box(Boxes *b, const char *p, const char *end) {
     const char *q = p;
@@ -109,8 +123,7 @@ static const char *begin_box(Boxes *b, const char *p, const char *end) {
         return q + 1;
     }
     if (q == p) return p;
-    Span bare = {q, q}; /* "\boxed 5" */
-    while (bare.end < end && !is_blank(*bare.end) && *bare.end != '$' && *bare.end != '}') bare.end++;
+    Span bare = bare_box(q, end);
     if (has_content(trim(bare))) b->last = trim(bare);
     return bare.end;
 }

@@ -70,14 +70,15 @@ static Mention *find_mentions(const Rubric *r, const char *text, int64_t *n) {
 
 /* ---- a number and its scale ---- */
 
-/* Digits with at most one point; NAN: none here. Moves *p behind them. */
+/* Digits with at most one point ("0,9" has one too); NAN: none here. Moves *p behind them. */
 static double read_number(const char **p, const char *end, bool *whole) {
     const char *q = *p;
     double value = 0, unit = 1;
     int digits = 0;
     for (; q < end && isdigit((unsigned char)*q); q++, digits++) value = value * 10 + (*q - '0');
     if (digits > 15) return NAN;
-    *whole = !(q + 1 < end && *q == '.' && isdigit((unsigned char)q[1]));
+    bool point = q < end && (*q == '.' || (*q == ',' && digits == 1 && value == 0));
+    *whole = !(point && q + 1 < end && isdigit((unsigned char)q[1]));
     if (!*whole)
         for (q++; q < end && isdigit((unsigned char)*q); q++, digits++) value += (unit /= 10) * (*q - '0');
     if (!digits) return NAN;
@@ -118,22 +119,26 @@ static Score with_scale(double value, bool whole, const char *p, const char *end
 
 /* ---- from a mention to the next ---- */
 
-/* Words that may stand between a name and its score. */
-static const char *skip_word(const char *p, const char *end, bool *separates) {
+/* Words that may stand between a name and its score: those that say that one follows, and those that only fill. */
+static const char *skip_word(const char *p, const char *end, bool *says_so) {
     static const char *const says[] = {"score", "scores", "scored", "rating", "rated", "grade", "is", "gets"};
-    static const char *const fills[] = {"a", "an", "of", "at", "as", "it", "this", "i",
-                                        "would", "give", "value", "the", "points"};
+    static const char *const fills[] = {"a", "an", "of", "at", "as", "it", "this", "i", "would", "give", "value", "points"};
     for (int i = 0; i < COUNT_OF(says); i++)
-        if (at_word(p, end, says[i])) return *separates = true, p + strlen(says[i]);
+        if (at_word(p, end, says[i])) return *says_so = true, p + strlen(says[i]);
     for (int i = 0; i < COUNT_OF(fills); i++)
         if (at_word(p, end, fills[i])) return p + strlen(fills[i]);
     return NULL;
 }
 
+static bool line_ends(const char *p, const char *end) {
+    while (p < end && *p != '\n' && !isalnum((unsigned char)*p)) p++;
+    return p == end || *p == '\n';
+}
+
 /* The number that p leads to over marks and small words. separated: nothing more has to say that a score follows. */
 static Score lead_to_score(const char *p, const char *end, bool separated) {
     const char *far = p + MIN2(end - p, LEAD_MOST);
-    bool new_line = false, whole;
+    bool new_line = false, filled = false, whole;
     while (p < far) {
         const char *word;
         if (isdigit((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1]))) break;
@@ -141,9 +146,12 @@ static Score lead_to_score(const char *p, const char *end, bool separated) {
         if (strchr(":=|-", *p) || at_word(p, end, "\xe2\x80\x93") || at_word(p, end, "\xe2\x80\x94")) separated = true;
         new_line |= *p == '\n';
         if (isalpha((unsigned char)*p)) {
-            if (!(word = skip_word(p, end, &separated))) return no_score;
+            bool says_so = false;
+            if (!(word = skip_word(p, end, &says_so)) || (new_line && !says_so)) return no_score;
             p = word;
             new_line = false;
+            separated |= says_so;
+            filled = !says_so;
         } else if (*p && (strchr(":=|-*_`\"',{}[]()#> \t\r\n", *p) || (unsigned char)*p >= 128)) {
             p++;
         } else {
@@ -153,8 +161,10 @@ static Score lead_to_score(const char *p, const char *end, bool separated) {
     if (p >= far || !(separated || new_line)) return no_score;
     double value = read_number(&p, end, &whole);
     if (isnan(value)) return no_score;
-    if (new_line && p < end && *p == '.') return no_score; /* "1. First ..." */
-    return with_scale(value, whole, p, end);
+    Score s = with_scale(value, whole, p, end);
+    bool plain = s.scaled || !whole; /* else it may count something: "a 3 step solution", "1. First", "3 steps" */
+    if (!plain && ((filled && value > 1) || (new_line && !line_ends(p, end)))) return no_score;
+    return s;
 }
 
 /* "(0.9)" right behind a name, unless it is the criterion's weight. */

@@ -40,6 +40,8 @@ TEST(answer_is_in_the_last_box) {
         {ANSWER_BOX, "12", "\\fbox{12}"},
         {ANSWER_BOX, "12", "\\boxed 12."},
         {ANSWER_BOX, "12", "$\\boxed 12$ apples"},
+        {ANSWER_BOX, "\\frac{1}{2 a}", "{$\\boxed \\frac{1}{2 a}$}"},
+        {ANSWER_BOX, "3", "\\boxed{3} and an unfinished \\boxed \\frac{1"},
         {ANSWER_BOX, "x", "\\boxed {x}"},
         {ANSWER_BOX, "3", "} } \\boxed{3}"},
     };
@@ -320,9 +322,8 @@ TEST(answers_of_math500) {
         str_free(&text);
         str_free(&out);
     }
-    EXPECT(n == 500 && values == 429);
-    EXPECT(test_sanitized() || pairs == 32);
-    test_note("math500: %d answers, %d are numbers, %d pairs with another spelling are the same", n, values, pairs);
+    if (!EXPECT(n == 500 && values == 429 && (test_sanitized() || pairs == 32)))
+        test_note("    %d answers, %d are numbers, %d pairs with another spelling are the same", n, values, pairs);
     for (int i = 0; i < n; i++) mem_free(answer[i]);
 }
 

@@ -85,6 +85,23 @@ TEST(judge_reads_dress) {
     expect_scores(c, COUNT_OF(c));
 }
 
+TEST(judge_reads_what_chatty_models_write) {
+    static const Case c[] = {
+        {"**1. Correctness (Score: 0.9):**\nThe 3 steps are right.\n\n**2. Step-by-Step Clarity - Score: 8/10**\n"
+         "**Logical Coherence: 0,7**\n- Mathematical Precision Score: 1.0",
+         {.9, .8, .7, 1}},
+        {"Correctness: \xe2\xad\x90\xe2\xad\x90 (2/5)\nClarity (step by step): 0.9\nlogical_coherence: **Score:** 0.6 "
+         "(out of 1)\n"
+         "## 4. Mathematical precision\n\n**Rating:** 90%",
+         {.4, N, .6, .9}},
+        {"<score>correctness: 0.5</score>; step_by_step_clarity=0.25; logical_coherence -> 0.75", {.5, .25, .75, N}},
+        {"Sure! Here is my evaluation of the solution of 2024:\n\ncorrectness: 1.0. All 12 results are "
+         "right.\n\nTotal: 4.0",
+         {1, N, N, N}},
+    };
+    expect_scores(c, COUNT_OF(c));
+}
+
 TEST(judge_leaves_other_numbers_alone) {
     static const Case c[] = {
         {"correctness: the answer 42 is right\nstep_by_step_clarity: 2nd step is missing\nlogical_coherence:\n1. "
@@ -94,6 +111,9 @@ TEST(judge_leaves_other_numbers_alone) {
         {"correctness: 0.0 to 1.0\nstep_by_step_clarity: 0.0-1.0\nlogical_coherence: 0-10\nmathematical_precision: 0 - "
          "wrong",
          {N, N, N, 0}},
+        {"correctness: The 3 steps fit\nstep_by_step_clarity:\n3 steps are shown\nlogical_coherence is a 3 step proof\n"
+         "mathematical_precision\nA 1 is missing",
+         {N, N, N, N}},
         {"incorrectness: 0.9\ncorrectnesses: 0.8\nthe correctness of 3 + 4", {N, N, N, N}},
         {"mathematical_precision: fine.\n\nOverall score: 0.9\nFinal rating: 8/10", {N, N, N, N}},
         {"correctness: 1.2.3\nstep_by_step_clarity: 0.8kg\nlogical_coherence: 99999999999999999999", {N, N, N, N}},

@@ -262,7 +262,7 @@ static void expect_gsm8k(const char *path, int64_t rows) {
     Problems p;
     Err e = {0};
     int64_t numbers = 0, boxed = 0;
-    double v;
+    double v = 0;
     bool ok = problems_read(&p, &(ProblemQuery){.path = path, .count = -1}, &e);
     EXPECT_OK(ok);
     if (!ok) return;
@@ -275,8 +275,9 @@ static void expect_gsm8k(const char *path, int64_t rows) {
         str_free(&text);
         str_free(&found);
     }
-    test_note("%s: %lld rows, %lld references are numbers", strrchr(path, '/') + 1, (long long)p.n, (long long)numbers);
-    EXPECT(p.n == rows && numbers == rows && boxed == rows);
+    if (!EXPECT(p.n == rows && numbers == rows && boxed == rows))
+        test_note("    %s: %lld rows, %lld references are numbers, %lld found in a box", path, (long long)p.n,
+                  (long long)numbers, (long long)boxed);
     problems_free(&p);
 }
 
