@@ -3,6 +3,7 @@
 # bench/results/cpu-*.jsonl and growth.jsonl, pictures into docs/images, the table into docs/performance.md. Under 12 minutes on
 # two cores. RESULTS=DIR keeps the lines elsewhere and leaves the page alone.
 # PYTHON: an interpreter with torch, transformers and tokenizers; without it the peers are left out.
+# LLAMA_PYTHON: one with llama-cpp-python and gguf, for generation.
 # ASSETS=DIR (as in the Makefile): a tokenizer and a text to encode; without it the tokenizer's bench is left out.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,6 +16,9 @@ part() { printf '== %s (%s s, load %s)\n' "$1" "$SECONDS" "$(cut -d' ' -f1 /proc
 
 part "training against PyTorch"
 [ -z "$python" ] || bench/cpu_train.sh "$python"
+
+part "generation against transformers and llama.cpp"
+[ -z "$python" ] || bench/cpu_generate.sh "$python" "${LLAMA_PYTHON:-}" || true
 
 part "tokenizer"
 if [ -d "$assets/tokenizer-qwen2.5" ]; then

@@ -8,6 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . bench/record.sh
 python=${1:-python3} llama=${2:-} threads=${THREADS:-$(nproc)} runs=${RUNS:-3}
+command="THREADS=$threads RUNS=$runs bench/cpu_generate.sh"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 prompt() { awk -v n="$1" 'BEGIN { srand(1); printf "{\"ids\":["; for (i = 0; i < n; i++) printf (i ? ",%d" : "%d"), int(rand() * 30000); print "]}" }'; }
 cpu() { # what the command after it takes of the processor, in seconds

@@ -15,6 +15,16 @@ train() { # shape, words
         "PyTorch: $(fmt %.0f "$(number tokens_per_s <<< "$peer")") tok/s, $(div "$(number peak_rss_bytes <<< "$peer")" 1e9 %.1f) GB |" \
         "$(div "$(number tokens_per_s <<< "$ours")" "$(number tokens_per_s <<< "$peer")")x | \`bench/cpu_train.sh\` |"
 }
+generate() { # decode|prefill, tokens, dtype, words: tokens for each second of processor time, which a busy machine disturbs least
+    local line ours peer other
+    line=$(last cpu-generate "\"dtype\":\"$3\""); [ -n "$line" ] || return 0
+    ours=${line##*\"snug\":} peer=${line##*\"llama_cpp\":} peer=${peer%%\"snug\":*}
+    other=$(sed -E 's/.*"llama_cpp_dtype":"([^"]*)".*/\1/' <<< "$line")
+    ours=$(number "$1_cpu_s" <<< "$ours") peer=$(number "$1_cpu_s" <<< "$peer")
+    [ -n "$peer" ] || return 0
+    echo "| $4, SmolLM2-135M, $3, $(number threads <<< "$line") thread | $(div "$2" "$ours" %.0f) tokens a processor second |" \
+        "llama.cpp, $other: $(div "$2" "$peer" %.0f) | $(div "$peer" "$ours")x | \`bench/cpu_generate.sh\` |"
+}
 tokenizer() { # "what", words
     local line ours peer
     line=$(last cpu-tokenizer '"bench"'); [ -n "$line" ] || return 0
@@ -48,13 +58,15 @@ growth() { # picture, title, what it shows
 }
 table() {
     echo "On $(sed -E 's/.*"machine":"([^"]*)".*/\1/' <<< "$(last cpu-plan '"bench"')"). Load average when measured:" \
-        "$(last cpu-train '"bench"' | tr -d '"' | sed 's/.*load:/"load":/' | number load) (training)," \
+        "$(last cpu-train '"bench"' | tr -d '"' | sed 's/.*load:/"load":/' | number load) (training), $(last cpu-generate '"bench"' | number load) (generation)," \
         "$(last cpu-scan '"bench"' | number load) (rows, files, plans), $(last growth '"bench"' | number load) (growth)."
     echo
     echo "| what | snug | floor or peer | ratio | command |"
     echo "|---|---|---|---|---|"
     train smollm2-135m "SmolLM2-135M, 1 x 512"
     train stories-15m "15M Llama, 4 x 256"
+    for d in fp32 bf16 int8 nf4; do generate decode 64 $d "answering: 64 tokens, one by one"; done
+    for d in fp32 bf16 int8 nf4; do generate prefill 512 $d "reading a prompt of 512 tokens"; done
     tokenizer "encode whole" "encoding a text"; tokenizer "encode lines" "encoding line by line"; tokenizer decode decoding
     scan text; scan messages
     load bf16 "bf16 as on file"; load fp32 "bf16 into fp32"
