@@ -124,7 +124,7 @@ TEST(a_cap_on_the_host_sends_the_rest_to_disk) {
     const double gib = 1073741824;
     for (int disk = 0; disk < 2; disk++) {
         Ran r = snug_run(plan, "16GiB", disk ? "--offload-dir d" : "");
-        json_t *pools = json_object_get(ran_json(&r), "pools");
+        json_t *root = ran_json(&r), *pools = json_object_get(root, "pools");
         double host =
             json_number_value(json_object_get(json_object_get(pools, "pinned"), "process_planned_bytes"));
         double on_disk = json_number_value(json_object_get(json_object_get(pools, "disk"), "planned_bytes"));
@@ -132,6 +132,7 @@ TEST(a_cap_on_the_host_sends_the_rest_to_disk) {
                          : r.code == 3))
             test_note("    exit %d, %.1f GiB pinned, %.1f GiB on disk\n%s", r.code, host / gib, on_disk / gib,
                       str_text(&r.err));
+        json_decref(root);
         ran_free(&r);
     }
     Ran roomy = snug_run(plan, "128GiB", "--offload-dir d");
