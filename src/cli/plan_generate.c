@@ -1,5 +1,5 @@
-/* plan_generate.c - what answers take before anything is loaded: the plan that `snug generate` would make, here or on a
- * card that is not here. */
+/* plan_generate.c - what answers take before anything is loaded: the plan that `snug generate` would make, here or
+ * on a card that is not here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,8 @@ static bool prepare(GenCase *c, Err *e) {
     const Options *o = c->o;
     if (!setup_model(&c->model, o, e) || !setup_words(&c->words, o, &c->model, e) ||
         !setup_backend(&c->backend, &c->machine, o, e) ||
-        !engine_spec(&c->spec, o, &c->model.config, &c->machine, e) || !setup_limits(&c->limits, o, &c->machine, e))
+        !engine_spec(&c->spec, o, &c->model.config, &c->machine, e) ||
+        !setup_limits(&c->limits, o, &c->machine, e))
         return false;
     c->has_budget = setup_has_budget(o);
     if (!machine_has_bf16(&c->machine) && c->spec.activations == FMT_BF16)
@@ -47,7 +48,8 @@ static bool prepare(GenCase *c, Err *e) {
 /* What fits, or what was asked for at its smallest, to show by how much it does not. */
 static bool fit(GenCase *c, Err *why, Err *e) {
     GenSpec s = c->spec;
-    c->fits = gen_fit(&s, &c->machine, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, c->limits.device_bytes, why);
+    c->fits =
+        gen_fit(&s, &c->machine, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, c->limits.device_bytes, why);
     if (!c->fits && why->code != ERR_BUDGET) return fail(e, why->code, "%s", why->text);
     c->spec = s;
     c->planned = true;
@@ -64,16 +66,20 @@ static int64_t host_bytes(const GenCase *c) {
 static void add_plan(Str *text, const GenCase *c) {
     const GenSpec *s = &c->spec;
     int64_t process = gen_process_bytes(&c->gen), room = c->limits.device_bytes;
-    str_addf(text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
-             s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
-             c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
-    str_addf(text, "dtypes: weights %s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
-             format_name(s->activations));
-    if (s->sent) str_addf(text, "; weights of %lld of %d layers in pinned memory", (long long)s->sent, s->model.layers);
+    str_addf(
+        text,
+        "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
+        s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
+        c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
+    str_addf(text, "dtypes: weights %s, activations and cache %s",
+             format_name(s->quantised ? s->stored : s->model.dtype), format_name(s->activations));
+    if (s->sent)
+        str_addf(text, "; weights of %lld of %d layers in pinned memory", (long long)s->sent, s->model.layers);
     str_add(text, "\n");
     show_ledger(text, &c->gen.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
-    str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin", units_count(room).s,
-             process <= room ? "FITS" : "DOES NOT FIT", units_bytes(process <= room ? room - process : process - room).s);
+    str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin",
+             units_count(room).s, process <= room ? "FITS" : "DOES NOT FIT",
+             units_bytes(process <= room ? room - process : process - room).s);
 }
 
 /* Prompts are read one at a time, in chunks; a decode pass gives every slot a token, here at its full context. */
@@ -84,11 +90,11 @@ static void add_forecast(Str *text, json_t *root, const GenCase *c) {
            decode = (double)answer->rows / plan_step_seconds(&g->p, &g->machine, answer->phase);
     const char *source = g->machine.source ? g->machine.source : "estimated";
     str_addf(text, "predicted: prompts %s tokens/s, answers %s tokens/s in %lld slots, %.1f each (%s rates)\n",
-             units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s, (long long)answer->rows,
-             decode / (double)answer->rows, source);
+             units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s,
+             (long long)answer->rows, decode / (double)answer->rows, source);
     json_object_set_new(root, "predicted",
-                        json_pack("{s:f, s:f, s:s}", "prefill_tokens_per_s", prefill, "decode_tokens_per_s", decode,
-                                  "rates", source));
+                        json_pack("{s:f, s:f, s:s}", "prefill_tokens_per_s", prefill, "decode_tokens_per_s",
+                                  decode, "rates", source));
 }
 
 typedef struct Storage {
@@ -96,7 +102,8 @@ typedef struct Storage {
     bool quantised;
     Format stored;
 } Storage;
-static const Storage storages[] = {{"as on file", false, FMT_BF16}, {"int8", true, FMT_INT8}, {"nf4", true, FMT_NF4}};
+static const Storage storages[] = {
+    {"as on file", false, FMT_BF16}, {"int8", true, FMT_INT8}, {"nf4", true, FMT_NF4}};
 
 /* For lengths up to the model's own: how many requests at a time fit, by how the weights are stored, at home. */
 static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room) {
@@ -146,26 +153,28 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
         bool fits = whole <= room || gen_fit(&s, &m, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, room, NULL);
         bytes = whole <= room ? whole : bytes_of(&s, &m, &c->host);
         const char *verdict = !fits ? "no" : s.sent ? "offloaded" : "fits";
-        str_addf(text, "  %-14s %10s  %-11s %10s  %lld", card_at(i)->name, units_bytes(room).s, verdict, units_bytes(bytes).s,
-                 (long long)(fits ? s.slots : 0));
+        str_addf(text, "  %-14s %10s  %-11s %10s  %lld", card_at(i)->name, units_bytes(room).s, verdict,
+                 units_bytes(bytes).s, (long long)(fits ? s.slots : 0));
         if (fits && s.sent) str_addf(text, "  --offload weights=%lld", (long long)s.sent);
         str_add(text, "\n");
-        json_array_append_new(list, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I}", "name", card_at(i)->name, "room_bytes",
-                                              (json_int_t)room, "verdict", verdict, "device_bytes", (json_int_t)bytes,
-                                              "slots", (json_int_t)(fits ? s.slots : 0), "layers_sent", (json_int_t)s.sent));
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I}", "name", card_at(i)->name, "room_bytes",
+                            (json_int_t)room, "verdict", verdict, "device_bytes", (json_int_t)bytes, "slots",
+                            (json_int_t)(fits ? s.slots : 0), "layers_sent", (json_int_t)s.sent));
     }
     json_object_set_new(root, "cards", list);
 }
 
 static json_t *as_json(const GenCase *c) {
     const GenSpec *s = &c->spec;
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model", s->model.name,
-                             "parameters", (json_int_t)config_parameters(&s->model), "slots", (json_int_t)s->slots,
-                             "context", (json_int_t)s->context, "layers_sent", (json_int_t)s->sent, "stored",
-                             format_name(s->quantised ? s->stored : s->model.dtype), "machine", c->machine.name, "plan_ms",
-                             c->gen.plan_ms);
+    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model",
+                             s->model.name, "parameters", (json_int_t)config_parameters(&s->model), "slots",
+                             (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent",
+                             (json_int_t)s->sent, "stored", format_name(s->quantised ? s->stored : s->model.dtype),
+                             "machine", c->machine.name, "plan_ms", c->gen.plan_ms);
     json_object_set_new(root, "fits", json_boolean(c->fits));
-    json_object_set_new(root, "pools", show_pools_json(&c->gen.ledger, c->has_budget ? c->limits.device_bytes : 0));
+    json_object_set_new(root, "pools",
+                        show_pools_json(&c->gen.ledger, c->has_budget ? c->limits.device_bytes : 0));
     return root;
 }
 
@@ -186,8 +195,8 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     json_decref(root);
     str_free(&text);
     if (!host_fits)
-        return fail(e, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken", units_bytes(host).s,
-                    units_bytes(host_room).s);
+        return fail(e, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken",
+                    units_bytes(host).s, units_bytes(host_room).s);
     return c->fits || fail(e, why->code, "%s", why->text);
 }
 

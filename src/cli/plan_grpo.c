@@ -1,5 +1,5 @@
-/* plan_grpo.c - how options name the models beside a policy, and what their ring looks like to a person: whose weights are
- * where, what each phase takes, on which cards it goes. */
+/* plan_grpo.c - how options name the models beside a policy, and what their ring looks like to a person: whose
+ * weights are where, what each phase takes, on which cards it goes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +36,19 @@ static bool parse_how(SideModel *m, bool *placed, const char *flag, const char *
     for (const char *at = how; at && *at; at += *at == ',') {
         int64_t len = (int64_t)strcspn(at, ",");
         if (!parse_word(m, placed, at, len))
-            return fail(e, ERR_USAGE, "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, streamed or "
-                        "streamed=LAYERS", flag, (int)len, at, m->model.layers);
+            return fail(
+                e, ERR_USAGE,
+                "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, streamed or "
+                "streamed=LAYERS",
+                flag, (int)len, at, m->model.layers);
         at += len;
     }
     return true;
 }
 
 /* MODEL[:HOW]; a path may hold colons, HOW never holds a slash. */
-static bool open_side(SideModel *m, bool *may_stream, const char *flag, const char *text, const ModelConfig *same, Err *e) {
+static bool open_side(SideModel *m, bool *may_stream, const char *flag, const char *text, const ModelConfig *same,
+                      Err *e) {
     char name[1024];
     const char *colon = strrchr(text, ':');
     if (colon && strchr(colon, '/')) colon = NULL;
@@ -70,21 +74,25 @@ static bool open_reference(PlanCase *c, Err *e) {
     if (!strcmp(text, "none")) return true;
     bool base = !strcmp(text, "same") && c->asked.lora;
     g->reference_kind = base ? REFERENCE_BASE : REFERENCE_MODEL;
-    return base || open_side(&g->reference, &c->may_stream[SIDE_REFERENCE], "--reference", text, &c->model.config, e);
+    return base ||
+           open_side(&g->reference, &c->may_stream[SIDE_REFERENCE], "--reference", text, &c->model.config, e);
 }
 
 bool plan_grpo_prepare(PlanCase *c, Err *e) {
     const Options *o = c->o;
     GrpoSpec *g = &c->grpo;
     JobSpec *s = &c->asked;
-    *g = (GrpoSpec){.group = opt_int(o, OPT_GROUP), .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
-                    .answer_tokens = opt_int(o, OPT_MAX_TOKENS), .slots = opt_int(o, OPT_SLOTS),
+    *g = (GrpoSpec){.group = opt_int(o, OPT_GROUP),
+                    .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
+                    .answer_tokens = opt_int(o, OPT_MAX_TOKENS),
+                    .slots = opt_int(o, OPT_SLOTS),
                     .chunk = opt_int(o, OPT_PREFILL_CHUNK)};
     g->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : g->answer_tokens;
     if (!g->chunk) g->chunk = 2048;
     int64_t row = g->prompt_tokens + g->answer_tokens;
     if (opt_given(o, OPT_SEQ) && s->seq != row)
-        return fail(e, ERR_USAGE, "--seq %lld: a row of grpo is a prompt and its answer, --prompt-tokens and --max-tokens: %lld",
+        return fail(e, ERR_USAGE,
+                    "--seq %lld: a row of grpo is a prompt and its answer, --prompt-tokens and --max-tokens: %lld",
                     (long long)s->seq, (long long)row);
     s->seq = row;
     if (!opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)) {
@@ -92,12 +100,13 @@ bool plan_grpo_prepare(PlanCase *c, Err *e) {
         s->accum = 1;
     }
     if (c->global_batch % g->group)
-        return fail(e, ERR_USAGE, "a global batch of %lld answers is not made of groups of %lld; see --group and --global-batch",
+        return fail(e, ERR_USAGE,
+                    "a global batch of %lld answers is not made of groups of %lld; see --group and --global-batch",
                     (long long)c->global_batch, (long long)g->group);
     if (!open_reference(c, e)) return false;
     g->has_evaluator = opt_given(o, OPT_EVALUATOR);
-    if (g->has_evaluator &&
-        !open_side(&g->evaluator, &c->may_stream[SIDE_EVALUATOR], "--evaluator", opt_text(o, OPT_EVALUATOR), NULL, e))
+    if (g->has_evaluator && !open_side(&g->evaluator, &c->may_stream[SIDE_EVALUATOR], "--evaluator",
+                                       opt_text(o, OPT_EVALUATOR), NULL, e))
         return false;
     c->grpo_now = *g;
     c->beside = grpo_beside(g);
@@ -119,7 +128,9 @@ static bool stream_more(GrpoSpec *g, const bool *may_stream) {
     return false;
 }
 
-bool plan_grpo_stream_more(PlanCase *c) { return c->has_grpo && stream_more(&c->grpo_now, c->may_stream); }
+bool plan_grpo_stream_more(PlanCase *c) {
+    return c->has_grpo && stream_more(&c->grpo_now, c->may_stream);
+}
 
 /* ---- the models ---- */
 
@@ -133,20 +144,25 @@ static int64_t weight_bytes(const Program *p, const char *model, Pool pool) {
     return sum;
 }
 
-static void add_model(Str *text, json_t *list, const Program *p, const char *role, const char *prefix, const ModelConfig *m,
-                      Format stored, const char *how) {
+static void add_model(Str *text, json_t *list, const Program *p, const char *role, const char *prefix,
+                      const ModelConfig *m, Format stored, const char *how) {
     int64_t device = weight_bytes(p, prefix, POOL_DEVICE), pinned = weight_bytes(p, prefix, POOL_PINNED);
     str_addf(text, "  %-10s %-14s %16s  %-5s %11s %11s  %s\n", role, m->name, units_count(config_parameters(m)).s,
              format_name(stored), units_bytes(device).s, pinned ? units_bytes(pinned).s : "-", how);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "role", role, "model", m->name, "parameters",
-                                          (json_int_t)config_parameters(m), "stored", format_name(stored), "device_bytes",
-                                          (json_int_t)device, "pinned_bytes", (json_int_t)pinned));
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "role", role, "model", m->name, "parameters",
+                        (json_int_t)config_parameters(m), "stored", format_name(stored), "device_bytes",
+                        (json_int_t)device, "pinned_bytes", (json_int_t)pinned));
 }
 
-static Format stored_of(const SideModel *m) { return m->quantised ? m->stored : m->model.dtype; }
+static Format stored_of(const SideModel *m) {
+    return m->quantised ? m->stored : m->model.dtype;
+}
 
 static const char *how_kept(const SideModel *m) {
-    return !m->sent ? "frozen, resident" : m->sent < m->model.layers ? "frozen, partly streamed" : "frozen, streamed";
+    return !m->sent                    ? "frozen, resident"
+           : m->sent < m->model.layers ? "frozen, partly streamed"
+                                       : "frozen, streamed";
 }
 
 static void add_models(Str *text, json_t *root, const PlanCase *c) {
@@ -155,9 +171,11 @@ static void add_models(Str *text, json_t *root, const PlanCase *c) {
     const Program *p = &c->job.p;
     json_t *list = json_array();
     Format own = s->quantised ? s->stored : s->lora ? s->model.dtype : s->weights;
-    str_addf(text, "\nthe models\n  %-10s %-14s %16s  %-5s %11s %11s\n", "", "", "parameters", "", "device", "pinned");
+    str_addf(text, "\nthe models\n  %-10s %-14s %16s  %-5s %11s %11s\n", "", "", "parameters", "", "device",
+             "pinned");
     add_model(text, list, p, "policy", NULL, &s->model, own, s->lora ? "adapters are trained" : "trained");
-    if (g->reference_kind == REFERENCE_BASE) str_add(text, "  reference  the policy's weights without its adapters\n");
+    if (g->reference_kind == REFERENCE_BASE)
+        str_add(text, "  reference  the policy's weights without its adapters\n");
     if (g->reference_kind == REFERENCE_MODEL)
         add_model(text, list, p, "reference", GRPO_REFERENCE, &g->reference.model, stored_of(&g->reference),
                   how_kept(&g->reference));
@@ -192,7 +210,8 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
     plan_timeline(&t, p, &j->machine, POOL_DEVICE);
     int peak = prog_phase_of(p, t.peak_step);
     json_t *list = json_array();
-    str_addf(text, "\nthe phases of an update, the largest shape of each: what is alive of %s\n  %-24s %9s %10s %11s\n",
+    str_addf(text,
+             "\nthe phases of an update, the largest shape of each: what is alive of %s\n  %-24s %9s %10s %11s\n",
              units_bytes(j->ledger.arena_bytes[POOL_DEVICE]).s, "", "plays", "time", "peak");
     for (int i = 0; i < p->n_phases; i++) {
         double plays = plays_of(j, i), seconds = plan_step_seconds(p, &j->machine, i);
@@ -200,8 +219,8 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
         if (plays > 0 || i == peak)
             str_addf(text, "  %-24s %9s %10s %11s%s\n", p->phase[i].name, units_count((int64_t)plays).s,
                      units_seconds(plays * seconds).s, units_bytes(bytes).s, i == peak ? "  the peak" : "");
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", p->phase[i].name, "plays", plays, "seconds",
-                                              plays * seconds, "peak_bytes", (json_int_t)bytes));
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", p->phase[i].name, "plays", plays,
+                                              "seconds", plays * seconds, "peak_bytes", (json_int_t)bytes));
     }
     json_object_set_new(root, "phases", list);
     json_object_set_new(root, "peak_phase", json_string(peak >= 0 ? p->phase[peak].name : ""));
@@ -236,9 +255,10 @@ static int find_ways(Way *way, const PlanCase *c, const Machine *m, int n_machin
     for (; more && n <= SIDES; n++) {
         way[n] = (Way){.spec = g, .memo = {.machine = m, .n_machines = n_machines}};
         way[n].beside = grpo_beside(&way[n].spec);
-        bool reference = g.reference_kind == REFERENCE_MODEL && g.reference.sent, judge = g.has_evaluator && g.evaluator.sent;
-        snprintf(way[n].note, sizeof way[n].note, "%s%s%s", reference ? "reference" : "", reference && judge ? ", " : "",
-                 judge ? "evaluator" : "");
+        bool reference = g.reference_kind == REFERENCE_MODEL && g.reference.sent,
+             judge = g.has_evaluator && g.evaluator.sent;
+        snprintf(way[n].note, sizeof way[n].note, "%s%s%s", reference ? "reference" : "",
+                 reference && judge ? ", " : "", judge ? "evaluator" : "");
         more = stream_more(&g, c->may_stream);
     }
     return n;
@@ -278,7 +298,9 @@ static json_t *add_card(Str *text, const PlanCase *c, Way *way, int n_ways, int 
         fits = job_search_memo(f, &s, &way[k].memo, which, &c->host, c->free, (SearchLimits){room, 0});
     }
     json_t *row = json_pack("{s:s, s:I, s:s}", "name", card->name, "room_bytes", (json_int_t)room, "verdict",
-                            !fits ? "no" : f->best || k > 1 ? "fits with" : "fits");
+                            !fits              ? "no"
+                            : f->best || k > 1 ? "fits with"
+                                               : "fits");
     str_addf(text, "  %4d GB  %-14s %10s  ", card->label_gb, card->name, units_bytes(room).s);
     if (fits) {
         const Try *t = &f->tried[f->best];
@@ -287,9 +309,10 @@ static json_t *add_card(Str *text, const PlanCase *c, Way *way, int n_ways, int 
         search_flags(&flags, t, &c->asked);
         str_addf(text, "%10s  %10s  %s%s%s\n", units_bytes(t->device_bytes).s, units_seconds(t->update_seconds).s,
                  str_text(&flags), *note ? "; streamed: " : "", note);
-        json_object_update_new(row, json_pack("{s:I, s:I, s:f, s:s, s:s}", "device_bytes", (json_int_t)t->device_bytes,
-                                              "host_bytes", (json_int_t)t->host_bytes, "update_seconds", t->update_seconds,
-                                              "flags", str_text(&flags), "streamed", note));
+        json_object_update_new(
+            row, json_pack("{s:I, s:I, s:f, s:s, s:s}", "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
+                           (json_int_t)t->host_bytes, "update_seconds", t->update_seconds, "flags",
+                           str_text(&flags), "streamed", note));
         str_free(&flags);
     } else {
         str_add(text, "        no  smaller models, --evaluator MODEL:nf4, or --mode lora are needed\n");

@@ -1,13 +1,16 @@
 /* ring.c - which passes stand beside the policy's training step, and how often an update plays them. */
 #include "grpo/ring.h"
 
-static int64_t pieces(int64_t n, int64_t most) { return (n + most - 1) / most; }
+static int64_t pieces(int64_t n, int64_t most) {
+    return (n + most - 1) / most;
+}
 
 /* The last shorter piece of a prompt counts as a whole one; slots are refilled, so waves are full but the last. */
 GrpoPlays grpo_plays(const GrpoSpec *s, int64_t rows, int64_t micro_batches) {
     int64_t slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS), waves = pieces(rows, slots);
     int64_t read = s->prompt_tokens + s->answer_tokens;
-    GrpoPlays n = {.prefill = pieces(rows, s->group) * pieces(s->prompt_tokens, s->chunk), .decode = waves * s->answer_tokens};
+    GrpoPlays n = {.prefill = pieces(rows, s->group) * pieces(s->prompt_tokens, s->chunk),
+                   .decode = waves * s->answer_tokens};
     if (s->has_evaluator) {
         n.evaluator_prefill = rows * pieces(read, s->chunk);
         n.evaluator_decode = waves * s->evaluator_tokens;
@@ -27,11 +30,16 @@ static void note_passes(Job *j, const Gen *g, int64_t prefill, int64_t decode) {
     note_plays(j, g->decode[g->n_decode - 1].phase, decode);
 }
 
-static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelConfig *model, int64_t prompt, int64_t answer) {
+static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelConfig *model, int64_t prompt,
+                         int64_t answer) {
     int64_t rows = j->spec.micro_batch * j->spec.accum;
-    return (GenSpec){.model = *model, .activations = j->spec.activations, .cache = j->spec.activations,
+    return (GenSpec){.model = *model,
+                     .activations = j->spec.activations,
+                     .cache = j->spec.activations,
                      .slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS),
-                     .context = prompt + answer, .chunk = MIN2(s->chunk, prompt), .estimate = j->spec.estimate};
+                     .context = prompt + answer,
+                     .chunk = MIN2(s->chunk, prompt),
+                     .estimate = j->spec.estimate};
 }
 
 /* Log-probabilities of the rows that the next micro-steps train on: the same inputs, another model. */
@@ -44,7 +52,9 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
         const SideModel *m = &s->reference;
         Format base = m->model.dtype, stored = m->quantised ? m->stored : base;
         decoder_weights(p, &r->reference, &m->model,
-                        &(WeightSpec){.format = base, .stored = stored, .activations = j->spec.activations,
+                        &(WeightSpec){.format = base,
+                                      .stored = stored,
+                                      .activations = j->spec.activations,
                                       .gradients = j->spec.activations});
         decoder_homes(p, &r->reference, stored, m->sent);
     }
@@ -58,9 +68,11 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
 }
 
 static bool check(const GrpoSpec *s, const Job *j, Err *e) {
-    CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora, "trained weights cannot be their own reference");
+    CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora,
+              "trained weights cannot be their own reference");
     if (s->reference_kind == REFERENCE_MODEL && s->reference.model.vocab != j->spec.model.vocab)
-        return fail(e, ERR_USAGE, "the reference %s knows %lld tokens, the policy %s %lld: they cannot be compared",
+        return fail(e, ERR_USAGE,
+                    "the reference %s knows %lld tokens, the policy %s %lld: they cannot be compared",
                     s->reference.model.name, (long long)s->reference.model.vocab, j->spec.model.name,
                     (long long)j->spec.model.vocab);
     return true;
@@ -102,4 +114,6 @@ static int64_t host_bytes(const Job *j) {
     return gen_host_bytes(&r->policy) + (r->evaluator.n_decode ? gen_host_bytes(&r->evaluator) : 0);
 }
 
-JobBeside grpo_beside(const GrpoSpec *s) { return (JobBeside){.user = s, .record = record, .host_bytes = host_bytes}; }
+JobBeside grpo_beside(const GrpoSpec *s) {
+    return (JobBeside){.user = s, .record = record, .host_bytes = host_bytes};
+}

@@ -1,11 +1,12 @@
-/* ring.h - group-relative policy optimisation as one planned ring: a policy that answers and is trained, an evaluator that
- * reads its answers, a reference it is held near to.
+/* ring.h - group-relative policy optimisation as one planned ring: a policy that answers and is trained, an
+ * evaluator that reads its answers, a reference it is held near to.
  *
- * The phases, in order: init; the policy's passes over its cache (prefillN, decodeN); the evaluator's (evaluator.prefillN,
- * evaluator.decodeN); reference (log-probabilities of a micro-batch); micro x accumulation; update. Each is recorded by
- * the room that runs it (gen, train), all into one program, so one placement covers them: what one phase needs for
- * itself takes bytes that another has left. The policy's tensors have no prefix, the others' names begin with
- * GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are trained.
+ * The phases, in order: init; the policy's passes over its cache (prefillN, decodeN); the evaluator's
+ * (evaluator.prefillN, evaluator.decodeN); reference (log-probabilities of a micro-batch); micro x accumulation;
+ * update. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
+ * them: what one phase needs for itself takes bytes that another has left. The policy's tensors have no prefix,
+ * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
+ * trained.
  *
  *     JobBeside beside = grpo_beside(&spec);     // spec outlives the job
  *     job.beside = &beside;
@@ -36,8 +37,8 @@ typedef struct GrpoSpec {
     bool has_evaluator;
     SideModel evaluator;
     ReferenceKind reference_kind;
-    SideModel reference;      /* REFERENCE_MODEL */
-    int64_t group;            /* answers to a prompt */
+    SideModel reference; /* REFERENCE_MODEL */
+    int64_t group;       /* answers to a prompt */
     int64_t prompt_tokens;
     int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */
     int64_t evaluator_tokens; /* the evaluator's answer, to the prompt and the policy's answer */
@@ -47,14 +48,16 @@ typedef struct GrpoSpec {
 enum { GRPO_SLOTS = 64 };
 
 typedef struct GrpoRing {
-    Gen policy, evaluator;    /* passes and caches; evaluator: none when there is none */
+    Gen policy, evaluator; /* passes and caches; evaluator: none when there is none */
     Decoder reference;
-    int phase_reference;      /* -1: none */
-    Tid reference_logp;       /* (N): read after each play */
+    int phase_reference; /* -1: none */
+    Tid reference_logp;  /* (N): read after each play */
 } GrpoRing;
 
 JobBeside grpo_beside(const GrpoSpec *s);
-static inline const GrpoRing *grpo_ring(const Job *j) { return j->beside; }
+static inline const GrpoRing *grpo_ring(const Job *j) {
+    return j->beside;
+}
 
 /* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
 typedef struct GrpoPlays {

@@ -2,7 +2,9 @@
 #include "model/decoder.h"
 
 /* n of `layers` layers, spread evenly: between two that are brought in, those at home give the copies time. */
-static bool is_sent(int layer, int64_t n, int layers) { return (layer + 1) * n / layers > layer * n / layers; }
+static bool is_sent(int layer, int64_t n, int layers) {
+    return (layer + 1) * n / layers > layer * n / layers;
+}
 
 static void set_home(Program *p, Tid weight, bool sent, Format stored) {
     p->t[weight].home = (Home){sent ? POOL_PINNED : POOL_DEVICE, stored};
@@ -13,7 +15,8 @@ void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_lay
     for (int l = 0; l < layers; l++) {
         const DecoderLayer *w = &d->layer[l];
         const Tid products[] = {w->qkv, w->out, w->gate_up, w->down};
-        for (int i = 0; i < COUNT_OF(products); i++) set_home(p, products[i], is_sent(l, sent_layers, layers), stored);
+        for (int i = 0; i < COUNT_OF(products); i++)
+            set_home(p, products[i], is_sent(l, sent_layers, layers), stored);
     }
     bool all = sent_layers >= layers;
     set_home(p, d->embedding, all, p->t[d->embedding].format);

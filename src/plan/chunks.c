@@ -1,38 +1,38 @@
-/* chunks.c - a layer's feed-forward goes through its tokens in pieces, so that what lies between its products exists for one
- * piece at a time. For long contexts, where that is the largest thing of all.
+/* chunks.c - a layer's feed-forward goes through its tokens in pieces, so that what lies between its products
+ * exists for one piece at a time. For long contexts, where that is the largest thing of all.
  *
- *   C1  a run is a stretch of steps of one layer that treat every token for itself (products, adapters, SwiGLU, their
- *       gradients), with SwiGLU among them: a forward pass from gate and up to down, a backward pass from what is made again to
- *       d(input). It is written out once for every piece, piece after piece.
- *   C2  what a run writes and only it reads becomes a tensor of the piece's size. What comes from outside or is read outside
- *       is whole, and each piece has a view of its rows; disjoint parts of one base have different writers (P1).
- *   C3  weight gradients are summed over the pieces: the first piece takes the step's beta, the others add. This is the order of sums
- *       that accumulation over so many micro-batches has; all else keeps its bits where a product's rows do not depend on
- *       how many there are (P5: declared).
- *   C4  a clone is cut like its original or neither is (P6). A run that keeps what lies between its products, or finds it kept, is
- *       left alone: nothing would be saved; so is one with dropout, whose draws are counted from the first token of the step. */
+ *   C1  a run is a stretch of steps of one layer that treat every token for itself (products, adapters, SwiGLU,
+ *       their gradients), with SwiGLU among them: a forward pass from gate and up to down, a backward pass from
+ *       what is made again to d(input). It is written out once for every piece, piece after piece.
+ *   C2  what a run writes and only it reads becomes a tensor of the piece's size. What comes from outside or is
+ *       read outside is whole, and each piece has a view of its rows; disjoint parts of one base have different
+ *       writers (P1).
+ *   C3  weight gradients are summed over the pieces: the first piece takes the step's beta, the others add. This
+ *       is the order of sums that accumulation over so many micro-batches has; all else keeps its bits where a
+ *       product's rows do not depend on how many there are (P5: declared).
+ *   C4  a clone is cut like its original or neither is (P6). A run that keeps what lies between its products, or
+ *       finds it kept, is left alone: nothing would be saved; so is one with dropout, whose draws are counted
+ *       from the first token of the step. */
 #include "plan/plan_int.h"
 
-typedef struct Places { /* which places of an op hold a row for every token, by bit */
+/* Which places of an op hold a row for every token, by bit; beta: the place of a sum's beta, 0: it is none. */
+typedef struct Places {
     uint32_t in, out;
-    int beta; /* of a sum over tokens: the place of its beta; -1: it is none */
+    int beta;
 } Places;
 
-static bool places_of(Places *at, OpId op) {
-    switch (op) {
-        case OP_LINEAR: *at = (Places){1, 1, -1}; return true;
-        case OP_LINEAR_DX: *at = (Places){1 | 4, 1, -1}; return true;
-        case OP_LINEAR_DW: *at = (Places){1 | 2, 0, 2}; return true;
-        case OP_LORA: *at = (Places){1 | 2, 1 | 2, -1}; return true;
-        case OP_LORA_DU: *at = (Places){1, 1, -1}; return true;
-        case OP_LORA_DB:
-        case OP_LORA_DA: *at = (Places){1 | 2, 0, 2}; return true;
-        case OP_LORA_DX: *at = (Places){1 | 8, 1, -1}; return true;
-        case OP_SWIGLU: *at = (Places){1, 1, -1}; return true;
-        case OP_SWIGLU_GRAD: *at = (Places){1 | 2, 1, -1}; return true;
-        default: return false;
-    }
-}
+static const Places places[OP_COUNT] = {
+    [OP_LINEAR] = {1, 1, 0},          /* x, w, bias -> y */
+    [OP_LINEAR_DX] = {1 | 4, 1, 0},   /* dy, w, so far -> dx */
+    [OP_LINEAR_DW] = {1 | 2, 0, 2},   /* dy, x, beta, clock -> dw */
+    [OP_LORA] = {1 | 2, 1 | 2, 0},    /* y, x, a, b, clock -> y, u */
+    [OP_LORA_DU] = {1, 1, 0},         /* dy, b -> du */
+    [OP_LORA_DB] = {1 | 2, 0, 2},     /* dy, u, beta, clock -> db */
+    [OP_LORA_DA] = {1 | 2, 0, 2},     /* du, x, beta, clock -> da */
+    [OP_LORA_DX] = {1 | 8, 1, 0},     /* du, a, clock, so far -> dx */
+    [OP_SWIGLU] = {1, 1, 0},          /* gate and up -> y */
+    [OP_SWIGLU_GRAD] = {1 | 2, 1, 0}, /* dy, gate and up -> d(gate and up) */
+};
 
 static bool is_adapter(OpId op) {
     return op == OP_LORA || op == OP_LORA_DU || op == OP_LORA_DB || op == OP_LORA_DA || op == OP_LORA_DX;
@@ -51,11 +51,11 @@ typedef struct Chunks {
     int64_t recorded; /* tensors before this pass made any */
     Run *run;         /* owns: in order */
     int64_t n, cap;
-    int *run_of;      /* owns: per step, its run; -1: none */
-    int *reads;       /* owns: per tensor, by how many steps, through views too */
-    int *writer;      /* owns: per tensor, the last step that writes it; -1: none */
-    Tid *part;        /* owns: per tensor and piece, its view or its twin; NONE: not made yet */
-    int64_t pieces;   /* the most of any run */
+    int *run_of;    /* owns: per step, its run; -1: none */
+    int *reads;     /* owns: per tensor, by how many steps, through views too */
+    int *writer;    /* owns: per tensor, the last step that writes it; -1: none */
+    Tid *part;      /* owns: per tensor and piece, its view or its twin; NONE: not made yet */
+    int64_t pieces; /* the most of any run */
 } Chunks;
 
 /* ---- which stretches ---- */
@@ -63,8 +63,8 @@ typedef struct Chunks {
 static bool fits_in(const Chunks *c, int step, int64_t *rows) { /* *rows: of the run so far; 0: none yet */
     const Program *p = c->p;
     const Step *s = &p->s[step];
-    Places at;
-    if (!places_of(&at, s->op) || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
+    Places at = places[s->op];
+    if (!at.in || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
     if (is_adapter(s->op) && s->attr.lora.dropout > 0) return false;
     for (int k = 0; k < MAX_IN + MAX_OUT; k++) {
         bool in = k < MAX_IN;
@@ -111,7 +111,8 @@ static void find_runs(Chunks *c) {
     for (int ph = 0; ph < p->n_phases; ph++)
         for (int i = p->phase[ph].begin; i < p->phase[ph].end;) {
             Run r = {.begin = i, .end = i};
-            while (r.end < p->phase[ph].end && p->s[r.end].layer == p->s[i].layer && fits_in(c, r.end, &r.rows)) r.end++;
+            while (r.end < p->phase[ph].end && p->s[r.end].layer == p->s[i].layer && fits_in(c, r.end, &r.rows))
+                r.end++;
             if (r.end - r.begin < 2) {
                 i = MAX2(r.end, i + 1);
                 continue;
@@ -154,7 +155,8 @@ static Tid piece_of(Chunks *c, const Run *r, Tid id, int64_t piece) {
     bool inside = c->writer[id] >= r->begin && c->writer[id] < r->end && reads_inside(c, r, id) > 0;
     if (inside) { /* C2 */
         Tensor t = p->t[id];
-        *part = prog_tensor(p, arena_printf(&p->arena, "%s.piece", t.name), ROLE_ACTIVATION, t.format, 2, DIMS(rows, t.dim[1]));
+        *part = prog_tensor(p, arena_printf(&p->arena, "%s.piece", t.name), ROLE_ACTIVATION, t.format, 2,
+                            DIMS(rows, t.dim[1]));
     } else {
         *part = prog_view(p, arena_printf(&p->arena, "%s.part", p->t[id].name), id, first, rows);
     }
@@ -164,13 +166,12 @@ static Tid piece_of(Chunks *c, const Run *r, Tid id, int64_t piece) {
 
 static Step piece_step(Chunks *c, const Run *r, int step, int64_t piece) {
     Step s = c->p->s[step];
-    Places at = {0};
-    places_of(&at, s.op);
+    Places at = places[s.op];
     for (int k = 0; k < MAX_IN; k++)
         if (s.in[k] && at.in >> k & 1) s.in[k] = piece_of(c, r, s.in[k], piece);
     for (int k = 0; k < MAX_OUT; k++)
         if (s.out[k] && at.out >> k & 1) s.out[k] = piece_of(c, r, s.out[k], piece);
-    if (at.beta >= 0 && piece) { /* C3; its rounding draws numbers of its own */
+    if (at.beta && piece) { /* C3; its rounding draws numbers of its own */
         s.in[at.beta] = NONE;
         s.key += (uint32_t)piece * 0x9e3779b9u;
     }
@@ -196,8 +197,10 @@ static void rewrite(Chunks *c) {
         rewrite_phase(&c->w);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end;) {
             const Run *r = cut_run_of(c, i);
-            if (r) write_run(c, r);
-            else rewrite_keep(&c->w, i, p->s[i]);
+            if (r)
+                write_run(c, r);
+            else
+                rewrite_keep(&c->w, i, p->s[i]);
             i = r ? r->end : i + 1;
         }
     }
@@ -224,8 +227,12 @@ static void note_tensors(Chunks *c) {
 void plan_chunk_ffn(Program *p, int64_t piece_rows) {
     CHECK(piece_rows > 0);
     plan_check_phases(p);
-    Chunks c = {.p = p, .piece_rows = piece_rows, .recorded = p->n_t, .run_of = MEM_NEW(int, p->n_s + 1),
-                .reads = MEM_NEW(int, p->n_t), .writer = MEM_NEW(int, p->n_t)};
+    Chunks c = {.p = p,
+                .piece_rows = piece_rows,
+                .recorded = p->n_t,
+                .run_of = MEM_NEW(int, p->n_s + 1),
+                .reads = MEM_NEW(int, p->n_t),
+                .writer = MEM_NEW(int, p->n_t)};
     note_tensors(&c);
     find_runs(&c);
     agree_with_clones(&c);

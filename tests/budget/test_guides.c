@@ -1,6 +1,6 @@
 /* test_guides.c - cases that people met with other tools, as numbers of the planner: a 7B adapter on 24 GB, the
- * ladder of micro-batches of a pre-training run on 44 GB cards, half a billion parameters at batch 128, answers of a 7B
- * model inside 12 GiB of a 14.7 GiB card. */
+ * ladder of micro-batches of a pre-training run on 44 GB cards, half a billion parameters at batch 128, answers of
+ * a 7B model inside 12 GiB of a 14.7 GiB card. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -114,14 +114,17 @@ TEST(half_a_billion_parameters_at_batch_128) {
     json_decref(j);
 }
 
-#define ANSWERS "--task generate --model deepseek-r1-distill-qwen-7b --gpu T4 --prompt-tokens 1024 --max-tokens 4096 "
+#define ANSWERS \
+    "--task generate --model deepseek-r1-distill-qwen-7b --gpu T4 --prompt-tokens 1024 --max-tokens 4096 "
 
 TEST(answers_of_7b_in_12_gib_on_a_card_of_15) {
     int code;
-    /* in 16 bits 15.2 GB of weights alone: what loading it met on that card. 9 of its layers have to wait elsewhere */
+    /* in 16 bits 15.2 GB of weights alone: what loading it met on that card. 9 of its layers have to wait
+     * elsewhere */
     json_t *half = plan(&code, ANSWERS "--budget 12GiB --offload none"), *row;
     EXPECT(code == 3 && json_is_false(json_object_get(half, "fits")) && number(half, "slots") == 1);
-    EXPECT(line(half, "weights") == 15231233024 && number(device(half), "process_planned_bytes") > 14.7 * (double)GIB);
+    EXPECT(line(half, "weights") == 15231233024 &&
+           number(device(half), "process_planned_bytes") > 14.7 * (double)GIB);
     json_t *sent = plan(&code, ANSWERS "--budget 12GiB --max-memory host=32GiB");
     int64_t layers = number(sent, "layers_sent");
     const json_t *pinned = json_object_get(json_object_get(sent, "pools"), "pinned");
@@ -129,7 +132,8 @@ TEST(answers_of_7b_in_12_gib_on_a_card_of_15) {
     EXPECT(number(pinned, "process_planned_bytes") >= layers * 2 * 233046016LL); /* the four products of a layer */
     EXPECT(line(sent, "weights") + layers * 2 * 233046016LL == line(half, "weights"));
     EXPECT(number(device(sent), "process_planned_bytes") <= 12 * GIB);
-    json_t *small = plan(&code, ANSWERS "--budget 12GiB --max-memory host=2GiB"); /* the host's memory is part of it */
+    json_t *small =
+        plan(&code, ANSWERS "--budget 12GiB --max-memory host=2GiB"); /* the host's memory is part of it */
     EXPECT(code == 3 && json_is_false(json_object_get(small, "fits")));
     /* 8 bit: everything stays, and ten problems of 5,120 tokens are answered at a time instead of one */
     json_t *bytes = plan(&code, ANSWERS "--budget 12GiB --quantize int8");
@@ -141,11 +145,13 @@ TEST(answers_of_7b_in_12_gib_on_a_card_of_15) {
         char flags[400];
         int64_t n = number(row, "int8"), context = number(row, "context");
         if (!n || context > 10000) continue;
-        snprintf(flags, sizeof flags, ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
+        snprintf(flags, sizeof flags,
+                 ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
                  (long long)context, (long long)n);
         json_decref(plan(&code, flags));
         EXPECT(code == 0);
-        snprintf(flags, sizeof flags, ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
+        snprintf(flags, sizeof flags,
+                 ANSWERS "--budget 12GiB --quantize int8 --offload none --context %lld --slots %lld",
                  (long long)context, (long long)n + 1);
         json_decref(plan(&code, flags));
         EXPECT(code == 3);
@@ -171,18 +177,22 @@ TEST(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     const int64_t policy = 2 * 7615616512LL, judge = 2 * 14770033664LL;
     int code;
     /* 141 GB hold it as it is, batch 8: two copies of the policy, its gradients and moments, the evaluator */
-    json_t *h200 = plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute none --offload none --batches --cards"), *row;
+    json_t *h200 =
+               plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute none --offload none --batches --cards"),
+           *row;
     EXPECT(code == 0 && line(h200, "weights") == 2 * policy + judge && line(h200, "optimizer") == 2 * policy);
     EXPECT(number(device(h200), "process_planned_bytes") < 141000000000);
     EXPECT(!strcmp(json_string_value(json_object_get(h200, "peak_phase")), "micro"));
     int64_t most = 0;
     size_t i;
     json_array_foreach(json_object_get(h200, "phases"), i, row) most = MAX2(most, number(row, "peak_bytes"));
-    EXPECT(most <= number(device(h200), "planned_bytes") && most == number(named(json_object_get(h200, "phases"), "name", "micro"), "peak_bytes"));
+    EXPECT(most <= number(device(h200), "planned_bytes") &&
+           most == number(named(json_object_get(h200, "phases"), "name", "micro"), "peak_bytes"));
     EXPECT(number(named(json_object_get(h200, "phases"), "name", "decode8"), "plays") == 512);
     EXPECT(number(named(json_object_get(h200, "models"), "role", "evaluator"), "device_bytes") == judge);
-    /* by batch size, everything resident: what people put at 94 to 103 GB for batch 8 is 121 GiB with the reference they forgot
-     * and every activation kept, 100 GiB with blocks recomputed; 128 does not fit any card without, one of 180 GB with */
+    /* by batch size, everything resident: what people put at 94 to 103 GB for batch 8 is 121 GiB with the
+     * reference they forgot and every activation kept, 100 GiB with blocks recomputed; 128 does not fit any card
+     * without, one of 180 GB with */
     json_array_foreach(json_object_get(h200, "batches"), i, row) {
         int64_t rows = number(row, "micro_batch"), bytes = number(row, "total_bytes");
         if (rows == 1) EXPECT(bytes < 106 * GIB);
@@ -192,26 +202,33 @@ TEST(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     }
     EXPECT(i == 9);
     json_decref(h200);
-    /* left to the planner it fits 96 and 80 GB too, without another model or batch: moments wait in pinned memory */
+    /* left to the planner it fits 96 and 80 GB too, without another model or batch: moments wait in pinned memory
+     */
     static const char *const gpus[] = {"'H100 96'", "a100-80", "l40s"};
     for (int k = 0; k < 3; k++) {
         char flags[300];
         snprintf(flags, sizeof flags, POLICY "--gpu %s --global-batch 8", gpus[k]);
         json_t *j = plan(&code, flags);
         EXPECT(code == 0 && json_is_true(json_object_get(j, "fits")));
-        const json_t *models = json_object_get(j, "models"), *same = json_object_get(json_object_get(j, "switched_on"), "unchanged");
+        const json_t *models = json_object_get(j, "models"),
+                     *same = json_object_get(json_object_get(j, "switched_on"), "unchanged");
         EXPECT(number(same, "global_batch") == 8 && number(same, "seq") == 1024);
         EXPECT(number(named(models, "role", "evaluator"), "device_bytes") == judge);
-        int64_t sent = number(named(models, "role", "reference"), "pinned_bytes"); /* on 48 GB the reference is streamed */
+        int64_t sent =
+            number(named(models, "role", "reference"), "pinned_bytes"); /* on 48 GB the reference is streamed */
         EXPECT(k < 2 ? sent == 0 : sent > policy - 2000000);
         json_decref(j);
     }
     /* what the guide says of 80 and 48 GB, with everything resident */
-    json_decref(plan(&code, POLICY "--gpu a100-80 --global-batch 8 --offload none --budget 80GB --reference same:resident --evaluator qwen2.5-14b:resident"));
+    json_decref(plan(&code, POLICY "--gpu a100-80 --global-batch 8 --offload none --budget 80GB --reference "
+                                   "same:resident --evaluator qwen2.5-14b:resident"));
     EXPECT(code == 3);
-    /* an evaluator in 8 bits is 13 GB smaller (embedding and head stay), and a LoRA policy needs no second copy of itself */
+    /* an evaluator in 8 bits is 13 GB smaller (embedding and head stay), and a LoRA policy needs no second copy of
+     * itself */
     json_t *full = plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute block --offload none"),
-           *int8 = plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute block --offload none --evaluator qwen2.5-14b:int8"),
+           *int8 =
+               plan(&code, POLICY
+                    "--gpu h200 --micro-batch 8 --recompute block --offload none --evaluator qwen2.5-14b:int8"),
            *lora = plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute block --offload none --mode lora");
     int64_t saved = number(device(full), "planned_bytes") - number(device(int8), "planned_bytes");
     EXPECT(saved > 12000000000 && saved < 14000000000);
@@ -221,10 +238,13 @@ TEST(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
 
 TEST(half_a_billion_and_half_a_billion_at_batch_128) {
     int code;
-    json_t *j = plan(&code, "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-0.5b --prompt-tokens 256 --max-tokens 256 --slots 128 "
-                            "--global-batch 128 --micro-batch 128 --recompute block --offload none --gpu l40s");
+    json_t *j = plan(&code,
+                     "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-0.5b --prompt-tokens 256 --max-tokens "
+                     "256 --slots 128 "
+                     "--global-batch 128 --micro-batch 128 --recompute block --offload none --gpu l40s");
     int64_t bytes = number(device(j), "process_planned_bytes"), alone = 2 * 494032768LL;
-    EXPECT(code == 0 && line(j, "weights") == 3 * alone); /* policy, reference, evaluator; embedding and head are one */
+    EXPECT(code == 0 &&
+           line(j, "weights") == 3 * alone); /* policy, reference, evaluator; embedding and head are one */
     if (!EXPECT(bytes > 10000000000 && bytes < 14000000000)) /* the guide: 14 to 22 GB, without a reference */
         test_note("    %lld bytes", (long long)bytes);
     json_decref(j);
@@ -232,14 +252,21 @@ TEST(half_a_billion_and_half_a_billion_at_batch_128) {
 
 TEST(a_ring_takes_less_than_its_parts) {
     int code;
-    json_t *ring = plan(&code, "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-1.5b --prompt-tokens 512 --max-tokens 512 --reference none "
-                               "--micro-batch 16 --slots 64 --recompute none --offload none --gpu l40s --group 16"),
-           *judge = plan(&code, "--task generate --model qwen2.5-1.5b --slots 64 --context 1536 --prefill-chunk 1024 --gpu l40s"),
-           *train = plan(&code, "--model qwen2.5-0.5b --seq 1024 --micro-batch 16 --recompute none --offload none --gpu l40s");
+    json_t *ring = plan(&code,
+                        "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-1.5b --prompt-tokens 512 "
+                        "--max-tokens 512 --reference none "
+                        "--micro-batch 16 --slots 64 --recompute none --offload none --gpu l40s --group 16"),
+           *judge = plan(
+               &code,
+               "--task generate --model qwen2.5-1.5b --slots 64 --context 1536 --prefill-chunk 1024 --gpu l40s"),
+           *train =
+               plan(&code,
+                    "--model qwen2.5-0.5b --seq 1024 --micro-batch 16 --recompute none --offload none --gpu l40s");
     /* the evaluator's cache and activations lie where those of training will be */
     int64_t weights = line(ring, "weights") - line(train, "weights");
     EXPECT(weights == line(judge, "weights") && line(judge, "cache") > 2 * GIB);
     int64_t more = number(device(ring), "planned_bytes") - number(device(train), "planned_bytes");
-    if (!EXPECT(more > weights - 16 * MIB && more < weights + 256 * MIB)) test_note("    %lld for %lld", (long long)more, (long long)weights);
+    if (!EXPECT(more > weights - 16 * MIB && more < weights + 256 * MIB))
+        test_note("    %lld for %lld", (long long)more, (long long)weights);
     json_decref(ring), json_decref(judge), json_decref(train);
 }

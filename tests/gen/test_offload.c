@@ -1,5 +1,5 @@
-/* test_offload.c - answers with weights in pinned memory are the same answers, and `snug plan --task generate` plans what
- * `snug generate` takes. */
+/* test_offload.c - answers with weights in pinned memory are the same answers, and `snug plan --task generate`
+ * plans what `snug generate` takes. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/snug.h"
@@ -10,7 +10,8 @@ enum { PROMPTS = 3 };
 static void make_model_and_prompts(void) {
     Ran r = snug_run(
         "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=5 --set hidden_size=32 "
-        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set "
+        "initializer_range=0.3 "
         "--set vocab_size=113",
         snug_in_tmp("m"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
@@ -28,8 +29,9 @@ typedef struct Outcome {
 
 static Outcome generate(const char *flags) {
     Outcome o = {0};
-    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 12 --ignore-eos --slots 3 --context 64 --json %s",
-                     snug_in_tmp("m"), snug_in_tmp("p.jsonl"), flags);
+    Ran r =
+        snug_run("generate --model %s --prompts %s --max-tokens 12 --ignore-eos --slots 3 --context 64 --json %s",
+                 snug_in_tmp("m"), snug_in_tmp("p.jsonl"), flags);
     if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags, str_text(&r.err));
     char *save = NULL, *line = r.out.len ? strtok_r(r.out.data, "\n", &save) : NULL;
     for (int i = 0; line; line = strtok_r(NULL, "\n", &save), i++) {
@@ -63,17 +65,20 @@ TEST(weights_in_pinned_memory_give_the_same_answers) {
             EXPECT(sent.planned < at_home.planned && sent.planned == sent.measured); /* of the device's pool */
         }
     }
-    Ran r = snug_run("generate --model %s --prompts %s --offload moments", snug_in_tmp("m"), snug_in_tmp("p.jsonl"));
+    Ran r =
+        snug_run("generate --model %s --prompts %s --offload moments", snug_in_tmp("m"), snug_in_tmp("p.jsonl"));
     EXPECT(r.code == 2 && strstr(str_text(&r.err), "nothing but weights"));
     ran_free(&r);
 }
 
 TEST(a_plan_of_answers_is_the_plan_of_the_run) {
-    static const char *const kinds[] = {"", "--quantize nf4", "--offload weights=3", "--precision fp32 --prefill-chunk 16"};
+    static const char *const kinds[] = {"", "--quantize nf4", "--offload weights=3",
+                                        "--precision fp32 --prefill-chunk 16"};
     make_model_and_prompts();
     for (int k = 0; k < 4; k++) {
         Outcome ran = generate(kinds[k]);
-        Ran r = snug_run("plan --task generate --model %s --slots 3 --context 64 --json %s", snug_in_tmp("m"), kinds[k]);
+        Ran r = snug_run("plan --task generate --model %s --slots 3 --context 64 --json %s", snug_in_tmp("m"),
+                         kinds[k]);
         json_t *j = ran_json(&r), *device = json_object_get(json_object_get(j, "pools"), "device");
         if (!EXPECT(r.code == 0 && ran.planned > 0 &&
                     json_integer_value(json_object_get(device, "planned_bytes")) == ran.planned))

@@ -1,5 +1,5 @@
-/* test_ring.c - several models on one ring: every phase computes, to the bit, what it computes in a program of its own, although
- * all of them share one arena; and the ring holds the rules whatever the models are kept as. */
+/* test_ring.c - several models on one ring: every phase computes, to the bit, what it computes in a program of its
+ * own, although all of them share one arena; and the ring holds the rules whatever the models are kept as. */
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "grpo/ring.h"
@@ -10,15 +10,24 @@ enum { PROMPT = 12, ANSWER = 8, ROW = PROMPT + ANSWER, GROUP = 2, ROWS = 2, TOKE
 static void tiny_model(ModelConfig *c, const char *layers) {
     Err e = {0};
     EXPECT(config_from_preset(c, "qwen2.5-0.5b"));
-    const char *small[] = {layers, "hidden_size=32", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=48",
-                           "vocab_size=60"};
+    const char *small[] = {
+        layers,         "hidden_size=32", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=48",
+        "vocab_size=60"};
     EXPECT_OK(config_set(c, small, COUNT_OF(small), &e));
 }
 
 static JobSpec job_spec(bool lora) {
-    JobSpec s = {.train = true, .lora = lora, .activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
-                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f}, .seq = ROW, .micro_batch = ROWS, .accum = 2,
-                 .random_init = true, .seed = 3};
+    JobSpec s = {.train = true,
+                 .lora = lora,
+                 .activations = FMT_F32,
+                 .weights = FMT_F32,
+                 .gradients = FMT_F32,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f},
+                 .seq = ROW,
+                 .micro_batch = ROWS,
+                 .accum = 2,
+                 .random_init = true,
+                 .seed = 3};
     tiny_model(&s.model, "num_hidden_layers=2");
     s.model.dtype = FMT_F32;
     if (lora) s.adapter = (LoraSpec){.rank = 4, .alpha = 8, .dropout = 0.2f, .targets = 127, .format = FMT_F32};
@@ -27,8 +36,14 @@ static JobSpec job_spec(bool lora) {
 }
 
 static GrpoSpec grpo_spec(const JobSpec *s, const char *evaluator_layers) {
-    GrpoSpec g = {.has_evaluator = true, .reference_kind = s->lora ? REFERENCE_BASE : REFERENCE_MODEL, .group = GROUP,
-                  .prompt_tokens = PROMPT, .answer_tokens = ANSWER, .evaluator_tokens = 4, .slots = 2, .chunk = 16};
+    GrpoSpec g = {.has_evaluator = true,
+                  .reference_kind = s->lora ? REFERENCE_BASE : REFERENCE_MODEL,
+                  .group = GROUP,
+                  .prompt_tokens = PROMPT,
+                  .answer_tokens = ANSWER,
+                  .evaluator_tokens = 4,
+                  .slots = 2,
+                  .chunk = 16};
     g.reference.model = s->model;
     tiny_model(&g.evaluator.model, evaluator_layers);
     g.evaluator.model.dtype = FMT_F32;
@@ -44,7 +59,8 @@ TEST(a_ring_of_three_models_holds_the_rules) {
         JobSpec s = job_spec(k % 2);
         GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
         g.evaluator.sent = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
-        if (k >= 6) g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.sent = 2;
+        if (k >= 6)
+            g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.sent = 2;
         if (k == 7) g.reference_kind = REFERENCE_NONE;
         if (k == 8 || k == 0) s.away[AWAY_MOMENTS] = s.away[AWAY_WEIGHTS] = 2;
         JobBeside beside = grpo_beside(&g);
@@ -53,9 +69,11 @@ TEST(a_ring_of_three_models_holds_the_rules) {
         EXPECT_OK(job_open(j, &s, &m, NULL, &e));
         EXPECT_OK(plan_verify(&j->p, &e));
         const Program *p = &j->p;
-        const Tensor *own = prog_t(p, prog_find(p, "layers.0.qkv_w")), *other = prog_t(p, prog_find(p, "evaluator.layers.2.qkv_w"));
+        const Tensor *own = prog_t(p, prog_find(p, "layers.0.qkv_w")),
+                     *other = prog_t(p, prog_find(p, "evaluator.layers.2.qkv_w"));
         EXPECT(!own->model && other->model && !strcmp(other->model, GRPO_EVALUATOR));
-        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.sent > 0) && (own->home.pool == POOL_PINNED) == (k == 8 || k == 0));
+        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.sent > 0) &&
+               (own->home.pool == POOL_PINNED) == (k == 8 || k == 0));
         EXPECT(!prog_find(p, "reference.head") == (g.reference_kind != REFERENCE_MODEL) || s.model.tied);
         EXPECT(!prog_find(p, "reference.layers.1.down_w") == (g.reference_kind != REFERENCE_MODEL));
         EXPECT(prog_find_phase(p, "prefill12") < prog_find_phase(p, "evaluator.prefill16"));
@@ -78,10 +96,17 @@ TEST(a_ring_of_three_models_holds_the_rules) {
 }
 
 TEST(an_update_plays_every_answer_once) {
-    GrpoSpec g = {.has_evaluator = true, .reference_kind = REFERENCE_MODEL, .group = 8, .prompt_tokens = 3000,
-                  .answer_tokens = 500, .evaluator_tokens = 100, .slots = 10, .chunk = 2048};
+    GrpoSpec g = {.has_evaluator = true,
+                  .reference_kind = REFERENCE_MODEL,
+                  .group = 8,
+                  .prompt_tokens = 3000,
+                  .answer_tokens = 500,
+                  .evaluator_tokens = 100,
+                  .slots = 10,
+                  .chunk = 2048};
     GrpoPlays n = grpo_plays(&g, 24, 6);
-    EXPECT(n.prefill == 3 * 2 && n.decode == 3 * 500); /* three prompts in two pieces; 24 answers in three waves of ten */
+    EXPECT(n.prefill == 3 * 2 &&
+           n.decode == 3 * 500); /* three prompts in two pieces; 24 answers in three waves of ten */
     EXPECT(n.evaluator_prefill == 24 * 2 && n.evaluator_decode == 3 * 100 && n.reference == 6);
     g.slots = 0;
     g.has_evaluator = false;
@@ -199,8 +224,10 @@ static void put_rows(Played *f, int micro) {
 static double train(Played *f) {
     for (int micro = 0; micro < 2; micro++) {
         put_rows(f, micro);
-        if (micro) exec_play(&f->x, f->job.phase_micro);
-        else poisoned_play(&f->x, f->job.phase_micro);
+        if (micro)
+            exec_play(&f->x, f->job.phase_micro);
+        else
+            poisoned_play(&f->x, f->job.phase_micro);
     }
     poisoned_play(&f->x, f->job.phase_update);
     double loss;
@@ -211,13 +238,15 @@ static double train(Played *f) {
 static void expect_same_bits(const float *a, const float *b, int n, const char *what) {
     int first = 0;
     while (first < n && !memcmp(&a[first], &b[first], 4)) first++;
-    if (!EXPECT(first == n)) test_note("    %s: element %d is %.9g, not %.9g", what, first, (double)a[first], (double)b[first]);
+    if (!EXPECT(first == n))
+        test_note("    %s: element %d is %.9g, not %.9g", what, first, (double)a[first], (double)b[first]);
 }
 
 static void play_a_ring(bool lora) {
     Err e = {0};
     JobSpec s = job_spec(lora), plain = s;
-    GrpoSpec g = grpo_spec(&s, "num_hidden_layers=2"); /* the same shape as the policy, so that it can have its weights */
+    GrpoSpec g =
+        grpo_spec(&s, "num_hidden_layers=2"); /* the same shape as the policy, so that it can have its weights */
     g.evaluator.sent = lora ? 2 : 0;
     JobBeside beside = grpo_beside(&g);
     s.beside = &beside;
@@ -242,8 +271,10 @@ static void play_a_ring(bool lora) {
         expect_same_bits(mine, others, 2 * VOCAB, "an answer");
         float first = judged[0];
         answer(&ring->x, &r->evaluator, judged);
-        if (update) EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
-        else if (!lora) expect_same_bits(mine, judged, 2 * VOCAB, "the evaluator with the policy's weights");
+        if (update)
+            EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
+        else if (!lora)
+            expect_same_bits(mine, judged, 2 * VOCAB, "the evaluator with the policy's weights");
         put_rows(ring, 0);
         poisoned_play(&ring->x, r->phase_reference);
         memcpy(logp[update], exec_address(&ring->x, r->reference_logp), sizeof logp[0]);

@@ -1,5 +1,5 @@
-/* test_chunks.c - a feed-forward cut into pieces of its tokens: the plan holds the rules in every mode, takes less by what was
- * promised, and leaves alone what cannot be cut. */
+/* test_chunks.c - a feed-forward cut into pieces of its tokens: the plan holds the rules in every mode, takes less
+ * by what was promised, and leaves alone what cannot be cut. */
 #include "tests/test.h"
 #include "train/job.h"
 
@@ -7,9 +7,18 @@ enum { TOKENS = 4096, PIECES = 8 };
 
 static JobSpec spec(bool lora, RecomputeLevel level) {
     Err e = {0};
-    JobSpec s = {.train = true, .lora = lora, .activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
-                 .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = TOKENS, .micro_batch = 1, .accum = 2,
-                 .evaluate = true, .sweep = true};
+    JobSpec s = {.train = true,
+                 .lora = lora,
+                 .activations = FMT_BF16,
+                 .weights = FMT_BF16,
+                 .gradients = FMT_BF16,
+                 .moments = MOMENTS_BF16,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f},
+                 .seq = TOKENS,
+                 .micro_batch = 1,
+                 .accum = 2,
+                 .evaluate = true,
+                 .sweep = true};
     EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=4", "vocab_size=1024"};
     EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
@@ -39,7 +48,8 @@ static Counts planned(const JobSpec *s, MachineKind kind) {
         if (t->op == OP_SWIGLU) c.swiglus[t->region == REGION_RECOMPUTE]++;
         if (t->op == OP_LINEAR_DW && prog_rows(p, t->out[0]) == 2 * s->model.ffn) c.dw++;
         for (int k = 0; k < MAX_OUT; k++)
-            if (t->out[k] && p->t[t->out[k]].role == ROLE_ACTIVATION && prog_cols(p, t->out[k]) == 2 * s->model.ffn)
+            if (t->out[k] && p->t[t->out[k]].role == ROLE_ACTIVATION &&
+                prog_cols(p, t->out[k]) == 2 * s->model.ffn)
                 c.largest = MAX2(c.largest, prog_rows(p, t->out[k]));
     }
     job_close(j);
@@ -56,7 +66,8 @@ TEST(pieces_hold_the_rules_in_every_mode) {
         if (k & 32) s.accum = 1;
         JobSpec whole = s;
         whole.ffn_chunks = 0;
-        Counts cut = planned(&s, k & 4 ? MACHINE_CUDA : MACHINE_CPU), was = planned(&whole, k & 4 ? MACHINE_CUDA : MACHINE_CPU);
+        Counts cut = planned(&s, k & 4 ? MACHINE_CUDA : MACHINE_CPU),
+               was = planned(&whole, k & 4 ? MACHINE_CUDA : MACHINE_CPU);
         bool kept = s.recompute[0] < RECOMPUTE_FFN; /* evaluation is cut all the same */
         if (!EXPECT(cut.steps > was.steps && (kept ? cut.bytes <= was.bytes : cut.bytes < was.bytes)))
             test_note("    case %d: %lld bytes, whole %lld", k, (long long)cut.bytes, (long long)was.bytes);
@@ -82,7 +93,8 @@ TEST(what_cannot_be_cut_stays_whole) {
     s.adapter.dropout = 0.1f; /* draws are counted from the step's first token */
     Counts cut = planned(&s, MACHINE_CPU);
     EXPECT(cut.swiglus[0] == 4 && cut.swiglus[1] == 4 && cut.largest == TOKENS);
-    for (int level = RECOMPUTE_NONE; level < RECOMPUTE_LEVELS; level++) { /* up to norm, gate and up are kept for backward */
+    for (int level = RECOMPUTE_NONE; level < RECOMPUTE_LEVELS;
+         level++) { /* up to norm, gate and up are kept for backward */
         s = spec(false, (RecomputeLevel)level);
         s.ffn_chunks = PIECES;
         cut = planned(&s, MACHINE_CPU);

@@ -1,5 +1,5 @@
-/* test_chunks.c - a feed-forward that takes its tokens in pieces: to the bit where it has no weight gradients to sum, within the
- * rounding of those sums where it has; evaluation always to the bit. */
+/* test_chunks.c - a feed-forward that takes its tokens in pieces: to the bit where it has no weight gradients to
+ * sum, within the rounding of those sums where it has; evaluation always to the bit. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,15 +19,19 @@ typedef struct Outcome {
 
 static void make_model_and_rows(void) {
     if (file_is_dir(snug_in_tmp("m"))) return;
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d", snug_in_tmp("m"), VOCAB);
+    Ran r = snug_run(
+        "init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set "
+        "num_attention_heads=4 "
+        "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d",
+        snug_in_tmp("m"), VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str text = {0};
     for (int row = 0; row < ROWS; row++) {
         int n = 40 + (int)(rng_u32(3, (uint64_t)row) % 56);
         str_add(&text, "{\"ids\":[1");
-        for (int i = 0; i < n; i++) str_addf(&text, ",%d", (int)(rng_u32(4, (uint64_t)(row * 100 + i % 9)) % VOCAB));
+        for (int i = 0; i < n; i++)
+            str_addf(&text, ",%d", (int)(rng_u32(4, (uint64_t)(row * 100 + i % 9)) % VOCAB));
         str_add(&text, "]}\n");
     }
     file_write_all(snug_in_tmp("rows.jsonl"), text.data, text.len, NULL);
@@ -40,9 +44,11 @@ static Outcome train(const char *flags) {
     char out[32];
     make_model_and_rows();
     snprintf(out, sizeof out, "out%d", number++);
-    Ran r = snug_run("train --model %s --data %s --out %s --seq %d --global-batch 8 --micro-batch 4 --steps %d --log-steps 1 --lr 3e-3 "
-                     "--val-split 0.2 --threads 2 --pack off %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp(out), SEQ,
-                     STEPS, flags);
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --seq %d --global-batch 8 --micro-batch 4 --steps %d --log-steps 1 "
+        "--lr 3e-3 "
+        "--val-split 0.2 --threads 2 --pack off %s",
+        snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp(out), SEQ, STEPS, flags);
     json_t *j = ran_json(&r);
     if (!EXPECT(r.code == 0 && j)) test_note("    %s: %s", flags, str_text(&r.err));
     const char *sum = json_string_value(json_object_get(j, "checksum"));
@@ -72,8 +78,8 @@ TEST(pieces_of_a_frozen_feed_forward_keep_every_bit) {
             bool same = !strcmp(pieces.checksum, whole.checksum) && pieces.eval_loss == whole.eval_loss;
             for (int i = 0; i < STEPS; i++) same &= pieces.loss[i] == whole.loss[i];
             if (!EXPECT(same))
-                test_note("    %s: checksum %s, not %s; losses %.17g, not %.17g", flags, pieces.checksum, whole.checksum,
-                          pieces.loss[STEPS - 1], whole.loss[STEPS - 1]);
+                test_note("    %s: checksum %s, not %s; losses %.17g, not %.17g", flags, pieces.checksum,
+                          whole.checksum, pieces.loss[STEPS - 1], whole.loss[STEPS - 1]);
         }
     }
 }
@@ -96,8 +102,10 @@ TEST(pieces_change_the_sums_of_weight_gradients_and_nothing_else) {
             snprintf(flags, sizeof flags, "%s --recompute block --ffn-chunks %d", kinds[k].flags, n);
             Outcome pieces = train(flags);
             for (int i = 0; i < STEPS; i++) apart = fmax(apart, fabs(pieces.loss[i] - whole.loss[i]));
-            if (!EXPECT(pieces.loss[0] == whole.loss[0] && apart <= kinds[k].most && strcmp(pieces.checksum, whole.checksum)))
-                test_note("    %s: %.3g apart, first losses %.17g and %.17g", flags, apart, pieces.loss[0], whole.loss[0]);
+            if (!EXPECT(pieces.loss[0] == whole.loss[0] && apart <= kinds[k].most &&
+                        strcmp(pieces.checksum, whole.checksum)))
+                test_note("    %s: %.3g apart, first losses %.17g and %.17g", flags, apart, pieces.loss[0],
+                          whole.loss[0]);
             if (getenv("VERBOSE")) test_note("    %s: %.3g apart", flags, apart);
         }
     }
