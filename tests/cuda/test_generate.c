@@ -18,9 +18,10 @@ static void make_prompts(void) {
 }
 
 static void make_model(const char *dtype) { /* weights large enough that the prompt matters */
-    Ran r = snug_run("init --model llama-3.2-1b --out %s --overwrite --dtype %s --set num_hidden_layers=3 --set hidden_size=256 "
-                     "--set num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=64 --set intermediate_size=384 "
-                     "--set vocab_size=1003 --set initializer_range=0.08", snug_in_tmp("m"), dtype);
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --overwrite --dtype %s --set num_hidden_layers=3 --set hidden_size=256 "
+        "--set num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=64 --set intermediate_size=384 "
+        "--set vocab_size=1003 --set initializer_range=0.08", snug_in_tmp("m"), dtype);
     if (!EXPECT(r.code == 0)) test_note("    %s", str_text(&r.err));
     ran_free(&r);
 }
@@ -31,7 +32,8 @@ static json_t *generate(const char *device, const char *flags) {
                      snug_in_tmp("m"), snug_in_tmp("p.jsonl"), device, flags);
     json_t *list = json_array();
     if (!EXPECT(r.code == 0)) test_note("    %s %s: exit %d: %s", device, flags, r.code, str_text(&r.err));
-    for (char *save = NULL, *line = r.out.len ? strtok_r(r.out.data, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
+    for (char *save = NULL, *line = r.out.len ? strtok_r(r.out.data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
         json_array_append_new(list, json_loads(line, 0, NULL));
     ran_free(&r);
     return list;
@@ -48,8 +50,8 @@ static int other_ids(json_t *a, json_t *b, const char *what) {
         size_t k = 0;
         while (k < json_array_size(x) && json_equal(json_array_get(x, k), json_array_get(y, k))) k++;
         if (!other++)
-            test_note("    %s: answer %zu, token %zu of %zu: %lld (logp %.6g) and %lld (logp %.6g)", what, i, k, json_array_size(x),
-                      (long long)json_integer_value(json_array_get(x, k)),
+            test_note("    %s: answer %zu, token %zu of %zu: %lld (logp %.6g) and %lld (logp %.6g)", what, i, k,
+                      json_array_size(x), (long long)json_integer_value(json_array_get(x, k)),
                       json_real_value(json_array_get(of(a, i, "logprobs"), k)),
                       (long long)json_integer_value(json_array_get(y, k)),
                       json_real_value(json_array_get(of(b, i, "logprobs"), k)));
@@ -60,16 +62,22 @@ static int other_ids(json_t *a, json_t *b, const char *what) {
 static double worst_logp(json_t *a, json_t *b) { /* of first tokens */
     double worst = 0;
     for (size_t i = 0; i < PROMPTS; i++) {
-        double x = json_real_value(json_array_get(of(a, i, "logprobs"), 0)), y = json_real_value(json_array_get(of(b, i, "logprobs"), 0));
-        if (json_equal(json_array_get(of(a, i, "ids"), 0), json_array_get(of(b, i, "ids"), 0))) worst = fmax(worst, fabs(x - y));
+        double x = json_real_value(json_array_get(of(a, i, "logprobs"), 0)),
+               y = json_real_value(json_array_get(of(b, i, "logprobs"), 0));
+        bool same = json_equal(json_array_get(of(a, i, "ids"), 0), json_array_get(of(b, i, "ids"), 0));
+        if (same) worst = fmax(worst, fabs(x - y));
     }
     return worst;
 }
 
 TEST(answers_on_a_gpu_are_the_cpus_in_fp32) {
     if (!cuda_test_ready()) return;
-    static const char *const ways[] = {"", "--slots 3", "--temperature 0.9 --top-p 0.95 --slots 5", "--temperature 1.1 --top-k 50 --min-p 0.02",
-                                       "--repetition-penalty 1.2 --slots 1", "--invariant --temperature 1 --prefill-chunk 64",
+    static const char *const ways[] = {"",
+                                       "--slots 3",
+                                       "--temperature 0.9 --top-p 0.95 --slots 5",
+                                       "--temperature 1.1 --top-k 50 --min-p 0.02",
+                                       "--repetition-penalty 1.2 --slots 1",
+                                       "--invariant --temperature 1 --prefill-chunk 64",
                                        "--temperature 0.7 --prefill-chunk 16 --slots 16"};
     make_model("fp32");
     make_prompts();
@@ -84,7 +92,7 @@ TEST(answers_on_a_gpu_are_the_cpus_in_fp32) {
 
 TEST(answers_on_a_gpu_repeat_and_take_what_was_planned) {
     if (!cuda_test_ready()) return;
-    static const char *const kinds[] = {"", "--quantize int8", "--quantize nf4"};
+    static const char *const kinds[] = {"", "--quantize int8", "--quantize nf4", "--kv-cache int8"};
     make_model("bf16");
     make_prompts();
     for (int k = 0; k < COUNT_OF(kinds); k++) {
@@ -99,8 +107,9 @@ TEST(answers_on_a_gpu_repeat_and_take_what_was_planned) {
                 process_planned = json_integer_value(of(first, PROMPTS, "process_planned_bytes")),
                 process_measured = json_integer_value(of(first, PROMPTS, "process_measured_bytes"));
         EXPECT(planned == measured && process_measured <= process_planned);
-        test_note("    %s: first tokens' log-probabilities off the CPU's by %.3g at most; arena %lld of %lld bytes, process %lld of %lld",
-                  flags, off, (long long)measured, (long long)planned, (long long)process_measured, (long long)process_planned);
+        test_note("    %s: first log-probabilities off the CPU's by %.3g at most", flags, off);
+        test_note("    arena %lld of %lld, process %lld of %lld bytes", (long long)measured, (long long)planned,
+                  (long long)process_measured, (long long)process_planned);
         json_decref(cpu);
         json_decref(first);
         json_decref(second);
@@ -119,8 +128,8 @@ TEST(a_long_prompt_on_a_gpu) {
     }
     file_write_all(snug_in_tmp("p.jsonl"), s.data, s.len, NULL);
     str_free(&s);
-    json_t *cpu = generate("cpu", "--prefill-chunk 512 --slots 2"), *gpu = generate("cuda", "--prefill-chunk 512 --slots 2"),
-           *one = generate("cuda", "--slots 1");
+    json_t *cpu = generate("cpu", "--prefill-chunk 512 --slots 2"),
+           *gpu = generate("cuda", "--prefill-chunk 512 --slots 2"), *one = generate("cuda", "--slots 1");
     EXPECT(other_ids(cpu, gpu, "cpu, gpu") == 0);
     EXPECT(other_ids(cpu, one, "cpu, gpu with one slot") == 0);
     json_decref(cpu);

@@ -5,9 +5,11 @@
 
 enum { ROOM = 24 };
 
-typedef enum Kind { STEEP, PLAIN, NARROW, EQUAL, TWO_LEVELS, FEW_POSSIBLE, WITH_NAN, INFINITE, NONE_POSSIBLE, HUGE, KINDS } Kind;
-static const char *const kind_names[KINDS] = {"steep", "plain", "narrow", "equal", "two levels", "few possible", "with a nan",
-                                              "infinite", "none possible", "huge"};
+typedef enum Kind {
+    STEEP, PLAIN, NARROW, EQUAL, TWO_LEVELS, FEW_POSSIBLE, WITH_NAN, INFINITE, NONE_POSSIBLE, HUGE, KINDS
+} Kind;
+static const char *const kind_names[KINDS] = {"steep",        "plain",      "narrow",   "equal",         "two levels",
+                                              "few possible", "with a nan", "infinite", "none possible", "huge"};
 
 static void fill_row(float *x, int64_t vocab, Kind kind, uint64_t key) {
     for (int64_t i = 0; i < vocab; i++) {
@@ -58,7 +60,8 @@ static void try_sample(int64_t rows, int64_t vocab, Kind kind, DrawHow how, uint
         how.first = (int32_t)(s % 3);
         ((DrawHow *)t.initial[dial])[s] = how;
         for (int i = 0; i < ROOM; i++) /* likely ones among them, and one that went wrong */
-            ((int32_t *)t.initial[ids])[s * ROOM + i] = i == 5 ? -1 : (int32_t)(rng_u32(seed, (uint64_t)(s * ROOM + i)) % (uint32_t)vocab);
+            ((int32_t *)t.initial[ids])[s * ROOM + i] =
+                i == 5 ? -1 : (int32_t)(rng_u32(seed, (uint64_t)(s * ROOM + i)) % (uint32_t)vocab);
     }
     cuda_test_run(&t, (Step){.op = OP_SAMPLE, .in = {logits, slot, position, dial, ids}, .out = {drawn, ids}}, false);
     expect_drawn(&t, drawn, slots);
@@ -113,7 +116,8 @@ TEST(ids_picked_on_the_gpu) {
         cuda_test_open(&t, "pick %lld", (long long)rows);
         Tid ids = cuda_test_matrix(&t, FMT_I32, rows + 1, ROOM), slot = cuda_test_vector(&t, FMT_I32, rows),
             position = cuda_test_vector(&t, FMT_I32, rows), to = cuda_test_vector(&t, FMT_I32, rows);
-        for (int64_t i = 0; i < (rows + 1) * ROOM; i++) ((int32_t *)t.initial[ids])[i] = i % 7 == 3 ? -1 : (int32_t)(i * 31 % 1000);
+        for (int64_t i = 0; i < (rows + 1) * ROOM; i++)
+            ((int32_t *)t.initial[ids])[i] = i % 7 == 3 ? -1 : (int32_t)(i * 31 % 1000);
         for (int64_t n = 0; n < rows; n++) {
             ((int32_t *)t.initial[slot])[n] = (int32_t)(rows - n);
             ((int32_t *)t.initial[position])[n] = (int32_t)(n % (ROOM + 1)) - 1;

@@ -312,6 +312,21 @@ TEST(an_int8_cache_is_smaller_and_answers_nearly_alike) {
     EXPECT_NEAR(first[1], first[0], 0.05);
 }
 
+TEST(random_weights_answer_without_files) {
+    write_text(in_tmp("p.jsonl"), "{\"ids\":[3,1,4,1,5]}\n");
+    json_t *a[4];
+    static const char *const how[4] = {"--init random", "--init random", "--init random --seed 7", ""};
+    for (int i = 0; i < 4; i++) {
+        Ran r = snug_run("generate --model tests/golden/llama_plain --prompts %s --max-tokens 12 --ignore-eos --logprobs %s",
+                         in_tmp("p.jsonl"), how[i]);
+        a[i] = answers(&r);
+    }
+    EXPECT(json_array_size(ids_of(a[0], 0)) == 12 && json_equal(a[0], a[1]));
+    EXPECT(!json_equal(a[0], a[2]) && !json_equal(a[0], a[3]));
+    for (int i = 0; i < 4; i++) json_decref(a[i]);
+    expect_refused(snug_run("generate --model smollm2-135m --prompts %s", in_tmp("p.jsonl")), 1, "preset", "--init random");
+}
+
 /* ---- refusals ---- */
 
 TEST(bad_prompts_are_refused_with_file_and_line) {

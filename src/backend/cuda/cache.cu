@@ -168,8 +168,8 @@ template <typename C, int HEADS, int P> DEVICE void piece_values(float (&o)[HEAD
     }
 }
 
-/* C: of the cache, in whose numbers strides are. P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads at a time; wide: V's rows allow P at a
- * time. */
+/* C: of the cache, in whose numbers strides are; P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads
+ * at a time; wide: V's rows allow P at a time. */
 template <typename T, typename C, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
     attend_cache_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits, bool wide) {
     __shared__ __align__(16) float q[HEADS][CUDA_MOST_HEAD_DIM];

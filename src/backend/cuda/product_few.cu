@@ -137,7 +137,8 @@ DEVICE void write_number(CudaNumbers y, int64_t i, float x) {
 }
 
 template <typename W, typename X, int N, int R, int V>
-__global__ void __launch_bounds__(THREADS) few_kernel(const __grid_constant__ CudaFew a, const __grid_constant__ Levels levels) {
+__global__ void __launch_bounds__(THREADS, 1)
+    few_kernel(const __grid_constant__ CudaFew a, const __grid_constant__ Levels levels) {
     __shared__ float2 pairs[IS_NF4<W> ? 256 * COPIES : 1];
     __shared__ float parts[WARPS][N * R];
     const float2 *pair = make_pairs<W>(pairs, levels);

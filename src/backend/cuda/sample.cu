@@ -120,7 +120,8 @@ DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int
     __syncthreads();
     for (int i = threadIdx.x; i < r.vocab; i += THREADS) {
         float x = score_at(r, i);
-        if (is_in(r, x, least, bin, level)) atomicAdd(&s.bin[bin_of(r, x, level, bin[0])], weighted ? weight_of(r, x) : 1ull);
+        if (!is_in(r, x, least, bin, level)) continue;
+        atomicAdd(&s.bin[bin_of(r, x, level, bin[0])], weighted ? weight_of(r, x) : 1ull);
     }
     __syncthreads();
     unsigned long long mine = s.bin[threadIdx.x], sum = block_scan(mine, s.part);
@@ -193,7 +194,8 @@ DEVICE unsigned long long kept_weight(const Row &r, int i, uint32_t least, unsig
 DEVICE int draw_id(const Row &r, Shared &s, uint32_t least, unsigned long long least_weight, uint32_t bits24) {
     int each = (r.vocab + WARPS - 1) / WARPS, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     unsigned long long sum = 0, place, before = 0;
-    for (int i = warp * each + lane; i < min((warp + 1) * each, r.vocab); i += WARP) sum += kept_weight(r, i, least, least_weight);
+    for (int i = warp * each + lane; i < min((warp + 1) * each, r.vocab); i += WARP)
+        sum += kept_weight(r, i, least, least_weight);
     unsigned long long total = block_total(sum, s.part);
     place = draw_place(bits24, total);
     int k = 0;
