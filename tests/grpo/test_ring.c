@@ -167,30 +167,37 @@ static void copy_weights(Exec *to, const char *prefix, const Exec *from) {
     }
 }
 
-static void put_pass(Exec *x, const GenPass *pass, int64_t count, int64_t from, int step) {
+/* A prompt's ids are an input of its pass; a token is picked up where the one before was drawn. */
+static void put_pass(Exec *x, const Gen *g, const GenPass *pass, int64_t count, int64_t from, int step) {
     int32_t ids[16] = {0}, positions[16], rows[2] = {1, 0}, last = (int32_t)count - 1;
     int64_t n = pass->rows * pass->seq;
     for (int i = 0; i < n; i++) {
         ids[i] = (int32_t)(rng_u32(9, (uint64_t)(100 * step + i)) % VOCAB);
         positions[i] = i < count || !pass->last ? (int32_t)from + (pass->last ? i : 0) : -1;
+        if (!pass->last) exec_put(x, g->draw.ids, &ids[i], (rows[i] * g->spec.context + positions[i]) * 4, 4);
     }
-    exec_put(x, pass->in.ids, ids, 0, n * 4);
+    if (pass->last) exec_put(x, pass->in.ids, ids, 0, n * 4);
     exec_put(x, pass->in.positions, positions, 0, n * 4);
     exec_put(x, pass->in.cache_rows, rows, 0, pass->rows * 4);
     if (pass->last) exec_put(x, pass->last, &last, 0, 4);
 }
 
-/* A prompt for slot 1, then a token for both slots; the logits of all of it. */
+/* A prompt for slot 1, then a token for both slots: the prompt's logits, then the id and log-probability drawn for slot 1. */
 static void answer(Exec *x, const Gen *g, float *logits) {
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *token = &g->decode[g->n_decode - 1];
+    DrawHow how[2] = {{.top_p = 1, .repetition = 1, .want_logp = 1}, {.top_p = 1, .repetition = 1, .want_logp = 1}};
     EXPECT(token->rows == 2 && prompt->seq >= PROMPT);
-    put_pass(x, prompt, PROMPT, 0, 1);
+    exec_put(x, g->draw.how, how, 0, sizeof how);
+    put_pass(x, g, prompt, PROMPT, 0, 1);
     poisoned_play(x, prompt->phase);
-    memcpy(logits, exec_address(x, prompt->logits), VOCAB * 4);
-    put_pass(x, token, 2, PROMPT, 2);
+    memcpy(logits, exec_address(x, g->prompt_logits), VOCAB * 4);
+    put_pass(x, g, token, 2, PROMPT, 2);
     exec_play(x, token->phase); /* not poisoned: slot 0 was never filled, and is read as it lies */
     EXPECT(exec_sync(x, NULL));
-    memcpy(logits + VOCAB, exec_address(x, token->logits), VOCAB * 4); /* of the row that is slot 1 */
+    Drawn drawn = ((const Drawn *)exec_address(x, g->draw.drawn))[1];
+    EXPECT(drawn.id >= 0 && drawn.logp < 0);
+    logits[VOCAB] = (float)drawn.id;
+    logits[VOCAB + 1] = drawn.logp;
 }
 
 static void put_rows(Played *f, int micro) {
@@ -263,18 +270,18 @@ static void play_a_ring(bool lora) {
     EXPECT_OK(gen_plan(gen, &one, &alone->job.machine, NULL, &e) && gen_open(gen, b, &e));
     copy_weights(&ring->x, "reference.", &ring->x);
     copy_weights(&ring->x, "evaluator.", &ring->x);
-    float mine[2 * VOCAB], others[2 * VOCAB], judged[2 * VOCAB] = {0}, logp[2][TOKENS];
+    float mine[VOCAB + 2], others[VOCAB + 2], judged[VOCAB + 2] = {0}, logp[2][TOKENS];
     for (int update = 0; update < 2; update++) {
         copy_weights(&gen->x, "", &alone->x);
         answer(&ring->x, &r->policy, mine);
         answer(&gen->x, gen, others);
-        expect_same_bits(mine, others, 2 * VOCAB, "an answer");
+        expect_same_bits(mine, others, VOCAB + 2, "an answer");
         float first = judged[0];
         answer(&ring->x, &r->evaluator, judged);
         if (update)
             EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
         else if (!lora)
-            expect_same_bits(mine, judged, 2 * VOCAB, "the evaluator with the policy's weights");
+            expect_same_bits(mine, judged, VOCAB + 2, "the evaluator with the policy's weights");
         put_rows(ring, 0);
         poisoned_play(&ring->x, r->phase_reference);
         memcpy(logp[update], exec_address(&ring->x, r->reference_logp), sizeof logp[0]);
