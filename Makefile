@@ -1,16 +1,17 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: CUDA=1 (the GPU backend), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to fail: base/fault.h), WERROR=1,
+# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to fail: base/fault.h), WERROR=1,
 # ASSETS=DIR (real data for tests). Each flavour has its own build folder.
 
 , := ,
 CUDA   ?= 0
+MPI    ?= 0
 DEBUG  ?= 0
 FAULTS ?= 0
 WERROR ?= 0
 ASSETS ?= ../shared/assets
 CC     ?= cc
-B      := build/cuda$(CUDA)-debug$(DEBUG)
+B      := build/cuda$(CUDA)-debug$(DEBUG)$(if $(filter 1,$(MPI)),-mpi1)
 F      := $(B)-faults1
 
 # The rooms, bottom up; rooms.txt says who may include whom.
@@ -26,6 +27,12 @@ CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address -fsanitize=undefine
 LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
 # Small libraries are linked statically, so that a built binary runs on another machine.
 LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
+
+# Only src/cli/ranks.c sees it.
+ifeq ($(MPI),1)
+CFLAGS_ranks.c := -DHAVE_MPI $(shell mpicc --showme:compile)
+LDLIBS += $(shell mpicc --showme:link)
+endif
 
 # The GPU: sources, compiler and flags of its room.
 ifeq ($(CUDA),1)
@@ -53,7 +60,7 @@ help:
 	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
-	@echo "switches: CUDA=1  DEBUG=1  FAULTS=1  WERROR=1  ASSETS=DIR"
+	@echo "switches: CUDA=1  MPI=1  DEBUG=1  FAULTS=1  WERROR=1  ASSETS=DIR"
 
 snug: $(if $(filter 1,$(FAULTS)),$(F),$(B))/snug
 	@cmp -s $< $@ || cp -f --remove-destination $< $@
@@ -93,7 +100,7 @@ $(B)/count_allocations.so: tests/preload/count_allocations.c
 test-bins: $(TESTBIN) $(B)/count_allocations.so
 
 deps:
-	@tools/deps.sh $(if $(filter 1,$(CUDA)),cuda $(NVCC) $(CUDA_TOOLKIT))
+	@MPI=$(MPI) tools/deps.sh $(if $(filter 1,$(CUDA)),cuda $(NVCC) $(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug
@@ -101,7 +108,7 @@ demo: deps
 
 check: deps
 	@$(MAKE) --no-print-directory -j2 $(B)/snug $(F)/snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug CUDA=$(CUDA) FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+	@ASSETS=$(ASSETS) SNUG=$(B)/snug CUDA=$(CUDA) MPI=$(MPI) FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
 
 faults-all: deps
 	@for d in 0 1; do b=build/cuda$(CUDA)-debug$$d; \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deps.sh [fuzz|lint|valgrind|cuda NVCC FOLDER] - installs the Debian packages that are missing, also for that target; says
-# which, and how, when it may not. cuda: puts the toolkit into FOLDER when there is no such NVCC.
+# deps.sh [fuzz|lint|valgrind|cuda NVCC FOLDER] - installs the Debian packages that are missing, also for that target and (MPI=1) for MPI;
+# says which, and how, when it may not. cuda: puts the toolkit into FOLDER when there is no such NVCC.
 set -eu
 need=()
 nvcc="" folder=""
@@ -12,6 +12,7 @@ has yaml.h     || need+=(libyaml-dev)
 has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
 has utf8proc.h || need+=(libutf8proc-dev)
+[ "${MPI:-0}" = 0 ] || command -v mpicc >/dev/null || need+=(libopenmpi-dev openmpi-bin)
 case "${1:-}" in
     fuzz) # and its runtime, which carries libFuzzer
         if ! command -v clang >/dev/null; then need+=(clang libclang-rt-dev)

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/cmd.h"
+#include "cli/ranks.h"
 #include "cli/reason_run.h"
 #include "reason/report.h"
 #include "reason/results.h"
@@ -27,7 +28,7 @@ static bool list_layouts(const Options *o, Err *e) {
 
 /* ---- from options to a job ---- */
 
-static bool find_problems(Problems *out, const Options *o, Err *e) {
+static bool find_problems(Problems *out, const Options *o, int rank, int ranks, Err *e) {
     const char *key = opt_text(o, OPT_DATASET), *path = opt_text(o, OPT_DATA);
     const Layout *layout = key ? layout_find(key, e) : NULL;
     if (key && !layout) return false;
@@ -42,8 +43,8 @@ static bool find_problems(Problems *out, const Options *o, Err *e) {
                       .shuffle = opt_flag(o, OPT_SHUFFLE),
                       .start = opt_int(o, OPT_START_FROM),
                       .count = opt_int(o, OPT_NUM_EXAMPLES),
-                      .rank = (int)opt_int(o, OPT_RANK),
-                      .ranks = (int)opt_int(o, OPT_RANKS)};
+                      .rank = rank,
+                      .ranks = ranks};
     return problems_read(out, &q, e);
 }
 
@@ -257,8 +258,15 @@ static bool reason_all(ReasonRun *run, const json_t *job, const char *progress, 
     return ok;
 }
 
-bool cmd_reason(const Options *o, Err *e) {
-    if (opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO)) return list_layouts(o, e);
+/* The context is that of all ranks: theirs is one job, and its results are merged. */
+static bool plan_context(ReasonRun *run, Err *e) {
+    Problems all = {0};
+    bool ok = find_problems(&all, run->o, 0, 1, e) && reason_plan_context(run, &all, e);
+    problems_free(&all);
+    return ok;
+}
+
+static bool reason(const Options *o, Err *e) {
     char progress[1300];
     if (!check_options(o, e)) return false;
     progress_path(progress, sizeof progress, o);
@@ -266,13 +274,32 @@ bool cmd_reason(const Options *o, Err *e) {
     if (opt_flag(o, OPT_MERGE)) return merge(o, NULL, e);
     ReasonRun run = {.o = o};
     PipelineSpec spec = pipeline_spec(o);
-    bool ok = engine_begin(&run.engine, o, e) && find_problems(&run.problems, o, e);
+    bool ok = engine_begin(&run.engine, o, e) &&
+              find_problems(&run.problems, o, (int)opt_int(o, OPT_RANK), (int)opt_int(o, OPT_RANKS), e);
     if (ok) {
         pipeline_init(&run.pipeline, &spec, &run.problems);
-        json_t *job = reason_plan_context(&run, e) ? job_of(&run, e) : NULL;
+        json_t *job = plan_context(&run, e) ? job_of(&run, e) : NULL;
         ok = job && reason_all(&run, job, progress, e);
         json_decref(job);
     }
     reason_run_free(&run);
+    return ok;
+}
+
+/* Without --ranks and --rank, a launcher may have said who this one is. */
+bool cmd_reason(const Options *given, Err *e) {
+    if (opt_flag(given, OPT_LIST_DATASETS) || opt_given(given, OPT_DATASET_INFO)) return list_layouts(given, e);
+    if (opt_given(given, OPT_RANKS) || opt_given(given, OPT_RANK) || opt_flag(given, OPT_MERGE)) return reason(given, e);
+    Options o = *given; /* its texts stay the caller's */
+    Ranks r = ranks_begin();
+    char rank[24], ranks[24];
+    snprintf(rank, sizeof rank, "%d", r.rank);
+    snprintf(ranks, sizeof ranks, "%d", r.ranks);
+    if (r.ranks > 1) {
+        options_settle(&o, OPT_RANK, rank, "MPI");
+        options_settle(&o, OPT_RANKS, ranks, "MPI");
+    }
+    bool ok = reason(&o, e);
+    ranks_end();
     return ok;
 }

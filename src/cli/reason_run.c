@@ -42,26 +42,27 @@ static bool prompt_tokens(const ReasonRun *r, int64_t *n, Str *text, Err *e) { /
 }
 
 /* The longest solving prompt, and whose it is. */
-static bool longest_problem(const ReasonRun *r, int64_t *tokens, const char **problem, Str *text, Err *e) {
+static bool longest_problem(const ReasonRun *r, const Problems *all, int64_t *tokens, const char **problem, Str *text,
+                            Err *e) {
     *tokens = 0;
     *problem = "";
-    for (int64_t i = 0; i < r->problems.n; i++) {
+    for (int64_t i = 0; i < all->n; i++) {
         int64_t n;
-        prompt_solve(text, r->problems.item[i].text);
+        prompt_solve(text, all->item[i].text);
         if (!prompt_tokens(r, &n, text, e)) return false;
-        if (n > *tokens) *problem = r->problems.item[i].text;
+        if (n > *tokens) *problem = all->item[i].text;
         *tokens = MAX2(*tokens, n);
     }
     return true;
 }
 
-static bool context_needed(const ReasonRun *r, int64_t *need, Str *text, Err *e) {
+static bool context_needed(const ReasonRun *r, const Problems *all, int64_t *need, Str *text, Err *e) {
     const PipelineSpec *s = &r->pipeline.spec;
     int64_t solve, judge, improve, answer = s->solve.max_tokens, verdict = s->judge.max_tokens;
     const char *problem;
     Judgement worst = {0};
     Str feedback = {0};
-    if (!longest_problem(r, &solve, &problem, text, e)) return false;
+    if (!longest_problem(r, all, &solve, &problem, text, e)) return false;
     prompt_judge(text, &s->rubric, problem, "");
     if (!prompt_tokens(r, &judge, text, e)) return false;
     feedback_make(&feedback, &s->rubric, &worst, "-");
@@ -74,10 +75,10 @@ static bool context_needed(const ReasonRun *r, int64_t *need, Str *text, Err *e)
     return true;
 }
 
-bool reason_plan_context(ReasonRun *r, Err *e) {
+bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
     int64_t need = 0, known = r->engine.model.config.max_positions;
     Str text = {0};
-    bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, &need, &text, e);
+    bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, all, &need, &text, e);
     str_free(&text);
     if (opt_given(r->o, OPT_CONTEXT))
         need = opt_int(r->o, OPT_CONTEXT);

@@ -24,7 +24,7 @@ typedef struct ReasonRun {
 } ReasonRun;
 
 /* The context the longest prompt of any role needs, with its answer, into the engine's spec. */
-bool reason_plan_context(ReasonRun *r, Err *e);
+bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e);
 /* Starts the engine if something is left to ask, and asks until every problem is done. Interrupted: says so. */
 bool reason_answer_all(ReasonRun *r, Err *e);
 void reason_run_free(ReasonRun *r); /* after engine_begin, whatever it gave */

@@ -1,0 +1,12 @@
+/* ranks.h - which of several processes this one is, as a launcher says it: mpirun, in a build with MPI=1. */
+#ifndef CLI_RANKS_H
+#define CLI_RANKS_H
+
+typedef struct Ranks {
+    int rank, ranks; /* 0 of 1: alone */
+} Ranks;
+
+Ranks ranks_begin(void); /* asks once; ranks_end before the process ends */
+void ranks_end(void);
+
+#endif
