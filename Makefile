@@ -15,7 +15,7 @@ B      := build/cuda$(CUDA)-debug$(DEBUG)$(if $(filter 1,$(MPI)),-mpi1)
 F      := $(B)-faults1
 
 # The rooms, bottom up; rooms.txt says who may include whom.
-ROOMS := base ir model plan backend backend/cpu exec data store obs gen train reason grpo cli
+ROOMS := base ir model plan backend backend/cpu exec data store obs comm/mpi gen train reason grpo cli
 SRC   := $(foreach r,$(ROOMS),$(sort $(wildcard src/$(r)/*.c)))
 LIB   := $(filter-out src/cli/main.c,$(SRC))
 TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))
@@ -28,7 +28,7 @@ LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=und
 # Small libraries are linked statically, so that a built binary runs on another machine.
 LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
 
-# Only src/cli/ranks.c sees it.
+# Only src/comm/mpi sees it.
 ifeq ($(MPI),1)
 CFLAGS_ranks.c := -DHAVE_MPI $(shell mpicc --showme:compile)
 LDLIBS += $(shell mpicc --showme:link)

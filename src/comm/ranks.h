@@ -1,6 +1,6 @@
 /* ranks.h - which of several processes this one is, as a launcher says it: mpirun, in a build with MPI=1. */
-#ifndef CLI_RANKS_H
-#define CLI_RANKS_H
+#ifndef COMM_RANKS_H
+#define COMM_RANKS_H
 
 typedef struct Ranks {
     int rank, ranks; /* 0 of 1: alone */

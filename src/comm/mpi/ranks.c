@@ -1,5 +1,5 @@
 /* ranks.c - the only file that knows MPI. Processes share files, not messages: all that is asked is who this one is. */
-#include "cli/ranks.h"
+#include "comm/ranks.h"
 
 #ifdef HAVE_MPI
 #include <mpi.h>
