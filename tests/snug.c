@@ -72,14 +72,6 @@ int snug_metrics(const char *folder, const char *kind, const char *key, double *
     return n;
 }
 
-const char *snug_in_tmp(const char *name) {
-    static char path[4][300];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", test_tmp(), name);
-    return path[next];
-}
-
 void snug_make_job(SnugJob job) {
     Str text = {0};
     for (int r = 0; r < 64; r++) {
@@ -88,11 +80,11 @@ void snug_make_job(SnugJob job) {
             str_addf(&text, i ? ",%d" : "%d", (int)(rng_fold(9, (uint64_t)(r * 100 + i % 7)) % SNUG_JOB_VOCAB));
         str_add(&text, "]}\n");
     }
-    file_write_all(snug_in_tmp("rows.jsonl"), text.data, text.len, NULL);
+    file_write_all(test_path("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
     Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=%d --set hidden_size=%d "
                      "--set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=%d --set vocab_size=%d",
-                     snug_in_tmp("m"), job.layers, job.hidden, job.ffn, SNUG_JOB_VOCAB);
+                     test_path("m"), job.layers, job.hidden, job.ffn, SNUG_JOB_VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }

@@ -14,9 +14,6 @@ typedef struct Ran {
 /* $SNUG_DEVICE ("cuda"): train, eval and generate run there, --deterministic, unless they name a device. NULL: not set. */
 const char *snug_device(void);
 
-/* A name inside test_tmp(); good for the next three calls. */
-const char *snug_in_tmp(const char *name);
-
 /* A small job in test_tmp(): rows.jsonl of ids that can be learnt, and a random fp32 model m. */
 enum { SNUG_JOB_VOCAB = 300 };
 typedef struct SnugJob {

@@ -63,6 +63,14 @@ const char *test_tmp(void) {
     return tmp;
 }
 
+char *test_path(const char *name) {
+    static char path[16][400];
+    static int at;
+    char *p = path[at++ % 16];
+    snprintf(p, sizeof path[0], "%s/%s", test_tmp(), name);
+    return p;
+}
+
 int64_t test_number(const char *name, int64_t otherwise) {
     size_t n = strlen(name);
     for (int i = 1; i < n_words; i++)

@@ -19,6 +19,7 @@ void test_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void test_skip(const char *why);          /* call, then return */
 const char *test_assets(const char *name); /* path under ASSETS, or NULL (after calling test_skip) when absent */
 const char *test_tmp(void);               /* a fresh folder for this test, removed afterwards */
+char *test_path(const char *name);        /* a name in it; good for the next 15 calls */
 
 /* The number given on the command line as name=N, for longer runs of drawn tests. */
 int64_t test_number(const char *name, int64_t otherwise);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -153,6 +154,11 @@ int world_wait(pid_t pid) {
     int status;
     if (waitpid(pid, &status, WUNTRACED) != pid) return -1;
     return WIFSTOPPED(status) ? 256 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void world_sleep(double seconds) {
+    time_t whole = (time_t)seconds;
+    nanosleep(&(struct timespec){whole, (long)((seconds - (double)whole) * 1e9)}, NULL);
 }
 
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments) {

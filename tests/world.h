@@ -19,6 +19,7 @@ char *world_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A process in its own folder: what it said lies beside the folder, in <folder>.out and <folder>.err. */
 pid_t world_start(const char *folder, const char *binary, const char *input, const char *arguments);
 int world_wait(pid_t pid); /* exit code; 128 + signal when killed; 256: stopped */
+void world_sleep(double seconds);
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments);
 void world_said(Str *out, Str *err, const char *folder); /* replaces both; either may be NULL */
 

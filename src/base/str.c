@@ -41,6 +41,14 @@ void str_addf(Str *s, const char *fmt, ...) {
     s->len += n;
 }
 
+void str_add_html(Str *s, const char *text) {
+    for (; *text; text++) {
+        const char *name = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
+        if (name) str_add(s, name);
+        else str_add_char(s, *text);
+    }
+}
+
 const char *str_text(const Str *s) { return s->data ? s->data : ""; }
 
 bool str_starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }

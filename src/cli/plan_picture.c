@@ -179,19 +179,6 @@ static void add_budget(Str *out, const Picture *p, int64_t budget) {
              LEFT, LEFT + PLOT_W, y, y, LEFT + 4, y - 5, units_bytes(budget).s);
 }
 
-static void add_escaped(Str *out, const char *text) {
-    for (; *text; text++) {
-        if (*text == '<')
-            str_add(out, "&lt;");
-        else if (*text == '>')
-            str_add(out, "&gt;");
-        else if (*text == '&')
-            str_add(out, "&amp;");
-        else
-            str_add_char(out, *text);
-    }
-}
-
 void plan_svg(Str *out, const PlanCase *c) {
     Picture p = {0};
     int64_t budget = plan_case_room(c), process = job_process_bytes(&c->job);
@@ -208,12 +195,12 @@ void plan_svg(Str *out, const PlanCase *c) {
              WIDTH, HEIGHT);
     add_style(out);
     str_addf(out, "<text class=\"t\" x=\"%d\" y=\"22\" font-size=\"15\" font-weight=\"600\">", LEFT);
-    add_escaped(out, s->model.name);
+    str_add_html(out, s->model.name);
     str_addf(out,
              ", %s: %lld x %lld tokens x %lld</text>\n<text class=\"s\" x=\"%d\" y=\"42\">device memory alive at "
              "each step, by class; ",
              s->lora ? "lora" : "full", (long long)s->micro_batch, (long long)s->seq, (long long)s->accum, LEFT);
-    add_escaped(out, c->machine.name);
+    str_add_html(out, c->machine.name);
     str_add(out, "</text>\n");
     add_axes(out, &p, &c->job.p);
     for (int k = -1; k < p.t.n_lines; k++) add_area(out, &p, k);
@@ -230,17 +217,17 @@ void plan_html(Str *out, const PlanCase *c, const char *text) {
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
             "content=\"width=device-width\">"
             "<title>snug plan: ");
-    add_escaped(out, c->job.spec.model.name);
+    str_add_html(out, c->job.spec.model.name);
     str_add(out,
             "</title>\n<style>:root{color-scheme:light dark}body{max-width:72rem;margin:2rem auto;padding:0 "
             "1rem;font:15px/1.5 "
             "system-ui,sans-serif}svg{width:100%;height:auto;border-radius:6px}pre{overflow-x:auto;font:12.5px/"
             "1.45 ui-monospace,"
             "monospace}</style></head><body>\n<h1>");
-    add_escaped(out, c->job.spec.model.name);
+    str_add_html(out, c->job.spec.model.name);
     str_add(out, "</h1>\n");
     plan_svg(out, c);
     str_add(out, "<pre>");
-    add_escaped(out, text);
+    str_add_html(out, text);
     str_add(out, "</pre>\n</body></html>\n");
 }

@@ -170,12 +170,12 @@ int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
 bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e);
 int64_t gen_host_bytes(const Gen *g); /* ordinary memory that running them takes */
 
-/* The most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
+/* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
  * layers in pinned memory as fit the budget; ERR_BUDGET with the missing bytes when nothing does. */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
 
-/* fit.c: the most slots that fit, whatever s->slots says; 0: not even one. */
+/* The most slots that fit, whatever s->slots says; 0: not even one. */
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 
 /* run.c: takes the memory. Weights are the caller's to load into g->x. */

@@ -60,21 +60,6 @@ static const char script[] =
     "find.addEventListener('input',show);kind.addEventListener('change',show);show();\n"
     "</script>\n";
 
-static void add_escaped(Str *out, const char *text) {
-    for (; *text; text++) {
-        if (*text == '<')
-            str_add(out, "&lt;");
-        else if (*text == '>')
-            str_add(out, "&gt;");
-        else if (*text == '&')
-            str_add(out, "&amp;");
-        else if (*text == '"')
-            str_add(out, "&quot;");
-        else
-            str_add_char(out, *text);
-    }
-}
-
 /* Coloured by the two thresholds; both 0: one colour for all. */
 static void add_bar(Str *out, double x, double low, double high) {
     const char *kind = high <= 0 ? "all" : x >= high ? "hi" : x < low ? "lo" : "mid";
@@ -138,9 +123,9 @@ void report_html_head(Str *out, const Tally *t, const json_t *facts) {
     str_addf(out, "</head><body><main>\n<h1>%lld problems, solved, judged, improved</h1>\n<dl>", (long long)t->n);
     json_object_foreach((json_t *)facts, label, text) {
         str_add(out, "<dt>");
-        add_escaped(out, label);
+        str_add_html(out, label);
         str_add(out, "</dt><dd>");
-        add_escaped(out, json_string_value(text) ? json_string_value(text) : "");
+        str_add_html(out, json_string_value(text) ? json_string_value(text) : "");
         str_add(out, "</dd>");
     }
     str_add(out, "</dl>\n");
@@ -150,7 +135,7 @@ void report_html_head(Str *out, const Tally *t, const json_t *facts) {
             "<div class=\"tools\"><input id=\"find\" type=\"search\" placeholder=\"Search problems, solutions, "
             "judgements\">"
             "<select id=\"kind\"><option value=\"\">all</option><option value=\"good\">good</option>"
-            "<option value=\"todo\">need improvement</option><option value=\"right\">correct</option>"
+            "<option value=\"weak\">need improvement</option><option value=\"right\">correct</option>"
             "<option value=\"wrong\">wrong</option><option value=\"better\">improved</option>"
             "<option value=\"odd\">with a note</option></select><span id=\"count\"></span></div>\n");
 }
@@ -197,11 +182,11 @@ static void add_version(Str *out, const json_t *text, const json_t *about, int i
         }
     }
     str_add(out, "</div><pre>");
-    add_escaped(out, record_text(text, "reasoning"));
+    str_add_html(out, record_text(text, "reasoning"));
     str_add(out, "</pre>Answer: <b>");
-    add_escaped(out, record_text(text, "solution"));
+    str_add_html(out, record_text(text, "solution"));
     str_add(out, "</b><details class=\"w\"><summary>what the judge wrote</summary><pre>");
-    add_escaped(out, record_text(about, "evaluation"));
+    str_add_html(out, record_text(about, "evaluation"));
     str_add(out, "</pre></details></div>\n");
 }
 
@@ -218,7 +203,7 @@ static void add_line(Str *out, const Rubric *r, const json_t *record) { /* what 
     bool better = json_integer_value(record_meta(record, "kept_iteration")) > 0,
          note = record_meta(record, "note") != NULL;
     str_addf(out, "<details class=\"p %s%s%s%s\"><summary><span class=\"n\">%lld</span>",
-             json_is_true(record_meta(record, "needs_improvement")) ? "todo" : "good",
+             json_is_true(record_meta(record, "needs_improvement")) ? "weak" : "good",
              json_is_true(correct)    ? " right"
              : json_is_false(correct) ? " wrong"
                                       : "",
@@ -226,7 +211,7 @@ static void add_line(Str *out, const Rubric *r, const json_t *record) { /* what 
              (long long)json_integer_value(record_meta(record, "place")) + 1);
     add_quality(out, json_object_get(record, "quality_score"), r);
     str_add(out, "<span class=\"t\">");
-    add_escaped(out, record_text(record, "problem"));
+    str_add_html(out, record_text(record, "problem"));
     str_add(out, "</span>");
     if (better) str_add(out, "<span class=\"tag new\">improved</span>");
     if (note) str_add(out, "<span class=\"tag note\">note</span>");
@@ -239,16 +224,16 @@ void report_html_item(Str *out, const Rubric *r, const json_t *record) {
     size_t n = json_array_size(record_meta(record, "iterations"));
     add_line(out, r, record);
     str_add(out, "<div class=\"in\"><pre>");
-    add_escaped(out, record_text(record, "problem"));
+    str_add_html(out, record_text(record, "problem"));
     str_add(out, "</pre>");
     if (record_text(about, "reference")[0]) {
         str_add(out, "Reference: <b>");
-        add_escaped(out, record_text(about, "reference"));
+        str_add_html(out, record_text(about, "reference"));
         str_add(out, "</b>");
     }
     if (record_text(about, "note")[0]) {
         str_add(out, "<p class=\"note\">");
-        add_escaped(out, record_text(about, "note"));
+        str_add_html(out, record_text(about, "note"));
         str_add(out, "</p>");
     }
     for (int i = 0; i < (int)n; i++) {

@@ -11,12 +11,6 @@ static char byte_at(int64_t i) {
     return (char)(i * 2654435761u >> 13);
 }
 
-static const char *in_tmp(const char *name) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", test_tmp(), name);
-    return path;
-}
-
 TEST(the_disk_pool_reads_what_was_written_and_what_is_linked) {
     static const struct {
         int64_t at, bytes, file_at;
@@ -26,11 +20,11 @@ TEST(the_disk_pool_reads_what_was_written_and_what_is_linked) {
     char *model = mem_alloc(20000), *wanted = mem_alloc(BYTES), *got = mem_alloc(BYTES);
     for (int64_t i = 0; i < 20000; i++) model[i] = (char)(byte_at(i) ^ 85);
     for (int64_t i = 0; i < BYTES; i++) wanted[i] = byte_at(i);
-    EXPECT_OK(file_write_all(in_tmp("model"), model, 20000, &e));
-    EXPECT_OK(disk_open(&d, in_tmp("folder"), BYTES, &e));
+    EXPECT_OK(file_write_all(test_path("model"), model, 20000, &e));
+    EXPECT_OK(disk_open(&d, test_path("folder"), BYTES, &e));
     EXPECT(disk_holds(&d, d.base) && disk_holds(&d, d.base + BYTES - 1) && !disk_holds(&d, d.base + BYTES));
     for (int k = 0; k < LINKS; k++) {
-        EXPECT_OK(disk_link(&d, d.base + link[k].at, in_tmp("model"), link[k].file_at, link[k].bytes, &e));
+        EXPECT_OK(disk_link(&d, d.base + link[k].at, test_path("model"), link[k].file_at, link[k].bytes, &e));
         memcpy(wanted + link[k].at, model + link[k].file_at, (size_t)link[k].bytes);
     }
     int64_t own = 0, linked = 5000 + 8192 + 100;
@@ -48,7 +42,7 @@ TEST(the_disk_pool_reads_what_was_written_and_what_is_linked) {
     }
     char **names;
     int64_t n;
-    EXPECT_OK(file_list(in_tmp("folder"), &names, &n, &e));
+    EXPECT_OK(file_list(test_path("folder"), &names, &n, &e));
     EXPECT(n == 0); /* nothing has a name */
     mem_free(names);
     disk_close(&d);
@@ -59,11 +53,11 @@ TEST(a_linked_file_that_ends_too_early_is_named) {
     Disk d;
     Err e = {0};
     char got[200];
-    EXPECT_OK(file_write_all(in_tmp("model"), got, 100, &e));
+    EXPECT_OK(file_write_all(test_path("model"), got, 100, &e));
     EXPECT(!disk_open(&d, NULL, BYTES, &e) && strstr(e.text, "--offload-dir"));
     e = (Err){0};
-    EXPECT_OK(disk_open(&d, in_tmp("folder"), BYTES, &e));
-    EXPECT_OK(disk_link(&d, d.base, in_tmp("model"), 0, 200, &e));
+    EXPECT_OK(disk_open(&d, test_path("folder"), BYTES, &e));
+    EXPECT_OK(disk_link(&d, d.base, test_path("model"), 0, 200, &e));
     EXPECT(!disk_read(&d, got, d.base, 200, &e) && strstr(e.text, "/model: ends at byte 100"));
     disk_close(&d);
 }

@@ -7,19 +7,11 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-static char *in_tmp(const char *name) {
-    static char path[8][300];
-    static int at;
-    char *p = path[at++ % 8];
-    snprintf(p, 300, "%s/%s", test_tmp(), name);
-    return p;
-}
-
 static void write_text(const char *path, const char *text) { file_write_all(path, text, (int64_t)strlen(text), NULL); }
 
 static void make_model(const char *name, const char *more) {
     Ran r = snug_run("init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 "
-                     "--set num_key_value_heads=1 --set intermediate_size=48 --set vocab_size=64 %s", in_tmp(name), more);
+                     "--set num_key_value_heads=1 --set intermediate_size=48 --set vocab_size=64 %s", test_path(name), more);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -27,7 +19,7 @@ static void make_model(const char *name, const char *more) {
 static void make_rows(const char *name) {
     Str text = {0};
     for (int r = 0; r < 8; r++) str_addf(&text, "{\"ids\":[%d,2,3,%d,5,6,7,%d,9,10]}\n", r + 1, r + 20, r + 40);
-    file_write_all(in_tmp(name), text.data, text.len, NULL);
+    file_write_all(test_path(name), text.data, text.len, NULL);
     str_free(&text);
 }
 
@@ -46,7 +38,7 @@ TEST(wrong_words_exit_2_and_suggest) {
     expect_refused(&r, 2, "seq", "1");
     r = snug_run("plan --model qwen2.5-7b --recompute blocks");
     expect_refused(&r, 2, "recompute", "block");
-    r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hiden_layers=2", in_tmp("x"));
+    r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hiden_layers=2", test_path("x"));
     expect_refused(&r, 2, "num_hiden_layers", "num_hidden_layers");
     r = snug_run("plan --model qwen2.5-7b --head-chunk 100 --seq 512");
     expect_refused(&r, 2, "head-chunk", "128");
@@ -68,27 +60,27 @@ TEST(every_command_has_help_with_an_example) {
 TEST(bad_models_are_refused_with_file_and_hint) {
     Ran r = snug_run("plan --model no-such-model");
     expect_refused(&r, 1, "no-such-model", "qwen2.5-7b");
-    file_make_dirs(in_tmp("m1"), NULL);
-    write_text(in_tmp("m1/config.json"), "{\"model_type\": \"gpt_neox\"}");
-    r = snug_run("plan --model %s", in_tmp("m1"));
+    file_make_dirs(test_path("m1"), NULL);
+    write_text(test_path("m1/config.json"), "{\"model_type\": \"gpt_neox\"}");
+    r = snug_run("plan --model %s", test_path("m1"));
     expect_refused(&r, 1, "gpt_neox", "qwen2");
-    write_text(in_tmp("m1/config.json"), "{\"model_type\": \"llama\", ");
-    r = snug_run("plan --model %s", in_tmp("m1"));
+    write_text(test_path("m1/config.json"), "{\"model_type\": \"llama\", ");
+    r = snug_run("plan --model %s", test_path("m1"));
     expect_refused(&r, 1, "config.json", "JSON");
-    write_text(in_tmp("m1/config.json"), "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"vocab_size\":64,"
+    write_text(test_path("m1/config.json"), "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"vocab_size\":64,"
                                          "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}");
-    r = snug_run("plan --model %s", in_tmp("m1"));
+    r = snug_run("plan --model %s", test_path("m1"));
     expect_refused(&r, 1, "num_attention_heads", "multiple");
     make_rows("rows.jsonl");
     make_model("m2", "");
-    file_remove_tree(in_tmp("m2/model.safetensors"), NULL);
-    r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m2"), in_tmp("rows.jsonl"), in_tmp("o"));
+    file_remove_tree(test_path("m2/model.safetensors"), NULL);
+    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m2"), test_path("rows.jsonl"), test_path("o"));
     expect_refused(&r, 1, "m2", "safetensors");
     make_model("m3", "");
-    write_text(in_tmp("m3/model.safetensors"), "short");
-    r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m3"), in_tmp("rows.jsonl"), in_tmp("o3"));
+    write_text(test_path("m3/model.safetensors"), "short");
+    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m3"), test_path("rows.jsonl"), test_path("o3"));
     expect_refused(&r, 1, "model.safetensors", "");
-    r = snug_run("train --model qwen2.5-0.5b --data %s --out %s", in_tmp("rows.jsonl"), in_tmp("o4"));
+    r = snug_run("train --model qwen2.5-0.5b --data %s --out %s", test_path("rows.jsonl"), test_path("o4"));
     expect_refused(&r, 1, "preset", "--init random");
 }
 
@@ -97,8 +89,8 @@ TEST(a_weight_of_another_shape_is_named) {
     make_model("b", "--set intermediate_size=52");
     make_rows("rows.jsonl");
     Err e = {0};
-    EXPECT_OK(file_copy(in_tmp("b/config.json"), in_tmp("a/config.json"), &e));
-    Ran r = snug_run("eval --model %s --data %s --seq 16", in_tmp("a"), in_tmp("rows.jsonl"));
+    EXPECT_OK(file_copy(test_path("b/config.json"), test_path("a/config.json"), &e));
+    Ran r = snug_run("eval --model %s --data %s --seq 16", test_path("a"), test_path("rows.jsonl"));
     expect_refused(&r, 1, "gate_proj", "48,32");
 }
 
@@ -112,25 +104,25 @@ TEST(bad_data_is_refused_with_its_line) {
         {"{\"text\":\"hello\"}\n", "tokenizer", ""},
     };
     for (int i = 0; i < 5; i++) {
-        write_text(in_tmp("rows.jsonl"), bad[i][0]);
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("never"));
+        write_text(test_path("rows.jsonl"), bad[i][0]);
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m"), test_path("rows.jsonl"), test_path("never"));
         expect_refused(&r, 1, bad[i][1], bad[i][2]);
     }
-    EXPECT(!file_exists(in_tmp("never")));
+    EXPECT(!file_exists(test_path("never")));
 }
 
 TEST(a_loss_that_is_not_finite_stops_the_run_and_says_where_it_began) {
     make_model("m", "--dtype fp32");
     make_rows("rows.jsonl");
     Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --save-steps 1 --lr 30 --schedule constant --no-clip "
-                     "--optimizer sgd", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+                     "--optimizer sgd", test_path("m"), test_path("rows.jsonl"), test_path("o"));
     EXPECT(r.code == 1 && strstr(str_text(&r.err), "not finite") && strstr(str_text(&r.err), "It began"));
     if (!EXPECT(strstr(str_text(&r.err), "layer") != NULL)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     /* the last good checkpoint loads and is finite */
     char **names;
     int64_t n, newest = 0;
-    EXPECT(file_list(in_tmp("o"), &names, &n, NULL));
+    EXPECT(file_list(test_path("o"), &names, &n, NULL));
     for (int64_t i = 0; i < n; i++) {
         if (!strncmp(names[i], "checkpoint-", 11) && atoll(names[i] + 11) > newest) newest = atoll(names[i] + 11);
         mem_free(names[i]);
@@ -139,7 +131,7 @@ TEST(a_loss_that_is_not_finite_stops_the_run_and_says_where_it_began) {
     EXPECT(newest >= 1);
     char last[64];
     snprintf(last, sizeof last, "o/checkpoint-%lld", (long long)newest);
-    EXPECT(file_exists(in_tmp(last)));
+    EXPECT(file_exists(test_path(last)));
 }
 
 /* Found when the next step's passes are already queued: the same step is named, nothing came after it. */
@@ -150,12 +142,12 @@ TEST(a_loss_that_is_not_finite_is_found_late_as_if_at_once) {
     char said[2][400] = {"", ""};
     for (int late = 0; late < 2; late++) {
         Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --log-steps 1 --lr 30 --schedule constant --no-clip "
-                         "--optimizer sgd --overwrite --ahead %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"), late ? "on" : "off");
+                         "--optimizer sgd --overwrite --ahead %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), late ? "on" : "off");
         const char *message = strstr(str_text(&r.err), "the loss is not finite");
         EXPECT(r.code == 1 && message);
         if (message) snprintf(said[late], sizeof said[late], "%.300s", message - 12);
         double loss[20];
-        steps[late] = snug_metrics(in_tmp("o"), "train", "loss", loss, 20);
+        steps[late] = snug_metrics(test_path("o"), "train", "loss", loss, 20);
         ran_free(&r);
     }
     EXPECT_STR(said[0], said[1]);
@@ -189,7 +181,7 @@ TEST(a_run_folder_is_not_overwritten_by_a_slip) {
     make_model("m", "");
     make_rows("rows.jsonl");
     for (int i = 0; i < 3; i++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"),
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 %s", test_path("m"), test_path("rows.jsonl"), test_path("o"),
                          i == 2 ? "--overwrite" : "");
         if (i == 1) expect_refused(&r, 1, "--resume", "--overwrite");
         else {
@@ -197,7 +189,7 @@ TEST(a_run_folder_is_not_overwritten_by_a_slip) {
             ran_free(&r);
         }
     }
-    Ran r = snug_run("init --model llama-3.2-1b --out %s", in_tmp("o"));
+    Ran r = snug_run("init --model llama-3.2-1b --out %s", test_path("o"));
     expect_refused(&r, 1, "not empty", "--overwrite");
 }
 
@@ -212,7 +204,7 @@ TEST(a_model_and_data_are_enough_to_train) {
         Ran r = snug_run("train --model m/ --data rows.jsonl %s", i == 2 ? "--resume" : "");
         if (i == 1) expect_refused(&r, 1, "runs/m", "--resume");
         else {
-            if (!EXPECT(r.code == 0 && file_is_dir(in_tmp("runs/m/model")))) test_note("%s", str_text(&r.err));
+            if (!EXPECT(r.code == 0 && file_is_dir(test_path("runs/m/model")))) test_note("%s", str_text(&r.err));
             ran_free(&r);
         }
     }
@@ -225,11 +217,11 @@ TEST(a_model_and_data_are_enough_to_train) {
 TEST(a_dry_run_does_everything_but_the_steps) {
     make_model("m", "");
     make_rows("rows.jsonl");
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --dry-run", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --dry-run", test_path("m"), test_path("rows.jsonl"), test_path("o"));
     json_t *j = ran_json(&r);
     EXPECT(r.code == 0 && j && json_integer_value(json_object_get(j, "steps")) == 0);
     EXPECT(json_integer_value(json_object_get(j, "planned_bytes")) == json_integer_value(json_object_get(j, "measured_bytes")));
-    EXPECT(!file_exists(in_tmp("o/model")));
+    EXPECT(!file_exists(test_path("o/model")));
     json_decref(j);
     ran_free(&r);
 }
@@ -239,7 +231,7 @@ TEST(random_start_without_files_equals_the_written_random_model) {
     make_model("m", "");
     char sum[2][32] = {"", ""};
     for (int i = 0; i < 2; i++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp(i ? "o1" : "o0"),
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", test_path("m"), test_path("rows.jsonl"), test_path(i ? "o1" : "o0"),
                          i ? "--init random" : "");
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
@@ -254,18 +246,18 @@ TEST(random_start_without_files_equals_the_written_random_model) {
 TEST(a_merged_adapter_is_the_model_with_the_adapter) {
     make_model("m", "--dtype fp32");
     make_rows("rows.jsonl");
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 6 --mode lora --lora-rank 4 --lr 1e-2", in_tmp("m"),
-                     in_tmp("rows.jsonl"), in_tmp("o"));
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 6 --mode lora --lora-rank 4 --lr 1e-2", test_path("m"),
+                     test_path("rows.jsonl"), test_path("o"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
-    r = snug_run("merge --model %s --adapter %s --out %s", in_tmp("m"), in_tmp("o/adapter"), in_tmp("merged"));
+    r = snug_run("merge --model %s --adapter %s --out %s", test_path("m"), test_path("o/adapter"), test_path("merged"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     double loss[3];
     const char *const how[] = {"m", "m", "merged"};
     for (int i = 0; i < 3; i++) {
-        r = snug_run("eval --model %s --data %s --seq 16 --json %s%s", in_tmp(how[i]), in_tmp("rows.jsonl"), i == 1 ? "--adapter " : "",
-                     i == 1 ? in_tmp("o/adapter") : "");
+        r = snug_run("eval --model %s --data %s --seq 16 --json %s%s", test_path(how[i]), test_path("rows.jsonl"), i == 1 ? "--adapter " : "",
+                     i == 1 ? test_path("o/adapter") : "");
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
         loss[i] = json_number_value(json_object_get(j, "loss"));
@@ -281,13 +273,13 @@ TEST(a_recipe_and_flags_give_the_same_run) {
     make_rows("rows.jsonl");
     Str text = {0};
     str_addf(&text, "model: %s\ndata: %s\noutput_dir: %s\nmax_seq_length: 16\nmax_steps: 3\nlearning_rate: 1.0e-3\nlogging_steps: 1\n"
-             "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o0"));
-    write_text(in_tmp("r.yaml"), str_text(&text));
+             "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n", test_path("m"), test_path("rows.jsonl"), test_path("o0"));
+    write_text(test_path("r.yaml"), str_text(&text));
     str_free(&text);
-    Ran a = snug_run("train --config %s --set lr=2e-3", in_tmp("r.yaml"));
-    Ran b = snug_run("train --model %s --data %s --out %s --seq 16 --steps 3 --lr 2e-3 --log-steps 1 --micro-batch 2 --accum 2", in_tmp("m"),
-                     in_tmp("rows.jsonl"), in_tmp("o1"));
-    Ran c = snug_run("train --config %s --out %s", in_tmp("o0/config.yaml"), in_tmp("o2")); /* the saved configuration is the run */
+    Ran a = snug_run("train --config %s --set lr=2e-3", test_path("r.yaml"));
+    Ran b = snug_run("train --model %s --data %s --out %s --seq 16 --steps 3 --lr 2e-3 --log-steps 1 --micro-batch 2 --accum 2", test_path("m"),
+                     test_path("rows.jsonl"), test_path("o1"));
+    Ran c = snug_run("train --config %s --out %s", test_path("o0/config.yaml"), test_path("o2")); /* the saved configuration is the run */
     json_t *ja = ran_json(&a), *jb = ran_json(&b), *jc = ran_json(&c);
     if (!EXPECT(ja && jb && jc)) test_note("%s%s%s", str_text(&a.err), str_text(&b.err), str_text(&c.err));
     EXPECT_STR(json_string_value(json_object_get(ja, "checksum")), json_string_value(json_object_get(jb, "checksum")));
@@ -305,7 +297,7 @@ TEST(json_leaves_only_json_on_standard_output) {
     ran_free(&r);
     make_rows("rows.jsonl");
     make_model("m", "");
-    r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --json", in_tmp("m"), in_tmp("rows.jsonl"), in_tmp("o"));
+    r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --json", test_path("m"), test_path("rows.jsonl"), test_path("o"));
     j = json_loads(str_text(&r.out), 0, NULL);
     EXPECT(j && json_integer_value(json_object_get(j, "steps")) == 2);
     json_decref(j);

@@ -7,14 +7,6 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-static char *in_tmp(const char *name) {
-    static char path[4][300];
-    static int at;
-    char *p = path[at++ % 4];
-    snprintf(p, 300, "%s/%s", test_tmp(), name);
-    return p;
-}
-
 static void expect_said(Ran *r, int code, const char *part1, const char *part2) {
     if (!EXPECT(r->code == code && strstr(str_text(&r->err), part1) && strstr(str_text(&r->err), part2)))
         test_note("    exit %d, wanted %d with '%s' and '%s':\n%s", r->code, code, part1, part2,
@@ -28,7 +20,7 @@ static double number_at(const json_t *o, const char *a, const char *b) {
 }
 
 TEST(doctor_measures_the_processor_and_plan_uses_it) {
-    char *file = in_tmp("conf/machine.json");
+    char *file = test_path("conf/machine.json");
     Ran r = snug_run("doctor --device cpu --quick --json --write %s", file);
     json_t *j = ran_json(&r);
     const json_t *cpu = json_array_get(json_object_get(j, "devices"), 0);
@@ -51,11 +43,11 @@ TEST(doctor_measures_the_processor_and_plan_uses_it) {
 }
 
 TEST(wrong_machine_files_are_refused_when_named_and_passed_over_when_found) {
-    Ran r = snug_run("plan --model smollm2-135m --machine %s", in_tmp("none.json"));
+    Ran r = snug_run("plan --model smollm2-135m --machine %s", test_path("none.json"));
     expect_said(&r, 1, "none.json", "snug doctor --write");
-    file_make_dirs(in_tmp("snug"), NULL);
-    file_write_all(in_tmp("snug/machine.json"), "{\"a\": 1}", 8, NULL);
-    r = snug_run("plan --model smollm2-135m --machine %s", in_tmp("snug/machine.json"));
+    file_make_dirs(test_path("snug"), NULL);
+    file_write_all(test_path("snug/machine.json"), "{\"a\": 1}", 8, NULL);
+    r = snug_run("plan --model smollm2-135m --machine %s", test_path("snug/machine.json"));
     expect_said(&r, 1, "--machine", "not a machine file");
     char *before = getenv("XDG_CONFIG_HOME"), kept[300] = "";
     if (before) snprintf(kept, sizeof kept, "%s", before);
@@ -102,9 +94,9 @@ TEST(a_gpu_that_cannot_be_opened_says_why) {
 }
 
 TEST(less_memory_than_planned_is_found_before_loading) {
-    file_write_all(in_tmp("rows.jsonl"), "{\"ids\":[1,2,3,4]}\n", 18, NULL);
+    file_write_all(test_path("rows.jsonl"), "{\"ids\":[1,2,3,4]}\n", 18, NULL);
     Ran r = snug_run("train --model llama-3.1-70b --init random --data %s --out %s --seq 16 --budget 9000GiB",
-                     in_tmp("rows.jsonl"), in_tmp("out"));
+                     test_path("rows.jsonl"), test_path("out"));
     expect_said(&r, 3, "are planned", "are free");
-    EXPECT(!file_exists(in_tmp("out")));
+    EXPECT(!file_exists(test_path("out")));
 }

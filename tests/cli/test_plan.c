@@ -8,14 +8,6 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-static char *in_tmp(const char *name) {
-    static char path[8][300];
-    static int at;
-    char *p = path[at++ % 8];
-    snprintf(p, 300, "%s/%s", test_tmp(), name);
-    return p;
-}
-
 static json_t *plan(int want, const char *flags) {
     Ran r = snug_run("plan --json %s", flags);
     json_t *j = ran_json(&r);
@@ -75,7 +67,7 @@ static void make_model_and_rows(void) {
         "init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=256 --set "
         "num_attention_heads=4 "
         "--set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=500",
-        in_tmp("m"));
+        test_path("m"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str text = {0};
@@ -84,7 +76,7 @@ static void make_model_and_rows(void) {
         for (int i = 0; i < 600; i++) str_addf(&text, ",%d", (row * 7 + i) % 500);
         str_add(&text, "]}\n");
     }
-    file_write_all(in_tmp("rows.jsonl"), text.data, text.len, NULL);
+    file_write_all(test_path("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
 }
 
@@ -92,21 +84,21 @@ TEST(a_plan_with_data_is_the_plan_of_the_run) {
     make_model_and_rows();
     char words[900];
     snprintf(words, sizeof words,
-             "--model %s --data %s --seq 64 --global-batch 4 --epochs 2 --pack off --val-split 0.2", in_tmp("m"),
-             in_tmp("rows.jsonl"));
+             "--model %s --data %s --seq 64 --global-batch 4 --epochs 2 --pack off --val-split 0.2", test_path("m"),
+             test_path("rows.jsonl"));
     json_t *planned = plan(0, words);
     const json_t *predicted = json_object_get(planned, "predicted");
     EXPECT(number(predicted, "updates") == 4); /* 8 rows of 10, two an epoch, twice */
     EXPECT_NEAR(json_number_value(json_object_get(predicted, "job_seconds")),
                 4 * json_number_value(json_object_get(predicted, "update_seconds")), 1e-6);
-    Ran r = snug_run("train %s --out %s --budget 2GiB --no-save", words, in_tmp("o"));
+    Ran r = snug_run("train %s --out %s --budget 2GiB --no-save", words, test_path("o"));
     json_t *ran = ran_json(&r);
     if (!EXPECT(r.code == 0 && ran)) test_note("%s", str_text(&r.err));
     EXPECT(number(ran, "steps") == 4 && number(ran, "process_planned_bytes") == pool_bytes(planned, "device"));
     ran_free(&r);
     json_decref(ran), json_decref(planned);
     r = snug_run("plan --model qwen2.5-0.5b --seq 64 --data %s",
-                 in_tmp("none.jsonl")); /* planned elsewhere: said, not refused */
+                 test_path("none.jsonl")); /* planned elsewhere: said, not refused */
     expect_said(&r, 0, "planned without the data", "none.jsonl");
 }
 
@@ -212,13 +204,13 @@ TEST(compared_columns_are_plans_of_their_own) {
 
 TEST(the_picture_and_the_page_stand_alone) {
     Ran r = snug_run("plan " SMALL "--recompute none --offload none --budget 4GiB --svg %s --html %s",
-                     in_tmp("p.svg"), in_tmp("p.html"));
+                     test_path("p.svg"), test_path("p.html"));
     EXPECT(r.code == 0);
     const char *const files[] = {"p.svg", "p.html"};
     for (int i = 0; i < 2; i++) {
         Str page = {0};
         Err e = {0};
-        EXPECT_OK(file_read(in_tmp(files[i]), &page, 1 << 20, &e));
+        EXPECT_OK(file_read(test_path(files[i]), &page, 1 << 20, &e));
         const char *data = str_text(&page);
         EXPECT(strstr(data, "peak: ") && strstr(data, "head_sweep") && strstr(data, "</svg>") &&
                strstr(data, "4.00 GiB"));
@@ -227,7 +219,7 @@ TEST(the_picture_and_the_page_stand_alone) {
         str_free(&page);
     }
     ran_free(&r);
-    r = snug_run("plan " SMALL "--svg %s", in_tmp("no/such/folder/p.svg"));
+    r = snug_run("plan " SMALL "--svg %s", test_path("no/such/folder/p.svg"));
     expect_said(&r, 1, "p.svg", "");
 }
 
@@ -295,7 +287,7 @@ TEST(what_train_takes_by_allow_is_in_its_configuration) {
     char words[900];
     snprintf(words, sizeof words,
              "--model %s --data %s --pack off --recompute none --head-chunk 128 --global-batch 2 --micro-batch 2",
-             in_tmp("m"), in_tmp("rows.jsonl"));
+             test_path("m"), test_path("rows.jsonl"));
     int64_t need[2];
     for (int i = 0; i < 2; i++) {
         char flags[1000];
@@ -303,16 +295,16 @@ TEST(what_train_takes_by_allow_is_in_its_configuration) {
         need[i] = device_bytes_of(flags);
     }
     EXPECT(need[1] > need[0] + 4 * MIB);
-    Ran r = snug_run("train %s --seq 512 --steps 2 --out %s --budget %lld --allow seq", words, in_tmp("o"),
+    Ran r = snug_run("train %s --seq 512 --steps 2 --out %s --budget %lld --allow seq", words, test_path("o"),
                      (long long)(need[0] + need[1]) / 2);
     if (!EXPECT(r.code == 0 && strstr(str_text(&r.err), "--seq 256"))) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str saved = {0};
     Err e = {0};
-    EXPECT_OK(file_read(in_tmp("o/config.yaml"), &saved, 1 << 20, &e));
+    EXPECT_OK(file_read(test_path("o/config.yaml"), &saved, 1 << 20, &e));
     EXPECT(strstr(str_text(&saved), "seq: 256") && !strstr(str_text(&saved), "seq: 512"));
     str_free(&saved);
-    r = snug_run("train --config %s --resume", in_tmp("o/config.yaml")); /* the same mathematics: it goes on */
+    r = snug_run("train --config %s --resume", test_path("o/config.yaml")); /* the same mathematics: it goes on */
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }

@@ -13,7 +13,7 @@ static void make_prompts(void) {
         for (int i = 0; i < 1 + r * 37 % 190; i++) str_addf(&s, ",%d", (r * 31 + i * 17 + 5) % 500);
         str_addf(&s, "],\"seed\":%d%s}\n", 1000 + r, r % 3 ? "" : ",\"max_tokens\":5");
     }
-    file_write_all(snug_in_tmp("p.jsonl"), s.data, s.len, NULL);
+    file_write_all(test_path("p.jsonl"), s.data, s.len, NULL);
     str_free(&s);
 }
 
@@ -21,7 +21,7 @@ static void make_model(const char *dtype) { /* weights large enough that the pro
     Ran r = snug_run(
         "init --model llama-3.2-1b --out %s --overwrite --dtype %s --set num_hidden_layers=3 --set hidden_size=256 "
         "--set num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=64 --set intermediate_size=384 "
-        "--set vocab_size=1003 --set initializer_range=0.08", snug_in_tmp("m"), dtype);
+        "--set vocab_size=1003 --set initializer_range=0.08", test_path("m"), dtype);
     if (!EXPECT(r.code == 0)) test_note("    %s", str_text(&r.err));
     ran_free(&r);
 }
@@ -29,7 +29,7 @@ static void make_model(const char *dtype) { /* weights large enough that the pro
 /* Every line of the output: the answers, then the summary. */
 static json_t *generate(const char *device, const char *flags) {
     Ran r = snug_run("generate --model %s --prompts %s --max-tokens 40 --ignore-eos --json --logprobs --device %s %s",
-                     snug_in_tmp("m"), snug_in_tmp("p.jsonl"), device, flags);
+                     test_path("m"), test_path("p.jsonl"), device, flags);
     json_t *list = json_array();
     if (!EXPECT(r.code == 0)) test_note("    %s %s: exit %d: %s", device, flags, r.code, str_text(&r.err));
     for (char *save = NULL, *line = r.out.len ? strtok_r(r.out.data, "\n", &save) : NULL; line;
@@ -126,7 +126,7 @@ TEST(a_long_prompt_on_a_gpu) {
         for (int i = 0; i < (r == 3 ? 3000 : 40); i++) str_addf(&s, ",%d", (i * i * 7 + i * 13 + r) % 1000);
         str_add(&s, "]}\n");
     }
-    file_write_all(snug_in_tmp("p.jsonl"), s.data, s.len, NULL);
+    file_write_all(test_path("p.jsonl"), s.data, s.len, NULL);
     str_free(&s);
     json_t *cpu = generate("cpu", "--prefill-chunk 512 --slots 2"),
            *gpu = generate("cuda", "--prefill-chunk 512 --slots 2"), *one = generate("cuda", "--slots 1");

@@ -11,7 +11,7 @@ static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 
 static Ran train(const char *flags) {
     return snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 6 --steps %d "
-                    "--log-steps 1 --precision fp32 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), STEPS, flags);
+                    "--log-steps 1 --precision fp32 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), STEPS, flags);
 }
 
 TEST(a_gpu_run_is_the_same_queued_ahead_or_not) {
@@ -25,7 +25,7 @@ TEST(a_gpu_run_is_the_same_queued_ahead_or_not) {
         snprintf(line, sizeof line, "--lr 1e-3 %s", flags[k]);
         Ran r = train(line);
         if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags[k], str_text(&r.err));
-        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", k ? loss : base, STEPS) == STEPS);
+        EXPECT(snug_metrics(test_path("o"), "train", "loss", k ? loss : base, STEPS) == STEPS);
         /* the split set is another one: only that it runs. Products may be chosen otherwise: fp32 rounding */
         for (int i = 0; i < STEPS && k && !strstr(flags[k], "split"); i++)
             if (!EXPECT(fabs(loss[i] - base[i]) <= 2e-4 * base[i]))
@@ -66,7 +66,7 @@ TEST(all_memory_is_taken_before_the_first_step) {
         if (at) test_note("    %.60s", at);
     }
     double bytes[STEPS];
-    int n = snug_metrics(snug_in_tmp("o"), "train", "process_bytes", bytes, STEPS);
+    int n = snug_metrics(test_path("o"), "train", "process_bytes", bytes, STEPS);
     for (int i = 1; i < n; i++)
         if (!EXPECT(bytes[i] == bytes[0])) test_note("    step %d: %.0f against %.0f bytes", i + 1, bytes[i], bytes[0]);
     json_decref(j);

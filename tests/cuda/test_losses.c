@@ -12,9 +12,9 @@ static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 /* Its losses, and the checksum of what was trained. */
 static void train(double *loss, char *checksum, int steps, const char *flags) {
     Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                     "--lr 1e-3 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), steps, flags);
+                     "--lr 1e-3 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
     if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags, str_text(&r.err));
-    if (!EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", loss, steps) == steps)) test_note("    %s", flags);
+    if (!EXPECT(snug_metrics(test_path("o"), "train", "loss", loss, steps) == steps)) test_note("    %s", flags);
     json_t *j = ran_json(&r);
     const char *sum = json_string_value(json_object_get(j, "checksum"));
     if (checksum) snprintf(checksum, 24, "%s", sum ? sum : "?");
@@ -77,8 +77,8 @@ TEST(trimmed_memory_leaves_the_card_and_comes_back) {
     if (!cuda_test_ready()) return;
     make_job();
     Ran r = snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 "
-                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", snug_in_tmp("m"),
-                     snug_in_tmp("rows.jsonl"), snug_in_tmp("o"));
+                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", test_path("m"),
+                     test_path("rows.jsonl"), test_path("o"));
     const char *line = strstr(str_text(&r.err), "step 2: ");
     if (!EXPECT(r.code == 0 && line && !strstr(line, "step 2: 0 bytes") && strstr(line, "step 4: "))) test_note("%s", str_text(&r.err));
     if (line) test_note("    %.140s", line);

@@ -7,12 +7,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "obs/sensors.h"
 #include "tests/test.h"
 #include "tests/world.h"
 
@@ -34,16 +34,6 @@ typedef struct Plan {
     uint64_t seed;
 } Plan;
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void sleep_seconds(double s) {
-    nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL);
-}
-
 static double draw(const Plan *p, int round, int what) { /* 0 to 1 */
     return (double)(rng_fold(rng_fold(p->seed, (uint64_t)round), (uint64_t)what) >> 11) * 0x1p-53;
 }
@@ -55,9 +45,9 @@ static bool make_plan(Plan *p, const char *binary) {
     bool ok = true;
     for (int i = 0; i < 3 && ok; i++) { /* the quickest of three: others use this machine too */
         file_remove_tree(world_path("whole"), NULL);
-        double began = now_seconds();
+        double began = sensors_seconds();
         ok = world_run("whole", binary, NULL, RUN) == 0 && world_checksum(p->checksum, "whole");
-        double took = now_seconds() - began;
+        double took = sensors_seconds() - began;
         p->seconds = i && p->seconds < took ? p->seconds : took;
     }
     return EXPECT(ok);
@@ -109,7 +99,7 @@ static bool kill_at(const Plan *p, const char *folder, double at, int *code, int
     Str why = {0};
     bool resume = world_has_checkpoint(world_path("%s/out", folder));
     pid_t pid = world_start(folder, p->binary, NULL, resume ? RUN " --resume" : RUN);
-    sleep_seconds(at);
+    world_sleep(at);
     kill(pid, SIGKILL);
     *code = world_wait(pid);
     const char *out = world_path("%s/out", folder);
@@ -212,7 +202,7 @@ static bool signalled_round(void *context, int worker, int round) {
     snprintf(folder, sizeof folder, "sign%d", worker);
     file_remove_tree(world_path("%s", folder), NULL);
     pid_t pid = world_start(folder, p->binary, NULL, RUN);
-    sleep_seconds(at);
+    world_sleep(at);
     kill(pid, number);
     int code = world_wait(pid);
     world_said(&out, &err, folder);

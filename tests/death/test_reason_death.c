@@ -2,11 +2,11 @@
  * the results of an undisturbed one: no problem lost, none asked twice. */
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "obs/sensors.h"
 #include "tests/test.h"
 #include "tests/world.h"
 
@@ -21,16 +21,6 @@ typedef struct Plan {
     double seconds; /* of the undisturbed run */
 } Plan;
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void sleep_seconds(double s) {
-    nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL);
-}
-
 static bool make_plan(Plan *p) {
     char cwd[400], arguments[1000];
     *p = (Plan){.binary = getenv("SNUG") ? getenv("SNUG") : "./snug"};
@@ -42,9 +32,9 @@ static bool make_plan(Plan *p) {
         "intermediate_size=32 --set vocab_size=424",
         cwd);
     bool ok = world_run("made", p->binary, NULL, arguments) == 0;
-    double began = now_seconds();
+    double began = sensors_seconds();
     ok = ok && world_run("whole", p->binary, NULL, RUN) == 0;
-    p->seconds = now_seconds() - began;
+    p->seconds = sensors_seconds() - began;
     return EXPECT(ok);
 }
 
@@ -77,7 +67,7 @@ static bool disturbed_round(void *context, int worker, int round) {
     double at = (0.05 + 0.9 * rng_uniform(77, (uint64_t)round)) * p->seconds;
     for (int times = 0; times < 1 + round % 2 && code; times++, at *= 0.5) {
         pid_t pid = world_start(folder, p->binary, NULL, RUN);
-        sleep_seconds(at);
+        world_sleep(at);
         kill(pid, number);
         code = world_wait(pid);
         met |= code != 0;
@@ -100,7 +90,7 @@ static int ask_to_leave(const char *folder, const Plan *p, const char *progress)
     int64_t bytes = 0;
     pid_t pid = world_start(folder, p->binary, NULL, RUN);
     for (int i = 0; i < 30000 && bytes < 3000; i++) {
-        sleep_seconds(0.002);
+        world_sleep(0.002);
         file_size(progress, &bytes, NULL);
     }
     kill(pid, SIGTERM);

@@ -8,14 +8,6 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-static char *in_tmp(const char *name) {
-    static char path[8][300];
-    static int at;
-    char *p = path[at++ % 8];
-    snprintf(p, 300, "%s/%s", test_tmp(), name);
-    return p;
-}
-
 static void write_text(const char *path, const char *text) { file_write_all(path, text, (int64_t)strlen(text), NULL); }
 
 static void expect_refused(Ran r, int code, const char *part1, const char *part2) {
@@ -29,7 +21,7 @@ static void make_model(const char *more) {
     Ran r = snug_run(
         "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
         "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
-        in_tmp("m"), more);
+        test_path("m"), more);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -80,13 +72,13 @@ TEST(greedy_ids_are_those_of_transformers) {
             str_addf(&rows, "{\"ids\":%s}\n", ids);
             mem_free(ids);
         }
-        write_text(in_tmp("p.jsonl"), rows.data);
+        write_text(test_path("p.jsonl"), rows.data);
         str_free(&rows);
         if (*adapter) snprintf(more, sizeof more, "--adapter tests/golden/%s/adapter", model);
         Ran r = snug_run(
             "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
             "--repetition-penalty %g",
-            model, more, in_tmp("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
+            model, more, test_path("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
         json_t *have = answers(&r);
         json_array_foreach(json_object_get(one, "rows"), i,
                            row) if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
@@ -114,8 +106,8 @@ TEST(stories260k_tells_its_golden_story) {
     if (!folder) return;
     json_t *g = json_load_file(test_assets("stories260K/golden.json"), 0, NULL), *want = json_object_get(g, "greedy_ids");
     int n = (int)json_array_size(want) - 1;
-    write_text(in_tmp("p.jsonl"), "{\"ids\":[1]}\n");
-    Ran r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos", folder, in_tmp("p.jsonl"), n);
+    write_text(test_path("p.jsonl"), "{\"ids\":[1]}\n");
+    Ran r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos", folder, test_path("p.jsonl"), n);
     json_t *have = answers(&r);
     json_array_remove(want, 0);
     EXPECT(n >= 200 && json_equal(ids_of(have, 0), want));
@@ -123,7 +115,7 @@ TEST(stories260k_tells_its_golden_story) {
 
     /* with keys and values in int8 nearly the same story */
     r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos --kv-cache int8 --json", folder,
-                 in_tmp("p.jsonl"), n);
+                 test_path("p.jsonl"), n);
     have = answers(&r);
     size_t same = 0;
     while (same < (size_t)n && json_equal(json_array_get(ids_of(have, 0), same), json_array_get(want, same))) same++;
@@ -146,13 +138,13 @@ TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
     const char *how =
         "--model tests/golden/llama_plain --max-tokens 24 --ignore-eos --temperature 1 --invariant --prefill-chunk 16 "
         "--logprobs";
-    write_prompts(in_tmp("all.jsonl"), 0, 32);
-    Ran r = snug_run("generate %s --prompts %s", how, in_tmp("all.jsonl"));
+    write_prompts(test_path("all.jsonl"), 0, 32);
+    Ran r = snug_run("generate %s --prompts %s", how, test_path("all.jsonl"));
     json_t *all = answers(&r);
     EXPECT(json_array_size(all) == 32);
     for (int i = 0; i < 32; i += 6) {
-        write_prompts(in_tmp("one.jsonl"), i, 1);
-        r = snug_run("generate %s --prompts %s", how, in_tmp("one.jsonl"));
+        write_prompts(test_path("one.jsonl"), i, 1);
+        r = snug_run("generate %s --prompts %s", how, test_path("one.jsonl"));
         json_t *one = answers(&r);
         json_t *bits = json_object_get(json_array_get(all, (size_t)i), "logprobs"),
                *bits_alone = json_object_get(json_array_get(one, 0), "logprobs");
@@ -166,10 +158,10 @@ TEST(a_prompt_alone_and_among_31_others_gives_the_same_ids) {
 TEST(more_prompts_than_slots_lose_and_mix_nothing) {
     const char *how =
         "--model tests/golden/qwen3 --max-tokens 9 --ignore-eos --temperature 0.8 --top-p 0.9 --logprobs --json";
-    write_prompts(in_tmp("p.jsonl"), 0, 23);
-    Ran r = snug_run("generate %s --prompts %s --slots 1 --threads 1", how, in_tmp("p.jsonl"));
+    write_prompts(test_path("p.jsonl"), 0, 23);
+    Ran r = snug_run("generate %s --prompts %s --slots 1 --threads 1", how, test_path("p.jsonl"));
     json_t *alone = answers(&r);
-    r = snug_run("generate %s --prompts %s --slots 4", how, in_tmp("p.jsonl"));
+    r = snug_run("generate %s --prompts %s --slots 4", how, test_path("p.jsonl"));
     json_t *four = answers(&r);
     EXPECT(json_array_size(alone) == 24 && json_array_size(four) == 24);
     for (size_t i = 0; i < 23; i++) {
@@ -190,14 +182,14 @@ TEST(more_prompts_than_slots_lose_and_mix_nothing) {
 TEST(short_prompts_are_prefilled_together) {
     char how[400];
     make_model("--set vocab_size=113");
-    snprintf(how, sizeof how, "--model %s --max-tokens 5 --ignore-eos --prefill-chunk 64 --json", in_tmp("m"));
+    snprintf(how, sizeof how, "--model %s --max-tokens 5 --ignore-eos --prefill-chunk 64 --json", test_path("m"));
     Str s = {0};
     for (int r = 0; r < 9; r++) {
         str_add(&s, "{\"ids\":[1");
         for (int i = 0; i < (r == 8 ? 66 : r); i++) str_addf(&s, ",%d", (r * 31 + i * 17 + 5) % 100);
         str_add(&s, "]}\n");
     }
-    file_write_all(in_tmp("p.jsonl"), s.data, s.len, NULL);
+    file_write_all(test_path("p.jsonl"), s.data, s.len, NULL);
     str_free(&s);
     static const struct {
         const char *more;
@@ -208,7 +200,7 @@ TEST(short_prompts_are_prefilled_together) {
                  {"--slots 9 --n 2", 8 + 2 + 2 * 4}};      /* 18 answers, nine at a time */
     json_t *want = NULL;
     for (int k = 0; k < COUNT_OF(cases); k++) {
-        Ran r = snug_run("generate %s %s --prompts %s", how, cases[k].more, in_tmp("p.jsonl"));
+        Ran r = snug_run("generate %s %s --prompts %s", how, cases[k].more, test_path("p.jsonl"));
         json_t *have = answers(&r);
         size_t each = k == 3 ? 2 : 1;
         if (!EXPECT(number(have, 9 * each, "plays") == cases[k].plays))
@@ -223,12 +215,12 @@ TEST(short_prompts_are_prefilled_together) {
 
 TEST(samples_share_the_prefill_and_seeds_repeat) {
     const char *how = "--model tests/golden/llama3 --max-tokens 12 --ignore-eos --temperature 1.2 --json";
-    write_text(in_tmp("p.jsonl"), "{\"ids\":[5,9,33,7,2,60,61,62]}\n{\"ids\":[8,8,9]}\n");
-    Ran r = snug_run("generate %s --prompts %s --n 5 --slots 3", how, in_tmp("p.jsonl"));
+    write_text(test_path("p.jsonl"), "{\"ids\":[5,9,33,7,2,60,61,62]}\n{\"ids\":[8,8,9]}\n");
+    Ran r = snug_run("generate %s --prompts %s --n 5 --slots 3", how, test_path("p.jsonl"));
     json_t *a = answers(&r);
-    r = snug_run("generate %s --prompts %s --n 5 --slots 10", how, in_tmp("p.jsonl"));
+    r = snug_run("generate %s --prompts %s --n 5 --slots 10", how, test_path("p.jsonl"));
     json_t *b = answers(&r);
-    r = snug_run("generate %s --prompts %s --n 5 --seed 43", how, in_tmp("p.jsonl"));
+    r = snug_run("generate %s --prompts %s --n 5 --seed 43", how, test_path("p.jsonl"));
     json_t *other = answers(&r);
     EXPECT(json_array_size(a) == 11 && number(a, 10, "prefill_tokens") == 11 && number(a, 10, "shared_tokens") == 4 * 11);
     int changed = 0, apart = 0;
@@ -248,24 +240,24 @@ TEST(samples_share_the_prefill_and_seeds_repeat) {
 TEST(generation_takes_what_was_planned_and_fits_its_budget) {
     char how[400];
     make_model("--set vocab_size=113");
-    snprintf(how, sizeof how, "--model %s --max-tokens 20 --context 900 --ignore-eos --json", in_tmp("m"));
-    write_prompts(in_tmp("p.jsonl"), 0, 12);
-    Ran r = snug_run("generate %s --prompts %s", how, in_tmp("p.jsonl"));
+    snprintf(how, sizeof how, "--model %s --max-tokens 20 --context 900 --ignore-eos --json", test_path("m"));
+    write_prompts(test_path("p.jsonl"), 0, 12);
+    Ran r = snug_run("generate %s --prompts %s", how, test_path("p.jsonl"));
     json_t *wide = answers(&r);
     int64_t need = number(wide, 12, "process_planned_bytes");
     EXPECT(number(wide, 12, "slots") == 12 && number(wide, 12, "planned_bytes") == number(wide, 12, "measured_bytes"));
     EXPECT(number(wide, 12, "process_measured_bytes") > 0 && number(wide, 12, "process_measured_bytes") <= need);
-    r = snug_run("generate %s --prompts %s --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000);
+    r = snug_run("generate %s --prompts %s --budget %lld", how, test_path("p.jsonl"), (long long)need - 700000);
     json_t *tight = answers(&r);
     EXPECT(number(tight, 12, "slots") < 12 && number(tight, 12, "slots") > 0);
     EXPECT(number(tight, 12, "process_planned_bytes") <= need - 700000);
     EXPECT(number(tight, 12, "planned_bytes") == number(tight, 12, "measured_bytes"));
     for (size_t i = 0; i < 12; i++) EXPECT(json_equal(ids_of(wide, i), ids_of(tight, i)));
-    expect_refused(snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, in_tmp("p.jsonl"), in_tmp("a.jsonl")), 3,
+    expect_refused(snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, test_path("p.jsonl"), test_path("a.jsonl")), 3,
                    "does not fit", "missing");
-    EXPECT(!file_exists(in_tmp("a.jsonl")));
+    EXPECT(!file_exists(test_path("a.jsonl")));
     expect_refused(
-        snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, in_tmp("p.jsonl"), (long long)need - 700000), 3,
+        snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, test_path("p.jsonl"), (long long)need - 700000), 3,
         "12 slots", "--slots");
     json_decref(wide);
     json_decref(tight);
@@ -274,12 +266,12 @@ TEST(generation_takes_what_was_planned_and_fits_its_budget) {
 TEST(quantised_weights_answer_nearly_alike) {
     static const char *const kinds[] = {"none", "int8", "nf4"};
     make_model("--set vocab_size=100 --set hidden_size=64 --set intermediate_size=128 --set head_dim=32");
-    write_prompts(in_tmp("p.jsonl"), 0, 4);
+    write_prompts(test_path("p.jsonl"), 0, 4);
     double first[3];
     int64_t weights[3];
     for (int k = 0; k < 3; k++) {
-        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 3 --logprobs --json --quantize %s", in_tmp("m"),
-                         in_tmp("p.jsonl"), kinds[k]);
+        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 3 --logprobs --json --quantize %s", test_path("m"),
+                         test_path("p.jsonl"), kinds[k]);
         json_t *a = answers(&r);
         first[k] = json_real_value(json_array_get(json_object_get(json_array_get(a, 0), "logprobs"), 0));
         weights[k] = number(a, 4, "planned_bytes");
@@ -295,12 +287,12 @@ TEST(quantised_weights_answer_nearly_alike) {
 TEST(an_int8_cache_is_smaller_and_answers_nearly_alike) {
     static const char *const kinds[] = {"auto", "int8"};
     make_model("--set vocab_size=100 --set hidden_size=64 --set head_dim=32");
-    write_prompts(in_tmp("p.jsonl"), 0, 4);
+    write_prompts(test_path("p.jsonl"), 0, 4);
     double first[2];
     for (int k = 0; k < 2; k++) {
         Ran r = snug_run(
             "generate --model %s --prompts %s --max-tokens 3 --context 1000 --slots 4 --logprobs --json --kv-cache %s",
-            in_tmp("m"), in_tmp("p.jsonl"), kinds[k]);
+            test_path("m"), test_path("p.jsonl"), kinds[k]);
         const char *line = strstr(str_text(&r.err), "  cache"); /* 2 layers, 4 slots of 1,000 tokens, a k and a v head */
         if (!EXPECT(line && strstr(line, k ? "768,000" : "2,048,000"))) test_note("%s", str_text(&r.err));
         json_t *a = answers(&r);
@@ -313,18 +305,18 @@ TEST(an_int8_cache_is_smaller_and_answers_nearly_alike) {
 }
 
 TEST(random_weights_answer_without_files) {
-    write_text(in_tmp("p.jsonl"), "{\"ids\":[3,1,4,1,5]}\n");
+    write_text(test_path("p.jsonl"), "{\"ids\":[3,1,4,1,5]}\n");
     json_t *a[4];
     static const char *const how[4] = {"--init random", "--init random", "--init random --seed 7", ""};
     for (int i = 0; i < 4; i++) {
         Ran r = snug_run("generate --model tests/golden/llama_plain --prompts %s --max-tokens 12 --ignore-eos --logprobs %s",
-                         in_tmp("p.jsonl"), how[i]);
+                         test_path("p.jsonl"), how[i]);
         a[i] = answers(&r);
     }
     EXPECT(json_array_size(ids_of(a[0], 0)) == 12 && json_equal(a[0], a[1]));
     EXPECT(!json_equal(a[0], a[2]) && !json_equal(a[0], a[3]));
     for (int i = 0; i < 4; i++) json_decref(a[i]);
-    expect_refused(snug_run("generate --model smollm2-135m --prompts %s", in_tmp("p.jsonl")), 1, "preset", "--init random");
+    expect_refused(snug_run("generate --model smollm2-135m --prompts %s", test_path("p.jsonl")), 1, "preset", "--init random");
 }
 
 /* ---- refusals ---- */
@@ -333,7 +325,7 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
     const char *model = "--model tests/golden/llama_plain";
     expect_refused(snug_run("generate %s", model), 2, "--prompt", "--prompts");
     expect_refused(snug_run("generate %s --prompt hello", model), 1, "tokenizer.json", "--tokenizer");
-    expect_refused(snug_run("generate %s --prompts %s", model, in_tmp("absent")), 1, "absent", "No such file");
+    expect_refused(snug_run("generate %s --prompts %s", model, test_path("absent")), 1, "absent", "No such file");
     const struct {
         const char *text, *part1, *part2;
     } bad[] = {{"{\"ids\":[1]}\n\n{\"ids\":[1,}\n", "b.jsonl:3", "JSON"},
@@ -344,17 +336,17 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
                {"{\"ids\":[]}\n", "prompt 0", "no tokens"},
                {"{\"ids\":[4]}\n{\"ids\":[4,100000]}\n", "prompt 1", "100000"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
-        write_text(in_tmp("b.jsonl"), bad[i].text);
-        expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("b.jsonl"), in_tmp("o.jsonl")), 1,
+        write_text(test_path("b.jsonl"), bad[i].text);
+        expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("b.jsonl"), test_path("o.jsonl")), 1,
                        bad[i].part1, bad[i].part2);
-        EXPECT(!file_exists(in_tmp("o.jsonl")));
+        EXPECT(!file_exists(test_path("o.jsonl")));
     }
-    write_text(in_tmp("p.jsonl"), "{\"ids\":[1,2,3]}\n");
-    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, in_tmp("p.jsonl")), 2,
+    write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
+    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, test_path("p.jsonl")), 2,
                    "--context 8", "9 tokens");
-    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, in_tmp("p.jsonl")), 2, "positions",
+    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 2, "positions",
                    "--max-tokens");
-    expect_refused(snug_run("generate %s --prompts %s --out %s", model, in_tmp("p.jsonl"), in_tmp("p.jsonl")), 1,
+    expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 1,
                    "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
 }
@@ -362,23 +354,23 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
 /* Asked to stop once its output is open, not after so many seconds: a busy machine may need those to start a process. */
 TEST(an_interrupted_run_says_so_and_leaves_no_half_file) {
     make_model("--set vocab_size=64 --set max_position_embeddings=400000");
-    write_text(in_tmp("p.jsonl"), "{\"ids\":[1,2,3]}\n");
+    write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
     const char *snug = getenv("SNUG");
     char command[1000];
     snprintf(command, sizeof command,
              "sh -c '%s \"$@\" & n=0; until [ -e %s.tmp-$! ] || [ $n -gt 600 ]; do n=$((n+1)); sleep 0.1; done; "
              "kill -TERM $!; wait $!' snug",
-             snug ? snug : "./snug", in_tmp("o.jsonl"));
+             snug ? snug : "./snug", test_path("o.jsonl"));
     char *before = snug ? strdup(snug) : NULL;
     setenv("SNUG", command, 1);
-    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", in_tmp("m"),
-                     in_tmp("p.jsonl"), in_tmp("o.jsonl"));
+    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", test_path("m"),
+                     test_path("p.jsonl"), test_path("o.jsonl"));
     if (before) setenv("SNUG", before, 1);
     else unsetenv("SNUG");
     free(before);
     if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), "interrupted")))
         test_note("code %d: %s", r.code, str_text(&r.err));
-    EXPECT(!file_exists(in_tmp("o.jsonl")));
+    EXPECT(!file_exists(test_path("o.jsonl")));
     ran_free(&r);
 }
 
@@ -387,19 +379,19 @@ TEST(an_interrupted_run_says_so_and_leaves_no_half_file) {
 TEST(chat_goes_on_forgets_and_leaves) {
     tokenizer_close(tiny_tokenizer(false)); /* writes tok/tokenizer.json */
     char more[400];
-    snprintf(more, sizeof more, "--set vocab_size=260 --tokenizer %s", in_tmp("tok"));
+    snprintf(more, sizeof more, "--set vocab_size=260 --tokenizer %s", test_path("tok"));
     make_model(more);
-    write_text(in_tmp("m/chat_template.jinja"), tiny_chatml);
-    write_text(in_tmp("in"), "hello\nand then?\n/reset\nhello\n/quit\nnever read\n");
-    Ran r = snug_run("chat --model %s --max-tokens 6 --temperature 0 --stop $'\\x01' <%s", in_tmp("m"), in_tmp("in"));
+    write_text(test_path("m/chat_template.jinja"), tiny_chatml);
+    write_text(test_path("in"), "hello\nand then?\n/reset\nhello\n/quit\nnever read\n");
+    Ran r = snug_run("chat --model %s --max-tokens 6 --temperature 0 --stop $'\\x01' <%s", test_path("m"), test_path("in"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     /* answers may hold line ends of their own: the same words after /reset give the same bytes as a conversation of one */
-    write_text(in_tmp("once"), "hello\n");
-    write_text(in_tmp("twice"), "hello\n/reset\nhello\n");
-    Ran one = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", in_tmp("m"), in_tmp("once"));
-    Ran two = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", in_tmp("m"), in_tmp("twice"));
-    Ran sys = snug_run("chat --model %s --max-tokens 6 --temperature 0 --system other <%s", in_tmp("m"), in_tmp("once"));
+    write_text(test_path("once"), "hello\n");
+    write_text(test_path("twice"), "hello\n/reset\nhello\n");
+    Ran one = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", test_path("m"), test_path("once"));
+    Ran two = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", test_path("m"), test_path("twice"));
+    Ran sys = snug_run("chat --model %s --max-tokens 6 --temperature 0 --system other <%s", test_path("m"), test_path("once"));
     EXPECT(one.code == 0 && one.out.len > 0 && two.out.len == 2 * one.out.len);
     EXPECT(two.out.len == 2 * one.out.len && !memcmp(two.out.data, one.out.data, (size_t)one.out.len) &&
            !memcmp(two.out.data + one.out.len, one.out.data, (size_t)one.out.len));
@@ -408,8 +400,8 @@ TEST(chat_goes_on_forgets_and_leaves) {
     ran_free(&two);
     ran_free(&sys);
     /* the same by generate, as one prompt of messages */
-    write_text(in_tmp("p.jsonl"), "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n{\"text\":\"hello\"}\n");
-    r = snug_run("generate --model %s --prompts %s --max-tokens 6", in_tmp("m"), in_tmp("p.jsonl"));
+    write_text(test_path("p.jsonl"), "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n{\"text\":\"hello\"}\n");
+    r = snug_run("generate --model %s --prompts %s --max-tokens 6", test_path("m"), test_path("p.jsonl"));
     json_t *a = answers(&r);
     EXPECT(number(a, 0, "prompt_tokens") == 24 && number(a, 1, "prompt_tokens") == 5);
     json_decref(a);

@@ -13,12 +13,12 @@ static void make_model_and_prompts(void) {
         "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set "
         "initializer_range=0.3 "
         "--set vocab_size=113",
-        snug_in_tmp("m"));
+        test_path("m"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str s = {0};
     for (int p = 0; p < PROMPTS; p++) str_addf(&s, "{\"ids\":[1,%d,%d,9,%d]}\n", 5 + p, 40 - 3 * p, 60 + p);
-    file_write_all(snug_in_tmp("p.jsonl"), s.data, s.len, NULL);
+    file_write_all(test_path("p.jsonl"), s.data, s.len, NULL);
     str_free(&s);
 }
 
@@ -31,7 +31,7 @@ static Outcome generate(const char *flags) {
     Outcome o = {0};
     Ran r =
         snug_run("generate --model %s --prompts %s --max-tokens 12 --ignore-eos --slots 3 --context 64 --json %s",
-                 snug_in_tmp("m"), snug_in_tmp("p.jsonl"), flags);
+                 test_path("m"), test_path("p.jsonl"), flags);
     if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags, str_text(&r.err));
     char *save = NULL, *line = r.out.len ? strtok_r(r.out.data, "\n", &save) : NULL;
     for (int i = 0; line; line = strtok_r(NULL, "\n", &save), i++) {
@@ -66,7 +66,7 @@ TEST(weights_in_pinned_memory_give_the_same_answers) {
         }
     }
     Ran r =
-        snug_run("generate --model %s --prompts %s --offload moments", snug_in_tmp("m"), snug_in_tmp("p.jsonl"));
+        snug_run("generate --model %s --prompts %s --offload moments", test_path("m"), test_path("p.jsonl"));
     EXPECT(r.code == 2 && strstr(str_text(&r.err), "nothing but weights"));
     ran_free(&r);
 }
@@ -77,7 +77,7 @@ TEST(a_plan_of_answers_is_the_plan_of_the_run) {
     make_model_and_prompts();
     for (int k = 0; k < 4; k++) {
         Outcome ran = generate(kinds[k]);
-        Ran r = snug_run("plan --task generate --model %s --slots 3 --context 64 --json %s", snug_in_tmp("m"),
+        Ran r = snug_run("plan --task generate --model %s --slots 3 --context 64 --json %s", test_path("m"),
                          kinds[k]);
         json_t *j = ran_json(&r), *device = json_object_get(json_object_get(j, "pools"), "device");
         if (!EXPECT(r.code == 0 && ran.planned > 0 &&

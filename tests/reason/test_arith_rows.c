@@ -83,7 +83,7 @@ static json_t *line_of(const char *path, int line) {
 }
 
 TEST(problems_writes_roles_in_turn_and_replaces_nothing_unasked) {
-    const char *out = snug_in_tmp("rows.jsonl");
+    const char *out = test_path("rows.jsonl");
     static const char *const expected[] = {"solve", "judge", "solve", "solve", "judge", "solve", "solve"};
     Ran ran = snug_run("problems --n 7 --roles solve,judge,solve --part held-out --seed 5 --out %s", out);
     EXPECT(ran.code == 0);

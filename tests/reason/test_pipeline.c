@@ -326,14 +326,6 @@ TEST(replies_in_any_order_give_the_same_records) {
 
 /* ---- the journal ---- */
 
-static char *in_tmp(const char *name) {
-    static char path[4][300];
-    static int at;
-    char *p = path[at++ % 4];
-    snprintf(p, 300, "%s/%s", test_tmp(), name);
-    return p;
-}
-
 /* Goes on from a journal for at most `asks` replies; gives how many were made. */
 static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e) {
     Journal j;
@@ -365,19 +357,19 @@ TEST(a_journal_cut_anywhere_goes_on_to_the_same_records) {
     json_t *job = a_job("42"), *want = mixed_records();
     test_tmp_in_memory();
     begin(&w, mixed, MIXED, 2);
-    int total = go_on(&w, in_tmp("j"), job, 1000, &e);
+    int total = go_on(&w, test_path("j"), job, 1000, &e);
     EXPECT(total > 20 && w.p.n_done == MIXED);
     end(&w);
-    EXPECT_OK(file_read(in_tmp("j"), &whole, 0, &e));
+    EXPECT_OK(file_read(test_path("j"), &whole, 0, &e));
     for (int64_t cut = 0; cut <= whole.len; cut += 1 + (cut > 80) * 37) {
-        file_write_all(in_tmp("k"), whole.data, cut, NULL);
+        file_write_all(test_path("k"), whole.data, cut, NULL);
         int lines = -1;
         for (int64_t i = 0; i < cut; i++) lines += whole.data[i] == '\n';
         begin(&w, mixed, MIXED, 2);
-        int made = go_on(&w, in_tmp("k"), job, 2, &e); /* and killed once more */
+        int made = go_on(&w, test_path("k"), job, 2, &e); /* and killed once more */
         end(&w);
         begin(&w, mixed, MIXED, 2);
-        made += go_on(&w, in_tmp("k"), job, 1000, &e);
+        made += go_on(&w, test_path("k"), job, 1000, &e);
         EXPECT(made == total - (lines > 0 ? lines : 0)); /* nothing twice, nothing lost */
         json_t *have = records_of(&w);
         if (!EXPECT(json_equal(have, want))) test_note("    cut at %lld: %s", (long long)cut, e.text);
@@ -391,9 +383,9 @@ TEST(a_journal_cut_anywhere_goes_on_to_the_same_records) {
 static void expect_refused(const char *text, const json_t *job, const char *part) {
     Err e = {0};
     World w;
-    if (text) file_write_all(in_tmp("j"), text, (int64_t)strlen(text), NULL);
+    if (text) file_write_all(test_path("j"), text, (int64_t)strlen(text), NULL);
     begin(&w, mixed, MIXED, 2);
-    if (!EXPECT(go_on(&w, in_tmp("j"), job, 1, &e) < 0 && strstr(e.text, part) && strstr(e.text, "j")))
+    if (!EXPECT(go_on(&w, test_path("j"), job, 1, &e) < 0 && strstr(e.text, part) && strstr(e.text, "j")))
         test_note("    wanted '%s': %s", part, e.text);
     end(&w);
 }
@@ -404,21 +396,21 @@ TEST(a_journal_of_another_job_is_refused_by_what_differs) {
     Journal j;
     json_t *job = a_job("42"), *other = a_job("43"), *more = json_pack("{s:s}", "model", "abc");
     begin(&w, mixed, MIXED, 2);
-    EXPECT(go_on(&w, in_tmp("j"), job, 3, &e) == 3);
+    EXPECT(go_on(&w, test_path("j"), job, 3, &e) == 3);
     end(&w);
     expect_refused(NULL, other, "seed is 42 there, 43 here");
     expect_refused(NULL, more, "seed is 42 there, not set here");
     begin(&w, mixed, MIXED, 2);
-    EXPECT_OK(journal_open(&j, in_tmp("j"), job, false, &w.p, &e));
+    EXPECT_OK(journal_open(&j, test_path("j"), job, false, &w.p, &e));
     EXPECT(w.p.n_begun == 2 && w.p.n_done == 1);
     expect_refused(NULL, job, "in use by another run"); /* while it is open */
     journal_close(&j);
     end(&w);
     begin(&w, mixed, MIXED, 2);
-    EXPECT_OK(journal_open(&j, in_tmp("j"), other, true, &w.p, &e)); /* anew */
+    EXPECT_OK(journal_open(&j, test_path("j"), other, true, &w.p, &e)); /* anew */
     EXPECT(w.p.n_begun == 0);
     EXPECT_OK(journal_remove(&j, &e));
-    EXPECT(!file_exists(in_tmp("j")));
+    EXPECT(!file_exists(test_path("j")));
     end(&w);
 #define FIRST "{\"reason\":1,\"job\":{\"model\":\"abc\",\"seed\":\"42\"}}\n"
 #define SOLVED \
@@ -459,14 +451,14 @@ TEST(results_hold_every_version_and_add_up) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_pack("{s:s}", "model", "<m>");
-    Results r = {.out = in_tmp("r.json"),
+    Results r = {.out = test_path("r.json"),
                  .rubric = &w.spec.rubric,
                  .facts = facts,
                  .at = track_record,
                  .user = &w,
                  .n = MIXED};
     EXPECT_OK(results_write(&r, &t, &e));
-    json_t *have = json_load_file(in_tmp("r.json"), 0, NULL), *want = records_of(&w);
+    json_t *have = json_load_file(test_path("r.json"), 0, NULL), *want = records_of(&w);
     char *a = json_dumps(have, JSON_REAL_PRECISION(9)), *b = json_dumps(want, JSON_REAL_PRECISION(9));
     EXPECT_STR(a, b);
     mem_free(a), mem_free(b);
@@ -486,11 +478,11 @@ TEST(results_hold_every_version_and_add_up) {
     EXPECT(t.after[1].fresh == 2 && t.after[2].fresh == 0);
     EXPECT_NEAR(t.after[2].quality, 0.9 + (0.4 * 0.9 + 0.2 * 0.6 + 0.4) + 0.4 + 0.95, 1e-9);
 
-    EXPECT_OK(file_read(in_tmp("r.csv"), &csv, 0, &e));
+    EXPECT_OK(file_read(test_path("r.csv"), &csv, 0, &e));
     EXPECT(strstr(csv.data, "\nPROBLEM-2,three") == NULL); /* a line break is quoted */
     EXPECT(strstr(csv.data, "PROBLEM-2,four,\"three\nfour\",0.4,2023-11-14T22:13:22Z,,,2,1,0.4,0.4,0.4,0.4,\n") !=
            NULL);
-    EXPECT_OK(file_read(in_tmp("r.html"), &html, 0, &e));
+    EXPECT_OK(file_read(test_path("r.html"), &html, 0, &e));
     EXPECT(strstr(html.data, "&lt;b&gt;&quot;one&quot;, two&lt;/b&gt;") && !strstr(html.data, "<b>\"one\""));
     EXPECT(strstr(html.data, "&lt;m&gt;") && strstr(html.data, "</html>") && !strstr(html.data, "http"));
     json_decref(have), json_decref(want), json_decref(facts);
@@ -515,14 +507,14 @@ TEST(parts_of_ranks_become_what_one_process_writes) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_object();
-    Results r = {.out = in_tmp("one.json"),
+    Results r = {.out = test_path("one.json"),
                  .rubric = &w.spec.rubric,
                  .facts = facts,
                  .at = track_record,
                  .user = &w,
                  .n = MIXED};
     EXPECT_OK(results_write(&r, &all, &e));
-    snprintf(out, sizeof out, "%s", in_tmp("many.json"));
+    snprintf(out, sizeof out, "%s", test_path("many.json"));
     r.out = out;
     r.at = rank_record;
     for (int rank = 2; rank >= 0; rank--) { /* the first one is the last to end */
@@ -534,15 +526,15 @@ TEST(parts_of_ranks_become_what_one_process_writes) {
         EXPECT_OK(results_write_rank(&r, &t, job, rank, 3, &e));
         json_decref(job);
     }
-    file_rename(in_tmp("many.json.rank-1"), in_tmp("aside"), NULL);
+    file_rename(test_path("many.json.rank-1"), test_path("aside"), NULL);
     EXPECT_OK(results_merge(out, &merged, &missing, &t, &e));
     EXPECT(!merged && missing == 1 && !file_exists(out));
-    file_rename(in_tmp("aside"), in_tmp("many.json.rank-1"), NULL);
+    file_rename(test_path("aside"), test_path("many.json.rank-1"), NULL);
     EXPECT_OK(results_merge(out, &merged, &missing, &t, &e));
     EXPECT(merged && t.n == MIXED && t.after[2].good == all.after[2].good && t.tokens == all.tokens);
-    EXPECT(file_read(in_tmp("one.json"), &one, 0, &e) && file_read(out, &both, 0, &e));
+    EXPECT(file_read(test_path("one.json"), &one, 0, &e) && file_read(out, &both, 0, &e));
     EXPECT_STR(str_text(&one), str_text(&both));
-    EXPECT(!file_exists(in_tmp("many.json.rank-0")) && !file_exists(in_tmp("many.json.rank-2")));
+    EXPECT(!file_exists(test_path("many.json.rank-0")) && !file_exists(test_path("many.json.rank-2")));
     str_free(&one), str_free(&both);
     json_decref(facts);
     end(&w);
@@ -557,7 +549,7 @@ TEST(parts_of_another_job_are_not_merged) {
     begin(&w, mixed, MIXED, 2);
     answer_all(&w);
     json_t *facts = json_object();
-    Results r = {.out = in_tmp("r.json"),
+    Results r = {.out = test_path("r.json"),
                  .rubric = &w.spec.rubric,
                  .facts = facts,
                  .at = track_record,
@@ -569,7 +561,7 @@ TEST(parts_of_another_job_are_not_merged) {
         json_decref(job);
     }
     EXPECT(!results_merge(r.out, &merged, &missing, &t, &e) && strstr(e.text, "seed is 43 there, 42 here"));
-    EXPECT(!merged && !file_exists(r.out) && file_exists(in_tmp("r.json.rank-1")));
+    EXPECT(!merged && !file_exists(r.out) && file_exists(test_path("r.json.rank-1")));
     json_decref(facts);
     end(&w);
 }

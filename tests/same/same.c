@@ -10,9 +10,9 @@ Same same_train(const char *name, const char *flags) {
         .ran = snug_run(
             "train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
             "--threads 2 --no-save --overwrite %s",
-            snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp(name), SAME_STEPS, flags)};
+            test_path("m"), test_path("rows.jsonl"), test_path(name), SAME_STEPS, flags)};
     s.result = s.ran.code == 0 ? ran_json(&s.ran) : NULL;
-    if (s.result) EXPECT(snug_metrics(snug_in_tmp(name), "train", "loss", s.loss, SAME_STEPS) == SAME_STEPS);
+    if (s.result) EXPECT(snug_metrics(test_path(name), "train", "loss", s.loss, SAME_STEPS) == SAME_STEPS);
     return s;
 }
 

@@ -18,12 +18,12 @@ typedef struct Outcome {
 } Outcome;
 
 static void make_model_and_rows(void) {
-    if (file_is_dir(snug_in_tmp("m"))) return;
+    if (file_is_dir(test_path("m"))) return;
     Ran r = snug_run(
         "init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set "
         "num_attention_heads=4 "
         "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d",
-        snug_in_tmp("m"), VOCAB);
+        test_path("m"), VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str text = {0};
@@ -34,7 +34,7 @@ static void make_model_and_rows(void) {
             str_addf(&text, ",%d", (int)(rng_u32(4, (uint64_t)(row * 100 + i % 9)) % VOCAB));
         str_add(&text, "]}\n");
     }
-    file_write_all(snug_in_tmp("rows.jsonl"), text.data, text.len, NULL);
+    file_write_all(test_path("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
 }
 
@@ -48,13 +48,13 @@ static Outcome train(const char *flags) {
         "train --model %s --data %s --out %s --seq %d --global-batch 8 --micro-batch 4 --steps %d --log-steps 1 "
         "--lr 3e-3 "
         "--val-split 0.2 --threads 2 --pack off %s",
-        snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp(out), SEQ, STEPS, flags);
+        test_path("m"), test_path("rows.jsonl"), test_path(out), SEQ, STEPS, flags);
     json_t *j = ran_json(&r);
     if (!EXPECT(r.code == 0 && j)) test_note("    %s: %s", flags, str_text(&r.err));
     const char *sum = json_string_value(json_object_get(j, "checksum"));
     snprintf(o.checksum, sizeof o.checksum, "%s", sum ? sum : "?");
     o.eval_loss = json_number_value(json_object_get(j, "eval_loss"));
-    o.n = snug_metrics(snug_in_tmp(out), "train", "loss", o.loss, STEPS);
+    o.n = snug_metrics(test_path(out), "train", "loss", o.loss, STEPS);
     EXPECT(o.n == STEPS && o.loss[STEPS - 1] < o.loss[0]);
     json_decref(j);
     ran_free(&r);

@@ -21,7 +21,7 @@ static bool is_empty(const char *folder) {
 
 static Same train_on_disk(const char *name, const char *flags, const char *offload) {
     char all[600];
-    snprintf(all, sizeof all, "%s --offload %s --offload-dir %s", flags, offload, snug_in_tmp("disk"));
+    snprintf(all, sizeof all, "%s --offload %s --offload-dir %s", flags, offload, test_path("disk"));
     return same_train(name, all);
 }
 
@@ -42,7 +42,7 @@ TEST(state_on_disk_keeps_the_bits) {
             EXPECT(same_int(&away, "planned_bytes") == same_int(&away, "measured_bytes"));
             EXPECT(same_int(&away, "process_measured_bytes") <= same_int(&away, "process_planned_bytes"));
             EXPECT(same_int(&away, "allocations_after_first_step") == 0);
-            EXPECT(is_empty(snug_in_tmp("disk")));
+            EXPECT(is_empty(test_path("disk")));
             same_free(&away);
         }
         same_free(&whole);
@@ -60,7 +60,7 @@ TEST(frozen_weights_are_read_from_the_models_own_files) {
 }
 
 static double evaluated(const char *flags) {
-    Ran r = snug_run("eval --model %s --data %s --seq 48 --json %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"),
+    Ran r = snug_run("eval --model %s --data %s --seq 48 --json %s", test_path("m"), test_path("rows.jsonl"),
                      flags);
     json_t *j = ran_json(&r);
     if (!EXPECT(r.code == 0 && j)) test_note("    %s: %s", flags, str_text(&r.err));
@@ -76,7 +76,7 @@ TEST(an_evaluation_is_the_same_with_its_weights_on_disk) {
     for (int s = 0; s < COUNT_OF(storage); s++) {
         char flags[400];
         snprintf(flags, sizeof flags, "%s --offload weights=disk --offload-dir %s", storage[s],
-                 snug_in_tmp("disk"));
+                 test_path("disk"));
         EXPECT(evaluated(flags) == evaluated(storage[s]));
     }
 }
@@ -87,10 +87,10 @@ TEST(a_run_goes_on_with_its_state_on_disk) {
     snug_make_job(job);
     Same whole = same_train("whole", "--micro-batch 4");
     Same half = same_train("moved", "--micro-batch 4 --save --save-steps 3");
-    EXPECT(file_remove_tree(snug_in_tmp("moved/checkpoint-5"), NULL));
+    EXPECT(file_remove_tree(test_path("moved/checkpoint-5"), NULL));
     snprintf(flags, sizeof flags,
              "--no-overwrite --micro-batch 4 --resume --offload weights=disk:3,moments=disk --offload-dir %s",
-             snug_in_tmp("disk"));
+             test_path("disk"));
     Same again = same_train("moved", flags);
     EXPECT(strstr(str_text(&again.ran.err), "going on from") != NULL);
     same_expect(&again, &whole, flags);
@@ -106,7 +106,7 @@ TEST(the_planner_goes_to_disk_only_with_a_folder) {
     char without[300], with[600];
     snprintf(without, sizeof without, "--micro-batch 4 --accum 2 --seq 16 --recompute none --budget %lldB",
              (long long)(same_int(&whole, "process_planned_bytes") - same_int(&whole, "planned_bytes") / 8));
-    snprintf(with, sizeof with, "%s --offload-dir %s --explain", without, snug_in_tmp("disk"));
+    snprintf(with, sizeof with, "%s --offload-dir %s --explain", without, test_path("disk"));
     Same refused = same_train("without", without), fits = same_train("with", with);
     EXPECT(refused.ran.code == 3);
     same_expect(&fits, &whole, with);
@@ -151,7 +151,7 @@ TEST(wrong_homes_are_refused_by_name) {
                  {"weights=disc --offload-dir d", "weights=disk:N"}};
     snug_make_job(job);
     for (int i = 0; i < COUNT_OF(wrong); i++) {
-        Ran r = snug_run("plan --model %s --offload %s", snug_in_tmp("m"), wrong[i].flags);
+        Ran r = snug_run("plan --model %s --offload %s", test_path("m"), wrong[i].flags);
         if (!EXPECT(r.code == 2 && strstr(str_text(&r.err), wrong[i].part)))
             test_note("    %s: %s", wrong[i].flags, str_text(&r.err));
         ran_free(&r);
@@ -171,11 +171,11 @@ TEST(a_disk_without_room_is_refused_before_the_first_step) {
         binary ? binary : "./snug", in, in, in, in, in);
     EXPECT(system(script) != 0);
     Str err = {0};
-    file_read(snug_in_tmp("err"), &err, 0, NULL);
+    file_read(test_path("err"), &err, 0, NULL);
     if (!EXPECT(strstr(str_text(&err), "File too large") && strstr(str_text(&err), "/disk: ") &&
                 !strstr(str_text(&err), "step 1/3")))
         test_note("%s", str_text(&err));
-    EXPECT(is_empty(snug_in_tmp("disk")));
+    EXPECT(is_empty(test_path("disk")));
     str_free(&err);
 }
 

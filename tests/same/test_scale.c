@@ -12,7 +12,7 @@ static void make_job(void) { snug_make_job((SnugJob){2, 64, 112}); }
 
 static Ran train(int steps, const char *flags) {
     return snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                    "--lr 3e-3 --threads 2 --no-save %s", snug_in_tmp("m"), snug_in_tmp("rows.jsonl"), snug_in_tmp("o"), steps, flags);
+                    "--lr 3e-3 --threads 2 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
 }
 
 static int64_t number(const Ran *r, const char *key) {
@@ -31,7 +31,7 @@ TEST(fp16_follows_fp32) {
     for (int k = 0; k < 4; k++) {
         Ran r = train(LONG, flags[k]);
         if (!EXPECT(r.code == 0 && number(&r, "skipped_steps") == 0)) test_note("%s", str_text(&r.err));
-        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss", loss[k], LONG) == LONG);
+        EXPECT(snug_metrics(test_path("o"), "train", "loss", loss[k], LONG) == LONG);
         EXPECT(loss[k][LONG - 1] < 0.99 * loss[k][0]);
         ran_free(&r);
     }
@@ -55,9 +55,9 @@ TEST(an_overflow_is_skipped_and_counted) {
                                   : "--precision fp16 --loss-scale 1e9 --loss-scale-window 4 --warmup-steps 4");
         skipped[late] = number(&r, "skipped_steps");
         if (!EXPECT(r.code == 0 && skipped[late] > 3 && strstr(str_text(&r.err), "  skipped 3"))) test_note("%s", str_text(&r.err));
-        EXPECT(snug_metrics(snug_in_tmp("o"), "train", "loss_scale", scale[late], STEPS) == STEPS);
-        snug_metrics(snug_in_tmp("o"), "train", "learning_rate", lr[late], STEPS);
-        snug_metrics(snug_in_tmp("o"), "train", "loss", loss[late], STEPS);
+        EXPECT(snug_metrics(test_path("o"), "train", "loss_scale", scale[late], STEPS) == STEPS);
+        snug_metrics(test_path("o"), "train", "learning_rate", lr[late], STEPS);
+        snug_metrics(test_path("o"), "train", "loss", loss[late], STEPS);
         ran_free(&r);
     }
     EXPECT(skipped[0] == skipped[1]);

@@ -73,7 +73,7 @@ TEST(an_update_inside_backward_is_refused_where_it_cannot_be) {
                  {"--micro-batch 4 --clip 0 --precision fp16", "fp16"}};
     snug_make_job(job);
     for (int i = 0; i < COUNT_OF(wrong); i++) {
-        Ran r = snug_run("plan --model %s --update-in-backward on %s", snug_in_tmp("m"), wrong[i].flags);
+        Ran r = snug_run("plan --model %s --update-in-backward on %s", test_path("m"), wrong[i].flags);
         if (!EXPECT(r.code == 2 && strstr(str_text(&r.err), wrong[i].part)))
             test_note("    %s: %s", wrong[i].flags, str_text(&r.err));
         ran_free(&r);

@@ -5,12 +5,6 @@
 #include "store/machinefile.h"
 #include "tests/test.h"
 
-static char *in_tmp(const char *name) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", test_tmp(), name);
-    return path;
-}
-
 static Machine some_card(const char *name, int64_t bytes) {
     Machine m = {
         .kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10,
@@ -56,7 +50,7 @@ TEST(a_machine_file_gives_back_what_was_put) {
     Err e = {0};
     MachineFile f;
     bool found;
-    char *path = in_tmp("deep/er/machine.json");
+    char *path = test_path("deep/er/machine.json");
     write_two(path);
     EXPECT_OK(machinefile_read(&f, &found, path, &e));
     EXPECT(found && f.n == 2);
@@ -113,15 +107,15 @@ static void expect_refused(const char *old, const char *new, const char *part) {
     Err e = {0};
     MachineFile f;
     bool found;
-    write_two(in_tmp("machine.json"));
-    EXPECT_OK(file_read(in_tmp("machine.json"), &text, 0, &e));
+    write_two(test_path("machine.json"));
+    EXPECT_OK(file_read(test_path("machine.json"), &text, 0, &e));
     const char *at = strstr(str_text(&text), old);
     if (EXPECT(at != NULL)) {
         str_add_bytes(&bad, text.data, at - text.data);
         str_add(&bad, new);
         str_add(&bad, at + strlen(old));
-        EXPECT_OK(file_write_all(in_tmp("machine.json"), bad.data, bad.len, &e));
-        EXPECT(!machinefile_read(&f, &found, in_tmp("machine.json"), &e) && e.code == ERR_FAIL);
+        EXPECT_OK(file_write_all(test_path("machine.json"), bad.data, bad.len, &e));
+        EXPECT(!machinefile_read(&f, &found, test_path("machine.json"), &e) && e.code == ERR_FAIL);
         if (!EXPECT(strstr(e.text, part) && strstr(e.text, "machine.json")))
             test_note("    '%s' -> '%s': %s", old, new, e.text);
         machinefile_free(&f);
@@ -153,7 +147,7 @@ TEST(an_absent_machine_file_is_an_empty_one) {
     Err e = {0};
     MachineFile f;
     bool found = true;
-    EXPECT_OK(machinefile_read(&f, &found, in_tmp("none.json"), &e));
+    EXPECT_OK(machinefile_read(&f, &found, test_path("none.json"), &e));
     EXPECT(!found && f.n == 0);
     machinefile_free(&f);
 }
