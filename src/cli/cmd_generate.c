@@ -248,6 +248,14 @@ static void print_summary(const Session *s, double seconds) {
         (long long)gen_process_bytes(g), (long long)g->process_peak_bytes, g->plan_ms);
 }
 
+static bool profile(Session *s, Err *e) {
+    Str text = {0};
+    bool ok = gen_profile(s->engine.gen, &text, e);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+    return ok;
+}
+
 static bool answer_all(Session *s, Err *e) {
     const char *out = opt_text(s->o, OPT_OUT);
     bool plain = !out && opt_given(s->o, OPT_PROMPT) && !opt_flag(s->o, OPT_JSON) && s->n_lines == 1 &&
@@ -277,7 +285,7 @@ static bool answer_all(Session *s, Err *e) {
                  ? (double)(s->answer_tokens - s->n_lines) / s->engine.gen->counts.decode_seconds
                  : 0);
     if (opt_flag(s->o, OPT_JSON)) print_summary(s, seconds);
-    return true;
+    return !opt_flag(s->o, OPT_PROFILE) || profile(s, e);
 }
 
 bool cmd_generate(const Options *o, Err *e) {

@@ -242,17 +242,17 @@ int exec_find_not_finite(Exec *x, int phase, Err *e) {
     return found;
 }
 
-bool exec_time(Exec *x, int phase, double *seconds, Err *e) {
+bool exec_time(Exec *x, int phase, int times, double *seconds, Err *e) {
     const Phase *ph = &x->p->phase[phase];
     struct timespec a, b;
     for (int i = ph->begin; i < ph->end; i += x->run[i]) {
         mark(x, op_row(x->p->s[i].op)->name);
         clock_gettime(CLOCK_MONOTONIC, &a);
-        run_together(x, i, x->run[i]);
+        for (int k = 0; k < times; k++) run_together(x, i, x->run[i]);
         if (!exec_sync(x, e)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
         mark(x, NULL);
-        seconds[i] += (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+        seconds[i] += ((double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9) / times;
     }
     return true;
 }

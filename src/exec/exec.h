@@ -49,9 +49,17 @@ bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
  * finding where a bad loss began: slow, and leaves the phase's outputs as a play does. */
 int exec_find_not_finite(Exec *x, int phase, Err *e);
 
-/* Plays a phase step by step, waiting after each, and adds the seconds of step i to seconds[i]; those of a run to its
- * first step. */
-bool exec_time(Exec *x, int phase, double *seconds, Err *e);
+/* Plays a phase step by step, each so many times, waiting after each, and adds the seconds of one play of step i to
+ * seconds[i]; those of a run to its first step. */
+bool exec_time(Exec *x, int phase, int times, double *seconds, Err *e);
+
+/* profile.c: some phases timed op by op; a table for people. load puts their inputs there, before every play. times: as
+ * above; where a step takes as long as asking for it, one play alone tells little. */
+typedef struct ProfileLoad {
+    void (*load)(void *user);
+    void *user;
+} ProfileLoad;
+bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title, Err *e);
 
 /* trim.c: pages of the device pool that hold nothing alive where a phase begins. find_idle once; then, with nothing
  * queued, trim gives them back to the system (gives the bytes) and restore takes them again, before anything else. */

@@ -185,6 +185,8 @@ void gen_close(Gen *g); /* after gen_plan, whatever it gave */
 /* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take is
  * taken. After the weights are there. */
 bool gen_warm(Gen *g, Err *e);
+/* Where the time of the largest prefill and the largest decode goes, op by op. What is cached is lost. */
+bool gen_profile(Gen *g, Str *out, Err *e);
 void gen_measure_line(Gen *g, const char *name, int64_t less_bytes); /* what was taken since the last look, as that line's */
 
 /* Until every answer is done and next gives nothing more. Random numbers depend on the request alone. */

@@ -298,6 +298,8 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     return true;
 }
 
+static void load_first_micro(void *run) { step_load_micro(run, 0); }
+
 bool run_train(Run *r, RunResult *out, Err *e) {
     *out = (RunResult){.first_loss = NAN, .loss = NAN, .eval_loss = NAN, .planned_bytes = r->job->placement.arena_bytes[POOL_DEVICE],
                        .process_planned_bytes = job_process_bytes(r->job)};
@@ -319,7 +321,9 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     if (r->o.save && !run_save_result(r, out, e)) return false;
     if (!r->o.profile) return true;
     Str text = {0}; /* last: the weights are written, one more update does no harm */
-    bool ok = run_profile(r, &text, e);
+    int phase[] = {r->job->phase_micro, r->job->phase_update};
+    ProfileLoad inputs = {.load = load_first_micro, .user = r};
+    bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs, "one micro-step and one update", e);
     log_line("%s", str_text(&text));
     str_free(&text);
     return ok;

@@ -108,9 +108,6 @@ bool run_save_checkpoint(Run *r, Err *e);
 bool run_save_result(Run *r, RunResult *out, Err *e);
 bool run_resume(Run *r, Err *e);
 
-/* profile.c: one micro-step and one update timed op by op; a table for people. */
-bool run_profile(Run *r, Str *out, Err *e);
-
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
 void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */

@@ -1,8 +1,9 @@
-/* profile.c - where the time of a step goes: every op of a micro-step and an update timed on its own. */
+/* profile.c - where the time of a phase goes: every op timed on its own, as a table for people. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/run.h"
+#include "base/mem.h"
+#include "exec/exec.h"
 
 typedef struct OpTime {
     OpId op;
@@ -31,25 +32,23 @@ static int gather(const Program *p, const double *seconds, int phase, OpTime *ro
     return n;
 }
 
-bool run_profile(Run *r, Str *out, Err *e) {
+bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title, Err *e) {
     enum { ROWS = 96, PLAYS = 3 };
-    const Program *p = &r->job->p;
+    const Program *p = x->p;
     double *seconds = MEM_NEW(double, p->n_s);
     bool ok = true;
     for (int play = 0; play <= PLAYS && ok; play++) {
         if (play == 1) memset(seconds, 0, (size_t)p->n_s * sizeof *seconds); /* the first warms up */
-        step_load_micro(r, 0);
-        ok = exec_time(&r->x, r->job->phase_micro, seconds, e) &&
-             (r->job->phase_update < 0 || exec_time(&r->x, r->job->phase_update, seconds, e));
+        inputs.load(inputs.user);
+        for (int i = 0; i < n_phases && ok; i++) ok = exec_time(x, phase[i], times, seconds, e);
     }
     OpTime rows[ROWS] = {0};
-    int n = gather(p, seconds, r->job->phase_micro, rows, 0, ROWS);
-    if (r->job->phase_update >= 0) n = gather(p, seconds, r->job->phase_update, rows, n, ROWS);
+    int n = 0;
     double all = 0;
+    for (int i = 0; i < n_phases; i++) n = gather(p, seconds, phase[i], rows, n, ROWS);
     for (int i = 0; i < n; i++) all += rows[i].seconds;
     qsort(rows, (size_t)n, sizeof *rows, slower);
-    str_addf(out, "one micro-step and one update, op by op (%.2f ms; each op is waited for, so a little more than in a run)\n",
-             all / PLAYS * 1e3);
+    str_addf(out, "%s, op by op (%.3f ms; each op is waited for, so a little more than in a run)\n", title, all / PLAYS * 1e3);
     str_addf(out, "  %-16s %-10s %6s %10s %7s %10s %10s\n", "op", "region", "steps", "ms", "share", "GFLOP/s", "GB/s");
     for (int i = 0; i < n; i++)
         str_addf(out, "  %-16s %-10s %6lld %10.3f %6.1f%% %10.0f %10.1f\n", op_row(rows[i].op)->name,
