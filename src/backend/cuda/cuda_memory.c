@@ -6,9 +6,12 @@
  * queue, which every play joins at its end. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "backend/cuda/cuda_int.h"
+#include "base/threads.h"
 
 #define PAGE_BYTES (2 * MIB)
 #define PIECE_BYTES (1 * GIB) /* mapped at a time; only whole pieces can be unmapped */
@@ -152,6 +155,56 @@ static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err 
     return fail(e, ERR_FAIL, "cuda:%d: clearing the arena: %s", c->device, cudaGetErrorString(status));
 }
 
+/* ---- the pinned pool: ordinary pages, large where the system has them, touched by all cores, then pinned as they are. The
+ * driver's own allocation does the same with one core, a dozen times slower (24 GiB: 1.1 s instead of 14 s with a memset) ---- */
+
+enum { TOUCH_TILE_BYTES = 64 * 1048576, TOUCH_STEP_BYTES = 4096, TOUCH_THREADS = 16 };
+
+static void touch_tile(void *pool_of, int64_t tile, int worker) {
+    const CudaPool *pool = pool_of;
+    int64_t begin = tile * TOUCH_TILE_BYTES, end = MIN2(begin + TOUCH_TILE_BYTES, pool->bytes);
+    for (int64_t at = begin; at < end; at += TOUCH_STEP_BYTES) ((volatile char *)pool->data)[at] = 0;
+}
+
+static bool touch_pages(CudaPool *pool, Err *e) {
+    Threads *t;
+    if (!threads_open(&t, MIN2(TOUCH_THREADS, threads_available()), e)) return false;
+    threads_for(t, (pool->bytes + TOUCH_TILE_BYTES - 1) / TOUCH_TILE_BYTES, touch_tile, pool);
+    threads_close(t);
+    return true;
+}
+
+static void free_pinned_pool(CudaPool *pool) {
+    cudaHostUnregister(pool->data);
+    munmap(pool->data, (size_t)pool->bytes);
+}
+
+static cudaError_t register_pages(void *data, int64_t bytes) {
+    void *seen;
+    cudaError_t status = cudaHostRegister(data, (size_t)bytes, cudaHostRegisterDefault);
+    if (status != cudaSuccess) return status;
+    status = cudaHostGetDevicePointer(&seen, data, 0);
+    if (status == cudaSuccess && seen == data) return status; /* kernels read it under the host's address */
+    cudaHostUnregister(data);
+    return status == cudaSuccess ? cudaErrorNotSupported : status;
+}
+
+static bool make_pinned_pool(CudaPool *pool, int64_t bytes, Err *e) {
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s", units_bytes(bytes).s, strerror(errno));
+    *pool = (CudaPool){data, bytes};
+    madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* a wish */
+    bool touched = touch_pages(pool, e);
+    cudaError_t status = touched ? register_pages(data, bytes) : cudaSuccess;
+    if (touched && status == cudaSuccess) return true;
+    munmap(data, (size_t)bytes);
+    *pool = (CudaPool){0};
+    cudaGetLastError(); /* said here: it does not stick */
+    return touched && fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s. Is there so much memory, and a limit (ulimit -l)?",
+                           units_bytes(bytes).s, cudaGetErrorString(status));
+}
+
 /* ---- all pools ---- */
 
 void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
@@ -162,16 +215,7 @@ void *cuda_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     if (kind == POOL_DEVICE) {
         make_device_pool(c, pool, units_round_up(bytes, PAGE_BYTES), e);
     } else if (kind == POOL_PINNED) {
-        cudaError_t status = cudaHostAlloc((void **)&pool->data, (size_t)bytes, cudaHostAllocDefault);
-        if (status != cudaSuccess) {
-            *pool = (CudaPool){0};
-            cudaGetLastError(); /* said here: it does not stick */
-            fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s. Is there so much memory, and a limit (ulimit -l)?",
-                 units_bytes(bytes).s, cudaGetErrorString(status));
-            return NULL;
-        }
-        memset(pool->data, 0, (size_t)bytes);
-        pool->bytes = bytes;
+        make_pinned_pool(pool, units_round_up(bytes, PAGE_BYTES), e);
     } else if (kind == POOL_HOST) {
         *pool = (CudaPool){mem_alloc(bytes), bytes};
     } else {
@@ -194,7 +238,7 @@ void cuda_release(Backend *b, Pool kind) {
     if (kind == POOL_DEVICE)
         unmap_pool(c, pool, pool->bytes);
     else if (kind == POOL_PINNED)
-        cudaFreeHost(pool->data);
+        free_pinned_pool(pool);
     else if (kind == POOL_DISK)
         cuda_disk_close(c);
     else
