@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo.sh - what snug is for, in three minutes: plan, a refusal, the same run fitted, planned = measured.
+# demo.sh - what snug is for, in three minutes: plan, a refusal, the same run fitted, planned = measured; then a model that reasons.
 set -eu
 cd "$(dirname "$0")/.."
 snug=./snug
@@ -42,4 +42,11 @@ cat "$work/result"
 say "5. The result on sums it has not seen"
 show "eval --model out/model --data test.jsonl --seq 64"
 $snug eval --model "$work/out/model" --data "$work/test.jsonl" --seq 64 --micro-batch 8 2>/dev/null
-say "planned = measured, and the run stayed inside its budget. Next: ./snug --help, README.md"
+say "6. A model of 2.4 million parameters that comes with snug solves problems in words it has not seen, judges itself, improves"
+$snug problems --n 60 --part held-out --roles none --seed 5 --out "$work/problems.jsonl" 2>/dev/null
+show "reason --config recipes/reason-tally.yaml --data problems.jsonl --out reasoning.json"
+$snug reason --config recipes/reason-tally.yaml --data "$work/problems.jsonl" --out "$work/reasoning.json" 2>"$work/log" &
+pid=$!
+tail -n +1 -f "$work/log" --pid=$pid | sed -nE '/^problem [0-9]*0\//p;/= arena|= process|measured/p;/tokens answered/,/problems:/p' || true
+wait $pid
+say "planned = measured, and every run stayed inside its budget. Next: ./snug --help, README.md"

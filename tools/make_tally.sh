@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 snug=${SNUG:-./snug} work=${WORK:-build/tally} out=${OUT:-models/tally}
 mkdir -p "$work"
 
-[ -e "$work/train.jsonl" ] || $snug problems --n "${ROWS:-600000}" --part train --seed 11 --out "$work/train.jsonl" \
+[ -e "$work/train.jsonl" ] || $snug problems --n "${ROWS:-450000}" --part train --seed 11 --out "$work/train.jsonl" \
     --roles solve,judge,solve,judge,solve,improve,solve,judge
 [ -e "$work/test.jsonl" ] || $snug problems --n 240 --part held-out --seed 12 --out "$work/test.jsonl"
 [ -e "$work/random" ] || $snug init --model models/tally --out "$work/random" --dtype fp32
