@@ -50,7 +50,7 @@ include fuzz/fuzz.mk tools/checks.mk
 
 help:
 	@echo "make            build ./snug"
-	@echo "make demo       install what is missing, build, plan, train; planned = measured"
+	@echo "make demo       install what is missing, build, plan, train, reason; planned = measured"
 	@echo "make check      install what is missing, build, run all tests"
 	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check takes a spread)"
 	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"

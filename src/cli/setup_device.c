@@ -115,9 +115,7 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
                               .ranges = o->command == CMD_TRAIN && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
     if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) return use_card(m, o, e);
-    const char *device = opt_text(o, OPT_DEVICE);
-    if (ON_GEN >> o->command & 1 && !strcmp(device, "auto")) device = "cpu"; /* until answers were measured on a GPU */
-    if (!backend_open(b, device, options, e)) return false;
+    if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;
     *m = (Machine){0};
     (*b)->describe(*b, m);
     if (apply_file(*b, m, o, e)) return true;
