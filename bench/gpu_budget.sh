@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # gpu_budget.sh SNUG OUT.jsonl [curve] - Qwen2.5-7B inside small budgets on the GPU that is here: 50 steps each, planned and measured
-# bytes, predicted and measured tokens/s, as JSON lines; with `curve`, a few steps at many budgets instead.
+# bytes, predicted and measured tokens/s, as JSON lines; with `curve`, a few steps at the budgets between and beyond instead
+# (bench/budget_curve.sh draws both).
 set -u
 snug=$1 results=$2 what=${3:-}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -21,7 +22,7 @@ if [ -z "$what" ]; then
     one lora 12GiB 50 $lora
     one qlora 8GiB 50 $qlora; one qlora 6GiB 50 $qlora
 else
-    for b in 12 20 32 48 80 141; do one full ${b}GiB 4; done
-    for b in 6 8 16 24 48; do one lora ${b}GiB 4 $lora; done
-    for b in 5 10 16 24 48; do one qlora ${b}GiB 4 $qlora; done
+    for b in 10 12 32 48 80 135; do one full ${b}GiB 4; done
+    for b in 6 8 16 24 48 135; do one lora ${b}GiB 6 $lora; done
+    for b in 5 12 24 48 135; do one qlora ${b}GiB 6 $qlora; done
 fi

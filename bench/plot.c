@@ -1,6 +1,7 @@
 /* plot.c - growth as a picture: series of points on two logarithmic axes, each with its exponent, as a small SVG.
  *
  * usage: plot OUT.svg < TEXT        lines of TEXT: "title ...", "x ...", "y ...", "series NAME", and points "X Y".
+ * "plain": names without exponents, round numbers on the x axis. "like NAME": a dashed series in the colour of the one before.
  * Prints per series a line of JSON fields: its points, and the slope of the least-squares line through their logarithms,
  * of all and of the upper half. */
 #include <math.h>
@@ -15,13 +16,14 @@ typedef struct Series {
     char name[TEXT];
     double x[MAX_POINTS], y[MAX_POINTS];
     double exponent, at_end; /* of all points; of the upper half, where fixed costs count less */
-    int n;
+    int n, colour;
+    int dashed;
 } Series;
 
 typedef struct Plot {
     char title[TEXT], x[TEXT], y[TEXT];
     Series s[MAX_SERIES];
-    int n;
+    int n, n_colours, plain;
     double low_x, high_x, low_y, high_y; /* logarithms */
 } Plot;
 
@@ -37,6 +39,13 @@ static double fit(const Series *s, int from) {
     return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
+static void begin_series(Plot *p, const char *name, int dashed) {
+    Series *s = &p->s[p->n++];
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->dashed = dashed;
+    s->colour = dashed ? s[-1].colour : p->n_colours++;
+}
+
 static int read_plot(Plot *p) {
     char line[TEXT];
     while (fgets(line, sizeof line, stdin)) {
@@ -46,8 +55,9 @@ static int read_plot(Plot *p) {
         if (!strncmp(line, "title ", 6)) snprintf(p->title, sizeof p->title, "%s", line + 6);
         else if (!strncmp(line, "x ", 2)) snprintf(p->x, sizeof p->x, "%s", line + 2);
         else if (!strncmp(line, "y ", 2)) snprintf(p->y, sizeof p->y, "%s", line + 2);
-        else if (!strncmp(line, "series ", 7) && p->n < MAX_SERIES)
-            snprintf(p->s[p->n++].name, sizeof p->s->name, "%s", line + 7);
+        else if (!strcmp(line, "plain")) p->plain = 1;
+        else if (!strncmp(line, "series ", 7) && p->n < MAX_SERIES) begin_series(p, line + 7, 0);
+        else if (!strncmp(line, "like ", 5) && s && p->n < MAX_SERIES) begin_series(p, line + 5, 1);
         else if (s && s->n < MAX_POINTS && sscanf(line, "%lf %lf", &x, &y) == 2 && x > 0 && y > 0)
             s->x[s->n] = x, s->y[s->n++] = y;
         else return fprintf(stderr, "plot: not understood: %s\n", line), 1;
@@ -75,11 +85,17 @@ static void draw_line(FILE *f, double x1, double y1, double x2, double y2) {
     fprintf(f, "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='#e4e4e4'/>\n", x1, y1, x2, y2);
 }
 
+static void draw_x_mark(const Plot *p, FILE *f, double x) {
+    if (log(x) < p->low_x || log(x) > p->high_x) return;
+    draw_line(f, at_x(p, x), TOP, at_x(p, x), HEIGHT - BOTTOM);
+    fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", at_x(p, x), HEIGHT - BOTTOM + 17, x);
+}
+
 static void draw_axes(const Plot *p, FILE *f) {
-    for (const double *x = p->s[0].x; x < p->s[0].x + p->s[0].n; x++) { /* a mark where something was measured */
-        draw_line(f, at_x(p, *x), TOP, at_x(p, *x), HEIGHT - BOTTOM);
-        fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", at_x(p, *x), HEIGHT - BOTTOM + 17, *x);
-    }
+    static const double round[] = {5, 6, 8, 12, 16, 24, 32, 48, 80, 135};
+    const double *x = p->plain ? round : p->s[0].x; /* else a mark where something was measured */
+    int n_x = p->plain ? (int)(sizeof round / sizeof *round) : p->s[0].n;
+    for (int i = 0; i < n_x; i++) draw_x_mark(p, f, x[i]);
     double span = (p->high_y - p->low_y) / log(10);
     for (int k = (int)floor(p->low_y / log(10)); k <= p->high_y / log(10); k++)
         for (int m = 1; m < 10; m = m == 1 ? 2 : m == 2 ? 5 : 10) {
@@ -98,13 +114,19 @@ static void draw_axes(const Plot *p, FILE *f) {
 
 static void draw_series(const Plot *p, FILE *f, int k) {
     const Series *s = &p->s[k];
-    fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='2' points='", colours[k]);
+    const char *colour = colours[s->colour];
+    fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='%d' stroke-dasharray='%s' points='", colour, s->dashed ? 1 : 2,
+            s->dashed ? "4 3" : "none");
     for (int i = 0; i < s->n; i++) fprintf(f, "%.1f,%.1f ", at_x(p, s->x[i]), at_y(p, s->y[i]));
     fprintf(f, "'/>\n");
     for (int i = 0; i < s->n; i++)
-        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='3' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]), colours[k]);
-    fprintf(f, "<text x='%d' y='%d' fill='%s'>%s: exponent %.2f, upper half %.2f</text>\n", LEFT + 12, TOP + 20 + 17 * k,
-            colours[k], s->name, s->exponent, s->at_end);
+        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%d' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]), s->dashed ? 2 : 3, colour);
+    if (p->plain)
+        fprintf(f, "<text x='%d' y='%d' fill='%s' text-anchor='end'>%s</text>\n", WIDTH - RIGHT - 12,
+                HEIGHT - BOTTOM - 12 - 17 * (p->n - 1 - k), colour, s->name);
+    else
+        fprintf(f, "<text x='%d' y='%d' fill='%s'>%s: exponent %.2f, upper half %.2f</text>\n", LEFT + 12, TOP + 20 + 17 * k,
+                colour, s->name, s->exponent, s->at_end);
 }
 
 int main(int argc, char **argv) {
