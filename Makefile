@@ -34,6 +34,8 @@ CFLAGS_ranks.c := -DHAVE_MPI $(shell mpicc --showme:compile)
 LDLIBS += $(shell mpicc --showme:link)
 endif
 
+.DEFAULT_GOAL := all
+
 # The GPU: sources, compiler and flags of its room.
 ifeq ($(CUDA),1)
 include src/backend/cuda/cuda.mk
