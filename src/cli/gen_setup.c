@@ -75,7 +75,12 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
+                   .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
                    .invariant = opt_flag(o, OPT_INVARIANT)};
+    if (c->quant == QUANT_OWN && !opt_given(o, OPT_INIT)) { /* as its folder holds it, unless that is contradicted */
+        if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
+        s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
+    }
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;
@@ -148,8 +153,9 @@ void engine_show(const Engine *n, bool measured) {
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
              n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
              (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
-    str_addf(&text, "dtypes: weights %s, activations %s, cache %s\n",
-             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations),
+    str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
+             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), g->spec.head_int8 ? ", head int8" : "",
+             format_name(g->spec.activations),
              format_name(g->spec.cache));
     show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
     if (n->budget_bytes != INT64_MAX && !measured)

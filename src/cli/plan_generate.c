@@ -71,8 +71,8 @@ static void add_plan(Str *text, const GenCase *c) {
         "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
         s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
         c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
-    str_addf(text, "dtypes: weights %s, activations and cache %s",
-             format_name(s->quantised ? s->stored : s->model.dtype), format_name(s->activations));
+    str_addf(text, "dtypes: weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
+             s->head_int8 ? ", head int8" : "", format_name(s->activations));
     if (s->sent)
         str_addf(text, "; weights of %lld of %d layers in pinned memory", (long long)s->sent, s->model.layers);
     str_add(text, "\n");

@@ -149,6 +149,7 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     if (s->moments == MOMENTS_8BIT && !opt_is(o, OPT_MOMENTS, "8bit"))
         options_settle(o, OPT_MOMENTS, moments[s->moments], "--allow");
+    if (s->head_int8) options_settle(o, OPT_QUANTIZE_HEAD, "int8", "--allow");
     if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8", "--allow");
     if (s->lora && s->adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
         snprintf(t->text[0], sizeof t->text[0], "%d", s->adapter.rank);

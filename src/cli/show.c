@@ -22,6 +22,7 @@ static void show_dtypes(Str *out, const JobSpec *s) {
     str_addf(out, "dtypes: weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
              full ? s->weights == FMT_BF16 && !s->master ? " (rounded at random)" : "" : " (frozen, as on file)",
              format_name(s->activations));
+    if (s->head_int8) str_add(out, ", head int8");
     if (s->adapter.rank) str_addf(out, ", adapters %s", format_name(s->adapter.format));
     if (s->train) str_addf(out, ", gradients %s, moments %s", format_name(s->gradients), moments[s->moments]);
     if (s->train && s->master) str_add(out, ", master fp32");

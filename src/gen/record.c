@@ -173,6 +173,7 @@ static void record_weights(Gen *g) {
                                   .gradients = s->activations,
                                   .lora = s->adapter});
     decoder_homes(&g->p, &g->d, stored, s->sent);
+    if (s->head_int8) decoder_quantise_head(&g->p, &g->d);
 }
 
 static void record_cache_and_passes(Gen *g) {

@@ -70,6 +70,9 @@ Decoder decoder_twin(Program *p, const Decoder *d, bool adapters);
  * as many as the model has: embedding and head too. */
 void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_layers);
 
+/* The head of a frozen model in int8; where it is tied, so is the embedding: it is the same matrix. */
+void decoder_quantise_head(Program *p, const Decoder *d);
+
 /* Marks a tensor as trained: gives it a gradient. */
 void decoder_train(Program *p, Tid weight, Format gradient);
 

@@ -22,3 +22,8 @@ void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_lay
     set_home(p, d->embedding, all, p->t[d->embedding].format);
     set_home(p, d->head, all, p->t[d->head].format);
 }
+
+void decoder_quantise_head(Program *p, const Decoder *d) {
+    CHECK_MSG(!p->t[d->head].trainable, "a head that is trained keeps its format");
+    p->t[d->head].home.stored = FMT_INT8;
+}

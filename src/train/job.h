@@ -58,6 +58,7 @@ typedef struct JobSpec {
     bool update_in_backward; /* a weight is updated as soon as its gradient is complete: accumulation 1, no clip */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
+    bool head_int8;        /* a frozen model's head is stored as int8; where it is tied, the embedding is too */
     bool random_init;
     uint64_t seed;
     AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
