@@ -322,6 +322,10 @@ int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same m
     return ledger_process_bytes(&j->ledger, POOL_DEVICE) + (j->machine.kind == MACHINE_CPU ? job_host_bytes(j) : 0);
 }
 
+int64_t job_disk_bytes(const Job *j) {
+    return j->placement.arena_bytes[POOL_DISK] - (j->spec.random_init ? 0 : plan_file_bytes(&j->p));
+}
+
 double job_update_seconds(const Job *j) {
     double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;
     for (int i = 0; i < j->n_plays; i++) s += j->plays[i].times * plan_step_seconds(&j->p, &j->machine, j->plays[i].phase);

@@ -26,6 +26,7 @@ typedef struct SearchFreedom {
 typedef struct SearchLimits {
     int64_t device_bytes; /* what the process may take there */
     int64_t host_bytes;   /* pinned and ordinary memory beside a device; 0: no limit known */
+    int64_t disk_bytes;   /* of --offload-dir; 0: no limit known. Not searched with: a plan that takes more is refused */
 } SearchLimits;
 
 typedef struct Try {

@@ -224,8 +224,8 @@ TEST(the_picture_and_the_page_stand_alone) {
 }
 
 TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
-    Ran r = snug_run("plan " SMALL "--max-memory disk=2GiB");
-    expect_said(&r, 2, "disk", "device=SIZE,host=SIZE");
+    Ran r = snug_run("plan " SMALL "--max-memory tape=2GiB");
+    expect_said(&r, 2, "tape", "device=SIZE,host=SIZE");
     r = snug_run("plan " SMALL "--max-memory device=plenty");
     expect_said(&r, 2, "max-memory", "12GiB");
     r = snug_run("plan " SMALL
