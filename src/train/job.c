@@ -323,7 +323,7 @@ int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same m
 }
 
 int64_t job_disk_bytes(const Job *j) {
-    return j->placement.arena_bytes[POOL_DISK] - (j->spec.random_init ? 0 : plan_file_bytes(&j->p));
+    return j->placement.arena_bytes[POOL_DISK] - (j->spec.random_init ? 0 : plan_file_bytes(&j->p, j->spec.model.quant == QUANT_OWN));
 }
 
 double job_update_seconds(const Job *j) {
