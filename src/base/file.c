@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -139,6 +140,18 @@ bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e) {
 bool file_flush(int fd, const char *path, Err *e) {
     if (!fault_here(FAULT_FLUSH, path) && fsync(fd) == 0) return true;
     return refused(e, path, "flush");
+}
+
+int64_t file_free_bytes(const char *path) {
+    char at[1024];
+    struct statvfs disk;
+    snprintf(at, sizeof at, "%s", path);
+    for (char *slash; statvfs(at, &disk); *slash = 0) { /* not there yet: where it will be made */
+        slash = strrchr(at, '/');
+        if (slash && slash > at) continue;
+        return statvfs(slash ? "/" : ".", &disk) ? -1 : (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    }
+    return (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
 }
 
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {

@@ -11,6 +11,7 @@
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
+int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);

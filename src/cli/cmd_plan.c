@@ -69,7 +69,8 @@ static bool print_plan(const PlanCase *c, Err *e) {
     bool ok = add_tables(&text, root, c, e) && write_pictures(c, str_text(&text), e);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
-    SearchLimits limits = {budget ? budget : INT64_MAX, c->limits.host_bytes};
+    SearchLimits limits = c->limits;
+    if (!budget) limits.device_bytes = INT64_MAX;
     if (ok) ok = setup_check_budget(&c->job, &c->host, limits, e);
     if (as_json) {
         if (e->code == ERR_BUDGET)

@@ -15,8 +15,8 @@
 #include "train/run.h"
 #include "train/weights.h"
 
-typedef struct Side { /* one of the two that are compared */
-    const char *name;
+typedef struct Side { /* one of those that are compared */
+    char name[24];
     double loss;
     int64_t tokens, weight_bytes, process_bytes; /* of the weights; planned for the whole evaluation */
 } Side;
@@ -56,27 +56,47 @@ static json_t *side_json(const Side *s) {
                      (json_int_t)s->weight_bytes, "process_planned_bytes", (json_int_t)s->process_bytes);
 }
 
-static void print_report(const Options *o, const Side *full, const Side *less) {
+enum { MOST_SIDES = 3 }; /* as the model is, quantised, and with its head quantised too */
+
+static void print_report(const Options *o, const Side *side, int n) {
+    const Side *full = &side[0], *less = &side[n - 1];
     double before = exp(full->loss), after = exp(less->loss), change = after / before - 1;
     int64_t saved = full->weight_bytes - less->weight_bytes;
     if (opt_flag(o, OPT_JSON)) {
         json_t *root = json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised", side_json(less), "loss_change",
                                  less->loss - full->loss, "perplexity_change", change, "bytes_saved", (json_int_t)saved, "tokens",
                                  (json_int_t)full->tokens);
+        if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
         printf("%s\n", dump);
         mem_free(dump);
         json_decref(root);
         return;
     }
-    const Side *const sides[] = {full, less};
-    printf("%-8s %12s %12s %18s %12s\n", "", "loss", "perplexity", "weights, bytes", "");
-    for (int i = 0; i < 2; i++)
-        printf("%-8s %12.6f %12.4f %18s %12s\n", sides[i]->name, sides[i]->loss, exp(sides[i]->loss),
-               units_count(sides[i]->weight_bytes).s, units_bytes(sides[i]->weight_bytes).s);
-    printf("%-8s %+12.6f %+11.3f%% %18s %12s\n", "change", less->loss - full->loss, 100 * change, units_count(-saved).s, "");
+    printf("%-16s %12s %12s %18s %12s\n", "", "loss", "perplexity", "weights, bytes", "");
+    for (int i = 0; i < n; i++)
+        printf("%-16s %12.6f %12.4f %18s %12s\n", side[i].name, side[i].loss, exp(side[i].loss),
+               units_count(side[i].weight_bytes).s, units_bytes(side[i].weight_bytes).s);
+    for (int i = 1; i < n; i++)
+        printf("%-16s %+12.6f %+11.3f%% %18s %12s\n", i + 1 == n ? "change" : "of it the layers", side[i].loss - full->loss,
+               100 * (exp(side[i].loss) / before - 1), units_count(side[i].weight_bytes - full->weight_bytes).s, "");
     printf("over %s scored tokens; saved: %s, %.1f %% of the weights\n", units_count(full->tokens).s, units_bytes(saved).s,
            100.0 * (double)saved / (double)full->weight_bytes);
+}
+
+static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
+    int n = 0;
+    for (int kind = 0; kind < MOST_SIDES; kind++) {
+        if ((kind == 1 && !asked->quantised) || (kind == 2 && !asked->head_int8)) continue;
+        spec[n] = *asked;
+        spec[n].quantised = kind && asked->quantised;
+        spec[n].head_int8 = kind == 2;
+        side[n] = (Side){0};
+        snprintf(side[n].name, sizeof side->name, "%s%s", format_name(spec[n].quantised ? asked->stored : asked->model.dtype),
+                 kind == 2 ? ", head int8" : "");
+        n++;
+    }
+    return n;
 }
 
 static bool report(const Options *o, const Model *m, Err *e) {
@@ -88,11 +108,12 @@ static bool report(const Options *o, const Model *m, Err *e) {
               setup_data(&d, o, &w, m, opt_text(o, OPT_DATA), e) && setup_attention(&s, o, dataset_is_packed(d), e);
     if (ok) {
         HostBytes host = {dataset_bytes(d), w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0, run_batch_bytes(&s, 0, 0)};
-        Side full = {.name = format_name(s.model.dtype)}, less = {.name = format_name(s.stored)};
-        JobSpec plain = s;
-        plain.quantised = false;
-        ok = measure(&full, o, m, &plain, d, &host, e) && measure(&less, o, m, &s, d, &host, e);
-        if (ok) print_report(o, &full, &less);
+        Side side[MOST_SIDES];
+        JobSpec *spec = MEM_NEW(JobSpec, MOST_SIDES);
+        int n = sides_of(spec, side, &s);
+        for (int i = 0; i < n && ok; i++) ok = measure(&side[i], o, m, &spec[i], d, &host, e);
+        if (ok) print_report(o, side, n);
+        mem_free(spec);
     }
     if (d) dataset_close(d);
     setup_words_free(&w);
@@ -111,6 +132,7 @@ static bool write_folder(const Options *o, const Model *m, Err *e) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
     c.quant_format = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
+    c.quant_head = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     FolderOut f;
     char path[1200];
     if (!setup_check_out(o, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
@@ -125,14 +147,16 @@ static bool write_folder(const Options *o, const Model *m, Err *e) {
     }
     if (!folder_commit(&f, e)) return false;
     int64_t before = bytes_on_disk(m->folder), after = bytes_on_disk(opt_text(o, OPT_OUT));
-    log_line("%s: projections as %s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format), units_bytes(after).s,
-             units_bytes(before).s);
+    log_line("%s: projections as %s%s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format),
+             c.quant_head ? ", the head as int8" : "", units_bytes(after).s, units_bytes(before).s);
     return true;
 }
 
 bool cmd_quantize(const Options *o, Err *e) {
     Model m;
-    if (opt_is(o, OPT_QUANTIZE, "none")) return fail(e, ERR_USAGE, "quantize: give --quantize int8 or --quantize nf4");
+    bool only_head = opt_is(o, OPT_QUANTIZE, "none");
+    if (only_head && (opt_given(o, OPT_OUT) || opt_is(o, OPT_QUANTIZE_HEAD, "none")))
+        return fail(e, ERR_USAGE, "quantize: give --quantize int8 or --quantize nf4");
     if (!opt_flag(o, OPT_REPORT) && !opt_given(o, OPT_OUT))
         return fail(e, ERR_USAGE, "quantize: give --out DIR to write a folder, or --report --data FILE to see what it costs");
     if (!setup_model(&m, o, e)) return false;

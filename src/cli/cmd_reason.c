@@ -83,6 +83,7 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
                                  OPT_ROUNDS,
                                  OPT_SEED,
                                  OPT_QUANTIZE,
+                                 OPT_QUANTIZE_HEAD,
                                  OPT_PRECISION,
                                  OPT_TEMPLATE,
                                  OPT_TOKENIZER};

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -43,7 +42,6 @@ void doctor_host(DoctorHost *h, bool quick) {
     *h = (DoctorHost){.cores = threads_available(), .locked_bytes = -1};
     SensorMemory memory = sensors_memory();
     struct rlimit locked;
-    struct statvfs disk;
     Str text = {0};
     snprintf(h->processor, sizeof h->processor, "x86-64 processor");
     if (file_read("/proc/cpuinfo", &text, 16 * MIB, NULL)) {
@@ -56,7 +54,7 @@ void doctor_host(DoctorHost *h, bool quick) {
     h->grouped = memory.limited;
     if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur != RLIM_INFINITY)
         h->locked_bytes = (int64_t)locked.rlim_cur;
-    if (!statvfs(".", &disk)) h->disk_bytes = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    h->disk_bytes = MAX2(file_free_bytes("."), 0);
     if (h->disk_bytes > 2 * GIB) time_file(h, quick ? 32 * MIB : 128 * MIB);
 }
 

@@ -54,13 +54,26 @@ static bool find_stop_ids(Engine *n, Err *e) {
 /* Weights are all that generation can keep elsewhere. */
 static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
     int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
-    s->may_send = opt_is(o, OPT_OFFLOAD, "auto") && m->kind != MACHINE_CPU; /* there all pools are the same memory */
-    if (opt_is(o, OPT_OFFLOAD, "auto")) return true;
-    if (!job_parse_away(away, on_disk, s->model.layers, opt_text(o, OPT_OFFLOAD), e)) return false;
+    const char *offload = opt_text(o, OPT_OFFLOAD);
+    bool automatic = !strcmp(offload, "auto"), has_folder = opt_given(o, OPT_OFFLOAD_DIR);
+    s->may_use_disk = automatic && has_folder;
+    s->may_send = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
+    if (automatic) return true;
+    if (!job_parse_away(away, on_disk, s->model.layers, offload, e)) return false;
     s->sent = away[AWAY_WEIGHTS];
-    return (!away[AWAY_MOMENTS] && !away[AWAY_GRADIENTS] && !away[AWAY_INPUTS] && !on_disk[AWAY_WEIGHTS]) ||
-           fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere, in pinned memory; use weights or weights=N",
-                opt_text(o, OPT_OFFLOAD));
+    s->on_disk = on_disk[AWAY_WEIGHTS];
+    if (away[AWAY_MOMENTS] || away[AWAY_GRADIENTS] || away[AWAY_INPUTS])
+        return fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere; use weights, weights=N or weights=disk:N",
+                    offload);
+    return !s->on_disk || has_folder ||
+           fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
+}
+
+void engine_sent_text(Str *out, const GenSpec *s) {
+    int64_t pinned = s->sent - s->on_disk;
+    if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
+    if (s->on_disk)
+        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)s->on_disk, pinned ? " more" : " layers");
 }
 
 bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
@@ -75,7 +88,12 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
                    .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
+                   .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
                    .invariant = opt_flag(o, OPT_INVARIANT)};
+    if (c->quant == QUANT_OWN && !opt_given(o, OPT_INIT)) { /* as its folder holds it, unless that is contradicted */
+        if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
+        s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
+    }
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;
@@ -118,6 +136,14 @@ static bool check_free(const Engine *n, Err *e) {
                 n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, (long long)(has / MIB));
 }
 
+static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
+    int64_t own, all = g->x.pool_bytes[POOL_DISK];
+    if (!gen_settle(g, &own, e)) return false;
+    if (all)
+        log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s, units_bytes(all - own).s);
+    return true;
+}
+
 bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
@@ -125,19 +151,24 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     SearchLimits limits;
     if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
     n->budget_bytes = limits.device_bytes;
+    n->spec.host_room_bytes = limits.host_bytes;
     if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
-    if (n->spec.may_send && n->spec.sent)
-        log_line("weights of %lld layers wait in pinned memory (--offload)", (long long)n->spec.sent);
+    if (n->spec.may_send && n->spec.sent) {
+        Str sent = {0};
+        engine_sent_text(&sent, &n->spec);
+        log_line("%s (--offload)", str_text(&sent));
+        str_free(&sent);
+    }
     if (n->spec.slots < slots || n->spec.context < context)
         log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) engine_show(n, false);
-    if (!check_free(n, e) || !gen_open(n->gen, n->backend, e)) return false;
+    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e)) return false;
     if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
     if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
-    return gen_warm(n->gen, e);
+    return settle_disk(n->gen, e) && gen_warm(n->gen, e);
 }
 
 void engine_show(const Engine *n, bool measured) {
@@ -148,8 +179,9 @@ void engine_show(const Engine *n, bool measured) {
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
              n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
              (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
-    str_addf(&text, "dtypes: weights %s, activations %s, cache %s\n",
-             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), format_name(g->spec.activations),
+    str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
+             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), g->spec.head_int8 ? ", head int8" : "",
+             format_name(g->spec.activations),
              format_name(g->spec.cache));
     show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
     if (n->budget_bytes != INT64_MAX && !measured)

@@ -90,7 +90,7 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
     for (int i = 0; i < n; i++) {
         JobSpec s = c->asked;
         int64_t room = m[i].free_bytes[POOL_DEVICE] + m[i].context_bytes;
-        SearchLimits limits = {room, 0}; /* the memory of its host is not known */
+        SearchLimits limits = {.device_bytes = room}; /* the memory of its host is not known */
         json_t *row = json_pack("{s:s, s:I}", "name", card_at(i)->name, "room_bytes", (json_int_t)room);
         str_addf(text, "  %-14s %10s  ", card_at(i)->name, units_bytes(room).s);
         bool fits = job_search_memo(f, &s, &memo, i, &c->host, c->free, limits);

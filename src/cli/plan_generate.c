@@ -34,6 +34,7 @@ static bool prepare(GenCase *c, Err *e) {
         !setup_limits(&c->limits, o, &c->machine, e))
         return false;
     c->has_budget = setup_has_budget(o);
+    c->spec.host_room_bytes = c->limits.host_bytes;
     if (!machine_has_bf16(&c->machine) && c->spec.activations == FMT_BF16)
         log_line("%s has no bf16; the bytes of fp16 are the same", c->machine.name);
     int64_t known = c->model.config.max_positions;
@@ -56,11 +57,6 @@ static bool fit(GenCase *c, Err *why, Err *e) {
     return gen_plan(&c->gen, &s, &c->machine, &c->host, e);
 }
 
-static int64_t host_bytes(const GenCase *c) {
-    const Ledger *l = &c->gen.ledger;
-    return ledger_process_bytes(l, POOL_PINNED) + ledger_process_bytes(l, POOL_HOST);
-}
-
 /* ---- shown ---- */
 
 static void add_plan(Str *text, const GenCase *c) {
@@ -71,12 +67,15 @@ static void add_plan(Str *text, const GenCase *c) {
         "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
         s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
         c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
-    str_addf(text, "dtypes: weights %s, activations and cache %s",
-             format_name(s->quantised ? s->stored : s->model.dtype), format_name(s->activations));
-    if (s->sent)
-        str_addf(text, "; weights of %lld of %d layers in pinned memory", (long long)s->sent, s->model.layers);
+    str_addf(text, "dtypes: weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
+             s->head_int8 ? ", head int8" : "", format_name(s->activations));
+    if (s->sent) str_add(text, "; ");
+    engine_sent_text(text, s);
     str_add(text, "\n");
     show_ledger(text, &c->gen.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
+    int64_t disk = c->gen.placement.arena_bytes[POOL_DISK], own = gen_disk_bytes(&c->gen);
+    if (disk)
+        str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s, units_bytes(disk - own).s);
     str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin",
              units_count(room).s, process <= room ? "FITS" : "DOES NOT FIT",
              units_bytes(process <= room ? room - process : process - room).s);
@@ -120,7 +119,7 @@ static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room
             s.context = MIN2(context, longest);
             s.quantised = storages[k].quantised;
             s.stored = storages[k].stored;
-            s.sent = 0;
+            s.sent = s.on_disk = 0;
             int64_t n = gen_most_slots(&s, &c->machine, &c->host, room);
             str_addf(text, " %11lld", (long long)n);
             json_object_set_new(row, k ? storages[k].name : "as_on_file", json_integer(n));
@@ -172,6 +171,8 @@ static json_t *as_json(const GenCase *c) {
                              (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent",
                              (json_int_t)s->sent, "stored", format_name(s->quantised ? s->stored : s->model.dtype),
                              "machine", c->machine.name, "plan_ms", c->gen.plan_ms);
+    json_object_set_new(root, "layers_on_disk", json_integer(s->on_disk));
+    json_object_set_new(root, "offload_dir_bytes", json_integer(gen_disk_bytes(&c->gen)));
     json_object_set_new(root, "fits", json_boolean(c->fits));
     json_object_set_new(root, "pools",
                         show_pools_json(&c->gen.ledger, c->has_budget ? c->limits.device_bytes : 0));
@@ -180,10 +181,11 @@ static json_t *as_json(const GenCase *c) {
 
 static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     bool json = opt_flag(c->o, OPT_JSON);
-    int64_t host = c->machine.kind == MACHINE_CPU ? 0 : host_bytes(c), host_room = c->limits.host_bytes;
+    int64_t host = gen_beside_bytes(&c->gen), host_room = c->limits.host_bytes;
     bool host_fits = !host_room || host <= host_room;
     Str text = {0};
-    if (!host_fits) c->fits = false;
+    Err disk = {0};
+    if (!host_fits || !setup_check_disk(gen_disk_bytes(&c->gen), c->limits, &disk)) c->fits = false;
     json_t *root = as_json(c);
     add_plan(&text, c);
     add_forecast(&text, root, c);
@@ -197,6 +199,7 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     if (!host_fits)
         return fail(e, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken",
                     units_bytes(host).s, units_bytes(host_room).s);
+    if (disk.code != ERR_NONE) why = &disk;
     return c->fits || fail(e, why->code, "%s", why->text);
 }
 

@@ -295,7 +295,7 @@ static json_t *add_card(Str *text, const PlanCase *c, Way *way, int n_ways, int 
         s.beside = &way[k].beside;
         if (!way[k].least_bytes) way[k].least_bytes = least_bytes(c, s, m);
         if (way[k].least_bytes > room) continue;
-        fits = job_search_memo(f, &s, &way[k].memo, which, &c->host, c->free, (SearchLimits){room, 0});
+        fits = job_search_memo(f, &s, &way[k].memo, which, &c->host, c->free, (SearchLimits){.device_bytes = room});
     }
     json_t *row = json_pack("{s:s, s:I, s:s}", "name", card->name, "room_bytes", (json_int_t)room, "verdict",
                             !fits              ? "no"

@@ -58,7 +58,8 @@ void plan_add_ladder(Str *text, json_t *root, const PlanCase *c) {
              "share", "tokens/s", "ceiling");
     for (int i = 0; i < COUNT_OF(rungs); i++) {
         JobSpec s = c->asked;
-        SearchLimits limits = {(int64_t)(rungs[i].share * (double)room), c->limits.host_bytes};
+        SearchLimits limits = c->limits;
+        limits.device_bytes = (int64_t)(rungs[i].share * (double)room);
         job_search_memo(f, &s, &memo, 0, &c->host, free, limits);
         json_array_append_new(list, add_rung(text, c, &rungs[i], f, room));
     }

@@ -87,6 +87,7 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
     const ModelConfig *c = &s->model;
     s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
     s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
+    s->head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     if (c->quant == QUANT_BNB_NF4)
         log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name, s->quantised ? " and quantised again as " : " to ",
                  format_name(s->quantised ? s->stored : c->dtype));
@@ -94,8 +95,12 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
     if (opt_given(o, OPT_QUANTIZE) && (!s->quantised || s->stored != c->quant_format))
         return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
                     "quantised", opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
+    if (c->quant_head && opt_given(o, OPT_QUANTIZE_HEAD) && !s->head_int8)
+        return fail(e, ERR_USAGE, "--quantize-head none: the head of %s is stored as int8 already; leave the option out, or begin from "
+                    "the model before it was quantised", c->name);
     s->quantised = true;
     s->stored = c->quant_format;
+    s->head_int8 |= c->quant_head;
     return true;
 }
 

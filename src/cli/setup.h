@@ -67,7 +67,9 @@ typedef struct Taken {
     char text[4][32]; /* what the options' values point to */
 } Taken;
 void setup_record_taken(Options *o, Taken *t, const JobSpec *s);
-/* ERR_BUDGET with the missing bytes and the cheapest changes as flags, when the job does not fit, there or in the host. */
+/* ERR_BUDGET with the missing bytes: in --offload-dir; and with the cheapest changes as flags, when the job does not fit, there, on
+ * the device or in the host. */
+bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e);
 bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e);
 
 /* ---- setup_shortage.c ---- */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/setup.h"
@@ -29,17 +30,25 @@ static int64_t host_room(const Options *o, const Machine *m) {
     return MAX2(available - MAX2(1024 * MIB, available / 20), 1);
 }
 
+/* Of the disk with --offload-dir, where that is here. */
+static int64_t disk_room(const Options *o) {
+    bool elsewhere = o->command == CMD_PLAN && opt_given(o, OPT_GPU);
+    if (!opt_given(o, OPT_OFFLOAD_DIR) || elsewhere) return 0;
+    int64_t room = file_free_bytes(opt_text(o, OPT_OFFLOAD_DIR));
+    return room < 0 ? 0 : MAX2(room, 1);
+}
+
 typedef struct Caps {
-    int64_t device, host; /* 0: none */
+    int64_t pool[POOL_COUNT]; /* 0: none */
 } Caps;
 
-/* "device=12GiB,host=32GiB"; a size alone is the device's; other libraries' words for the two are known. */
+/* "device=12GiB,host=32GiB,disk=100GiB"; a size alone is the device's; other libraries' words are known. */
 static bool parse_caps(Caps *caps, const Options *o, Err *e) {
     static const struct {
         const char *word;
-        bool host;
-    } words[] = {{"device", false}, {"gpu", false}, {"cuda", false}, {"0", false},
-                 {"host", true},    {"cpu", true},  {"pinned", true}};
+        Pool pool;
+    } words[] = {{"device", POOL_DEVICE}, {"gpu", POOL_DEVICE}, {"cuda", POOL_DEVICE}, {"0", POOL_DEVICE},
+                 {"host", POOL_HOST},     {"cpu", POOL_HOST},   {"pinned", POOL_HOST}, {"disk", POOL_DISK}};
     const char *const *list;
     *caps = (Caps){0};
     for (int i = 0, n = opt_list(o, OPT_MAX_MEMORY, &list); i < n; i++) {
@@ -51,32 +60,36 @@ static bool parse_caps(Caps *caps, const Options *o, Err *e) {
                (strlen(words[w].word) != len || strncmp(words[w].word, list[i], len)))
             w++;
         if (w == COUNT_OF(words))
-            return fail(e, ERR_USAGE, "--max-memory %s: '%.*s' is not a pool; use device=SIZE,host=SIZE", list[i],
+            return fail(e, ERR_USAGE, "--max-memory %s: '%.*s' is not a pool; use device=SIZE,host=SIZE,disk=SIZE", list[i],
                         (int)len, list[i]);
         if (!units_parse_bytes(equals ? equals + 1 : list[i], &bytes) || bytes <= 0)
             return fail(e, ERR_USAGE, "--max-memory %s: is not a size; for example device=12GiB,host=32GiB",
                         list[i]);
-        *(equals && words[w].host ? &caps->host : &caps->device) = bytes;
+        caps->pool[equals ? words[w].pool : POOL_DEVICE] = bytes;
     }
     return true;
 }
 
 bool setup_has_budget(const Options *o) {
     Caps caps;
-    return opt_given(o, OPT_BUDGET) || (parse_caps(&caps, o, NULL) && caps.device);
+    return opt_given(o, OPT_BUDGET) || (parse_caps(&caps, o, NULL) && caps.pool[POOL_DEVICE]);
+}
+
+static int64_t lower(int64_t room, int64_t cap) { /* 0: none */
+    return room && cap ? MIN2(room, cap) : MAX2(room, cap);
 }
 
 bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
     Caps caps;
     if (!parse_caps(&caps, o, e)) return false;
+    int64_t device = caps.pool[POOL_DEVICE];
     if (opt_given(o, OPT_BUDGET))
         l->device_bytes = opt_bytes(o, OPT_BUDGET);
     else
-        l->device_bytes = caps.device ? caps.device : free_less_margin(m);
-    if (caps.device) l->device_bytes = MIN2(l->device_bytes, caps.device);
-    l->host_bytes = host_room(o, m);
-    if (caps.host && m->kind != MACHINE_CPU)
-        l->host_bytes = l->host_bytes ? MIN2(l->host_bytes, caps.host) : caps.host;
+        l->device_bytes = device ? device : free_less_margin(m);
+    if (device) l->device_bytes = MIN2(l->device_bytes, device);
+    l->host_bytes = lower(host_room(o, m), m->kind == MACHINE_CPU ? 0 : caps.pool[POOL_HOST]);
+    l->disk_bytes = lower(disk_room(o), caps.pool[POOL_DISK]);
     return true;
 }
 
@@ -149,6 +162,7 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     if (s->moments == MOMENTS_8BIT && !opt_is(o, OPT_MOMENTS, "8bit"))
         options_settle(o, OPT_MOMENTS, moments[s->moments], "--allow");
+    if (s->head_int8) options_settle(o, OPT_QUANTIZE_HEAD, "int8", "--allow");
     if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8", "--allow");
     if (s->lora && s->adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
         snprintf(t->text[0], sizeof t->text[0], "%d", s->adapter.rank);
@@ -176,6 +190,15 @@ static bool check_host(const Job *j, SearchLimits limits, Err *e) {
         units_bytes(need - limits.host_bytes).s, units_count(need - limits.host_bytes).s);
 }
 
+bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
+    if (!limits.disk_bytes || need_bytes <= limits.disk_bytes) return true;
+    return fail(e, ERR_BUDGET,
+                "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are missing. Nothing was "
+                "loaded. Give a folder on another disk, offload less, or raise --max-memory",
+                units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
+                units_count(need_bytes - limits.disk_bytes).s);
+}
+
 /* Where no single change is enough: what --allow would come to. */
 static void add_last_resort(Str *text, const Job *j, const HostBytes *host, SearchLimits limits) {
     JobSpec s = j->spec;
@@ -199,7 +222,7 @@ static void add_last_resort(Str *text, const Job *j, const HostBytes *host, Sear
 
 bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e) {
     int64_t need = job_process_bytes(j), budget_bytes = limits.device_bytes;
-    if (need <= budget_bytes) return check_host(j, limits, e);
+    if (need <= budget_bytes) return check_host(j, limits, e) && setup_check_disk(job_disk_bytes(j), limits, e);
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, budget_bytes, change);
     Str text = {0};

@@ -22,6 +22,7 @@ static void show_dtypes(Str *out, const JobSpec *s) {
     str_addf(out, "dtypes: weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
              full ? s->weights == FMT_BF16 && !s->master ? " (rounded at random)" : "" : " (frozen, as on file)",
              format_name(s->activations));
+    if (s->head_int8) str_add(out, ", head int8");
     if (s->adapter.rank) str_addf(out, ", adapters %s", format_name(s->adapter.format));
     if (s->train) str_addf(out, ", gradients %s, moments %s", format_name(s->gradients), moments[s->moments]);
     if (s->train && s->master) str_add(out, ", master fp32");
@@ -82,6 +83,9 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
              (long long)j->p.n_s);
     show_dtypes(out, s);
     show_ledger(out, l, process, j->machine.kind == MACHINE_CPU, measured);
+    int64_t disk = l->arena_bytes[POOL_DISK], own = job_disk_bytes(j);
+    if (disk)
+        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s, units_bytes(disk - own).s);
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,
@@ -135,6 +139,7 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
     json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.model)));
     json_object_set_new(root, "trainable_parameters", json_integer(decoder_count(&j->p, true)));
     json_object_set_new(root, "pools", show_pools_json(&j->ledger, budget_bytes));
+    json_object_set_new(root, "offload_dir_bytes", json_integer(job_disk_bytes(j)));
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, fits ? 0 : budget_bytes, change);
     for (int i = 0; i < n; i++)

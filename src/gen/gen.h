@@ -30,11 +30,15 @@ typedef struct GenSpec {
     Format cache;       /* of keys and values: as the activations, or int8 */
     bool quantised;     /* the products are stored as `stored`, not as in the file */
     Format stored;
+    bool head_int8;     /* so is the head, as int8; where it is tied, the embedding too */
     int64_t slots;      /* requests at a time */
     int64_t context;    /* tokens of one: prompt and answer */
     int64_t chunk;      /* the most prompt tokens of one pass */
-    int64_t sent;       /* layers whose weights wait in pinned memory; all: embedding and head too */
+    int64_t sent;       /* layers whose weights wait in pinned memory or on disk; all: embedding and head too, in pinned memory */
+    int64_t on_disk;    /* of these, how many on disk */
     bool may_send;      /* gen_fit may send some, when nothing else fits */
+    bool may_use_disk;  /* and some of them to disk, where the host has no room for them (where there is but one memory: all) */
+    int64_t host_room_bytes; /* for gen_fit: pinned and ordinary memory beside a device; 0: not known */
     bool estimate;      /* only the largest shapes, which take the most: for a search, not to be run */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
     /* Random weights, drawn in place: how each of a file's tensors is filled. NULL: they are loaded. */
@@ -164,6 +168,8 @@ typedef struct Gen {
 /* record.c: records every pass and places the ring. Nothing is taken. */
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
 int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
+int64_t gen_beside_bytes(const Gen *g);  /* pinned and ordinary memory of the host; on the CPU part of the above, and 0 here */
+int64_t gen_disk_bytes(const Gen *g);    /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
 
 /* The passes alone, into a program that holds others too: over the weights of d, or (d NULL) over weights of its own, under
  * the name p->model. Afterwards g knows its passes and cache; g->p is empty, because the program is the caller's. */
@@ -171,15 +177,18 @@ bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const
 int64_t gen_host_bytes(const Gen *g); /* ordinary memory that running them takes */
 
 /* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
- * layers in pinned memory as fit the budget; ERR_BUDGET with the missing bytes when nothing does. */
+ * layers elsewhere as fit the budget: in pinned memory, then (s->may_use_disk) as few of them on disk as the host needs. ERR_BUDGET with
+ * the missing bytes when nothing does. */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
 
 /* The most slots that fit, whatever s->slots says; 0: not even one. */
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 
-/* run.c: takes the memory. Weights are the caller's to load into g->x. */
+/* run.c: takes the memory. Weights are the caller's to load into g->x; once they are there, settle takes the room on disk of
+ * those that are no file's (gives how many bytes). */
 bool gen_open(Gen *g, Backend *b, Err *e);
+bool gen_settle(Gen *g, int64_t *own_bytes, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave */
 
 /* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take is

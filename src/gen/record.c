@@ -172,7 +172,10 @@ static void record_weights(Gen *g) {
                                   .cache = s->cache,
                                   .gradients = s->activations,
                                   .lora = s->adapter});
-    decoder_homes(&g->p, &g->d, stored, s->sent);
+    /* on the CPU pinned memory saves nothing: where disk is meant, embedding and head stay */
+    bool all = s->sent >= s->model.layers, stays = g->machine.kind == MACHINE_CPU && s->on_disk;
+    decoder_homes(&g->p, &g->d, stored, (DecoderAway){.layers = s->sent, .on_disk = s->on_disk, .outside = all && !stays});
+    if (s->head_int8) decoder_quantise_head(&g->p, &g->d);
 }
 
 static void record_cache_and_passes(Gen *g) {
@@ -218,9 +221,16 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     return true;
 }
 
+static int64_t host_bytes(const Gen *g) {
+    return ledger_process_bytes(&g->ledger, POOL_PINNED) + ledger_process_bytes(&g->ledger, POOL_HOST);
+}
+
+int64_t gen_beside_bytes(const Gen *g) { return g->machine.kind == MACHINE_CPU ? 0 : host_bytes(g); }
+
 int64_t gen_process_bytes(const Gen *g) { /* on the CPU all pools are the same memory */
-    int64_t n = ledger_process_bytes(&g->ledger, POOL_DEVICE);
-    if (g->machine.kind == MACHINE_CPU)
-        n += ledger_process_bytes(&g->ledger, POOL_PINNED) + ledger_process_bytes(&g->ledger, POOL_HOST);
-    return n;
+    return ledger_process_bytes(&g->ledger, POOL_DEVICE) + (g->machine.kind == MACHINE_CPU ? host_bytes(g) : 0);
+}
+
+int64_t gen_disk_bytes(const Gen *g) {
+    return g->placement.arena_bytes[POOL_DISK] - (g->spec.fill ? 0 : plan_file_bytes(&g->p, g->spec.model.quant == QUANT_OWN));
 }

@@ -44,6 +44,11 @@ bool gen_open(Gen *g, Backend *b, Err *e) {
     return exec_sync(&g->x, e);
 }
 
+bool gen_settle(Gen *g, int64_t *own_bytes, Err *e) {
+    *own_bytes = 0;
+    return !g->x.pool_bytes[POOL_DISK] || (exec_sync(&g->x, e) && g->b->settle(g->b, own_bytes, e));
+}
+
 void gen_close(Gen *g) {
     for (int64_t i = 0; g->slot && i < g->spec.slots; i++) spoken_free(&g->slot[i].spoken);
     if (g->x.b) exec_close(&g->x);

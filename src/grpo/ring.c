@@ -56,7 +56,7 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
                                       .stored = stored,
                                       .activations = j->spec.activations,
                                       .gradients = j->spec.activations});
-        decoder_homes(p, &r->reference, stored, m->sent);
+        decoder_homes(p, &r->reference, stored, (DecoderAway){.layers = m->sent, .outside = m->sent >= m->model.layers});
     }
     p->model = NULL;
     DecoderInput in = j->in;

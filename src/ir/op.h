@@ -45,7 +45,8 @@ double op_flops(const Program *p, const Step *s);
 double op_bytes_moved(const Program *p, const Step *s); /* everything read and written once */
 const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees with its row */
 
-/* Whether in[k] may have a quantised format: the table of embed, the weight of head_logits, of linear where it is direct. */
+/* Whether in[k] may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8 only), of
+ * linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
 enum { LINEAR_DIRECT_ROWS = 16 }; /* of x, up to which linear and head_logits read quantised weights */
 

@@ -74,13 +74,18 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
     return product_bytes(product_cut(n.rows, n.cols, n.inner), stage);
 }
 
+static bool reads_few(const Program *p, const Step *s) { /* rows of a quantised weight, as they are stored */
+    bool quantised = !format_table[prog_t(p, s->in[1])->format].plain;
+    return quantised && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_ROWS;
+}
+
 /* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */
 static int64_t device_workspace(const Program *p, const Step *s) {
     const Tensor *first = prog_t(p, s->in[0]), *second = prog_t(p, s->in[1]), *out = prog_t(p, s->out[0]);
     int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]);
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
-    if (op_reads_stored(p, s, 1) && !format_table[second->format].plain) return 0; /* by a kernel that needs none */
+    if (reads_few(p, s)) return 0; /* by a kernel that needs none */
     if (s->op == OP_LINEAR_DW) return device_stage_bytes(rows, cols, out->format) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
@@ -93,7 +98,7 @@ int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) 
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
-    if (rows <= PRODUCT_FEW || !format_table[prog_t(p, second)->format].plain) return product_few_bytes(rows, cols);
+    if (rows <= PRODUCT_FEW || reads_few(p, s)) return product_few_bytes(rows, cols);
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 

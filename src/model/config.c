@@ -135,6 +135,10 @@ static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *
                         format ? format : "?");
         c->quant = QUANT_OWN;
         c->quant_format = nf4 ? FMT_NF4 : FMT_INT8;
+        const char *head = json_string_value(json_object_get(q, "head"));
+        c->quant_head = head && !strcmp(head, format_name(FMT_INT8));
+        if (head && !c->quant_head)
+            return fail(e, ERR_FAIL, "%s: quantization_config: a head in '%s' is not known to this version", where, head);
         return true;
     }
     c->quant = QUANT_BNB_NF4;
@@ -285,10 +289,12 @@ json_t *config_to_json(const ModelConfig *c) {
     json_object_set_new(j, "bos_token_id", c->bos_id >= 0 ? json_integer(c->bos_id) : json_null());
     json_object_set_new(j, "eos_token_id", c->eos_id >= 0 ? json_integer(c->eos_id) : json_null());
     json_object_set_new(j, "use_cache", json_true());
-    if (c->quant == QUANT_OWN)
-        json_object_set_new(j, "quantization_config",
-                            json_pack("{s:s, s:s, s:i, s:s}", "quant_method", "snug", "format", format_name(c->quant_format), "layout",
-                                      QUANT_LAYOUT, "modules", "projections of the layers"));
+    if (c->quant == QUANT_OWN) {
+        json_t *q = json_pack("{s:s, s:s, s:i, s:s}", "quant_method", "snug", "format", format_name(c->quant_format), "layout",
+                              QUANT_LAYOUT, "modules", "projections of the layers");
+        if (c->quant_head) json_object_set_new(q, "head", json_string(format_name(FMT_INT8)));
+        json_object_set_new(j, "quantization_config", q);
+    }
     return j;
 }
 

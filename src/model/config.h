@@ -39,6 +39,7 @@ typedef struct ModelConfig {
     Format dtype;   /* of its weights on file; quantised: of what they stand for */
     QuantKind quant;
     Format quant_format; /* QUANT_OWN: int8 or nf4 */
+    bool quant_head;     /* QUANT_OWN: the head is int8 too */
     int bos_id, eos_id; /* -1: none; the first of several */
 } ModelConfig;
 

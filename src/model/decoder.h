@@ -66,9 +66,16 @@ Tid decoder_cache(Program *p, const Decoder *d, int layer, int64_t rows, int64_t
 /* twin.c: the same weights without dropout and, when they are not wanted, without adapters. */
 Decoder decoder_twin(Program *p, const Decoder *d, bool adapters);
 
-/* homes.c: how a frozen model's projections are stored, and of how many layers they wait in pinned memory, spread evenly;
- * as many as the model has: embedding and head too. */
-void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_layers);
+/* homes.c: how a frozen model's projections are stored, and of how many layers they wait outside the device, spread evenly. */
+typedef struct DecoderAway {
+    int64_t layers;   /* so many layers' */
+    int64_t on_disk;  /* of these, so many on disk; the others in pinned memory */
+    bool outside;     /* embedding and head too, in pinned memory */
+} DecoderAway;
+void decoder_homes(Program *p, const Decoder *d, Format stored, DecoderAway away);
+
+/* The head of a frozen model in int8; where it is tied, so is the embedding: it is the same matrix. */
+void decoder_quantise_head(Program *p, const Decoder *d);
 
 /* Marks a tensor as trained: gives it a gradient. */
 void decoder_train(Program *p, Tid weight, Format gradient);

@@ -1,24 +1,27 @@
-/* homes.c - which of a decoder's weights wait in pinned memory, and in which format the projections are stored. */
+/* homes.c - which of a decoder's weights wait in pinned memory or on disk, and in which format the projections are stored. */
 #include "model/decoder.h"
 
-/* n of `layers` layers, spread evenly: between two that are brought in, those at home give the copies time. */
-static bool is_sent(int layer, int64_t n, int layers) {
-    return (layer + 1) * n / layers > layer * n / layers;
+/* n of `all`, spread evenly: between two that are brought in, those at home give the copies time. */
+static bool is_one_of(int64_t i, int64_t n, int64_t all) { return (i + 1) * n / all > i * n / all; }
+
+static Pool pool_of(int layer, const DecoderAway *away, int layers) {
+    if (!is_one_of(layer, away->layers, layers)) return POOL_DEVICE;
+    return is_one_of(layer * away->layers / layers, away->on_disk, away->layers) ? POOL_DISK : POOL_PINNED;
 }
 
-static void set_home(Program *p, Tid weight, bool sent, Format stored) {
-    p->t[weight].home = (Home){sent ? POOL_PINNED : POOL_DEVICE, stored};
-}
-
-void decoder_homes(Program *p, const Decoder *d, Format stored, int64_t sent_layers) {
-    int layers = d->c.layers;
-    for (int l = 0; l < layers; l++) {
+void decoder_homes(Program *p, const Decoder *d, Format stored, DecoderAway away) {
+    for (int l = 0; l < d->c.layers; l++) {
         const DecoderLayer *w = &d->layer[l];
         const Tid products[] = {w->qkv, w->out, w->gate_up, w->down};
         for (int i = 0; i < COUNT_OF(products); i++)
-            set_home(p, products[i], is_sent(l, sent_layers, layers), stored);
+            p->t[products[i]].home = (Home){pool_of(l, &away, d->c.layers), stored};
     }
-    bool all = sent_layers >= layers;
-    set_home(p, d->embedding, all, p->t[d->embedding].format);
-    set_home(p, d->head, all, p->t[d->head].format);
+    const Tid ends[] = {d->embedding, d->head};
+    for (int i = 0; i < COUNT_OF(ends); i++)
+        p->t[ends[i]].home = (Home){away.outside ? POOL_PINNED : POOL_DEVICE, p->t[ends[i]].format};
+}
+
+void decoder_quantise_head(Program *p, const Decoder *d) {
+    CHECK_MSG(!p->t[d->head].trainable, "a head that is trained keeps its format");
+    p->t[d->head].home.stored = FMT_INT8;
 }

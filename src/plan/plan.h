@@ -89,6 +89,9 @@ bool plan_verify(const Program *p, Err *e);
  * the bound. */
 void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger *l);
 
+/* Of the disk pool, what a model's own files hold: frozen weights that are stored as they are there; coded: also quantised ones. */
+int64_t plan_file_bytes(const Program *p, bool coded);
+
 /* Expected seconds of one play of a phase; phase -1: of the whole ring, repeats counted. */
 double plan_step_seconds(const Program *p, const Machine *m, int phase);
 

@@ -14,6 +14,8 @@ bool search_take(JobSpec *s, unsigned allow) {
     } else if (allow & ALLOW_INT8 && frozen && !s->quantised) {
         s->quantised = true;
         s->stored = FMT_INT8;
+    } else if (allow & ALLOW_INT8 && frozen && !s->head_int8) {
+        s->head_int8 = true;
     } else if (allow & ALLOW_NF4 && frozen && (!s->quantised || s->stored != FMT_NF4)) {
         s->quantised = true;
         s->stored = FMT_NF4;
@@ -54,12 +56,13 @@ bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, 
 static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host,
                       SearchFreedom free, SearchLimits limits) {
     const bool taken[] = {now->moments != asked->moments, now->quantised != asked->quantised || now->stored != asked->stored,
-                          now->adapter.rank != asked->adapter.rank};
+                          now->adapter.rank != asked->adapter.rank, now->head_int8 != asked->head_int8};
     for (int what = 0; what < COUNT_OF(taken); what++) {
         JobSpec less = *now;
         if (what == 0) less.moments = asked->moments;
         if (what == 1) less.quantised = asked->quantised, less.stored = asked->stored;
         if (what == 2) less.adapter = asked->adapter;
+        if (what == 3) less.head_int8 = asked->head_int8;
         if (taken[what] && smallest_fits(&less, m, host, free, limits)) *now = less;
     }
 }
@@ -87,6 +90,7 @@ void search_taken_flags(Str *out, const JobSpec *now, const JobSpec *asked) {
     if (now->moments != asked->moments) str_add(out, "--moments 8bit"), gap = " ";
     if (now->quantised != asked->quantised || (now->quantised && now->stored != asked->stored))
         str_addf(out, "%s--quantize %s", gap, now->stored == FMT_NF4 ? "nf4" : "int8"), gap = " ";
+    if (now->head_int8 != asked->head_int8) str_addf(out, "%s--quantize-head int8", gap), gap = " ";
     if (now->adapter.rank != asked->adapter.rank)
         str_addf(out, "%s--lora-rank %d --lora-alpha %g", gap, now->adapter.rank, (double)now->adapter.alpha),
             gap = " ";

@@ -156,6 +156,11 @@ static void try_maths(Search *s, const JobSpec *base) {
         spec.stored = nf4 ? FMT_NF4 : FMT_INT8;
         try_maths_change(s, spec, nf4 ? "--quantize nf4" : "--quantize int8");
     }
+    if (base->lora && !base->head_int8) {
+        spec = *base;
+        spec.head_int8 = true;
+        try_maths_change(s, spec, "--quantize-head int8");
+    }
     if (base->train && !base->lora) {
         spec = *base;
         spec.lora = true;

@@ -227,6 +227,8 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (c->sliding_window && s->seq > c->sliding_window)
         return fail(e, ERR_USAGE, "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
                     "use --seq %lld or less", (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+    if (s->head_int8 && s->train && !s->lora)
+        return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
         return fail(e, ERR_USAGE, "--update-in-backward on: %s; leave the update behind backward",
                     s->accum > 1 ? "micro-batches are added up before an update"
@@ -296,6 +298,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     }
     if (spec->evaluate || !spec->train) record_eval(j);
     job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
+    if (spec->head_int8) decoder_quantise_head(p, &j->d);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
     if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));
@@ -317,6 +320,10 @@ int64_t job_host_bytes(const Job *j) {
 
 int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same memory */
     return ledger_process_bytes(&j->ledger, POOL_DEVICE) + (j->machine.kind == MACHINE_CPU ? job_host_bytes(j) : 0);
+}
+
+int64_t job_disk_bytes(const Job *j) {
+    return j->placement.arena_bytes[POOL_DISK] - (j->spec.random_init ? 0 : plan_file_bytes(&j->p, j->spec.model.quant == QUANT_OWN));
 }
 
 double job_update_seconds(const Job *j) {

@@ -58,6 +58,7 @@ typedef struct JobSpec {
     bool update_in_backward; /* a weight is updated as soon as its gradient is complete: accumulation 1, no clip */
     bool quantised;        /* a frozen model's products are stored as `stored`, not as in its file */
     Format stored;
+    bool head_int8;        /* a frozen model's head is stored as int8; where it is tied, the embedding is too */
     bool random_init;
     uint64_t seed;
     AttendBy attend;       /* other than ATTEND_OWN: no row is packed */
@@ -104,6 +105,7 @@ void job_close(Job *j);
 
 int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
+int64_t job_disk_bytes(const Job *j);     /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_ffn_rows(const JobSpec *s);   /* tokens of one of the pieces */

@@ -14,7 +14,7 @@ void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     plain->accum = (all + rows - 1) / rows;
     plain->head_chunk = 0;
     plain->ffn_chunks = 0;
-    plain->quantised = false;
+    plain->quantised = plain->head_int8 = false;
     plain->update_in_backward = false;
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
     memset(plain->away, 0, sizeof plain->away);
@@ -116,6 +116,12 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
     if (s->quantised) {
         without.quantised = false;
         snprintf(out[c.n].name, sizeof out->name, "frozen weights in %s", format_name(s->stored));
+        compare(&c, &without, true);
+        without = *s;
+    }
+    if (s->head_int8) {
+        without.head_int8 = false;
+        snprintf(out[c.n].name, sizeof out->name, "head in int8");
         compare(&c, &without, true);
         without = *s;
     }

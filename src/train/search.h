@@ -26,6 +26,7 @@ typedef struct SearchFreedom {
 typedef struct SearchLimits {
     int64_t device_bytes; /* what the process may take there */
     int64_t host_bytes;   /* pinned and ordinary memory beside a device; 0: no limit known */
+    int64_t disk_bytes;   /* of --offload-dir; 0: no limit known. Not searched with: a plan that takes more is refused */
 } SearchLimits;
 
 typedef struct Try {
@@ -80,7 +81,7 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec);
 /* In order of damage: what comes first is taken first. */
 typedef enum Allow {
     ALLOW_8BIT = 1, /* moments in 8 bit */
-    ALLOW_INT8 = 2, /* frozen weights in int8 */
+    ALLOW_INT8 = 2, /* frozen weights in int8, then the head too */
     ALLOW_NF4 = 4,  /* frozen weights in NF4 */
     ALLOW_RANK = 8, /* half the rank, down to 8; the adapters' scale stays */
     ALLOW_SEQ = 16, /* half the length, down to 128 */

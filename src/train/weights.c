@@ -44,15 +44,26 @@ static bool put_in_slot(void *context, const void *data, int64_t at, int64_t byt
     return true;
 }
 
-static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
+static bool pass_over(void *context, const void *data, int64_t at, int64_t bytes, Err *e) { return true; }
+
+/* The model's own file is its home; rows that are quantised there are looked at first. */
+static bool link_one(Exec *x, Tid id, const Source *from, Piece *piece, Err *e) {
     const Tensor *t = prog_t(x->p, id);
+    const StTensor *f = from->f;
+    if (!format_table[t->format].plain &&
+        !source_convert(from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), pass_over, NULL, e))
+        return false;
+    return x->b->link(x->b, exec_address(x, id), from->s->path[f->file], f->offset, f->bytes, e);
+}
+
+static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
+    const Tensor *t = prog_t(x->p, id), *base = prog_t(x->p, prog_base(x->p, id));
     Source from;
     if (!source_open(&from, s, t->file_name, t->rank, t->dim, e)) return false;
-    if (from.format != t->format || !format_table[t->format].plain || from.is_bnb)
+    bool as_it_is = from.format == t->format && !from.is_bnb;
+    if (as_it_is && base->home.pool == POOL_DISK && !base->trainable) return link_one(x, id, &from, piece, e);
+    if (!as_it_is || !format_table[t->format].plain)
         return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot, &(Slot){x, id}, e);
-    const Tensor *base = prog_t(x->p, prog_base(x->p, id));
-    if (base->home.pool == POOL_DISK && !base->trainable) /* the model's own file is its home */
-        return x->b->link(x->b, exec_address(x, id), s->path[from.f->file], from.f->offset, from.f->bytes, e);
     if (exec_is_touchable(x, id)) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
     return load_bytes(x, id, s, from.f, piece, e);
 }

@@ -25,8 +25,8 @@ void weights_start_masters(Exec *x);
 /* A random model as an HF folder, written tensor by tensor. */
 bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, Err *e);
 
-/* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), and the
- * rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
+/* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
+ * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */

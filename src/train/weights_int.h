@@ -9,6 +9,7 @@ enum { PIECE = 1 << 16 }; /* numbers converted at a time */
 
 /* In the metadata of a file of ours whose projections are quantised: the name of their format. */
 #define QUANTISED_KEY "snug_quantised"
+#define QUANTISED_HEAD_KEY "snug_quantised_head" /* the same of the head, where it is */
 
 typedef struct Piece { /* one conversion's scratch */
     char raw[PIECE * 8];

@@ -20,8 +20,13 @@ typedef struct Names { /* the file tensors of a model, from the same recording t
     int64_t n, capacity_id, capacity_entry;
 } Names;
 
-/* Which of them are stored as c->quant_format: what job_set_homes quantises. */
-static bool quantised(const ModelConfig *c, const Tensor *t) { return c->quant == QUANT_OWN && t->rank == 2 && t->layer >= 0; }
+/* What job_set_homes quantises, and the head where it is meant. */
+static Format stored_as(const ModelConfig *c, const Tensor *t) {
+    if (c->quant != QUANT_OWN || t->rank != 2) return c->dtype;
+    if (t->layer >= 0) return c->quant_format;
+    bool is_head = c->tied || !strcmp(t->file_name, "lm_head.weight");
+    return c->quant_head && is_head ? FMT_INT8 : c->dtype;
+}
 
 static void names_of(Names *s, const ModelConfig *c) {
     prog_init(&s->p);
@@ -37,9 +42,9 @@ static void names_of(Names *s, const ModelConfig *c) {
         *e = (StTensor){.name = t->file_name, .rank = t->rank,
                         .dtype = c->dtype == FMT_F32 ? ST_F32 : c->dtype == FMT_F16 ? ST_F16 : ST_BF16};
         for (int i = 0; i < t->rank; i++) e->dim[i] = t->dim[i];
-        if (!quantised(c, t)) continue;
+        if (stored_as(c, t) == c->dtype) continue;
         e->dtype = ST_U8;
-        e->dim[1] = format_row_bytes(c->quant_format, t->dim[1]);
+        e->dim[1] = format_row_bytes(stored_as(c, t), t->dim[1]);
     }
 }
 
@@ -94,7 +99,7 @@ static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, c
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dim[i];
     return source_open(&from, s, t->file_name, t->rank, t->dim, e) &&
-           source_convert(&from, piece, quantised(c, t) ? c->quant_format : c->dtype, n, t->dim[t->rank - 1], write_on, w, e);
+           source_convert(&from, piece, stored_as(c, t), n, t->dim[t->rank - 1], write_on, w, e);
 }
 
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
@@ -104,7 +109,8 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     names_of(&names, c);
     Piece *piece = MEM_NEW(Piece, 1);
     StWriter *w;
-    const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), NULL};
+    const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), c->quant_head ? QUANTISED_HEAD_KEY : NULL,
+                                format_name(FMT_INT8), NULL};
     bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, (int64_t)5 * 1000000000, meta, e), ok = begun;
     for (int64_t i = 0; i < names.n && ok; i++) ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e);
     if (begun && ok) ok = st_write_end(w, e);

@@ -38,7 +38,8 @@ static bool check_shape(const Source *o, int have_rank, const int64_t *have_dim,
 
 /* Bytes: codes by bitsandbytes, or rows quantised by us. */
 static bool open_coded(Source *o, int rank, const int64_t *dim, Err *e) {
-    const char *path = o->s->path[o->f->file], *ours = st_meta(o->s, QUANTISED_KEY);
+    bool in_layer = strstr(o->f->name, "layers.") != NULL;
+    const char *path = o->s->path[o->f->file], *ours = st_meta(o->s, in_layer ? QUANTISED_KEY : QUANTISED_HEAD_KEY);
     if (bnb_is_nf4(o->s, o->f)) {
         o->is_bnb = true;
         o->format = FMT_F32;

@@ -224,8 +224,8 @@ TEST(the_picture_and_the_page_stand_alone) {
 }
 
 TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
-    Ran r = snug_run("plan " SMALL "--max-memory disk=2GiB");
-    expect_said(&r, 2, "disk", "device=SIZE,host=SIZE");
+    Ran r = snug_run("plan " SMALL "--max-memory tape=2GiB");
+    expect_said(&r, 2, "tape", "device=SIZE,host=SIZE");
     r = snug_run("plan " SMALL "--max-memory device=plenty");
     expect_said(&r, 2, "max-memory", "12GiB");
     r = snug_run("plan " SMALL
@@ -266,6 +266,9 @@ TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
     EXPECT(r.code == 0 &&
            strstr(str_text(&r.err),
                   ": --quantize nf4\n")); /* 8-bit moments alone were not enough, nor are they needed now */
+    ran_free(&r);
+    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --gpu rtx-4090 --budget 9200MiB --recompute block --offload none --allow int8");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), ": --quantize int8 --quantize-head int8\n")); /* one more after the other */
     ran_free(&r);
     r = snug_run("plan " TIGHT "--allow everything");
     expect_said(&r, 2, "everything", "nf4");

@@ -124,6 +124,27 @@ TEST(head_on_the_gpu) {
     }
 }
 
+/* Decoded panel by panel; the last two have more than one. */
+TEST(an_int8_head_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const HeadCase coded[] = {{3, 1000, 64, 128}, {130, 257, 48, 128}, {300, 4100, 96, 128}, {20, 33000, 1100, 128}};
+    for (int i = 0; i < 2 * COUNT_OF(coded); i++) {
+        HeadCase c = coded[i / 2];
+        Format f = i % 2 ? FMT_BF16 : FMT_F32;
+        HeadTest h;
+        open_head(&h, c, f, FMT_INT8, FMT_F32, -1);
+        CudaTest *t = &h.t;
+        Tid y = cuda_test_matrix(t, FMT_F32, c.n, c.v);
+        cuda_test_run(t, (Step){.op = OP_HEAD_LOGITS, .in = {h.x, h.w}, .out = {y}}, false);
+        cuda_test_expect(t, y, f == FMT_F32 ? 5e-5 : 0.03); /* bf16: the panel's numbers are rounded to it */
+        cuda_test_run(t, (Step){.op = OP_HEAD_SWEEP, .in = {h.x, h.w, h.labels, h.dlogp, NONE, h.clock},
+                                .out = {h.logp, h.lse, h.dx}, .attr.head = {c.chunk}}, false);
+        cuda_test_near(t, h.logp, 2 * h.logit_slack, 0);
+        cuda_test_expect(t, h.dx, f == FMT_F32 ? 2e-7 : 0.04 * h.logit_slack);
+        cuda_test_close(t);
+    }
+}
+
 TEST(head_logits_on_the_gpu) {
     if (!cuda_test_ready()) return;
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};

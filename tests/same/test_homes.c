@@ -179,6 +179,38 @@ TEST(a_disk_without_room_is_refused_before_the_first_step) {
     str_free(&err);
 }
 
+/* What a folder must hold is known before anything is loaded: less than there is, or than may be taken, is refused. */
+TEST(a_plan_knows_what_its_folder_must_hold) {
+    char words[500];
+    snug_make_job(job);
+    snprintf(words, sizeof words, "--model %s --data %s --seq 48 --mode %%s --offload weights=disk --offload-dir %s --json",
+             test_path("m"), test_path("rows.jsonl"), test_path("disk/not/there/yet"));
+    static const char *const modes[] = {"full", "lora", "lora --quantize int8"};
+    for (int m = 0; m < COUNT_OF(modes); m++) {
+        char flags[600], command[700];
+        snprintf(flags, sizeof flags, words, modes[m]);
+        snprintf(command, sizeof command, "plan %s", flags);
+        Ran r = snug_run("%s", command);
+        json_t *root = ran_json(&r), *pools = json_object_get(root, "pools");
+        long long own = json_integer_value(json_object_get(root, "offload_dir_bytes")),
+                  all = json_integer_value(json_object_get(json_object_get(pools, "disk"), "planned_bytes"));
+        EXPECT(r.code == 0 && all > 0 && (m == 1 ? own < all / 20 : own == all)); /* frozen and plain: in its own files */
+        json_decref(root);
+        ran_free(&r);
+        if (m == 1) continue;
+        for (int less = 0; less < 2; less++) {
+            r = snug_run("%s --max-memory disk=%lldB", command, own - less);
+            if (!EXPECT(r.code == (less ? 3 : 0) && !less == !strstr(str_text(&r.err), "(1 bytes) are missing")))
+                test_note("    %s: exit %d, %s", modes[m], r.code, str_text(&r.err));
+            ran_free(&r);
+        }
+        r = snug_run("train %s --out %s --steps 1 --max-memory disk=1KiB", flags, test_path("refused"));
+        EXPECT(r.code == 3 && strstr(str_text(&r.err), "does not fit the disk") && !strstr(str_text(&r.err), "step 1/1"));
+        ran_free(&r);
+    }
+    EXPECT(file_free_bytes(test_path("no/such/folder")) == file_free_bytes(test_tmp()) && file_free_bytes("none") > 0);
+}
+
 TEST(a_failing_disk_ends_the_run_with_its_name) {
     static const char *const kinds[] = {" read=", " write="}, *const calls[] = {"read", "write"};
     const char *faulty = world_faulty(), *before = getenv("SNUG");

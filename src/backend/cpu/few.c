@@ -111,6 +111,7 @@ void product_few(Backend *b, const Args *a, const Product *p) {
 
 void product_weight(Backend *b, const Args *a, Product *p) {
     p->cut = product_cut(p->rows, p->cols, p->inner);
-    if (p->rows <= PRODUCT_FEW || !format_table[p->b.format].plain) product_few(b, a, p);
+    bool quantised = !format_table[p->b.format].plain;
+    if (p->rows <= (quantised ? LINEAR_DIRECT_ROWS : PRODUCT_FEW)) product_few(b, a, p);
     else product_run(b, a, p, 1, 0);
 }

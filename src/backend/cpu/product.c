@@ -18,18 +18,32 @@ void product_drop(float *x, const Drop *d, int64_t token, int64_t channel, int64
     drop_numbers(x, n, d->key, (uint64_t)((d->first_token + token) * d->channels + channel), d->p);
 }
 
+/* Numbers [col, col+n) of a row stored as int8. */
+CPU_VECTOR static void load_int8(float *restrict to, const int8_t *restrict code, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = scale * (float)code[i];
+}
+
+static void load_row(float *to, const Matrix *m, int64_t row, int64_t col, int64_t n) {
+    if (m->format != FMT_INT8) {
+        cpu_load(to, m->data, m->format, m->first + row * m->ld + col, n);
+        return;
+    }
+    CHECK(m->first == 0);
+    const char *stored = (const char *)m->data + row * format_row_bytes(FMT_INT8, m->ld);
+    load_int8(to, (const int8_t *)stored + col, *(const float *)(stored + format_row_scale(FMT_INT8, m->ld)), n);
+}
+
 static bool is_staged(const Matrix *m, const Drop *drop) { return m->format != FMT_F32 || drop->p > 0; }
 
 const float *product_stage(float *scratch, int64_t *ld, const Matrix *m, const Drop *drop, Block at) {
-    int64_t first = m->first + at.row * m->ld + at.col;
     if (!is_staged(m, drop)) {
         *ld = m->ld;
-        return (const float *)m->data + first;
+        return (const float *)m->data + m->first + at.row * m->ld + at.col;
     }
     CHECK(scratch);
     *ld = units_round_up(at.cols, PRODUCT_GRAIN) + PRODUCT_GRAIN;
     for (int64_t r = 0; r < at.rows; r++) {
-        cpu_load(scratch + r * *ld, m->data, m->format, first + r * m->ld, at.cols);
+        load_row(scratch + r * *ld, m, at.row + r, at.col, at.cols);
         if (drop->p > 0) product_drop(scratch + r * *ld, drop, at.row + r, at.col, at.cols);
     }
     return scratch;

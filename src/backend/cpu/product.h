@@ -2,8 +2,8 @@
  *
  *     C(rows,cols) = start + alpha * A(rows,inner) B(inner,cols)
  *
- * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others, and those with dropout,
- * are staged in the worker's scratch. C is computed where it lies when fp32, else in scratch and rounded once. */
+ * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others (also int8, whole matrices), and
+ * those with dropout, are staged in the worker's scratch. C is computed where it lies when fp32, else in scratch and rounded once. */
 #ifndef BACKEND_CPU_PRODUCT_H
 #define BACKEND_CPU_PRODUCT_H
 

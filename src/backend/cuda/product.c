@@ -72,8 +72,21 @@ static Panels panels_of(CudaWork *w, CudaMatrix weight, Format format) {
     return p;
 }
 
+/* Rows of a quantised weight at `data`, as dense numbers. */
+static CudaMatrix decode_to(const CudaWork *w, CudaMatrix m, Format format, int64_t row, int64_t rows, void *data) {
+    CudaMatrix to = {.data = data, .format = format, .rows = rows, .cols = m.cols, .ld = m.cols};
+    CudaRows r = {.table_rows = rows, .rows = rows, .cols = m.cols, .row_bytes = format_row_bytes(m.format, m.cols)};
+    r.table = (CudaNumbers){(char *)m.data + row * r.row_bytes, m.format};
+    r.scale_at = (int)format_row_scale(m.format, m.cols);
+    r.blocks_at = (int)format_nf4_blocks(m.cols);
+    cuda_launch_rows(cuda_work_stream(w), cuda_numbers(to), &r);
+    return to;
+}
+
 static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
-    CudaMatrix part = cuda_part_rows(p->weight, row, MIN2(p->rows, p->weight.rows - row));
+    int64_t rows = MIN2(p->rows, p->weight.rows - row);
+    if (!format_table[p->weight.format].plain) return decode_to(w, p->weight, p->format, row, rows, p->stage);
+    CudaMatrix part = cuda_part_rows(p->weight, row, rows);
     return p->stage ? cast_to(w, part, p->format, p->stage) : part;
 }
 

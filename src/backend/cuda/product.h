@@ -1,7 +1,7 @@
 /* product.h - what linear, lora and head are made of: three products over a weight, and scratch.
  *
- * Products run in the format of the activations. A weight kept in another one is cast panel by panel into scratch;
- * a gradient that is not fp32 is computed panel by panel in fp32 and added to what is there with one random
+ * Products run in the format of the activations. A weight kept in another one, quantised or not, is brought into it panel
+ * by panel in scratch; a gradient that is not fp32 is computed panel by panel in fp32 and added to what is there with one random
  * rounding. The panels are those of ir/product_device.h, which sizes the workspace by them. */
 #ifndef BACKEND_CUDA_PRODUCT_H
 #define BACKEND_CUDA_PRODUCT_H
