@@ -15,6 +15,8 @@ enum {
     DEVICE_ATTEND_TILE = 64, /* queries or keys of a tile that attention's backward walks over */
     DEVICE_BLOCKS = 512,     /* a launch should have: two for each of an H200's places, so that they even out */
     DEVICE_CACHE_HEADS = 8,  /* query heads of one KV head that attend to a cache together */
+    DEVICE_CACHE_TILE = 16,  /* slots that a warp attends to at a time */
+    DEVICE_CLUSTER = 8,      /* blocks that can read each other's shared memory, on every card from sm_90 on */
     DEVICE_CACHE_SPLIT = 64, /* slots below which a cache is not split further */
     DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on a cache is attended to as a row is */
 };
@@ -88,17 +90,24 @@ static inline DeviceLibraryAttend device_library_attend_grad(const AttrHeads *h,
     return d;
 }
 
-/* Into how many pieces the slots of a cache are split, so that few tokens still make many blocks. */
-static inline int device_cache_splits(const AttrHeads *h, int64_t tokens) {
+/* Heads whose tokens tensor cores attend to a cache with. */
+static inline bool device_cache_on_cores(Format f, int dim) {
+    return device_attend_on_cores(f, dim) || ((f == FMT_BF16 || f == FMT_F16) && dim == 32);
+}
+
+/* Into how many pieces the slots of a cache are split, so that few tokens still make many blocks. On tensor cores they
+ * are a cluster. */
+static inline int device_cache_splits(const AttrHeads *h, Format f, int64_t tokens) {
     int64_t group = h->heads / h->kv_heads;
     int64_t blocks = tokens * h->kv_heads * device_parts(group, DEVICE_CACHE_HEADS);
     int64_t wanted = device_parts(DEVICE_BLOCKS / 2, blocks), most = device_parts(h->slots, DEVICE_CACHE_SPLIT);
     if (h->seq >= DEVICE_CACHE_FEW || most < 1) return 1;
+    if (device_cache_on_cores(f, h->head_dim) && most > DEVICE_CLUSTER) most = DEVICE_CLUSTER;
     return (int)(wanted < most ? wanted : most);
 }
 
-static inline int64_t device_cache_bytes(const AttrHeads *h, int64_t tokens) {
-    int splits = device_cache_splits(h, tokens);
+static inline int64_t device_cache_bytes(const AttrHeads *h, Format f, int64_t tokens) {
+    int splits = device_cache_splits(h, f, tokens);
     return splits > 1 ? device_up(tokens * h->heads * splits * (h->head_dim + 2) * 4) : 0;
 }
 

@@ -66,8 +66,9 @@ Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);             
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */
 Tid op_rope(Program *p, Tid qkv, Tid positions, Tid inv_freq, AttrHeads attr);
 Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);                    /* -> (N, H*D); causal, within documents */
-/* rows: for each row of qkv, its row of the cache; NONE: its own number. */
-void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid rows, AttrHeads attr);
+/* rows: for each row of qkv, its row of the cache; NONE: its own number. op_rope_put is op_rope whose k and v go into the
+ * cache: only q of what it returns counts. */
+Tid op_rope_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid inv_freq, Tid rows, AttrHeads attr);
 Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, Tid rows, AttrHeads attr);
 Tid op_swiglu(Program *p, Tid gate_up);                                               /* (N,2F) -> (N,F) */
 Tid op_add(Program *p, const char *name, Tid a, Tid b);

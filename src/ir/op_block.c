@@ -9,7 +9,9 @@
  *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
  *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
  *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
- *   cache_put       in qkv positions rows(N/seq)?              out cache(R, slots, 2*G, D): k then v of a token;
+ *   rope_put        in qkv positions inv_freq rows(N/seq)?     out qkv' cache(R, slots, 2*G, D)
+ *                   rope, whose k and v go to slot positions[i] of a cache row (none for a negative position) as the
+ *                   activations' format holds them; of qkv' q is turned, k and v are those of qkv
  *                   int8: each head of a token is a row of that format, with its own scale
  *   attend_cache    in qkv cache positions rows(N/seq)?        out o(N,H*D): token i of row i/seq attends to cache
  *                   slots 0..positions[i] of cache row rows[i/seq]; without rows: i/seq
@@ -85,9 +87,9 @@ static const char *heads_shape(const Program *p, const Step *s) {
 }
 
 static const char *cache_shape(const Program *p, const Step *s) {
-    bool puts = s->op == OP_CACHE_PUT;
+    bool puts = s->op == OP_ROPE_PUT;
     const AttrHeads *a = &s->attr.heads;
-    Tid cache = puts ? s->out[0] : s->in[1], rows = puts ? s->in[2] : s->in[3];
+    Tid cache = puts ? s->out[1] : s->in[1], rows = s->in[3];
     const char *wrong = heads_shape(p, s);
     if (wrong) return wrong;
     int64_t each = a->slots * 2 * a->kv_heads * a->head_dim, n = prog_rows(p, s->in[0]) / a->seq;
@@ -132,7 +134,7 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
         bool library = s->op != OP_ATTEND_CACHE && device_attend_by_library(a, f);
         if (s->op == OP_ATTEND_GRAD)
             return MAX2(device_attend_grad(a, f, tokens).bytes, library ? device_library_attend_grad(a, tokens).bytes : 0);
-        return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, tokens) : library ? DEVICE_LIBRARY_SLACK : 0;
+        return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, f, tokens) : library ? DEVICE_LIBRARY_SLACK : 0;
     }
     int64_t dim = a->head_dim, group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
     int64_t rows = MIN2(a->seq, TILE) * ((group + bunches - 1) / bunches);
@@ -141,8 +143,10 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
     return ((s->op == OP_ATTEND_GRAD ? backward : forward) * 4 + 255) / 256 * 256 * m->threads;
 }
 
-void op_cache_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid rows, AttrHeads attr) {
-    prog_emit(p, (Step){.op = OP_CACHE_PUT, .in = {qkv, positions, rows}, .out = {cache}, .attr.heads = attr});
+Tid op_rope_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid inv_freq, Tid rows, AttrHeads attr) {
+    Tid y = prog_like(p, "q_turned", qkv);
+    prog_emit(p, (Step){.op = OP_ROPE_PUT, .in = {qkv, positions, inv_freq, rows}, .out = {y, cache}, .attr.heads = attr});
+    return y;
 }
 
 Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, Tid rows, AttrHeads attr) {
@@ -201,8 +205,8 @@ const OpRow op_row_attend = {.name = "attend", .n_in = 2, .n_out = 2, .shape = h
     .flops = attend_flops, .workspace = attend_workspace};
 const OpRow op_row_attend_grad = {.name = "attend_grad", .n_in = 5, .n_out = 1, .shape = heads_shape,
     .flops = attend_flops, .workspace = attend_workspace};
-const OpRow op_row_cache_put = {.name = "cache_put", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
-    .shape = cache_shape, .flags = OPF_WRITES_STATE};
+const OpRow op_row_rope_put = {.name = "rope_put", .n_in = 4, .n_out = 2, .optional_in = 1u << 3, .shape = cache_shape,
+    .share = SHARE_MAY, .share_out = 0, .share_in = 0, .flags = OPF_WRITES_STATE};
 const OpRow op_row_attend_cache = {.name = "attend_cache", .n_in = 4, .n_out = 1, .optional_in = 1u << 3, .shape = cache_shape,
     .flops = attend_flops, .workspace = attend_workspace};
 const OpRow op_row_swiglu = {.name = "swiglu", .n_in = 1, .n_out = 1, .grad = swiglu_grad};

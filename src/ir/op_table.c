@@ -12,12 +12,16 @@ const OpRow *op_row(OpId op) {
     return table[op];
 }
 
+static bool is_written_whole(const Program *p, Tid out) { /* of a cache a step writes a few slots */
+    return out && prog_t(p, out)->role != ROLE_CACHE;
+}
+
 double op_flops(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
     if (row->flops) return row->flops(p, s);
     double n = 0;
     for (int i = 0; i < row->n_out; i++)
-        if (s->out[i]) n += (double)prog_elements(p, s->out[i]);
+        if (is_written_whole(p, s->out[i])) n += (double)prog_elements(p, s->out[i]);
     return n;
 }
 
@@ -26,7 +30,7 @@ double op_bytes_moved(const Program *p, const Step *s) {
     for (int i = 0; i < MAX_IN; i++)
         if (s->in[i]) n += (double)prog_bytes(p, s->in[i]);
     for (int i = 0; i < MAX_OUT; i++)
-        if (s->out[i]) n += (double)prog_bytes(p, s->out[i]);
+        if (is_written_whole(p, s->out[i])) n += (double)prog_bytes(p, s->out[i]);
     if (s->op == OP_EMBED) n -= (double)prog_bytes(p, s->in[0]) - (double)prog_bytes(p, s->out[0]); /* rows, not the table */
     return n;
 }

@@ -32,15 +32,15 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
     Tid h = op_rmsnorm(p, x, w->attn_norm, (float)d->c.rms_eps);                   // (N, C)
     Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);               // (N, (H+2G)*D)
     if (d->c.qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(d, in->seq, 1));
-    qkv = op_rope(p, qkv, in->positions, d->inv_freq, heads(d, in->seq, d->rope_scale));
-    AttrHeads a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
+    AttrHeads turn = heads(d, in->seq, d->rope_scale), a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
     Tid o;
     if (cache) {
-        a.slots = slots;
-        op_cache_put(p, cache, qkv, in->positions, in->cache_rows, a);
+        turn.slots = a.slots = slots;
+        qkv = op_rope_put(p, cache, qkv, in->positions, d->inv_freq, in->cache_rows, turn);
         o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
     } else {
         a.by = in->attend;
+        qkv = op_rope(p, qkv, in->positions, d->inv_freq, turn);
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
     }
     return op_add(p, "after_attention", x, product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));

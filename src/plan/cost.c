@@ -88,7 +88,7 @@ static double bytes_moved(const Program *p, const Step *s) {
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k]) n += (double)p->t[s->in[k]].bytes;
     for (int k = 0; k < MAX_OUT; k++)
-        if (s->out[k]) n += (double)p->t[s->out[k]].bytes;
+        if (s->out[k] && p->t[s->out[k]].role != ROLE_CACHE) n += (double)p->t[s->out[k]].bytes;
     return n;
 }
 

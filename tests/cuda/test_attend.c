@@ -2,6 +2,7 @@
  * documents, blind tokens, grouped heads, every head size with a kernel of its own and some without, ragged
  * rows, caches; and cuDNN's attention, where the library is there. */
 #include "base/rng.h"
+#include "ir/block_device.h"
 #include "tests/cuda/cuda_test.h"
 #ifdef HAVE_CUDA
 #include "backend/cuda/cuda.h"
@@ -260,12 +261,60 @@ static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, Format stored
     int32_t row[16];
     for (int64_t r = 0; r < rows; r++) row[r] = (int32_t)(rows - r);
     if (named) cuda_test_set_i32(&t, to, row);
-    cuda_test_run(&t, (Step){.op = OP_CACHE_PUT, .in = {qkv, at, to}, .out = {cache}, .attr.heads = h}, false);
+    Tid freq = cuda_test_vector(&t, FMT_F32, MAX2(h.head_dim / 2, 1)), y = cuda_test_matrix(&t, f, n, width_of(&h));
+    cuda_test_set(&t, freq, (const double[128]){0}); /* no angle: put as they are */
+    AttrHeads as_is = h;
+    as_is.scale = 1;
+    cuda_test_run(&t, (Step){.op = OP_ROPE_PUT, .in = {qkv, at, freq, to}, .out = {y, cache}, .attr.heads = as_is}, named);
+    if (!named) cuda_test_same(&t, y);
     if (int8) cuda_test_near(&t, cache, 0, 0); /* what lies between a row's codes and the next is nobody's */
     else cuda_test_same(&t, cache);
     cuda_test_run(&t, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = h}, false);
-    cuda_test_expect(&t, o, h.seq >= 16 ? slack(f, 3) : 2e-5);
+    cuda_test_expect(&t, o, h.seq >= 16 || device_cache_on_cores(f, h.head_dim) ? slack(f, 3) : 2e-5);
     cuda_test_close(&t);
+}
+
+/* On the GPU rope_put gives the bits of rope: q where it was, k and v in a cache of the same format. */
+static void try_rope_put(AttrHeads h, Format f, const int32_t *positions, int64_t rows) {
+    CudaTest t;
+    int64_t n = rows * h.seq, width = width_of(&h), item = format_item_bytes(f), q = h.heads * h.head_dim;
+    cuda_test_open(&t, "rope_put %s, %d/%d heads of %d", format_name(f), h.heads, h.kv_heads, h.head_dim);
+    Tid x = cuda_test_matrix(&t, f, n, width), at = cuda_test_vector(&t, FMT_I32, n);
+    Tid freq = cuda_test_vector(&t, FMT_F32, h.head_dim / 2), y = cuda_test_matrix(&t, f, n, width);
+    Tid put = cuda_test_matrix(&t, f, n, width), cache = cuda_test_cube(&t, f, rows, h.slots, width - q);
+    double inv[128] = {1};
+    for (int i = 0; i < h.head_dim / 2; i++) inv[i] = pow(10000.0, -2.0 * i / h.head_dim);
+    cuda_test_set(&t, freq, inv);
+    cuda_test_normal(&t, x, 1, 1);
+    cuda_test_normal(&t, cache, 2, 1);
+    cuda_test_set_i32(&t, at, positions);
+    h.scale = 1.25f;
+    cuda_test_run(&t, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = h}, false);
+    char *turned = mem_alloc(prog_bytes(&t.p, y));
+    memcpy(turned, t.gpu[y], (size_t)prog_bytes(&t.p, y));
+    cuda_test_run(&t, (Step){.op = OP_ROPE_PUT, .in = {x, at, freq}, .out = {put, cache}, .attr.heads = h}, false);
+    cuda_test_expect(&t, put, 1e-6);
+    cuda_test_expect(&t, cache, 1e-6);
+    for (int64_t i = 0; i < n; i++) {
+        const char *from = turned + i * width * item, *to = (char *)t.gpu[put] + i * width * item;
+        EXPECT(!memcmp(from, to, (size_t)(q * item)));
+        if (positions[i] < 0) continue;
+        const char *kept = (char *)t.gpu[cache] + (i / h.seq * h.slots + positions[i]) * (width - q) * item;
+        EXPECT(!memcmp(from + q * item, kept, (size_t)((width - q) * item)));
+    }
+    mem_free(turned);
+    cuda_test_close(&t);
+}
+
+TEST(rope_put_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
+    static const int32_t positions[] = {7, 8, 0, -1, 68, 69};
+    for (int f = 0; f < COUNT_OF(formats); f++) {
+        try_rope_put((AttrHeads){.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 2, .slots = 70}, formats[f], positions, 3);
+        try_rope_put((AttrHeads){.heads = 3, .kv_heads = 3, .head_dim = 10, .seq = 2, .slots = 70}, formats[f], positions, 3);
+        try_rope_put((AttrHeads){.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .slots = 70}, formats[f], positions, 3);
+    }
 }
 
 static void try_cache(AttrHeads h, int64_t rows, Format f, const int32_t *positions) {
@@ -291,6 +340,12 @@ TEST(attention_over_a_cache_on_the_gpu) {
                   (const int32_t[]){598, 599});
         try_cache((AttrHeads){.heads = 10, .kv_heads = 1, .head_dim = 80, .seq = 1, .slots = 70}, 1, formats[f],
                   (const int32_t[]){69});
+        try_cache((AttrHeads){.heads = 6, .kv_heads = 6, .head_dim = 32, .seq = 1, .slots = 500}, 3, formats[f],
+                  (const int32_t[]){499, -1, 15});
+        try_cache((AttrHeads){.heads = 12, .kv_heads = 1, .head_dim = 96, .seq = 3, .slots = 2000}, 1, formats[f],
+                  (const int32_t[]){16, 17, 1999});
+        try_cache((AttrHeads){.heads = 7, .kv_heads = 1, .head_dim = 128, .seq = 1, .slots = 128}, 16, formats[f],
+                  (const int32_t[]){0, 1, 7, 8, 15, 16, 17, 31, 32, 63, 64, 65, 100, 126, 127, -1});
         try_cache((AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 64, .seq = 20, .slots = 160}, 3, formats[f],
                   many);
     }

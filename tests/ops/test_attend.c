@@ -161,6 +161,15 @@ TEST(attention_gradient_follows_differences) {
     attend_case(FMT_F32, (Case){1, 70, 2, 1, 2, 50, true}, true);
 }
 
+/* Puts k and v into the cache as they are: no angle at all. */
+static Step put_step(Bench *b, Tid qkv, Tid at, Tid rows, Tid cache, AttrHeads a) {
+    Tid freq = bench_vector(b, FMT_F32, MAX2(a.head_dim / 2, 1));
+    Tid y = bench_matrix(b, prog_t(&b->p, qkv)->format, prog_rows(&b->p, qkv), width_of(&a));
+    bench_set(b, freq, bench_doubles(b, MAX2(a.head_dim / 2, 1)));
+    a.scale = 1;
+    return (Step){.op = OP_ROPE_PUT, .in = {qkv, at, freq, rows}, .out = {y, cache}, .attr.heads = a};
+}
+
 /* named: batch row r uses row rows - r of a cache of rows + 1. */
 static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions, bool named) {
     Bench b;
@@ -184,7 +193,9 @@ static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHe
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < slot && positions[i] >= 0; c++)
             want[(row[i / seq] * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
-    bench_check(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at, to}, .out = {cache}, .attr.heads = a});
+    Step put = put_step(&b, qkv, at, to, cache, a);
+    bench_check(&b, put);
+    bench_expect(&b, put.out[0], x, 0);
     double most = 0; /* int8: half a step of the largest number of a head */
     for (int64_t i = 0; i < n * width; i++) most = MAX2(most, fabs(x[i]));
     bench_expect(&b, cache, want, cf == FMT_INT8 ? most / 254 * 1.0001 : 1e-7);
@@ -249,7 +260,7 @@ TEST(an_int8_cache_stays_within_its_bound) {
         for (int i = 0; i < N; i++) positions[i] = i;
         bench_set_i32(&b[k], at, positions);
         bench_normal(&b[k], qkv, 3, 0.8);
-        bench_run(&b[k], (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a}, 1, false);
+        bench_run(&b[k], put_step(&b[k], qkv, at, NONE, cache, a), 1, false);
         memcpy(b[k].initial[cache], b[k].now[cache], (size_t)prog_bytes(&b[k].p, cache));
         bench_run(&b[k], (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {out}, .attr.heads = a}, 2, false);
         o[k] = bench_now(&b[k], out);
@@ -288,7 +299,7 @@ TEST(cache_and_whole_row_agree) {
     bench_normal(&b, qkv, 1, 1);
     bench_run(&b, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = a}, 1, false);
     double *whole = bench_now(&b, o);
-    bench_run(&b, (Step){.op = OP_CACHE_PUT, .in = {qkv, at}, .out = {cache}, .attr.heads = a}, 1, false);
+    bench_run(&b, put_step(&b, qkv, at, NONE, cache, a), 1, false);
     memcpy(b.initial[cache], b.now[cache], (size_t)prog_bytes(&b.p, cache));
     bench_run(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a}, 1, false);
     bench_expect(&b, o, whole, 1e-6);

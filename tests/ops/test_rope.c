@@ -66,6 +66,60 @@ static void turn_case(Format f, int64_t tokens, AttrHeads a, int32_t first, bool
     bench_close(&b);
 }
 
+/* rope_put against rope: q has its bits, the cache those of its k and of v, in the cache's format. */
+static void put_case(Format f, Format stored, AttrHeads a, const int32_t *positions) {
+    enum { ROWS = 3, MOST = 2048 };
+    Bench b;
+    int64_t dim = a.head_dim, heads = a.heads + 2 * a.kv_heads, width = heads * dim, n = ROWS * a.seq;
+    bench_open(&b, "rope_put %s into %s, %d/%d heads of %d", format_name(f), format_name(stored), a.heads, a.kv_heads, a.head_dim);
+    Tid x = bench_matrix(&b, f, n, width), y = bench_matrix(&b, f, n, width), put = bench_matrix(&b, f, n, width);
+    Tid at = bench_vector(&b, FMT_I32, n), freq = bench_vector(&b, FMT_F32, MAX2(dim / 2, 1));
+    Tid rows = bench_vector(&b, FMT_I32, ROWS), cache = bench_cube(&b, stored, ROWS + 1, a.slots * 2 * a.kv_heads, dim);
+    double hz[128];
+    for (int64_t i = 0; i < dim / 2; i++) hz[i] = pow(1e4, -2.0 * (double)i / (double)dim);
+    bench_set_i32(&b, at, positions);
+    bench_set_i32(&b, rows, (const int32_t[]){2, 0, 3});
+    bench_set(&b, freq, hz);
+    bench_normal(&b, x, 1, 1);
+    bench_normal(&b, cache, 2, 1);
+    bench_check(&b, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = a});
+    double *turned = bench_now(&b, y), *now = bench_initial(&b, x), *want = bench_initial(&b, cache);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(now + i * width, turned + i * width, (size_t)(a.heads * dim) * sizeof *now);
+        for (int64_t h = 0; h < 2 * a.kv_heads && positions[i] >= 0; h++) {
+            static const int row[] = {2, 0, 3};
+            double *to = want + (((row[i / a.seq] * a.slots) + positions[i]) * 2 * a.kv_heads + h) * dim;
+            const double *from = turned + i * width + (a.heads + h) * dim;
+            float head[512], kept[512];
+            char stored_head[MOST];
+            for (int64_t c = 0; c < dim; c++) head[c] = (float)from[c];
+            format_table[stored].encode(stored_head, head, 1, dim, 0, 1);
+            format_table[stored].decode(kept, stored_head, 1, dim, 0, 1);
+            for (int64_t c = 0; c < dim; c++) to[c] = kept[c];
+        }
+    }
+    bench_check(&b, (Step){.op = OP_ROPE_PUT, .in = {x, at, freq, rows}, .out = {put, cache}, .attr.heads = a});
+    const double *q = bench_now(&b, put), *kept = bench_now(&b, cache);
+    EXPECT(!memcmp(q, now, (size_t)(n * width) * sizeof *q));
+    EXPECT(!memcmp(kept, want, (size_t)prog_elements(&b.p, cache) * sizeof *kept));
+    bench_close(&b);
+}
+
+TEST(rope_put_is_rope_and_a_copy) {
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
+    static const int32_t positions[] = {4, 5, 0, -1, 8, 2};
+    for (int f = 0; f < COUNT_OF(formats); f++)
+        for (int s = 0; s < 4; s++) {
+            Format stored = s < 3 ? formats[s] : FMT_INT8;
+            AttrHeads a = {.heads = 6, .kv_heads = 2, .head_dim = 64, .seq = 2, .scale = 1.1f, .slots = 9};
+            put_case(formats[f], stored, a, positions);
+            a = (AttrHeads){.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .scale = 1, .slots = 9};
+            put_case(formats[f], stored, a, positions);
+            a = (AttrHeads){.heads = 3, .kv_heads = 3, .head_dim = 256, .seq = 2, .scale = 1, .slots = 9};
+            put_case(formats[f], stored, a, positions);
+        }
+}
+
 TEST(rope_is_its_formula) {
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
     static const int32_t from[] = {0, 4000, 999900};

@@ -4,9 +4,9 @@
  * fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */
 #include <string.h>
 
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/rope.h"
 
-enum { CHUNK = 2048, MOST_DIM = 512, TOKENS_A_TILE = 16 };
+enum { CHUNK = 2048, TOKENS_A_TILE = 16 };
 
 /* cosine[i], sine[i] of position * inv_freq[i], times scale. |angle| < 2^31. */
 CPU_VECTOR static void turn_angles(float *restrict cosine, float *restrict sine, const float *inv_freq,
@@ -41,6 +41,26 @@ CPU_VECTOR static void turn_heads(float *restrict y, const float *restrict x, co
     }
 }
 
+void rope_angles(RopeAngles *r, const AttrHeads *h, const float *inv_freq, int32_t position) {
+    int64_t half = h->head_dim / 2;
+    CHECK_MSG(h->head_dim <= ROPE_MOST_DIM, "heads of %d numbers", h->head_dim);
+    turn_angles(r->cosine, r->sine, inv_freq, (float)position, h->scale, half);
+    if (h->inverse)
+        for (int64_t i = 0; i < half; i++) r->sine[i] = -r->sine[i];
+}
+
+void rope_turn(void *y, int64_t y_first, const void *x, int64_t x_first, Format f, int64_t heads, int64_t dim,
+               const RopeAngles *r) {
+    float from[CHUNK], to[CHUNK];
+    int64_t at_once = CHUNK / dim;
+    for (int64_t h = 0; h < heads; h += at_once) {
+        int64_t n = MIN2(at_once, heads - h) * dim;
+        cpu_load(from, x, f, x_first + h * dim, n);
+        turn_heads(to, from, r->cosine, r->sine, n / dim, dim);
+        cpu_store(y, f, y_first + h * dim, to, n);
+    }
+}
+
 typedef struct Rope {
     const Args *a;
     AttrHeads h;
@@ -49,24 +69,16 @@ typedef struct Rope {
 
 static void turn_token(const Rope *t, int64_t token) {
     const Args *a = t->a;
-    float cosine[MOST_DIM / 2], sine[MOST_DIM / 2], x[CHUNK], y[CHUNK];
-    int64_t dim = t->h.head_dim, half = dim / 2, turned = t->h.heads + t->h.kv_heads;
-    Format fi = a->ti[0]->format, fo = a->to[0]->format;
-    turn_angles(cosine, sine, a->in[2], (float)((const int32_t *)a->in[1])[token], t->h.scale, half);
-    if (t->h.inverse)
-        for (int64_t i = 0; i < half; i++) sine[i] = -sine[i];
-
-    int64_t at_once = CHUNK / dim, first = token * t->cols;
-    for (int64_t h = 0; h < turned; h += at_once) {
-        int64_t k = MIN2(at_once, turned - h);
-        cpu_load(x, a->in[0], fi, first + h * dim, k * dim);
-        turn_heads(y, x, cosine, sine, k, dim);
-        cpu_store(a->out[0], fo, first + h * dim, y, k * dim);
-    }
+    float x[CHUNK];
+    RopeAngles angles;
+    int64_t dim = t->h.head_dim, turned = t->h.heads + t->h.kv_heads, first = token * t->cols;
+    Format f = a->ti[0]->format;
+    rope_angles(&angles, &t->h, a->in[2], ((const int32_t *)a->in[1])[token]);
+    rope_turn(a->out[0], first, a->in[0], first, f, turned, dim, &angles);
     if (a->out[0] == a->in[0]) return; /* v stands where it should already */
     for (int64_t c = turned * dim; c < t->cols; c += CHUNK) {
         int64_t k = MIN2(CHUNK, t->cols - c);
-        cpu_store(a->out[0], fo, first + c, cpu_view(x, a->in[0], fi, first + c, k), k);
+        cpu_store(a->out[0], f, first + c, cpu_view(x, a->in[0], f, first + c, k), k);
     }
 }
 
@@ -77,6 +89,5 @@ static void rope_tile(void *context, int64_t tile, int worker) {
 
 void cpu_rope(Backend *b, Queue q, const Args *a) {
     Rope t = {.a = a, .h = a->step->attr.heads, .rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[0])};
-    CHECK_MSG(t.h.head_dim <= MOST_DIM, "heads of %d numbers", t.h.head_dim);
     threads_for(cpu_threads(b), (t.rows + TOKENS_A_TILE - 1) / TOKENS_A_TILE, rope_tile, &t);
 }

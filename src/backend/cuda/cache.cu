@@ -1,10 +1,8 @@
-/* cache.cu - keys and values that stay: put by position, and attended to by a few tokens at a time. Reference:
- * cpu/cache.c.
+/* cache.cu - keys and values that stay, attended to by a few tokens at a time: any format, head size and card; the usual
+ * ones are attend_cache.cu's. Reference: cpu/cache.c.
  *
  * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
- * of them with its scale. A token at a negative position is idle: nothing is put for it, and its o is 0.
- *   cache_put     a block a token.                                                        2 numbers moved
- *                 int8: a warp a head; the codes and the scale are those of ir/format.c.
+ * of them with its scale. A token at a negative position is idle: its o is 0.
  *   attend_cache  a block per token, KV head (up to HEADS of its query heads together) and split of the slots:
  *                 scores of SLOTS slots at a time by 8 lanes a slot, then their softmax, then P V by a warp per
  *                 slot and a lane per few columns; an online softmax from one piece to the next. Splits leave
@@ -13,60 +11,7 @@
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 
-enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES = 8, WIDE = 8 };
-
-/* ---- put ---- */
-
-template <typename T, typename C> __global__ void __launch_bounds__(PUT_THREADS)
-    cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, const int32_t *rows, int seq,
-                     int slots, int q_width, int width) {
-    int64_t token = blockIdx.x, position = positions[token];
-    if (position < 0 || position >= slots) return;
-    const T *from = qkv + token * (q_width + width) + q_width;
-    int64_t row = rows ? rows[token / seq] : token / seq;
-    C *to = cache + (row * slots + position) * width;
-    for (int c = threadIdx.x; c < width; c += PUT_THREADS) to[c] = from_float<C>(to_float(from[c]));
-}
-
-extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions,
-                                      const int32_t *rows, int64_t tokens, int seq, int slots, int q_width, int width) {
-    with_real(cache.format, [&](auto c) {
-        with_real(qkv.format, [&](auto t) {
-            using C = decltype(c);
-            using T = decltype(t);
-            cache_put_kernel<T, C><<<(unsigned)tokens, PUT_THREADS, 0, s>>>((C *)cache.data, (const T *)qkv.data,
-                                                                            positions, rows, seq, slots, q_width,
-                                                                            width);
-        });
-    });
-}
-
-template <typename T> __global__ void __launch_bounds__(PUT_THREADS) cache_put_int8_kernel(CudaPutInt8 p) {
-    int64_t token = blockIdx.x, position = p.positions[token];
-    if (position < 0 || position >= p.slots) return;
-    int64_t row = p.rows ? p.rows[token / p.seq] : token / p.seq;
-    int lane = threadIdx.x % WARP;
-    for (int head = threadIdx.x / WARP; head < p.kv; head += PUT_THREADS / WARP) {
-        const T *from = (const T *)p.qkv.data + (token * (p.heads + p.kv) + p.heads + head) * p.dim;
-        char *to = p.cache + ((row * p.slots + position) * p.kv + head) * p.row.bytes;
-        float top = 0;
-        for (int c = lane; c < p.dim; c += WARP) top = fmaxf(top, fabsf(to_float(from[c])));
-        top = warp_max(top);
-        float inverse = __fdiv_rn(127.0f, top);
-        if (!isfinite(inverse)) inverse = 0;
-        for (int c = lane; c < p.dim; c += WARP)
-            ((int8_t *)to)[c] = (int8_t)__float2int_rn(__fmul_rn(to_float(from[c]), inverse));
-        if (lane == 0) *(float *)(to + p.row.scale_at) = __fdiv_rn(top, 127.0f);
-    }
-}
-
-extern "C" void cuda_launch_cache_put_int8(cudaStream_t s, const CudaPutInt8 *p) {
-    with_real(p->qkv.format, [&](auto t) {
-        cache_put_int8_kernel<decltype(t)><<<(unsigned)p->tokens, PUT_THREADS, 0, s>>>(*p);
-    });
-}
-
-/* ---- attend ---- */
+enum { WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES = 8, WIDE = 8 };
 
 /* N codes in a row, without their scale. */
 template <int N> DEVICE void load(float (&x)[N], const int8_t *p) {
@@ -252,6 +197,13 @@ template <typename T> __global__ void __launch_bounds__(THREADS)
     }
 }
 
+extern "C" void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits) {
+    with_real(a->format, [&](auto t) {
+        cache_join_kernel<decltype(t)><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts,
+                                                                                                          splits);
+    });
+}
+
 template <typename T, typename C, int HEADS, int P>
 static void launch_attend(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits) {
     int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
@@ -259,8 +211,7 @@ static void launch_attend(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, 
     bool wide = a->dim % WIDE == 0 && is_packed(a->k); /* then every row of k and v begins at 16 bytes */
     auto kernel = wide ? attend_cache_kernel<T, C, HEADS, P, WIDE> : attend_cache_kernel<T, C, HEADS, P, 1>;
     kernel<<<grid, THREADS, 0, s>>>(*a, row, parts, splits, wide);
-    if (splits > 1)
-        cache_join_kernel<T><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts, splits);
+    if (splits > 1) cuda_launch_cache_join(s, a, parts, splits);
 }
 
 template <typename T, typename C, int HEADS>

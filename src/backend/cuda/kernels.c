@@ -108,16 +108,22 @@ void cuda_head_norm_grad(Backend *b, Queue q, const Args *a) {
 
 /* ---- positions and attention ---- */
 
-void cuda_rope(Backend *b, Queue q, const Args *a) {
+static bool turns(Backend *b, const Args *a) {
+    if (a->step->attr.heads.head_dim <= CUDA_MOST_ROPE_DIM) return true;
+    cuda_fail(b, "%s: heads of %d numbers, the GPU's kernel takes up to %d", op_row(a->step->op)->name,
+              a->step->attr.heads.head_dim, CUDA_MOST_ROPE_DIM);
+    return false;
+}
+
+static CudaRope rope_of(const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    if (!same_format(b, a, a->to[0], a->ti[0])) return;
-    if (h->head_dim > CUDA_MOST_ROPE_DIM) {
-        cuda_fail(b, "rope: heads of %d numbers, the GPU's kernel takes up to %d", h->head_dim,
-                  CUDA_MOST_ROPE_DIM);
-        return;
-    }
-    CudaRope r = {.positions = a->in[1], .inv_freq = a->in[2], .tokens = cuda_rows(a->ti[0]), .heads = h->heads,
-                  .kv_heads = h->kv_heads, .dim = h->head_dim, .scale = h->scale, .inverse = h->inverse};
+    return (CudaRope){.positions = a->in[1], .inv_freq = a->in[2], .tokens = cuda_rows(a->ti[0]), .heads = h->heads,
+                      .kv_heads = h->kv_heads, .dim = h->head_dim, .scale = h->scale, .inverse = h->inverse};
+}
+
+void cuda_rope(Backend *b, Queue q, const Args *a) {
+    if (!same_format(b, a, a->to[0], a->ti[0]) || !turns(b, a)) return;
+    CudaRope r = rope_of(a);
     cuda_launch_rope(cuda_stream(b, q), output(a, 0), a->in[0], &r);
 }
 
@@ -145,10 +151,16 @@ static bool head_fits(Backend *b, const Args *a, int dim) {
 
 static bool is_aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
+enum { CORES_FROM = 8, CLUSTERS_FROM = 9 }; /* majors */
+
+static bool fits_cores(Backend *b, const CudaAttend *x) {
+    return cuda_backend(b)->major >= CORES_FROM && is_aligned(x->q) && is_aligned(x->k) && is_aligned(x->o);
+}
 static bool on_cores(Backend *b, const CudaAttend *x) {
-    enum { FIRST_MAJOR = 8 };
-    return cuda_backend(b)->major >= FIRST_MAJOR && device_attend_on_cores(x->format, x->dim) &&
-           is_aligned(x->q) && is_aligned(x->k) && is_aligned(x->o);
+    return device_attend_on_cores(x->format, x->dim) && fits_cores(b, x);
+}
+static bool tokens_on_cores(Backend *b, const CudaAttend *x) {
+    return device_cache_on_cores(x->format, x->dim) && fits_cores(b, x);
 }
 
 static bool on_hopper(Backend *b) {
@@ -196,23 +208,14 @@ static CudaHeadRow head_row(int dim) {
     return (CudaHeadRow){(int)format_row_bytes(FMT_INT8, dim), (int)format_row_scale(FMT_INT8, dim)};
 }
 
-static void put_int8(Backend *b, Queue q, const Args *a) {
+void cuda_rope_put(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    CudaPutInt8 p = {.cache = a->out[0], .qkv = input(a, 0), .positions = a->in[1], .rows = a->in[2],
-                     .tokens = cuda_rows(a->ti[0]), .seq = (int)h->seq, .slots = (int)h->slots, .heads = h->heads,
-                     .kv = 2 * h->kv_heads, .dim = h->head_dim, .row = head_row(h->head_dim)};
-    if (is_real(b, a, a->ti[0])) cuda_launch_cache_put_int8(cuda_stream(b, q), &p);
-}
-
-void cuda_cache_put(Backend *b, Queue q, const Args *a) {
-    const AttrHeads *h = &a->step->attr.heads;
-    if (a->to[0]->format == FMT_INT8) {
-        put_int8(b, q, a);
-        return;
-    }
-    if (!is_real(b, a, a->ti[0]) || !is_real(b, a, a->to[0])) return;
-    cuda_launch_cache_put(cuda_stream(b, q), output(a, 0), input(a, 0), a->in[1], a->in[2], cuda_rows(a->ti[0]),
-                          (int)h->seq, (int)h->slots, h->heads * h->head_dim, 2 * h->kv_heads * h->head_dim);
+    bool int8 = a->to[1]->format == FMT_INT8;
+    if (!same_format(b, a, a->to[0], a->ti[0]) || (!int8 && !is_real(b, a, a->to[1])) || !turns(b, a)) return;
+    CudaRope r = rope_of(a);
+    CudaPut p = {.cache = output(a, 1), .rows = a->in[3], .seq = (int)h->seq, .slots = (int)h->slots,
+                 .row = head_row(h->head_dim)};
+    cuda_launch_rope_put(cuda_stream(b, q), output(a, 0), a->in[0], &r, &p);
 }
 
 void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
@@ -221,7 +224,7 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     if (!same_format(b, a, a->ti[0], int8 ? NULL : a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
         !head_fits(b, a, h->head_dim)) return;
     int64_t tokens = cuda_rows(a->ti[0]);
-    CudaHeadRow row = head_row(h->head_dim);
+    CudaHeadRow row = int8 ? head_row(h->head_dim) : (CudaHeadRow){h->head_dim * (int)format_item_bytes(a->ti[1]->format), 0};
     int width = 2 * h->kv_heads * (int8 ? row.bytes : h->head_dim);
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
@@ -236,9 +239,11 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
         attend_rows(b, q, &x);
         return;
     }
-    float *parts = workspace(a, device_cache_bytes(h, tokens));
-    int splits = device_cache_splits(h, tokens);
-    if (int8) cuda_launch_attend_cache_int8(cuda_stream(b, q), &x, row, parts, splits);
+    float *parts = workspace(a, device_cache_bytes(h, x.format, tokens));
+    int splits = device_cache_splits(h, x.format, tokens);
+    if (tokens_on_cores(b, &x))
+        cuda_launch_attend_tokens(cuda_stream(b, q), &x, row, int8, parts, splits, cuda_backend(b)->major >= CLUSTERS_FROM);
+    else if (int8) cuda_launch_attend_cache_int8(cuda_stream(b, q), &x, row, parts, splits);
     else cuda_launch_attend_cache(cuda_stream(b, q), &x, parts, splits);
 }
 

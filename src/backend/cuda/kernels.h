@@ -215,9 +215,6 @@ void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2,
 
 /* ---- keys and values that stay (cache.cu) ---- */
 
-/* qkv: rows of q_width + width numbers; cache: rows of slots * width; rows: which of them, NULL: in order. */
-void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNumbers qkv, const int32_t *positions,
-                           const int32_t *rows, int64_t tokens, int seq, int slots, int q_width, int width);
 /* Few tokens over many keys: a.last is needed, a.begin and a.lse are not used. parts: workspace (tokens, heads,
  * splits, dim + 2), when there are splits. */
 void cuda_launch_attend_cache(cudaStream_t s, const CudaAttend *a, float *parts, int splits);

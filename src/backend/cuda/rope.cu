@@ -1,10 +1,14 @@
-/* rope.cu - rotary positions: angles of a token, and how they turn the heads of q and k. Reference: cpu/rope.c.
+/* rope.cu - rotary positions: angles of a token, how they turn the heads of q and k, and how keys and values get into a
+ * cache. Reference: cpu/rope.c, cpu/cache.c.
  *
  *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) turns by the fp32 angle position*inv_freq[i]
  * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), then a thread
  * turns V pairs at a time, 16 bytes of each half where D/2 allows. 2 numbers moved; v is copied, or stays where
- * it stands when y is x. */
-#include "backend/cuda/kernels.h"
+ * it stands when y is x.
+ *   rope_put: the same for q; k goes turned, v as it is, into slot position of its row of the cache (none for a negative
+ * position). Numbers are rounded to the activations' format first, so that the bits are those of rope and a copy.
+ *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
+#include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
 enum { WIDE = 8, MOST_THREADS = 256, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
@@ -28,32 +32,46 @@ DEVICE float2 turn_of(float x_single) {
     return make_float2((float)((k + 1) & 2 ? -cos_x : cos_x), (float)(k & 2 ? -sin_x : sin_x));
 }
 
+/* Cosines and sines of this block's token; the caller waits for all threads. */
+DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r) {
+    float position = (float)r.positions[blockIdx.x];
+    for (int i = threadIdx.x; i < r.dim / 2; i += blockDim.x) {
+        float2 t = turn_of(position * r.inv_freq[i]);
+        cosine[i] = t.x * r.scale;
+        sine[i] = r.inverse ? -(t.y * r.scale) : t.y * r.scale;
+    }
+}
+
+/* One rounding order everywhere, so that rope and rope_put give the same bits. */
+DEVICE void turn_pair(float &a, float &b, float c, float s) {
+    float turned_a = __fmaf_rn(a, c, -__fmul_rn(b, s));
+    b = __fmaf_rn(b, c, __fmul_rn(a, s));
+    a = turned_a;
+}
+
+template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
+                                              const float *sine) {
+    float c[V], s[V];
+    load<V>(a, x);
+    load<V>(b, x + half);
+    load<V>(c, cosine);
+    load<V>(s, sine);
+#pragma unroll
+    for (int k = 0; k < V; k++) turn_pair(a[k], b[k], c[k], s[k]);
+}
+
 template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     rope_kernel(T *y, const T *x, CudaRope r) {
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
-    float position = (float)r.positions[blockIdx.x];
-    for (int i = threadIdx.x; i < half; i += blockDim.x) {
-        float2 t = turn_of(position * r.inv_freq[i]);
-        cosine[i] = t.x * r.scale;
-        sine[i] = r.inverse ? -(t.y * r.scale) : t.y * r.scale;
-    }
+    put_angles(cosine, sine, r);
     __syncthreads();
     for (int task = threadIdx.x; task < turned * pieces; task += blockDim.x) {
         int head = task / pieces, i = task % pieces * V;
         int64_t at = first + head * r.dim + i;
-        float a[V], b[V], c[V], s[V];
-        load<V>(a, x + at);
-        load<V>(b, x + at + half);
-        load<V>(c, cosine + i);
-        load<V>(s, sine + i);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            float turned_a = a[k] * c[k] - b[k] * s[k];
-            b[k] = b[k] * c[k] + a[k] * s[k];
-            a[k] = turned_a;
-        }
+        float a[V], b[V];
+        turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
         store<V>(y + at, a);
         store<V>(y + at + half, b);
     }
@@ -69,14 +87,125 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     }
 }
 
+/* ---- into a cache ---- */
+
+template <typename T, int V> DEVICE void round_to(float (&x)[V]) {
+#pragma unroll
+    for (int k = 0; k < V; k++) x[k] = to_float(from_float<T>(x[k]));
+}
+
+template <typename T, typename C, int V>
+DEVICE void put_heads(C *to, const T *k, const CudaRope &r, const float *cosine, const float *sine) {
+    int half = r.dim / 2, pieces = half / V, width = r.kv_heads * r.dim;
+    for (int task = threadIdx.x; task < r.kv_heads * pieces; task += blockDim.x) {
+        int i = task % pieces * V, at = task / pieces * r.dim + i;
+        float a[V], b[V];
+        turn<T, V>(a, b, k + at, half, cosine + i, sine + i);
+        round_to<T, V>(a), round_to<T, V>(b);
+        store<V>(to + at, a);
+        store<V>(to + at + half, b);
+    }
+    for (int i = width + threadIdx.x * V; i < 2 * width; i += blockDim.x * V) {
+        float a[V];
+        load<V>(a, k + i);
+        store<V>(to + i, a);
+    }
+    for (int h = threadIdx.x; r.dim % 2 && h < r.kv_heads; h += blockDim.x)
+        to[(h + 1) * r.dim - 1] = from_float<C>(to_float(k[(h + 1) * r.dim - 1]));
+}
+
+/* A warp a head; a lane has every 32nd pair of its halves, and lane 0 what is left of an odd head. */
+template <typename T>
+DEVICE void put_codes(char *to, const T *k, const CudaRope &r, CudaHeadRow row, const float *cosine, const float *sine) {
+    constexpr int EACH = MOST_HALF / WARP;
+    int half = r.dim / 2, lane = threadIdx.x % WARP;
+    for (int head = threadIdx.x / WARP; head < 2 * r.kv_heads; head += blockDim.x / WARP) {
+        const T *from = k + head * r.dim;
+        int8_t *codes = (int8_t *)(to + head * row.bytes);
+        float a[EACH], b[EACH], odd = r.dim % 2 ? to_float(from[r.dim - 1]) : 0.0f, top = fabsf(odd);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int i = lane + j * WARP;
+            a[j] = i < half ? to_float(from[i]) : 0.0f, b[j] = i < half ? to_float(from[i + half]) : 0.0f;
+            if (head < r.kv_heads && i < half) turn_pair(a[j], b[j], cosine[i], sine[i]);
+        }
+        round_to<T, EACH>(a), round_to<T, EACH>(b);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) top = fmaxf(top, fmaxf(fabsf(a[j]), fabsf(b[j])));
+        top = warp_max(top);
+        float inverse = __fdiv_rn(127.0f, top);
+        if (!isfinite(inverse)) inverse = 0;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int i = lane + j * WARP;
+            if (i >= half) continue;
+            codes[i] = (int8_t)__float2int_rn(__fmul_rn(a[j], inverse));
+            codes[i + half] = (int8_t)__float2int_rn(__fmul_rn(b[j], inverse));
+        }
+        if (lane) continue;
+        if (r.dim % 2) codes[r.dim - 1] = (int8_t)__float2int_rn(__fmul_rn(odd, inverse));
+        *(float *)((char *)codes + row.scale_at) = __fdiv_rn(top, 127.0f);
+    }
+}
+
+template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    rope_put_kernel(T *y, const T *x, CudaRope r, CudaPut p) {
+    __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
+    int half = r.dim / 2, pieces = half / V, q_width = r.heads * r.dim, width = q_width + 2 * r.kv_heads * r.dim;
+    int64_t token = blockIdx.x, first = token * width, position = r.positions[token];
+    put_angles(cosine, sine, r);
+    __syncthreads();
+    if (position >= 0 && position < p.slots) {
+        int64_t slot = (p.rows ? p.rows[token / p.seq] : token / p.seq) * p.slots + position;
+        if constexpr (std::is_same<C, int8_t>::value)
+            put_codes<T>((char *)p.cache.data + slot * 2 * r.kv_heads * p.row.bytes, x + first + q_width, r, p.row, cosine,
+                         sine);
+        else
+            put_heads<T, C, V>((C *)p.cache.data + slot * (width - q_width), x + first + q_width, r, cosine, sine);
+    }
+    for (int task = threadIdx.x; task < r.heads * pieces; task += blockDim.x) {
+        int i = task % pieces * V;
+        int64_t at = first + task / pieces * r.dim + i;
+        float a[V], b[V];
+        turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
+        store<V>(y + at, a);
+        store<V>(y + at + half, b);
+    }
+    if (y == x) return; /* what does not turn stands where it should already */
+    for (int i = q_width + threadIdx.x; i < width; i += blockDim.x) y[first + i] = x[first + i];
+    for (int h = threadIdx.x; r.dim % 2 && h < r.heads; h += blockDim.x) {
+        int64_t last = first + (int64_t)(h + 1) * r.dim - 1;
+        y[last] = x[last];
+    }
+}
+
+/* Threads for a token's pieces of V pairs: whole warps. */
+static int threads_for(const CudaRope *r, int V) {
+    int tasks = (r->heads + r->kv_heads) * (r->dim / 2) / V, threads = (tasks + WARP - 1) / WARP * WARP;
+    return threads < 2 * WARP ? 2 * WARP : threads > MOST_THREADS ? MOST_THREADS : threads;
+}
+
+template <typename T, typename C>
+static void launch_put(cudaStream_t s, void *y, const void *x, const CudaRope *r, const CudaPut *p) {
+    bool wide = r->dim % (2 * WIDE) == 0 && is_packed(y) && is_packed(x) && is_packed(p->cache.data);
+    auto kernel = wide ? rope_put_kernel<T, C, WIDE> : rope_put_kernel<T, C, 1>;
+    int threads = std::is_same<C, int8_t>::value ? (int)MOST_THREADS : threads_for(r, wide ? WIDE : 1);
+    kernel<<<(unsigned)r->tokens, threads, 0, s>>>((T *)y, (const T *)x, *r, *p);
+}
+
+extern "C" void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r, const CudaPut *p) {
+    with_real(y.format, [&](auto t) {
+        using T = decltype(t);
+        if (p->cache.format == FMT_INT8) launch_put<T, int8_t>(s, y.data, x, r, p);
+        else with_real(p->cache.format, [&](auto c) { launch_put<T, decltype(c)>(s, y.data, x, r, p); });
+    });
+}
+
 extern "C" void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r) {
     with_real(y.format, [&](auto t) {
         using T = decltype(t);
         bool wide = r->dim % (2 * WIDE) == 0 && is_packed(y.data) && is_packed(x);
-        int tasks = (r->heads + r->kv_heads) * (r->dim / 2) / (wide ? WIDE : 1);
-        int threads = (tasks + WARP - 1) / WARP * WARP;
-        threads = threads < 2 * WARP ? 2 * WARP : threads > MOST_THREADS ? MOST_THREADS : threads;
         auto kernel = wide ? rope_kernel<T, WIDE> : rope_kernel<T, 1>;
-        kernel<<<(unsigned)r->tokens, threads, 0, s>>>((T *)y.data, (const T *)x, *r);
+        kernel<<<(unsigned)r->tokens, threads_for(r, wide ? WIDE : 1), 0, s>>>((T *)y.data, (const T *)x, *r);
     });
 }

@@ -1,0 +1,400 @@
+/* attend_cache.cu - one token at a time over its cache, by tensor cores: what a decode step attends with. Reference:
+ * cpu/cache.c.
+ *
+ * Heads of 32, 64, 80, 96 or 128 numbers in bf16 or fp16, the cache in the same or in int8, sm_80 on; cache.cu has
+ * the others. A block per token, KV head (up to HEADS of its query heads together) and split of the slots seen; a warp
+ * takes TILE slots at a time, K and V of which go from memory to registers and straight into the products:
+ *
+ *   scores(slot, head) = K q^T     A = K: a lane reads K_EACH neighbouring numbers of a slot, so what the product calls
+ *                                  a column is another number of the head than its place says; q is read the same way
+ *   o(number, head)   += V^T P     A = V^T: a lane reads V_EACH neighbours of slots 2t, 2t+1, 2t+8, 2t+9 and pairs the
+ *                                  slots' halves; P is flipped by movmatrix; rows of the product are numbers in reading order
+ *
+ * so nothing passes through shared memory, every read is as wide as the head allows, and K (V) of the next tile is on its
+ * way while the products of V (K) run. The softmax is online, a warp for itself; P is rounded to the activations' format.
+ * Then the warps' sums are joined in order, and those of the splits: from sm_90 on the splits of a head are a cluster
+ * and read each other's shared memory, before that they leave (o, top, sum) in the workspace, and cache.cu joins them.
+ * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability. */
+#include <cooperative_groups.h>
+
+#include "backend/cuda/attend.cuh"
+#include "backend/cuda/cache_kernels.h"
+
+enum { HEADS = DEVICE_CACHE_HEADS, TILE = DEVICE_CACHE_TILE };
+static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
+
+/* How a head of D numbers is read. */
+template <int D> struct Cut {
+    static constexpr int K_EACH = D % 32 == 0 ? 8 : 4, K_PIECES = D / (4 * K_EACH);
+    static constexpr int V_EACH = D % 64 == 0 ? 8 : D % 32 == 0 ? 4 : 2, V_PIECES = D / (8 * V_EACH);
+};
+
+template <typename Fn> static void with_cache_dim(int dim, Fn fn) {
+    if (dim == 32) fn(std::integral_constant<int, 32>());
+    else with_dim(dim, fn);
+}
+
+#ifdef HAVE_TENSOR_CORES
+/* ---- numbers of the cache ---- */
+
+/* N numbers in a row as they are stored, in words. */
+template <typename C, int N> struct Raw {
+    static constexpr int BYTES = N * (int)sizeof(C), WORDS = (BYTES + 3) / 4;
+    uint32_t w[WORDS];
+    DEVICE void read(const C *p) {
+        if constexpr (BYTES == 16) {
+            uint4 v = *(const uint4 *)p;
+            w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+        } else if constexpr (BYTES == 8) {
+            uint2 v = *(const uint2 *)p;
+            w[0] = v.x, w[1] = v.y;
+        } else if constexpr (BYTES == 4) {
+            w[0] = *(const uint32_t *)p;
+        } else {
+            w[0] = *(const uint16_t *)p;
+        }
+    }
+};
+
+DEVICE uint32_t difference(uint32_t a, uint32_t b, Bf16) {
+    uint32_t d;
+    asm("{ .reg .b32 one; mov.b32 one, 0xbf80bf80;\n fma.rn.bf16x2 %0, %2, one, %1; }\n" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+DEVICE uint32_t difference(uint32_t a, uint32_t b, F16) {
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+/* Two codes, a byte in each half, as two numbers: their bits become the last ones of a number whose steps are 1. */
+DEVICE uint32_t two_codes(uint32_t v, Bf16) {
+    return difference((v & 0x007f007fu) | 0x43004300u, (v & 0x00800080u) | 0x43004300u, Bf16()); /* 128 + low 7; 128 or 256 */
+}
+DEVICE uint32_t two_codes(uint32_t v, F16) {
+    return difference((v ^ 0x00800080u) | 0x64006400u, 0x64806480u, F16()); /* 1024 + 128 + code */
+}
+
+/* Word i of a piece: two neighbouring numbers in T. */
+template <typename T, typename C, int N> DEVICE uint32_t word_of(const Raw<C, N> &r, int i) {
+    if constexpr (std::is_same<C, int8_t>::value)
+        return two_codes(__byte_perm(r.w[i / 2], 0, i % 2 ? 0x4342 : 0x4140), T());
+    else
+        return r.w[i];
+}
+
+DEVICE float scale_at(const int8_t *head, int at) { return *(const float *)(head + at); }
+template <typename C> DEVICE float scale_at(const C *, int) { return 1.0f; }
+
+/* ---- a tile ---- */
+
+template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
+    Raw<C, Cut<D>::K_EACH> piece[2][Cut<D>::K_PIECES];
+    float scale[2];
+    /* first: the head of the tile's first slot; the last of the `there` slots stands for those behind it */
+    DEVICE void read(const C *first, int stride, int there, int row_scale) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const C *head = first + min(lane / 4 + 8 * r, there - 1) * stride;
+#pragma unroll
+            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].read(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
+            scale[r] = scale_at(head, row_scale);
+        }
+    }
+    /* s: (slot g, heads 2t and 2t+1), (slot g+8, the same) */
+    DEVICE void multiply_by(float (&s)[4], const uint2 (*q)[WARP]) const {
+        constexpr int STEPS = Cut<D>::K_EACH / 4;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            const int p = i / STEPS, w = i % STEPS * 2;
+            uint32_t a[4] = {word_of<T>(piece[0][p], w), word_of<T>(piece[1][p], w), word_of<T>(piece[0][p], w + 1),
+                             word_of<T>(piece[1][p], w + 1)};
+            uint2 b = q[i][threadIdx.x % WARP];
+            multiply<T>(s, a, b.x, b.y);
+        }
+        s[0] *= scale[0], s[1] *= scale[0], s[2] *= scale[1], s[3] *= scale[1];
+    }
+};
+
+template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8, 2t+9; scales of slots g and g+8 */
+    Raw<C, Cut<D>::V_EACH> piece[4][Cut<D>::V_PIECES];
+    float scale[2];
+    DEVICE void read(const C *first, int stride, int there, int row_scale) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            const C *head = first + min(lane % 4 * 2 + r % 2 + r / 2 * 8, there - 1) * stride;
+#pragma unroll
+            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].read(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) scale[r] = scale_at(first + min(lane / 4 + 8 * r, there - 1) * stride, row_scale);
+    }
+    /* o[i]: (first number of pair i, heads 2t and 2t+1), (second number, the same); pairs in reading order */
+    DEVICE void add_to(float (&o)[D / 16][4], uint32_t p0, uint32_t p1) const {
+        constexpr int PAIRS = Cut<D>::V_EACH / 2;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            uint32_t w[4];
+#pragma unroll
+            for (int r = 0; r < 4; r++) w[r] = word_of<T>(piece[r][i / PAIRS], i % PAIRS);
+            uint32_t a[4] = {__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[0], w[1], 0x7632),
+                             __byte_perm(w[2], w[3], 0x5410), __byte_perm(w[2], w[3], 0x7632)};
+            multiply<T>(o[i], a, p0, p1);
+        }
+    }
+};
+
+/* q of the block's heads, as the products of all warps take it: (step of 16 numbers, lane), zeros behind the last head. The
+ * warps bring its pieces by turns. */
+template <typename T, int D, int WARPS> struct Query {
+    static constexpr int EACH = Cut<D>::K_EACH, PIECES = Cut<D>::K_PIECES, MINE = (PIECES + WARPS - 1) / WARPS;
+    Raw<T, EACH> piece[MINE];
+    DEVICE Query(const T *first, int heads) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+            int p = threadIdx.x / WARP + m * WARPS;
+#pragma unroll
+            for (int i = 0; i < EACH / 2; i++) piece[m].w[i] = 0;
+            if (p < PIECES && lane / 4 < heads) piece[m].read(first + lane / 4 * D + (lane % 4 + p * 4) * EACH);
+        }
+    }
+    DEVICE void put(uint2 (*q)[WARP]) const {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+            int p = threadIdx.x / WARP + m * WARPS;
+#pragma unroll
+            for (int i = 0; i < EACH / 4; i++)
+                if (p < PIECES) q[p * EACH / 4 + i][lane] = make_uint2(piece[m].w[2 * i], piece[m].w[2 * i + 1]);
+        }
+    }
+};
+
+DEVICE uint32_t flip_block(uint32_t w) { /* an 8x8 block, a word a lane */
+    uint32_t t;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(t) : "r"(w));
+    return t;
+}
+
+/* Over the lanes of the same t. */
+DEVICE float most_of_slots(float x) {
+#pragma unroll
+    for (int d = 4; d < WARP; d *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+    return x;
+}
+DEVICE float sum_of_slots(float x) {
+#pragma unroll
+    for (int d = 4; d < WARP; d *= 2) x += __shfl_xor_sync(~0u, x, d);
+    return x;
+}
+
+/* ---- a warp ---- */
+
+template <typename T, typename C, int D, int WARPS> struct Warp { /* of heads 2t and 2t+1 */
+    float o[D / 16][4], top[2], sum[2]; /* top: of scores * scale * log2 e; sum: of this lane's slots */
+
+    DEVICE Warp() {
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) o[i][j] = 0;
+        top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
+    }
+
+    /* Scores of the tile become probabilities; o and sum shrink to the new top. */
+    DEVICE void soften(float (&s)[4], int there, float scale2) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int j = 0; j < 4; j++) s[j] = lane / 4 + j / 2 * 8 < there ? s[j] * scale2 : -INFINITY;
+        float shrink[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float now = fmaxf(top[h], most_of_slots(fmaxf(s[h], s[h + 2]))); /* a tile has a slot: finite */
+            shrink[h] = exp2_fast(top[h] - now);
+            top[h] = now;
+            s[h] = exp2_fast(s[h] - now), s[h + 2] = exp2_fast(s[h + 2] - now);
+            sum[h] = sum[h] * shrink[h] + (s[h] + s[h + 2]);
+        }
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+            o[i][0] *= shrink[0], o[i][1] *= shrink[1], o[i][2] *= shrink[0], o[i][3] *= shrink[1];
+    }
+
+    /* Every WARPS-th tile of the `there` slots from k and v on. */
+    DEVICE void attend(const Query<T, D, WARPS> &query, const C *k, const C *v, int stride, int there, int row_scale,
+                       float scale2, uint2 (*q)[WARP]) {
+        Keys<T, C, D> keys;
+        Values<T, C, D> values;
+        if (there > 0) keys.read(k, stride, there, row_scale), values.read(v, stride, there, row_scale);
+        query.put(q); /* K and V are on their way */
+        __syncthreads();
+        for (; there > 0; there -= WARPS * TILE) {
+            float s[4] = {};
+            keys.multiply_by(s, q);
+            k += WARPS * TILE * stride, v += WARPS * TILE * stride;
+            if (there > WARPS * TILE) keys.read(k, stride, there - WARPS * TILE, row_scale);
+            soften(s, there, scale2);
+            const float *by = values.scale;
+            uint32_t p0 = flip_block(pack_word<T>(s[0] * by[0], s[1] * by[0]));
+            uint32_t p1 = flip_block(pack_word<T>(s[2] * by[1], s[3] * by[1]));
+            values.add_to(o, p0, p1);
+            if (there > WARPS * TILE) values.read(v, stride, there - WARPS * TILE, row_scale);
+        }
+    }
+};
+
+/* ---- joining ---- */
+
+/* n states of one lane's two heads: what each is multiplied by, and the sum of all. */
+struct State {
+    float top[HEADS], sum[HEADS];
+};
+struct Joined {
+    float4 o;
+    float top[2], sum[2];
+};
+
+/* o of item `at` from n places, in order; place(i): {const State *, const float4 *} */
+template <typename Place> DEVICE Joined join(Place place, int n, int at) {
+    int head = at % 4 * 2;
+    Joined j = {make_float4(0, 0, 0, 0), {-INFINITY, -INFINITY}, {0, 0}};
+    for (int i = 0; i < n; i++) {
+        const State *s = place(i).state;
+        j.top[0] = fmaxf(j.top[0], s->top[head]), j.top[1] = fmaxf(j.top[1], s->top[head + 1]);
+    }
+    float off[2] = {j.top[0] == -INFINITY ? 0.0f : j.top[0], j.top[1] == -INFINITY ? 0.0f : j.top[1]};
+#pragma unroll 4
+    for (int i = 0; i < n; i++) {
+        auto p = place(i);
+        float by0 = exp2_fast(p.state->top[head] - off[0]), by1 = exp2_fast(p.state->top[head + 1] - off[1]);
+        float4 o = p.o[at];
+        j.o.x += o.x * by0, j.o.y += o.y * by1, j.o.z += o.z * by0, j.o.w += o.w * by1;
+        j.sum[0] += p.state->sum[head] * by0, j.sum[1] += p.state->sum[head + 1] * by1;
+    }
+    return j;
+}
+
+struct Place {
+    const State *state;
+    const float4 *o;
+};
+
+/* Item `at` = pair * 32 + lane. */
+template <int D> DEVICE int number_of(int at) {
+    constexpr int EACH = Cut<D>::V_EACH, PAIRS = EACH / 2;
+    int pair = at / WARP;
+    return pair / PAIRS * 8 * EACH + at % WARP / 4 * EACH + pair % PAIRS * 2;
+}
+
+template <typename T> DEVICE void give_pair(T *to, float x, float y, float sum) {
+    *(uint32_t *)to = sum != 0 ? pack<T>(x / sum, y / sum) : 0u;
+}
+#endif
+
+template <typename T, typename C, int D, int WARPS> __global__ void __launch_bounds__(WARPS *WARP, 12 / WARPS)
+    attend_tokens_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits) {
+#ifdef HAVE_TENSOR_CORES
+    constexpr int ITEMS = D / 16 * WARP, THREADS = WARPS * WARP; /* items of 4 numbers */
+    __shared__ float4 sums[WARPS][ITEMS], joined[ITEMS];
+    __shared__ State states[WARPS], state;
+    __shared__ uint2 q[D / 16][WARP];
+    int group = a.heads / a.kv_heads, bunches = (group + HEADS - 1) / HEADS, warp = threadIdx.x / WARP;
+    int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
+        heads = min(HEADS, kv * group + group - head), lane = threadIdx.x % WARP;
+    int64_t token = blockIdx.x / splits, row = token / a.seq;
+    int split = (int)(blockIdx.x % splits);
+
+    Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
+    int end = min(a.last[token] + 1, a.keys);
+    int tiles = (end + TILE - 1) / TILE, each = (tiles + splits - 1) / splits * TILE; /* of what is seen */
+    int first = split * each, last = min(end, first + each);
+    const C *k = (const C *)a.k + (key_row(a, row) * a.keys + first + warp * TILE) * a.kv_stride +
+                 kv * head_row.bytes / (int)sizeof(C);
+    Warp<T, C, D, WARPS> w;
+    w.attend(query, k, k + a.v_offset, a.kv_stride, last - first - warp * TILE, head_row.scale_at, a.scale * LOG2_E, q);
+
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) sums[warp][i * WARP + lane] = make_float4(w.o[i][0], w.o[i][1], w.o[i][2], w.o[i][3]);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = sum_of_slots(w.sum[h]);
+        if (lane < 4) states[warp].top[lane * 2 + h] = w.top[h], states[warp].sum[lane * 2 + h] = sum;
+    }
+    __syncthreads();
+    T *to = (T *)a.o + token * a.o_stride + head * D;
+    for (int at = threadIdx.x; at < ITEMS; at += THREADS) {
+        Joined j = join([&](int i) { return Place{&states[i], sums[i]}; }, WARPS, at);
+        int h = at % 4 * 2, c = number_of<D>(at);
+        if (splits == 1) {
+            if (h < heads) give_pair(to + h * D + c, j.o.x, j.o.z, j.sum[0]);
+            if (h + 1 < heads) give_pair(to + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
+        } else if (parts) {
+            float *part = parts + ((token * a.heads + head + h) * splits + split) * (D + 2);
+            float *next = part + splits * (D + 2);
+            if (h < heads) part[c] = j.o.x, part[c + 1] = j.o.z;
+            if (h + 1 < heads) next[c] = j.o.y, next[c + 1] = j.o.w;
+            if (h < heads && at < 4) part[D] = j.top[0], part[D + 1] = j.sum[0];
+            if (h + 1 < heads && at < 4) next[D] = j.top[1], next[D + 1] = j.sum[1];
+        } else {
+            joined[at] = j.o;
+            if (at < 4) state.top[h] = j.top[0], state.top[h + 1] = j.top[1], state.sum[h] = j.sum[0], state.sum[h + 1] = j.sum[1];
+        }
+    }
+#if __CUDA_ARCH__ >= 900
+    if (splits == 1 || parts) return;
+    auto cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    int share = (ITEMS + splits - 1) / splits, upto = min(ITEMS, (split + 1) * share);
+    for (int at = split * share + threadIdx.x; at < upto; at += THREADS) {
+        Joined j = join([&](int i) {
+            return Place{cluster.map_shared_rank(&state, i), cluster.map_shared_rank(joined, i)};
+        }, splits, at);
+        int h = at % 4 * 2, c = number_of<D>(at);
+        if (h < heads) give_pair(to + h * D + c, j.o.x, j.o.z, j.sum[0]);
+        if (h + 1 < heads) give_pair(to + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
+    }
+    cluster.sync(); /* nobody leaves while he is read */
+#endif
+#endif
+}
+
+/* Sixteen splits of a cluster are more than every card has to take: asked for once a kernel. */
+template <typename T, typename C, int D, int WARPS>
+static void launch_cluster(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, int splits, dim3 grid) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)splits, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid, how.blockDim = dim3(WARPS * WARP), how.stream = s, how.attrs = &cluster, how.numAttrs = 1;
+    cudaLaunchKernelEx(&how, attend_tokens_kernel<T, C, D, WARPS>, *a, row, (float *)NULL, splits);
+}
+
+template <typename T, typename C>
+static void launch_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits, bool clusters) {
+    int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
+    dim3 grid((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches));
+    with_cache_dim(a->dim, [&](auto d) {
+        constexpr int WARPS = 4;
+        constexpr int D = decltype(d)::value;
+        if (splits > 1 && clusters) {
+            launch_cluster<T, C, D, WARPS>(s, a, row, splits, grid);
+            return;
+        }
+        attend_tokens_kernel<T, C, D, WARPS><<<grid, WARPS * WARP, 0, s>>>(*a, row, parts, splits);
+        if (splits > 1) cuda_launch_cache_join(s, a, parts, splits);
+    });
+}
+
+extern "C" void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts,
+                                          int splits, bool clusters) {
+    auto with = [&](auto t) {
+        using T = decltype(t);
+        if (int8) launch_tokens<T, int8_t>(s, a, row, parts, splits, clusters);
+        else launch_tokens<T, T>(s, a, row, parts, splits, clusters);
+    };
+    if (a->format == FMT_BF16) with(Bf16());
+    else if (a->format == FMT_F16) with(F16());
+}
