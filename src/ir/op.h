@@ -48,6 +48,9 @@ const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees
 /* Whether in[k] may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8 only), of
  * linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
+/* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
+enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
+enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
 enum { LINEAR_DIRECT_ROWS = 16 }; /* of x, up to which linear and head_logits read quantised weights */
 
 /* ---- forward: what models write ---- */

@@ -2,6 +2,8 @@
  *
  * qkv is (N, (H+2G)*D): q heads, then k heads, then v heads of one token. positions, doc_begin: (N) i32.
  *   rmsnorm         in x(N,C) w(C)                             out y(N,C) rstd(N) fp32
+ *   add_rmsnorm     in a(N,C) b(N,C) w(C)                      out y(N,C) rstd(N) fp32 x(N,C) = a + b, rounded before the norm
+ *                   what plan/fuse makes of an add and its norm; ADD_RMSNORM_* are its places
  *   rmsnorm_grad    in dy x w rstd so_far(N,C)? beta? clock    out dx(N,C)? dw(C)?
  *   head_norm       in qkv wq(D) wk(D)                         out qkv' rstd(N,H+G) fp32     v is copied
  *   head_norm_grad  in dy qkv wq wk rstd beta? clock           out dqkv dwq(D)? dwk(D)?
@@ -179,6 +181,11 @@ static const char *add_shape(const Program *p, const Step *s) {
     return same_shape(p, s->in[0], s->in[1]) && same_shape(p, s->in[0], s->out[0]) ? NULL : "shapes differ";
 }
 
+static const char *add_rmsnorm_shape(const Program *p, const Step *s) {
+    Tid sum = s->out[ADD_RMSNORM_SUM];
+    return same_shape(p, s->in[ADD_RMSNORM_A], sum) && same_shape(p, s->in[ADD_RMSNORM_B], sum) ? NULL : "shapes differ";
+}
+
 static void add_grad(Program *p, Step s, Grads *g) { /* the same tensor flows both ways: nothing is copied */
     Tid dy = grad_get(g, s.out[0]);
     grad_flow(p, g, s.in[0], dy);
@@ -193,6 +200,8 @@ Tid op_stop_gradient(Program *p, Tid x) {
 }
 
 const OpRow op_row_rmsnorm = {.name = "rmsnorm", .n_in = 2, .n_out = 2, .grad = rmsnorm_grad};
+const OpRow op_row_add_rmsnorm = {.name = "add_rmsnorm", .n_in = 3, .n_out = 3, .shape = add_rmsnorm_shape,
+    .share = SHARE_MAY, .share_out = ADD_RMSNORM_SUM, .share_in = ADD_RMSNORM_B};
 const OpRow op_row_rmsnorm_grad = {.name = "rmsnorm_grad", .n_in = 7, .n_out = 2,
     .optional_in = 1u << 4 | 1u << 5 | 1u << 6, .optional_out = 1u << 0 | 1u << 1, .workspace = norm_workspace,
     .share = SHARE_MAY, .share_out = 0, .share_in = 4, .flags = OPF_WRITES_STATE};

@@ -54,6 +54,7 @@ static double move_rate(const Machine *m, Queue q) {
 static double byte_share(OpId op) {
     switch (op) {
         case OP_RMSNORM:
+        case OP_ADD_RMSNORM:
         case OP_HEAD_NORM:
             return 0.6;
         case OP_RMSNORM_GRAD:

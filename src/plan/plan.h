@@ -2,8 +2,8 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_update_early,
- *     plan_offload, plan_materialise                      rewrite the list, keep the bits (P5)
+ *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_fuse,
+ *     plan_update_early, plan_offload, plan_materialise                        rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
  *     plan_ledger, plan_step_seconds                      what it costs
@@ -45,6 +45,9 @@ void plan_sweep(Program *p);
 /* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by piece: the
  * bits of those change as they do with more accumulation, and nothing else. */
 void plan_chunk_ffn(Program *p, int64_t piece_rows);
+
+/* An add and the norm behind it become one add_rmsnorm. */
+void plan_fuse(Program *p);
 
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
 void plan_update_early(Program *p);

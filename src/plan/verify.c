@@ -290,6 +290,30 @@ static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
     return id;
 }
 
+/* A fused add and norm (fuse.c) may be repeated in halves: the half that c repeats, as it was recorded. */
+static Step repeated(const Step *o, const Step *c) {
+    if (o->op != OP_ADD_RMSNORM || (c->op != OP_ADD && c->op != OP_RMSNORM)) return *o;
+    Step half;
+    memset(&half, 0, sizeof half);
+    half.op = c->op, half.clone_of = o->clone_of;
+    half.key = c->key; /* neither draws, so that it says nothing */
+    if (c->op == OP_RMSNORM) {
+        half.attr = o->attr;
+        half.in[0] = o->out[ADD_RMSNORM_SUM], half.in[1] = o->in[ADD_RMSNORM_W];
+    } else {
+        half.in[0] = o->in[ADD_RMSNORM_A], half.in[1] = o->in[ADD_RMSNORM_B];
+    }
+    return half;
+}
+
+/* Which of an original's outputs this one of a step is or repeats; -1: none. */
+static int place_of(const Program *p, int step, Tid out) {
+    for (int k = 0; k < MAX_OUT; k++)
+        if (p->s[step].out[k] == out)
+            return p->s[step].op == OP_ADD && p->s[original(p, step)].op == OP_ADD_RMSNORM ? ADD_RMSNORM_SUM : k;
+    return -1;
+}
+
 /* b, read by a clone, stands for a, read by its original: the same tensor, or what a clone of a's writer wrote
  * there. */
 static bool stands_for(const Verify *v, Tid b, Tid a, const int *last_write) {
@@ -299,9 +323,8 @@ static bool stands_for(const Verify *v, Tid b, Tid a, const int *last_write) {
     Tid ta = before_travelling(v, prog_base(p, a), last_write), tb = before_travelling(v, prog_base(p, b), last_write);
     int wa = writer_of(v, ta, last_write), wb = writer_of(v, tb, last_write);
     if (wa < 0 || wb < 0 || original(p, wa) != original(p, wb)) return false;
-    for (int k = 0; k < MAX_OUT; k++)
-        if (p->s[wa].out[k] == ta) return p->s[wb].out[k] == tb;
-    return false;
+    int place = place_of(p, wa, ta);
+    return place >= 0 && place == place_of(p, wb, tb);
 }
 
 static bool check_clone(Verify *v, int step, const int *last_write) {
@@ -309,7 +332,7 @@ static bool check_clone(Verify *v, int step, const int *last_write) {
     const Step *c = &p->s[step];
     if (c->clone_of >= step)
         return fail(v->e, ERR_FAIL, "plan: step %d repeats the later step %d", step, c->clone_of);
-    const Step *o = &p->s[c->clone_of];
+    const Step half = repeated(&p->s[c->clone_of], c), *o = &half;
     /* A clone is a copy of the whole step, padding included. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     if (o->op != c->op || memcmp(&o->attr, &c->attr, sizeof o->attr) || o->key != c->key || o->clone_of >= 0)
         return fail(v->e, ERR_FAIL, "plan: step %d does not repeat step %d: op, constants or key differ (P6)",

@@ -302,6 +302,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
     if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));
+    plan_fuse(p);
     if (spec->update_in_backward) plan_update_early(p);
     plan_offload(p, (int)spec->away[AWAY_INPUTS]);
     plan_materialise(p);

@@ -1,6 +1,8 @@
 /* test_kernels.c - everything between the products on the GPU against the CPU: norms, rotary positions, SwiGLU,
  * add, embedding, loss sums, updates, fills, copies and decoded weights, on rows of 1, of odd and of real sizes.
  */
+#include <string.h>
+
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
 
@@ -82,6 +84,39 @@ TEST(rmsnorm_on_the_gpu) {
         }
 }
 
+/* Against the CPU, in b's place and not; and the bits are those of the two steps it stands for. */
+static void try_add_rmsnorm(Shape s, Format f, Format fw, bool in_place) {
+    CudaTest t;
+    cuda_test_open(&t, "add_rmsnorm %lldx%lld %s, weight %s%s", (long long)s.rows, (long long)s.cols, format_name(f),
+                   format_name(fw), in_place ? ", in place" : "");
+    Tid a = normal_matrix(&t, f, s.rows, s.cols, 1), b = normal_matrix(&t, f, s.rows, s.cols, 3);
+    Tid w = normal_vector(&t, fw, s.cols, 2), y = cuda_test_matrix(&t, f, s.rows, s.cols);
+    Tid rstd = cuda_test_vector(&t, FMT_F32, s.rows), sum = cuda_test_matrix(&t, f, s.rows, s.cols);
+    Tid alone = cuda_test_matrix(&t, f, s.rows, s.cols), alone_rstd = cuda_test_vector(&t, FMT_F32, s.rows);
+    cuda_test_run(&t, (Step){.op = OP_ADD_RMSNORM, .in = {a, b, w}, .out = {y, rstd, sum}, .attr.norm = {1e-6f}}, in_place);
+    cuda_test_expect(&t, sum, 0);
+    cuda_test_expect(&t, y, 2e-6);
+    cuda_test_expect(&t, rstd, 2e-6);
+    int64_t bytes = prog_bytes(&t.p, y), rows = prog_bytes(&t.p, rstd);
+    char *fused = mem_alloc(bytes + rows);
+    memcpy(fused, t.gpu[y], (size_t)bytes);
+    memcpy(fused + bytes, t.gpu[rstd], (size_t)rows);
+    memcpy(t.initial[sum], t.gpu[sum], (size_t)prog_bytes(&t.p, sum));
+    cuda_test_run(&t, (Step){.op = OP_RMSNORM, .in = {sum, w}, .out = {alone, alone_rstd}, .attr.norm = {1e-6f}}, false);
+    EXPECT(!memcmp(fused, t.gpu[alone], (size_t)bytes) && !memcmp(fused + bytes, t.gpu[alone_rstd], (size_t)rows));
+    mem_free(fused);
+    cuda_test_close(&t);
+}
+
+TEST(add_rmsnorm_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(reals); k++) try_add_rmsnorm(shapes[i], reals[k], k ? reals[k] : FMT_F32, i % 2);
+    try_add_rmsnorm((Shape){600, 896}, FMT_BF16, FMT_F32, true); /* more rows than teams of a block, not a multiple */
+    try_add_rmsnorm((Shape){5, 9000}, FMT_BF16, FMT_BF16, true);  /* longer than a team keeps */
+    try_add_rmsnorm((Shape){3, 4099}, FMT_F16, FMT_F16, false);
+}
+
 typedef struct NormWants {
     bool dx, dw, so_far;
     int beta;
@@ -115,6 +150,9 @@ TEST(rmsnorm_gradient_on_the_gpu) {
             try_rmsnorm_grad(shapes[i], FMT_BF16, FMT_BF16, wants[k]);
         }
     try_rmsnorm_grad(shapes[4], FMT_F16, FMT_F32, wants[0]);
+    try_rmsnorm_grad((Shape){5000, 64}, FMT_BF16, FMT_F32, wants[0]); /* parts of 32 rows */
+    try_rmsnorm_grad((Shape){37, 1536}, FMT_BF16, FMT_BF16, wants[0]);
+    try_rmsnorm_grad((Shape){37, 8192}, FMT_F32, FMT_F32, wants[0]);
     try_rmsnorm_grad((Shape){3, 14336}, FMT_BF16, FMT_BF16, wants[0]); /* sums beyond 48 KB of shared memory */
 }
 

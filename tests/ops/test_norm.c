@@ -1,4 +1,6 @@
 /* test_norm.c - RMS norms of rows and of heads against the formula, their gradients against it and differences. */
+#include <string.h>
+
 #include "tests/ops/bench.h"
 
 static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
@@ -74,6 +76,38 @@ static void rows_case(Format f, Format wf, int64_t n, int64_t c) {
     bench_expect(&b, dx, want_dx, 1e-5);
     bench_expect_random(&b, dw, want_dw, 1e-5 * sqrt((double)n) + 1e-6 * (double)n);
     bench_close(&b);
+}
+
+/* The same bits as the add and the norm one after the other, sums rounded in between. */
+static void fused_case(Format f, Format wf, int64_t n, int64_t c) {
+    Bench b;
+    bench_open(&b, "add_rmsnorm %s, weights %s, %lld x %lld", format_name(f), format_name(wf), (long long)n, (long long)c);
+    Tid p = bench_matrix(&b, f, n, c), q = bench_matrix(&b, f, n, c), w = bench_vector(&b, wf, c);
+    Tid sum = bench_matrix(&b, f, n, c), y = bench_matrix(&b, f, n, c), rstd = bench_vector(&b, FMT_F32, n);
+    bench_normal(&b, p, 1, 2);
+    bench_normal(&b, q, 3, 1);
+    bench_normal(&b, w, 2, 1);
+    int64_t bytes = prog_bytes(&b.p, y), rows = prog_bytes(&b.p, rstd);
+    char *want = mem_alloc(2 * bytes + rows);
+    bench_check(&b, (Step){.op = OP_ADD, .in = {p, q}, .out = {sum}});
+    memcpy(want, b.now[sum], (size_t)bytes);
+    memcpy(b.initial[sum], b.now[sum], (size_t)bytes);
+    bench_check(&b, (Step){.op = OP_RMSNORM, .in = {sum, w}, .out = {y, rstd}, .attr.norm = {1e-5f}});
+    memcpy(want + bytes, b.now[y], (size_t)bytes);
+    memcpy(want + 2 * bytes, b.now[rstd], (size_t)rows);
+    memset(b.initial[sum], 0xff, (size_t)bytes);
+    bench_check(&b, (Step){.op = OP_ADD_RMSNORM, .in = {p, q, w}, .out = {y, rstd, sum}, .attr.norm = {1e-5f}});
+    EXPECT(!memcmp(want, b.now[sum], (size_t)bytes) && !memcmp(want + bytes, b.now[y], (size_t)bytes) &&
+           !memcmp(want + 2 * bytes, b.now[rstd], (size_t)rows));
+    mem_free(want);
+    bench_close(&b);
+}
+
+TEST(add_rmsnorm_is_an_add_and_a_norm) {
+    static const int64_t shapes[][2] = {{1, 1}, {1, 7}, {3, 576}, {65, 33}, {17, 1025}, {5, 4099}};
+    for (int f = 0; f < COUNT_OF(formats); f++)
+        for (int s = 0; s < COUNT_OF(shapes); s++) fused_case(formats[f], formats[f], shapes[s][0], shapes[s][1]);
+    fused_case(FMT_BF16, FMT_F32, 70, 96);
 }
 
 TEST(rmsnorm_is_its_formula) {

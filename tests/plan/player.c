@@ -131,6 +131,17 @@ static bool begins(const Player *pl, const Step *s) {
     return !from || !may_be_nothing || pl->begun[from];
 }
 
+/* What the norm of an add_rmsnorm reads: the sum as add would have written it. */
+static uint64_t digest_of_sum(const Player *pl, const Step *s, const uint64_t *in) {
+    Step add = {.op = OP_ADD};
+    int64_t n = pl->p->t[s->out[ADD_RMSNORM_SUM]].bytes;
+    unsigned char *sum = mem_alloc(n + 8);
+    player_spread(sum, n, out_hash(pl, &add, OP_ADD, 0, in, 2, NONE, 0));
+    uint64_t d = player_digest(3, sum, n);
+    mem_free(sum);
+    return d;
+}
+
 static void run_step(Player *pl, int step, uint64_t *trace) {
     const Program *p = pl->p;
     const Step *s = &p->s[step];
@@ -168,6 +179,13 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
             uint64_t lse = player_digest(3, bytes_of(pl, s->out[1]), p->t[s->out[1]].bytes);
             uint64_t grad_in[] = {in[0], in[1], in[2], lse, in[3], in[4], in[5]};
             h = out_hash(pl, s, OP_HEAD_LOGP_GRAD, k - 2, grad_in, 7, id, old[k]);
+        }
+        if (s->op == OP_ADD_RMSNORM && k == ADD_RMSNORM_SUM) { /* as add, as rmsnorm: the sum is made before the rest */
+            Step add = {.op = OP_ADD};
+            h = out_hash(pl, &add, OP_ADD, 0, in, 2, NONE, 0);
+        } else if (s->op == OP_ADD_RMSNORM) {
+            uint64_t norm_in[] = {digest_of_sum(pl, s, in), in[ADD_RMSNORM_W]};
+            h = out_hash(pl, s, OP_RMSNORM, k, norm_in, 2, NONE, 0);
         }
         if (s->op == OP_COPY)
             memmove(bytes_of(pl, id), bytes_of(pl, s->in[0]), (size_t)n);

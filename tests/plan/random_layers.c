@@ -98,6 +98,8 @@ static void emit_any(Layers *d, int from) {
     else if (kind < 76) {
         Tid a = some(d, from), sum = prog_like(d->p, arena_printf(&d->p->arena, "sum%lld", (long long)d->p->n_t), a);
         emit(d, (Step){.op = OP_ADD, .in = {a, a}, .out = {sum}});
+        if (chance(d, 60)) /* as in a residual stream */
+            emit(d, (Step){.op = OP_RMSNORM, .in = {sum, some_weight(d)}, .out = {activation(d), activation(d)}});
     } else if (kind < 84)
         emit_attention(d, from);
     else if (kind < 92)

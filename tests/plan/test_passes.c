@@ -6,7 +6,7 @@
 #include "tests/plan/random.h"
 #include "tests/test.h"
 
-enum { PASSES_RECOMPUTE = 1, PASSES_SWEEP = 2, PASSES_MATERIALISE = 4, PASSES_ALL = 7 };
+enum { PASSES_RECOMPUTE = 1, PASSES_SWEEP = 2, PASSES_FUSE = 4, PASSES_MATERIALISE = 8, PASSES_ALL = 15 };
 
 static Placement plan_drawn(Program *p, uint64_t seed) {
     Machine m = random_machine();
@@ -26,11 +26,12 @@ static void run_passes(Program *p, int layers, int passes, uint64_t seed) {
         for (int l = 0; l < layers; l++) level[l] = RECOMPUTE_BLOCK;
     if (passes & PASSES_SWEEP) plan_sweep(p);
     if (passes & PASSES_RECOMPUTE) plan_recompute(p, level, layers);
+    if (passes & PASSES_FUSE) plan_fuse(p);
     if (passes & PASSES_MATERIALISE) plan_materialise_ahead(p, (int)(seed / 7 % 3));
 }
 
 typedef struct Seen {
-    int64_t clones, sweeps, brought, shared, waits, steps;
+    int64_t clones, sweeps, fused, halves, brought, shared, waits, steps;
 } Seen;
 
 static void see(Seen *seen, const Program *p) {
@@ -38,6 +39,8 @@ static void see(Seen *seen, const Program *p) {
         const Step *s = &p->s[i];
         seen->clones += s->clone_of >= 0 && s->region == REGION_RECOMPUTE;
         seen->sweeps += s->op == OP_HEAD_SWEEP;
+        seen->fused += s->op == OP_ADD_RMSNORM;
+        seen->halves += s->clone_of >= 0 && p->s[s->clone_of].op == OP_ADD_RMSNORM && s->op != OP_ADD_RMSNORM;
         seen->brought += s->region == REGION_MOVE;
         for (int q = 0; q < QUEUE_COUNT; q++) seen->waits += s->wait[q] >= 0;
     }
@@ -70,10 +73,10 @@ TEST(passes_over_random_layers_keep_results) {
     Seen seen = {0};
     int bad = 0;
     for (int64_t i = 0; i < n && bad < 3; i++) bad += !keeps_results((uint64_t)(first + i), &seen);
-    EXPECT(seen.clones > 2 * n && seen.sweeps > n / 10 && seen.brought > 2 * n && seen.waits > n && seen.shared > n / 2);
-    test_note("    %lld programs, %lld steps: %lld clones, %lld sweeps, %lld brought in, %lld shared slots, %lld waits",
-              (long long)n, (long long)seen.steps, (long long)seen.clones, (long long)seen.sweeps,
-              (long long)seen.brought, (long long)seen.shared, (long long)seen.waits);
+    EXPECT(seen.clones > 2 * n && seen.sweeps > n / 10 && seen.fused > n / 10 && seen.halves > n / 50 && seen.brought > 2 * n && seen.waits > n && seen.shared > n / 2);
+    test_note("    %lld programs, %lld steps: %lld clones, %lld sweeps, %lld fused norms, %lld halves of one, %lld brought in, %lld shared slots, %lld waits",
+              (long long)n, (long long)seen.steps, (long long)seen.clones, (long long)seen.sweeps, (long long)seen.fused,
+              (long long)seen.halves, (long long)seen.brought, (long long)seen.shared, (long long)seen.waits);
 }
 
 /* ---- a clone across a write ---- */

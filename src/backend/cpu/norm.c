@@ -163,6 +163,28 @@ void cpu_rmsnorm(Backend *b, Queue q, const Args *a) {
     threads_for(cpu_threads(b), (t.rows + ROWS_A_TILE - 1) / ROWS_A_TILE, rmsnorm_tile, &t);
 }
 
+/* The sum is rounded to its format before the norm reads it: the same bits as in two steps. */
+static void add_rmsnorm_tile(void *context, int64_t tile, int worker) {
+    const RowNorm *t = context;
+    const Args *a = t->a;
+    float *rstd = a->out[ADD_RMSNORM_RSTD], buffer[CHUNK], ba[CHUNK], bb[CHUNK], sum[CHUNK];
+    Stored w = decoded(input(a, ADD_RMSNORM_W), buffer, t->cols), x = output(a, ADD_RMSNORM_SUM);
+    for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++) {
+        for (int64_t c = 0; c < t->cols; c += CHUNK) {
+            int64_t k = MIN2(CHUNK, t->cols - c), at = i * t->cols + c;
+            memcpy(sum, view(ba, input(a, ADD_RMSNORM_A), at, k), (size_t)k * sizeof *sum);
+            add_row(sum, view(bb, input(a, ADD_RMSNORM_B), at, k), k);
+            cpu_store(x.data, x.f, at, sum, k);
+        }
+        rstd[i] = norm_row(output(a, ADD_RMSNORM_Y), x, w, i * t->cols, t->cols, a->step->attr.norm.eps);
+    }
+}
+
+void cpu_add_rmsnorm(Backend *b, Queue q, const Args *a) {
+    RowNorm t = {.a = a, .rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[0])};
+    threads_for(cpu_threads(b), (t.rows + ROWS_A_TILE - 1) / ROWS_A_TILE, add_rmsnorm_tile, &t);
+}
+
 static void rmsnorm_grad_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;

@@ -54,8 +54,19 @@ static void *workspace(const Args *a, int64_t bytes) {
 
 void cuda_rmsnorm(Backend *b, Queue q, const Args *a) {
     if (!same_format(b, a, a->to[0], a->ti[0]) || !is_real(b, a, a->ti[1])) return;
-    cuda_launch_rmsnorm(cuda_stream(b, q), output(a, 0), a->out[1], a->in[0], input(a, 1), cuda_rows(a->ti[0]),
-                        cuda_cols(a->ti[0]), a->step->attr.norm.eps);
+    CudaNorm n = {.y = output(a, 0), .w = input(a, 1), .x = a->in[0], .rstd = a->out[1], .rows = cuda_rows(a->ti[0]),
+                  .cols = cuda_cols(a->ti[0]), .eps = a->step->attr.norm.eps};
+    cuda_launch_rmsnorm(cuda_stream(b, q), &n);
+}
+
+void cuda_add_rmsnorm(Backend *b, Queue q, const Args *a) {
+    for (int k = ADD_RMSNORM_A; k <= ADD_RMSNORM_B; k++)
+        if (!same_format(b, a, a->to[ADD_RMSNORM_Y], a->ti[k])) return;
+    if (!same_format(b, a, a->to[ADD_RMSNORM_Y], a->to[ADD_RMSNORM_SUM]) || !is_real(b, a, a->ti[ADD_RMSNORM_W])) return;
+    CudaNorm n = {.y = output(a, ADD_RMSNORM_Y), .w = input(a, ADD_RMSNORM_W), .sum = a->out[ADD_RMSNORM_SUM],
+                  .x = a->in[ADD_RMSNORM_A], .b = a->in[ADD_RMSNORM_B], .rstd = a->out[ADD_RMSNORM_RSTD],
+                  .rows = cuda_rows(a->ti[0]), .cols = cuda_cols(a->ti[0]), .eps = a->step->attr.norm.eps};
+    cuda_launch_rmsnorm(cuda_stream(b, q), &n);
 }
 
 void cuda_rmsnorm_grad(Backend *b, Queue q, const Args *a) {

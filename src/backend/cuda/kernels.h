@@ -22,10 +22,17 @@ typedef struct CudaNumbers { /* of a tensor in its own format */
     Format format;
 } CudaNumbers;
 
-/* ---- norms (norm.cu) ---- */
+/* ---- norms (norm.cu, head_norm.cu) ---- */
 
-void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, const void *x, CudaNumbers w, int64_t rows,
-                         int64_t cols, float eps);
+typedef struct CudaNorm {
+    CudaNumbers y, w;
+    void *sum;        /* x + b, in y's format, when there is a b; may be b */
+    const void *x, *b; /* b NULL: none */
+    float *rstd;
+    int64_t rows, cols;
+    float eps;
+} CudaNorm;
+void cuda_launch_rmsnorm(cudaStream_t s, const CudaNorm *n);
 
 typedef struct CudaNormGrad {
     CudaNumbers dx, dw; /* data NULL: not wanted */

@@ -1,21 +1,31 @@
-/* norm.cu - RMS norms of whole rows and of single heads, and their gradients. Reference: cpu/norm.c.
+/* norm.cu - RMS norms of whole rows, with the residual add in front of them, and their gradient. Reference:
+ * cpu/norm.c.
  *
  *   r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = so_far + r*dy*w - x * r^3 * sum(dy*w*x)/n
  *   dw = sum over rows of dy*x*r
  *
- * rmsnorm       (N,C): a block a row; a row longer than 8 numbers a thread is read twice, the second time from the
- *               caches.                                                                         2 numbers moved
- * rmsnorm_grad  (N,C): a block per DEVICE_NORM_PART rows when dw is wanted (each column's sum with its own thread:
- *               in registers, or in shared memory where rows are long), else a block a row.     4 numbers moved
- * head_norm     (N,(H+2G)*D): a block a token, a warp a head; v is copied.                      2 numbers moved
- * head_norm_grad: a block per DEVICE_NORM_PART tokens, a warp a head.                           3 numbers moved
- * Parts of dw (parts, n) lie in the workspace and are added by join_kernel: 32 columns a block, 32 threads a
- * column, in one order. dx may stand in so_far's place: a number is read before it is written, by the same
- * thread. */
+ * rmsnorm       (N,C): a row a team.                                                            2 numbers moved
+ * add_rmsnorm   the same for x = a + b, rounded as it is stored; x is given too.                4 numbers moved
+ * rmsnorm_grad  (N,C): a row a team; when dw is wanted, the teams of a block take one part of the rows, every thread sums
+ *               its own columns in registers, and the teams' sums are added in order.           4 numbers moved
+ * A team is 32 to 256 threads, by the row's length alone, so that bits do not depend on how many rows there are. A thread
+ * keeps its numbers of the row, up to SHARE packs, in registers: everything is read once, and all of it at once.
+ * Other rows (longer than 8192, or not whole packs) are read twice by a block, the second time from the caches.
+ * Parts of dw (parts, C) lie in the workspace and are added by parts.cuh. dx may stand in so_far's place and a + b in
+ * b's: a number is read before it is written, by the same thread. */
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/vectors.cuh"
+#include "backend/cuda/packs.cuh"
+#include "backend/cuda/parts.cuh"
 
-enum { WIDE = 8, MOST_THREADS = 512, HEAD_WARPS = 8, PLAIN_SHARED = 48 * 1024 };
+enum { SHARE = 4, BLOCK = 256, LEAST_BITS = 5, MOST_BITS = 8, MOST_THREADS = 512, PLAIN_SHARED = 48 * 1024 };
+enum { FEW_ROWS = 512 /* up to here a block is one team */, MOST_PARTS = 256 /* of dw: the blocks that run at once */ };
+
+static int team_bits(int64_t cols) { /* of the smallest team whose threads can keep the row */
+    int bits = LEAST_BITS;
+    while (bits < MOST_BITS && (int64_t)SHARE * WIDE << bits < cols) bits++;
+    return bits;
+}
+static bool fits_team(int64_t cols) { return cols <= (int64_t)SHARE * WIDE << MOST_BITS; }
 
 static int threads_for(int64_t cols, int v) { /* whole warps that cover a row, as far as a block goes */
     int64_t n = (cols / v + WARP - 1) / WARP * WARP;
@@ -23,33 +33,123 @@ static int threads_for(int64_t cols, int v) { /* whole warps that cover a row, a
     return n ? (int)n : WARP;
 }
 
-/* ---- whole rows ---- */
+/* A warp of a team has SHARE stretches of the row that follow each other, and a lane a pack of each: so many are behind
+ * the first that not all of them may be there. */
+enum { APART = WARP * WIDE };
+DEVICE int first_column(const Team &t) { return t.me / WARP * SHARE * APART + t.me % WARP * WIDE; }
+DEVICE int packs_of(int cols, int first) { return first < cols ? (cols - first + APART - 1) / APART : 0; }
 
-template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
-    rmsnorm_kernel(T *y, float *rstd, const T *x, const W *w, int cols, float eps) {
-    __shared__ float part[WARP];
-    const T *row = x + (int64_t)blockIdx.x * cols;
-    T *to = y + (int64_t)blockIdx.x * cols;
-    float sum = 0, a[V] = {}, b[V] = {};
-    const bool fits = cols <= blockDim.x * V; /* a short row is read once, and its weight on the way */
-    for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
-        load<V>(a, row + c);
-        if (fits) load<V>(b, w + c);
+/* ---- forward ---- */
+
+template <typename T> struct NormRows {
+    T *y, *sum; /* sum: of x and b, when there is a b */
+    float *rstd;
+    const T *x, *b;
+    int64_t rows;
+    int cols;
+    float eps;
+};
+
+template <typename T, typename W, bool ADD> __global__ void __launch_bounds__(BLOCK, 2)
+    norm_team_kernel(NormRows<T> n, const W *w, int bits) {
+    __shared__ float part[BLOCK / WARP];
+    const Team t = team_of(bits);
+    const int64_t row = (int64_t)blockIdx.x * (blockDim.x >> bits) + t.number;
+    if (row >= n.rows) return;
+    const int c = first_column(t), mine = packs_of(n.cols, c);
+    const int64_t at = row * n.cols + c;
+    Pack<T> x[SHARE], b[SHARE];
+    Pack<W> f[SHARE];
+    float squares = 0, v[WIDE], u[WIDE];
 #pragma unroll
-        for (int k = 0; k < V; k++) sum += a[k] * a[k];
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        x[j] = fetch(n.x + at + j * APART);
+        if (ADD) b[j] = fetch(n.b + at + j * APART);
+        f[j] = fetch(w + c + j * APART);
     }
-    float r = 1.0f / sqrtf(sum_of_block(sum, part) / (float)cols + eps);
-    if (threadIdx.x == 0) rstd[blockIdx.x] = r;
-    for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
-        if (!fits) {
-            load<V>(a, row + c);
-            load<V>(b, w + c);
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        spread(v, x[j]);
+        if (ADD) {
+            spread(u, b[j]);
+#pragma unroll
+            for (int k = 0; k < WIDE; k++) v[k] += u[k];
+            x[j] = gather<T>(v);
+            put(n.sum + at + j * APART, x[j]);
+            spread(v, x[j]);
         }
 #pragma unroll
-        for (int k = 0; k < V; k++) a[k] = a[k] * r * b[k];
-        store<V>(to + c, a);
+        for (int k = 0; k < WIDE; k++) squares += v[k] * v[k];
+    }
+    float r = 1.0f / sqrtf(sum_of_team(squares, t, part + t.number * t.threads / WARP) / (float)n.cols + n.eps);
+    if (t.me == 0) n.rstd[row] = r;
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        spread(v, x[j]);
+        spread(u, f[j]);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) v[k] = v[k] * r * u[k];
+        put(n.y + at + j * APART, gather<T>(v));
     }
 }
+
+template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
+    norm_any_kernel(NormRows<T> n, const W *w) {
+    __shared__ float part[WARP];
+    const int64_t first = (int64_t)blockIdx.x * n.cols;
+    const T *row = (n.b ? n.sum : n.x) + first; /* a thread reads the sums that it wrote itself */
+    float squares = 0, a[V], b[V];
+    for (int c = threadIdx.x * V; c < n.cols; c += blockDim.x * V) {
+        load<V>(a, n.x + first + c);
+        if (n.b) {
+            load<V>(b, n.b + first + c);
+#pragma unroll
+            for (int k = 0; k < V; k++) a[k] = to_float(from_float<T>(a[k] + b[k]));
+            store<V>(n.sum + first + c, a);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) squares += a[k] * a[k];
+    }
+    float r = 1.0f / sqrtf(sum_of_block(squares, part) / (float)n.cols + n.eps);
+    if (threadIdx.x == 0) n.rstd[blockIdx.x] = r;
+    for (int c = threadIdx.x * V; c < n.cols; c += blockDim.x * V) {
+        load<V>(a, row + c);
+        load<V>(b, w + c);
+#pragma unroll
+        for (int k = 0; k < V; k++) a[k] = a[k] * r * b[k];
+        store<V>(n.y + first + c, a);
+    }
+}
+
+template <typename T, typename W> static void norm_rows(cudaStream_t s, const NormRows<T> &n, const W *w) {
+    bool packs = n.cols % WIDE == 0 && is_packed(n.y) && is_packed(n.sum) && is_packed(n.x) && is_packed(n.b) &&
+                 is_packed(w);
+    if (packs && fits_team(n.cols)) {
+        int bits = team_bits(n.cols), threads = n.rows > FEW_ROWS ? BLOCK : 1 << bits;
+        auto kernel = n.b ? norm_team_kernel<T, W, true> : norm_team_kernel<T, W, false>;
+        kernel<<<blocks_for(n.rows, threads >> bits), threads, 0, s>>>(n, w, bits);
+    } else {
+        auto kernel = packs ? norm_any_kernel<T, W, WIDE> : norm_any_kernel<T, W, 1>;
+        kernel<<<(unsigned)n.rows, threads_for(n.cols, packs ? WIDE : 1), 0, s>>>(n, w);
+    }
+}
+
+extern "C" void cuda_launch_rmsnorm(cudaStream_t s, const CudaNorm *n) {
+    with_real(n->y.format, [&](auto t) {
+        with_real(n->w.format, [&](auto u) {
+            using T = decltype(t);
+            using W = decltype(u);
+            NormRows<T> rows = {(T *)n->y.data, (T *)n->sum, n->rstd,      (const T *)n->x,
+                                (const T *)n->b, n->rows,    (int)n->cols, n->eps};
+            norm_rows<T, W>(s, rows, (const W *)n->w.data);
+        });
+    });
+}
+
+/* ---- backward ---- */
 
 template <typename T> struct GradRows {
     T *dx;                    /* NULL: not wanted */
@@ -60,8 +160,86 @@ template <typename T> struct GradRows {
     int cols, rows_a_block;
 };
 
+/* One row: gives dx, adds to the thread's own sums of dw. The weight comes from the caches every time: registers for it
+ * would halve the rows that are under way. */
+template <typename T, typename W>
+DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *w, int64_t row, const Team &t, float *part) {
+    const int c = first_column(t), mine = packs_of(g.cols, c);
+    const int64_t at = row * g.cols + c;
+    Pack<T> dy[SHARE], x[SHARE], was[SHARE];
+    Pack<W> f[SHARE];
+    float a[WIDE], b[WIDE], u[WIDE], dot = 0;
+    const float r = g.rstd[row];
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        dy[j] = fetch(g.dy + at + j * APART);
+        x[j] = fetch(g.x + at + j * APART);
+        if (g.so_far) was[j] = fetch(g.so_far + at + j * APART);
+        f[j] = fetch(w + c + j * APART);
+    }
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        spread(a, dy[j]);
+        spread(b, x[j]);
+        spread(u, f[j]);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) {
+            dot += a[k] * u[k] * b[k];
+            sums[j][k] += a[k] * b[k] * r;
+        }
+    }
+    if (!g.dx) return;
+    const float pull = sum_of_team(dot, t, part) * r * r * r / (float)g.cols;
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
+        spread(a, dy[j]);
+        spread(b, x[j]);
+        spread(u, f[j]);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) a[k] = a[k] * u[k] * r - b[k] * pull;
+        if (g.so_far) {
+            spread(b, was[j]);
+#pragma unroll
+            for (int k = 0; k < WIDE; k++) a[k] += b[k];
+        }
+        put(g.dx + at + j * APART, gather<T>(a));
+    }
+}
+
+template <typename T, typename W> __global__ void __launch_bounds__(BLOCK, sizeof(T) + sizeof(W) == 4 ? 2 : 1)
+    grad_team_kernel(GradRows<T> g, const W *w, int bits) {
+    __shared__ float part[2][BLOCK / WARP];                     /* two, so that one barrier a row is enough */
+    __shared__ __align__(16) float teams[BLOCK * SHARE * WIDE]; /* (teams, cols): their sums */
+    const Team t = team_of(bits);
+    const int n_teams = BLOCK >> bits, c = first_column(t), mine = packs_of(g.cols, c);
+    float sums[SHARE][WIDE] = {};
+    int64_t row = (int64_t)blockIdx.x * g.rows_a_block, last = min(row + g.rows_a_block, g.rows);
+    int turn = 0;
+    for (row += t.number; row < last; row += n_teams, turn ^= 1)
+        grad_row<T, W>(g, sums, w, row, t, &part[turn][t.number * t.threads / WARP]);
+    if (!g.parts) return;
+#pragma unroll
+    for (int j = 0; j < SHARE; j++)
+        if (j < mine) store<WIDE>(teams + t.number * g.cols + c + j * APART, sums[j]);
+    __syncthreads();
+    float *to = g.parts + (int64_t)blockIdx.x * g.cols;
+    for (int i = threadIdx.x * 4; i < g.cols; i += BLOCK * 4) {
+        float total[4], more[4];
+        load<4>(total, teams + i);
+        for (int k = 1; k < n_teams; k++) {
+            load<4>(more, teams + k * g.cols + i);
+#pragma unroll
+            for (int m = 0; m < 4; m++) total[m] += more[m];
+        }
+        store<4>(to + i, total);
+    }
+}
+
 template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
-    rmsnorm_grad_kernel(GradRows<T> g, const W *w) {
+    grad_any_kernel(GradRows<T> g, const W *w) {
     extern __shared__ float sums[]; /* (cols) of dw, when wanted */
     __shared__ float part[2][WARP]; /* two, so that one barrier a row is enough */
     int step = blockDim.x * V;
@@ -106,220 +284,42 @@ template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_
         for (int k = 0; k < V; k++) to[c + k] = sums[c + k];
 }
 
-/* The same where a row is no longer than a block's V numbers a thread: a thread owns the same columns of every row,
- * and keeps weight, sums and row in registers. The next row is on its way while this one is added up. */
-template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
-    rmsnorm_grad_short_kernel(GradRows<T> g, const W *w) {
-    __shared__ float part[2][WARP];
-    const int c = threadIdx.x * V;
-    const bool mine = c < g.cols;
-    int64_t row = (int64_t)blockIdx.x * g.rows_a_block, last = min(row + g.rows_a_block, g.rows);
-    float f[V] = {}, sums[V] = {}, a[V] = {}, b[V] = {}, was[V] = {};
-    if (mine) {
-        load<V>(f, w + c);
-        load<V>(a, g.dy + row * g.cols + c);
-        load<V>(b, g.x + row * g.cols + c);
-        if (g.so_far) load<V>(was, g.so_far + row * g.cols + c);
-    }
-    for (int turn = 0; row < last; row++, turn ^= 1) {
-        int64_t at = row * g.cols + c;
-        float r = g.rstd[row], dot = 0, next_a[V] = {}, next_b[V] = {}, next_was[V] = {};
-        if (mine && row + 1 < last) {
-            load<V>(next_a, g.dy + at + g.cols);
-            load<V>(next_b, g.x + at + g.cols);
-            if (g.so_far) load<V>(next_was, g.so_far + at + g.cols);
-        }
-#pragma unroll
-        for (int k = 0; k < V; k++) dot += a[k] * f[k] * b[k];
-#pragma unroll
-        for (int k = 0; k < V; k++) sums[k] += a[k] * b[k] * r;
-        if (g.dx) {
-            float pull = sum_of_block(dot, part[turn]) * r * r * r / (float)g.cols;
-#pragma unroll
-            for (int k = 0; k < V; k++) a[k] = a[k] * f[k] * r - b[k] * pull + was[k];
-            if (mine) store<V>(g.dx + at, a);
-        }
-#pragma unroll
-        for (int k = 0; k < V; k++) a[k] = next_a[k], b[k] = next_b[k], was[k] = next_was[k];
-    }
-    if (g.parts && mine) store<V>(g.parts + (int64_t)blockIdx.x * g.cols + c, sums);
+/* Rows of one part: the workspace has room for parts of DEVICE_NORM_PART, and more than MOST_PARTS are not wanted. */
+static int part_rows(int64_t rows) {
+    int64_t times = (rows + (int64_t)DEVICE_NORM_PART * MOST_PARTS - 1) / ((int64_t)DEVICE_NORM_PART * MOST_PARTS);
+    return (int)(DEVICE_NORM_PART * (times > 1 ? times : 1));
 }
 
-/* dw[c] = beta*dw[c] + sum over parts of parts[p*stride + c]. */
-template <typename T> __global__ void __launch_bounds__(WARP *WARP)
-    join_kernel(T *dw, const float *parts, int64_t n_parts, int64_t stride, int64_t n, const float *beta,
-                CudaKey key) {
-    __shared__ float slice[WARP][WARP + 1];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int64_t c = (int64_t)blockIdx.x * WARP + lane;
-    float sum = 0;
-    if (c < n) {
-#pragma unroll 4
-        for (int64_t p = warp; p < n_parts; p += WARP) sum += parts[p * stride + c];
+template <typename T, typename W> static unsigned grad_rows(cudaStream_t s, GradRows<T> g, const W *w) { /* the blocks */
+    bool packs = g.cols % WIDE == 0 && is_packed(g.dx) && is_packed(g.dy) && is_packed(g.x) && is_packed(g.so_far) &&
+                 is_packed(w);
+    int bits = team_bits(g.cols), threads = threads_for(g.cols, packs ? WIDE : 1);
+    g.rows_a_block = g.parts ? part_rows(g.rows) : packs && fits_team(g.cols) ? BLOCK >> bits : 1;
+    unsigned blocks = blocks_for(g.rows, g.rows_a_block);
+    if (packs && fits_team(g.cols)) {
+        grad_team_kernel<T, W><<<blocks, BLOCK, 0, s>>>(g, w, bits);
+        return blocks;
     }
-    slice[warp][lane] = sum;
-    __syncthreads();
-    float total[1] = {warp_sum(slice[lane][warp])};
-    c = (int64_t)blockIdx.x * WARP + warp;
-    if (lane || c >= n) return;
-    accumulate<1>(dw, c, total, read_beta(beta), draw_key(key));
-}
-
-static void join_parts(cudaStream_t s, CudaNumbers dw, const float *parts, int64_t n_parts, int64_t stride,
-                       int64_t n, const float *beta, CudaKey key) {
-    with_real(dw.format, [&](auto t) {
-        using T = decltype(t);
-        join_kernel<T>
-            <<<blocks_for(n, WARP), WARP * WARP, 0, s>>>((T *)dw.data, parts, n_parts, stride, n, beta, key);
-    });
-}
-
-extern "C" void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, const void *x, CudaNumbers w,
-                                    int64_t rows, int64_t cols, float eps) {
-    with_real(y.format, [&](auto t) {
-        with_real(w.format, [&](auto u) {
-            using T = decltype(t);
-            using W = decltype(u);
-            bool wide = cols % WIDE == 0 && is_packed(y.data) && is_packed(x) && is_packed(w.data);
-            int threads = threads_for(cols, wide ? WIDE : 1);
-            auto kernel = wide ? rmsnorm_kernel<T, W, WIDE> : rmsnorm_kernel<T, W, 1>;
-            kernel<<<(unsigned)rows, threads, 0, s>>>((T *)y.data, rstd, (const T *)x, (const W *)w.data,
-                                                      (int)cols, eps);
-        });
-    });
+    auto kernel = packs ? grad_any_kernel<T, W, WIDE> : grad_any_kernel<T, W, 1>;
+    size_t shared = g.parts ? (size_t)g.cols * sizeof(float) : 0;
+    if (shared > PLAIN_SHARED)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    kernel<<<blocks, threads, shared, s>>>(g, w);
+    return blocks;
 }
 
 extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) {
     bool sums = g->dw.data != NULL;
-    int rows_a_block = sums ? DEVICE_NORM_PART : 1;
-    unsigned blocks = blocks_for(g->rows, rows_a_block);
+    unsigned blocks = 0;
     with_real(g->x.format, [&](auto t) {
         with_real(g->w.format, [&](auto u) {
             using T = decltype(t);
             using W = decltype(u);
-            bool wide = g->cols % WIDE == 0 && is_packed(g->dx.data) && is_packed(g->dy) && is_packed(g->x.data) &&
-                        is_packed(g->so_far) && is_packed(g->w.data);
-            int threads = threads_for(g->cols, wide ? WIDE : 1);
-            bool fits = wide && g->cols <= (int64_t)threads * WIDE;
-            auto kernel = fits   ? rmsnorm_grad_short_kernel<T, W, WIDE>
-                          : wide ? rmsnorm_grad_kernel<T, W, WIDE>
-                                 : rmsnorm_grad_kernel<T, W, 1>;
             GradRows<T> rows = {
                 (T *)g->dx.data,        (const T *)g->dy, (const T *)g->x.data, (const T *)g->so_far, g->rstd,
-                sums ? g->parts : NULL, g->rows,          (int)g->cols,         rows_a_block};
-            size_t shared = sums && !fits ? (size_t)g->cols * sizeof(float) : 0;
-            if (shared > PLAIN_SHARED)
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-            kernel<<<blocks, threads, shared, s>>>(rows, (const W *)g->w.data);
+                sums ? g->parts : NULL, g->rows,          (int)g->cols,         1};
+            blocks = grad_rows<T, W>(s, rows, (const W *)g->w.data);
         });
     });
     if (sums) join_parts(s, g->dw, g->parts, blocks, g->cols, g->cols, g->beta, g->key);
-}
-
-/* ---- heads of q and k ---- */
-
-template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *WARP)
-    head_norm_kernel(T *y, float *rstd, const T *qkv, const W *wq, const W *wk, int heads, int kv_heads, int dim,
-                     float eps) {
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, normed = heads + kv_heads;
-    int64_t first = (int64_t)blockIdx.x * (normed + kv_heads) * dim;
-    for (int h = warp; h < normed; h += HEAD_WARPS) {
-        const T *x = qkv + first + h * dim;
-        const W *w = h < heads ? wq : wk;
-        float sum = 0;
-        for (int i = lane; i < dim; i += WARP) sum += to_float(x[i]) * to_float(x[i]);
-        float r = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
-        if (lane == 0) rstd[(int64_t)blockIdx.x * normed + h] = r;
-        for (int i = lane; i < dim; i += WARP)
-            y[first + h * dim + i] = from_float<T>(to_float(x[i]) * r * to_float(w[i]));
-    }
-    for (int i = normed * dim + threadIdx.x; i < (normed + kv_heads) * dim; i += HEAD_WARPS * WARP)
-        y[first + i] = qkv[first + i];
-}
-
-template <typename T> struct GradHeads {
-    T *dx;
-    const T *dy, *qkv;
-    const float *rstd;
-    float *parts; /* (parts, 2, D): of wq and of wk; NULL: neither is wanted */
-    int64_t rows;
-    int heads, kv_heads, dim;
-};
-
-/* One head: gives dx, adds to the warp's own sums of dw (NULL: not wanted); lane i owns columns i, i+32, ... */
-template <typename T, typename W>
-DEVICE void grad_head(T *dx, float *sums, const T *dy, const T *x, const W *w, float r, int dim) {
-    int lane = threadIdx.x % WARP;
-    float dot = 0;
-    for (int i = lane; i < dim; i += WARP) dot += to_float(dy[i]) * to_float(w[i]) * to_float(x[i]);
-    float pull = warp_sum(dot) * r * r * r / (float)dim;
-    for (int i = lane; i < dim; i += WARP) {
-        float d = to_float(dy[i]), a = to_float(x[i]);
-        dx[i] = from_float<T>(d * to_float(w[i]) * r - a * pull);
-        if (sums) sums[i] += d * a * r;
-    }
-}
-
-template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *WARP)
-    head_norm_grad_kernel(GradHeads<T> g, const W *wq, const W *wk) {
-    extern __shared__ float sums[]; /* (HEAD_WARPS, 2, D) */
-    int warp = threadIdx.x / WARP, normed = g.heads + g.kv_heads, width = (normed + g.kv_heads) * g.dim;
-    float *own = g.parts ? sums + warp * 2 * g.dim : NULL;
-    for (int i = threadIdx.x; g.parts && i < HEAD_WARPS * 2 * g.dim; i += HEAD_WARPS * WARP) sums[i] = 0;
-    __syncthreads();
-    int64_t row = (int64_t)blockIdx.x * DEVICE_NORM_PART, last = min(row + DEVICE_NORM_PART, g.rows);
-    for (; row < last; row++) {
-        int64_t first = row * width;
-        for (int h = warp; h < normed; h += HEAD_WARPS) {
-            int64_t at = first + h * g.dim;
-            bool is_q = h < g.heads;
-            grad_head<T, W>(g.dx + at, own && !is_q ? own + g.dim : own, g.dy + at, g.qkv + at, is_q ? wq : wk,
-                            g.rstd[row * normed + h], g.dim);
-        }
-        for (int i = normed * g.dim + threadIdx.x; i < width; i += HEAD_WARPS * WARP)
-            g.dx[first + i] = g.dy[first + i];
-    }
-    if (!g.parts) return;
-    __syncthreads();
-    for (int i = threadIdx.x; i < 2 * g.dim; i += HEAD_WARPS * WARP) {
-        float sum = 0;
-        for (int k = 0; k < HEAD_WARPS; k++) sum += sums[k * 2 * g.dim + i];
-        g.parts[(int64_t)blockIdx.x * 2 * g.dim + i] = sum;
-    }
-}
-
-extern "C" void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd, const void *qkv,
-                                      const CudaHeadNorm *h) {
-    with_real(y.format, [&](auto t) {
-        with_real(h->wq.format, [&](auto u) {
-            using T = decltype(t);
-            using W = decltype(u);
-            head_norm_kernel<T, W><<<(unsigned)h->rows, HEAD_WARPS * WARP, 0, s>>>(
-                (T *)y.data, rstd, (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads,
-                h->kv_heads, h->dim, h->eps);
-        });
-    });
-}
-
-extern "C" void cuda_launch_head_norm_grad(cudaStream_t s, const CudaHeadNormGrad *g) {
-    const CudaHeadNorm *h = &g->norm;
-    float *parts = g->dwq.data || g->dwk.data ? g->parts : NULL;
-    unsigned blocks = blocks_for(h->rows, DEVICE_NORM_PART);
-    with_real(g->dx.format, [&](auto t) {
-        with_real(h->wq.format, [&](auto u) {
-            using T = decltype(t);
-            using W = decltype(u);
-            GradHeads<T> a = {(T *)g->dx.data, (const T *)g->dy, (const T *)g->qkv, g->rstd, parts,
-                              h->rows,         h->heads,         h->kv_heads,       h->dim};
-            size_t shared = parts ? (size_t)(HEAD_WARPS * 2 * h->dim) * sizeof(float) : 0;
-            head_norm_grad_kernel<T, W>
-                <<<blocks, HEAD_WARPS * WARP, shared, s>>>(a, (const W *)h->wq.data, (const W *)h->wk.data);
-        });
-    });
-    CudaKey key = g->key;
-    for (int i = 0; i < 2; i++) { /* each weight rounds by its own key */
-        CudaNumbers dw = i ? g->dwk : g->dwq;
-        key.part = i;
-        if (dw.data) join_parts(s, dw, parts + i * h->dim, blocks, 2 * h->dim, h->dim, g->beta, key);
-    }
 }

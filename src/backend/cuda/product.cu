@@ -11,6 +11,7 @@
  *   column_sums  db(M) = beta*db + sum over n of dy(n,M); dy read once              reference: sum_columns
  *
  * Flat kernels: 256 threads, each W numbers (8 where addresses and sizes allow 16-byte accesses, else 1). */
+#include "backend/cuda/parts.cuh"
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -160,49 +161,47 @@ extern "C" void cuda_launch_drop_add(cudaStream_t s, CudaNumbers to, const void 
     });
 }
 
-/* ---- column sums: a block owns 32 columns of one part of the rows; then the parts are added in order ---- */
+/* ---- column sums: a block owns W columns a lane of one part of the rows; parts.cuh adds the parts ---- */
 
-enum { SUM_LINES = 8 }; /* rows a block reads at a time */
+enum { SUM_LINES = 16 }; /* rows a block reads at a time */
 
-template <typename T> __global__ void __launch_bounds__(WARP *SUM_LINES)
+template <typename T, int W> __global__ void __launch_bounds__(WARP *SUM_LINES)
     column_parts_kernel(float *parts, const T *dy, int64_t rows, int64_t cols, int64_t rows_a_part) {
-    __shared__ float line[SUM_LINES][WARP];
-    int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x, first = (int64_t)blockIdx.y * rows_a_part;
-    int64_t end = first + rows_a_part < rows ? first + rows_a_part : rows;
-    float sum = 0;
+    __shared__ float line[SUM_LINES][WARP * W];
+    int64_t left = (int64_t)blockIdx.x * WARP * W, col = left + threadIdx.x * W;
+    int64_t first = (int64_t)blockIdx.y * rows_a_part, end = first + rows_a_part < rows ? first + rows_a_part : rows;
+    float sum[W] = {}, x[W];
     if (col < cols) {
 #pragma unroll 8
-        for (int64_t row = first + threadIdx.y; row < end; row += SUM_LINES) sum += to_float(dy[row * cols + col]);
+        for (int64_t row = first + threadIdx.y; row < end; row += SUM_LINES) {
+            load<W>(x, dy + row * cols + col);
+#pragma unroll
+            for (int k = 0; k < W; k++) sum[k] += x[k];
+        }
     }
-    line[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+    for (int k = 0; k < W; k++) line[threadIdx.y][k * WARP + threadIdx.x] = sum[k]; /* columns of one k side by side */
     __syncthreads();
-    if (threadIdx.y || col >= cols) return;
-    for (int i = 1; i < SUM_LINES; i++) sum += line[i][threadIdx.x];
-    parts[blockIdx.y * cols + col] = sum;
-}
-
-template <typename T> __global__ void __launch_bounds__(THREADS)
-    column_total_kernel(T *db, const float *parts, int64_t n_parts, int64_t cols, const float *beta, CudaKey key) {
-    int64_t col = my_first<1>();
-    if (col >= cols) return;
-    float sum[1] = {0};
-    for (int64_t i = 0; i < n_parts; i++) sum[0] += parts[i * cols + col];
-    accumulate<1>(db, col, sum, read_beta(beta), draw_key(key));
+    int i = threadIdx.y * WARP + threadIdx.x;
+    int64_t mine = left + i % WARP * W + i / WARP;
+    if (i >= WARP * W || mine >= cols) return;
+    float total = 0;
+#pragma unroll
+    for (int k = 0; k < SUM_LINES; k++) total += line[k][i];
+    parts[blockIdx.y * cols + mine] = total;
 }
 
 extern "C" void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c) {
     unsigned n_parts = blocks_for(c->rows, c->rows_a_part);
-    dim3 grid(blocks_for(c->cols, WARP), n_parts), block(WARP, SUM_LINES);
+    dim3 block(WARP, SUM_LINES);
     with_real(c->dy.format, [&](auto t) {
         using T = decltype(t);
-        column_parts_kernel<T>
-            <<<grid, block, 0, s>>>(c->parts, (const T *)c->dy.data, c->rows, c->cols, c->rows_a_part);
+        bool wide = is_wide(c->dy.data, c->cols);
+        auto kernel = wide ? column_parts_kernel<T, WIDE> : column_parts_kernel<T, 1>;
+        dim3 grid(blocks_for(c->cols, WARP * (wide ? WIDE : 1)), n_parts);
+        kernel<<<grid, block, 0, s>>>(c->parts, (const T *)c->dy.data, c->rows, c->cols, c->rows_a_part);
     });
-    with_real(c->db.format, [&](auto t) {
-        using T = decltype(t);
-        column_total_kernel<T><<<blocks_for(c->cols, THREADS), THREADS, 0, s>>>((T *)c->db.data, c->parts, n_parts,
-                                                                                c->cols, c->beta, c->key);
-    });
+    join_parts(s, c->db, c->parts, n_parts, c->cols, c->cols, c->beta, c->key);
 }
 
 /* ---- a product of our own ---- */
