@@ -12,6 +12,7 @@
  * Many tokens of a row at once are the business of attend.cu. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
+#include "backend/cuda/chain.cuh"
 
 enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES = 8, WIDE = 8 };
 
@@ -20,6 +21,7 @@ enum { PUT_THREADS = 256, WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES =
 template <typename T, typename C> __global__ void __launch_bounds__(PUT_THREADS)
     cache_put_kernel(C *cache, const T *qkv, const int32_t *positions, const int32_t *rows, int seq,
                      int slots, int q_width, int width) {
+    chain_wait();
     int64_t token = blockIdx.x, position = positions[token];
     if (position < 0 || position >= slots) return;
     const T *from = qkv + token * (q_width + width) + q_width;
@@ -34,14 +36,14 @@ extern "C" void cuda_launch_cache_put(cudaStream_t s, CudaNumbers cache, CudaNum
         with_real(qkv.format, [&](auto t) {
             using C = decltype(c);
             using T = decltype(t);
-            cache_put_kernel<T, C><<<(unsigned)tokens, PUT_THREADS, 0, s>>>((C *)cache.data, (const T *)qkv.data,
-                                                                            positions, rows, seq, slots, q_width,
-                                                                            width);
+            cuda_launch_chained(s, cache_put_kernel<T, C>, (unsigned)tokens, PUT_THREADS, 0, (C *)cache.data,
+                                (const T *)qkv.data, positions, rows, seq, slots, q_width, width);
         });
     });
 }
 
 template <typename T> __global__ void __launch_bounds__(PUT_THREADS) cache_put_int8_kernel(CudaPutInt8 p) {
+    chain_wait();
     int64_t token = blockIdx.x, position = p.positions[token];
     if (position < 0 || position >= p.slots) return;
     int64_t row = p.rows ? p.rows[token / p.seq] : token / p.seq;
@@ -62,7 +64,7 @@ template <typename T> __global__ void __launch_bounds__(PUT_THREADS) cache_put_i
 
 extern "C" void cuda_launch_cache_put_int8(cudaStream_t s, const CudaPutInt8 *p) {
     with_real(p->qkv.format, [&](auto t) {
-        cache_put_int8_kernel<decltype(t)><<<(unsigned)p->tokens, PUT_THREADS, 0, s>>>(*p);
+        cuda_launch_chained(s, cache_put_int8_kernel<decltype(t)>, (unsigned)p->tokens, PUT_THREADS, 0, *p);
     });
 }
 
@@ -172,6 +174,7 @@ template <typename C, int HEADS, int P> DEVICE void piece_values(float (&o)[HEAD
  * at a time; wide: V's rows allow P at a time. */
 template <typename T, typename C, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
     attend_cache_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits, bool wide) {
+    chain_wait();
     __shared__ __align__(16) float q[HEADS][CUDA_MOST_HEAD_DIM];
     __shared__ float s[HEADS][SLOTS], sums[WARPS][P * WARP];
     __shared__ Softmax state[HEADS];
@@ -235,6 +238,7 @@ template <typename T, typename C, int HEADS, int P, int V> __global__ void __lau
 /* One warp a token and head: the splits' sums, scaled to one maximum, in order. */
 template <typename T> __global__ void __launch_bounds__(THREADS)
     cache_join_kernel(CudaAttend a, const float *parts, int splits) {
+    chain_wait();
     int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (at >= a.rows * a.seq * a.heads) return;
     const float *part = parts + at * splits * (a.dim + 2);
@@ -258,9 +262,10 @@ static void launch_attend(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, 
     dim3 grid((unsigned)(a->rows * a->seq), (unsigned)(a->kv_heads * bunches), (unsigned)splits);
     bool wide = a->dim % WIDE == 0 && is_packed(a->k); /* then every row of k and v begins at 16 bytes */
     auto kernel = wide ? attend_cache_kernel<T, C, HEADS, P, WIDE> : attend_cache_kernel<T, C, HEADS, P, 1>;
-    kernel<<<grid, THREADS, 0, s>>>(*a, row, parts, splits, wide);
+    cuda_launch_chained(s, kernel, grid, THREADS, 0, *a, row, parts, splits, wide);
     if (splits > 1)
-        cache_join_kernel<T><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts, splits);
+        cuda_launch_chained(s, cache_join_kernel<T>, blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, *a, parts,
+                            splits);
 }
 
 template <typename T, typename C, int HEADS>

@@ -12,6 +12,7 @@
  * Parts of dw (parts, n) lie in the workspace and are added by join_kernel: 32 columns a block, 32 threads a
  * column, in one order. dx may stand in so_far's place: a number is read before it is written, by the same
  * thread. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -27,6 +28,7 @@ static int threads_for(int64_t cols, int v) { /* whole warps that cover a row, a
 
 template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_THREADS)
     rmsnorm_kernel(T *y, float *rstd, const T *x, const W *w, int cols, float eps) {
+    chain_wait();
     __shared__ float part[WARP];
     const T *row = x + (int64_t)blockIdx.x * cols;
     T *to = y + (int64_t)blockIdx.x * cols;
@@ -183,8 +185,8 @@ extern "C" void cuda_launch_rmsnorm(cudaStream_t s, CudaNumbers y, float *rstd, 
             bool wide = cols % WIDE == 0 && is_packed(y.data) && is_packed(x) && is_packed(w.data);
             int threads = threads_for(cols, wide ? WIDE : 1);
             auto kernel = wide ? rmsnorm_kernel<T, W, WIDE> : rmsnorm_kernel<T, W, 1>;
-            kernel<<<(unsigned)rows, threads, 0, s>>>((T *)y.data, rstd, (const T *)x, (const W *)w.data,
-                                                      (int)cols, eps);
+            cuda_launch_chained(s, kernel, (unsigned)rows, threads, 0, (T *)y.data, rstd, (const T *)x,
+                                (const W *)w.data, (int)cols, eps);
         });
     });
 }
@@ -221,6 +223,7 @@ extern "C" void cuda_launch_rmsnorm_grad(cudaStream_t s, const CudaNormGrad *g) 
 template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *WARP)
     head_norm_kernel(T *y, float *rstd, const T *qkv, const W *wq, const W *wk, int heads, int kv_heads, int dim,
                      float eps) {
+    chain_wait();
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, normed = heads + kv_heads;
     int64_t first = (int64_t)blockIdx.x * (normed + kv_heads) * dim;
     for (int h = warp; h < normed; h += HEAD_WARPS) {
@@ -294,9 +297,9 @@ extern "C" void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd
         with_real(h->wq.format, [&](auto u) {
             using T = decltype(t);
             using W = decltype(u);
-            head_norm_kernel<T, W><<<(unsigned)h->rows, HEAD_WARPS * WARP, 0, s>>>(
-                (T *)y.data, rstd, (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads,
-                h->kv_heads, h->dim, h->eps);
+            cuda_launch_chained(s, head_norm_kernel<T, W>, (unsigned)h->rows, HEAD_WARPS * WARP, 0, (T *)y.data, rstd,
+                                (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads, h->kv_heads,
+                                h->dim, h->eps);
         });
     });
 }

@@ -4,6 +4,7 @@
  * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), then a thread
  * turns V pairs at a time, 16 bytes of each half where D/2 allows. 2 numbers moved; v is copied, or stays where
  * it stands when y is x. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -30,6 +31,7 @@ DEVICE float2 turn_of(float x_single) {
 
 template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     rope_kernel(T *y, const T *x, CudaRope r) {
+    chain_wait();
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
@@ -77,6 +79,6 @@ extern "C" void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, c
         int threads = (tasks + WARP - 1) / WARP * WARP;
         threads = threads < 2 * WARP ? 2 * WARP : threads > MOST_THREADS ? MOST_THREADS : threads;
         auto kernel = wide ? rope_kernel<T, WIDE> : rope_kernel<T, 1>;
-        kernel<<<(unsigned)r->tokens, threads, 0, s>>>((T *)y.data, (const T *)x, *r);
+        cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads, 0, (T *)y.data, (const T *)x, *r);
     });
 }
