@@ -19,6 +19,7 @@
 
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
+#include "backend/cuda/chain.cuh"
 
 enum { HEADS = DEVICE_CACHE_HEADS, TILE = DEVICE_CACHE_TILE };
 static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
@@ -307,6 +308,7 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
     int64_t token = blockIdx.x / splits, row = token / a.seq;
     int split = (int)(blockIdx.x % splits);
 
+    chain_wait();
     Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
     int end = min(a.last[token] + 1, a.keys);
     int tiles = (end + TILE - 1) / TILE, each = (tiles + splits - 1) / splits * TILE; /* of what is seen */
@@ -361,17 +363,6 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
 #endif
 }
 
-/* Sixteen splits of a cluster are more than every card has to take: asked for once a kernel. */
-template <typename T, typename C, int D, int WARPS>
-static void launch_cluster(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, int splits, dim3 grid) {
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)splits, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t how = {};
-    how.gridDim = grid, how.blockDim = dim3(WARPS * WARP), how.stream = s, how.attrs = &cluster, how.numAttrs = 1;
-    cudaLaunchKernelEx(&how, attend_tokens_kernel<T, C, D, WARPS>, *a, row, (float *)NULL, splits);
-}
-
 template <typename T, typename C>
 static void launch_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits, bool clusters) {
     int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
@@ -379,12 +370,10 @@ static void launch_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, 
     with_cache_dim(a->dim, [&](auto d) {
         constexpr int WARPS = 4;
         constexpr int D = decltype(d)::value;
-        if (splits > 1 && clusters) {
-            launch_cluster<T, C, D, WARPS>(s, a, row, splits, grid);
-            return;
-        }
-        attend_tokens_kernel<T, C, D, WARPS><<<grid, WARPS * WARP, 0, s>>>(*a, row, parts, splits);
-        if (splits > 1) cuda_launch_cache_join(s, a, parts, splits);
+        bool cluster = splits > 1 && clusters;
+        cuda_launch_chained_cluster(s, attend_tokens_kernel<T, C, D, WARPS>, grid, WARPS * WARP, 0, cluster ? splits : 1, *a, row,
+                                    cluster ? NULL : parts, splits);
+        if (splits > 1 && !cluster) cuda_launch_cache_join(s, a, parts, splits);
     });
 }
 

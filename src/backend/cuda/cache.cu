@@ -10,6 +10,7 @@
  * Many tokens of a row at once are the business of attend.cu. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
+#include "backend/cuda/chain.cuh"
 
 enum { WARPS = 8, THREADS = WARPS * WARP, SLOTS = 64, LANES = 8, WIDE = 8 };
 
@@ -124,6 +125,7 @@ template <typename T, typename C, int HEADS, int P, int V> __global__ void __lau
     int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
         heads = min(HEADS, kv * group + group - head);
     int64_t token = blockIdx.x, row = token / a.seq;
+    chain_wait();
     int end = min(a.last[token] + 1, a.keys);
     int each = ((end + splits - 1) / splits + SLOTS - 1) / SLOTS * SLOTS; /* of what is seen: all splits have some */
     int first = (int)blockIdx.z * each, last = min(end, first + each);
@@ -181,6 +183,7 @@ template <typename T, typename C, int HEADS, int P, int V> __global__ void __lau
 template <typename T> __global__ void __launch_bounds__(THREADS)
     cache_join_kernel(CudaAttend a, const float *parts, int splits) {
     int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    chain_wait();
     if (at >= a.rows * a.seq * a.heads) return;
     const float *part = parts + at * splits * (a.dim + 2);
     float top = -INFINITY, sum = 0;
@@ -199,8 +202,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS)
 
 extern "C" void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits) {
     with_real(a->format, [&](auto t) {
-        cache_join_kernel<decltype(t)><<<blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, s>>>(*a, parts,
-                                                                                                          splits);
+        cuda_launch_chained(s, cache_join_kernel<decltype(t)>, blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, *a,
+                            parts, splits);
     });
 }
 
@@ -210,7 +213,7 @@ static void launch_attend(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, 
     dim3 grid((unsigned)(a->rows * a->seq), (unsigned)(a->kv_heads * bunches), (unsigned)splits);
     bool wide = a->dim % WIDE == 0 && is_packed(a->k); /* then every row of k and v begins at 16 bytes */
     auto kernel = wide ? attend_cache_kernel<T, C, HEADS, P, WIDE> : attend_cache_kernel<T, C, HEADS, P, 1>;
-    kernel<<<grid, THREADS, 0, s>>>(*a, row, parts, splits, wide);
+    cuda_launch_chained(s, kernel, grid, THREADS, 0, *a, row, parts, splits, wide);
     if (splits > 1) cuda_launch_cache_join(s, a, parts, splits);
 }
 

@@ -6,6 +6,7 @@
  *   add          a + b                                                                   3 numbers moved
  * A thread owns V numbers (8 where rows and addresses allow 16-byte accesses, else 1) and reads them before it
  * writes, so an output may stand in its input's place. One thread per V numbers, 256 to a block. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -22,6 +23,7 @@ template <int V> DEVICE int64_t gate_place(int64_t rows, int64_t cols, int64_t *
 
 template <typename T, int V> __global__ void __launch_bounds__(THREADS)
     swiglu_kernel(T *h, const T *gate_up, int64_t rows, int64_t cols) {
+    chain_wait();
     float g[V], up[V];
     int64_t at, first = gate_place<V>(rows, cols, &at);
     if (first < 0) return;
@@ -52,6 +54,7 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int V> __global__ void __launch_bounds__(THREADS)
     add_kernel(T *y, const T *a, const T *b, int64_t n) {
+    chain_wait();
     float p[V], q[V];
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
     if (i >= n) return;
@@ -69,10 +72,10 @@ extern "C" void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *ga
         T *to = (T *)h.data;
         const T *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(from))
-            swiglu_kernel<T, WIDE>
-                <<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, from, rows, cols);
+            cuda_launch_chained(s, swiglu_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, from, rows,
+                                cols);
         else
-            swiglu_kernel<T, 1><<<blocks_for(rows * cols, THREADS), THREADS, 0, s>>>(to, from, rows, cols);
+            cuda_launch_chained(s, swiglu_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, from, rows, cols);
     });
 }
 
@@ -96,8 +99,8 @@ extern "C" void cuda_launch_add(cudaStream_t s, CudaNumbers y, const void *a, co
         T *to = (T *)y.data;
         const T *p = (const T *)a, *q = (const T *)b;
         if (n % WIDE == 0 && is_packed(to) && is_packed(p) && is_packed(q))
-            add_kernel<T, WIDE><<<blocks_for(n, THREADS * WIDE), THREADS, 0, s>>>(to, p, q, n);
+            cuda_launch_chained(s, add_kernel<T, WIDE>, blocks_for(n, THREADS * WIDE), THREADS, 0, to, p, q, n);
         else
-            add_kernel<T, 1><<<blocks_for(n, THREADS), THREADS, 0, s>>>(to, p, q, n);
+            cuda_launch_chained(s, add_kernel<T, 1>, blocks_for(n, THREADS), THREADS, 0, to, p, q, n);
     });
 }

@@ -5,6 +5,7 @@
  * head_norm       (N,(H+2G)*D): a block a token, a warp a head; v is copied.                    2 numbers moved
  * head_norm_grad: a block per DEVICE_NORM_PART tokens, a warp a head.                           3 numbers moved
  * Parts of dw (parts, 2, D) lie in the workspace and are added by parts.cuh. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/parts.cuh"
 
@@ -15,6 +16,7 @@ template <typename T, typename W> __global__ void __launch_bounds__(HEAD_WARPS *
                      float eps) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, normed = heads + kv_heads;
     int64_t first = (int64_t)blockIdx.x * (normed + kv_heads) * dim;
+    chain_wait();
     for (int h = warp; h < normed; h += HEAD_WARPS) {
         const T *x = qkv + first + h * dim;
         const W *w = h < heads ? wq : wk;
@@ -86,9 +88,9 @@ extern "C" void cuda_launch_head_norm(cudaStream_t s, CudaNumbers y, float *rstd
         with_real(h->wq.format, [&](auto u) {
             using T = decltype(t);
             using W = decltype(u);
-            head_norm_kernel<T, W><<<(unsigned)h->rows, HEAD_WARPS * WARP, 0, s>>>(
-                (T *)y.data, rstd, (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads,
-                h->kv_heads, h->dim, h->eps);
+            cuda_launch_chained(s, head_norm_kernel<T, W>, (unsigned)h->rows, HEAD_WARPS * WARP, 0, (T *)y.data, rstd,
+                                (const T *)qkv, (const W *)h->wq.data, (const W *)h->wk.data, h->heads, h->kv_heads,
+                                h->dim, h->eps);
         });
     });
 }

@@ -13,6 +13,7 @@
  * Other rows (longer than 8192, or not whole packs) are read twice by a block, the second time from the caches.
  * Parts of dw (parts, C) lie in the workspace and are added by parts.cuh. dx may stand in so_far's place and a + b in
  * b's: a number is read before it is written, by the same thread. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/packs.cuh"
 #include "backend/cuda/parts.cuh"
@@ -54,6 +55,7 @@ template <typename T, typename W, bool ADD> __global__ void __launch_bounds__(BL
     norm_team_kernel(NormRows<T> n, const W *w, int bits) {
     __shared__ float part[BLOCK / WARP];
     const Team t = team_of(bits);
+    chain_wait();
     const int64_t row = (int64_t)blockIdx.x * (blockDim.x >> bits) + t.number;
     if (row >= n.rows) return;
     const int c = first_column(t), mine = packs_of(n.cols, c);
@@ -100,6 +102,7 @@ template <typename T, typename W, int V> __global__ void __launch_bounds__(MOST_
     norm_any_kernel(NormRows<T> n, const W *w) {
     __shared__ float part[WARP];
     const int64_t first = (int64_t)blockIdx.x * n.cols;
+    chain_wait();
     const T *row = (n.b ? n.sum : n.x) + first; /* a thread reads the sums that it wrote itself */
     float squares = 0, a[V], b[V];
     for (int c = threadIdx.x * V; c < n.cols; c += blockDim.x * V) {
@@ -130,10 +133,10 @@ template <typename T, typename W> static void norm_rows(cudaStream_t s, const No
     if (packs && fits_team(n.cols)) {
         int bits = team_bits(n.cols), threads = n.rows > FEW_ROWS ? BLOCK : 1 << bits;
         auto kernel = n.b ? norm_team_kernel<T, W, true> : norm_team_kernel<T, W, false>;
-        kernel<<<blocks_for(n.rows, threads >> bits), threads, 0, s>>>(n, w, bits);
+        cuda_launch_chained(s, kernel, blocks_for(n.rows, threads >> bits), threads, 0, n, w, bits);
     } else {
         auto kernel = packs ? norm_any_kernel<T, W, WIDE> : norm_any_kernel<T, W, 1>;
-        kernel<<<(unsigned)n.rows, threads_for(n.cols, packs ? WIDE : 1), 0, s>>>(n, w);
+        cuda_launch_chained(s, kernel, (unsigned)n.rows, threads_for(n.cols, packs ? WIDE : 1), 0, n, w);
     }
 }
 

@@ -8,6 +8,7 @@
  *   rope_put: the same for q; k goes turned, v as it is, into slot position of its row of the cache (none for a negative
  * position). Numbers are rounded to the activations' format first, so that the bits are those of rope and a copy.
  *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -65,6 +66,7 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
+    chain_wait();
     put_angles(cosine, sine, r);
     __syncthreads();
     for (int task = threadIdx.x; task < turned * pieces; task += blockDim.x) {
@@ -152,6 +154,7 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
     rope_put_kernel(T *y, const T *x, CudaRope r, CudaPut p) {
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, q_width = r.heads * r.dim, width = q_width + 2 * r.kv_heads * r.dim;
+    chain_wait();
     int64_t token = blockIdx.x, first = token * width, position = r.positions[token];
     put_angles(cosine, sine, r);
     __syncthreads();
@@ -190,7 +193,7 @@ static void launch_put(cudaStream_t s, void *y, const void *x, const CudaRope *r
     bool wide = r->dim % (2 * WIDE) == 0 && is_packed(y) && is_packed(x) && is_packed(p->cache.data);
     auto kernel = wide ? rope_put_kernel<T, C, WIDE> : rope_put_kernel<T, C, 1>;
     int threads = std::is_same<C, int8_t>::value ? (int)MOST_THREADS : threads_for(r, wide ? WIDE : 1);
-    kernel<<<(unsigned)r->tokens, threads, 0, s>>>((T *)y, (const T *)x, *r, *p);
+    cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads, 0, (T *)y, (const T *)x, *r, *p);
 }
 
 extern "C" void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r, const CudaPut *p) {
@@ -206,6 +209,6 @@ extern "C" void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, c
         using T = decltype(t);
         bool wide = r->dim % (2 * WIDE) == 0 && is_packed(y.data) && is_packed(x);
         auto kernel = wide ? rope_kernel<T, WIDE> : rope_kernel<T, 1>;
-        kernel<<<(unsigned)r->tokens, threads_for(r, wide ? WIDE : 1), 0, s>>>((T *)y.data, (const T *)x, *r);
+        cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads_for(r, wide ? WIDE : 1), 0, (T *)y.data, (const T *)x, *r);
     });
 }

@@ -1,0 +1,58 @@
+/* chain.cuh - kernels that are put on the card before the one in front of them in the stream has ended, so that their
+ * start costs nothing (programmatic dependent launch, from 9.0 on; elsewhere a launch like any other).
+ *
+ *   cuda_launch_chained(s, kernel, grid, block, shared, args...)   instead of kernel<<<grid, block, shared, s>>>(args...)
+ *   cuda_launch_chained_cluster(..., splits, args...)               the same, so many blocks in x a cluster
+ *   chain_wait()        every thread of such a kernel, before it touches any memory that a kernel writes
+ *
+ * chain_wait also lets the next in the chain come up. What all kernels in front have written is visible behind it: a
+ * kernel ends after its own wait, so the end of the last one in front is the end of all. Before it only state that no step of
+ * this play writes may be read: chain_open lets the next come and does not wait. Works in a captured stream, too. */
+#ifndef BACKEND_CUDA_CHAIN_CUH
+#define BACKEND_CUDA_CHAIN_CUH
+
+#include <utility>
+
+#include "backend/cuda/launch.h"
+
+__device__ __forceinline__ void chain_open() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ __forceinline__ void chain_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/* Asks the kernel, not the card: code for an older one has no wait in it, even where it runs on a newer one. */
+template <typename... P, typename... A>
+static inline void cuda_launch_chained_cluster(cudaStream_t s, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                               int blocks, A &&...args) {
+    cudaFuncAttributes code;
+    cudaLaunchAttribute how_more[2];
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid, how.blockDim = block, how.dynamicSmemBytes = shared, how.stream = s, how.attrs = how_more;
+    if (blocks > 1) {
+        cudaLaunchAttribute *cluster = &how_more[how.numAttrs++];
+        cluster->id = cudaLaunchAttributeClusterDimension;
+        cluster->val.clusterDim.x = (unsigned)blocks, cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+    }
+    if (cudaFuncGetAttributes(&code, kernel) == cudaSuccess && code.ptxVersion >= 90) {
+        cudaLaunchAttribute *early = &how_more[how.numAttrs++];
+        early->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early->val.programmaticStreamSerializationAllowed = 1;
+    }
+    cudaLaunchKernelEx(&how, kernel, std::forward<A>(args)...);
+}
+
+template <typename... P, typename... A>
+static inline void cuda_launch_chained(cudaStream_t s, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                       A &&...args) {
+    cuda_launch_chained_cluster(s, kernel, grid, block, shared, 1, std::forward<A>(args)...);
+}
+
+#endif
