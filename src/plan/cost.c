@@ -50,16 +50,19 @@ static double move_rate(const Machine *m, Queue q) {
 
 /* ---- what a GPU's kernels do beside that, as `snug train --profile` shows it on an H200 ---- */
 
-/* What a kernel reaches of the memory's rate: norms and column sums walk their rows more than once. */
+/* What a kernel reaches of the memory's rate: norms of heads walk their rows more than once, sums over tokens are joined by
+ * a second kernel. */
 static double byte_share(OpId op) {
     switch (op) {
         case OP_RMSNORM:
         case OP_ADD_RMSNORM:
-        case OP_HEAD_NORM:
-            return 0.6;
+            return 0.9;
         case OP_RMSNORM_GRAD:
-        case OP_HEAD_NORM_GRAD:
+            return 0.8;
+        case OP_HEAD_NORM:
         case OP_LINEAR_DB:
+            return 0.6;
+        case OP_HEAD_NORM_GRAD:
             return 0.45;
         default:
             return 1;
