@@ -16,7 +16,7 @@ enum {
     DEVICE_BLOCKS = 512,     /* a launch should have: two for each of an H200's places, so that they even out */
     DEVICE_CACHE_HEADS = 8,  /* query heads of one KV head that attend to a cache together */
     DEVICE_CACHE_TILE = 16,  /* slots that a warp attends to at a time */
-    DEVICE_CLUSTER = 8,      /* blocks that can read each other's shared memory, on every card from sm_90 on */
+    DEVICE_CLUSTER = 16,     /* blocks that can write each other's shared memory, from sm_90 on; half as many on every card */
     DEVICE_CACHE_SPLIT = 64, /* slots below which a cache is not split further */
     DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on a cache is attended to as a row is */
 };
@@ -102,7 +102,12 @@ static inline int device_cache_splits(const AttrHeads *h, Format f, int64_t toke
     int64_t blocks = tokens * h->kv_heads * device_parts(group, DEVICE_CACHE_HEADS);
     int64_t wanted = device_parts(DEVICE_BLOCKS / 2, blocks), most = device_parts(h->slots, DEVICE_CACHE_SPLIT);
     if (h->seq >= DEVICE_CACHE_FEW || most < 1) return 1;
-    if (device_cache_on_cores(f, h->head_dim) && most > DEVICE_CLUSTER) most = DEVICE_CLUSTER;
+    if (device_cache_on_cores(f, h->head_dim)) { /* the latency of joining more of them is worth it for long caches only */
+        const int64_t few = DEVICE_CLUSTER / 2, many = DEVICE_CLUSTER;
+        most = device_parts(h->slots, 2 * DEVICE_CACHE_TILE);
+        if (most > few) most = h->slots / (8 * DEVICE_CACHE_TILE) > few ? h->slots / (8 * DEVICE_CACHE_TILE) : few;
+        if (most > many) most = many;
+    }
     return (int)(wanted < most ? wanted : most);
 }
 

@@ -42,8 +42,8 @@ CPU_VECTOR static void turn_heads(float *restrict y, const float *restrict x, co
 }
 
 void rope_angles(RopeAngles *r, const AttrHeads *h, const float *inv_freq, int32_t position) {
-    int64_t half = h->head_dim / 2;
-    CHECK_MSG(h->head_dim <= ROPE_MOST_DIM, "heads of %d numbers", h->head_dim);
+    int64_t dim = h->head_dim, half = dim / 2;
+    CHECK_MSG(dim <= ROPE_MOST_DIM, "heads of %d numbers", h->head_dim);
     turn_angles(r->cosine, r->sine, inv_freq, (float)position, h->scale, half);
     if (h->inverse)
         for (int64_t i = 0; i < half; i++) r->sine[i] = -r->sine[i];

@@ -15,8 +15,6 @@
  * Then the warps' sums are joined in order, and those of the splits: from sm_90 on the splits of a head are a cluster
  * and read each other's shared memory, before that they leave (o, top, sum) in the workspace, and cache.cu joins them.
  * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability. */
-#include <cooperative_groups.h>
-
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/chain.cuh"
@@ -28,6 +26,7 @@ static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
 template <int D> struct Cut {
     static constexpr int K_EACH = D % 32 == 0 ? 8 : 4, K_PIECES = D / (4 * K_EACH);
     static constexpr int V_EACH = D % 64 == 0 ? 8 : D % 32 == 0 ? 4 : 2, V_PIECES = D / (8 * V_EACH);
+    template <typename C> static constexpr int tiles() { return D * sizeof(C) <= 128 ? 2 : 1; } /* a warp has on their way */
 };
 
 template <typename Fn> static void with_cache_dim(int dim, Fn fn) {
@@ -42,7 +41,7 @@ template <typename Fn> static void with_cache_dim(int dim, Fn fn) {
 template <typename C, int N> struct Raw {
     static constexpr int BYTES = N * (int)sizeof(C), WORDS = (BYTES + 3) / 4;
     uint32_t w[WORDS];
-    DEVICE void read(const C *p) {
+    DEVICE void take(const C *p) {
         if constexpr (BYTES == 16) {
             uint4 v = *(const uint4 *)p;
             w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
@@ -92,14 +91,14 @@ template <typename C> DEVICE float scale_at(const C *, int) { return 1.0f; }
 template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
     Raw<C, Cut<D>::K_EACH> piece[2][Cut<D>::K_PIECES];
     float scale[2];
-    /* first: the head of the tile's first slot; the last of the `there` slots stands for those behind it */
-    DEVICE void read(const C *first, int stride, int there, int row_scale) {
+    /* Of the `there` slots whose heads stand from `first` on, those from `slot` on; the last stands for those behind it. */
+    DEVICE void take(const C *first, int stride, int there, int row_scale, int slot) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const C *head = first + min(lane / 4 + 8 * r, there - 1) * stride;
+            const C *head = first + min(slot + lane / 4 + 8 * r, there - 1) * stride;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].read(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
+            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].take(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
             scale[r] = scale_at(head, row_scale);
         }
     }
@@ -121,16 +120,17 @@ template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
 template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8, 2t+9; scales of slots g and g+8 */
     Raw<C, Cut<D>::V_EACH> piece[4][Cut<D>::V_PIECES];
     float scale[2];
-    DEVICE void read(const C *first, int stride, int there, int row_scale) {
+    DEVICE void take(const C *first, int stride, int there, int row_scale, int slot) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const C *head = first + min(lane % 4 * 2 + r % 2 + r / 2 * 8, there - 1) * stride;
+            const C *head = first + min(slot + lane % 4 * 2 + r % 2 + r / 2 * 8, there - 1) * stride;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].read(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
+            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].take(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
         }
 #pragma unroll
-        for (int r = 0; r < 2; r++) scale[r] = scale_at(first + min(lane / 4 + 8 * r, there - 1) * stride, row_scale);
+        for (int r = 0; r < 2; r++)
+            scale[r] = scale_at(first + min(slot + lane / 4 + 8 * r, there - 1) * stride, row_scale);
     }
     /* o[i]: (first number of pair i, heads 2t and 2t+1), (second number, the same); pairs in reading order */
     DEVICE void add_to(float (&o)[D / 16][4], uint32_t p0, uint32_t p1) const {
@@ -159,7 +159,7 @@ template <typename T, int D, int WARPS> struct Query {
             int p = threadIdx.x / WARP + m * WARPS;
 #pragma unroll
             for (int i = 0; i < EACH / 2; i++) piece[m].w[i] = 0;
-            if (p < PIECES && lane / 4 < heads) piece[m].read(first + lane / 4 * D + (lane % 4 + p * 4) * EACH);
+            if (p < PIECES && lane / 4 < heads) piece[m].take(first + lane / 4 * D + (lane % 4 + p * 4) * EACH);
         }
     }
     DEVICE void put(uint2 (*q)[WARP]) const {
@@ -194,7 +194,8 @@ DEVICE float sum_of_slots(float x) {
 
 /* ---- a warp ---- */
 
-template <typename T, typename C, int D, int WARPS> struct Warp { /* of heads 2t and 2t+1 */
+template <typename T, typename C, int D> struct Warp { /* of heads 2t and 2t+1 */
+    static constexpr int TILES = Cut<D>::template tiles<C>(), SLOTS = TILES * TILE; /* of a step */
     float o[D / 16][4], top[2], sum[2]; /* top: of scores * scale * log2 e; sum: of this lane's slots */
 
     DEVICE Warp() {
@@ -205,45 +206,61 @@ template <typename T, typename C, int D, int WARPS> struct Warp { /* of heads 2t
         top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
     }
 
-    /* Scores of the tile become probabilities; o and sum shrink to the new top. */
-    DEVICE void soften(float (&s)[4], int there, float scale2) {
-        int lane = threadIdx.x % WARP;
+    /* Scores become probabilities; o and sum shrink to the new top. */
+    DEVICE void soften(float (&s)[TILES][4], int there, float scale2) {
+        int slot = threadIdx.x % WARP / 4;
+        float now[2] = {top[0], top[1]}, shrink[2];
 #pragma unroll
-        for (int j = 0; j < 4; j++) s[j] = lane / 4 + j / 2 * 8 < there ? s[j] * scale2 : -INFINITY;
-        float shrink[2];
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[i][j] = slot + i * TILE + j / 2 * 8 < there ? s[i][j] * scale2 : -INFINITY;
+                now[j % 2] = fmaxf(now[j % 2], s[i][j]);
+            }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float now = fmaxf(top[h], most_of_slots(fmaxf(s[h], s[h + 2]))); /* a tile has a slot: finite */
-            shrink[h] = exp2_fast(top[h] - now);
-            top[h] = now;
-            s[h] = exp2_fast(s[h] - now), s[h + 2] = exp2_fast(s[h + 2] - now);
-            sum[h] = sum[h] * shrink[h] + (s[h] + s[h + 2]);
+            now[h] = most_of_slots(now[h]); /* the first slot is there: finite */
+            shrink[h] = exp2_fast(top[h] - now[h]);
+            top[h] = now[h], sum[h] *= shrink[h];
         }
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[i][j] = exp2_fast(s[i][j] - now[j % 2]);
+                sum[j % 2] += s[i][j];
+            }
 #pragma unroll
         for (int i = 0; i < D / 16; i++)
             o[i][0] *= shrink[0], o[i][1] *= shrink[1], o[i][2] *= shrink[0], o[i][3] *= shrink[1];
     }
 
-    /* Every WARPS-th tile of the `there` slots from k and v on. */
-    DEVICE void attend(const Query<T, D, WARPS> &query, const C *k, const C *v, int stride, int there, int row_scale,
-                       float scale2, uint2 (*q)[WARP]) {
-        Keys<T, C, D> keys;
-        Values<T, C, D> values;
-        if (there > 0) keys.read(k, stride, there, row_scale), values.read(v, stride, there, row_scale);
-        query.put(q); /* K and V are on their way */
-        __syncthreads();
-        for (; there > 0; there -= WARPS * TILE) {
-            float s[4] = {};
-            keys.multiply_by(s, q);
-            k += WARPS * TILE * stride, v += WARPS * TILE * stride;
-            if (there > WARPS * TILE) keys.read(k, stride, there - WARPS * TILE, row_scale);
+    /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. */
+    DEVICE void attend(const uint2 (*q)[WARP], Keys<T, C, D> (&keys)[TILES], Values<T, C, D> (&values)[TILES], const C *k,
+                       const C *v, int stride, int there, int on, int row_scale, float scale2) {
+        for (; there > 0; there -= on) {
+            float s[TILES][4] = {};
+            uint32_t p[TILES][2];
+#pragma unroll
+            for (int i = 0; i < TILES; i++) keys[i].multiply_by(s[i], q);
+            k += on * stride, v += on * stride;
+            if (there > on) take_tiles(keys, k, stride, there - on, row_scale);
             soften(s, there, scale2);
-            const float *by = values.scale;
-            uint32_t p0 = flip_block(pack_word<T>(s[0] * by[0], s[1] * by[0]));
-            uint32_t p1 = flip_block(pack_word<T>(s[2] * by[1], s[3] * by[1]));
-            values.add_to(o, p0, p1);
-            if (there > WARPS * TILE) values.read(v, stride, there - WARPS * TILE, row_scale);
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                const float *by = values[i].scale;
+                p[i][0] = flip_block(pack_word<T>(s[i][0] * by[0], s[i][1] * by[0]));
+                p[i][1] = flip_block(pack_word<T>(s[i][2] * by[1], s[i][3] * by[1]));
+                values[i].add_to(o, p[i][0], p[i][1]);
+            }
+            if (there > on) take_tiles(values, v, stride, there - on, row_scale);
         }
+    }
+
+    template <typename Tile>
+    static DEVICE void take_tiles(Tile (&t)[TILES], const C *first, int stride, int there, int row_scale) {
+#pragma unroll
+        for (int i = 0; i < TILES; i++) t[i].take(first, stride, there, row_scale, i * TILE);
     }
 };
 
@@ -290,33 +307,111 @@ template <int D> DEVICE int number_of(int at) {
     return pair / PAIRS * 8 * EACH + at % WARP / 4 * EACH + pair % PAIRS * 2;
 }
 
-template <typename T> DEVICE void give_pair(T *to, float x, float y, float sum) {
-    *(uint32_t *)to = sum != 0 ? pack<T>(x / sum, y / sum) : 0u;
+/* Where o of a block's heads goes. */
+template <typename T, int D> struct Output {
+    T *o;
+    int heads;
+    DEVICE void give(const Joined &j, int at) const {
+        int h = at % 4 * 2, c = number_of<D>(at);
+        if (h < heads) give_pair(o + h * D + c, j.o.x, j.o.z, j.sum[0]);
+        if (h + 1 < heads) give_pair(o + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
+    }
+    static DEVICE void give_pair(T *to, float x, float y, float sum) {
+        *(uint32_t *)to = sum != 0 ? pack<T>(x / sum, y / sum) : 0u;
+    }
+    DEVICE void leave(const Joined &j, int at, float *part, int splits) const { /* for cache.cu's join */
+        int h = at % 4 * 2, c = number_of<D>(at);
+        part += h * splits * (D + 2);
+        float *next = part + splits * (D + 2);
+        if (h < heads) part[c] = j.o.x, part[c + 1] = j.o.z;
+        if (h + 1 < heads) next[c] = j.o.y, next[c + 1] = j.o.w;
+        if (at < 4 && h < heads) part[D] = j.top[0], part[D + 1] = j.sum[0];
+        if (at < 4 && h + 1 < heads) next[D] = j.top[1], next[D + 1] = j.sum[1];
+    }
+};
+
+/* ---- clusters ---- */
+
+DEVICE void enter_cluster() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
+#endif
 }
+DEVICE void wait_for_entries() { /* every block runs, and its shared memory may be written */
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+#endif
+}
+DEVICE void wait_for_cluster() { /* what the others wrote here has arrived */
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+#endif
+}
+/* `p` of this block's shared memory in that of block `rank` of the cluster. */
+template <typename P> DEVICE P *of_block(P *p, int rank) {
+#if __CUDA_ARCH__ >= 900
+    P *there;
+    asm("mapa.u64 %0, %1, %2;\n" : "=l"(there) : "l"(p), "r"(rank));
+    return there;
+#else
+    return p;
+#endif
+}
+
+/* What the blocks of a cluster send each other: block r joins items [r * share, (r + 1) * share) of all splits. */
+template <int ITEMS> struct Inbox {
+    float4 item[ITEMS + DEVICE_CLUSTER]; /* (splits, share) */
+    State state[DEVICE_CLUSTER];
+    static DEVICE int share(int splits) { return (ITEMS + splits - 1) / splits; }
+    DEVICE void send(const Joined &j, int at, int split, int splits) {
+        int each = share(splits), rank = at / each;
+        of_block(item, rank)[split * each + at - rank * each] = j.o;
+        if (at % WARP >= 4) return; /* four lanes know all heads; their warps take the blocks by turns */
+        for (int r = at / WARP; r < splits; r += ITEMS / WARP) {
+            State *s = of_block(&state[split], r);
+            int h = at % 4 * 2;
+            s->top[h] = j.top[0], s->top[h + 1] = j.top[1], s->sum[h] = j.sum[0], s->sum[h + 1] = j.sum[1];
+        }
+    }
+    DEVICE Place place(int i, int split, int splits) const {
+        return Place{&state[i], item + (i - split) * share(splits)};
+    }
+};
 #endif
 
 template <typename T, typename C, int D, int WARPS> __global__ void __launch_bounds__(WARPS *WARP, 12 / WARPS)
     attend_tokens_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits) {
 #ifdef HAVE_TENSOR_CORES
     constexpr int ITEMS = D / 16 * WARP, THREADS = WARPS * WARP; /* items of 4 numbers */
-    __shared__ float4 sums[WARPS][ITEMS], joined[ITEMS];
-    __shared__ State states[WARPS], state;
+    __shared__ float4 sums[WARPS][ITEMS];
+    __shared__ State states[WARPS];
+    __shared__ Inbox<ITEMS> inbox;
     __shared__ uint2 q[D / 16][WARP];
     int group = a.heads / a.kv_heads, bunches = (group + HEADS - 1) / HEADS, warp = threadIdx.x / WARP;
     int kv = blockIdx.y / bunches, head = kv * group + blockIdx.y % bunches * HEADS,
         heads = min(HEADS, kv * group + group - head), lane = threadIdx.x % WARP;
     int64_t token = blockIdx.x / splits, row = token / a.seq;
     int split = (int)(blockIdx.x % splits);
+    if (splits > 1 && !parts) enter_cluster();
 
     chain_wait();
     Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
-    int end = min(a.last[token] + 1, a.keys);
-    int tiles = (end + TILE - 1) / TILE, each = (tiles + splits - 1) / splits * TILE; /* of what is seen */
-    int first = split * each, last = min(end, first + each);
-    const C *k = (const C *)a.k + (key_row(a, row) * a.keys + first + warp * TILE) * a.kv_stride +
-                 kv * head_row.bytes / (int)sizeof(C);
-    Warp<T, C, D, WARPS> w;
-    w.attend(query, k, k + a.v_offset, a.kv_stride, last - first - warp * TILE, head_row.scale_at, a.scale * LOG2_E, q);
+    using Mine = Warp<T, C, D>;
+    int end = min(a.last[token] + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
+    int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
+    int seen = max(0, min(each, end - first)), there = seen - warp * Mine::SLOTS;
+    const C *k = (const C *)a.k + (key_row(a, row) * a.keys + first + warp * Mine::SLOTS) * a.kv_stride +
+                 kv * head_row.bytes / (int)sizeof(C), *v = k + a.v_offset;
+    Keys<T, C, D> keys[Mine::TILES];
+    Values<T, C, D> values[Mine::TILES];
+    if (there > 0) {
+        Mine::take_tiles(keys, k, a.kv_stride, there, head_row.scale_at);
+        Mine::take_tiles(values, v, a.kv_stride, there, head_row.scale_at);
+    }
+    query.put(q); /* K and V are on their way */
+    __syncthreads();
+    Mine w;
+    w.attend(q, keys, values, k, v, a.kv_stride, there, WARPS * Mine::SLOTS, head_row.scale_at, a.scale * LOG2_E);
 
 #pragma unroll
     for (int i = 0; i < D / 16; i++) sums[warp][i * WARP + lane] = make_float4(w.o[i][0], w.o[i][1], w.o[i][2], w.o[i][3]);
@@ -325,65 +420,71 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
         float sum = sum_of_slots(w.sum[h]);
         if (lane < 4) states[warp].top[lane * 2 + h] = w.top[h], states[warp].sum[lane * 2 + h] = sum;
     }
+    if (splits > 1 && !parts) wait_for_entries();
     __syncthreads();
-    T *to = (T *)a.o + token * a.o_stride + head * D;
+    int busy = min(WARPS, (seen + Mine::SLOTS - 1) / Mine::SLOTS);
+    Output<T, D> to = {(T *)a.o + token * a.o_stride + head * D, heads};
     for (int at = threadIdx.x; at < ITEMS; at += THREADS) {
-        Joined j = join([&](int i) { return Place{&states[i], sums[i]}; }, WARPS, at);
-        int h = at % 4 * 2, c = number_of<D>(at);
-        if (splits == 1) {
-            if (h < heads) give_pair(to + h * D + c, j.o.x, j.o.z, j.sum[0]);
-            if (h + 1 < heads) give_pair(to + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
-        } else if (parts) {
-            float *part = parts + ((token * a.heads + head + h) * splits + split) * (D + 2);
-            float *next = part + splits * (D + 2);
-            if (h < heads) part[c] = j.o.x, part[c + 1] = j.o.z;
-            if (h + 1 < heads) next[c] = j.o.y, next[c + 1] = j.o.w;
-            if (h < heads && at < 4) part[D] = j.top[0], part[D + 1] = j.sum[0];
-            if (h + 1 < heads && at < 4) next[D] = j.top[1], next[D + 1] = j.sum[1];
-        } else {
-            joined[at] = j.o;
-            if (at < 4) state.top[h] = j.top[0], state.top[h + 1] = j.top[1], state.sum[h] = j.sum[0], state.sum[h + 1] = j.sum[1];
-        }
+        Joined j = join([&](int i) { return Place{&states[i], sums[i]}; }, busy, at);
+        if (splits == 1) to.give(j, at);
+        else if (parts) to.leave(j, at, parts + ((token * a.heads + head) * splits + split) * (D + 2), splits);
+        else inbox.send(j, at, split, splits);
     }
-#if __CUDA_ARCH__ >= 900
     if (splits == 1 || parts) return;
-    auto cluster = cooperative_groups::this_cluster();
-    cluster.sync();
-    int share = (ITEMS + splits - 1) / splits, upto = min(ITEMS, (split + 1) * share);
-    for (int at = split * share + threadIdx.x; at < upto; at += THREADS) {
-        Joined j = join([&](int i) {
-            return Place{cluster.map_shared_rank(&state, i), cluster.map_shared_rank(joined, i)};
-        }, splits, at);
-        int h = at % 4 * 2, c = number_of<D>(at);
-        if (h < heads) give_pair(to + h * D + c, j.o.x, j.o.z, j.sum[0]);
-        if (h + 1 < heads) give_pair(to + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
-    }
-    cluster.sync(); /* nobody leaves while he is read */
-#endif
+    wait_for_cluster();
+    for (int at = inbox.share(splits) * split + threadIdx.x; at < min(ITEMS, inbox.share(splits) * (split + 1)); at += THREADS)
+        to.give(join([&](int i) { return inbox.place(i, split, splits); }, splits, at), at);
 #endif
 }
 
-template <typename T, typename C>
-static void launch_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits, bool clusters) {
-    int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
-    dim3 grid((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches));
-    with_cache_dim(a->dim, [&](auto d) {
-        constexpr int WARPS = 4;
+/* ---- on the host ---- */
+
+/* More than eight blocks of a cluster are not every card's: asked once a kernel. */
+template <typename Kernel> static bool fits_cluster(Kernel kernel, const cudaLaunchConfig_t *how, int splits, int *most) {
+    if (*most < 0) {
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        if (cudaOccupancyMaxPotentialClusterSize(most, kernel, how) != cudaSuccess) *most = 0, (void)cudaGetLastError();
+    }
+    return splits <= *most;
+}
+
+struct Launch {
+    cudaStream_t stream;
+    const CudaAttend *a;
+    CudaHeadRow row;
+    float *parts;
+    int splits;
+    bool clusters;
+    dim3 grid;
+};
+
+template <typename T, typename C, int D, int WARPS> static void launch_tokens(const Launch &l) {
+    static int most = -1; /* blocks of a cluster */
+    auto kernel = attend_tokens_kernel<T, C, D, WARPS>;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = l.grid, how.blockDim = dim3(WARPS * WARP), how.stream = l.stream;
+    bool joins = l.splits > 1 && l.clusters && fits_cluster(kernel, &how, l.splits, &most);
+    cuda_launch_chained_cluster(l.stream, kernel, l.grid, WARPS * WARP, 0, joins ? l.splits : 1, *l.a, l.row,
+                                joins ? NULL : l.parts, l.splits);
+    if (l.splits > 1 && !joins) cuda_launch_cache_join(l.stream, l.a, l.parts, l.splits);
+}
+
+template <typename T, typename C> static void launch_dim(const Launch &l) {
+    enum { SPARSE = 128 }; /* blocks up to which each has a multiprocessor for itself: more warps bring more bytes at once */
+    with_cache_dim(l.a->dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
-        bool cluster = splits > 1 && clusters;
-        cuda_launch_chained_cluster(s, attend_tokens_kernel<T, C, D, WARPS>, grid, WARPS * WARP, 0, cluster ? splits : 1, *a, row,
-                                    cluster ? NULL : parts, splits);
-        if (splits > 1 && !cluster) cuda_launch_cache_join(s, a, parts, splits);
+        if ((int64_t)l.grid.x * l.grid.y <= SPARSE) launch_tokens<T, C, D, 8>(l);
+        else launch_tokens<T, C, D, 4>(l);
     });
 }
 
 extern "C" void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts,
                                           int splits, bool clusters) {
-    auto with = [&](auto t) {
-        using T = decltype(t);
-        if (int8) launch_tokens<T, int8_t>(s, a, row, parts, splits, clusters);
-        else launch_tokens<T, T>(s, a, row, parts, splits, clusters);
-    };
-    if (a->format == FMT_BF16) with(Bf16());
-    else if (a->format == FMT_F16) with(F16());
+    int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
+    Launch l = {s, a, row, parts, splits, clusters,
+                dim3((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches))};
+    if (a->format == FMT_BF16 && int8) launch_dim<Bf16, int8_t>(l);
+    else if (a->format == FMT_BF16) launch_dim<Bf16, Bf16>(l);
+    else if (int8) launch_dim<F16, int8_t>(l);
+    else launch_dim<F16, F16>(l);
 }
