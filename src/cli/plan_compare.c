@@ -42,7 +42,7 @@ static json_t *add_column(Str *text, const PlanCase *c, char letter, const char 
     Str away = {0};
     job_away_text(&away, s->away, s->on_disk, s->model.layers);
     int blocks = 0;
-    for (int l = 0; l < s->model.layers; l++) blocks += s->recompute[l] == RECOMPUTE_BLOCK;
+    for (int l = 0; l < s->model.layers; l++) blocks += s->recompute[l] >= RECOMPUTE_BLOCK;
     str_addf(text, "  %c %4lld x %-5lld %6lld %11s %11s  %-4s %9s %6.0f %%  %9s  %s; blocks %d/%d, away %s\n",
              letter, (long long)s->micro_batch, (long long)s->accum, (long long)s->seq, units_bytes(bytes).s,
              units_bytes(host).s, bytes <= room ? "fits" : "NO", units_count((int64_t)(f.tokens_per_s + 0.5)).s,

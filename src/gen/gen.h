@@ -34,7 +34,7 @@ typedef struct GenSpec {
     int64_t slots;      /* requests at a time */
     int64_t context;    /* tokens of one: prompt and answer */
     int64_t chunk;      /* the most prompt tokens of one pass */
-    int64_t sent;       /* layers whose weights wait in pinned memory or on disk; all: embedding and head too, in pinned memory */
+    int64_t sent;       /* layers whose weights wait in pinned memory or on disk; all: embedding and head too */
     int64_t on_disk;    /* of these, how many on disk */
     bool may_send;      /* gen_fit may send some, when nothing else fits */
     bool may_use_disk;  /* and some of them to disk, where the host has no room for them (where there is but one memory: all) */

@@ -17,8 +17,8 @@ void decoder_homes(Program *p, const Decoder *d, Format stored, DecoderAway away
             p->t[products[i]].home = (Home){pool_of(l, &away, d->c.layers), stored};
     }
     const Tid ends[] = {d->embedding, d->head};
-    for (int i = 0; i < COUNT_OF(ends); i++)
-        p->t[ends[i]].home = (Home){away.outside ? POOL_PINNED : POOL_DEVICE, p->t[ends[i]].format};
+    Pool end = !away.outside ? POOL_DEVICE : away.on_disk >= d->c.layers ? POOL_DISK : POOL_PINNED;
+    for (int i = 0; i < COUNT_OF(ends); i++) p->t[ends[i]].home = (Home){end, p->t[ends[i]].format};
 }
 
 void decoder_quantise_head(Program *p, const Decoder *d) {

@@ -29,6 +29,7 @@ typedef enum RecomputeLevel {
     RECOMPUTE_NORM,  /* outputs of norms and of SwiGLU: cheap to make again */
     RECOMPUTE_FFN,   /* and everything between the second norm and the down projection */
     RECOMPUTE_BLOCK, /* everything but what enters the layer */
+    RECOMPUTE_TWICE, /* the same; what attention needs after the feed-forward is made a second time, not kept meanwhile */
     RECOMPUTE_LEVELS
 } RecomputeLevel;
 

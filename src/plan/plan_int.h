@@ -29,6 +29,9 @@ Tid rewrite_twin_view(Program *p, Tid view, Tid base);
 /* Every step belongs to a phase, and the phases follow one another: a BUG otherwise. */
 void plan_check_phases(const Program *p);
 
+/* remake.c: the last part of plan_recompute, for the layers at RECOMPUTE_TWICE. */
+void plan_remake(Program *p, const RecomputeLevel *per_layer, int layers);
+
 /* Gives every out the slot of an in it may take over (P3); `align_bytes` decides which sizes are the same. */
 void plan_share(Program *p, int64_t align_bytes);
 

@@ -16,7 +16,7 @@
 
 #include "plan/plan_int.h"
 
-static const char *const level_names[RECOMPUTE_LEVELS] = {"none", "norm", "ffn", "block"};
+static const char *const level_names[RECOMPUTE_LEVELS] = {"none", "norm", "ffn", "block", "twice"};
 
 const char *plan_recompute_name(RecomputeLevel level) {
     return level_names[level];
@@ -33,7 +33,7 @@ static bool parse_level(RecomputeLevel *level, const char *word, int64_t len, Er
             return true;
         }
     const char *near = str_nearest(copy, level_names, RECOMPUTE_LEVELS);
-    return fail(e, ERR_USAGE, "recompute: no level is called '%s'.%s%s%s Levels: none, norm, ffn, block", copy,
+    return fail(e, ERR_USAGE, "recompute: no level is called '%s'.%s%s%s Levels: none, norm, ffn, block, twice", copy,
                 near ? " Did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
@@ -138,7 +138,7 @@ static void note_writes(Recompute *r, const Phase *phase) {
 
 static bool level_drops(RecomputeLevel level, OpId op, bool in_ffn) {
     bool cheap = op == OP_RMSNORM || op == OP_HEAD_NORM || op == OP_SWIGLU;
-    return level == RECOMPUTE_BLOCK || (level >= RECOMPUTE_NORM && cheap) || (level == RECOMPUTE_FFN && in_ffn);
+    return level >= RECOMPUTE_BLOCK || (level >= RECOMPUTE_NORM && cheap) || (level == RECOMPUTE_FFN && in_ffn);
 }
 
 static void note_outputs(Recompute *r, int step, bool dropped) {
@@ -269,4 +269,9 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
     mem_free(r.again);
     mem_free(r.visit);
     mem_free(r.last_write);
+    for (int l = 0; l < layers; l++)
+        if (per_layer[l] == RECOMPUTE_TWICE) {
+            plan_remake(p, per_layer, layers);
+            break;
+        }
 }

@@ -94,9 +94,9 @@ static Pool pool_of(int layer, int64_t away, int64_t on_disk, int layers) {
     return is_one_of(layer * away / layers, on_disk, away) ? POOL_DISK : POOL_PINNED;
 }
 
-/* Matrices only: vectors (norms, biases) are not worth a copy. Those outside the layers go when all layers do, and never
- * to disk: an embedding's rows are gathered where they lie. On the CPU nothing is gained by pinned memory, so that there
- * they stay where disk is meant. */
+/* Matrices only: vectors (norms, biases) are not worth a copy. Those outside the layers go when all layers do, and to disk when
+ * all of those lie there. On the CPU, where a buffer between disk and device is the same memory, they stay where disk is
+ * meant: two of them would pass through two buffers as large. */
 void job_set_homes(Program *p, const JobSpec *s, MachineKind machine, Format stored) {
     int layers = s->model.layers;
     for (Tid id = 1; id < p->n_t; id++) {
@@ -106,6 +106,6 @@ void job_set_homes(Program *p, const JobSpec *s, MachineKind machine, Format sto
         if (kind == AWAY_WEIGHTS && !t->trainable && t->layer >= 0) t->home.stored = stored;
         bool outside = s->away[kind] >= layers && !(machine == MACHINE_CPU && s->on_disk[kind]);
         if (t->layer >= 0) t->home.pool = pool_of(t->layer, s->away[kind], s->on_disk[kind], layers);
-        else if (outside) t->home.pool = POOL_PINNED;
+        else if (outside) t->home.pool = s->on_disk[kind] >= layers ? POOL_DISK : POOL_PINNED;
     }
 }

@@ -44,13 +44,14 @@ void search_apply(JobSpec *s, const Try *t) {
     memcpy(s->away, t->away, sizeof s->away);
     memcpy(s->on_disk, t->on_disk, sizeof s->on_disk);
     if (t->level < 0) return; /* recompute as asked */
-    for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? RECOMPUTE_BLOCK : (RecomputeLevel)t->level;
+    RecomputeLevel whole = t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK;
+    for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? whole : (RecomputeLevel)t->level;
 }
 
 static bool same_try(const Try *a, const Try *b) {
     return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks &&
            a->own_attention == b->own_attention && a->update_in_backward == b->update_in_backward && a->blocks == b->blocks &&
-           a->level == b->level && !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
+           a->twice == b->twice && a->level == b->level && !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
 }
 
 /* ---- plans that were made ---- */
@@ -256,6 +257,9 @@ static bool can_attend_itself(const Walk *w) {
     return w->free.attention && w->asked->attend == ATTEND_FAST && w->m->kind == MACHINE_CUDA;
 }
 
+/* Long rows: what attention needs after the feed-forward is worth making a second time. */
+static bool can_make_twice(const Walk *w, int64_t tokens) { return w->free.recompute && more_pieces(w, tokens) > 0; }
+
 /* Gives true when nothing had to be switched on. */
 static bool try_micro_batch(Walk *w, Try base) {
     Ladder plain = {base, KEEP_ALL, false};
@@ -305,8 +309,8 @@ static bool fits_so(Walk *w, Try base) {
     return w->found->best >= 0;
 }
 
-/* What is left when not even one row fits: its feed-forward in pieces, attention without a library, the head in small
- * chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
+/* What is left when not even one row fits: its feed-forward in pieces, attention without a library, its inputs made twice, the
+ * head in small chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
 static void try_last_resorts(Walk *w, int64_t rows) {
     const JobSpec *s = w->asked;
     int64_t micro = w->free.micro_batch ? 1 : s->micro_batch, pieces = more_pieces(w, micro * s->seq);
@@ -317,6 +321,8 @@ static void try_last_resorts(Walk *w, int64_t rows) {
     if (pieces && fits_so(w, base)) return;
     base.own_attention = can_attend_itself(w);
     if (base.own_attention && fits_so(w, base)) return;
+    base.twice = can_make_twice(w, micro * s->seq);
+    if (base.twice && fits_so(w, base)) return;
     if (!chunk || (!pieces && !base.own_attention)) return; /* a small chunk alone was tried with every micro-batch */
     base.head_chunk = chunk;
     fits_so(w, base);
@@ -337,6 +343,7 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     if (chunk) t.head_chunk = chunk;
     t.ffn_chunks = MAX2(spec->ffn_chunks, more_pieces(&w, micro * spec->seq));
     t.own_attention = can_attend_itself(&w);
+    t.twice = can_make_twice(&w, micro * spec->seq);
     memcpy(t.away, spec->away, sizeof t.away);
     memcpy(t.on_disk, spec->on_disk, sizeof t.on_disk);
     Activations least = KEEP_ALL;
@@ -383,8 +390,10 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
 
 void job_plan_flags(Str *out, const JobSpec *s) {
     int blocks = 0;
-    while (blocks < s->model.layers && s->recompute[blocks] == RECOMPUTE_BLOCK) blocks++;
-    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks,
+    bool twice = s->recompute[0] == RECOMPUTE_TWICE;
+    RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK;
+    while (blocks < s->model.layers && s->recompute[blocks] == whole) blocks++;
+    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks, .twice = twice,
              .ffn_chunks = s->ffn_chunks, .update_in_backward = s->update_in_backward,
              .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
     memcpy(t.away, s->away, sizeof t.away);
@@ -394,12 +403,13 @@ void job_plan_flags(Str *out, const JobSpec *s) {
 
 void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     int layers = spec->model.layers;
+    const char *whole = plan_recompute_name(t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK);
     str_addf(out, "--micro-batch %lld --accum %lld", (long long)t->micro_batch, (long long)t->accum);
     if (t->level >= 0 && t->blocks && t->blocks < layers)
-        str_addf(out, " --recompute block:0-%d,%s:%d-%d", t->blocks - 1, plan_recompute_name((RecomputeLevel)t->level), t->blocks,
+        str_addf(out, " --recompute %s:0-%d,%s:%d-%d", whole, t->blocks - 1, plan_recompute_name((RecomputeLevel)t->level), t->blocks,
                  layers - 1);
     else if (t->level >= 0)
-        str_addf(out, " --recompute %s", t->blocks ? "block" : plan_recompute_name((RecomputeLevel)t->level));
+        str_addf(out, " --recompute %s", t->blocks ? whole : plan_recompute_name((RecomputeLevel)t->level));
     str_add(out, " --offload ");
     job_away_text(out, t->away, t->on_disk, layers);
     if (t->update_in_backward) str_add(out, " --update-in-backward on");

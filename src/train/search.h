@@ -33,6 +33,7 @@ typedef struct Try {
     int64_t micro_batch, accum, head_chunk, ffn_chunks;
     bool own_attention;       /* where a library's was asked for or left open */
     int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
+    bool twice;               /* those whole ones at RECOMPUTE_TWICE */
     int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
     bool update_in_backward;
     int64_t device_bytes, host_bytes;

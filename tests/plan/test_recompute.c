@@ -74,7 +74,9 @@ TEST(recompute_clones_only_what_backward_reads) {
         const Expected expected[RECOMPUTE_LEVELS] = {
             [RECOMPUTE_NORM] = {.norm = 2, .swiglu = 1},
             [RECOMPUTE_FFN] = {.norm = 2, .linear = 1, .lora = lora, .swiglu = 1},
-            [RECOMPUTE_BLOCK] = {2, 3, 3 * lora, 1, normed, 1, 1, 1}};
+            [RECOMPUTE_BLOCK] = {2, 3, 3 * lora, 1, normed, 1, 1, 1},
+            /* q, k, v once more in front of attention's gradient, and the norm there and behind it */
+            [RECOMPUTE_TWICE] = {4, 4, 4 * lora, 2, 2 * normed, 1, 1, 1}};
         for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
             Decoder d = tiny(lora ? 2 : 0, normed);
             Program p;

@@ -7,6 +7,7 @@
 #include "tests/same/same.h"
 #include "tests/test.h"
 #include "tests/world.h"
+#include "train/job.h"
 
 static const SnugJob job = {6, 64, 112};
 
@@ -95,6 +96,32 @@ TEST(a_run_goes_on_with_its_state_on_disk) {
     EXPECT(strstr(str_text(&again.ran.err), "going on from") != NULL);
     same_expect(&again, &whole, flags);
     same_free(&whole), same_free(&half), same_free(&again);
+}
+
+/* Beside a device, what lies outside the layers follows them: into pinned memory with all of them, to disk when all lie there. */
+TEST(embedding_and_head_follow_the_layers) {
+    for (int k = 0; k < 12; k++) {
+        bool lora = k & 1;
+        JobSpec s = {.train = true, .lora = lora, .activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
+                     .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = 256, .micro_batch = 1,
+                     .accum = 1 + (k >> 1 & 1), .evaluate = true, .sweep = true};
+        const char *small[] = {"num_hidden_layers=3", "vocab_size=4096", k & 2 ? "tie_word_embeddings=true" : "tie_word_embeddings=false"};
+        int64_t on_disk = k / 4 == 0 ? 3 : k / 4 == 1 ? 2 : 0;
+        Err e = {0};
+        EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
+        EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
+        if (lora) s.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
+        for (int kind = AWAY_WEIGHTS; kind <= (lora ? AWAY_WEIGHTS : AWAY_GRADIENTS); kind++) s.away[kind] = 3, s.on_disk[kind] = on_disk;
+        Job *j = MEM_NEW(Job, 1);
+        Machine m = machine_generic_cpu(2);
+        m.kind = MACHINE_CUDA;
+        EXPECT_OK(job_open(j, &s, &m, NULL, &e));
+        EXPECT_OK(plan_verify(&j->p, &e));
+        Pool pool = on_disk == 3 ? POOL_DISK : POOL_PINNED;
+        EXPECT(prog_t(&j->p, j->d.embedding)->home.pool == pool && prog_t(&j->p, j->d.head)->home.pool == pool);
+        job_close(j);
+        mem_free(j);
+    }
 }
 
 /* ---- the planner ---- */
