@@ -4,8 +4,8 @@
  * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
  * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
- * CANDIDATES algorithms, and long sums also cut into parts, and keeps the fastest; it must be clearly faster than one the library ranks before it, so
- * that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
+ * CANDIDATES algorithms, long sums also in parts, and keeps the fastest; it must be clearly faster than one the
+ * library ranks before it, so that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
  * goes to cuda_launch_multiply. Choices can be taken out and put in again, so that another process makes the same
  * ones; when the device must be deterministic, nothing is timed and the library's first choice stands. */
 #include <cublasLt.h>
