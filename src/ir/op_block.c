@@ -2,8 +2,8 @@
  *
  * qkv is (N, (H+2G)*D): q heads, then k heads, then v heads of one token. positions, doc_begin: (N) i32.
  *   rmsnorm         in x(N,C) w(C)                             out y(N,C) rstd(N) fp32
- *   add_rmsnorm     in a(N,C) b(N,C) w(C)                      out y(N,C) rstd(N) fp32 x(N,C) = a + b, rounded before the norm
- *                   what plan/fuse makes of an add and its norm; ADD_RMSNORM_* are its places
+ *   add_rmsnorm     in a(N,C) b(N,C) w(C)                      out y(N,C) rstd(N) fp32 x(N,C)     rmsnorm of x = a + b,
+ *                   rounded before it: what plan/fuse makes of two steps; ADD_RMSNORM_* are its places
  *   rmsnorm_grad    in dy x w rstd so_far(N,C)? beta? clock    out dx(N,C)? dw(C)?
  *   head_norm       in qkv wq(D) wk(D)                         out qkv' rstd(N,H+G) fp32     v is copied
  *   head_norm_grad  in dy qkv wq wk rstd beta? clock           out dqkv dwq(D)? dwk(D)?

@@ -75,7 +75,8 @@ TEST(fused_norms_need_to_be_neighbours) {
     for (int way = 0; way < 3; way++) {
         Program p;
         prog_init(&p);
-        Tid x = prog_tensor(&p, "x", ROLE_INPUT, FMT_F32, 2, DIMS(4, 8)), w = prog_tensor(&p, "w", ROLE_WEIGHT, FMT_F32, 1, DIMS(8));
+        Tid x = prog_tensor(&p, "x", ROLE_INPUT, FMT_F32, 2, DIMS(4, 8));
+        Tid w = prog_tensor(&p, "w", ROLE_WEIGHT, FMT_F32, 1, DIMS(8));
         prog_begin_phase(&p, "one", 1);
         Tid sum = op_add(&p, "sum", x, x);
         if (way == 1) op_copy(&p, prog_like(&p, "away", sum), sum, QUEUE_COPY_OUT);

@@ -4,8 +4,8 @@
  * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
  * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
- * CANDIDATES algorithms and keeps the fastest; it must be clearly faster than one the library ranks before it, so
- * that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
+ * CANDIDATES algorithms, long sums also in parts, and keeps the fastest; it must be clearly faster than one the
+ * library ranks before it, so that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
  * goes to cuda_launch_multiply. Choices can be taken out and put in again, so that another process makes the same
  * ones; when the device must be deterministic, nothing is timed and the library's first choice stands. */
 #include <cublasLt.h>
@@ -18,6 +18,9 @@
 #include "backend/cuda/product.h"
 
 enum { CANDIDATES = 8, ROUNDS = 2, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
+/* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many parts. */
+enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 20, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
+static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
 static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
 
@@ -28,6 +31,7 @@ static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
     X(cublasLtGetStatusString)               \
     X(cublasLtGetVersion)                    \
     X(cublasLtMatmul)                        \
+    X(cublasLtMatmulAlgoConfigSetAttribute)  \
     X(cublasLtMatmulAlgoCheck)               \
     X(cublasLtMatmulAlgoGetHeuristic)        \
     X(cublasLtMatmulDescInit_internal)       \
@@ -206,7 +210,7 @@ static float time_once(const Call *c, const cublasLtMatmulAlgo_t *algo, float al
 
 /* The number of the fastest; -1: none runs. Round 0 loads the code and is not counted. */
 static int fastest(const Call *c, const Key *key, const cublasLtMatmulHeuristicResult_t *list, int n) {
-    float best[CANDIDATES], alpha = trial_alpha(c, key);
+    float best[MOST_TRIED], alpha = trial_alpha(c, key);
     for (int i = 0; i < n; i++) best[i] = FLT_MAX;
     for (int round = 0; round <= ROUNDS; round++)
         for (int i = 0; i < n; i++) {
@@ -226,9 +230,37 @@ static int fastest(const Call *c, const Key *key, const cublasLtMatmulHeuristicR
     return winner;
 }
 
+/* Whether an algorithm from outside is one for this product. */
+static bool library_takes(const Call *c, const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulHeuristicResult_t says = {0};
+    Setup *s = c->setup;
+    return c->products->call.cublasLtMatmulAlgoCheck(c->products->handle, &s->op, &s->b, &s->a, &s->add, &s->c, algo,
+                                                     &says) == CUBLAS_STATUS_SUCCESS &&
+           (int64_t)says.workspaceSize <= c->workspace_bytes;
+}
+
+/* Puts the first algorithms in parts behind the list; gives its new length. Parts are added in fp32, in their order. */
+static int add_cut_sums(const Call *c, const Key *key, cublasLtMatmulHeuristicResult_t *list, int n) {
+    const Library *l = &c->products->call;
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int whole = MIN2(n, CUT);
+    if (key->inner < LONG_SUM || key->rows * key->cols > SMALL_OUTPUT) return n;
+    for (int i = 0; i < whole * MOST_PARTS; i++) {
+        cublasLtMatmulAlgo_t *algo = &list[n].algo;
+        list[n] = list[i / MOST_PARTS];
+        bool set = l->cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                           &parts_tried[i % MOST_PARTS], sizeof *parts_tried) ==
+                       CUBLAS_STATUS_SUCCESS &&
+                   l->cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                                           sizeof scheme) == CUBLAS_STATUS_SUCCESS;
+        if (set && library_takes(c, algo)) n++;
+    }
+    return n;
+}
+
 /* Fills the choice; *done: the product has been run on the way. */
 static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
-    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    cublasLtMatmulHeuristicResult_t list[MOST_TRIED];
     int n = 0, winner = -1;
     Setup *s = c->setup;
     const Library *l = &c->products->call;
@@ -238,6 +270,7 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     for (int i = 0; i < n && status == CUBLAS_STATUS_SUCCESS; i++)
         if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];
     n = good;
+    if (may_time) n = add_cut_sums(c, &choice->key, list, n);
     if (may_time && n > 1)
         winner = fastest(c, &choice->key, list, n);
     else
@@ -245,15 +278,6 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
             if (run(c, &list[i].algo, c->p->alpha) == CUBLAS_STATUS_SUCCESS) *done = true, winner = i;
     choice->plain = winner < 0;
     if (winner >= 0) choice->algo = list[winner].algo;
-}
-
-/* Whether an algorithm from outside is one for this product. */
-static bool library_takes(const Call *c, const cublasLtMatmulAlgo_t *algo) {
-    cublasLtMatmulHeuristicResult_t says = {0};
-    Setup *s = c->setup;
-    return c->products->call.cublasLtMatmulAlgoCheck(c->products->handle, &s->op, &s->b, &s->a, &s->add, &s->c, algo,
-                                                     &says) == CUBLAS_STATUS_SUCCESS &&
-           (int64_t)says.workspaceSize <= c->workspace_bytes;
 }
 
 /* ---- keys ---- */

@@ -6,12 +6,19 @@
  *
  * logits(rows, ld), rows aligned to 16 bytes. One block of THREADS a row. Scoring reads the row once: each thread
  * keeps a maximum and sums relative to it, rescaled when it grows, merged in one order at the end. Turning reads
- * it again, from the second-level cache when the rows in flight fit there, and writes it: 1 + 2 numbers moved per
- * logit. */
+ * it again, backwards, so that what was read last is found in the second-level cache, and writes it past that cache:
+ * 1 + 2 numbers moved per logit, less what was found. A row without a gradient is only written. */
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / WARP };
+enum { THREADS = 512, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread that are turned at a time */ };
+
+/* PACK numbers that nobody reads soon. */
+template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
+    uint4 v;
+    store<N>((T *)&v, x);
+    __stcs((uint4 *)p, v);
+}
 
 /* 16-bit logits carry fewer digits than the fast exponential. */
 template <typename T> DEVICE float exponential(float x) { return __expf(x); }
@@ -85,34 +92,44 @@ template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n) {
     return merge_block<T>(s);
 }
 
-template <typename T> DEVICE float turned(float x, float lse, float g, bool is_label) {
-    float p = exponential<T>(x - lse);
-    return is_label ? g * (1.0f - p) : -g * p;
-}
-
-template <typename T> DEVICE void turn_row(T *x, int n, int label, float g, float lse) {
+/* Every logit as if it were not the label's. */
+template <typename T> DEVICE void turn_row(T *x, int n, float g, float lse) {
     constexpr int N = PACK<T>;
     float v[N];
     int packs = n / N;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < packs; i += THREADS) {
-        load<N>(v, x + (int64_t)i * N);
-#pragma unroll
-        for (int k = 0; k < N; k++) v[k] = g == 0.0f ? 0.0f : turned<T>(v[k], lse, g, i * N + k == label);
-        store<N>(x + (int64_t)i * N, v);
-    }
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS)
-        x[i] = from_float<T>(g == 0.0f ? 0.0f : turned<T>(to_float(x[i]), lse, g, i == label));
+        x[i] = from_float<T>(-g * exponential<T>(to_float(x[i]) - lse));
+    for (int i = packs - 1 - (int)threadIdx.x; i >= 0; i -= BATCH * THREADS) {
+        uint4 q[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (i >= b * THREADS) q[b] = ((const uint4 *)x)[i - b * THREADS];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            if (i < b * THREADS) continue;
+            load<N>(v, (const T *)&q[b]);
+#pragma unroll
+            for (int k = 0; k < N; k++) v[k] = -g * exponential<T>(v[k] - lse);
+            store_past<N>(x + (int64_t)(i - b * THREADS) * N, v);
+        }
+    }
+}
+
+template <typename T> DEVICE void clear_row(T *x, int n) {
+    constexpr int N = PACK<T>;
+    const float zero[N] = {};
+    int packs = n / N;
+    for (int i = threadIdx.x; i < packs; i += THREADS) store_past<N>(x + (int64_t)i * N, zero);
+    for (int i = packs * N + threadIdx.x; i < n; i += THREADS) x[i] = from_float<T>(0.0f);
 }
 
 /* What is said about a row, by one thread: in double, as the CPU does, and once, since some cards are slow at it.
  */
-template <typename T, bool ENTROPY>
-DEVICE float tell_row(const CudaHeadRows &h, int64_t row, const T *x, int label, Score s) {
+template <bool ENTROPY> DEVICE float tell_row(const CudaHeadRows &h, int64_t row, float logit, int label, Score s) {
     double log_sum = log((double)s.sum), lse = (double)s.top + log_sum;
     float logp =
         label < h.vocabulary ? 0.0f : NAN; /* a label beyond the vocabulary: not a number, so that it is found */
-    if (label >= 0 && label < h.vocabulary) logp = (float)((double)to_float(x[label]) - lse);
+    if (label >= 0 && label < h.vocabulary) logp = (float)((double)logit - lse);
     h.logp[row] = logp;
     h.lse[row] = (float)lse;
     if (ENTROPY) h.entropy[row] = (float)(log_sum - (double)s.weighed / (double)s.sum);
@@ -125,15 +142,24 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     int64_t row = blockIdx.x;
     T *x = (T *)h.logits.data + row * h.ld;
     int label = h.labels[row];
+    bool scored = label >= 0 && label < h.vocabulary;
+    float logit = scored ? to_float(x[label]) : 0.0f; /* read before it is turned */
     if (SCORE) {
         Score s = score_row<T, ENTROPY>(x, h.vocabulary);
-        if (threadIdx.x == 0) lse = tell_row<T, ENTROPY>(h, row, x, label, s);
+        if (threadIdx.x == 0) lse = tell_row<ENTROPY>(h, row, logit, label, s);
     } else if (threadIdx.x == 0) {
         lse = h.lse[row];
     }
     if (!TURN) return;
-    __syncthreads(); /* lse is there, and the label's logit has been read */
-    turn_row<T>(x, h.vocabulary, label, label < 0 ? 0.0f : h.dlogp[row], lse);
+    __syncthreads();
+    float g = label < 0 ? 0.0f : h.dlogp[row];
+    if (g == 0.0f) {
+        clear_row<T>(x, h.vocabulary);
+        return;
+    }
+    turn_row<T>(x, h.vocabulary, g, lse);
+    __syncthreads();
+    if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
 }
 
 extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
