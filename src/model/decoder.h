@@ -70,7 +70,7 @@ Decoder decoder_twin(Program *p, const Decoder *d, bool adapters);
 typedef struct DecoderAway {
     int64_t layers;   /* so many layers' */
     int64_t on_disk;  /* of these, so many on disk; the others in pinned memory */
-    bool outside;     /* embedding and head too: in pinned memory, on disk when all layers' are there */
+    bool outside;     /* embedding and head too: in pinned memory; a head of its own on disk when all layers' are there */
 } DecoderAway;
 void decoder_homes(Program *p, const Decoder *d, Format stored, DecoderAway away);
 

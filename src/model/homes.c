@@ -16,9 +16,9 @@ void decoder_homes(Program *p, const Decoder *d, Format stored, DecoderAway away
         for (int i = 0; i < COUNT_OF(products); i++)
             p->t[products[i]].home = (Home){pool_of(l, &away, d->c.layers), stored};
     }
-    const Tid ends[] = {d->embedding, d->head};
-    Pool end = !away.outside ? POOL_DEVICE : away.on_disk >= d->c.layers ? POOL_DISK : POOL_PINNED;
-    for (int i = 0; i < COUNT_OF(ends); i++) p->t[ends[i]].home = (Home){end, p->t[ends[i]].format};
+    Pool pinned = away.outside ? POOL_PINNED : POOL_DEVICE; /* an answer's token is one row of the embedding */
+    p->t[d->head].home = (Home){away.outside && away.on_disk >= d->c.layers ? POOL_DISK : pinned, p->t[d->head].format};
+    p->t[d->embedding].home = (Home){pinned, p->t[d->embedding].format};
 }
 
 void decoder_quantise_head(Program *p, const Decoder *d) {

@@ -5,7 +5,8 @@
  *   O1  only what enters a layer goes (the residual stream): large, and idle from one pass of its layer to the other.
  *       The rest of a layer is better made again than moved (recompute.c).
  *   O2  the copy out stands right after the last step of forward that reads x; x's own bytes are free soon after
- *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing.
+ *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing; late: not before
+ *       that visit's attention is through, where most of what it holds is gone, so that less time is left to overlap with.
  *   O3  steps of the same phase only: nothing is carried into another phase through pinned memory. */
 #include <stdlib.h>
 
@@ -26,6 +27,7 @@ typedef struct Offload {
     int *of;          /* owns: per tensor, its trip; -1: it stays */
     Trip *trip;       /* owns */
     int64_t n, cap;
+    bool late;        /* O2 */
 } Offload;
 
 static bool is_later(const Step *s) { return s->region == REGION_BACKWARD || s->region == REGION_RECOMPUTE; }
@@ -56,6 +58,13 @@ static int visit_before(const Program *p, const Phase *phase, int step) {
     return i;
 }
 
+/* Behind the first gradient of attention in [from, to), or `from`. */
+static int behind_attention(const Program *p, int from, int to) {
+    for (int i = from; i < to; i++)
+        if (p->s[i].op == OP_ATTEND_GRAD) return i + 1;
+    return from;
+}
+
 static bool travels(const Offload *o, Tid id, int layers) { /* O1 */
     const Program *p = o->p;
     const Tensor *t = &p->t[id];
@@ -76,6 +85,7 @@ static void note_trips(Offload *o, const Phase *phase, int layers) {
         Trip *t = &o->trip[o->n++];
         *t = (Trip){.x = id, .last = o->last[id], .first = o->first[id]};
         t->issue = MAX2(visit_before(p, phase, t->first), t->last + 1);
+        if (o->late) t->issue = behind_attention(p, t->issue, t->first);
         t->away = rewrite_twin(p, id, "away");
         p->t[t->away].home.pool = POOL_PINNED;
         t->back = rewrite_twin(p, id, "back");
@@ -111,10 +121,12 @@ static void rewrite_with_trips(Offload *o, Rewrite *w, const Phase *phase) {
     }
 }
 
-void plan_offload(Program *p, int layers) {
+void plan_offload(Program *p, int layers) { plan_offload_late(p, layers, false); }
+
+void plan_offload_late(Program *p, int layers, bool late) {
     if (layers <= 0) return;
     Rewrite w;
-    Offload o = {.p = p, .recorded = p->n_t, .writer = MEM_NEW(int, p->n_t), .last = MEM_NEW(int, p->n_t),
+    Offload o = {.p = p, .late = late, .recorded = p->n_t, .writer = MEM_NEW(int, p->n_t), .last = MEM_NEW(int, p->n_t),
                  .first = MEM_NEW(int, p->n_t), .of = MEM_NEW(int, p->n_t)};
     rewrite_begin(&w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {

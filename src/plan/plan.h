@@ -53,8 +53,10 @@ void plan_fuse(Program *p);
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
 void plan_update_early(Program *p);
 
-/* What enters the first `layers` layers waits in pinned memory between its forward and its backward. */
+/* What enters the first `layers` layers waits in pinned memory between its forward and its backward. late: it comes back when
+ * the layer before has its attention behind it, not sooner. */
 void plan_offload(Program *p, int layers);
+void plan_offload_late(Program *p, int layers, bool late);
 
 /* State whose home is not {device, own format} is brought in before use and, where steps write it, sent back. Its
  * format (and that of its views) becomes the stored one. Copies in are issued `ahead` layers before their use;

@@ -304,7 +304,7 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));
     plan_fuse(p);
     if (spec->update_in_backward) plan_update_early(p);
-    plan_offload(p, (int)spec->away[AWAY_INPUTS]);
+    plan_offload_late(p, (int)spec->away[AWAY_INPUTS], spec->recompute[0] == RECOMPUTE_TWICE); /* where memory is all that counts */
     plan_materialise(p);
     j->placement = spec->estimate ? plan_estimate(p, m) : plan_all(p, m);
     plan_ledger(p, &j->placement, m, &j->ledger);

@@ -198,7 +198,8 @@ static void set_activations(Try *t, const Walk *w, Activations a, int blocks) {
     }
     t->level = a == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
     t->blocks = a == DROP_SOME_BLOCKS ? blocks : a > DROP_SOME_BLOCKS ? layers : 0;
-    if (a == SEND_INPUTS) t->away[AWAY_INPUTS] = MAX2(layers - 2, 1); /* the last two are needed again at once */
+    /* the last two are needed again at once: sent only where memory is all that counts */
+    if (a == SEND_INPUTS) t->away[AWAY_INPUTS] = t->twice ? layers : MAX2(layers - 2, 1);
 }
 
 typedef struct Ladder {
