@@ -39,6 +39,10 @@ bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *tex
 
 void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 
+/* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds: the same
+ * sum, rounded in another order, without a pass over memory of its own. */
+void plan_adapters_first(Program *p);
+
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
 
