@@ -2,6 +2,7 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
+ *     plan_adapters_first                                 turns sums around: other bits, the same numbers
  *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_update_early,
  *     plan_offload, plan_materialise                      rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
