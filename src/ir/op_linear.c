@@ -1,14 +1,15 @@
 /* op_linear.c - y = x w^T + b, its three gradients, and the adapter beside it.
  *
  * Weights are (M,K): a row per output, so q, k and v stacked are one product and three contiguous views.
- *   linear     in x(N,K) w(M,K) bias(M)?            out y(N,M)      direct: w may be int8 or nf4, N <= LINEAR_DIRECT_ROWS;
- *              its numbers are then those of the format, not rounded to what the others work in
+ *   linear     in x(N,K) w(M,K) bias(M)? so_far(N,M)?   out y(N,M) = so_far + x w^T + bias
+ *              direct: w may be int8 or nf4, N <= LINEAR_DIRECT_ROWS, no so_far; its numbers are then those of the
+ *              format, not rounded to what the others work in
  *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
  *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
  *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
  *
- *   lora       in y0(N,M) x(N,K) a(R,K) b(S,r) clock   out y(N,M) u(N,R)    R = groups*r, S = sum of rows
- *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T
+ *   lora       in y0(N,M)? x(N,K) a(R,K) b(S,r) clock  out y(N,M) u(N,R)    R = groups*r, S = sum of rows
+ *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T; without y0 S = M
  *   lora_du    in dy(N,M) b(S,r)                       out du(N,R): du_g = scale * dy[:, col_g ...] b_g
  *   lora_db    in dy(N,M) u(N,R) beta? clock           out db(S,r): beta*db + scale * dy_g^T u_g
  *   lora_da    in du(N,R) x(N,K) beta? clock           out da(R,K): beta*da + du_g^T drop(x)
@@ -29,6 +30,8 @@ Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias) { ret
 static const char *linear_shape(const Program *p, const Step *s) {
     if (prog_cols(p, s->in[0]) != prog_cols(p, s->in[1])) return "x and w differ in their inner width";
     if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
+    if (s->in[3] && prog_cols(p, s->in[3]) != prog_cols(p, s->out[0])) return "what it adds to is not as wide as y";
+    if (s->attr.linear.direct && s->in[3]) return "what is direct adds to nothing";
     if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_ROWS) return "too many rows to be direct";
     return NULL;
 }
@@ -47,6 +50,7 @@ static void linear_grad(Program *p, Step s, Grads *g) {
         Tid db = grad_of_weight(p, bias, &beta);
         prog_emit(p, (Step){.op = OP_LINEAR_DB, .in = {dy, beta, p->clock}, .out = {db}});
     }
+    if (s.in[3]) grad_flow(p, g, s.in[3], dy);
     if (!p->t[x].needs_grad) return;
     Tid dx = prog_like(p, "d_x", x);
     prog_emit(p, (Step){.op = OP_LINEAR_DX, .in = {dy, w, grad_get(g, x)}, .out = {dx}});
@@ -98,7 +102,7 @@ int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) 
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
-    if (rows <= PRODUCT_FEW || reads_few(p, s)) return product_few_bytes(rows, cols);
+    if (!s->in[3] && (rows <= PRODUCT_FEW || reads_few(p, s))) return product_few_bytes(rows, cols);
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 
@@ -106,8 +110,9 @@ static int64_t db_workspace(const Program *p, const Step *s, const Machine *m) {
     return m->kind == MACHINE_CPU ? 0 : device_sum_bytes(prog_rows(p, s->in[0]), prog_cols(p, s->in[0]));
 }
 
-const OpRow op_row_linear = {.name = "linear", .n_in = 3, .n_out = 1, .optional_in = 1u << 2, .shape = linear_shape,
-    .grad = linear_grad, .flops = linear_flops, .workspace = op_product_workspace};
+const OpRow op_row_linear = {.name = "linear", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3, .shape = linear_shape,
+    .grad = linear_grad, .flops = linear_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0,
+    .share_in = 3};
 const OpRow op_row_linear_dx = {.name = "linear_dx", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
     .flops = dx_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 2};
 const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
@@ -128,8 +133,9 @@ static const char *lora_shape(const Program *p, const Step *s) {
     if (l->groups < 1 || l->groups > LORA_GROUPS) return "groups";
     for (int g = 0; g < l->groups; g++) {
         rows += l->rows[g];
-        if (l->col[g] + l->rows[g] > prog_cols(p, s->in[0])) return "a group writes beyond y";
+        if (l->col[g] + l->rows[g] > prog_cols(p, s->out[0])) return "a group writes beyond y";
     }
+    if (!s->in[0] && rows != prog_cols(p, s->out[0])) return "columns of y that nothing writes";
     if (prog_rows(p, s->in[2]) != (int64_t)l->groups * l->rank) return "a has not groups * rank rows";
     if (prog_rows(p, s->in[3]) != rows || prog_cols(p, s->in[3]) != l->rank) return "b is not (rows, rank)";
     return NULL;
@@ -154,7 +160,7 @@ static void lora_grad(Program *p, Step s, Grads *g) {
         p->s[i].key = s.key;
         grad_set(g, x, dx);
     }
-    grad_flow(p, g, y0, dy);
+    if (y0) grad_flow(p, g, y0, dy);
 }
 
 static double lora_flops(const Program *p, const Step *s) { /* x a^T, and u b^T */
@@ -178,8 +184,9 @@ static int64_t adapter_cast_bytes(const Program *p, Tid adapter, Format to) {
 static int64_t lora_device_workspace(const Program *p, const Step *s) {
     const AttrLora *l = &s->attr.lora;
     bool drops = l->dropout > 0;
-    Format format = prog_t(p, s->in[0])->format, gradient = prog_t(p, s->out[0])->format;
-    int64_t n = prog_rows(p, s->in[0]), width = prog_cols(p, s->in[1]); /* width: K, where it is used */
+    Tid tokens = s->in[0] ? s->in[0] : s->out[0];
+    Format format = prog_t(p, tokens)->format, gradient = prog_t(p, s->out[0])->format;
+    int64_t n = prog_rows(p, tokens), width = prog_cols(p, s->in[1]); /* width: K, where it is used */
     int64_t ranks = drops ? l->rank : (int64_t)l->groups * l->rank, item = format_item_bytes(format), bytes = 0;
     switch ((int)s->op) {
         case OP_LORA:
@@ -187,7 +194,8 @@ static int64_t lora_device_workspace(const Program *p, const Step *s) {
             if (drops) bytes += device_panel_bytes(n, width, item);
             break;
         case OP_LORA_DU: bytes = adapter_cast_bytes(p, s->in[1], format); break;
-        case OP_LORA_DB:
+        case OP_LORA_DB: /* all groups at once, or group by group */
+            bytes = device_stage_bytes(prog_rows(p, s->out[0]), l->rank, gradient);
             for (int g = 0; g < l->groups; g++)
                 bytes = MAX2(bytes, device_stage_bytes(l->rows[g], l->rank, gradient));
             break;
@@ -208,7 +216,7 @@ static int64_t lora_workspace(const Program *p, const Step *s, const Machine *m)
     if (m->kind != MACHINE_CPU) return lora_device_workspace(p, s);
     const AttrLora *l = &s->attr.lora;
     bool drops = l->dropout > 0;
-    int64_t n = prog_rows(p, s->in[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, most = 0;
+    int64_t n = prog_rows(p, s->in[0] ? s->in[0] : s->out[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, most = 0;
     if (s->op == OP_LORA) {
         Tid x = s->in[1];
         ProductStage stage = {drops || is_staged(p, x), is_staged(p, s->in[2]), is_staged(p, s->out[1])};
@@ -235,7 +243,7 @@ static int64_t lora_workspace(const Program *p, const Step *s, const Machine *m)
     return most * m->threads;
 }
 
-const OpRow op_row_lora = {.name = "lora", .n_in = 5, .n_out = 2, .optional_in = 1u << 4, .shape = lora_shape,
+const OpRow op_row_lora = {.name = "lora", .n_in = 5, .n_out = 2, .optional_in = 1u << 0 | 1u << 4, .shape = lora_shape,
     .grad = lora_grad, .flops = lora_flops, .workspace = lora_workspace, .share = SHARE_MAY, .share_out = 0,
     .share_in = 0, .flags = OPF_RANDOM};
 const OpRow op_row_lora_du = {.name = "lora_du", .n_in = 2, .n_out = 1, .flops = lora_du_flops,

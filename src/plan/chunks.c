@@ -22,7 +22,7 @@ typedef struct Places {
 } Places;
 
 static const Places places[OP_COUNT] = {
-    [OP_LINEAR] = {1, 1, 0},          /* x, w, bias -> y */
+    [OP_LINEAR] = {1 | 8, 1, 0},      /* x, w, bias, so far -> y */
     [OP_LINEAR_DX] = {1 | 4, 1, 0},   /* dy, w, so far -> dx */
     [OP_LINEAR_DW] = {1 | 2, 0, 2},   /* dy, x, beta, clock -> dw */
     [OP_LORA] = {1 | 2, 1 | 2, 0},    /* y, x, a, b, clock -> y, u */

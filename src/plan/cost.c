@@ -11,8 +11,8 @@ static double seconds_at(double amount, double per_second) {
 
 /* A product by its tokens and the shorter side of its weight, attention by its length and head size. */
 static double measured_rate(const Program *p, const Machine *m, const Step *s) {
-    double rows = (double)prog_rows(p, s->in[0]), head_rows = (double)s->attr.head.chunk;
-    double width = s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
+    double rows = (double)prog_rows(p, s->in[0] ? s->in[0] : s->in[1]), head_rows = (double)s->attr.head.chunk;
+    double width = s->in[0] && s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
     switch (s->op) {
         case OP_LINEAR:
             width = (double)MIN2(prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));

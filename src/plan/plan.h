@@ -2,8 +2,9 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
+ *     plan_adapters_first                                 turns sums around: other bits, the same numbers
  *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_fuse,
- *     plan_update_early, plan_offload, plan_materialise                        rewrite the list, keep the bits (P5)
+ *     plan_update_early, plan_offload, plan_materialise   rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
  *     plan_ledger, plan_step_seconds                      what it costs
@@ -39,6 +40,10 @@ const char *plan_recompute_name(RecomputeLevel level);
 bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *text, Err *e);
 
 void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
+
+/* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds: the same
+ * sum, rounded in another order, without a pass over memory of its own. */
+void plan_adapters_first(Program *p);
 
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);

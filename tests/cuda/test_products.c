@@ -59,6 +59,27 @@ static void try_linear(Shape s, Kinds f, bool with_bias) {
     cuda_test_close(&t);
 }
 
+static void try_adding(Shape s, Kinds f, bool with_bias) {
+    CudaTest t;
+    cuda_test_open(&t, "linear so_far %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
+                   format_name(f.x), format_name(f.w), with_bias);
+    Tid x = normal_matrix(&t, f.x, s.n, s.k, 1), w = normal_matrix(&t, f.w, s.m, s.k, 2), bias = NONE;
+    if (with_bias) cuda_test_normal(&t, bias = cuda_test_vector(&t, f.w, s.m), 3, 1);
+    Tid so_far = normal_matrix(&t, f.x, s.n, s.m, 4), y = cuda_test_matrix(&t, f.x, s.n, s.m);
+    Step step = {.op = OP_LINEAR, .in = {x, w, bias, so_far}, .out = {y}};
+    for (int in_place = 0; in_place <= cuda_test_shares(&step); in_place++) {
+        cuda_test_run(&t, step, in_place);
+        expect_added(&t, y, slack(s.k, f) + (f.w == FMT_F32 && f.x != FMT_F32 ? 0.02 : 0), f.x, true);
+    }
+    cuda_test_close(&t);
+}
+
+TEST(linear_adds_to_what_is_there_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_adding(shapes[i], kinds[k], (i + k) % 2);
+}
+
 TEST(linear_on_the_gpu) {
     if (!cuda_test_ready()) return;
     for (int i = 0; i < COUNT_OF(shapes); i++)
@@ -198,6 +219,11 @@ static const LoraCase lora_cases[] = {
     {130, 40, 33, {3, 8, {0, 16, 24}, {16, 8, 16}, 0.5f, 0}}, /* q, k, v */
     {70, 50, 700, {2, 3, {4, 30}, {10, 20}, 1.5f, 0}},        /* columns 0..3, 14..29 belong to no group */
     {300, 512, 256, {2, 16, {0, 256}, {256, 256}, 2.0f, 0}},
+    {1, 136, 64, {1, 32, {0}, {136}, 2.0f, 0}},
+    {129, 144, 264, {1, 64, {0}, {144}, 0.25f, 0}},
+    {300, 400, 328, {1, 128, {0}, {400}, 0.5f, 0}},
+    {257, 432, 128, {3, 128, {0, 264, 400}, {264, 128, 32}, 2.0f, 0}},
+    {260, 400, 72, {2, 24, {8, 208}, {136, 192}, 1.5f, 0}}, /* 0..7 and 144..207 belong to no group */
     {5, 12, 9, {1, 4, {0}, {12}, 2.0f, 0.5f}},
     {130, 40, 33, {3, 8, {0, 16, 24}, {16, 8, 16}, 0.5f, 0.25f}},
     {70, 50, 700, {2, 20, {4, 30}, {10, 20}, 1.5f, 0.1f}},
@@ -228,11 +254,11 @@ static double lora_slack(const LoraTest *l, int64_t k) {
     return slack(k, l->f) * (1 + (double)scale) / (1 - (double)p);
 }
 
-static void try_lora(LoraCase c, Kinds f) {
+static void try_lora(LoraCase c, Kinds f, bool adds) {
     LoraTest l;
-    open_lora(&l, "lora", c, f);
+    open_lora(&l, adds ? "lora" : "lora alone", c, f);
     CudaTest *t = &l.t;
-    Tid y0 = normal_matrix(t, f.x, c.n, c.m, 1), x = normal_matrix(t, f.x, c.n, c.k, 2);
+    Tid y0 = adds ? normal_matrix(t, f.x, c.n, c.m, 1) : NONE, x = normal_matrix(t, f.x, c.n, c.k, 2);
     Tid a = normal_matrix(t, f.w, l.ranks, c.k, 3), up = normal_matrix(t, f.w, l.rows, c.attr.rank, 4);
     Tid y = cuda_test_matrix(t, f.x, c.n, c.m), u = cuda_test_matrix(t, f.x, c.n, l.ranks);
     Step step = {
@@ -241,7 +267,7 @@ static void try_lora(LoraCase c, Kinds f) {
     /* a number of u, about sqrt(K) large, may be rounded the other way; y adds `rank` of them up, times scale */
     double y_slack =
         (u_slack + 4 * last * sqrt((double)c.k)) * sqrt((double)c.attr.rank) * 4 * (double)c.attr.scale;
-    for (int in_place = 0; in_place <= 1; in_place++) {
+    for (int in_place = 0; in_place <= cuda_test_shares(&step); in_place++) {
         cuda_test_run(t, step, in_place);
         cuda_test_expect(t, u, u_slack);
         cuda_test_expect(t, y, y_slack);
@@ -290,7 +316,10 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
 TEST(lora_on_the_gpu) {
     if (!cuda_test_ready()) return;
     for (int i = 0; i < COUNT_OF(lora_cases); i++)
-        for (int k = 0; k < COUNT_OF(kinds); k++) try_lora(lora_cases[i], kinds[k]);
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_lora(lora_cases[i], kinds[k], true);
+            if (lora_cases[i].attr.col[0] == 0) try_lora(lora_cases[i], kinds[k], false); /* its groups are all of y */
+        }
 }
 
 TEST(lora_gradients_on_the_gpu) {

@@ -76,6 +76,32 @@ TEST(linear_is_x_times_w_plus_bias) {
         }
 }
 
+static void try_adding(Shape s, Kinds f, bool with_bias) {
+    Bench b;
+    bench_open(&b, "linear so_far %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
+               format_name(f.x), format_name(f.w), with_bias);
+    Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
+    Tid so_far = normal_matrix(&b, f.x, s.n, s.m, 4), y = bench_matrix(&b, f.x, s.n, s.m);
+    double *want = bench_doubles(&b, s.n * s.m);
+    multiply(want, (Walk){bench_initial(&b, x), bench_initial(&b, w), s.k, 1, s.k, 1}, s.n, s.m, s.k);
+    const double *there = bench_initial(&b, so_far);
+    for (int64_t i = 0; i < s.n * s.m; i++) want[i] += there[i];
+    if (with_bias) {
+        bias = bench_vector(&b, f.w, s.m);
+        bench_normal(&b, bias, 3, 1);
+        const double *add = bench_initial(&b, bias);
+        for (int64_t i = 0; i < s.n * s.m; i++) want[i] += add[i % s.m];
+    }
+    bench_check(&b, (Step){.op = OP_LINEAR, .in = {x, w, bias, so_far}, .out = {y}});
+    bench_expect(&b, y, want, slack(s.k));
+    bench_close(&b);
+}
+
+TEST(linear_adds_to_what_is_there) {
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int k = 0; k < COUNT_OF(kinds); k++) try_adding(shapes[i], kinds[k], i % 2), try_adding(shapes[i], kinds[k], k % 2);
+}
+
 /* A few rows read a quantised weight as it is stored, whatever its width leaves of a block or of a piece; the numbers are
  * those of the format. */
 TEST(quantised_weights_are_read_as_they_are_stored) {
@@ -232,11 +258,11 @@ static int64_t group_row(const LoraBench *l, int g) { /* where its rows of b beg
     return row;
 }
 
-static void try_lora(LoraCase c, Kinds f) {
+static void try_lora(LoraCase c, Kinds f, bool adds) {
     LoraBench l;
-    open_lora(&l, "lora", c, f);
+    open_lora(&l, adds ? "lora" : "lora alone", c, f);
     Bench *b = &l.b;
-    Tid y0 = normal_matrix(b, f.x, c.n, c.m, 1), x = normal_matrix(b, f.x, c.n, c.k, 2);
+    Tid y0 = adds ? normal_matrix(b, f.x, c.n, c.m, 1) : NONE, x = normal_matrix(b, f.x, c.n, c.k, 2);
     Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), up = normal_matrix(b, f.w, l.rows, c.attr.rank, 4);
     Tid y = bench_matrix(b, f.x, c.n, c.m), u = bench_matrix(b, f.x, c.n, l.ranks);
     const double *dx = bench_initial(b, x), *da = bench_initial(b, a), *dup = bench_initial(b, up);
@@ -250,7 +276,7 @@ static void try_lora(LoraCase c, Kinds f) {
                 want[t * l.ranks + r] += kept(&l, r / c.attr.rank, t, k) * dx[t * c.k + k] * da[r * c.k + k];
     bench_expect(b, u, want, 2 * slack(c.k));
 
-    double *sum = bench_initial(b, y0), *stored = bench_now(b, u); /* y reads u as it was stored */
+    double *sum = adds ? bench_initial(b, y0) : bench_doubles(b, c.n * c.m), *stored = bench_now(b, u); /* y reads u as it was stored */
     for (int g = 0; g < c.attr.groups; g++)
         for (int64_t t = 0; t < c.n; t++)
             for (int64_t j = 0; j < c.attr.rows[g]; j++)
@@ -320,7 +346,10 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
 
 TEST(lora_adds_its_groups) {
     for (int i = 0; i < COUNT_OF(lora_cases); i++)
-        for (int k = 0; k < COUNT_OF(kinds); k++) try_lora(lora_cases[i], kinds[k]);
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_lora(lora_cases[i], kinds[k], true);
+            if (lora_cases[i].attr.col[0] == 0) try_lora(lora_cases[i], kinds[k], false); /* its groups are all of y */
+        }
 }
 
 TEST(lora_gradients_of_the_upper_half) {

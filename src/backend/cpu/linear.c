@@ -4,8 +4,13 @@
 void cpu_linear(Backend *b, Queue q, const Args *a) {
     Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_rows(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
                  .a = product_input(a, 0), .b = product_input(a, 1), .b_flip = true, .c = product_output(a, 0),
-                 .bias = product_input(a, 2)};
-    product_weight(b, a, &p);
+                 .bias = product_input(a, 2), .add = product_input(a, 3), .beta = 1};
+    if (!a->in[3]) {
+        product_weight(b, a, &p);
+        return;
+    }
+    p.cut = product_cut(p.rows, p.cols, p.inner);
+    product_run(b, a, &p, 1, 0);
 }
 
 void cpu_linear_dx(Backend *b, Queue q, const Args *a) {

@@ -32,15 +32,15 @@ void cpu_lora(Backend *b, Queue q, const Args *a) {
             .b_flip = true, .c = product_columns(product_output(a, 1), g * rank)};
     }
     product_run(b, a, list, products_on_x(l), 0);
-    if (a->out[0] != a->in[0]) /* columns outside the groups, and what the groups add to */
+    if (a->in[0] && a->out[0] != a->in[0]) /* columns outside the groups, and what the groups add to */
         b->copy(b, q, a->out[0], a->in[0], cpu_count(a->to[0]) * format_item_bytes(a->to[0]->format));
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) { /* y_g += scale u_g b_g^T */
         Matrix y = product_columns(product_output(a, 0), l->col[g]);
         list[g] = (Product){.rows = tokens, .cols = l->rows[g], .inner = l->rank,
             .cut = product_cut(tokens, l->rows[g], l->rank),
             .a = product_columns(product_output(a, 1), g * l->rank),
-            .b = product_rows_from(product_input(a, 3), row), .b_flip = true, .c = y, .add = y, .beta = 1,
-            .alpha = l->scale};
+            .b = product_rows_from(product_input(a, 3), row), .b_flip = true, .c = y, .add = y,
+            .beta = a->in[0] ? 1 : 0, .alpha = l->scale};
     }
     product_run(b, a, list, l->groups, 0);
 }

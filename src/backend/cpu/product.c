@@ -69,19 +69,28 @@ static void load_c(const Tile *t, const Matrix *from, int64_t row_step) {
                  t->at.cols);
 }
 
+static void add_bias(const Tile *t, const Matrix *bias) { /* to what C starts from */
+    float row[PRODUCT_WIDE + PRODUCT_GRAIN];
+    CHECK(t->at.cols <= COUNT_OF(row));
+    const float *x = cpu_view(row, bias->data, bias->format, bias->first + t->at.col, t->at.cols);
+    for (int64_t r = 0; r < t->at.rows; r++) cpu_accumulate(t->c + r * t->ldc, FMT_F32, 0, x, t->at.cols, 1.0f, 0);
+}
+
 /* Brings what C starts from into place; gives what the first panel must scale it by. */
 static float begin_part(const Product *p, const Tile *t, bool first) {
     if (!first) {
         if (t->c_staged) load_c(t, &p->c, p->c.ld);
         return 1.0f;
     }
-    if (p->bias.data) {
+    bool adds = p->add.data && p->beta != 0.0f;
+    if (p->bias.data && !adds) {
         load_c(t, &p->bias, 0);
         return 1.0f;
     }
-    if (!p->add.data || p->beta == 0.0f) return 0.0f;
+    if (!adds) return 0.0f;
     bool in_place = p->add.data == p->c.data && p->add.first == p->c.first && !t->c_staged;
     if (!in_place) load_c(t, &p->add, p->add.ld);
+    if (p->bias.data) add_bias(t, &p->bias);
     return p->beta;
 }
 

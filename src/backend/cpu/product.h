@@ -32,7 +32,7 @@ typedef struct Product {
     float alpha;
     Matrix add;          /* start = beta * add, which may be c itself; beta 0 never reads it */
     float beta;
-    Matrix bias;         /* or start = one row for all */
+    Matrix bias;         /* start = one row for all; beside add: on top of it, beta 1 */
     Drop drop_a, drop_b; /* the stored matrix is (token, channel) */
     bool random;         /* c is rounded at random, by key and element */
     uint64_t key;

@@ -38,7 +38,8 @@ static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
     X(cublasLtMatmulDescSetAttribute)        \
     X(cublasLtMatmulPreferenceInit_internal) \
     X(cublasLtMatmulPreferenceSetAttribute)  \
-    X(cublasLtMatrixLayoutInit_internal)
+    X(cublasLtMatrixLayoutInit_internal)     \
+    X(cublasLtMatrixLayoutSetAttribute)
 /* clang-format on */
 
 typedef struct Library { /* the entry points, under their own names */
@@ -53,7 +54,9 @@ enum { IN_TF32 = 64 }; /* fp32 numbers that may be shortened */
 typedef struct Key {
     int64_t rows, cols, inner, lda, ldb, ldc, ld_add, workspace_bytes;
     int32_t align_a, align_b, align_c, align_add;
-    int8_t in /* a format, or IN_TF32 */, out, a_flip, b_flip, bias, adds, in_place;
+    int8_t in /* a format, or IN_TF32 */, out, a_flip, b_flip;
+    int8_t bias; /* 1: with one; more: so many products at once, which have none */
+    int8_t adds, in_place;
     int8_t pad;
 } Key;
 
@@ -135,17 +138,22 @@ static cudaDataType type_of(Format f) {
 }
 
 /* Row-major (rows,cols) is column-major (cols,rows). */
-static void describe_matrix(const Library *l, cublasLtMatrixLayoutOpaque_t *to, const CudaMatrix *m) {
+static void describe_matrix(const Library *l, cublasLtMatrixLayoutOpaque_t *to, const CudaMatrix *m, int32_t times,
+                            int64_t step) {
     l->cublasLtMatrixLayoutInit_internal(to, sizeof *to, type_of(m->format), (uint64_t)m->cols, (uint64_t)m->rows,
                                          m->ld);
+    if (times <= 1) return;
+    l->cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &times, sizeof times);
+    l->cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
 }
 
 static void describe_product(const Library *l, Setup *s, const CudaProduct *p, const Key *key) {
     memset(s, 0, sizeof *s);
-    describe_matrix(l, &s->a, &p->a);
-    describe_matrix(l, &s->b, &p->b);
-    describe_matrix(l, &s->c, &p->c);
-    describe_matrix(l, &s->add, p->add.data ? &p->add : &p->c);
+    bool adds = p->add.data;
+    describe_matrix(l, &s->a, &p->a, p->times, p->a_step);
+    describe_matrix(l, &s->b, &p->b, p->times, p->b_step);
+    describe_matrix(l, &s->c, &p->c, p->times, p->c_step);
+    describe_matrix(l, &s->add, adds ? &p->add : &p->c, p->times, adds ? p->add_step : p->c_step);
     cublasComputeType_t sums = key->in == IN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, sums, CUDA_R_32F);
     int32_t first = p->b_flip ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_flip ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -287,18 +295,24 @@ static int32_t alignment(const void *p) { /* the largest power of two up to 256 
     return (int32_t)(low & -low);
 }
 
+static int32_t alignment_of(const CudaMatrix *m, int64_t step) { /* of all matrices, a step of numbers apart */
+    uintptr_t low = (uintptr_t)m->data | (uintptr_t)(step * format_item_bytes(m->format));
+    return alignment((const void *)low);
+}
+
 static Key key_of(const CudaProduct *p, int64_t workspace_bytes, bool tf32) {
     Key k;
     memset(&k, 0, sizeof k);
     k.rows = p->c.rows, k.cols = p->c.cols, k.inner = p->a_flip ? p->a.rows : p->a.cols;
     k.lda = p->a.ld, k.ldb = p->b.ld, k.ldc = p->c.ld, k.workspace_bytes = workspace_bytes;
-    k.align_a = alignment(p->a.data), k.align_b = alignment(p->b.data), k.align_c = alignment(p->c.data);
+    k.align_a = alignment_of(&p->a, p->a_step), k.align_b = alignment_of(&p->b, p->b_step);
+    k.align_c = alignment_of(&p->c, p->c_step);
     k.align_add = k.align_c;
     k.in = tf32 && p->a.format == FMT_F32 ? IN_TF32 : (int8_t)p->a.format, k.out = (int8_t)p->c.format;
-    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->bias != NULL;
+    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->times > 1 ? (int8_t)p->times : p->bias != NULL;
     if (!p->add.data) return k;
     k.adds = 1, k.in_place = p->add.data == p->c.data;
-    k.ld_add = p->add.ld, k.align_add = alignment(p->add.data);
+    k.ld_add = p->add.ld, k.align_add = alignment_of(&p->add, p->add_step);
     return k;
 }
 
@@ -325,7 +339,20 @@ static void check_shapes(const CudaProduct *p) {
     CHECK(p->c.rows == (p->a_flip ? p->a.cols : p->a.rows) && p->c.cols == (p->b_flip ? p->b.rows : p->b.cols));
     CHECK(inner == (p->b_flip ? p->b.cols : p->b.rows));
     CHECK(cuda_is_number(p->a.format) && cuda_is_number(p->b.format) && cuda_is_number(p->c.format));
+    CHECK(p->times <= 1 || (!p->bias && p->times <= INT8_MAX));
     CHECK(!p->add.data || (p->add.rows == p->c.rows && p->add.cols == p->c.cols && p->add.format == p->c.format));
+}
+
+/* By our own kernel, one after the other. */
+static void multiply_plain(cudaStream_t s, const CudaProduct *p) {
+    CudaProduct one = *p;
+    for (int i = 0; i < MAX2(p->times, 1); i++) {
+        cuda_launch_multiply(s, &one);
+        one.a.data = (char *)one.a.data + p->a_step * format_item_bytes(p->a.format);
+        one.b.data = (char *)one.b.data + p->b_step * format_item_bytes(p->b.format);
+        one.c.data = (char *)one.c.data + p->c_step * format_item_bytes(p->c.format);
+        if (one.add.data) one.add.data = (char *)one.add.data + p->add_step * format_item_bytes(p->add.format);
+    }
 }
 
 void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes) {
@@ -334,7 +361,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
     Call c = {.products = products, .p = p, .stream = cuda_stream(b, q)};
     if (workspace) c.workspace = workspace, c.workspace_bytes = workspace_bytes;
     if (!library_can(p)) {
-        cuda_launch_multiply(c.stream, p);
+        multiply_plain(c.stream, p);
         return;
     }
     Key key = key_of(p, c.workspace_bytes, cuda_backend(b)->tf32);
@@ -357,7 +384,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
         products->n_choices += keeps;
     }
     if (choice->plain) {
-        cuda_launch_multiply(c.stream, p);
+        multiply_plain(c.stream, p);
     } else if (!done) {
         cublasStatus_t status = run(&c, &choice->algo, p->alpha);
         if (status != CUBLAS_STATUS_SUCCESS)

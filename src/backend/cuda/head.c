@@ -46,7 +46,7 @@ static void do_rows(const Head *h, int64_t first, int64_t n) {
 
 static void play_chunk(const Head *h, int64_t first, int64_t n) {
     CudaMatrix x = cuda_part_rows(h->x, first, n), logits = cuda_part_rows(h->logits, 0, n);
-    cuda_times_weight(h->w, logits, x, h->weight, NULL);
+    cuda_times_weight(h->w, logits, x, h->weight, NULL, (CudaMatrix){0});
     do_rows(h, first, n);
     if (h->dx.data) cuda_back_through(h->w, cuda_part_rows(h->dx, first, n), logits, h->weight, (CudaMatrix){0});
     if (!h->dw.dw.data) return;
@@ -84,5 +84,6 @@ void cuda_head_sweep(Backend *b, Queue q, const Args *a) {
 void cuda_head_logits(Backend *b, Queue q, const Args *a) {
     CudaWork w = cuda_work(b, q, a);
     CudaMatrix logits = cuda_output(a, 0), x = cuda_input(a, 0), weight = cuda_input(a, 1);
-    if (!cuda_times_weight_few(w, logits, x, weight, (CudaMatrix){0})) cuda_times_weight(w, logits, x, weight, NULL);
+    CudaMatrix none = {0};
+    if (!cuda_times_weight_few(w, logits, x, weight, none)) cuda_times_weight(w, logits, x, weight, NULL, none);
 }

@@ -4,10 +4,10 @@
 
 void cuda_linear(Backend *b, Queue q, const Args *a) {
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix y = cuda_output(a, 0), bias = {0};
-    if (cuda_times_weight_few(w, y, cuda_input(a, 0), cuda_input(a, 1), cuda_input(a, 2))) return;
+    CudaMatrix y = cuda_output(a, 0), bias = {0}, so_far = cuda_input(a, 3);
+    if (!so_far.data && cuda_times_weight_few(w, y, cuda_input(a, 0), cuda_input(a, 1), cuda_input(a, 2))) return;
     if (a->in[2]) bias = cuda_cast(&w, cuda_input(a, 2), y.format);
-    cuda_times_weight(w, y, cuda_input(a, 0), cuda_input(a, 1), bias.data);
+    cuda_times_weight(w, y, cuda_input(a, 0), cuda_input(a, 1), bias.data, so_far);
 }
 
 void cuda_linear_dx(Backend *b, Queue q, const Args *a) {

@@ -11,6 +11,15 @@ static int products_on_x(const AttrLora *l) { return l->dropout > 0 ? l->groups 
 static int64_t rank_on_x(const AttrLora *l) { return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank; }
 static float kept_scale(const AttrLora *l) { return l->dropout > 0 ? 1.0f / (1.0f - l->dropout) : 1.0f; }
 
+/* How many groups from g on are alike, and as far from each other: one product of the library's, several times. Their rows
+ * of b follow each other. *step: columns of y from one to the next. */
+static int alike(const AttrLora *l, int g, int64_t *step) {
+    int n = 1;
+    *step = g + 1 < l->groups ? l->col[g + 1] - l->col[g] : 0;
+    while (g + n < l->groups && l->rows[g + n] == l->rows[g] && l->col[g + n] - l->col[g + n - 1] == *step) n++;
+    return n;
+}
+
 /* ---- x as a group sees it ---- */
 
 typedef struct Seen {
@@ -71,17 +80,25 @@ void cuda_lora(Backend *b, Queue q, const Args *a) {
     CudaMatrix y0 = cuda_input(a, 0), x = cuda_input(a, 1), y = cuda_output(a, 0), u = cuda_output(a, 1);
     CudaMatrix down = cuda_cast(&w, cuda_input(a, 2), x.format), up = cuda_cast(&w, cuda_input(a, 3), u.format);
     compute_u(w, u, x, down);
-    if (y.data != y0.data && !covers(l, y.cols)) {
+    if (y0.data && y.data != y0.data && !covers(l, y.cols)) {
         b->copy(b, q, y.data, y0.data, y.rows * y.cols * format_item_bytes(y.format));
         y0 = y;
     }
-    for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) /* y_g = y0_g + scale u_g b_g^T */
+    int64_t row = 0, step, n;
+    for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) { /* y_g = y0_g + scale u_g b_g^T */
+        n = alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(u, g * l->rank, l->rank),
                                             .b = cuda_part_rows(up, row, l->rows[g]),
                                             .b_flip = true,
                                             .c = cuda_part_cols(y, l->col[g], l->rows[g]),
-                                            .add = cuda_part_cols(y0, l->col[g], l->rows[g]),
-                                            .alpha = l->scale});
+                                            .add = y0.data ? cuda_part_cols(y0, l->col[g], l->rows[g]) : y0,
+                                            .alpha = l->scale,
+                                            .times = (int)n,
+                                            .a_step = l->rank,
+                                            .b_step = l->rows[g] * l->rank,
+                                            .c_step = step,
+                                            .add_step = step});
+    }
 }
 
 /* ---- the upper half's gradients ---- */
@@ -90,22 +107,53 @@ void cuda_lora_du(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     CudaWork w = cuda_work(b, q, a);
     CudaMatrix dy = cuda_input(a, 0), du = cuda_output(a, 0), up = cuda_cast(&w, cuda_input(a, 1), dy.format);
-    for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++])
+    int64_t row = 0, step, n;
+    for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
+        n = alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
                                             .b = cuda_part_rows(up, row, l->rows[g]),
                                             .c = cuda_part_cols(du, g * l->rank, l->rank),
-                                            .alpha = l->scale});
+                                            .alpha = l->scale,
+                                            .times = (int)n,
+                                            .a_step = step,
+                                            .b_step = l->rows[g] * l->rank,
+                                            .c_step = l->rank});
+    }
+}
+
+/* All groups' sums in one place, rounded in one pass. */
+static void db_at_once(CudaWork w, const CudaGradient *db, CudaMatrix dy, CudaMatrix u) {
+    const AttrLora *l = &w.a->step->attr.lora;
+    CudaMatrix add, sum = cuda_gradient_begin(&w, db, &add);
+    int64_t row = 0, step, n;
+    for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
+        n = alike(l, g, &step);
+        cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
+                                            .a_flip = true,
+                                            .b = cuda_part_cols(u, g * l->rank, l->rank),
+                                            .c = cuda_part_rows(sum, row, l->rows[g]),
+                                            .add = add.data ? cuda_part_rows(add, row, l->rows[g]) : add,
+                                            .alpha = l->scale,
+                                            .times = (int)n,
+                                            .a_step = step,
+                                            .b_step = l->rank,
+                                            .c_step = l->rows[g] * l->rank,
+                                            .add_step = l->rows[g] * l->rank});
+    }
+    cuda_gradient_end(w, db, sum);
 }
 
 void cuda_lora_db(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     CudaMatrix dy = cuda_input(a, 0), u = cuda_input(a, 1), db = cuda_output(a, 0);
+    CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->in[2], .key = cuda_key(a, 3, 0)};
+    if (device_panel_rows(db.rows, db.cols, 4) == db.rows) { /* the sums are one panel */
+        db_at_once(cuda_work(b, q, a), &all, dy, u);
+        return;
+    }
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) {
-        CudaGradient part = {.dw = cuda_part_rows(db, row, l->rows[g]),
-                             .tensor = db.data,
-                             .alpha = l->scale,
-                             .beta = a->in[2],
-                             .key = cuda_key(a, 3, 0)};
+        CudaGradient part = all;
+        part.dw = cuda_part_rows(db, row, l->rows[g]);
         cuda_add_gradient(cuda_work(b, q, a), &part, cuda_part_cols(dy, l->col[g], l->rows[g]),
                           cuda_part_cols(u, g * l->rank, l->rank));
     }

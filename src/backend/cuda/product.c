@@ -102,7 +102,7 @@ bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix we
     return cuda_launch_few(cuda_work_stream(&w), &few);
 }
 
-void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias) {
+void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias, CudaMatrix so_far) {
     Panels p = panels_of(&w, weight, x.format);
     int64_t item = format_item_bytes(y.format);
     for (int64_t row = 0; row < weight.rows; row += p.rows) {
@@ -112,6 +112,7 @@ void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight
                                             .b_flip = true,
                                             .c = cuda_part_cols(y, row, part.rows),
                                             .alpha = 1,
+                                            .add = so_far.data ? cuda_part_cols(so_far, row, part.rows) : so_far,
                                             .bias = bias ? (const char *)bias + row * item : NULL});
     }
 }

@@ -43,8 +43,8 @@ CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format);
 
 /* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next one's. */
 bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
-/* y(N,M) = x(N,K) w^T + bias, which is in y's format; NULL: none */
-void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias);
+/* y(N,M) = so_far + x(N,K) w^T + bias, which is in y's format; NULL: none */
+void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias, CudaMatrix so_far);
 /* dx(N,K) = so_far + dy(N,M) w */
 void cuda_back_through(CudaWork w, CudaMatrix dx, CudaMatrix dy, CudaMatrix weight, CudaMatrix so_far);
 

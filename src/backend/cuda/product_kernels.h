@@ -19,6 +19,9 @@ typedef struct CudaProduct {
     float alpha;
     CudaMatrix add;   /* of C's shape and format; may be C itself; data NULL: none */
     const void *bias; /* one number a column, in C's format; NULL: none */
+    int times;        /* more than 1: so many products of this shape at once, without bias; in each the matrices begin
+                         that many numbers further on than in the one before: */
+    int64_t a_step, b_step, c_step, add_step;
 } CudaProduct;
 
 #ifdef __cplusplus
