@@ -311,9 +311,10 @@ TEST(rope_put_on_the_gpu) {
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
     static const int32_t positions[] = {7, 8, 0, -1, 68, 69};
     for (int f = 0; f < COUNT_OF(formats); f++) {
-        try_rope_put((AttrHeads){.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 2, .slots = 70}, formats[f], positions, 3);
-        try_rope_put((AttrHeads){.heads = 3, .kv_heads = 3, .head_dim = 10, .seq = 2, .slots = 70}, formats[f], positions, 3);
-        try_rope_put((AttrHeads){.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .slots = 70}, formats[f], positions, 3);
+        static const AttrHeads heads[] = {{.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 2, .slots = 70},
+                                          {.heads = 3, .kv_heads = 3, .head_dim = 10, .seq = 2, .slots = 70},
+                                          {.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .slots = 70}};
+        for (int i = 0; i < COUNT_OF(heads); i++) try_rope_put(heads[i], formats[f], positions, 3);
     }
 }
 
