@@ -16,7 +16,7 @@ enum {
     DEVICE_BLOCKS = 512,     /* a launch should have: two for each of an H200's places, so that they even out */
     DEVICE_CACHE_HEADS = 8,  /* query heads of one KV head that attend to a cache together */
     DEVICE_CACHE_TILE = 16,  /* slots that a warp attends to at a time */
-    DEVICE_CLUSTER = 16,     /* blocks that can write each other's shared memory, from sm_90 on; half as many on every card */
+    DEVICE_CLUSTER = 16,     /* blocks that can write into each other, from sm_90 on; half as many on every card */
     DEVICE_CACHE_SPLIT = 64, /* slots below which a cache is not split further */
     DEVICE_CACHE_FEW = 16,   /* tokens of a row from which on a cache is attended to as a row is */
 };

@@ -311,9 +311,10 @@ TEST(rope_put_on_the_gpu) {
     static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
     static const int32_t positions[] = {7, 8, 0, -1, 68, 69};
     for (int f = 0; f < COUNT_OF(formats); f++) {
-        try_rope_put((AttrHeads){.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 2, .slots = 70}, formats[f], positions, 3);
-        try_rope_put((AttrHeads){.heads = 3, .kv_heads = 3, .head_dim = 10, .seq = 2, .slots = 70}, formats[f], positions, 3);
-        try_rope_put((AttrHeads){.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .slots = 70}, formats[f], positions, 3);
+        static const AttrHeads heads[] = {{.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 2, .slots = 70},
+                                          {.heads = 3, .kv_heads = 3, .head_dim = 10, .seq = 2, .slots = 70},
+                                          {.heads = 2, .kv_heads = 1, .head_dim = 7, .seq = 2, .slots = 70}};
+        for (int i = 0; i < COUNT_OF(heads); i++) try_rope_put(heads[i], formats[f], positions, 3);
     }
 }
 
@@ -346,6 +347,10 @@ TEST(attention_over_a_cache_on_the_gpu) {
                   (const int32_t[]){16, 17, 1999});
         try_cache((AttrHeads){.heads = 7, .kv_heads = 1, .head_dim = 128, .seq = 1, .slots = 128}, 16, formats[f],
                   (const int32_t[]){0, 1, 7, 8, 15, 16, 17, 31, 32, 63, 64, 65, 100, 126, 127, -1});
+        try_cache((AttrHeads){.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 1, .slots = 300}, 8, formats[f],
+                  (const int32_t[]){299, 0, 150, -1, 31, 32, 255, 256}); /* more blocks than multiprocessors */
+        try_cache((AttrHeads){.heads = 14, .kv_heads = 2, .head_dim = 64, .seq = 2, .slots = 2100}, 4, formats[f],
+                  (const int32_t[]){2098, 2099, 0, 1, 1000, 1001, 511, 512});
         try_cache((AttrHeads){.heads = 4, .kv_heads = 2, .head_dim = 64, .seq = 20, .slots = 160}, 3, formats[f],
                   many);
     }

@@ -2,6 +2,7 @@
  * the plain walk back and against differences; the cache against the same softmax; the scratch a library needs. */
 #include "base/rng.h"
 #include "base/units.h"
+#include "ir/block_device.h"
 #include "tests/ops/bench.h"
 
 typedef struct Att { /* all in doubles */
@@ -344,4 +345,24 @@ TEST(a_library_that_attends_finds_its_scratch_in_the_plan) {
             EXPECT(scratch_of(id, ATTEND_FAST, f, n, h) == scratch_of(id, ATTEND_OWN, f, n, h));
         }
     }
+}
+
+/* Splits of a cache depend on the bucket and the cache's length alone, and fit a cluster where they have to be one. */
+TEST(a_cache_is_split_for_few_tokens_and_not_for_many) {
+    AttrHeads h = {.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 1};
+    static const int64_t slots[] = {1, 33, 264, 2048, 100000};
+    static const int want[] = {1, 2, 8, 16, 16};
+    for (int i = 0; i < COUNT_OF(slots); i++) {
+        h.slots = slots[i];
+        EXPECT(device_cache_splits(&h, FMT_BF16, 1) == want[i]);
+        EXPECT(device_cache_splits(&h, FMT_BF16, 64) == 1 && device_cache_bytes(&h, FMT_BF16, 64) == 0);
+        for (int64_t tokens = 1; tokens <= 64; tokens *= 2) {
+            int splits = device_cache_splits(&h, FMT_BF16, tokens);
+            EXPECT(splits <= DEVICE_CLUSTER && splits <= device_cache_splits(&h, FMT_BF16, (tokens + 1) / 2));
+            if (splits > 1)
+                EXPECT(scratch_of(OP_ATTEND_CACHE, ATTEND_OWN, FMT_BF16, tokens, h) >= tokens * 28 * splits * (128 + 2) * 4);
+        }
+    }
+    h.seq = DEVICE_CACHE_FEW;
+    EXPECT(device_cache_splits(&h, FMT_BF16, DEVICE_CACHE_FEW) == 1);
 }

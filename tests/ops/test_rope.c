@@ -71,7 +71,8 @@ static void put_case(Format f, Format stored, AttrHeads a, const int32_t *positi
     enum { ROWS = 3, MOST = 2048 };
     Bench b;
     int64_t dim = a.head_dim, heads = a.heads + 2 * a.kv_heads, width = heads * dim, n = ROWS * a.seq;
-    bench_open(&b, "rope_put %s into %s, %d/%d heads of %d", format_name(f), format_name(stored), a.heads, a.kv_heads, a.head_dim);
+    bench_open(&b, "rope_put %s into %s, %d/%d heads of %d", format_name(f), format_name(stored), a.heads, a.kv_heads,
+               a.head_dim);
     Tid x = bench_matrix(&b, f, n, width), y = bench_matrix(&b, f, n, width), put = bench_matrix(&b, f, n, width);
     Tid at = bench_vector(&b, FMT_I32, n), freq = bench_vector(&b, FMT_F32, MAX2(dim / 2, 1));
     Tid rows = bench_vector(&b, FMT_I32, ROWS), cache = bench_cube(&b, stored, ROWS + 1, a.slots * 2 * a.kv_heads, dim);

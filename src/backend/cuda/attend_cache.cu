@@ -3,17 +3,18 @@
  *
  * Heads of 32, 64, 80, 96 or 128 numbers in bf16 or fp16, the cache in the same or in int8, sm_80 on; cache.cu has
  * the others. A block per token, KV head (up to HEADS of its query heads together) and split of the slots seen; a warp
- * takes TILE slots at a time, K and V of which go from memory to registers and straight into the products:
+ * takes one or two tiles of TILE slots at a time, K and V of which go from memory to registers and into the products:
  *
  *   scores(slot, head) = K q^T     A = K: a lane reads K_EACH neighbouring numbers of a slot, so what the product calls
  *                                  a column is another number of the head than its place says; q is read the same way
  *   o(number, head)   += V^T P     A = V^T: a lane reads V_EACH neighbours of slots 2t, 2t+1, 2t+8, 2t+9 and pairs the
- *                                  slots' halves; P is flipped by movmatrix; rows of the product are numbers in reading order
+ *                                  slots' halves; P is flipped by movmatrix; a row of the product is a number as read
  *
  * so nothing passes through shared memory, every read is as wide as the head allows, and K (V) of the next tile is on its
  * way while the products of V (K) run. The softmax is online, a warp for itself; P is rounded to the activations' format.
  * Then the warps' sums are joined in order, and those of the splits: from sm_90 on the splits of a head are a cluster
- * and read each other's shared memory, before that they leave (o, top, sum) in the workspace, and cache.cu joins them.
+ * and write into each other's shared memory, each joining a share of the numbers; before that they leave (o, top, sum) in
+ * the workspace, and cache.cu joins them. An idle token (position -1) reads nothing.
  * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
@@ -69,7 +70,8 @@ DEVICE uint32_t difference(uint32_t a, uint32_t b, F16) {
 
 /* Two codes, a byte in each half, as two numbers: their bits become the last ones of a number whose steps are 1. */
 DEVICE uint32_t two_codes(uint32_t v, Bf16) {
-    return difference((v & 0x007f007fu) | 0x43004300u, (v & 0x00800080u) | 0x43004300u, Bf16()); /* 128 + low 7; 128 or 256 */
+    uint32_t low = (v & 0x007f007fu) | 0x43004300u, sign = (v & 0x00800080u) | 0x43004300u; /* 128 + 7 bits; 128 or 256 */
+    return difference(low, sign, Bf16());
 }
 DEVICE uint32_t two_codes(uint32_t v, F16) {
     return difference((v ^ 0x00800080u) | 0x64006400u, 0x64806480u, F16()); /* 1024 + 128 + code */
@@ -266,17 +268,21 @@ template <typename T, typename C, int D> struct Warp { /* of heads 2t and 2t+1 *
 
 /* ---- joining ---- */
 
-/* n states of one lane's two heads: what each is multiplied by, and the sum of all. */
+/* Sums of a part of the slots: the softmax of each head, and o as items of four numbers in the order of a warp's lanes. */
 struct State {
     float top[HEADS], sum[HEADS];
 };
-struct Joined {
+struct Place {
+    const State *state;
+    const float4 *o;
+};
+struct Joined { /* an item: two numbers of two heads */
     float4 o;
     float top[2], sum[2];
 };
 
-/* o of item `at` from n places, in order; place(i): {const State *, const float4 *} */
-template <typename Place> DEVICE Joined join(Place place, int n, int at) {
+/* Item `at` of n places, in their order; place(i) gives one. */
+template <typename Fn> DEVICE Joined join(Fn place, int n, int at) {
     int head = at % 4 * 2;
     Joined j = {make_float4(0, 0, 0, 0), {-INFINITY, -INFINITY}, {0, 0}};
     for (int i = 0; i < n; i++) {
@@ -295,12 +301,7 @@ template <typename Place> DEVICE Joined join(Place place, int n, int at) {
     return j;
 }
 
-struct Place {
-    const State *state;
-    const float4 *o;
-};
-
-/* Item `at` = pair * 32 + lane. */
+/* Where in the head item `at` = pair * 32 + lane stands. */
 template <int D> DEVICE int number_of(int at) {
     constexpr int EACH = Cut<D>::V_EACH, PAIRS = EACH / 2;
     int pair = at / WARP;
@@ -432,7 +433,8 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
     }
     if (splits == 1 || parts) return;
     wait_for_cluster();
-    for (int at = inbox.share(splits) * split + threadIdx.x; at < min(ITEMS, inbox.share(splits) * (split + 1)); at += THREADS)
+    int share = inbox.share(splits);
+    for (int at = share * split + threadIdx.x; at < min(ITEMS, share * (split + 1)); at += THREADS)
         to.give(join([&](int i) { return inbox.place(i, split, splits); }, splits, at), at);
 #endif
 }
@@ -470,7 +472,7 @@ template <typename T, typename C, int D, int WARPS> static void launch_tokens(co
 }
 
 template <typename T, typename C> static void launch_dim(const Launch &l) {
-    enum { SPARSE = 128 }; /* blocks up to which each has a multiprocessor for itself: more warps bring more bytes at once */
+    enum { SPARSE = 128 }; /* blocks that have a multiprocessor each: more warps have more bytes on their way */
     with_cache_dim(l.a->dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
         if ((int64_t)l.grid.x * l.grid.y <= SPARSE) launch_tokens<T, C, D, 8>(l);

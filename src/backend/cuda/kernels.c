@@ -235,7 +235,8 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     if (!same_format(b, a, a->ti[0], int8 ? NULL : a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
         !head_fits(b, a, h->head_dim)) return;
     int64_t tokens = cuda_rows(a->ti[0]);
-    CudaHeadRow row = int8 ? head_row(h->head_dim) : (CudaHeadRow){h->head_dim * (int)format_item_bytes(a->ti[1]->format), 0};
+    CudaHeadRow row = {h->head_dim * (int)format_item_bytes(a->ti[0]->format), 0};
+    if (int8) row = head_row(h->head_dim);
     int width = 2 * h->kv_heads * (int8 ? row.bytes : h->head_dim);
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
