@@ -110,9 +110,9 @@ static int64_t db_workspace(const Program *p, const Step *s, const Machine *m) {
     return m->kind == MACHINE_CPU ? 0 : device_sum_bytes(prog_rows(p, s->in[0]), prog_cols(p, s->in[0]));
 }
 
-const OpRow op_row_linear = {.name = "linear", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3, .shape = linear_shape,
-    .grad = linear_grad, .flops = linear_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0,
-    .share_in = 3};
+const OpRow op_row_linear = {.name = "linear", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
+    .shape = linear_shape, .grad = linear_grad, .flops = linear_flops, .workspace = op_product_workspace,
+    .share = SHARE_MAY, .share_out = 0, .share_in = 3};
 const OpRow op_row_linear_dx = {.name = "linear_dx", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
     .flops = dx_flops, .workspace = op_product_workspace, .share = SHARE_MAY, .share_out = 0, .share_in = 2};
 const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .optional_in = 1u << 2 | 1u << 3,
@@ -216,7 +216,8 @@ static int64_t lora_workspace(const Program *p, const Step *s, const Machine *m)
     if (m->kind != MACHINE_CPU) return lora_device_workspace(p, s);
     const AttrLora *l = &s->attr.lora;
     bool drops = l->dropout > 0;
-    int64_t n = prog_rows(p, s->in[0] ? s->in[0] : s->out[0]), rank = drops ? l->rank : (int64_t)l->groups * l->rank, most = 0;
+    int64_t n = prog_rows(p, s->in[0] ? s->in[0] : s->out[0]), most = 0;
+    int64_t rank = drops ? l->rank : (int64_t)l->groups * l->rank;
     if (s->op == OP_LORA) {
         Tid x = s->in[1];
         ProductStage stage = {drops || is_staged(p, x), is_staged(p, s->in[2]), is_staged(p, s->out[1])};

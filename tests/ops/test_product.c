@@ -99,7 +99,10 @@ static void try_adding(Shape s, Kinds f, bool with_bias) {
 
 TEST(linear_adds_to_what_is_there) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
-        for (int k = 0; k < COUNT_OF(kinds); k++) try_adding(shapes[i], kinds[k], i % 2), try_adding(shapes[i], kinds[k], k % 2);
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            try_adding(shapes[i], kinds[k], true);
+            try_adding(shapes[i], kinds[k], false);
+        }
 }
 
 /* A few rows read a quantised weight as it is stored, whatever its width leaves of a block or of a piece; the numbers are
@@ -276,7 +279,8 @@ static void try_lora(LoraCase c, Kinds f, bool adds) {
                 want[t * l.ranks + r] += kept(&l, r / c.attr.rank, t, k) * dx[t * c.k + k] * da[r * c.k + k];
     bench_expect(b, u, want, 2 * slack(c.k));
 
-    double *sum = adds ? bench_initial(b, y0) : bench_doubles(b, c.n * c.m), *stored = bench_now(b, u); /* y reads u as it was stored */
+    double *sum = adds ? bench_initial(b, y0) : bench_doubles(b, c.n * c.m);
+    double *stored = bench_now(b, u); /* y reads u as it was stored */
     for (int g = 0; g < c.attr.groups; g++)
         for (int64_t t = 0; t < c.n; t++)
             for (int64_t j = 0; j < c.attr.rows[g]; j++)

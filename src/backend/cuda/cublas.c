@@ -203,9 +203,16 @@ static cublasStatus_t run(const Call *c, const cublasLtMatmulAlgo_t *algo, float
 
 /* ---- choosing ---- */
 
-/* A timed product runs several times: when it adds to what is there, times the smallest normal number, so that
- * what is there stays as it is, and the work is all done (a zero might be noticed). */
+/* A timed product runs several times: when it adds to what is there, times the smallest normal number and without the
+ * bias, so that what is there stays as it is, and the work is all done (a zero might be noticed). */
 static float trial_alpha(const Call *c, const Key *key) { return key->in_place ? FLT_MIN : c->p->alpha; }
+
+static void trial_setup(const Call *c, Setup *s, const Key *key) {
+    uint32_t none = CUBLASLT_EPILOGUE_DEFAULT;
+    *s = *c->setup;
+    if (key->in_place && c->p->bias)
+        c->products->call.cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &none, sizeof none);
+}
 
 static float time_once(const Call *c, const cublasLtMatmulAlgo_t *algo, float alpha) {
     float ms = -1;
@@ -219,11 +226,15 @@ static float time_once(const Call *c, const cublasLtMatmulAlgo_t *algo, float al
 /* The number of the fastest; -1: none runs. Round 0 loads the code and is not counted. */
 static int fastest(const Call *c, const Key *key, const cublasLtMatmulHeuristicResult_t *list, int n) {
     float best[MOST_TRIED], alpha = trial_alpha(c, key);
+    Call trial = *c;
+    Setup setup;
+    trial_setup(c, &setup, key);
+    trial.setup = &setup;
     for (int i = 0; i < n; i++) best[i] = FLT_MAX;
     for (int round = 0; round <= ROUNDS; round++)
         for (int i = 0; i < n; i++) {
             if (best[i] < 0) continue;
-            float ms = time_once(c, &list[i].algo, alpha);
+            float ms = time_once(&trial, &list[i].algo, alpha);
             if (ms < 0)
                 best[i] = -1, cudaGetLastError(); /* refused: not an error of the step */
             else if (round)
@@ -281,7 +292,7 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     if (may_time) n = add_cut_sums(c, &choice->key, list, n);
     if (may_time && n > 1)
         winner = fastest(c, &choice->key, list, n);
-    else
+    if (winner < 0)
         for (int i = 0; i < n && !*done; i++) /* one that is refused launches nothing */
             if (run(c, &list[i].algo, c->p->alpha) == CUBLAS_STATUS_SUCCESS) *done = true, winner = i;
     choice->plain = winner < 0;
