@@ -310,7 +310,7 @@ static bool fits_so(Walk *w, Try base) {
     return w->found->best >= 0;
 }
 
-/* What is left when not even one row fits: its feed-forward in pieces, attention without a library, its inputs made twice, the
+/* What is left when not even one row fits: its feed-forward in pieces, attention's inputs made twice, attention without a library, the
  * head in small chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
 static void try_last_resorts(Walk *w, int64_t rows) {
     const JobSpec *s = w->asked;
@@ -320,10 +320,10 @@ static void try_last_resorts(Walk *w, int64_t rows) {
     base.ffn_chunks = MAX2(pieces, s->ffn_chunks);
     memcpy(base.away, s->away, sizeof base.away);
     if (pieces && fits_so(w, base)) return;
-    base.own_attention = can_attend_itself(w);
-    if (base.own_attention && fits_so(w, base)) return;
     base.twice = can_make_twice(w, micro * s->seq);
     if (base.twice && fits_so(w, base)) return;
+    base.own_attention = can_attend_itself(w);
+    if (base.own_attention && fits_so(w, base)) return;
     if (!chunk || (!pieces && !base.own_attention)) return; /* a small chunk alone was tried with every micro-batch */
     base.head_chunk = chunk;
     fits_so(w, base);
