@@ -43,8 +43,8 @@ template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16;                
 template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;                     /* numbers of a row in a stage */
 template <typename W> constexpr int COLUMNS = IS_NF4<W> ? 4 : 8;                /* rows of x in one B */
 template <typename W> constexpr int SLOT = 4 * 512 + (IS_NF4<W> ? 2 * 128 : 0); /* bytes of a warp's stage */
-template <typename W> constexpr int DEPTH = IS_NF4<W> ? 3 : 4;                  /* slots of a warp's ring */
-template <typename W> constexpr int MOST_GROUPS = 2;                            /* of a block */
+template <typename W> constexpr int DEPTH = IS_NF4<W> ? 2 : 3;                  /* slots of a warp's ring */
+template <typename W> constexpr int MOST_GROUPS = IS_NF4<W> ? 2 : 3;            /* of a block: what registers allow */
 
 /* ---- shared memory, in bytes: pairs of levels, what warps leave, the rings, x ---- */
 
@@ -396,15 +396,16 @@ static int of_card(cudaDeviceAttr what) {
     return value;
 }
 
-/* Fewer groups where rings and x do not find room.
+/* A tile for every group, so that few tiles go to many multiprocessors; fewer groups where rings and x do not find room.
  * x stays where it is when it does not fit beside one. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
     using S = Shared<W, SETS>;
     int tiles = (int)blocks_for(a.cols, TILE), processors = of_card(cudaDevAttrMultiProcessorCount);
     int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin), x_bytes = a.rows * S::x_stride(a.inner);
-    int groups;
+    int most = (tiles + processors - 1) / processors, groups;
+    if (most > MOST_GROUPS<W>) most = MOST_GROUPS<W>;
     bool kept = S::x_at(1) + x_bytes <= room;
-    for (groups = MOST_GROUPS<W>; groups > 1 && S::x_at(groups) + (kept ? x_bytes : 0) > room;) groups--;
+    for (groups = most; groups > 1 && S::x_at(groups) + (kept ? x_bytes : 0) > room;) groups--;
     int bytes = S::x_at(groups) + (kept ? x_bytes : 0), blocks = (tiles + groups - 1) / groups;
     Few f = few_of<W, X>(a, tiles);
     auto kernel = kept ? few_cores_kernel<W, X, SETS, true> : few_cores_kernel<W, X, SETS, false>;
