@@ -72,8 +72,8 @@ extern "C" void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *ga
         T *to = (T *)h.data;
         const T *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(from))
-            cuda_launch_chained(s, swiglu_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, from, rows,
-                                cols);
+            cuda_launch_chained(s, swiglu_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, from,
+                                rows, cols);
         else
             cuda_launch_chained(s, swiglu_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, from, rows, cols);
     });

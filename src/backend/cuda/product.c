@@ -94,9 +94,11 @@ bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix we
     bool stored = weight.format == FMT_INT8 || weight.format == FMT_NF4;
     if (x.rows > (stored ? LINEAR_DIRECT_ROWS : CUDA_FEW_PLAIN_ROWS)) return false;
     CHECK(x.ld == x.cols && y.ld == y.cols && x.cols <= INT32_MAX);
+    const Tensor *t = w.a->ti[1];
     CudaFew few = {.y = cuda_numbers(y), .w = cuda_numbers(weight), .bias = cuda_numbers(bias), .x = x.data,
                    .x_format = x.format, .rows = (int)x.rows, .inner = (int)x.cols, .cols = weight.rows,
-                   .row_bytes = format_row_bytes(weight.format, x.cols)};
+                   .row_bytes = format_row_bytes(weight.format, x.cols),
+                   .early = t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE};
     if (stored) few.scale_at = (int)format_row_scale(weight.format, x.cols);
     if (weight.format == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
     return cuda_launch_few(cuda_work_stream(&w), &few);

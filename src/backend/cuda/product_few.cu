@@ -10,6 +10,7 @@
  * table in shared memory that has a copy for every second lane; a block's byte multiplies the sum of 8. Where rows
  * are not whole pieces of 8 numbers, they are taken one by one.
  * Bytes moved: w, and x once a multiprocessor. */
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -122,6 +123,18 @@ DEVICE void add_products(float (&sum)[N][R], const CudaFew &a, int64_t row, int 
     }
 }
 
+/* The warp's first stretches of plain rows come into the second-level cache before the kernels in front have ended. */
+template <typename W, int R> DEVICE void ask_for(const CudaFew &a, int64_t row, int slice) {
+    enum { STRETCHES = 4 };
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        for (int i = 0; i < STRETCHES; i++) {
+            int c = ((i * a.share + slice) * WARP + (int)(threadIdx.x % WARP)) * WIDE;
+            const char *at = (const char *)a.w.data + min(row + r, a.cols - 1) * a.row_bytes + c * (int)sizeof(W);
+            if (c < a.inner) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+        }
+}
+
 DEVICE float read_number(CudaNumbers x, int64_t i) {
     if (x.format == FMT_F32) return ((const float *)x.data)[i];
     return x.format == FMT_BF16 ? to_float(((const Bf16 *)x.data)[i]) : to_float(((const F16 *)x.data)[i]);
@@ -141,11 +154,15 @@ __global__ void __launch_bounds__(THREADS, 1)
     few_kernel(const __grid_constant__ CudaFew a, const __grid_constant__ Levels levels) {
     __shared__ float2 pairs[IS_NF4<W> ? 256 * COPIES : 1];
     __shared__ float parts[WARPS][N * R];
-    const float2 *pair = make_pairs<W>(pairs, levels);
     int warp = threadIdx.x / WARP, groups = WARPS / a.share;
-    int64_t first = (int64_t)blockIdx.x * groups * R;
+    int64_t first = (int64_t)blockIdx.x * groups * R, row = first + warp / a.share * R;
+    chain_open();
+    const float2 *pair = make_pairs<W>(pairs, levels);
+    if constexpr (!IS_NF4<W> && !IS_INT8<W>)
+        if (a.early) ask_for<W, R>(a, row, warp % a.share);
+    chain_wait();
     float sum[N][R] = {};
-    add_products<W, X, N, R, V>(sum, a, first + warp / a.share * R, warp % a.share, pair);
+    add_products<W, X, N, R, V>(sum, a, row, warp % a.share, pair);
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
@@ -156,13 +173,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     for (int i = threadIdx.x; i < groups * R * N; i += THREADS) { /* neighbouring threads: neighbouring columns of y */
         int n = i / (groups * R), at = i % (groups * R), group = at / R, r = at % R;
-        int64_t row = first + at;
-        if (n >= a.rows || row >= a.cols) continue;
+        int64_t column = first + at;
+        if (n >= a.rows || column >= a.cols) continue;
         float total = 0;
         for (int k = 0; k < a.share; k++) total += parts[group * a.share + k][n * R + r];
-        if (a.scale_at) total *= *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
-        if (a.bias.data) total += read_number(a.bias, row);
-        write_number(a.y, n * a.cols + row, total);
+        if (a.scale_at) total *= *(const float *)((const char *)a.w.data + column * a.row_bytes + a.scale_at);
+        if (a.bias.data) total += read_number(a.bias, column);
+        write_number(a.y, n * a.cols + column, total);
     }
 }
 
@@ -181,7 +198,7 @@ template <typename W, typename X, int N, int V> static void launch(cudaStream_t 
     Levels levels;
     for (int k = 0; k < 16; k++) levels.at[k] = format_nf4_levels[k];
     a.share = share_of(a.cols, a.inner, R, V);
-    few_kernel<W, X, N, R, V><<<blocks_for(a.cols, WARPS / a.share * R), THREADS, 0, s>>>(a, levels);
+    cuda_launch_chained(s, few_kernel<W, X, N, R, V>, blocks_for(a.cols, WARPS / a.share * R), THREADS, 0, a, levels);
 }
 
 template <typename W, typename X> static void launch_stored(cudaStream_t s, const CudaFew &a, bool wide) {
@@ -198,6 +215,7 @@ template <typename W, typename X> static void launch_stored(cudaStream_t s, cons
 static bool is_wide(const CudaFew *a) { return a->inner % WIDE == 0 && is_packed(a->x) && is_packed(a->w.data); }
 
 extern "C" bool cuda_launch_few(cudaStream_t s, const CudaFew *few) {
+    if (cuda_launch_few_cores(s, few)) return true;
     bool stored = few->w.format == FMT_INT8 || few->w.format == FMT_NF4, wide = is_wide(few);
     if (!stored && (!wide || few->w.format != few->x_format || few->rows > CUDA_FEW_PLAIN_ROWS)) return false;
     with_real(few->x_format, [&](auto t) {

@@ -42,8 +42,12 @@ typedef struct CudaFew {
     int64_t cols, row_bytes; /* of w */
     int scale_at, blocks_at; /* int8, nf4: the row's scale; 0: none. nf4: its blocks' bytes */
     int share;               /* the launcher's: warps to a row of w */
+    bool early;              /* w is state that no step of this play writes */
 } CudaFew;
 bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
+/* Quantised weights and 16-bit x, on tensor cores (product_few_cores.cu). false: others, not whole pieces of 8 numbers, or a
+ * card older than 8.0. */
+bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *few);
 
 /* to(n) = from(n) in another format, to nearest. */
 void cuda_launch_cast(cudaStream_t s, CudaNumbers to, CudaNumbers from, int64_t n);
