@@ -26,6 +26,8 @@ one="--prompts $work/short1.jsonl --max-tokens 256 --slots 1"
 ours "7B bf16 batch 1"        $one
 ours "7B int8 batch 1"        $one --quantize int8
 ours "7B nf4 batch 1"         $one --quantize nf4
+ours "7B int8 batch 1, int8 head" $one --quantize int8 --quantize-head int8
+ours "7B nf4 batch 1, int8 head"  $one --quantize nf4 --quantize-head int8
 ours "7B bf16 batch 1 sampled" $one --temperature 0.7 --top-p 0.95 --top-k 50
 ours "7B bf16 batch 1 after 2048" --prompts "$work/long1.jsonl" --max-tokens 256 --slots 1
 ours "7B bf16 batch 16"       --prompts "$work/short16.jsonl" --max-tokens 128 --slots 16

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_train.sh SNUG OUT.jsonl [peer] - training speed and memory at the shapes of docs/performance.md on the GPU that is here, as JSON
-# lines; with `peer`, transformers + PyTorch (bench/gpu_peer.py) at the same shapes in the same run. ATTENTION=own: our own deterministic
+# gpu_train.sh SNUG OUT.jsonl [peer|REGEX] - training speed and memory at the shapes of docs/performance.md on the GPU that is here, as JSON
+# lines; with `peer` (or for the shapes whose name the REGEX matches) transformers + PyTorch (bench/gpu_peer.py) in the same run. ATTENTION=own: our own deterministic
 # attention; otherwise the fast mode, cuDNN's where it is there. ONLY=REGEX: only the shapes whose name it matches.
 set -u
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ ours() { # name, options...
 }
 theirs() { # name, options...
     local name=$1; shift
-    [ -n "$peer" ] && [[ $name =~ ${ONLY:-.} ]] || return 0
+    [ -n "$peer" ] && [[ $name =~ ${ONLY:-.} ]] && { [ "$peer" = peer ] || [[ $name =~ $peer ]]; } || return 0
     local line; line=$(timeout 150 python3 bench/gpu_peer.py "$@" 2>"$work/log" | tail -n 1)
     [ -n "$line" ] || { echo "$name: $(tail -n 1 "$work/log")"; return; }
     printf '{"bench":"gpu-train","name":"%s","machine":"%s","command":"bench/gpu_peer.py %s","peer":%s}\n' "$name" "$machine" "$*" "$line" | tee -a "$results"
@@ -30,6 +30,7 @@ r() { echo "--data $work/r$1.jsonl --seq $1"; }
 ours   "0.5B full b8 s1024"  --model qwen2.5-0.5b $(r 1024) --micro-batch 8 --steps 30
 theirs "0.5B full b8 s1024"  --model 0.5b --batch 8 --seq 1024 --compile
 ours   "0.5B full b32 s1024 accum 4" --model qwen2.5-0.5b $(r 1024) --micro-batch 32 --accum 4 --steps 8
+theirs "0.5B full b32 s1024 accum 4" --model 0.5b --batch 32 --seq 1024 --accum 4 --compile
 ours   "1.5B full b8 s1024"  --model qwen2.5-1.5b $(r 1024) --micro-batch 8 --steps 20
 theirs "1.5B full b8 s1024"  --model 1.5b --batch 8 --seq 1024 --compile
 ours   "1.5B full b16 s1024 accum 4" --model qwen2.5-1.5b $(r 1024) --micro-batch 16 --accum 4 --steps 8
