@@ -17,7 +17,7 @@ ours() { # name, options...
     local line; line=$(tail -n 1 "$work/result")
     field() { sed -E "s/.*\"$1\":([0-9.e+-]+).*/\1/" <<<"$line"; }
     local rates; rates=$(awk -v t="$(field tokens)" -v a="$(field answers)" -v d="$(field decode_seconds)" -v p="$(field prefill_tokens)" -v s="$(field prefill_seconds)" \
-        'BEGIN { printf "\"decode_tokens_per_s\":%.5g,\"prefill_tokens_per_s\":%.5g", (d > 0 && t > a) ? (t - a) / d : 0, s > 0 ? p / s : 0 }')
+        'BEGIN { printf "\"decode_tokens_per_s\":%.5g,\"prefill_tokens_per_s\":%.5g", (d > 0 && t > a ? (t - a) / d : 0), (s > 0 ? p / s : 0) }')
     printf '{"bench":"gpu-generate","name":"%s","machine":"%s","command":"snug generate %s",%s,"snug":%s}\n' "$name" "$machine" "${*//$work\//}" "$rates" "$line" | tee -a "$results"
 }
 prompts 1 8 > "$work/short1.jsonl"; prompts 64 8 > "$work/short64.jsonl"; prompts 16 8 > "$work/short16.jsonl"
