@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 grep "${2:-}" "$1" | awk '
     function field(name,    s) { s = $0; if (!sub(".*\"" name "\": *\"?", "", s)) return ""; sub(/[",}].*/, "", s); return s }
+    function text(name,    s) { s = $0; if (!sub(".*\"" name "\": *\"", "", s)) return ""; sub(/".*/, "", s); return s }
     /gpu-budget/ { b = field("budget") + 0; print field("mode"), b, field("tokens_per_s"), field("predicted_tokens_per_s"),
-        field("process_measured_bytes") / 1073741824, field("steps"), field("plan") }' | sort -k1,1 -k2,2n > "$work/points"
+        field("process_measured_bytes") / 1073741824, field("steps"), text("plan") }' | sort -k1,1 -k2,2n > "$work/points"
 echo "| job | budget | taken, GiB | tokens/s | predicted | off by | steps | chosen |"; echo "|---|---|---|---|---|---|---|---|"
 awk '{ plan = ""; for (i = 7; i <= NF; i++) plan = plan (i > 7 ? " " : "") $i
     printf "| %s | %s GiB | %.2f | %.0f | %.0f | %+.0f %% | %d | `%s` |\n", $1, $2, $5, $3, $4, 100 * ($4 / $3 - 1), $6, plan }' "$work/points"
