@@ -1,7 +1,7 @@
 /* plot.c - growth as a picture: series of points on two logarithmic axes, each with its exponent, as a small SVG.
  *
  * usage: plot OUT.svg < TEXT        lines of TEXT: "title ...", "x ...", "y ...", "series NAME", and points "X Y".
- * "plain": names without exponents, round numbers on the x axis. "like NAME": a dashed series in the colour of the one before.
+ * "plain": names without exponents, common sizes of memory (GiB) on the x axis. "like NAME": a dashed series in the colour of the one before.
  * Prints per series a line of JSON fields: its points, and the slope of the least-squares line through their logarithms,
  * of all and of the upper half. */
 #include <math.h>
@@ -92,9 +92,9 @@ static void draw_x_mark(const Plot *p, FILE *f, double x) {
 }
 
 static void draw_axes(const Plot *p, FILE *f) {
-    static const double round[] = {5, 6, 8, 12, 16, 24, 32, 48, 80, 135};
-    const double *x = p->plain ? round : p->s[0].x; /* else a mark where something was measured */
-    int n_x = p->plain ? (int)(sizeof round / sizeof *round) : p->s[0].n;
+    static const double memory[] = {5, 6, 8, 12, 16, 24, 32, 48, 80, 135};
+    const double *x = p->plain ? memory : p->s[0].x; /* else a mark where something was measured */
+    int n_x = p->plain ? (int)(sizeof memory / sizeof *memory) : p->s[0].n;
     for (int i = 0; i < n_x; i++) draw_x_mark(p, f, x[i]);
     double span = (p->high_y - p->low_y) / log(10);
     for (int k = (int)floor(p->low_y / log(10)); k <= p->high_y / log(10); k++)

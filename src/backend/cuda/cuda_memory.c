@@ -155,8 +155,8 @@ static bool make_device_pool(CudaBackend *c, CudaPool *pool, int64_t bytes, Err 
     return fail(e, ERR_FAIL, "cuda:%d: clearing the arena: %s", c->device, cudaGetErrorString(status));
 }
 
-/* ---- the pinned pool: ordinary pages, large where the system has them, touched by all cores, then pinned as they are. The
- * driver's own allocation does the same with one core, a dozen times slower (24 GiB: 1.1 s instead of 14 s with a memset) ---- */
+/* ---- the pinned pool: ordinary pages, large where the system has them, touched by all cores, then pinned as they are.
+ * The driver's own allocation does the same with one core, a dozen times slower ---- */
 
 enum { TOUCH_TILE_BYTES = 64 * 1048576, TOUCH_STEP_BYTES = 4096, TOUCH_THREADS = 16 };
 

@@ -11,8 +11,7 @@
  * are not whole pieces of 8 numbers, they are taken one by one.
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
-#include "backend/cuda/product_kernels.h"
-#include "backend/cuda/vectors.cuh"
+#include "backend/cuda/product_few.cuh"
 
 enum { WARPS = 8, THREADS = WARPS * WARP, WIDE = 8, COPIES = 16, ENOUGH_WARPS = 3072 };
 static const float CODE_ZERO = 8388608.0f + 128.0f; /* an int8 0 as a float's bits: 2^23 + 128 */
@@ -133,20 +132,6 @@ template <typename W, int R> DEVICE void ask_for(const CudaFew &a, int64_t row, 
             const char *at = (const char *)a.w.data + min(row + r, a.cols - 1) * a.row_bytes + c * (int)sizeof(W);
             if (c < a.inner) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
         }
-}
-
-DEVICE float read_number(CudaNumbers x, int64_t i) {
-    if (x.format == FMT_F32) return ((const float *)x.data)[i];
-    return x.format == FMT_BF16 ? to_float(((const Bf16 *)x.data)[i]) : to_float(((const F16 *)x.data)[i]);
-}
-
-DEVICE void write_number(CudaNumbers y, int64_t i, float x) {
-    if (y.format == FMT_F32)
-        ((float *)y.data)[i] = x;
-    else if (y.format == FMT_BF16)
-        ((Bf16 *)y.data)[i] = from_float<Bf16>(x);
-    else
-        ((F16 *)y.data)[i] = from_float<F16>(x);
 }
 
 template <typename W, typename X, int N, int R, int V>

@@ -17,7 +17,7 @@
  * Groups stay for the whole product. Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/mma.cuh"
-#include "backend/cuda/product_kernels.h"
+#include "backend/cuda/product_few.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define HAVE_TENSOR_CORES 1 /* of this kind; product.c asks for these kernels where they are */
@@ -274,20 +274,6 @@ template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W
             int r = IS_NF4<W> ? i : i / 2, column = IS_NF4<W> ? t : 2 * t + i % 2;
             part[(b * COLUMNS<W> + column) * TILE + r * 8 + g] = sum.at[b][i];
         }
-}
-
-DEVICE float read_number(CudaNumbers x, int64_t i) {
-    if (x.format == FMT_F32) return ((const float *)x.data)[i];
-    return x.format == FMT_BF16 ? to_float(((const Bf16 *)x.data)[i]) : to_float(((const F16 *)x.data)[i]);
-}
-
-DEVICE void write_number(CudaNumbers y, int64_t i, float x) {
-    if (y.format == FMT_F32)
-        ((float *)y.data)[i] = x;
-    else if (y.format == FMT_BF16)
-        ((Bf16 *)y.data)[i] = from_float<Bf16>(x);
-    else
-        ((F16 *)y.data)[i] = from_float<F16>(x);
 }
 
 /* The thread's number of y in a tile: what its sum is multiplied by and what is added, asked for before the sum is there. */
