@@ -2,13 +2,19 @@
 #include "base/units.h"
 #include "gen/gen.h"
 
-static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
+typedef int64_t PlannedBytes(const Gen *g); /* some of a plan's */
+
+static bool planned_of(int64_t *bytes, PlannedBytes *which, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
     Gen *g = MEM_NEW(Gen, 1);
     bool ok = gen_plan(g, s, m, host, e);
-    *bytes = ok ? gen_process_bytes(g) : 0;
+    *bytes = ok ? which(g) : 0;
     gen_close(g);
     mem_free(g);
     return ok;
+}
+
+static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
+    return planned_of(bytes, gen_process_bytes, s, m, host, e);
 }
 
 /* The largest value of *field in [least, *field] that fits; memory grows with it. *bytes: of what was taken or, when
@@ -47,12 +53,7 @@ static bool least_sent_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, c
 /* ---- the host ---- */
 
 static bool beside_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
-    Gen *g = MEM_NEW(Gen, 1);
-    bool ok = gen_plan(g, s, m, host, e);
-    *bytes = ok ? gen_beside_bytes(g) : 0;
-    gen_close(g);
-    mem_free(g);
-    return ok;
+    return planned_of(bytes, gen_beside_bytes, s, m, host, e);
 }
 
 /* As few of the layers that were sent on disk as the host's memory makes necessary; what the device holds is the same. */
