@@ -1,4 +1,5 @@
-/* metrics.c - what a line of metrics.jsonl looks like, and that the file only ever holds whole lines. */
+/* metrics.c - what a line of metrics.jsonl looks like, and that the file holds whole lines, but for
+ * the last one of a process that was killed inside a write; a resumed run drops it. */
 #include "obs/metrics.h"
 
 #include <math.h>
