@@ -86,18 +86,21 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
                                  OPT_QUANTIZE_HEAD,
                                  OPT_PRECISION,
                                  OPT_TEMPLATE,
-                                 OPT_TOKENIZER};
+                                 OPT_TOKENIZER,
+                                 OPT_INIT};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
-    uint64_t model, adapter = 0;
+    uint64_t model = 0, adapter = 0;
     char text[60];
-    if (!identity_of(&model, run->engine.model.folder, e)) return NULL;
+    bool drawn = !run->engine.model.folder[0]; /* a preset with --init random: its name and the seed say it all */
+    if (!drawn && !identity_of(&model, run->engine.model.folder, e)) return NULL;
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
     json_t *job = json_object(); /* what a person set comes first, to be named first */
     for (int i = 0; i < COUNT_OF(same); i++)
         if (opt_text(o, same[i]))
             json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
-    set_hex(job, "model", model);
+    if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
+    else set_hex(job, "model", model);
     set_hex(job, "adapter", adapter);
     set_hex(job, "problems", run->problems.hash);
     snprintf(text, sizeof text, "%lld of %lld", (long long)opt_int(o, OPT_RANK), (long long)opt_int(o, OPT_RANKS));
