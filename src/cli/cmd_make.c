@@ -35,6 +35,10 @@ static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
     return ok;
 }
 
+static int threads_of(const Options *o) {
+    return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
+}
+
 bool cmd_init(const Options *o, Err *e) {
     Model m;
     const char *const *set;
@@ -48,7 +52,7 @@ bool cmd_init(const Options *o, Err *e) {
     FolderOut f;
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     bool ok = write_config(&m.config, f.temporary, e) &&
-              weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), e);
+              weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), e);
     if (ok && opt_given(o, OPT_TOKENIZER)) ok = hf_copy_side_files(opt_text(o, OPT_TOKENIZER), f.temporary, e);
     else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
     if (!ok) {
@@ -87,11 +91,10 @@ bool cmd_merge(const Options *o, Err *e) {
     FolderOut f;
     char from[1200], to[1200];
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
-    int threads = opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);
     bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
-              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads, e);
+              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), e);
     if (!ok) {
         folder_abort(&f);
         return false;

@@ -92,7 +92,7 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     const Rubric *r = &run->pipeline.spec.rubric;
     uint64_t model = 0, adapter = 0;
     char text[60];
-    bool drawn = !run->engine.model.folder[0]; /* a preset with --init random: its name and the seed say it all */
+    bool drawn = !run->engine.model.has_folder; /* a preset with --init random: its name and the seed say it all */
     if (!drawn && !identity_of(&model, run->engine.model.folder, e)) return NULL;
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
     json_t *job = json_object(); /* what a person set comes first, to be named first */

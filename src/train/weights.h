@@ -22,8 +22,8 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e);
 /* Masters start as what their weights hold. */
 void weights_start_masters(Exec *x);
 
-/* A random model as an HF folder, written tensor by tensor. */
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, Err *e);
+/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. */
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
 
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
  * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */

@@ -9,7 +9,7 @@
 #include "train/weights.h"
 #include "train/weights_int.h"
 
-enum { DRAWN = 1 << 14 };
+enum { DRAWN = 1 << 14 /* numbers, by one thread */, STRETCH = 1 << 22 /* by all of them, then written */ };
 
 /* ---- random ---- */
 
@@ -60,29 +60,48 @@ static float drawn(const AttrFill *f, int64_t i) {
     return f->scale;
 }
 
-static bool write_drawn(StWriter *w, const ModelConfig *c, const StTensor *t, uint64_t seed, Err *e) {
-    AttrFill f = job_fill(c, t->name, seed);
+typedef struct Drawing { /* a stretch of a tensor, drawn by all threads before it is written */
+    AttrFill fill;
+    Format format;
+    int64_t first, n; /* its numbers */
+    char *raw;
+} Drawing;
+
+static void draw_piece(void *context, int64_t piece, int worker) {
+    (void)worker;
+    const Drawing *d = context;
     float value[DRAWN];
-    char raw[DRAWN * 4];
-    int64_t n = st_tensor_bytes(t) / st_dtype_bytes(t->dtype);
-    for (int64_t i = 0; i < n; i += DRAWN) {
-        int64_t m = MIN2(DRAWN, n - i);
-        for (int64_t k = 0; k < m; k++) value[k] = drawn(&f, i + k);
-        format_table[c->dtype].encode(raw, value, 1, m, 0, 1);
-        if (!st_write_data(w, raw, m * format_item_bytes(c->dtype), e)) return false;
+    int64_t from = piece * DRAWN, n = MIN2(DRAWN, d->n - from);
+    for (int64_t k = 0; k < n; k++) value[k] = drawn(&d->fill, d->first + from + k);
+    format_table[d->format].encode(d->raw + from * format_item_bytes(d->format), value, 1, n, 0, 1);
+}
+
+static bool write_drawn(StWriter *w, Drawing *d, Threads *threads, int64_t numbers, Err *e) {
+    for (d->first = 0; d->first < numbers; d->first += d->n) {
+        d->n = MIN2(STRETCH, numbers - d->first);
+        threads_for(threads, (d->n + DRAWN - 1) / DRAWN, draw_piece, d);
+        if (!st_write_data(w, d->raw, d->n * format_item_bytes(d->format), e)) return false;
     }
     return true;
 }
 
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, Err *e) {
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads, Err *e) {
     Names names = {0};
     names_of(&names, c);
-    StWriter *w;
-    bool ok = st_write_folder_begin(&w, folder, names.entry, names.n, (int64_t)5 * 1000000000, NULL, e);
-    bool begun = ok;
-    for (int64_t i = 0; i < names.n && ok; i++) ok = write_drawn(w, c, &names.entry[i], seed, e);
+    Threads *threads = NULL;
+    StWriter *w = NULL;
+    Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
+    bool begun = threads_open(&threads, n_threads, e) &&
+                 st_write_folder_begin(&w, folder, names.entry, names.n, (int64_t)5 * 1000000000, NULL, e), ok = begun;
+    for (int64_t i = 0; i < names.n && ok; i++) {
+        const StTensor *t = &names.entry[i];
+        d.fill = job_fill(c, t->name, seed);
+        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e);
+    }
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
+    threads_close(threads);
+    mem_free(d.raw);
     names_free(&names);
     return ok;
 }

@@ -57,6 +57,17 @@ TEST(every_command_has_help_with_an_example) {
     }
 }
 
+TEST(a_drawn_model_is_the_same_from_any_number_of_threads) {
+    make_model("one", "--set vocab_size=3000 --threads 1"); /* 96,000 numbers: several pieces */
+    make_model("three", "--set vocab_size=3000 --threads 3");
+    Str one = {0}, three = {0};
+    EXPECT(file_read(test_path("one/model.safetensors"), &one, 1 << 24, NULL));
+    EXPECT(file_read(test_path("three/model.safetensors"), &three, 1 << 24, NULL));
+    EXPECT(one.len > 96000 * 2 && one.len == three.len && !memcmp(one.data, three.data, (size_t)one.len));
+    str_free(&one);
+    str_free(&three);
+}
+
 TEST(bad_models_are_refused_with_file_and_hint) {
     Ran r = snug_run("plan --model no-such-model");
     expect_refused(&r, 1, "no-such-model", "qwen2.5-7b");
