@@ -48,6 +48,12 @@ static double move_rate(const Machine *m, Queue q) {
     return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
+/* Attention's products are short and wait for its exponentials: of the rate of large products a GPU reaches about half there. */
+static double rate_unmeasured(const Machine *m, OpId op) {
+    bool attends = op == OP_ATTEND || op == OP_ATTEND_GRAD;
+    return m->matrix_flops * (m->kind == MACHINE_CUDA && attends ? 0.5 : 1);
+}
+
 /* ---- what a GPU's kernels do beside that, as `snug train --profile` shows it on an H200 ---- */
 
 /* What a kernel reaches of the memory's rate: norms of heads walk their rows more than once, sums over tokens are joined by
@@ -104,7 +110,7 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
         return seconds_at((double)prog_bytes(p, s->in[0]), move_rate(m, s->queue)) + m->step_seconds;
     double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
-    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : m->matrix_flops);
+    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(m, s->op));
     if (gpu) computing += seconds_at(bytes_on_top(p, s), m->memory_bytes_per_s);
     return MAX2(moving, computing) + (gpu && joins_the_step_before(p, phase, i) ? 0 : m->step_seconds);
 }
