@@ -23,7 +23,9 @@ static bool at(const char *p, const char *end, const char *word) {
 static Span trim(Span s) {
     while (s.begin < s.end && strchr(" \t\r\n\v\f*`:,", *s.begin)) s.begin++;
     while (s.end > s.begin && strchr(" \t\r\n\v\f*`:,.;", s.end[-1])) s.end--;
-    if (s.end > s.begin && s.end[-1] == '\\' && is_blank(*s.end)) s.end--; /* "\ " is a space too */
+    int64_t slashes = 0; /* what the last one of an odd number escaped is gone: "\ " and "\," are spaces, too */
+    while (s.end - slashes > s.begin && s.end[-1 - slashes] == '\\') slashes++;
+    s.end -= slashes % 2;
     return s;
 }
 
