@@ -19,14 +19,19 @@ static bool at(const char *p, const char *end, const char *word) {
     return (size_t)(end - p) >= n && !strncasecmp(p, word, n);
 }
 
+/* Without the last backslash of an odd number: what it escaped was cut off. "\ " and "\," are spaces, too. */
+static Span without_escape(Span s) {
+    bool odd = false;
+    for (const char *p = s.end; p > s.begin && p[-1] == '\\'; p--) odd = !odd;
+    if (odd) s.end--;
+    return s;
+}
+
 /* Without what stands around an answer and is none of it: white space, markdown, a full stop, a colon. */
 static Span trim(Span s) {
     while (s.begin < s.end && strchr(" \t\r\n\v\f*`:,", *s.begin)) s.begin++;
     while (s.end > s.begin && strchr(" \t\r\n\v\f*`:,.;", s.end[-1])) s.end--;
-    int64_t slashes = 0; /* what the last one of an odd number escaped is gone: "\ " and "\," are spaces, too */
-    while (s.end - slashes > s.begin && s.end[-1 - slashes] == '\\') slashes++;
-    s.end -= slashes % 2;
-    return s;
+    return without_escape(s);
 }
 
 static bool has_content(Span s) {
@@ -146,6 +151,7 @@ static Span last_box(Span s) {
                 Span in = ends ? (Span){b.open[--b.n].begin, p} : (Span){0};
                 while (in.begin < in.end && is_blank(*in.begin)) in.begin++;
                 while (in.end > in.begin && is_blank(in.end[-1])) in.end--;
+                in = without_escape(in);
                 if (in.begin < in.end) b.last = in;
             }
             p++;
