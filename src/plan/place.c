@@ -2,8 +2,8 @@
  *
  * What lives always is packed at the bottom. The rest is placed one slot at a time, each into the lowest gap
  * that is free during its life, in a good order: largest first (ties: longer life first). Where that stays
- * above the lower bound (weights streamed through the device leave sliding windows), those that live through
- * the most crowded steps go first; then, a few times, what stood out above the bound goes first. On decoder
+ * above the lower bound (weights streamed through the device leave sliding windows), a few times what stood out above the
+ * bound goes first; then the same with those first that live through the most crowded steps. On decoder
  * programs the best of these comes within 0.2 % of the bound, and all of them together are quick enough to stand
  * inside a search.
  *
@@ -147,6 +147,7 @@ static int64_t place_slots(Program *p, Slot *slot, int64_t n, const int64_t *ali
         }
     }
     int64_t enough = bound + bound / GOOD_ENOUGH;
+    Slot *scratch = MEM_NEW(Slot, moving);
     Gaps g;
     gaps_open(&g, p->n_s);
     for (int o = 0; o < COUNT_OF(orders) && best > enough; o++) {
@@ -155,10 +156,9 @@ static int64_t place_slots(Program *p, Slot *slot, int64_t n, const int64_t *ali
             slot[i].crowd = most_alive(alive, slot[i].birth, slot[i].death, &at);
         qsort(slot, (size_t)moving, sizeof *slot, orders[o]);
         best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
+        for (int round = 0; round < ROUNDS && best > enough && promote(slot, scratch, moving, enough); round++)
+            best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
     }
-    Slot *scratch = best > enough ? MEM_NEW(Slot, moving) : NULL;
-    for (int round = 0; round < ROUNDS && best > enough && promote(slot, scratch, moving, enough); round++)
-        best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
     mem_free(scratch);
     gaps_close(&g);
     return best;
