@@ -153,6 +153,11 @@ static int first_id(const json_t *v) {
     return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < INT32_MAX ? (int)json_integer_value(v) : -1;
 }
 
+/* The others take no notice of 'attention_bias': Qwen2 always has biases on q, k and v, Mistral none. */
+static bool has_attention_bias(const ModelConfig *c) {
+    return c->family == FAMILY_LLAMA || c->family == FAMILY_QWEN3;
+}
+
 bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     if (!json_is_object(j)) return fail(e, ERR_FAIL, "%s: is not a JSON object", where);
     *c = (ModelConfig){.rms_eps = 1e-6, .rope_theta = 10000, .init_std = 0.02, .max_positions = 2048};
@@ -179,7 +184,7 @@ bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e
         return false;
     if (!use_window) c->sliding_window = 0; /* Qwen2 files name one that is not used */
     if (!c->head_dim && c->heads > 0) c->head_dim = (int)(c->hidden / c->heads);
-    if (attention_bias) c->qkv_bias = c->out_bias = true;
+    if (attention_bias && has_attention_bias(c)) c->qkv_bias = c->out_bias = true;
     if (mlp_bias) return fail(e, ERR_FAIL, "%s: 'mlp_bias' is true, which is not supported", where);
     const char *act = json_string_value(json_object_get(j, "hidden_act"));
     if (act && strcmp(act, "silu"))
@@ -280,7 +285,7 @@ json_t *config_to_json(const ModelConfig *c) {
     json_object_set_new(j, "hidden_act", json_string("silu"));
     json_object_set_new(j, "tie_word_embeddings", json_boolean(c->tied));
     json_object_set_new(j, "torch_dtype", json_string(dtypes[c->dtype]));
-    if (c->family == FAMILY_LLAMA || c->family == FAMILY_QWEN3)
+    if (has_attention_bias(c))
         json_object_set_new(j, "attention_bias", json_boolean(c->out_bias));
     if (c->family == FAMILY_MISTRAL || c->sliding_window)
         json_object_set_new(j, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
