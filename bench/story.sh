@@ -20,4 +20,4 @@ make CUDA=1 -j"$(nproc)" > "$work/make.log" 2>&1 || { tail -n 5 "$work/make.log"
 say "snug plan --model MODEL --data DATA --budget $budget"
 ./snug plan --model "$model" --data "$data" --budget "$budget" 2>&1 | tail -n 25 | stamp
 say "snug train --model MODEL --data DATA --budget $budget --log-steps 1 --steps 12"
-./snug train --model "$model" --data "$data" --budget "$budget" --log-steps 1 --steps 12 --no-save --out "$work/out" 2>&1 | tr '\r' '\n' | stamp
+./snug train --model "$model" --data "$data" --budget "$budget" --log-steps 1 --steps 12 --no-save --out "$work/out" 2>&1 | sed -u 's/\r/\n/g' | stamp
