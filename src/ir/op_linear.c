@@ -81,9 +81,14 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
 }
 
 bool op_is_fresh(const Step *s) {
-    bool panels = s->op == OP_LORA_DA && s->attr.lora.dropout > 0; /* adds up, panel by panel */
-    bool product = s->op == OP_LINEAR_DW || s->op == OP_LORA_DB || s->op == OP_LORA_DA;
-    return product && !panels && s->in[2] && s->fresh;
+    switch ((int)s->op) {
+        case OP_LINEAR_DW:
+        case OP_LORA_DB: return s->fresh && s->in[2];
+        case OP_LORA_DA: return s->fresh && s->in[2] && s->attr.lora.dropout <= 0; /* else it adds up, panel by panel */
+        case OP_HEAD_LOGP_GRAD: return s->fresh && s->in[5];
+        case OP_HEAD_SWEEP: return s->fresh && s->in[4];
+        default: return false;
+    }
 }
 
 static bool reads_few(const Program *p, const Step *s) { /* rows of a quantised weight, as they are stored */
