@@ -4,11 +4,12 @@
  * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
  * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
- * CANDIDATES algorithms, long sums also in parts. The best few run by turns for some milliseconds without a pause,
- * because a card that is at its power limit, as in a step, prefers others than one that is cool; the median decides. The winner
- * must be clearly faster than one the library ranks before it, so that noise does not choose. What the library cannot do
- * (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken out and put in again, so that another process makes the same
- * ones; when the device must be deterministic, nothing is timed and the library's first choice stands. */
+ * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
+ * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
+ * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
+ * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken
+ * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
+ * timed and the library's first choice stands. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <float.h>
@@ -18,10 +19,9 @@
 #include "backend/cuda/cuda_int.h"
 #include "backend/cuda/product.h"
 
-enum { CANDIDATES = 24, CANDIDATES_LONG = 12, FINALISTS = 5, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
-enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 31 }; /* of the best few */
-static const float SUSTAINED_MS = 15;         /* what these rounds take together, when they are not the fewest */
-static const double LONG_FLOPS = 1e12;        /* a product of more tries CANDIDATES_LONG, so that a start stays short */
+enum { CANDIDATES = 8, FINALISTS = 4, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
+enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 15 }; /* of the best few */
+static const float SUSTAINED_MS = 15;         /* what these rounds take together, within their bounds */
 /* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many parts. */
 enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 20, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
 static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
@@ -329,12 +329,11 @@ static int add_cut_sums(const Call *c, const Key *key, cublasLtMatmulHeuristicRe
 static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     cublasLtMatmulHeuristicResult_t list[MOST_TRIED];
     const Key *key = &choice->key;
-    double flops = 2.0 * (double)key->rows * (double)key->cols * (double)key->inner;
-    int n = 0, winner = -1, asked = flops > LONG_FLOPS ? CANDIDATES_LONG : CANDIDATES;
+    int n = 0, winner = -1;
     Setup *s = c->setup;
     const Library *l = &c->products->call;
     cublasStatus_t status = l->cublasLtMatmulAlgoGetHeuristic(c->products->handle, &s->op, &s->b, &s->a, &s->add,
-                                                              &s->c, &s->want, asked, list, &n);
+                                                              &s->c, &s->want, CANDIDATES, list, &n);
     int good = 0;
     for (int i = 0; i < n && status == CUBLAS_STATUS_SUCCESS; i++)
         if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];

@@ -4,20 +4,14 @@
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
  *
- * logits(rows, ld), rows aligned to 16 bytes. From sm_90 on, a row of 16-bit logits is held by a cluster of BLOCKS blocks, PACKS
- * packs in the registers of each thread: scored and turned, it is read once and written once, 2 numbers moved per logit.
- *
- * Elsewhere one block of THREADS a row. Scoring reads the row once: each thread keeps a maximum and sums relative to it,
- * rescaled when it grows, merged in one order at the end. Turning reads it again, backwards, so that what was
- * read last is found in the second-level cache, and writes it past that cache: 1 + 2 numbers moved per logit, less what
- * was found. A row without a gradient is only written. */
-#include "backend/cuda/chain.cuh"
-#include "backend/cuda/cluster.cuh"
+ * logits(rows, ld), rows aligned to 16 bytes. One block of THREADS a row. Scoring reads the row once: each thread
+ * keeps a maximum and sums relative to it, rescaled when it grows, merged in one order at the end. Turning reads
+ * it again, backwards, so that what was read last is found in the second-level cache, and writes it past that cache:
+ * 1 + 2 numbers moved per logit, less what was found. A row without a gradient is only written. */
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { THREADS = 512, BATCH = 2 /* packs of a thread that are turned at a time */ };
-enum { BLOCKS = 8, HOLDERS = 512, MOST_PACKS = 5 }; /* a row in registers: blocks, threads of each, packs of each */
+enum { THREADS = 512, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread that are turned at a time */ };
 
 /* PACK numbers that nobody reads soon. */
 template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
@@ -66,7 +60,7 @@ template <typename T, int N, bool ENTROPY> DEVICE void add_logits(Score &s, cons
     }
 }
 
-template <typename T, int WARPS> DEVICE Score merge_block(Score s) { /* every thread gets it */
+template <typename T> DEVICE Score merge_block(Score s) { /* every thread gets it */
     __shared__ Score part[WARPS];
 #pragma unroll
     for (int d = WARP / 2; d; d /= 2) {
@@ -95,7 +89,7 @@ template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n) {
         one[0] = to_float(x[i]);
         add_logits<T, 1, ENTROPY>(s, one);
     }
-    return merge_block<T, THREADS / WARP>(s);
+    return merge_block<T>(s);
 }
 
 /* Every logit as if it were not the label's. */
@@ -168,117 +162,10 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
 }
 
-/* ---- a row in registers ---- */
-
-/* Packs first, first + BLOCKS * HOLDERS, ... of a row of n; what is beyond it is -inf, which scores and turns to nothing. */
-template <typename T, int PACKS> DEVICE void hold(uint4 (&q)[PACKS], const T *x, int first, int n) {
-    constexpr int N = PACK<T>;
-    const uint32_t low = std::is_same<T, Bf16>::value ? 0xff80u : 0xfc00u, none = low << 16 | low; /* two -inf */
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-        int at = (first + p * BLOCKS * HOLDERS) * N;
-        q[p] = at < n ? *(const uint4 *)(x + at) : make_uint4(none, none, none, none);
-        if (at < n && at + N > n) {
-            uint32_t *w = (uint32_t *)&q[p];
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                if (at + k >= n) w[k / 2] = k % 2 ? (w[k / 2] & 0xffffu) | low << 16 : (w[k / 2] & ~0xffffu) | low;
-        }
-    }
-}
-
-template <typename T, bool ENTROPY, int PACKS> DEVICE Score score_held(const uint4 (&q)[PACKS]) {
-    constexpr int N = PACK<T>;
-    Score s = {-INFINITY, 0, 0};
-    float v[N];
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-        load<N>(v, (const T *)&q[p]);
-        add_logits<T, N, ENTROPY>(s, v);
-    }
-    return merge_block<T, HOLDERS / WARP>(s);
-}
-
-/* Every block of the cluster gets the row's, merged in the blocks' order. */
-template <typename T> DEVICE Score merge_cluster(Score mine, int rank) {
-    __shared__ Score part[BLOCKS];
-    if (threadIdx.x < BLOCKS) *cluster_place(&part[rank], (int)threadIdx.x) = mine;
-    cluster_wait();
-    Score s = part[0];
-    for (int i = 1; i < BLOCKS; i++) s = merge<T>(s, part[i]);
-    return s;
-}
-
-template <typename T, int PACKS> DEVICE void turn_held(T *x, const uint4 (&q)[PACKS], int first, int n, float g, float lse) {
-    constexpr int N = PACK<T>;
-    float v[N];
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-        int at = (first + p * BLOCKS * HOLDERS) * N;
-        if (at >= n) continue;
-        load<N>(v, (const T *)&q[p]);
-#pragma unroll
-        for (int k = 0; k < N; k++) v[k] = g == 0.0f ? 0.0f : -g * exponential<T>(v[k] - lse);
-        store_past<N>(x + at, v);
-    }
-}
-
-template <typename T, bool SCORE, bool ENTROPY, bool TURN, int PACKS> __global__ void __launch_bounds__(HOLDERS, 2)
-    head_held_kernel(const __grid_constant__ CudaHeadRows h) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    __shared__ float lse;
-    int64_t row = blockIdx.x / BLOCKS;
-    int rank = (int)(blockIdx.x % BLOCKS), first = rank * HOLDERS + (int)threadIdx.x, label = h.labels[row];
-    T *x = (T *)h.logits.data + row * h.ld;
-    bool scored = label >= 0 && label < h.vocabulary;
-    uint4 q[PACKS];
-    if (SCORE) cluster_arrive();
-    chain_wait();
-    hold<T, PACKS>(q, x, first, h.vocabulary);
-    float logit = scored ? to_float(x[label]) : 0.0f; /* before anybody turns it */
-    if (SCORE) {
-        Score s = score_held<T, ENTROPY, PACKS>(q);
-        cluster_enter();
-        s = merge_cluster<T>(s, rank);
-        if (threadIdx.x == 0) lse = rank ? (float)((double)s.top + log((double)s.sum)) : tell_row<ENTROPY>(h, row, logit, label, s);
-    } else if (threadIdx.x == 0) {
-        lse = h.lse[row];
-    }
-    if (!TURN) return;
-    __syncthreads();
-    float g = label < 0 ? 0.0f : h.dlogp[row];
-    turn_held<T, PACKS>(x, q, first, h.vocabulary, g, lse);
-    bool mine = scored && (label / PACK<T>) % (BLOCKS * HOLDERS) == first;
-    if (mine && g != 0.0f) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
-#endif
-}
-
-template <typename T, int PACKS> static bool launch_held(cudaStream_t s, const CudaHeadRows *h) {
-    auto kernel = head_held_kernel<T, true, false, true, PACKS>;
-    if (!h->logp) kernel = head_held_kernel<T, false, false, true, PACKS>;
-    else if (h->entropy) kernel = head_held_kernel<T, true, true, false, PACKS>;
-    else if (!h->dlogp) kernel = head_held_kernel<T, true, false, false, PACKS>;
-    cudaFuncAttributes code;
-    if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess || code.ptxVersion < 90) return false;
-    cuda_launch_chained_cluster(s, kernel, (unsigned)(h->rows * BLOCKS), HOLDERS, 0, BLOCKS, *h);
-    return true;
-}
-
-/* Which one serves depends on card, format and vocabulary alone: score and gradient of a row see the same lse. */
-template <typename T> static bool held(cudaStream_t s, const CudaHeadRows *h) {
-    if constexpr (sizeof(T) == 2) {
-        int packs = (h->vocabulary + BLOCKS * HOLDERS * PACK<T> - 1) / (BLOCKS * HOLDERS * PACK<T>);
-        if (packs <= 1) return launch_held<T, 1>(s, h);
-        if (packs <= MOST_PACKS) return launch_held<T, MOST_PACKS>(s, h);
-    }
-    return false;
-}
-
 extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
     unsigned rows = (unsigned)h->rows;
     with_real(h->logits.format, [&](auto t) {
         using T = decltype(t);
-        if (held<T>(s, h)) return;
         if (!h->logp)
             head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h);
         else if (h->dlogp)
