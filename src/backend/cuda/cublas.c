@@ -23,7 +23,7 @@ enum { CANDIDATES = 8, FINALISTS = 4, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_
 enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 15 }; /* of the best few */
 static const float SUSTAINED_MS = 15;         /* what these rounds take together, within their bounds */
 /* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many parts. */
-enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 20, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
+enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 21, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
 static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
 static const float GAIN_SHARE = 0.005f, GAIN_MS = 0.0005f;
