@@ -336,7 +336,7 @@ static void give_head_room(Walk *w) {
     Try t = w->found->tried[w->found->best];
     int64_t chunk = MIN2(t.micro_batch * w->asked->seq / 2, MOST_ROWS) / HEAD_TILE * HEAD_TILE;
     bool trained = w->asked->train && !w->asked->lora;
-    if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_chunk || t.head_chunk) return;
+    if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
     if (chunk <= job_default_chunk(w->asked, w->m->kind)) return;
     t.head_chunk = chunk;
     place(w, &t);
