@@ -100,6 +100,7 @@ SearchFreedom setup_freedom(const Options *o) {
                            .offload = opt_is(o, OPT_OFFLOAD, "auto"),
                            .disk = opt_given(o, OPT_OFFLOAD_DIR),
                            .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+                           .head_room = !opt_given(o, OPT_HEAD_CHUNK) && !opt_flag(o, OPT_DETERMINISTIC),
                            .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
                            .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
                            .attention = opt_is(o, OPT_ATTENTION, "auto"),

@@ -39,6 +39,8 @@ Tid grad_of_weight(Program *p, Tid weight, Tid *beta) {
     return w.grad;
 }
 
+bool grad_is_fresh(const Program *p) { return p->n_phases > 0 && p->phase[p->n_phases - 1].repeat == 1; }
+
 void prog_backward(Program *p, int begin, const Root *roots, int n_roots) {
     Grads g = {0};
     grads_fit(p, &g);

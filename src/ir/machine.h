@@ -21,7 +21,7 @@ enum { ATTEND_FORWARD, ATTEND_BACKWARD, ATTEND_TABLES };                 /* tabl
 
 /* Which algorithm the device's library of products took for one product. What the numbers mean is the backend's
  * affair; they and the bytes are kept and handed back as they are. */
-enum { CHOICE_NUMBERS = 19, CHOICE_BYTES = 64 };
+enum { CHOICE_NUMBERS = 20, CHOICE_BYTES = 64 };
 typedef struct MachineChoice {
     int64_t number[CHOICE_NUMBERS];
     int n_bytes; /* 0: not by the library */

@@ -48,6 +48,9 @@ const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees
 /* Whether in[k] may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8 only), of
  * linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
+/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is rounded to
+ * nearest. */
+bool op_is_fresh(const Step *s);
 /* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
 enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
 enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };

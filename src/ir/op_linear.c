@@ -6,13 +6,14 @@
  *              format, not rounded to what the others work in
  *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
  *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
+ *              fresh, with beta: beta is 0, dw is rounded to nearest instead of at random, since nothing adds up in it
  *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
  *
  *   lora       in y0(N,M)? x(N,K) a(R,K) b(S,r) clock  out y(N,M) u(N,R)    R = groups*r, S = sum of rows
  *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T; without y0 S = M
  *   lora_du    in dy(N,M) b(S,r)                       out du(N,R): du_g = scale * dy[:, col_g ...] b_g
  *   lora_db    in dy(N,M) u(N,R) beta? clock           out db(S,r): beta*db + scale * dy_g^T u_g
- *   lora_da    in du(N,R) x(N,K) beta? clock           out da(R,K): beta*da + du_g^T drop(x)
+ *   lora_da    in du(N,R) x(N,K) beta? clock           out da(R,K): beta*da + du_g^T drop(x); both may be fresh
  *   lora_dx    in du(N,R) a(R,K) clock so_far(N,K)?    out dx(N,K) = so_far + sum_g drop'(du_g a_g) */
 #include "ir/op_int.h"
 #include "ir/product.h"
@@ -44,7 +45,8 @@ static void linear_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), x = s.in[0], w = s.in[1], bias = s.in[2], beta;
     if (p->t[w].trainable) {
         Tid dw = grad_of_weight(p, w, &beta);
-        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw}});
+        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw},
+                            .fresh = grad_is_fresh(p)});
     }
     if (bias && p->t[bias].trainable) {
         Tid db = grad_of_weight(p, bias, &beta);
@@ -78,6 +80,17 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
     return product_bytes(product_cut(n.rows, n.cols, n.inner), stage);
 }
 
+bool op_is_fresh(const Step *s) {
+    switch ((int)s->op) {
+        case OP_LINEAR_DW:
+        case OP_LORA_DB: return s->fresh && s->in[2];
+        case OP_LORA_DA: return s->fresh && s->in[2] && s->attr.lora.dropout <= 0; /* else it adds up, panel by panel */
+        case OP_HEAD_LOGP_GRAD: return s->fresh && s->in[5];
+        case OP_HEAD_SWEEP: return s->fresh && s->in[4];
+        default: return false;
+    }
+}
+
 static bool reads_few(const Program *p, const Step *s) { /* rows of a quantised weight, as they are stored */
     bool quantised = !format_table[prog_t(p, s->in[1])->format].plain;
     return quantised && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_ROWS;
@@ -90,7 +103,7 @@ static int64_t device_workspace(const Program *p, const Step *s) {
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
     if (reads_few(p, s)) return 0; /* by a kernel that needs none */
-    if (s->op == OP_LINEAR_DW) return device_stage_bytes(rows, cols, out->format) + library;
+    if (s->op == OP_LINEAR_DW) return (op_is_fresh(s) ? 0 : device_stage_bytes(rows, cols, out->format)) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
     return device_cast_bytes(m, k, second->format, first->format) + bias + library;
@@ -145,7 +158,8 @@ static void lora_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), y0 = s.in[0], x = s.in[1], a = s.in[2], b = s.in[3], u = s.out[1], beta;
     if (p->t[b].trainable) {
         Tid db = grad_of_weight(p, b, &beta);
-        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr});
+        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr,
+                            .fresh = grad_is_fresh(p)});
     }
     Tid du = prog_like(p, "d_u", u);
     prog_emit(p, (Step){.op = OP_LORA_DU, .in = {dy, b}, .out = {du}, .attr = s.attr});
@@ -153,6 +167,7 @@ static void lora_grad(Program *p, Step s, Grads *g) {
         Tid da = grad_of_weight(p, a, &beta);
         int i = prog_emit(p, (Step){.op = OP_LORA_DA, .in = {du, x, beta, p->clock}, .out = {da}, .attr = s.attr});
         p->s[i].key = s.key; /* the same dropout as forward (P6) */
+        p->s[i].fresh = grad_is_fresh(p);
     }
     if (p->t[x].needs_grad) {
         Tid dx = prog_like(p, "d_x", x);
@@ -195,12 +210,13 @@ static int64_t lora_device_workspace(const Program *p, const Step *s) {
             break;
         case OP_LORA_DU: bytes = adapter_cast_bytes(p, s->in[1], format); break;
         case OP_LORA_DB: /* all groups at once, or group by group */
+            if (op_is_fresh(s)) break;
             bytes = device_stage_bytes(prog_rows(p, s->out[0]), l->rank, gradient);
             for (int g = 0; g < l->groups; g++)
                 bytes = MAX2(bytes, device_stage_bytes(l->rows[g], l->rank, gradient));
             break;
         case OP_LORA_DA:
-            if (gradient != FMT_F32) bytes = device_round(ranks * width * 4);
+            if (gradient != FMT_F32 && !op_is_fresh(s)) bytes = device_round(ranks * width * 4);
             if (drops) bytes += device_panel_bytes(n, width, item);
             break;
         case OP_LORA_DX:

@@ -11,6 +11,7 @@
  *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still right)
  *   head_logp_grad  in x w labels lse dlogp(N) beta? clock     out dx(N,C)? dw(V,C)?
  *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a time
+ *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
  *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat + scale*sum(v*weight)/divisor
@@ -60,7 +61,7 @@ static void head_logp_grad(Program *p, Step s, Grads *g) {
     if (p->t[w].trainable) dw = grad_of_weight(p, w, &beta);
     if (p->t[x].needs_grad) dx = prog_like(p, "d_hidden", x);
     prog_emit(p, (Step){.op = OP_HEAD_LOGP_GRAD, .in = {x, w, s.in[2], s.out[1], dlogp, beta, p->clock},
-                        .out = {dx, dw}, .attr = s.attr});
+                        .out = {dx, dw}, .attr = s.attr, .fresh = grad_is_fresh(p)});
     if (dx) grad_flow(p, g, x, dx);
 }
 
@@ -78,7 +79,8 @@ static int64_t head_device_workspace(const Program *p, const Step *s) {
     Format format = prog_t(p, x)->format;
     int64_t bytes = device_round(rows * device_logits_ld(vocabulary) * format_item_bytes(format));
     int64_t cast = device_cast_bytes(vocabulary, width, prog_t(p, w)->format, format);
-    int64_t stage = dw ? device_stage_bytes(vocabulary, width, prog_t(p, dw)->format) : 0;
+    bool direct = op_is_fresh(s) && rows == prog_rows(p, x); /* one chunk, written as it is kept */
+    int64_t stage = dw && !direct ? device_stage_bytes(vocabulary, width, prog_t(p, dw)->format) : 0;
     return bytes + MAX2(cast, stage) + device_library_bytes(rows, vocabulary);
 }
 

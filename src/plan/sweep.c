@@ -96,6 +96,7 @@ static Step sweep_step(const Step *f, const Step *b) {
     memcpy(s.in, in, sizeof in);
     memcpy(s.out, out, sizeof out);
     s.key = b->key;
+    s.fresh = b->fresh;
     return s;
 }
 

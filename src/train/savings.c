@@ -88,7 +88,7 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
         compare(&c, &without, false);
         without = *s;
     }
-    if (s->head_chunk != plain->head_chunk) {
+    if (s->head_chunk && s->head_chunk <= job_default_chunk(s, j->machine.kind)) { /* larger ones save time, not memory */
         without.head_chunk = plain->head_chunk;
         snprintf(out[c.n].name, sizeof out->name, "head in chunks of %lld", (long long)s->head_chunk);
         compare(&c, &without, false);

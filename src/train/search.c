@@ -329,6 +329,20 @@ static void try_last_resorts(Walk *w, int64_t rows) {
     fits_so(w, base);
 }
 
+/* On a GPU the gradient of a head's weight passes through memory once a chunk: half of the rows at a time, where the plan that
+ * was found leaves room for them. */
+static void give_head_room(Walk *w) {
+    enum { MOST_ROWS = 8192 };
+    Try t = w->found->tried[w->found->best];
+    int64_t chunk = MIN2(t.micro_batch * w->asked->seq / 2, MOST_ROWS) / HEAD_TILE * HEAD_TILE;
+    bool trained = w->asked->train && !w->asked->lora;
+    if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
+    if (chunk <= job_default_chunk(w->asked, w->m->kind)) return;
+    t.head_chunk = chunk;
+    place(w, &t);
+    if (t.fits) w->found->tried[w->found->best] = t;
+}
+
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
     SearchMemo memo = {.machine = m, .n_machines = 1};
     bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
@@ -383,6 +397,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     rank(found);
     if (found->best < 0) try_last_resorts(&w, rows);
     for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
+    if (found->best >= 0) give_head_room(&w);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
     found->ms = now_ms() - began;

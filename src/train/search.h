@@ -16,6 +16,7 @@
 /* What the search may decide; the rest stays as asked. */
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
+    bool head_room;   /* a larger head chunk than usual where memory is left; on a GPU its gradient is then rounded elsewhere */
     bool disk;        /* what does not fit the host's memory may be kept on disk (with offload) */
     bool ffn_chunks;  /* long rows: the feed-forward in pieces, where blocks are recomputed */
     bool attention;   /* by snug's own kernels, which need no scratch, instead of a library's */

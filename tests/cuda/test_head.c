@@ -91,7 +91,8 @@ static void try_head(HeadCase c, Format f, Format w, Format gradient, double bet
                   (Step){.op = OP_HEAD_SWEEP,
                          .in = {h.x, h.w, h.labels, h.dlogp, h.beta, h.clock},
                          .out = {h.logp, h.lse, h.dx, h.dw},
-                         .attr.head = {c.chunk}},
+                         .attr.head = {c.chunk},
+                         .fresh = beta == 0},
                   false);
     expect_scores(&h, false);
     expect_gradients(&h);

@@ -131,6 +131,10 @@ static void try_dw(Shape s, Kinds f, double beta) {
     Tid dw = gradient(&t, f.g, s.m, s.k, beta), db = gradient(&t, f.g, 1, s.m, beta), beta_dial = dial(&t, beta);
     cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta_dial, clock}, .out = {dw}}, false);
     expect_gradient(&t, dw, slack(s.n, kinds[0]));
+    if (beta <= 0) { /* products write the gradient itself; without a dial they still add */
+        cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta_dial, clock}, .out = {dw}, .fresh = true}, false);
+        expect_gradient(&t, dw, slack(s.n, kinds[0]));
+    }
     cuda_test_run(&t, (Step){.op = OP_LINEAR_DB, .in = {dy, beta_dial, s.m % 2 ? clock : NONE}, .out = {db}},
                   false);
     expect_gradient(&t, db, slack(s.n, kinds[0]));
@@ -288,6 +292,11 @@ static void try_lora_up(LoraCase c, Kinds f, double beta) { /* lora_du and lora_
     cuda_test_run(t, (Step){.op = OP_LORA_DB, .in = {dy, u, beta_dial, l.clock}, .out = {db}, .attr.lora = c.attr},
                   false);
     expect_gradient(t, db, lora_slack(&l, c.n));
+    if (beta <= 0) {
+        cuda_test_run(t, (Step){.op = OP_LORA_DB, .in = {dy, u, beta_dial, l.clock}, .out = {db}, .attr.lora = c.attr,
+                                .fresh = true}, false);
+        expect_gradient(t, db, lora_slack(&l, c.n));
+    }
     cuda_test_close(t);
 }
 
@@ -310,6 +319,8 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
         .op = OP_LORA_DA, .in = {du, x, beta_dial, l.clock}, .out = {da}, .attr.lora = c.attr, .key = STEP_KEY};
     cuda_test_run(t, step, false);
     expect_gradient(t, da, lora_slack(&l, c.n));
+    step.fresh = true;
+    if (beta <= 0) cuda_test_run(t, step, false), expect_gradient(t, da, lora_slack(&l, c.n));
     cuda_test_close(t);
 }
 

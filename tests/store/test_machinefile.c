@@ -139,7 +139,7 @@ TEST(wrong_machine_files_are_refused_with_the_place) {
     expect_refused("1024 1025", "1024 x", "number 1");
     expect_refused("1024 1025", "1024 1025 7", "number 1");
     expect_refused("\"00254a", "\"0025xy", "number 1");
-    expect_refused("in_place\"", "in_plaze\"", "fields");
+    expect_refused("in_place times\"", "in_place tymes\"", "fields");
     expect_refused("{", "{{", "JSON");
 }
 

@@ -24,7 +24,8 @@ void cpu_linear_dx(Backend *b, Queue q, const Args *a) {
 void cpu_linear_dw(Backend *b, Queue q, const Args *a) {
     Product p = {.rows = cpu_cols(a->ti[0]), .cols = cpu_cols(a->ti[1]), .inner = cpu_rows(a->ti[0]), .alpha = 1,
                  .a = product_input(a, 0), .a_flip = true, .b = product_input(a, 1), .c = product_output(a, 0),
-                 .add = product_output(a, 0), .beta = cpu_beta(a, 2), .random = true, .key = cpu_draw_key(a, 3)};
+                 .add = product_output(a, 0), .beta = cpu_beta(a, 2), .random = !op_is_fresh(a->step),
+                 .key = cpu_draw_key(a, 3)};
     p.cut = product_cut(p.rows, p.cols, p.inner);
     product_run(b, a, &p, 1, 0);
 }

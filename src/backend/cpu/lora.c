@@ -66,7 +66,7 @@ void cpu_lora_db(Backend *b, Queue q, const Args *a) {
         list[g] = (Product){.rows = l->rows[g], .cols = l->rank, .inner = tokens,
             .cut = product_cut(l->rows[g], l->rank, tokens), .a = product_columns(product_input(a, 0), l->col[g]),
             .a_flip = true, .b = product_columns(product_input(a, 1), g * l->rank), .c = db, .add = db,
-            .beta = cpu_beta(a, 2), .alpha = l->scale, .random = true, .key = cpu_draw_key(a, 3)};
+            .beta = cpu_beta(a, 2), .alpha = l->scale, .random = !op_is_fresh(a->step), .key = cpu_draw_key(a, 3)};
     }
     product_run(b, a, list, l->groups, 0);
 }
@@ -81,7 +81,7 @@ void cpu_lora_da(Backend *b, Queue q, const Args *a) {
             .cut = product_cut(rank, channels, tokens),
             .a = product_columns(product_input(a, 0), g * rank), .a_flip = true, .b = product_input(a, 1),
             .drop_b = group_drop(a, 3, g, channels), .c = da, .add = da, .beta = cpu_beta(a, 2), .alpha = 1,
-            .random = true, .key = cpu_draw_key(a, 3)};
+            .random = !op_is_fresh(a->step), .key = cpu_draw_key(a, 3)};
     }
     product_run(b, a, list, products_on_x(l), 0);
 }

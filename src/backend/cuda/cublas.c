@@ -4,10 +4,12 @@
  * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
  * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
- * CANDIDATES algorithms, long sums also in parts, and keeps the fastest; it must be clearly faster than one the
- * library ranks before it, so that noise does not choose. What the library cannot do (mixed formats, odd addresses, bf16 on cards without it)
- * goes to cuda_launch_multiply. Choices can be taken out and put in again, so that another process makes the same
- * ones; when the device must be deterministic, nothing is timed and the library's first choice stands. */
+ * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
+ * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
+ * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
+ * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken
+ * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
+ * timed and the library's first choice stands. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <float.h>
@@ -17,12 +19,14 @@
 #include "backend/cuda/cuda_int.h"
 #include "backend/cuda/product.h"
 
-enum { CANDIDATES = 8, ROUNDS = 2, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
+enum { CANDIDATES = 8, FINALISTS = 4, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
+enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 15 }; /* of the best few */
+static const float SUSTAINED_MS = 15;         /* what these rounds take together, within their bounds */
 /* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many parts. */
-enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 20, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
+enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 21, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
 static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
-static const float GAIN_SHARE = 0.03f, GAIN_MS = 0.002f;
+static const float GAIN_SHARE = 0.005f, GAIN_MS = 0.0005f;
 
 /* clang-format off */
 #define LIBRARY_CALLS(X)                     \
@@ -55,9 +59,8 @@ typedef struct Key {
     int64_t rows, cols, inner, lda, ldb, ldc, ld_add, workspace_bytes;
     int32_t align_a, align_b, align_c, align_add;
     int8_t in /* a format, or IN_TF32 */, out, a_flip, b_flip;
-    int8_t bias; /* 1: with one; more: so many products at once, which have none */
-    int8_t adds, in_place;
-    int8_t pad;
+    int8_t bias, adds, in_place;
+    int8_t times; /* so many products at once */
 } Key;
 
 typedef struct Choice {
@@ -71,7 +74,7 @@ struct CudaProducts {
     void *file;
     Library call;
     cublasLtHandle_t handle;
-    cudaEvent_t begin, end;
+    cudaEvent_t mark[MOST_TRIED + 1];
     int n_choices;
     Choice choice[CHOICES]; /* open addressing */
 };
@@ -109,16 +112,17 @@ bool cuda_products_open(CudaBackend *c, Err *e) {
     if (status != CUBLAS_STATUS_SUCCESS)
         return fail(e, ERR_FAIL, "cuda:%d: opening the product library: %s", c->device,
                     p->call.cublasLtGetStatusString(status));
-    if (cudaEventCreate(&p->begin) != cudaSuccess || cudaEventCreate(&p->end) != cudaSuccess)
-        return fail(e, ERR_FAIL, "cuda:%d: events for timing products", c->device);
+    for (int i = 0; i < COUNT_OF(p->mark); i++)
+        if (cudaEventCreate(&p->mark[i]) != cudaSuccess)
+            return fail(e, ERR_FAIL, "cuda:%d: events for timing products", c->device);
     return true;
 }
 
 void cuda_products_close(CudaBackend *c) {
     CudaProducts *p = c->products;
     if (!p) return;
-    if (p->begin) cudaEventDestroy(p->begin);
-    if (p->end) cudaEventDestroy(p->end);
+    for (int i = 0; i < COUNT_OF(p->mark); i++)
+        if (p->mark[i]) cudaEventDestroy(p->mark[i]);
     if (p->handle) p->call.cublasLtDestroy(p->handle);
     if (p->file) dlclose(p->file);
     mem_free(p);
@@ -214,37 +218,81 @@ static void trial_setup(const Call *c, Setup *s, const Key *key) {
         c->products->call.cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &none, sizeof none);
 }
 
-static float time_once(const Call *c, const cublasLtMatmulAlgo_t *algo, float alpha) {
-    float ms = -1;
-    if (cudaEventRecord(c->products->begin, c->stream) != cudaSuccess) return -1;
-    if (run(c, algo, alpha) != CUBLAS_STATUS_SUCCESS) return -1;
-    if (cudaEventRecord(c->products->end, c->stream) != cudaSuccess) return -1;
-    if (cudaEventSynchronize(c->products->end) != cudaSuccess) return -1;
-    return cudaEventElapsedTime(&ms, c->products->begin, c->products->end) == cudaSuccess ? ms : -1;
+typedef struct Tried {
+    const cublasLtMatmulAlgo_t *algo;
+    float ms; /* less than 0: refused */
+} Tried;
+
+/* Runs every one that is not refused once, back to back. The first runs twice, so that no clock starts on an idle card. */
+static void time_round(const Call *c, Tried *const *t, int n, float alpha) {
+    cudaEvent_t *mark = c->products->mark;
+    if (n) run(c, t[0]->algo, alpha);
+    for (int i = 0; i < n; i++) {
+        cudaEventRecord(mark[i], c->stream);
+        if (t[i]->ms >= 0 && run(c, t[i]->algo, alpha) != CUBLAS_STATUS_SUCCESS) t[i]->ms = -1;
+    }
+    cudaEventRecord(mark[n], c->stream);
+    cudaEventSynchronize(mark[n]);
+    for (int i = 0; i < n; i++) {
+        float ms;
+        bool timed = cudaEventElapsedTime(&ms, mark[i], mark[i + 1]) == cudaSuccess;
+        if (t[i]->ms >= 0) t[i]->ms = timed ? ms : -1;
+    }
+    cudaGetLastError(); /* a refusal is not an error of the step */
 }
 
-/* The number of the fastest; -1: none runs. Round 0 loads the code and is not counted. */
+static float median(float *x, int n) {
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && x[k] < x[k - 1]; k--) {
+            float swap = x[k];
+            x[k] = x[k - 1], x[k - 1] = swap;
+        }
+    return x[n / 2];
+}
+
+/* Puts the fastest first, those refused behind; equals stay in their order. */
+static void sort_tried(Tried **t, int n) {
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && t[k]->ms >= 0 && (t[k - 1]->ms < 0 || t[k]->ms < t[k - 1]->ms); k--) {
+            Tried *swap = t[k];
+            t[k] = t[k - 1], t[k - 1] = swap;
+        }
+}
+
+/* The best few by turns; each is left with its median. */
+static void time_finalists(const Call *c, Tried **t, int n, float alpha) {
+    float ms[FINALISTS][MOST_ROUNDS], once = 0;
+    for (int i = 0; i < n; i++) once += t[i]->ms;
+    int wanted = (int)MIN2(SUSTAINED_MS / MAX2(once, 1e-3f), (float)MOST_ROUNDS), rounds = MAX2(wanted, FEWEST_ROUNDS);
+    for (int r = 0; r < rounds; r++) {
+        time_round(c, t, n, alpha);
+        for (int i = 0; i < n; i++) ms[i][r] = t[i]->ms;
+    }
+    for (int i = 0; i < n; i++)
+        if (t[i]->ms >= 0) t[i]->ms = median(ms[i], rounds);
+}
+
+/* The number of the fastest; -1: none runs. The first round loads the code and is not counted. */
 static int fastest(const Call *c, const Key *key, const cublasLtMatmulHeuristicResult_t *list, int n) {
-    float best[MOST_TRIED], alpha = trial_alpha(c, key);
+    Tried tried[MOST_TRIED], *order[MOST_TRIED];
+    float alpha = trial_alpha(c, key);
     Call trial = *c;
     Setup setup;
     trial_setup(c, &setup, key);
     trial.setup = &setup;
-    for (int i = 0; i < n; i++) best[i] = FLT_MAX;
-    for (int round = 0; round <= ROUNDS; round++)
-        for (int i = 0; i < n; i++) {
-            if (best[i] < 0) continue;
-            float ms = time_once(&trial, &list[i].algo, alpha);
-            if (ms < 0)
-                best[i] = -1, cudaGetLastError(); /* refused: not an error of the step */
-            else if (round)
-                best[i] = MIN2(best[i], ms);
-        }
+    for (int i = 0; i < n; i++) tried[i] = (Tried){.algo = &list[i].algo}, order[i] = &tried[i];
+    time_round(&trial, order, n, alpha);
+    time_round(&trial, order, n, alpha);
+    sort_tried(order, n);
+    int left = 0;
+    while (left < MIN2(n, FINALISTS) && order[left]->ms >= 0) left++;
+    time_finalists(&trial, order, left, alpha);
+    for (int i = left; i < n; i++) order[i]->ms = -1;
     int winner = -1;
     for (int i = 0; i < n; i++) {
-        if (best[i] < 0) continue;
-        float gain = winner < 0 ? FLT_MAX : best[winner] - best[i];
-        if (winner < 0 || (gain > best[winner] * GAIN_SHARE && gain > GAIN_MS)) winner = i;
+        if (tried[i].ms < 0) continue;
+        float gain = winner < 0 ? FLT_MAX : tried[winner].ms - tried[i].ms;
+        if (winner < 0 || (gain > tried[winner].ms * GAIN_SHARE && gain > GAIN_MS)) winner = i;
     }
     return winner;
 }
@@ -280,6 +328,7 @@ static int add_cut_sums(const Call *c, const Key *key, cublasLtMatmulHeuristicRe
 /* Fills the choice; *done: the product has been run on the way. */
 static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     cublasLtMatmulHeuristicResult_t list[MOST_TRIED];
+    const Key *key = &choice->key;
     int n = 0, winner = -1;
     Setup *s = c->setup;
     const Library *l = &c->products->call;
@@ -289,9 +338,8 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     for (int i = 0; i < n && status == CUBLAS_STATUS_SUCCESS; i++)
         if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];
     n = good;
-    if (may_time) n = add_cut_sums(c, &choice->key, list, n);
-    if (may_time && n > 1)
-        winner = fastest(c, &choice->key, list, n);
+    if (may_time) n = add_cut_sums(c, key, list, n);
+    if (may_time && n > 1) winner = fastest(c, key, list, n);
     if (winner < 0)
         for (int i = 0; i < n && !*done; i++) /* one that is refused launches nothing */
             if (run(c, &list[i].algo, c->p->alpha) == CUBLAS_STATUS_SUCCESS) *done = true, winner = i;
@@ -320,7 +368,8 @@ static Key key_of(const CudaProduct *p, int64_t workspace_bytes, bool tf32) {
     k.align_c = alignment_of(&p->c, p->c_step);
     k.align_add = k.align_c;
     k.in = tf32 && p->a.format == FMT_F32 ? IN_TF32 : (int8_t)p->a.format, k.out = (int8_t)p->c.format;
-    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->times > 1 ? (int8_t)p->times : p->bias != NULL;
+    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->bias != NULL;
+    k.times = (int8_t)MAX2(p->times, 1);
     if (!p->add.data) return k;
     k.adds = 1, k.in_place = p->add.data == p->c.data;
     k.ld_add = p->add.ld, k.align_add = alignment_of(&p->add, p->add_step);
@@ -418,7 +467,7 @@ static void numbers_of(int64_t *n, const Key *k) {
     const int64_t all[CHOICE_NUMBERS] = {k->rows,      k->cols,    k->inner,   k->lda,       k->ldb,
                                          k->ldc,       k->ld_add,  k->workspace_bytes, k->align_a, k->align_b,
                                          k->align_c,   k->align_add, k->in,    k->out,       k->a_flip,
-                                         k->b_flip,    k->bias,    k->adds,    k->in_place};
+                                         k->b_flip,    k->bias,    k->adds,    k->in_place,  k->times};
     memcpy(n, all, sizeof all);
 }
 
@@ -429,7 +478,7 @@ static Key key_from(const int64_t *n) {
     k.workspace_bytes = n[7];
     k.align_a = (int32_t)n[8], k.align_b = (int32_t)n[9], k.align_c = (int32_t)n[10], k.align_add = (int32_t)n[11];
     k.in = (int8_t)n[12], k.out = (int8_t)n[13], k.a_flip = (int8_t)n[14], k.b_flip = (int8_t)n[15];
-    k.bias = (int8_t)n[16], k.adds = (int8_t)n[17], k.in_place = (int8_t)n[18];
+    k.bias = (int8_t)n[16], k.adds = (int8_t)n[17], k.in_place = (int8_t)n[18], k.times = (int8_t)n[19];
     return k;
 }
 

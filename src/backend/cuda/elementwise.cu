@@ -36,6 +36,7 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int V> __global__ void __launch_bounds__(THREADS)
     swiglu_grad_kernel(T *dgate_up, const T *dh, const T *gate_up, int64_t rows, int64_t cols) {
+    chain_wait();
     float d[V], g[V], up[V];
     int64_t at, first = gate_place<V>(rows, cols, &at);
     if (first < 0) return;
@@ -86,10 +87,11 @@ extern "C" void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, co
         T *to = (T *)dgate_up.data;
         const T *d = (const T *)dh, *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(d) && is_packed(from))
-            swiglu_grad_kernel<T, WIDE>
-                <<<blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, s>>>(to, d, from, rows, cols);
+            cuda_launch_chained(s, swiglu_grad_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, d,
+                                from, rows, cols);
         else
-            swiglu_grad_kernel<T, 1><<<blocks_for(rows * cols, THREADS), THREADS, 0, s>>>(to, d, from, rows, cols);
+            cuda_launch_chained(s, swiglu_grad_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, d, from,
+                                rows, cols);
     });
 }
 

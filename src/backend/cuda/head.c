@@ -3,7 +3,7 @@
  *
  * Logits stand in the workspace in the format of the hidden rows, each row padded to device_logits_ld; the
  * gradient is written over them. dw adds up chunk by chunk, and is rounded once a chunk (the CPU: once every
- * HEAD_TILE rows). */
+ * HEAD_TILE rows); the first chunk of a fresh one writes it as it is kept. */
 #include "backend/cuda/product.h"
 
 typedef struct Head {
@@ -31,6 +31,7 @@ static void want_gradients(Head *h, const Args *a, int dx_out, int beta_in) {
     h->dw = (CudaGradient){
         .dw = cuda_output(a, dx_out + 1), .tensor = a->out[dx_out + 1], .alpha = 1, .beta = a->in[beta_in]};
     h->dw.key = cuda_key(a, beta_in + 1, 0);
+    h->dw.fresh = op_is_fresh(a->step);
 }
 
 static void do_rows(const Head *h, int64_t first, int64_t n) {
@@ -52,7 +53,7 @@ static void play_chunk(const Head *h, int64_t first, int64_t n) {
     if (!h->dw.dw.data) return;
     CudaGradient dw = h->dw;
     dw.key.part = first / HEAD_TILE;
-    if (first) dw.beta = NULL; /* the first chunk applied the dial */
+    if (first) dw.beta = NULL, dw.fresh = false; /* the first chunk applied the dial */
     cuda_add_gradient(h->w, &dw, logits, x);
 }
 

@@ -146,8 +146,9 @@ static void db_at_once(CudaWork w, const CudaGradient *db, CudaMatrix dy, CudaMa
 void cuda_lora_db(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     CudaMatrix dy = cuda_input(a, 0), u = cuda_input(a, 1), db = cuda_output(a, 0);
-    CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->in[2], .key = cuda_key(a, 3, 0)};
-    if (device_panel_rows(db.rows, db.cols, 4) == db.rows) { /* the sums are one panel */
+    CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->in[2], .fresh = op_is_fresh(a->step),
+                        .key = cuda_key(a, 3, 0)};
+    if (all.fresh || device_panel_rows(db.rows, db.cols, 4) == db.rows) { /* the sums are one panel */
         db_at_once(cuda_work(b, q, a), &all, dy, u);
         return;
     }
@@ -173,6 +174,7 @@ void cuda_lora_da(Backend *b, Queue q, const Args *a) {
         CudaGradient part = {.dw = cuda_part_rows(da, g * rank, rank),
                              .tensor = da.data,
                              .beta = a->in[2],
+                             .fresh = op_is_fresh(a->step),
                              .key = cuda_key(a, 3, 0)};
         CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
         for (int64_t token = 0; token < x.rows; token += s.tokens) {

@@ -219,6 +219,7 @@ template <typename T, typename W> __global__ void __launch_bounds__(BLOCK, sizeo
     const Team t = team_of(bits);
     const int n_teams = BLOCK >> bits, c = first_column(t), mine = packs_of(g.cols, c);
     float sums[SHARE][WIDE] = {};
+    chain_wait();
     int64_t row = (int64_t)blockIdx.x * g.rows_a_block, last = min(row + g.rows_a_block, g.rows);
     int turn = 0;
     for (row += t.number; row < last; row += n_teams, turn ^= 1)
@@ -300,7 +301,7 @@ template <typename T, typename W> static unsigned grad_rows(cudaStream_t s, Grad
     g.rows_a_block = g.parts ? part_rows(g.rows) : packs && fits_team(g.cols) ? BLOCK >> bits : 1;
     unsigned blocks = blocks_for(g.rows, g.rows_a_block);
     if (packs && fits_team(g.cols)) {
-        grad_team_kernel<T, W><<<blocks, BLOCK, 0, s>>>(g, w, bits);
+        cuda_launch_chained(s, grad_team_kernel<T, W>, blocks, BLOCK, 0, g, w, bits);
         return blocks;
     }
     auto kernel = packs ? grad_any_kernel<T, W, WIDE> : grad_any_kernel<T, W, 1>;

@@ -4,6 +4,7 @@
 #ifndef BACKEND_CUDA_PARTS_CUH
 #define BACKEND_CUDA_PARTS_CUH
 
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -11,6 +12,7 @@ template <typename T> __global__ void __launch_bounds__(WARP *WARP)
     join_kernel(T *dw, const float *parts, int64_t n_parts, int64_t stride, int64_t n, const float *beta,
                 CudaKey key) {
     __shared__ float slice[WARP][WARP + 1];
+    chain_wait();
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int64_t c = (int64_t)blockIdx.x * WARP + lane;
     float sum = 0;
@@ -30,8 +32,8 @@ static inline void join_parts(cudaStream_t s, CudaNumbers dw, const float *parts
                               int64_t n, const float *beta, CudaKey key) {
     with_real(dw.format, [&](auto t) {
         using T = decltype(t);
-        join_kernel<T>
-            <<<blocks_for(n, WARP), WARP * WARP, 0, s>>>((T *)dw.data, parts, n_parts, stride, n, beta, key);
+        cuda_launch_chained(s, join_kernel<T>, blocks_for(n, WARP), WARP * WARP, 0, (T *)dw.data, parts, n_parts, stride, n,
+                            beta, key);
     });
 }
 

@@ -142,6 +142,7 @@ static int64_t place_in_tensor(const CudaGradient *g) { /* of dw's first number 
 CudaMatrix cuda_gradient_begin(CudaWork *w, const CudaGradient *g, CudaMatrix *add) {
     CudaMatrix dw = g->dw;
     *add = (CudaMatrix){0};
+    if (g->fresh) return dw;
     if (dw.format == FMT_F32) {
         if (g->beta) cuda_launch_scale(cuda_work_stream(w), cuda_numbers(dw), dw.rows * dw.cols, g->beta);
         return *add = dw;
@@ -151,7 +152,7 @@ CudaMatrix cuda_gradient_begin(CudaWork *w, const CudaGradient *g, CudaMatrix *a
 }
 
 void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum) {
-    if (g->dw.format == FMT_F32) return;
+    if (g->dw.format == FMT_F32 || g->fresh) return;
     CudaNumbers tensor = {g->tensor, g->dw.format};
     cuda_launch_accumulate(cuda_work_stream(&w), tensor, place_in_tensor(g), sum.data, sum.rows * sum.cols,
                            g->beta, g->key);
@@ -160,7 +161,7 @@ void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum) {
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x) {
     CudaMatrix dw = g->dw;
     CHECK(dw.ld == dw.cols);
-    int64_t panel = dw.format == FMT_F32 ? dw.rows : device_panel_rows(dw.rows, dw.cols, 4);
+    int64_t panel = dw.format == FMT_F32 || g->fresh ? dw.rows : device_panel_rows(dw.rows, dw.cols, 4);
     for (int64_t row = 0; row < dw.rows; row += panel) {
         CudaWork here = w; /* every panel stands in the same scratch */
         CudaGradient part = *g;

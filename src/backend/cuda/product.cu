@@ -75,6 +75,7 @@ extern "C" void cuda_launch_scale(cudaStream_t s, CudaNumbers x, int64_t n, cons
 
 template <typename T, int W> __global__ void __launch_bounds__(THREADS)
     accumulate_kernel(T *dst, int64_t first, const float *src, int64_t n, const float *beta, CudaKey key) {
+    chain_wait();
     int64_t i = my_first<W>();
     if (i >= n) return;
     float x[W];
@@ -88,10 +89,10 @@ extern "C" void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t 
         using T = decltype(t);
         T *to = (T *)dst.data;
         if (is_wide(to, first) && is_wide(src, n))
-            accumulate_kernel<T, WIDE>
-                <<<blocks_for(n, THREADS * WIDE), THREADS, 0, s>>>(to, first, src, n, beta, key);
+            cuda_launch_chained(s, accumulate_kernel<T, WIDE>, blocks_for(n, THREADS * WIDE), THREADS, 0, to, first, src, n,
+                                beta, key);
         else
-            accumulate_kernel<T, 1><<<blocks_for(n, THREADS), THREADS, 0, s>>>(to, first, src, n, beta, key);
+            cuda_launch_chained(s, accumulate_kernel<T, 1>, blocks_for(n, THREADS), THREADS, 0, to, first, src, n, beta, key);
     });
 }
 
@@ -171,6 +172,7 @@ template <typename T, int W> __global__ void __launch_bounds__(WARP *SUM_LINES)
     int64_t left = (int64_t)blockIdx.x * WARP * W, col = left + threadIdx.x * W;
     int64_t first = (int64_t)blockIdx.y * rows_a_part, end = first + rows_a_part < rows ? first + rows_a_part : rows;
     float sum[W] = {}, x[W];
+    chain_wait();
     if (col < cols) {
 #pragma unroll 8
         for (int64_t row = first + threadIdx.y; row < end; row += SUM_LINES) {
@@ -199,7 +201,7 @@ extern "C" void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c)
         bool wide = is_wide(c->dy.data, c->cols);
         auto kernel = wide ? column_parts_kernel<T, WIDE> : column_parts_kernel<T, 1>;
         dim3 grid(blocks_for(c->cols, WARP * (wide ? WIDE : 1)), n_parts);
-        kernel<<<grid, block, 0, s>>>(c->parts, (const T *)c->dy.data, c->rows, c->cols, c->rows_a_part);
+        cuda_launch_chained(s, kernel, grid, block, 0, c->parts, (const T *)c->dy.data, c->rows, c->cols, c->rows_a_part);
     });
     join_parts(s, c->db, c->parts, n_parts, c->cols, c->cols, c->beta, c->key);
 }

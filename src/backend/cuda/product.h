@@ -53,11 +53,12 @@ typedef struct CudaGradient { /* dw(M,K) = beta*dw + alpha * dy(N,M)^T x(N,K) */
     void *tensor;             /* ... which begins here: roundings are keyed by the number's place in it */
     float alpha;
     const float *beta; /* dial; NULL: 1 */
+    bool fresh;        /* the dial is 0 in every play: products write dw as it is kept */
     CudaKey key;
 } CudaGradient;
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x);
 
-/* The two halves of it, for sums of several products: where to sum, in fp32 (add: what the first product adds to),
+/* The two halves of it, for sums of several products: where to sum, in fp32 or, fresh, in dw (add: what the first product adds to),
  * and what to do afterwards. */
 CudaMatrix cuda_gradient_begin(CudaWork *w, const CudaGradient *g, CudaMatrix *add);
 void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum);
