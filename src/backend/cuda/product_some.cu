@@ -1,0 +1,431 @@
+/* product_some.cu - products of some rows (the next tokens of many texts) with quantised weights and 16-bit x on tensor
+ * cores, from 8.0 on: w is read once, as it is stored, and what turns it into numbers serves all rows. Reference: cpu/few.c.
+ *
+ *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
+ *
+ * The work is tiles of TALL rows of w times chunks of WIDE numbers of K, numbered along K first. Every block has an equal
+ * stretch of them, so that all multiprocessors read to the end whatever M is. Chunks of w and x are on their way in a
+ * ring in shared memory. A warp takes 16 * HIGH rows of the tile and every ACROSS-th stretch of 64 numbers of the chunk.
+ * A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever their order in K, as long as
+ * its part of B holds the same numbers of x. int8: codes become numbers by their bits, the row's scale comes last. nf4: a
+ * byte finds its two levels in a table in shared memory with a copy for every lane, in x's format and stretched so that
+ * they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
+ * A tile that several blocks have worked on is added up by the one that comes last, in the order of K: the bits depend
+ * on the shape and the card alone.
+ * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
+ * Bytes moved: w, x once a tile, and sums of shared tiles there and back. */
+#include "backend/cuda/chain.cuh"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/product_few.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define HAVE_TENSOR_CORES 1 /* of this kind */
+#endif
+
+enum { BLOCK_K = FORMAT_NF4_BLOCK, MOST_BLOCKS = CUDA_SOME_BLOCKS };
+static const float STRETCH_BF16 = 1.4365234375f, STRETCH_F16 = 1.3662109375f;
+
+struct Int8 {};
+struct Nf4 {};
+struct Levels { /* in x's format */
+    uint16_t at[16];
+};
+struct Some {
+    CudaFew a;
+    Levels levels;
+    float scale;       /* of every sum, beside the row's */
+    int tiles, chunks; /* of a tile */
+    float *parts;      /* sums of shared tiles: two of a tile's size for every block */
+};
+
+template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
+template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16; /* numbers in 16 bytes */
+
+/* How a block is cut: SETS of 8 rows of x; warps DOWN the tile, HIGH times 16 rows each, and ACROSS the chunk, which has
+ * UNITS of 64 numbers for each of them; DEPTH chunks in the ring; so many BLOCKS to a multiprocessor. */
+template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, int BLOCKS_> struct Cut {
+    static constexpr int SETS = SETS_, HIGH = HIGH_, DOWN = DOWN_, ACROSS = ACROSS_, UNITS = UNITS_, DEPTH = DEPTH_,
+                         BLOCKS = BLOCKS_;
+    static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
+    static constexpr int TILE = TALL * SETS * 8; /* sums */
+    static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
+    static_assert(WIDE % 256 == 0, "blocks' bytes come by four, pieces of a row by eight");
+};
+
+/* ---- shared memory, in bytes: pairs of levels, sums of warps, the ring ---- */
+
+template <typename W, typename C> struct Shared {
+    static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, SUMS = (C::ACROSS - 1) * C::TILE * 4;
+    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2, MOST_ROW = IS_NF4<W> ? C::WIDE / BLOCK_K : 0;
+    static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW, SLOT = MOST_AT + C::TALL * MOST_ROW;
+    static constexpr int BYTES = PAIRS + SUMS + C::DEPTH * SLOT;
+};
+
+/* Pieces of 16 bytes of a row change places, so that the lanes that read at a time find theirs in different banks. */
+template <typename W> DEVICE int place_in_w(int row, int piece) { return IS_NF4<W> ? piece ^ (row & 3) << 1 : piece ^ (row & 1) << 2; }
+DEVICE int place_in_x(int row, int piece) { return piece ^ (row & 1); }
+
+DEVICE uint4 read_shared16(uint32_t at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+DEVICE uint2 read_shared8(uint32_t at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+DEVICE uint32_t read_shared4(uint32_t at) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+
+/* ---- the way into the ring ---- */
+
+DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+struct Chunk { /* of the work */
+    int tile, at; /* at: which of the tile */
+};
+
+DEVICE void step_on(Chunk &c, int chunks) {
+    if (++c.at == chunks) c.at = 0, c.tile++;
+}
+
+/* Behind a row's end and behind the last row any code will do: x has zeros there, or nobody asks for the sum. */
+template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some &f, Chunk c) {
+    using S = Shared<W, C>;
+    constexpr int PIECES = S::W_ROW / 16, EACH = C::TALL * PIECES / C::THREADS, STEP = C::THREADS / PIECES;
+    static_assert(EACH * C::THREADS == C::TALL * PIECES && STEP * PIECES == C::THREADS && STEP % 4 == 0, "evenly");
+    const CudaFew &a = f.a;
+    int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES, k = c.at * C::WIDE + piece * PIECE<W>;
+    int64_t first = (int64_t)c.tile * C::TALL + row;
+    const char *from = (const char *)a.w.data + first * a.row_bytes + k / PIECE<W> * 16;
+    uint32_t to = slot + row * S::W_ROW + place_in_w<W>(row, piece) * 16;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        bool there = k < a.inner && first + i * STEP < a.cols;
+        copy16_once(to + i * STEP * S::W_ROW, there ? from + i * STEP * a.row_bytes : (const char *)a.w.data, there);
+    }
+    if constexpr (IS_NF4<W>)
+        for (int i = threadIdx.x; i < C::TALL * (S::MOST_ROW / 4); i += C::THREADS) {
+            int64_t r = (int64_t)c.tile * C::TALL + i / (S::MOST_ROW / 4);
+            int b = c.at * S::MOST_ROW + i % (S::MOST_ROW / 4) * 4;
+            bool there = r < a.cols && b * BLOCK_K < a.inner;
+            copy4_async(slot + S::MOST_AT + i * 4, (const char *)a.w.data + (there ? r * a.row_bytes + a.blocks_at + b : 0), there);
+        }
+}
+
+template <typename W, typename C> DEVICE void order_x(uint32_t slot, const Some &f, Chunk c) {
+    using S = Shared<W, C>;
+    constexpr int PIECES = S::X_ROW / 16;
+    const CudaFew &a = f.a;
+#pragma unroll
+    for (int i = threadIdx.x; i < C::SETS * 8 * PIECES; i += C::THREADS) {
+        int row = i / PIECES, piece = i % PIECES, k = c.at * C::WIDE + piece * 8;
+        bool there = k < a.inner && row < a.rows;
+        const char *from = (const char *)a.x + (there ? ((int64_t)row * a.inner + k) * 2 : 0);
+        copy16_async(slot + S::X_AT + row * S::X_ROW + place_in_x(row, piece) * 16, from, there);
+    }
+}
+
+/* ---- two numbers at a time, as a mma takes them ---- */
+
+DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t table, Nf4) {
+    return read_shared4(table + 4 * WARP * __byte_perm(word_of(v, i / 4), 0, 0x4440 | i % 4));
+}
+
+/* bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code + 128), less 1152. */
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t, Int8) {
+    uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
+    if constexpr (std::is_same<X, Bf16>::value) {
+        uint32_t p = __byte_perm(word, 0, which);
+        uint32_t low = (p & 0x007f007fu) | 0x43004300u, off = (p & 0x00800080u) | 0x43004300u;
+        asm("{.reg .b32 m; mov.b32 m, 0xbf80bf80; fma.rn.bf16x2 %0, %2, m, %1;}" : "=r"(pair) : "r"(low), "r"(off));
+    } else {
+        uint32_t p = __byte_perm(word ^ 0x80808080u, 0x64646464u, which);
+        asm("{.reg .b32 z; mov.b32 z, 0xe480e480; add.rn.f16x2 %0, %1, z;}" : "=r"(pair) : "r"(p));
+    }
+    return pair;
+}
+
+/* All pairs of levels, a copy for every lane. */
+template <typename W, typename C> DEVICE void make_pairs(char *shared, const Levels &levels) {
+    if constexpr (IS_NF4<W>)
+        for (int i = threadIdx.x; i < 256 * WARP / 4; i += C::THREADS) {
+            int byte = i / (WARP / 4);
+            uint32_t pair = levels.at[byte & 15] | (uint32_t)levels.at[byte >> 4] << 16;
+            ((uint4 *)shared)[i] = make_uint4(pair, pair, pair, pair);
+        }
+}
+
+/* ---- sums: of rows g and g+8 of the warp's h-th 16, C's words ---- */
+
+template <typename C> struct Sums {
+    float at[C::HIGH][C::SETS][4];
+};
+
+/* The warp's 64 numbers of K from unit `unit` of the chunk on. */
+template <typename W, typename X, typename C>
+DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int unit, int tall, uint32_t table) {
+    using S = Shared<W, C>;
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    uint4 v[C::HIGH][2];
+    float most[C::HIGH][2];
+#pragma unroll
+    for (int h = 0; h < C::HIGH; h++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int row = tall + h * 16 + r * 8 + g;
+            if constexpr (IS_NF4<W>) {
+                uint2 w = read_shared8(slot + row * S::W_ROW + place_in_w<W>(row, unit * 2 + t / 2) * 16 + t % 2 * 8);
+                v[h][r] = make_uint4(w.x, w.y, 0, 0);
+                uint32_t four = read_shared4(slot + S::MOST_AT + row * S::MOST_ROW + unit / 4 * 4);
+                most[h][r] = (float)(four >> unit % 4 * 8 & 255);
+            } else {
+                v[h][r] = read_shared16(slot + row * S::W_ROW + place_in_w<W>(row, unit * 4 + t) * 16);
+            }
+        }
+    uint32_t w[C::HIGH][4][4];
+#pragma unroll
+    for (int h = 0; h < C::HIGH; h++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) w[h][j][i] = pair_of<X>(v[h][i % 2], 2 * j + i / 2, table, W());
+#pragma unroll
+    for (int b = 0; b < C::SETS; b++) {
+        uint32_t at = slot + S::X_AT + (b * 8 + g) * S::X_ROW;
+        uint4 x[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) x[i] = read_shared16(at + place_in_x(g, unit * 8 + 2 * t + i) * 16);
+        float c[C::HIGH][4] = {};
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int h = 0; h < C::HIGH; h++)
+                multiply<X>(IS_NF4<W> ? c[h] : sum.at[h][b], w[h][j], word_of(x[j / 2], j % 2 * 2), word_of(x[j / 2], j % 2 * 2 + 1));
+        if constexpr (IS_NF4<W>)
+#pragma unroll
+            for (int h = 0; h < C::HIGH; h++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) sum.at[h][b][i] = fmaf(c[h][i], most[h][i / 2], sum.at[h][b][i]);
+    }
+}
+
+/* ---- a tile's end ---- */
+
+/* The sums of the warps across are added up in order, in the first of them. */
+template <typename C> DEVICE void gather_warps(Sums<C> &sum, float4 *sums) {
+    constexpr int EACH = C::HIGH * C::SETS;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
+    if constexpr (C::ACROSS == 1) return;
+    if (across > 0)
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const float *c = sum.at[i / C::SETS][i % C::SETS];
+            sums[(((across - 1) * C::DOWN + down) * EACH + i) * WARP + lane] = make_float4(c[0], c[1], c[2], c[3]);
+        }
+    __syncthreads();
+    if (across > 0) return;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int k = 0; k < C::ACROSS - 1; k++) {
+            float4 v = sums[((k * C::DOWN + down) * EACH + i) * WARP + lane];
+            float *c = sum.at[i / C::SETS][i % C::SETS];
+            c[0] += v.x, c[1] += v.y, c[2] += v.z, c[3] += v.w;
+        }
+}
+
+/* Number i of a lane's: words of C as they stand in a tile's sums. */
+template <typename C> DEVICE void write_four(const Some &f, int tile, int down, int i, int lane, float4 v) {
+    const CudaFew &a = f.a;
+    float c[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int64_t row = (int64_t)tile * C::TALL + (down * C::HIGH + i / C::SETS) * 16 + r * 8 + lane / 4;
+        if (row >= a.cols) continue;
+        float scale = f.scale * *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
+        float bias = a.bias.data ? read_number(a.bias, row) : 0;
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            int n = i % C::SETS * 8 + lane % 4 * 2 + k;
+            if (n < a.rows) write_number(a.y, n * a.cols + row, fmaf(c[2 * r + k], scale, bias));
+        }
+    }
+}
+
+__device__ unsigned int parts_there[MOST_BLOCKS]; /* of the tile that begins in a block and ends in another; 0 between kernels */
+
+DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
+    int64_t all = (int64_t)f.tiles * f.chunks;
+    return (int)(((chunk + 1) * gridDim.x - 1) / all);
+}
+
+DEVICE int64_t first_of(const Some &f, int block) { return (int64_t)f.tiles * f.chunks * block / gridDim.x; }
+
+/* Where a block leaves its sums of a tile. */
+template <typename C> DEVICE float4 *part_of(const Some &f, int block, int tile) {
+    bool began = (int64_t)tile * f.chunks >= first_of(f, block);
+    return (float4 *)(f.parts + (int64_t)(2 * block + began) * C::TILE);
+}
+
+/* Several blocks have a part of the tile: the last to come adds them up. */
+template <typename C> DEVICE void share_tile(const Some &f, const Sums<C> &sum, int tile) {
+    constexpr int EACH = C::HIGH * C::SETS;
+    __shared__ bool last;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int first = block_of(f, (int64_t)tile * f.chunks), end = block_of(f, (int64_t)(tile + 1) * f.chunks - 1) + 1;
+    float4 *mine = part_of<C>(f, blockIdx.x, tile);
+    if (warp < C::DOWN)
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const float *c = sum.at[i / C::SETS][i % C::SETS];
+            __stcg(&mine[(warp * EACH + i) * WARP + lane], make_float4(c[0], c[1], c[2], c[3]));
+        }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(&parts_there[first], 1u) == (unsigned)(end - first - 1);
+        if (last) parts_there[first] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last) return;
+#pragma unroll 2
+    for (int e = threadIdx.x; e < C::TILE / 4; e += C::THREADS) {
+        float4 total = make_float4(0, 0, 0, 0);
+        for (int b = first; b < end; b++) {
+            float4 v = __ldcg(&part_of<C>(f, b, tile)[e]);
+            total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+        }
+        write_four<C>(f, tile, e / WARP / EACH, e / WARP % EACH, lane, total);
+    }
+}
+
+template <typename C> DEVICE void end_tile(const Some &f, Sums<C> &sum, float4 *sums, int tile, bool whole) {
+    constexpr int EACH = C::HIGH * C::SETS;
+    gather_warps<C>(sum, sums);
+    if (!whole) share_tile<C>(f, sum, tile);
+    else if (threadIdx.x / WARP < C::DOWN)
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const float *c = sum.at[i / C::SETS][i % C::SETS];
+            write_four<C>(f, tile, threadIdx.x / WARP, i, threadIdx.x % WARP, make_float4(c[0], c[1], c[2], c[3]));
+        }
+    sum = {};
+}
+
+/* ---- the kernel ---- */
+
+template <typename W, typename X, typename C>
+__global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __grid_constant__ Some f) {
+#ifdef HAVE_TENSOR_CORES
+    using S = Shared<W, C>;
+    extern __shared__ __align__(128) char shared[];
+    int warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
+    int64_t first = first_of(f, blockIdx.x);
+    int n = (int)(first_of(f, blockIdx.x + 1) - first);
+    uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
+    float4 *sums = (float4 *)(shared + S::PAIRS);
+    Chunk now = {(int)(first / f.chunks), (int)(first % f.chunks)}, next = now;
+    chain_open();
+    make_pairs<W, C>(shared, f.levels);
+    if (!f.a.early) chain_wait();
+#pragma unroll
+    for (int d = 0; d < C::DEPTH - 1; d++) {
+        if (d < n) order_w<W, C>(ring + d * S::SLOT, f, next);
+        step_on(next, f.chunks);
+    }
+    chain_wait();
+    next = now;
+#pragma unroll
+    for (int d = 0; d < C::DEPTH - 1; d++) {
+        if (d < n) order_x<W, C>(ring + d * S::SLOT, f, next);
+        copies_commit();
+        step_on(next, f.chunks);
+    }
+    Sums<C> sum = {};
+    int slot = 0, begun = 0;
+    for (int q = 0; q < n; q++) {
+        copies_wait<C::DEPTH - 2>();
+        __syncthreads(); /* this chunk is there, and everybody is done with the one before: its slot is free */
+        int free_slot = slot == 0 ? C::DEPTH - 1 : slot - 1;
+        if (q + C::DEPTH - 1 < n) {
+            order_w<W, C>(ring + free_slot * S::SLOT, f, next);
+            order_x<W, C>(ring + free_slot * S::SLOT, f, next);
+            step_on(next, f.chunks);
+        }
+        copies_commit();
+#pragma unroll
+        for (int u = 0; u < C::UNITS; u++)
+            add_unit<W, X, C>(sum, ring + slot * S::SLOT, across * C::UNITS + u, down * C::HIGH * 16, table);
+        slot = slot == C::DEPTH - 1 ? 0 : slot + 1;
+        bool ends = now.at == f.chunks - 1;
+        if (ends || q == n - 1) {
+            end_tile<C>(f, sum, sums, now.tile, ends && q - begun == f.chunks - 1);
+            begun = q + 1;
+        }
+        step_on(now, f.chunks);
+    }
+#endif
+}
+
+/* ---- launching ---- */
+
+static uint16_t bits_of(float x, Bf16) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+static uint16_t bits_of(float x, F16) { return __half_as_ushort(__float2half_rn(x)); }
+
+static int of_card(cudaDeviceAttr what) {
+    int device = 0, value = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&value, what, device);
+    return value;
+}
+
+template <typename W, typename X, typename C> static void launch(cudaStream_t s, const CudaFew &a, float *parts) {
+    using S = Shared<W, C>;
+    Some f = {.a = a, .levels = {}, .scale = 1, .tiles = (int)blocks_for(a.cols, C::TALL),
+              .chunks = (int)blocks_for(a.inner, C::WIDE), .parts = parts};
+    if (IS_NF4<W>) {
+        float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
+        for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
+        f.scale = 1 / stretch;
+    }
+    int64_t all = (int64_t)f.tiles * f.chunks, blocks = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS;
+    if (blocks > MOST_BLOCKS) blocks = MOST_BLOCKS;
+    auto kernel = some_kernel<W, X, C>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    cuda_launch_chained(s, kernel, (unsigned)(all < blocks ? all : blocks), C::THREADS, S::BYTES, f);
+}
+
+template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
+    if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 2, 4, 1>>(s, a, parts);
+    else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+    else if (a.rows <= 48) launch<W, X, Cut<6, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+    else launch<W, X, Cut<8, 2, 4, 2, 2, 2, 1>>(s, a, parts);
+}
+
+extern "C" bool cuda_launch_some(cudaStream_t s, const CudaFew *a, void *parts) {
+    if ((a->w.format != FMT_INT8 && a->w.format != FMT_NF4) || a->rows > CUDA_SOME_ROWS) return false;
+    if (a->inner % 8 != 0 || !is_packed(a->x) || !is_packed(a->w.data)) return false;
+    if (of_card(cudaDevAttrComputeCapabilityMajor) < 8) return false;
+    bool int8 = a->w.format == FMT_INT8;
+    if (a->x_format == FMT_BF16 && int8) launch_sets<Int8, Bf16>(s, *a, (float *)parts);
+    else if (a->x_format == FMT_BF16) launch_sets<Nf4, Bf16>(s, *a, (float *)parts);
+    else if (a->x_format == FMT_F16 && int8) launch_sets<Int8, F16>(s, *a, (float *)parts);
+    else if (a->x_format == FMT_F16) launch_sets<Nf4, F16>(s, *a, (float *)parts);
+    else return false;
+    return true;
+}
