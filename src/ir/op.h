@@ -52,7 +52,7 @@ bool op_reads_stored(const Program *p, const Step *s, int k);
 enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
 enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
 /* Rows of x up to which linear and head_logits read quantised weights: on a CPU, on any machine. */
-enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 64 };
+enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 128 };
 static inline int64_t linear_direct_rows(const Machine *m) {
     return m->kind == MACHINE_CPU ? LINEAR_DIRECT_ROWS : LINEAR_DIRECT_MOST;
 }

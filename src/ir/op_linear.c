@@ -79,8 +79,9 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
 }
 
 static bool reads_few(const Program *p, const Step *s, const Machine *m) { /* rows of a quantised weight, as they are stored */
-    bool quantised = !format_table[prog_t(p, s->in[1])->format].plain;
-    return quantised && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= linear_direct_rows(m);
+    Format format = prog_t(p, s->in[1])->format;
+    int64_t most = format == FMT_NF4 ? LINEAR_DIRECT_MOST : linear_direct_rows(m); /* there are no tiles of nf4 on a CPU */
+    return !format_table[format].plain && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= most;
 }
 
 /* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */

@@ -23,7 +23,8 @@ enum {
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
     DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
     DEVICE_SOME_BLOCKS = 256,  /* above them: the most blocks that share out its sums ... */
-    DEVICE_SOME_ROWS = 128,    /* ... and the most rows of the weight that a block sums up at a time */
+    DEVICE_SOME_TALL = 128,    /* ... the most rows of the weight that a block sums up at a time ... */
+    DEVICE_SOME_ROWS = 64,     /* ... and with how many rows of x */
 };
 
 static inline int64_t device_round(int64_t bytes) { return units_round_up(bytes, DEVICE_ALIGN); }
@@ -53,7 +54,7 @@ static inline int64_t device_stage_bytes(int64_t rows, int64_t cols, Format grad
 /* Of a product that reads its quantised weights as they are stored: two tiles of sums for every block. */
 static inline int64_t device_some_bytes(int64_t rows) {
     if (rows <= DEVICE_FEW_ROWS) return 0;
-    return (int64_t)2 * DEVICE_SOME_BLOCKS * DEVICE_SOME_ROWS * units_round_up(rows, 16) * 4;
+    return (int64_t)2 * DEVICE_SOME_BLOCKS * DEVICE_SOME_TALL * units_round_up(MIN2(rows, DEVICE_SOME_ROWS), 16) * 4;
 }
 
 static inline int64_t device_logits_ld(int64_t vocabulary) { return units_round_up(vocabulary, DEVICE_LOGITS); }

@@ -15,7 +15,7 @@ static void expect_stored(MachineKind kind, Format stored, int64_t most) {
     Err e = {0};
     Machine m = machine_generic_cpu(1);
     GenSpec spec = {.activations = FMT_BF16, .cache = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true,
-                    .slots = 70, .context = 256, .chunk = 256};
+                    .slots = 130, .context = 256, .chunk = 256};
     spec.model = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
                                .vocab = 90, .rms_eps = 1e-5, .rope_theta = 10000, .dtype = FMT_BF16};
     m.kind = kind;
@@ -35,6 +35,6 @@ static void expect_stored(MachineKind kind, Format stored, int64_t most) {
 TEST(passes_of_some_rows_read_weights_as_they_are_stored) {
     expect_stored(MACHINE_CPU, FMT_INT8, 16);
     expect_stored(MACHINE_CPU, FMT_NF4, 16);
-    expect_stored(MACHINE_CUDA, FMT_INT8, 64);
-    expect_stored(MACHINE_CUDA, FMT_NF4, 64);
+    expect_stored(MACHINE_CUDA, FMT_INT8, 128);
+    expect_stored(MACHINE_CUDA, FMT_NF4, 128);
 }

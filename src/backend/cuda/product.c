@@ -101,7 +101,8 @@ bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix we
                    .early = t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE};
     if (stored) few.scale_at = (int)format_row_scale(weight.format, x.cols);
     if (weight.format == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
-    _Static_assert(CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && CUDA_SOME_TALL == DEVICE_SOME_ROWS, "what the plan gives");
+    _Static_assert((int)CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && (int)CUDA_SOME_TALL == DEVICE_SOME_TALL &&
+                       (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS, "what the plan gives");
     if (stored && x.rows > DEVICE_FEW_ROWS) {
         void *parts = cuda_work_take(&w, device_some_bytes(x.rows));
         if (cuda_launch_some(cuda_work_stream(&w), &few, parts)) return true;

@@ -49,20 +49,23 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
     static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
     static constexpr int TILE = TALL * SETS * 8; /* sums */
     static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
-    static_assert(WIDE % 256 == 0, "blocks' bytes come by four, pieces of a row by eight");
+    static_assert(WIDE == 128 || WIDE % 256 == 0, "blocks' bytes come by four, of two chunks or one");
 };
 
 /* ---- shared memory, in bytes: pairs of levels, sums of warps, the ring ---- */
 
 template <typename W, typename C> struct Shared {
     static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, SUMS = (C::ACROSS - 1) * C::TILE * 4;
-    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2, MOST_ROW = IS_NF4<W> ? C::WIDE / BLOCK_K : 0;
+    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2, MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
     static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW, SLOT = MOST_AT + C::TALL * MOST_ROW;
     static constexpr int BYTES = PAIRS + SUMS + C::DEPTH * SLOT;
 };
 
 /* Pieces of 16 bytes of a row change places, so that the lanes that read at a time find theirs in different banks. */
-template <typename W> DEVICE int place_in_w(int row, int piece) { return IS_NF4<W> ? piece ^ (row & 3) << 1 : piece ^ (row & 1) << 2; }
+template <typename W, typename C> DEVICE int place_in_w(int row, int piece) {
+    if constexpr (!IS_NF4<W>) return piece ^ (row & 1) << 2;
+    else return C::WIDE == 128 ? piece ^ (row & 2) : piece ^ (row & 3) << 1;
+}
 DEVICE int place_in_x(int row, int piece) { return piece ^ (row & 1); }
 
 DEVICE uint4 read_shared16(uint32_t at) {
@@ -100,12 +103,12 @@ DEVICE void step_on(Chunk &c, int chunks) {
 template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some &f, Chunk c) {
     using S = Shared<W, C>;
     constexpr int PIECES = S::W_ROW / 16, EACH = C::TALL * PIECES / C::THREADS, STEP = C::THREADS / PIECES;
-    static_assert(EACH * C::THREADS == C::TALL * PIECES && STEP * PIECES == C::THREADS && STEP % 4 == 0, "evenly");
+    static_assert(EACH * C::THREADS == C::TALL * PIECES && STEP * PIECES == C::THREADS && STEP % 4 == 0, "evenly, and places in a row repeat");
     const CudaFew &a = f.a;
     int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES, k = c.at * C::WIDE + piece * PIECE<W>;
     int64_t first = (int64_t)c.tile * C::TALL + row;
     const char *from = (const char *)a.w.data + first * a.row_bytes + k / PIECE<W> * 16;
-    uint32_t to = slot + row * S::W_ROW + place_in_w<W>(row, piece) * 16;
+    uint32_t to = slot + row * S::W_ROW + place_in_w<W, C>(row, piece) * 16;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         bool there = k < a.inner && first + i * STEP < a.cols;
@@ -114,7 +117,7 @@ template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some 
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < C::TALL * (S::MOST_ROW / 4); i += C::THREADS) {
             int64_t r = (int64_t)c.tile * C::TALL + i / (S::MOST_ROW / 4);
-            int b = c.at * S::MOST_ROW + i % (S::MOST_ROW / 4) * 4;
+            int b = c.at * (C::WIDE / BLOCK_K) / 4 * 4 + i % (S::MOST_ROW / 4) * 4;
             bool there = r < a.cols && b * BLOCK_K < a.inner;
             copy4_async(slot + S::MOST_AT + i * 4, (const char *)a.w.data + (there ? r * a.row_bytes + a.blocks_at + b : 0), there);
         }
@@ -171,9 +174,9 @@ template <typename C> struct Sums {
     float at[C::HIGH][C::SETS][4];
 };
 
-/* The warp's 64 numbers of K from unit `unit` of the chunk on. */
+/* The warp's 64 numbers of K from unit `unit` of the tile's chunk `at` on. */
 template <typename W, typename X, typename C>
-DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int unit, int tall, uint32_t table) {
+DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, uint32_t table) {
     using S = Shared<W, C>;
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     uint4 v[C::HIGH][2];
@@ -184,12 +187,12 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int unit, int tall, uint32_t t
         for (int r = 0; r < 2; r++) {
             int row = tall + h * 16 + r * 8 + g;
             if constexpr (IS_NF4<W>) {
-                uint2 w = read_shared8(slot + row * S::W_ROW + place_in_w<W>(row, unit * 2 + t / 2) * 16 + t % 2 * 8);
+                uint2 w = read_shared8(slot + row * S::W_ROW + place_in_w<W, C>(row, unit * 2 + t / 2) * 16 + t % 2 * 8);
                 v[h][r] = make_uint4(w.x, w.y, 0, 0);
                 uint32_t four = read_shared4(slot + S::MOST_AT + row * S::MOST_ROW + unit / 4 * 4);
-                most[h][r] = (float)(four >> unit % 4 * 8 & 255);
+                most[h][r] = (float)(four >> (C::WIDE == 128 ? at % 2 * 2 + unit : unit % 4) * 8 & 255);
             } else {
-                v[h][r] = read_shared16(slot + row * S::W_ROW + place_in_w<W>(row, unit * 4 + t) * 16);
+                v[h][r] = read_shared16(slot + row * S::W_ROW + place_in_w<W, C>(row, unit * 4 + t) * 16);
             }
         }
     uint32_t w[C::HIGH][4][4];
@@ -221,44 +224,72 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int unit, int tall, uint32_t t
 
 /* ---- a tile's end ---- */
 
-/* The sums of the warps across are added up in order, in the first of them. */
-template <typename C> DEVICE void gather_warps(Sums<C> &sum, float4 *sums) {
-    constexpr int EACH = C::HIGH * C::SETS;
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
-    if constexpr (C::ACROSS == 1) return;
-    if (across > 0)
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const float *c = sum.at[i / C::SETS][i % C::SETS];
-            sums[(((across - 1) * C::DOWN + down) * EACH + i) * WARP + lane] = make_float4(c[0], c[1], c[2], c[3]);
-        }
-    __syncthreads();
-    if (across > 0) return;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-#pragma unroll
-        for (int k = 0; k < C::ACROSS - 1; k++) {
-            float4 v = sums[((k * C::DOWN + down) * EACH + i) * WARP + lane];
-            float *c = sum.at[i / C::SETS][i % C::SETS];
-            c[0] += v.x, c[1] += v.y, c[2] += v.z, c[3] += v.w;
-        }
+/* The warps across share out what is left to do: warp a finishes words [a * OWN, (a + 1) * OWN) of a lane's EACH fours. */
+template <typename C> struct Ends {
+    static constexpr int EACH = C::HIGH * C::SETS, OWN = (EACH + C::ACROSS - 1) / C::ACROSS;
+    float4 at[OWN];
+};
+
+template <typename C> DEVICE float4 four_of(const Sums<C> &sum, int i) {
+    const float *c = sum.at[i / C::SETS][i % C::SETS];
+    return make_float4(c[0], c[1], c[2], c[3]);
 }
 
-/* Number i of a lane's: words of C as they stand in a tile's sums. */
-template <typename C> DEVICE void write_four(const Some &f, int tile, int down, int i, int lane, float4 v) {
+DEVICE void add_four(float4 &to, float4 v) { to.x += v.x, to.y += v.y, to.z += v.z, to.w += v.w; }
+
+/* Where warp `from` of those across leaves the four i for the warp that finishes it. */
+template <typename C> DEVICE int left_at(int from, int i) {
+    int to = i / Ends<C>::OWN, warp = threadIdx.x / WARP % C::DOWN;
+    return (((from < to ? from : from - 1) * C::DOWN + warp) * Ends<C>::EACH + i) * WARP + threadIdx.x % WARP;
+}
+
+/* The sums of the warps across are added up in order. */
+template <typename C> DEVICE Ends<C> gather_warps(const Sums<C> &sum, float4 *left) {
+    using E = Ends<C>;
+    int across = threadIdx.x / WARP / C::DOWN;
+    E ends;
+#pragma unroll
+    for (int i = 0; i < E::EACH; i++)
+        if (i / E::OWN != across) left[left_at<C>(across, i)] = four_of(sum, i);
+        else ends.at[i % E::OWN] = four_of(sum, i);
+    if constexpr (C::ACROSS == 1) return ends;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < E::OWN; j++) {
+        int i = across * E::OWN + j;
+        float4 total = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int k = 0; k < C::ACROSS; k++)
+            if (i < E::EACH) add_four(total, k == across ? ends.at[j] : left[left_at<C>(k, i)]);
+        ends.at[j] = total;
+    }
+    return ends;
+}
+
+/* In a lane's four i: the row of w of words 2r and 2r+1. */
+template <typename C> DEVICE int row_of(int tile, int i, int r) {
+    return tile * C::TALL + (threadIdx.x / WARP % C::DOWN * C::HIGH + i / C::SETS) * 16 + r * 8 + threadIdx.x % WARP / 4;
+}
+
+template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends, int tile) {
+    using E = Ends<C>;
     const CudaFew &a = f.a;
-    float c[4] = {v.x, v.y, v.z, v.w};
+    int first = threadIdx.x / WARP / C::DOWN * E::OWN;
+    float scale[E::OWN][2], bias[E::OWN][2];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int64_t row = (int64_t)tile * C::TALL + (down * C::HIGH + i / C::SETS) * 16 + r * 8 + lane / 4;
-        if (row >= a.cols) continue;
-        float scale = f.scale * *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
-        float bias = a.bias.data ? read_number(a.bias, row) : 0;
+    for (int k = 0; k < 2 * E::OWN; k++) { /* all are asked for before anything is written */
+        int i = first + k / 2, row = row_of<C>(tile, i, k % 2);
+        bool there = i < E::EACH && row < a.cols;
+        scale[k / 2][k % 2] = there ? *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at) : 0;
+        bias[k / 2][k % 2] = there && a.bias.data ? read_number(a.bias, row) : 0;
+    }
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-            int n = i % C::SETS * 8 + lane % 4 * 2 + k;
-            if (n < a.rows) write_number(a.y, n * a.cols + row, fmaf(c[2 * r + k], scale, bias));
-        }
+    for (int k = 0; k < 4 * E::OWN; k++) {
+        int i = first + k / 4, r = k % 4 / 2, row = row_of<C>(tile, i, r), n = i % C::SETS * 8 + threadIdx.x % 4 * 2 + k % 2;
+        float4 v = ends.at[k / 4];
+        float c = k % 4 == 0 ? v.x : k % 4 == 1 ? v.y : k % 4 == 2 ? v.z : v.w;
+        if (i < E::EACH && row < a.cols && n < a.rows)
+            write_number(a.y, n * a.cols + row, fmaf(c, scale[k / 4][r] * f.scale, bias[k / 4][r]));
     }
 }
 
@@ -271,25 +302,19 @@ DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
 
 DEVICE int64_t first_of(const Some &f, int block) { return (int64_t)f.tiles * f.chunks * block / gridDim.x; }
 
-/* Where a block leaves its sums of a tile. */
-template <typename C> DEVICE float4 *part_of(const Some &f, int block, int tile) {
-    bool began = (int64_t)tile * f.chunks >= first_of(f, block);
-    return (float4 *)(f.parts + (int64_t)(2 * block + began) * C::TILE);
-}
-
-/* Several blocks have a part of the tile: the last to come adds them up. */
-template <typename C> DEVICE void share_tile(const Some &f, const Sums<C> &sum, int tile) {
-    constexpr int EACH = C::HIGH * C::SETS;
+/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up. A block leaves at most two: of
+ * the tile that it begins, and of one that began in front of it. */
+template <typename C> DEVICE void share_tile(const Some &f, Ends<C> &ends, int tile) {
+    using E = Ends<C>;
     __shared__ bool last;
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int warp = threadIdx.x / WARP, own = (warp % C::DOWN * E::EACH + warp / C::DOWN * E::OWN) * WARP + threadIdx.x % WARP;
     int first = block_of(f, (int64_t)tile * f.chunks), end = block_of(f, (int64_t)(tile + 1) * f.chunks - 1) + 1;
-    float4 *mine = part_of<C>(f, blockIdx.x, tile);
-    if (warp < C::DOWN)
+    bool whole = (warp / C::DOWN + 1) * E::OWN <= E::EACH; /* else some of its fours are not there */
+    auto part = [&](int b) { return (float4 *)(f.parts + (int64_t)(2 * b + (b == first)) * C::TILE) + own; };
+    float4 *mine = part(blockIdx.x);
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const float *c = sum.at[i / C::SETS][i % C::SETS];
-            __stcg(&mine[(warp * EACH + i) * WARP + lane], make_float4(c[0], c[1], c[2], c[3]));
-        }
+    for (int j = 0; j < E::OWN; j++)
+        if (whole || warp / C::DOWN * E::OWN + j < E::EACH) __stcg(&mine[j * WARP], ends.at[j]);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -299,27 +324,21 @@ template <typename C> DEVICE void share_tile(const Some &f, const Sums<C> &sum, 
     }
     __syncthreads();
     if (!last) return;
+    ends = {};
 #pragma unroll 2
-    for (int e = threadIdx.x; e < C::TILE / 4; e += C::THREADS) {
-        float4 total = make_float4(0, 0, 0, 0);
-        for (int b = first; b < end; b++) {
-            float4 v = __ldcg(&part_of<C>(f, b, tile)[e]);
-            total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
-        }
-        write_four<C>(f, tile, e / WARP / EACH, e / WARP % EACH, lane, total);
+    for (int b = first; b < end; b++) {
+        const float4 *from = part(b);
+#pragma unroll
+        for (int j = 0; j < E::OWN; j++)
+            if (whole || warp / C::DOWN * E::OWN + j < E::EACH) add_four(ends.at[j], __ldcg(&from[j * WARP]));
     }
+    write_ends<C>(f, ends, tile);
 }
 
-template <typename C> DEVICE void end_tile(const Some &f, Sums<C> &sum, float4 *sums, int tile, bool whole) {
-    constexpr int EACH = C::HIGH * C::SETS;
-    gather_warps<C>(sum, sums);
-    if (!whole) share_tile<C>(f, sum, tile);
-    else if (threadIdx.x / WARP < C::DOWN)
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const float *c = sum.at[i / C::SETS][i % C::SETS];
-            write_four<C>(f, tile, threadIdx.x / WARP, i, threadIdx.x % WARP, make_float4(c[0], c[1], c[2], c[3]));
-        }
+template <typename C> DEVICE void end_tile(const Some &f, Sums<C> &sum, float4 *left, int tile, bool whole) {
+    Ends<C> ends = gather_warps<C>(sum, left);
+    if (whole) write_ends<C>(f, ends, tile);
+    else share_tile<C>(f, ends, tile);
     sum = {};
 }
 
@@ -334,7 +353,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
     int64_t first = first_of(f, blockIdx.x);
     int n = (int)(first_of(f, blockIdx.x + 1) - first);
     uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
-    float4 *sums = (float4 *)(shared + S::PAIRS);
+    float4 *left = (float4 *)(shared + S::PAIRS);
     Chunk now = {(int)(first / f.chunks), (int)(first % f.chunks)}, next = now;
     chain_open();
     make_pairs<W, C>(shared, f.levels);
@@ -366,11 +385,11 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
         copies_commit();
 #pragma unroll
         for (int u = 0; u < C::UNITS; u++)
-            add_unit<W, X, C>(sum, ring + slot * S::SLOT, across * C::UNITS + u, down * C::HIGH * 16, table);
+            add_unit<W, X, C>(sum, ring + slot * S::SLOT, now.at, across * C::UNITS + u, down * C::HIGH * 16, table);
         slot = slot == C::DEPTH - 1 ? 0 : slot + 1;
         bool ends = now.at == f.chunks - 1;
         if (ends || q == n - 1) {
-            end_tile<C>(f, sum, sums, now.tile, ends && q - begun == f.chunks - 1);
+            end_tile<C>(f, sum, left, now.tile, ends && q - begun == f.chunks - 1);
             begun = q + 1;
         }
         step_on(now, f.chunks);
@@ -411,21 +430,31 @@ template <typename W, typename X, typename C> static void launch(cudaStream_t s,
 }
 
 template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
-    if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 2, 4, 1>>(s, a, parts);
+    if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 2, 3, 1>>(s, a, parts);
     else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else if (a.rows <= 48) launch<W, X, Cut<6, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else launch<W, X, Cut<8, 2, 4, 2, 2, 2, 1>>(s, a, parts);
+    else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+    else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
+}
+
+/* More rows than a block has sums for: nearly equal parts. */
+template <typename X> static void launch_all(cudaStream_t s, const CudaFew &some, float *parts) {
+    CudaFew a = some;
+    int times = (some.rows + CUDA_SOME_ROWS - 1) / CUDA_SOME_ROWS, each = ((some.rows + times - 1) / times + 7) / 8 * 8;
+    for (int row = 0; row < some.rows; row += each) {
+        a.rows = some.rows - row < each ? some.rows - row : each;
+        a.x = (const X *)some.x + (int64_t)row * some.inner;
+        a.y.data = (char *)some.y.data + row * some.cols * (some.y.format == FMT_F32 ? 4 : 2);
+        if (some.w.format == FMT_INT8) launch_sets<Int8, X>(s, a, parts);
+        else launch_sets<Nf4, X>(s, a, parts);
+    }
 }
 
 extern "C" bool cuda_launch_some(cudaStream_t s, const CudaFew *a, void *parts) {
-    if ((a->w.format != FMT_INT8 && a->w.format != FMT_NF4) || a->rows > CUDA_SOME_ROWS) return false;
+    if (a->w.format != FMT_INT8 && a->w.format != FMT_NF4) return false;
     if (a->inner % 8 != 0 || !is_packed(a->x) || !is_packed(a->w.data)) return false;
     if (of_card(cudaDevAttrComputeCapabilityMajor) < 8) return false;
-    bool int8 = a->w.format == FMT_INT8;
-    if (a->x_format == FMT_BF16 && int8) launch_sets<Int8, Bf16>(s, *a, (float *)parts);
-    else if (a->x_format == FMT_BF16) launch_sets<Nf4, Bf16>(s, *a, (float *)parts);
-    else if (a->x_format == FMT_F16 && int8) launch_sets<Int8, F16>(s, *a, (float *)parts);
-    else if (a->x_format == FMT_F16) launch_sets<Nf4, F16>(s, *a, (float *)parts);
+    if (a->x_format == FMT_BF16) launch_all<Bf16>(s, *a, (float *)parts);
+    else if (a->x_format == FMT_F16) launch_all<F16>(s, *a, (float *)parts);
     else return false;
     return true;
 }
