@@ -51,6 +51,7 @@ TEST(few_rows_times_quantised_weights_on_the_gpu) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int r = 0; r < COUNT_OF(rows); r++)
             for (int f = 0; f < COUNT_OF(formats); f++) {
+                if (rows[r] > 16 && f != (i + r) % 3) continue;
                 try_few(rows[r], shapes[i], formats[f], FMT_INT8, (i + r) % 3 == 0, (i + r) % 3 == 1);
                 try_few(rows[r], shapes[i], formats[f], FMT_NF4, (i + r) % 3 == 1, (i + r) % 3 == 2);
             }

@@ -48,6 +48,7 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
                          BLOCKS = BLOCKS_;
     static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
     static constexpr int TILE = TALL * SETS * 8; /* sums */
+    static constexpr int GROUP = SETS <= 4 ? SETS : (SETS + 1) / 2;
     static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
     static_assert(WIDE == 128 || WIDE % 256 == 0, "blocks' bytes come by four, of two chunks or one");
 };
@@ -91,49 +92,68 @@ DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
                  : "memory");
 }
 
-struct Chunk { /* of the work */
-    int tile, at; /* at: which of the tile */
+/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x has
+ * zeros there, or nobody asks for the sum. */
+template <typename W, typename C> struct Source {
+    using S = Shared<W, C>;
+    static constexpr int W_PIECES = S::W_ROW / 16, W_STEP = C::THREADS / W_PIECES, W_EACH = C::TALL / W_STEP;
+    static constexpr int X_PIECES = S::X_ROW / 16, X_STEP = C::THREADS / X_PIECES, X_EACH = (C::SETS * 8 + X_STEP - 1) / X_STEP;
+    static_assert(W_STEP * W_PIECES == C::THREADS && X_STEP * X_PIECES == C::THREADS, "whole rows at a time");
+    static_assert(W_STEP % 4 == 0 && X_STEP % 2 == 0 && C::TALL % W_STEP == 0, "places in a row repeat");
+    int tile, at; /* at: which of the tile's chunks */
+    const char *w, *x;
+    int w_rows, w_left, x_left; /* rows from its first on, numbers of a row from its first on */
 };
 
-DEVICE void step_on(Chunk &c, int chunks) {
-    if (++c.at == chunks) c.at = 0, c.tile++;
+template <typename W, typename C> DEVICE void point_at(Source<W, C> &s, const CudaFew &a, int tile, int at) {
+    using T = Source<W, C>;
+    int row = threadIdx.x / T::W_PIECES, piece = threadIdx.x % T::W_PIECES, x_piece = threadIdx.x % T::X_PIECES;
+    s.tile = tile, s.at = at;
+    s.w_rows = (int)a.cols - tile * C::TALL - row;
+    s.w_left = a.inner - at * C::WIDE - piece * PIECE<W>;
+    s.x_left = a.inner - at * C::WIDE - x_piece * 8;
+    s.w = (const char *)a.w.data + ((int64_t)tile * C::TALL + row) * a.row_bytes + at * T::S::W_ROW + piece * 16;
+    s.x = (const char *)a.x + ((int64_t)(threadIdx.x / T::X_PIECES) * a.inner + at * C::WIDE + x_piece * 8) * 2;
 }
 
-/* Behind a row's end and behind the last row any code will do: x has zeros there, or nobody asks for the sum. */
-template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some &f, Chunk c) {
+template <typename W, typename C> DEVICE void step_on(Source<W, C> &s, const Some &f) {
+    if (s.at + 1 == f.chunks) {
+        point_at(s, f.a, s.tile + 1, 0);
+        return;
+    }
+    s.at++;
+    s.w += Shared<W, C>::W_ROW, s.w_left -= C::WIDE;
+    s.x += Shared<W, C>::X_ROW, s.x_left -= C::WIDE;
+}
+
+template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some &f, const Source<W, C> &s) {
     using S = Shared<W, C>;
-    constexpr int PIECES = S::W_ROW / 16, EACH = C::TALL * PIECES / C::THREADS, STEP = C::THREADS / PIECES;
-    static_assert(EACH * C::THREADS == C::TALL * PIECES && STEP * PIECES == C::THREADS && STEP % 4 == 0, "evenly, and places in a row repeat");
+    using T = Source<W, C>;
     const CudaFew &a = f.a;
-    int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES, k = c.at * C::WIDE + piece * PIECE<W>;
-    int64_t first = (int64_t)c.tile * C::TALL + row;
-    const char *from = (const char *)a.w.data + first * a.row_bytes + k / PIECE<W> * 16;
+    int row = threadIdx.x / T::W_PIECES, piece = threadIdx.x % T::W_PIECES;
     uint32_t to = slot + row * S::W_ROW + place_in_w<W, C>(row, piece) * 16;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        bool there = k < a.inner && first + i * STEP < a.cols;
-        copy16_once(to + i * STEP * S::W_ROW, there ? from + i * STEP * a.row_bytes : (const char *)a.w.data, there);
-    }
+    for (int i = 0; i < T::W_EACH; i++)
+        copy16_once(to + i * T::W_STEP * S::W_ROW, s.w + i * T::W_STEP * a.row_bytes, s.w_left > 0 && i * T::W_STEP < s.w_rows);
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < C::TALL * (S::MOST_ROW / 4); i += C::THREADS) {
-            int64_t r = (int64_t)c.tile * C::TALL + i / (S::MOST_ROW / 4);
-            int b = c.at * (C::WIDE / BLOCK_K) / 4 * 4 + i % (S::MOST_ROW / 4) * 4;
+            int64_t r = (int64_t)s.tile * C::TALL + i / (S::MOST_ROW / 4);
+            int b = s.at * (C::WIDE / BLOCK_K) / 4 * 4 + i % (S::MOST_ROW / 4) * 4;
             bool there = r < a.cols && b * BLOCK_K < a.inner;
-            copy4_async(slot + S::MOST_AT + i * 4, (const char *)a.w.data + (there ? r * a.row_bytes + a.blocks_at + b : 0), there);
+            copy4_async(slot + S::MOST_AT + i * 4, (const char *)a.w.data + r * a.row_bytes + a.blocks_at + b, there);
         }
 }
 
-template <typename W, typename C> DEVICE void order_x(uint32_t slot, const Some &f, Chunk c) {
+template <typename W, typename C> DEVICE void order_x(uint32_t slot, const Some &f, const Source<W, C> &s) {
     using S = Shared<W, C>;
-    constexpr int PIECES = S::X_ROW / 16;
-    const CudaFew &a = f.a;
+    using T = Source<W, C>;
+    int row = threadIdx.x / T::X_PIECES, piece = threadIdx.x % T::X_PIECES;
+    uint32_t to = slot + S::X_AT + row * S::X_ROW + place_in_x(row, piece) * 16;
 #pragma unroll
-    for (int i = threadIdx.x; i < C::SETS * 8 * PIECES; i += C::THREADS) {
-        int row = i / PIECES, piece = i % PIECES, k = c.at * C::WIDE + piece * 8;
-        bool there = k < a.inner && row < a.rows;
-        const char *from = (const char *)a.x + (there ? ((int64_t)row * a.inner + k) * 2 : 0);
-        copy16_async(slot + S::X_AT + row * S::X_ROW + place_in_x(row, piece) * 16, from, there);
-    }
+    for (int i = 0; i < T::X_EACH; i++)
+        if (row + i * T::X_STEP < C::SETS * 8)
+            copy16_async(to + i * T::X_STEP * S::X_ROW, s.x + (int64_t)i * T::X_STEP * f.a.inner * 2,
+                         s.x_left > 0 && row + i * T::X_STEP < f.a.rows);
 }
 
 /* ---- two numbers at a time, as a mma takes them ---- */
@@ -203,22 +223,31 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
 #pragma unroll
             for (int i = 0; i < 4; i++) w[h][j][i] = pair_of<X>(v[h][i % 2], 2 * j + i / 2, table, W());
 #pragma unroll
-    for (int b = 0; b < C::SETS; b++) {
-        uint32_t at = slot + S::X_AT + (b * 8 + g) * S::X_ROW;
-        uint4 x[2];
+    for (int b = 0; b < C::SETS; b += C::GROUP) { /* some sets at a time: sums that do not wait for each other */
+        uint4 x[C::GROUP][2];
+        float c[C::GROUP][C::HIGH][4] = {};
 #pragma unroll
-        for (int i = 0; i < 2; i++) x[i] = read_shared16(at + place_in_x(g, unit * 8 + 2 * t + i) * 16);
-        float c[C::HIGH][4] = {};
+        for (int k = 0; k < C::GROUP; k++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (b + k < C::SETS)
+                    x[k][i] = read_shared16(slot + S::X_AT + ((b + k) * 8 + g) * S::X_ROW + place_in_x(g, unit * 8 + 2 * t + i) * 16);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
-            for (int h = 0; h < C::HIGH; h++)
-                multiply<X>(IS_NF4<W> ? c[h] : sum.at[h][b], w[h][j], word_of(x[j / 2], j % 2 * 2), word_of(x[j / 2], j % 2 * 2 + 1));
+            for (int k = 0; k < C::GROUP; k++)
+#pragma unroll
+                for (int h = 0; h < C::HIGH; h++)
+                    if (b + k < C::SETS)
+                        multiply<X>(IS_NF4<W> ? c[k][h] : sum.at[h][b + k], w[h][j], word_of(x[k][j / 2], j % 2 * 2),
+                                    word_of(x[k][j / 2], j % 2 * 2 + 1));
         if constexpr (IS_NF4<W>)
 #pragma unroll
-            for (int h = 0; h < C::HIGH; h++)
+            for (int k = 0; k < C::GROUP; k++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) sum.at[h][b][i] = fmaf(c[h][i], most[h][i / 2], sum.at[h][b][i]);
+                for (int i = 0; i < 4 * C::HIGH; i++)
+                    if (b + k < C::SETS)
+                        sum.at[i / 4][b + k][i % 4] = fmaf(c[k][i / 4][i % 4], most[i / 4][i % 4 / 2], sum.at[i / 4][b + k][i % 4]);
     }
 }
 
@@ -271,25 +300,35 @@ template <typename C> DEVICE int row_of(int tile, int i, int r) {
     return tile * C::TALL + (threadIdx.x / WARP % C::DOWN * C::HIGH + i / C::SETS) * 16 + r * 8 + threadIdx.x % WARP / 4;
 }
 
-template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends, int tile) {
+template <typename C> struct Scales { /* of a thread's rows; asked for before the sums are there */
+    float scale[Ends<C>::OWN][2], bias[Ends<C>::OWN][2];
+};
+
+template <typename C> DEVICE Scales<C> scales_of(const Some &f, int tile) {
     using E = Ends<C>;
     const CudaFew &a = f.a;
-    int first = threadIdx.x / WARP / C::DOWN * E::OWN;
-    float scale[E::OWN][2], bias[E::OWN][2];
+    Scales<C> s;
 #pragma unroll
-    for (int k = 0; k < 2 * E::OWN; k++) { /* all are asked for before anything is written */
-        int i = first + k / 2, row = row_of<C>(tile, i, k % 2);
+    for (int k = 0; k < 2 * E::OWN; k++) {
+        int i = threadIdx.x / WARP / C::DOWN * E::OWN + k / 2, row = row_of<C>(tile, i, k % 2);
         bool there = i < E::EACH && row < a.cols;
-        scale[k / 2][k % 2] = there ? *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at) : 0;
-        bias[k / 2][k % 2] = there && a.bias.data ? read_number(a.bias, row) : 0;
+        s.scale[k / 2][k % 2] = there ? *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at) : 0;
+        s.bias[k / 2][k % 2] = there && a.bias.data ? read_number(a.bias, row) : 0;
     }
+    return s;
+}
+
+template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends, const Scales<C> &s, int tile) {
+    using E = Ends<C>;
+    const CudaFew &a = f.a;
 #pragma unroll
     for (int k = 0; k < 4 * E::OWN; k++) {
-        int i = first + k / 4, r = k % 4 / 2, row = row_of<C>(tile, i, r), n = i % C::SETS * 8 + threadIdx.x % 4 * 2 + k % 2;
+        int i = threadIdx.x / WARP / C::DOWN * E::OWN + k / 4, r = k % 4 / 2, row = row_of<C>(tile, i, r);
+        int n = i % C::SETS * 8 + threadIdx.x % 4 * 2 + k % 2;
         float4 v = ends.at[k / 4];
         float c = k % 4 == 0 ? v.x : k % 4 == 1 ? v.y : k % 4 == 2 ? v.z : v.w;
         if (i < E::EACH && row < a.cols && n < a.rows)
-            write_number(a.y, n * a.cols + row, fmaf(c, scale[k / 4][r] * f.scale, bias[k / 4][r]));
+            write_number(a.y, n * a.cols + row, fmaf(c, s.scale[k / 4][r] * f.scale, s.bias[k / 4][r]));
     }
 }
 
@@ -302,9 +341,9 @@ DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
 
 DEVICE int64_t first_of(const Some &f, int block) { return (int64_t)f.tiles * f.chunks * block / gridDim.x; }
 
-/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up. A block leaves at most two: of
- * the tile that it begins, and of one that began in front of it. */
-template <typename C> DEVICE void share_tile(const Some &f, Ends<C> &ends, int tile) {
+/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block leaves at
+ * most two: of the tile that it begins, and of one that began in front of it. */
+template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int tile) {
     using E = Ends<C>;
     __shared__ bool last;
     int warp = threadIdx.x / WARP, own = (warp % C::DOWN * E::EACH + warp / C::DOWN * E::OWN) * WARP + threadIdx.x % WARP;
@@ -323,22 +362,23 @@ template <typename C> DEVICE void share_tile(const Some &f, Ends<C> &ends, int t
         __threadfence();
     }
     __syncthreads();
-    if (!last) return;
+    if (!last) return false;
     ends = {};
-#pragma unroll 2
+    constexpr int AHEAD = E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
+#pragma unroll AHEAD
     for (int b = first; b < end; b++) {
         const float4 *from = part(b);
 #pragma unroll
         for (int j = 0; j < E::OWN; j++)
             if (whole || warp / C::DOWN * E::OWN + j < E::EACH) add_four(ends.at[j], __ldcg(&from[j * WARP]));
     }
-    write_ends<C>(f, ends, tile);
+    return true;
 }
 
 template <typename C> DEVICE void end_tile(const Some &f, Sums<C> &sum, float4 *left, int tile, bool whole) {
+    Scales<C> scales = scales_of<C>(f, tile);
     Ends<C> ends = gather_warps<C>(sum, left);
-    if (whole) write_ends<C>(f, ends, tile);
-    else share_tile<C>(f, ends, tile);
+    if (whole || share_tile<C>(f, ends, tile)) write_ends<C>(f, ends, scales, tile);
     sum = {};
 }
 
@@ -354,22 +394,22 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
     int n = (int)(first_of(f, blockIdx.x + 1) - first);
     uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
     float4 *left = (float4 *)(shared + S::PAIRS);
-    Chunk now = {(int)(first / f.chunks), (int)(first % f.chunks)}, next = now;
+    Source<W, C> next;
+    int tile = (int)(first / f.chunks), at = (int)(first % f.chunks);
     chain_open();
     make_pairs<W, C>(shared, f.levels);
     if (!f.a.early) chain_wait();
-#pragma unroll
+    point_at(next, f.a, tile, at);
     for (int d = 0; d < C::DEPTH - 1; d++) {
-        if (d < n) order_w<W, C>(ring + d * S::SLOT, f, next);
-        step_on(next, f.chunks);
+        if (d < n) order_w(ring + d * S::SLOT, f, next);
+        step_on(next, f);
     }
     chain_wait();
-    next = now;
-#pragma unroll
+    point_at(next, f.a, tile, at);
     for (int d = 0; d < C::DEPTH - 1; d++) {
-        if (d < n) order_x<W, C>(ring + d * S::SLOT, f, next);
+        if (d < n) order_x(ring + d * S::SLOT, f, next);
         copies_commit();
-        step_on(next, f.chunks);
+        step_on(next, f);
     }
     Sums<C> sum = {};
     int slot = 0, begun = 0;
@@ -378,21 +418,22 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
         __syncthreads(); /* this chunk is there, and everybody is done with the one before: its slot is free */
         int free_slot = slot == 0 ? C::DEPTH - 1 : slot - 1;
         if (q + C::DEPTH - 1 < n) {
-            order_w<W, C>(ring + free_slot * S::SLOT, f, next);
-            order_x<W, C>(ring + free_slot * S::SLOT, f, next);
-            step_on(next, f.chunks);
+            order_w(ring + free_slot * S::SLOT, f, next);
+            order_x(ring + free_slot * S::SLOT, f, next);
+            step_on(next, f);
         }
         copies_commit();
 #pragma unroll
         for (int u = 0; u < C::UNITS; u++)
-            add_unit<W, X, C>(sum, ring + slot * S::SLOT, now.at, across * C::UNITS + u, down * C::HIGH * 16, table);
+            add_unit<W, X, C>(sum, ring + slot * S::SLOT, at, across * C::UNITS + u, down * C::HIGH * 16, table);
         slot = slot == C::DEPTH - 1 ? 0 : slot + 1;
-        bool ends = now.at == f.chunks - 1;
+        bool ends = at == f.chunks - 1;
         if (ends || q == n - 1) {
-            end_tile<C>(f, sum, left, now.tile, ends && q - begun == f.chunks - 1);
+            end_tile<C>(f, sum, left, tile, ends && q - begun == f.chunks - 1);
             begun = q + 1;
         }
-        step_on(now, f.chunks);
+        at = ends ? 0 : at + 1;
+        tile += ends;
     }
 #endif
 }

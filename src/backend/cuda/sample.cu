@@ -18,8 +18,10 @@
 
 enum { THREADS = 512, WARPS = THREADS / WARP, BINS = THREADS, BINS_A_UNIT = 16, LEVELS = 2, LIST = 256, MOST_RANKS = 8 };
 enum { ABOVE_NOTHING = 0x00800000 }; /* the least order of a finite score: just above -infinity's */
-static_assert(CUDA_MOST_VOCAB / 8 + BINS * 8 + 1024 <= 48 * 1024, "shared memory that every card gives without asking");
+enum { DIGITS = 4, DIGIT_BITS = DRAW_BITS / DIGITS };
+static_assert(CUDA_MOST_VOCAB / 8 + DIGITS * BINS * 4 + 1024 <= 48 * 1024, "shared memory that every card gives without asking");
 static_assert(LIST <= THREADS, "a score a thread");
+static_assert(DRAW_BITS % DIGITS == 0 && (uint64_t)CUDA_MOST_VOCAB << DIGIT_BITS <= 1ull << 32, "sums of digits fit a word");
 
 typedef unsigned long long Sum;
 
@@ -34,7 +36,7 @@ struct Row {
 
 struct Shared {
     union {
-        Sum bin[BINS];
+        uint32_t bin[DIGITS][BINS]; /* a sum of weights by its digits: additions that the card knows */
         struct {
             Sum weight[LIST];
             uint32_t order[LIST];
@@ -190,20 +192,31 @@ DEVICE bool is_in(const Row &r, float score, uint32_t least, const int *bin, int
     return in;
 }
 
+DEVICE void add_to_bin(Shared &s, int bin, Sum weight) {
+    if (weight >> DRAW_BITS) atomicAdd(&s.bin[DIGITS - 1][bin], 1u << DIGIT_BITS); /* the likeliest: one digit more than there are */
+#pragma unroll
+    for (int d = 0; d < DIGITS; d++) {
+        uint32_t digit = (uint32_t)(weight >> d * DIGIT_BITS) & ((1u << DIGIT_BITS) - 1);
+        if (digit) atomicAdd(&s.bin[d][bin], digit);
+    }
+}
+
 /* Of the bins of this level, the one in which the limit is reached; what stands before it is taken from the rest. The first
  * level's sum is that of all tokens, which says what the limit is. */
 DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int level, Limit &limit) {
     meet(r); /* nobody reads bins any more */
-    s.bin[threadIdx.x] = 0;
+#pragma unroll
+    for (int d = 0; d < DIGITS; d++) s.bin[d][threadIdx.x] = 0;
     if (threadIdx.x == 0) s.found = BINS - 1, s.above = 0;
     __syncthreads();
     for_scores(r, [&](float x) {
-        if (is_in(r, x, least, bin, level))
-            atomicAdd(&s.bin[bin_of(r, x, level, bin[0])], limit.weighted ? weight_of(r, x) : 1ull);
+        if (is_in(r, x, least, bin, level)) add_to_bin(s, bin_of(r, x, level, bin[0]), limit.weighted ? weight_of(r, x) : 1ull);
     });
     meet(r);
     Sum mine = 0;
-    for (int k = 0; k < r.ranks; k++) mine += of_block(s.bin, k)[threadIdx.x];
+    for (int k = 0; k < r.ranks; k++)
+#pragma unroll
+        for (int d = 0; d < DIGITS; d++) mine += (Sum)of_block(s.bin, k)[d][threadIdx.x] << d * DIGIT_BITS;
     Sum sum = block_scan(mine, s.part);
     if (threadIdx.x == THREADS - 1) s.total = sum;
     __syncthreads();
