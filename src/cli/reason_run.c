@@ -93,10 +93,10 @@ bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
 static void show_progress(ReasonRun *r, int64_t problem) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
     double now = sensors_seconds();
-    if (r->pipeline.track[problem].done) {
-        progress_step(&r->progress, r->tokens - r->tokens_shown, now - r->shown, 0, now);
-        r->tokens_shown = r->tokens;
-        r->shown = now;
+    if (r->pipeline.track[problem].done) { /* with the tokens of answers that have not ended yet */
+        int64_t tokens = r->engine.gen->counts.new_tokens;
+        progress_step(&r->progress, tokens - r->tokens_shown, 0, 0, now);
+        r->tokens_shown = tokens;
     }
     int64_t every = MAX2(1, r->pipeline.n / 20);
     progress_show(&r->progress, &none, r->pipeline.track[problem].done && r->progress.done_steps % every == 0);
@@ -197,7 +197,7 @@ bool reason_answer_all(ReasonRun *r, Err *e) {
     double began = sensors_seconds();
     progress_begin(&r->progress, p->n_done, p->n, began);
     r->progress.unit = "problem";
-    r->shown = began;
+    r->progress.at_once = true;
     r->answered = true;
     bool ok = gen_run(r->engine.gen, r->engine.words.tokenizer, &calls, e);
     r->seconds = sensors_seconds() - began;

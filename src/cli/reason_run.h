@@ -19,7 +19,7 @@ typedef struct ReasonRun {
     Err refused;      /* of what may not say so itself */
     Progress progress;
     int64_t tokens, tokens_shown; /* answered in this process; those in the progress line */
-    double seconds, shown;        /* all asks; when a problem was last done */
+    double seconds;               /* all asks */
     bool answered;                /* the engine ran */
 } ReasonRun;
 

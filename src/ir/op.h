@@ -54,7 +54,11 @@ bool op_is_fresh(const Step *s);
 /* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
 enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
 enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
-enum { LINEAR_DIRECT_ROWS = 16 }; /* of x, up to which linear and head_logits read quantised weights */
+/* Rows of x up to which linear and head_logits read quantised weights: on a CPU, on any machine. */
+enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 128 };
+static inline int64_t linear_direct_rows(const Machine *m) {
+    return m->kind == MACHINE_CPU ? LINEAR_DIRECT_ROWS : LINEAR_DIRECT_MOST;
+}
 
 /* ---- forward: what models write ---- */
 typedef struct DrawTensors { /* per slot */
@@ -66,7 +70,7 @@ typedef struct DrawTensors { /* per slot */
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations);       /* (V,C),(N) -> (N,C) */
 Tid op_rmsnorm(Program *p, Tid x, Tid w, float eps);                                  /* (N,C) -> (N,C) */
 Tid op_linear(Program *p, const char *name, Tid x, Tid w, Tid bias);                  /* (N,C),(M,C) -> (N,M) */
-/* The same for at most LINEAR_DIRECT_ROWS rows: a weight that is stored quantised is read so, not decoded first. */
+/* The same for at most linear_direct_rows: a weight that is stored quantised is read so, not decoded first. */
 Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias);
 Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);                   /* y + scale * (x a^T) b^T */
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */

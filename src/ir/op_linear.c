@@ -2,7 +2,7 @@
  *
  * Weights are (M,K): a row per output, so q, k and v stacked are one product and three contiguous views.
  *   linear     in x(N,K) w(M,K) bias(M)? so_far(N,M)?   out y(N,M) = so_far + x w^T + bias
- *              direct: w may be int8 or nf4, N <= LINEAR_DIRECT_ROWS, no so_far; its numbers are then those of the
+ *              direct: w may be int8 or nf4, N <= LINEAR_DIRECT_MOST, no so_far; its numbers are then those of the
  *              format, not rounded to what the others work in
  *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
  *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
@@ -33,7 +33,7 @@ static const char *linear_shape(const Program *p, const Step *s) {
     if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
     if (s->in[3] && prog_cols(p, s->in[3]) != prog_cols(p, s->out[0])) return "what it adds to is not as wide as y";
     if (s->attr.linear.direct && s->in[3]) return "what is direct adds to nothing";
-    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_ROWS) return "too many rows to be direct";
+    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_MOST) return "too many rows to be direct";
     return NULL;
 }
 
@@ -91,18 +91,19 @@ bool op_is_fresh(const Step *s) {
     }
 }
 
-static bool reads_few(const Program *p, const Step *s) { /* rows of a quantised weight, as they are stored */
-    bool quantised = !format_table[prog_t(p, s->in[1])->format].plain;
-    return quantised && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_ROWS;
+static bool reads_few(const Program *p, const Step *s, const Machine *m) { /* rows of a quantised weight, as they are stored */
+    Format format = prog_t(p, s->in[1])->format;
+    int64_t most = format == FMT_NF4 ? LINEAR_DIRECT_MOST : linear_direct_rows(m); /* there are no tiles of nf4 on a CPU */
+    return !format_table[format].plain && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= most;
 }
 
 /* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */
-static int64_t device_workspace(const Program *p, const Step *s) {
+static int64_t device_workspace(const Program *p, const Step *s, const Machine *machine) {
     const Tensor *first = prog_t(p, s->in[0]), *second = prog_t(p, s->in[1]), *out = prog_t(p, s->out[0]);
     int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]);
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
-    if (reads_few(p, s)) return 0; /* by a kernel that needs none */
+    if (reads_few(p, s, machine)) return device_some_bytes(rows);
     if (s->op == OP_LINEAR_DW) return (op_is_fresh(s) ? 0 : device_stage_bytes(rows, cols, out->format)) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
@@ -110,12 +111,12 @@ static int64_t device_workspace(const Program *p, const Step *s) {
 }
 
 int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return device_workspace(p, s);
+    if (m->kind != MACHINE_CPU) return device_workspace(p, s, m);
     Tid first = s->in[0], second = s->in[1], out = s->out[0];
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
-    if (!s->in[3] && (rows <= PRODUCT_FEW || reads_few(p, s))) return product_few_bytes(rows, cols);
+    if (!s->in[3] && (rows <= PRODUCT_FEW || reads_few(p, s, m))) return product_few_bytes(rows, cols);
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 

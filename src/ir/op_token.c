@@ -5,7 +5,7 @@
  *                   id_order: the token indexes sorted by (id, index), so that sums have one order
  *                   the table may be int8 or nf4
  *   head_logits     in x(N,C) w(V,C)                           out logits(N,V) fp32; w may be int8, or nf4 for
- *                   N <= LINEAR_DIRECT_ROWS
+ *                   N <= LINEAR_DIRECT_MOST
  *   head_logp       in x(N,C) w(V,C) labels(N)                 out logp(N) lse(N) entropy(N)?   fp32; w may be int8 here
  *                   and, where there is no dw, in the next two
  *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still right)

@@ -21,6 +21,10 @@ enum {
     DEVICE_LOGITS = 64,    /* a row of logits is padded to a multiple of it, so that rows are aligned */
     DEVICE_SUM_ROWS = 64,  /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
+    DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
+    DEVICE_SOME_BLOCKS = 256,  /* above them: the most blocks that share out its sums ... */
+    DEVICE_SOME_TALL = 128,    /* ... the most rows of the weight that a block sums up at a time ... */
+    DEVICE_SOME_ROWS = 64,     /* ... and with how many rows of x */
 };
 
 static inline int64_t device_round(int64_t bytes) { return units_round_up(bytes, DEVICE_ALIGN); }
@@ -45,6 +49,12 @@ static inline int64_t device_cast_bytes(int64_t rows, int64_t cols, Format from,
 }
 static inline int64_t device_stage_bytes(int64_t rows, int64_t cols, Format gradient) {
     return gradient == FMT_F32 ? 0 : device_panel_bytes(rows, cols, 4);
+}
+
+/* Of a product that reads its quantised weights as they are stored: two tiles of sums for every block. */
+static inline int64_t device_some_bytes(int64_t rows) {
+    if (rows <= DEVICE_FEW_ROWS) return 0;
+    return (int64_t)2 * DEVICE_SOME_BLOCKS * DEVICE_SOME_TALL * units_round_up(MIN2(rows, DEVICE_SOME_ROWS), 16) * 4;
 }
 
 static inline int64_t device_logits_ld(int64_t vocabulary) { return units_round_up(vocabulary, DEVICE_LOGITS); }

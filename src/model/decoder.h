@@ -51,7 +51,7 @@ typedef struct DecoderInput {
     int64_t rows, seq;
     Tid ids, positions, doc_begin;
     AttendBy attend; /* other than ATTEND_OWN: every row is one document */
-    bool direct;    /* products read quantised weights as they are stored: rows*seq <= LINEAR_DIRECT_ROWS */
+    bool direct;    /* products read quantised weights as they are stored: rows*seq <= linear_direct_rows */
     Tid cache_rows; /* (rows): which row of the cache; NONE: a row's own number */
     Tid id_order; /* tokens sorted by id: only when the embedding is trained; NONE otherwise */
 } DecoderInput;

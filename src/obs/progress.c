@@ -51,13 +51,14 @@ static double per_second(const ProgressSample *s) {
 
 double progress_tokens_per_s(const Progress *p) {
     ProgressSample sum = p->all;
-    if (p->steps_here > 1) add_sample(&sum, &p->first, -1);
+    if (p->at_once) sum.step_seconds = p->now - p->began;
+    else if (p->steps_here > 1) add_sample(&sum, &p->first, -1);
     return per_second(&sum);
 }
 
 double progress_recent_per_s(const Progress *p) {
     ProgressSample sum = recent_sum(p);
-    return per_second(&sum);
+    return p->at_once ? progress_tokens_per_s(p) : per_second(&sum);
 }
 
 double progress_wait_share(const Progress *p) {
@@ -67,6 +68,7 @@ double progress_wait_share(const Progress *p) {
 
 /* Wall seconds per step, pauses included; the first step only while there is no other. */
 static double pace(const Progress *p) {
+    if (p->at_once && p->steps_here) return (p->now - p->began) / (double)p->steps_here;
     if (p->steps_here > 1) return (p->now - p->first_end) / (double)(p->steps_here - 1);
     return p->steps_here ? p->now - p->began : -1;
 }

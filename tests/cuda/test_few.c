@@ -8,7 +8,7 @@ typedef struct Shape {
 } Shape;
 static const Shape shapes[] = {{1, 1},     {3, 8},     {17, 63},   {33, 64},    {5, 72},     {130, 200},
                                {40, 1000}, {64, 4096}, {896, 896}, {3584, 512}, {20, 18944}, {9000, 128}};
-static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 16};
+static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100};
 
 static Tid normal_matrix(CudaTest *t, Format f, int64_t n, int64_t cols, uint64_t key) {
     Tid id = cuda_test_matrix(t, f, n, cols);
@@ -51,6 +51,7 @@ TEST(few_rows_times_quantised_weights_on_the_gpu) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int r = 0; r < COUNT_OF(rows); r++)
             for (int f = 0; f < COUNT_OF(formats); f++) {
+                if (rows[r] > 16 && f != (i + r) % 3) continue;
                 try_few(rows[r], shapes[i], formats[f], FMT_INT8, (i + r) % 3 == 0, (i + r) % 3 == 1);
                 try_few(rows[r], shapes[i], formats[f], FMT_NF4, (i + r) % 3 == 1, (i + r) % 3 == 2);
             }

@@ -40,6 +40,21 @@ TEST(progress_recent_speed_forgets_old_steps) {
     EXPECT(progress_tokens_per_s(&p) > 25);
 }
 
+/* Many are under way at once, and the first ones end together: none of them took no time. */
+TEST(progress_of_steps_beside_each_other_counts_from_the_beginning) {
+    Progress p;
+    progress_begin(&p, 10, 50, 100);
+    p.at_once = true;
+    EXPECT(progress_left_seconds(&p) == -1);
+    progress_step(&p, 8000, 0, 0, 108); /* with those of the answers that go on */
+    EXPECT_NEAR(progress_recent_per_s(&p), 1000, 1e-9);
+    EXPECT_NEAR(progress_left_seconds(&p), 39 * 8.0, 1e-9);
+    progress_step(&p, 2, 0, 0, 108);
+    EXPECT_NEAR(progress_recent_per_s(&p), 8002 / 8.0, 1e-9);
+    EXPECT_NEAR(progress_tokens_per_s(&p), 8002 / 8.0, 1e-9);
+    EXPECT_NEAR(progress_left_seconds(&p), 38 * 4.0, 1e-9);
+}
+
 TEST(progress_line_is_plain_or_with_a_bar_and_fits) {
     Progress p;
     char text[200], small[31];

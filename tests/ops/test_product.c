@@ -109,7 +109,8 @@ TEST(linear_adds_to_what_is_there) {
  * those of the format. */
 TEST(quantised_weights_are_read_as_they_are_stored) {
     static const Shape few[] = {{1, 1, 1},    {1, 7, 5},     {2, 40, 600},  {3, 33, 64},  {4, 17, 128}, {5, 16, 127},
-                                {8, 70, 129}, {13, 19, 191}, {16, 20, 576}, {1, 5, 2048}, {6, 3, 4161}, {1, 18, 4095}};
+                                {8, 70, 129}, {13, 19, 191}, {16, 20, 576}, {1, 5, 2048}, {6, 3, 4161}, {1, 18, 4095},
+                                {17, 21, 72}, {33, 18, 200}, {64, 5, 320}};
     static const Format stored[] = {FMT_INT8, FMT_NF4}, activations[] = {FMT_F32, FMT_BF16};
     for (int i = 0; i < COUNT_OF(few); i++)
         for (int k = 0; k < 4; k++) {

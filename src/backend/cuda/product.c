@@ -92,7 +92,7 @@ static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
 
 bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
     bool stored = weight.format == FMT_INT8 || weight.format == FMT_NF4;
-    if (x.rows > (stored ? LINEAR_DIRECT_ROWS : CUDA_FEW_PLAIN_ROWS)) return false;
+    if (x.rows > (stored ? LINEAR_DIRECT_MOST : CUDA_FEW_PLAIN_ROWS)) return false;
     CHECK(x.ld == x.cols && y.ld == y.cols && x.cols <= INT32_MAX);
     const Tensor *t = w.a->ti[1];
     CudaFew few = {.y = cuda_numbers(y), .w = cuda_numbers(weight), .bias = cuda_numbers(bias), .x = x.data,
@@ -101,6 +101,12 @@ bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix we
                    .early = t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE};
     if (stored) few.scale_at = (int)format_row_scale(weight.format, x.cols);
     if (weight.format == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
+    _Static_assert((int)CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && (int)CUDA_SOME_TALL == DEVICE_SOME_TALL &&
+                       (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS, "what the plan gives");
+    if (stored && x.rows > DEVICE_FEW_ROWS) {
+        void *parts = cuda_work_take(&w, device_some_bytes(x.rows));
+        if (cuda_launch_some(cuda_work_stream(&w), &few, parts)) return true;
+    }
     return cuda_launch_few(cuda_work_stream(&w), &few);
 }
 

@@ -48,6 +48,9 @@ bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
 /* Quantised weights and 16-bit x, on tensor cores (product_few_cores.cu). false: others, not whole pieces of 8 numbers, or a
  * card older than 8.0. */
 bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *few);
+/* The same for more rows (product_some.cu): w is read once for all of them. parts: device_some_bytes of scratch, for sums. */
+enum { CUDA_SOME_ROWS = 64, CUDA_SOME_BLOCKS = 256, CUDA_SOME_TALL = 128 };
+bool cuda_launch_some(cudaStream_t s, const CudaFew *few, void *parts);
 
 /* to(n) = from(n) in another format, to nearest. */
 void cuda_launch_cast(cudaStream_t s, CudaNumbers to, CudaNumbers from, int64_t n);

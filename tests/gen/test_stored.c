@@ -1,0 +1,40 @@
+/* test_stored.c - which passes of an engine read quantised weights as they are stored, and which decode them first: known from
+ * the plan alone, for a machine that is not here. */
+#include "gen/gen.h"
+#include "tests/test.h"
+
+/* Steps of that op in a pass. */
+static int count_in(const Gen *g, const GenPass *pass, OpId op) {
+    int n = 0;
+    for (int i = g->p.phase[pass->phase].begin; i < g->p.phase[pass->phase].end; i++) n += g->p.s[i].op == op;
+    return n;
+}
+
+static void expect_stored(MachineKind kind, Format stored, int64_t most) {
+    Gen g;
+    Err e = {0};
+    Machine m = machine_generic_cpu(1);
+    GenSpec spec = {.activations = FMT_BF16, .cache = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true,
+                    .slots = 130, .context = 256, .chunk = 256};
+    spec.model = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
+                               .vocab = 90, .rms_eps = 1e-5, .rope_theta = 10000, .dtype = FMT_BF16};
+    m.kind = kind;
+    bool ok = gen_plan(&g, &spec, &m, NULL, &e);
+    EXPECT_OK(ok);
+    if (!ok) return;
+    for (int i = 0; i < g.n_decode + g.n_packs + g.n_prefill; i++) {
+        const GenPass *p = i < g.n_decode ? &g.decode[i] : i < g.n_decode + g.n_packs ? &g.pack[i - g.n_decode]
+                                                                                      : &g.prefill[i - g.n_decode - g.n_packs];
+        int decodes = count_in(&g, p, OP_DECODE), products = count_in(&g, p, OP_LINEAR);
+        if (!EXPECT(products == 8 && decodes == (p->rows * p->seq <= most ? 0 : products)))
+            test_note("    %lld rows: %d of %d weights are decoded", (long long)(p->rows * p->seq), decodes, products);
+    }
+    gen_close(&g);
+}
+
+TEST(passes_of_some_rows_read_weights_as_they_are_stored) {
+    expect_stored(MACHINE_CPU, FMT_INT8, 16);
+    expect_stored(MACHINE_CPU, FMT_NF4, 16);
+    expect_stored(MACHINE_CUDA, FMT_INT8, 128);
+    expect_stored(MACHINE_CUDA, FMT_NF4, 128);
+}
