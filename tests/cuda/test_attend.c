@@ -252,6 +252,8 @@ static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, Format stored
                    format_name(f), (long long)rows, (long long)h.seq, h.heads, h.kv_heads, h.head_dim, (long long)h.slots);
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), at = cuda_test_vector(&t, FMT_I32, n);
     Tid to = named ? cuda_test_vector(&t, FMT_I32, rows) : NONE;
+    if (rows % 2) prog_t(&t.p, at)->role = ROLE_INPUT; /* read before what is in front has ended */
+    if (rows % 2 && named) prog_t(&t.p, to)->role = ROLE_INPUT;
     Tid cache = int8 ? cuda_test_matrix(&t, stored, (rows + named) * h.slots * 2 * h.kv_heads, h.head_dim)
                      : cuda_test_cube(&t, stored, rows + named, h.slots, slot);
     Tid o = cuda_test_matrix(&t, f, n, h.heads * h.head_dim);
@@ -282,6 +284,7 @@ static void try_rope_put(AttrHeads h, Format f, const int32_t *positions, int64_
     Tid x = cuda_test_matrix(&t, f, n, width), at = cuda_test_vector(&t, FMT_I32, n);
     Tid freq = cuda_test_vector(&t, FMT_F32, h.head_dim / 2), y = cuda_test_matrix(&t, f, n, width);
     Tid put = cuda_test_matrix(&t, f, n, width), cache = cuda_test_cube(&t, f, rows, h.slots, width - q);
+    if (f == FMT_BF16) prog_t(&t.p, at)->role = ROLE_INPUT; /* read before what is in front has ended */
     double inv[128] = {1};
     for (int i = 0; i < h.head_dim / 2; i++) inv[i] = pow(10000.0, -2.0 * i / h.head_dim);
     cuda_test_set(&t, freq, inv);

@@ -395,13 +395,16 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
     int split = (int)(blockIdx.x % splits);
     if (splits > 1 && !parts) enter_cluster();
 
-    chain_wait();
-    Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
+    chain_open();
+    if (!a.early) chain_wait();
     using Mine = Warp<T, C, D>;
+    int64_t keys_of = key_row(a, row);
     int end = min(a.last[token] + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
     int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
     int seen = max(0, min(each, end - first)), there = seen - warp * Mine::SLOTS;
-    const C *k = (const C *)a.k + (key_row(a, row) * a.keys + first + warp * Mine::SLOTS) * a.kv_stride +
+    chain_wait();
+    Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
+    const C *k = (const C *)a.k + (keys_of * a.keys + first + warp * Mine::SLOTS) * a.kv_stride +
                  kv * head_row.bytes / (int)sizeof(C), *v = k + a.v_offset;
     Keys<T, C, D> keys[Mine::TILES];
     Values<T, C, D> values[Mine::TILES];

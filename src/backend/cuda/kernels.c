@@ -219,11 +219,14 @@ static CudaHeadRow head_row(int dim) {
     return (CudaHeadRow){(int)format_row_bytes(FMT_INT8, dim), (int)format_row_scale(FMT_INT8, dim)};
 }
 
+static bool is_input(const Tensor *t) { return !t || (t->role == ROLE_INPUT && t->home.pool == POOL_DEVICE); }
+
 void cuda_rope_put(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     bool int8 = a->to[1]->format == FMT_INT8;
     if (!same_format(b, a, a->to[0], a->ti[0]) || (!int8 && !is_real(b, a, a->to[1])) || !turns(b, a)) return;
     CudaRope r = rope_of(a);
+    r.early = is_input(a->ti[1]) && is_input(a->ti[3]);
     CudaPut p = {.cache = output(a, 1), .rows = a->in[3], .seq = (int)h->seq, .slots = (int)h->slots,
                  .row = head_row(h->head_dim)};
     cuda_launch_rope_put(cuda_stream(b, q), output(a, 0), a->in[0], &r, &p);
@@ -242,6 +245,7 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     x.begin = NULL;
     x.last = a->in[2];
     x.key_row = a->in[3];
+    x.early = is_input(a->ti[2]) && is_input(a->ti[3]);
     x.k = a->in[1];
     x.kv_stride = width;
     x.keys = (int)h->slots;

@@ -82,6 +82,7 @@ typedef struct CudaRope {
     int heads, kv_heads, dim;
     float scale; /* on cos and sin */
     bool inverse;
+    bool early; /* positions, and rows of a cache, are inputs: written before the play */
 } CudaRope;
 void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r);
 
@@ -199,6 +200,7 @@ typedef struct CudaAttend {
     int heads, kv_heads, dim;
     float scale;
     Format format; /* of all of them */
+    bool early;    /* last and key_row are inputs: written before the play */
 } CudaAttend;
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);

@@ -3,18 +3,18 @@
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 8; w in int8 or nf4; K whole pieces of 8 numbers
  *
- * A group of 8 warps takes a tile of 16 rows of w at a time; they take turns at stages of 128 bytes of a row, and their sums
- * are added up in order. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of A (mma.cuh) whatever
- * their order in K, as long as its part of B holds the same numbers of x. Bytes of w are on their way in a ring in shared
- * memory that a lane has to itself, so that nobody waits for anybody. x lies in shared memory, too, where it fits: a
- * load from global memory would only come back behind the bytes of w that were asked for before.
+ * Every multiprocessor has one block and an equal share of w's rows, in tiles of 16. Its warps take turns at stages of 128
+ * bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up in order
+ * at the end: nobody waits for anybody before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of
+ * A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in shared memory where
+ * it fits.
  * int8: codes become numbers by their bits, the row's scale comes last. nf4: a byte finds its two levels in a table in
  * shared memory with a copy for every lane, in x's format and stretched so that they are rounded least: by 0.08 % in
- * bf16, half of what rounding the weight itself does. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has
- * a column for either, with zeros for the other, so the sums of the two come out apart and each is multiplied by its
- * byte.
+ * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
+ * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
+ * the other, so the sums of the two come out apart and each is multiplied by its byte.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
- * Groups stay for the whole product. Bytes moved: w, and x once a multiprocessor. */
+ * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/product_few.cuh"
@@ -23,7 +23,8 @@
 #define HAVE_TENSOR_CORES 1 /* of this kind; product.c asks for these kernels where they are */
 #endif
 
-enum { WARPS = 8, GROUP = WARPS * WARP, TILE = 16, STAGE = 128 /* bytes of a row */ };
+enum { WARPS = 16, THREADS = WARPS * WARP, TILE = 16, STAGE = 128 /* bytes of a row */ };
+enum { LEAST_ROWS = 8 /* of a block */, PAIR_STRIDE = 256 /* bytes */ };
 static const float STRETCH_BF16 = 1.4365234375f, STRETCH_F16 = 1.3662109375f;
 
 struct Int8 {};
@@ -35,122 +36,76 @@ struct Few {
     CudaFew a;
     Levels levels;
     float scale; /* of every sum, beside the row's */
-    int tiles;
+    int share;   /* rows of w of a block */
+    int round;   /* tiles whose sums wait for each other */
 };
 
 template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
-template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16;                /* numbers in 16 bytes */
-template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;                     /* numbers of a row in a stage */
-template <typename W> constexpr int COLUMNS = IS_NF4<W> ? 4 : 8;                /* rows of x in one B */
-template <typename W> constexpr int SLOT = 4 * 512 + (IS_NF4<W> ? 2 * 128 : 0); /* bytes of a warp's stage */
-template <typename W> constexpr int DEPTH = IS_NF4<W> ? 2 : 3;                  /* slots of a warp's ring */
-template <typename W> constexpr int MOST_GROUPS = IS_NF4<W> ? 2 : 3;            /* of a block: what registers allow */
+template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16; /* numbers in 16 bytes */
+template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;      /* numbers of a row in a stage */
+template <typename W> constexpr int COLUMNS = IS_NF4<W> ? 4 : 8; /* rows of x in one B */
+template <typename W> constexpr int DEPTH = IS_NF4<W> ? 1 : 2;    /* stages that a warp has asked for */
 
-/* ---- shared memory, in bytes: pairs of levels, what warps leave, the rings, x ---- */
+/* ---- shared memory, in bytes: pairs of levels, what warps leave, x ---- */
 
-template <typename W, int SETS> struct Shared {
-    static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, PARTS = 2 * WARPS * SETS * COLUMNS<W> * TILE * 4,
-                         RING = WARPS * DEPTH<W> * SLOT<W>; /* of a group */
+template <typename W> struct Shared {
+    static constexpr int PAIRS = IS_NF4<W> ? 256 * PAIR_STRIDE : 0;
     /* Zeros behind a row up to a whole stage; 16 bytes more, so that rows begin in other banks. */
     static __host__ __device__ int x_stride(int inner) {
         return (inner + STAGE_K<W> - 1) / STAGE_K<W> * STAGE_K<W> * 2 + 16;
     }
-    static __host__ __device__ int x_at(int groups) { return PAIRS + groups * (PARTS + RING); }
 };
 
-DEVICE uint4 read_shared16(uint32_t at) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
-    return v;
-}
-DEVICE uint32_t read_shared4(uint32_t at) {
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-    return v;
-}
 DEVICE void read_shared16_if(uint4 &v, uint32_t at, bool there) { /* else v stays */
     asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];}"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "r"(at), "r"((int)there) : "memory");
 }
 
-/* ---- the way of w: from its rows into the ring, from there into registers ---- */
+/* ---- the way of w into registers ---- */
 
-DEVICE uint32_t in_register(uint32_t x) { /* not worked out anew at every use */
-    asm volatile("" : "+r"(x));
-    return x;
+DEVICE void read_once16_if(uint4 &v, const char *at, bool there) { /* else v stays */
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(at), "r"((int)there));
 }
-
-template <typename W> struct Ring { /* where the warp's next stage comes from and goes to */
-    const char *row[2];             /* g and g+8 */
-    int tile, stage;
-    int left;                                    /* numbers of the row from the lane's first 16 bytes of the stage on */
-    uint32_t first, end, slot, most;             /* slots, at the lane's 16 bytes; from there to the blocks' bytes */
-};
-
-template <typename W> DEVICE void point_at(Ring<W> &r, const CudaFew &a, int tile) {
-    int lane = threadIdx.x % WARP;
-    r.tile = tile;
-    r.stage = threadIdx.x / WARP % WARPS;
-    r.left = a.inner - (r.stage * 8 + lane % 4) * PIECE<W>;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int64_t row = min((int64_t)tile * TILE + h * 8 + lane / 4, a.cols - 1);
-        r.row[h] = (const char *)a.w.data + row * a.row_bytes;
-    }
-}
-
-template <typename W> DEVICE uint32_t slot_behind(const Ring<W> &r, uint32_t slot) {
-    return slot + SLOT<W> == r.end ? r.first : slot + SLOT<W>;
-}
-
-DEVICE void copy16_once(uint32_t to, const void *from) { /* the other half of the 128 bytes is asked for next */
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
-}
-
-/* Bytes behind a row's end are not asked for: what lies in the slot is multiplied by x's zeros, and any code is a number. */
-template <typename W> DEVICE void order_stage(Ring<W> &r, const Few &f, int turns, int stride) {
-    uint32_t at = r.stage * STAGE + threadIdx.x % 4 * 16, blocks = f.a.blocks_at + 4 * r.stage;
-    bool any = r.tile < f.tiles, there = any && r.left > 0, all = any && r.left > 4 * PIECE<W>;
-    bool scaled = IS_NF4<W> && any && r.stage * STAGE_K<W> < f.a.inner; /* by every lane: it gets other lanes' sums */
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (there) copy16_once(r.slot + h * 1024, r.row[h] + at);
-        if (all) copy16_once(r.slot + h * 1024 + 512, r.row[h] + at + 64);
-        if (scaled) copy4_async(r.slot + r.most + h * 128, r.row[h] + blocks, true);
-    }
-    copies_commit();
-    r.slot = slot_behind(r, r.slot);
-    r.stage += WARPS;
-    r.left -= WARPS * STAGE_K<W>;
-    if (r.stage >= turns * WARPS) point_at(r, f.a, r.tile + stride);
+DEVICE void read_once4_if(uint32_t &v, const char *at, bool there) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u32 %0, [%1];}" : "+r"(v) : "l"(at), "r"((int)there));
 }
 
 struct Stage {
     uint4 w[2][2];    /* of row g or g+8, of the first or second 64 bytes */
     uint32_t most[2]; /* nf4: the bytes of four blocks */
 };
+struct Way { /* of the warp's next stage that is asked for */
+    const char *row; /* g of the tile */
+    int stage, rows; /* rows of the block from that one on */
+};
 
-template <typename W> DEVICE Stage fetch_stage(const Ring<W> &ring, uint32_t slot) {
-    Stage st;
+/* Bytes behind a row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
+template <typename W> DEVICE void ask_for(Stage &st, Way &way, const CudaFew &a, int stages) {
+    int t = threadIdx.x % 4, left = a.inner - (way.stage * 8 + t) * PIECE<W>;
+    const char *at = way.row + way.stage * STAGE + t * 16, *blocks = way.row + a.blocks_at + way.stage * 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) st.w[r][h] = read_shared16(slot + (r * 2 + h) * 512);
-        st.most[r] = IS_NF4<W> ? read_shared4(slot + ring.most + r * 128) : 0;
+        bool row = way.rows > 8 * r;
+        read_once16_if(st.w[r][0], at + r * 8 * a.row_bytes, row && left > 0);
+        read_once16_if(st.w[r][1], at + r * 8 * a.row_bytes + 64, row && left > 4 * PIECE<W>);
+        if (IS_NF4<W>) read_once4_if(st.most[r], blocks + r * 8 * a.row_bytes, row);
     }
-    return st;
+    for (way.stage += WARPS; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
 }
 
 /* ---- two numbers of 16 bytes at a time, as a mma takes them ---- */
 
 DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t table, Nf4) {
-    return read_shared4(table + 4 * WARP * __byte_perm(word_of(v, i / 4), 0, 0x4440 | i % 4));
+/* lane4: 4 times the lane, where its copy stands in every entry of the table. */
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *table, uint32_t lane4, Nf4) {
+    static_assert(PAIR_STRIDE == 256, "the byte is the second of the offset");
+    return *(const uint32_t *)(table + __byte_perm(word_of(v, i / 4), lane4, 0x5504 | i % 4 << 4));
 }
 
 /* bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code + 128), less 1152. */
-template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t, Int8) {
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *, uint32_t, Int8) {
     uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
     if constexpr (std::is_same<X, Bf16>::value) {
         uint32_t p = __byte_perm(word, 0, which);
@@ -169,7 +124,7 @@ template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels)
         for (int i = threadIdx.x; i < 256 * WARP / 4; i += blockDim.x) {
             int byte = i / (WARP / 4);
             uint32_t pair = levels.at[byte & 15] | (uint32_t)levels.at[byte >> 4] << 16;
-            ((uint4 *)shared)[i] = make_uint4(pair, pair, pair, pair);
+            *(uint4 *)(shared + byte * PAIR_STRIDE + i % (WARP / 4) * 16) = make_uint4(pair, pair, pair, pair);
         }
 }
 
@@ -179,13 +134,23 @@ template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels)
  * theirs in different banks. */
 DEVICE int place_of_piece(int piece) { return piece ^ (piece >> 3 & 1); }
 
-template <typename W, int SETS> DEVICE void keep_x(char *to, const CudaFew &a) {
-    int stride = Shared<W, SETS>::x_stride(a.inner), pieces = (stride - 16) / 16;
+template <typename W> DEVICE void keep_x(char *to, const CudaFew &a) {
+    enum { AT_ONCE = 5 };
+    int stride = Shared<W>::x_stride(a.inner), pieces = (stride - 16) / 16;
     for (int n = 0; n < a.rows; n++)
-        for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (i * 8 < a.inner) v = *(const uint4 *)((const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
-            *(uint4 *)(to + n * stride + place_of_piece(i) * 16) = v;
+        for (int first = threadIdx.x; first < pieces; first += AT_ONCE * THREADS) {
+            uint4 v[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                int i = first + j * THREADS;
+                v[j] = make_uint4(0, 0, 0, 0);
+                if (i * 8 < a.inner) v[j] = *(const uint4 *)((const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
+            }
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                int i = first + j * THREADS;
+                if (i < pieces) *(uint4 *)(to + n * stride + place_of_piece(i) * 16) = v[j];
+            }
         }
 }
 
@@ -199,7 +164,7 @@ template <typename W, int SETS> struct Column {
 
 template <typename W, int SETS> DEVICE Column<W, SETS> column_of_lane(uint32_t kept, const CudaFew &a) {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, row = IS_NF4<W> ? g / 2 : g;
-    int stride = Shared<W, SETS>::x_stride(a.inner), shift = IS_NF4<W> ? t / 2 * 16 : 0;
+    int stride = Shared<W>::x_stride(a.inner), shift = IS_NF4<W> ? t / 2 * 16 : 0;
     Column<W, SETS> c;
     c.even = kept + row * stride + t * (PIECE<W> * 2) + shift;
     c.odd = c.even - 2 * shift;
@@ -236,7 +201,8 @@ template <typename W, int SETS> struct Sums { /* of rows g and g+8: C's words; n
 
 template <typename W, typename X, int SETS, bool KEPT>
 DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
-                      const CudaFew &a, int stage, uint32_t table) {
+                      const CudaFew &a, int stage, const char *table) {
+    uint32_t lane4 = threadIdx.x % WARP * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         load_x<W, SETS, KEPT>(x, column, a, stage, h);
@@ -245,7 +211,7 @@ DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIEC
         for (int j = 0; j < PIECE<W> / 4; j++) {
             uint32_t w[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) w[i] = pair_of<X>(st.w[i % 2][h], 2 * j + i / 2, table, W());
+            for (int i = 0; i < 4; i++) w[i] = pair_of<X>(st.w[i % 2][h], 2 * j + i / 2, table, lane4, W());
 #pragma unroll
             for (int b = 0; b < SETS; b++) {
                 uint32_t b0 = word_of(x[b][j / 2], j % 2 * 2), b1 = word_of(x[b][j / 2], j % 2 * 2 + 1);
@@ -264,30 +230,31 @@ DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIEC
     }
 }
 
-/* part(rows of x, TILE) */
-template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W, SETS> &sum) {
+/* part(rows of x, WARPS, TILE) of a tile; the warp's own */
+template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W, SETS> &sum, int rows) {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int b = 0; b < SETS; b++)
 #pragma unroll
         for (int i = 0; i < (IS_NF4<W> ? 2 : 4); i++) {
-            int r = IS_NF4<W> ? i : i / 2, column = IS_NF4<W> ? t : 2 * t + i % 2;
-            part[(b * COLUMNS<W> + column) * TILE + r * 8 + g] = sum.at[b][i];
+            int r = IS_NF4<W> ? i : i / 2, n = b * COLUMNS<W> + (IS_NF4<W> ? t : 2 * t + i % 2);
+            if (n < rows) part[n * WARPS * TILE + r * 8 + g] = sum.at[b][i];
         }
 }
 
-/* The thread's number of y in a tile: what its sum is multiplied by and what is added, asked for before the sum is there. */
+/* The thread's number of y in a round: what its sum is multiplied by and what is added, asked for before the sum is. */
 struct Place {
     int64_t at; /* -1: none */
     float scale, bias;
 };
 
-DEVICE Place place_of(const Few &f, int tile) {
+DEVICE Place place_of(const Few &f, int first_tile) {
     const CudaFew &a = f.a;
-    int64_t row = (int64_t)tile * TILE + threadIdx.x % TILE;
-    int n = threadIdx.x % GROUP / TILE;
+    int part = threadIdx.x / TILE, tile = part / a.rows, n = part % a.rows;
+    int in_block = (first_tile + tile) * TILE + threadIdx.x % TILE;
+    int64_t row = (int64_t)blockIdx.x * f.share + in_block;
     Place p = {-1, f.scale, 0};
-    if (n >= a.rows || row >= a.cols) return p;
+    if (tile >= f.round || in_block >= f.share || row >= a.cols) return p;
     p.at = n * a.cols + row;
     if (a.scale_at) p.scale *= *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
     if (a.bias.data) p.bias = read_number(a.bias, row);
@@ -296,64 +263,71 @@ DEVICE Place place_of(const Few &f, int tile) {
 
 /* ---- the kernel ---- */
 
-DEVICE void meet_group(int group) { /* its 256 threads */
-    static_assert(GROUP == 256, "as written here");
-    if (group == 0) asm volatile("bar.sync 1, 256;" ::: "memory");
-    else if (group == 1) asm volatile("bar.sync 2, 256;" ::: "memory");
-    else asm volatile("bar.sync 3, 256;" ::: "memory");
+template <typename W, int SETS> struct Work { /* the warp's place in the block's tiles */
+    Sums<W, SETS> sum;
+    Place place;
+    int tile, in_round, stage;
+};
+
+/* The warp has done its part of a tile; behind the last of a round the block's sums are added up in order. */
+template <typename W, int SETS>
+DEVICE void end_tile(Work<W, SETS> &work, const Few &f, float *parts, int tiles, int stages) {
+    leave_sums<W, SETS>(parts + (work.in_round * f.a.rows * WARPS + threadIdx.x / WARP) * TILE, work.sum, f.a.rows);
+    work.sum = {};
+    work.stage -= stages;
+    work.tile++;
+    if (++work.in_round < f.round && work.tile < tiles) return;
+    __syncthreads();
+    if (work.place.at >= 0) {
+        const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
+        float total = 0;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) total += part[k * TILE];
+        write_number(f.a.y, work.place.at, fmaf(total, work.place.scale, work.place.bias));
+    }
+    if (work.tile == tiles) return;
+    work.place = place_of(f, work.tile);
+    work.in_round = 0;
+    __syncthreads();
 }
 
 template <typename W, typename X, int SETS, bool KEPT>
-__global__ void __launch_bounds__(MOST_GROUPS<W> *GROUP, 1) few_cores_kernel(const __grid_constant__ Few f) {
+__global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_constant__ Few f) {
 #ifdef HAVE_TENSOR_CORES
-    using S = Shared<W, SETS>;
-    constexpr int PART = SETS * COLUMNS<W> * TILE; /* floats a warp leaves */
-    static_assert(PART <= GROUP, "a number of y a thread");
     extern __shared__ __align__(16) char shared[];
     const CudaFew &a = f.a;
-    int warp = threadIdx.x / WARP % WARPS, group = threadIdx.x / GROUP, groups = blockDim.x / GROUP;
-    int first = blockIdx.x * groups + group, stride = gridDim.x * groups;
-    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, turns = (stages + WARPS - 1) / WARPS;
-    float *parts = (float *)(shared + S::PAIRS + group * S::PARTS);
-    char *kept = shared + S::x_at(groups);
-    Ring<W> ring;
-    ring.first = in_register(shared_address(shared + S::PAIRS + groups * S::PARTS + group * S::RING) +
-                             warp * DEPTH<W> * SLOT<W> + threadIdx.x % WARP * 16);
-    ring.end = in_register(ring.first + DEPTH<W> * SLOT<W>);
-    ring.most = in_register(2048 - threadIdx.x % WARP * 12);
-    ring.slot = ring.first;
-    uint32_t now = ring.first, table = shared_address(shared) + threadIdx.x % WARP * 4;
+    int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0); /* known to be the same for all lanes */
+    int rows = (int)min((int64_t)f.share, a.cols - (int64_t)blockIdx.x * f.share);
+    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, tiles = (rows + TILE - 1) / TILE;
+    int count = (tiles * stages - warp + WARPS - 1) / WARPS;
+    const char *first = (const char *)a.w.data + (int64_t)blockIdx.x * f.share * a.row_bytes;
+    float *parts = (float *)(shared + Shared<W>::PAIRS);
+    char *kept = (char *)(parts + f.round * a.rows * WARPS * TILE);
     chain_open();
-    make_pairs<W>(shared, f.levels);
     if (!a.early) chain_wait();
-    point_at(ring, a, first);
+    int g = threadIdx.x % WARP / 4;
+    Way way = {first + g * a.row_bytes, warp, rows - g};
+    for (; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
+    Stage st[DEPTH<W>] = {};
 #pragma unroll
-    for (int d = 0; d < DEPTH<W> - 1; d++) order_stage(ring, f, turns, stride);
+    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, a, stages);
+    make_pairs<W>(shared, f.levels);
     chain_wait();
-    if (KEPT) keep_x<W, SETS>(kept, a);
+    Work<W, SETS> work = {{}, place_of(f, 0), 0, 0, warp};
+    if (KEPT) keep_x<W>(kept, a);
     __syncthreads();
     Column<W, SETS> column = column_of_lane<W, SETS>(shared_address(kept), a);
     uint4 x[SETS][PIECE<W> / 8] = {};
-    int parity = 0;
-    for (int tile = first; tile < f.tiles; tile += stride, parity ^= 1) {
-        Place place = place_of(f, tile);
-        Sums<W, SETS> sum = {};
-        for (int stage = warp; stage < turns * WARPS; stage += WARPS) {
-            order_stage(ring, f, turns, stride);
-            copies_wait<DEPTH<W> - 1>();
-            if (stage < stages)
-                add_stage<W, X, SETS, KEPT>(sum, fetch_stage(ring, now), x, column, a, stage, table);
-            now = slot_behind(ring, now);
-        }
-        float *part = parts + parity * WARPS * PART;
-        leave_sums<W, SETS>(part + warp * PART, sum);
-        meet_group(group); /* the other half of parts may still be read from */
-        if (place.at < 0) continue;
-        float total = 0;
+    for (int i = 0; i < count; i += DEPTH<W>)
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) total += part[k * PART + threadIdx.x % GROUP];
-        write_number(a.y, place.at, fmaf(total, place.scale, place.bias));
-    }
+        for (int d = 0; d < DEPTH<W>; d++) {
+            if (i + d >= count) break;
+            while (work.stage >= stages) end_tile(work, f, parts, tiles, stages);
+            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, a, work.stage, shared);
+            ask_for<W>(st[d], way, a, stages);
+            work.stage += WARPS;
+        }
+    while (work.tile < tiles) end_tile(work, f, parts, tiles, stages);
 #endif
 }
 
@@ -366,8 +340,8 @@ static uint16_t bits_of(float x, Bf16) {
 }
 static uint16_t bits_of(float x, F16) { return __half_as_ushort(__float2half_rn(x)); }
 
-template <typename W, typename X> static Few few_of(const CudaFew &a, int tiles) {
-    Few f = {.a = a, .levels = {}, .scale = 1, .tiles = tiles};
+template <typename W, typename X> static Few few_of(const CudaFew &a, int share) {
+    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1};
     if (!IS_NF4<W>) return f;
     float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
     for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
@@ -382,21 +356,22 @@ static int of_card(cudaDeviceAttr what) {
     return value;
 }
 
-/* A tile for every group, so that few tiles go to many multiprocessors; fewer groups where rings and x do not find room.
- * x stays where it is when it does not fit beside one. */
+/* An equal share of the rows for every multiprocessor. x stays where it is when it does not fit. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
-    using S = Shared<W, SETS>;
-    int tiles = (int)blocks_for(a.cols, TILE), processors = of_card(cudaDevAttrMultiProcessorCount);
-    int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin), x_bytes = a.rows * S::x_stride(a.inner);
-    int most = (tiles + processors - 1) / processors, groups;
-    if (most > MOST_GROUPS<W>) most = MOST_GROUPS<W>;
-    bool kept = S::x_at(1) + x_bytes <= room;
-    for (groups = most; groups > 1 && S::x_at(groups) + (kept ? x_bytes : 0) > room;) groups--;
-    int bytes = S::x_at(groups) + (kept ? x_bytes : 0), blocks = (tiles + groups - 1) / groups;
-    Few f = few_of<W, X>(a, tiles);
+    int share = (int)blocks_for(a.cols, of_card(cudaDevAttrMultiProcessorCount));
+    if (share < LEAST_ROWS) share = LEAST_ROWS;
+    Few f = few_of<W, X>(a, share);
+    f.round = THREADS / TILE / a.rows; /* a number of y a thread */
+    int tiles = (share + TILE - 1) / TILE, part = a.rows * WARPS * TILE * 4, x_bytes = a.rows * Shared<W>::x_stride(a.inner);
+    int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    if (f.round > tiles) f.round = tiles;
+    while (f.round > 1 && Shared<W>::PAIRS + f.round * part + x_bytes > room) f.round--;
+    int bytes = Shared<W>::PAIRS + f.round * part;
+    bool kept = bytes + x_bytes <= room;
+    if (kept) bytes += x_bytes;
     auto kernel = kept ? few_cores_kernel<W, X, SETS, true> : few_cores_kernel<W, X, SETS, false>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cuda_launch_chained(s, kernel, blocks < processors ? blocks : processors, groups * GROUP, bytes, f);
+    cuda_launch_chained(s, kernel, blocks_for(a.cols, share), THREADS, bytes, f);
 }
 
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few) {

@@ -7,12 +7,13 @@
  * it stands when y is x.
  *   rope_put: the same for q; k goes turned, v as it is, into slot position of its row of the cache (none for a negative
  * position). Numbers are rounded to the activations' format first, so that the bits are those of rope and a copy.
+ * Where positions are inputs, angles are ready before the kernel in front has ended.
  *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { WIDE = 8, MOST_THREADS = 256, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
+enum { WIDE = 8, MOST_THREADS = 512, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
 
 /* cos and sin of x to fp32's last place, |x| < 2^31: quarters of a turn are taken off in fp64. */
 DEVICE float2 turn_of(float x_single) {
@@ -102,6 +103,10 @@ template <typename T, int V> DEVICE void round_to(float (&x)[V]) {
     for (int k = 0; k < V; k++) x[k] = to_float(from_float<T>(x[k]));
 }
 
+/* The thread's number where thread `first` is 0: loops that follow each other begin with other threads, so that nobody
+ * waits for memory twice. */
+DEVICE int thread_from(int first) { return (int)((threadIdx.x + blockDim.x - first % blockDim.x) % blockDim.x); }
+
 template <typename T, typename C, int V>
 DEVICE void put_heads(C *to, const T *k, const CudaRope &r, const float *cosine, const float *sine) {
     int half = r.dim / 2, pieces = half / V, width = r.kv_heads * r.dim;
@@ -113,7 +118,7 @@ DEVICE void put_heads(C *to, const T *k, const CudaRope &r, const float *cosine,
         store<V>(to + at, a);
         store<V>(to + at + half, b);
     }
-    for (int i = width + threadIdx.x * V; i < 2 * width; i += blockDim.x * V) {
+    for (int i = width + thread_from(r.kv_heads * pieces) * V; i < 2 * width; i += blockDim.x * V) {
         float a[V];
         load<V>(a, k + i);
         store<V>(to + i, a);
@@ -160,19 +165,21 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
     rope_put_kernel(T *y, const T *x, CudaRope r, CudaPut p) {
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, q_width = r.heads * r.dim, width = q_width + 2 * r.kv_heads * r.dim;
-    chain_wait();
+    chain_open();
+    if (!r.early) chain_wait();
     int64_t token = blockIdx.x, first = token * width, position = r.positions[token];
+    int64_t slot = (p.rows ? p.rows[token / p.seq] : token / p.seq) * p.slots + position;
     put_angles(cosine, sine, r);
     __syncthreads();
+    chain_wait();
     if (position >= 0 && position < p.slots) {
-        int64_t slot = (p.rows ? p.rows[token / p.seq] : token / p.seq) * p.slots + position;
         if constexpr (std::is_same<C, int8_t>::value)
             put_codes<T>((char *)p.cache.data + slot * 2 * r.kv_heads * p.row.bytes, x + first + q_width, r, p.row, cosine,
                          sine);
         else
             put_heads<T, C, V>((C *)p.cache.data + slot * (width - q_width), x + first + q_width, r, cosine, sine);
     }
-    for (int task = threadIdx.x; task < r.heads * pieces; task += blockDim.x) {
+    for (int task = thread_from(3 * r.kv_heads * pieces); task < r.heads * pieces; task += blockDim.x) {
         int i = task % pieces * V;
         int64_t at = first + task / pieces * r.dim + i;
         float a[V], b[V];
@@ -188,9 +195,9 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
     }
 }
 
-/* Threads for a token's pieces of V pairs: whole warps. */
+/* Threads for a token's pieces of V pairs, and those of its values: whole warps. */
 static int threads_for(const CudaRope *r, int V) {
-    int tasks = (r->heads + r->kv_heads) * (r->dim / 2) / V, threads = (tasks + WARP - 1) / WARP * WARP;
+    int tasks = (r->heads + 3 * r->kv_heads) * (r->dim / 2) / V, threads = (tasks + WARP - 1) / WARP * WARP;
     return threads < 2 * WARP ? 2 * WARP : threads > MOST_THREADS ? MOST_THREADS : threads;
 }
 
