@@ -101,7 +101,7 @@ typedef struct Step {
     int layer;                    /* -1: none */
     int clone_of;                 /* the step this one repeats; -1: an original */
     uint32_t key;                 /* names its random draws (P6) */
-    bool fresh;                   /* its beta, where it has one, is 0 in every play: one micro-step an update (op_is_fresh) */
+    bool fresh;                   /* its beta, if it has one, is 0 in every play (op_is_fresh) */
     Tid workspace;                /* scratch of this step; NONE when it needs none */
     int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
 } Step;

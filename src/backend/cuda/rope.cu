@@ -51,19 +51,15 @@ DEVICE void turn_pair(float &a, float &b, float c, float s) {
     a = turned_a;
 }
 
-template <int V> DEVICE void turn_pairs(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
+template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
+                                              const float *sine) {
     float c[V], s[V];
+    load<V>(a, x);
+    load<V>(b, x + half);
     load<V>(c, cosine);
     load<V>(s, sine);
 #pragma unroll
     for (int k = 0; k < V; k++) turn_pair(a[k], b[k], c[k], s[k]);
-}
-
-template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
-                                              const float *sine) {
-    load<V>(a, x);
-    load<V>(b, x + half);
-    turn_pairs<V>(a, b, cosine, sine);
 }
 
 template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
@@ -71,22 +67,20 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
-    auto place = [&](int task) { return first + task / pieces * r.dim + task % pieces * V; };
-    float a[V], b[V];
-    int tasks = turned * pieces, task = threadIdx.x;
     chain_wait();
-    if (task < tasks) load<V>(a, x + place(task)), load<V>(b, x + place(task) + half); /* come while the angles are made */
     put_angles(cosine, sine, r);
     __syncthreads();
-    for (; task < tasks; task += blockDim.x) {
-        int64_t at = place(task);
-        if (task >= (int)blockDim.x) load<V>(a, x + at), load<V>(b, x + at + half);
-        turn_pairs<V>(a, b, cosine + task % pieces * V, sine + task % pieces * V);
+    for (int task = threadIdx.x; task < turned * pieces; task += blockDim.x) {
+        int head = task / pieces, i = task % pieces * V;
+        int64_t at = first + head * r.dim + i;
+        float a[V], b[V];
+        turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
         store<V>(y + at, a);
         store<V>(y + at + half, b);
     }
     if (y == x) return; /* what does not turn stands where it should already */
     for (int i = (turned * r.dim) + threadIdx.x * V; i < width; i += blockDim.x * V) {
+        float a[V];
         load<V>(a, x + first + i);
         store<V>(y + first + i, a);
     }
