@@ -3,8 +3,8 @@
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
- * The work is tiles of TALL rows of w times chunks of WIDE numbers of K, numbered along K first. Every block has an equal
- * stretch of them, so that all multiprocessors read to the end whatever M is. Chunks of w and x are on their way in a
+ * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole tiles, and
+ * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of w and x are on their way in a
  * ring in shared memory. A warp takes 16 * HIGH rows of the tile and every ACROSS-th stretch of 64 numbers of the chunk.
  * A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever their order in K, as long as
  * its part of B holds the same numbers of x. int8: codes become numbers by their bits, the row's scale comes last. nf4: a
@@ -34,8 +34,10 @@ struct Some {
     CudaFew a;
     Levels levels;
     float scale;       /* of every sum, beside the row's */
-    int tiles, chunks; /* of a tile */
-    float *parts;      /* sums of shared tiles: two of a tile's size for every block */
+    int chunks;            /* of a tile */
+    int shared, sharers;   /* tiles that are shared out, the first ones, and among how many blocks */
+    int each;              /* of the others, tiles to a block */
+    float *parts;          /* sums of shared tiles: two of a tile's size for every block */
 };
 
 template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
@@ -103,6 +105,7 @@ template <typename W, typename C> struct Source {
     int tile, at; /* at: which of the tile's chunks */
     const char *w, *x;
     int w_rows, w_left, x_left; /* rows from its first on, numbers of a row from its first on */
+    int stretch;                /* chunks up to the end of the block's stretch of the shared tiles */
 };
 
 template <typename W, typename C> DEVICE void point_at(Source<W, C> &s, const CudaFew &a, int tile, int at) {
@@ -116,9 +119,23 @@ template <typename W, typename C> DEVICE void point_at(Source<W, C> &s, const Cu
     s.x = (const char *)a.x + ((int64_t)(threadIdx.x / T::X_PIECES) * a.inner + at * C::WIDE + x_piece * 8) * 2;
 }
 
+DEVICE int64_t first_of(const Some &f, int block) { /* chunk of the shared tiles */
+    return (int64_t)f.shared * f.chunks * min(block, f.sharers) / max(f.sharers, 1);
+}
+
+DEVICE int first_whole(const Some &f) { return f.shared + blockIdx.x * f.each; }
+
+/* To the beginning of the block's work. */
+template <typename W, typename C> DEVICE void begin_at(Source<W, C> &s, const Some &f) {
+    int64_t first = first_of(f, blockIdx.x);
+    s.stretch = (int)(first_of(f, blockIdx.x + 1) - first);
+    if (s.stretch) point_at(s, f.a, (int)(first / f.chunks), (int)(first % f.chunks));
+    else point_at(s, f.a, first_whole(f), 0);
+}
+
 template <typename W, typename C> DEVICE void step_on(Source<W, C> &s, const Some &f) {
-    if (s.at + 1 == f.chunks) {
-        point_at(s, f.a, s.tile + 1, 0);
+    if (--s.stretch == 0 || s.at + 1 == f.chunks) {
+        point_at(s, f.a, s.stretch == 0 ? first_whole(f) : s.tile + 1, 0);
         return;
     }
     s.at++;
@@ -335,11 +352,8 @@ template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends,
 __device__ unsigned int parts_there[MOST_BLOCKS]; /* of the tile that begins in a block and ends in another; 0 between kernels */
 
 DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
-    int64_t all = (int64_t)f.tiles * f.chunks;
-    return (int)(((chunk + 1) * gridDim.x - 1) / all);
+    return (int)(((chunk + 1) * f.sharers - 1) / ((int64_t)f.shared * f.chunks));
 }
-
-DEVICE int64_t first_of(const Some &f, int block) { return (int64_t)f.tiles * f.chunks * block / gridDim.x; }
 
 /* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block leaves at
  * most two: of the tile that it begins, and of one that began in front of it. */
@@ -390,22 +404,20 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
     using S = Shared<W, C>;
     extern __shared__ __align__(128) char shared[];
     int warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
-    int64_t first = first_of(f, blockIdx.x);
-    int n = (int)(first_of(f, blockIdx.x + 1) - first);
     uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
     float4 *left = (float4 *)(shared + S::PAIRS);
     Source<W, C> next;
-    int tile = (int)(first / f.chunks), at = (int)(first % f.chunks);
+    begin_at(next, f);
+    int tile = next.tile, at = next.at, stretch = next.stretch, n = stretch + f.each * f.chunks;
     chain_open();
     make_pairs<W, C>(shared, f.levels);
     if (!f.a.early) chain_wait();
-    point_at(next, f.a, tile, at);
     for (int d = 0; d < C::DEPTH - 1; d++) {
         if (d < n) order_w(ring + d * S::SLOT, f, next);
         step_on(next, f);
     }
     chain_wait();
-    point_at(next, f.a, tile, at);
+    begin_at(next, f);
     for (int d = 0; d < C::DEPTH - 1; d++) {
         if (d < n) order_x(ring + d * S::SLOT, f, next);
         copies_commit();
@@ -427,13 +439,13 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
         for (int u = 0; u < C::UNITS; u++)
             add_unit<W, X, C>(sum, ring + slot * S::SLOT, at, across * C::UNITS + u, down * C::HIGH * 16, table);
         slot = slot == C::DEPTH - 1 ? 0 : slot + 1;
-        bool ends = at == f.chunks - 1;
-        if (ends || q == n - 1) {
+        bool ends = at == f.chunks - 1, leaves = q == stretch - 1;
+        if (ends || leaves) {
             end_tile<C>(f, sum, left, tile, ends && q - begun == f.chunks - 1);
             begun = q + 1;
         }
-        at = ends ? 0 : at + 1;
-        tile += ends;
+        at = ends || leaves ? 0 : at + 1;
+        tile = leaves ? first_whole(f) : tile + ends;
     }
 #endif
 }
@@ -456,18 +468,20 @@ static int of_card(cudaDeviceAttr what) {
 
 template <typename W, typename X, typename C> static void launch(cudaStream_t s, const CudaFew &a, float *parts) {
     using S = Shared<W, C>;
-    Some f = {.a = a, .levels = {}, .scale = 1, .tiles = (int)blocks_for(a.cols, C::TALL),
-              .chunks = (int)blocks_for(a.inner, C::WIDE), .parts = parts};
+    int tiles = (int)blocks_for(a.cols, C::TALL), chunks = (int)blocks_for(a.inner, C::WIDE);
+    int64_t most = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS, all = (int64_t)tiles * chunks;
+    if (most > MOST_BLOCKS) most = MOST_BLOCKS;
+    int blocks = (int)(all < most ? all : most), shared = tiles % blocks, sharers = shared * chunks < blocks ? shared * chunks : blocks;
+    Some f = {.a = a, .levels = {}, .scale = 1, .chunks = chunks, .shared = shared, .sharers = sharers,
+              .each = tiles / blocks, .parts = parts};
     if (IS_NF4<W>) {
         float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
         for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
         f.scale = 1 / stretch;
     }
-    int64_t all = (int64_t)f.tiles * f.chunks, blocks = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS;
-    if (blocks > MOST_BLOCKS) blocks = MOST_BLOCKS;
     auto kernel = some_kernel<W, X, C>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cuda_launch_chained(s, kernel, (unsigned)(all < blocks ? all : blocks), C::THREADS, S::BYTES, f);
+    cuda_launch_chained(s, kernel, (unsigned)blocks, C::THREADS, S::BYTES, f);
 }
 
 template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
