@@ -50,7 +50,7 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
                          BLOCKS = BLOCKS_;
     static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
     static constexpr int TILE = TALL * SETS * 8; /* sums */
-    static constexpr int GROUP = SETS <= 4 ? SETS : (SETS + 1) / 2;
+    static constexpr int GROUP = SETS <= 4 ? SETS : SETS <= 6 ? 3 : 2; /* sets whose sums are on their way at a time */
     static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
     static_assert(WIDE == 128 || WIDE % 256 == 0, "blocks' bytes come by four, of two chunks or one");
 };
@@ -378,7 +378,7 @@ template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int t
     __syncthreads();
     if (!last) return false;
     ends = {};
-    constexpr int AHEAD = E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
+    constexpr int AHEAD = E::OWN > 10 ? 1 : E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
 #pragma unroll AHEAD
     for (int b = first; b < end; b++) {
         const float4 *from = part(b);
@@ -468,6 +468,7 @@ static int of_card(cudaDeviceAttr what) {
 
 template <typename W, typename X, typename C> static void launch(cudaStream_t s, const CudaFew &a, float *parts) {
     using S = Shared<W, C>;
+    static_assert(S::BYTES + 128 <= (IS_NF4<W> && C::SETS > 2 ? 163 : 99) * 1024, "what launch_all asks for");
     int tiles = (int)blocks_for(a.cols, C::TALL), chunks = (int)blocks_for(a.inner, C::WIDE);
     int64_t most = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS, all = (int64_t)tiles * chunks;
     if (most > MOST_BLOCKS) most = MOST_BLOCKS;
@@ -484,17 +485,27 @@ template <typename W, typename X, typename C> static void launch(cudaStream_t s,
     cuda_launch_chained(s, kernel, (unsigned)blocks, C::THREADS, S::BYTES, f);
 }
 
+/* Sets of rows at a time, and the cuts that were fastest on an H200. */
 template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
-    if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
+    using C16 = Cut<2, 2, 4, 2, 1, IS_NF4<W> ? 3 : 4, 2>;
+    if constexpr (IS_NF4<W>) {
+        if (a.rows <= 16) launch<W, X, C16>(s, a, parts);
+        else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+        else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+        else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
+    } else {
+        if (a.rows <= 16) launch<W, X, C16>(s, a, parts);
+        else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+        else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+        else launch<W, X, Cut<8, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+    }
 }
 
-/* More rows than a block has sums for: nearly equal parts. */
+/* More rows than a block has sums for: nearly equal parts; fewer where shared memory has no room for nf4's rings. */
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &some, float *parts) {
     CudaFew a = some;
-    int times = (some.rows + CUDA_SOME_ROWS - 1) / CUDA_SOME_ROWS, each = ((some.rows + times - 1) / times + 7) / 8 * 8;
+    bool roomy = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= (some.w.format == FMT_INT8 ? 99 : 163) * 1024;
+    int most = roomy ? CUDA_SOME_ROWS : 16, times = (some.rows + most - 1) / most, each = ((some.rows + times - 1) / times + 7) / 8 * 8;
     for (int row = 0; row < some.rows; row += each) {
         a.rows = some.rows - row < each ? some.rows - row : each;
         a.x = (const X *)some.x + (int64_t)row * some.inner;

@@ -373,7 +373,13 @@ DEVICE Best find_best(const Row &r, Shared &s) {
     return {(int)(0xffffffffu - (uint32_t)best), most, most == ~0u || most < ABOVE_NOTHING};
 }
 
-__global__ void __launch_bounds__(THREADS, 2) sample_kernel(CudaSample a, int ranks) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+enum { BLOCKS_AT_A_TIME = 1 }; /* the compiler needs a register more than two would leave it */
+#else
+enum { BLOCKS_AT_A_TIME = 2 };
+#endif
+
+__global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaSample a, int ranks) {
     extern __shared__ uint32_t seen[];
     __shared__ Shared s;
     int n = blockIdx.x / ranks;
