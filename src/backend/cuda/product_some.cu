@@ -4,12 +4,12 @@
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
  * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole tiles, and
- * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of w and x are on their way in a
- * ring in shared memory. A warp takes 16 * HIGH rows of the tile and every ACROSS-th stretch of 64 numbers of the chunk.
- * A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever their order in K, as long as
- * its part of B holds the same numbers of x. int8: codes become numbers by their bits, the row's scale comes last. nf4: a
- * byte finds its two levels in a table in shared memory with a copy for every lane, in x's format and stretched so that
- * they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
+ * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of
+ * w and x are on their way in a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS stretches of 64
+ * numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever
+ * their order in K, as long as its part of B holds the same numbers of x. int8: codes become numbers by their bits, the
+ * row's scale comes last. nf4: a byte finds its two levels in a table in shared memory with a copy for every lane, in x's
+ * format and stretched so that they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
  * A tile that several blocks have worked on is added up by the one that comes last, in the order of K: the bits depend
  * on the shape and the card alone.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
@@ -33,11 +33,11 @@ struct Levels { /* in x's format */
 struct Some {
     CudaFew a;
     Levels levels;
-    float scale;       /* of every sum, beside the row's */
-    int chunks;            /* of a tile */
-    int shared, sharers;   /* tiles that are shared out, the first ones, and among how many blocks */
-    int each;              /* of the others, tiles to a block */
-    float *parts;          /* sums of shared tiles: two of a tile's size for every block */
+    float scale;         /* of every sum, beside the row's */
+    int chunks;          /* of a tile */
+    int shared, sharers; /* tiles that are shared out, the first ones, and among how many blocks */
+    int each;            /* of the others, tiles to a block */
+    float *parts;        /* sums of shared tiles: two of a tile's size for every block */
 };
 
 template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
@@ -59,7 +59,8 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
 
 template <typename W, typename C> struct Shared {
     static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, SUMS = (C::ACROSS - 1) * C::TILE * 4;
-    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2, MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
+    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2,
+                         MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
     static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW, SLOT = MOST_AT + C::TALL * MOST_ROW;
     static constexpr int BYTES = PAIRS + SUMS + C::DEPTH * SLOT;
 };
@@ -94,12 +95,13 @@ DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
                  : "memory");
 }
 
-/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x has
- * zeros there, or nobody asks for the sum. */
+/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x
+ * has zeros there, or nobody asks for the sum. */
 template <typename W, typename C> struct Source {
     using S = Shared<W, C>;
     static constexpr int W_PIECES = S::W_ROW / 16, W_STEP = C::THREADS / W_PIECES, W_EACH = C::TALL / W_STEP;
-    static constexpr int X_PIECES = S::X_ROW / 16, X_STEP = C::THREADS / X_PIECES, X_EACH = (C::SETS * 8 + X_STEP - 1) / X_STEP;
+    static constexpr int X_PIECES = S::X_ROW / 16, X_STEP = C::THREADS / X_PIECES,
+                         X_EACH = (C::SETS * 8 + X_STEP - 1) / X_STEP;
     static_assert(W_STEP * W_PIECES == C::THREADS && X_STEP * X_PIECES == C::THREADS, "whole rows at a time");
     static_assert(W_STEP % 4 == 0 && X_STEP % 2 == 0 && C::TALL % W_STEP == 0, "places in a row repeat");
     int tile, at; /* at: which of the tile's chunks */
@@ -151,7 +153,8 @@ template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some 
     uint32_t to = slot + row * S::W_ROW + place_in_w<W, C>(row, piece) * 16;
 #pragma unroll
     for (int i = 0; i < T::W_EACH; i++)
-        copy16_once(to + i * T::W_STEP * S::W_ROW, s.w + i * T::W_STEP * a.row_bytes, s.w_left > 0 && i * T::W_STEP < s.w_rows);
+        copy16_once(to + i * T::W_STEP * S::W_ROW, s.w + i * T::W_STEP * a.row_bytes,
+                    s.w_left > 0 && i * T::W_STEP < s.w_rows);
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < C::TALL * (S::MOST_ROW / 4); i += C::THREADS) {
             int64_t r = (int64_t)s.tile * C::TALL + i / (S::MOST_ROW / 4);
@@ -248,7 +251,8 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (b + k < C::SETS)
-                    x[k][i] = read_shared16(slot + S::X_AT + ((b + k) * 8 + g) * S::X_ROW + place_in_x(g, unit * 8 + 2 * t + i) * 16);
+                    x[k][i] = read_shared16(slot + S::X_AT + ((b + k) * 8 + g) * S::X_ROW +
+                                            place_in_x(g, unit * 8 + 2 * t + i) * 16);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -263,8 +267,10 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
             for (int k = 0; k < C::GROUP; k++)
 #pragma unroll
                 for (int i = 0; i < 4 * C::HIGH; i++)
-                    if (b + k < C::SETS)
-                        sum.at[i / 4][b + k][i % 4] = fmaf(c[k][i / 4][i % 4], most[i / 4][i % 4 / 2], sum.at[i / 4][b + k][i % 4]);
+                    if (b + k < C::SETS) {
+                        float &to = sum.at[i / 4][b + k][i % 4];
+                        to = fmaf(c[k][i / 4][i % 4], most[i / 4][i % 4 / 2], to);
+                    }
     }
 }
 
@@ -349,7 +355,8 @@ template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends,
     }
 }
 
-__device__ unsigned int parts_there[MOST_BLOCKS]; /* of the tile that begins in a block and ends in another; 0 between kernels */
+/* Of the tile that begins in a block and ends in another; 0 between kernels. */
+__device__ unsigned int parts_there[MOST_BLOCKS];
 
 DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
     return (int)(((chunk + 1) * f.sharers - 1) / ((int64_t)f.shared * f.chunks));
@@ -472,7 +479,8 @@ template <typename W, typename X, typename C> static void launch(cudaStream_t s,
     int tiles = (int)blocks_for(a.cols, C::TALL), chunks = (int)blocks_for(a.inner, C::WIDE);
     int64_t most = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS, all = (int64_t)tiles * chunks;
     if (most > MOST_BLOCKS) most = MOST_BLOCKS;
-    int blocks = (int)(all < most ? all : most), shared = tiles % blocks, sharers = shared * chunks < blocks ? shared * chunks : blocks;
+    int blocks = (int)(all < most ? all : most), shared = tiles % blocks,
+        sharers = shared * chunks < blocks ? shared * chunks : blocks;
     Some f = {.a = a, .levels = {}, .scale = 1, .chunks = chunks, .shared = shared, .sharers = sharers,
               .each = tiles / blocks, .parts = parts};
     if (IS_NF4<W>) {
@@ -487,14 +495,13 @@ template <typename W, typename X, typename C> static void launch(cudaStream_t s,
 
 /* Sets of rows at a time, and the cuts that were fastest on an H200. */
 template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
-    using C16 = Cut<2, 2, 4, 2, 1, IS_NF4<W> ? 3 : 4, 2>;
     if constexpr (IS_NF4<W>) {
-        if (a.rows <= 16) launch<W, X, C16>(s, a, parts);
+        if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 1, 3, 2>>(s, a, parts);
         else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
         else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
         else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
     } else {
-        if (a.rows <= 16) launch<W, X, C16>(s, a, parts);
+        if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 1, 4, 2>>(s, a, parts);
         else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 1, 2, 3, 2>>(s, a, parts);
         else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 1, 2, 3, 2>>(s, a, parts);
         else launch<W, X, Cut<8, 2, 4, 1, 2, 3, 2>>(s, a, parts);
@@ -505,7 +512,8 @@ template <typename W, typename X> static void launch_sets(cudaStream_t s, const 
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &some, float *parts) {
     CudaFew a = some;
     bool roomy = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= (some.w.format == FMT_INT8 ? 99 : 163) * 1024;
-    int most = roomy ? CUDA_SOME_ROWS : 16, times = (some.rows + most - 1) / most, each = ((some.rows + times - 1) / times + 7) / 8 * 8;
+    int most = roomy ? CUDA_SOME_ROWS : 16, times = (some.rows + most - 1) / most,
+        each = ((some.rows + times - 1) / times + 7) / 8 * 8;
     for (int row = 0; row < some.rows; row += each) {
         a.rows = some.rows - row < each ? some.rows - row : each;
         a.x = (const X *)some.x + (int64_t)row * some.inner;
