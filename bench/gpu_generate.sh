@@ -33,6 +33,8 @@ ours "7B bf16 batch 1 after 2048" --prompts "$work/long1.jsonl" --max-tokens 256
 ours "7B bf16 batch 16"       --prompts "$work/short16.jsonl" --max-tokens 128 --slots 16
 ours "7B int8 batch 8"        --prompts "$work/short16.jsonl" --max-tokens 128 --slots 8 --quantize int8
 ours "7B bf16 batch 64"       --prompts "$work/short64.jsonl" --max-tokens 128 --slots 64
+ours "7B int8 batch 64"       --prompts "$work/short64.jsonl" --max-tokens 128 --slots 64 --quantize int8 --quantize-head int8
+ours "7B nf4 batch 64"        --prompts "$work/short64.jsonl" --max-tokens 128 --slots 64 --quantize nf4 --quantize-head int8
 ours "7B bf16 prefill 2048"   --prompts "$work/long.jsonl" --max-tokens 1 --slots 1
 ours "7B int8 prefill 2048"   --prompts "$work/long.jsonl" --max-tokens 1 --slots 1 --quantize int8
 ours "7B int8 in 12 GiB"      --prompts "$work/short16.jsonl" --max-tokens 128 --quantize int8 --budget 12GiB

@@ -91,7 +91,8 @@ bool op_is_fresh(const Step *s) {
     }
 }
 
-static bool reads_few(const Program *p, const Step *s, const Machine *m) { /* rows of a quantised weight, as they are stored */
+/* Rows of a quantised weight, as they are stored. */
+static bool reads_few(const Program *p, const Step *s, const Machine *m) {
     Format format = prog_t(p, s->in[1])->format;
     int64_t most = format == FMT_NF4 ? LINEAR_DIRECT_MOST : linear_direct_rows(m); /* there are no tiles of nf4 on a CPU */
     return !format_table[format].plain && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= most;

@@ -22,7 +22,7 @@ enum {
     DEVICE_SUM_ROWS = 64,  /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
     DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
-    DEVICE_SOME_BLOCKS = 256,  /* above them: the most blocks that share out its sums ... */
+    DEVICE_SOME_BLOCKS = 384,  /* above them: the most blocks that share out its sums ... */
     DEVICE_SOME_TALL = 128,    /* ... the most rows of the weight that a block sums up at a time ... */
     DEVICE_SOME_ROWS = 64,     /* ... and with how many rows of x */
 };

@@ -1,5 +1,5 @@
-/* test_stored.c - which passes of an engine read quantised weights as they are stored, and which decode them first: known from
- * the plan alone, for a machine that is not here. */
+/* test_stored.c - which passes of an engine read quantised weights as they are stored, and which decode them first: known
+ * from the plan alone, for a machine that is not here. */
 #include "gen/gen.h"
 #include "tests/test.h"
 
@@ -23,8 +23,8 @@ static void expect_stored(MachineKind kind, Format stored, int64_t most) {
     EXPECT_OK(ok);
     if (!ok) return;
     for (int i = 0; i < g.n_decode + g.n_packs + g.n_prefill; i++) {
-        const GenPass *p = i < g.n_decode ? &g.decode[i] : i < g.n_decode + g.n_packs ? &g.pack[i - g.n_decode]
-                                                                                      : &g.prefill[i - g.n_decode - g.n_packs];
+        int k = i - g.n_decode;
+        const GenPass *p = k < 0 ? &g.decode[i] : k < g.n_packs ? &g.pack[k] : &g.prefill[k - g.n_packs];
         int decodes = count_in(&g, p, OP_DECODE), products = count_in(&g, p, OP_LINEAR);
         if (!EXPECT(products == 8 && decodes == (p->rows * p->seq <= most ? 0 : products)))
             test_note("    %lld rows: %d of %d weights are decoded", (long long)(p->rows * p->seq), decodes, products);

@@ -218,13 +218,15 @@ TEST(reason_follows_its_recipe) {
 /* A preset with drawn weights has no folder: its name and the seed say which job a journal belongs to. */
 TEST(reason_with_drawn_weights_goes_on_as_the_same_job_only) {
     test_tmp_in_memory();
-    const char *how = "reason --model %s --init random --tokenizer tests/data/tok_smollm2 --num-examples 2 " SMALL " --out %s %s";
+    const char *how = "reason --model %s --init random --tokenizer tests/data/tok_smollm2 --num-examples 2 " SMALL
+                      " --out %s %s";
     expect_done(snug_run(how, "stories-15m", test_path("whole.json"), ""));
     file_make_dirs(test_path("r.html"), NULL); /* the page cannot be written: the answers stay in the journal */
     expect_refused(snug_run(how, "stories-15m", test_path("r.json"), ""), 1, "r.html", "directory");
     file_remove_tree(test_path("r.html"), NULL);
     expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--seed 7"), 1, "belongs to another job", "seed is 42");
-    expect_refused(snug_run(how, "smollm2-135m", test_path("r.json"), ""), 1, "belongs to another job", "model is stories-15m");
+    expect_refused(snug_run(how, "smollm2-135m", test_path("r.json"), ""), 1, "belongs to another job",
+                   "model is stories-15m");
     Ran r = snug_run(how, "stories-15m", test_path("r.json"), "");
     EXPECT(r.code == 0 && strstr(str_text(&r.err), "r.json.progress: goes on"));
     EXPECT(world_same_results(test_path("whole.json"), test_path("r.json")));

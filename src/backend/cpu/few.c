@@ -98,7 +98,8 @@ static FewDots *dots_of(const FewKernels *k, Format f) {
 
 void product_few(Backend *b, const Args *a, const Product *p) {
     Format format = p->b.format;
-    CHECK(p->rows <= LINEAR_DIRECT_MOST && p->b_flip && !p->a_flip && p->alpha == 1.0f && !p->b.first && p->b.ld == p->inner);
+    CHECK(p->rows <= LINEAR_DIRECT_MOST && p->b_flip && !p->a_flip && p->alpha == 1.0f);
+    CHECK(!p->b.first && p->b.ld == p->inner);
     Few f = {.p = p, .kernels = few_kernels(), .row_bytes = format_row_bytes(format, p->inner)};
     f.dots = dots_of(f.kernels, format);
     f.step = format == FMT_NF4 ? MAX2(FEW_STEP, 8 * f.kernels->lanes) : FEW_STEP;

@@ -49,7 +49,7 @@ bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
  * card older than 8.0. */
 bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *few);
 /* The same for more rows (product_some.cu): w is read once for all of them. parts: device_some_bytes of scratch, for sums. */
-enum { CUDA_SOME_ROWS = 64, CUDA_SOME_BLOCKS = 256, CUDA_SOME_TALL = 128 };
+enum { CUDA_SOME_ROWS = 64, CUDA_SOME_BLOCKS = 384, CUDA_SOME_TALL = 128 };
 bool cuda_launch_some(cudaStream_t s, const CudaFew *few, void *parts);
 
 /* to(n) = from(n) in another format, to nearest. */

@@ -3,13 +3,13 @@
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
- * The work is tiles of TALL rows of w times chunks of WIDE numbers of K, numbered along K first. Every block has an equal
- * stretch of them, so that all multiprocessors read to the end whatever M is. Chunks of w and x are on their way in a
- * ring in shared memory. A warp takes 16 * HIGH rows of the tile and every ACROSS-th stretch of 64 numbers of the chunk.
- * A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever their order in K, as long as
- * its part of B holds the same numbers of x. int8: codes become numbers by their bits, the row's scale comes last. nf4: a
- * byte finds its two levels in a table in shared memory with a copy for every lane, in x's format and stretched so that
- * they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
+ * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole tiles, and
+ * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of
+ * w and x are on their way in a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS stretches of 64
+ * numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever
+ * their order in K, as long as its part of B holds the same numbers of x. int8: codes become numbers by their bits, the
+ * row's scale comes last. nf4: a byte finds its two levels in a table in shared memory with a copy for every lane, in x's
+ * format and stretched so that they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
  * A tile that several blocks have worked on is added up by the one that comes last, in the order of K: the bits depend
  * on the shape and the card alone.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
@@ -33,9 +33,11 @@ struct Levels { /* in x's format */
 struct Some {
     CudaFew a;
     Levels levels;
-    float scale;       /* of every sum, beside the row's */
-    int tiles, chunks; /* of a tile */
-    float *parts;      /* sums of shared tiles: two of a tile's size for every block */
+    float scale;         /* of every sum, beside the row's */
+    int chunks;          /* of a tile */
+    int shared, sharers; /* tiles that are shared out, the first ones, and among how many blocks */
+    int each;            /* of the others, tiles to a block */
+    float *parts;        /* sums of shared tiles: two of a tile's size for every block */
 };
 
 template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
@@ -48,7 +50,7 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
                          BLOCKS = BLOCKS_;
     static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
     static constexpr int TILE = TALL * SETS * 8; /* sums */
-    static constexpr int GROUP = SETS <= 4 ? SETS : (SETS + 1) / 2;
+    static constexpr int GROUP = SETS <= 4 ? SETS : SETS <= 6 ? 3 : 2; /* sets whose sums are on their way at a time */
     static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
     static_assert(WIDE == 128 || WIDE % 256 == 0, "blocks' bytes come by four, of two chunks or one");
 };
@@ -57,7 +59,8 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
 
 template <typename W, typename C> struct Shared {
     static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, SUMS = (C::ACROSS - 1) * C::TILE * 4;
-    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2, MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
+    static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2,
+                         MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
     static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW, SLOT = MOST_AT + C::TALL * MOST_ROW;
     static constexpr int BYTES = PAIRS + SUMS + C::DEPTH * SLOT;
 };
@@ -92,17 +95,19 @@ DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
                  : "memory");
 }
 
-/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x has
- * zeros there, or nobody asks for the sum. */
+/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x
+ * has zeros there, or nobody asks for the sum. */
 template <typename W, typename C> struct Source {
     using S = Shared<W, C>;
     static constexpr int W_PIECES = S::W_ROW / 16, W_STEP = C::THREADS / W_PIECES, W_EACH = C::TALL / W_STEP;
-    static constexpr int X_PIECES = S::X_ROW / 16, X_STEP = C::THREADS / X_PIECES, X_EACH = (C::SETS * 8 + X_STEP - 1) / X_STEP;
+    static constexpr int X_PIECES = S::X_ROW / 16, X_STEP = C::THREADS / X_PIECES,
+                         X_EACH = (C::SETS * 8 + X_STEP - 1) / X_STEP;
     static_assert(W_STEP * W_PIECES == C::THREADS && X_STEP * X_PIECES == C::THREADS, "whole rows at a time");
     static_assert(W_STEP % 4 == 0 && X_STEP % 2 == 0 && C::TALL % W_STEP == 0, "places in a row repeat");
     int tile, at; /* at: which of the tile's chunks */
     const char *w, *x;
     int w_rows, w_left, x_left; /* rows from its first on, numbers of a row from its first on */
+    int stretch;                /* chunks up to the end of the block's stretch of the shared tiles */
 };
 
 template <typename W, typename C> DEVICE void point_at(Source<W, C> &s, const CudaFew &a, int tile, int at) {
@@ -116,9 +121,23 @@ template <typename W, typename C> DEVICE void point_at(Source<W, C> &s, const Cu
     s.x = (const char *)a.x + ((int64_t)(threadIdx.x / T::X_PIECES) * a.inner + at * C::WIDE + x_piece * 8) * 2;
 }
 
+DEVICE int64_t first_of(const Some &f, int block) { /* chunk of the shared tiles */
+    return (int64_t)f.shared * f.chunks * min(block, f.sharers) / max(f.sharers, 1);
+}
+
+DEVICE int first_whole(const Some &f) { return f.shared + blockIdx.x * f.each; }
+
+/* To the beginning of the block's work. */
+template <typename W, typename C> DEVICE void begin_at(Source<W, C> &s, const Some &f) {
+    int64_t first = first_of(f, blockIdx.x);
+    s.stretch = (int)(first_of(f, blockIdx.x + 1) - first);
+    if (s.stretch) point_at(s, f.a, (int)(first / f.chunks), (int)(first % f.chunks));
+    else point_at(s, f.a, first_whole(f), 0);
+}
+
 template <typename W, typename C> DEVICE void step_on(Source<W, C> &s, const Some &f) {
-    if (s.at + 1 == f.chunks) {
-        point_at(s, f.a, s.tile + 1, 0);
+    if (--s.stretch == 0 || s.at + 1 == f.chunks) {
+        point_at(s, f.a, s.stretch == 0 ? first_whole(f) : s.tile + 1, 0);
         return;
     }
     s.at++;
@@ -134,7 +153,8 @@ template <typename W, typename C> DEVICE void order_w(uint32_t slot, const Some 
     uint32_t to = slot + row * S::W_ROW + place_in_w<W, C>(row, piece) * 16;
 #pragma unroll
     for (int i = 0; i < T::W_EACH; i++)
-        copy16_once(to + i * T::W_STEP * S::W_ROW, s.w + i * T::W_STEP * a.row_bytes, s.w_left > 0 && i * T::W_STEP < s.w_rows);
+        copy16_once(to + i * T::W_STEP * S::W_ROW, s.w + i * T::W_STEP * a.row_bytes,
+                    s.w_left > 0 && i * T::W_STEP < s.w_rows);
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < C::TALL * (S::MOST_ROW / 4); i += C::THREADS) {
             int64_t r = (int64_t)s.tile * C::TALL + i / (S::MOST_ROW / 4);
@@ -231,7 +251,8 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (b + k < C::SETS)
-                    x[k][i] = read_shared16(slot + S::X_AT + ((b + k) * 8 + g) * S::X_ROW + place_in_x(g, unit * 8 + 2 * t + i) * 16);
+                    x[k][i] = read_shared16(slot + S::X_AT + ((b + k) * 8 + g) * S::X_ROW +
+                                            place_in_x(g, unit * 8 + 2 * t + i) * 16);
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -246,8 +267,10 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
             for (int k = 0; k < C::GROUP; k++)
 #pragma unroll
                 for (int i = 0; i < 4 * C::HIGH; i++)
-                    if (b + k < C::SETS)
-                        sum.at[i / 4][b + k][i % 4] = fmaf(c[k][i / 4][i % 4], most[i / 4][i % 4 / 2], sum.at[i / 4][b + k][i % 4]);
+                    if (b + k < C::SETS) {
+                        float &to = sum.at[i / 4][b + k][i % 4];
+                        to = fmaf(c[k][i / 4][i % 4], most[i / 4][i % 4 / 2], to);
+                    }
     }
 }
 
@@ -332,14 +355,12 @@ template <typename C> DEVICE void write_ends(const Some &f, const Ends<C> &ends,
     }
 }
 
-__device__ unsigned int parts_there[MOST_BLOCKS]; /* of the tile that begins in a block and ends in another; 0 between kernels */
+/* Of the tile that begins in a block and ends in another; 0 between kernels. */
+__device__ unsigned int parts_there[MOST_BLOCKS];
 
 DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
-    int64_t all = (int64_t)f.tiles * f.chunks;
-    return (int)(((chunk + 1) * gridDim.x - 1) / all);
+    return (int)(((chunk + 1) * f.sharers - 1) / ((int64_t)f.shared * f.chunks));
 }
-
-DEVICE int64_t first_of(const Some &f, int block) { return (int64_t)f.tiles * f.chunks * block / gridDim.x; }
 
 /* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block leaves at
  * most two: of the tile that it begins, and of one that began in front of it. */
@@ -364,7 +385,7 @@ template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int t
     __syncthreads();
     if (!last) return false;
     ends = {};
-    constexpr int AHEAD = E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
+    constexpr int AHEAD = E::OWN > 10 ? 1 : E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
 #pragma unroll AHEAD
     for (int b = first; b < end; b++) {
         const float4 *from = part(b);
@@ -390,22 +411,20 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
     using S = Shared<W, C>;
     extern __shared__ __align__(128) char shared[];
     int warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
-    int64_t first = first_of(f, blockIdx.x);
-    int n = (int)(first_of(f, blockIdx.x + 1) - first);
     uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
     float4 *left = (float4 *)(shared + S::PAIRS);
     Source<W, C> next;
-    int tile = (int)(first / f.chunks), at = (int)(first % f.chunks);
+    begin_at(next, f);
+    int tile = next.tile, at = next.at, stretch = next.stretch, n = stretch + f.each * f.chunks;
     chain_open();
     make_pairs<W, C>(shared, f.levels);
     if (!f.a.early) chain_wait();
-    point_at(next, f.a, tile, at);
     for (int d = 0; d < C::DEPTH - 1; d++) {
         if (d < n) order_w(ring + d * S::SLOT, f, next);
         step_on(next, f);
     }
     chain_wait();
-    point_at(next, f.a, tile, at);
+    begin_at(next, f);
     for (int d = 0; d < C::DEPTH - 1; d++) {
         if (d < n) order_x(ring + d * S::SLOT, f, next);
         copies_commit();
@@ -427,13 +446,13 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
         for (int u = 0; u < C::UNITS; u++)
             add_unit<W, X, C>(sum, ring + slot * S::SLOT, at, across * C::UNITS + u, down * C::HIGH * 16, table);
         slot = slot == C::DEPTH - 1 ? 0 : slot + 1;
-        bool ends = at == f.chunks - 1;
-        if (ends || q == n - 1) {
+        bool ends = at == f.chunks - 1, leaves = q == stretch - 1;
+        if (ends || leaves) {
             end_tile<C>(f, sum, left, tile, ends && q - begun == f.chunks - 1);
             begun = q + 1;
         }
-        at = ends ? 0 : at + 1;
-        tile += ends;
+        at = ends || leaves ? 0 : at + 1;
+        tile = leaves ? first_whole(f) : tile + ends;
     }
 #endif
 }
@@ -456,31 +475,45 @@ static int of_card(cudaDeviceAttr what) {
 
 template <typename W, typename X, typename C> static void launch(cudaStream_t s, const CudaFew &a, float *parts) {
     using S = Shared<W, C>;
-    Some f = {.a = a, .levels = {}, .scale = 1, .tiles = (int)blocks_for(a.cols, C::TALL),
-              .chunks = (int)blocks_for(a.inner, C::WIDE), .parts = parts};
+    static_assert(S::BYTES + 128 <= (IS_NF4<W> && C::SETS > 2 ? 163 : 99) * 1024, "what launch_all asks for");
+    int tiles = (int)blocks_for(a.cols, C::TALL), chunks = (int)blocks_for(a.inner, C::WIDE);
+    int64_t most = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS, all = (int64_t)tiles * chunks;
+    if (most > MOST_BLOCKS) most = MOST_BLOCKS;
+    int blocks = (int)(all < most ? all : most), shared = tiles % blocks,
+        sharers = shared * chunks < blocks ? shared * chunks : blocks;
+    Some f = {.a = a, .levels = {}, .scale = 1, .chunks = chunks, .shared = shared, .sharers = sharers,
+              .each = tiles / blocks, .parts = parts};
     if (IS_NF4<W>) {
         float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
         for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
         f.scale = 1 / stretch;
     }
-    int64_t all = (int64_t)f.tiles * f.chunks, blocks = of_card(cudaDevAttrMultiProcessorCount) * C::BLOCKS;
-    if (blocks > MOST_BLOCKS) blocks = MOST_BLOCKS;
     auto kernel = some_kernel<W, X, C>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cuda_launch_chained(s, kernel, (unsigned)(all < blocks ? all : blocks), C::THREADS, S::BYTES, f);
+    cuda_launch_chained(s, kernel, (unsigned)blocks, C::THREADS, S::BYTES, f);
 }
 
+/* Sets of rows at a time, and the cuts that were fastest on an H200. */
 template <typename W, typename X> static void launch_sets(cudaStream_t s, const CudaFew &a, float *parts) {
-    if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
-    else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
+    if constexpr (IS_NF4<W>) {
+        if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 1, 3, 2>>(s, a, parts);
+        else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+        else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 2, 2, 3, 1>>(s, a, parts);
+        else launch<W, X, Cut<8, 2, 4, 2, 1, 3, 1>>(s, a, parts);
+    } else {
+        if (a.rows <= 16) launch<W, X, Cut<2, 2, 4, 2, 1, 4, 2>>(s, a, parts);
+        else if (a.rows <= 32) launch<W, X, Cut<4, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+        else if (a.rows <= 40) launch<W, X, Cut<5, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+        else launch<W, X, Cut<8, 2, 4, 1, 2, 3, 2>>(s, a, parts);
+    }
 }
 
-/* More rows than a block has sums for: nearly equal parts. */
+/* More rows than a block has sums for: nearly equal parts; fewer where shared memory has no room for nf4's rings. */
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &some, float *parts) {
     CudaFew a = some;
-    int times = (some.rows + CUDA_SOME_ROWS - 1) / CUDA_SOME_ROWS, each = ((some.rows + times - 1) / times + 7) / 8 * 8;
+    bool roomy = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= (some.w.format == FMT_INT8 ? 99 : 163) * 1024;
+    int most = roomy ? CUDA_SOME_ROWS : 16, times = (some.rows + most - 1) / most,
+        each = ((some.rows + times - 1) / times + 7) / 8 * 8;
     for (int row = 0; row < some.rows; row += each) {
         a.rows = some.rows - row < each ? some.rows - row : each;
         a.x = (const X *)some.x + (int64_t)row * some.inner;

@@ -19,7 +19,7 @@
 enum { THREADS = 512, WARPS = THREADS / WARP, BINS = THREADS, BINS_A_UNIT = 16, LEVELS = 2, LIST = 256, MOST_RANKS = 8 };
 enum { ABOVE_NOTHING = 0x00800000 }; /* the least order of a finite score: just above -infinity's */
 enum { DIGITS = 4, DIGIT_BITS = DRAW_BITS / DIGITS };
-static_assert(CUDA_MOST_VOCAB / 8 + DIGITS * BINS * 4 + 1024 <= 48 * 1024, "shared memory that every card gives without asking");
+static_assert(CUDA_MOST_VOCAB / 8 + DIGITS * BINS * 4 + 1024 <= 48 * 1024, "shared memory that every card gives unasked");
 static_assert(LIST <= THREADS, "a score a thread");
 static_assert(DRAW_BITS % DIGITS == 0 && (uint64_t)CUDA_MOST_VOCAB << DIGIT_BITS <= 1ull << 32, "sums of digits fit a word");
 
@@ -193,7 +193,7 @@ DEVICE bool is_in(const Row &r, float score, uint32_t least, const int *bin, int
 }
 
 DEVICE void add_to_bin(Shared &s, int bin, Sum weight) {
-    if (weight >> DRAW_BITS) atomicAdd(&s.bin[DIGITS - 1][bin], 1u << DIGIT_BITS); /* the likeliest: one digit more than there are */
+    if (weight >> DRAW_BITS) atomicAdd(&s.bin[DIGITS - 1][bin], 1u << DIGIT_BITS); /* the likeliest has a digit more */
 #pragma unroll
     for (int d = 0; d < DIGITS; d++) {
         uint32_t digit = (uint32_t)(weight >> d * DIGIT_BITS) & ((1u << DIGIT_BITS) - 1);
@@ -210,7 +210,8 @@ DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int
     if (threadIdx.x == 0) s.found = BINS - 1, s.above = 0;
     __syncthreads();
     for_scores(r, [&](float x) {
-        if (is_in(r, x, least, bin, level)) add_to_bin(s, bin_of(r, x, level, bin[0]), limit.weighted ? weight_of(r, x) : 1ull);
+        if (is_in(r, x, least, bin, level))
+            add_to_bin(s, bin_of(r, x, level, bin[0]), limit.weighted ? weight_of(r, x) : 1ull);
     });
     meet(r);
     Sum mine = 0;
@@ -287,8 +288,8 @@ DEVICE Sum kept_weight(const Row &r, float score, uint32_t least, Sum least_weig
     return w >= least_weight ? w : 0;
 }
 
-/* Warp w of all blocks' has ids [w * each, (w + 1) * each): their sums, then the ids of one of them, a few a thread. Gives -1
- * in blocks that do not have it. */
+/* Warp w of all blocks' has ids [w * each, (w + 1) * each): their sums, then the ids of one of them, a few a thread. Gives
+ * -1 in blocks that do not have it. */
 DEVICE int draw_id(const Row &r, Shared &s, uint32_t least, Sum least_weight, uint32_t bits24) {
     int each = (r.vocab + WARPS * r.ranks - 1) / (WARPS * r.ranks), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int from = r.rank * WARPS; /* the block's first stretch */
@@ -373,7 +374,13 @@ DEVICE Best find_best(const Row &r, Shared &s) {
     return {(int)(0xffffffffu - (uint32_t)best), most, most == ~0u || most < ABOVE_NOTHING};
 }
 
-__global__ void __launch_bounds__(THREADS, 2) sample_kernel(CudaSample a, int ranks) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+enum { BLOCKS_AT_A_TIME = 1 }; /* the compiler needs a register more than two would leave it */
+#else
+enum { BLOCKS_AT_A_TIME = 2 };
+#endif
+
+__global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaSample a, int ranks) {
     extern __shared__ uint32_t seen[];
     __shared__ Shared s;
     int n = blockIdx.x / ranks;
