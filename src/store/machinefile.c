@@ -261,9 +261,9 @@ static bool read_choices(MachineEntry *entry, const json_t *o, Err *e) {
     const json_t *list = json_object_get(o, "choices"), *pair;
     const char *fields = json_string_value(json_object_get(o, "choice_fields"));
     size_t i;
-    if (!json_is_array(list) || json_array_size(list) > MOST_CHOICES || !fields || strcmp(fields, choice_fields))
-        return fail(e, ERR_FAIL, "\"choices\" is not a list of at most %d, with the fields of this version",
-                    MOST_CHOICES);
+    if (!json_is_array(list) || json_array_size(list) > MOST_CHOICES || !fields)
+        return fail(e, ERR_FAIL, "\"choices\" is not a list of at most %d, with its \"choice_fields\"", MOST_CHOICES);
+    if (strcmp(fields, choice_fields)) return true; /* another version's: the rates hold, products are timed anew */
     entry->n_choices = entry->cap_choices = (int64_t)json_array_size(list);
     entry->choice = MEM_NEW(MachineChoice, MAX2(entry->n_choices, 1));
     json_array_foreach(list, i, pair) {

@@ -102,11 +102,9 @@ TEST(rates_between_the_points_of_a_grid) {
 }
 
 /* The good file with one text replaced. */
-static void expect_refused(const char *old, const char *new, const char *part) {
+static void write_edited(const char *old, const char *new) {
     Str text = {0}, bad = {0};
     Err e = {0};
-    MachineFile f;
-    bool found;
     write_two(test_path("machine.json"));
     EXPECT_OK(file_read(test_path("machine.json"), &text, 0, &e));
     const char *at = strstr(str_text(&text), old);
@@ -115,13 +113,32 @@ static void expect_refused(const char *old, const char *new, const char *part) {
         str_add(&bad, new);
         str_add(&bad, at + strlen(old));
         EXPECT_OK(file_write_all(test_path("machine.json"), bad.data, bad.len, &e));
-        EXPECT(!machinefile_read(&f, &found, test_path("machine.json"), &e) && e.code == ERR_FAIL);
-        if (!EXPECT(strstr(e.text, part) && strstr(e.text, "machine.json")))
-            test_note("    '%s' -> '%s': %s", old, new, e.text);
-        machinefile_free(&f);
     }
     str_free(&text);
     str_free(&bad);
+}
+
+static void expect_refused(const char *old, const char *new, const char *part) {
+    Err e = {0};
+    MachineFile f;
+    bool found;
+    write_edited(old, new);
+    EXPECT(!machinefile_read(&f, &found, test_path("machine.json"), &e) && e.code == ERR_FAIL);
+    if (!EXPECT(strstr(e.text, part) && strstr(e.text, "machine.json")))
+        test_note("    '%s' -> '%s': %s", old, new, e.text);
+    machinefile_free(&f);
+}
+
+TEST(choices_of_another_version_are_left_out_and_the_rates_kept) {
+    Err e = {0};
+    MachineFile f;
+    bool found;
+    Machine a = some_card("card a", 1000);
+    write_edited("in_place times\"", "in_place\"");
+    EXPECT_OK(machinefile_read(&f, &found, test_path("machine.json"), &e));
+    const MachineEntry *entry = machinefile_find(&f, &a);
+    EXPECT(entry && entry->n_choices == 0 && entry->m.matrix_flops == a.matrix_flops);
+    machinefile_free(&f);
 }
 
 TEST(wrong_machine_files_are_refused_with_the_place) {
@@ -139,7 +156,7 @@ TEST(wrong_machine_files_are_refused_with_the_place) {
     expect_refused("1024 1025", "1024 x", "number 1");
     expect_refused("1024 1025", "1024 1025 7", "number 1");
     expect_refused("\"00254a", "\"0025xy", "number 1");
-    expect_refused("in_place times\"", "in_place tymes\"", "fields");
+    expect_refused("\"choice_fields\"", "\"choice_feelds\"", "choice_fields");
     expect_refused("{", "{{", "JSON");
 }
 
