@@ -13,8 +13,9 @@
  *   M2  decode stands right before the first use. The copy of a visit's j-th tensor is issued right after the
  *       visit with brings `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so
  *       that one layer's worth of stored bytes is held, not two, and the copy has the time of all layers in between
- *       that are at home. Copies keep the order of their uses: the queue runs
- *       in order. A copy back stands right after the visit's last use.
+ *       that are at home. In an update, where one visit may be much larger than the one in front (an embedding behind a
+ *       layer), it is when as many bytes have been used for the last time as the visit takes up to there. Copies
+ *       keep the order of their uses: the queue runs in order. A copy back stands right after the visit's last use.
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
@@ -161,13 +162,27 @@ static void note_visits(Materialise *m) { /* M1 */
         }
 }
 
+static int64_t bring_bytes(const Materialise *m, const Bring *b) { return prog_bytes(m->p, b->state); }
+
+/* Which tensor of `there` was used last when as many bytes of it are free as `here` takes up to its j-th. */
+static int same_bytes(const Materialise *m, const Visit *there, const Visit *here, int j) {
+    int64_t wanted = 0, freed = 0;
+    int i = 0;
+    for (int k = 0; k <= j; k++) wanted += bring_bytes(m, &m->bring[here->first + k]);
+    for (; i < there->n - 1; i++)
+        if ((freed += bring_bytes(m, &m->bring[there->first + i])) >= wanted) break;
+    return i;
+}
+
 /* Where the j-th tensor of a visit can take the place of one that was used `ahead` visits before. */
 static int place_ahead(const Materialise *m, int64_t visit, int j, int ahead) {
     const Visit *here = &m->visit[visit];
     int64_t from = visit;
     for (int n = 0; n < ahead && from > 0 && m->visit[from - 1].phase == here->phase; n += m->visit[from].n > 0) from--;
     const Visit *there = &m->visit[from];
-    return there == here || !there->n ? there->begin : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
+    if (there == here || !there->n) return there->begin;
+    bool updates = m->p->s[here->begin].region == REGION_UPDATE;
+    return m->bring[there->first + (updates ? same_bytes(m, there, here, j) : MIN2(j, there->n - 1))].last + 1;
 }
 
 static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
