@@ -8,30 +8,18 @@
  * at the end: nobody waits for anybody before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of
  * A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in shared memory where
  * it fits.
- * int8: codes become numbers by their bits, the row's scale comes last. nf4: a byte finds its two levels in a table in
- * shared memory with a copy for every lane, in x's format and stretched so that they are rounded least: by 0.08 % in
+ * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 % in
  * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
  * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
  * the other, so the sums of the two come out apart and each is multiplied by its byte.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
-#include "backend/cuda/mma.cuh"
-#include "backend/cuda/product_few.cuh"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-#define HAVE_TENSOR_CORES 1 /* of this kind; product.c asks for these kernels where they are */
-#endif
+#include "backend/cuda/product_codes.cuh"
 
 enum { WARPS = 16, THREADS = WARPS * WARP, TILE = 16, STAGE = 128 /* bytes of a row */ };
 enum { LEAST_ROWS = 8 /* of a block */, PAIR_STRIDE = 256 /* bytes */ };
-static const float STRETCH_BF16 = 1.4365234375f, STRETCH_F16 = 1.3662109375f;
 
-struct Int8 {};
-struct Nf4 {};
-struct Levels { /* in x's format */
-    uint16_t at[16];
-};
 struct Few {
     CudaFew a;
     Levels levels;
@@ -40,8 +28,6 @@ struct Few {
     int round;   /* tiles whose sums wait for each other */
 };
 
-template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
-template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16; /* numbers in 16 bytes */
 template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;      /* numbers of a row in a stage */
 template <typename W> constexpr int COLUMNS = IS_NF4<W> ? 4 : 8; /* rows of x in one B */
 template <typename W> constexpr int DEPTH = IS_NF4<W> ? 1 : 2;    /* stages that a warp has asked for */
@@ -96,34 +82,20 @@ template <typename W> DEVICE void ask_for(Stage &st, Way &way, const CudaFew &a,
 
 /* ---- two numbers of 16 bytes at a time, as a mma takes them ---- */
 
-DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
 /* lane4: 4 times the lane, where its copy stands in every entry of the table. */
 template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *table, uint32_t lane4, Nf4) {
     static_assert(PAIR_STRIDE == 256, "the byte is the second of the offset");
     return *(const uint32_t *)(table + __byte_perm(word_of(v, i / 4), lane4, 0x5504 | i % 4 << 4));
 }
 
-/* bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code + 128), less 1152. */
-template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *, uint32_t, Int8) {
-    uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
-    if constexpr (std::is_same<X, Bf16>::value) {
-        uint32_t p = __byte_perm(word, 0, which);
-        uint32_t low = (p & 0x007f007fu) | 0x43004300u, off = (p & 0x00800080u) | 0x43004300u;
-        asm("{.reg .b32 m; mov.b32 m, 0xbf80bf80; fma.rn.bf16x2 %0, %2, m, %1;}" : "=r"(pair) : "r"(low), "r"(off));
-    } else {
-        uint32_t p = __byte_perm(word ^ 0x80808080u, 0x64646464u, which);
-        asm("{.reg .b32 z; mov.b32 z, 0xe480e480; add.rn.f16x2 %0, %1, z;}" : "=r"(pair) : "r"(p));
-    }
-    return pair;
-}
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *, uint32_t, Int8) { return int8_pair<X>(v, i); }
 
 /* All pairs of levels, a copy for every lane. */
 template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels) {
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < 256 * WARP / 4; i += blockDim.x) {
             int byte = i / (WARP / 4);
-            uint32_t pair = levels.at[byte & 15] | (uint32_t)levels.at[byte >> 4] << 16;
+            uint32_t pair = levels_of_byte(levels, byte);
             *(uint4 *)(shared + byte * PAIR_STRIDE + i % (WARP / 4) * 16) = make_uint4(pair, pair, pair, pair);
         }
 }
@@ -333,34 +305,12 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 
 /* ---- launching ---- */
 
-static uint16_t bits_of(float x, Bf16) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-static uint16_t bits_of(float x, F16) { return __half_as_ushort(__float2half_rn(x)); }
-
-template <typename W, typename X> static Few few_of(const CudaFew &a, int share) {
-    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1};
-    if (!IS_NF4<W>) return f;
-    float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
-    for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
-    f.scale = 1 / stretch;
-    return f;
-}
-
-static int of_card(cudaDeviceAttr what) {
-    int device = 0, value = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&value, what, device);
-    return value;
-}
-
 /* An equal share of the rows for every multiprocessor. x stays where it is when it does not fit. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
     int share = (int)blocks_for(a.cols, of_card(cudaDevAttrMultiProcessorCount));
     if (share < LEAST_ROWS) share = LEAST_ROWS;
-    Few f = few_of<W, X>(a, share);
+    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1};
+    f.scale = make_levels<W, X>(f.levels);
     f.round = THREADS / TILE / a.rows; /* a number of y a thread */
     int tiles = (share + TILE - 1) / TILE, part = a.rows * WARPS * TILE * 4, x_bytes = a.rows * Shared<W>::x_stride(a.inner);
     int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
@@ -387,11 +337,8 @@ template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few)
 }
 
 extern "C" bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *a) {
-    if (a->w.format != FMT_INT8 && a->w.format != FMT_NF4) return false;
-    if (a->inner % 8 != 0 || !is_packed(a->x) || !is_packed(a->w.data)) return false;
-    if (of_card(cudaDevAttrComputeCapabilityMajor) < 8) return false;
+    if (!takes_codes(a)) return false;
     if (a->x_format == FMT_BF16) launch_all<Bf16>(s, *a);
-    else if (a->x_format == FMT_F16) launch_all<F16>(s, *a);
-    else return false;
+    else launch_all<F16>(s, *a);
     return true;
 }

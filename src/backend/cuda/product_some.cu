@@ -7,29 +7,17 @@
  * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of
  * w and x are on their way in a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS stretches of 64
  * numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever
- * their order in K, as long as its part of B holds the same numbers of x. int8: codes become numbers by their bits, the
- * row's scale comes last. nf4: a byte finds its two levels in a table in shared memory with a copy for every lane, in x's
- * format and stretched so that they are rounded least; four A are one block of 64, whose sum is multiplied by its byte.
+ * their order in K, as long as its part of B holds the same numbers of x. Codes become numbers as product_codes.cuh says;
+ * nf4: four A are one block of 64, whose sum is multiplied by its byte.
  * A tile that several blocks have worked on is added up by the one that comes last, in the order of K: the bits depend
  * on the shape and the card alone.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
  * Bytes moved: w, x once a tile, and sums of shared tiles there and back. */
 #include "backend/cuda/chain.cuh"
-#include "backend/cuda/mma.cuh"
-#include "backend/cuda/product_few.cuh"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-#define HAVE_TENSOR_CORES 1 /* of this kind */
-#endif
+#include "backend/cuda/product_codes.cuh"
 
 enum { BLOCK_K = FORMAT_NF4_BLOCK, MOST_BLOCKS = CUDA_SOME_BLOCKS };
-static const float STRETCH_BF16 = 1.4365234375f, STRETCH_F16 = 1.3662109375f;
 
-struct Int8 {};
-struct Nf4 {};
-struct Levels { /* in x's format */
-    uint16_t at[16];
-};
 struct Some {
     CudaFew a;
     Levels levels;
@@ -39,9 +27,6 @@ struct Some {
     int each;            /* of the others, tiles to a block */
     float *parts;        /* sums of shared tiles: two of a tile's size for every block */
 };
-
-template <typename W> constexpr bool IS_NF4 = std::is_same<W, Nf4>::value;
-template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16; /* numbers in 16 bytes */
 
 /* How a block is cut: SETS of 8 rows of x; warps DOWN the tile, HIGH times 16 rows each, and ACROSS the chunk, which has
  * UNITS of 64 numbers for each of them; DEPTH chunks in the ring; so many BLOCKS to a multiprocessor. */
@@ -178,32 +163,18 @@ template <typename W, typename C> DEVICE void order_x(uint32_t slot, const Some 
 
 /* ---- two numbers at a time, as a mma takes them ---- */
 
-DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
 template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t table, Nf4) {
     return read_shared4(table + 4 * WARP * __byte_perm(word_of(v, i / 4), 0, 0x4440 | i % 4));
 }
 
-/* bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code + 128), less 1152. */
-template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t, Int8) {
-    uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
-    if constexpr (std::is_same<X, Bf16>::value) {
-        uint32_t p = __byte_perm(word, 0, which);
-        uint32_t low = (p & 0x007f007fu) | 0x43004300u, off = (p & 0x00800080u) | 0x43004300u;
-        asm("{.reg .b32 m; mov.b32 m, 0xbf80bf80; fma.rn.bf16x2 %0, %2, m, %1;}" : "=r"(pair) : "r"(low), "r"(off));
-    } else {
-        uint32_t p = __byte_perm(word ^ 0x80808080u, 0x64646464u, which);
-        asm("{.reg .b32 z; mov.b32 z, 0xe480e480; add.rn.f16x2 %0, %1, z;}" : "=r"(pair) : "r"(p));
-    }
-    return pair;
-}
+template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, uint32_t, Int8) { return int8_pair<X>(v, i); }
 
 /* All pairs of levels, a copy for every lane. */
 template <typename W, typename C> DEVICE void make_pairs(char *shared, const Levels &levels) {
     if constexpr (IS_NF4<W>)
         for (int i = threadIdx.x; i < 256 * WARP / 4; i += C::THREADS) {
             int byte = i / (WARP / 4);
-            uint32_t pair = levels.at[byte & 15] | (uint32_t)levels.at[byte >> 4] << 16;
+            uint32_t pair = levels_of_byte(levels, byte);
             ((uint4 *)shared)[i] = make_uint4(pair, pair, pair, pair);
         }
 }
@@ -459,20 +430,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
 
 /* ---- launching ---- */
 
-static uint16_t bits_of(float x, Bf16) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-static uint16_t bits_of(float x, F16) { return __half_as_ushort(__float2half_rn(x)); }
-
-static int of_card(cudaDeviceAttr what) {
-    int device = 0, value = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&value, what, device);
-    return value;
-}
-
 template <typename W, typename X, typename C> static void launch(cudaStream_t s, const CudaFew &a, float *parts) {
     using S = Shared<W, C>;
     static_assert(S::BYTES + 128 <= (IS_NF4<W> && C::SETS > 2 ? 163 : 99) * 1024, "what launch_all asks for");
@@ -483,11 +440,7 @@ template <typename W, typename X, typename C> static void launch(cudaStream_t s,
         sharers = shared * chunks < blocks ? shared * chunks : blocks;
     Some f = {.a = a, .levels = {}, .scale = 1, .chunks = chunks, .shared = shared, .sharers = sharers,
               .each = tiles / blocks, .parts = parts};
-    if (IS_NF4<W>) {
-        float stretch = std::is_same<X, Bf16>::value ? STRETCH_BF16 : STRETCH_F16;
-        for (int k = 0; k < 16; k++) f.levels.at[k] = bits_of(format_nf4_levels[k] * stretch, X());
-        f.scale = 1 / stretch;
-    }
+    f.scale = make_levels<W, X>(f.levels);
     auto kernel = some_kernel<W, X, C>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
     cuda_launch_chained(s, kernel, (unsigned)blocks, C::THREADS, S::BYTES, f);
@@ -524,11 +477,8 @@ template <typename X> static void launch_all(cudaStream_t s, const CudaFew &some
 }
 
 extern "C" bool cuda_launch_some(cudaStream_t s, const CudaFew *a, void *parts) {
-    if (a->w.format != FMT_INT8 && a->w.format != FMT_NF4) return false;
-    if (a->inner % 8 != 0 || !is_packed(a->x) || !is_packed(a->w.data)) return false;
-    if (of_card(cudaDevAttrComputeCapabilityMajor) < 8) return false;
+    if (!takes_codes(a)) return false;
     if (a->x_format == FMT_BF16) launch_all<Bf16>(s, *a, (float *)parts);
-    else if (a->x_format == FMT_F16) launch_all<F16>(s, *a, (float *)parts);
-    else return false;
+    else launch_all<F16>(s, *a, (float *)parts);
     return true;
 }
