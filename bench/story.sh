@@ -13,7 +13,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1
 echo "$(nproc) cores, MODEL: $(du -shL "$model" | cut -f1) in the page cache or on disk as it is"
 say git clone SNUG
 if [ -e "$root/.git" ]; then git clone -q "$root" "$work/snug"
-else mkdir "$work/snug"; tar -C "$root" --exclude=./build --exclude=./carry -c . | tar -C "$work/snug" -x; fi # a bare copy of the tree
+else mkdir "$work/snug"; tar -C "$root" --exclude=./build -c . | tar -C "$work/snug" -x; fi # a bare copy of the tree
 cd "$work/snug"
 say "make CUDA=1 -j$(nproc)"
 make CUDA=1 -j"$(nproc)" > "$work/make.log" 2>&1 || { tail -n 5 "$work/make.log"; exit 1; }
