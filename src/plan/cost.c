@@ -48,7 +48,7 @@ static double move_rate(const Machine *m, Queue q) {
     return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
-/* Attention's products are short and wait for its exponentials: of the rate of large products a GPU reaches about half there. */
+/* Attention's products are short and wait for its exponentials: an H200 reaches about half of the rate of large products there. */
 static double rate_unmeasured(const Machine *m, OpId op) {
     bool attends = op == OP_ATTEND || op == OP_ATTEND_GRAD;
     return m->matrix_flops * (m->kind == MACHINE_CUDA && attends ? 0.5 : 1);

@@ -250,6 +250,19 @@ TEST(half_a_billion_and_half_a_billion_at_batch_128) {
     json_decref(j);
 }
 
+/* At the edge: an embedding's update comes in behind a layer's (plan/materialise.c, M2), and placement stays at its bound
+ * (plan/place.c). */
+TEST(the_least_budgets_and_the_longest_row) {
+    static const char *const flags[] = {
+        "--model qwen2.5-7b --mode full --seq 2048 --global-batch 4 --gpu h200 --budget 6.2GiB",
+        "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu h200 --budget 8GB --seq 112256"};
+    for (int i = 0; i < 2; i++) {
+        int code;
+        json_decref(plan(&code, flags[i]));
+        if (!EXPECT(code == 0)) test_note("    %s", flags[i]);
+    }
+}
+
 TEST(a_ring_takes_less_than_its_parts) {
     int code;
     json_t *ring = plan(&code,

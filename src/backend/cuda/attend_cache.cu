@@ -19,6 +19,7 @@
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/chain.cuh"
+#include "backend/cuda/cluster.cuh"
 
 enum { HEADS = DEVICE_CACHE_HEADS, TILE = DEVICE_CACHE_TILE };
 static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
@@ -341,21 +342,6 @@ DEVICE void enter_cluster() {
 DEVICE void wait_for_entries() { /* every block runs, and its shared memory may be written */
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
-#endif
-}
-DEVICE void wait_for_cluster() { /* what the others wrote here has arrived */
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
-#endif
-}
-/* `p` of this block's shared memory in that of block `rank` of the cluster. */
-template <typename P> DEVICE P *of_block(P *p, int rank) {
-#if __CUDA_ARCH__ >= 900
-    P *there;
-    asm("mapa.u64 %0, %1, %2;\n" : "=l"(there) : "l"(p), "r"(rank));
-    return there;
-#else
-    return p;
 #endif
 }
 

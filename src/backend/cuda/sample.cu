@@ -13,6 +13,7 @@
  *           Sums of weights are of integers: neither atomics nor the number of blocks make them depend on an order.
  *   pick    a thread a row. */
 #include "backend/cuda/chain.cuh"
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
@@ -81,22 +82,11 @@ template <typename F> DEVICE void for_scores(const Row &r, F use) {
 DEVICE void meet(const Row &r) { /* what others wrote before it can be read behind it */
 #if __CUDA_ARCH__ >= 900
     if (r.ranks > 1) {
-        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+        wait_for_cluster();
         return;
     }
 #endif
     __syncthreads();
-}
-
-/* `p` of this block's shared memory in that of block `rank`. */
-template <typename P> DEVICE P *of_block(P *p, int rank) {
-#if __CUDA_ARCH__ >= 900
-    P *there;
-    asm("mapa.u64 %0, %1, %2;\n" : "=l"(there) : "l"(p), "r"(rank));
-    return there;
-#else
-    return p;
-#endif
 }
 
 /* ---- over the block; part is free again after the next barrier ---- */
