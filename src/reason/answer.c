@@ -76,11 +76,13 @@ void answer_strip_thoughts(Str *out, const char *text) {
     }
 }
 
+static bool ends_thought(const char *p, const char *end) { return *p == '<' && at(p, end, think_close); }
+
 /* What follows the last </think>; everything where nothing does. */
 static Span after_thoughts(const char *solution) {
     Span all = {solution, solution + strlen(solution)};
     for (const char *p = all.end; p-- > all.begin;)
-        if (*p == '<' && at(p, all.end, think_close)) {
+        if (ends_thought(p, all.end)) {
             Span rest = {p + sizeof think_close - 1, all.end};
             return has_content(rest) ? rest : all;
         }
@@ -113,7 +115,7 @@ static Span bare_box(const char *p, const char *end) {
     const char *q = p;
     int depth = 0;
     if (end - p > BARE_MOST) end = p + BARE_MOST;
-    for (; q < end && !(depth == 0 && (is_blank(*q) || *q == '$' || *q == '}')); q++) {
+    for (; q < end && !ends_thought(q, end) && !(depth == 0 && (is_blank(*q) || *q == '$' || *q == '}')); q++) {
         if (*q == '\\' && q + 1 < end) q++;
         else depth += (*q == '{') - (*q == '}');
     }
@@ -135,7 +137,7 @@ static const char *begin_box(Boxes *b, const char *p, const char *end) {
     return bare.end;
 }
 
-/* The box that ends last: the outermost of nested ones. Empty ones do not count. */
+/* The box that ends last: the outermost of nested ones. Empty ones do not count; none reaches over the end of a thought. */
 static Span last_box(Span s) {
     Boxes b = {0};
     for (const char *p = s.begin; p < s.end;) {
@@ -144,6 +146,9 @@ static Span last_box(Span s) {
             p = begin_box(&b, p + word, s.end);
         } else if (*p == '\\') {
             p += p + 1 < s.end ? 2 : 1; /* "\{" is no brace */
+        } else if (ends_thought(p, s.end)) {
+            b.n = b.depth = 0;
+            p += sizeof think_close - 1;
         } else {
             b.depth += *p == '{';
             if (*p == '}' && b.depth > 0) {

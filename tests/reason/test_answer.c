@@ -78,6 +78,8 @@ TEST(answer_is_not_in_thoughts_while_more_is_said) {
         {ANSWER_PHRASE, "2", "maybe \\boxed{1}</think>\nThe answer is 2."}, /* the prompt had opened it */
         {ANSWER_BOX, "1", "<think>so \\boxed{1}</think>\n"},
         {ANSWER_BOX, "1", "<think>so \\boxed{1} and on and on"},
+        {ANSWER_BOX, "1", "\\boxed{1} then \\boxed{2</think>3}</think>"}, /* no box reaches out of a thought */
+        {ANSWER_BOX, "5", "\\boxed 5</think>"},
     };
     expect_found(c, COUNT_OF(c));
 }
