@@ -23,7 +23,7 @@ if [ -z "$what" ]; then
     one lora 12GiB 50 $lora
     one qlora 8GiB 50 $qlora; one qlora 6GiB 50 $qlora
 else
-    for b in 7 8 10 12 32 48 80 135; do one full ${b}GiB 4; done
+    for b in 6 7 8 10 12 32 48 80 135; do one full ${b}GiB 4; done
     for b in 6 8 16 24 48 135; do one lora ${b}GiB 6 $lora; done
     for b in 5 12 24 48 135; do one qlora ${b}GiB 6 $qlora; done
 fi

@@ -12,7 +12,8 @@
  *   L6  a view's uses are its base's uses.
  *   L7  (P2) what a step on a side queue touches lives until that step is awaited: the first later step of
  *       another queue that reads one of its outputs; else the end of its phase. What a copy out (or a write to disk)
- *       reads lives until the next layer's on the same queue is issued, if that is earlier.
+ *       reads lives until the next layer's on the same queue is issued, in an update until the next layer's begins, if
+ *       that is earlier.
  *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
  *       other. */
 #include "plan/plan_int.h"
@@ -76,11 +77,13 @@ static bool goes_out(Queue q) { return q == QUEUE_COPY_OUT || q == QUEUE_DISK_OU
 
 static void note_ends(Ends *e, const Program *p, const Phase *phase) {
     int out[QUEUE_COUNT], other[QUEUE_COUNT]; /* that go out: the next step, and the next of another layer than that one */
+    int update = phase->end - 1, behind = update; /* the next step of an update, and the next of another layer than that one */
     for (int q = 0; q < QUEUE_COUNT; q++) out[q] = other[q] = phase->end - 1;
     for (Tid id = 0; id < p->n_t; id++)
         for (int q = 0; q < QUEUE_COUNT; q++) e->reader[id][q] = phase->end - 1;
     for (int i = phase->end - 1; i >= phase->begin; i--) {
         const Step *s = &p->s[i];
+        bool updates = p->s[update].region == REGION_UPDATE;
         e->awaited[i] = e->sent[i] = phase->end - 1;
         for (int k = 0; k < MAX_OUT; k++)
             for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++) {
@@ -91,10 +94,15 @@ static void note_ends(Ends *e, const Program *p, const Phase *phase) {
             }
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k]) e->reader[prog_base(p, s->in[k])][s->queue] = i;
+        if (s->region == REGION_UPDATE) {
+            if (p->s[update].layer != s->layer) behind = update;
+            update = i;
+        }
         if (!goes_out(s->queue)) continue;
         int *next = &out[s->queue];
         if (*next != phase->end - 1 && p->s[*next].layer != s->layer) other[s->queue] = *next;
         e->sent[i] = MIN2(e->sent[i], other[s->queue]);
+        if (updates) e->sent[i] = MIN2(e->sent[i], p->s[update].layer != s->layer ? update : behind);
         *next = i;
     }
 }

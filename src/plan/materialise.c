@@ -14,13 +14,14 @@
  *       visit with brings `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so
  *       that one layer's worth of stored bytes is held, not two, and the copy has the time of all layers in between
  *       that are at home. In an update, where one visit may be much larger than the one in front (an embedding behind a
- *       layer), it is when as many bytes have been used for the last time as the visit takes up to there. Copies
- *       keep the order of their uses: the queue runs in order. A copy back stands right after the visit's last use.
+ *       layer), it is when as many bytes have been used for the last time as the visit takes up to there, or when the
+ *       visit has begun. Copies keep the order of their uses: the queue runs in order. A copy back stands right after the
+ *       visit's last use.
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
- *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does not repeat
- *       (its first writer there starts from nothing, whatever lies in its place).
+ *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does
+ *       not repeat (its first writer there starts from nothing, whatever lies in its place).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
  *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of its
  *       own; what goes back is written by another. The buffers in between are placed like everything else.
@@ -164,14 +165,15 @@ static void note_visits(Materialise *m) { /* M1 */
 
 static int64_t bring_bytes(const Materialise *m, const Bring *b) { return prog_bytes(m->p, b->state); }
 
-/* Which tensor of `there` was used last when as many bytes of it are free as `here` takes up to its j-th. */
+/* Behind which step of `there` as many bytes of it are free as `here` takes up to its j-th; where all of them are too few,
+ * behind the first step of `here`: what `there` sends back is gone by then (L7). */
 static int same_bytes(const Materialise *m, const Visit *there, const Visit *here, int j) {
+    const Bring *b = &m->bring[there->first];
     int64_t wanted = 0, freed = 0;
-    int i = 0;
     for (int k = 0; k <= j; k++) wanted += bring_bytes(m, &m->bring[here->first + k]);
-    for (; i < there->n - 1; i++)
-        if ((freed += bring_bytes(m, &m->bring[there->first + i])) >= wanted) break;
-    return i;
+    for (int i = 0; i < there->n; i++)
+        if ((freed += bring_bytes(m, &b[i])) >= wanted) return b[i].last + 1;
+    return MIN2(here->begin + 1, m->bring[here->first + j].use);
 }
 
 /* Where the j-th tensor of a visit can take the place of one that was used `ahead` visits before. */
@@ -182,7 +184,7 @@ static int place_ahead(const Materialise *m, int64_t visit, int j, int ahead) {
     const Visit *there = &m->visit[from];
     if (there == here || !there->n) return there->begin;
     bool updates = m->p->s[here->begin].region == REGION_UPDATE;
-    return m->bring[there->first + (updates ? same_bytes(m, there, here, j) : MIN2(j, there->n - 1))].last + 1;
+    return updates ? same_bytes(m, there, here, j) : m->bring[there->first + MIN2(j, there->n - 1)].last + 1;
 }
 
 static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
@@ -191,8 +193,8 @@ static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
         for (int j = 0; j < m->visit[v].n; j++) {
             Bring *b = &m->bring[m->visit[v].first + j];
             int back = m->sent[b->state] + 1; /* not before it was sent back */
-            b->fetch = fetched = MAX2(MAX2(place_ahead(m, v, j, ahead + 1), fetched), back);
             b->issue = latest = MAX2(MAX2(place_ahead(m, v, j, ahead), latest), back);
+            b->fetch = fetched = MIN2(MAX2(MAX2(place_ahead(m, v, j, ahead + 1), fetched), back), latest);
             if (b->writes) m->sent[b->state] = b->last;
         }
 }
