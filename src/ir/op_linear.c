@@ -44,8 +44,7 @@ static void linear_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), x = s.in[0], w = s.in[1], bias = s.in[2], beta;
     if (p->t[w].trainable) {
         Tid dw = grad_of_weight(p, w, &beta);
-        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw},
-                            .fresh = grad_is_fresh(p)});
+        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw}});
     }
     if (bias && p->t[bias].trainable) {
         Tid db = grad_of_weight(p, bias, &beta);
@@ -160,8 +159,7 @@ static void lora_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), y0 = s.in[0], x = s.in[1], a = s.in[2], b = s.in[3], u = s.out[1], beta;
     if (p->t[b].trainable) {
         Tid db = grad_of_weight(p, b, &beta);
-        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr,
-                            .fresh = grad_is_fresh(p)});
+        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr});
     }
     Tid du = prog_like(p, "d_u", u);
     prog_emit(p, (Step){.op = OP_LORA_DU, .in = {dy, b}, .out = {du}, .attr = s.attr});
@@ -169,7 +167,6 @@ static void lora_grad(Program *p, Step s, Grads *g) {
         Tid da = grad_of_weight(p, a, &beta);
         int i = prog_emit(p, (Step){.op = OP_LORA_DA, .in = {du, x, beta, p->clock}, .out = {da}, .attr = s.attr});
         p->s[i].key = s.key; /* the same dropout as forward (P6) */
-        p->s[i].fresh = grad_is_fresh(p);
     }
     if (p->t[x].needs_grad) {
         Tid dx = prog_like(p, "d_x", x);
