@@ -154,6 +154,10 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
         log_line("as asked it takes %s; it fits with %s%s%s", units_bytes(plain_bytes).s, str_text(&taken),
                  taken.len ? " " : "", str_text(&flags));
     }
+    if (!fits && limits.disk_bytes) { /* what only the disk does not hold is refused with its bytes: setup_check_disk */
+        limits.disk_bytes = 0;
+        job_search(f, s, m, host, free, limits);
+    }
     str_free(&flags);
     str_free(&taken);
     mem_free(f);

@@ -27,19 +27,12 @@ void grad_flow(Program *p, Grads *g, Tid t, Tid contribution) {
     g->g[t] = contribution;
 }
 
-static bool written_before(const Program *p, Tid t) { /* in the phase at hand */
-    int phase = p->n_phases - 1, begin = phase >= 0 ? p->phase[phase].begin : 0;
-    return p->t[t].recorded >= begin;
-}
-
 Tid grad_of_weight(Program *p, Tid weight, Tid *beta) {
     Tensor w = *prog_t(p, weight);
     CHECK_MSG(w.trainable && w.grad, "%s has no gradient tensor", w.name);
-    *beta = written_before(p, w.grad) ? NONE : p->beta;
+    *beta = prog_is_written(p, w.grad) ? NONE : p->beta;
     return w.grad;
 }
-
-bool grad_is_fresh(const Program *p) { return p->n_phases > 0 && p->phase[p->n_phases - 1].repeat == 1; }
 
 void prog_backward(Program *p, int begin, const Root *roots, int n_roots) {
     Grads g = {0};

@@ -54,10 +54,11 @@ bool op_is_fresh(const Step *s);
 /* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
 enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
 enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
-/* Rows of x up to which linear and head_logits read quantised weights: on a CPU, on any machine. */
+/* Rows of x up to which a quantised weight is read by kernels for a few, and up to which linear and head_logits read it on
+ * any machine; a linear layer on a CPU knows no bound. */
 enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 128 };
 static inline int64_t linear_direct_rows(const Machine *m) {
-    return m->kind == MACHINE_CPU ? LINEAR_DIRECT_ROWS : LINEAR_DIRECT_MOST;
+    return m->kind == MACHINE_CPU ? INT64_MAX : LINEAR_DIRECT_MOST;
 }
 
 /* ---- forward: what models write ---- */

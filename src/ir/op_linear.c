@@ -2,7 +2,7 @@
  *
  * Weights are (M,K): a row per output, so q, k and v stacked are one product and three contiguous views.
  *   linear     in x(N,K) w(M,K) bias(M)? so_far(N,M)?   out y(N,M) = so_far + x w^T + bias
- *              direct: w may be int8 or nf4, N <= LINEAR_DIRECT_MOST, no so_far; its numbers are then those of the
+ *              direct: w may be int8 or nf4, N <= linear_direct_rows, no so_far; its numbers are then those of the
  *              format, not rounded to what the others work in
  *   linear_dx  in dy(N,M) w(M,K) so_far(N,K)?       out dx(N,K) = so_far + dy w
  *   linear_dw  in dy(N,M) x(N,K) beta? clock        out dw(M,K) = beta*dw + dy^T x   (beta absent: 1)
@@ -33,7 +33,6 @@ static const char *linear_shape(const Program *p, const Step *s) {
     if (prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "y is not as wide as w has rows";
     if (s->in[3] && prog_cols(p, s->in[3]) != prog_cols(p, s->out[0])) return "what it adds to is not as wide as y";
     if (s->attr.linear.direct && s->in[3]) return "what is direct adds to nothing";
-    if (s->attr.linear.direct && prog_rows(p, s->in[0]) > LINEAR_DIRECT_MOST) return "too many rows to be direct";
     return NULL;
 }
 
@@ -45,8 +44,7 @@ static void linear_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), x = s.in[0], w = s.in[1], bias = s.in[2], beta;
     if (p->t[w].trainable) {
         Tid dw = grad_of_weight(p, w, &beta);
-        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw},
-                            .fresh = grad_is_fresh(p)});
+        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, p->clock}, .out = {dw}});
     }
     if (bias && p->t[bias].trainable) {
         Tid db = grad_of_weight(p, bias, &beta);
@@ -91,11 +89,8 @@ bool op_is_fresh(const Step *s) {
     }
 }
 
-/* Rows of a quantised weight, as they are stored. */
-static bool reads_few(const Program *p, const Step *s, const Machine *m) {
-    Format format = prog_t(p, s->in[1])->format;
-    int64_t most = format == FMT_NF4 ? LINEAR_DIRECT_MOST : linear_direct_rows(m); /* there are no tiles of nf4 on a CPU */
-    return !format_table[format].plain && op_reads_stored(p, s, 1) && prog_rows(p, s->in[0]) <= most;
+static bool reads_stored(const Program *p, const Step *s) { /* a quantised weight */
+    return !format_table[prog_t(p, s->in[1])->format].plain && op_reads_stored(p, s, 1);
 }
 
 /* On a GPU: the library's room, and what passes through scratch in another format, see ir/product_device.h. */
@@ -104,7 +99,9 @@ static int64_t device_workspace(const Program *p, const Step *s, const Machine *
     int64_t m = prog_rows(p, s->in[1]), k = prog_cols(p, s->in[1]);
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
-    if (reads_few(p, s, machine)) return device_some_bytes(rows);
+    bool stored = reads_stored(p, s), some = rows <= LINEAR_DIRECT_MOST;
+    CHECK_MSG(some || !stored || s->op == OP_HEAD_LOGITS, "%lld rows cannot be direct on a GPU", (long long)rows);
+    if (stored && some) return device_some_bytes(rows);
     if (s->op == OP_LINEAR_DW) return (op_is_fresh(s) ? 0 : device_stage_bytes(rows, cols, out->format)) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
@@ -117,7 +114,9 @@ int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) 
     int64_t rows = prog_rows(p, first), cols = prog_cols(p, first), width = prog_cols(p, second);
     if (s->op == OP_LINEAR_DX) return scratch_bytes(p, (Shape){rows, width, cols}, first, second, out) * m->threads;
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
-    if (!s->in[3] && (rows <= PRODUCT_FEW || reads_few(p, s, m))) return product_few_bytes(rows, cols);
+    bool stored = reads_stored(p, s);
+    if (!s->in[3] && rows <= (stored ? LINEAR_DIRECT_ROWS : PRODUCT_FEW)) return product_few_bytes(rows, cols);
+    if (stored) return product_many_x_bytes(rows, cols) + product_many_tile_bytes(rows, prog_rows(p, second), cols) * m->threads;
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 
@@ -160,8 +159,7 @@ static void lora_grad(Program *p, Step s, Grads *g) {
     Tid dy = grad_get(g, s.out[0]), y0 = s.in[0], x = s.in[1], a = s.in[2], b = s.in[3], u = s.out[1], beta;
     if (p->t[b].trainable) {
         Tid db = grad_of_weight(p, b, &beta);
-        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr,
-                            .fresh = grad_is_fresh(p)});
+        prog_emit(p, (Step){.op = OP_LORA_DB, .in = {dy, u, beta, p->clock}, .out = {db}, .attr = s.attr});
     }
     Tid du = prog_like(p, "d_u", u);
     prog_emit(p, (Step){.op = OP_LORA_DU, .in = {dy, b}, .out = {du}, .attr = s.attr});
@@ -169,7 +167,6 @@ static void lora_grad(Program *p, Step s, Grads *g) {
         Tid da = grad_of_weight(p, a, &beta);
         int i = prog_emit(p, (Step){.op = OP_LORA_DA, .in = {du, x, beta, p->clock}, .out = {da}, .attr = s.attr});
         p->s[i].key = s.key; /* the same dropout as forward (P6) */
-        p->s[i].fresh = grad_is_fresh(p);
     }
     if (p->t[x].needs_grad) {
         Tid dx = prog_like(p, "d_x", x);

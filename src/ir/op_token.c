@@ -61,7 +61,7 @@ static void head_logp_grad(Program *p, Step s, Grads *g) {
     if (p->t[w].trainable) dw = grad_of_weight(p, w, &beta);
     if (p->t[x].needs_grad) dx = prog_like(p, "d_hidden", x);
     prog_emit(p, (Step){.op = OP_HEAD_LOGP_GRAD, .in = {x, w, s.in[2], s.out[1], dlogp, beta, p->clock},
-                        .out = {dx, dw}, .attr = s.attr, .fresh = grad_is_fresh(p)});
+                        .out = {dx, dw}, .attr = s.attr});
     if (dx) grad_flow(p, g, x, dx);
 }
 

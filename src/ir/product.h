@@ -23,10 +23,34 @@ enum {
     PRODUCT_GRAIN = 16,  /* borders are multiples of it; also the padding of a staged row */
 };
 
+static inline int64_t product_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
+
 /* Bytes of workspace for dot products: x in fp32, its rows padded. */
 enum { PRODUCT_FEW_PAD = 128 };
 static inline int64_t product_few_bytes(int64_t rows, int64_t inner) {
     return rows * units_round_up(inner, PRODUCT_FEW_PAD) * 4;
+}
+
+/* Many rows of x and a quantised weight (backend/cpu/many.c). A tile is some rows and a strip of columns; of x the rows are
+ * staged, of the weight a panel of the strip. */
+enum {
+    PRODUCT_MANY_ROWS = 256,
+    PRODUCT_STRIP = 144, /* the most columns: with them a panel of the weight is a part of a second-level cache */
+    PRODUCT_SLIVER = 48, /* a strip is a multiple of it: what the registers of AVX-512 take at a time */
+    PRODUCT_BLOCKS = 64, /* a panel is a multiple of it: whole blocks of nf4 */
+};
+static inline int64_t product_many_strip(int64_t cols) {
+    return MIN2(PRODUCT_STRIP, units_round_up(product_parts(cols, PRODUCT_TILES), PRODUCT_SLIVER));
+}
+static inline int64_t product_many_panel(int64_t inner) {
+    return units_round_up(product_parts(inner, product_parts(inner, PRODUCT_PANEL)), PRODUCT_BLOCKS);
+}
+static inline int64_t product_many_ld(int64_t inner) { return units_round_up(inner, PRODUCT_GRAIN) + PRODUCT_GRAIN; }
+static inline int64_t product_many_x_bytes(int64_t rows, int64_t inner) {
+    return units_round_up(rows * product_many_ld(inner) * 4, 256);
+}
+static inline int64_t product_many_tile_bytes(int64_t rows, int64_t cols, int64_t inner) { /* a worker's */
+    return units_round_up(product_many_strip(cols) * (product_many_panel(inner) + MIN2(rows, PRODUCT_MANY_ROWS)) * 4, 256);
 }
 
 typedef struct ProductCut {
@@ -38,8 +62,6 @@ typedef struct ProductCut {
 static inline int64_t product_part(int64_t n, int64_t parts) {
     return units_round_up((n + parts - 1) / parts, PRODUCT_GRAIN);
 }
-
-static inline int64_t product_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
 
 static inline int64_t product_panel(int64_t inner) {
     return inner <= 0 ? PRODUCT_GRAIN : product_part(inner, product_parts(inner, PRODUCT_PANEL));

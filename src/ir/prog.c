@@ -153,12 +153,28 @@ const char *prog_region_name(Region r) {
     return names[r];
 }
 
+bool prog_is_written(const Program *p, Tid t) {
+    int phase = p->n_phases - 1, begin = phase >= 0 ? p->phase[phase].begin : 0;
+    return p->t[prog_base(p, t)].recorded >= begin;
+}
+
+static bool is_fresh(const Program *p, const Step *s) {
+    bool writes = false;
+    for (int i = 0; i < MAX_OUT; i++) {
+        if (!s->out[i] || p->t[prog_base(p, s->out[i])].role != ROLE_GRADIENT) continue;
+        if (prog_is_written(p, s->out[i])) return false;
+        writes = true;
+    }
+    return writes && p->n_phases > 0 && p->phase[p->n_phases - 1].repeat == 1;
+}
+
 int prog_emit(Program *p, Step s) {
     p->s = mem_grow(p->s, &p->cap_s, p->n_s + 1, sizeof *p->s);
     s.region = p->region;
     s.layer = p->layer;
     s.clone_of = -1;
     s.key = p->next_key++;
+    s.fresh = is_fresh(p, &s);
     s.workspace = NONE;
     if (!(op_row(s.op)->flags & OPF_MOVES)) s.queue = p->queue;
     for (int q = 0; q < QUEUE_COUNT; q++) s.wait[q] = -1;
@@ -171,7 +187,7 @@ int prog_emit(Program *p, Step s) {
         for (int i = 0; i < MAX_OUT; i++)
             if (s.out[i]) p->t[s.out[i]].needs_grad = true;
     for (int i = 0; i < MAX_OUT; i++)
-        if (s.out[i]) p->t[s.out[i]].recorded = (int)p->n_s;
+        if (s.out[i]) p->t[prog_base(p, s.out[i])].recorded = (int)p->n_s;
     p->s[p->n_s] = s;
     return (int)p->n_s++;
 }

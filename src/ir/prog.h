@@ -101,7 +101,7 @@ typedef struct Step {
     int layer;                    /* -1: none */
     int clone_of;                 /* the step this one repeats; -1: an original */
     uint32_t key;                 /* names its random draws (P6) */
-    bool fresh;                   /* its beta, if it has one, is 0 in every play (op_is_fresh) */
+    bool fresh;                   /* the first writer of a gradient in a phase that does not repeat: it starts from nothing */
     Tid workspace;                /* scratch of this step; NONE when it needs none */
     int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
 } Step;
@@ -183,8 +183,7 @@ void grad_set(Grads *g, Tid t, Tid total);                     /* for rules that
 /* The gradient tensor of a trainable weight. *beta: the dial to scale what is already there by, or NONE when an
  * earlier step of this program has written it, so that this one must add. */
 Tid grad_of_weight(Program *p, Tid weight, Tid *beta);
-/* Whether that dial is 0 in every play of the phase at hand: there is one micro-step an update. */
-bool grad_is_fresh(const Program *p);
+bool prog_is_written(const Program *p, Tid t); /* while recording: by a step of the phase at hand, also by parts */
 
 /* ---- reading ---- */
 void prog_listing(Str *out, const Program *p); /* the program as text, one step a line */

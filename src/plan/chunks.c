@@ -173,6 +173,7 @@ static Step piece_step(Chunks *c, const Run *r, int step, int64_t piece) {
         if (s.out[k] && at.out >> k & 1) s.out[k] = piece_of(c, r, s.out[k], piece);
     if (at.beta && piece) { /* C3; its rounding draws numbers of its own */
         s.in[at.beta] = NONE;
+        s.fresh = false;
         s.key += (uint32_t)piece * 0x9e3779b9u;
     }
     if (s.clone_of >= 0) {

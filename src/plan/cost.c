@@ -54,7 +54,7 @@ static double rate_unmeasured(const Machine *m, OpId op) {
     return m->matrix_flops * (m->kind == MACHINE_CUDA && attends ? 0.5 : 1);
 }
 
-/* ---- what a GPU's kernels do beside that, as `snug train --profile` shows it on an H200 ---- */
+/* ---- what a GPU's kernels do beside that, as `snug train --profile` and `snug generate --profile` show it on an H200 ---- */
 
 /* What a kernel reaches of the memory's rate: norms of heads walk their rows more than once, sums over tokens are joined by
  * a second kernel. */
@@ -91,6 +91,24 @@ static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     return i > phase->begin && p->s[i - 1].op == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
 }
 
+/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels come up while the one in front still runs
+ * (backend/cuda/chain.cuh), and wait there; what is left of a start is what the memory stands idle between two. */
+static double start_seconds(const Program *p, const Machine *m, const Phase *phase, int i) {
+    const Step *s = &p->s[i];
+    if (m->kind != MACHINE_CUDA) return m->step_seconds;
+    if (joins_the_step_before(p, phase, i)) return 0;
+    bool few = s->region == REGION_FORWARD && prog_rows(p, s->out[0]) <= LINEAR_DIRECT_MOST;
+    return m->step_seconds * (few && m->capability >= 90 ? 0.75 : 1);
+}
+
+/* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads, so that
+ * the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
+static double decoding_seconds(const Program *p, const Machine *m, const Step *s) {
+    bool product = s->op == OP_LINEAR || s->op == OP_HEAD_LOGITS;
+    if (!product || format_table[prog_t(p, s->in[1])->format].plain || prog_rows(p, s->in[0]) > LINEAR_DIRECT_MOST) return 0;
+    return seconds_at(op_flops(p, s), m->matrix_flops * 0.28);
+}
+
 /* As op_bytes_moved counts them; a program that was planned knows the bytes of its tensors already. */
 static double bytes_moved(const Program *p, const Step *s) {
     double n = 0;
@@ -112,7 +130,8 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
     double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(m, s->op));
     if (gpu) computing += seconds_at(bytes_on_top(p, s), m->memory_bytes_per_s);
-    return MAX2(moving, computing) + (gpu && joins_the_step_before(p, phase, i) ? 0 : m->step_seconds);
+    if (gpu) moving += decoding_seconds(p, m, s);
+    return MAX2(moving, computing) + start_seconds(p, m, phase, i);
 }
 
 /* A phase on paper, in list order. Queues run side by side; a step begins when its queue is free, when what other

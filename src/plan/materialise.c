@@ -20,8 +20,8 @@
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
- *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient in a phase that does
- *       not repeat (its first writer there starts from nothing, whatever lies in its place).
+ *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient where it is fresh
+ *       (ir/prog.h).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
  *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of its
  *       own; what goes back is written by another. The buffers in between are placed like everything else.
@@ -54,7 +54,6 @@ typedef struct Materialise {
     Format *used;       /* owns: per tensor, the format that steps see */
     bool *away;         /* owns: per tensor, it is not at home on the device in that format */
     int *sent;          /* owns: per tensor, the last use of its last bring that writes; -1: none */
-    int *begun;         /* owns: per tensor, the phase that wrote it last; -1: none */
     int *read, *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
@@ -130,12 +129,7 @@ static Bring *note_use(Materialise *m, int step, Tid state, bool writes, bool re
     return b;
 }
 
-static bool starts_anew(const Materialise *m, const Step *s, int phase, Tid state) { /* M5 */
-    bool first = m->p->t[state].role == ROLE_GRADIENT && m->p->phase[phase].repeat == 1 && m->begun[state] != phase;
-    return s->op == OP_FILL || first;
-}
-
-static void note_uses(Materialise *m, int step, int phase) {
+static void note_uses(Materialise *m, int step) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
     for (int k = 0; k < MAX_IN; k++)
@@ -146,8 +140,8 @@ static void note_uses(Materialise *m, int step, int phase) {
         Tid state = prog_base(p, s->out[k]);
         CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
                   p->t[state].name); /* M3 */
-        note_use(m, step, state, true, !starts_anew(m, s, phase, state));
-        m->begun[state] = phase;
+        bool anew = s->op == OP_FILL || (s->fresh && p->t[state].role == ROLE_GRADIENT); /* M5 */
+        note_use(m, step, state, true, !anew);
     }
 }
 
@@ -159,7 +153,7 @@ static void note_visits(Materialise *m) { /* M1 */
                 m->visit = mem_grow(m->visit, &m->cap_visits, m->n_visits + 1, sizeof *m->visit);
                 m->visit[m->n_visits++] = (Visit){.begin = i, .phase = ph, .first = (int)m->n_brings};
             }
-            note_uses(m, i, ph);
+            note_uses(m, i);
         }
 }
 
@@ -305,12 +299,10 @@ void plan_materialise_ahead(Program *p, int ahead) {
     Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .away = MEM_NEW(bool, recorded)};
     if (go_home(&m)) {
         m.sent = MEM_NEW(int, recorded);
-        m.begun = MEM_NEW(int, recorded);
         m.read = MEM_NEW(int, recorded);
         m.copy = MEM_NEW(int, recorded);
         m.decode = MEM_NEW(int, recorded);
         memset(m.sent, -1, (size_t)recorded * sizeof *m.sent);
-        memset(m.begun, -1, (size_t)recorded * sizeof *m.begun);
         note_visits(&m);
         note_issues(&m, ahead);
         rewrite(&m, recorded);
@@ -319,7 +311,6 @@ void plan_materialise_ahead(Program *p, int ahead) {
     mem_free(m.used);
     mem_free(m.away);
     mem_free(m.sent);
-    mem_free(m.begun);
     mem_free(m.read);
     mem_free(m.copy);
     mem_free(m.decode);

@@ -81,6 +81,7 @@ static int64_t memo_plan(Walk *w, Try t) {
     bool opened = job_open(w->job, &spec, w->m, w->host, NULL);
     t.device_bytes = opened ? job_process_bytes(w->job) : INT64_MAX;
     t.host_bytes = opened && w->m->kind != MACHINE_CPU ? job_host_bytes(w->job) : 0;
+    t.disk_bytes = opened ? job_disk_bytes(w->job) : 0;
     for (int k = 0; k < n; k++) {
         if (opened) w->job->machine = memo->machine[k];
         memo->seconds[at * n + k] = opened ? job_update_seconds(w->job) : 0;
@@ -89,6 +90,12 @@ static int64_t memo_plan(Walk *w, Try t) {
     memo->kept[at] = t;
     return at;
 }
+
+static bool memory_holds(const SearchLimits *l, const Try *t) {
+    return t->device_bytes <= l->device_bytes && (!l->host_bytes || t->host_bytes <= l->host_bytes);
+}
+
+static bool disk_holds(const SearchLimits *l, const Try *t) { return !l->disk_bytes || t->disk_bytes <= l->disk_bytes; }
 
 static const Try *try_now(Walk *w, Try t) {
     Search *f = w->found;
@@ -101,7 +108,7 @@ static const Try *try_now(Walk *w, Try t) {
     Try *kept = &f->tried[f->n++];
     *kept = w->memo->kept[at];
     kept->update_seconds = w->memo->seconds[at * w->memo->n_machines + w->which];
-    kept->fits = kept->device_bytes <= w->limits.device_bytes && (!w->limits.host_bytes || kept->host_bytes <= w->limits.host_bytes);
+    kept->fits = memory_holds(&w->limits, kept) && disk_holds(&w->limits, kept);
     if (kept->fits && (w->fastest <= 0 || kept->update_seconds < w->fastest)) w->fastest = kept->update_seconds;
     return kept;
 }
@@ -114,7 +121,8 @@ static void place(Walk *w, Try *t) {
     t->fits = job_open(w->job, &spec, w->m, w->host, NULL);
     if (!t->fits) return;
     t->device_bytes = job_process_bytes(w->job);
-    t->fits = t->device_bytes <= w->limits.device_bytes;
+    t->disk_bytes = job_disk_bytes(w->job);
+    t->fits = t->device_bytes <= w->limits.device_bytes && disk_holds(&w->limits, t);
     job_close(w->job);
 }
 
@@ -137,12 +145,12 @@ static const Try *try_homes(Walk *w, Try t) {
     if (!short_of_host || !w->free.disk || !w->free.offload || done->device_bytes > w->limits.device_bytes) return done;
     int64_t low = 0, high = t.away[AWAY_MOMENTS] + t.away[AWAY_GRADIENTS] + t.away[AWAY_WEIGHTS];
     const Try *least = high ? try_now(w, with_on_disk(t, high)) : NULL;
-    if (!least || !least->fits) return done;
-    while (high - low > 1) { /* low does not fit, high does */
+    if (!least || !memory_holds(&w->limits, least)) return done;
+    while (high - low > 1) { /* the memory does not hold low, and holds high; the disk may hold neither */
         int64_t mid = (low + high) / 2;
         const Try *half = try_now(w, with_on_disk(t, mid));
         if (!half) break;
-        if (half->fits) high = mid, least = half;
+        if (memory_holds(&w->limits, half)) high = mid, least = half;
         else low = mid;
     }
     return least;

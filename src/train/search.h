@@ -27,7 +27,7 @@ typedef struct SearchFreedom {
 typedef struct SearchLimits {
     int64_t device_bytes; /* what the process may take there */
     int64_t host_bytes;   /* pinned and ordinary memory beside a device; 0: no limit known */
-    int64_t disk_bytes;   /* of --offload-dir; 0: no limit known. Not searched with: a plan that takes more is refused */
+    int64_t disk_bytes;   /* of --offload-dir; 0: no limit known */
 } SearchLimits;
 
 typedef struct Try {
@@ -37,7 +37,7 @@ typedef struct Try {
     bool twice;               /* those whole ones at RECOMPUTE_TWICE */
     int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
     bool update_in_backward;
-    int64_t device_bytes, host_bytes;
+    int64_t device_bytes, host_bytes, disk_bytes;
     double update_seconds;
     bool fits;
     bool placed;              /* device_bytes are those of the placed arena, not the bound just below them */

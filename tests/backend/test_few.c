@@ -1,4 +1,4 @@
-/* test_few.c - the dot products of every instruction set this processor has, not only of the one it would take. */
+/* test_few.c - the products with stored weights of every instruction set this processor has, not only of the one it would take. */
 #include "backend/cpu/few.h"
 
 #include <math.h>
@@ -48,19 +48,87 @@ static void check(const char *name, const FewKernels *k, Format f, FewDots *dots
     }
 }
 
+typedef struct Set {
+    const char *name;
+    const FewKernels *k;
+    bool is;
+} Set;
+
+static Set set_at(int i) {
+    const Set sets[] = {{"plain", &few_plain, true},
+                        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+                        {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
+    return sets[i];
+}
+
 TEST(dot_products_are_right_in_every_instruction_set) {
-    const struct {
-        const char *name;
-        const FewKernels *k;
-        bool is;
-    } sets[] = {{"plain", &few_plain, true},
-                {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-                {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
-    for (int s = 0; s < COUNT_OF(sets); s++)
-        for (int rows = 1; rows <= ROWS && sets[s].is; rows++) {
-            check(sets[s].name, sets[s].k, FMT_F32, sets[s].k->f32, rows);
-            check(sets[s].name, sets[s].k, FMT_BF16, sets[s].k->bf16, rows);
-            check(sets[s].name, sets[s].k, FMT_INT8, sets[s].k->int8, rows);
-            check(sets[s].name, sets[s].k, FMT_NF4, sets[s].k->nf4, rows);
+    for (int i = 0; i < 3; i++) {
+        Set s = set_at(i);
+        for (int rows = 1; rows <= ROWS && s.is; rows++) {
+            check(s.name, s.k, FMT_F32, s.k->f32, rows);
+            check(s.name, s.k, FMT_BF16, s.k->bf16, rows);
+            check(s.name, s.k, FMT_INT8, s.k->int8, rows);
+            check(s.name, s.k, FMT_NF4, s.k->nf4, rows);
+        }
+    }
+}
+
+/* ---- slivers ---- */
+
+enum { MOST = PRODUCT_SLIVER, TALL = 13, BEGIN = 64, LDX = COLUMNS + 16, LDC = MOST + 16 };
+
+typedef struct Sliver {
+    char stored[MOST * COLUMNS * 2];
+    float w[MOST][COLUMNS], x[TALL][LDX], decoded[COLUMNS + 1][MOST], c[TALL + 1][LDC];
+    ManySliver s;
+} Sliver;
+
+/* The last two rows stand for themselves and for one behind the weight's end. */
+static void make_sliver(Sliver *t, Format f, int width) {
+    float drawn[MOST * COLUMNS];
+    for (int i = 0; i < width * COLUMNS; i++) drawn[i] = rng_normal(3, (uint64_t)i);
+    for (int i = 0; i < TALL * COLUMNS; i++) t->x[i / COLUMNS][i % COLUMNS] = rng_normal(4, (uint64_t)i);
+    format_table[f].encode(t->stored, drawn, width, COLUMNS, 0, width);
+    format_table[f].decode(t->w[0], t->stored, width, COLUMNS, 0, width);
+    t->s = (ManySliver){.first = (const uint8_t *)t->stored, .blocks = f == FMT_NF4 ? format_nf4_blocks(COLUMNS) : 0};
+    for (int i = 0; i < width; i++) {
+        t->s.offset[i] = (int32_t)(MIN2(i, width - 2) * format_row_bytes(f, COLUMNS));
+        memcpy(&t->s.scale[i], t->s.first + t->s.offset[i] + format_row_scale(f, COLUMNS), sizeof(float));
+    }
+    memcpy(t->w[width - 1], t->w[width - 2], sizeof t->w[0]);
+}
+
+static void check_sliver(Set set, Format f, int64_t n, int rows, bool add) {
+    static _Alignas(64) Sliver t; /* large */
+    const ManyKernels *k = set.k->many;
+    make_sliver(&t, f, k->width);
+    float *decoded = t.decoded[0], *behind = decoded + units_round_up(n, 8) * k->width;
+    *behind = 77;
+    (f == FMT_NF4 ? k->nf4 : k->int8)(decoded, &t.s, BEGIN, n);
+    EXPECT(*behind == 77.0f);
+    for (int64_t i = 0; i < n * k->width; i++) EXPECT(decoded[i] == t.w[i % k->width][BEGIN + i / k->width]);
+    for (int i = 0; i < (TALL + 1) * LDC; i++) t.c[i / LDC][i % LDC] = 5;
+    k->multiply(t.c[0], LDC, t.x[0], LDX, decoded, rows, n, add);
+    EXPECT(t.c[0][k->width] == 5.0f && t.c[rows][0] == 5.0f);
+    for (int i = 0; i < rows * k->width; i++) {
+        int r = i / k->width, c = i % k->width;
+        double want = add ? 5 : 0, size = 1;
+        for (int64_t j = 0; j < n; j++) {
+            double one = (double)t.w[c][BEGIN + j] * t.x[r][j];
+            want += one, size += fabs(one);
+        }
+        if (!EXPECT(fabs(t.c[r][c] - want) <= 1e-6 * size))
+            test_note("    %s, %s, row %d of %d, column %d: %.7g against %.7g", set.name, format_name(f), r, rows, c, t.c[r][c], want);
+    }
+}
+
+TEST(slivers_are_decoded_to_the_bit_and_multiplied_in_every_instruction_set) {
+    static const Format formats[] = {FMT_INT8, FMT_NF4};
+    for (int i = 0; i < 3; i++)
+        for (int f = 0; f < 2 && set_at(i).is; f++) {
+            check_sliver(set_at(i), formats[f], 64, 1, false);
+            check_sliver(set_at(i), formats[f], 1, 3, true);
+            check_sliver(set_at(i), formats[f], 77, 8, false);
+            check_sliver(set_at(i), formats[f], COLUMNS - BEGIN, TALL, true);
         }
 }

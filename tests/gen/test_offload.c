@@ -87,7 +87,8 @@ TEST(weights_on_disk_give_the_same_answers) {
             snprintf(flags, sizeof flags, "%s --offload %s --offload-dir %s", kinds[k], homes[h], test_path("disk"));
             Outcome away = generate(flags);
             expect_same_answers(&away, &at_home, flags);
-            EXPECT(away.planned < at_home.planned && away.planned == away.measured);
+            EXPECT(away.planned == away.measured);
+            EXPECT(away.planned < at_home.planned + (h == 0)); /* two layers away may be the room of two on their way */
         }
     }
     Ran r = snug_run("generate --model %s --prompts %s --offload weights=disk", test_path("m"), test_path("p.jsonl"));

@@ -110,32 +110,39 @@ TEST(linear_adds_to_what_is_there) {
 TEST(quantised_weights_are_read_as_they_are_stored) {
     static const Shape few[] = {{1, 1, 1},    {1, 7, 5},     {2, 40, 600},  {3, 33, 64},  {4, 17, 128}, {5, 16, 127},
                                 {8, 70, 129}, {13, 19, 191}, {16, 20, 576}, {1, 5, 2048}, {6, 3, 4161}, {1, 18, 4095},
-                                {17, 21, 72}, {33, 18, 200}, {64, 5, 320}};
+                                {17, 21, 72}, {33, 18, 200}, {64, 5, 320},  {17, 1, 1},   {130, 49, 641}, {18, 100, 1290},
+                                {300, 150, 65}}; /* from 17 rows on tiles: a column, two panels, three, several tiles */
     static const Format stored[] = {FMT_INT8, FMT_NF4}, activations[] = {FMT_F32, FMT_BF16};
     for (int i = 0; i < COUNT_OF(few); i++)
         for (int k = 0; k < 4; k++) {
             Kinds f = {activations[k / 2], stored[k % 2], FMT_F32};
             try_product(OP_LINEAR, few[i], f, i % 2);
-            try_product(OP_HEAD_LOGITS, few[i], f, false);
+            if (few[i].n <= LINEAR_DIRECT_MOST) try_product(OP_HEAD_LOGITS, few[i], f, false);
         }
 }
 
-/* Alone or beside 15 others, a row's bits are the same. */
+/* Whether the last row of `few` has the bits it has as the last of `many`. */
+static void try_beside(Format stored, int64_t many, int64_t few) {
+    enum { M = 21, K = 700 };
+    Bench b;
+    bench_open(&b, "%lld and %lld rows of x by a weight in %s", (long long)many, (long long)few, format_name(stored));
+    Tid x = normal_matrix(&b, FMT_F32, many, K, 1), part = bench_matrix(&b, FMT_F32, few, K);
+    Tid w = normal_matrix(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M), y1 = bench_matrix(&b, FMT_F32, few, M);
+    memcpy(b.initial[part], (const float *)b.initial[x] + (many - few) * K, (size_t)few * K * sizeof(float));
+    bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
+    double *all = bench_now(&b, y);
+    bench_run(&b, (Step){.op = OP_LINEAR, .in = {part, w}, .out = {y1}, .attr.linear = {true}}, 1, false);
+    double *alone = bench_now(&b, y1);
+    for (int c = 0; c < M; c++) EXPECT(all[(many - 1) * M + c] == alone[(few - 1) * M + c]);
+    bench_close(&b);
+}
+
+/* Alone or beside others, a row's bits are the same: of dot products, and of tiles. */
 TEST(rows_beside_it_change_no_bit_of_a_row) {
     static const Format stored[] = {FMT_INT8, FMT_NF4};
     for (int k = 0; k < COUNT_OF(stored); k++) {
-        Bench b;
-        bench_open(&b, "rows of x by a weight in %s", format_name(stored[k]));
-        Tid x = normal_matrix(&b, FMT_F32, 16, 700, 1), one = bench_matrix(&b, FMT_F32, 1, 700);
-        Tid w = normal_matrix(&b, stored[k], 21, 700, 2), y = bench_matrix(&b, FMT_F32, 16, 21);
-        Tid y1 = bench_matrix(&b, FMT_F32, 1, 21);
-        memcpy(b.initial[one], (const float *)b.initial[x] + 11 * 700, 700 * 4);
-        bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
-        double *all = bench_now(&b, y);
-        bench_run(&b, (Step){.op = OP_LINEAR, .in = {one, w}, .out = {y1}, .attr.linear = {true}}, 1, false);
-        double *alone = bench_now(&b, y1);
-        for (int c = 0; c < 21; c++) EXPECT(all[11 * 21 + c] == alone[c]);
-        bench_close(&b);
+        try_beside(stored[k], 16, 1);
+        try_beside(stored[k], 301, 17);
     }
 }
 

@@ -168,3 +168,26 @@ TEST(cost_counts_phases_and_repeats) {
     EXPECT(plan_step_seconds(&p, &m, 0) > 2 * 6.5e9 * 2 / m.memory_bytes_per_s);
     prog_free(&p);
 }
+
+static double product_seconds(int64_t rows, Format stored, int capability) {
+    Machine m = card();
+    Program p;
+    m.capability = capability;
+    prog_init(&p);
+    prog_begin_phase(&p, "decode", 1);
+    Tid x = prog_tensor(&p, "x", ROLE_INPUT, FMT_BF16, 2, DIMS(rows, 4096));
+    Tid w = prog_tensor(&p, "w", ROLE_WEIGHT, stored, 2, DIMS(4096, 4096));
+    op_linear_direct(&p, "y", x, w, NONE);
+    prog_end_phase(&p);
+    double seconds = plan_step_seconds(&p, &m, 0);
+    prog_free(&p);
+    return seconds;
+}
+
+TEST(cost_knows_starts_that_overlap_and_codes_that_are_turned) {
+    EXPECT(product_seconds(1, FMT_BF16, 90) < product_seconds(1, FMT_BF16, 80));
+    EXPECT(product_seconds(200, FMT_BF16, 90) == product_seconds(200, FMT_BF16, 80)); /* by the library */
+    double few = product_seconds(1, FMT_NF4, 90), some = product_seconds(64, FMT_NF4, 90);
+    EXPECT(few < product_seconds(1, FMT_INT8, 90) && product_seconds(1, FMT_INT8, 90) < product_seconds(1, FMT_BF16, 90));
+    EXPECT(some > 2 * few && product_seconds(64, FMT_BF16, 90) < 1.1 * product_seconds(1, FMT_BF16, 90));
+}

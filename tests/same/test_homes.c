@@ -167,6 +167,45 @@ TEST(a_cap_on_the_host_sends_the_rest_to_disk) {
     ran_free(&roomy);
 }
 
+typedef struct Planned {
+    int code;
+    long long process, arena, disk;
+    bool says_disk;
+} Planned;
+
+static Planned plan_small(const char *flags) {
+    Ran r = snug_run("plan --model smollm2-135m --seq 512 --micro-batch 4 --threads 2 --offload-dir d --json %s", flags);
+    json_t *root = ran_json(&r), *device = json_object_get(json_object_get(root, "pools"), "device");
+    Planned p = {.code = r.code, .process = json_integer_value(json_object_get(device, "process_planned_bytes")),
+                 .arena = json_integer_value(json_object_get(device, "planned_bytes")),
+                 .disk = json_integer_value(json_object_get(root, "offload_dir_bytes")),
+                 .says_disk = strstr(str_text(&r.err), "does not fit the disk")};
+    json_decref(root);
+    ran_free(&r);
+    return p;
+}
+
+/* What is fastest with state on disk is done without, or with less of it, where the disk may hold less; what nothing can be done
+ * about is refused by name. */
+TEST(a_cap_on_the_disk_is_kept_by_the_search) {
+    char flags[200];
+    Planned plain = plan_small("--recompute none --offload none");
+    long long budget = plain.process - plain.arena * 35 / 100;
+    EXPECT(plain.code == 0 && plain.arena > 0);
+    snprintf(flags, sizeof flags, "--max-memory device=%lldB", budget);
+    Planned free = plan_small(flags);
+    EXPECT(free.code == 0 && free.disk > 100000000 && free.process <= budget);
+    snprintf(flags, sizeof flags, "--max-memory device=%lldB,disk=%lldB", budget, free.disk);
+    EXPECT(plan_small(flags).disk == free.disk);
+    snprintf(flags, sizeof flags, "--max-memory device=%lldB,disk=%lldB", budget, free.disk - 1);
+    Planned less = plan_small(flags);
+    if (!EXPECT(less.code == 0 && less.disk < free.disk && less.process <= budget))
+        test_note("    exit %d, %lld bytes on disk instead of %lld, %lld of %lld", less.code, less.disk, free.disk, less.process, budget);
+    snprintf(flags, sizeof flags, "--recompute none --max-memory device=%lldB,disk=1MiB", plain.process - plain.arena / 8);
+    Planned none = plan_small(flags);
+    EXPECT(none.code == 3 && none.says_disk);
+}
+
 TEST(wrong_homes_are_refused_by_name) {
     static const struct {
         const char *flags, *part;

@@ -53,33 +53,27 @@ static float row_scale(const Few *f, const char *row) {
 /* ---- a tile: some rows of the weight ---- */
 
 /* Piece by piece of the inner dimension: a piece of x stays in the first-level cache over the tile's rows. */
-static void tile_rows(const Few *f, int64_t begin, int64_t first_row, int64_t rows) {
+static void few_tile(void *context, int64_t tile, int worker) {
+    const Few *f = context;
     const Product *p = f->p;
     char copy[PIECE * sizeof(float)];
     float sum[ROWS_A_TILE][ROWS_AT_ONCE] = {{0}}, out[ROWS_A_TILE];
-    const float *x = f->x + first_row * f->ldx;
-    int64_t count = MIN2(ROWS_A_TILE, p->cols - begin), blocks = format_nf4_blocks(p->inner);
+    int64_t begin = tile * ROWS_A_TILE, count = MIN2(ROWS_A_TILE, p->cols - begin), blocks = format_nf4_blocks(p->inner);
     const char *first = (const char *)p->b.data + begin * f->row_bytes;
     for (int64_t k = 0; k < p->inner; k += PIECE) {
         int64_t n = MIN2(PIECE, p->inner - k);
         for (int64_t j = 0; j < count; j++) {
             const char *row = first + j * f->row_bytes;
             const uint8_t *most = (const uint8_t *)row + blocks + k / FORMAT_NF4_BLOCK;
-            f->dots(sum[j], row_piece(f, copy, row, k, n), most, x + k, f->ldx, rows, units_round_up(n, f->step));
+            f->dots(sum[j], row_piece(f, copy, row, k, n), most, f->x + k, f->ldx, p->rows, units_round_up(n, f->step));
         }
     }
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < p->rows; r++) {
         memset(out, 0, sizeof out);
         if (p->bias.data) cpu_load(out, p->bias.data, p->bias.format, p->bias.first + begin, count);
         for (int64_t j = 0; j < count; j++) out[j] += sum[j][r] * row_scale(f, first + j * f->row_bytes);
-        cpu_store(p->c.data, p->c.format, p->c.first + (first_row + r) * p->c.ld + begin, out, count);
+        cpu_store(p->c.data, p->c.format, p->c.first + r * p->c.ld + begin, out, count);
     }
-}
-
-static void few_tile(void *context, int64_t tile, int worker) {
-    const Few *f = context;
-    for (int64_t row = 0; row < f->p->rows; row += ROWS_AT_ONCE)
-        tile_rows(f, tile * ROWS_A_TILE, row, MIN2(ROWS_AT_ONCE, f->p->rows - row));
 }
 
 /* ---- all of them ---- */
@@ -98,7 +92,7 @@ static FewDots *dots_of(const FewKernels *k, Format f) {
 
 void product_few(Backend *b, const Args *a, const Product *p) {
     Format format = p->b.format;
-    CHECK(p->rows <= LINEAR_DIRECT_MOST && p->b_flip && !p->a_flip && p->alpha == 1.0f);
+    CHECK(p->rows <= LINEAR_DIRECT_ROWS && p->b_flip && !p->a_flip && p->alpha == 1.0f);
     CHECK(!p->b.first && p->b.ld == p->inner);
     Few f = {.p = p, .kernels = few_kernels(), .row_bytes = format_row_bytes(format, p->inner)};
     f.dots = dots_of(f.kernels, format);
@@ -119,7 +113,7 @@ void product_few(Backend *b, const Args *a, const Product *p) {
 void product_weight(Backend *b, const Args *a, Product *p) {
     p->cut = product_cut(p->rows, p->cols, p->inner);
     bool quantised = !format_table[p->b.format].plain;
-    int64_t most = p->b.format == FMT_NF4 ? LINEAR_DIRECT_MOST : quantised ? LINEAR_DIRECT_ROWS : PRODUCT_FEW;
-    if (p->rows <= most) product_few(b, a, p);
+    if (p->rows <= (quantised ? LINEAR_DIRECT_ROWS : PRODUCT_FEW)) product_few(b, a, p);
+    else if (quantised) product_many(b, a, p);
     else product_run(b, a, p, 1, 0);
 }

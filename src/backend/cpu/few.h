@@ -3,7 +3,7 @@
 #ifndef BACKEND_CPU_FEW_H
 #define BACKEND_CPU_FEW_H
 
-#include "backend/cpu/product.h"
+#include "backend/cpu/many.h"
 
 /* FEW_STEP: numbers a call takes at a time. FEW_AHEAD: bytes fetched ahead, which helps the processor across rows. */
 enum { FEW_STEP = 64, FEW_AHEAD = 4096 };
@@ -16,8 +16,10 @@ typedef struct FewKernels {
     FewDots *f32, *bf16, *int8, *nf4;
     int lanes; /* nf4: a vector is filled with every eighth column, so x stands in groups of 8*lanes columns, column 8i+k of
                 * a group at place k*lanes+i; n is a multiple of both */
+    const ManyKernels *many;
 } FewKernels;
 extern const FewKernels few_plain, few_avx2, few_avx512;
+extern const ManyKernels many_plain, many_avx2, many_avx512;
 
 static inline const FewKernels *few_kernels(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return &few_avx512;

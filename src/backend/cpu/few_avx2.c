@@ -1,21 +1,28 @@
-/* few_avx2.c - the vector of few_body.h in AVX2: eight numbers, and a level from two halves of the table. */
+/* few_avx2.c - the vector of few_body.h and many_body.h in AVX2: eight numbers, and a level from two halves of the table. */
 #include <immintrin.h>
 
 #include "backend/cpu/few.h"
 
 #define FEW_TARGET __attribute__((target("avx2,fma"), optimize("O3")))
 #define KERNELS few_avx2
-enum { LANES = 8 };
+#define MANY many_avx2
+enum { LANES = 8, MANY_ROWS = 4 };
 typedef __m256 Vec;
 typedef __m256i Codes;
 
 #define vec_zero() _mm256_setzero_ps()
 #define vec_load(at) _mm256_loadu_ps(at)
+#define vec_all(x) _mm256_set1_ps(x)
+#define vec_store(at, v) _mm256_storeu_ps(at, v)
+#define vec_product(x, y) _mm256_mul_ps(x, y)
 #define vec_add_product(a, x, y) _mm256_fmadd_ps(x, y, a)
 #define vec_bf16(at) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at))), 16))
 #define vec_int8(at) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
 #define codes_load(at) _mm256_loadu_si256((const __m256i *)(at))
+#define codes_gather(first, offset) \
+    _mm256_i32gather_epi32((const int *)(first), _mm256_loadu_si256((const __m256i *)(offset)), 1)
+#define codes_int8(codes, k) _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(codes, 24 - 8 * (k)), 24))
 #define vec_most(block) _mm256_set1_ps((float)*(block))
 
 FEW_TARGET static inline __attribute__((always_inline)) float vec_sum(__m256 v) {
@@ -32,3 +39,4 @@ FEW_TARGET static inline __attribute__((always_inline)) __m256 codes_level(__m25
 }
 
 #include "backend/cpu/few_body.h"
+#include "backend/cpu/many_body.h"

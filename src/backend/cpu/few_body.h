@@ -83,4 +83,4 @@ DOTS_OF(dots_bf16, BF16)
 DOTS_OF(dots_int8, INT8)
 DOTS_OF(dots_nf4, NF4)
 
-const FewKernels KERNELS = {dots_f32, dots_bf16, dots_int8, dots_nf4, LANES};
+const FewKernels KERNELS = {dots_f32, dots_bf16, dots_int8, dots_nf4, LANES, &MANY};

@@ -60,7 +60,10 @@ void product_drop(float *x, const Drop *drop, int64_t token, int64_t channel, in
 void product_weight(Backend *b, const Args *a, Product *p);
 
 /* The same result (other bits) for a whole B of at most PRODUCT_FEW rows of A, as dot products: B is read once. B quantised:
- * for at most LINEAR_DIRECT_MOST, and read as it is stored. Needs product_few_bytes of workspace. */
+ * for at most LINEAR_DIRECT_ROWS, and read as it is stored. Needs product_few_bytes of workspace. */
 void product_few(Backend *b, const Args *a, const Product *p);
+
+/* The same for a quantised B and more rows. Needs product_many_x_bytes, and product_many_tile_bytes per worker. */
+void product_many(Backend *b, const Args *a, const Product *p);
 
 #endif
