@@ -19,7 +19,8 @@
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
- *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient where it is fresh (ir/prog.h).
+ *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient where it is fresh
+ *       (ir/prog.h).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
  *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of its
  *       own; what goes back is written by another. The buffers in between are placed like everything else.
