@@ -115,12 +115,13 @@ static void draw_axes(const Plot *p, FILE *f) {
 static void draw_series(const Plot *p, FILE *f, int k) {
     const Series *s = &p->s[k];
     const char *colour = colours[s->colour];
-    fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='%d' stroke-dasharray='%s' points='", colour, s->dashed ? 1 : 2,
-            s->dashed ? "4 3" : "none");
+    fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='%d' stroke-dasharray='%s' points='", colour,
+            s->dashed ? 1 : 2, s->dashed ? "4 3" : "none");
     for (int i = 0; i < s->n; i++) fprintf(f, "%.1f,%.1f ", at_x(p, s->x[i]), at_y(p, s->y[i]));
     fprintf(f, "'/>\n");
     for (int i = 0; i < s->n; i++)
-        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%d' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]), s->dashed ? 2 : 3, colour);
+        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%d' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]),
+                s->dashed ? 2 : 3, colour);
     if (p->plain)
         fprintf(f, "<text x='%d' y='%d' fill='%s' text-anchor='end'>%s</text>\n", WIDTH - RIGHT - 12,
                 HEIGHT - BOTTOM - 12 - 17 * (p->n - 1 - k), colour, s->name);

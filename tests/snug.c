@@ -18,7 +18,8 @@ const char *snug_device(void) {
 }
 
 static bool goes_to_device(const char *arguments) {
-    bool computes = !strncmp(arguments, "train ", 6) || !strncmp(arguments, "eval ", 5) || !strncmp(arguments, "generate ", 9);
+    bool computes =
+        !strncmp(arguments, "train ", 6) || !strncmp(arguments, "eval ", 5) || !strncmp(arguments, "generate ", 9);
     return snug_device() && computes && !strstr(arguments, "--device");
 }
 
@@ -82,9 +83,10 @@ void snug_make_job(SnugJob job) {
     }
     file_write_all(test_path("rows.jsonl"), text.data, text.len, NULL);
     str_free(&text);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=%d --set hidden_size=%d "
-                     "--set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=%d --set vocab_size=%d",
-                     test_path("m"), job.layers, job.hidden, job.ffn, SNUG_JOB_VOCAB);
+    Ran r = snug_run(
+        "init --model qwen2.5-0.5b --out %s --dtype fp32 --set num_hidden_layers=%d --set hidden_size=%d "
+        "--set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=%d --set vocab_size=%d",
+        test_path("m"), job.layers, job.hidden, job.ffn, SNUG_JOB_VOCAB);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }

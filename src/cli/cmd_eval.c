@@ -38,7 +38,8 @@ bool cmd_eval(const Options *o, Err *e) {
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
     bool ok = setup_model(&m, o, e) &&
-              (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder", opt_text(o, OPT_MODEL))) &&
+              (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder",
+                                    opt_text(o, OPT_MODEL))) &&
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, &m, e) &&
               setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
               setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e) &&

@@ -85,7 +85,9 @@ bool cmd_convert(const Options *o, Err *e) {
 bool cmd_merge(const Options *o, Err *e) {
     Model m;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
-    if (!m.has_folder) return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder", opt_text(o, OPT_MODEL));
+    if (!m.has_folder)
+        return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder",
+                    opt_text(o, OPT_MODEL));
     if (m.config.quant != QUANT_NONE)
         return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was", opt_text(o, OPT_MODEL));
     FolderOut f;

@@ -33,11 +33,14 @@ static bool measure(Side *side, const Options *o, const Model *m, const JobSpec 
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
     Run *r = MEM_NEW(Run, 1);
-    RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop};
+    RunOptions ro = {.model_folder = m->folder,
+                     .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
+                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
+                     .stop = &cmd_stop};
     bool device = setup_backend(&b, &machine, o, e), planned = device && job_open(j, s, &machine, host, e);
     SearchLimits limits;
-    bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) && setup_check_free(j, b, &machine, e);
+    bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
+              setup_check_free(j, b, &machine, e);
     if (ok) {
         ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &side->loss, &side->tokens, e);
         side->weight_bytes = weight_bytes(&j->p);
@@ -52,8 +55,9 @@ static bool measure(Side *side, const Options *o, const Model *m, const JobSpec 
 }
 
 static json_t *side_json(const Side *s) {
-    return json_pack("{s:s, s:f, s:f, s:I, s:I}", "storage", s->name, "loss", s->loss, "perplexity", exp(s->loss), "weight_bytes",
-                     (json_int_t)s->weight_bytes, "process_planned_bytes", (json_int_t)s->process_bytes);
+    return json_pack("{s:s, s:f, s:f, s:I, s:I}", "storage", s->name, "loss", s->loss, "perplexity", exp(s->loss),
+                     "weight_bytes", (json_int_t)s->weight_bytes, "process_planned_bytes",
+                     (json_int_t)s->process_bytes);
 }
 
 enum { MOST_SIDES = 3 }; /* as the model is, quantised, and with its head quantised too */
@@ -63,9 +67,9 @@ static void print_report(const Options *o, const Side *side, int n) {
     double before = exp(full->loss), after = exp(less->loss), change = after / before - 1;
     int64_t saved = full->weight_bytes - less->weight_bytes;
     if (opt_flag(o, OPT_JSON)) {
-        json_t *root = json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised", side_json(less), "loss_change",
-                                 less->loss - full->loss, "perplexity_change", change, "bytes_saved", (json_int_t)saved, "tokens",
-                                 (json_int_t)full->tokens);
+        json_t *root = json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised",
+                                 side_json(less), "loss_change", less->loss - full->loss, "perplexity_change", change,
+                                 "bytes_saved", (json_int_t)saved, "tokens", (json_int_t)full->tokens);
         if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
         printf("%s\n", dump);
@@ -92,8 +96,8 @@ static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
         spec[n].quantised = kind && asked->quantised;
         spec[n].head_int8 = kind == 2;
         side[n] = (Side){0};
-        snprintf(side[n].name, sizeof side->name, "%s%s", format_name(spec[n].quantised ? asked->stored : asked->model.dtype),
-                 kind == 2 ? ", head int8" : "");
+        snprintf(side[n].name, sizeof side->name, "%s%s",
+                 format_name(spec[n].quantised ? asked->stored : asked->model.dtype), kind == 2 ? ", head int8" : "");
         n++;
     }
     return n;
@@ -158,12 +162,13 @@ bool cmd_quantize(const Options *o, Err *e) {
     if (only_head && (opt_given(o, OPT_OUT) || opt_is(o, OPT_QUANTIZE_HEAD, "none")))
         return fail(e, ERR_USAGE, "quantize: give --quantize int8 or --quantize nf4");
     if (!opt_flag(o, OPT_REPORT) && !opt_given(o, OPT_OUT))
-        return fail(e, ERR_USAGE, "quantize: give --out DIR to write a folder, or --report --data FILE to see what it costs");
+        return fail(e, ERR_USAGE,
+                    "quantize: give --out DIR to write a folder, or --report --data FILE to see what it costs");
     if (!setup_model(&m, o, e)) return false;
     if (!m.has_folder)
         return fail(e, ERR_FAIL, "--model %s: is a preset without weights; quantize needs a folder", opt_text(o, OPT_MODEL));
     if (m.config.quant == QUANT_OWN)
-        return fail(e, ERR_FAIL, "--model %s: is stored as %s already; begin from the model before it was quantised", opt_text(o, OPT_MODEL),
-                    format_name(m.config.quant_format));
+        return fail(e, ERR_FAIL, "--model %s: is stored as %s already; begin from the model before it was quantised",
+                    opt_text(o, OPT_MODEL), format_name(m.config.quant_format));
     return (!opt_flag(o, OPT_REPORT) || report(o, &m, e)) && (!opt_given(o, OPT_OUT) || write_folder(o, &m, e));
 }

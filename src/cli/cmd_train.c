@@ -142,15 +142,18 @@ static bool parse_loss_scale(RunOptions *ro, const Options *o, Err *e) {
 }
 
 static void fill_run_options(Session *s, RunOptions *ro) {
-    static const char *const kinds[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
+    static const char *const kinds[] = {
+        [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
     const Options *o = s->o;
     int64_t per_epoch = run_steps_per_epoch(s->data, s->global_batch);
     *ro = (RunOptions){.out = opt_text(o, OPT_OUT), .base_name = opt_text(o, OPT_MODEL), .resume = opt_text(o, OPT_RESUME),
                        .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
                        .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
                        .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
-                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE), .save_best = opt_flag(o, OPT_SAVE_BEST),
-                       .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE), .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
+                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE),
+                       .save_best = opt_flag(o, OPT_SAVE_BEST),
+                       .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE),
+                       .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
                        .stop = &cmd_stop};
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
@@ -179,8 +182,9 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     json_decref(root);
     ro->config_yaml = str_text(&s->config_yaml);
     ro->plan_json = str_text(&s->plan_json);
-    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s, units_count(s->global_batch).s,
-             units_count(per_epoch).s, units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
+             units_count(s->global_batch).s, units_count(per_epoch).s,
+             units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
 }
 
 static void print_number(Str *out, const char *name, double v) {
@@ -204,11 +208,13 @@ static void print_result(const Session *session, const RunResult *r) {
     str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));
     str_free(&plan);
     str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)job_host_bytes(j));
-    str_addf(&s, "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-             "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
-             (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
-             (long long)r->process_measured_bytes, (long long)r->allocations_after_first_step, (unsigned long long)r->checksum,
-             r->stopped_by, r->result);
+    str_addf(
+        &s,
+        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
+        "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
+        (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
+        (long long)r->process_measured_bytes, (long long)r->allocations_after_first_step,
+        (unsigned long long)r->checksum, r->stopped_by, r->result);
     printf("%s\n", str_text(&s));
     str_free(&s);
 }
@@ -218,7 +224,8 @@ static void say_result(const Session *s, const RunResult *r) {
     show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, r->process_measured_bytes});
     log_line("\n%s", str_text(&text));
     str_free(&text);
-    if (r->stopped_by) log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
+    if (r->stopped_by)
+        log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
     if (r->skipped_steps) log_line("%lld of them overflowed and were skipped (--loss-scale)", (long long)r->skipped_steps);
@@ -238,7 +245,8 @@ static void say_measured_lines(const Job *j) {
     for (int i = 0; i < j->ledger.n; i++) {
         const LedgerLine *l = &j->ledger.line[i];
         if (l->measured_bytes >= 0)
-            log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s, units_bytes(l->measured_bytes).s);
+            log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s,
+                     units_bytes(l->measured_bytes).s);
     }
 }
 
@@ -307,7 +315,8 @@ bool cmd_train(const Options *o, Err *e) {
     bool ok = setup_model(&s->model, o, e) && setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) &&
               setup_adapter(&s->spec, o, e);
     if (ok && !s->model.has_folder && !s->spec.random_init)
-        ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random", opt_text(o, OPT_MODEL));
+        ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random",
+                  opt_text(o, OPT_MODEL));
     ok = ok && open_data(s, e) && plan(s, e) && train(s, e);
     close_session(s);
     mem_free(s);

@@ -63,8 +63,10 @@ static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
     s->sent = away[AWAY_WEIGHTS];
     s->on_disk = on_disk[AWAY_WEIGHTS];
     if (away[AWAY_MOMENTS] || away[AWAY_GRADIENTS] || away[AWAY_INPUTS])
-        return fail(e, ERR_USAGE, "--offload %s: generation keeps nothing but weights elsewhere; use weights, weights=N or weights=disk:N",
-                    offload);
+        return fail(
+            e, ERR_USAGE,
+            "--offload %s: generation keeps nothing but weights elsewhere; use weights, weights=N or weights=disk:N",
+            offload);
     return !s->on_disk || has_folder ||
            fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
 }
@@ -73,7 +75,8 @@ void engine_sent_text(Str *out, const GenSpec *s) {
     int64_t pinned = s->sent - s->on_disk;
     if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
     if (s->on_disk)
-        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)s->on_disk, pinned ? " more" : " layers");
+        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)s->on_disk,
+                 pinned ? " more" : " layers");
 }
 
 bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
@@ -140,7 +143,8 @@ static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
     int64_t own, all = g->x.pool_bytes[POOL_DISK];
     if (!gen_settle(g, &own, e)) return false;
     if (all)
-        log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s, units_bytes(all - own).s);
+        log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
+                 units_bytes(all - own).s);
     return true;
 }
 
@@ -165,9 +169,11 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) engine_show(n, false);
-    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e)) return false;
+    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
+        return false;
     if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
+        return false;
     return settle_disk(n->gen, e) && gen_warm(n->gen, e);
 }
 

@@ -85,18 +85,22 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_GENERATE] =
         {.name = "generate",
          .summary = "answer prompts, many at a time, inside a memory budget",
-         .about =
-             "A prompt on the command line is answered on standard output. A file of prompts has a JSON object a line: text, "
-             "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and max_tokens; the "
-             "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many requests run "
-             "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
+         .about = "A prompt on the command line is answered on standard output. A file of prompts has a JSON object a "
+                  "line: text, "
+                  "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and "
+                  "max_tokens; the "
+                  "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many "
+                  "requests run "
+                  "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
          .examples = "snug generate --model m0 --prompt Hello --max-tokens 64\n"
                      "snug generate --model m0 --adapter out/adapter --prompts p.jsonl --out a.jsonl --n 4\n"},
-    [CMD_CHAT] = {.name = "chat",
-                  .summary = "talk with a model in the terminal",
-                  .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
-                           "/quit (or the end of input) leaves, an interrupt ends the answer.",
-                  .examples = "snug chat --model m0 --adapter out/adapter\n"},
+    [CMD_CHAT] =
+        {.name = "chat",
+         .summary = "talk with a model in the terminal",
+         .about =
+             "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
+             "/quit (or the end of input) leaves, an interrupt ends the answer.",
+         .examples = "snug chat --model m0 --adapter out/adapter\n"},
     [CMD_REASON] =
         {.name = "reason",
          .summary = "solve math problems, judge the solutions, improve the weak ones",
@@ -112,8 +116,10 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_PROBLEMS] =
         {.name = "problems",
          .summary = "arithmetic word problems as JSON lines, drawn by a seed",
-         .about = "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled "
-                  "solutions in turn), improve. Those of --part held-out have phrasings and numbers that no row of --part train has.",
+         .about =
+             "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled "
+             "solutions in turn), improve. Those of --part held-out have phrasings and numbers that no row of --part "
+             "train has.",
          .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
                      "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
 };

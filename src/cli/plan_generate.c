@@ -75,7 +75,8 @@ static void add_plan(Str *text, const GenCase *c) {
     show_ledger(text, &c->gen.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
     int64_t disk = c->gen.placement.arena_bytes[POOL_DISK], own = gen_disk_bytes(&c->gen);
     if (disk)
-        str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s, units_bytes(disk - own).s);
+        str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
+                 units_bytes(disk - own).s);
     str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin",
              units_count(room).s, process <= room ? "FITS" : "DOES NOT FIT",
              units_bytes(process <= room ? room - process : process - room).s);

@@ -20,8 +20,10 @@ bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
     if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
     if (m->has_folder) return config_from_file(&m->config, m->folder, e);
     if (config_from_preset(&m->config, name)) return true;
-    return fail(e, ERR_FAIL, "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
-                "Presets: %s", flag, name, config_preset_names());
+    return fail(e, ERR_FAIL,
+                "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
+                "Presets: %s",
+                flag, name, config_preset_names());
 }
 
 /* ---- the job ---- */
@@ -89,8 +91,8 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
     s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     s->head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     if (c->quant == QUANT_BNB_NF4)
-        log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name, s->quantised ? " and quantised again as " : " to ",
-                 format_name(s->quantised ? s->stored : c->dtype));
+        log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name,
+                 s->quantised ? " and quantised again as " : " to ", format_name(s->quantised ? s->stored : c->dtype));
     if (c->quant != QUANT_OWN || (o->command == CMD_TRAIN && opt_given(o, OPT_INIT))) return true;
     if (opt_given(o, OPT_QUANTIZE) && (!s->quantised || s->stored != c->quant_format))
         return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
@@ -109,7 +111,8 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
     s->update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "on");
     if (!s->update_in_backward) return true;
     if (opt_real(o, OPT_CLIP) > 0)
-        return fail(e, ERR_USAGE, "--update-in-backward on: --clip %g needs the norm of all gradients before the first weight "
+        return fail(e, ERR_USAGE,
+                    "--update-in-backward on: --clip %g needs the norm of all gradients before the first weight "
                     "is written. Give --clip 0, which changes the mathematics, or leave the update behind backward",
                     opt_real(o, OPT_CLIP));
     if (s->accum > 1)
@@ -145,7 +148,8 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     set_training(s, o);
     if (!set_master(s, o, e)) return false;
     if (s->quantised && !s->lora)
-        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", format_name(s->stored));
+        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora",
+                    format_name(s->stored));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);

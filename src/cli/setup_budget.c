@@ -198,7 +198,8 @@ static bool check_host(const Job *j, SearchLimits limits, Err *e) {
 bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
     if (!limits.disk_bytes || need_bytes <= limits.disk_bytes) return true;
     return fail(e, ERR_BUDGET,
-                "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are missing. Nothing was "
+                "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are "
+                "missing. Nothing was "
                 "loaded. Give a folder on another disk, offload less, or raise --max-memory",
                 units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
                 units_count(need_bytes - limits.disk_bytes).s);

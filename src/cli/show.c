@@ -6,7 +6,9 @@
 
 #include "base/units.h"
 
-static int bar_width(int64_t bytes, int64_t whole) { return whole > 0 ? (int)(24.0 * (double)bytes / (double)whole + 0.5) : 0; }
+static int bar_width(int64_t bytes, int64_t whole) {
+    return whole > 0 ? (int)(24.0 * (double)bytes / (double)whole + 0.5) : 0;
+}
 
 static void show_line(Str *out, const char *name, int64_t bytes, int64_t whole, const char *note) {
     char bar[32];
@@ -79,13 +81,14 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
     str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
     if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
-    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms, (long long)j->p.n_t,
-             (long long)j->p.n_s);
+    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms,
+             (long long)j->p.n_t, (long long)j->p.n_s);
     show_dtypes(out, s);
     show_ledger(out, l, process, j->machine.kind == MACHINE_CPU, measured);
     int64_t disk = l->arena_bytes[POOL_DISK], own = job_disk_bytes(j);
     if (disk)
-        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s, units_bytes(disk - own).s);
+        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
+                 units_bytes(disk - own).s);
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,

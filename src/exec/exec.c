@@ -273,6 +273,7 @@ void exec_poison(Exec *x, int phase) {
         }
         if (shared_alive) continue;
         for (int64_t at = 0; at < t->bytes; at += (int64_t)sizeof nan_bytes)
-            x->b->put(x->b, x->pool[t->home.pool] + t->offset + at, nan_bytes, MIN2((int64_t)sizeof nan_bytes, t->bytes - at));
+            x->b->put(x->b, x->pool[t->home.pool] + t->offset + at, nan_bytes,
+                      MIN2((int64_t)sizeof nan_bytes, t->bytes - at));
     }
 }

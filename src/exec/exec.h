@@ -59,7 +59,8 @@ typedef struct ProfileLoad {
     void (*load)(void *user);
     void *user;
 } ProfileLoad;
-bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title, Err *e);
+bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title,
+                  Err *e);
 
 /* trim.c: pages of the device pool that hold nothing alive where a phase begins. find_idle once; then, with nothing
  * queued, trim gives them back to the system (gives the bytes) and restore takes them again, before anything else. */

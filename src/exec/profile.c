@@ -32,7 +32,8 @@ static int gather(const Program *p, const double *seconds, int phase, OpTime *ro
     return n;
 }
 
-bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title, Err *e) {
+bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, ProfileLoad inputs, const char *title,
+                  Err *e) {
     enum { ROWS = 96, PLAYS = 3 };
     const Program *p = x->p;
     double *seconds = MEM_NEW(double, p->n_s);
@@ -48,12 +49,14 @@ bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, 
     for (int i = 0; i < n_phases; i++) n = gather(p, seconds, phase[i], rows, n, ROWS);
     for (int i = 0; i < n; i++) all += rows[i].seconds;
     qsort(rows, (size_t)n, sizeof *rows, slower);
-    str_addf(out, "%s, op by op (%.3f ms; each op is waited for, so a little more than in a run)\n", title, all / PLAYS * 1e3);
+    str_addf(out, "%s, op by op (%.3f ms; each op is waited for, so a little more than in a run)\n", title,
+             all / PLAYS * 1e3);
     str_addf(out, "  %-16s %-10s %6s %10s %7s %10s %10s\n", "op", "region", "steps", "ms", "share", "GFLOP/s", "GB/s");
     for (int i = 0; i < n; i++)
         str_addf(out, "  %-16s %-10s %6lld %10.3f %6.1f%% %10.0f %10.1f\n", op_row(rows[i].op)->name,
-                 prog_region_name(rows[i].region), (long long)rows[i].n, rows[i].seconds / PLAYS * 1e3, 100 * rows[i].seconds / all,
-                 rows[i].flops * PLAYS / rows[i].seconds * 1e-9, rows[i].bytes * PLAYS / rows[i].seconds * 1e-9);
+                 prog_region_name(rows[i].region), (long long)rows[i].n, rows[i].seconds / PLAYS * 1e3,
+                 100 * rows[i].seconds / all, rows[i].flops * PLAYS / rows[i].seconds * 1e-9,
+                 rows[i].bytes * PLAYS / rows[i].seconds * 1e-9);
     mem_free(seconds);
     return ok;
 }

@@ -20,7 +20,8 @@ void exec_find_idle(Exec *x, int phase) {
     int n = 0;
     for (Tid id = 1; id < p->n_t; id++) {
         const Tensor *t = prog_t(p, id);
-        if (t->base || t->birth < 0 || t->home.pool != POOL_DEVICE || !exec_carried_into(p, t, p->phase[phase].begin)) continue;
+        if (t->base || t->birth < 0 || t->home.pool != POOL_DEVICE || !exec_carried_into(p, t, p->phase[phase].begin))
+            continue;
         live[n++] = (ExecRange){t->offset, t->bytes};
     }
     qsort(live, (size_t)n, sizeof *live, by_offset);

@@ -4,7 +4,8 @@
 
 typedef int64_t PlannedBytes(const Gen *g); /* some of a plan's */
 
-static bool planned_of(int64_t *bytes, PlannedBytes *which, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
+static bool planned_of(int64_t *bytes, PlannedBytes *which, const GenSpec *s, const Machine *m, const GenHost *host,
+                       Err *e) {
     Gen *g = MEM_NEW(Gen, 1);
     bool ok = gen_plan(g, s, m, host, e);
     *bytes = ok ? which(g) : 0;

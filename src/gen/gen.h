@@ -37,7 +37,8 @@ typedef struct GenSpec {
     int64_t sent;       /* layers whose weights wait in pinned memory or on disk; all: embedding and head too */
     int64_t on_disk;    /* of these, how many on disk */
     bool may_send;      /* gen_fit may send some, when nothing else fits */
-    bool may_use_disk;  /* and some of them to disk, where the host has no room for them (where there is but one memory: all) */
+    bool may_use_disk;  /* and some of them to disk, where the host has no room for them (where there is but one memory:
+                           all) */
     int64_t host_room_bytes; /* for gen_fit: pinned and ordinary memory beside a device; 0: not known */
     bool estimate;      /* only the largest shapes, which take the most: for a search, not to be run */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
@@ -168,8 +169,10 @@ typedef struct Gen {
 /* record.c: records every pass and places the ring. Nothing is taken. */
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
 int64_t gen_process_bytes(const Gen *g); /* what --budget is compared with */
-int64_t gen_beside_bytes(const Gen *g);  /* pinned and ordinary memory of the host; on the CPU part of the above, and 0 here */
-int64_t gen_disk_bytes(const Gen *g);    /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
+int64_t gen_beside_bytes(
+    const Gen *g); /* pinned and ordinary memory of the host; on the CPU part of the above, and 0 here */
+int64_t gen_disk_bytes(
+    const Gen *g); /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
 
 /* The passes alone, into a program that holds others too: over the weights of d, or (d NULL) over weights of its own, under
  * the name p->model. Afterwards g knows its passes and cache; g->p is empty, because the program is the caller's. */

@@ -89,7 +89,9 @@ static void f64_encode(void *dst, const float *src, int64_t rows, int64_t cols, 
     for (int64_t i = 0; i < count * cols; i++) d[i] = src[i];
 }
 
-static float *row_scale(const void *row, Format f, int64_t cols) { return (float *)((char *)row + format_row_scale(f, cols)); }
+static float *row_scale(const void *row, Format f, int64_t cols) {
+    return (float *)((char *)row + format_row_scale(f, cols));
+}
 
 static void int8_decode(float *dst, const void *src, int64_t rows, int64_t cols, int64_t row, int64_t count) {
     (void)rows;

@@ -104,7 +104,8 @@ static const char *cache_shape(const Program *p, const Step *s) {
 
 Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr) {
     int64_t n = prog_rows(p, qkv);
-    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2, DIMS(n, (int64_t)attr.heads * attr.head_dim));
+    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
+                        DIMS(n, (int64_t)attr.heads * attr.head_dim));
     Tid lse = prog_tensor(p, "attend_lse", ROLE_ACTIVATION, FMT_F32, 2, DIMS(n, attr.heads));
     prog_emit(p, (Step){.op = OP_ATTEND, .in = {qkv, doc_begin}, .out = {o, lse}, .attr.heads = attr});
     return o;

@@ -116,7 +116,9 @@ int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m) 
     if (s->op == OP_LINEAR_DW) return scratch_bytes(p, (Shape){cols, width, rows}, first, second, out) * m->threads;
     bool stored = reads_stored(p, s);
     if (!s->in[3] && rows <= (stored ? LINEAR_DIRECT_ROWS : PRODUCT_FEW)) return product_few_bytes(rows, cols);
-    if (stored) return product_many_x_bytes(rows, cols) + product_many_tile_bytes(rows, prog_rows(p, second), cols) * m->threads;
+    if (stored)
+        return product_many_x_bytes(rows, cols) +
+               product_many_tile_bytes(rows, prog_rows(p, second), cols) * m->threads;
     return scratch_bytes(p, (Shape){rows, prog_rows(p, second), cols}, first, second, out) * m->threads;
 }
 

@@ -73,5 +73,6 @@ const OpRow op_row_adamw = {.name = "adamw", .n_in = 8, .n_out = 4, .optional_in
 const OpRow op_row_sgd = {.name = "sgd", .n_in = 7, .n_out = 3, .optional_in = 1u << 2 | 1u << 3,
     .optional_out = 1u << 1 | 1u << 2, .flags = OPF_WRITES_STATE | OPF_RANDOM};
 const OpRow op_row_fill = {.name = "fill", .n_out = 1, .workspace = fill_workspace, .flags = OPF_WRITES_STATE};
-const OpRow op_row_copy = {.name = "copy", .n_in = 1, .n_out = 1, .shape = copy_shape, .flags = OPF_MOVES | OPF_WRITES_STATE};
+const OpRow op_row_copy = {
+    .name = "copy", .n_in = 1, .n_out = 1, .shape = copy_shape, .flags = OPF_MOVES | OPF_WRITES_STATE};
 const OpRow op_row_decode = {.name = "decode", .n_in = 1, .n_out = 1, .shape = decode_shape};

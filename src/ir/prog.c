@@ -34,7 +34,8 @@ void prog_copy(Program *to, const Program *from) {
 int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     CHECK(p->n_phases < MAX_PHASES && repeat >= 1);
     if (p->model) name = arena_printf(&p->arena, "%s.%s", p->model, name);
-    p->phase[p->n_phases] = (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
+    p->phase[p->n_phases] =
+        (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
     p->region = REGION_FORWARD;
     p->layer = -1;
     prog_keys_of(p, name);

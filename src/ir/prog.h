@@ -101,7 +101,7 @@ typedef struct Step {
     int layer;                    /* -1: none */
     int clone_of;                 /* the step this one repeats; -1: an original */
     uint32_t key;                 /* names its random draws (P6) */
-    bool fresh;                   /* the first writer of a gradient in a phase that does not repeat: it starts from nothing */
+    bool fresh; /* the first writer of a gradient in a phase that does not repeat: it starts from nothing */
     Tid workspace;                /* scratch of this step; NONE when it needs none */
     int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
 } Step;

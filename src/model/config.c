@@ -86,7 +86,8 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
             known = true;
         }
     if (!known)
-        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, llama3, yarn", where, type);
+        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, llama3, yarn", where,
+                    type);
     RopeScaling *s = &c->rope;
     if (s->kind == ROPE_PLAIN) return get_real(r, "rope_theta", &c->rope_theta, where, e);
     s->original_positions = (double)c->max_positions;
@@ -126,13 +127,14 @@ static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *
     const json_t *q = json_object_get(j, "quantization_config");
     if (!q || json_is_null(q)) return true;
     const char *method = json_string_value(json_object_get(q, "quant_method"));
-    const char *format = json_string_value(json_object_get(q, "format")), *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type"));
+    const char *format = json_string_value(json_object_get(q, "format")),
+               *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type"));
     if (!method && json_is_true(json_object_get(q, "load_in_4bit"))) method = "bitsandbytes";
     if (method && !strcmp(method, "snug")) {
         bool nf4 = format && !strcmp(format, format_name(FMT_NF4)), int8 = format && !strcmp(format, format_name(FMT_INT8));
         if ((!nf4 && !int8) || json_integer_value(json_object_get(q, "layout")) != QUANT_LAYOUT)
-            return fail(e, ERR_FAIL, "%s: quantization_config: format '%s' in this layout is not known to this version", where,
-                        format ? format : "?");
+            return fail(e, ERR_FAIL, "%s: quantization_config: format '%s' in this layout is not known to this version",
+                        where, format ? format : "?");
         c->quant = QUANT_OWN;
         c->quant_format = nf4 ? FMT_NF4 : FMT_INT8;
         const char *head = json_string_value(json_object_get(q, "head"));
@@ -142,7 +144,8 @@ static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *
         return true;
     }
     c->quant = QUANT_BNB_NF4;
-    if (method && !strcmp(method, "bitsandbytes") && json_is_true(json_object_get(q, "load_in_4bit")) && type && !strcmp(type, "nf4"))
+    if (method && !strcmp(method, "bitsandbytes") && json_is_true(json_object_get(q, "load_in_4bit")) && type &&
+        !strcmp(type, "nf4"))
         return true;
     return fail(e, ERR_FAIL, "%s: quantization_config: weights quantised by '%s'%s%s are not read. Read: bitsandbytes nf4, snug's own. "
                 "Take the model before it was quantised", where, method ? method : "?", type ? " as " : "", type ? type : "");
@@ -167,7 +170,8 @@ bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e
     c->qkv_bias = c->family == FAMILY_QWEN2;
     c->qk_norm = c->family == FAMILY_QWEN3;
     bool attention_bias = false, mlp_bias = false, use_window = c->family == FAMILY_MISTRAL;
-    if (!get_int(j, "hidden_size", &c->hidden, true, where, e) || !get_int(j, "intermediate_size", &c->ffn, true, where, e) ||
+    if (!get_int(j, "hidden_size", &c->hidden, true, where, e) ||
+        !get_int(j, "intermediate_size", &c->ffn, true, where, e) ||
         !get_int(j, "vocab_size", &c->vocab, true, where, e) ||
         !get_int32(j, "num_hidden_layers", &c->layers, true, where, e) ||
         !get_int32(j, "num_attention_heads", &c->heads, true, where, e))
@@ -295,8 +299,8 @@ json_t *config_to_json(const ModelConfig *c) {
     json_object_set_new(j, "eos_token_id", c->eos_id >= 0 ? json_integer(c->eos_id) : json_null());
     json_object_set_new(j, "use_cache", json_true());
     if (c->quant == QUANT_OWN) {
-        json_t *q = json_pack("{s:s, s:s, s:i, s:s}", "quant_method", "snug", "format", format_name(c->quant_format), "layout",
-                              QUANT_LAYOUT, "modules", "projections of the layers");
+        json_t *q = json_pack("{s:s, s:s, s:i, s:s}", "quant_method", "snug", "format", format_name(c->quant_format),
+                              "layout", QUANT_LAYOUT, "modules", "projections of the layers");
         if (c->quant_head) json_object_set_new(q, "head", json_string(format_name(FMT_INT8)));
         json_object_set_new(j, "quantization_config", q);
     }
@@ -305,7 +309,8 @@ json_t *config_to_json(const ModelConfig *c) {
 
 static bool set_key(json_t *j, const char *key_value, Err *e) {
     const char *eq = strchr(key_value, '=');
-    if (!eq || eq == key_value) return fail(e, ERR_USAGE, "--set %s: write key=value, such as num_hidden_layers=2", key_value);
+    if (!eq || eq == key_value)
+        return fail(e, ERR_USAGE, "--set %s: write key=value, such as num_hidden_layers=2", key_value);
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)MIN2(eq - key_value, 63), key_value);
     if (!json_object_get(j, key) && strcmp(key, "head_dim")) {

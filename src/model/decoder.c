@@ -97,7 +97,8 @@ static void part(Program *p, Tid whole, Projection proj, const char *suffix, int
     p->t[v].file_name = layer_name(p, name);
 }
 
-static Adapter adapter(Program *p, Decoder *d, const char *name, const Projection *proj, const int64_t *rows, int n, int64_t cols) {
+static Adapter adapter(Program *p, Decoder *d, const char *name, const Projection *proj, const int64_t *rows, int n,
+                       int64_t cols) {
     const LoraSpec *l = &d->spec.lora;
     Adapter a = {.attr = {.rank = l->rank, .scale = l->rank ? l->alpha / (float)l->rank : 0, .dropout = l->dropout}};
     int64_t total = 0, col = 0;
@@ -111,7 +112,8 @@ static Adapter adapter(Program *p, Decoder *d, const char *name, const Projectio
         total += rows[i];
     }
     if (!a.attr.groups) return a;
-    a.a = prog_tensor(p, arena_printf(&p->arena, "%s.lora_a", name), ROLE_ADAPTER, l->format, 2, DIMS((int64_t)a.attr.groups * l->rank, cols));
+    a.a = prog_tensor(p, arena_printf(&p->arena, "%s.lora_a", name), ROLE_ADAPTER, l->format, 2,
+                      DIMS((int64_t)a.attr.groups * l->rank, cols));
     a.b = prog_tensor(p, arena_printf(&p->arena, "%s.lora_b", name), ROLE_ADAPTER, l->format, 2, DIMS(total, l->rank));
     int64_t first = 0;
     for (int g = 0; g < a.attr.groups; first += a.attr.rows[g++]) {

@@ -54,7 +54,7 @@ static double rate_unmeasured(const Machine *m, OpId op) {
     return m->matrix_flops * (m->kind == MACHINE_CUDA && attends ? 0.5 : 1);
 }
 
-/* ---- what a GPU's kernels do beside that, as `snug train --profile` and `snug generate --profile` show it on an H200 ---- */
+/* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200 ---- */
 
 /* What a kernel reaches of the memory's rate: norms of heads walk their rows more than once, sums over tokens are joined by
  * a second kernel. */

@@ -133,7 +133,9 @@ static int together_until(const Program *p, const Phase *phase, int step) { /* L
 void plan_lifetimes(Program *p) {
     plan_check_phases(p);
     Walk w = {.p = p, .written = MEM_NEW(int64_t, p->n_t)};
-    Ends e = {.awaited = MEM_NEW(int, p->n_s + 1), .sent = MEM_NEW(int, p->n_s + 1), .reader = mem_alloc(p->n_t * (int64_t)sizeof *e.reader)};
+    Ends e = {.awaited = MEM_NEW(int, p->n_s + 1),
+              .sent = MEM_NEW(int, p->n_s + 1),
+              .reader = mem_alloc(p->n_t * (int64_t)sizeof *e.reader)};
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         t->birth = t->death = -1;

@@ -23,8 +23,8 @@ bool bnb_is_nf4(const StSet *s, const StTensor *codes) {
 static int64_t parts_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 static bool bad_state(const BnbTensor *b, const char *what, Err *e) {
-    return fail(e, ERR_FAIL, "%s: %s: %s in its quant_state.bitsandbytes__nf4 does not fit its tensors", b->set->path[b->codes->file],
-                b->codes->name, what);
+    return fail(e, ERR_FAIL, "%s: %s: %s in its quant_state.bitsandbytes__nf4 does not fit its tensors",
+                b->set->path[b->codes->file], b->codes->name, what);
 }
 
 static bool state_shape(BnbTensor *b, const json_t *shape, Err *e) {
@@ -100,8 +100,8 @@ static bool read_some(const BnbTensor *b, float *to, int64_t at, int64_t n, Err 
     if (!st_read(b->set, b->codes, code, byte, bytes, e) || !read_maxima(b, most, first, blocks, e)) return false;
     for (int64_t i = 0; i < blocks; i++)
         if (!isfinite(most[i]))
-            return fail(e, ERR_FAIL, "%s: %s: the maximum of block %lld is not finite", b->set->path[b->codes->file], b->codes->name,
-                        (long long)(first + i));
+            return fail(e, ERR_FAIL, "%s: %s: the maximum of block %lld is not finite", b->set->path[b->codes->file],
+                        b->codes->name, (long long)(first + i));
     for (int64_t i = at; i < at + n; i++)
         to[i - at] = b->level[i % 2 ? code[i / 2 - byte] & 15 : code[i / 2 - byte] >> 4] * most[i / b->block - first];
     return true;

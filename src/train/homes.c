@@ -16,7 +16,8 @@ static bool parse_kind(AwayKind *kind, const char *word, int64_t len, Err *e) {
             return true;
         }
     const char *near = str_nearest(copy, kind_names, AWAY_KINDS);
-    return fail(e, ERR_USAGE, "offload: '%s' cannot be kept outside the device.%s%s%s Kinds: weights, moments, gradients, inputs",
+    return fail(e, ERR_USAGE,
+                "offload: '%s' cannot be kept outside the device.%s%s%s Kinds: weights, moments, gradients, inputs",
                 copy, near ? " Did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

@@ -223,10 +223,13 @@ static bool is_countable(const JobSpec *s) {
 
 static bool check_spec(const JobSpec *s, Err *e) {
     const ModelConfig *c = &s->model;
-    if (c->layers > JOB_LAYERS) return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
+    if (c->layers > JOB_LAYERS)
+        return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
     if (c->sliding_window && s->seq > c->sliding_window)
-        return fail(e, ERR_USAGE, "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
-                    "use --seq %lld or less", (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+        return fail(e, ERR_USAGE,
+                    "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
+                    "use --seq %lld or less",
+                    (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
     if (s->head_int8 && s->train && !s->lora)
         return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
@@ -256,20 +259,24 @@ static void add_lines(Job *j, const HostBytes *host) {
     const struct {
         const char *name, *note;
         int64_t bytes;
-    } beside[] = {{"context", "the driver's own", m->context_bytes}, {"code", "kernels as they are first used", m->code_bytes},
-                  {"graphs", "plays that are kept", m->graph_bytes}, {"mappings", "page tables", mappings},
+    } beside[] = {{"context", "the driver's own", m->context_bytes},
+                  {"code", "kernels as they are first used", m->code_bytes},
+                  {"graphs", "plays that are kept", m->graph_bytes},
+                  {"mappings", "page tables", mappings},
                   {"attention", "code of the library", library ? LIBRARY_CODE_BYTES : 0}};
     for (int i = 0; i < COUNT_OF(beside); i++)
         if (beside[i].bytes) ledger_add(&j->ledger, POOL_DEVICE, beside[i].name, beside[i].note, beside[i].bytes, false);
     ledger_add(&j->ledger, pool, "runtime", "code, heap, BLAS buffers, stacks", j->machine.runtime_bytes + program, false);
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
-    ledger_add(&j->ledger, pool, "sanitizers", "a debug build", (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
+    ledger_add(&j->ledger, pool, "sanitizers", "a debug build",
+               (int64_t)256 * 1048576 + j->placement.arena_bytes[POOL_DEVICE] / 4, false);
 #endif
     if (j->spec.beside)
         ledger_add(&j->ledger, pool, "requests", "prompts, answers, sampling", j->spec.beside->host_bytes(j), false);
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
-    if (host && host->batches) ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
+    if (host && host->batches)
+        ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
 }
 
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
@@ -305,7 +312,8 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));
     plan_fuse(p);
     if (spec->update_in_backward) plan_update_early(p);
-    plan_offload_late(p, (int)spec->away[AWAY_INPUTS], spec->recompute[0] == RECOMPUTE_TWICE); /* where memory is all that counts */
+    plan_offload_late(p, (int)spec->away[AWAY_INPUTS],
+                      spec->recompute[0] == RECOMPUTE_TWICE); /* where memory is all that counts */
     plan_materialise(p);
     j->placement = spec->estimate ? plan_estimate(p, m) : plan_all(p, m);
     plan_ledger(p, &j->placement, m, &j->ledger);
@@ -325,7 +333,8 @@ int64_t job_process_bytes(const Job *j) { /* on the CPU all pools are the same m
 }
 
 int64_t job_disk_bytes(const Job *j) {
-    return j->placement.arena_bytes[POOL_DISK] - (j->spec.random_init ? 0 : plan_file_bytes(&j->p, j->spec.model.quant == QUANT_OWN));
+    return j->placement.arena_bytes[POOL_DISK] -
+           (j->spec.random_init ? 0 : plan_file_bytes(&j->p, j->spec.model.quant == QUANT_OWN));
 }
 
 double job_update_seconds(const Job *j) {

@@ -105,7 +105,8 @@ void job_close(Job *j);
 
 int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
-int64_t job_disk_bytes(const Job *j);     /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
+int64_t job_disk_bytes(
+    const Job *j); /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
 double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_ffn_rows(const JobSpec *s);   /* tokens of one of the pieces */

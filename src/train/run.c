@@ -25,7 +25,8 @@ int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
 }
 
 static FeedPlan feed_plan(const JobSpec *s, int64_t global_batch, int workers) {
-    return (FeedPlan){.rows = s->micro_batch, .seq = s->seq, .global_rows = global_batch, .accum = s->accum, .workers = workers};
+    return (FeedPlan){
+        .rows = s->micro_batch, .seq = s->seq, .global_rows = global_batch, .accum = s->accum, .workers = workers};
 }
 
 int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers) {
@@ -76,8 +77,9 @@ static bool refuse_other_run(const char *out, Err *e) {
     int64_t *steps, n;
     if (!checkpoint_list(out, &steps, &n, e)) return false;
     if (n)
-        fail(e, ERR_FAIL, "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, or give --overwrite", out,
-             (long long)steps[n - 1]);
+        fail(e, ERR_FAIL,
+             "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, or give --overwrite",
+             out, (long long)steps[n - 1]);
     mem_free(steps);
     return n == 0;
 }
@@ -121,7 +123,8 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         weights_start_masters(&r->x);
     }
     if (o->out) {
-        int64_t rows = (o->total_steps - r->step) / MAX2(o->log_steps, 1) + (o->eval_steps ? o->total_steps / o->eval_steps : 0);
+        int64_t rows =
+            (o->total_steps - r->step) / MAX2(o->log_steps, 1) + (o->eval_steps ? o->total_steps / o->eval_steps : 0);
         trainer_state_reserve_log(&r->state, r->state.n_log + rows + 4);
         if (!metrics_open(&r->metrics, o->out, r->step, e)) return false;
         r->metrics_open = true;
@@ -203,7 +206,9 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
 
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
-    trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
+    trainer_state_log(
+        &r->state,
+        &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
     int unscaled = r->job->unscale ? 0 : 2; /* the last two are about a scaled loss */
     const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
@@ -226,7 +231,8 @@ static bool saves_after(const Run *r, int64_t step) {
 /* A signal stopped the run in the middle of an evaluation: it belongs to the step that was saved. */
 static bool evaluate_what_was_left_out(Run *r, RunResult *out, Err *e) {
     bool due = r->step > 0 && evaluates_after(r, r->step) && !r->o.dry_run;
-    for (int64_t i = r->state.n_log - 1; due && i >= 0 && r->state.log[i].step == r->step; i--) due = !r->state.log[i].is_eval;
+    for (int64_t i = r->state.n_log - 1; due && i >= 0 && r->state.log[i].step == r->step; i--)
+        due = !r->state.log[i].is_eval;
     return !due || (evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e)));
 }
 
@@ -323,7 +329,8 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     Str text = {0}; /* last: the weights are written, one more update does no harm */
     int phase[] = {r->job->phase_micro, r->job->phase_update};
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
-    bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs, "one micro-step and one update", e);
+    bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs,
+                           "one micro-step and one update", e);
     log_line("%s", str_text(&text));
     str_free(&text);
     return ok;

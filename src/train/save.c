@@ -78,7 +78,8 @@ bool run_save_checkpoint(Run *r, Err *e) {
 static bool copy_best(Run *r, const char *to, Err *e) {
     char path[1024], from[2100], dest[2100], **names;
     int64_t n;
-    if (!checkpoint_path(path, sizeof path, r->o.out, r->state.best_step, e) || !file_list(path, &names, &n, e)) return false;
+    if (!checkpoint_path(path, sizeof path, r->o.out, r->state.best_step, e) || !file_list(path, &names, &n, e))
+        return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {
         bool ours = !strcmp(names[i], "optimizer.safetensors") || !strcmp(names[i], "trainer_state.json");
@@ -98,7 +99,8 @@ bool run_save_result(Run *r, RunResult *out, Err *e) {
     if (!folder_begin(&f, path, e)) return false;
     char best_folder[1024];
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
-                checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) && file_is_dir(best_folder);
+                checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
+                file_is_dir(best_folder);
     if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !exec_sync(&r->x, e)) {
         folder_abort(&f);
         return false;
@@ -149,7 +151,8 @@ bool run_resume(Run *r, Err *e) {
     if (!weights_load(&r->x, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e)) return false;
     if (!weights_load_optimizer(&r->x, file, e)) return false;
     if (r->state.data_row >= dataset_rows(r->data) && r->state.data_row)
-        return fail(e, ERR_FAIL, "--resume %s: stands at row %lld of its data, which has %lld rows now. Was the file changed?", path,
+        return fail(e, ERR_FAIL,
+                    "--resume %s: stands at row %lld of its data, which has %lld rows now. Was the file changed?", path,
                     (long long)r->state.data_row, (long long)dataset_rows(r->data));
     log_line("going on from %s: step %lld, epoch %.3f", path, (long long)r->step, r->state.epoch);
     return true;

@@ -50,8 +50,9 @@ void search_apply(JobSpec *s, const Try *t) {
 
 static bool same_try(const Try *a, const Try *b) {
     return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks &&
-           a->own_attention == b->own_attention && a->update_in_backward == b->update_in_backward && a->blocks == b->blocks &&
-           a->twice == b->twice && a->level == b->level && !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
+           a->own_attention == b->own_attention && a->update_in_backward == b->update_in_backward &&
+           a->blocks == b->blocks && a->twice == b->twice && a->level == b->level &&
+           !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
 }
 
 /* ---- plans that were made ---- */
@@ -351,7 +352,8 @@ static void give_head_room(Walk *w) {
     if (t.fits) w->found->tried[w->found->best] = t;
 }
 
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits) {
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                SearchLimits limits) {
     SearchMemo memo = {.machine = m, .n_machines = 1};
     bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
     search_memo_free(&memo);
@@ -404,7 +406,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     }
     rank(found);
     if (found->best < 0) try_last_resorts(&w, rows);
-    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found)) place(&w, &found->tried[found->best]);
+    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found))
+        place(&w, &found->tried[found->best]);
     if (found->best >= 0) give_head_room(&w);
     mem_free(w.job);
     if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
@@ -430,8 +433,8 @@ void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     const char *whole = plan_recompute_name(t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK);
     str_addf(out, "--micro-batch %lld --accum %lld", (long long)t->micro_batch, (long long)t->accum);
     if (t->level >= 0 && t->blocks && t->blocks < layers)
-        str_addf(out, " --recompute %s:0-%d,%s:%d-%d", whole, t->blocks - 1, plan_recompute_name((RecomputeLevel)t->level), t->blocks,
-                 layers - 1);
+        str_addf(out, " --recompute %s:0-%d,%s:%d-%d", whole, t->blocks - 1,
+                 plan_recompute_name((RecomputeLevel)t->level), t->blocks, layers - 1);
     else if (t->level >= 0)
         str_addf(out, " --recompute %s", t->blocks ? whole : plan_recompute_name((RecomputeLevel)t->level));
     str_add(out, " --offload ");

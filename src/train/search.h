@@ -16,7 +16,8 @@
 /* What the search may decide; the rest stays as asked. */
 typedef struct SearchFreedom {
     bool recompute, offload, head_chunk;
-    bool head_room;   /* a larger head chunk than usual where memory is left; on a GPU its gradient is then rounded elsewhere */
+    bool head_room;   /* a larger head chunk than usual where memory is left; on a GPU its gradient is then rounded
+                         elsewhere */
     bool disk;        /* what does not fit the host's memory may be kept on disk (with offload) */
     bool ffn_chunks;  /* long rows: the feed-forward in pieces, where blocks are recomputed */
     bool attention;   /* by snug's own kernels, which need no scratch, instead of a library's */
@@ -64,7 +65,8 @@ typedef struct SearchMemo {
 void search_memo_free(SearchMemo *memo);
 
 /* Fills `found` and, when something fits, changes *spec into the fastest that does. */
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits);
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                SearchLimits limits);
 /* The same on machine `which` of the memo. */
 bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
                      SearchLimits limits);

@@ -25,6 +25,7 @@ bool run_trim(Run *r, Err *e) {
     began = sensors_seconds();
     if (!exec_restore(&r->x, e)) return false;
     log_line("step %lld: %s bytes given back in %.1f ms (%s bytes held, then %s), taken again in %.1f ms",
-             (long long)r->step, units_count(given).s, gave_ms, units_count(before).s, units_count(after).s, (sensors_seconds() - began) * 1e3);
+             (long long)r->step, units_count(given).s, gave_ms, units_count(before).s, units_count(after).s,
+             (sensors_seconds() - began) * 1e3);
     return true;
 }

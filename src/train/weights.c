@@ -63,7 +63,8 @@ static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
     bool as_it_is = from.format == t->format && !from.is_bnb;
     if (as_it_is && base->home.pool == POOL_DISK && !base->trainable) return link_one(x, id, &from, piece, e);
     if (!as_it_is || !format_table[t->format].plain)
-        return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot, &(Slot){x, id}, e);
+        return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot,
+                              &(Slot){x, id}, e);
     if (exec_is_touchable(x, id)) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
     return load_bytes(x, id, s, from.f, piece, e);
 }
@@ -80,7 +81,8 @@ bool weights_load_model(Exec *x, const char *model, Role role, const char *folde
     Piece *piece = MEM_NEW(Piece, 1);
     bool ok = true;
     for (Tid id = 1; id < x->p->n_t && ok; id++)
-        if (x->p->t[id].role == role && x->p->t[id].file_name && is_of(&x->p->t[id], model)) ok = load_one(x, id, &s, piece, e);
+        if (x->p->t[id].role == role && x->p->t[id].file_name && is_of(&x->p->t[id], model))
+            ok = load_one(x, id, &s, piece, e);
     mem_free(piece);
     st_close(&s);
     return ok;
@@ -195,7 +197,8 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e) {
         const StTensor *f = st_find(&s, t->name);
         int64_t bytes = prog_bytes(x->p, id);
         if (!f || f->bytes != bytes || f->dtype != dtype_of(t->format)) {
-            ok = fail(e, ERR_FAIL, "%s: %s is %s", path, t->name, f ? "of another size or dtype than this run's" : "missing");
+            ok = fail(e, ERR_FAIL, "%s: %s is %s", path, t->name,
+                      f ? "of another size or dtype than this run's" : "missing");
             break;
         }
         for (int64_t at = 0; at < bytes && ok; at += (int64_t)sizeof piece->raw) {

@@ -167,7 +167,8 @@ static void merge_row(void *context, int64_t row, int worker) { /* w_row += scal
 static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Err *e) {
     Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
     if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
-        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name, st_dtype_name(t->dtype));
+        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name,
+                    st_dtype_name(t->dtype));
     if (!st_read(s, t, raw, 0, t->bytes, e)) return false;
     int64_t n = t->bytes / st_dtype_bytes(t->dtype);
     format_table[f].decode(to, raw, 1, n, 0, 1);

@@ -29,8 +29,8 @@ static bool check_shape(const Source *o, int have_rank, const int64_t *have_dim,
     Str have = {0}, want = {0};
     for (int i = 0; i < have_rank; i++) str_addf(&have, i ? ",%lld" : "%lld", (long long)have_dim[i]);
     for (int i = 0; i < rank; i++) str_addf(&want, i ? ",%lld" : "%lld", (long long)dim[i]);
-    fail(e, ERR_FAIL, "%s: %s is (%s), config.json makes it (%s). Do config and weights belong together?", o->s->path[o->f->file],
-         o->f->name, str_text(&have), str_text(&want));
+    fail(e, ERR_FAIL, "%s: %s is (%s), config.json makes it (%s). Do config and weights belong together?",
+         o->s->path[o->f->file], o->f->name, str_text(&have), str_text(&want));
     str_free(&have);
     str_free(&want);
     return false;
@@ -60,8 +60,8 @@ bool source_open(Source *o, const StSet *s, const char *name, int rank, const in
     if (!o->f) return fail(e, ERR_FAIL, "%s: has no tensor '%s' that config.json asks for", s->path[0], name);
     if (o->f->dtype == ST_U8) return open_coded(o, rank, dim, e);
     if (!check_shape(o, o->f->rank, o->f->dim, rank, dim, e)) return false;
-    return format_of(o->f->dtype, &o->format) ||
-           fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's", s->path[o->f->file], o->f->name, st_dtype_name(o->f->dtype));
+    return format_of(o->f->dtype, &o->format) || fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's",
+                                                      s->path[o->f->file], o->f->name, st_dtype_name(o->f->dtype));
 }
 
 static bool not_finite(const Source *o, int64_t row, Format to, Err *e) {
@@ -109,7 +109,8 @@ bool source_convert(const Source *o, Piece *piece, Format to, int64_t n, int64_t
         if (!read_values(o, piece, i, m, e)) return false;
         for (int64_t k = 0; k < m && !plain; k++)
             if (!isfinite(piece->value[k])) return not_finite(o, (i + k) / cols, to, e);
-        if (!plain) memset(piece->raw, 0, (size_t)format_bytes(to, rows, width)); /* what pads a row is the same every time */
+        if (!plain)
+            memset(piece->raw, 0, (size_t)format_bytes(to, rows, width)); /* what pads a row is the same every time */
         format_table[to].encode(piece->raw, piece->value, rows, width, 0, rows);
         int64_t at = plain ? i * format_item_bytes(to) : i / cols * format_row_bytes(to, cols);
         if (!sink(context, piece->raw, at, format_bytes(to, rows, width), e)) return false;

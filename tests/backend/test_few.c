@@ -118,7 +118,8 @@ static void check_sliver(Set set, Format f, int64_t n, int rows, bool add) {
             want += one, size += fabs(one);
         }
         if (!EXPECT(fabs(t.c[r][c] - want) <= 1e-6 * size))
-            test_note("    %s, %s, row %d of %d, column %d: %.7g against %.7g", set.name, format_name(f), r, rows, c, t.c[r][c], want);
+            test_note("    %s, %s, row %d of %d, column %d: %.7g against %.7g", set.name, format_name(f), r, rows, c,
+                      t.c[r][c], want);
     }
 }
 

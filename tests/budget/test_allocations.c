@@ -39,12 +39,14 @@ TEST(more_steps_make_no_more_allocations) {
     snprintf(path, sizeof path, "%s/rows.jsonl", test_tmp());
     file_write_all(path, rows.data, rows.len, NULL);
     str_free(&rows);
-    static const char *const kinds[] = {"--mode full --micro-batch 2 --accum 2", "--mode lora --recompute block --micro-batch 3"};
+    static const char *const kinds[] = {"--mode full --micro-batch 2 --accum 2",
+                                        "--mode lora --recompute block --micro-batch 3"};
     for (int i = 0; i < 2; i++) {
         /* one evaluation and one checkpoint in each; logged steps are covered by allocations_after_first_step */
         long few = allocations(kinds[i], 9), more = allocations(kinds[i], 60);
         /* on a busy machine a worker may get its first tile, and with it the BLAS library's buffer, only in
          * the longer run, and a saved text may be a digit longer; 50 steps that allocate show as 50 */
-        if (!EXPECT(few > 0 && labs(more - few) < THREADS + 2)) test_note("    %s: %ld allocations in 9 steps, %ld in 60", kinds[i], few, more);
+        if (!EXPECT(few > 0 && labs(more - few) < THREADS + 2))
+            test_note("    %s: %ld allocations in 9 steps, %ld in 60", kinds[i], few, more);
     }
 }

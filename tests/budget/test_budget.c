@@ -17,7 +17,8 @@ typedef struct Draw {
 
 static int draw(Draw *d, int low, int high) { return low + (int)(rng_u32(d->key, d->at++) % (uint32_t)(high - low + 1)); }
 static const char *pick(Draw *d, const char *const *words, int n) { return words[draw(d, 0, n - 1)]; }
-#define PICK(d, ...) pick(d, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+#define PICK(d, ...) \
+    pick(d, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
 static void write_rows(const char *path, int vocab, int rows, int longest, Draw *d) {
     Str text = {0};
@@ -35,13 +36,14 @@ static int64_t integer(const json_t *j, const char *key) { return (int64_t)json_
 
 static void draw_flags(char *flags, size_t size, Draw *d, int layers) {
     char recompute[64];
-    const char *mode = PICK(d, "--mode full", "--mode full --master fp32", "--mode full --moments 8bit", "--mode lora --lora-rank 4",
-                            "--mode lora --lora-rank 16 --lora-targets q,v --lora-dropout 0.1", "--mode full --optimizer sgd --momentum 0.9",
-                            "--mode full --moments fp32", "--mode lora --adapter-dtype fp32");
+    const char *mode = PICK(
+        d, "--mode full", "--mode full --master fp32", "--mode full --moments 8bit", "--mode lora --lora-rank 4",
+        "--mode lora --lora-rank 16 --lora-targets q,v --lora-dropout 0.1",
+        "--mode full --optimizer sgd --momentum 0.9", "--mode full --moments fp32", "--mode lora --adapter-dtype fp32");
     snprintf(recompute, sizeof recompute, "%s", PICK(d, "none", "norm", "ffn", "block", "mixed"));
     if (!strcmp(recompute, "mixed")) snprintf(recompute, sizeof recompute, "block:0,norm:1-%d", layers - 1);
-    const char *offload = PICK(d, "none", "none", "weights", "moments", "gradients=1", "inputs", "weights=1,moments,gradients",
-                               "weights,moments,gradients,inputs=2");
+    const char *offload = PICK(d, "none", "none", "weights", "moments", "gradients=1", "inputs",
+                               "weights=1,moments,gradients", "weights,moments,gradients,inputs=2");
     const char *quantize = strstr(mode, "lora") ? PICK(d, "none", "int8", "nf4") : "none";
     snprintf(flags, size, "%s --precision %s --recompute %s --head-chunk %s --seq %d --micro-batch %d --accum %d --threads %d --pack %s "
              "--offload %s --quantize %s", mode, PICK(d, "bf16", "fp32"), recompute, PICK(d, "0", "128", "256"), draw(d, 2, 160),
@@ -60,15 +62,17 @@ TEST(planned_bytes_equal_taken_bytes_over_drawn_configurations) {
         snprintf(folder, sizeof folder, "%s/m%d", test_tmp(), i);
         snprintf(data, sizeof data, "%s/d%d.jsonl", test_tmp(), i);
         snprintf(out, sizeof out, "%s/o%d", test_tmp(), i);
-        Ran r = snug_run("init --model %s --out %s --set num_hidden_layers=%d --set hidden_size=%d --set num_attention_heads=%d "
-                         "--set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=%d --set vocab_size=%d %s",
-                         PICK(&d, "qwen2.5-0.5b", "llama-3.2-1b", "qwen3-0.6b", "qwen2.5-7b"), folder, layers, heads * 16, heads,
-                         draw(&d, 16, 200), vocab, PICK(&d, "--dtype bf16", "--dtype fp32"));
+        Ran r = snug_run(
+            "init --model %s --out %s --set num_hidden_layers=%d --set hidden_size=%d --set num_attention_heads=%d "
+            "--set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=%d --set vocab_size=%d %s",
+            PICK(&d, "qwen2.5-0.5b", "llama-3.2-1b", "qwen3-0.6b", "qwen2.5-7b"), folder, layers, heads * 16, heads,
+            draw(&d, 16, 200), vocab, PICK(&d, "--dtype bf16", "--dtype fp32"));
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         write_rows(data, vocab, draw(&d, 6, 20), 200, &d);
         draw_flags(flags, sizeof flags, &d, layers);
-        r = snug_run("train --model %s --data %s --out %s --steps 3 --log-steps 1 --val-split 0.3 --save-steps 2 %s", folder, data, out, flags);
+        r = snug_run("train --model %s --data %s --out %s --steps 3 --log-steps 1 --val-split 0.3 --save-steps 2 %s",
+                     folder, data, out, flags);
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) {
             test_note("%s\n%s", flags, str_text(&r.err));
@@ -76,7 +80,8 @@ TEST(planned_bytes_equal_taken_bytes_over_drawn_configurations) {
             continue;
         }
         int64_t planned = integer(j, "planned_bytes"), process = integer(j, "process_planned_bytes");
-        bool exact = planned > 0 && planned == integer(j, "measured_bytes") && integer(j, "allocations_after_first_step") == 0;
+        bool exact =
+            planned > 0 && planned == integer(j, "measured_bytes") && integer(j, "allocations_after_first_step") == 0;
         bool within = integer(j, "process_measured_bytes") > 0 && integer(j, "process_measured_bytes") <= process;
         if (!EXPECT(exact && within)) test_note("    configuration %d: %s\n%s", i, flags, str_text(&r.out));
         fullest = fmax(fullest, (double)integer(j, "process_measured_bytes") / (double)process);
@@ -119,7 +124,8 @@ static void check_changes(const char *flags, double share) {
         json_t *after = plan_json(&code, changed, budget);
         int64_t saved = need - process_bytes(after);
         if (!EXPECT(code == 0 && json_is_true(json_object_get(after, "fits")) && saved == integer(c, "saves_bytes")))
-            test_note("    '%s': exit %d, saves %lld, says %lld", changed, code, (long long)saved, (long long)integer(c, "saves_bytes"));
+            test_note("    '%s': exit %d, saves %lld, says %lld", changed, code, (long long)saved,
+                      (long long)integer(c, "saves_bytes"));
         json_decref(after);
     }
     json_decref(refused);
@@ -146,7 +152,8 @@ TEST(too_small_a_budget_is_refused_before_anything_is_written) {
     EXPECT(r.code == 0);
     ran_free(&r);
     write_rows(data, 2000, 10, 300, &d);
-    r = snug_run("train --model %s --data %s --out %s --steps 2 --seq 256 --micro-batch 4 --budget 30MiB --json", folder, data, out);
+    r = snug_run("train --model %s --data %s --out %s --steps 2 --seq 256 --micro-batch 4 --budget 30MiB --json",
+                 folder, data, out);
     EXPECT(r.code == 3 && !file_exists(out));
     EXPECT(strstr(str_text(&r.err), "missing") != NULL);
     json_t *j = ran_json(&r);
@@ -174,8 +181,10 @@ TEST(parameter_counts_and_planning_time_of_known_models) {
         char flags[300];
         snprintf(flags, sizeof flags, "%s --seq 1536 --micro-batch 1 --accum 16 --recompute block", known[i].flags);
         json_t *j = plan_json(&code, flags, 0);
-        if (!EXPECT(integer(j, "parameters") == known[i].parameters && integer(j, "trainable_parameters") == known[i].trainable))
-            test_note("    %s: %lld, %lld", flags, (long long)integer(j, "parameters"), (long long)integer(j, "trainable_parameters"));
+        if (!EXPECT(integer(j, "parameters") == known[i].parameters &&
+                    integer(j, "trainable_parameters") == known[i].trainable))
+            test_note("    %s: %lld, %lld", flags, (long long)integer(j, "parameters"),
+                      (long long)integer(j, "trainable_parameters"));
         json_t *device = json_object_get(json_object_get(j, "pools"), "device"), *line;
         int64_t sum = 0;
         size_t k;
@@ -183,7 +192,8 @@ TEST(parameter_counts_and_planning_time_of_known_models) {
             if (json_is_true(json_object_get(line, "in_arena"))) sum += integer(line, "bytes");
         EXPECT(sum == integer(device, "planned_bytes"));
         double bound = (double)integer(device, "lower_bound_bytes");
-        if (!EXPECT((double)integer(device, "planned_bytes") <= 1.002 * bound)) test_note("    %s: above 1.002 of the bound", flags);
+        if (!EXPECT((double)integer(device, "planned_bytes") <= 1.002 * bound))
+            test_note("    %s: above 1.002 of the bound", flags);
         printf("  %s: planned in %.1f ms\n", known[i].flags, json_number_value(json_object_get(j, "plan_ms")));
         json_decref(j);
     }

@@ -255,7 +255,8 @@ TEST(half_a_billion_and_half_a_billion_at_batch_128) {
 TEST(the_least_budgets_and_the_longest_row) {
     static const char *const flags[] = {
         "--model qwen2.5-7b --mode full --seq 2048 --global-batch 4 --gpu h200 --budget 6GiB",
-        "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu h200 --budget 8GB --seq 112256"};
+        "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu h200 --budget 8GB --seq "
+        "112256"};
     for (int i = 0; i < 2; i++) {
         int code;
         json_decref(plan(&code, flags[i]));

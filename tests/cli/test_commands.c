@@ -10,8 +10,10 @@
 static void write_text(const char *path, const char *text) { file_write_all(path, text, (int64_t)strlen(text), NULL); }
 
 static void make_model(const char *name, const char *more) {
-    Ran r = snug_run("init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 "
-                     "--set num_key_value_heads=1 --set intermediate_size=48 --set vocab_size=64 %s", test_path(name), more);
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --set num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 "
+        "--set num_key_value_heads=1 --set intermediate_size=48 --set vocab_size=64 %s",
+        test_path(name), more);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -47,7 +49,8 @@ TEST(wrong_words_exit_2_and_suggest) {
 }
 
 TEST(every_command_has_help_with_an_example) {
-    static const char *const commands[] = {"plan", "init", "convert", "train", "eval", "tokenize", "merge", "doctor", "generate", "chat"};
+    static const char *const commands[] = {"plan",     "init",  "convert", "train",    "eval",
+                                           "tokenize", "merge", "doctor",  "generate", "chat"};
     for (int i = 0; i < 10; i++) {
         Ran r = snug_run("%s --help", commands[i]);
         char example[40];
@@ -78,8 +81,9 @@ TEST(bad_models_are_refused_with_file_and_hint) {
     write_text(test_path("m1/config.json"), "{\"model_type\": \"llama\", ");
     r = snug_run("plan --model %s", test_path("m1"));
     expect_refused(&r, 1, "config.json", "JSON");
-    write_text(test_path("m1/config.json"), "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"vocab_size\":64,"
-                                         "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}");
+    write_text(test_path("m1/config.json"),
+               "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"vocab_size\":64,"
+               "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}");
     r = snug_run("plan --model %s", test_path("m1"));
     expect_refused(&r, 1, "num_attention_heads", "multiple");
     make_rows("rows.jsonl");
@@ -116,7 +120,8 @@ TEST(bad_data_is_refused_with_its_line) {
     };
     for (int i = 0; i < 5; i++) {
         write_text(test_path("rows.jsonl"), bad[i][0]);
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m"), test_path("rows.jsonl"), test_path("never"));
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m"), test_path("rows.jsonl"),
+                         test_path("never"));
         expect_refused(&r, 1, bad[i][1], bad[i][2]);
     }
     EXPECT(!file_exists(test_path("never")));
@@ -125,8 +130,10 @@ TEST(bad_data_is_refused_with_its_line) {
 TEST(a_loss_that_is_not_finite_stops_the_run_and_says_where_it_began) {
     make_model("m", "--dtype fp32");
     make_rows("rows.jsonl");
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --save-steps 1 --lr 30 --schedule constant --no-clip "
-                     "--optimizer sgd", test_path("m"), test_path("rows.jsonl"), test_path("o"));
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --seq 16 --steps 20 --save-steps 1 --lr 30 --schedule constant --no-clip "
+        "--optimizer sgd",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"));
     EXPECT(r.code == 1 && strstr(str_text(&r.err), "not finite") && strstr(str_text(&r.err), "It began"));
     if (!EXPECT(strstr(str_text(&r.err), "layer") != NULL)) test_note("%s", str_text(&r.err));
     ran_free(&r);
@@ -192,8 +199,8 @@ TEST(a_run_folder_is_not_overwritten_by_a_slip) {
     make_model("m", "");
     make_rows("rows.jsonl");
     for (int i = 0; i < 3; i++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 %s", test_path("m"), test_path("rows.jsonl"), test_path("o"),
-                         i == 2 ? "--overwrite" : "");
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 %s", test_path("m"),
+                         test_path("rows.jsonl"), test_path("o"), i == 2 ? "--overwrite" : "");
         if (i == 1) expect_refused(&r, 1, "--resume", "--overwrite");
         else {
             if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
@@ -228,10 +235,12 @@ TEST(a_model_and_data_are_enough_to_train) {
 TEST(a_dry_run_does_everything_but_the_steps) {
     make_model("m", "");
     make_rows("rows.jsonl");
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --dry-run", test_path("m"), test_path("rows.jsonl"), test_path("o"));
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --dry-run", test_path("m"),
+                     test_path("rows.jsonl"), test_path("o"));
     json_t *j = ran_json(&r);
     EXPECT(r.code == 0 && j && json_integer_value(json_object_get(j, "steps")) == 0);
-    EXPECT(json_integer_value(json_object_get(j, "planned_bytes")) == json_integer_value(json_object_get(j, "measured_bytes")));
+    EXPECT(json_integer_value(json_object_get(j, "planned_bytes")) ==
+           json_integer_value(json_object_get(j, "measured_bytes")));
     EXPECT(!file_exists(test_path("o/model")));
     json_decref(j);
     ran_free(&r);
@@ -242,8 +251,8 @@ TEST(random_start_without_files_equals_the_written_random_model) {
     make_model("m", "");
     char sum[2][32] = {"", ""};
     for (int i = 0; i < 2; i++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", test_path("m"), test_path("rows.jsonl"), test_path(i ? "o1" : "o0"),
-                         i ? "--init random" : "");
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", test_path("m"),
+                         test_path("rows.jsonl"), test_path(i ? "o1" : "o0"), i ? "--init random" : "");
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
         const char *s = json_string_value(json_object_get(j, "checksum"));
@@ -257,8 +266,8 @@ TEST(random_start_without_files_equals_the_written_random_model) {
 TEST(a_merged_adapter_is_the_model_with_the_adapter) {
     make_model("m", "--dtype fp32");
     make_rows("rows.jsonl");
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 6 --mode lora --lora-rank 4 --lr 1e-2", test_path("m"),
-                     test_path("rows.jsonl"), test_path("o"));
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 6 --mode lora --lora-rank 4 --lr 1e-2",
+                     test_path("m"), test_path("rows.jsonl"), test_path("o"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     r = snug_run("merge --model %s --adapter %s --out %s", test_path("m"), test_path("o/adapter"), test_path("merged"));
@@ -267,8 +276,8 @@ TEST(a_merged_adapter_is_the_model_with_the_adapter) {
     double loss[3];
     const char *const how[] = {"m", "m", "merged"};
     for (int i = 0; i < 3; i++) {
-        r = snug_run("eval --model %s --data %s --seq 16 --json %s%s", test_path(how[i]), test_path("rows.jsonl"), i == 1 ? "--adapter " : "",
-                     i == 1 ? test_path("o/adapter") : "");
+        r = snug_run("eval --model %s --data %s --seq 16 --json %s%s", test_path(how[i]), test_path("rows.jsonl"),
+                     i == 1 ? "--adapter " : "", i == 1 ? test_path("o/adapter") : "");
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
         loss[i] = json_number_value(json_object_get(j, "loss"));
@@ -288,9 +297,11 @@ TEST(a_recipe_and_flags_give_the_same_run) {
     write_text(test_path("r.yaml"), str_text(&text));
     str_free(&text);
     Ran a = snug_run("train --config %s --set lr=2e-3", test_path("r.yaml"));
-    Ran b = snug_run("train --model %s --data %s --out %s --seq 16 --steps 3 --lr 2e-3 --log-steps 1 --micro-batch 2 --accum 2", test_path("m"),
-                     test_path("rows.jsonl"), test_path("o1"));
-    Ran c = snug_run("train --config %s --out %s", test_path("o0/config.yaml"), test_path("o2")); /* the saved configuration is the run */
+    Ran b = snug_run(
+        "train --model %s --data %s --out %s --seq 16 --steps 3 --lr 2e-3 --log-steps 1 --micro-batch 2 --accum 2",
+        test_path("m"), test_path("rows.jsonl"), test_path("o1"));
+    Ran c = snug_run("train --config %s --out %s", test_path("o0/config.yaml"),
+                     test_path("o2")); /* the saved configuration is the run */
     json_t *ja = ran_json(&a), *jb = ran_json(&b), *jc = ran_json(&c);
     if (!EXPECT(ja && jb && jc)) test_note("%s%s%s", str_text(&a.err), str_text(&b.err), str_text(&c.err));
     EXPECT_STR(json_string_value(json_object_get(ja, "checksum")), json_string_value(json_object_get(jb, "checksum")));
@@ -308,7 +319,8 @@ TEST(json_leaves_only_json_on_standard_output) {
     ran_free(&r);
     make_rows("rows.jsonl");
     make_model("m", "");
-    r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --json", test_path("m"), test_path("rows.jsonl"), test_path("o"));
+    r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 2 --json", test_path("m"),
+                 test_path("rows.jsonl"), test_path("o"));
     j = json_loads(str_text(&r.out), 0, NULL);
     EXPECT(j && json_integer_value(json_object_get(j, "steps")) == 2);
     json_decref(j);

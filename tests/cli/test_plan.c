@@ -346,7 +346,8 @@ TEST(models_beside_a_policy_are_named_and_checked) {
     ran_free(&r);
 }
 
-#define LONG "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 --budget 8GB "
+#define LONG \
+    "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 --budget 8GB "
 
 TEST(a_long_row_fits_with_its_feed_forward_in_pieces) {
     json_decref(plan(3, LONG "--seq 49152 --ffn-chunks 1"));
@@ -356,8 +357,9 @@ TEST(a_long_row_fits_with_its_feed_forward_in_pieces) {
     json_array_foreach(json_object_get(json_object_get(j, "switched_on"), "savings"), i, s) if (
         strstr(text_of(s, "name"), "feed-forward in 24 pieces")) saving = s;
     EXPECT(saving && number(saving, "device_bytes_saved") > GIB);
-    int64_t without = device_bytes_of("--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 "
-                                      "--seq 49152 --ffn-chunks 1 --recompute block --offload weights,inputs=30");
+    int64_t without = device_bytes_of(
+        "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 "
+        "--seq 49152 --ffn-chunks 1 --recompute block --offload weights,inputs=30");
     EXPECT(without - pool_bytes(j, "device") == number(saving, "device_bytes_saved"));
     json_decref(j);
     j = plan(0, LONG "--seq 4096"); /* what fits without is not cut */

@@ -27,9 +27,10 @@ static Dataset *open_rows(int n, bool shuffle) {
 
 static bool same_batch(const Batch *a, const Batch *b) {
     size_t n = (size_t)(a->rows * a->seq) * 4;
-    return a->tokens == b->tokens && a->scored == b->scored && !memcmp(a->ids, b->ids, n) && !memcmp(a->labels, b->labels, n) &&
-           !memcmp(a->weight, b->weight, n) && !memcmp(a->positions, b->positions, n) &&
-           !memcmp(a->doc_begin, b->doc_begin, n) && !memcmp(a->id_order, b->id_order, n);
+    return a->tokens == b->tokens && a->scored == b->scored && !memcmp(a->ids, b->ids, n) &&
+           !memcmp(a->labels, b->labels, n) && !memcmp(a->weight, b->weight, n) &&
+           !memcmp(a->positions, b->positions, n) && !memcmp(a->doc_begin, b->doc_begin, n) &&
+           !memcmp(a->id_order, b->id_order, n);
 }
 
 /* A second data set, opened alike, says what must come: the first belongs to the feed. */
@@ -52,7 +53,8 @@ static void expect_updates(Feed *f, const FeedPlan *p, Dataset *own, Batch *want
 }
 
 TEST(a_feed_gives_the_batches_in_order_whoever_fills_them) {
-    static const FeedPlan plans[] = {{2, SEQ, 6, 3, 0}, {2, SEQ, 6, 3, 1}, {2, SEQ, 6, 3, 3}, {3, SEQ, 4, 2, 2}, {1, SEQ, 1, 1, 1}};
+    static const FeedPlan plans[] = {
+        {2, SEQ, 6, 3, 0}, {2, SEQ, 6, 3, 1}, {2, SEQ, 6, 3, 3}, {3, SEQ, 4, 2, 2}, {1, SEQ, 1, 1, 1}};
     for (int k = 0; k < (int)(sizeof plans / sizeof *plans); k++) {
         Dataset *d = open_rows(23, true), *own = open_rows(23, true);
         Arena a;

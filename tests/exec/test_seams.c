@@ -121,7 +121,8 @@ TEST(decode_with_a_cache_gives_the_ids_of_the_full_forward) {
         decode_open(&d, folder, m, m + n);
         decode_run(&d, prompt, have, n);
         for (int i = 0; i < n; i++)
-            if (!EXPECT(have[i] == json_integer_value(json_array_get(want, (size_t)i)))) test_note("    %s, token %d", name, i);
+            if (!EXPECT(have[i] == json_integer_value(json_array_get(want, (size_t)i))))
+                test_note("    %s, token %d", name, i);
         decode_close(&d);
     }
     json_decref(all);
@@ -136,7 +137,8 @@ TEST(stories260k_gives_its_golden_ids) {
     Ran r = snug_run("convert --from llama2c %s --out %s", bin, folder);
     EXPECT(r.code == 0);
     ran_free(&r);
-    json_t *g = json_load_file(golden, 0, NULL), *ids = json_object_get(g, "greedy_ids"), *logits = json_object_get(g, "first_step_logits_0_7");
+    json_t *g = json_load_file(golden, 0, NULL), *ids = json_object_get(g, "greedy_ids"),
+           *logits = json_object_get(g, "first_step_logits_0_7");
     int n = (int)json_array_size(ids) - 1;
     int32_t first = (int32_t)json_integer_value(json_array_get(ids, 0)), *have = MEM_NEW(int32_t, n);
     Decode d;
@@ -190,7 +192,9 @@ static void chain_record(Chain *c, Home home) {
     prog_end_phase(&c->p);
 }
 
-static float number_at(int seed, int i) { return (float)((i * 2654435761u + (unsigned)seed * 40503u) >> 16 & 0xfff) / 4096.0f - 0.5f; }
+static float number_at(int seed, int i) {
+    return (float)((i * 2654435761u + (unsigned)seed * 40503u) >> 16 & 0xfff) / 4096.0f - 0.5f;
+}
 
 static void chain_fill(Chain *c, Exec *x, Format stored) {
     float v[N * C > C * C ? N * C : C * C];

@@ -253,12 +253,13 @@ TEST(generation_takes_what_was_planned_and_fits_its_budget) {
     EXPECT(number(tight, 12, "process_planned_bytes") <= need - 700000);
     EXPECT(number(tight, 12, "planned_bytes") == number(tight, 12, "measured_bytes"));
     for (size_t i = 0; i < 12; i++) EXPECT(json_equal(ids_of(wide, i), ids_of(tight, i)));
-    expect_refused(snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, test_path("p.jsonl"), test_path("a.jsonl")), 3,
-                   "does not fit", "missing");
-    EXPECT(!file_exists(test_path("a.jsonl")));
     expect_refused(
-        snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, test_path("p.jsonl"), (long long)need - 700000), 3,
-        "12 slots", "--slots");
+        snug_run("generate %s --prompts %s --out %s --budget 1MiB", how, test_path("p.jsonl"), test_path("a.jsonl")), 3,
+        "does not fit", "missing");
+    EXPECT(!file_exists(test_path("a.jsonl")));
+    expect_refused(snug_run("generate %s --prompts %s --slots 12 --budget %lld", how, test_path("p.jsonl"),
+                            (long long)need - 700000),
+                   3, "12 slots", "--slots");
     json_decref(wide);
     json_decref(tight);
 }
@@ -277,7 +278,8 @@ TEST(quantised_weights_answer_nearly_alike) {
         weights[k] = number(a, 4, "planned_bytes");
         json_decref(a);
     }
-    if (!snug_device()) EXPECT(weights[0] > weights[1] && weights[1] > weights[2]); /* a GPU's pages are larger than the model */
+    if (!snug_device())
+        EXPECT(weights[0] > weights[1] && weights[1] > weights[2]); /* a GPU's pages are larger than the model */
     EXPECT(first[1] != first[0] && first[2] != first[1]);
     EXPECT_NEAR(first[1], first[0], 0.02);
     EXPECT_NEAR(first[2], first[0], 0.3);
@@ -316,7 +318,8 @@ TEST(random_weights_answer_without_files) {
     EXPECT(json_array_size(ids_of(a[0], 0)) == 12 && json_equal(a[0], a[1]));
     EXPECT(!json_equal(a[0], a[2]) && !json_equal(a[0], a[3]));
     for (int i = 0; i < 4; i++) json_decref(a[i]);
-    expect_refused(snug_run("generate --model smollm2-135m --prompts %s", test_path("p.jsonl")), 1, "preset", "--init random");
+    expect_refused(snug_run("generate --model smollm2-135m --prompts %s", test_path("p.jsonl")), 1, "preset",
+                   "--init random");
 }
 
 /* ---- refusals ---- */
@@ -391,7 +394,8 @@ TEST(chat_goes_on_forgets_and_leaves) {
     write_text(test_path("twice"), "hello\n/reset\nhello\n");
     Ran one = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", test_path("m"), test_path("once"));
     Ran two = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", test_path("m"), test_path("twice"));
-    Ran sys = snug_run("chat --model %s --max-tokens 6 --temperature 0 --system other <%s", test_path("m"), test_path("once"));
+    Ran sys = snug_run("chat --model %s --max-tokens 6 --temperature 0 --system other <%s", test_path("m"),
+                       test_path("once"));
     EXPECT(one.code == 0 && one.out.len > 0 && two.out.len == 2 * one.out.len);
     EXPECT(two.out.len == 2 * one.out.len && !memcmp(two.out.data, one.out.data, (size_t)one.out.len) &&
            !memcmp(two.out.data + one.out.len, one.out.data, (size_t)one.out.len));

@@ -73,7 +73,8 @@ TEST(weights_in_pinned_memory_give_the_same_answers) {
 
 static void expect_same_answers(const Outcome *a, const Outcome *b, const char *flags) {
     for (int i = 0; i < PROMPTS; i++)
-        if (!EXPECT(strlen(a->ids[i]) > 20 && !strcmp(a->ids[i], b->ids[i]))) test_note("    %s: %s against %s", flags, a->ids[i], b->ids[i]);
+        if (!EXPECT(strlen(a->ids[i]) > 20 && !strcmp(a->ids[i], b->ids[i])))
+            test_note("    %s: %s against %s", flags, a->ids[i], b->ids[i]);
 }
 
 TEST(weights_on_disk_give_the_same_answers) {
@@ -105,17 +106,22 @@ TEST(weights_on_disk_are_the_models_own_files) {
     static const char *const models[] = {"m", "q", "m"}, *const kinds[] = {"", "", "--quantize nf4"};
     Str said[3] = {{0}};
     for (int k = 0; k < 3; k++) {
-        r = snug_run("generate --model %s --prompts %s --max-tokens 12 --ignore-eos --offload weights=disk --offload-dir %s "
-                     "--max-memory disk=%s %s", test_path(models[k]), test_path("p.jsonl"), test_path("disk"), k == 2 ? "1MiB" : "4KiB", kinds[k]);
+        r = snug_run(
+            "generate --model %s --prompts %s --max-tokens 12 --ignore-eos --offload weights=disk --offload-dir %s "
+            "--max-memory disk=%s %s",
+            test_path(models[k]), test_path("p.jsonl"), test_path("disk"), k == 2 ? "1MiB" : "4KiB", kinds[k]);
         bool copied = strstr(str_text(&r.err), ", 0 B read from the model's own files") != NULL;
         if (!EXPECT(r.code == 0 && copied == (k == 2))) test_note("%s", str_text(&r.err));
         str_add(&said[k], str_text(&r.out));
         ran_free(&r);
     }
-    EXPECT(said[1].len > 20 && !strcmp(str_text(&said[1]), str_text(&said[2])) && strcmp(str_text(&said[0]), str_text(&said[1])));
+    EXPECT(said[1].len > 20 && !strcmp(str_text(&said[1]), str_text(&said[2])) &&
+           strcmp(str_text(&said[0]), str_text(&said[1])));
     for (int k = 0; k < 3; k++) str_free(&said[k]);
-    r = snug_run("generate --model %s --prompts %s --quantize nf4 --offload weights=disk --offload-dir %s --max-memory disk=4KiB",
-                 test_path("m"), test_path("p.jsonl"), test_path("disk"));
+    r = snug_run(
+        "generate --model %s --prompts %s --quantize nf4 --offload weights=disk --offload-dir %s --max-memory "
+        "disk=4KiB",
+        test_path("m"), test_path("p.jsonl"), test_path("disk"));
     EXPECT(r.code == 3 && strstr(str_text(&r.err), "does not fit the disk"));
     ran_free(&r);
 }
@@ -127,12 +133,16 @@ TEST(what_neither_the_device_nor_the_host_holds_lies_on_disk_and_no_more) {
     static const char *const caps[] = {"device=8GiB,host=32GiB", "device=8GiB,host=6GiB"};
     double sent[2], on_disk[2], host[2];
     for (int k = 0; k < 2; k++) {
-        Ran r = snug_run("plan --task generate --model qwen2.5-7b --gpu T4 --slots 4 --max-memory %s --offload-dir d --json", caps[k]);
+        Ran r = snug_run(
+            "plan --task generate --model qwen2.5-7b --gpu T4 --slots 4 --max-memory %s --offload-dir d --json",
+            caps[k]);
         json_t *j = ran_json(&r), *pools = json_object_get(j, "pools");
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
         sent[k] = number(j, "layers_sent"), on_disk[k] = number(j, "layers_on_disk");
-        host[k] = number(json_object_get(pools, "pinned"), "process_planned_bytes") + number(json_object_get(pools, "host"), "process_planned_bytes");
-        EXPECT(number(json_object_get(pools, "device"), "process_planned_bytes") <= 8.0 * 1073741824 && number(j, "offload_dir_bytes") < 1e6);
+        host[k] = number(json_object_get(pools, "pinned"), "process_planned_bytes") +
+                  number(json_object_get(pools, "host"), "process_planned_bytes");
+        EXPECT(number(json_object_get(pools, "device"), "process_planned_bytes") <= 8.0 * 1073741824 &&
+               number(j, "offload_dir_bytes") < 1e6);
         json_decref(j);
         ran_free(&r);
     }
@@ -145,12 +155,14 @@ TEST(what_neither_the_device_nor_the_host_holds_lies_on_disk_and_no_more) {
 
 /* Where there is but one memory, a budget sends layers to disk, when there is a folder. */
 TEST(a_budget_on_the_processor_sends_layers_to_disk) {
-    Ran r = snug_run("init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=12 --set hidden_size=256 "
-                     "--set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=113",
-                     test_path("deep"));
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=12 --set hidden_size=256 "
+        "--set num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=113",
+        test_path("deep"));
     EXPECT(r.code == 0);
     ran_free(&r);
-    static const char command[] = "generate --model %s --prompts %s --max-tokens 6 --ignore-eos --slots 1 --json --device cpu %s";
+    static const char command[] =
+        "generate --model %s --prompts %s --max-tokens 6 --ignore-eos --slots 1 --json --device cpu %s";
     file_write_all(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n", 16, NULL);
     char less[300];
     double needs[2];

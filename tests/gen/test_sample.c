@@ -58,7 +58,8 @@ static void expect_kept(const DrawHow *how, int seed) {
         same &= fabs(have - want[i]) < 1e-6 && (have > 0) == (want[i] > 0);
     }
     if (!EXPECT(same))
-        test_note("    temperature %g, top-k %d, top-p %g, min-p %g, penalty %g, row %d", how->temperature, how->top_k, how->top_p, how->min_p, how->repetition, seed);
+        test_note("    temperature %g, top-k %d, top-p %g, min-p %g, penalty %g, row %d", how->temperature, how->top_k,
+                  how->top_p, how->min_p, how->repetition, seed);
     mem_free(s.item);
 }
 

@@ -76,7 +76,8 @@ static bool golden_open(Golden *g, const char *name) {
     json_t *ids = json_object_get(g->batch, "ids");
     g->rows = (int)json_array_size(ids);
     g->seq = (int)json_array_size(json_array_get(ids, 0));
-    g->ids = ids_like(g), g->labels = ids_like(g), g->positions = ids_like(g), g->doc_begin = ids_like(g), g->order = ids_like(g);
+    g->ids = ids_like(g), g->labels = ids_like(g), g->positions = ids_like(g), g->doc_begin = ids_like(g),
+    g->order = ids_like(g);
     g->weight = MEM_NEW(float, g->rows * g->seq);
     fill_rows(g);
     return true;
@@ -86,7 +87,8 @@ static void golden_close(Golden *g) {
     json_decref(g->batch);
     json_decref(g->expected);
     st_close(&g->tensors);
-    mem_free(g->ids), mem_free(g->labels), mem_free(g->positions), mem_free(g->doc_begin), mem_free(g->order), mem_free(g->weight);
+    mem_free(g->ids), mem_free(g->labels), mem_free(g->positions), mem_free(g->doc_begin), mem_free(g->order),
+        mem_free(g->weight);
 }
 
 static float *golden_tensor(const Golden *g, const char *name, int64_t *n) {
@@ -136,7 +138,8 @@ static void expect_close(const Golden *g, const char *what, const float *a, cons
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(a[i] - b[i]) <= worst)) worst = fabs(a[i] - b[i]), at = i;
-    if (!EXPECT(worst <= tol)) test_note("    %s %s: element %lld is %.8g, reference %.8g", g->folder, what, (long long)at, a[at], b[at]);
+    if (!EXPECT(worst <= tol))
+        test_note("    %s %s: element %lld is %.8g, reference %.8g", g->folder, what, (long long)at, a[at], b[at]);
 }
 
 static void expect_cosine(const Golden *g, const char *what, const float *a, const float *b, int64_t n) {

@@ -14,7 +14,8 @@ static json_t *load_json(const char *name, const char *file) {
 
 /* The rows of batch.json as JSON lines of ids and labels; gives the number of tokens of a row. */
 static int write_rows(const char *name, const char *ids_key, const char *labels_key, const char *path) {
-    json_t *batch = load_json(name, "batch.json"), *ids = json_object_get(batch, ids_key), *labels = json_object_get(batch, labels_key);
+    json_t *batch = load_json(name, "batch.json"), *ids = json_object_get(batch, ids_key),
+           *labels = json_object_get(batch, labels_key);
     Str text = {0};
     for (size_t r = 0; r < json_array_size(ids); r++) {
         json_t *row = json_pack("{s:O, s:O}", "ids", json_array_get(ids, r), "labels", json_array_get(labels, r));
@@ -38,7 +39,8 @@ static void expect_losses(const char *name, const char *key, const char *out) {
     for (int i = 0; i < n; i++) {
         double w = json_number_value(json_array_get(want, (size_t)i));
         double bound = snug_device() ? 1e-4 : 1e-5; /* a GPU's sums have another order; AdamW divides by small numbers */
-        if (!EXPECT(fabs(have[i] - w) <= bound * fabs(w))) test_note("    %s %s, step %d: %.9g, reference %.9g", name, key, i + 1, have[i], w);
+        if (!EXPECT(fabs(have[i] - w) <= bound * fabs(w)))
+            test_note("    %s %s, step %d: %.9g, reference %.9g", name, key, i + 1, have[i], w);
     }
     json_decref(expected);
 }
@@ -55,16 +57,18 @@ static void run_case(const char *name, const char *what, const char *losses, con
     snprintf(data, sizeof data, "%s/%s.jsonl", test_tmp(), name);
     snprintf(out, sizeof out, "%s/%s-%s", test_tmp(), name, what);
     int seq = write_rows(name, "ids", "labels", data);
-    Ran r = snug_run("train --model tests/golden/%s --data %s --out %s --seq %d --micro-batch 2 --steps 10 --log-steps 1 "
-                     "--precision fp32 --schedule constant --no-shuffle --pack off --lr %.9g --clip %.9g --weight-decay %.9g %s",
-                     name, data, out, seq, number(h, "lr", 1e-3), number(h, "clip", 1), number(h, "weight_decay", 0.01), extra);
+    Ran r = snug_run(
+        "train --model tests/golden/%s --data %s --out %s --seq %d --micro-batch 2 --steps 10 --log-steps 1 "
+        "--precision fp32 --schedule constant --no-shuffle --pack off --lr %.9g --clip %.9g --weight-decay %.9g %s",
+        name, data, out, seq, number(h, "lr", 1e-3), number(h, "clip", 1), number(h, "weight_decay", 0.01), extra);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     expect_losses(name, losses, out);
     ran_free(&r);
     json_decref(expected);
 }
 
-static const char *const full[] = {"qwen2_tied", "qwen2_untied", "llama3", "llama_linear", "llama_yarn", "qwen3", "mistral", "llama_plain"};
+static const char *const full[] = {"qwen2_tied", "qwen2_untied", "llama3",  "llama_linear",
+                                   "llama_yarn", "qwen3",        "mistral", "llama_plain"};
 static const char *const lora[] = {"qwen2_tied", "llama3", "qwen3", "llama_plain"};
 
 TEST(ten_adamw_losses_equal_torch) {
@@ -82,16 +86,18 @@ TEST(ten_adapter_losses_equal_peft) {
 TEST(sgd_losses_equal_torch) { run_case("qwen2_tied", "sgd", "sgd_losses", "--optimizer sgd --momentum 0.9"); }
 
 TEST(accumulated_losses_with_warmup_equal_torch) {
-    static const char *const splits[] = {"--micro-batch 1 --accum 4", "--micro-batch 2 --accum 2", "--micro-batch 4 --accum 1",
-                                         "--micro-batch 3 --global-batch 4"};
+    static const char *const splits[] = {"--micro-batch 1 --accum 4", "--micro-batch 2 --accum 2",
+                                         "--micro-batch 4 --accum 1", "--micro-batch 3 --global-batch 4"};
     for (int i = 0; i < 4; i++) {
         char data[200], out[200];
         snprintf(data, sizeof data, "%s/accum.jsonl", test_tmp());
         snprintf(out, sizeof out, "%s/accum-%d", test_tmp(), i);
         int seq = write_rows("qwen2_tied", "accum_ids", "accum_labels", data);
-        Ran r = snug_run("train --model tests/golden/qwen2_tied --data %s --out %s --seq %d --steps 6 --log-steps 1 --precision fp32 "
-                         "--schedule cosine --warmup-steps 2 --no-shuffle --pack off --lr 1e-3 --clip 1 --weight-decay 0.01 %s",
-                         data, out, seq, splits[i]);
+        Ran r = snug_run(
+            "train --model tests/golden/qwen2_tied --data %s --out %s --seq %d --steps 6 --log-steps 1 --precision "
+            "fp32 "
+            "--schedule cosine --warmup-steps 2 --no-shuffle --pack off --lr 1e-3 --clip 1 --weight-decay 0.01 %s",
+            data, out, seq, splits[i]);
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         expect_losses("qwen2_tied", "adamw_accum_losses", out);
         ran_free(&r);

@@ -172,7 +172,8 @@ static Step put_step(Bench *b, Tid qkv, Tid at, Tid rows, Tid cache, AttrHeads a
 }
 
 /* named: batch row r uses row rows - r of a cache of rows + 1. */
-static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions, bool named) {
+static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHeads a, const int32_t *positions,
+                          bool named) {
     Bench b;
     a.seq = seq;
     a.scale = (float)(1 / sqrt(a.head_dim));

@@ -11,7 +11,8 @@ typedef struct Heads { /* one head three times: as drawn, as int8, and the numbe
 
 static void open_heads(Heads *h, int64_t n, int64_t v, int64_t c, Format f) {
     Bench *b = &h->b;
-    bench_open(b, "int8 head %lld rows, %lld words, width %lld, %s", (long long)n, (long long)v, (long long)c, format_name(f));
+    bench_open(b, "int8 head %lld rows, %lld words, width %lld, %s", (long long)n, (long long)v, (long long)c,
+               format_name(f));
     h->n = n, h->v = v, h->c = c;
     h->x = bench_matrix(b, f, n, c);
     h->drawn = bench_matrix(b, FMT_F32, v, c), h->coded = bench_matrix(b, FMT_INT8, v, c);
@@ -53,7 +54,8 @@ static void expect_near_the_drawn(Heads *h) {
     double nearest = 0;
     for (int64_t i = 0; i < h->n * h->v; i++) {
         double most = 0, sum = 0;
-        for (int64_t c = 0; c < h->c; c++) most = fmax(most, fabs(w[i % h->v * h->c + c])), sum += fabs(x[i / h->v * h->c + c]);
+        for (int64_t c = 0; c < h->c; c++)
+            most = fmax(most, fabs(w[i % h->v * h->c + c])), sum += fabs(x[i / h->v * h->c + c]);
         double bound = most / 127 / 2 * sum, off = fabs(got[i] - full[i]);
         nearest = fmax(nearest, off / bound);
         if (!EXPECT(off <= bound * (1 + 1e-4) + 2e-5)) return;
@@ -81,7 +83,9 @@ TEST(a_head_in_int8_computes_what_its_codes_stand_for) {
         bench_check(b, sweep_step(&h, h.coded));
         bench_expect(b, h.logp, logp, 2e-5);
         bench_expect(b, h.dx, dx, 1e-6);
-        bench_check(b, (Step){.op = OP_HEAD_LOGP_GRAD, .in = {h.x, h.coded, h.labels, h.lse, h.dlogp, NONE, h.clock}, .out = {h.dx},
+        bench_check(b, (Step){.op = OP_HEAD_LOGP_GRAD,
+                              .in = {h.x, h.coded, h.labels, h.lse, h.dlogp, NONE, h.clock},
+                              .out = {h.dx},
                               .attr.head = {128}});
         bench_expect(b, h.dx, dx, 1e-6);
         bench_check(b, logits_step(&h, h.coded));

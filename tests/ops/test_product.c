@@ -127,7 +127,8 @@ static void try_beside(Format stored, int64_t many, int64_t few) {
     Bench b;
     bench_open(&b, "%lld and %lld rows of x by a weight in %s", (long long)many, (long long)few, format_name(stored));
     Tid x = normal_matrix(&b, FMT_F32, many, K, 1), part = bench_matrix(&b, FMT_F32, few, K);
-    Tid w = normal_matrix(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M), y1 = bench_matrix(&b, FMT_F32, few, M);
+    Tid w = normal_matrix(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M),
+        y1 = bench_matrix(&b, FMT_F32, few, M);
     memcpy(b.initial[part], (const float *)b.initial[x] + (many - few) * K, (size_t)few * K * sizeof(float));
     bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
     double *all = bench_now(&b, y);

@@ -221,7 +221,8 @@ TEST(streamed_state_leaves_the_device) {
         EXPECT(pl.arena_bytes[POOL_PINNED] > 50 * gib); /* weights, gradients and two moments of 7.6e9 numbers */
         prog_free(&p);
     }
-    test_note("    device %.2f GiB, %.2f GiB with accumulation", (double)device[0] / (double)gib, (double)device[1] / (double)gib);
+    test_note("    device %.2f GiB, %.2f GiB with accumulation", (double)device[0] / (double)gib,
+              (double)device[1] / (double)gib);
     EXPECT(device[0] < 10 * gib && device[1] < 10 * gib);
     EXPECT(copies[1] > copies[0]);
 }

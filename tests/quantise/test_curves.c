@@ -16,7 +16,8 @@ static void write_rows(const char *path) {
         str_add(&text, "{\"ids\":[");
         for (int i = 0; i < SEQ; i++) {
             bool noise = rng_u32(2, (uint64_t)(r * SEQ + i)) % 8 == 0;
-            str_addf(&text, i ? ",%d" : "%d", noise ? (int)(rng_u32(3, (uint64_t)(r * SEQ + i)) % VOCAB) : (at + i * stride) % VOCAB);
+            str_addf(&text, i ? ",%d" : "%d",
+                     noise ? (int)(rng_u32(3, (uint64_t)(r * SEQ + i)) % VOCAB) : (at + i * stride) % VOCAB);
         }
         str_add(&text, "]}\n");
     }
@@ -27,8 +28,10 @@ static void write_rows(const char *path) {
 static int curve(double *loss, const char *model, const char *name, const char *flags) {
     char out[300];
     snprintf(out, sizeof out, "%s/%s", test_tmp(), name);
-    Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --micro-batch 8 --steps %d --log-steps 1 --pack off "
-                     "--precision fp32 %s", model, test_tmp(), out, SEQ, STEPS, flags);
+    Ran r = snug_run(
+        "train --model %s --data %s/rows.jsonl --out %s --seq %d --micro-batch 8 --steps %d --log-steps 1 --pack off "
+        "--precision fp32 %s",
+        model, test_tmp(), out, SEQ, STEPS, flags);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     return snug_metrics(out, "train", "loss", loss, STEPS);
@@ -38,8 +41,8 @@ static int curve(double *loss, const char *model, const char *name, const char *
 static void expect_close(const double *a, const double *b, int n, double bound, const char *what) {
     double most = 0;
     for (int i = 0; i < n; i++) most = fmax(most, fabs(a[i] - b[i]));
-    printf("  %s: %.4f -> %.4f beside %.4f -> %.4f; at most %.4f apart, %.4f at the end (bound %.3f)\n", what, a[0], a[n - 1], b[0],
-           b[n - 1], most, fabs(a[n - 1] - b[n - 1]), bound);
+    printf("  %s: %.4f -> %.4f beside %.4f -> %.4f; at most %.4f apart, %.4f at the end (bound %.3f)\n", what, a[0],
+           a[n - 1], b[0], b[n - 1], most, fabs(a[n - 1] - b[n - 1]), bound);
     EXPECT(n == STEPS && a[n - 1] < 0.9 * a[0] && b[n - 1] < 0.9 * b[0]); /* both learn */
     EXPECT(fabs(a[n - 1] - b[n - 1]) < bound);
 }
@@ -101,7 +104,8 @@ TEST(a_real_small_model_loses_what_it_loses_elsewhere) {
         double low, high;
     } kinds[] = {{"int8", -0.01, 0.01}, {"nf4", 0.05, 0.18}};
     for (int i = 0; i < 2; i++) {
-        r = snug_run("quantize --model %s/real --quantize %s --report --data %s --seq 256 --json", test_tmp(), kinds[i].format, rows);
+        r = snug_run("quantize --model %s/real --quantize %s --report --data %s --seq 256 --json", test_tmp(),
+                     kinds[i].format, rows);
         json_t *j = ran_json(&r);
         double change = json_number_value(json_object_get(j, "loss_change"));
         printf("  %s: loss %+.4f\n", kinds[i].format, change);

@@ -31,7 +31,8 @@ static double loss_of(const char *flags) {
 
 static void expect_refusal(const char *command, int code, const char *words) {
     Ran r = snug_run("%s", command);
-    if (!EXPECT(r.code == code && strstr(str_text(&r.err), words))) test_note("    %s: exit %d, %s", command, r.code, str_text(&r.err));
+    if (!EXPECT(r.code == code && strstr(str_text(&r.err), words)))
+        test_note("    %s: exit %d, %s", command, r.code, str_text(&r.err));
     ran_free(&r);
 }
 
@@ -94,8 +95,8 @@ TEST(a_written_folder_is_what_quantising_while_loading_gives) {
         snprintf(flags, sizeof flags, "--model %s --quantize %s", out, formats[i]); /* the same is no contradiction */
         EXPECT(loss_of(flags) == loading);
         for (int k = 0; k < 2; k++) {
-            r = snug_run("train %s %s " ROWS " --mode lora --lora-rank 4 --steps 3 --out %s/run%d%d", k ? "--model " BNB " --quantize" : "--model",
-                         k ? formats[i] : out, test_tmp(), i, k);
+            r = snug_run("train %s %s " ROWS " --mode lora --lora-rank 4 --steps 3 --out %s/run%d%d",
+                         k ? "--model " BNB " --quantize" : "--model", k ? formats[i] : out, test_tmp(), i, k);
             json_t *j = ran_json(&r);
             if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));
             const char *sum = json_string_value(json_object_get(j, "checksum"));
@@ -141,7 +142,8 @@ TEST(the_report_agrees_with_two_evaluations) {
     EXPECT_NEAR(real(less, "loss"), loss_of("--model " BNB " --quantize int8"), 1e-8);
     EXPECT_NEAR(real(j, "perplexity_change"), real(less, "perplexity") / real(full, "perplexity") - 1, 1e-7);
     EXPECT(real(j, "tokens") == 6 * 39);
-    EXPECT(real(full, "weight_bytes") > 0 && real(full, "weight_bytes") - real(less, "weight_bytes") == real(j, "bytes_saved"));
+    EXPECT(real(full, "weight_bytes") > 0 &&
+           real(full, "weight_bytes") - real(less, "weight_bytes") == real(j, "bytes_saved"));
     EXPECT(real(j, "bytes_saved") == 36864 * 4 - (448 * 80 + 64 * 144));
     json_decref(j);
 }
@@ -198,7 +200,8 @@ TEST(a_number_that_is_not_finite_is_refused_where_quantising_would_hide_it) {
     r = snug_run("quantize --model %s --quantize nf4 --out %s", model, out);
     EXPECT(r.code == 0);
     ran_free(&r);
-    damage(bad, sizeof bad, out, name, 3 * 48 + 36, &words[0]); /* the scale of row 3: behind 32 bytes of codes and 1 of blocks */
+    damage(bad, sizeof bad, out, name, 3 * 48 + 36,
+           &words[0]); /* the scale of row 3: behind 32 bytes of codes and 1 of blocks */
     snprintf(command, sizeof command, "eval --model %s " ROWS, bad);
     expect_refusal(command, 1, "not finite in row 3");
 }
@@ -227,10 +230,11 @@ TEST(a_state_by_bitsandbytes_that_does_not_fit_is_refused) {
 }
 
 TEST(other_ways_of_quantising_are_refused_by_name) {
-    static const char *const configs[][2] = {{"{\"quant_method\":\"gptq\",\"bits\":4}", "gptq"},
-                                             {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", "bitsandbytes"},
-                                             {"{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}", "fp4"},
-                                             {"{\"quant_method\":\"snug\",\"format\":\"nf4\",\"layout\":9}", "layout"}};
+    static const char *const configs[][2] = {
+        {"{\"quant_method\":\"gptq\",\"bits\":4}", "gptq"},
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", "bitsandbytes"},
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}", "fp4"},
+        {"{\"quant_method\":\"snug\",\"format\":\"nf4\",\"layout\":9}", "layout"}};
     for (int i = 0; i < 4; i++) {
         char folder[200], path[300], command[400];
         json_t *j = NULL;

@@ -39,7 +39,8 @@ TEST(nf4_chooses_the_codes_that_bitsandbytes_chooses) {
     enum { ROWS = 12, COLS = 192 };
     float value[ROWS * COLS], back[ROWS * COLS], most[ROWS * COLS / 64];
     uint8_t theirs[ROWS * COLS / 2];
-    EXPECT(x->bytes == (int64_t)sizeof value && packed->bytes == (int64_t)sizeof theirs && absmax->bytes == (int64_t)sizeof most);
+    EXPECT(x->bytes == (int64_t)sizeof value && packed->bytes == (int64_t)sizeof theirs &&
+           absmax->bytes == (int64_t)sizeof most);
     EXPECT_OK(st_read(&s, x, value, 0, x->bytes, &e) && st_read(&s, packed, theirs, 0, packed->bytes, &e) &&
               st_read(&s, absmax, most, 0, absmax->bytes, &e));
     int64_t row_bytes = format_row_bytes(FMT_NF4, COLS);
@@ -50,7 +51,8 @@ TEST(nf4_chooses_the_codes_that_bitsandbytes_chooses) {
     for (int i = 0; i < ROWS * COLS; i++) {
         int their_code = i % 2 ? theirs[i / 2] & 15 : theirs[i / 2] >> 4;
         int our_code = ours[i / COLS * row_bytes + i % COLS / 2] >> 4 * (i % 2) & 15;
-        if (their_code != our_code && other++ < 4) test_note("    %d: %.9g is %d there, %d here", i, value[i], their_code, our_code);
+        if (their_code != our_code && other++ < 4)
+            test_note("    %d: %.9g is %d there, %d here", i, value[i], their_code, our_code);
         wrong += back[i] != format_nf4_levels[our_code] * most[i / 64];
     }
     EXPECT(other == 0 && wrong == 0);
@@ -78,8 +80,8 @@ static double rms_on_normal(Format f, int64_t rows, int64_t cols) {
 TEST(errors_on_normal_numbers_are_those_of_bitsandbytes) {
     json_t *j = expected();
     double int8 = rms_on_normal(FMT_INT8, 512, 1024), nf4 = rms_on_normal(FMT_NF4, 512, 1024);
-    printf("  RMS error on N(0,1): int8 %.6f (bitsandbytes %.6f), nf4 %.6f (bitsandbytes %.6f, nested %.6f)\n", int8, real(j, "int8_rms"),
-           nf4, real(j, "nf4_rms"), real(j, "nf4_nested_rms"));
+    printf("  RMS error on N(0,1): int8 %.6f (bitsandbytes %.6f), nf4 %.6f (bitsandbytes %.6f, nested %.6f)\n", int8,
+           real(j, "int8_rms"), nf4, real(j, "nf4_rms"), real(j, "nf4_nested_rms"));
     EXPECT_NEAR(int8 / real(j, "int8_rms"), 1, 0.01);
     EXPECT_NEAR(nf4 / real(j, "nf4_nested_rms"), 1, 0.01);
     json_decref(j);
@@ -125,7 +127,8 @@ TEST(representable_numbers_come_back_exactly_at_every_width) {
             format_table[coded[f]].decode(y, row, 1, cols, 0, 1);
             int64_t bad = 0;
             for (int64_t c = 0; c < cols; c++) bad += x[c] != y[c];
-            if (!EXPECT(bad == 0)) test_note("    %s, %lld columns: %lld numbers", format_name(coded[f]), (long long)cols, (long long)bad);
+            if (!EXPECT(bad == 0))
+                test_note("    %s, %lld columns: %lld numbers", format_name(coded[f]), (long long)cols, (long long)bad);
             EXPECT((unsigned char)row[format_row_bytes(coded[f], cols)] == 0x5a); /* not a byte behind the row */
         }
     }

@@ -6,10 +6,12 @@
 enum { VOCAB = 301, HIDDEN = 64, SEQ = 48 };
 
 static void make_world(const char *name, bool tied) {
-    Ran r = snug_run("init --model llama-3.2-1b --dtype fp32 --overwrite --out %s --set num_hidden_layers=2 --set hidden_size=%d --set "
-                     "num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=96 --set "
-                     "vocab_size=%d --set initializer_range=0.2 --set tie_word_embeddings=%s",
-                     test_path(name), HIDDEN, VOCAB, tied ? "true" : "false");
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --dtype fp32 --overwrite --out %s --set num_hidden_layers=2 --set hidden_size=%d "
+        "--set "
+        "num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=96 --set "
+        "vocab_size=%d --set initializer_range=0.2 --set tie_word_embeddings=%s",
+        test_path(name), HIDDEN, VOCAB, tied ? "true" : "false");
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     Str text = {0};
@@ -46,8 +48,10 @@ TEST(a_report_shows_what_the_head_alone_changes_and_saves) {
     for (int tied = 0; tied < 2; tied++) {
         char flags[400];
         make_world("m", tied);
-        snprintf(flags, sizeof flags, "--data %s --seq %d --pack off --report --quantize int8 --quantize-head int8", test_path("rows.jsonl"), SEQ);
-        json_t *j = run("quantize", "m", flags), *layers = json_object_get(j, "head_as_it_is"), *all = json_object_get(j, "quantised");
+        snprintf(flags, sizeof flags, "--data %s --seq %d --pack off --report --quantize int8 --quantize-head int8",
+                 test_path("rows.jsonl"), SEQ);
+        json_t *j = run("quantize", "m", flags), *layers = json_object_get(j, "head_as_it_is"),
+               *all = json_object_get(j, "quantised");
         double change = real(all, "loss") - real(layers, "loss");
         printf("  %s: loss %.5f, layers %+.5f, head %+.5f\n", tied ? "tied" : "a matrix of its own", real(all, "loss"),
                real(layers, "loss") - real(json_object_get(j, "full"), "loss"), change);
@@ -61,7 +65,8 @@ TEST(a_report_shows_what_the_head_alone_changes_and_saves) {
 TEST(a_folder_with_an_int8_head_is_what_quantising_while_loading_gives) {
     for (int tied = 0; tied < 2; tied++) {
         make_world("m", tied);
-        Ran r = snug_run("quantize --model %s --quantize nf4 --quantize-head int8 --out %s --overwrite", test_path("m"), test_path("q"));
+        Ran r = snug_run("quantize --model %s --quantize nf4 --quantize-head int8 --out %s --overwrite", test_path("m"),
+                         test_path("q"));
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         EXPECT(loss_of("q", "") == loss_of("m", "--quantize nf4 --quantize-head int8"));
@@ -83,12 +88,13 @@ TEST(answers_with_an_int8_head_are_planned_to_the_byte_and_the_same_from_a_folde
     file_write_all(test_path("p.jsonl"), prompts.data, prompts.len, NULL);
     str_free(&prompts);
     for (int slots = 2; slots <= 20; slots += 18) {
-        static const char *const models[] = {"m", "m", "q"}, *const kinds[] = {"--quantize int8", "--quantize int8 --quantize-head", ""};
+        static const char *const models[] = {"m", "m", "q"}, *const kinds[] = {"--quantize int8",
+                                                                               "--quantize int8 --quantize-head", ""};
         Str said[3] = {{0}};
         double planned[3];
         for (int k = 0; k < 3; k++) {
-            r = snug_run("generate --model %s --prompts %s --max-tokens 8 --ignore-eos --slots %d --json %s", test_path(models[k]),
-                         test_path("p.jsonl"), slots, kinds[k]);
+            r = snug_run("generate --model %s --prompts %s --max-tokens 8 --ignore-eos --slots %d --json %s",
+                         test_path(models[k]), test_path("p.jsonl"), slots, kinds[k]);
             json_t *j = ran_json(&r);
             if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
             EXPECT(real(j, "planned_bytes") == real(j, "measured_bytes"));
@@ -118,7 +124,8 @@ TEST(adapters_learn_over_an_int8_head_and_all_weights_do_not) {
     }
     printf("  loss %.4f -> %.4f, int8 head %.4f -> %.4f\n", plain[0], plain[7], less[0], less[7]);
     EXPECT(less[0] != plain[0] && less[7] < less[0] && fabs(less[7] - plain[7]) < 0.02);
-    Ran r = snug_run("train --model %s --data %s --out %s --quantize-head int8", test_path("m"), test_path("rows.jsonl"), test_path("full"));
+    Ran r = snug_run("train --model %s --data %s --out %s --quantize-head int8", test_path("m"),
+                     test_path("rows.jsonl"), test_path("full"));
     EXPECT(r.code == 2 && strstr(str_text(&r.err), "it goes with --mode lora"));
     ran_free(&r);
 }

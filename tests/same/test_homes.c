@@ -105,13 +105,15 @@ TEST(embedding_and_head_follow_the_layers) {
         JobSpec s = {.train = true, .lora = lora, .activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
                      .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = 256, .micro_batch = 1,
                      .accum = 1 + (k >> 1 & 1), .evaluate = true, .sweep = true};
-        const char *small[] = {"num_hidden_layers=3", "vocab_size=4096", k & 2 ? "tie_word_embeddings=true" : "tie_word_embeddings=false"};
+        const char *small[] = {"num_hidden_layers=3", "vocab_size=4096",
+                               k & 2 ? "tie_word_embeddings=true" : "tie_word_embeddings=false"};
         int64_t on_disk = k / 4 == 0 ? 3 : k / 4 == 1 ? 2 : 0;
         Err e = {0};
         EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
         EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
         if (lora) s.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
-        for (int kind = AWAY_WEIGHTS; kind <= (lora ? AWAY_WEIGHTS : AWAY_GRADIENTS); kind++) s.away[kind] = 3, s.on_disk[kind] = on_disk;
+        for (int kind = AWAY_WEIGHTS; kind <= (lora ? AWAY_WEIGHTS : AWAY_GRADIENTS); kind++)
+            s.away[kind] = 3, s.on_disk[kind] = on_disk;
         Job *j = MEM_NEW(Job, 1);
         Machine m = machine_generic_cpu(2);
         m.kind = MACHINE_CUDA;
@@ -200,7 +202,8 @@ TEST(a_cap_on_the_disk_is_kept_by_the_search) {
     snprintf(flags, sizeof flags, "--max-memory device=%lldB,disk=%lldB", budget, free.disk - 1);
     Planned less = plan_small(flags);
     if (!EXPECT(less.code == 0 && less.disk < free.disk && less.process <= budget))
-        test_note("    exit %d, %lld bytes on disk instead of %lld, %lld of %lld", less.code, less.disk, free.disk, less.process, budget);
+        test_note("    exit %d, %lld bytes on disk instead of %lld, %lld of %lld", less.code, less.disk, free.disk,
+                  less.process, budget);
     snprintf(flags, sizeof flags, "--recompute none --max-memory device=%lldB,disk=1MiB", plain.process - plain.arena / 8);
     Planned none = plan_small(flags);
     EXPECT(none.code == 3 && none.says_disk);

@@ -27,10 +27,12 @@ static void write_data(const char *path) {
     for (int r = 0; r < ROWS; r++) {
         int n = 20 + (int)(rng_u32(key, (uint64_t)r) % 76), prompt = n / 3;
         str_add(&text, "{\"ids\":[");
-        for (int i = 0; i < n; i++) str_addf(&text, i ? ",%d" : "%d", (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
+        for (int i = 0; i < n; i++)
+            str_addf(&text, i ? ",%d" : "%d", (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
         str_add(&text, "],\"labels\":[");
         for (int i = 0; i < n; i++)
-            str_addf(&text, i ? ",%d" : "%d", i < prompt ? -100 : (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
+            str_addf(&text, i ? ",%d" : "%d",
+                     i < prompt ? -100 : (int)(rng_u32(key, (uint64_t)(1000 + r * 200 + i % 7)) % VOCAB));
         str_add(&text, "]}\n");
     }
     file_write_all(path, text.data, text.len, NULL);
@@ -66,8 +68,10 @@ static Outcome train(const char *name, const char *flags) {
     Outcome o = {0};
     char out[200];
     snprintf(out, sizeof out, "%s/out-%s", test_tmp(), name);
-    Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
-                     "--val-split 0.2 %s", model(), test_tmp(), out, SEQ, STEPS, flags);
+    Ran r = snug_run(
+        "train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+        "--val-split 0.2 %s",
+        model(), test_tmp(), out, SEQ, STEPS, flags);
     read_outcome(&o, &r, out);
     EXPECT(o.n == STEPS);
     ran_free(&r);
@@ -78,7 +82,8 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
     bool same = a->n == b->n && !strcmp(a->checksum, b->checksum) && a->eval_loss == b->eval_loss;
     for (int i = 0; i < a->n && i < b->n; i++) same &= a->loss[i] == b->loss[i];
     if (!EXPECT(same)) {
-        test_note("    %s: checksum %s against %s, evaluation %.17g against %.17g", what, a->checksum, b->checksum, a->eval_loss, b->eval_loss);
+        test_note("    %s: checksum %s against %s, evaluation %.17g against %.17g", what, a->checksum, b->checksum,
+                  a->eval_loss, b->eval_loss);
         for (int i = 0; i < a->n && i < b->n; i++)
             if (a->loss[i] != b->loss[i]) {
                 test_note("    step %d: %.17g against %.17g", i + 1, a->loss[i], b->loss[i]);
@@ -112,7 +117,8 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
         "--micro-batch 4 --threads 2 --data-workers 3",   "--micro-batch 4 --threads 2 --trim-every 2 --ahead on",
     };
-    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += snug_device() ? 4 : STRIDE) { /* on a device each run opens it */
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes);
+         m += snug_device() ? 4 : STRIDE) { /* on a device each run opens it */
         char flags[400], name[32];
         snprintf(flags, sizeof flags, "%s %s", modes[m], plain);
         snprintf(name, sizeof name, "m%d", m);
@@ -144,8 +150,8 @@ TEST(offload_keeps_the_bits_without_accumulation) {
 
 /* The sums over a global batch are grouped otherwise: fp32 rounding differs, nothing else. */
 TEST(every_split_of_the_global_batch_gives_the_same_losses) {
-    static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2", "--micro-batch 1", "--micro-batch 3",
-                                         "--micro-batch 5"};
+    static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2",
+                                         "--micro-batch 1", "--micro-batch 3", "--micro-batch 5"};
     static const char *const kinds[] = {"--precision fp32", "--mode lora --precision fp32 --lora-dropout 0.2"};
     for (int k = 0; k < 2; k++) {
         Outcome base = {0};
@@ -180,11 +186,13 @@ TEST(trimmed_memory_leaves_the_process_and_comes_back) {
     Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --micro-batch 8 --steps 5 --log-steps 1 "
                      "--precision fp32 --trim-every 2 --cleanup-delay 0.01 --no-save", model(), test_tmp(), out, SEQ);
     const char *line = strstr(str_text(&r.err), "step 2: ");
-    if (!EXPECT(r.code == 0 && line && strstr(line, "step 4: ") && !strstr(line, "step 3: "))) test_note("%s", str_text(&r.err));
+    if (!EXPECT(r.code == 0 && line && strstr(line, "step 4: ") && !strstr(line, "step 3: ")))
+        test_note("%s", str_text(&r.err));
     if (line) {
         int64_t given = number_before(line, " bytes given"), held = number_before(line, " bytes held");
         int64_t then = number_before(line, "), taken");
-        if (!EXPECT(given > TOKENS * VOCAB * 4 && held - then > given / 10 * 9 && held - then < given / 10 * 11)) /* logits, at least */
+        if (!EXPECT(given > TOKENS * VOCAB * 4 && held - then > given / 10 * 9 &&
+                    held - then < given / 10 * 11)) /* logits, at least */
             test_note("    %lld given back, %lld held, then %lld", (long long)given, (long long)held, (long long)then);
     }
     json_t *j = ran_json(&r);
@@ -204,9 +212,11 @@ TEST(resumed_equals_uninterrupted) {
         char cut[260];
         snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
         file_remove_tree(cut, NULL);
-        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
-                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume %s",
-                         model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on --data-workers 2" : "");
+        Ran r = snug_run(
+            "train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr "
+            "3e-3 "
+            "--val-split 0.2 %s --micro-batch 4 --threads 1 --recompute block --save-steps 2 --resume %s",
+            model(), test_tmp(), out, SEQ, STEPS, modes[m], m % 2 ? "--ahead on --data-workers 2" : "");
         Outcome again;
         read_outcome(&again, &r, out);
         EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
@@ -250,9 +260,11 @@ TEST(resumed_with_another_offload_equals_uninterrupted) {
         snprintf(cut, sizeof cut, "%s/checkpoint-6", out);
         EXPECT(file_is_dir(cut));
         file_remove_tree(cut, NULL);
-        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
-                         "--val-split 0.2 %s --micro-batch 4 --threads 1 --save-steps 3 --offload %s --resume",
-                         model(), test_tmp(), out, SEQ, STEPS, modes[m], from[1]);
+        Ran r = snug_run(
+            "train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr "
+            "3e-3 "
+            "--val-split 0.2 %s --micro-batch 4 --threads 1 --save-steps 3 --offload %s --resume",
+            model(), test_tmp(), out, SEQ, STEPS, modes[m], from[1]);
         Outcome again;
         read_outcome(&again, &r, out);
         EXPECT(strstr(str_text(&r.err), "going on from") != NULL);
@@ -275,7 +287,8 @@ static double evaluated(const char *flags, int64_t *arena_bytes) {
 
 TEST(an_evaluation_is_the_same_with_its_weights_away) {
     static const char *const storage[] = {"", "--quantize int8", "--quantize nf4", "--precision fp32"};
-    static const char *const homes[] = {"--offload weights", "--offload weights=2 --micro-batch 3", "--offload weights --threads 1"};
+    static const char *const homes[] = {"--offload weights", "--offload weights=2 --micro-batch 3",
+                                        "--offload weights --threads 1"};
     for (int s = 0; s < 4; s++) {
         int64_t whole_bytes, bytes;
         double whole = evaluated(storage[s], &whole_bytes);
@@ -284,8 +297,10 @@ TEST(an_evaluation_is_the_same_with_its_weights_away) {
             snprintf(flags, sizeof flags, "%s %s", storage[s], homes[h]);
             double loss = evaluated(flags, &bytes);
             bool split = strstr(homes[h], "micro") != NULL; /* sums over other rows: the last bits */
-            if (!EXPECT(split ? fabs(loss - whole) <= 1e-7 * whole : loss == whole)) test_note("    %s: %.17g against %.17g", flags, loss, whole);
-            if (!split && !EXPECT(bytes < whole_bytes)) test_note("    %s: %lld bytes against %lld", flags, (long long)bytes, (long long)whole_bytes);
+            if (!EXPECT(split ? fabs(loss - whole) <= 1e-7 * whole : loss == whole))
+                test_note("    %s: %.17g against %.17g", flags, loss, whole);
+            if (!split && !EXPECT(bytes < whole_bytes))
+                test_note("    %s: %lld bytes against %lld", flags, (long long)bytes, (long long)whole_bytes);
         }
     }
 }
@@ -295,11 +310,14 @@ TEST(a_resumed_run_with_other_mathematics_is_refused_by_name) {
     EXPECT(o.n == STEPS);
     const char *const changes[][2] = {{"--lr 1e-3", "lr"}, {"--precision bf16", "precision"}, {"--seed 3", "seed"}, {"--weight-decay 0.5", "weight-decay"}};
     for (int i = 0; i < 4; i++) {
-        Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s/out-refuse --seq %d --global-batch 8 --steps %d --log-steps 1 "
-                         "--lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 4 --resume checkpoint-3 %s",
-                         model(), test_tmp(), test_tmp(), SEQ, STEPS, changes[i][0]);
+        Ran r = snug_run(
+            "train --model %s --data %s/rows.jsonl --out %s/out-refuse --seq %d --global-batch 8 --steps %d "
+            "--log-steps 1 "
+            "--lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 4 --resume checkpoint-3 %s",
+            model(), test_tmp(), test_tmp(), SEQ, STEPS, changes[i][0]);
         EXPECT(r.code == 1 || r.code == 2);
-        if (!EXPECT(strstr(str_text(&r.err), changes[i][1]) && strstr(str_text(&r.err), "resume"))) test_note("%s", str_text(&r.err));
+        if (!EXPECT(strstr(str_text(&r.err), changes[i][1]) && strstr(str_text(&r.err), "resume")))
+            test_note("%s", str_text(&r.err));
         ran_free(&r);
     }
 }
@@ -311,9 +329,11 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         char out[200], command[1500];
         snprintf(out, sizeof out, "%s/out-signal%d", test_tmp(), i);
         const char *binary = getenv("SNUG");
-        snprintf(command, sizeof command, "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
-                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1 %s", binary ? binary : "./snug", model(),
-                 test_tmp(), out, SEQ, STEPS, i ? "--ahead on --data-workers 1" : "");
+        snprintf(command, sizeof command,
+                 "exec %s train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --steps %d "
+                 "--log-steps 1 --lr 3e-3 --val-split 0.2 --precision fp32 --micro-batch 1 --epochs 1 %s",
+                 binary ? binary : "./snug", model(), test_tmp(), out, SEQ, STEPS,
+                 i ? "--ahead on --data-workers 1" : "");
         pid_t child = fork();
         if (!child) {
             char log[260];

@@ -26,7 +26,8 @@ static Cache cache_of(const Args *a, const Tensor *cache, int positions) {
     t.tiles = (t.h.seq + ATTEND_TILE - 1) / ATTEND_TILE;
     int64_t cache_rows = cpu_count(cache) / (t.h.slots * 2 * t.h.kv_heads * t.h.head_dim);
     for (int64_t r = 0; t.named && r < t.rows; r++)
-        CHECK_MSG(t.named[r] >= 0 && t.named[r] < cache_rows, "row %d of a cache of %lld", t.named[r], (long long)cache_rows);
+        CHECK_MSG(t.named[r] >= 0 && t.named[r] < cache_rows, "row %d of a cache of %lld", t.named[r],
+                  (long long)cache_rows);
     for (int64_t i = 0; i < t.rows * t.h.seq; i++)
         CHECK_MSG(t.positions[i] < t.h.slots, "position %d, cache of %lld slots", t.positions[i],
                   (long long)t.h.slots);

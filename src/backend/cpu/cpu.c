@@ -144,7 +144,8 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
 static void facts(Backend *b, DeviceFacts *f) {
     *f = (DeviceFacts){.others_bytes = -1};
     snprintf(f->capability, sizeof f->capability, "%s%s%s", __builtin_cpu_supports("avx2") ? "avx2" : "no avx2",
-             __builtin_cpu_supports("avx512f") ? ", avx512" : "", __builtin_cpu_supports("avx512bf16") ? ", avx512bf16" : "");
+             __builtin_cpu_supports("avx512f") ? ", avx512" : "",
+             __builtin_cpu_supports("avx512bf16") ? ", avx512bf16" : "");
     snprintf(f->products, sizeof f->products, "OpenBLAS, kernels for %s", cpu_blas_name());
 }
 
@@ -257,7 +258,8 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
         .release = release_pool, .link = link_disk, .settle = settle_disk, .trim = trim, .restore = restore,
-        .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event, .wait = wait_event, .begin = begin_or_end,
+        .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event,
+        .wait = wait_event, .begin = begin_or_end,
         .end = begin_or_end, .replay = replay, .sync = sync_all, .put = put,
         .get = get, .note = note, .read_note = read_note, .kernels = cpu_kernels};
     b->threads = threads;

@@ -1,4 +1,5 @@
-/* few_avx512.c - the vector of few_body.h and many_body.h in AVX-512: sixteen numbers, and a level by its code in one instruction. */
+/* few_avx512.c - the vector of few_body.h and many_body.h in AVX-512: sixteen numbers, a level by its code in one
+ * instruction. */
 #include <immintrin.h>
 
 #include "backend/cpu/few.h"
