@@ -22,7 +22,7 @@ enum {
     DEVICE_PART_ROWS = 2048,    /* ... with at least so many rows each, ... */
     DEVICE_ENOUGH_TILES = 512,  /* ... until there are so many tiles of 128 x 256 */
     DEVICE_LOGITS = 64,    /* a row of logits is padded to a multiple of it, so that rows are aligned */
-    DEVICE_SUM_ROWS = 64,  /* rows of dy summed into one part of a bias gradient */
+    DEVICE_SUM_ROWS = 128, /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
     DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
     DEVICE_SOME_BLOCKS = 384,  /* above them: the most blocks that share out its sums ... */

@@ -151,7 +151,6 @@ TEST(rmsnorm_gradient_on_the_gpu) {
         }
     try_rmsnorm_grad(shapes[4], FMT_F16, FMT_F32, wants[0]);
     try_rmsnorm_grad((Shape){5000, 64}, FMT_BF16, FMT_F32, wants[0]); /* parts of 32 rows */
-    try_rmsnorm_grad((Shape){4500, 1536}, FMT_BF16, FMT_BF16, wants[2]); /* a team takes several rows, the last less */
     try_rmsnorm_grad((Shape){37, 1536}, FMT_BF16, FMT_BF16, wants[0]);
     try_rmsnorm_grad((Shape){37, 8192}, FMT_F32, FMT_F32, wants[0]);
     try_rmsnorm_grad((Shape){3, 14336}, FMT_BF16, FMT_BF16, wants[0]); /* sums beyond 48 KB of shared memory */

@@ -185,8 +185,16 @@ static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
     else if (!on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
+/* Rows that our own kernels are faster with than the library, forward and backward together, inside a step
+ * (docs/performance.md). Both ask here, because lse is kept in its maker's order. */
+static bool ours_are_faster(Backend *b, const Args *a, int qkv) {
+    CudaAttend x = attend_of(a, qkv, qkv + 1);
+    int longest = x.dim == 64 ? 1024 : 0;
+    return a->step->attr.heads.by == ATTEND_FAST && x.seq <= longest && on_hopper(b) && cuda_attend_sm90_takes(&x);
+}
+
 void cuda_attend(Backend *b, Queue q, const Args *a) {
-    if (cuda_library_attend(b, q, a)) return;
+    if (!ours_are_faster(b, a, 0) && cuda_library_attend(b, q, a)) return;
     CudaAttend x = attend_of(a, 0, 1);
     x.o = a->out[0];
     x.lse = a->out[1];
@@ -194,7 +202,7 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 }
 
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
-    if (cuda_library_attend_grad(b, q, a)) return;
+    if (!ours_are_faster(b, a, 1) && cuda_library_attend_grad(b, q, a)) return;
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
     CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,

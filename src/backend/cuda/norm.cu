@@ -163,52 +163,44 @@ template <typename T> struct GradRows {
     int cols, rows_a_block;
 };
 
-/* Numbers of a row on their way: SHARE places each of dy, x and so_far. */
-template <typename T> DEVICE void send_row(uint4 *coming, const GradRows<T> &g, int64_t row, int c, int mine) {
-    const int64_t at = row * g.cols + c;
-#pragma unroll
-    for (int j = 0; j < SHARE; j++) {
-        if (j >= mine) continue;
-        send(coming, j, g.dy + at + j * APART);
-        send(coming, SHARE + j, g.x + at + j * APART);
-        if (g.so_far) send(coming, 2 * SHARE + j, g.so_far + at + j * APART);
-    }
-}
-
-/* One row, which was sent before, with rstd r: gives dx, adds to the thread's own sums of dw, and sends for the row `next`,
- * if that is before `last`. The weight comes from the caches every time it is needed: there are no registers for it. */
+/* One row: gives dx, adds to the thread's own sums of dw. The weight comes from the caches every time: registers for it
+ * would halve the rows that are under way. */
 template <typename T, typename W>
-DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *w, int64_t row, int64_t next, int64_t last,
-                     float r, uint4 *coming, const Team &t, float *part) {
+DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *w, int64_t row, const Team &t, float *part) {
     const int c = first_column(t), mine = packs_of(g.cols, c);
+    const int64_t at = row * g.cols + c;
     Pack<T> dy[SHARE], x[SHARE], was[SHARE];
+    Pack<W> f[SHARE];
     float a[WIDE], b[WIDE], u[WIDE], dot = 0;
-    wait_for_packs();
+    const float r = g.rstd[row];
 #pragma unroll
     for (int j = 0; j < SHARE; j++) {
         if (j >= mine) continue;
-        dy[j] = take<T>(coming, j);
-        x[j] = take<T>(coming, SHARE + j);
-        if (g.so_far) was[j] = take<T>(coming, 2 * SHARE + j);
+        dy[j] = fetch(g.dy + at + j * APART);
+        x[j] = fetch(g.x + at + j * APART);
+        if (g.so_far) was[j] = fetch(g.so_far + at + j * APART);
+        f[j] = fetch(w + c + j * APART);
+    }
+#pragma unroll
+    for (int j = 0; j < SHARE; j++) {
+        if (j >= mine) continue;
         spread(a, dy[j]);
         spread(b, x[j]);
-        spread(u, fetch(w + c + j * APART));
+        spread(u, f[j]);
 #pragma unroll
         for (int k = 0; k < WIDE; k++) {
             dot += a[k] * u[k] * b[k];
             sums[j][k] += a[k] * b[k] * r;
         }
     }
-    if (next < last) send_row(coming, g, next, c, mine);
     if (!g.dx) return;
     const float pull = sum_of_team(dot, t, part) * r * r * r / (float)g.cols;
-    const int64_t at = row * g.cols + c;
 #pragma unroll
     for (int j = 0; j < SHARE; j++) {
         if (j >= mine) continue;
         spread(a, dy[j]);
         spread(b, x[j]);
-        spread(u, fetch(w + c + j * APART));
+        spread(u, f[j]);
 #pragma unroll
         for (int k = 0; k < WIDE; k++) a[k] = a[k] * u[k] * r - b[k] * pull;
         if (g.so_far) {
@@ -220,31 +212,19 @@ DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *
     }
 }
 
-/* Shared memory of a block: the rows that come, and afterwards (teams, cols) sums. */
-template <typename T> constexpr int GRAD_SHARED = 3 * SHARE * BLOCK * WIDE * (int)sizeof(T);
-
 template <typename T, typename W> __global__ void __launch_bounds__(BLOCK, sizeof(T) + sizeof(W) == 4 ? 2 : 1)
     grad_team_kernel(GradRows<T> g, const W *w, int bits) {
-    __shared__ float part[2][BLOCK / WARP]; /* two, so that one barrier a row is enough */
-    extern __shared__ uint4 coming[];
+    __shared__ float part[2][BLOCK / WARP];                     /* two, so that one barrier a row is enough */
+    __shared__ __align__(16) float teams[BLOCK * SHARE * WIDE]; /* (teams, cols): their sums */
     const Team t = team_of(bits);
     const int n_teams = BLOCK >> bits, c = first_column(t), mine = packs_of(g.cols, c);
     float sums[SHARE][WIDE] = {};
     chain_wait();
     int64_t row = (int64_t)blockIdx.x * g.rows_a_block, last = min(row + g.rows_a_block, g.rows);
     int turn = 0;
-    row += t.number;
-    float r = 0;
-    if (row < last) send_row(coming, g, row, c, mine), r = g.rstd[row];
-    for (; row < last; row += n_teams, turn ^= 1) {
-        const int64_t next = row + n_teams;
-        const float next_r = next < last ? g.rstd[next] : 0;
-        grad_row<T, W>(g, sums, w, row, next, last, r, coming, t, &part[turn][t.number * t.threads / WARP]);
-        r = next_r;
-    }
+    for (row += t.number; row < last; row += n_teams, turn ^= 1)
+        grad_row<T, W>(g, sums, w, row, t, &part[turn][t.number * t.threads / WARP]);
     if (!g.parts) return;
-    __syncthreads(); /* no row is under way any more */
-    float *teams = (float *)coming;
 #pragma unroll
     for (int j = 0; j < SHARE; j++)
         if (j < mine) store<WIDE>(teams + t.number * g.cols + c + j * APART, sums[j]);
@@ -318,16 +298,12 @@ template <typename T, typename W> static unsigned grad_rows(cudaStream_t s, Grad
     bool packs = g.cols % WIDE == 0 && is_packed(g.dx) && is_packed(g.dy) && is_packed(g.x) && is_packed(g.so_far) &&
                  is_packed(w);
     int bits = team_bits(g.cols), threads = threads_for(g.cols, packs ? WIDE : 1);
-    constexpr int coming = GRAD_SHARED<T>; /* more than the smallest cards have, in fp32 */
-    bool by_teams = packs && fits_team(g.cols) &&
-                    cudaFuncSetAttribute(grad_team_kernel<T, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, coming) == cudaSuccess;
-    g.rows_a_block = g.parts || by_teams ? part_rows(g.rows) : 1;
+    g.rows_a_block = g.parts ? part_rows(g.rows) : packs && fits_team(g.cols) ? BLOCK >> bits : 1;
     unsigned blocks = blocks_for(g.rows, g.rows_a_block);
-    if (by_teams) {
-        cuda_launch_chained(s, grad_team_kernel<T, W>, blocks, BLOCK, coming, g, w, bits);
+    if (packs && fits_team(g.cols)) {
+        cuda_launch_chained(s, grad_team_kernel<T, W>, blocks, BLOCK, 0, g, w, bits);
         return blocks;
     }
-    cudaGetLastError();
     auto kernel = packs ? grad_any_kernel<T, W, WIDE> : grad_any_kernel<T, W, 1>;
     size_t shared = g.parts ? (size_t)g.cols * sizeof(float) : 0;
     if (shared > PLAIN_SHARED)

@@ -24,35 +24,6 @@ template <typename T> DEVICE void put(T *p, const Pack<T> &k) {
     for (int i = 0; i < Pack<T>::QUADS; i++) ((uint4 *)p)[i] = k.q[i];
 }
 
-/* ---- packs of a thread on their way: place `number` of its own in the block's shared memory ---- */
-
-template <typename T> DEVICE void send(uint4 *shared, int number, const T *p) {
-#pragma unroll
-    for (int i = 0; i < Pack<T>::QUADS; i++) {
-        uint4 *to = shared + (number * Pack<T>::QUADS + i) * blockDim.x + threadIdx.x;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                     "l"((const uint4 *)p + i) : "memory");
-#else
-        *to = ((const uint4 *)p)[i];
-#endif
-    }
-}
-
-DEVICE void wait_for_packs() { /* those that this thread has sent */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
-template <typename T> DEVICE Pack<T> take(const uint4 *shared, int number) {
-    Pack<T> k;
-#pragma unroll
-    for (int i = 0; i < Pack<T>::QUADS; i++)
-        k.q[i] = shared[(number * Pack<T>::QUADS + i) * blockDim.x + threadIdx.x];
-    return k;
-}
-
 template <typename T> DEVICE void spread(float (&x)[WIDE], const Pack<T> &k) {
 #pragma unroll
     for (int i = 0; i < Pack<T>::QUADS; i++) {
