@@ -170,7 +170,9 @@ static bool run_by_library(CudaTest *t, Step s, Tid out, int shown) {
     memcpy(cpu, t->cpu[out], (size_t)bytes);
     s.attr.heads.by = ATTEND_FAST;
     t->loose = s.op == OP_ATTEND_GRAD, t->shown = shown;
+    keep_to_mma(true); /* Hopper's kernels would take short rows themselves */
     cuda_test_run(t, s, false);
+    keep_to_mma(false);
     int64_t ran = cuda_attention_state(cuda_test_device()).runs - runs;
     EXPECT(ran == 3 || ran == 0); /* on its own, first, captured */
     t->loose = false;
@@ -219,6 +221,37 @@ static void try_library(Case c, Format f) {
     cuda_test_close(&t);
 }
 #endif
+
+#ifdef HAVE_CUDA
+/* Where they are faster, our own kernels serve although the library is there; where the user insists, it serves. */
+static int64_t library_runs(AttendBy by) {
+    CudaTest t;
+    AttrHeads h = {.heads = 2, .kv_heads = 1, .head_dim = 64, .seq = 256, .scale = 0.125f, .by = by};
+    cuda_test_open(&t, "attend, by %d", (int)by);
+    Tid qkv = cuda_test_matrix(&t, FMT_BF16, h.seq, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, h.seq);
+    Tid o = cuda_test_matrix(&t, FMT_BF16, h.seq, 128), lse = cuda_test_matrix(&t, FMT_F32, h.seq, 2);
+    int64_t runs = cuda_attention_state(cuda_test_device()).runs;
+    cuda_test_normal(&t, qkv, 1, 1.5);
+    memset(t.initial[docs], 0, (size_t)prog_bytes(&t.p, docs));
+    cuda_test_run(&t, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h}, false);
+    cuda_test_close(&t);
+    return cuda_attention_state(cuda_test_device()).runs - runs;
+}
+#endif
+
+TEST(short_rows_are_attended_by_our_own_kernels_on_a_hopper) {
+    if (!cuda_test_ready()) return;
+#ifdef HAVE_CUDA
+    Err e = {0};
+    const CudaBackend *c = cuda_backend(cuda_test_device());
+    if (c->major != 9 || c->minor != 0 || !cuda_attention_ready(cuda_test_device(), &e)) {
+        test_skip("no Hopper, or no cuDNN");
+        return;
+    }
+    EXPECT(library_runs(ATTEND_FAST) == 0);
+    EXPECT(library_runs(ATTEND_LIBRARY) > 0);
+#endif
+}
 
 TEST(attention_by_cudnn_on_the_gpu) {
     if (!cuda_test_ready()) return;

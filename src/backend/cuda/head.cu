@@ -146,7 +146,7 @@ template <bool ENTROPY> DEVICE float tell_row(const CudaHeadRows &h, int64_t row
     return (float)lse;
 }
 
-template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS, 2)
+template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS)
     head_rows_kernel(const __grid_constant__ CudaHeadRows h, int kept) {
     __shared__ float lse;
     int64_t row = blockIdx.x;
