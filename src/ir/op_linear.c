@@ -105,8 +105,7 @@ static int64_t device_workspace(const Program *p, const Step *s, const Machine *
     int64_t rows = prog_rows(p, s->out[0]), cols = prog_cols(p, s->out[0]);
     int64_t library = device_library_bytes(rows, cols);
     if (reads_few(p, s, machine)) return device_some_bytes(rows);
-    if (s->op == OP_LINEAR_DW)
-        return (op_is_fresh(s) ? 0 : device_sums_bytes(rows, cols, prog_rows(p, s->in[0]), out->format)) + library;
+    if (s->op == OP_LINEAR_DW) return (op_is_fresh(s) ? 0 : device_stage_bytes(rows, cols, out->format)) + library;
     bool casts_bias = s->op == OP_LINEAR && s->in[2] && prog_t(p, s->in[2])->format != out->format;
     int64_t bias = casts_bias ? device_round(m * format_item_bytes(out->format)) : 0;
     return device_cast_bytes(m, k, second->format, first->format) + bias + library;

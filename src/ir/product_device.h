@@ -18,9 +18,6 @@
 enum {
     DEVICE_SPLITS = 16,    /* parts of a sum the library is given room for */
     DEVICE_GRAIN = 128,    /* rows of a panel come in these */
-    DEVICE_MOST_PARTS = 8,      /* of a gradient that is summed in parts, ... */
-    DEVICE_PART_ROWS = 2048,    /* ... with at least so many rows each, ... */
-    DEVICE_ENOUGH_TILES = 512,  /* ... until there are so many tiles of 128 x 256 */
     DEVICE_LOGITS = 64,    /* a row of logits is padded to a multiple of it, so that rows are aligned */
     DEVICE_SUM_ROWS = 128, /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
@@ -52,20 +49,6 @@ static inline int64_t device_cast_bytes(int64_t rows, int64_t cols, Format from,
 }
 static inline int64_t device_stage_bytes(int64_t rows, int64_t cols, Format gradient) {
     return gradient == FMT_F32 ? 0 : device_panel_bytes(rows, cols, 4);
-}
-
-/* A gradient whose fp32 sums stand in scratch anyway is summed in several parts at once where it has too few tiles for all
- * multiprocessors of a large card: stretches of `inner` rows, added up by the pass that rounds them. */
-static inline int64_t device_gradient_parts(int64_t rows, int64_t cols, int64_t inner) {
-    int64_t tiles = ((rows + 127) / 128) * ((cols + 255) / 256), parts = 1;
-    while (2 * parts <= DEVICE_MOST_PARTS && tiles * parts < DEVICE_ENOUGH_TILES && inner % (2 * parts * DEVICE_GRAIN) == 0 &&
-           inner / (2 * parts) >= DEVICE_PART_ROWS && 2 * parts * rows * cols * 4 <= DEVICE_PANEL_BYTES)
-        parts *= 2;
-    return parts;
-}
-static inline int64_t device_sums_bytes(int64_t rows, int64_t cols, int64_t inner, Format gradient) {
-    int64_t parts = gradient == FMT_F32 ? 1 : device_gradient_parts(rows, cols, inner);
-    return parts > 1 ? device_round(parts * rows * cols * 4) : device_stage_bytes(rows, cols, gradient);
 }
 
 /* Of a product that reads its quantised weights as they are stored: two tiles of sums for every block. */

@@ -329,16 +329,16 @@ static void try_last_resorts(Walk *w, int64_t rows) {
     fits_so(w, base);
 }
 
-/* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, where the
- * plan that was found leaves room for their logits. */
+/* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, where
+ * the plan that was found leaves room for their logits. */
 static void give_head_room(Walk *w) {
-    enum { MOST_ROWS = 16384 };
+    enum { MOST_ROWS = 8192 };
     Try t = w->found->tried[w->found->best];
-    int64_t rows = t.micro_batch * w->asked->seq, pieces = (rows + MOST_ROWS - 1) / MOST_ROWS;
+    int64_t rows = t.micro_batch * w->asked->seq, most = MIN2(rows, MOST_ROWS);
     bool trained = w->asked->train && !w->asked->lora;
     if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
-    for (int times = 1; times <= 2; times++) {
-        t.head_chunk = mem_round_up((rows + pieces * times - 1) / (pieces * times), HEAD_TILE);
+    for (int pieces = 1; pieces <= 2; pieces++) {
+        t.head_chunk = mem_round_up((most + pieces - 1) / pieces, HEAD_TILE);
         if (t.head_chunk <= job_default_chunk(w->asked, w->m->kind)) return;
         place(w, &t);
         if (!t.fits) continue;

@@ -149,15 +149,6 @@ TEST(weight_gradients_on_the_gpu) {
             try_dw(shapes[i], kinds[k], betas[(i + k) % 4]), try_dw(shapes[i], kinds[k], betas[(i + k + 1) % 4]);
 }
 
-TEST(sums_over_many_rows_are_made_in_parts_on_the_gpu) {
-    if (!cuda_test_ready()) return;
-    static const Shape s = {8192, 200, 72};
-    EXPECT(device_gradient_parts(s.m, s.k, s.n) == 4);
-    try_dw(s, kinds[1], 0);
-    try_dw(s, kinds[1], 1);
-    try_dw(s, kinds[0], 1);
-}
-
 /* ---- formats the library does not mix: a product of our own ---- */
 
 static void try_mixed(Shape s, Format in, Format other, Format out) {

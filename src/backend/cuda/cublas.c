@@ -227,7 +227,7 @@ typedef struct Tried {
 /* Runs every one that is not refused once, back to back. The first runs twice, so that no clock starts on an idle card. */
 static void time_round(const Call *c, Tried *const *t, int n, float alpha) {
     cudaEvent_t *mark = c->products->mark;
-    if (n) run(c, t[0]->algo, alpha);
+    if (n > 0) run(c, t[0]->algo, alpha);
     for (int i = 0; i < n; i++) {
         cudaEventRecord(mark[i], c->stream);
         if (t[i]->ms >= 0 && run(c, t[i]->algo, alpha) != CUBLAS_STATUS_SUCCESS) t[i]->ms = -1;
@@ -434,8 +434,8 @@ static void multiply_cut(Backend *b, Queue q, const CudaProduct *p, int64_t cut,
     multiply(b, q, &second, workspace, workspace_bytes, false);
 }
 
-/* Tiles come in turns, one a multiprocessor. Where the last of a few turns would be less than half full, the rows of the full
- * turns are worth a product of their own, because the others' sums can then be made in parts. 0: not worth a trial. */
+/* Tiles come in turns, one a multiprocessor. Where the last of a few turns would be less than half full, the rows of the
+ * full turns are worth a product of their own: the others' sums can then be made in parts. 0: not worth a trial. */
 static int64_t rows_of_full_turns(const Key *key, int processors) {
     enum { TILE_ROWS = 128, TILE_COLS = 256, MOST_TURNS = 7 };
     int64_t across = (key->cols + TILE_COLS - 1) / TILE_COLS, tiles = (key->rows + TILE_ROWS - 1) / TILE_ROWS * across;
@@ -498,7 +498,8 @@ static void multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace,
         choose(&c, choice, may_time, &done);
         choice->used = true;
         products->n_choices += keeps;
-        int64_t cut = may_cut && may_time && !choice->plain && !done ? rows_of_full_turns(&key, cuda_backend(b)->processors) : 0;
+        may_cut = may_cut && may_time && !choice->plain && !done;
+        int64_t cut = may_cut ? rows_of_full_turns(&key, cuda_backend(b)->processors) : 0;
         if (cut && cut_is_faster(b, q, &c, choice, cut)) choice->cut = cut;
     }
     if (choice->plain) {

@@ -5,8 +5,7 @@
  *   swiglu_grad  dup = dh*g*s;  dgate = dh*up*s*(1 + g*(1 - s))                           5 numbers moved per dh
  *   add          a + b                                                                   3 numbers moved
  * A thread owns V numbers (8 where rows and addresses allow 16-byte accesses, else 1) and reads them before it
- * writes, so an output may stand in its input's place. One thread per V numbers, 256 to a block. SwiGLU begins at the
- * end: what the product in front has written last is still in the second-level cache. */
+ * writes, so an output may stand in its input's place. One thread per V numbers, 256 to a block. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
@@ -15,7 +14,7 @@ enum { THREADS = 256, WIDE = 8 };
 
 /* Where the V numbers of a thread stand in the gate half; -1: behind the end. */
 template <int V> DEVICE int64_t gate_place(int64_t rows, int64_t cols, int64_t *at_h) {
-    int64_t i = ((int64_t)(gridDim.x - 1 - blockIdx.x) * THREADS + threadIdx.x) * V;
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
     if (i >= rows * cols) return -1;
     *at_h = i;
     int64_t row = cols < (1ll << 31) && i < (1ll << 31) ? (uint32_t)i / (uint32_t)cols : i / cols;

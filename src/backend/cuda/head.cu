@@ -4,11 +4,11 @@
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
  *
- * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum and
- * sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that is to be turned
- * stay in shared memory, as many as leave room for another block. Turning reads the others again, backwards, so that what was
- * read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers moved per logit, less what was kept
- * or found. A row without a gradient is only written. */
+ * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum
+ * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that is to
+ * be turned stay in shared memory, as many as leave room for another block. Turning reads the others again, backwards,
+ * so that what was read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers moved per
+ * logit, less what was kept or found. A row without a gradient is only written. */
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 

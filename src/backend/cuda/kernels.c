@@ -188,9 +188,9 @@ static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
 /* Rows that our own kernels are faster with than the library, forward and backward together, inside a step
  * (docs/performance.md). Both ask here, because lse is kept in its maker's order. */
 static bool ours_are_faster(Backend *b, const Args *a, int qkv) {
+    enum { LONGEST = 1024 };
     CudaAttend x = attend_of(a, qkv, qkv + 1);
-    int longest = x.dim == 64 ? 1024 : 0;
-    return a->step->attr.heads.by == ATTEND_FAST && x.seq <= longest && on_hopper(b) && cuda_attend_sm90_takes(&x);
+    return a->step->attr.heads.by == ATTEND_FAST && x.seq <= LONGEST && on_hopper(b) && cuda_attend_sm90_takes(&x);
 }
 
 void cuda_attend(Backend *b, Queue q, const Args *a) {

@@ -16,10 +16,9 @@ void cuda_linear_dx(Backend *b, Queue q, const Args *a) {
 
 /* The part 0 in the key: the CPU counts the parts of a sum that are rounded on their own, and this has one. */
 void cuda_linear_dw(Backend *b, Queue q, const Args *a) {
-    CudaMatrix dw = cuda_output(a, 0), dy = cuda_input(a, 0);
-    CudaGradient g = {.dw = dw, .tensor = a->out[0], .alpha = 1, .beta = a->in[2], .fresh = op_is_fresh(a->step),
-                      .parts = device_gradient_parts(dw.rows, dw.cols, dy.rows), .key = cuda_key(a, 3, 0)};
-    cuda_add_gradient(cuda_work(b, q, a), &g, dy, cuda_input(a, 1));
+    CudaGradient g = {.dw = cuda_output(a, 0), .tensor = a->out[0], .alpha = 1, .beta = a->in[2],
+                      .fresh = op_is_fresh(a->step), .key = cuda_key(a, 3, 0)};
+    cuda_add_gradient(cuda_work(b, q, a), &g, cuda_input(a, 0), cuda_input(a, 1));
 }
 
 void cuda_linear_db(Backend *b, Queue q, const Args *a) {

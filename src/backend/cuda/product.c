@@ -161,37 +161,16 @@ void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum) {
     if (g->dw.format == FMT_F32 || g->fresh) return;
     CudaNumbers tensor = {g->tensor, g->dw.format};
     cuda_launch_accumulate(cuda_work_stream(&w), tensor, place_in_tensor(g), sum.data, sum.rows * sum.cols,
-                           MAX2(g->parts, 1), g->beta, g->key);
-}
-
-static void add_in_parts(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x) {
-    int64_t n = g->dw.rows * g->dw.cols, rows = x.rows / g->parts;
-    CudaMatrix sum = {.format = FMT_F32, .rows = g->dw.rows, .cols = g->dw.cols, .ld = g->dw.cols};
-    sum.data = cuda_work_take(&w, g->parts * n * 4);
-    cuda_work_multiply(w, (CudaProduct){.a = cuda_part_rows(dy, 0, rows),
-                                        .a_flip = true,
-                                        .b = cuda_part_rows(x, 0, rows),
-                                        .c = sum,
-                                        .alpha = g->alpha,
-                                        .times = (int)g->parts,
-                                        .a_step = rows * dy.ld,
-                                        .b_step = rows * x.ld,
-                                        .c_step = n});
-    cuda_gradient_end(w, g, sum);
+                           g->beta, g->key);
 }
 
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x) {
     CudaMatrix dw = g->dw;
     CHECK(dw.ld == dw.cols);
-    if (g->parts > 1 && !g->fresh && dw.format != FMT_F32) {
-        add_in_parts(w, g, dy, x);
-        return;
-    }
     int64_t panel = dw.format == FMT_F32 || g->fresh ? dw.rows : device_panel_rows(dw.rows, dw.cols, 4);
     for (int64_t row = 0; row < dw.rows; row += panel) {
         CudaWork here = w; /* every panel stands in the same scratch */
         CudaGradient part = *g;
-        part.parts = 1;
         part.dw = cuda_part_rows(dw, row, MIN2(panel, dw.rows - row));
         CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
         cuda_work_multiply(here, (CudaProduct){.a = cuda_part_cols(dy, row, part.dw.rows),

@@ -5,7 +5,7 @@
  *                with 4 x 4 numbers each, the inner dimension 16 at a time          reference: cpu/product.c
  *   cast         to[i] = from[i]; 2 numbers moved                                   reference: cpu_load, cpu_store
  *   scale        x[i] *= beta (dial); nothing moved when it is 1, x written when it is 0
- *   accumulate   dst[i] = beta*dst[i] + src[i] + further parts, bf16 rounded at random; 3 numbers    cpu_accumulate
+ *   accumulate   dst[i] = beta*dst[i] + src[i], bf16 rounded at random; 3 numbers   reference: cpu_accumulate
  *   drop         to[i] = kept ? from[i] : 0; 2 numbers moved                        reference: product_drop
  *   drop_add     to = so_far + sum_g (kept_g ? part_g / (1-p) : 0); 2 + groups      reference: dx_tile
  *   column_sums  db(M) = beta*db + sum over n of dy(n,M); dy read once              reference: sum_columns
@@ -74,30 +74,25 @@ extern "C" void cuda_launch_scale(cudaStream_t s, CudaNumbers x, int64_t n, cons
 /* ---- accumulate ---- */
 
 template <typename T, int W> __global__ void __launch_bounds__(THREADS)
-    accumulate_kernel(T *dst, int64_t first, const float *src, int64_t n, int64_t parts, const float *beta, CudaKey key) {
+    accumulate_kernel(T *dst, int64_t first, const float *src, int64_t n, const float *beta, CudaKey key) {
     chain_wait();
-    int64_t i = ((int64_t)(gridDim.x - 1 - blockIdx.x) * THREADS + threadIdx.x) * W; /* what was summed last is in the cache */
+    int64_t i = my_first<W>();
     if (i >= n) return;
-    float x[W], more[W];
+    float x[W];
     load<W>(x, src + i);
-#pragma unroll 2
-    for (int64_t p = 1; p < parts; p++) {
-        load<W>(more, src + p * n + i);
-#pragma unroll
-        for (int k = 0; k < W; k++) x[k] += more[k];
-    }
     accumulate<W>(dst, first + i, x, read_beta(beta), draw_key(key));
 }
 
 extern "C" void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t first, const float *src, int64_t n,
-                                       int64_t parts, const float *beta, CudaKey key) {
+                                       const float *beta, CudaKey key) {
     with_real(dst.format, [&](auto t) {
         using T = decltype(t);
         T *to = (T *)dst.data;
-        bool wide = is_wide(to, first) && is_wide(src, n);
-        auto kernel = wide ? accumulate_kernel<T, WIDE> : accumulate_kernel<T, 1>;
-        cuda_launch_chained(s, kernel, blocks_for(n, THREADS * (wide ? WIDE : 1)), THREADS, 0, to, first, src, n, parts, beta,
-                            key);
+        if (is_wide(to, first) && is_wide(src, n))
+            cuda_launch_chained(s, accumulate_kernel<T, WIDE>, blocks_for(n, THREADS * WIDE), THREADS, 0, to, first, src, n,
+                                beta, key);
+        else
+            cuda_launch_chained(s, accumulate_kernel<T, 1>, blocks_for(n, THREADS), THREADS, 0, to, first, src, n, beta, key);
     });
 }
 

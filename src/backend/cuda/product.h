@@ -54,7 +54,6 @@ typedef struct CudaGradient { /* dw(M,K) = beta*dw + alpha * dy(N,M)^T x(N,K) */
     float alpha;
     const float *beta; /* dial; NULL: 1 */
     bool fresh;        /* the dial is 0 in every play: products write dw as it is kept */
-    int64_t parts;     /* more than 1: so many stretches of the N rows at once; their sums stand behind each other */
     CudaKey key;
 } CudaGradient;
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x);

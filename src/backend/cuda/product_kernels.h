@@ -59,8 +59,8 @@ void cuda_launch_cast(cudaStream_t s, CudaNumbers to, CudaNumbers from, int64_t 
 void cuda_launch_scale(cudaStream_t s, CudaNumbers x, int64_t n, const float *beta);
 
 /* Numbers [first, first+n) of a gradient: dst = beta*dst + src, rounded at random by key and number
- * (cpu_accumulate). src(parts, n): the sum over its parts. */
-void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t first, const float *src, int64_t n, int64_t parts,
+ * (cpu_accumulate). */
+void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t first, const float *src, int64_t n,
                             const float *beta, CudaKey key);
 
 typedef struct CudaDrop { /* of rows of `channels` numbers, of which the first is token `first_row` */
