@@ -126,8 +126,8 @@ TEST(a_saving_is_the_plan_without_that_technique) {
     json_decref(j);
 }
 
-/* On a GPU a trained head works on all rows at a time, or half of them, where that fits, except where the same bits are asked
- * for. */
+/* On a GPU a trained head works on all rows at a time, or half of them, where that fits, except where the same bits are
+ * asked for. */
 TEST(a_head_takes_the_room_that_is_left) {
 #define TRAINED "--model qwen2.5-0.5b --seq 1024 --micro-batch 8 --gpu h200 "
     int64_t usual = device_bytes_of(TRAINED "--head-chunk 2048"), half = device_bytes_of(TRAINED "--head-chunk 4096");

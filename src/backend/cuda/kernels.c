@@ -205,7 +205,7 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     bool ours = ours_are_faster(b, a, 1, true);
     if (!ours && cuda_library_attend_grad(b, q, a)) return;
-    bool theirs = ours && !ours_are_faster(b, a, 1, false) && cuda_library_attends(b, a, 1); /* lse is in its maker's order */
+    bool theirs = ours && !ours_are_faster(b, a, 1, false) && cuda_library_attends(b, a, 1); /* they made lse */
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
     CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,
