@@ -6,7 +6,8 @@
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
  * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
  * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
- * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
+ * winner must be clearly faster than one the library ranks before it, so that noise does not choose. A product whose last
+ * turn of tiles would be nearly empty is held against two, of the rows of the full turns and of the others. What the library
  * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken
  * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
  * timed and the library's first choice stands. */
