@@ -1,9 +1,5 @@
 /* test_choices.c - product algorithms taken out of one device and put into another: the same choices, the same
  * bits; and what is measured on a card is plausible. */
-#include <math.h>
-#include <string.h>
-
-#include "base/half.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "exec/exec.h"
@@ -65,27 +61,6 @@ TEST(choices_go_from_one_process_to_the_next) {
     EXPECT(run_trial(given, true, timed->choice, timed->n));
     mem_free(timed);
     mem_free(given);
-}
-
-/* Two products instead of one, of so many rows and the rest; a cut that leaves no rest is no choice. */
-TEST(a_product_may_be_cut_in_two) {
-    if (!cuda_test_ready()) return;
-    Trial *whole = mem_alloc(sizeof *whole), *cut = mem_alloc(sizeof *cut);
-    EXPECT(run_trial(whole, true, NULL, 0) && whole->n == 1);
-    for (int64_t rows = 300; rows <= ROWS; rows += ROWS - 300) {
-        MachineChoice given = whole->choice[0];
-        given.n_bytes = sizeof rows;
-        memcpy(given.algorithm, &rows, sizeof rows);
-        EXPECT(run_trial(cut, true, &given, 1) && cut->n == (rows < ROWS ? 3 : 1));
-        int far = 0;
-        for (int i = 0; i < ROWS * WIDTH; i++) {
-            double a = half_from_bf16(whole->y[i]), b = half_from_bf16(cut->y[i]);
-            far += fabs(a - b) > 0.01 * fabs(a) + 0.01;
-        }
-        EXPECT(far == 0);
-    }
-    mem_free(whole);
-    mem_free(cut);
 }
 
 TEST(a_deterministic_device_makes_the_same_choices_again) {

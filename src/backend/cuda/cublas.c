@@ -6,8 +6,7 @@
  * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
  * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
  * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
- * winner must be clearly faster than one the library ranks before it, so that noise does not choose. A product whose last
- * turn of tiles would be nearly empty is held against two, of the rows of the full turns and of the others. What the library
+ * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
  * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken
  * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
  * timed and the library's first choice stands. */
@@ -68,7 +67,6 @@ typedef struct Choice {
     Key key;
     bool used, plain; /* plain: not by the library */
     bool given;       /* put in from outside and not yet tried: one that is refused is chosen anew */
-    int64_t cut;      /* two products, the first of so many rows, each with a choice of its own; 0: one */
     cublasLtMatmulAlgo_t algo;
 } Choice;
 
@@ -417,63 +415,8 @@ static void multiply_plain(cudaStream_t s, const CudaProduct *p) {
     }
 }
 
-/* ---- two products instead of one ---- */
-
-static CudaProduct rows_of(const CudaProduct *p, int64_t row, int64_t rows) {
-    CudaProduct part = *p;
-    part.a = p->a_flip ? cuda_part_cols(p->a, row, rows) : cuda_part_rows(p->a, row, rows);
-    part.c = cuda_part_rows(p->c, row, rows);
-    if (p->add.data) part.add = cuda_part_rows(p->add, row, rows);
-    return part;
-}
-
-static void multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes, bool may_cut);
-
-static void multiply_cut(Backend *b, Queue q, const CudaProduct *p, int64_t cut, void *workspace, int64_t workspace_bytes) {
-    CudaProduct first = rows_of(p, 0, cut), second = rows_of(p, cut, p->c.rows - cut);
-    multiply(b, q, &first, workspace, workspace_bytes, false);
-    multiply(b, q, &second, workspace, workspace_bytes, false);
-}
-
-/* Tiles come in turns, one a multiprocessor. Where the last of a few turns would be less than half full, the rows of the
- * full turns are worth a product of their own: the others' sums can then be made in parts. 0: not worth a trial. */
-static int64_t rows_of_full_turns(const Key *key, int processors) {
-    enum { TILE_ROWS = 128, TILE_COLS = 256, MOST_TURNS = 7 };
-    int64_t across = (key->cols + TILE_COLS - 1) / TILE_COLS, tiles = (key->rows + TILE_ROWS - 1) / TILE_ROWS * across;
-    int64_t turns = tiles / processors, rows = turns * processors / across * TILE_ROWS;
-    if (key->times > 1 || key->inner < LONG_SUM / 2 || turns > MOST_TURNS || tiles % processors * 2 > processors) return 0;
-    return rows < key->rows ? rows : 0;
-}
-
-/* By turns, as finalists are; the medians decide. */
-static bool cut_is_faster(Backend *b, Queue q, const Call *c, const Choice *whole, int64_t cut) {
-    CudaProduct trial = *c->p;
-    Setup setup;
-    Call one = *c;
-    cudaEvent_t *mark = c->products->mark;
-    float ms[2][MOST_ROUNDS];
-    trial_setup(c, &setup, &whole->key);
-    one.setup = &setup;
-    trial.alpha = trial_alpha(c, &whole->key);
-    if (whole->key.in_place) trial.bias = NULL;
-    multiply_cut(b, q, &trial, cut, c->workspace, c->workspace_bytes); /* chooses */
-    for (int r = 0; r < FEWEST_ROUNDS * 2; r++) {
-        run(&one, &whole->algo, trial.alpha);
-        cudaEventRecord(mark[0], c->stream);
-        run(&one, &whole->algo, trial.alpha);
-        cudaEventRecord(mark[1], c->stream);
-        multiply_cut(b, q, &trial, cut, c->workspace, c->workspace_bytes);
-        cudaEventRecord(mark[2], c->stream);
-        cudaEventSynchronize(mark[2]);
-        for (int i = 0; i < 2; i++)
-            if (cudaEventElapsedTime(&ms[i][r], mark[i], mark[i + 1]) != cudaSuccess) return false;
-    }
-    return median(ms[1], FEWEST_ROUNDS * 2) < median(ms[0], FEWEST_ROUNDS * 2) * (1 - 2 * GAIN_SHARE);
-}
-
-/* ---- a product ---- */
-
-static void multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes, bool may_cut) {
+void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes) {
+    check_shapes(p);
     CudaProducts *products = cuda_backend(b)->products;
     Call c = {.products = products, .p = p, .stream = cuda_stream(b, q)};
     if (workspace) c.workspace = workspace, c.workspace_bytes = workspace_bytes;
@@ -488,7 +431,7 @@ static void multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace,
     describe_product(&products->call, &setup, p, &key);
     c.setup = &setup;
     bool may_time = keeps && !cuda_is_capturing(b) && !cuda_backend(b)->deterministic;
-    if (had && choice->given && !choice->plain && !choice->cut) {
+    if (had && choice->given && !choice->plain) {
         done = library_takes(&c, &choice->algo) && run(&c, &choice->algo, p->alpha) == CUBLAS_STATUS_SUCCESS;
         if (!done) choose(&c, choice, may_time, &done);
     }
@@ -499,25 +442,15 @@ static void multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace,
         choose(&c, choice, may_time, &done);
         choice->used = true;
         products->n_choices += keeps;
-        may_cut = may_cut && may_time && !choice->plain && !done;
-        int64_t cut = may_cut ? rows_of_full_turns(&key, cuda_backend(b)->processors) : 0;
-        if (cut && cut_is_faster(b, q, &c, choice, cut)) choice->cut = cut;
     }
     if (choice->plain) {
         multiply_plain(c.stream, p);
-    } else if (choice->cut) {
-        multiply_cut(b, q, p, choice->cut, workspace, workspace_bytes);
     } else if (!done) {
         cublasStatus_t status = run(&c, &choice->algo, p->alpha);
         if (status != CUBLAS_STATUS_SUCCESS)
             cuda_fail(b, "%lld x %lld x %lld product: %s", (long long)key.rows, (long long)key.cols,
                       (long long)key.inner, products->call.cublasLtGetStatusString(status));
     }
-}
-
-void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, int64_t workspace_bytes) {
-    check_shapes(p);
-    multiply(b, q, p, workspace, workspace_bytes, true);
 }
 
 /* ---- choices out and in ---- */
@@ -557,32 +490,24 @@ int64_t cuda_choices(Backend *b, MachineChoice *out, int64_t room) {
         if (!c->used) continue;
         if (n < room) {
             MachineChoice *to = &out[n];
-            *to = (MachineChoice){.n_bytes = c->plain ? 0 : c->cut ? (int)sizeof c->cut : (int)sizeof c->algo};
+            *to = (MachineChoice){.n_bytes = c->plain ? 0 : (int)sizeof c->algo};
             numbers_of(to->number, &c->key);
-            if (!c->plain) memcpy(to->algorithm, c->cut ? (const void *)&c->cut : &c->algo, (size_t)to->n_bytes);
+            if (!c->plain) memcpy(to->algorithm, &c->algo, sizeof c->algo);
         }
         n++;
     }
     return n;
 }
 
-/* A list may come from anywhere: a cut must leave rows on both sides. */
-static bool is_choice(const MachineChoice *m, const Key *key, int64_t *cut) {
-    *cut = 0;
-    if (m->n_bytes == (int)sizeof *cut) memcpy(cut, m->algorithm, sizeof *cut);
-    if (*cut) return *cut > 0 && *cut < key->rows;
-    return !m->n_bytes || m->n_bytes == (int)sizeof(cublasLtMatmulAlgo_t); /* else another library's */
-}
-
 void cuda_choose(Backend *b, const MachineChoice *list, int64_t n) {
     CudaProducts *p = cuda_backend(b)->products;
     for (int64_t i = 0; i < n && p->n_choices < MOST_CHOICES; i++) {
-        int64_t cut;
+        if (list[i].n_bytes && list[i].n_bytes != (int)sizeof(cublasLtMatmulAlgo_t)) continue; /* another library's */
         Key key = key_from(list[i].number);
         Choice *c = find(p, &key);
-        if (c->used || !is_choice(&list[i], &key, &cut)) continue;
-        *c = (Choice){.key = key, .used = true, .plain = !list[i].n_bytes, .given = true, .cut = cut};
-        if (list[i].n_bytes && !cut) memcpy(&c->algo, list[i].algorithm, sizeof c->algo);
+        if (c->used) continue;
+        *c = (Choice){.key = key, .used = true, .plain = !list[i].n_bytes, .given = true};
+        if (list[i].n_bytes) memcpy(&c->algo, list[i].algorithm, sizeof c->algo);
         p->n_choices++;
     }
 }
