@@ -194,7 +194,7 @@ static CudaAttendGrad grad_of(const Data *d, Bf16 *d_qkv, int n_parts) {
 
 static float time_of(void (*work)(void *), void *context);
 static void run_delta(void *context) {
-    cuda_launch_attend_delta(0, (const CudaAttendGrad *)context);
+    cuda_launch_attend_delta(0, (const CudaAttendGrad *)context, false);
 }
 
 static void open_data(Data *d, int problem) {
@@ -215,7 +215,7 @@ static void open_data(Data *d, int problem) {
     CudaAttend a = attend_of(d, d->o_ref, d->lse_ref);
     CudaAttendGrad g = grad_of(d, d->d_ref, 1);
     cuda_launch_attend_plain(0, &a);
-    cuda_launch_attend_delta(0, &g);
+    cuda_launch_attend_delta(0, &g, false);
     cuda_launch_attend_grad_plain(0, &g);
     must(cudaGetLastError(), "the plain kernels");
     must(cudaDeviceSynchronize(), "the plain kernels");

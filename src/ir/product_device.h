@@ -19,7 +19,7 @@ enum {
     DEVICE_SPLITS = 16,    /* parts of a sum the library is given room for */
     DEVICE_GRAIN = 128,    /* rows of a panel come in these */
     DEVICE_LOGITS = 64,    /* a row of logits is padded to a multiple of it, so that rows are aligned */
-    DEVICE_SUM_ROWS = 64,  /* rows of dy summed into one part of a bias gradient */
+    DEVICE_SUM_ROWS = 128, /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
     DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
     DEVICE_SOME_BLOCKS = 384,  /* above them: the most blocks that share out its sums ... */

@@ -338,18 +338,22 @@ static void try_last_resorts(Walk *w, int64_t rows) {
     fits_so(w, base);
 }
 
-/* On a GPU the gradient of a head's weight passes through memory once a chunk: half of the rows at a time, where the plan that
- * was found leaves room for them. */
+/* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, where
+ * the plan that was found leaves room for their logits. */
 static void give_head_room(Walk *w) {
     enum { MOST_ROWS = 8192 };
     Try t = w->found->tried[w->found->best];
-    int64_t chunk = MIN2(t.micro_batch * w->asked->seq / 2, MOST_ROWS) / HEAD_TILE * HEAD_TILE;
+    int64_t rows = t.micro_batch * w->asked->seq, most = MIN2(rows, MOST_ROWS);
     bool trained = w->asked->train && !w->asked->lora;
     if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
-    if (chunk <= job_default_chunk(w->asked, w->m->kind)) return;
-    t.head_chunk = chunk;
-    place(w, &t);
-    if (t.fits) w->found->tried[w->found->best] = t;
+    for (int pieces = 1; pieces <= 2; pieces++) {
+        t.head_chunk = mem_round_up((most + pieces - 1) / pieces, HEAD_TILE);
+        if (t.head_chunk <= job_default_chunk(w->asked, w->m->kind)) return;
+        place(w, &t);
+        if (!t.fits) continue;
+        w->found->tried[w->found->best] = t;
+        return;
+    }
 }
 
 bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,

@@ -126,13 +126,17 @@ TEST(a_saving_is_the_plan_without_that_technique) {
     json_decref(j);
 }
 
-/* On a GPU a trained head works on half of the rows at a time where that fits, except where the same bits are asked for. */
+/* On a GPU a trained head works on all rows at a time, or half of them, where that fits, except where the same bits are
+ * asked for. */
 TEST(a_head_takes_the_room_that_is_left) {
 #define TRAINED "--model qwen2.5-0.5b --seq 1024 --micro-batch 8 --gpu h200 "
     int64_t usual = device_bytes_of(TRAINED "--head-chunk 2048"), half = device_bytes_of(TRAINED "--head-chunk 4096");
-    EXPECT(half > usual && device_bytes_of(TRAINED) == half);
+    int64_t all = device_bytes_of(TRAINED "--head-chunk 8192");
+    EXPECT(all > half && half > usual && device_bytes_of(TRAINED) == all);
     EXPECT(device_bytes_of(TRAINED "--deterministic") == device_bytes_of(TRAINED "--deterministic --head-chunk 2048"));
     char tight[200];
+    snprintf(tight, sizeof tight, TRAINED "--budget %lld", (long long)all - 1);
+    EXPECT(device_bytes_of(tight) == half);
     snprintf(tight, sizeof tight, TRAINED "--budget %lld", (long long)half - 1);
     EXPECT(device_bytes_of(tight) == usual);
 #undef TRAINED

@@ -170,7 +170,9 @@ static bool run_by_library(CudaTest *t, Step s, Tid out, int shown) {
     memcpy(cpu, t->cpu[out], (size_t)bytes);
     s.attr.heads.by = ATTEND_FAST;
     t->loose = s.op == OP_ATTEND_GRAD, t->shown = shown;
+    keep_to_mma(true); /* Hopper's kernels would take short rows themselves */
     cuda_test_run(t, s, false);
+    keep_to_mma(false);
     int64_t ran = cuda_attention_state(cuda_test_device()).runs - runs;
     EXPECT(ran == 3 || ran == 0); /* on its own, first, captured */
     t->loose = false;
@@ -219,6 +221,64 @@ static void try_library(Case c, Format f) {
     cuda_test_close(&t);
 }
 #endif
+
+#ifdef HAVE_CUDA
+/* Runs the step by whoever is faster; gives how often that was the library. The CPU's result stays as it was. */
+static int64_t library_runs(CudaTest *t, Step s, Tid out) {
+    int64_t bytes = prog_bytes(&t->p, out), runs = cuda_attention_state(cuda_test_device()).runs;
+    void *cpu = mem_alloc(bytes);
+    memcpy(cpu, t->cpu[out], (size_t)bytes);
+    s.attr.heads.by = ATTEND_FAST;
+    cuda_test_run(t, s, false);
+    memcpy(t->cpu[out], cpu, (size_t)bytes);
+    mem_free(cpu);
+    return cuda_attention_state(cuda_test_device()).runs - runs;
+}
+
+static void try_short(Case c, Format f) {
+    CudaTest t;
+    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq,
+                   .scale = (float)(1 / sqrt(c.dim))};
+    int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
+    cuda_test_open(&t, "attend %s by the faster, %lld rows of %lld, %d/%d heads of %d", format_name(f), (long long)c.rows,
+                   (long long)c.seq, c.heads, c.kv_heads, c.dim);
+    Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
+    Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
+    Tid d_o = cuda_test_matrix(&t, f, n, wide), dqkv = cuda_test_matrix(&t, f, n, width_of(&h));
+    cuda_test_normal(&t, qkv, 1, 1.5);
+    cuda_test_normal(&t, d_o, 2, 1);
+    memset(t.initial[docs], 0, (size_t)prog_bytes(&t.p, docs));
+    Step forward = {.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
+    Step backward = {.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
+    cuda_test_run(&t, forward, false); /* our own: the reference */
+    int64_t by_library = library_runs(&t, forward, o);
+    EXPECT((by_library > 0) == (c.dim != 64));
+    cuda_test_expect(&t, o, slack(f, 3));
+    memcpy(t.initial[o], t.cpu[o], (size_t)prog_bytes(&t.p, o));
+    memcpy(t.initial[lse], t.cpu[lse], (size_t)prog_bytes(&t.p, lse));
+    cuda_test_run(&t, backward, false);
+    if (by_library) reorder_lse((float *)t.initial[lse], (const float *)t.cpu[lse], &c);
+    EXPECT(library_runs(&t, backward, dqkv) == 0);
+    cuda_test_expect(&t, dqkv, slack(f, 8 * sqrt((double)c.heads / c.kv_heads)));
+    expect_norm(&t, dqkv, whole_slack(f));
+    cuda_test_close(&t);
+}
+#endif
+
+TEST(short_rows_are_attended_by_the_faster_on_a_hopper) {
+    if (!cuda_test_ready()) return;
+#ifdef HAVE_CUDA
+    Err e = {0};
+    const CudaBackend *c = cuda_backend(cuda_test_device());
+    if (c->major != 9 || c->minor != 0 || !cuda_attention_ready(cuda_test_device(), &e)) {
+        test_skip("no Hopper, or no cuDNN");
+        return;
+    }
+    try_short((Case){2, 256, 4, 2, 128, 0, false}, FMT_BF16);
+    try_short((Case){2, 256, 4, 2, 64, 0, false}, FMT_BF16);
+    try_short((Case){1, 384, 3, 1, 128, 0, false}, FMT_F16);
+#endif
+}
 
 TEST(attention_by_cudnn_on_the_gpu) {
     if (!cuda_test_ready()) return;

@@ -12,6 +12,7 @@ typedef struct HeadCase {
 static const HeadCase cases[] = {
     {1, 7, 5, 128},       {3, 1000, 64, 128},   {130, 257, 33, 128}, {300, 1000, 64, 128},
     {300, 1000, 64, 512}, {257, 4100, 96, 256}, {2, 33000, 40, 128},
+    {2, 60000, 24, 128}, /* rows that are not kept whole, in any format */
 };
 
 typedef struct HeadTest {

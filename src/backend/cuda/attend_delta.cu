@@ -22,7 +22,9 @@ DEVICE void find_edges(const CudaAttendGrad &g, int64_t row, int tile) {
     if (threadIdx.x == 0) ((int2 *)g.tiles)[row * (g.padded / TILE) + tile] = edges;
 }
 
-template <typename T, int V, int LANES> __global__ void __launch_bounds__(THREADS) delta_kernel(CudaAttendGrad g) {
+/* lse_query, lse_head: numbers of lse from one to the next. */
+template <typename T, int V, int LANES>
+__global__ void __launch_bounds__(THREADS) delta_kernel(CudaAttendGrad g, int lse_query, int lse_head) {
     const CudaAttend &a = g.a;
     int lane = threadIdx.x % LANES, head = blockIdx.x % a.heads;
     int64_t row = blockIdx.x / a.heads;
@@ -45,20 +47,21 @@ template <typename T, int V, int LANES> __global__ void __launch_bounds__(THREAD
         if (lane) continue;
         int64_t to = (row * a.heads + head) * g.padded + query;
         g.delta[to] = sum;
-        g.lse2[to] = there ? a.lse[token * a.heads + head] * LOG2_E : INFINITY;
+        int64_t kept = row * a.seq * a.heads + query * lse_query + head * lse_head;
+        g.lse2[to] = there ? a.lse[kept] * LOG2_E : INFINITY;
     }
 }
 
-template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendGrad *g) {
+template <typename T> static void launch_delta(cudaStream_t s, const CudaAttendGrad *g, bool by_head) {
     dim3 grid((unsigned)(g->a.rows * g->a.heads), (unsigned)(g->padded / TILE));
     bool wide = g->a.dim % 8 == 0 && is_packed(g->d_o) && is_packed(g->a.o);
     auto kernel = !wide             ? delta_kernel<T, 1, 32>
                   : g->a.dim <= 64  ? delta_kernel<T, 8, 8>
                   : g->a.dim <= 128 ? delta_kernel<T, 8, 16>
                                     : delta_kernel<T, 8, 32>;
-    kernel<<<grid, THREADS, 0, s>>>(*g);
+    kernel<<<grid, THREADS, 0, s>>>(*g, by_head ? 1 : g->a.heads, by_head ? g->a.seq : 1);
 }
 
-extern "C" void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g) {
-    with_real(g->a.format, [&](auto t) { launch_delta<decltype(t)>(s, g); });
+extern "C" void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g, bool by_head) {
+    with_real(g->a.format, [&](auto t) { launch_delta<decltype(t)>(s, g, by_head); });
 }

@@ -42,6 +42,14 @@ static bool takes(const CudaAttend *a) {
 }
 #endif
 
+extern "C" bool cuda_attend_sm90_takes(const CudaAttend *a) {
+#ifdef HAVE_SM90A
+    return takes(a);
+#else
+    return false;
+#endif
+}
+
 extern "C" bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a) {
 #ifdef HAVE_SM90A
     if (!takes(a)) return false;

@@ -226,7 +226,7 @@ typedef struct Tried {
 /* Runs every one that is not refused once, back to back. The first runs twice, so that no clock starts on an idle card. */
 static void time_round(const Call *c, Tried *const *t, int n, float alpha) {
     cudaEvent_t *mark = c->products->mark;
-    if (n) run(c, t[0]->algo, alpha);
+    if (n > 0) run(c, t[0]->algo, alpha);
     for (int i = 0; i < n; i++) {
         cudaEventRecord(mark[i], c->stream);
         if (t[i]->ms >= 0 && run(c, t[i]->algo, alpha) != CUBLAS_STATUS_SUCCESS) t[i]->ms = -1;

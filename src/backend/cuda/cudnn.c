@@ -168,6 +168,10 @@ static Pair *pair_of(Backend *b, const AttrHeads *h, const Tensor *qkv) {
     return p->backward.plan ? p : refuse(b, h, p->why);
 }
 
+bool cuda_library_attends(Backend *b, const Args *a, int qkv) {
+    return pair_of(b, &a->step->attr.heads, a->ti[qkv]) != NULL;
+}
+
 /* ---- running ---- */
 
 static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const CudnnAddresses *at) {

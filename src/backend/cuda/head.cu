@@ -4,14 +4,18 @@
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
  *
- * logits(rows, ld), rows aligned to 16 bytes. One block of THREADS a row. Scoring reads the row once: each thread
- * keeps a maximum and sums relative to it, rescaled when it grows, merged in one order at the end. Turning reads
- * it again, backwards, so that what was read last is found in the second-level cache, and writes it past that cache:
- * 1 + 2 numbers moved per logit, less what was found. A row without a gradient is only written. */
+ * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum
+ * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that is to
+ * be turned stay in shared memory, as many as leave room for another block. Turning reads the others again, backwards,
+ * so that what was read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers moved per
+ * logit, less what was kept or found. A row without a gradient is only written. */
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread that are turned at a time */ };
+enum { THREADS = 768, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread that are turned at a time */ };
+enum { KEPT_BYTES = 104 * 1024 };
+
+extern __shared__ uint4 keep[]; /* a row's first packs */
 
 /* PACK numbers that nobody reads soon. */
 template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
@@ -75,14 +79,16 @@ template <typename T> DEVICE Score merge_block(Score s) { /* every thread gets i
     return s;
 }
 
-template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n) {
+template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n, int kept) {
     constexpr int N = PACK<T>;
     Score s = {-INFINITY, 0, 0};
     float v[N], one[1];
     int packs = n / N;
 #pragma unroll 2
     for (int i = threadIdx.x; i < packs; i += THREADS) {
-        load<N>(v, x + (int64_t)i * N);
+        uint4 q = ((const uint4 *)x)[i];
+        if (i < kept) keep[i] = q;
+        load<N>(v, (const T *)&q);
         add_logits<T, N, ENTROPY>(s, v);
     }
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS) {
@@ -92,27 +98,31 @@ template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n) {
     return merge_block<T>(s);
 }
 
-/* Every logit as if it were not the label's. */
-template <typename T> DEVICE void turn_row(T *x, int n, float g, float lse) {
+template <typename T> DEVICE void turn_pack(T *to, uint4 q, float g, float lse) {
     constexpr int N = PACK<T>;
     float v[N];
+    load<N>(v, (const T *)&q);
+#pragma unroll
+    for (int k = 0; k < N; k++) v[k] = -g * exponential<T>(v[k] - lse);
+    store_past<N>(to, v);
+}
+
+/* Every logit as if it were not the label's. A thread kept the packs itself that it takes from shared memory. */
+template <typename T> DEVICE void turn_row(T *x, int n, int kept, float g, float lse) {
+    constexpr int N = PACK<T>;
     int packs = n / N;
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS)
         x[i] = from_float<T>(-g * exponential<T>(to_float(x[i]) - lse));
-    for (int i = packs - 1 - (int)threadIdx.x; i >= 0; i -= BATCH * THREADS) {
+    for (int i = packs - 1 - (int)threadIdx.x; i >= kept; i -= BATCH * THREADS) {
         uint4 q[BATCH];
 #pragma unroll
         for (int b = 0; b < BATCH; b++)
-            if (i >= b * THREADS) q[b] = ((const uint4 *)x)[i - b * THREADS];
+            if (i - b * THREADS >= kept) q[b] = ((const uint4 *)x)[i - b * THREADS];
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            if (i < b * THREADS) continue;
-            load<N>(v, (const T *)&q[b]);
-#pragma unroll
-            for (int k = 0; k < N; k++) v[k] = -g * exponential<T>(v[k] - lse);
-            store_past<N>(x + (int64_t)(i - b * THREADS) * N, v);
-        }
+        for (int b = 0; b < BATCH; b++)
+            if (i - b * THREADS >= kept) turn_pack<T>(x + (int64_t)(i - b * THREADS) * N, q[b], g, lse);
     }
+    for (int i = threadIdx.x; i < kept; i += THREADS) turn_pack<T>(x + (int64_t)i * N, keep[i], g, lse);
 }
 
 template <typename T> DEVICE void clear_row(T *x, int n) {
@@ -137,7 +147,7 @@ template <bool ENTROPY> DEVICE float tell_row(const CudaHeadRows &h, int64_t row
 }
 
 template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS)
-    head_rows_kernel(const __grid_constant__ CudaHeadRows h) {
+    head_rows_kernel(const __grid_constant__ CudaHeadRows h, int kept) {
     __shared__ float lse;
     int64_t row = blockIdx.x;
     T *x = (T *)h.logits.data + row * h.ld;
@@ -145,7 +155,7 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     bool scored = label >= 0 && label < h.vocabulary;
     float logit = scored ? to_float(x[label]) : 0.0f; /* read before it is turned */
     if (SCORE) {
-        Score s = score_row<T, ENTROPY>(x, h.vocabulary);
+        Score s = score_row<T, ENTROPY>(x, h.vocabulary, kept);
         if (threadIdx.x == 0) lse = tell_row<ENTROPY>(h, row, logit, label, s);
     } else if (threadIdx.x == 0) {
         lse = h.lse[row];
@@ -157,9 +167,19 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
         clear_row<T>(x, h.vocabulary);
         return;
     }
-    turn_row<T>(x, h.vocabulary, g, lse);
+    turn_row<T>(x, h.vocabulary, kept, g, lse);
     __syncthreads();
     if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
+}
+
+template <typename T> static void score_and_turn(cudaStream_t s, const CudaHeadRows *h) {
+    auto kernel = head_rows_kernel<T, true, false, true>;
+    int packs = h->vocabulary / PACK<T>, kept = packs < KEPT_BYTES / 16 ? packs : KEPT_BYTES / 16;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, KEPT_BYTES) != cudaSuccess) {
+        cudaGetLastError(); /* a card with less: everything is read again */
+        kept = 0;
+    }
+    kernel<<<(unsigned)h->rows, THREADS, kept * 16, s>>>(*h, kept);
 }
 
 extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
@@ -167,12 +187,12 @@ extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
     with_real(h->logits.format, [&](auto t) {
         using T = decltype(t);
         if (!h->logp)
-            head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h);
+            head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h, 0);
         else if (h->dlogp)
-            head_rows_kernel<T, true, false, true><<<rows, THREADS, 0, s>>>(*h);
+            score_and_turn<T>(s, h);
         else if (h->entropy)
-            head_rows_kernel<T, true, true, false><<<rows, THREADS, 0, s>>>(*h);
+            head_rows_kernel<T, true, true, false><<<rows, THREADS, 0, s>>>(*h, 0);
         else
-            head_rows_kernel<T, true, false, false><<<rows, THREADS, 0, s>>>(*h);
+            head_rows_kernel<T, true, false, false><<<rows, THREADS, 0, s>>>(*h, 0);
     });
 }

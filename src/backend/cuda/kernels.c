@@ -185,8 +185,17 @@ static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
     else if (!on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
+/* What our own kernels do faster than the library inside a step (docs/performance.md): short rows backward, and of heads of
+ * 64 numbers forward too. */
+static bool ours_are_faster(Backend *b, const Args *a, int qkv, bool backward) {
+    enum { LONGEST = 1024, NARROW = 64 };
+    CudaAttend x = attend_of(a, qkv, qkv + 1);
+    return a->step->attr.heads.by == ATTEND_FAST && x.seq <= LONGEST && (backward || x.dim == NARROW) && on_hopper(b) &&
+           cuda_attend_sm90_takes(&x);
+}
+
 void cuda_attend(Backend *b, Queue q, const Args *a) {
-    if (cuda_library_attend(b, q, a)) return;
+    if (!ours_are_faster(b, a, 0, false) && cuda_library_attend(b, q, a)) return;
     CudaAttend x = attend_of(a, 0, 1);
     x.o = a->out[0];
     x.lse = a->out[1];
@@ -194,7 +203,9 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 }
 
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
-    if (cuda_library_attend_grad(b, q, a)) return;
+    bool ours = ours_are_faster(b, a, 1, true);
+    if (!ours && cuda_library_attend_grad(b, q, a)) return;
+    bool theirs = ours && !ours_are_faster(b, a, 1, false) && cuda_library_attends(b, a, 1); /* they made lse */
     const AttrHeads *h = &a->step->attr.heads;
     DeviceAttendGrad d = device_attend_grad(h, a->ti[1]->format, cuda_rows(a->ti[1]));
     CudaAttendGrad g = {.a = attend_of(a, 1, 4), .d_o = a->in[0], .dq = a->out[0], .n_parts = d.n_parts,
@@ -210,7 +221,7 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     g.tiles = (int32_t *)(scratch + d.tiles);
     g.parts = (float *)(scratch + d.sums);
     cudaStream_t s = cuda_stream(b, q);
-    cuda_launch_attend_delta(s, &g);
+    cuda_launch_attend_delta(s, &g, theirs);
     if (!on_cores(b, &g.a) || !is_aligned(g.d_o) || !is_aligned(g.dq)) cuda_launch_attend_grad_plain(s, &g);
     else if (!on_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
 }

@@ -205,6 +205,7 @@ typedef struct CudaAttend {
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
 bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a); /* for 9.0; false: not a shape of its, nothing done */
+bool cuda_attend_sm90_takes(const CudaAttend *a);                  /* would it, and backward? */
 
 typedef struct CudaAttendGrad {
     CudaAttend a;    /* of the forward step; lse is read */
@@ -220,7 +221,8 @@ void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g);
 void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g);
 bool cuda_launch_attend_grad_sm90(cudaStream_t s, const CudaAttendGrad *g); /* likewise */
 void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g);  /* the parts, when there are several */
-void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g); /* lse2, delta, tiles: before either */
+/* lse2, delta, tiles: before either. by_head: lse is (rows, heads, seq), as the library keeps it. */
+void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g, bool by_head);
 
 /* ---- keys and values that stay (cache.cu) ---- */
 

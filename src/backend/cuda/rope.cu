@@ -2,18 +2,18 @@
  * cache. Reference: cpu/rope.c, cpu/cache.c.
  *
  *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) turns by the fp32 angle position*inv_freq[i]
- * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), then a thread
- * turns V pairs at a time, 16 bytes of each half where D/2 allows. 2 numbers moved; v is copied, or stays where
- * it stands when y is x.
+ * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), while a thread's first
+ * V pairs, 16 bytes of each half where D/2 allows, are on their way. 2 numbers moved; v is copied, or stays where it
+ * stands when y is x.
  *   rope_put: the same for q; k goes turned, v as it is, into slot position of its row of the cache (none for a negative
  * position). Numbers are rounded to the activations' format first, so that the bits are those of rope and a copy.
  * Where positions are inputs, angles are ready before the kernel in front has ended.
  *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cache_kernels.h"
-#include "backend/cuda/vectors.cuh"
+#include "backend/cuda/packs.cuh"
 
-enum { WIDE = 8, MOST_THREADS = 512, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
+enum { MOST_THREADS = 512, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
 
 /* cos and sin of x to fp32's last place, |x| < 2^31: quarters of a turn are taken off in fp64. */
 DEVICE float2 turn_of(float x_single) {
@@ -51,15 +51,19 @@ DEVICE void turn_pair(float &a, float &b, float c, float s) {
     a = turned_a;
 }
 
-template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
-                                              const float *sine) {
+template <int V> DEVICE void turn_all(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
     float c[V], s[V];
-    load<V>(a, x);
-    load<V>(b, x + half);
     load<V>(c, cosine);
     load<V>(s, sine);
 #pragma unroll
     for (int k = 0; k < V; k++) turn_pair(a[k], b[k], c[k], s[k]);
+}
+
+template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
+                                              const float *sine) {
+    load<V>(a, x);
+    load<V>(b, x + half);
+    turn_all<V>(a, b, cosine, sine);
 }
 
 template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
@@ -67,12 +71,30 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
     int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
+    int task = threadIdx.x, tasks = turned * pieces;
     chain_wait();
-    put_angles(cosine, sine, r);
-    __syncthreads();
-    for (int task = threadIdx.x; task < turned * pieces; task += blockDim.x) {
-        int head = task / pieces, i = task % pieces * V;
-        int64_t at = first + head * r.dim + i;
+    if constexpr (V == WIDE) {
+        int i = task % pieces * V;
+        int64_t at = first + task / pieces * r.dim + i;
+        Pack<T> low, high;
+        float a[V], b[V];
+        if (task < tasks) low = fetch(x + at), high = fetch(x + at + half);
+        put_angles(cosine, sine, r);
+        __syncthreads();
+        if (task < tasks) {
+            spread(a, low), spread(b, high);
+            turn_all<V>(a, b, cosine + i, sine + i);
+            store<V>(y + at, a);
+            store<V>(y + at + half, b);
+        }
+        task += blockDim.x;
+    } else {
+        put_angles(cosine, sine, r);
+        __syncthreads();
+    }
+    for (; task < tasks; task += blockDim.x) {
+        int i = task % pieces * V;
+        int64_t at = first + task / pieces * r.dim + i;
         float a[V], b[V];
         turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
         store<V>(y + at, a);
