@@ -38,7 +38,8 @@ double op_bytes_moved(const Program *p, const Step *s) {
 bool op_reads_stored(const Program *p, const Step *s, int k) {
     if (s->op == OP_EMBED) return k == 0;
     if (k != 1) return false;
-    bool direct = s->op == OP_HEAD_LOGITS || (s->op == OP_LINEAR && s->attr.linear.direct);
+    bool direct = s->op == OP_HEAD_LOGITS || s->op == OP_LINEAR_SWIGLU ||
+                  (s->op == OP_LINEAR && s->attr.linear.direct);
     if (direct && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_MOST) return true;
     bool head = s->op == OP_HEAD_LOGITS || s->op == OP_HEAD_LOGP || s->op == OP_HEAD_LOGP_GRAD || s->op == OP_HEAD_SWEEP;
     return head && p->t[prog_base(p, s->in[1])].home.stored == FMT_INT8; /* large: decoded panel by panel, never whole */

@@ -15,6 +15,7 @@ static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     double width = s->in[0] && s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
     switch (s->op) {
         case OP_LINEAR:
+        case OP_LINEAR_SWIGLU:
             width = (double)MIN2(prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
             return machine_grid_rate(&m->products, PASS_FORWARD, rows, width);
         case OP_LINEAR_DX:

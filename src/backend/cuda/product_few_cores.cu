@@ -13,6 +13,8 @@
  * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
  * the other, so the sums of the two come out apart and each is multiplied by its byte.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
+ * Gated: a tile has 8 rows of either half of w, so that both sums of a number of y are found beside each other. A sum's
+ * order is that of K's stages, in whichever tile its row stands: gated or not, the bits are the same.
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/product_codes.cuh"
@@ -24,8 +26,11 @@ struct Few {
     CudaFew a;
     Levels levels;
     float scale; /* of every sum, beside the row's */
-    int share;   /* rows of w of a block */
+    int share;   /* rows of w of a block; gated: of either half */
     int round;   /* tiles whose sums wait for each other */
+    int tall;    /* rows of the share from a tile to the next */
+    int beside;  /* and from a lane's first row to its second */
+    int64_t second_at; /* which stands so many bytes behind it */
 };
 
 template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;      /* numbers of a row in a stage */
@@ -66,18 +71,29 @@ struct Way { /* of the warp's next stage that is asked for */
     int stage, rows; /* rows of the block from that one on */
 };
 
-/* Bytes behind a row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
-template <typename W> DEVICE void ask_for(Stage &st, Way &way, const CudaFew &a, int stages) {
+/* The first or second 64 bytes of the rows of a stage, as soon as those of the stage before have been used. Bytes behind a
+ * row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
+template <typename W> DEVICE void ask_half(Stage &st, const Way &way, const Few &f, int h) {
+    const CudaFew &a = f.a;
     int t = threadIdx.x % 4, left = a.inner - (way.stage * 8 + t) * PIECE<W>;
-    const char *at = way.row + way.stage * STAGE + t * 16, *blocks = way.row + a.blocks_at + way.stage * 4;
+    const char *at = way.row + way.stage * STAGE + t * 16 + h * 64, *blocks = way.row + a.blocks_at + way.stage * 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        bool row = way.rows > 8 * r;
-        read_once16_if(st.w[r][0], at + r * 8 * a.row_bytes, row && left > 0);
-        read_once16_if(st.w[r][1], at + r * 8 * a.row_bytes + 64, row && left > 4 * PIECE<W>);
-        if (IS_NF4<W>) read_once4_if(st.most[r], blocks + r * 8 * a.row_bytes, row);
+        bool row = way.rows > f.beside * r;
+        read_once16_if(st.w[r][h], at + r * f.second_at, row && left > 4 * h * PIECE<W>);
+        if (IS_NF4<W> && h == 1) read_once4_if(st.most[r], blocks + r * f.second_at, row);
     }
-    for (way.stage += WARPS; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
+}
+
+DEVICE void go_to_stage(Way &way, const Few &f, int stages) { /* from one that may be of a tile further on */
+    for (; way.stage >= stages; way.stage -= stages) way.row += f.tall * f.a.row_bytes, way.rows -= f.tall;
+}
+
+template <typename W> DEVICE void ask_for(Stage &st, Way &way, const Few &f, int stages) {
+    ask_half<W>(st, way, f, 0);
+    ask_half<W>(st, way, f, 1);
+    way.stage += WARPS;
+    go_to_stage(way, f, stages);
 }
 
 /* ---- two numbers of 16 bytes at a time, as a mma takes them ---- */
@@ -171,13 +187,14 @@ template <typename W, int SETS> struct Sums { /* of rows g and g+8: C's words; n
     float at[SETS][IS_NF4<W> ? 2 : 4];
 };
 
+/* Adds up st, whose halves then stand for the stage that `way` is at. */
 template <typename W, typename X, int SETS, bool KEPT>
-DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
-                      const CudaFew &a, int stage, const char *table) {
+DEVICE void add_stage(Sums<W, SETS> &sum, Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
+                      const Few &f, int stage, const Way &way, const char *table) {
     uint32_t lane4 = threadIdx.x % WARP * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        load_x<W, SETS, KEPT>(x, column, a, stage, h);
+        load_x<W, SETS, KEPT>(x, column, f.a, stage, h);
         float c[SETS][4] = {};
 #pragma unroll
         for (int j = 0; j < PIECE<W> / 4; j++) {
@@ -191,10 +208,12 @@ DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIEC
                 else multiply<X>(sum.at[b], w, b0, b1);
             }
         }
+        uint32_t most[2] = {st.most[0], st.most[1]};
+        ask_half<W>(st, way, f, h);
         if constexpr (IS_NF4<W>)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float first = (float)(st.most[r] >> 16 * h & 255), second = (float)(st.most[r] >> (16 * h + 8) & 255);
+                float first = (float)(most[r] >> 16 * h & 255), second = (float)(most[r] >> (16 * h + 8) & 255);
 #pragma unroll
                 for (int b = 0; b < SETS; b++)
                     sum.at[b][r] = fmaf(c[b][2 * r], first, fmaf(c[b][2 * r + 1], second, sum.at[b][r]));
@@ -217,20 +236,36 @@ template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W
 /* The thread's number of y in a round: what its sum is multiplied by and what is added, asked for before the sum is. */
 struct Place {
     int64_t at; /* -1: none */
+    bool there; /* the sum is; gated: a number is made of two */
+    int first;  /* warp of the tile's first stage: sums are added in the order of stages, whichever tile it is */
     float scale, bias;
 };
 
-DEVICE Place place_of(const Few &f, int first_tile) {
+DEVICE Place place_of(const Few &f, int first_tile, int stages) {
     const CudaFew &a = f.a;
-    int part = threadIdx.x / TILE, tile = part / a.rows, n = part % a.rows;
-    int in_block = (first_tile + tile) * TILE + threadIdx.x % TILE;
-    int64_t row = (int64_t)blockIdx.x * f.share + in_block;
-    Place p = {-1, f.scale, 0};
-    if (tile >= f.round || in_block >= f.share || row >= a.cols) return p;
-    p.at = n * a.cols + row;
+    int part = threadIdx.x / TILE, tile = part / a.rows, n = part % a.rows, in_tile = threadIdx.x % TILE;
+    bool second = a.gated && in_tile >= 8;
+    int in_block = (first_tile + tile) * f.tall + (second ? in_tile - 8 : in_tile);
+    int64_t of_y = (int64_t)blockIdx.x * f.share + in_block, cols = a.gated ? a.cols / 2 : a.cols;
+    int64_t row = second ? of_y + cols : of_y;
+    Place p = {-1, false, (first_tile + tile) * stages % WARPS, f.scale, 0};
+    if (tile >= f.round || in_block >= f.share || of_y >= cols) return p;
+    p.there = true;
+    if (!second) p.at = n * cols + of_y;
     if (a.scale_at) p.scale *= *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
     if (a.bias.data) p.bias = read_number(a.bias, row);
     return p;
+}
+
+/* Gated: both halves are rounded as linear would store them, and meet as in elementwise.cu. */
+DEVICE void give(const Few &f, const Place &p, float total) {
+    float x = fmaf(total, p.scale, p.bias);
+    if (f.a.gated) {
+        x = rounded(f.a.y.format, x);
+        float up = __shfl_down_sync(~0u, x, 8);
+        x = __fdividef(x, 1.0f + expf(-x)) * up;
+    }
+    if (p.at >= 0) write_number(f.a.y, p.at, x);
 }
 
 /* ---- the kernel ---- */
@@ -250,15 +285,14 @@ DEVICE void end_tile(Work<W, SETS> &work, const Few &f, float *parts, int tiles,
     work.tile++;
     if (++work.in_round < f.round && work.tile < tiles) return;
     __syncthreads();
-    if (work.place.at >= 0) {
-        const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
-        float total = 0;
+    const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
+    float total = 0;
+    if (work.place.there)
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) total += part[k * TILE];
-        write_number(f.a.y, work.place.at, fmaf(total, work.place.scale, work.place.bias));
-    }
+        for (int k = 0; k < WARPS; k++) total += part[(work.place.first + k) % WARPS * TILE];
+    give(f, work.place, total);
     if (work.tile == tiles) return;
-    work.place = place_of(f, work.tile);
+    work.place = place_of(f, work.tile, stages);
     work.in_round = 0;
     __syncthreads();
 }
@@ -269,8 +303,8 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     extern __shared__ __align__(16) char shared[];
     const CudaFew &a = f.a;
     int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0); /* known to be the same for all lanes */
-    int rows = (int)min((int64_t)f.share, a.cols - (int64_t)blockIdx.x * f.share);
-    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, tiles = (rows + TILE - 1) / TILE;
+    int rows = (int)min((int64_t)f.share, (a.gated ? a.cols / 2 : a.cols) - (int64_t)blockIdx.x * f.share);
+    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, tiles = (rows + f.tall - 1) / f.tall;
     int count = (tiles * stages - warp + WARPS - 1) / WARPS;
     const char *first = (const char *)a.w.data + (int64_t)blockIdx.x * f.share * a.row_bytes;
     float *parts = (float *)(shared + Shared<W>::PAIRS);
@@ -279,13 +313,13 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     if (!a.early) chain_wait();
     int g = threadIdx.x % WARP / 4;
     Way way = {first + g * a.row_bytes, warp, rows - g};
-    for (; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
+    go_to_stage(way, f, stages);
     Stage st[DEPTH<W>] = {};
 #pragma unroll
-    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, a, stages);
+    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, f, stages);
+    Work<W, SETS> work = {{}, place_of(f, 0, stages), 0, 0, warp};
     make_pairs<W>(shared, f.levels);
     chain_wait();
-    Work<W, SETS> work = {{}, place_of(f, 0), 0, 0, warp};
     if (KEPT) keep_x<W>(kept, a);
     __syncthreads();
     Column<W, SETS> column = column_of_lane<W, SETS>(shared_address(kept), a);
@@ -295,9 +329,9 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
         for (int d = 0; d < DEPTH<W>; d++) {
             if (i + d >= count) break;
             while (work.stage >= stages) end_tile(work, f, parts, tiles, stages);
-            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, a, work.stage, shared);
-            ask_for<W>(st[d], way, a, stages);
-            work.stage += WARPS;
+            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, f, work.stage, way, shared);
+            way.stage += WARPS, work.stage += WARPS;
+            go_to_stage(way, f, stages);
         }
     while (work.tile < tiles) end_tile(work, f, parts, tiles, stages);
 #endif
@@ -307,13 +341,15 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 
 /* An equal share of the rows for every multiprocessor. x stays where it is when it does not fit. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
-    int share = (int)blocks_for(a.cols, of_card(cudaDevAttrMultiProcessorCount));
+    int64_t rows = a.gated ? a.cols / 2 : a.cols;
+    int share = (int)blocks_for(rows, of_card(cudaDevAttrMultiProcessorCount));
     if (share < LEAST_ROWS) share = LEAST_ROWS;
-    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1};
+    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1, .tall = a.gated ? TILE / 2 : TILE,
+             .beside = a.gated ? 0 : TILE / 2, .second_at = (a.gated ? rows : TILE / 2) * a.row_bytes};
     f.scale = make_levels<W, X>(f.levels);
     f.round = THREADS / TILE / a.rows; /* a number of y a thread */
-    int tiles = (share + TILE - 1) / TILE, part = a.rows * WARPS * TILE * 4, x_bytes = a.rows * Shared<W>::x_stride(a.inner);
-    int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    int tiles = (share + f.tall - 1) / f.tall, part = a.rows * WARPS * TILE * 4;
+    int x_bytes = a.rows * Shared<W>::x_stride(a.inner), room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     if (f.round > tiles) f.round = tiles;
     while (f.round > 1 && Shared<W>::PAIRS + f.round * part + x_bytes > room) f.round--;
     int bytes = Shared<W>::PAIRS + f.round * part;
@@ -321,7 +357,7 @@ template <typename W, typename X, int SETS> static void launch(cudaStream_t s, c
     if (kept) bytes += x_bytes;
     auto kernel = kept ? few_cores_kernel<W, X, SETS, true> : few_cores_kernel<W, X, SETS, false>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cuda_launch_chained(s, kernel, blocks_for(a.cols, share), THREADS, bytes, f);
+    cuda_launch_chained(s, kernel, blocks_for(rows, share), THREADS, bytes, f);
 }
 
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few) {
