@@ -7,7 +7,7 @@
  * bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up in order
  * at the end: nobody waits for anybody before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of
  * A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in shared memory where
- * it fits.
+ * it fits; what the first stages need comes first.
  * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 % in
  * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
  * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
@@ -118,28 +118,36 @@ template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels)
 
 /* ---- x: the lane's part of B ---- */
 
+DEVICE void copy_async16(void *to, const void *from) {
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#endif
+}
+DEVICE void end_of_copies() { /* of a group */
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int OPEN> DEVICE void wait_for_copies() { /* but for the last OPEN groups */
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+#endif
+}
+
 /* Pieces of 8 numbers; of 16 that follow each other, the upper 8 change places two by two, so that nf4's four lanes find
  * theirs in different banks. */
 DEVICE int place_of_piece(int piece) { return piece ^ (piece >> 3 & 1); }
 
-template <typename W> DEVICE void keep_x(char *to, const CudaFew &a) {
-    enum { AT_ONCE = 5 };
-    int stride = Shared<W>::x_stride(a.inner), pieces = (stride - 16) / 16;
+/* Pieces [begin, end) of every row are asked for, zeros behind a row's end. */
+template <typename W> DEVICE void ask_for_x(char *to, const CudaFew &a, int begin, int end) {
+    int stride = Shared<W>::x_stride(a.inner);
     for (int n = 0; n < a.rows; n++)
-        for (int first = threadIdx.x; first < pieces; first += AT_ONCE * THREADS) {
-            uint4 v[AT_ONCE];
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                int i = first + j * THREADS;
-                v[j] = make_uint4(0, 0, 0, 0);
-                if (i * 8 < a.inner) v[j] = *(const uint4 *)((const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
-            }
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                int i = first + j * THREADS;
-                if (i < pieces) *(uint4 *)(to + n * stride + place_of_piece(i) * 16) = v[j];
-            }
+        for (int i = begin + threadIdx.x; i < end; i += THREADS) {
+            char *at = to + n * stride + place_of_piece(i) * 16;
+            if (i * 8 < a.inner) copy_async16(at, (const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
+            else *(uint4 *)at = make_uint4(0, 0, 0, 0);
         }
+    end_of_copies();
 }
 
 /* Where the lane finds the numbers of its column of B; a lane that has none keeps zeros. nf4: its even pieces are found from
@@ -235,9 +243,8 @@ template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W
 
 /* The thread's number of y in a round: what its sum is multiplied by and what is added, asked for before the sum is. */
 struct Place {
-    int64_t at; /* -1: none */
-    bool there; /* the sum is; gated: a number is made of two */
-    int first;  /* warp of the tile's first stage: sums are added in the order of stages, whichever tile it is */
+    int at;    /* -1: none; gated: two sums make a number */
+    int first; /* warp of the tile's first stage: sums are added in the order of stages; -1: no sum */
     float scale, bias;
 };
 
@@ -248,10 +255,10 @@ DEVICE Place place_of(const Few &f, int first_tile, int stages) {
     int in_block = (first_tile + tile) * f.tall + (second ? in_tile - 8 : in_tile);
     int64_t of_y = (int64_t)blockIdx.x * f.share + in_block, cols = a.gated ? a.cols / 2 : a.cols;
     int64_t row = second ? of_y + cols : of_y;
-    Place p = {-1, false, (first_tile + tile) * stages % WARPS, f.scale, 0};
+    Place p = {-1, -1, f.scale, 0};
     if (tile >= f.round || in_block >= f.share || of_y >= cols) return p;
-    p.there = true;
-    if (!second) p.at = n * cols + of_y;
+    p.first = (first_tile + tile) * stages % WARPS;
+    if (!second) p.at = (int)(n * cols + of_y);
     if (a.scale_at) p.scale *= *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
     if (a.bias.data) p.bias = read_number(a.bias, row);
     return p;
@@ -287,7 +294,7 @@ DEVICE void end_tile(Work<W, SETS> &work, const Few &f, float *parts, int tiles,
     __syncthreads();
     const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
     float total = 0;
-    if (work.place.there)
+    if (work.place.first >= 0)
 #pragma unroll
         for (int k = 0; k < WARPS; k++) total += part[(work.place.first + k) % WARPS * TILE];
     give(f, work.place, total);
@@ -320,8 +327,19 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     Work<W, SETS> work = {{}, place_of(f, 0, stages), 0, 0, warp};
     make_pairs<W>(shared, f.levels);
     chain_wait();
-    if (KEPT) keep_x<W>(kept, a);
+    int pieces = stages * (STAGE_K<W> / 8), soon = min(pieces, WARPS * (STAGE_K<W> / 8));
+    if (KEPT) {
+        ask_for_x<W>(kept, a, 0, soon);
+        ask_for_x<W>(kept, a, soon, pieces);
+        wait_for_copies<1>();
+    }
     __syncthreads();
+    auto wait_for_rest = [&] { /* of x: every warp once, before any other barrier */
+        if (!KEPT || soon == pieces) return;
+        wait_for_copies<0>();
+        __syncthreads();
+    };
+    if (count <= 0) wait_for_rest();
     Column<W, SETS> column = column_of_lane<W, SETS>(shared_address(kept), a);
     uint4 x[SETS][PIECE<W> / 8] = {};
     for (int i = 0; i < count; i += DEPTH<W>)
@@ -330,6 +348,7 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
             if (i + d >= count) break;
             while (work.stage >= stages) end_tile(work, f, parts, tiles, stages);
             add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, f, work.stage, way, shared);
+            if (i + d == 0) wait_for_rest();
             way.stage += WARPS, work.stage += WARPS;
             go_to_stage(way, f, stages);
         }
@@ -373,7 +392,7 @@ template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few)
 }
 
 extern "C" bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *a) {
-    if (!takes_codes(a)) return false;
+    if (!takes_codes(a) || a->cols > INT32_MAX / CUDA_FEW_ROWS) return false;
     if (a->x_format == FMT_BF16) launch_all<Bf16>(s, *a);
     else launch_all<F16>(s, *a);
     return true;
