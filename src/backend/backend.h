@@ -104,6 +104,9 @@ bool backend_open(Backend **b, const char *device, BackendOptions options, Err *
 /* The first step whose op has no kernel there, or -1: found before anything runs. */
 int backend_lacks(const Backend *b, const Program *p);
 
+/* linear_swiglu by a device's kernels for its two parts; what is between them stands in its workspace. */
+void backend_linear_swiglu(Backend *b, Queue q, const Args *a, Kernel *linear_of, Kernel *swiglu_of);
+
 /* "pid 4711 (python) holds 21.30 GiB; ...": who has the device's memory, as far as the system tells. */
 void backend_holders(Str *out, const DeviceFacts *f);
 

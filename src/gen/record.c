@@ -213,6 +213,7 @@ bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host
     record_weights(g);
     for (Tid t = 1; t < p->n_t; t++) p->t[t].trainable = p->t[t].needs_grad = false; /* adapters are only applied */
     record_cache_and_passes(g);
+    if (m->kind == MACHINE_CUDA) plan_gate(p);
     plan_fuse(p);
     plan_materialise(p);
     g->placement = plan_all(p, m);

@@ -104,8 +104,8 @@ static inline int device_cache_splits(const AttrHeads *h, Format f, int64_t toke
     if (h->seq >= DEVICE_CACHE_FEW || most < 1) return 1;
     if (device_cache_on_cores(f, h->head_dim)) { /* the latency of joining more of them is worth it for long caches only */
         const int64_t few = DEVICE_CLUSTER / 2, many = DEVICE_CLUSTER;
-        most = device_parts(h->slots, 2 * DEVICE_CACHE_TILE);
-        if (most > few) most = h->slots / (8 * DEVICE_CACHE_TILE) > few ? h->slots / (8 * DEVICE_CACHE_TILE) : few;
+        most = h->slots / (8 * DEVICE_CACHE_TILE);
+        if (most <= few) most = h->slots < 32 * DEVICE_CACHE_TILE ? 1 : most / 2;
         if (most > many) most = many;
     }
     return (int)(wanted < most ? wanted : most);

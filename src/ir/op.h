@@ -54,6 +54,10 @@ bool op_is_fresh(const Step *s);
 /* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
 enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
 enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
+/* The most rows of linear_swiglu, and what stands at the beginning of its workspace where it is played as two: rows of `width`
+ * numbers, the linear's. */
+enum { LINEAR_SWIGLU_ROWS = 8 };
+int64_t op_gated_bytes(int64_t rows, int64_t width, Format f);
 /* Rows of x up to which a quantised weight is read by kernels for a few, and up to which linear and head_logits read it on
  * any machine; a linear layer on a CPU knows no bound. */
 enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 128 };

@@ -9,6 +9,9 @@
  *              fresh, with beta: beta is 0, dw is rounded to nearest instead of at random, since nothing adds up in it
  *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
  *
+ *   linear_swiglu  in x(N,K) w(2F,K) bias(2F)?      out h(N,F): swiglu of a direct linear, rounded in between as it would be
+ *              stored: what plan/gate makes of two steps. w is int8 or nf4, N <= LINEAR_SWIGLU_ROWS
+ *
  *   lora       in y0(N,M)? x(N,K) a(R,K) b(S,r) clock  out y(N,M) u(N,R)    R = groups*r, S = sum of rows
  *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T; without y0 S = M
  *   lora_du    in dy(N,M) b(S,r)                       out du(N,R): du_g = scale * dy[:, col_g ...] b_g
@@ -135,6 +138,27 @@ const OpRow op_row_linear_dw = {.name = "linear_dw", .n_in = 4, .n_out = 1, .opt
     .flops = dw_flops, .workspace = op_product_workspace, .flags = OPF_WRITES_STATE};
 const OpRow op_row_linear_db = {.name = "linear_db", .n_in = 3, .n_out = 1, .optional_in = 1u << 1 | 1u << 2,
     .workspace = db_workspace, .flags = OPF_WRITES_STATE};
+
+/* ---- a linear and its gate ---- */
+
+_Static_assert((int)LINEAR_SWIGLU_ROWS <= (int)DEVICE_FEW_ROWS && (int)LINEAR_SWIGLU_ROWS <= (int)PRODUCT_FEW, "a few");
+
+static const char *gated_shape(const Program *p, const Step *s) {
+    if (prog_cols(p, s->in[0]) != prog_cols(p, s->in[1])) return "x and w differ in their inner width";
+    if (2 * prog_cols(p, s->out[0]) != prog_rows(p, s->in[1])) return "h is not as wide as half of w's rows";
+    return prog_rows(p, s->in[0]) > LINEAR_SWIGLU_ROWS ? "too many rows" : NULL;
+}
+
+int64_t op_gated_bytes(int64_t rows, int64_t width, Format f) { return device_round(rows * width * format_item_bytes(f)); }
+
+static int64_t gated_workspace(const Program *p, const Step *s, const Machine *m) {
+    int64_t rows = prog_rows(p, s->in[0]), linear = product_few_bytes(rows, prog_cols(p, s->in[0]));
+    int64_t gate_up = op_gated_bytes(rows, prog_rows(p, s->in[1]), prog_t(p, s->out[0])->format);
+    return gate_up + (m->kind == MACHINE_CPU ? linear : 0);
+}
+
+const OpRow op_row_linear_swiglu = {.name = "linear_swiglu", .n_in = 3, .n_out = 1, .optional_in = 1u << 2,
+    .shape = gated_shape, .flops = linear_flops, .workspace = gated_workspace};
 
 Tid op_lora(Program *p, Tid y0, Tid x, Tid a, Tid b, AttrLora attr) {
     Tid y = prog_like(p, "lora_y", y0);

@@ -38,6 +38,7 @@ double op_bytes_moved(const Program *p, const Step *s) {
 bool op_reads_stored(const Program *p, const Step *s, int k) {
     if (s->op == OP_EMBED) return k == 0;
     if (k != 1) return false;
+    if (s->op == OP_LINEAR_SWIGLU) return true;
     if (s->op == OP_LINEAR) return s->attr.linear.direct;
     if (s->op == OP_HEAD_LOGITS && prog_rows(p, s->in[0]) <= LINEAR_DIRECT_MOST) return true;
     bool head = s->op == OP_HEAD_LOGITS || s->op == OP_HEAD_LOGP || s->op == OP_HEAD_LOGP_GRAD || s->op == OP_HEAD_SWEEP;

@@ -15,6 +15,7 @@ static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     double width = s->in[0] && s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
     switch (s->op) {
         case OP_LINEAR:
+        case OP_LINEAR_SWIGLU:
             width = (double)MIN2(prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
             return machine_grid_rate(&m->products, PASS_FORWARD, rows, width);
         case OP_LINEAR_DX:
@@ -104,7 +105,7 @@ static double start_seconds(const Program *p, const Machine *m, const Phase *pha
 /* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads, so that
  * the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
 static double decoding_seconds(const Program *p, const Machine *m, const Step *s) {
-    bool product = s->op == OP_LINEAR || s->op == OP_HEAD_LOGITS;
+    bool product = s->op == OP_LINEAR || s->op == OP_LINEAR_SWIGLU || s->op == OP_HEAD_LOGITS;
     if (!product || format_table[prog_t(p, s->in[1])->format].plain || prog_rows(p, s->in[0]) > LINEAR_DIRECT_MOST) return 0;
     return seconds_at(op_flops(p, s), m->matrix_flops * 0.28);
 }

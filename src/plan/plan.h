@@ -3,7 +3,7 @@
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
  *     plan_adapters_first                                 turns sums around: other bits, the same numbers
- *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_fuse,
+ *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_gate, plan_fuse,
  *     plan_update_early, plan_offload, plan_materialise   rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
  *     plan_verify                                         shows from the bytes alone that the result is right
@@ -54,6 +54,10 @@ void plan_chunk_ffn(Program *p, int64_t piece_rows);
 
 /* An add and the norm behind it become one add_rmsnorm. */
 void plan_fuse(Program *p);
+
+/* A direct linear of a few rows over a quantised weight and the gate behind it become one linear_swiglu. For programs without
+ * backward. */
+void plan_gate(Program *p);
 
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
 void plan_update_early(Program *p);

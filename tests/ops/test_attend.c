@@ -351,8 +351,8 @@ TEST(a_library_that_attends_finds_its_scratch_in_the_plan) {
 /* Splits of a cache depend on the bucket and the cache's length alone, and fit a cluster where they have to be one. */
 TEST(a_cache_is_split_for_few_tokens_and_not_for_many) {
     AttrHeads h = {.heads = 28, .kv_heads = 4, .head_dim = 128, .seq = 1};
-    static const int64_t slots[] = {1, 33, 264, 2048, 100000};
-    static const int want[] = {1, 2, 8, 16, 16};
+    static const int64_t slots[] = {1, 33, 264, 600, 1100, 2048, 100000};
+    static const int want[] = {1, 1, 1, 2, 4, 16, 16};
     for (int i = 0; i < COUNT_OF(slots); i++) {
         h.slots = slots[i];
         EXPECT(device_cache_splits(&h, FMT_BF16, 1) == want[i]);

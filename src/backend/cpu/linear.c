@@ -13,6 +13,8 @@ void cpu_linear(Backend *b, Queue q, const Args *a) {
     product_run(b, a, &p, 1, 0);
 }
 
+void cpu_linear_swiglu(Backend *b, Queue q, const Args *a) { backend_linear_swiglu(b, q, a, cpu_linear, cpu_swiglu); }
+
 void cpu_linear_dx(Backend *b, Queue q, const Args *a) {
     Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
                  .a = product_input(a, 0), .b = product_input(a, 1), .c = product_output(a, 0),

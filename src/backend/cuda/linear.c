@@ -10,6 +10,14 @@ void cuda_linear(Backend *b, Queue q, const Args *a) {
     cuda_times_weight(w, y, cuda_input(a, 0), cuda_input(a, 1), bias.data, so_far);
 }
 
+/* In one launch where that takes it (product_few_cores.cu). */
+void cuda_linear_swiglu(Backend *b, Queue q, const Args *a) {
+    CudaWork w = cuda_work(b, q, a);
+    CudaFew few = cuda_few(&w, cuda_output(a, 0), cuda_input(a, 0), cuda_input(a, 1), cuda_input(a, 2));
+    few.gated = true;
+    if (!cuda_launch_few_cores(cuda_work_stream(&w), &few)) backend_linear_swiglu(b, q, a, cuda_linear, cuda_swiglu);
+}
+
 void cuda_linear_dx(Backend *b, Queue q, const Args *a) {
     cuda_back_through(cuda_work(b, q, a), cuda_output(a, 0), cuda_input(a, 0), cuda_input(a, 1), cuda_input(a, 2));
 }

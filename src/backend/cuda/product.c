@@ -90,17 +90,24 @@ static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
     return p->stage ? cast_to(w, part, p->format, p->stage) : part;
 }
 
-bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
-    bool stored = weight.format == FMT_INT8 || weight.format == FMT_NF4;
-    if (x.rows > (stored ? LINEAR_DIRECT_MOST : CUDA_FEW_PLAIN_ROWS)) return false;
+/* That no step of a play writes. */
+static bool is_state(const Tensor *t) { return t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE; }
+
+CudaFew cuda_few(const CudaWork *w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
     CHECK(x.ld == x.cols && y.ld == y.cols && x.cols <= INT32_MAX);
-    const Tensor *t = w.a->ti[1];
     CudaFew few = {.y = cuda_numbers(y), .w = cuda_numbers(weight), .bias = cuda_numbers(bias), .x = x.data,
                    .x_format = x.format, .rows = (int)x.rows, .inner = (int)x.cols, .cols = weight.rows,
                    .row_bytes = format_row_bytes(weight.format, x.cols),
-                   .early = t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE};
-    if (stored) few.scale_at = (int)format_row_scale(weight.format, x.cols);
+                   .early = is_state(w->a->ti[1]) && (!bias.data || is_state(w->a->ti[2]))};
+    if (!format_table[weight.format].plain) few.scale_at = (int)format_row_scale(weight.format, x.cols);
     if (weight.format == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
+    return few;
+}
+
+bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
+    bool stored = weight.format == FMT_INT8 || weight.format == FMT_NF4;
+    if (x.rows > (stored ? LINEAR_DIRECT_MOST : CUDA_FEW_PLAIN_ROWS)) return false;
+    CudaFew few = cuda_few(&w, y, x, weight, bias);
     _Static_assert((int)CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && (int)CUDA_SOME_TALL == DEVICE_SOME_TALL &&
                        (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS, "what the plan gives");
     if (stored && x.rows > DEVICE_FEW_ROWS) {

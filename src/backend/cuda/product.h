@@ -41,6 +41,8 @@ CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format);
 
 /* ---- over a weight(M,K) ---- */
 
+/* What a product of a few rows is given, of a step whose in[1] and in[2] are weight and bias. */
+CudaFew cuda_few(const CudaWork *w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
 /* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next one's. */
 bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
 /* y(N,M) = so_far + x(N,K) w^T + bias, which is in y's format; NULL: none */

@@ -20,4 +20,8 @@ DEVICE void write_number(CudaNumbers y, int64_t i, float x) {
         ((F16 *)y.data)[i] = from_float<F16>(x);
 }
 
+DEVICE float rounded(Format f, float x) { /* as it would be stored */
+    return f == FMT_F32 ? x : f == FMT_BF16 ? to_float(from_float<Bf16>(x)) : to_float(from_float<F16>(x));
+}
+
 #endif

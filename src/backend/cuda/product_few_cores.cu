@@ -7,12 +7,14 @@
  * bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up in order
  * at the end: nobody waits for anybody before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of
  * A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in shared memory where
- * it fits.
+ * it fits; what the first stages need comes first.
  * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 % in
  * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
  * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
  * the other, so the sums of the two come out apart and each is multiplied by its byte.
  * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
+ * Gated: a tile has 8 rows of either half of w, so that both sums of a number of y are found beside each other. A sum's
+ * order is that of K's stages, in whichever tile its row stands: gated or not, the bits are the same.
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/product_codes.cuh"
@@ -24,8 +26,11 @@ struct Few {
     CudaFew a;
     Levels levels;
     float scale; /* of every sum, beside the row's */
-    int share;   /* rows of w of a block */
+    int share;   /* rows of w of a block; gated: of either half */
     int round;   /* tiles whose sums wait for each other */
+    int tall;    /* rows of the share from a tile to the next */
+    int beside;  /* and from a lane's first row to its second */
+    int64_t second_at; /* which stands so many bytes behind it */
 };
 
 template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;      /* numbers of a row in a stage */
@@ -66,18 +71,29 @@ struct Way { /* of the warp's next stage that is asked for */
     int stage, rows; /* rows of the block from that one on */
 };
 
-/* Bytes behind a row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
-template <typename W> DEVICE void ask_for(Stage &st, Way &way, const CudaFew &a, int stages) {
+/* The first or second 64 bytes of the rows of a stage, as soon as those of the stage before have been used. Bytes behind a
+ * row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
+template <typename W> DEVICE void ask_half(Stage &st, const Way &way, const Few &f, int h) {
+    const CudaFew &a = f.a;
     int t = threadIdx.x % 4, left = a.inner - (way.stage * 8 + t) * PIECE<W>;
-    const char *at = way.row + way.stage * STAGE + t * 16, *blocks = way.row + a.blocks_at + way.stage * 4;
+    const char *at = way.row + way.stage * STAGE + t * 16 + h * 64, *blocks = way.row + a.blocks_at + way.stage * 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        bool row = way.rows > 8 * r;
-        read_once16_if(st.w[r][0], at + r * 8 * a.row_bytes, row && left > 0);
-        read_once16_if(st.w[r][1], at + r * 8 * a.row_bytes + 64, row && left > 4 * PIECE<W>);
-        if (IS_NF4<W>) read_once4_if(st.most[r], blocks + r * 8 * a.row_bytes, row);
+        bool row = way.rows > f.beside * r;
+        read_once16_if(st.w[r][h], at + r * f.second_at, row && left > 4 * h * PIECE<W>);
+        if (IS_NF4<W> && h == 1) read_once4_if(st.most[r], blocks + r * f.second_at, row);
     }
-    for (way.stage += WARPS; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
+}
+
+DEVICE void go_to_stage(Way &way, const Few &f, int stages) { /* from one that may be of a tile further on */
+    for (; way.stage >= stages; way.stage -= stages) way.row += f.tall * f.a.row_bytes, way.rows -= f.tall;
+}
+
+template <typename W> DEVICE void ask_for(Stage &st, Way &way, const Few &f, int stages) {
+    ask_half<W>(st, way, f, 0);
+    ask_half<W>(st, way, f, 1);
+    way.stage += WARPS;
+    go_to_stage(way, f, stages);
 }
 
 /* ---- two numbers of 16 bytes at a time, as a mma takes them ---- */
@@ -102,28 +118,36 @@ template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels)
 
 /* ---- x: the lane's part of B ---- */
 
+DEVICE void copy_async16(void *to, const void *from) {
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#endif
+}
+DEVICE void end_of_copies() { /* of a group */
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int OPEN> DEVICE void wait_for_copies() { /* but for the last OPEN groups */
+#ifdef HAVE_TENSOR_CORES
+    asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+#endif
+}
+
 /* Pieces of 8 numbers; of 16 that follow each other, the upper 8 change places two by two, so that nf4's four lanes find
  * theirs in different banks. */
 DEVICE int place_of_piece(int piece) { return piece ^ (piece >> 3 & 1); }
 
-template <typename W> DEVICE void keep_x(char *to, const CudaFew &a) {
-    enum { AT_ONCE = 5 };
-    int stride = Shared<W>::x_stride(a.inner), pieces = (stride - 16) / 16;
+/* Pieces [begin, end) of every row are asked for, zeros behind a row's end. */
+template <typename W> DEVICE void ask_for_x(char *to, const CudaFew &a, int begin, int end) {
+    int stride = Shared<W>::x_stride(a.inner);
     for (int n = 0; n < a.rows; n++)
-        for (int first = threadIdx.x; first < pieces; first += AT_ONCE * THREADS) {
-            uint4 v[AT_ONCE];
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                int i = first + j * THREADS;
-                v[j] = make_uint4(0, 0, 0, 0);
-                if (i * 8 < a.inner) v[j] = *(const uint4 *)((const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
-            }
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                int i = first + j * THREADS;
-                if (i < pieces) *(uint4 *)(to + n * stride + place_of_piece(i) * 16) = v[j];
-            }
+        for (int i = begin + threadIdx.x; i < end; i += THREADS) {
+            char *at = to + n * stride + place_of_piece(i) * 16;
+            if (i * 8 < a.inner) copy_async16(at, (const char *)a.x + ((int64_t)n * a.inner + i * 8) * 2);
+            else *(uint4 *)at = make_uint4(0, 0, 0, 0);
         }
+    end_of_copies();
 }
 
 /* Where the lane finds the numbers of its column of B; a lane that has none keeps zeros. nf4: its even pieces are found from
@@ -171,13 +195,14 @@ template <typename W, int SETS> struct Sums { /* of rows g and g+8: C's words; n
     float at[SETS][IS_NF4<W> ? 2 : 4];
 };
 
+/* Adds up st, whose halves then stand for the stage that `way` is at. */
 template <typename W, typename X, int SETS, bool KEPT>
-DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
-                      const CudaFew &a, int stage, const char *table) {
+DEVICE void add_stage(Sums<W, SETS> &sum, Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
+                      const Few &f, int stage, const Way &way, const char *table) {
     uint32_t lane4 = threadIdx.x % WARP * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        load_x<W, SETS, KEPT>(x, column, a, stage, h);
+        load_x<W, SETS, KEPT>(x, column, f.a, stage, h);
         float c[SETS][4] = {};
 #pragma unroll
         for (int j = 0; j < PIECE<W> / 4; j++) {
@@ -191,10 +216,12 @@ DEVICE void add_stage(Sums<W, SETS> &sum, const Stage &st, uint4 (&x)[SETS][PIEC
                 else multiply<X>(sum.at[b], w, b0, b1);
             }
         }
+        uint32_t most[2] = {st.most[0], st.most[1]};
+        ask_half<W>(st, way, f, h);
         if constexpr (IS_NF4<W>)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float first = (float)(st.most[r] >> 16 * h & 255), second = (float)(st.most[r] >> (16 * h + 8) & 255);
+                float first = (float)(most[r] >> 16 * h & 255), second = (float)(most[r] >> (16 * h + 8) & 255);
 #pragma unroll
                 for (int b = 0; b < SETS; b++)
                     sum.at[b][r] = fmaf(c[b][2 * r], first, fmaf(c[b][2 * r + 1], second, sum.at[b][r]));
@@ -216,21 +243,36 @@ template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W
 
 /* The thread's number of y in a round: what its sum is multiplied by and what is added, asked for before the sum is. */
 struct Place {
-    int64_t at; /* -1: none */
+    int at;    /* -1: none; gated: two sums make a number */
+    int first; /* warp of the tile's first stage: sums are added in the order of stages; -1: no sum */
     float scale, bias;
 };
 
-DEVICE Place place_of(const Few &f, int first_tile) {
+DEVICE Place place_of(const Few &f, int first_tile, int stages) {
     const CudaFew &a = f.a;
-    int part = threadIdx.x / TILE, tile = part / a.rows, n = part % a.rows;
-    int in_block = (first_tile + tile) * TILE + threadIdx.x % TILE;
-    int64_t row = (int64_t)blockIdx.x * f.share + in_block;
-    Place p = {-1, f.scale, 0};
-    if (tile >= f.round || in_block >= f.share || row >= a.cols) return p;
-    p.at = n * a.cols + row;
+    int part = threadIdx.x / TILE, tile = part / a.rows, n = part % a.rows, in_tile = threadIdx.x % TILE;
+    bool second = a.gated && in_tile >= 8;
+    int in_block = (first_tile + tile) * f.tall + (second ? in_tile - 8 : in_tile);
+    int64_t of_y = (int64_t)blockIdx.x * f.share + in_block, cols = a.gated ? a.cols / 2 : a.cols;
+    int64_t row = second ? of_y + cols : of_y;
+    Place p = {-1, -1, f.scale, 0};
+    if (tile >= f.round || in_block >= f.share || of_y >= cols) return p;
+    p.first = (first_tile + tile) * stages % WARPS;
+    if (!second) p.at = (int)(n * cols + of_y);
     if (a.scale_at) p.scale *= *(const float *)((const char *)a.w.data + row * a.row_bytes + a.scale_at);
     if (a.bias.data) p.bias = read_number(a.bias, row);
     return p;
+}
+
+/* Gated: both halves are rounded as linear would store them, and meet as in elementwise.cu. */
+DEVICE void give(const Few &f, const Place &p, float total) {
+    float x = fmaf(total, p.scale, p.bias);
+    if (f.a.gated) {
+        x = rounded(f.a.y.format, x);
+        float up = __shfl_down_sync(~0u, x, 8);
+        x = __fdividef(x, 1.0f + expf(-x)) * up;
+    }
+    if (p.at >= 0) write_number(f.a.y, p.at, x);
 }
 
 /* ---- the kernel ---- */
@@ -250,15 +292,14 @@ DEVICE void end_tile(Work<W, SETS> &work, const Few &f, float *parts, int tiles,
     work.tile++;
     if (++work.in_round < f.round && work.tile < tiles) return;
     __syncthreads();
-    if (work.place.at >= 0) {
-        const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
-        float total = 0;
+    const float *part = parts + threadIdx.x / TILE * WARPS * TILE + threadIdx.x % TILE;
+    float total = 0;
+    if (work.place.first >= 0)
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) total += part[k * TILE];
-        write_number(f.a.y, work.place.at, fmaf(total, work.place.scale, work.place.bias));
-    }
+        for (int k = 0; k < WARPS; k++) total += part[(work.place.first + k) % WARPS * TILE];
+    give(f, work.place, total);
     if (work.tile == tiles) return;
-    work.place = place_of(f, work.tile);
+    work.place = place_of(f, work.tile, stages);
     work.in_round = 0;
     __syncthreads();
 }
@@ -269,8 +310,8 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     extern __shared__ __align__(16) char shared[];
     const CudaFew &a = f.a;
     int warp = __shfl_sync(~0u, (int)threadIdx.x / WARP, 0); /* known to be the same for all lanes */
-    int rows = (int)min((int64_t)f.share, a.cols - (int64_t)blockIdx.x * f.share);
-    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, tiles = (rows + TILE - 1) / TILE;
+    int rows = (int)min((int64_t)f.share, (a.gated ? a.cols / 2 : a.cols) - (int64_t)blockIdx.x * f.share);
+    int stages = (a.inner + STAGE_K<W> - 1) / STAGE_K<W>, tiles = (rows + f.tall - 1) / f.tall;
     int count = (tiles * stages - warp + WARPS - 1) / WARPS;
     const char *first = (const char *)a.w.data + (int64_t)blockIdx.x * f.share * a.row_bytes;
     float *parts = (float *)(shared + Shared<W>::PAIRS);
@@ -279,15 +320,26 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     if (!a.early) chain_wait();
     int g = threadIdx.x % WARP / 4;
     Way way = {first + g * a.row_bytes, warp, rows - g};
-    for (; way.stage >= stages; way.stage -= stages) way.row += TILE * a.row_bytes, way.rows -= TILE;
+    go_to_stage(way, f, stages);
     Stage st[DEPTH<W>] = {};
 #pragma unroll
-    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, a, stages);
+    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, f, stages);
+    Work<W, SETS> work = {{}, place_of(f, 0, stages), 0, 0, warp};
     make_pairs<W>(shared, f.levels);
     chain_wait();
-    Work<W, SETS> work = {{}, place_of(f, 0), 0, 0, warp};
-    if (KEPT) keep_x<W>(kept, a);
+    int pieces = stages * (STAGE_K<W> / 8), soon = min(pieces, WARPS * (STAGE_K<W> / 8));
+    if (KEPT) {
+        ask_for_x<W>(kept, a, 0, soon);
+        ask_for_x<W>(kept, a, soon, pieces);
+        wait_for_copies<1>();
+    }
     __syncthreads();
+    auto wait_for_rest = [&] { /* of x: every warp once, before any other barrier */
+        if (!KEPT || soon == pieces) return;
+        wait_for_copies<0>();
+        __syncthreads();
+    };
+    if (count <= 0) wait_for_rest();
     Column<W, SETS> column = column_of_lane<W, SETS>(shared_address(kept), a);
     uint4 x[SETS][PIECE<W> / 8] = {};
     for (int i = 0; i < count; i += DEPTH<W>)
@@ -295,9 +347,10 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
         for (int d = 0; d < DEPTH<W>; d++) {
             if (i + d >= count) break;
             while (work.stage >= stages) end_tile(work, f, parts, tiles, stages);
-            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, a, work.stage, shared);
-            ask_for<W>(st[d], way, a, stages);
-            work.stage += WARPS;
+            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, f, work.stage, way, shared);
+            if (i + d == 0) wait_for_rest();
+            way.stage += WARPS, work.stage += WARPS;
+            go_to_stage(way, f, stages);
         }
     while (work.tile < tiles) end_tile(work, f, parts, tiles, stages);
 #endif
@@ -307,13 +360,15 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 
 /* An equal share of the rows for every multiprocessor. x stays where it is when it does not fit. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
-    int share = (int)blocks_for(a.cols, of_card(cudaDevAttrMultiProcessorCount));
+    int64_t rows = a.gated ? a.cols / 2 : a.cols;
+    int share = (int)blocks_for(rows, of_card(cudaDevAttrMultiProcessorCount));
     if (share < LEAST_ROWS) share = LEAST_ROWS;
-    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1};
+    Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1, .tall = a.gated ? TILE / 2 : TILE,
+             .beside = a.gated ? 0 : TILE / 2, .second_at = (a.gated ? rows : TILE / 2) * a.row_bytes};
     f.scale = make_levels<W, X>(f.levels);
     f.round = THREADS / TILE / a.rows; /* a number of y a thread */
-    int tiles = (share + TILE - 1) / TILE, part = a.rows * WARPS * TILE * 4, x_bytes = a.rows * Shared<W>::x_stride(a.inner);
-    int room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    int tiles = (share + f.tall - 1) / f.tall, part = a.rows * WARPS * TILE * 4;
+    int x_bytes = a.rows * Shared<W>::x_stride(a.inner), room = of_card(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     if (f.round > tiles) f.round = tiles;
     while (f.round > 1 && Shared<W>::PAIRS + f.round * part + x_bytes > room) f.round--;
     int bytes = Shared<W>::PAIRS + f.round * part;
@@ -321,7 +376,7 @@ template <typename W, typename X, int SETS> static void launch(cudaStream_t s, c
     if (kept) bytes += x_bytes;
     auto kernel = kept ? few_cores_kernel<W, X, SETS, true> : few_cores_kernel<W, X, SETS, false>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cuda_launch_chained(s, kernel, blocks_for(a.cols, share), THREADS, bytes, f);
+    cuda_launch_chained(s, kernel, blocks_for(rows, share), THREADS, bytes, f);
 }
 
 template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few) {
@@ -337,7 +392,7 @@ template <typename X> static void launch_all(cudaStream_t s, const CudaFew &few)
 }
 
 extern "C" bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *a) {
-    if (!takes_codes(a)) return false;
+    if (!takes_codes(a) || a->cols > INT32_MAX / CUDA_FEW_ROWS) return false;
     if (a->x_format == FMT_BF16) launch_all<Bf16>(s, *a);
     else launch_all<F16>(s, *a);
     return true;

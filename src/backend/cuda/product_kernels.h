@@ -42,7 +42,8 @@ typedef struct CudaFew {
     int64_t cols, row_bytes; /* of w */
     int scale_at, blocks_at; /* int8, nf4: the row's scale; 0: none. nf4: its blocks' bytes */
     int share;               /* the launcher's: warps to a row of w */
-    bool early;              /* w is state that no step of this play writes */
+    bool early;              /* w and bias are state that no step of this play writes */
+    bool gated;              /* y(rows,cols/2) = silu(first half) * second half, which are rounded as y is (few_cores alone) */
 } CudaFew;
 bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
 /* Quantised weights and 16-bit x, on tensor cores (product_few_cores.cu). false: others, not whole pieces of 8 numbers, or a
