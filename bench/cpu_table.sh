@@ -17,7 +17,7 @@ train() { # shape, words
 }
 generate() { # decode|prefill, tokens, dtype, words: tokens for each second of processor time, which a busy machine disturbs least
     local line ours peer other
-    line=$(last cpu-generate "\"dtype\":\"$3\""); [ -n "$line" ] || return 0
+    line=$(last cpu-generate "\"dtype\":\"$3\",\"threads\":1,"); [ -n "$line" ] || return 0
     ours=${line##*\"snug\":} peer=${line##*\"llama_cpp\":} peer=${peer%%\"snug\":*}
     other=$(sed -E 's/.*"llama_cpp_dtype":"([^"]*)".*/\1/' <<< "$line")
     ours=$(number "$1_cpu_s" <<< "$ours") peer=$(number "$1_cpu_s" <<< "$peer")
@@ -58,7 +58,7 @@ growth() { # picture, title, what it shows
 }
 table() {
     echo "On $(sed -E 's/.*"machine":"([^"]*)".*/\1/' <<< "$(last cpu-plan '"bench"')"). Load average when measured:" \
-        "$(last cpu-train '"bench"' | tr -d '"' | sed 's/.*load:/"load":/' | number load) (training), $(last cpu-generate '"bench"' | number load) (generation)," \
+        "$(last cpu-train '"bench"' | tr -d '"' | sed 's/.*load:/"load":/' | number load) (training), $(last cpu-generate '"threads":1,' | number load) (generation)," \
         "$(last cpu-scan '"bench"' | number load) (rows, files, plans), $(last growth '"bench"' | number load) (growth)."
     echo
     echo "| what | snug | floor or peer | ratio | command |"
