@@ -105,6 +105,16 @@ Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_second
     return f;
 }
 
+static void add_fill(Str *text, const Dataset *d) {
+    int64_t enough = dataset_enough(d);
+    str_addf(text, "rows are %.0f %% full: ", 100 * dataset_report(d)->fill);
+    if (enough < dataset_seq(d))
+        str_addf(text, "--seq %lld would change nothing but the time; --pack on would put several samples into a row\n",
+                 (long long)enough);
+    else
+        str_addf(text, "--pack on or a shorter --seq would do more in the same time\n");
+}
+
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     const Machine *m = &c->machine;
     Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
@@ -112,9 +122,7 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
              units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
              m->source ? m->source : "estimated");
-    if (c->data && dataset_report(c->data)->fill < 0.9)
-        str_addf(text, "rows are %.0f %% full: --pack on or a shorter --seq would do more in the same time\n",
-                 100 * dataset_report(c->data)->fill);
+    if (c->data && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
                  units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);

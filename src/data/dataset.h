@@ -84,6 +84,8 @@ void dataset_close(Dataset *d); /* NULL is fine */
 bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e);
 
 const DataReport *dataset_report(const Dataset *d);
+/* The shortest row, in steps of 64 tokens, that cuts no sample; at most dataset_seq. */
+int64_t dataset_enough(const Dataset *d);
 void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, with a histogram of the lengths */
 
 int64_t dataset_rows(const Dataset *d);          /* of one epoch */

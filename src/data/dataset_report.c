@@ -62,6 +62,11 @@ static void add_histogram(Str *out, const Dataset *d) {
     }
 }
 
+int64_t dataset_enough(const Dataset *d) {
+    enum { GRAIN = 64 };
+    return d->pack ? d->seq : MIN2(d->seq, units_round_up(d->report.longest, GRAIN));
+}
+
 void dataset_report_text(Str *out, const Dataset *d) {
     const DataReport *r = &d->report;
     str_addf(out, "data     %s: %s\n", d->path, r->kind_text);
@@ -76,6 +81,8 @@ void dataset_report_text(Str *out, const Dataset *d) {
     if (!d->pack && r->fill < 0.5)
         str_addf(out, "         --pack on would need about %s rows\n",
                  units_count((r->tokens + d->seq - 1) / d->seq).s);
+    if (dataset_enough(d) < d->seq)
+        str_addf(out, "         --seq %lld would be enough: no sample is longer\n", (long long)dataset_enough(d));
     if (r->last_only)
         str_addf(
             out,

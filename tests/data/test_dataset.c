@@ -412,6 +412,13 @@ TEST(dataset_report_reads_well) {
     EXPECT(strstr(str_text(&s),
                   "  up to       8 tokens  ######################################## 2\n"
                   "  up to      16 tokens  ####################                     1\n"));
+    dataset_close(d);
+    d = NULL;
+    o.seq = 256;
+    EXPECT_OK(dataset_open(&d, tiny_file("data.jsonl", "{\"question\": \"abc\", \"answer\": \"0123456789\"}\n"), &o, &e));
+    str_clear(&s);
+    if (d) dataset_report_text(&s, d);
+    EXPECT(strstr(str_text(&s), "         --seq 64 would be enough: no sample is longer\n"));
     str_free(&s);
     dataset_close(d);
     tokenizer_close(t);
