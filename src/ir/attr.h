@@ -13,7 +13,7 @@ typedef struct AttrNorm {
 
 /* Who attends on a GPU. A library's kernels are faster, but serve only rows that are one document each, and their
  * sums may differ in the last bits from run to run. */
-typedef enum AttendBy { ATTEND_OWN, ATTEND_FAST /* a library where there is one */, ATTEND_LIBRARY } AttendBy;
+typedef enum AttendBy { ATTEND_OWN, ATTEND_FAST /* a library where it is there and faster */, ATTEND_LIBRARY } AttendBy;
 
 typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_heads*dim, kv_heads*dim */
     int heads, kv_heads, head_dim;

@@ -181,23 +181,30 @@ static bool run_by_library(CudaTest *t, Step s, Tid out, int shown) {
     return ran > 0;
 }
 
+/* Forward and backward of a case whose rows are one document each. */
+static void open_both(CudaTest *t, Step *forward, Step *backward, const char *who, const Case *c, Format f) {
+    AttrHeads h = {.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->dim, .seq = c->seq,
+                   .scale = (float)(1 / sqrt(c->dim))};
+    int64_t n = c->rows * c->seq, wide = (int64_t)c->heads * c->dim;
+    cuda_test_open(t, "%s %s, %lld rows of %lld, %d/%d heads of %d", who, format_name(f), (long long)c->rows,
+                   (long long)c->seq, c->heads, c->kv_heads, c->dim);
+    Tid qkv = cuda_test_matrix(t, f, n, width_of(&h)), docs = cuda_test_vector(t, FMT_I32, n);
+    Tid o = cuda_test_matrix(t, f, n, wide), lse = cuda_test_matrix(t, FMT_F32, n, c->heads);
+    Tid d_o = cuda_test_matrix(t, f, n, wide), dqkv = cuda_test_matrix(t, f, n, width_of(&h));
+    cuda_test_normal(t, qkv, 1, 1.5);
+    cuda_test_normal(t, d_o, 2, 1);
+    memset(t->initial[docs], 0, (size_t)prog_bytes(&t->p, docs));
+    *forward = (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
+    *backward = (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
+}
+
 static void try_library(Case c, Format f) {
     CudaTest t;
-    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq,
-                   .scale = (float)(1 / sqrt(c.dim))};
-    int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
-    cuda_test_open(&t, "cuDNN attend %s, %lld rows of %lld, %d/%d heads of %d", format_name(f), (long long)c.rows,
-                   (long long)c.seq, c.heads, c.kv_heads, c.dim);
-    Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
-    Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
-    Tid d_o = cuda_test_matrix(&t, f, n, wide), dqkv = cuda_test_matrix(&t, f, n, width_of(&h));
+    Step forward, backward;
+    open_both(&t, &forward, &backward, "cuDNN attend", &c, f);
+    Tid o = forward.out[0], lse = forward.out[1], dqkv = backward.out[0];
     int64_t lse_bytes = prog_bytes(&t.p, lse);
     float *lse_kept = mem_alloc(lse_bytes);
-    cuda_test_normal(&t, qkv, 1, 1.5);
-    cuda_test_normal(&t, d_o, 2, 1);
-    memset(t.initial[docs], 0, (size_t)prog_bytes(&t.p, docs));
-
-    Step forward = {.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
     cuda_test_run(&t, forward, false); /* our own: the reference */
     reorder_lse(lse_kept, t.cpu[lse], &c);
     bool served = run_by_library(&t, forward, o, 0);
@@ -209,7 +216,6 @@ static void try_library(Case c, Format f) {
     if (served) memcpy(t.cpu[lse], lse_kept, (size_t)lse_bytes);
     cuda_test_expect(&t, lse, 1e-4);
 
-    Step backward = {.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
     cuda_test_run(&t, backward, false);
     if (served) memcpy(t.initial[lse], lse_kept, (size_t)lse_bytes);
     for (int shown = 0; shown <= 3; shown += 3) { /* on its own, and as a repeated graph */
@@ -220,9 +226,7 @@ static void try_library(Case c, Format f) {
     mem_free(lse_kept);
     cuda_test_close(&t);
 }
-#endif
 
-#ifdef HAVE_CUDA
 /* Runs the step by whoever is faster; gives how often that was the library. The CPU's result stays as it was. */
 static int64_t library_runs(CudaTest *t, Step s, Tid out) {
     int64_t bytes = prog_bytes(&t->p, out), runs = cuda_attention_state(cuda_test_device()).runs;
@@ -237,19 +241,9 @@ static int64_t library_runs(CudaTest *t, Step s, Tid out) {
 
 static void try_short(Case c, Format f) {
     CudaTest t;
-    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq,
-                   .scale = (float)(1 / sqrt(c.dim))};
-    int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
-    cuda_test_open(&t, "attend %s by the faster, %lld rows of %lld, %d/%d heads of %d", format_name(f), (long long)c.rows,
-                   (long long)c.seq, c.heads, c.kv_heads, c.dim);
-    Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
-    Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
-    Tid d_o = cuda_test_matrix(&t, f, n, wide), dqkv = cuda_test_matrix(&t, f, n, width_of(&h));
-    cuda_test_normal(&t, qkv, 1, 1.5);
-    cuda_test_normal(&t, d_o, 2, 1);
-    memset(t.initial[docs], 0, (size_t)prog_bytes(&t.p, docs));
-    Step forward = {.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
-    Step backward = {.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
+    Step forward, backward;
+    open_both(&t, &forward, &backward, "attend by the faster", &c, f);
+    Tid o = forward.out[0], lse = forward.out[1], dqkv = backward.out[0];
     cuda_test_run(&t, forward, false); /* our own: the reference */
     int64_t by_library = library_runs(&t, forward, o);
     EXPECT((by_library > 0) == (c.dim != 64));

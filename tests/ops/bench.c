@@ -105,6 +105,12 @@ void bench_normal(Bench *b, Tid t, uint64_t key, double std) {
     mem_free(x);
 }
 
+Tid bench_draw(Bench *b, Format f, int64_t rows, int64_t cols, uint64_t key) {
+    Tid t = bench_matrix(b, f, rows, cols);
+    bench_normal(b, t, key, 1);
+    return t;
+}
+
 double *bench_doubles(Bench *b, int64_t n) { return ARENA_NEW(&b->arena, double, MAX2(n, 1)); }
 
 static double *as_doubles(Bench *b, Tid t, const void *bytes) {

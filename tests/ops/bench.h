@@ -38,6 +38,7 @@ Tid bench_clock(Bench *b, int64_t key);           /* a clock dial */
 Tid bench_number(Bench *b, Format f, double x);   /* a dial of one word */
 
 void bench_normal(Bench *b, Tid t, uint64_t key, double std);
+Tid bench_draw(Bench *b, Format f, int64_t rows, int64_t cols, uint64_t key); /* a matrix of normal numbers, std 1 */
 void bench_set(Bench *b, Tid t, const double *values);
 void bench_set_i32(Bench *b, Tid t, const int32_t *values);
 double *bench_initial(Bench *b, Tid t);           /* a copy in doubles, of what the format holds; borrows b */

@@ -22,9 +22,7 @@ static double linear_loss(void *context) {
 }
 
 static Tid normal_matrix(Bench *b, int64_t rows, int64_t cols, uint64_t key) {
-    Tid t = bench_matrix(b, FMT_F32, rows, cols);
-    bench_normal(b, t, key, 1);
-    return t;
+    return bench_draw(b, FMT_F32, rows, cols, key);
 }
 
 TEST(linear_gradients_follow_differences) {

@@ -5,17 +5,11 @@ typedef struct Shape {
     int64_t n, m, k;
 } Shape;
 
-static Tid normal_matrix(Bench *b, Format f, int64_t rows, int64_t cols, uint64_t key) {
-    Tid t = bench_matrix(b, f, rows, cols);
-    bench_normal(b, t, key, 1);
-    return t;
-}
-
 static void try_gated(Shape s, Format f, Format stored, bool with_bias) {
     Bench b;
     bench_open(&b, "linear_swiglu %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f), format_name(stored), with_bias);
-    Tid x = normal_matrix(&b, f, s.n, s.k, 1), w = normal_matrix(&b, stored, s.m, s.k, 2), bias = NONE;
+    Tid x = bench_draw(&b, f, s.n, s.k, 1), w = bench_draw(&b, stored, s.m, s.k, 2), bias = NONE;
     Tid h = bench_matrix(&b, f, s.n, s.m / 2), apart = bench_matrix(&b, f, s.n, s.m / 2);
     Tid gate_up = bench_matrix(&b, f, s.n, s.m);
     if (with_bias) bench_normal(&b, bias = bench_vector(&b, FMT_BF16, s.m), 3, 1);

@@ -42,17 +42,11 @@ static void multiply(double *out, Walk w, int64_t rows, int64_t cols, int64_t in
         }
 }
 
-static Tid normal_matrix(Bench *b, Format f, int64_t rows, int64_t cols, uint64_t key) {
-    Tid t = bench_matrix(b, f, rows, cols);
-    bench_normal(b, t, key, 1);
-    return t;
-}
-
 static void try_product(OpId op, Shape s, Kinds f, bool with_bias) {
     Bench b;
     bench_open(&b, "%s %lldx%lldx%lld %s %s bias %d", op_row(op)->name, (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.w), with_bias);
-    Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
+    Tid x = bench_draw(&b, f.x, s.n, s.k, 1), w = bench_draw(&b, f.w, s.m, s.k, 2), bias = NONE;
     Tid y = bench_matrix(&b, op == OP_LINEAR ? f.x : FMT_F32, s.n, s.m);
     bool direct = !format_table[f.w].plain;
     double *want = bench_doubles(&b, s.n * s.m);
@@ -80,8 +74,8 @@ static void try_adding(Shape s, Kinds f, bool with_bias) {
     Bench b;
     bench_open(&b, "linear so_far %lldx%lldx%lld %s %s bias %d", (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.w), with_bias);
-    Tid x = normal_matrix(&b, f.x, s.n, s.k, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2), bias = NONE;
-    Tid so_far = normal_matrix(&b, f.x, s.n, s.m, 4), y = bench_matrix(&b, f.x, s.n, s.m);
+    Tid x = bench_draw(&b, f.x, s.n, s.k, 1), w = bench_draw(&b, f.w, s.m, s.k, 2), bias = NONE;
+    Tid so_far = bench_draw(&b, f.x, s.n, s.m, 4), y = bench_matrix(&b, f.x, s.n, s.m);
     double *want = bench_doubles(&b, s.n * s.m);
     multiply(want, (Walk){bench_initial(&b, x), bench_initial(&b, w), s.k, 1, s.k, 1}, s.n, s.m, s.k);
     const double *there = bench_initial(&b, so_far);
@@ -126,8 +120,8 @@ static void try_beside(Format stored, int64_t many, int64_t few) {
     enum { M = 21, K = 700 };
     Bench b;
     bench_open(&b, "%lld and %lld rows of x by a weight in %s", (long long)many, (long long)few, format_name(stored));
-    Tid x = normal_matrix(&b, FMT_F32, many, K, 1), part = bench_matrix(&b, FMT_F32, few, K);
-    Tid w = normal_matrix(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M),
+    Tid x = bench_draw(&b, FMT_F32, many, K, 1), part = bench_matrix(&b, FMT_F32, few, K);
+    Tid w = bench_draw(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M),
         y1 = bench_matrix(&b, FMT_F32, few, M);
     memcpy(b.initial[part], (const float *)b.initial[x] + (many - few) * K, (size_t)few * K * sizeof(float));
     bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
@@ -151,8 +145,8 @@ static void try_dx(Shape s, Kinds f, bool with_so_far) {
     Bench b;
     bench_open(&b, "linear_dx %lldx%lldx%lld %s %s so_far %d", (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.w), with_so_far);
-    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), w = normal_matrix(&b, f.w, s.m, s.k, 2);
-    Tid so_far = with_so_far ? normal_matrix(&b, f.x, s.n, s.k, 3) : NONE, dx = bench_matrix(&b, f.x, s.n, s.k);
+    Tid dy = bench_draw(&b, f.x, s.n, s.m, 1), w = bench_draw(&b, f.w, s.m, s.k, 2);
+    Tid so_far = with_so_far ? bench_draw(&b, f.x, s.n, s.k, 3) : NONE, dx = bench_matrix(&b, f.x, s.n, s.k);
     double *want = bench_doubles(&b, s.n * s.k);
     multiply(want, (Walk){bench_initial(&b, dy), bench_initial(&b, w), s.m, 1, 1, s.k}, s.n, s.k, s.m);
     if (with_so_far) {
@@ -193,7 +187,7 @@ static void try_dw(Shape s, Kinds f, double beta) {
     Bench b;
     bench_open(&b, "linear_dw %lldx%lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.g), beta);
-    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), x = normal_matrix(&b, f.x, s.n, s.k, 2);
+    Tid dy = bench_draw(&b, f.x, s.n, s.m, 1), x = bench_draw(&b, f.x, s.n, s.k, 2);
     Tid dw = bench_matrix(&b, f.g, s.m, s.k), dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta);
     Tid clock = f.g == FMT_BF16 ? bench_clock(&b, 5) : NONE;
     double *want = bench_doubles(&b, s.m * s.k);
@@ -209,7 +203,7 @@ static void try_db(Shape s, Kinds f, double beta) {
     Bench b;
     bench_open(&b, "linear_db %lldx%lld %s %s beta %g", (long long)s.n, (long long)s.m, format_name(f.x),
                format_name(f.g), beta);
-    Tid dy = normal_matrix(&b, f.x, s.n, s.m, 1), db = bench_vector(&b, f.g, s.m), clock = bench_clock(&b, 5);
+    Tid dy = bench_draw(&b, f.x, s.n, s.m, 1), db = bench_vector(&b, f.g, s.m), clock = bench_clock(&b, 5);
     Tid dial = beta < 0 ? NONE : bench_number(&b, FMT_F32, beta);
     double *want = bench_doubles(&b, s.m);
     const double *d = bench_initial(&b, dy);
@@ -284,8 +278,8 @@ static void try_lora(LoraCase c, Kinds f, bool adds) {
     LoraBench l;
     open_lora(&l, adds ? "lora" : "lora alone", c, f);
     Bench *b = &l.b;
-    Tid y0 = adds ? normal_matrix(b, f.x, c.n, c.m, 1) : NONE, x = normal_matrix(b, f.x, c.n, c.k, 2);
-    Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), up = normal_matrix(b, f.w, l.rows, c.attr.rank, 4);
+    Tid y0 = adds ? bench_draw(b, f.x, c.n, c.m, 1) : NONE, x = bench_draw(b, f.x, c.n, c.k, 2);
+    Tid a = bench_draw(b, f.w, l.ranks, c.k, 3), up = bench_draw(b, f.w, l.rows, c.attr.rank, 4);
     Tid y = bench_matrix(b, f.x, c.n, c.m), u = bench_matrix(b, f.x, c.n, l.ranks);
     const double *dx = bench_initial(b, x), *da = bench_initial(b, a), *dup = bench_initial(b, up);
     bench_check(b, (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr,
@@ -317,8 +311,8 @@ static void try_lora_up(LoraCase c, Kinds f, double beta) { /* lora_du and lora_
     open_lora(&l, "lora_du, lora_db", c, f);
     Bench *b = &l.b;
     const AttrLora *at = &c.attr;
-    Tid dy = normal_matrix(b, f.x, c.n, c.m, 1), up = normal_matrix(b, f.w, l.rows, at->rank, 2);
-    Tid u = normal_matrix(b, f.x, c.n, l.ranks, 3), du = bench_matrix(b, f.x, c.n, l.ranks);
+    Tid dy = bench_draw(b, f.x, c.n, c.m, 1), up = bench_draw(b, f.w, l.rows, at->rank, 2);
+    Tid u = bench_draw(b, f.x, c.n, l.ranks, 3), du = bench_matrix(b, f.x, c.n, l.ranks);
     Tid db = bench_matrix(b, f.g, l.rows, at->rank), dial = beta < 0 ? NONE : bench_number(b, FMT_F32, beta);
     const double *d = bench_initial(b, dy), *w = bench_initial(b, up), *low = bench_initial(b, u);
     double *want_du = bench_doubles(b, c.n * l.ranks), *want_db = bench_doubles(b, l.rows * at->rank);
@@ -345,9 +339,9 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
     LoraBench l;
     open_lora(&l, "lora_da, lora_dx", c, f);
     Bench *b = &l.b;
-    Tid du = normal_matrix(b, f.x, c.n, l.ranks, 1), x = normal_matrix(b, f.x, c.n, c.k, 2);
-    Tid a = normal_matrix(b, f.w, l.ranks, c.k, 3), da = bench_matrix(b, f.g, l.ranks, c.k);
-    Tid so_far = with_so_far ? normal_matrix(b, f.x, c.n, c.k, 4) : NONE, dx = bench_matrix(b, f.x, c.n, c.k);
+    Tid du = bench_draw(b, f.x, c.n, l.ranks, 1), x = bench_draw(b, f.x, c.n, c.k, 2);
+    Tid a = bench_draw(b, f.w, l.ranks, c.k, 3), da = bench_matrix(b, f.g, l.ranks, c.k);
+    Tid so_far = with_so_far ? bench_draw(b, f.x, c.n, c.k, 4) : NONE, dx = bench_matrix(b, f.x, c.n, c.k);
     Tid dial = beta < 0 ? NONE : bench_number(b, FMT_F32, beta);
     const double *d = bench_initial(b, du), *in = bench_initial(b, x), *w = bench_initial(b, a);
     double *want_da = bench_doubles(b, l.ranks * c.k);
