@@ -18,6 +18,7 @@ typedef struct Args {
     void *workspace;
     int64_t workspace_bytes;
     const Step *step;
+    bool passes[MAX_OUT]; /* the next step reads it, and nobody else ever does */
 } Args;
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
@@ -43,6 +44,14 @@ typedef struct DeviceFacts {
 /* n steps of one op that follow each other on one queue, a[0] to a[n-1]. None touches bytes that another writes, so
  * they may run in any order or at once; the bits are those of n kernels. */
 typedef void KernelRun(Backend *b, Queue q, const Args *a, int n);
+
+/* Steps of several ops in one launch. Of the n from a[0] on, which follow each other on one queue and wait for no other,
+ * the first so many may be handed to `run` together (fewer than 2: none). The bits are those of the steps one by one;
+ * what passes from one to the next need not be written. */
+typedef struct Joins {
+    int (*of)(Backend *b, const Args *a, int n);
+    KernelRun *run;
+} Joins;
 
 struct Backend {
     const char *name;
@@ -86,6 +95,7 @@ struct Backend {
     void (*range)(Backend *b, const char *name);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
     KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
+    Joins joins;                                                         /* zeros: it has none */
 };
 
 typedef struct BackendOptions {

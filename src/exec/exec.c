@@ -1,10 +1,13 @@
 /* exec.c - walks the list: wait, run, signal. Steps of one op that follow each other and do not touch what another
- * of them writes are handed to the device together, where it has a way to run them so. */
+ * of them writes are handed to the device together, where it has a way to run them so; and so are steps of several ops
+ * that it can do in one launch. */
 #include "exec/exec.h"
 
 #include <math.h>
 #include <string.h>
 #include <time.h>
+
+enum { MOST_JOINED = 16 };
 
 static void *address(const Exec *x, Tid id) {
     if (!id) return NULL;
@@ -34,6 +37,23 @@ static void resolve(Exec *x, int i) {
     a->workspace_bytes = s->workspace ? prog_bytes(x->p, s->workspace) : 0;
 }
 
+/* What step i writes and step i+1 alone reads. */
+static void find_passed(Exec *x) {
+    const Program *p = x->p;
+    int *reader = MEM_NEW(int, p->n_t); /* of a base: its only reading step + 1; -1: there are several */
+    for (int i = 0; i < p->n_s; i++)
+        for (int k = 0; k < MAX_IN; k++) {
+            int *r = &reader[prog_base(p, p->s[i].in[k])];
+            *r = *r == 0 || *r == i + 1 ? i + 1 : -1;
+        }
+    for (int i = 0; i < p->n_s; i++)
+        for (int k = 0; k < MAX_OUT; k++) {
+            Tid base = prog_base(p, p->s[i].out[k]);
+            x->args[i].passes[k] = base && prog_t(p, base)->role == ROLE_ACTIVATION && reader[base] == i + 2;
+        }
+    mem_free(reader);
+}
+
 /* ---- runs ---- */
 
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
@@ -57,22 +77,40 @@ static bool writes_into(const Exec *x, int i, int j) {
     return false;
 }
 
-static bool joins_run(const Exec *x, int first, int i) {
+static bool follows(const Exec *x, int first, int i) { /* on the same queue, and waits for no other */
     const Step *s = &x->p->s[i];
-    if (s->op != x->p->s[first].op || s->queue != x->p->s[first].queue) return false;
     for (int q = 0; q < QUEUE_COUNT; q++)
         if (s->wait[q] >= 0) return false;
+    return s->queue == x->p->s[first].queue;
+}
+
+static bool joins_run(const Exec *x, int first, int i) {
+    if (x->p->s[i].op != x->p->s[first].op || !follows(x, first, i)) return false;
     for (int k = first; k < i; k++)
         if (writes_into(x, k, i) || writes_into(x, i, k)) return false;
     return true;
 }
 
+static int same_from(const Exec *x, int i, int end) { /* steps of a run of one op */
+    int n = 1;
+    if (x->b->runs && x->b->runs[x->p->s[i].op])
+        while (i + n < end && joins_run(x, i, i + n)) n++;
+    return n;
+}
+
+static int joined_from(const Exec *x, int i, int end) { /* steps of several ops in one launch */
+    int n = 1;
+    if (!x->b->joins.of) return 1;
+    while (n < MOST_JOINED && i + n < end && follows(x, i, i + n)) n++;
+    return MAX2(1, x->b->joins.of(x->b, &x->args[i], n));
+}
+
 static void find_runs(Exec *x) {
     for (int ph = 0; ph < x->p->n_phases; ph++)
-        for (int i = x->p->phase[ph].begin, n; i < x->p->phase[ph].end; i += n) {
-            bool may = x->b->runs && x->b->runs[x->p->s[i].op];
-            for (n = 1; may && i + n < x->p->phase[ph].end && joins_run(x, i, i + n);) n++;
-            x->run[i] = n;
+        for (int i = x->p->phase[ph].begin, end = x->p->phase[ph].end; i < end; i += x->run[i]) {
+            x->run[i] = joined_from(x, i, end);
+            x->joined[i] = x->run[i] > 1;
+            if (!x->joined[i]) x->run[i] = same_from(x, i, end);
         }
 }
 
@@ -95,6 +133,8 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     x->args = MEM_NEW(Args, p->n_s);
     for (int i = 0; i < p->n_s; i++) resolve(x, i);
     x->run = MEM_NEW(int, p->n_s);
+    x->joined = MEM_NEW(bool, p->n_s);
+    find_passed(x);
     find_runs(x);
     return true;
 }
@@ -104,6 +144,7 @@ void exec_close(Exec *x) {
         if (x->pool[k]) x->b->release(x->b, (Pool)k);
     mem_free(x->args);
     mem_free(x->run);
+    mem_free(x->joined);
     mem_free(x->idle);
     *x = (Exec){0};
 }
@@ -124,10 +165,12 @@ static void run_together(Exec *x, int i, int n) {
     const Step *s = &x->p->s[i];
     for (int q = 0; q < QUEUE_COUNT; q++)
         if (s->wait[q] >= 0) x->b->wait(x->b, s->queue, s->wait[q]);
-    if (n > 1)
-        x->b->runs[s->op](x->b, s->queue, &x->args[i], n);
-    else
+    if (n == 1)
         x->b->kernels[s->op](x->b, s->queue, &x->args[i]);
+    else if (x->joined[i])
+        x->b->joins.run(x->b, s->queue, &x->args[i], n);
+    else
+        x->b->runs[s->op](x->b, s->queue, &x->args[i], n);
     for (int k = 0; k < n; k++) x->b->signal(x->b, s->queue, i + k);
 }
 
@@ -245,10 +288,11 @@ int exec_find_not_finite(Exec *x, int phase, Err *e) {
 bool exec_time(Exec *x, int phase, int times, double *seconds, Err *e) {
     const Phase *ph = &x->p->phase[phase];
     struct timespec a, b;
-    for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+    for (int i = ph->begin, n = 1; i < ph->end; i += n) {
+        n = x->joined[i] ? 1 : MAX2(1, x->run[i]); /* inside a joined one no run begins */
         mark(x, op_row(x->p->s[i].op)->name);
         clock_gettime(CLOCK_MONOTONIC, &a);
-        for (int k = 0; k < times; k++) run_together(x, i, x->run[i]);
+        for (int k = 0; k < times; k++) run_together(x, i, n);
         if (!exec_sync(x, e)) return false;
         clock_gettime(CLOCK_MONOTONIC, &b);
         mark(x, NULL);

@@ -21,6 +21,7 @@ typedef struct Exec {
     Backend *b;             /* keeps */
     Args *args;             /* owns; one per step */
     int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
+    bool *joined;           /* owns; per step that begins a run: it is of several ops, in one launch */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
     Pool refused;           /* exec_open failed: the pool that could not be had, and its size; 0 bytes: something else */
@@ -50,7 +51,7 @@ bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 int exec_find_not_finite(Exec *x, int phase, Err *e);
 
 /* Plays a phase step by step, each so many times, waiting after each, and adds the seconds of one play of step i to
- * seconds[i]; those of a run to its first step. */
+ * seconds[i]; those of a run of one op to its first step. */
 bool exec_time(Exec *x, int phase, int times, double *seconds, Err *e);
 
 /* profile.c: some phases timed op by op; a table for people. load puts their inputs there, before every play. times: as

@@ -134,6 +134,11 @@ extern Kernel *const cuda_kernels[OP_COUNT]; /* the table exec sees: every row g
 extern KernelRun cuda_sum_squares_run, cuda_adamw_run, cuda_sgd_run;
 extern KernelRun *const cuda_runs[OP_COUNT]; /* what exec sees: through cuda_graph.c likewise */
 
+/* ---- steps of several ops in one launch (backend.h): join.c ---- */
+int cuda_joins_of(Backend *b, const Args *a, int n);
+extern KernelRun cuda_join_steps;
+extern const Joins cuda_joins; /* what exec sees: through cuda_graph.c likewise */
+
 /* ---- shapes of a step's tensors ---- */
 static inline int64_t cuda_cols(const Tensor *t) { return t->dim[t->rank - 1]; }
 static inline int64_t cuda_rows(const Tensor *t) { /* all dimensions but the last, together */

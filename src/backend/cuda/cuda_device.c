@@ -188,7 +188,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .note = cuda_note,
                         .read_note = cuda_read_note,
                         .kernels = cuda_kernels,
-                        .runs = cuda_runs};
+                        .runs = cuda_runs,
+                        .joins = cuda_joins};
     c->device = device;
     c->capturing = -1;
     c->deterministic = options.deterministic;

@@ -62,6 +62,15 @@ static void run_steps(Backend *b, Queue q, const Args *a, int n) {
 
 KernelRun *const cuda_runs[OP_COUNT] = {[OP_SUM_SQUARES] = run_steps, [OP_ADAMW] = run_steps, [OP_SGD] = run_steps};
 
+/* join.c knows them; kept as their steps likewise. */
+static void run_joined(Backend *b, Queue q, const Args *a, int n) {
+    for (int i = 0; i < n; i++) keep_call(cuda_backend(b), (CudaCall){CUDA_CALL_STEP, q, 0, &a[i]});
+    cuda_join_steps(b, q, a, n);
+    cuda_check_launch(b, op_row(a->step->op)->name);
+}
+
+const Joins cuda_joins = {.of = cuda_joins_of, .run = run_joined};
+
 /* ---- one play ---- */
 
 static void fork_queues(Backend *b) {
