@@ -1,4 +1,5 @@
-/* test_runs.c - steps of one op that follow each other reach the device together, and only those that may. */
+/* test_runs.c - steps of one op that follow each other reach the device together, and only those that may; and steps of
+ * several ops that it joins. */
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
@@ -128,4 +129,68 @@ TEST(steps_that_follow_each_other_run_together) {
     EXPECT(seen.runs == 0 && !memcmp(one_by_one, together, BYTES));
     b->close(b);
     prog_free(&s.p);
+}
+
+/* ---- steps of several ops ---- */
+
+static int offered; /* steps, when the clip was first */
+
+static int clip_and_two(Backend *b, const Args *a, int n) {
+    if (a->step->op != OP_CLIP) return 0;
+    offered = n;
+    return 3;
+}
+
+static void run_forwards(Backend *b, Queue q, const Args *a, int n) {
+    if (seen.runs < MOST_RUNS) seen.op[seen.runs] = a->step->op, seen.n[seen.runs] = n;
+    seen.runs++;
+    for (int i = 0; i < n; i++) b->kernels[a[i].step->op](b, q, &a[i]);
+}
+
+TEST(steps_that_a_device_joins_run_together) {
+    enum { BYTES = 2 * (10 + 40000 + 16384 + 7) + TENSORS * 8 };
+    static unsigned char one_by_one[BYTES], together[BYTES];
+    Backend *b = NULL;
+    Err e = {0};
+    Small s = {0};
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
+    small_init(&s);
+    small_play(&s, b, EXEC_AS_WRITTEN, one_by_one, false);
+    b->runs = runs;
+    b->joins = (Joins){.of = clip_and_two, .run = run_forwards};
+    small_play(&s, b, EXEC_AS_WRITTEN, together, false);
+    EXPECT(offered == TENSORS + 2); /* all up to the phase's end */
+    EXPECT(seen.runs == 3 && seen.op[1] == OP_CLIP && seen.n[1] == 3);
+    EXPECT(seen.op[2] == OP_SGD && seen.n[2] == TENSORS - 2); /* a run of one op begins behind them */
+    EXPECT(!memcmp(one_by_one, together, BYTES));
+    small_play(&s, b, EXEC_AS_WRITTEN, together, true);
+    EXPECT(seen.runs == 0 && !memcmp(one_by_one, together, BYTES));
+    b->close(b);
+    prog_free(&s.p);
+}
+
+TEST(what_passes_to_the_next_step_alone_is_known) {
+    Backend *b = NULL;
+    Err e = {0};
+    Exec x;
+    Program p;
+    Machine m = {0};
+    prog_init(&p);
+    Tid in = prog_tensor(&p, "in", ROLE_INPUT, FMT_F32, 2, DIMS(2, 4));
+    prog_begin_phase(&p, "forward", 1);
+    Tid once = op_add(&p, "once", in, in), twice = op_add(&p, "twice", once, in), late = op_add(&p, "late", twice, twice);
+    Tid last = op_add(&p, "last", twice, in);
+    op_add(&p, "end", late, last);
+    prog_end_phase(&p);
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 1}, &e));
+    b->describe(b, &m);
+    Placement pl = plan_all(&p, &m);
+    EXPECT_OK(exec_open(&x, &p, b, pl.arena_bytes, &e));
+    EXPECT(x.args[0].passes[0]);  /* once: to the next, and to nobody else */
+    EXPECT(!x.args[1].passes[0]); /* twice: two steps read it */
+    EXPECT(!x.args[2].passes[0]); /* late: not the next */
+    EXPECT(x.args[3].passes[0] && !x.args[4].passes[0]); /* last; and what nobody reads passes to nobody */
+    exec_close(&x);
+    b->close(b);
+    prog_free(&p);
 }
