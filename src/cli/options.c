@@ -236,17 +236,20 @@ static const char *unescape(Arena *a, const char *text) {
 
 /* ---- lists ---- */
 
+/* The room of a list is the next power of two: a file may have thousands of elements. */
 static void list_add(Options *o, OptValue *v, const char *element, double number) {
-    const char **list = ARENA_NEW(&o->arena, const char *, v->n + 1);
-    double *numbers = ARENA_NEW(&o->arena, double, v->n + 1);
-    for (int i = 0; i < v->n; i++) {
-        list[i] = v->list[i];
-        numbers[i] = v->numbers[i];
+    if (!(v->n & (v->n - 1))) {
+        const char **list = ARENA_NEW(&o->arena, const char *, MAX2(1, 2 * v->n));
+        double *numbers = ARENA_NEW(&o->arena, double, MAX2(1, 2 * v->n));
+        for (int i = 0; i < v->n; i++) {
+            list[i] = v->list[i];
+            numbers[i] = v->numbers[i];
+        }
+        v->list = list;
+        v->numbers = numbers;
     }
-    list[v->n] = element;
-    numbers[v->n++] = number;
-    v->list = list;
-    v->numbers = numbers;
+    v->list[v->n] = element;
+    v->numbers[v->n++] = number;
 }
 
 static bool put_pair(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
@@ -294,14 +297,23 @@ static bool put_list(Options *o, OptValue *v, const OptRow *row, const char *whe
         more = text[len] == ',';
         text += len + more;
     }
-    Str joined = {0};
-    for (int i = 0; i < v->n; i++) {
-        str_addf(&joined, "%s%s", i ? "," : "", v->list[i]);
-        if (row->type == OPT_PAIRS) str_addf(&joined, "=%s", number_text(&o->arena, v->numbers[i]));
-    }
-    v->text = arena_strdup(&o->arena, str_text(&joined));
-    str_free(&joined);
     return true;
+}
+
+/* Once all elements are there. */
+static void join_lists(Options *o) {
+    Str joined = {0};
+    for (int id = 0; id < OPT_COUNT; id++) {
+        OptValue *v = &o->value[id];
+        if (!v->list) continue;
+        str_clear(&joined);
+        for (int i = 0; i < v->n; i++) {
+            str_addf(&joined, "%s%s", i ? "," : "", v->list[i]);
+            if (option_rows[id].type == OPT_PAIRS) str_addf(&joined, "=%s", number_text(&o->arena, v->numbers[i]));
+        }
+        v->text = arena_strdup(&o->arena, str_text(&joined));
+    }
+    str_free(&joined);
 }
 
 /* ---- one value ---- */
@@ -570,6 +582,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if ((o->help = asks_help(argc, argv))) return true;
     put_defaults(o);
     if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
+    join_lists(o);
     bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
                       opt_flag(o, OPT_MERGE); /* about no model */
     if (!only_lists && !check_needed(o, e)) return false;
