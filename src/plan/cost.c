@@ -3,6 +3,7 @@
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
  * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's matrix rate;
  * the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
+#include "ir/block_device.h"
 #include "plan/plan_int.h"
 
 static double seconds_at(double amount, double per_second) {
@@ -49,10 +50,25 @@ static double move_rate(const Machine *m, Queue q) {
     return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
-/* Attention's products are short and wait for its exponentials: an H200 reaches about half of the rate of large products there. */
-static double rate_unmeasured(const Machine *m, OpId op) {
-    bool attends = op == OP_ATTEND || op == OP_ATTEND_GRAD;
-    return m->matrix_flops * (m->kind == MACHINE_CUDA && attends ? 0.5 : 1);
+/* Attention's products are short and wait for its exponentials: what is left of the rate of large products on an H200
+ * (docs/performance.md, "Attention by itself"), by rows of so many tokens: `most` of it in long ones, half of that at `half`. */
+typedef struct AttendShare {
+    double most, half;
+} AttendShare;
+
+static double attend_share(const AttrHeads *h, Format f, bool backward) {
+    static const AttendShare share[2][2][2] = { /* ours, a library's; heads of 64, of 128; forward, backward */
+        {{{0.49, 450}, {0.38, 350}}, {{0.59, 330}, {0.44, 200}}},
+        {{{0.63, 700}, {0.55, 1000}}, {{0.80, 340}, {0.65, 770}}}};
+    enum { WIDE = 96 };
+    AttendShare a = share[device_attend_by_library(h, f)][h->head_dim >= WIDE][backward];
+    return a.most * (double)h->seq / ((double)h->seq + a.half);
+}
+
+static double rate_unmeasured(const Program *p, const Machine *m, const Step *s) {
+    bool backward = s->op == OP_ATTEND_GRAD;
+    if (m->kind != MACHINE_CUDA || (s->op != OP_ATTEND && !backward)) return m->matrix_flops;
+    return m->matrix_flops * attend_share(&s->attr.heads, prog_t(p, s->in[0])->format, backward);
 }
 
 /* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200 ---- */
@@ -129,7 +145,7 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
         return seconds_at((double)prog_bytes(p, s->in[0]), move_rate(m, s->queue)) + m->step_seconds;
     double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
-    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(m, s->op));
+    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(p, m, s));
     if (gpu) computing += seconds_at(bytes_on_top(p, s), m->memory_bytes_per_s);
     if (gpu) moving += decoding_seconds(p, m, s);
     return MAX2(moving, computing) + start_seconds(p, m, phase, i);
