@@ -15,11 +15,18 @@
  * Then the warps' sums are joined in order, and those of the splits: from sm_90 on the splits of a head are a cluster
  * and write into each other's shared memory, each joining a share of the numbers; before that they leave (o, top, sum) in
  * the workspace, and cache.cu joins them. An idle token (position -1) reads nothing.
- * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability. */
+ * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability.
+ *
+ * Together with rope_put (NEW, not of int8): q, k and v of the token come unturned. A block turns its own heads on their way,
+ * and the one whose split ends with the token's own slot has that key and value from there and puts them into the cache.
+ * Nobody reads that slot from memory: the block's other warps and other bunches of its heads have it from qkv, too, and other
+ * tokens have other rows. What is read was there before the play (the caller knows that no other step of it writes this
+ * cache), so K and V are asked for, and the angles made, before the wait for the kernel in front. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cluster.cuh"
+#include "backend/cuda/rope.cuh"
 
 enum { HEADS = DEVICE_CACHE_HEADS, TILE = DEVICE_CACHE_TILE };
 static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
@@ -105,6 +112,17 @@ template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
             scale[r] = scale_at(head, row_scale);
         }
     }
+    /* Slot `last`, and those behind it, are this one. */
+    DEVICE void replace(const C *head, int last, int slot) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            if (slot + lane / 4 + 8 * r < last) continue;
+#pragma unroll
+            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].take(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
+            scale[r] = 1;
+        }
+    }
     /* s: (slot g, heads 2t and 2t+1), (slot g+8, the same) */
     DEVICE void multiply_by(float (&s)[4], const uint2 (*q)[WARP]) const {
         constexpr int STEPS = Cut<D>::K_EACH / 4;
@@ -134,6 +152,16 @@ template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8
 #pragma unroll
         for (int r = 0; r < 2; r++)
             scale[r] = scale_at(first + min(slot + lane / 4 + 8 * r, there - 1) * stride, row_scale);
+    }
+    DEVICE void replace(const C *head, int last, int slot) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            if (slot + lane % 4 * 2 + r % 2 + r / 2 * 8 < last) continue;
+#pragma unroll
+            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].take(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
+        }
+        scale[0] = scale[1] = 1;
     }
     /* o[i]: (first number of pair i, heads 2t and 2t+1), (second number, the same); pairs in reading order */
     DEVICE void add_to(float (&o)[D / 16][4], uint32_t p0, uint32_t p1) const {
@@ -173,6 +201,54 @@ template <typename T, int D, int WARPS> struct Query {
 #pragma unroll
             for (int i = 0; i < EACH / 4; i++)
                 if (p < PIECES) q[p * EACH / 4 + i][lane] = make_uint2(piece[m].w[2 * i], piece[m].w[2 * i + 1]);
+        }
+    }
+};
+
+/* q, k and v of a token as they come, this block's heads: a thread has two pieces of one of them that turn together. */
+template <typename T, int D> struct Arrival {
+    static constexpr int EACH = Cut<D>::K_EACH, PAIRS = D / 2 / EACH, KEY = HEADS, VALUE = HEADS + 1;
+    static_assert((VALUE + 1) * PAIRS <= 4 * WARP, "a thread each");
+    int head, pair;
+    Raw<T, EACH> half[2];
+
+    /* k and v only if they are wanted; zeros behind the last query head */
+    DEVICE Arrival(const T *q, const T *k, int v_offset, int heads, bool wanted) {
+        head = threadIdx.x / PAIRS, pair = threadIdx.x % PAIRS;
+        const T *from = (head < KEY ? q + head * D : k + (head - KEY) * v_offset) + pair * EACH;
+        bool there = head < heads || (wanted && head >= KEY && head <= VALUE);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int i = 0; i < EACH / 2; i++) half[h].w[i] = 0;
+            if (there) half[h].take(from + h * (D / 2));
+        }
+    }
+    DEVICE void turn(const float *cosine, const float *sine) { /* and round, as rope_put does */
+        cosine += pair * EACH, sine += pair * EACH;
+#pragma unroll
+        for (int i = 0; i < EACH / 2; i++) {
+            float2 a = unpack(half[0].w[i], T()), b = unpack(half[1].w[i], T());
+            if (head <= KEY) {
+                turn_pair(a.x, b.x, cosine[2 * i], sine[2 * i]);
+                turn_pair(a.y, b.y, cosine[2 * i + 1], sine[2 * i + 1]);
+            }
+            half[0].w[i] = pack<T>(a.x, a.y), half[1].w[i] = pack<T>(b.x, b.y);
+        }
+    }
+    /* Query heads as Query puts them; k and v in a row, and into the cache unless that is NULL. */
+    DEVICE void put(uint2 (*q)[WARP], T *own, T *cache, int v_offset, bool wanted) const {
+        if (head > VALUE || (head >= KEY && !wanted)) return;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int piece = pair + h * PAIRS, at = piece * EACH;
+#pragma unroll
+            for (int i = 0; i < EACH / 4; i++) {
+                uint2 w = make_uint2(half[h].w[2 * i], half[h].w[2 * i + 1]);
+                if (head < KEY) q[piece / 4 * (EACH / 4) + i][head * 4 + piece % 4] = w;
+                else *(uint2 *)(own + (head - KEY) * D + at + 4 * i) = w;
+                if (head >= KEY && cache) *(uint2 *)(cache + (head - KEY) * v_offset + at + 4 * i) = w;
+            }
         }
     }
 };
@@ -238,16 +314,23 @@ template <typename T, typename C, int D> struct Warp { /* of heads 2t and 2t+1 *
             o[i][0] *= shrink[0], o[i][1] *= shrink[1], o[i][2] *= shrink[0], o[i][3] *= shrink[1];
     }
 
-    /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. */
+    /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. own: k, then v of the last
+     * of them, which is not in the cache yet; NULL: it is. */
     DEVICE void attend(const uint2 (*q)[WARP], Keys<T, C, D> (&keys)[TILES], Values<T, C, D> (&values)[TILES], const C *k,
-                       const C *v, int stride, int there, int on, int row_scale, float scale2) {
+                       const C *v, int stride, int there, int on, int row_scale, float scale2, const C *own) {
+        int beside = own ? 1 : 0;
         for (; there > 0; there -= on) {
+            if (own && there <= SLOTS) {
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    keys[i].replace(own, there - 1, i * TILE), values[i].replace(own + D, there - 1, i * TILE);
+            }
             float s[TILES][4] = {};
             uint32_t p[TILES][2];
 #pragma unroll
             for (int i = 0; i < TILES; i++) keys[i].multiply_by(s[i], q);
             k += on * stride, v += on * stride;
-            if (there > on) take_tiles(keys, k, stride, there - on, row_scale);
+            if (there - beside > on) take_tiles(keys, k, stride, there - beside - on, row_scale);
             soften(s, there, scale2);
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
@@ -256,7 +339,7 @@ template <typename T, typename C, int D> struct Warp { /* of heads 2t and 2t+1 *
                 p[i][1] = flip_block(pack_word<T>(s[i][2] * by[1], s[i][3] * by[1]));
                 values[i].add_to(o, p[i][0], p[i][1]);
             }
-            if (there > on) take_tiles(values, v, stride, there - on, row_scale);
+            if (there - beside > on) take_tiles(values, v, stride, there - beside - on, row_scale);
         }
     }
 
@@ -366,8 +449,8 @@ template <int ITEMS> struct Inbox {
 };
 #endif
 
-template <typename T, typename C, int D, int WARPS> __global__ void __launch_bounds__(WARPS *WARP, 12 / WARPS)
-    attend_tokens_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits) {
+template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __launch_bounds__(WARPS *WARP, 12 / WARPS)
+    attend_tokens_kernel(CudaAttend a, CudaRope rope, CudaHeadRow head_row, float *parts, int splits) {
 #ifdef HAVE_TENSOR_CORES
     constexpr int ITEMS = D / 16 * WARP, THREADS = WARPS * WARP; /* items of 4 numbers */
     __shared__ float4 sums[WARPS][ITEMS];
@@ -384,24 +467,41 @@ template <typename T, typename C, int D, int WARPS> __global__ void __launch_bou
     chain_open();
     if (!a.early) chain_wait();
     using Mine = Warp<T, C, D>;
-    int64_t keys_of = key_row(a, row);
-    int end = min(a.last[token] + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
+    int position = a.last[token], end = min(position + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
     int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
     int seen = max(0, min(each, end - first)), there = seen - warp * Mine::SLOTS;
-    chain_wait();
-    Query<T, D, WARPS> query((const T *)a.q + token * a.q_stride + head * D, heads);
-    const C *k = (const C *)a.k + (keys_of * a.keys + first + warp * Mine::SLOTS) * a.kv_stride +
-                 kv * head_row.bytes / (int)sizeof(C), *v = k + a.v_offset;
+    const C *row_k = (const C *)a.k + key_row(a, row) * a.keys * a.kv_stride + kv * head_row.bytes / (int)sizeof(C);
+    const C *k = row_k + (int64_t)(first + warp * Mine::SLOTS) * a.kv_stride, *v = k + a.v_offset, *own = NULL;
+    const T *token_q = (const T *)a.q + token * a.q_stride;
     Keys<T, C, D> keys[Mine::TILES];
     Values<T, C, D> values[Mine::TILES];
-    if (there > 0) {
-        Mine::take_tiles(keys, k, a.kv_stride, there, head_row.scale_at);
-        Mine::take_tiles(values, v, a.kv_stride, there, head_row.scale_at);
+    auto take_first = [&](int slots) {
+        if (slots <= 0) return;
+        Mine::take_tiles(keys, k, a.kv_stride, slots, head_row.scale_at);
+        Mine::take_tiles(values, v, a.kv_stride, slots, head_row.scale_at);
+    };
+    if constexpr (NEW) {
+        __shared__ __align__(16) float cosine[D / 2], sine[D / 2];
+        __shared__ __align__(16) T own_kv[2 * D];
+        bool brings = seen > 0 && position == first + seen - 1;
+        take_first(there - brings);
+        put_angles(cosine, sine, rope, position);
+        __syncthreads();
+        chain_wait();
+        Arrival<T, D> come(token_q + head * D, token_q + (a.heads + kv) * D, a.v_offset, heads, brings);
+        come.turn(cosine, sine);
+        T *slot = blockIdx.y % bunches ? NULL : (T *)row_k + (int64_t)position * a.kv_stride;
+        come.put(q, own_kv, slot, a.v_offset, brings);
+        if (brings) own = own_kv;
+    } else {
+        chain_wait();
+        Query<T, D, WARPS> query(token_q + head * D, heads);
+        take_first(there);
+        query.put(q); /* K and V are on their way */
     }
-    query.put(q); /* K and V are on their way */
     __syncthreads();
     Mine w;
-    w.attend(q, keys, values, k, v, a.kv_stride, there, WARPS * Mine::SLOTS, head_row.scale_at, a.scale * LOG2_E);
+    w.attend(q, keys, values, k, v, a.kv_stride, there, WARPS * Mine::SLOTS, head_row.scale_at, a.scale * LOG2_E, own);
 
 #pragma unroll
     for (int i = 0; i < D / 16; i++) sums[warp][i * WARP + lane] = make_float4(w.o[i][0], w.o[i][1], w.o[i][2], w.o[i][3]);
@@ -442,6 +542,7 @@ template <typename Kernel> static bool fits_cluster(Kernel kernel, const cudaLau
 struct Launch {
     cudaStream_t stream;
     const CudaAttend *a;
+    const CudaRope *rope; /* NULL: q, k and v are turned and in the cache */
     CudaHeadRow row;
     float *parts;
     int splits;
@@ -449,33 +550,45 @@ struct Launch {
     dim3 grid;
 };
 
-template <typename T, typename C, int D, int WARPS> static void launch_tokens(const Launch &l) {
+template <typename T, typename C, int D, int WARPS, bool NEW> static void launch_tokens(const Launch &l) {
     static int most = -1; /* blocks of a cluster */
-    auto kernel = attend_tokens_kernel<T, C, D, WARPS>;
+    auto kernel = attend_tokens_kernel<T, C, D, WARPS, NEW>;
     cudaLaunchConfig_t how = {};
     how.gridDim = l.grid, how.blockDim = dim3(WARPS * WARP), how.stream = l.stream;
     bool joins = l.splits > 1 && l.clusters && fits_cluster(kernel, &how, l.splits, &most);
-    cuda_launch_chained_cluster(l.stream, kernel, l.grid, WARPS * WARP, 0, joins ? l.splits : 1, *l.a, l.row,
-                                joins ? NULL : l.parts, l.splits);
+    cuda_launch_chained_cluster(l.stream, kernel, l.grid, WARPS * WARP, 0, joins ? l.splits : 1, *l.a,
+                                NEW ? *l.rope : CudaRope{}, l.row, joins ? NULL : l.parts, l.splits);
     if (l.splits > 1 && !joins) cuda_launch_cache_join(l.stream, l.a, l.parts, l.splits);
 }
 
-template <typename T, typename C> static void launch_dim(const Launch &l) {
+template <typename T, typename C, bool NEW> static void launch_dim(const Launch &l) {
     enum { SPARSE = 128 }; /* blocks that have a multiprocessor each: more warps have more bytes on their way */
     with_cache_dim(l.a->dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
-        if ((int64_t)l.grid.x * l.grid.y <= SPARSE) launch_tokens<T, C, D, 8>(l);
-        else launch_tokens<T, C, D, 4>(l);
+        if ((int64_t)l.grid.x * l.grid.y <= SPARSE) launch_tokens<T, C, D, 8, NEW>(l);
+        else launch_tokens<T, C, D, 4, NEW>(l);
     });
+}
+
+static Launch launch_of(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts, int splits,
+                        bool clusters) {
+    int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
+    return {s, a, rope, row, parts, splits, clusters,
+            dim3((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches))};
 }
 
 extern "C" void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts,
                                           int splits, bool clusters) {
-    int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
-    Launch l = {s, a, row, parts, splits, clusters,
-                dim3((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches))};
-    if (a->format == FMT_BF16 && int8) launch_dim<Bf16, int8_t>(l);
-    else if (a->format == FMT_BF16) launch_dim<Bf16, Bf16>(l);
-    else if (int8) launch_dim<F16, int8_t>(l);
-    else launch_dim<F16, F16>(l);
+    Launch l = launch_of(s, a, NULL, row, parts, splits, clusters);
+    if (a->format == FMT_BF16 && int8) launch_dim<Bf16, int8_t, false>(l);
+    else if (a->format == FMT_BF16) launch_dim<Bf16, Bf16, false>(l);
+    else if (int8) launch_dim<F16, int8_t, false>(l);
+    else launch_dim<F16, F16, false>(l);
+}
+
+extern "C" void cuda_launch_put_attend(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row,
+                                       float *parts, int splits, bool clusters) {
+    Launch l = launch_of(s, a, rope, row, parts, splits, clusters);
+    if (a->format == FMT_BF16) launch_dim<Bf16, Bf16, true>(l);
+    else launch_dim<F16, F16, true>(l);
 }
