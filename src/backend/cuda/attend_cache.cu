@@ -17,11 +17,11 @@
  * the workspace, and cache.cu joins them. An idle token (position -1) reads nothing.
  * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability.
  *
- * Together with rope_put (NEW, not of int8): q, k and v of the token come unturned. A block turns its own heads on their way,
- * and the one whose split ends with the token's own slot has that key and value from there and puts them into the cache.
- * Nobody reads that slot from memory: the block's other warps and other bunches of its heads have it from qkv, too, and other
- * tokens have other rows. What is read was there before the play (the caller knows that no other step of it writes this
- * cache), so K and V are asked for, and the angles made, before the wait for the kernel in front. */
+ * Together with rope_put (NEW, not of int8): q, k and v of the token come unturned. A block turns its own heads on their
+ * way, and the one whose split ends with the token's own slot has that key and value from there; the first bunch of heads
+ * puts them into the cache. Nobody reads that slot from memory: other bunches have it from qkv likewise, and other tokens
+ * have other rows. What is read was there before the play (the caller knows that no other step of it writes this cache),
+ * so K and V are asked for, and the angles made, before the wait for the kernel in front. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/chain.cuh"
