@@ -213,8 +213,8 @@ template <typename T, int D> struct Arrival {
     Raw<T, EACH> half[2];
 
     /* k and v only if they are wanted; zeros behind the last query head */
-    DEVICE Arrival(const T *q, const T *k, int v_offset, int heads, bool wanted) {
-        head = threadIdx.x / PAIRS, pair = threadIdx.x % PAIRS;
+    DEVICE Arrival(int task, const T *q, const T *k, int v_offset, int heads, bool wanted) {
+        head = task / PAIRS, pair = task % PAIRS;
         const T *from = (head < KEY ? q + head * D : k + (head - KEY) * v_offset) + pair * EACH;
         bool there = head < heads || (wanted && head >= KEY && head <= VALUE);
 #pragma unroll
@@ -467,6 +467,7 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     chain_open();
     if (!a.early) chain_wait();
     using Mine = Warp<T, C, D>;
+    float inv_freq = NEW && threadIdx.x < D / 2 ? rope.inv_freq[threadIdx.x] : 0.0f; /* on its way with the position */
     int position = a.last[token], end = min(position + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
     int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
     int seen = max(0, min(each, end - first)), there = seen - warp * Mine::SLOTS;
@@ -485,10 +486,14 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
         __shared__ __align__(16) T own_kv[2 * D];
         bool brings = seen > 0 && position == first + seen - 1;
         take_first(there - brings);
-        put_angles(cosine, sine, rope, position);
-        __syncthreads();
+        if (threadIdx.x < D / 2) {
+            float2 t = angle_of(rope, position, inv_freq);
+            cosine[threadIdx.x] = t.x, sine[threadIdx.x] = t.y;
+        }
         chain_wait();
-        Arrival<T, D> come(token_q + head * D, token_q + (a.heads + kv) * D, a.v_offset, heads, brings);
+        int task = (threadIdx.x + THREADS - D / 2) % THREADS; /* warps that make no angles have qkv first */
+        Arrival<T, D> come(task, token_q + head * D, token_q + (a.heads + kv) * D, a.v_offset, heads, brings);
+        __syncthreads();
         come.turn(cosine, sine);
         T *slot = blockIdx.y % bunches ? NULL : (T *)row_k + (int64_t)position * a.kv_stride;
         come.put(q, own_kv, slot, a.v_offset, brings);

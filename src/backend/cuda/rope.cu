@@ -16,6 +16,14 @@
 
 enum { MOST_THREADS = 512, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
 
+/* Cosines and sines of a token; the caller waits for all threads. */
+DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r, int position) {
+    for (int i = threadIdx.x; i < r.dim / 2; i += blockDim.x) {
+        float2 t = angle_of(r, position, r.inv_freq[i]);
+        cosine[i] = t.x, sine[i] = t.y;
+    }
+}
+
 template <int V> DEVICE void turn_all(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
     float c[V], s[V];
     load<V>(c, cosine);

@@ -25,14 +25,10 @@ DEVICE float2 turn_of(float x_single) {
     return make_float2((float)((k + 1) & 2 ? -cos_x : cos_x), (float)(k & 2 ? -sin_x : sin_x));
 }
 
-/* Cosines and sines of a token at `at`, by the threads of a block; the caller waits for all of them. */
-DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r, int at) {
-    float position = (float)at;
-    for (int i = threadIdx.x; i < r.dim / 2; i += blockDim.x) {
-        float2 t = turn_of(position * r.inv_freq[i]);
-        cosine[i] = t.x * r.scale;
-        sine[i] = r.inverse ? -(t.y * r.scale) : t.y * r.scale;
-    }
+/* Cosine and sine of a pair that turns by inv_freq a position. */
+DEVICE float2 angle_of(const CudaRope &r, int position, float inv_freq) {
+    float2 t = turn_of((float)position * inv_freq);
+    return make_float2(t.x * r.scale, r.inverse ? -(t.y * r.scale) : t.y * r.scale);
 }
 
 /* One rounding order everywhere, so that all who turn give the same bits. */
