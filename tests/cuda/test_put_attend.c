@@ -103,7 +103,7 @@ static void put_tables(Token *t) {
 static void put_round(Token *t, int round) {
     const int64_t n = t->s.slots;
     const int64_t at[] = {0, n - 1, 15, 16, -1, 17, 31, 32, 33, 1, 127, 128, 129, n / 2 - 1, n / 2, n / 2 + 1, n / 4,
-                          n / 4 - 1, n - 2, 63, 64, n - 16, n - 17, n, 95, 96, n / 16, n / 16 * 15};
+                          n / 4 - 1, n - 2, 63, 64, n - 16, n - 17, n, 95, 96, n / 16, n / 16 * 15, 255, 256, 257};
     int32_t positions[MOST_ROWS], rows[MOST_ROWS];
     for (int64_t i = 0; i < t->s.rows; i++) {
         int64_t p = at[(i * ROUNDS + round + i * ROUNDS / COUNT_OF(at)) % COUNT_OF(at)];
@@ -147,7 +147,7 @@ static void try_shape(Shape s) {
     EXPECT_OK(open_token(&t, cuda_test_device(), NONE, &e));
     EXPECT(pairs_joined(&t) == 1);
     put_tables(&t);
-    for (int r = 0; r < (s.rows == 1 ? 7 * ROUNDS : ROUNDS); r++) try_round(&t, r, &e);
+    for (int r = 0; r < (s.rows == 1 ? 8 * ROUNDS : ROUNDS); r++) try_round(&t, r, &e);
     mem_free(t.kept);
     exec_close(&t.exec);
     prog_free(&t.p);

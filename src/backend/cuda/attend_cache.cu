@@ -49,8 +49,8 @@ DEVICE float sum_of_slots(float x) {
 
 /* ---- a warp ---- */
 
-template <typename T, typename C, int D> struct Warp { /* of heads 2t and 2t+1 */
-    static constexpr int TILES = Cut<D>::template tiles<C>(), SLOTS = TILES * TILE; /* of a step */
+template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t and 2t+1 */
+    static constexpr int SLOTS = TILES * TILE; /* of a step */
     float o[D / 16][4], top[2], sum[2]; /* top: of scores * scale * log2 e; sum: of this lane's slots */
 
     DEVICE Warp() {
@@ -242,7 +242,8 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
 
     chain_open();
     if (!a.early) chain_wait();
-    using Mine = Warp<T, C, D>;
+    constexpr int TILES = Cut<D>::template TILES<C, WARPS>;
+    using Mine = Warp<T, C, D, TILES>;
     float inv_freq = NEW && threadIdx.x < D / 2 ? rope.inv_freq[threadIdx.x] : 0.0f; /* on its way with the position */
     int position = a.last[token], end = min(position + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
     int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
@@ -250,8 +251,8 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     const C *row_k = (const C *)a.k + key_row(a, row) * a.keys * a.kv_stride + kv * head_row.bytes / (int)sizeof(C);
     const C *k = row_k + (int64_t)(first + warp * Mine::SLOTS) * a.kv_stride, *v = k + a.v_offset, *own = NULL;
     const T *token_q = (const T *)a.q + token * a.q_stride;
-    Keys<T, C, D> keys[Mine::TILES];
-    Values<T, C, D> values[Mine::TILES];
+    Keys<T, C, D> keys[TILES];
+    Values<T, C, D> values[TILES];
     auto take_first = [&](int slots) {
         if (slots <= 0) return;
         Mine::take_tiles(keys, k, a.kv_stride, slots, head_row.scale_at);

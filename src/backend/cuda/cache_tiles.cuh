@@ -20,7 +20,8 @@ static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
 template <int D> struct Cut {
     static constexpr int K_EACH = D % 32 == 0 ? 8 : 4, K_PIECES = D / (4 * K_EACH);
     static constexpr int V_EACH = D % 64 == 0 ? 8 : D % 32 == 0 ? 4 : 2, V_PIECES = D / (8 * V_EACH);
-    template <typename C> static constexpr int tiles() { return D * sizeof(C) <= 128 ? 2 : 1; } /* a warp has on their way */
+    /* a warp has on their way: two where registers allow it, in blocks of eight warps always */
+    template <typename C, int WARPS> static constexpr int TILES = D * sizeof(C) <= 128 || WARPS >= 8 ? 2 : 1;
 };
 
 #ifdef HAVE_TENSOR_CORES
