@@ -19,6 +19,7 @@ typedef struct Args {
     int64_t workspace_bytes;
     const Step *step;
     bool passes[MAX_OUT]; /* the next step reads it, and nobody else ever does */
+    bool sole[MAX_OUT];   /* no other step of the phase writes it */
 } Args;
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);

@@ -54,6 +54,23 @@ static void find_passed(Exec *x) {
     mem_free(reader);
 }
 
+/* What one step of its phase writes alone. */
+static void find_sole(Exec *x) {
+    const Program *p = x->p;
+    int *writer = MEM_NEW(int, p->n_t); /* of a base: the last phase that writes it + 1, negative: twice or more */
+    for (int ph = 0; ph < p->n_phases; ph++) {
+        for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++)
+            for (int k = 0; k < MAX_OUT; k++) {
+                int *w = &writer[prog_base(p, p->s[i].out[k])];
+                *w = *w == ph + 1 || *w == -(ph + 1) ? -(ph + 1) : ph + 1;
+            }
+        for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++)
+            for (int k = 0; k < MAX_OUT; k++)
+                x->args[i].sole[k] = p->s[i].out[k] && writer[prog_base(p, p->s[i].out[k])] == ph + 1;
+    }
+    mem_free(writer);
+}
+
 /* ---- runs ---- */
 
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
@@ -135,6 +152,7 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     x->run = MEM_NEW(int, p->n_s);
     x->joined = MEM_NEW(bool, p->n_s);
     find_passed(x);
+    find_sole(x);
     find_runs(x);
     return true;
 }

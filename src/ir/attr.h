@@ -23,6 +23,7 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     bool inverse;  /* rotary: turn back (the gradient) */
     int64_t slots; /* cache: length of one row's cache */
     AttendBy by;   /* attention */
+    bool apart;    /* cache: no two rows of a play that are not idle have the same row of it */
 } AttrHeads;
 
 typedef struct AttrLinear {

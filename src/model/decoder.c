@@ -36,6 +36,7 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
     Tid o;
     if (cache) {
         turn.slots = a.slots = slots;
+        turn.apart = a.apart = in->apart;
         qkv = op_rope_put(p, cache, qkv, in->positions, d->inv_freq, in->cache_rows, turn);
         o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
     } else {

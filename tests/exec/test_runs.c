@@ -194,3 +194,26 @@ TEST(what_passes_to_the_next_step_alone_is_known) {
     b->close(b);
     prog_free(&p);
 }
+
+TEST(a_step_knows_what_it_writes_alone) {
+    Backend *b = NULL;
+    Machine m = {0};
+    Err e = {0};
+    Small s = {0};
+    Exec x;
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 1}, &e));
+    small_init(&s);
+    b->describe(b, &m);
+    Placement pl = plan_all(&s.p, &m);
+    EXPECT_OK(exec_open(&x, &s.p, b, pl.arena_bytes, &e));
+    for (int i = 0; i < s.p.n_s; i++) {
+        OpId op = s.p.s[i].op;
+        Tid w = s.p.s[i].out[0];
+        bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* its last weight twice; squares share a base */
+        if (!EXPECT(x.args[i].sole[0] == alone)) test_note("    step %d, %s", i, op_row(op)->name);
+        for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].sole[k]);
+    }
+    exec_close(&x);
+    b->close(b);
+    prog_free(&s.p);
+}

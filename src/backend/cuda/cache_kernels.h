@@ -30,6 +30,10 @@ void cuda_launch_attend_cache_int8(cudaStream_t s, const CudaAttend *a, CudaHead
  * the card has them (sm_90 on); then the parts are not used. */
 void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts, int splits,
                                bool clusters);
+/* rope_put and then that, in one launch: a->q is the unturned qkv, a->early holds, no two tokens have the same row of the
+ * cache, and nobody else has written it since the play began. */
+void cuda_launch_put_attend(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts,
+                            int splits, bool clusters);
 void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits);
 
 #ifdef __cplusplus

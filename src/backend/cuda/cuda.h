@@ -137,6 +137,8 @@ extern KernelRun *const cuda_runs[OP_COUNT]; /* what exec sees: through cuda_gra
 /* ---- steps of several ops in one launch (backend.h): join.c ---- */
 int cuda_joins_of(Backend *b, const Args *a, int n);
 extern KernelRun cuda_join_steps;
+int cuda_put_attend_takes(Backend *b, const Args *a, int n); /* kernels.c: rope_put and attend_cache of a token a row */
+extern KernelRun cuda_put_attend;
 extern const Joins cuda_joins; /* what exec sees: through cuda_graph.c likewise */
 
 /* ---- shapes of a step's tensors ---- */

@@ -116,12 +116,7 @@ static Pair *make_pair(CudaBackend *c, CudaAttention *t, const CudnnShape *s, co
     *p = (Pair){.shape = *s};
     bool made = make_plans(p, t, h, &e);
     t->device_bytes += MAX2(taken_bytes() - before, 0);
-    if (made) {
-        log_line("cuda:%d: attention by cuDNN %zu: %lld x %lld tokens, %d/%d heads of %d, scratch %s and %s", c->device,
-                 t->library.version, (long long)s->rows, (long long)s->seq, s->heads, s->kv_heads, s->dim,
-                 units_bytes(p->forward.workspace_bytes).s, units_bytes(p->backward.workspace_bytes).s);
-        return p;
-    }
+    if (made) return p;
     cudnn_plan_free(&p->forward, &t->library);
     memcpy(p->why, e.text, sizeof p->why - 1);
     log_line("cuda:%d: attention by our own kernels: %s", c->device, e.text);
@@ -174,6 +169,14 @@ bool cuda_library_attends(Backend *b, const Args *a, int qkv) {
 
 /* ---- running ---- */
 
+/* Said of a direction when it first runs: where ours are faster, only the other one is the library's. */
+static void tell(const CudaBackend *c, const Pair *p, bool backward) {
+    const CudnnShape *s = &p->shape;
+    log_line("cuda:%d: attention %s by cuDNN %zu: %lld x %lld tokens, %d/%d heads of %d, scratch %s", c->device,
+             backward ? "backward" : "forward", c->attention->library.version, (long long)s->rows, (long long)s->seq, s->heads,
+             s->kv_heads, s->dim, units_bytes(backward ? p->backward.workspace_bytes : p->forward.workspace_bytes).s);
+}
+
 static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const CudnnAddresses *at) {
     CudaAttention *t = cuda_backend(b)->attention;
     const CudnnPlan *p = backward ? &pair->backward : &pair->forward;
@@ -184,6 +187,7 @@ static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const Cudnn
     if (status != CUDNN_SUCCESS) cuda_fail(b, "cuDNN: choosing a queue: %s", t->library.cudnnGetErrorString(status));
     else if (!cudnn_plan_run(p, &t->library, t->handle, at, &e)) cuda_fail(b, "%s", e.text);
     if (loads) t->device_bytes += MAX2(taken_bytes() - before, 0);
+    if (!pair->ran[backward]) tell(cuda_backend(b), pair, backward);
     pair->ran[backward] = true;
     t->runs++;
 }

@@ -243,25 +243,36 @@ void cuda_rope_put(Backend *b, Queue q, const Args *a) {
     cuda_launch_rope_put(cuda_stream(b, q), output(a, 0), a->in[0], &r, &p);
 }
 
-void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
+static CudaHeadRow cache_row(const Args *a) { /* of attend_cache */
+    int dim = a->step->attr.heads.head_dim;
+    return a->ti[1]->format == FMT_INT8 ? head_row(dim) : (CudaHeadRow){dim * (int)format_item_bytes(a->ti[0]->format), 0};
+}
+
+static CudaAttend attend_cache_of(const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
+    CudaHeadRow row = cache_row(a);
     bool int8 = a->ti[1]->format == FMT_INT8;
-    if (!same_format(b, a, a->ti[0], int8 ? NULL : a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
-        !head_fits(b, a, h->head_dim)) return;
-    int64_t tokens = cuda_rows(a->ti[0]);
-    CudaHeadRow row = {h->head_dim * (int)format_item_bytes(a->ti[0]->format), 0};
-    if (int8) row = head_row(h->head_dim);
-    int width = 2 * h->kv_heads * (int8 ? row.bytes : h->head_dim);
     CudaAttend x = attend_of(a, 0, 2);
     x.begin = NULL;
     x.last = a->in[2];
     x.key_row = a->in[3];
     x.early = is_input(a->ti[2]) && is_input(a->ti[3]);
     x.k = a->in[1];
-    x.kv_stride = width;
+    x.kv_stride = 2 * h->kv_heads * (int8 ? row.bytes : h->head_dim);
     x.keys = (int)h->slots;
     x.o = a->out[0];
     if (int8) x.v_offset = h->kv_heads * row.bytes;
+    return x;
+}
+
+void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
+    const AttrHeads *h = &a->step->attr.heads;
+    bool int8 = a->ti[1]->format == FMT_INT8;
+    if (!same_format(b, a, a->ti[0], int8 ? NULL : a->ti[1]) || !same_format(b, a, a->ti[0], a->to[0]) ||
+        !head_fits(b, a, h->head_dim)) return;
+    int64_t tokens = cuda_rows(a->ti[0]);
+    CudaHeadRow row = cache_row(a);
+    CudaAttend x = attend_cache_of(a);
     if (h->seq >= DEVICE_CACHE_FEW && !int8) {
         attend_rows(b, q, &x);
         return;
@@ -272,6 +283,51 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
         cuda_launch_attend_tokens(cuda_stream(b, q), &x, row, int8, parts, splits, cuda_backend(b)->major >= CLUSTERS_FROM);
     else if (int8) cuda_launch_attend_cache_int8(cuda_stream(b, q), &x, row, parts, splits);
     else cuda_launch_attend_cache(cuda_stream(b, q), &x, parts, splits);
+}
+
+/* ---- both at once: a token a row, which puts its key and value while it attends ---- */
+
+static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+    return (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
+}
+
+static int64_t bytes_of(const Tensor *t) { return format_bytes(t->format, cuda_rows(t), cuda_cols(t)); }
+
+/* The same tokens of the same heads, over the same cache; and where blocks write, none still reads qkv. */
+static bool is_pair(const Args *put, const Args *see) {
+    const AttrHeads *h = &put->step->attr.heads, *g = &see->step->attr.heads;
+    int64_t qkv_bytes = bytes_of(put->ti[0]);
+    return see->in[0] == put->out[0] && see->in[1] == put->out[1] && see->in[2] == put->in[1] && see->in[3] == put->in[3] &&
+           h->heads == g->heads && h->kv_heads == g->kv_heads && h->head_dim == g->head_dim && h->seq == g->seq &&
+           h->slots == g->slots && !overlap(put->in[0], qkv_bytes, see->out[0], bytes_of(see->to[0])) &&
+           !overlap(put->in[0], qkv_bytes, see->workspace, see->workspace_bytes);
+}
+
+/* What the one launch reads early must have been there before the play, and no token may see another's slot of this play. */
+int cuda_put_attend_takes(Backend *b, const Args *a, int n) {
+    if (n < 2 || a[0].step->op != OP_ROPE_PUT || a[1].step->op != OP_ATTEND_CACHE || !a[0].passes[0]) return 1;
+    const Args *put = &a[0], *see = &a[1];
+    const Tensor *cache = put->to[1];
+    const AttrHeads *h = &put->step->attr.heads;
+    Format f = put->ti[0]->format;
+    bool apart = h->seq == 1 && (h->apart || !put->in[3] || cuda_rows(put->ti[0]) == 1);
+    bool before = put->sole[1] && cache->role == ROLE_CACHE && cache->home.pool == POOL_DEVICE && is_input(put->ti[1]) &&
+                  is_input(put->ti[3]);
+    if (!apart || !before || cache->format != f || see->to[0]->format != f || !is_pair(put, see)) return 1;
+    CudaAttend x = attend_cache_of(see);
+    x.q = put->in[0];
+    return tokens_on_cores(b, &x) ? 2 : 1;
+}
+
+void cuda_put_attend(Backend *b, Queue q, const Args *a, int n) {
+    const AttrHeads *h = &a[1].step->attr.heads;
+    CudaRope r = rope_of(&a[0]);
+    CudaAttend x = attend_cache_of(&a[1]);
+    x.q = a[0].in[0];
+    int64_t tokens = cuda_rows(a[0].ti[0]);
+    float *parts = workspace(&a[1], device_cache_bytes(h, x.format, tokens));
+    cuda_launch_put_attend(cuda_stream(b, q), &x, &r, cache_row(&a[1]), parts, device_cache_splits(h, x.format, tokens),
+                           cuda_backend(b)->major >= CLUSTERS_FROM);
 }
 
 /* ---- elementwise ---- */

@@ -358,11 +358,20 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 
 /* ---- launching ---- */
 
-/* An equal share of the rows for every multiprocessor. x stays where it is when it does not fit. */
+/* An equal share of the rows for every multiprocessor; a row more where that leaves some of them to the kernel behind: a
+ * block here has all registers of its multiprocessor, so that nothing else comes up beside it. */
+static int share_of(int64_t rows) {
+    enum { SPARED = 4, WORTH = 32 /* rows: one more is little, unless it begins a tile */ };
+    int all = of_card(cudaDevAttrMultiProcessorCount), share = (int)blocks_for(rows, all), busy = all - SPARED;
+    bool spares = (int)blocks_for(rows, share) <= busy, could = (int)blocks_for(rows, share + 1) <= busy;
+    if (share > WORTH && share % TILE && !spares && could) share++;
+    return share < LEAST_ROWS ? LEAST_ROWS : share;
+}
+
+/* x stays where it is when it does not fit. */
 template <typename W, typename X, int SETS> static void launch(cudaStream_t s, const CudaFew &a) {
     int64_t rows = a.gated ? a.cols / 2 : a.cols;
-    int share = (int)blocks_for(rows, of_card(cudaDevAttrMultiProcessorCount));
-    if (share < LEAST_ROWS) share = LEAST_ROWS;
+    int share = share_of(rows);
     Few f = {.a = a, .levels = {}, .scale = 1, .share = share, .round = 1, .tall = a.gated ? TILE / 2 : TILE,
              .beside = a.gated ? 0 : TILE / 2, .second_at = (a.gated ? rows : TILE / 2) * a.row_bytes};
     f.scale = make_levels<W, X>(f.levels);

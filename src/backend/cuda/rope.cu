@@ -12,43 +12,16 @@
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/packs.cuh"
+#include "backend/cuda/rope.cuh"
 
 enum { MOST_THREADS = 512, MOST_HALF = CUDA_MOST_ROPE_DIM / 2 };
 
-/* cos and sin of x to fp32's last place, |x| < 2^31: quarters of a turn are taken off in fp64. */
-DEVICE float2 turn_of(float x_single) {
-    const double nearest = 0x1.8p52; /* adding and taking away rounds to a whole number */
-    double x = (double)x_single;
-    double quarter = (x * 0.63661977236758134308 + nearest) - nearest;
-    double r = x - quarter * 1.5707963267948966 - quarter * 6.123233995736766e-17; /* |r| <= pi/4 */
-    double z = r * r;
-    double s =
-        r *
-        (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
-    double c =
-        1 +
-        z * (-1.0 / 2 +
-             z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
-    int k = (int)quarter;
-    double cos_x = k & 1 ? s : c, sin_x = k & 1 ? c : s;
-    return make_float2((float)((k + 1) & 2 ? -cos_x : cos_x), (float)(k & 2 ? -sin_x : sin_x));
-}
-
-/* Cosines and sines of this block's token; the caller waits for all threads. */
-DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r) {
-    float position = (float)r.positions[blockIdx.x];
+/* Cosines and sines of a token; the caller waits for all threads. */
+DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r, int position) {
     for (int i = threadIdx.x; i < r.dim / 2; i += blockDim.x) {
-        float2 t = turn_of(position * r.inv_freq[i]);
-        cosine[i] = t.x * r.scale;
-        sine[i] = r.inverse ? -(t.y * r.scale) : t.y * r.scale;
+        float2 t = angle_of(r, position, r.inv_freq[i]);
+        cosine[i] = t.x, sine[i] = t.y;
     }
-}
-
-/* One rounding order everywhere, so that rope and rope_put give the same bits. */
-DEVICE void turn_pair(float &a, float &b, float c, float s) {
-    float turned_a = __fmaf_rn(a, c, -__fmul_rn(b, s));
-    b = __fmaf_rn(b, c, __fmul_rn(a, s));
-    a = turned_a;
 }
 
 template <int V> DEVICE void turn_all(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
@@ -79,7 +52,7 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
         Pack<T> low, high;
         float a[V], b[V];
         if (task < tasks) low = fetch(x + at), high = fetch(x + at + half);
-        put_angles(cosine, sine, r);
+        put_angles(cosine, sine, r, r.positions[blockIdx.x]);
         __syncthreads();
         if (task < tasks) {
             spread(a, low), spread(b, high);
@@ -89,7 +62,7 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
         }
         task += blockDim.x;
     } else {
-        put_angles(cosine, sine, r);
+        put_angles(cosine, sine, r, r.positions[blockIdx.x]);
         __syncthreads();
     }
     for (; task < tasks; task += blockDim.x) {
@@ -183,9 +156,10 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
     int half = r.dim / 2, pieces = half / V, q_width = r.heads * r.dim, width = q_width + 2 * r.kv_heads * r.dim;
     chain_open();
     if (!r.early) chain_wait();
-    int64_t token = blockIdx.x, first = token * width, position = r.positions[token];
+    int64_t token = blockIdx.x, first = token * width;
+    int position = r.positions[token];
     int64_t slot = (p.rows ? p.rows[token / p.seq] : token / p.seq) * p.slots + position;
-    put_angles(cosine, sine, r);
+    put_angles(cosine, sine, r, position);
     __syncthreads();
     chain_wait();
     if (position >= 0 && position < p.slots) {
