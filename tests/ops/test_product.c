@@ -2,6 +2,7 @@
  *
  * bench_check also holds 1, 2 and 3 threads, and in place where the row allows it, to the same bits. */
 #include "base/rng.h"
+#include "ir/product_device.h"
 #include "tests/ops/bench.h"
 
 typedef struct Shape {
@@ -382,4 +383,18 @@ TEST(lora_gradients_of_the_upper_half) {
 TEST(lora_gradients_of_the_lower_half_drop_what_forward_dropped) {
     for (int i = 0; i < COUNT_OF(lora_cases); i++)
         for (int k = 0; k < COUNT_OF(kinds); k++) try_lora_down(lora_cases[i], kinds[k], k - 1, k % 2);
+}
+
+/* ---- fp32 sums of large gradients on a GPU ---- */
+
+TEST(panels_of_sums_give_132_multiprocessors_equally_many_tiles) {
+    static const int64_t shape[][2] = {{151936, 896}, {151936, 1536}, {152064, 3584}, {37888, 3584}, {3584, 18944}};
+    for (int i = 0; i < COUNT_OF(shape); i++) {
+        int64_t rows = shape[i][0], cols = shape[i][1], panel = device_stage_rows(rows, cols), across = (cols + 255) / 256;
+        EXPECT(panel > 0 && panel < rows && panel % 128 == 0 && panel * cols * 4 <= DEVICE_PANEL_BYTES);
+        bool even = panel / 128 * across % 132 == 0, fits = DEVICE_PANEL_BYTES / (cols * 4) >= 128 * 66;
+        EXPECT(even || !fits);
+        EXPECT(device_stage_bytes(rows, cols, FMT_BF16) == device_round(panel * cols * 4));
+    }
+    EXPECT(device_stage_rows(1000, 896) == 1000 && device_stage_bytes(1000, 896, FMT_F32) == 0);
 }

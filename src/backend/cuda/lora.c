@@ -148,7 +148,7 @@ void cuda_lora_db(Backend *b, Queue q, const Args *a) {
     CudaMatrix dy = cuda_input(a, 0), u = cuda_input(a, 1), db = cuda_output(a, 0);
     CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->in[2], .fresh = op_is_fresh(a->step),
                         .key = cuda_key(a, 3, 0)};
-    if (all.fresh || device_panel_rows(db.rows, db.cols, 4) == db.rows) { /* the sums are one panel */
+    if (all.fresh || device_stage_rows(db.rows, db.cols) == db.rows) { /* the sums are one panel */
         db_at_once(cuda_work(b, q, a), &all, dy, u);
         return;
     }

@@ -174,7 +174,7 @@ void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum) {
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x) {
     CudaMatrix dw = g->dw;
     CHECK(dw.ld == dw.cols);
-    int64_t panel = dw.format == FMT_F32 || g->fresh ? dw.rows : device_panel_rows(dw.rows, dw.cols, 4);
+    int64_t panel = dw.format == FMT_F32 || g->fresh ? dw.rows : device_stage_rows(dw.rows, dw.cols);
     for (int64_t row = 0; row < dw.rows; row += panel) {
         CudaWork here = w; /* every panel stands in the same scratch */
         CudaGradient part = *g;
