@@ -2,7 +2,7 @@
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
  * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_adapters_first, plan_add_in_products           turn sums around: other bits, the same numbers
+ *     plan_adapters_first                                 turns sums around: other bits, the same numbers
  *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_gate, plan_fuse,
  *     plan_update_early, plan_offload, plan_materialise   rewrite the list, keep the bits (P5)
  *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
@@ -44,9 +44,6 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 /* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds: the same
  * sum, rounded in another order, without a pass over memory of its own. */
 void plan_adapters_first(Program *p);
-
-/* A product and the add of what it gave to a residual stream become one, without a pass over memory of its own. */
-void plan_add_in_products(Program *p);
 
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);

@@ -307,7 +307,6 @@ bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *ho
     job_set_homes(p, spec, m->kind, spec->quantised ? spec->stored : base);
     if (spec->head_int8) decoder_quantise_head(p, &j->d);
     if (m->kind == MACHINE_CUDA) plan_adapters_first(p);
-    if (m->kind == MACHINE_CUDA) plan_add_in_products(p);
     if (spec->sweep) plan_sweep(p);
     plan_recompute(p, spec->recompute, spec->model.layers);
     if (spec->ffn_chunks > 1) plan_chunk_ffn(p, job_ffn_rows(spec));

@@ -339,15 +339,16 @@ static void try_last_resorts(Walk *w, int64_t rows) {
 }
 
 /* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, and so
- * on, where the plan that was found leaves room for their logits; more rows where memory is not worth a recomputation. */
+ * on, where the plan that was found leaves room for their logits; more rows where memory is not worth a recomputation and
+ * the run is a fast one: a deterministic one has the same bits recomputed or not, so the same chunks. */
 static void give_head_room(Walk *w) {
-    enum { MOST_ROWS = 32768, RECOMPUTED_ROWS = 8192, MOST_PIECES = 8 };
+    enum { MOST_ROWS = 32768, SAME_ROWS = 8192, MOST_PIECES = 8 };
     Try t = w->found->tried[w->found->best];
     JobSpec spec = *w->asked;
     search_apply(&spec, &t);
-    bool recomputes = false;
-    for (int l = 0; l < spec.model.layers; l++) recomputes |= spec.recompute[l] != RECOMPUTE_NONE;
-    int64_t rows = t.micro_batch * spec.seq, most = MIN2(rows, recomputes ? RECOMPUTED_ROWS : MOST_ROWS);
+    bool same = spec.attend == ATTEND_OWN;
+    for (int l = 0; l < spec.model.layers; l++) same |= spec.recompute[l] != RECOMPUTE_NONE;
+    int64_t rows = t.micro_batch * spec.seq, most = MIN2(rows, same ? SAME_ROWS : MOST_ROWS);
     bool trained = w->asked->train && !w->asked->lora;
     if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
     for (int pieces = 1; pieces <= MOST_PIECES; pieces *= 2) {

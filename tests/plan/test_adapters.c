@@ -27,9 +27,9 @@ static Pairs planned(uint32_t targets, RecomputeLevel level, MachineKind kind, i
     for (int64_t i = 1; i < p->n_s; i++) {
         const Step *before = &p->s[i - 1], *step = &p->s[i];
         if (step->op == OP_LORA && step->in[0]) n.after++;
-        if (step->op != OP_LINEAR || !step->in[3] || before->op != OP_LORA) continue; /* others add to a residual stream */
+        if (step->op != OP_LINEAR || !step->in[3]) continue;
         n.first++;
-        EXPECT(!before->in[0] && before->out[0] == step->in[3]);
+        EXPECT(before->op == OP_LORA && !before->in[0] && before->out[0] == step->in[3]);
         EXPECT(before->in[1] == step->in[0]);                              /* one x */
         EXPECT(p->t[step->out[0]].slot == p->t[step->in[3]].slot);         /* no memory for it */
     }
