@@ -51,7 +51,7 @@ static double move_rate(const Machine *m, Queue q) {
 }
 
 /* Attention's products are short and wait for its exponentials: what is left of the rate of large products on an H200
- * (docs/performance.md, "Attention by itself"), by rows of so many tokens: `most` of it in long ones, half of that at `half`. */
+ * (docs/performance.md, "Attention by itself"): `most` of it in long rows, half of that in rows of `half` tokens. */
 typedef struct AttendShare {
     double most, half;
 } AttendShare;
