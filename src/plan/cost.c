@@ -102,10 +102,11 @@ static double bytes_on_top(const Program *p, const Step *s) {
     return 3 * logits * (double)format_item_bytes(prog_t(p, s->in[0])->format) + dw;
 }
 
-/* Updates and sums of squares that follow each other are a few launches in all. */
+/* Updates and sums of squares that follow each other are a few launches in all; a token that attends puts its own key. */
 static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
-    OpId op = p->s[i].op;
-    return i > phase->begin && p->s[i - 1].op == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
+    OpId op = p->s[i].op, before = i > phase->begin ? p->s[i - 1].op : OP_COUNT;
+    if (op == OP_ATTEND_CACHE) return before == OP_ROPE_PUT && p->s[i].attr.heads.seq == 1;
+    return before == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
 }
 
 /* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels come up while the one in front still runs
