@@ -46,6 +46,11 @@ typedef struct DeviceFacts {
  * they may run in any order or at once; the bits are those of n kernels. */
 typedef void KernelRun(Backend *b, Queue q, const Args *a, int n);
 
+/* Two stretches of memory have a byte in common; NULL: nothing is there. */
+static inline bool backend_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+    return a && b && (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
+}
+
 /* Steps of several ops in one launch. Of the n from a[0] on, which follow each other on one queue and wait for no other,
  * the first so many may be handed to `run` together (fewer than 2: none). The bits are those of the steps one by one;
  * what passes from one to the next need not be written. */

@@ -73,10 +73,6 @@ static void find_sole(Exec *x) {
 
 /* ---- runs ---- */
 
-static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
-    return a && b && (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
-}
-
 /* Something that step i writes is read or written by step j. */
 static bool writes_into(const Exec *x, int i, int j) {
     const Step *s = &x->p->s[i], *o = &x->p->s[j];
@@ -86,10 +82,10 @@ static bool writes_into(const Exec *x, int i, int j) {
         if (!at) continue;
         int64_t bytes = k < MAX_OUT ? prog_bytes(x->p, s->out[k]) : a->workspace_bytes;
         for (int n = 0; n < MAX_IN; n++)
-            if (b->in[n] && overlap(at, bytes, b->in[n], prog_bytes(x->p, o->in[n]))) return true;
+            if (b->in[n] && backend_overlap(at, bytes, b->in[n], prog_bytes(x->p, o->in[n]))) return true;
         for (int n = 0; n < MAX_OUT; n++)
-            if (b->out[n] && overlap(at, bytes, b->out[n], prog_bytes(x->p, o->out[n]))) return true;
-        if (overlap(at, bytes, b->workspace, b->workspace_bytes)) return true;
+            if (b->out[n] && backend_overlap(at, bytes, b->out[n], prog_bytes(x->p, o->out[n]))) return true;
+        if (backend_overlap(at, bytes, b->workspace, b->workspace_bytes)) return true;
     }
     return false;
 }

@@ -102,10 +102,13 @@ static double bytes_on_top(const Program *p, const Step *s) {
     return 3 * logits * (double)format_item_bytes(prog_t(p, s->in[0])->format) + dw;
 }
 
-/* Updates and sums of squares that follow each other are a few launches in all; a token that attends puts its own key. */
+/* Updates and sums of squares that follow each other are a few launches in all; a token that attends puts its own key, but
+ * for a cache in int8. */
 static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
-    OpId op = p->s[i].op, before = i > phase->begin ? p->s[i - 1].op : OP_COUNT;
-    if (op == OP_ATTEND_CACHE) return before == OP_ROPE_PUT && p->s[i].attr.heads.seq == 1;
+    const Step *s = &p->s[i];
+    OpId op = s->op, before = i > phase->begin ? p->s[i - 1].op : OP_COUNT;
+    if (op == OP_ATTEND_CACHE)
+        return before == OP_ROPE_PUT && s->attr.heads.seq == 1 && p->t[s->in[1]].format == p->t[s->in[0]].format;
     return before == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
 }
 

@@ -30,6 +30,20 @@ Backend *cuda_test_device(void) { return gpu; }
 
 /* ---- tensors ---- */
 
+int64_t cuda_test_place(Program *p, Backend *b) {
+    Machine m = {0};
+    b->describe(b, &m);
+    for (int i = 0; i < p->n_s; i++) {
+        const OpRow *row = op_row(p->s[i].op);
+        int64_t bytes = row->workspace ? row->workspace(p, &p->s[i], &m) : 0;
+        if (bytes) p->s[i].workspace = prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS((bytes + 3) / 4));
+        for (int q = 0; q < QUEUE_COUNT; q++) p->s[i].wait[q] = -1;
+    }
+    int64_t at = 0;
+    for (Tid i = 1; i < p->n_t; i++) p->t[i].offset = at, at += units_round_up(prog_bytes(p, i), 256);
+    return at;
+}
+
 void cuda_test_open(CudaTest *t, const char *fmt, ...) {
     *t = (CudaTest){0};
     prog_init(&t->p);

@@ -41,17 +41,8 @@ static void record(Stack *s, Format weights, int64_t rows) {
 
 static bool open_stack(Stack *s, Backend *b, Err *e) {
     Program *p = &s->p;
-    Machine m = {0};
-    b->describe(b, &m);
-    for (int i = 0; i < p->n_s; i++) {
-        const OpRow *row = op_row(p->s[i].op);
-        int64_t bytes = row->workspace ? row->workspace(p, &p->s[i], &m) : 0;
-        if (bytes) p->s[i].workspace = prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS((bytes + 3) / 4));
-        for (int q = 0; q < QUEUE_COUNT; q++) p->s[i].wait[q] = -1;
-    }
-    int64_t at = 0;
-    for (Tid i = 1; i < p->n_t; i++) p->t[i].offset = at, at += units_round_up(prog_bytes(p, i), 256);
-    return exec_open(&s->exec, p, b, (int64_t[POOL_COUNT]){[POOL_DEVICE] = at}, e);
+    int64_t bytes = cuda_test_place(p, b);
+    return exec_open(&s->exec, p, b, (int64_t[POOL_COUNT]){[POOL_DEVICE] = bytes}, e);
 }
 
 static void put_input(Stack *s, int64_t rows, int round) {

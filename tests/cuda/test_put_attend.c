@@ -55,18 +55,9 @@ static void record(Token *t, Shape s, Twist twist) {
 /* Every tensor has its own place, but o stands where told: NONE, or that tensor. */
 static bool open_token(Token *t, Backend *b, Tid o_over, Err *e) {
     Program *p = &t->p;
-    Machine m = {0};
-    b->describe(b, &m);
-    for (int i = 0; i < p->n_s; i++) {
-        const OpRow *row = op_row(p->s[i].op);
-        int64_t bytes = row->workspace ? row->workspace(p, &p->s[i], &m) : 0;
-        if (bytes) p->s[i].workspace = prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS((bytes + 3) / 4));
-        for (int q = 0; q < QUEUE_COUNT; q++) p->s[i].wait[q] = -1;
-    }
-    int64_t at = 0;
-    for (Tid i = 1; i < p->n_t; i++) p->t[i].offset = at, at += units_round_up(prog_bytes(p, i), 256);
+    int64_t bytes = cuda_test_place(p, b);
     if (o_over) p->t[t->o].offset = p->t[o_over].offset;
-    return exec_open(&t->exec, p, b, (int64_t[POOL_COUNT]){[POOL_DEVICE] = at}, e);
+    return exec_open(&t->exec, p, b, (int64_t[POOL_COUNT]){[POOL_DEVICE] = bytes}, e);
 }
 
 static int pairs_joined(const Token *t) {

@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 #include "tests/test.h"
 
-enum { TENSORS = 4, MOST_RUNS = 16 };
+enum { TENSORS = 4, MOST_RUNS = 16, BYTES = 2 * (10 + 40000 + 16384 + 7) + TENSORS * 8 /* of what a play gives */ };
 static const int64_t sizes[TENSORS] = {10, 40000, 16384, 7};
 
 static struct {
@@ -51,6 +51,14 @@ static void small_init(Small *s) {
     prog_end_phase(p);
 }
 
+static Backend *small_open(Small *s) {
+    Backend *b = NULL;
+    Err e = {0};
+    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
+    small_init(s);
+    return b;
+}
+
 /* Plays it and gives the weights, the parts behind them. */
 static void small_play(Small *s, Backend *b, ExecOrder order, unsigned char *out, bool by_steps) {
     Machine m = {0};
@@ -92,12 +100,9 @@ static void tell(Backend *b, const char *name) {
 }
 
 TEST(a_profiler_is_told_phase_and_region) {
-    static unsigned char state[2 * (10 + 40000 + 16384 + 7) + TENSORS * 8];
-    Backend *b = NULL;
-    Err e = {0};
+    static unsigned char state[BYTES];
     Small s = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
-    small_init(&s);
+    Backend *b = small_open(&s);
     b->range = tell;
     told[0] = 0;
     small_play(&s, b, EXEC_AS_WRITTEN, state, false);
@@ -109,13 +114,9 @@ TEST(a_profiler_is_told_phase_and_region) {
 }
 
 TEST(steps_that_follow_each_other_run_together) {
-    enum { BYTES = 2 * (10 + 40000 + 16384 + 7) + TENSORS * 8 };
     static unsigned char one_by_one[BYTES], together[BYTES];
-    Backend *b = NULL;
-    Err e = {0};
     Small s = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
-    small_init(&s);
+    Backend *b = small_open(&s);
     small_play(&s, b, EXEC_AS_WRITTEN, one_by_one, false);
     EXPECT(seen.runs == 0); /* the device has no way of its own */
     b->runs = runs;
@@ -148,13 +149,9 @@ static void run_forwards(Backend *b, Queue q, const Args *a, int n) {
 }
 
 TEST(steps_that_a_device_joins_run_together) {
-    enum { BYTES = 2 * (10 + 40000 + 16384 + 7) + TENSORS * 8 };
     static unsigned char one_by_one[BYTES], together[BYTES];
-    Backend *b = NULL;
-    Err e = {0};
     Small s = {0};
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
-    small_init(&s);
+    Backend *b = small_open(&s);
     small_play(&s, b, EXEC_AS_WRITTEN, one_by_one, false);
     b->runs = runs;
     b->joins = (Joins){.of = clip_and_two, .run = run_forwards};
@@ -209,7 +206,7 @@ TEST(a_step_knows_what_it_writes_alone) {
     for (int i = 0; i < s.p.n_s; i++) {
         OpId op = s.p.s[i].op;
         Tid w = s.p.s[i].out[0];
-        bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* its last weight twice; squares share a base */
+        bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* that one twice; squares share a base */
         if (!EXPECT(x.args[i].sole[0] == alone)) test_note("    step %d, %s", i, op_row(op)->name);
         for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].sole[k]);
     }

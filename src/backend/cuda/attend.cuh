@@ -12,7 +12,7 @@
 #define HAVE_TENSOR_CORES 1 /* of the kind these kernels use; older cards take the plain kernels */
 #endif
 
-static const float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
+static const float LN_2 = 0.69314718f;
 static const int NEVER = 0x7fffffff; /* a beginning behind every key */
 
 template <int D> struct Tile {

@@ -51,20 +51,23 @@ Kernel *const cuda_kernels[OP_COUNT] = {
 #undef OP_ENUM
 };
 
-/* A run is kept as its steps: issued again one by one, they give the same bits. */
+/* What is issued together is kept as its steps: issued again one by one, they give the same bits. */
+static void keep_steps(CudaBackend *c, Queue q, const Args *a, int n) {
+    for (int i = 0; i < n; i++) keep_call(c, (CudaCall){CUDA_CALL_STEP, q, 0, &a[i]});
+}
+
 static void run_steps(Backend *b, Queue q, const Args *a, int n) {
     static KernelRun *const functions[OP_COUNT] = {
         [OP_SUM_SQUARES] = cuda_sum_squares_run, [OP_ADAMW] = cuda_adamw_run, [OP_SGD] = cuda_sgd_run};
-    for (int i = 0; i < n; i++) keep_call(cuda_backend(b), (CudaCall){CUDA_CALL_STEP, q, 0, &a[i]});
+    keep_steps(cuda_backend(b), q, a, n);
     functions[a->step->op](b, q, a, n);
     cuda_check_launch(b, op_row(a->step->op)->name);
 }
 
 KernelRun *const cuda_runs[OP_COUNT] = {[OP_SUM_SQUARES] = run_steps, [OP_ADAMW] = run_steps, [OP_SGD] = run_steps};
 
-/* join.c knows them; kept as their steps likewise. */
 static void run_joined(Backend *b, Queue q, const Args *a, int n) {
-    for (int i = 0; i < n; i++) keep_call(cuda_backend(b), (CudaCall){CUDA_CALL_STEP, q, 0, &a[i]});
+    keep_steps(cuda_backend(b), q, a, n);
     cuda_join_steps(b, q, a, n);
     cuda_check_launch(b, op_row(a->step->op)->name);
 }

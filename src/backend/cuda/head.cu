@@ -27,7 +27,7 @@ template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
 
 /* 16-bit logits carry fewer digits than the fast exponential, and lose nothing where a denormal becomes 0: __expf spends
  * three of its five instructions on those. */
-template <typename T> DEVICE float exponential(float x) { return exp2_fast(x * 1.44269504f); }
+template <typename T> DEVICE float exponential(float x) { return exp2_fast(x * LOG2_E); }
 template <> DEVICE float exponential<float>(float x) { return expf(x); }
 
 /* Of some of a row's logits: top, sum of e^(x-top), sum of (x-top) e^(x-top). Nothing yet: -inf, 0, 0. */

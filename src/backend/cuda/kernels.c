@@ -287,10 +287,6 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
 
 /* ---- both at once: a token a row, which puts its key and value while it attends ---- */
 
-static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
-    return (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
-}
-
 static int64_t bytes_of(const Tensor *t) { return format_bytes(t->format, cuda_rows(t), cuda_cols(t)); }
 
 /* The same tokens of the same heads, over the same cache; and where blocks write, none still reads qkv. */
@@ -299,8 +295,8 @@ static bool is_pair(const Args *put, const Args *see) {
     int64_t qkv_bytes = bytes_of(put->ti[0]);
     return see->in[0] == put->out[0] && see->in[1] == put->out[1] && see->in[2] == put->in[1] && see->in[3] == put->in[3] &&
            h->heads == g->heads && h->kv_heads == g->kv_heads && h->head_dim == g->head_dim && h->seq == g->seq &&
-           h->slots == g->slots && !overlap(put->in[0], qkv_bytes, see->out[0], bytes_of(see->to[0])) &&
-           !overlap(put->in[0], qkv_bytes, see->workspace, see->workspace_bytes);
+           h->slots == g->slots && !backend_overlap(put->in[0], qkv_bytes, see->out[0], bytes_of(see->to[0])) &&
+           !backend_overlap(put->in[0], qkv_bytes, see->workspace, see->workspace_bytes);
 }
 
 /* What the one launch reads early must have been there before the play, and no token may see another's slot of this play. */

@@ -79,6 +79,7 @@ DEVICE int thread_anew() {
     return x;
 }
 
+static const float LOG2_E = 1.44269504f;
 DEVICE float exp2_fast(float x) { /* 2 units in the last place; 2^-infinity is 0 */
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
