@@ -2,11 +2,13 @@
  * codes and change the theme. */
 #include "base/html.h"
 
+#include <string.h>
+
 /* clang-format off */
 
 static const char light_colours[] =
     "--ink:#1b1f27;--soft:#5d6676;--line:#e3e6ec;--card:#fff;--page:#f6f7f9;--good:#1a7f4f;--bad:#c63d3d;"
-    "--mid:#9a6d00;--bar:#e8ebf0;--mark:#2f6fed;";
+    "--mid:#9a6d00;--bar:#dfe3ea;--mark:#2f6fed;";
 
 static const char dark_colours[] =
     "--ink:#e7e9ee;--soft:#98a1b3;--line:#2b303b;--card:#1a1e26;--page:#12151b;--good:#46c98b;--bad:#f07373;"
@@ -25,7 +27,7 @@ static const char style[] =
     "margin-bottom:1rem;overflow-x:auto}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th{color:var(--soft);font-size:.8rem;font-weight:600;text-align:left}\n"
-    "th,td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}tr:last-child td{border:0}\n"
+    "th,td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}tbody tr:last-child>*{border-bottom:0}\n"
     "th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;text-align:inherit}\n"
     "th[aria-sort=ascending] button::after{content:' \\2191'}th[aria-sort=descending] button::after{content:' \\2193'}\n"
     "th[aria-sort] button:hover,th[aria-sort=ascending],th[aria-sort=descending]{color:var(--ink)}\n"
@@ -37,6 +39,7 @@ static const char style[] =
     "white-space:nowrap}\n"
     ".yes{color:var(--good)}.no{color:var(--bad)}.new{color:var(--mark)}.note{color:var(--mid)}\n"
     "pre,code{font:13px/1.5 ui-monospace,monospace;overflow-wrap:anywhere}pre{white-space:pre-wrap;margin:.3rem 0}\n"
+    "code.copy span{display:inline-block}\n"
     ".s{color:var(--soft);font-size:.85rem}\n"
     ".push{font:inherit;font-size:.8rem;color:var(--soft);background:var(--card);border:1px solid var(--line);"
     "border-radius:8px;padding:.15rem .6rem;cursor:pointer;white-space:nowrap}.push:hover{color:var(--ink)}\n"
@@ -135,9 +138,17 @@ void html_bar(Str *out, double share, const char *kind) {
     str_addf(out, "<span class=\"b\"><i class=\"%s\" style=\"width:%.1f%%\"></i></span>", kind, 100 * full);
 }
 
-void html_code(Str *out, const char *code) {
+void html_flags(Str *out, const char *flags) {
     str_add(out, "<code class=\"copy\">");
-    str_add_html(out, code);
+    while (*flags) {
+        const char *next = strstr(flags + 1, " --");
+        Str one = {0};
+        str_add_bytes(&one, flags, next ? next - flags : (int64_t)strlen(flags));
+        html_text(out, "span", str_text(&one));
+        str_free(&one);
+        if (next) str_add_char(out, ' ');
+        flags = next ? next + 1 : "";
+    }
     str_add(out, "</code>");
 }
 

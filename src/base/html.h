@@ -21,8 +21,8 @@ void html_fact(Str *out, const char *label, const char *text); /* a row of a <dl
 /* A bar filled to `share` (0..1). kind: "all", or "hi", "mid", "lo" for good, middling, bad. */
 void html_bar(Str *out, double share, const char *kind);
 
-/* A code to copy; a script gives it a button. */
-void html_code(Str *out, const char *code);
+/* Flags to copy: lines break between them, and a script gives them a button. */
+void html_flags(Str *out, const char *flags);
 
 /* JSON inside the page for scripts: <script type="application/json" id="...">. */
 void html_json(Str *out, const char *id, const char *json);
