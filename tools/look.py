@@ -144,15 +144,29 @@ class Look:
         self.shot(name)
         self.check_events(name)
 
-    def point(self):
-        tip = "(t=>t.hidden?'':t.textContent)(document.getElementById('tip'))"
-        self.b.move(*self.centre("#stack", 0.6, 0.8))
-        self.expect("step " in self.b.value(tip) and "alive" in self.b.value(tip), "the areas do not answer to the pointer")
-        self.shot("step", whole=False)
-        x, y = self.b.value("(d=>(t=>[(t.birth+t.death+1)/2/d.steps,1-(t.offset+t.bytes/2)/d.arena])(d.tensors[0]))"
+    def tip(self):
+        return self.b.value("(t=>t.hidden?'':t.textContent)(document.getElementById('tip'))")
+
+    def a_tensor(self):
+        """Where on the arena's drawing a large one is that does not lie at its edge."""
+        return self.b.value("(d=>(all=>all.find(p=>p[1]>.1&&p[1]<.95)||all[0])"
+                            "(d.tensors.map(t=>[(t.birth+t.death+1)/2/d.steps,1-(t.offset+t.bytes/2)/d.arena])))"
                             "(JSON.parse(document.getElementById('picture-data').textContent))")
-        self.b.move(*self.centre("#map", x, y))
-        self.expect("born at step" in self.b.value(tip), "the arena does not answer to the pointer")
+
+    def tap(self):
+        self.b.open(self.url, "phone")
+        x, y = self.centre("#map", *self.a_tensor())
+        self.b.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.b.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self.expect("born at step" in self.tip(), "the arena does not answer to a tap")
+        self.shot("tap", whole=False)
+
+    def point(self):
+        self.b.move(*self.centre("#stack", 0.6, 0.8))
+        self.expect("step " in self.tip() and "alive" in self.tip(), "the areas do not answer to the pointer")
+        self.shot("step", whole=False)
+        self.b.move(*self.centre("#map", *self.a_tensor()))
+        self.expect("born at step" in self.tip(), "the arena does not answer to the pointer")
         self.expect(self.b.value("!document.querySelector('.hit').hidden"), "no tensor is marked")
         self.shot("tensor", whole=False)
 
@@ -202,8 +216,11 @@ class Look:
             self.point()
             self.zoom()
             self.sort()
-        self.print_it()
+            self.check_events("used")
+            self.tap()
         self.check_events("used")
+        self.b.open(self.url, "desk")
+        self.print_it()
         self.without_scripts()
         size = self.page.stat().st_size
         print(f"look: {self.page.name}: {size:,} bytes, loaded in {loaded:.0f} ms; {'; '.join(self.bad) or 'nothing wrong'}")

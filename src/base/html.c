@@ -45,8 +45,8 @@ static const char style[] =
     "border-radius:8px;padding:.15rem .6rem;cursor:pointer;white-space:nowrap}.push:hover{color:var(--ink)}\n"
     "#theme{float:right;margin-left:1rem}[hidden]{display:none!important}\n"
     ":focus-visible{outline:2px solid var(--mark);outline-offset:2px}\n"
-    "@media print{body{font-size:11px}main{max-width:none;padding:0}.card{break-inside:avoid;overflow:visible}"
-    ".push{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
+    "@media print{body{font-size:11px;background:none}main{max-width:none;padding:0}.card{overflow:visible}"
+    "h2,caption,thead{break-after:avoid}tr{break-inside:avoid}.push{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
 /* In the head, so that a page opens in the theme it was left in. */
 static const char early_script[] =

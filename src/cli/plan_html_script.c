@@ -54,7 +54,9 @@ const char plan_html_style[] =
     "@media(max-width:40rem){main{padding:1rem .6rem 3rem}.card{padding:.8rem .8rem}dl{grid-template-columns:1fr}"
     "dd{margin-bottom:.4rem}.plot{grid-template-columns:3.4rem 1fr}.field{height:13rem}.band{font-size:.7rem}"
     ".wide .b{width:2.5rem}.y{font-size:.7rem}}\n"
-    "@media print{.tools{display:none}.field{height:15rem}}\n";
+    "@media print{.tools{display:none}.field{height:15rem}#picture,#verdict{break-inside:avoid}.wide{overflow:visible}"
+    "table{font-size:9px}.wide .b{width:2rem}.sort td{white-space:normal}td.f code{width:auto;font-size:8px}td.s{min-width:0}"
+    ".ledger th:nth-child(n){width:auto}td.r .b+span{min-width:3.2rem}}\n";
 
 const char plan_html_script[] =
     "<div id=\"tip\" hidden></div>\n"
