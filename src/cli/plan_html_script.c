@@ -53,7 +53,7 @@ const char plan_html_style[] =
     "summary{cursor:pointer}\n"
     "@media(max-width:40rem){main{padding:1rem .6rem 3rem}.card{padding:.8rem .8rem}dl{grid-template-columns:1fr}"
     "dd{margin-bottom:.4rem}.plot{grid-template-columns:3.4rem 1fr}.field{height:13rem}.band{font-size:.7rem}"
-    ".wide .b{width:2.5rem}.y{font-size:.7rem}}\n"
+    ".wide .b{width:2.5rem}.y{font-size:.7rem}#tip{left:.4rem;right:.4rem;bottom:.4rem;max-width:none}}\n"
     "@media print{.tools{display:none}.field{height:15rem}#picture,#verdict{break-inside:avoid}.wide{overflow:visible}"
     "table{font-size:9px}.wide .b{width:2rem}.sort td{white-space:normal}td.f code{width:auto;font-size:8px}td.s{min-width:0}"
     ".ledger th:nth-child(n){width:auto}td.r .b+span{min-width:3.2rem}}\n";
@@ -126,6 +126,7 @@ const char plan_html_script[] =
     "}\n"
     "function showTip(lines,x,y){\n"
     "  tip.replaceChildren(...lines);tip.hidden=false;\n"
+    "  if(innerWidth<640)return; /* at the lower edge: beside a finger there is no room */\n"
     "  const box=tip.getBoundingClientRect(),left=x+box.width+24>innerWidth?x-box.width-14:x+14;\n"
     "  tip.style.left=Math.max(4,left)+'px';tip.style.top=Math.max(4,Math.min(y+14,innerHeight-box.height-4))+'px';\n"
     "}\n"
