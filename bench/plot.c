@@ -2,14 +2,13 @@
  *
  * usage: plot OUT.svg < TEXT        lines of TEXT:
  *     title WORDS, x WORDS, y WORDS   with their units
- *     log x, log y                    a logarithmic axis, said so on it; otherwise an axis is linear and begins at zero
- *     from LOW                        the y axis begins there instead, said so on it
- *     marks X X ...                   where the x axis has its numbers; otherwise where the first series has points, or even
- *     exponents                       the legend names each series' exponent: of all points, and of the upper half
- *     series NAME                     points follow, a line "X Y" each
- *     like NAME                       the same, as a hollow, dashed companion of the series before
- * Series differ in colour, dash and marker. Prints per series a line of JSON fields: its points, and the slope of the
- * least-squares line through their logarithms. */
+ *     log x, log y                    a logarithmic axis, said so on it; otherwise an axis is linear and begins at
+ * zero from LOW                        the y axis begins there instead, said so on it marks X X ... where the x
+ * axis has its numbers; otherwise where the first series has points, or even exponents                       the
+ * legend names each series' exponent: of all points, and of the upper half series NAME                     points
+ * follow, a line "X Y" each like NAME                       the same, as a hollow, dashed companion of the series
+ * before Series differ in colour, dash and marker. Prints per series a line of JSON fields: its points, and the
+ * slope of the least-squares line through their logarithms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +173,8 @@ static void draw_y_mark(const Plot *p, FILE *f, double y) {
     draw_text(f, LEFT - 8, at_y(p, y) + 4, "text-anchor='end'", text);
 }
 
-/* Marks at 1, 2, 5 times powers of ten: all of a logarithmic axis (of a long one only the powers), about six of a linear. */
+/* Marks at 1, 2, 5 times powers of ten: all of a logarithmic axis (of a long one only the powers), about six of a
+ * linear. */
 static void draw_even_marks(const Plot *p, FILE *f, const Axis *a, void (*draw)(const Plot *, FILE *, double)) {
     if (a->log) {
         double span = (a->high - a->low) / log(10);
@@ -210,9 +210,10 @@ static void draw_axes(const Plot *p, FILE *f) {
 
 static void draw_marker(FILE *f, const Series *s, double x, double y) {
     static const char *const shapes[MAX_SERIES] = {
-        "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "m-3.5 -3.5h7v7h-7z", "m0 -4.6l4.4 8h-8.8z",
+        "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "m-3.5 -3.5h7v7h-7z",  "m0 -4.6l4.4 8h-8.8z",
         "m0 -5l4.4 5l-4.4 5l-4.4 -5z",         "m0 4.6l4.4 -8h-8.8z", "m-4 -4l8 8m0 -8l-8 8"};
-    fprintf(f, "<path class='m%d%s' d='M%.1f %.1f%s'/>\n", s->look, s->companion ? " h" : "", x, y, shapes[s->look]);
+    fprintf(f, "<path class='m%d%s' d='M%.1f %.1f%s'/>\n", s->look, s->companion ? " h" : "", x, y,
+            shapes[s->look]);
 }
 
 static void draw_series(const Plot *p, FILE *f, const Series *s) {
@@ -239,15 +240,18 @@ static void draw_legend(const Plot *p, FILE *f) {
 }
 
 static void draw_style(FILE *f) {
-    static const char *const colours[MAX_SERIES] = {"#1f6fb4", "#c8502d", "#2b8a4b", "#7a4fa3", "#8a6d1f", "#5f6670"};
+    static const char *const colours[MAX_SERIES] = {"#1f6fb4", "#c8502d", "#2b8a4b",
+                                                    "#7a4fa3", "#8a6d1f", "#5f6670"};
     static const char *const dark[MAX_SERIES] = {"#5ba3e0", "#ee8259", "#57bd7a", "#b48ae0", "#cfac4a", "#a5adb8"};
-    fprintf(f, "<style>\nsvg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1b1f24}.t{font-size:14px;"
-               "font-weight:bold}.s{fill:#57606a;font-size:11px}.g{stroke:#e2e5e9}.a{stroke:#888;fill:none}"
-               "polyline,[class^=l]{fill:none;stroke-width:2}polyline.h,path.h{stroke-width:1.2}\n");
+    fprintf(f,
+            "<style>\nsvg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1b1f24}.t{font-size:14px;"
+            "font-weight:bold}.s{fill:#57606a;font-size:11px}.g{stroke:#e2e5e9}.a{stroke:#888;fill:none}"
+            "polyline,[class^=l]{fill:none;stroke-width:2}polyline.h,path.h{stroke-width:1.2}\n");
     for (int i = 0; i < MAX_SERIES; i++)
         fprintf(f, ".l%d,.m%d{stroke:%s}.m%d{fill:%s}", i, i, colours[i], i, colours[i]);
-    fprintf(f, "[class^=m].h{fill:#fff}\n@media (prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}"
-               ".s{fill:#9198a1}.g{stroke:#2b313a}[class^=m].h{fill:#0d1117!important}");
+    fprintf(f,
+            "[class^=m].h{fill:#fff}\n@media (prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}"
+            ".s{fill:#9198a1}.g{stroke:#2b313a}[class^=m].h{fill:#0d1117!important}");
     for (int i = 0; i < MAX_SERIES; i++)
         fprintf(f, ".l%d,.m%d{stroke:%s}.m%d{fill:%s}", i, i, dark[i], i, dark[i]);
     fprintf(f, "}\n</style>\n");

@@ -22,31 +22,48 @@ static const char style[] =
     "h2{font-size:1.1rem;margin:0 0 .5rem}\n"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;color:var(--soft);font-size:.87rem;"
     "margin:.5rem 0 1.2rem}\n"
-    "dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}\n"
+    "dt{font-weight:600}\n"
+    "dd{margin:0;overflow-wrap:anywhere}\n"
     ".card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1rem 1.2rem;"
     "margin-bottom:1rem;overflow-x:auto}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th{color:var(--soft);font-size:.8rem;font-weight:600;text-align:left}\n"
-    "th,td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}tbody tr:last-child>*{border-bottom:0}\n"
+    "th,td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}\n"
+    "tbody tr:last-child>*{border-bottom:0}\n"
     "th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;text-align:inherit}\n"
-    "th[aria-sort=ascending] button::after{content:' \\2191'}th[aria-sort=descending] button::after{content:' \\2193'}\n"
+    "th[aria-sort=ascending] button::after{content:' \\2191'}\n"
+    "th[aria-sort=descending] button::after{content:' \\2193'}\n"
     "th[aria-sort] button:hover,th[aria-sort=ascending],th[aria-sort=descending]{color:var(--ink)}\n"
     ".b{display:inline-block;vertical-align:middle;flex:none;width:4.5rem;height:.5rem;border-radius:4px;"
     "background:var(--bar);overflow:hidden}\n"
-    ".b i{display:block;height:100%;background:var(--mark)}.b i.hi{background:var(--good)}"
-    ".b i.mid{background:var(--mid)}.b i.lo{background:var(--bad)}\n"
-    ".tag{font-size:.75rem;font-weight:400;border-radius:99px;padding:.05rem .55rem;border:1px solid currentColor;"
-    "white-space:nowrap}\n"
-    ".yes{color:var(--good)}.no{color:var(--bad)}.new{color:var(--mark)}.note{color:var(--mid)}\n"
-    "pre,code{font:13px/1.5 ui-monospace,monospace;overflow-wrap:anywhere}pre{white-space:pre-wrap;margin:.3rem 0}\n"
+    ".b i{display:block;height:100%;background:var(--mark)}\n"
+    ".b i.hi{background:var(--good)}\n"
+    ".b i.mid{background:var(--mid)}\n"
+    ".b i.lo{background:var(--bad)}\n"
+    ".tag{font-size:.75rem;font-weight:400;border-radius:99px;padding:.05rem .55rem;"
+    "border:1px solid currentColor;white-space:nowrap}\n"
+    ".yes{color:var(--good)}\n"
+    ".no{color:var(--bad)}\n"
+    ".new{color:var(--mark)}\n"
+    ".note{color:var(--mid)}\n"
+    "pre,code{font:13px/1.5 ui-monospace,monospace;overflow-wrap:anywhere}\n"
+    "pre{white-space:pre-wrap;margin:.3rem 0}\n"
     "code.copy span{display:inline-block}\n"
     ".s{color:var(--soft);font-size:.85rem}\n"
     ".push{font:inherit;font-size:.8rem;color:var(--soft);background:var(--card);border:1px solid var(--line);"
-    "border-radius:8px;padding:.15rem .6rem;cursor:pointer;white-space:nowrap}.push:hover{color:var(--ink)}\n"
-    "#theme{float:right;margin-left:1rem}[hidden]{display:none!important}\n"
+    "border-radius:8px;padding:.15rem .6rem;cursor:pointer;white-space:nowrap}\n"
+    ".push:hover{color:var(--ink)}\n"
+    "#theme{float:right;margin-left:1rem}\n"
+    "[hidden]{display:none!important}\n"
     ":focus-visible{outline:2px solid var(--mark);outline-offset:2px}\n"
-    "@media print{body{font-size:11px;background:none}main{max-width:none;padding:0}.card{overflow:visible}"
-    "h2,caption,thead{break-after:avoid}tr{break-inside:avoid}.push{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
+    "@media print{\n"
+    "body{font-size:11px;background:none}\n"
+    "main{max-width:none;padding:0}\n"
+    ".card{overflow:visible}\n"
+    "h2,caption,thead{break-after:avoid}\n"
+    "tr{break-inside:avoid}\n"
+    ".push{display:none}\n"
+    "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
 /* In the head, so that a page opens in the theme it was left in. */
 static const char early_script[] =
@@ -107,8 +124,10 @@ void html_begin(Str *out, const char *title, const char *own_style) {
     html_text(out, "title", title);
     str_addf(out, "\n<style>\n:root{color-scheme:light;%s}\n", light_colours);
     /* Twice: for readers whose system is dark, and for those who asked for it. Paper is light. */
-    str_addf(out, "@media screen and (prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}\n",
-             dark_colours);
+    str_addf(
+        out,
+        "@media screen and (prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}\n",
+        dark_colours);
     str_addf(out, "@media screen{:root[data-theme=dark]{color-scheme:dark;%s}}\n", dark_colours);
     str_add(out, style);
     if (own_style) str_add(out, own_style);

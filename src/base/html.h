@@ -1,4 +1,5 @@
-/* html.h - pages that stand alone: one file without outside resources, light and dark, readable on a phone and on paper.
+/* html.h - pages that stand alone: one file without outside resources, light and dark, readable on a phone and on
+ * paper.
  *
  *     html_begin(&out, "title", style_of_this_page);    // ends inside <main>
  *     ... str_add_html for every text that is not ours ...

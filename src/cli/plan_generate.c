@@ -189,13 +189,15 @@ static json_t *as_json(const GenCase *c) {
 static json_t *facts_of(const GenCase *c) {
     const GenSpec *s = &c->spec;
     const Program *p = &c->gen.p;
+    const char *source = c->gen.machine.source ? c->gen.machine.source : "estimated";
     Str formats = {0};
     say_formats(&formats, s);
     json_t *facts = json_pack(
-        "{s:o, s:o, s:s, s:o, s:o}", "parameters", json_string(units_count(config_parameters(&s->model)).s), "requests",
-        json_sprintf("%lld at a time, of up to %lld tokens, prompt and answer", (long long)s->slots, (long long)s->context),
-        "number formats", str_text(&formats), "device",
-        json_sprintf("%s; rates: %s", c->machine.name, c->gen.machine.source ? c->gen.machine.source : "estimated"), "program",
+        "{s:s, s:o, s:s, s:o, s:o}", "parameters", units_count(config_parameters(&s->model)).s, "requests",
+        json_sprintf("%lld at a time, of up to %lld tokens, prompt and answer", (long long)s->slots,
+                     (long long)s->context),
+        "number formats", str_text(&formats), "device", json_sprintf("%s; rates: %s", c->machine.name, source),
+        "program",
         json_sprintf("%s steps, %s tensors, planned in %.1f ms", units_count(p->n_s).s, units_count(p->n_t - 1).s,
                      c->gen.plan_ms));
     str_free(&formats);
@@ -204,16 +206,9 @@ static json_t *facts_of(const GenCase *c) {
 
 static bool write_pictures(const GenCase *c, const json_t *plan, const char *refusal, Err *e) {
     const GenSpec *s = &c->spec;
-    Str job = {0}, flags = {0};
-    json_t *facts = facts_of(c);
-    str_addf(&job, "generate: %lld slots of %lld tokens", (long long)s->slots, (long long)s->context);
-    str_addf(&flags, "--slots %lld --context %lld", (long long)s->slots, (long long)s->context);
-    if (s->sent) str_addf(&flags, " --offload weights=%lld", (long long)s->sent);
     PlanPage page = {.options = c->o,
                      .model = s->model.name,
-                     .job = str_text(&job),
-                     .facts = facts,
-                     .flags = str_text(&flags),
+                     .facts = facts_of(c),
                      .plan = plan,
                      .program = &c->gen.p,
                      .machine = &c->gen.machine,
@@ -222,11 +217,10 @@ static bool write_pictures(const GenCase *c, const json_t *plan, const char *ref
                      .room_bytes = c->limits.device_bytes,
                      .room = c->has_budget ? "the budget" : "free, less a margin",
                      .refusal = refusal};
-    bool ok = plan_write_pictures(&page, e);
-    json_decref(facts);
-    str_free(&flags);
-    str_free(&job);
-    return ok;
+    str_addf(&page.job, "generate: %lld slots of %lld tokens", (long long)s->slots, (long long)s->context);
+    str_addf(&page.flags, "--slots %lld --context %lld", (long long)s->slots, (long long)s->context);
+    if (s->sent) str_addf(&page.flags, " --offload weights=%lld", (long long)s->sent);
+    return plan_write_pictures(&page, e);
 }
 
 /* NULL: it fits. What is missing of the host and of the disk counts before the device's refusal. */

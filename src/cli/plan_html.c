@@ -1,4 +1,5 @@
-/* plan_html.c - the page of a plan: verdict and what to change, the figures, then picture, ledger and tables in reading order. */
+/* plan_html.c - the page of a plan: verdict and what to change, the figures, then picture, ledger and tables in
+ * reading order. */
 #include "cli/plan_html.h"
 
 #include <string.h>
@@ -43,13 +44,10 @@ static void add_facts(Str *out, const PlanPage *page) {
     const char *label;
     json_t *text;
     str_add(out, "<dl>");
-    json_object_foreach((json_t *)page->facts, label, text) html_fact(out, label, json_string_value(text));
-    if (*page->flags) {
-        str_add(out, "<dt>the plan as flags</dt><dd>");
-        html_flags(out, page->flags);
-        str_add(out, "</dd>");
-    }
-    str_add(out, "</dl>\n");
+    json_object_foreach(page->facts, label, text) html_fact(out, label, json_string_value(text));
+    str_add(out, "<dt>the plan as flags</dt><dd>");
+    html_flags(out, str_text(&page->flags));
+    str_add(out, "</dd></dl>\n");
 }
 
 static void add_tile(Str *out, const char *figure, const char *what) {
@@ -60,7 +58,8 @@ static void add_tile(Str *out, const char *figure, const char *what) {
 }
 
 static void add_rate(Str *out, const json_t *predicted, const char *key, const char *what) {
-    if (json_object_get(predicted, key)) add_tile(out, units_count((int64_t)(number(predicted, key) + 0.5)).s, what);
+    if (json_object_get(predicted, key))
+        add_tile(out, units_count((int64_t)(number(predicted, key) + 0.5)).s, what);
 }
 
 static void add_memory_tile(Str *out, const PlanPage *page, Pool pool, const char *what) {
@@ -91,7 +90,8 @@ static void add_tiles(Str *out, const PlanPage *page) {
 /* ---- the command ---- */
 
 static void add_quoted(Str *out, const char *word) {
-    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,:/+@%")] == 0) {
+    if (*word &&
+        word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,:/+@%")] == 0) {
         str_add(out, word);
         return;
     }
@@ -133,8 +133,9 @@ static void add_json(Str *out, const PlanPage *page) {
     char *dump = json_dumps(page->plan, JSON_COMPACT | JSON_REAL_PRECISION(9));
     add_command(&command, page->options);
     page_begin_section(out, "json", "The same as JSON", NULL);
-    str_add(out, "<p>The plan stands in this page as JSON (<code>#plan</code>); on the command line it is "
-                 "<button class=\"push\" id=\"save\" hidden>save plan.json</button></p>\n<p>");
+    str_add(out,
+            "<p>The plan stands in this page as JSON (<code>#plan</code>); on the command line it is "
+            "<button class=\"push\" id=\"save\" hidden>save plan.json</button></p>\n<p>");
     str_add(&command, " --json");
     html_flags(out, str_text(&command));
     str_add(out, "</p>\n");
@@ -153,7 +154,7 @@ void plan_html(Str *out, const PlanPage *page) {
     picture_style(&style);
     html_begin(out, str_text(&title), str_text(&style));
     html_text(out, "h1", page->model);
-    html_text(out, "p", page->job);
+    html_text(out, "p", str_text(&page->job));
     add_verdict(out, page);
     add_tiles(out, page);
     add_facts(out, page);

@@ -10,7 +10,7 @@
 
 typedef enum CellKind {
     CELL_TEXT,
-    CELL_FLAGS,   /* to copy; "": as asked */
+    CELL_FLAGS, /* to copy; "": as asked */
     CELL_COUNT,
     CELL_BYTES,
     CELL_SECONDS,
@@ -35,7 +35,8 @@ void page_end_section(Str *out);
 
 void page_changes(Str *out, const json_t *changes);
 void page_savings(Str *out, const PlanPage *page);
-void page_other_tables(Str *out, const json_t *plan); /* ladder, cards, batches, compared, models, slots that fit */
+void page_other_tables(Str *out,
+                       const json_t *plan); /* ladder, cards, batches, compared, models, slots that fit */
 void page_phases(Str *out, const json_t *phases);
 
 /* ---- the rest ---- */

@@ -1,12 +1,13 @@
-/* plan_html_ledger.c - the ledger as tables with bars: every class of every pool, its bytes, its share, its number formats. */
+/* plan_html_ledger.c - the ledger as tables with bars: every class of every pool, its bytes, its share, its number
+ * formats. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
 #include "cli/plan_html.h"
 
-/* Bytes of each class by number format, as they stand at a pool's peak: what the ledger counts. Scratch has no format:
- * what a step writes there is its own affair. */
+/* Bytes of each class by number format, as they stand at a pool's peak: what the ledger counts. Scratch has no
+ * format: what a step writes there is its own affair. */
 enum { FMT_RAW = FMT_COUNT, FORMATS };
 typedef struct Formats {
     struct {
@@ -70,7 +71,10 @@ static void add_row(Str *out, const LedgerLine *l, const Formats *f, int64_t who
     html_bar(out, (double)l->planned_bytes / (double)whole, "all");
     str_addf(out, " <span>%.1f %%</span></td><td>", 100.0 * (double)l->planned_bytes / (double)whole);
     if (l->in_arena) add_formats(out, f, l->name);
-    str_addf(out, "</td><td class=\"s\">%s</td></tr>\n", l->in_arena ? picture_meaning(l->name) : l->note ? l->note : "");
+    str_addf(out, "</td><td class=\"s\">%s</td></tr>\n",
+             l->in_arena ? picture_meaning(l->name)
+             : l->note   ? l->note
+                         : "");
 }
 
 static void add_rows(Str *out, const PlanPage *page, Pool pool, bool in_arena, const Formats *f, int64_t whole) {
@@ -81,7 +85,9 @@ static void add_rows(Str *out, const PlanPage *page, Pool pool, bool in_arena, c
 }
 
 static void add_sum(Str *out, const char *name, int64_t bytes, int64_t whole) {
-    str_addf(out, "<tr class=\"sum\"><th scope=\"row\">%s</th><td class=\"r\">%s</td><td class=\"r\">%s</td><td class=\"r\">",
+    str_addf(out,
+             "<tr class=\"sum\"><th scope=\"row\">%s</th><td class=\"r\">%s</td><td class=\"r\">%s</td><td "
+             "class=\"r\">",
              name, units_count(bytes).s, units_bytes(bytes).s);
     html_bar(out, (double)bytes / (double)whole, "all");
     str_addf(out, " <span>%.1f %%</span></td><td></td><td></td></tr>\n", 100.0 * (double)bytes / (double)whole);
@@ -89,7 +95,8 @@ static void add_sum(Str *out, const char *name, int64_t bytes, int64_t whole) {
 
 static void begin_table(Str *out, const char *title) {
     str_addf(out,
-             "<div class=\"wide\"><table class=\"ledger\"><caption>%s</caption><thead><tr><th scope=\"col\">class</th><th scope=\"col\" "
+             "<div class=\"wide\"><table class=\"ledger\"><caption>%s</caption><thead><tr><th "
+             "scope=\"col\">class</th><th scope=\"col\" "
              "class=\"r\">planned bytes</th><th scope=\"col\"></th><th scope=\"col\" class=\"r\">share</th>"
              "<th scope=\"col\">number format</th><th scope=\"col\"></th></tr></thead><tbody>\n",
              title);
@@ -106,8 +113,8 @@ static void add_pool(Str *out, const PlanPage *page, Pool pool, int64_t whole) {
     add_rows(out, page, pool, false, &f, whole);
 }
 
-/* The same order as the terminal's: the arena, what stands beside it, and on the CPU, where there is one memory, the host's
- * part of the process. */
+/* The same order as the terminal's: the arena, what stands beside it, and on the CPU, where there is one memory,
+ * the host's part of the process. */
 static void add_device(Str *out, const PlanPage *page, bool one_memory) {
     Formats f;
     int64_t process = page->process_bytes;
@@ -135,9 +142,10 @@ static void add_other(Str *out, const PlanPage *page, Pool pool, const char *tit
 
 void page_ledger(Str *out, const PlanPage *page) {
     bool one_memory = page->machine->kind == MACHINE_CPU;
-    page_begin_section(out, "ledger", "The ledger",
-                       "Every planned byte has a name. What lives always counts whole, what comes and goes as it stands "
-                       "at the peak; the lines of the arena sum to it exactly.");
+    page_begin_section(
+        out, "ledger", "The ledger",
+        "Every planned byte has a name. What lives always counts whole, what comes and goes as it stands "
+        "at the peak; the lines of the arena sum to it exactly.");
     add_device(out, page, one_memory);
     if (!one_memory) {
         add_other(out, page, POOL_PINNED, "Pinned memory of the host", "= pinned");

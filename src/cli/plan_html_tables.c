@@ -1,4 +1,5 @@
-/* plan_html_tables.c - arrays of the plan's JSON as tables that sort: which columns each has, and how a value is shown. */
+/* plan_html_tables.c - arrays of the plan's JSON as tables that sort: which columns each has, and how a value is
+ * shown. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static double largest(const json_t *rows, const char *key) {
 }
 
 static bool is_number(CellKind kind) {
-    return kind == CELL_COUNT || kind == CELL_BYTES || kind == CELL_SECONDS || kind == CELL_SHARE || kind == CELL_TIMES;
+    return kind == CELL_COUNT || kind == CELL_BYTES || kind == CELL_SECONDS || kind == CELL_SHARE ||
+           kind == CELL_TIMES;
 }
 
 static void add_number(Str *out, CellKind kind, double x) {
@@ -90,8 +92,8 @@ static void add_cards_cell(Str *out, const json_t *names) {
         str_add(out, "<td data-v=\"0\">none</td>");
         return;
     }
-    str_addf(out, "<td data-v=\"%d\"><details><summary>%s, %d GB; %d in all</summary>", (int)json_array_size(names),
-             smallest->name, smallest->label_gb, (int)json_array_size(names));
+    str_addf(out, "<td data-v=\"%d\"><details><summary>%s, %d GB; %d in all</summary>",
+             (int)json_array_size(names), smallest->name, smallest->label_gb, (int)json_array_size(names));
     for (size_t i = 0; i < json_array_size(names); i++) {
         if (i) str_add(out, ", ");
         str_add_html(out, json_string_value(json_array_get(names, i)));
@@ -128,13 +130,15 @@ void page_table(Str *out, const json_t *rows, const Column *column, int n) {
     str_add(out, "<div class=\"wide\"><table class=\"sort\"><thead><tr>");
     for (int k = 0; k < n; k++)
         if (is_used(rows, column[k].key))
-            str_addf(out, "<th scope=\"col\"%s>%s</th>", is_number(column[k].kind) ? " class=\"r\"" : "", column[k].heading);
+            str_addf(out, "<th scope=\"col\"%s>%s</th>", is_number(column[k].kind) ? " class=\"r\"" : "",
+                     column[k].heading);
     str_add(out, "</tr></thead><tbody>\n");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         str_add(out, "<tr>");
         for (int k = 0; k < n; k++)
             if (is_used(rows, column[k].key))
-                add_cell(out, &column[k], value_at(json_array_get(rows, i), column[k].key), largest(rows, column[k].key));
+                add_cell(out, &column[k], value_at(json_array_get(rows, i), column[k].key),
+                         largest(rows, column[k].key));
         str_add(out, "</tr>\n");
     }
     str_add(out, "</tbody></table></div>\n");
@@ -233,13 +237,16 @@ static const struct Table {
     int n;
 } tables[] = {
     {"models", "The models", NULL, model_columns, COUNT_OF(model_columns)},
-    {"slots_that_fit", "Requests at a time", "How many slots fit by length and by how the weights are stored, nothing in "
-     "pinned memory.", slot_columns, COUNT_OF(slot_columns)},
-    {"ladder", "The ladder", "The fastest plan within a share of the memory; the global batch stays.", ladder_columns,
-     COUNT_OF(ladder_columns)},
+    {"slots_that_fit", "Requests at a time",
+     "How many slots fit by length and by how the weights are stored, nothing in "
+     "pinned memory.",
+     slot_columns, COUNT_OF(slot_columns)},
+    {"ladder", "The ladder", "The fastest plan within a share of the memory; the global batch stays.",
+     ladder_columns, COUNT_OF(ladder_columns)},
     {"cards", "The cards", "An empty one of each kind. Tight: less than 5 % to spare.", card_columns,
      COUNT_OF(card_columns)},
-    {"batches", "The batch table", "Rows at once on a GPU, and the smallest card that holds them; recomputed: every block.", batch_columns,
+    {"batches", "The batch table",
+     "Rows at once on a GPU, and the smallest card that holds them; recomputed: every block.", batch_columns,
      COUNT_OF(batch_columns)},
     {"compared", "Compared", "The first row is the job as asked.", compared_columns, COUNT_OF(compared_columns)},
 };
@@ -277,9 +284,10 @@ void page_savings(Str *out, const PlanPage *page) {
     if (!on) return;
     double before = json_number_value(json_object_get(on, "before_bytes")),
            after = json_number_value(json_object_get(on, "after_bytes"));
-    page_begin_section(out, "switched_on", "Before and after",
-                       "Each technique is the same plan without that one alone; what they save overlaps, so the lines "
-                       "do not add up to the whole.");
+    page_begin_section(
+        out, "switched_on", "Before and after",
+        "Each technique is the same plan without that one alone; what they save overlaps, so the lines "
+        "do not add up to the whole.");
     if (before > 0) {
         str_add(out, "<table class=\"pair\">");
         add_compared_bar(out, "before", before, json_number_value(json_object_get(on, "before_update_seconds")),

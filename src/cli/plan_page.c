@@ -10,7 +10,7 @@ bool plan_wants_page(const Options *o) {
     return opt_text(o, OPT_HTML) != NULL;
 }
 
-bool plan_write_pictures(const PlanPage *page, Err *e) {
+bool plan_write_pictures(PlanPage *page, Err *e) {
     const char *svg = opt_text(page->options, OPT_SVG), *html = opt_text(page->options, OPT_HTML);
     Str out = {0};
     bool ok = true;
@@ -24,6 +24,9 @@ bool plan_write_pictures(const PlanPage *page, Err *e) {
         ok = file_write_all(html, out.data, out.len, e);
     }
     str_free(&out);
+    str_free(&page->job);
+    str_free(&page->flags);
+    json_decref(page->facts);
     return ok;
 }
 
@@ -69,29 +72,21 @@ static json_t *facts_of(const PlanCase *c) {
 
 bool plan_case_write(const PlanCase *c, const json_t *plan, const char *refusal, Err *e) {
     const JobSpec *s = &c->job.spec;
-    Str flags = {0}, job = {0};
-    json_t *facts = facts_of(c);
-    job_plan_flags(&flags, s);
-    str_addf(&job, "%s%s: %lld x %lld tokens x %lld", c->has_grpo ? "grpo, " : "", s->lora ? "lora" : "full",
-             (long long)s->micro_batch, (long long)s->seq, (long long)s->accum);
     PlanPage page = {.options = c->o,
                      .model = s->model.name,
-                     .job = str_text(&job),
-                     .facts = facts,
-                     .flags = str_text(&flags),
+                     .facts = facts_of(c),
                      .plan = plan,
                      .program = &c->job.p,
                      .machine = &c->job.machine,
                      .ledger = &c->job.ledger,
                      .process_bytes = job_process_bytes(&c->job),
                      .room_bytes = plan_case_room(c),
-                     .room = c->has_budget                  ? "the budget"
+                     .room = c->has_budget              ? "the budget"
                              : opt_given(c->o, OPT_GPU) ? "free on such a card"
                                                         : "free here now",
                      .refusal = refusal};
-    bool ok = plan_write_pictures(&page, e);
-    json_decref(facts);
-    str_free(&job);
-    str_free(&flags);
-    return ok;
+    job_plan_flags(&page.flags, s);
+    str_addf(&page.job, "%s%s: %lld x %lld tokens x %lld", c->has_grpo ? "grpo, " : "", s->lora ? "lora" : "full",
+             (long long)s->micro_batch, (long long)s->seq, (long long)s->accum);
+    return plan_write_pictures(&page, e);
 }

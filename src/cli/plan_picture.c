@@ -146,7 +146,8 @@ void picture_areas(Str *out, const Picture *p) {
     }
 }
 
-/* Looks for the stretch, as wide as a word, in which the area has the most height in common; rather in the middle. */
+/* Looks for the stretch, as wide as a word, in which the area has the most height in common; rather in the middle.
+ */
 bool picture_label(const Picture *p, int line, BandLabel *label) {
     int half = PICTURE_COLUMNS / 16;
     double best = 0;
@@ -168,7 +169,8 @@ void picture_peak_text(Str *out, const Picture *p) {
     const Program *prog = p->page->program;
     int step = p->t.peak_step, phase = prog_phase_of(prog, step);
     const Step *s = &prog->s[step];
-    str_addf(out, "peak: %s at step %d, %s", units_bytes(p->beside + p->t.peak_bytes).s, step, op_row(s->op)->name);
+    str_addf(out, "peak: %s at step %d, %s", units_bytes(p->beside + p->t.peak_bytes).s, step,
+             op_row(s->op)->name);
     if (s->layer >= 0) str_addf(out, ", layer %d", s->layer);
     str_addf(out, " (%s, %s)", prog_region_name(s->region), phase >= 0 ? prog->phase[phase].name : "-");
 }
@@ -208,16 +210,19 @@ static void add_phases(Str *out, const Picture *p) {
         char name[96], times[32] = "";
         if (ph->repeat > 1) snprintf(times, sizeof times, " x %lld", (long long)ph->repeat);
         snprintf(name, sizeof name, "%.60s%s", ph->name, times);
-        str_addf(out, "<line class=\"g\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x1, x1, TOP, TOP + PLOT_H + 8);
+        str_addf(out, "<line class=\"g\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x1, x1, TOP,
+                 TOP + PLOT_H + 8);
         if (x1 - x0 < 7.0 * (double)strlen(name)) continue; /* no room for its name */
-        str_addf(out, "<text class=\"s\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", (x0 + x1) / 2, TOP + PLOT_H + 20);
+        str_addf(out, "<text class=\"s\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", (x0 + x1) / 2,
+                 TOP + PLOT_H + 20);
         str_add_html(out, name);
         str_add(out, "</text>\n");
     }
-    str_addf(out,
-             "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">steps of the program, 0 to %d, phase by phase"
-             "</text>\n",
-             LEFT + PLOT_W / 2, TOP + PLOT_H + 40, p->t.n_steps - 1);
+    str_addf(
+        out,
+        "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">steps of the program, 0 to %d, phase by phase"
+        "</text>\n",
+        LEFT + PLOT_W / 2, TOP + PLOT_H + 40, p->t.n_steps - 1);
 }
 
 static void add_legend(Str *out, const Picture *p) {
@@ -234,7 +239,8 @@ static void add_legend(Str *out, const Picture *p) {
             str_addf(out, "<text class=\"l\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
                      picture_x(p, label.step), picture_y(p, label.bytes) + 4, name);
     }
-    str_addf(out, "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">at the peak</text>\n", WIDTH - 6, TOP - 4);
+    str_addf(out, "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">at the peak</text>\n", WIDTH - 6,
+             TOP - 4);
 }
 
 static void add_peak(Str *out, const Picture *p) {
@@ -268,8 +274,9 @@ void plan_svg(Str *out, const PlanPage *page) {
     str_addf(out, "<text class=\"t\" x=\"%d\" y=\"22\" font-size=\"15\" font-weight=\"600\">", LEFT);
     str_add_html(out, page->model);
     str_add(out, ", ");
-    str_add_html(out, page->job);
-    str_addf(out, "</text>\n<text class=\"s\" x=\"%d\" y=\"42\">device memory alive at each step, by class; ", LEFT);
+    str_add_html(out, str_text(&page->job));
+    str_addf(out, "</text>\n<text class=\"s\" x=\"%d\" y=\"42\">device memory alive at each step, by class; ",
+             LEFT);
     str_add_html(out, page->machine->name);
     str_add(out, "</text>\n");
     add_grid(out, &p);

@@ -1,4 +1,5 @@
-/* test_plan_page.c - the picture and the page of `snug plan`: whole, safe, small, and with the numbers of --json. */
+/* test_plan_page.c - the picture and the page of `snug plan`: whole, safe, small, and with the numbers of --json.
+ */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -8,7 +9,9 @@
 #include "tests/test.h"
 
 #define SMALL "--model qwen2.5-0.5b --mode lora --lora-rank 32 --seq 256 --gpu rtx-4090 "
-#define GRPO "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-0.5b --global-batch 8 --prompt-tokens 64 --max-tokens 64 "
+#define GRPO                                                                                                      \
+    "--task grpo --model qwen2.5-0.5b --evaluator qwen2.5-0.5b --global-batch 8 --prompt-tokens 64 --max-tokens " \
+    "64 "
 
 enum { MOST_BYTES = 1500000 };
 
@@ -60,12 +63,15 @@ static void expect_whole(const Page *p, const char *what) {
     if (!EXPECT(p->text.len < MOST_BYTES)) test_note("    %s: %lld bytes", what, (long long)p->text.len);
     EXPECT(holds(p, "</html>") && holds(p, "prefers-color-scheme:dark") && holds(p, "data-theme=dark"));
     /* nothing from outside */
-    EXPECT(!holds(p, "http") && !holds(p, " src=") && !holds(p, " href=") && !holds(p, "@import") && !holds(p, "url("));
+    EXPECT(!holds(p, "http") && !holds(p, " src=") && !holds(p, " href=") && !holds(p, "@import") &&
+           !holds(p, "url("));
 }
 
 TEST(html_fault_finds_what_is_wrong) {
-    EXPECT(html_fault("<!doctype html>\n<p class=\"a\">x<br>y</p><path d=\"M0\"/><script>if(a<b)x()</script>") == NULL);
-    EXPECT(html_fault("<p><b>x</p></b>") && html_fault("<p>x") && html_fault("</p>") && html_fault("<p a=b>x</p>"));
+    EXPECT(html_fault("<!doctype html>\n<p class=\"a\">x<br>y</p><path d=\"M0\"/><script>if(a<b)x()</script>") ==
+           NULL);
+    EXPECT(html_fault("<p><b>x</p></b>") && html_fault("<p>x") && html_fault("</p>") &&
+           html_fault("<p a=b>x</p>"));
     EXPECT(html_fault("<p title=\"a\"b\">x</p>") && html_fault("<p>a < b</p>") && html_fault("<script>x"));
 }
 
@@ -77,9 +83,11 @@ TEST(the_picture_stands_alone) {
     ran_free(&r);
     EXPECT_OK(file_read(test_path("p.svg"), &svg, 1 << 20, &e));
     const char *data = str_text(&svg);
-    EXPECT(strstr(data, "peak: ") && strstr(data, "head_sweep") && strstr(data, "</svg>") && strstr(data, "4.00 GiB"));
+    EXPECT(strstr(data, "peak: ") && strstr(data, "head_sweep") && strstr(data, "</svg>") &&
+           strstr(data, "4.00 GiB"));
     EXPECT(strstr(data, "prefers-color-scheme:dark") && !strstr(data, "<script") && !strstr(data, "href"));
-    EXPECT(strstr(data, ">0 GiB<") && strstr(data, "steps of the program")); /* from zero, and what the axis counts */
+    EXPECT(strstr(data, ">0 GiB<") &&
+           strstr(data, "steps of the program")); /* from zero, and what the axis counts */
     EXPECT(html_fault(data) == NULL && svg.len < 200000);
     str_free(&svg);
     r = snug_run("plan " SMALL "--svg %s", test_path("no/such/folder/p.svg"));
@@ -112,16 +120,18 @@ static void expect_ledger(const Page *p) {
         json_array_foreach(json_object_get(of, "lines"), i, line) {
             char cell[96];
             int64_t bytes = number(line, "bytes");
-            snprintf(cell, sizeof cell, "%s</th><td class=\"r\">%s</td>", json_string_value(json_object_get(line, "name")),
-                     units_count(bytes).s);
+            snprintf(cell, sizeof cell, "%s</th><td class=\"r\">%s</td>",
+                     json_string_value(json_object_get(line, "name")), units_count(bytes).s);
             if (bytes && !EXPECT(holds(p, cell))) test_note("    %s: %s", pool, cell);
         }
     }
 }
 
 TEST(the_page_holds_the_numbers_of_the_json) {
-    Page p = page_of(0, SMALL "--micro-batch 4 --accum 4 --recompute block --offload weights=8 --head-chunk 256 --budget 6GiB "
-                              "--ladder --batches --cards --compare '--mode full'");
+    Page p =
+        page_of(0, SMALL
+                "--micro-batch 4 --accum 4 --recompute block --offload weights=8 --head-chunk 256 --budget 6GiB "
+                "--ladder --batches --cards --compare '--mode full'");
     json_t *plan = embedded(&p, "plan");
     EXPECT(json_equal(plan, p.plan));
     expect_whole(&p, "tables");
@@ -131,7 +141,8 @@ TEST(the_page_holds_the_numbers_of_the_json) {
     expect_cells(&p, "batches", "total_bytes");
     expect_cells(&p, "compared", "tokens_per_s");
     const json_t *on = json_object_get(p.plan, "switched_on");
-    EXPECT(holds(&p, units_count(number(on, "before_bytes")).s) && holds(&p, units_count(number(on, "after_bytes")).s));
+    EXPECT(holds(&p, units_count(number(on, "before_bytes")).s) &&
+           holds(&p, units_count(number(on, "after_bytes")).s));
     EXPECT(holds(&p, "<span class=\"tag yes\">fits</span>") && holds(&p, "<table class=\"sort\">"));
     EXPECT(holds(&p, "weights=8") && holds(&p, "--compare='--mode full'"));
     json_decref(plan);
@@ -141,7 +152,8 @@ TEST(the_page_holds_the_numbers_of_the_json) {
 static int64_t alive_at(const json_t *changes, int64_t step) {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < json_array_size(changes); i += 2)
-        if (json_integer_value(json_array_get(changes, i)) <= step) bytes = json_integer_value(json_array_get(changes, i + 1));
+        if (json_integer_value(json_array_get(changes, i)) <= step)
+            bytes = json_integer_value(json_array_get(changes, i + 1));
     return bytes;
 }
 
@@ -172,9 +184,11 @@ TEST(what_the_pointer_finds_is_the_ledger_and_the_placement) {
     EXPECT(n > 50 && n <= 3000);
     for (i = 0; i < n; i++) {
         const json_t *t = json_array_get(tensors, i);
-        bad += number(t, "death") >= number(data, "steps") || number(t, "offset") + number(t, "bytes") > number(data, "arena");
+        bad += number(t, "death") >= number(data, "steps") ||
+               number(t, "offset") + number(t, "bytes") > number(data, "arena");
         bad += !json_object_get(t, "format") || !json_object_get(t, "class");
-        for (k = 0; json_object_get(t, "shape") && k < i; k++) /* neighbours in one box may live a little less than it */
+        for (k = 0; json_object_get(t, "shape") && k < i;
+             k++) /* neighbours in one box may live a little less than it */
             bad += json_object_get(json_array_get(tensors, k), "shape") && overlap(t, json_array_get(tensors, k));
     }
     EXPECT(bad == 0);
@@ -187,12 +201,15 @@ TEST(a_refused_plan_has_its_page_with_flags_to_copy) {
     json_t *change;
     size_t i;
     expect_whole(&p, "refused");
-    EXPECT(holds(&p, "<span class=\"tag no\">does not fit</span>") && holds(&p, "does not fit: ") && holds(&p, "missing"));
+    EXPECT(holds(&p, "<span class=\"tag no\">does not fit</span>") && holds(&p, "does not fit: ") &&
+           holds(&p, "missing"));
     EXPECT(json_array_size(json_object_get(p.plan, "changes")) > 0 && holds(&p, "<details open>"));
     json_array_foreach(json_object_get(p.plan, "changes"), i, change) {
-        const char *flags = json_string_value(json_object_get(change, "flags")), *second = strstr(flags + 1, " --");
+        const char *flags = json_string_value(json_object_get(change, "flags")),
+                   *second = strstr(flags + 1, " --");
         char part[200];
-        snprintf(part, sizeof part, "<span>%.*s</span>", second ? (int)(second - flags) : (int)strlen(flags), flags);
+        snprintf(part, sizeof part, "<span>%.*s</span>", second ? (int)(second - flags) : (int)strlen(flags),
+                 flags);
         if (!EXPECT(holds(&p, part))) test_note("    %s", part);
     }
     page_free(&p);
@@ -200,9 +217,11 @@ TEST(a_refused_plan_has_its_page_with_flags_to_copy) {
 
 TEST(pages_of_every_task_are_whole_and_small) {
     static const char *const flags[] = {
-        "--model qwen2.5-7b --mode full --gpu rtx-4090", "--model qwen2.5-72b --mode full --gpu h200",
+        "--model qwen2.5-7b --mode full --gpu rtx-4090",
+        "--model qwen2.5-72b --mode full --gpu h200",
         "--model llama-3.1-70b --mode lora --lora-rank 16 --recompute block --gpu b200",
-        "--task generate --model qwen2.5-7b --gpu rtx-4090 --cards", GRPO "--gpu a100-80 --cards",
+        "--task generate --model qwen2.5-7b --gpu rtx-4090 --cards",
+        GRPO "--gpu a100-80 --cards",
         "--model qwen2.5-0.5b --seq 128 --device cpu --budget 16GiB"};
     for (int i = 0; i < COUNT_OF(flags); i++) {
         Page p = page_of(0, flags[i]);
@@ -237,8 +256,9 @@ TEST(names_of_models_are_text_on_a_page) {
         EXPECT(rename(test_path("m"), folder) == 0);
         static const char *const tasks[] = {"train", "grpo", "generate"};
         for (int t = 0; t < COUNT_OF(tasks); t++) {
-            Ran r = snug_run("plan --task %s --model \"$(cat <<'END'\n%s\nEND\n)\" --gpu rtx-4090 --json --html %s", tasks[t],
-                             folder, test_path("p.html"));
+            Ran r =
+                snug_run("plan --task %s --model \"$(cat <<'END'\n%s\nEND\n)\" --gpu rtx-4090 --json --html %s",
+                         tasks[t], folder, test_path("p.html"));
             Page p = {.plan = ran_json(&r)};
             if (!EXPECT(r.code == 0 && p.plan)) test_note("    %s", str_text(&r.err));
             EXPECT_OK(file_read(test_path("p.html"), &p.text, 1 << 24, &e));
