@@ -44,7 +44,9 @@ static void add_facts(Str *out, const PlanPage *page) {
     const char *label;
     json_t *text;
     str_add(out, "<dl>");
-    json_object_foreach(page->facts, label, text) html_fact(out, label, json_string_value(text));
+    json_object_foreach(page->facts, label, text) {
+        html_fact(out, label, json_string_value(text));
+    }
     str_add(out, "<dt>the plan as flags</dt><dd>");
     html_flags(out, str_text(&page->flags));
     str_add(out, "</dd></dl>\n");
@@ -107,13 +109,13 @@ static void add_quoted(Str *out, const char *word) {
 
 static void add_option(Str *out, const Options *o, OptId id) {
     const OptRow *row = &option_rows[id];
-    const char *const *list, *text = opt_text(o, id);
+    const char *text = opt_text(o, id), *const *list = &text;
     int n = row->one_each ? opt_list(o, id, &list) : 1;
     for (int i = 0; i < n; i++) {
         str_addf(out, " --%s", row->name);
         if (row->type == OPT_FLAG && opt_flag(o, id)) continue;
         str_add_char(out, '=');
-        add_quoted(out, row->one_each ? list[i] : text);
+        add_quoted(out, list[i]);
     }
 }
 

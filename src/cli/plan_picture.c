@@ -151,6 +151,7 @@ void picture_areas(Str *out, const Picture *p) {
 bool picture_label(const Picture *p, int line, BandLabel *label) {
     int half = PICTURE_COLUMNS / 16;
     double best = 0;
+    *label = (BandLabel){0};
     for (int c = half; c + half < p->columns; c += 4) {
         double low = 0, high = p->top;
         for (int i = c - half; i <= c + half; i += 3) {

@@ -98,8 +98,9 @@ void report_html_head(Str *out, const Tally *t, const json_t *facts) {
     json_t *text;
     html_begin(out, "snug reason", style);
     str_addf(out, "<h1>%lld problems, solved, judged, improved</h1>\n<dl>", (long long)t->n);
-    json_object_foreach((json_t *)facts, label, text)
+    json_object_foreach((json_t *)facts, label, text) {
         html_fact(out, label, json_string_value(text) ? json_string_value(text) : "");
+    }
     str_add(out, "</dl>\n");
     add_rounds(out, t);
     add_scores(out, t);
