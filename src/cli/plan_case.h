@@ -56,10 +56,10 @@ bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e);
 bool plan_grpo_prepare(PlanCase *c, Err *e); /* the models beside the policy, into c->asked */
 bool plan_grpo_stream_more(PlanCase *c);     /* one more of them is to leave the device; false: none is left */
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c);
+void plan_grpo_say_update(Str *text, const PlanCase *c); /* how many prompts and answers, and how long */
 void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c);
 
-/* Memory over the step as a picture; the page around it holds `text` too. */
-void plan_svg(Str *out, const PlanCase *c);
-void plan_html(Str *out, const PlanCase *c, const char *text);
+/* plan_page.c: what --svg and --html ask for. plan: what --json prints; refusal: why it is refused, or NULL. */
+bool plan_case_write(const PlanCase *c, const json_t *plan, const char *refusal, Err *e);
 
 #endif

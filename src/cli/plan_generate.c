@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/gen_setup.h"
+#include "cli/plan_page.h"
 #include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
@@ -59,6 +60,13 @@ static bool fit(GenCase *c, Err *why, Err *e) {
 
 /* ---- shown ---- */
 
+static void say_formats(Str *text, const GenSpec *s) {
+    str_addf(text, "weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
+             s->head_int8 ? ", head int8" : "", format_name(s->activations));
+    if (s->sent) str_add(text, "; ");
+    engine_sent_text(text, s);
+}
+
 static void add_plan(Str *text, const GenCase *c) {
     const GenSpec *s = &c->spec;
     int64_t process = gen_process_bytes(&c->gen), room = c->limits.device_bytes;
@@ -67,10 +75,8 @@ static void add_plan(Str *text, const GenCase *c) {
         "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
         s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
         c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
-    str_addf(text, "dtypes: weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
-             s->head_int8 ? ", head int8" : "", format_name(s->activations));
-    if (s->sent) str_add(text, "; ");
-    engine_sent_text(text, s);
+    str_add(text, "dtypes: ");
+    say_formats(text, s);
     str_add(text, "\n");
     show_ledger(text, &c->gen.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
     int64_t disk = c->gen.placement.arena_bytes[POOL_DISK], own = gen_disk_bytes(&c->gen);
@@ -180,13 +186,60 @@ static json_t *as_json(const GenCase *c) {
     return root;
 }
 
+static json_t *facts_of(const GenCase *c) {
+    const GenSpec *s = &c->spec;
+    const Program *p = &c->gen.p;
+    const char *source = c->gen.machine.source ? c->gen.machine.source : "estimated";
+    Str formats = {0};
+    say_formats(&formats, s);
+    json_t *facts = json_pack(
+        "{s:s, s:o, s:s, s:o, s:o}", "parameters", units_count(config_parameters(&s->model)).s, "requests",
+        json_sprintf("%lld at a time, of up to %lld tokens, prompt and answer", (long long)s->slots,
+                     (long long)s->context),
+        "number formats", str_text(&formats), "device", json_sprintf("%s; rates: %s", c->machine.name, source),
+        "program",
+        json_sprintf("%s steps, %s tensors, planned in %.1f ms", units_count(p->n_s).s, units_count(p->n_t - 1).s,
+                     c->gen.plan_ms));
+    str_free(&formats);
+    return facts;
+}
+
+static bool write_pictures(const GenCase *c, const json_t *plan, const char *refusal, Err *e) {
+    const GenSpec *s = &c->spec;
+    PlanPage page = {.options = c->o,
+                     .model = s->model.name,
+                     .facts = facts_of(c),
+                     .plan = plan,
+                     .program = &c->gen.p,
+                     .machine = &c->gen.machine,
+                     .ledger = &c->gen.ledger,
+                     .process_bytes = gen_process_bytes(&c->gen),
+                     .room_bytes = c->limits.device_bytes,
+                     .room = c->has_budget ? "the budget" : "free, less a margin",
+                     .refusal = refusal};
+    str_addf(&page.job, "generate: %lld slots of %lld tokens", (long long)s->slots, (long long)s->context);
+    str_addf(&page.flags, "--slots %lld --context %lld", (long long)s->slots, (long long)s->context);
+    if (s->sent) str_addf(&page.flags, " --offload weights=%lld", (long long)s->sent);
+    return plan_write_pictures(&page, e);
+}
+
+/* NULL: it fits. What is missing of the host and of the disk counts before the device's refusal. */
+static const Err *refusal_of(GenCase *c, const Err *why, Err *own) {
+    int64_t host = gen_beside_bytes(&c->gen), room = c->limits.host_bytes;
+    if (room && host > room)
+        fail(own, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken", units_bytes(host).s,
+             units_bytes(room).s);
+    else
+        setup_check_disk(gen_disk_bytes(&c->gen), c->limits, own);
+    if (own->code != ERR_NONE) c->fits = false;
+    return own->code != ERR_NONE ? own : c->fits ? NULL : why;
+}
+
 static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     bool json = opt_flag(c->o, OPT_JSON);
-    int64_t host = gen_beside_bytes(&c->gen), host_room = c->limits.host_bytes;
-    bool host_fits = !host_room || host <= host_room;
     Str text = {0};
-    Err disk = {0};
-    if (!host_fits || !setup_check_disk(gen_disk_bytes(&c->gen), c->limits, &disk)) c->fits = false;
+    Err own = {0};
+    const Err *refusal = refusal_of(c, why, &own);
     json_t *root = as_json(c);
     add_plan(&text, c);
     add_forecast(&text, root, c);
@@ -195,13 +248,11 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->gen.p);
     fputs(str_text(&text), json ? stderr : stdout);
     if (json) show_print_json(root);
+    bool ok = write_pictures(c, root, refusal ? refusal->text : NULL, e);
     json_decref(root);
     str_free(&text);
-    if (!host_fits)
-        return fail(e, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken",
-                    units_bytes(host).s, units_bytes(host_room).s);
-    if (disk.code != ERR_NONE) why = &disk;
-    return c->fits || fail(e, why->code, "%s", why->text);
+    if (!ok || !refusal) return ok;
+    return fail(e, refusal->code, "%s", refusal->text);
 }
 
 bool plan_generate(const Options *o, Err *e) {

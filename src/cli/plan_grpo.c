@@ -227,12 +227,17 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
     plan_timeline_free(&t);
 }
 
-void plan_add_grpo(Str *text, json_t *root, const PlanCase *c) {
+void plan_grpo_say_update(Str *text, const PlanCase *c) {
     const GrpoSpec *g = &c->grpo;
-    str_addf(text, "an update: %lld prompts of up to %lld tokens, %lld answers of up to %lld to each",
+    str_addf(text, "%lld prompts of up to %lld tokens, %lld answers of up to %lld to each",
              (long long)(c->global_batch / g->group), (long long)g->prompt_tokens, (long long)g->group,
              (long long)g->answer_tokens);
     if (g->has_evaluator) str_addf(text, ", each evaluated in up to %lld", (long long)g->evaluator_tokens);
+}
+
+void plan_add_grpo(Str *text, json_t *root, const PlanCase *c) {
+    str_add(text, "an update: ");
+    plan_grpo_say_update(text, c);
     str_add(text, "\n");
     add_models(text, root, c);
     add_phases(text, root, c);

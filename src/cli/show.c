@@ -18,17 +18,16 @@ static void show_line(Str *out, const char *name, int64_t bytes, int64_t whole, 
     str_addf(out, "  %-14s %16s  %11s  %-24s %s\n", name, units_count(bytes).s, units_bytes(bytes).s, bar, note ? note : "");
 }
 
-static void show_dtypes(Str *out, const JobSpec *s) {
+void show_dtypes(Str *out, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     bool full = s->train && !s->lora;
-    str_addf(out, "dtypes: weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
+    str_addf(out, "weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
              full ? s->weights == FMT_BF16 && !s->master ? " (rounded at random)" : "" : " (frozen, as on file)",
              format_name(s->activations));
     if (s->head_int8) str_add(out, ", head int8");
     if (s->adapter.rank) str_addf(out, ", adapters %s", format_name(s->adapter.format));
     if (s->train) str_addf(out, ", gradients %s, moments %s", format_name(s->gradients), moments[s->moments]);
     if (s->train && s->master) str_add(out, ", master fp32");
-    str_add(out, "\n");
 }
 
 static void show_lines(Str *out, const Ledger *l, Pool pool, bool in_arena, int64_t whole) {
@@ -83,7 +82,9 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
     str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms,
              (long long)j->p.n_t, (long long)j->p.n_s);
+    str_add(out, "dtypes: ");
     show_dtypes(out, s);
+    str_add(out, "\n");
     show_ledger(out, l, process, j->machine.kind == MACHINE_CPU, measured);
     int64_t disk = l->arena_bytes[POOL_DISK], own = job_disk_bytes(j);
     if (disk)
