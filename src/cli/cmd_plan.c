@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/plan_case.h"
 #include "cli/plan_task.h"
 #include "cli/show.h"
@@ -72,6 +73,8 @@ static bool print_plan(const PlanCase *c, Err *e) {
     SearchLimits limits = c->limits;
     if (!budget) limits.device_bytes = INT64_MAX;
     if (ok) ok = setup_check_budget(&c->job, &c->host, limits, e);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->job.p, c->host.data + c->host.tokenizer);
+    peak_add_planning(root, &peak);
     if (as_json) {
         if (e->code == ERR_BUDGET)
             json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
@@ -79,7 +82,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     }
     json_decref(root);
     str_free(&text);
-    return ok;
+    return ok && peak_settle(&peak, c->o, e);
 }
 
 bool cmd_plan(const Options *o, Err *e) {

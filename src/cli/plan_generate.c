@@ -194,6 +194,8 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     if (opt_flag(c->o, OPT_CARDS)) add_cards(&text, root, c, asked);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->gen.p);
     fputs(str_text(&text), json ? stderr : stdout);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->gen.p, c->host.tokenizer);
+    peak_add_planning(root, &peak);
     if (json) show_print_json(root);
     json_decref(root);
     str_free(&text);
@@ -201,7 +203,7 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
         return fail(e, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken",
                     units_bytes(host).s, units_bytes(host_room).s);
     if (disk.code != ERR_NONE) why = &disk;
-    return c->fits || fail(e, why->code, "%s", why->text);
+    return c->fits ? peak_settle(&peak, c->o, e) : fail(e, why->code, "%s", why->text);
 }
 
 bool plan_generate(const Options *o, Err *e) {
