@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "base/units.h"
 
 bool disk_open(Disk *d, const char *folder, int64_t bytes, Err *e) {
@@ -21,8 +22,10 @@ bool disk_open(Disk *d, const char *folder, int64_t bytes, Err *e) {
                      ? MAP_FAILED
                      : mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        fail(e, ERR_FAIL, "the system refused %s of addresses for the disk pool: %s", units_bytes(bytes).s,
-             strerror(errno));
+        const char *why = strerror(errno);
+        ProcessRefusal no = process_refusal();
+        fail(e, no.code, "the system refused %s of addresses for the disk pool: %s%s", units_bytes(bytes).s, why,
+             no.why);
     } else {
         d->base = base;
         d->bytes = bytes;

@@ -1,13 +1,11 @@
 /* courier.c - how errands are handed over and waited for. */
 #include "base/courier.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
-#include "base/fault.h"
 #include "base/mem.h"
+#include "base/threads.h"
 
 enum { STACK_BYTES = 256 * 1024 };
 
@@ -43,28 +41,13 @@ static void *work(void *context) {
     return NULL;
 }
 
-/* Signals are for the thread that began the program. */
-static int start(Courier *c) {
-    sigset_t all, before;
-    pthread_attr_t small;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&small);
-    int status = pthread_attr_setstacksize(&small, STACK_BYTES);
-    if (!status)
-        status = fault_here(FAULT_THREAD, "courier thread") ? EAGAIN : pthread_create(&c->id, &small, work, c);
-    pthread_attr_destroy(&small);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
 bool courier_open(Courier **out, ErrandFn *fn, void *context, Err *e) {
     Courier *c = MEM_NEW(Courier, 1);
     c->fn = fn;
     c->context = context;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
-    int status = start(c);
+    int status = thread_start(&c->id, STACK_BYTES, work, c, "courier thread");
     if (!status) {
         *out = c;
         return true;

@@ -20,6 +20,17 @@ enum { CHUNK_BYTES = DEBUG ? 0 : 256 * 1024 };
 static atomic_llong requests;
 static MemHandler *exhausted;
 
+/* The allocator's habits, made predictable. It would give every thread a heap of its own (64 MiB of addresses
+ * each), and after the first large block that is freed keep later ones of that size in the heap: then neither can
+ * be planned. A block of its own is also the one that realloc can move without copying. */
+enum { OWN_BLOCK_BYTES = 1 << 20, KEPT_BYTES = 1 << 20 };
+
+void mem_open(void) {
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, OWN_BLOCK_BYTES);
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
+}
+
 void mem_on_exhausted(MemHandler *handler) { exhausted = handler; }
 
 static void *check_got(void *p, int64_t bytes) {

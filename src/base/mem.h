@@ -3,10 +3,11 @@
  * Words: an *arena* is a pile of memory that is freed as a whole; *sealing* it makes a later request a bug.
  * Everything that is planned to the byte (weights, activations, ...) is NOT here: it lives in a backend's pool.
  *
- * When the system has no memory left, the handler set by the command line is called; it does not return: it says how many
- * bytes were refused and ends the process with exit code 1, at once. Nothing is unwound; what is on disk is as after a
- * kill, which every writer is made for (folder.h), and the next run puts it right. So nobody else checks for NULL, and
- * libraries that allocate do it through here where they let us (jansson, pcre2; not libyaml, not stdio). */
+ * When the system has no memory left, the handler set by the command line is called; it does not return: it says
+ * how many bytes were refused, and by which limit, and ends the process at once (exit 3 under a limit, else 1).
+ * Nothing is unwound; what is on disk is as after a kill, which every writer is made for (folder.h), and the next
+ * run puts it right. So nobody else checks for NULL, and libraries that allocate do it through here where they let
+ * us (jansson, pcre2; not libyaml, not stdio). */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
@@ -29,6 +30,10 @@ void *mem_grow(void *p, int64_t *capacity, int64_t need, int64_t each);
 int64_t mem_mul(int64_t n, int64_t each);
 int64_t mem_add(int64_t a, int64_t b);
 int64_t mem_round_up(int64_t n, int64_t to); /* to a multiple of `to`, which is above 0 */
+
+/* Call first, before any thread is made: one heap for all threads, which gives large blocks back when they are
+ * freed, so that what the process holds is what it asked for and a little. */
+void mem_open(void);
 
 typedef void MemHandler(int64_t bytes);
 void mem_on_exhausted(MemHandler *handler);

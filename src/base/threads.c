@@ -7,11 +7,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/process.h"
 
 enum { SPINS = 20000, MOST_THREADS = 1024 };
 
@@ -88,6 +91,31 @@ void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context) {
         if (spins > SPINS) sched_yield();
 }
 
+int thread_start(pthread_t *id, int64_t stack_bytes, void *(*fn)(void *), void *context, const char *what) {
+    sigset_t all, before;
+    pthread_attr_t small;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&small);
+    int status = pthread_attr_setstacksize(&small, (size_t)stack_bytes);
+    if (!status) status = fault_here(FAULT_THREAD, what) ? EAGAIN : pthread_create(id, &small, fn, context);
+    pthread_attr_destroy(&small);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+int thread_run_within(int seconds, void *(*fn)(void *), void *context) {
+    pthread_t id;
+    struct timespec until;
+    int status = thread_start(&id, THREAD_STACK_BYTES, fn, context, "thread");
+    if (status) return status;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    status = pthread_timedjoin_np(id, NULL, &until);
+    if (status) pthread_detach(id);
+    return status;
+}
+
 bool threads_open(Threads **out, int n, Err *e) {
     if (n < 1 || n > MOST_THREADS) return fail(e, ERR_USAGE, "threads: %d is not between 1 and %d", n, MOST_THREADS);
     Threads *t = MEM_NEW(Threads, 1);
@@ -98,11 +126,13 @@ bool threads_open(Threads **out, int n, Err *e) {
     for (int i = 1; i < n; i++) {
         Worker *w = MEM_NEW(Worker, 1);
         *w = (Worker){t, i};
-        int rc = fault_here(FAULT_THREAD, "thread") ? EAGAIN : pthread_create(&t->ids[i], NULL, work, w);
+        int rc = thread_start(&t->ids[i], THREAD_STACK_BYTES, work, w, "thread");
         if (rc) {
             mem_free(w);
             threads_close(t);
-            return fail(e, ERR_FAIL, "threads: the system refused thread %d of %d: %s", i + 1, n, strerror(rc));
+            ProcessRefusal no = process_refusal();
+            return fail(e, no.code, "threads: the system refused thread %d of %d: %s%s. Give fewer --threads",
+                        i + 1, n, strerror(rc), no.why);
         }
         t->started++;
     }

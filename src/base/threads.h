@@ -5,6 +5,7 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,5 +20,15 @@ int threads_count(const Threads *t);
 void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context); /* returns when all tiles are done */
 
 int threads_available(void); /* cores this process may use */
+
+/* A thread of a stack that can be planned, which no signal interrupts: those are for the thread that began the
+ * program. Gives 0, or the system's reason (errno's numbers) when it is refused; what: for the fault flavour. */
+enum { THREAD_STACK_BYTES = 1 << 20 /* of a worker of a team */ };
+int thread_start(pthread_t *id, int64_t stack_bytes, void *(*fn)(void *), void *context, const char *what);
+
+/* Runs fn(context) in a thread of its own: 0 when it ends within about so many seconds, else ETIMEDOUT or the
+ * reason why there is no thread. One that does not end in time is left behind, so what it uses must last as long
+ * as the process. */
+int thread_run_within(int seconds, void *(*fn)(void *), void *context);
 
 #endif

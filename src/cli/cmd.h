@@ -11,5 +11,7 @@ CommandFn cmd_plan, cmd_init, cmd_convert, cmd_train, cmd_eval, cmd_tokenize, cm
     cmd_generate, cmd_chat, cmd_reason, cmd_problems;
 
 extern volatile sig_atomic_t cmd_stop; /* the signal that asked us to leave */
+extern volatile sig_atomic_t
+    cmd_looks; /* a command is where it looks at cmd_stop; elsewhere a signal ends it at once */
 
 #endif

@@ -80,7 +80,10 @@ static bool answer(Chat *c, const char *line, int64_t bytes, Err *e) {
     add_message(c, "user", line, bytes);
     if (!encode(c, e)) return false;
     c->asked = false;
-    if (!gen_run(c->engine.gen, c->engine.words.tokenizer, &calls, e)) return false;
+    cmd_looks = 1; /* an interrupt ends the answer; at the prompt it ends the conversation */
+    bool ok = gen_run(c->engine.gen, c->engine.words.tokenizer, &calls, e);
+    cmd_looks = 0;
+    if (!ok) return false;
     add_message(c, "assistant", str_text(&c->reply), c->reply.len);
     c->turn++;
     return true;
@@ -107,6 +110,19 @@ static bool talk(Chat *c, Err *e) {
     return ok;
 }
 
+static bool finish(const Chat *c, Err *e) {
+    const Gen *g = c->engine.gen;
+    Peak peak = engine_peak(&c->engine);
+    if (opt_flag(c->o, OPT_JSON))
+        printf(
+            "{\"turns\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
+            "\"process_measured_bytes\":%lld,%s}\n",
+            (long long)c->turn, (long long)g->placement.arena_bytes[POOL_DEVICE],
+            (long long)g->x.pool_bytes[POOL_DEVICE], (long long)gen_process_bytes(g), (long long)peak.budget_bytes,
+            peak_text(&peak).s);
+    return peak_settle(&peak, c->o, e);
+}
+
 bool cmd_chat(const Options *o, Err *e) {
     Chat c = {.o = o};
     bool ok = engine_begin(&c.engine, o, e);
@@ -122,7 +138,7 @@ bool cmd_chat(const Options *o, Err *e) {
         ok = engine_start(&c.engine, &(GenHost){.requests = MIB}, false, least, e);
     }
     forget(&c);
-    ok = ok && talk(&c, e);
+    ok = ok && talk(&c, e) && finish(&c, e);
     json_decref(c.messages);
     token_ids_free(&c.ids);
     str_free(&c.reply);

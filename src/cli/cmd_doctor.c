@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/doctor.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 
 typedef struct Visit {
@@ -14,6 +15,8 @@ typedef struct Visit {
     Str text;
     json_t *devices;
     MachineFile file;
+    Machine machine;       /* the last that was opened: beside a GPU other figures of the process count (peak.h) */
+    int64_t planned_bytes; /* the most of any */
 } Visit;
 
 /* Measures one device: its table, its JSON, its entry in the file. */
@@ -23,6 +26,8 @@ static bool visit_device(Visit *v, const char *name, Err *e) {
     BackendOptions options = {.threads = (int)opt_int(v->o, OPT_THREADS)};
     if (!backend_open(&b, name, options, e)) return false;
     bool ok = doctor_device(&d, b, name, opt_flag(v->o, OPT_QUICK), e);
+    v->machine = d.m;
+    v->planned_bytes = MAX2(v->planned_bytes, d.planned_bytes);
     if (ok) {
         str_add(&v->text, "\n");
         doctor_show_device(&v->text, &d);
@@ -48,11 +53,13 @@ static bool visit_devices(Visit *v, Err *e) {
     return true;
 }
 
-static void print_visit(const Visit *v, const DoctorHost *host) {
+static void print_visit(const Visit *v, const DoctorHost *host, const Peak *peak) {
     bool json = opt_flag(v->o, OPT_JSON);
     fputs(str_text(&v->text), json ? stderr : stdout);
     if (!json) return;
-    json_t *root = json_pack("{s:o, s:O}", "host", doctor_host_json(host), "devices", v->devices);
+    json_t *root = json_pack("{s:o, s:O, s:I}", "host", doctor_host_json(host), "devices", v->devices,
+                             "process_planned_bytes", (json_int_t)v->planned_bytes);
+    peak_json(root, peak);
     char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     printf("%s\n", dump);
     mem_free(dump);
@@ -71,9 +78,11 @@ bool cmd_doctor(const Options *o, Err *e) {
         doctor_host(&host, opt_flag(o, OPT_QUICK));
         doctor_show_host(&v.text, &host);
         ok = visit_devices(&v, e);
-        if (ok) print_visit(&v, &host);
+        Peak peak = peak_of_job(&v.machine, v.planned_bytes, v.planned_bytes, 0);
+        if (ok) print_visit(&v, &host, &peak);
         if (ok && writes) ok = machinefile_write(&v.file, path, e);
         if (ok && writes) log_line("written: %s", path);
+        ok = ok && peak_settle(&peak, o, e);
     }
     machinefile_free(&v.file);
     json_decref(v.devices);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
 #include "train/run.h"
@@ -16,14 +17,20 @@ static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Datas
                      .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop, .warm = b->asynchronous};
     double loss;
     int64_t tokens;
-    bool ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &loss, &tokens, e);
+    bool ok = run_open(r, j, b, d, NULL, &ro, e);
+    cmd_looks = 1;
+    ok = ok && run_evaluate(r, d, &loss, &tokens, e);
+    Peak peak = peak_of_job(&j->machine, job_process_bytes(j), job_host_bytes(j), r->process_peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))
-        printf("{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
-               "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld}\n",
-               loss, exp(loss), (long long)tokens, (long long)j->placement.arena_bytes[POOL_DEVICE],
-               (long long)r->x.pool_bytes[POOL_DEVICE], (long long)job_process_bytes(j), (long long)r->process_peak_bytes);
+        printf(
+            "{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
+            "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,%s}\n",
+            loss, exp(loss), (long long)tokens, (long long)j->placement.arena_bytes[POOL_DEVICE],
+            (long long)r->x.pool_bytes[POOL_DEVICE], (long long)job_process_bytes(j), (long long)peak.budget_bytes,
+            peak_text(&peak).s);
     else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
+    ok = ok && peak_settle(&peak, o, e);
     run_close(r);
     mem_free(r);
     return ok;

@@ -232,20 +232,22 @@ static bool start(Session *s, int64_t file_bytes, Err *e) {
     return engine_start(&s->engine, &host, !opt_given(s->o, OPT_SLOTS), spec->context, e);
 }
 
-static void print_summary(const Session *s, double seconds) {
+static void print_summary(const Session *s, double seconds, const Peak *peak) {
     const Gen *g = s->engine.gen;
     const GenCounts *c = &g->counts;
     printf(
-        "{\"requests\":%lld,\"answers\":%lld,\"prompt_tokens\":%lld,\"prefill_tokens\":%lld,\"shared_tokens\":%lld,"
+        "{\"requests\":%lld,\"answers\":%lld,\"prompt_tokens\":%lld,\"prefill_tokens\":%lld,"
+        "\"shared_tokens\":%lld,"
         "\"tokens\":%lld,"
-        "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
-        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
+        "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,"
+        "\"plays\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
+        "\"process_measured_bytes\":%lld,%s,"
         "\"plan_ms\":%.4g}\n",
         (long long)s->n, (long long)s->n_lines, (long long)s->prompt_tokens, (long long)c->prefill_tokens,
         (long long)c->shared_tokens, (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds,
         (long long)g->spec.slots, (long long)g->spec.context, (long long)c->plays,
         (long long)g->placement.arena_bytes[POOL_DEVICE], (long long)g->x.pool_bytes[POOL_DEVICE],
-        (long long)gen_process_bytes(g), (long long)g->process_peak_bytes, g->plan_ms);
+        (long long)gen_process_bytes(g), (long long)peak->budget_bytes, peak_text(peak).s, g->plan_ms);
 }
 
 static bool profile(Session *s, Err *e) {
@@ -265,6 +267,7 @@ static bool answer_all(Session *s, Err *e) {
                       .done = plain ? on_done_plain : on_done,
                       .said = plain ? on_said : NULL,
                       .stop = &cmd_stop};
+    cmd_looks = 1;
     if (out && !file_begin(&s->out, out, e)) return false;
     s->to_file = out != NULL;
     double began = sensors_seconds();
@@ -277,15 +280,15 @@ static bool answer_all(Session *s, Err *e) {
     if (out && ok) ok = file_commit(&s->out, e);
     else if (out) file_abort(&s->out);
     if (!ok) return false;
-    engine_show(&s->engine, true);
+    Peak peak = engine_show_measured(&s->engine);
     log_line("%lld tokens of prompts, %lld of answers in %.2f s: prefill %.1f tokens/s, decode %.1f tokens/s",
              (long long)s->prompt_tokens, (long long)s->answer_tokens, seconds,
              (double)s->engine.gen->counts.prefill_tokens / s->engine.gen->counts.prefill_seconds,
              s->engine.gen->counts.decode_seconds > 0
                  ? (double)(s->answer_tokens - s->n_lines) / s->engine.gen->counts.decode_seconds
                  : 0);
-    if (opt_flag(s->o, OPT_JSON)) print_summary(s, seconds);
-    return !opt_flag(s->o, OPT_PROFILE) || profile(s, e);
+    if (opt_flag(s->o, OPT_JSON)) print_summary(s, seconds, &peak);
+    return (!opt_flag(s->o, OPT_PROFILE) || profile(s, e)) && peak_settle(&peak, s->o, e);
 }
 
 bool cmd_generate(const Options *o, Err *e) {

@@ -4,15 +4,20 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/threads.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "store/folder.h"
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "store/llama2c.h"
 #include "train/weights.h"
+
+/* Heap for each byte of a llama2.c vocabulary, which becomes a tree of JSON and then text. */
+enum { VOCABULARY_SHARE = 24 };
 
 bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
     const char *out = opt_text(o, OPT_OUT);
@@ -39,6 +44,13 @@ static int threads_of(const Options *o) {
     return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
 }
 
+/* The last words, and with --json the last line. */
+static bool finish(const Options *o, const ModelConfig *c, int64_t planned_bytes, Err *e) {
+    json_t *result = json_pack("{s:s, s:I, s:s}", "out", opt_text(o, OPT_OUT), "parameters",
+                               (json_int_t)config_parameters(c), "dtype", format_name(c->dtype));
+    return peak_finish(result, planned_bytes, o, e);
+}
+
 bool cmd_init(const Options *o, Err *e) {
     Model m;
     const char *const *set;
@@ -50,9 +62,12 @@ bool cmd_init(const Options *o, Err *e) {
     if (opt_is(o, OPT_DTYPE, "fp16")) m.config.dtype = FMT_F16;
     if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;
     FolderOut f;
-    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
-    bool ok = write_config(&m.config, f.temporary, e) &&
-              weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), e);
+    int64_t heap;
+    cmd_looks = 1;
+    if (!weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    bool ok =
+        write_config(&m.config, f.temporary, e) &&
+        weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), &cmd_stop, e);
     if (ok && opt_given(o, OPT_TOKENIZER)) ok = hf_copy_side_files(opt_text(o, OPT_TOKENIZER), f.temporary, e);
     else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
     if (!ok) {
@@ -62,24 +77,29 @@ bool cmd_init(const Options *o, Err *e) {
     if (!folder_commit(&f, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
              format_name(m.config.dtype));
-    return true;
+    return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
 }
 
 bool cmd_convert(const Options *o, Err *e) {
     if (o->n_positional != 1) return fail(e, ERR_USAGE, "convert: name one file to read, such as stories260K.bin");
     if (!setup_check_out(o, e)) return false;
     FolderOut f;
+    cmd_looks = 1;
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     ModelConfig c;
-    bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e);
-    if (ok && opt_given(o, OPT_TOKENIZER)) ok = tokenizer_write_llama2c(opt_text(o, OPT_TOKENIZER), c.vocab, f.temporary, e);
+    int64_t heap = 0, words = 0;
+    bool ok = llama2c_convert(o->positional[0], f.temporary, &cmd_stop, e) &&
+              config_from_file(&c, f.temporary, e) && weights_make_bytes(&heap, &c, NULL, e);
+    if (ok && opt_given(o, OPT_TOKENIZER))
+        ok = tokenizer_write_llama2c(opt_text(o, OPT_TOKENIZER), c.vocab, f.temporary, e) &&
+             file_size(opt_text(o, OPT_TOKENIZER), &words, e);
     if (!ok) {
         folder_abort(&f);
         return false;
     }
     if (!folder_commit(&f, e)) return false;
     log_line("%s: %s parameters from %s", opt_text(o, OPT_OUT), units_count(config_parameters(&c)).s, o->positional[0]);
-    return true;
+    return finish(o, &c, process_runtime_bytes(1) + heap + VOCABULARY_SHARE * words, e);
 }
 
 bool cmd_merge(const Options *o, Err *e) {
@@ -92,16 +112,20 @@ bool cmd_merge(const Options *o, Err *e) {
         return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was", opt_text(o, OPT_MODEL));
     FolderOut f;
     char from[1200], to[1200];
-    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    int64_t heap;
+    cmd_looks = 1;
+    if (!weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        return false;
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);
     bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
-              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), e);
+              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), &cmd_stop, e);
     if (!ok) {
         folder_abort(&f);
         return false;
     }
     if (!folder_commit(&f, e)) return false;
     log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));
-    return true;
+    return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
 }

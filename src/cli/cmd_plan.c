@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/plan_case.h"
 #include "cli/plan_page.h"
 #include "cli/plan_task.h"
@@ -61,11 +62,13 @@ static bool print_plan(const PlanCase *c, Err *e) {
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->job.p, c->host.data + c->host.tokenizer);
+    peak_add_planning(root, &peak);
     if (as_json) show_print_json(root);
     json_decref(root);
     str_free(&text);
     if (ok && !fits) *e = refusal;
-    return ok && fits;
+    return ok && fits && peak_settle(&peak, c->o, e);
 }
 
 bool cmd_plan(const Options *o, Err *e) {

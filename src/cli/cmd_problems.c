@@ -3,8 +3,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "reason/arith_rows.h"
 
 enum { WRITE_BYTES = 1 << 16 };
@@ -67,10 +69,12 @@ bool cmd_problems(const Options *o, Err *e) {
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
     Sink s = {.to_file = out != NULL};
     if (out && !file_begin(&s.file, out, e)) return false;
+    cmd_looks = 1;
     bool ok = write_rows(&s, o, role, n, e);
     if (out && ok) ok = file_commit(&s.file, e);
     else if (out) file_abort(&s.file);
     if (out && ok) log_line("%s: %lld rows", out, (long long)opt_int(o, OPT_N));
     str_free(&s.text);
-    return ok;
+    return ok &&
+           peak_finish(json_pack("{s:I}", "rows", (json_int_t)opt_int(o, OPT_N)), process_runtime_bytes(1), o, e);
 }

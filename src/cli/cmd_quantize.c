@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
 #include "store/folder.h"
@@ -14,6 +16,12 @@
 #include "store/safetensors.h"
 #include "train/run.h"
 #include "train/weights.h"
+
+typedef struct Most { /* by all that was done, one after the other: the most of each */
+    Machine machine;
+    int64_t process_bytes, host_bytes; /* planned in all and in the host */
+    int64_t device_bytes;              /* measured on a device */
+} Most;
 
 typedef struct Side { /* one of those that are compared */
     char name[24];
@@ -28,7 +36,15 @@ static int64_t weight_bytes(const Program *p) {
     return sum;
 }
 
-static bool measure(Side *side, const Options *o, const Model *m, const JobSpec *s, Dataset *d, HostBytes *host, Err *e) {
+static void note_most(Most *t, const Machine *m, const Job *j, int64_t device_bytes) {
+    t->machine = *m;
+    t->process_bytes = MAX2(t->process_bytes, job_process_bytes(j));
+    t->host_bytes = MAX2(t->host_bytes, job_host_bytes(j));
+    t->device_bytes = MAX2(t->device_bytes, device_bytes);
+}
+
+static bool measure(Side *side, Most *most, const Options *o, const Model *m, const JobSpec *s, Dataset *d,
+                    HostBytes *host, Err *e) {
     Backend *b = NULL;
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
@@ -42,7 +58,11 @@ static bool measure(Side *side, const Options *o, const Model *m, const JobSpec 
     bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
               setup_check_free(j, b, &machine, e);
     if (ok) {
-        ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &side->loss, &side->tokens, e);
+        ok = run_open(r, j, b, d, NULL, &ro, e);
+        cmd_looks = 1;
+        ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
+        cmd_looks = 0;
+        note_most(most, &machine, j, r->process_peak_bytes);
         side->weight_bytes = weight_bytes(&j->p);
         side->process_bytes = job_process_bytes(j);
         run_close(r);
@@ -62,21 +82,21 @@ static json_t *side_json(const Side *s) {
 
 enum { MOST_SIDES = 3 }; /* as the model is, quantised, and with its head quantised too */
 
-static void print_report(const Options *o, const Side *side, int n) {
+static void add_report(json_t *root, const Side *side, int n) {
     const Side *full = &side[0], *less = &side[n - 1];
-    double before = exp(full->loss), after = exp(less->loss), change = after / before - 1;
+    json_object_set_new(root, "full", side_json(full));
+    json_object_set_new(root, "quantised", side_json(less));
+    json_object_set_new(root, "loss_change", json_real(less->loss - full->loss));
+    json_object_set_new(root, "perplexity_change", json_real(exp(less->loss) / exp(full->loss) - 1));
+    json_object_set_new(root, "bytes_saved", json_integer(full->weight_bytes - less->weight_bytes));
+    json_object_set_new(root, "tokens", json_integer(full->tokens));
+    if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
+}
+
+static void print_report(const Side *side, int n) {
+    const Side *full = &side[0], *less = &side[n - 1];
+    double before = exp(full->loss);
     int64_t saved = full->weight_bytes - less->weight_bytes;
-    if (opt_flag(o, OPT_JSON)) {
-        json_t *root = json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised",
-                                 side_json(less), "loss_change", less->loss - full->loss, "perplexity_change", change,
-                                 "bytes_saved", (json_int_t)saved, "tokens", (json_int_t)full->tokens);
-        if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
-        char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%s\n", dump);
-        mem_free(dump);
-        json_decref(root);
-        return;
-    }
     printf("%-16s %12s %12s %18s %12s\n", "", "loss", "perplexity", "weights, bytes", "");
     for (int i = 0; i < n; i++)
         printf("%-16s %12.6f %12.4f %18s %12s\n", side[i].name, side[i].loss, exp(side[i].loss),
@@ -103,7 +123,7 @@ static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
     return n;
 }
 
-static bool report(const Options *o, const Model *m, Err *e) {
+static bool report(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
     JobSpec s;
     Words w = {0};
     Dataset *d = NULL;
@@ -115,8 +135,9 @@ static bool report(const Options *o, const Model *m, Err *e) {
         Side side[MOST_SIDES];
         JobSpec *spec = MEM_NEW(JobSpec, MOST_SIDES);
         int n = sides_of(spec, side, &s);
-        for (int i = 0; i < n && ok; i++) ok = measure(&side[i], o, m, &spec[i], d, &host, e);
-        if (ok) print_report(o, side, n);
+        for (int i = 0; i < n && ok; i++) ok = measure(&side[i], most, o, m, &spec[i], d, &host, e);
+        if (ok) add_report(root, side, n);
+        if (ok && !opt_flag(o, OPT_JSON)) print_report(side, n);
         mem_free(spec);
     }
     if (d) dataset_close(d);
@@ -132,18 +153,22 @@ static int64_t bytes_on_disk(const char *folder) {
     return bytes;
 }
 
-static bool write_folder(const Options *o, const Model *m, Err *e) {
+static bool write_folder(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
     c.quant_format = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     c.quant_head = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     FolderOut f;
     char path[1200];
-    if (!setup_check_out(o, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    int64_t heap;
+    cmd_looks = 1;
+    if (!setup_check_out(o, e) || !weights_make_bytes(&heap, &c, NULL, e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        return false;
     snprintf(path, sizeof path, "%s/config.json", f.temporary);
     json_t *j = config_to_json(&c);
     bool ok = jsonfile_write(path, j, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
-              weights_quantise(&c, m->folder, f.temporary, e);
+              weights_quantise(&c, m->folder, f.temporary, &cmd_stop, e);
     json_decref(j);
     if (!ok) {
         folder_abort(&f);
@@ -153,7 +178,27 @@ static bool write_folder(const Options *o, const Model *m, Err *e) {
     int64_t before = bytes_on_disk(m->folder), after = bytes_on_disk(opt_text(o, OPT_OUT));
     log_line("%s: projections as %s%s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format),
              c.quant_head ? ", the head as int8" : "", units_bytes(after).s, units_bytes(before).s);
+    json_object_set_new(root, "out", json_string(opt_text(o, OPT_OUT)));
+    json_object_set_new(root, "file_bytes", json_integer(after));
+    most->process_bytes = MAX2(most->process_bytes, process_runtime_bytes(1) + heap);
+    most->host_bytes = MAX2(most->host_bytes, process_runtime_bytes(1) + heap);
     return true;
+}
+
+static bool quantise(const Options *o, const Model *m, Err *e) {
+    Most most = {.machine = {.kind = MACHINE_CPU}};
+    json_t *root = json_object();
+    bool ok = (!opt_flag(o, OPT_REPORT) || report(root, &most, o, m, e)) &&
+              (!opt_given(o, OPT_OUT) || write_folder(root, &most, o, m, e));
+    if (ok) {
+        Peak peak = peak_of_job(&most.machine, most.process_bytes, most.host_bytes, most.device_bytes);
+        json_object_set_new(root, "process_planned_bytes", json_integer(most.process_bytes));
+        peak_json(root, &peak);
+        if (opt_flag(o, OPT_JSON)) show_print_json(root);
+        ok = peak_settle(&peak, o, e);
+    }
+    json_decref(root);
+    return ok;
 }
 
 bool cmd_quantize(const Options *o, Err *e) {
@@ -170,5 +215,5 @@ bool cmd_quantize(const Options *o, Err *e) {
     if (m.config.quant == QUANT_OWN)
         return fail(e, ERR_FAIL, "--model %s: is stored as %s already; begin from the model before it was quantised",
                     opt_text(o, OPT_MODEL), format_name(m.config.quant_format));
-    return (!opt_flag(o, OPT_REPORT) || report(o, &m, e)) && (!opt_given(o, OPT_OUT) || write_folder(o, &m, e));
+    return quantise(o, &m, e);
 }

@@ -202,14 +202,14 @@ static bool write_results(ReasonRun *run, const json_t *job, Err *e) {
     bool ok = parts ? results_write_rank(&r, &t, job, (int)opt_int(o, OPT_RANK), (int)opt_int(o, OPT_RANKS), e)
                     : results_write(&r, &t, e);
     ok = ok && journal_remove(&run->journal, e);
-    if (ok && run->engine.gen) engine_show(&run->engine, true);
+    if (ok && run->engine.gen) engine_show_measured(&run->engine);
     if (ok && json_object_get(facts, "speed")) log_line("%s", json_string_value(json_object_get(facts, "speed")));
     json_decref(facts);
     if (!ok) return false;
-    if (parts) return merge(o, run, e);
+    if (parts) return merge(o, run, e) && reason_settle(run, e);
     show(&t, r.out);
     if (opt_flag(o, OPT_JSON)) print_summary(&t, run);
-    return true;
+    return reason_settle(run, e);
 }
 
 /* ---- the whole ---- */

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "data/tokenizer.h"
 
-enum { READ_BYTES = 1 << 16 };
+/* LINE_SHARE: heap for each byte of the longest line: the text as read, as JSON and as it is split, its ids, and
+ * those as text. Half of what a tokenizer is read from may still be there beside its tables. */
+enum { READ_BYTES = 1 << 16, LINE_SHARE = 40 };
 
 static void print_ids(const TokenIds *t) {
     Str line = {0};
@@ -18,7 +22,11 @@ static void print_ids(const TokenIds *t) {
     str_free(&line);
 }
 
-static bool one_line(const Tokenizer *t, const char *line, int64_t bytes, int64_t number, Err *e) {
+typedef struct Counts {
+    int64_t lines, tokens, longest; /* line, in bytes */
+} Counts;
+
+static bool one_line(Counts *n, const Tokenizer *t, const char *line, int64_t bytes, int64_t number, Err *e) {
     json_error_t je;
     json_t *row = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, &je);
     if (!row) return fail(e, ERR_FAIL, "standard input, line %lld: is not JSON: %s", (long long)number, je.text);
@@ -27,6 +35,9 @@ static bool one_line(const Tokenizer *t, const char *line, int64_t bytes, int64_
     bool ok = json_is_string(text)
                   ? tokenizer_encode(t, &ids, json_string_value(text), (int64_t)json_string_length(text), TOKENIZE_PLAIN, e)
                   : fail(e, ERR_FAIL, "line has no field \"text\" that is a string");
+    n->lines++;
+    n->tokens += ids.n;
+    n->longest = MAX2(n->longest, bytes);
     if (ok) print_ids(&ids);
     else fail_within(e, "standard input, line %lld", (long long)number);
     token_ids_free(&ids);
@@ -62,6 +73,7 @@ static bool next_line(Lines *in, const char **line, int64_t *bytes, Err *e) {
 
 bool cmd_tokenize(const Options *o, Err *e) {
     Tokenizer *t;
+    Counts n = {0};
     if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
     Lines in = {.text = mem_alloc(READ_BYTES), .room = READ_BYTES};
     const char *line;
@@ -70,9 +82,11 @@ bool cmd_tokenize(const Options *o, Err *e) {
     for (int64_t number = 1; (ok = next_line(&in, &line, &bytes, e)) && line; number++) {
         bool blank = true;
         for (int64_t i = 0; i < bytes && blank; i++) blank = strchr(" \t\r", line[i]) && line[i];
-        if (!blank && !(ok = one_line(t, line, bytes, number, e))) break;
+        if (!blank && !(ok = one_line(&n, t, line, bytes, number, e))) break;
     }
     mem_free(in.text);
+    int64_t planned = process_runtime_bytes(1) + 2 * tokenizer_bytes(t) + LINE_SHARE * n.longest;
     tokenizer_close(t);
-    return ok;
+    return ok && peak_finish(json_pack("{s:I, s:I}", "lines", (json_int_t)n.lines, "tokens", (json_int_t)n.tokens),
+                             planned, o, e);
 }

@@ -8,10 +8,11 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
-#include "train/search.h"
 #include "train/run.h"
+#include "train/search.h"
 
 typedef struct Session {
     Options found; /* a copy of those given, in which --allow may settle some */
@@ -103,7 +104,8 @@ static bool plan(Session *s, Err *e) {
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
     str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->limits, e)) return check_free(s, e);
+    if (setup_check_budget(&s->job, &s->host, s->limits, e))
+        return (!opt_flag(s->o, OPT_SAVE) || setup_check_files(&s->job, e)) && check_free(s, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -193,7 +195,7 @@ static void print_number(Str *out, const char *name, double v) {
 }
 
 /* The last line of standard output. */
-static void print_result(const Session *session, const RunResult *r) {
+static void print_result(const Session *session, const RunResult *r, const Peak *peak) {
     const Job *j = &session->job;
     Str s = {0};
     str_addf(&s, "{\"steps\":%lld,\"skipped_steps\":%lld,", (long long)r->steps, (long long)r->skipped_steps);
@@ -208,20 +210,20 @@ static void print_result(const Session *session, const RunResult *r) {
     str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));
     str_free(&plan);
     str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)job_host_bytes(j));
-    str_addf(
-        &s,
-        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-        "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
-        (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
-        (long long)r->process_measured_bytes, (long long)r->allocations_after_first_step,
-        (unsigned long long)r->checksum, r->stopped_by, r->result);
+    str_addf(&s,
+             "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
+             "\"process_measured_bytes\":%lld,%s,"
+             "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
+             (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
+             (long long)peak->budget_bytes, peak_text(peak).s, (long long)r->allocations_after_first_step,
+             (unsigned long long)r->checksum, r->stopped_by, r->result);
     printf("%s\n", str_text(&s));
     str_free(&s);
 }
 
-static void say_result(const Session *s, const RunResult *r) {
+static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     Str text = {0};
-    show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, r->process_measured_bytes});
+    show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, peak->budget_bytes, peak->bytes});
     log_line("\n%s", str_text(&text));
     str_free(&text);
     if (r->stopped_by)
@@ -272,10 +274,13 @@ static bool train(Session *s, Err *e) {
     RunResult result;
     if (!open_run(s, e)) return false;
     say_measured_lines(&s->job);
+    cmd_looks = 1;
     if (!run_train(&s->run, &result, e)) return false;
-    say_result(s, &result);
-    print_result(s, &result);
-    return setup_keep_choices(s->backend, &s->machine, s->o, e);
+    Peak peak = peak_of_job(&s->machine, job_process_bytes(&s->job), job_host_bytes(&s->job),
+                            result.process_measured_bytes);
+    say_result(s, &result, &peak);
+    print_result(s, &result, &peak);
+    return setup_keep_choices(s->backend, &s->machine, s->o, e) && peak_settle(&peak, s->o, e);
 }
 
 static void close_session(Session *s) {

@@ -4,14 +4,18 @@
 
 #include <jansson.h>
 
+#include "base/process.h"
 #include "exec/measure.h"
+#include "obs/sensors.h"
 #include "store/machinefile.h"
 
 typedef struct DoctorHost {
     char processor[96];
-    int cores;                                                       /* this process may use */
-    int64_t memory_bytes, available_bytes, locked_bytes, disk_bytes; /* locked -1: no limit; disk: free here */
-    bool grouped;                                                    /* a control group's limit decides */
+    int cores;                                         /* this process may use */
+    int64_t memory_bytes, available_bytes, disk_bytes; /* disk: free here */
+    bool grouped;                                      /* a control group's limit decides */
+    SensorRoom room;                                   /* what this process may take, and which limit decides */
+    ProcessLimits limits;
     double file_write, file_read; /* bytes per second in this folder; 0: not measured */
 } DoctorHost;
 
@@ -23,6 +27,7 @@ typedef struct DoctorDevice {
     MeasuredCopies copies;
     MeasuredLoad load;
     MeasuredExtras extras;
+    int64_t planned_bytes; /* of the host: the largest of the measurements and the process itself */
     int64_t code_bytes;    /* device bytes that came with the kernels used; -1: not known */
     MachineChoice *choice; /* owns */
     int64_t n_choices;

@@ -2,14 +2,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "base/units.h"
 #include "cli/doctor.h"
-#include "obs/sensors.h"
 
 /* ---- the host ---- */
 
@@ -39,9 +37,8 @@ static void time_file(DoctorHost *h, int64_t bytes) {
 }
 
 void doctor_host(DoctorHost *h, bool quick) {
-    *h = (DoctorHost){.cores = threads_available(), .locked_bytes = -1};
+    *h = (DoctorHost){.cores = threads_available(), .room = sensors_room(0), .limits = process_limits()};
     SensorMemory memory = sensors_memory();
-    struct rlimit locked;
     Str text = {0};
     snprintf(h->processor, sizeof h->processor, "x86-64 processor");
     if (file_read("/proc/cpuinfo", &text, 16 * MIB, NULL)) {
@@ -52,8 +49,6 @@ void doctor_host(DoctorHost *h, bool quick) {
     h->memory_bytes = memory.total_bytes;
     h->available_bytes = memory.available_bytes;
     h->grouped = memory.limited;
-    if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur != RLIM_INFINITY)
-        h->locked_bytes = (int64_t)locked.rlim_cur;
     h->disk_bytes = MAX2(file_free_bytes("."), 0);
     if (h->disk_bytes > 2 * GIB) time_file(h, quick ? 32 * MIB : 128 * MIB);
 }
@@ -148,32 +143,67 @@ static bool find_attention(DoctorDevice *d, const Measure *c, const Shapes *s, F
     return true;
 }
 
+/* No more than a share of what is free. */
+static Shapes within(const Shapes *shapes, const Machine *m) {
+    Shapes s = *shapes;
+    bool cpu = m->kind == MACHINE_CPU;
+    int64_t host = MAX2(sensors_room(m->untouched_bytes).bytes, 0);
+    int64_t device = cpu ? host : m->free_bytes[POOL_DEVICE], share = cpu ? 8 : 2;
+    s.pass_bytes = MIN2(s.pass_bytes, device / 8);
+    s.copy_bytes = MIN2(s.copy_bytes, MIN2(host, device) / 16);
+    s.load_bytes = MAX2(MIN2(s.load_bytes, device / share), MIB);
+    s.pinned_bytes = MAX2(MIN2(s.pinned_bytes, host / 8), MIB);
+    return s;
+}
+
+/* The host's share of the largest measurement. On the CPU all of it: a product with its gradients, copies between
+ * two pools of two halves, the load. */
+static int64_t largest_bytes(const Shapes *s, const Machine *m) {
+    int64_t in, out, rows = s->large, most = MAX2(2 * s->copy_bytes, s->pinned_bytes);
+    if (m->kind != MACHINE_CPU) return most;
+    most = MAX2(2 * most, MAX2(s->load_bytes, 4 * s->pass_bytes));
+    for (int i = 0; i < MACHINE_GRID && s->widths[i]; i++) {
+        weight_of(&in, &out, s->widths[i]);
+        most = MAX2(most, 4 * (2 * rows * in + 2 * rows * out + 2 * in * out));
+    }
+    return most;
+}
+
 static bool find_memory(DoctorDevice *d, const Measure *c, const Shapes *s, Err *e) {
-    bool cpu = c->m.kind == MACHINE_CPU;
-    int64_t free_bytes = cpu ? sensors_memory().available_bytes : c->m.free_bytes[POOL_DEVICE];
-    int64_t host = sensors_memory().available_bytes, share = cpu ? 8 : 2; /* of what is free, at most */
     log_progress("%s: memory and copies", d->device);
-    if (!measure_pass(c, &d->m.memory_bytes_per_s, MIN2(s->pass_bytes, free_bytes / 8), e)) return false;
-    if (!measure_copies(c, &d->copies, MIN2(s->copy_bytes, MIN2(host, free_bytes) / 16), e)) return false;
+    if (!measure_pass(c, &d->m.memory_bytes_per_s, s->pass_bytes, e)) return false;
+    if (!measure_copies(c, &d->copies, s->copy_bytes, e)) return false;
     d->m.copy_bytes_per_s = MIN2(d->copies.in, d->copies.out);
     log_progress("%s: a real load", d->device);
-    return measure_load(c, &d->load, MAX2(MIN2(s->load_bytes, free_bytes / share), MIB), e) &&
-           measure_extras(c, &d->extras, MAX2(MIN2(s->pinned_bytes, host / 8), MIB), e);
+    return measure_load(c, &d->load, s->load_bytes, e) && measure_extras(c, &d->extras, s->pinned_bytes, e);
+}
+
+/* Which shapes, and whether the process may take what they need. */
+static bool choose_shapes(DoctorDevice *d, Shapes *s, bool quick, Err *e) {
+    bool cpu = d->m.kind == MACHINE_CPU;
+    *s = within(cpu ? quick ? &on_cpu_quick : &on_cpu : quick ? &on_cuda_quick : &on_cuda, &d->m);
+    d->planned_bytes = d->m.runtime_bytes + largest_bytes(s, &d->m);
+    SensorRoom room = sensors_room(d->m.untouched_bytes);
+    if (!cpu || room.bytes < 0 || d->planned_bytes <= room.bytes) return true;
+    return fail(e, ERR_BUDGET, "%s: measuring takes %s, %s is free now%s%s. Raise the limit%s", d->device,
+                units_bytes(d->planned_bytes).s, units_bytes(room.bytes).s, room.limit ? " under " : "",
+                room.limit ? room.limit : "", quick ? "" : ", or give --quick");
 }
 
 bool doctor_device(DoctorDevice *d, Backend *b, const char *device, bool quick, Err *e) {
+    Shapes s;
     *d = (DoctorDevice){.code_bytes = -1};
     snprintf(d->device, sizeof d->device, "%s", device);
     int64_t before = b->in_use(b);
     double began = sensors_seconds();
     b->facts(b, &d->facts);
     b->describe(b, &d->m);
+    if (!choose_shapes(d, &s, quick, e)) return false;
     bool cpu = d->m.kind == MACHINE_CPU;
-    const Shapes *s = cpu ? quick ? &on_cpu_quick : &on_cpu : quick ? &on_cuda_quick : &on_cuda;
     Format f = cpu ? FMT_F32 : machine_has_bf16(&d->m) ? FMT_BF16 : FMT_F16; /* as --precision auto takes it */
-    Measure c = measure_on(b, s->seconds);
+    Measure c = measure_on(b, s.seconds);
     c.process_bytes = sensors_anon_bytes;
-    if (!find_products(d, &c, s, f, e) || !find_attention(d, &c, s, f, e) || !find_memory(d, &c, s, e))
+    if (!find_products(d, &c, &s, f, e) || !find_attention(d, &c, &s, f, e) || !find_memory(d, &c, &s, e))
         return false;
     if (before >= 0) d->code_bytes = MAX2(b->in_use(b) - before, 0);
     d->n_choices = b->choices(b, NULL, 0);

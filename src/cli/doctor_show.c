@@ -23,12 +23,26 @@ static const char *giga(char *text, double bytes) {
     return text;
 }
 
+static void show_limit(Str *out, const char *name, int64_t bytes, const char *note) {
+    if (bytes < 0)
+        row(out, name, "no limit");
+    else
+        str_addf(out, "  %-22s %s (%s)\n", name, units_bytes(bytes).s, note);
+}
+
 void doctor_show_host(Str *out, const DoctorHost *h) {
     char a[32], b[32];
     str_addf(out, "host\n  %-22s %s, %d cores allowed\n", "processor", h->processor, h->cores);
     str_addf(out, "  %-22s %s, %s available%s\n", "memory", units_bytes(h->memory_bytes).s,
              units_bytes(h->available_bytes).s, h->grouped ? " (the limit of this process's control group)" : "");
-    row(out, "locked memory", h->locked_bytes < 0 ? "no limit" : units_bytes(h->locked_bytes).s);
+    str_addf(out, "  %-22s %s%s%s%s\n", "this process may take", units_bytes(h->room.bytes).s,
+             h->room.limit ? ", by " : "", h->room.limit ? h->room.limit : "",
+             h->room.limit && h->room.limit[0] == 'm' ? " of its control group" : "");
+    show_limit(out, "address space", h->limits.address_bytes, "ulimit -v");
+    show_limit(out, "data", h->limits.data_bytes, "ulimit -d");
+    show_limit(out, "locked memory", h->limits.locked_bytes,
+               "ulimit -l; nothing is locked here, and a GPU's driver pins memory without asking for it");
+    show_limit(out, "file size", h->limits.file_bytes, "ulimit -f: of each file that is written");
     row(out, "disk free here", units_bytes(h->disk_bytes).s);
     if (h->file_read > 0)
         str_addf(out, "  %-22s write %s, read %s\n", "file in this folder", giga(a, h->file_write),
@@ -132,17 +146,21 @@ void doctor_show_device(Str *out, const DoctorDevice *d) {
 
 /* ---- for programs ---- */
 
-json_t *doctor_host_json(const DoctorHost *h) {
-    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores", h->cores,
-                     "memory_bytes", (json_int_t)h->memory_bytes, "available_bytes",
-                     (json_int_t)h->available_bytes, "memory_limited_by_group", h->grouped, "locked_bytes",
-                     h->locked_bytes < 0 ? json_null() : json_integer(h->locked_bytes), "disk_free_bytes",
-                     (json_int_t)h->disk_bytes, "file_write_bytes_per_s", h->file_write, "file_read_bytes_per_s",
-                     h->file_read);
-}
-
 static json_t *known(int64_t n) {
     return n < 0 ? json_null() : json_integer(n);
+}
+
+json_t *doctor_host_json(const DoctorHost *h) {
+    json_t *limits = json_pack("{s:o, s:o, s:o, s:o}", "address_bytes", known(h->limits.address_bytes),
+                               "data_bytes", known(h->limits.data_bytes), "locked_bytes",
+                               known(h->limits.locked_bytes), "file_bytes", known(h->limits.file_bytes));
+    json_t *room = json_pack("{s:o, s:o}", "bytes", known(h->room.bytes), "limit",
+                             h->room.limit ? json_string(h->room.limit) : json_null());
+    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores",
+                     h->cores, "memory_bytes", (json_int_t)h->memory_bytes, "available_bytes",
+                     (json_int_t)h->available_bytes, "memory_limited_by_group", h->grouped, "limits", limits,
+                     "room", room, "disk_free_bytes", (json_int_t)h->disk_bytes, "file_write_bytes_per_s",
+                     h->file_write, "file_read_bytes_per_s", h->file_read);
 }
 
 static json_t *grid_points(const MachineGrid *g, const char *x, const char *y, const char *const *tables,

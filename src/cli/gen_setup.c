@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cli/show.h"
-#include "obs/sensors.h"
 #include "store/adapter.h"
 #include "train/weights.h"
 
@@ -131,12 +130,26 @@ void engine_end(Engine *n) {
 static bool check_free(const Engine *n, Err *e) {
     bool cpu = n->machine.kind == MACHINE_CPU;
     int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
-    int64_t has = cpu ? sensors_memory().available_bytes : n->machine.free_bytes[POOL_DEVICE];
-    if (has <= 0 || wants <= has) return true;
-    return fail(e, ERR_BUDGET,
-                "%s: %s (%s bytes) are planned, %s are free. Nothing was loaded. End what holds it, or give a --budget "
-                "of %lldMiB or less",
-                n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, (long long)(has / MIB));
+    Str why = {0};
+    int64_t has = cpu ? setup_room(&why, &n->machine) : n->machine.free_bytes[POOL_DEVICE];
+    if (!cpu) str_addf(&why, "%s is free", units_bytes(has).s);
+    bool fits = has <= 0 || wants <= has;
+    if (!fits)
+        fail(e, ERR_BUDGET,
+             "%s: %s (%s bytes) are planned, %s. Nothing was loaded. End what holds it, raise the limit, or give "
+             "a --budget of %lldMiB or less",
+             n->machine.name, units_bytes(wants).s, units_count(wants).s, str_text(&why), (long long)(has / MIB));
+    str_free(&why);
+    return fits;
+}
+
+/* Puts the limit that stands behind a refusal in front of it. */
+static bool name_limit(const Engine *n, Err *e) {
+    Str limit = {0};
+    if (e->code == ERR_BUDGET && !setup_has_budget(n->o) && setup_limit_text(&limit, &n->machine, INT64_MAX))
+        fail_within(e, "%s", str_text(&limit));
+    str_free(&limit);
+    return false;
 }
 
 static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
@@ -156,7 +169,8 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
     n->budget_bytes = limits.device_bytes;
     n->spec.host_room_bytes = limits.host_bytes;
-    if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
+    if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e))
+        return name_limit(n, e);
     if (n->spec.may_send && n->spec.sent) {
         Str sent = {0};
         engine_sent_text(&sent, &n->spec);
@@ -168,7 +182,7 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
-    if (n->o->command != CMD_CHAT) engine_show(n, false);
+    if (n->o->command != CMD_CHAT) engine_show(n);
     if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
         return false;
     if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
@@ -177,9 +191,8 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     return settle_disk(n->gen, e) && gen_warm(n->gen, e);
 }
 
-void engine_show(const Engine *n, bool measured) {
+static void show(const Engine *n, const Measured *measured) {
     const Gen *g = n->gen;
-    Measured m = {g->x.pool_bytes[POOL_DEVICE], g->process_peak_bytes};
     int64_t process = gen_process_bytes(g);
     Str text = {0};
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
@@ -189,12 +202,27 @@ void engine_show(const Engine *n, bool measured) {
              format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), g->spec.head_int8 ? ", head int8" : "",
              format_name(g->spec.activations),
              format_name(g->spec.cache));
-    show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
+    show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured);
     if (n->budget_bytes != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
                  units_bytes(n->budget_bytes - process).s);
     log_line("%s", str_text(&text));
     str_free(&text);
+}
+
+void engine_show(const Engine *n) {
+    show(n, NULL);
+}
+
+Peak engine_peak(const Engine *n) {
+    const Gen *g = n->gen;
+    return peak_of_job(&n->machine, gen_process_bytes(g), gen_beside_bytes(g), g->process_peak_bytes);
+}
+
+Peak engine_show_measured(const Engine *n) {
+    Peak peak = engine_peak(n);
+    show(n, &(Measured){n->gen->x.pool_bytes[POOL_DEVICE], peak.budget_bytes, peak.bytes});
+    return peak;
 }
 
 /* ---- requests ---- */

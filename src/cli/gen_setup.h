@@ -2,6 +2,7 @@
 #ifndef CLI_GEN_SETUP_H
 #define CLI_GEN_SETUP_H
 
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "gen/gen.h"
 
@@ -30,7 +31,9 @@ bool engine_begin(Engine *n, const Options *o, Err *e);
 bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e);
 void engine_end(Engine *n); /* after engine_begin, whatever it gave */
 
-void engine_show(const Engine *n, bool measured); /* the plan as a table, for people */
+void engine_show(const Engine *n);          /* the plan as a table, for people */
+Peak engine_peak(const Engine *n);          /* what the process took so far beside its plan */
+Peak engine_show_measured(const Engine *n); /* the table with it */
 
 /* A request with everything but its prompt. */
 Request engine_request(const Engine *n, uint64_t seed);

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "cli/cmd.h"
 
@@ -18,15 +19,18 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_PROBLEMS] = cmd_problems,
 };
 
-static void on_signal(int number) { /* the first asks: save and leave; the second insists */
-    if (cmd_stop) _exit(128 + number);
+/* Where a command looks at cmd_stop, the first signal asks it to save and leave, and the second insists. Elsewhere
+ * there is nothing to save, and what is on disk is made for a kill. */
+static void on_signal(int number) {
+    if (cmd_stop || !cmd_looks) _exit(128 + number);
     cmd_stop = number;
 }
 
 static void on_exhausted(int64_t bytes) {
-    fprintf(stderr, "snug: the system refused %lld bytes of memory. Close other programs, or give a smaller --budget.\n",
-            (long long)bytes);
-    _exit(ERR_FAIL);
+    ProcessRefusal no = process_refusal();
+    fprintf(stderr, "snug: the system refused %lld bytes of memory%s. %s.\n", (long long)bytes, no.why,
+            no.why[0] ? "Raise the limit, or ask for less" : "Close other programs, or give a smaller --budget");
+    _exit((int)no.code);
 }
 
 static void *json_alloc(size_t bytes) { return mem_alloc((int64_t)bytes); }
@@ -59,6 +63,7 @@ static int finish(const Err *e) {
 static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, stdout); }
 
 int main(int argc, char **argv) {
+    mem_open();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "obs/sensors.h"
 #include "train/run.h"
 
 /* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over. */
@@ -86,9 +85,7 @@ void plan_case_close(PlanCase *c) {
 
 int64_t plan_case_room(const PlanCase *c) {
     if (c->has_budget) return c->limits.device_bytes;
-    const Machine *m = &c->machine;
-    return m->kind == MACHINE_CUDA ? m->free_bytes[POOL_DEVICE] + m->context_bytes
-                                   : sensors_memory().available_bytes;
+    return setup_room(NULL, &c->machine);
 }
 
 /* ---- what is expected ---- */

@@ -247,12 +247,14 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     if (opt_flag(c->o, OPT_CARDS)) add_cards(&text, root, c, asked);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->gen.p);
     fputs(str_text(&text), json ? stderr : stdout);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->gen.p, c->host.tokenizer);
+    peak_add_planning(root, &peak);
     if (json) show_print_json(root);
     bool ok = write_pictures(c, root, refusal ? refusal->text : NULL, e);
     json_decref(root);
     str_free(&text);
-    if (!ok || !refusal) return ok;
-    return fail(e, refusal->code, "%s", refusal->text);
+    if (ok && refusal) return fail(e, refusal->code, "%s", refusal->text);
+    return ok && peak_settle(&peak, c->o, e);
 }
 
 bool plan_generate(const Options *o, Err *e) {

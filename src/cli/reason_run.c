@@ -199,6 +199,7 @@ bool reason_answer_all(ReasonRun *r, Err *e) {
     r->progress.unit = "problem";
     r->progress.at_once = true;
     r->answered = true;
+    cmd_looks = 1;
     bool ok = gen_run(r->engine.gen, r->engine.words.tokenizer, &calls, e);
     r->seconds = sensors_seconds() - began;
     if (ok && r->refused.code) {
@@ -237,7 +238,7 @@ void reason_memory(Str *out, const ReasonRun *r) {
     const Gen *g = r->engine.gen;
     str_addf(out, "planned %s bytes, measured %s; the process planned %s, measured %s",
              units_count(g->placement.arena_bytes[POOL_DEVICE]).s, units_count(g->x.pool_bytes[POOL_DEVICE]).s,
-             units_count(gen_process_bytes(g)).s, units_count(g->process_peak_bytes).s);
+             units_count(gen_process_bytes(g)).s, units_count(engine_peak(&r->engine).budget_bytes).s);
 }
 
 void reason_summary(json_t *to, const ReasonRun *r) {
@@ -250,5 +251,13 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     json_object_set_new(to, "planned_bytes", json_integer(g->placement.arena_bytes[POOL_DEVICE]));
     json_object_set_new(to, "measured_bytes", json_integer(g->x.pool_bytes[POOL_DEVICE]));
     json_object_set_new(to, "process_planned_bytes", json_integer(gen_process_bytes(g)));
-    json_object_set_new(to, "process_measured_bytes", json_integer(g->process_peak_bytes));
+    Peak peak = engine_peak(&r->engine);
+    json_object_set_new(to, "process_measured_bytes", json_integer(peak.budget_bytes));
+    peak_json(to, &peak);
+}
+
+bool reason_settle(const ReasonRun *r, Err *e) {
+    if (!r->answered) return true;
+    Peak peak = engine_peak(&r->engine);
+    return peak_settle(&peak, r->o, e);
 }

@@ -33,5 +33,6 @@ void reason_run_free(ReasonRun *r); /* after engine_begin, whatever it gave */
 void reason_speed(Str *out, const ReasonRun *r);
 void reason_memory(Str *out, const ReasonRun *r);
 void reason_summary(json_t *to, const ReasonRun *r);
+bool reason_settle(const ReasonRun *r, Err *e); /* peak_settle */
 
 #endif

@@ -11,7 +11,7 @@
 #include "store/adapter.h"
 #include "store/hf.h"
 
-volatile sig_atomic_t cmd_stop;
+volatile sig_atomic_t cmd_stop, cmd_looks;
 
 bool setup_model(Model *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
 

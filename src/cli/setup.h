@@ -57,7 +57,16 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
 
 /* What may be taken: --budget or what is free now less a margin (said so), and the caps of --max-memory. */
 bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e);
-bool setup_has_budget(const Options *o); /* one for the device was given */
+bool setup_has_budget(const Options *o);      /* one for the device was given */
+int64_t setup_given_budget(const Options *o); /* the lower of --budget and --max-memory device=, if one was */
+/* What the process may come to take here, and by which limit: memory that is free, a control group, ulimit. */
+int64_t setup_room(Str *why, const Machine *m); /* why may be NULL; INT64_MAX: nobody tells */
+/* "ulimit -v is 400.00 MiB ...; it leaves 80.00 MiB": where a limit holds less than is needed. False: none does.
+ */
+bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
+/* ERR_BUDGET when files of the job (what is trained, the optimizer's state) would be cut by a limit on file sizes.
+ */
+bool setup_check_files(const Job *j, Err *e);
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */

@@ -4,20 +4,44 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "cli/setup.h"
 #include "obs/sensors.h"
 
 /* ---- limits ---- */
 
+static void add_limit(Str *out, const Machine *m, const SensorRoom *r) {
+    str_addf(out, "%s is %s", r->limit, units_bytes(r->limit_bytes).s);
+    if (str_starts(r->limit, "ulimit") && m->untouched_bytes)
+        str_addf(out, ", and products map %s of it for %d thread%s", units_bytes(m->untouched_bytes).s, m->threads,
+                 m->threads == 1 ? "" : "s: fewer --threads take less");
+}
+
+int64_t setup_room(Str *why, const Machine *m) {
+    if (m->kind != MACHINE_CPU) {
+        int64_t bytes = m->free_bytes[POOL_DEVICE] + m->context_bytes;
+        if (why) str_addf(why, "%s is free now", units_bytes(bytes).s);
+        return bytes > 0 ? bytes : INT64_MAX;
+    }
+    SensorRoom r = sensors_room(m->untouched_bytes);
+    if (why) str_addf(why, "%s is free now", units_bytes(MAX2(r.bytes, 0)).s);
+    if (why && r.limit) {
+        str_add(why, " (");
+        add_limit(why, m, &r);
+        str_add(why, ")");
+    }
+    return r.bytes < 0 ? INT64_MAX : r.bytes;
+}
+
+/* Others may take memory meanwhile; nobody shares a limit that was set for this process. */
 static int64_t free_less_margin(const Machine *m) {
-    int64_t free_bytes =
-        m->kind == MACHINE_CPU ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE] + m->context_bytes;
-    if (free_bytes <= 0) return INT64_MAX;
-    int64_t margin = MAX2(256 * MIB, free_bytes / 20);
-    log_line("no --budget given: %s is free now, less a margin of %s", units_bytes(free_bytes).s,
-             units_bytes(margin).s);
-    return free_bytes - margin;
+    Str why = {0};
+    int64_t room = setup_room(&why, m), margin = MIN2(MAX2(256 * MIB, room / 20), room / 8);
+    if (room < INT64_MAX)
+        log_line("no --budget given: %s, less a margin of %s", str_text(&why), units_bytes(margin).s);
+    str_free(&why);
+    return room < INT64_MAX ? MAX2(room - margin, 1) : INT64_MAX;
 }
 
 /* Memory beside a device that is here. The driver locks pages itself, so the limit on locked memory does not
@@ -34,7 +58,8 @@ static int64_t host_room(const Options *o, const Machine *m) {
 static int64_t disk_room(const Options *o) {
     bool elsewhere = o->command == CMD_PLAN && opt_given(o, OPT_GPU);
     if (!opt_given(o, OPT_OFFLOAD_DIR) || elsewhere) return 0;
-    int64_t room = file_free_bytes(opt_text(o, OPT_OFFLOAD_DIR));
+    int64_t room = file_free_bytes(opt_text(o, OPT_OFFLOAD_DIR)), file = process_limits().file_bytes;
+    if (file >= 0) room = room < 0 ? file : MIN2(room, file); /* it is one file */
     return room < 0 ? 0 : MAX2(room, 1);
 }
 
@@ -75,6 +100,13 @@ bool setup_has_budget(const Options *o) {
     return opt_given(o, OPT_BUDGET) || (parse_caps(&caps, o, NULL) && caps.pool[POOL_DEVICE]);
 }
 
+int64_t setup_given_budget(const Options *o) {
+    Caps caps = {0};
+    parse_caps(&caps, o, NULL);
+    int64_t device = caps.pool[POOL_DEVICE] ? caps.pool[POOL_DEVICE] : INT64_MAX;
+    return opt_given(o, OPT_BUDGET) ? MIN2(opt_bytes(o, OPT_BUDGET), device) : device;
+}
+
 static int64_t lower(int64_t room, int64_t cap) { /* 0: none */
     return room && cap ? MIN2(room, cap) : MAX2(room, cap);
 }
@@ -82,12 +114,7 @@ static int64_t lower(int64_t room, int64_t cap) { /* 0: none */
 bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
     Caps caps;
     if (!parse_caps(&caps, o, e)) return false;
-    int64_t device = caps.pool[POOL_DEVICE];
-    if (opt_given(o, OPT_BUDGET))
-        l->device_bytes = opt_bytes(o, OPT_BUDGET);
-    else
-        l->device_bytes = device ? device : free_less_margin(m);
-    if (device) l->device_bytes = MIN2(l->device_bytes, device);
+    l->device_bytes = setup_has_budget(o) ? setup_given_budget(o) : free_less_margin(m);
     l->host_bytes = lower(host_room(o, m), m->kind == MACHINE_CPU ? 0 : caps.pool[POOL_HOST]);
     l->disk_bytes = lower(disk_room(o), caps.pool[POOL_DISK]);
     return true;
@@ -186,23 +213,52 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
 static bool check_host(const Job *j, SearchLimits limits, Err *e) {
     int64_t pinned = ledger_process_bytes(&j->ledger, POOL_PINNED), need = job_host_bytes(j);
     if (j->machine.kind == MACHINE_CPU || !limits.host_bytes || need <= limits.host_bytes) return true;
+    SensorMemory here = sensors_memory();
     return fail(
         e, ERR_BUDGET,
         "does not fit the host: %s of its memory are needed (%s of it pinned, for what is offloaded), %s may be "
-        "taken, %s (%s bytes) are missing. Nothing was loaded. Offload less, end what holds memory, or raise "
+        "taken, %s (%s bytes) are missing%s%s. Nothing was loaded. Offload less, end what holds memory, or raise "
         "--max-memory host=",
         units_bytes(need).s, units_bytes(pinned).s, units_bytes(limits.host_bytes).s,
-        units_bytes(need - limits.host_bytes).s, units_count(need - limits.host_bytes).s);
+        units_bytes(need - limits.host_bytes).s, units_count(need - limits.host_bytes).s,
+        here.limit ? "; a control group's limit decides: " : "", here.limit ? here.limit : "");
 }
 
 bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
+    int64_t file = process_limits().file_bytes;
     if (!limits.disk_bytes || need_bytes <= limits.disk_bytes) return true;
+    if (file >= 0 && need_bytes > file)
+        return fail(e, ERR_BUDGET,
+                    "does not fit a file: %s are to be kept in one in --offload-dir, and files may have %s "
+                    "(ulimit -f). Nothing was loaded. Raise that limit, or offload less",
+                    units_bytes(need_bytes).s, units_bytes(file).s);
     return fail(e, ERR_BUDGET,
                 "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are "
                 "missing. Nothing was "
                 "loaded. Give a folder on another disk, offload less, or raise --max-memory",
                 units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
                 units_count(need_bytes - limits.disk_bytes).s);
+}
+
+/* Checkpoints hold moments and masters in one file; weights go to shards, of which a tensor is the least; adapters
+ * to one. */
+bool setup_check_files(const Job *j, Err *e) {
+    enum { NAMED = 192 }; /* a tensor's entry in a file's header */
+    int64_t limit = process_limits().file_bytes, state = 0, adapters = 0, largest = 0;
+    for (Tid id = 1; id < j->p.n_t && limit >= 0; id++) {
+        const Tensor *t = &j->p.t[id];
+        int64_t bytes = prog_bytes(&j->p, id) + NAMED;
+        if (t->file_name && t->role == ROLE_WEIGHT && t->trainable) largest = MAX2(largest, bytes);
+        if (t->base) continue;
+        if (t->role == ROLE_MOMENT || t->role == ROLE_MASTER) state += bytes;
+        if (t->role == ROLE_ADAPTER) adapters += bytes;
+    }
+    largest = MAX2(largest, MAX2(state, adapters));
+    return limit < 0 || largest <= limit ||
+           fail(e, ERR_BUDGET,
+                "does not fit a file: a checkpoint holds one of %s (%s bytes), and files may have %s (ulimit -f). "
+                "Nothing was loaded. Raise that limit, train adapters (--mode lora), or keep no state (--no-save)",
+                units_bytes(largest).s, units_count(largest).s, units_bytes(limit).s);
 }
 
 /* Where no single change is enough: what --allow would come to. */
@@ -226,6 +282,15 @@ static void add_last_resort(Str *text, const Job *j, const HostBytes *host, Sear
     str_free(&flags);
 }
 
+bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes) {
+    if (m->kind != MACHINE_CPU) return false;
+    SensorRoom r = sensors_room(m->untouched_bytes);
+    if (!r.limit || need_bytes <= r.bytes) return false;
+    add_limit(out, m, &r);
+    str_addf(out, "; it leaves %s", units_bytes(r.bytes).s);
+    return true;
+}
+
 bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e) {
     int64_t need = job_process_bytes(j), budget_bytes = limits.device_bytes;
     if (need <= budget_bytes) return check_host(j, limits, e) && setup_check_disk(job_disk_bytes(j), limits, e);
@@ -235,6 +300,9 @@ bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits
     str_addf(&text, "does not fit: %s are needed, the budget is %s, %s (%s bytes) are missing.",
              units_bytes(need).s, units_bytes(budget_bytes).s, units_bytes(need - budget_bytes).s,
              units_count(need - budget_bytes).s);
+    Str limit = {0};
+    if (setup_limit_text(&limit, &j->machine, need)) str_addf(&text, " %s.", str_text(&limit));
+    str_free(&limit);
     if (!n)
         add_last_resort(&text, j, host, limits);
     else

@@ -8,7 +8,6 @@
 #include "base/units.h"
 #include "cli/setup.h"
 #include "ir/cards.h"
-#include "obs/sensors.h"
 #include "store/machinefile.h"
 
 /* ---- the machine file ---- */
@@ -128,19 +127,24 @@ bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
     bool cpu = m->kind == MACHINE_CPU;
     int64_t planned = job_process_bytes(j),
             wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
-    int64_t has = cpu ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE];
-    if (has <= 0 || wants <= has) return true;
-    DeviceFacts facts;
-    Str who = {0};
-    b->facts(b, &facts);
-    if (!cpu) backend_holders(&who, &facts);
-    fail(e, ERR_BUDGET,
-         "%s: %s (%s bytes) are planned, %s (%s bytes) are free, %s are missing%s%s. Nothing was loaded. End what "
-         "holds it, "
-         "or give a --budget of %lldMiB or less and take one of the changes that `snug plan` then names",
-         m->name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, units_count(has).s,
-         units_bytes(wants - has).s, who.len ? "; " : "", str_text(&who),
-         (long long)((has + planned - wants) / MIB));
+    Str why = {0}, who = {0};
+    int64_t has = cpu ? setup_room(&why, m) : m->free_bytes[POOL_DEVICE];
+    bool fits = has <= 0 || wants <= has;
+    if (!fits && !cpu) {
+        DeviceFacts facts;
+        b->facts(b, &facts);
+        str_addf(&why, "%s is free", units_bytes(has).s);
+        backend_holders(&who, &facts);
+    }
+    if (!fits)
+        fail(e, ERR_BUDGET,
+             "%s: %s (%s bytes) are planned, %s, %s (%s bytes) are missing%s%s. Nothing was loaded. End what "
+             "holds it, raise the limit, or give a --budget of %lldMiB or less and take one of the changes that "
+             "`snug plan` then names",
+             m->name, units_bytes(wants).s, units_count(wants).s, str_text(&why), units_bytes(wants - has).s,
+             units_count(wants - has).s, who.len ? "; " : "", str_text(&who),
+             (long long)((has + planned - wants) / MIB));
     str_free(&who);
-    return false;
+    str_free(&why);
+    return fits;
 }

@@ -1,9 +1,8 @@
 /* setup_shortage.c - what follows when a run finds less memory than was planned for it.
  *
- * Between the plan and the run others may have taken memory, or a limit the planner cannot see (ulimit, a
- * locked-memory limit) stands in the way. Nothing is loaded then, so the search is simply done again with what was
- * found. Where the system refuses a block without saying how much there is, an eighth of that block less is tried,
- * and again. */
+ * Between the plan and the run others may have taken memory, or a --budget was given that a limit (ulimit) does
+ * not leave. Nothing is loaded then, so the search is simply done again with what was found. Where the system
+ * refuses a block without saying how much there is, an eighth of that block less is tried, and again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,13 +19,15 @@ Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
     Shortage s = {.pool = x ? x->refused : POOL_DEVICE, .refused_bytes = x ? x->refused_bytes : 0};
     bool beside = is_beside(j, s.pool);
     s.planned_bytes = beside ? job_host_bytes(j) : job_process_bytes(j);
-    s.found_bytes = MAX2(sensors_memory().available_bytes, 0);
-    if (!beside && j->machine.kind != MACHINE_CPU) {
-        Machine now = {0};
-        b->describe(b, &now);
+    Machine now = {0};
+    b->describe(b, &now);
+    if (beside)
+        s.found_bytes = MAX2(sensors_memory().available_bytes, 0);
+    else if (now.kind == MACHINE_CPU)
+        s.found_bytes = MAX2(sensors_room(now.untouched_bytes).bytes, 0);
+    else
         s.found_bytes =
             now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->machine.context_bytes : 0;
-    }
     return s;
 }
 

@@ -51,6 +51,10 @@ static void show_host(Str *out, const Ledger *l, int64_t whole) {
     }
 }
 
+static void show_measured(Str *out, int64_t bytes, int64_t planned) {
+    show_line(out, "  measured", bytes, planned, bytes <= planned ? "within the plan" : "ABOVE THE PLAN");
+}
+
 void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, const Measured *measured) {
     int64_t arena = l->arena_bytes[POOL_DEVICE];
     str_addf(out, "\n  %-14s %16s\n", "", "planned bytes");
@@ -61,10 +65,10 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
     show_lines(out, l, POOL_DEVICE, false, process);
     if (one_memory) show_host(out, l, process);
     show_line(out, "= process", process, process, NULL);
-    if (measured)
-        show_line(out, "  measured", measured->process_bytes, process,
-                  measured->process_bytes <= process ? "within the plan" : "ABOVE THE PLAN");
-    if (!one_memory) show_host(out, l, ledger_process_bytes(l, POOL_PINNED) + ledger_process_bytes(l, POOL_HOST));
+    if (measured) show_measured(out, measured->process_bytes, process);
+    int64_t host = ledger_process_bytes(l, POOL_PINNED) + ledger_process_bytes(l, POOL_HOST);
+    if (!one_memory) show_host(out, l, host);
+    if (!one_memory && measured && measured->host_bytes > 0) show_measured(out, measured->host_bytes, host);
     int64_t disk = ledger_process_bytes(l, POOL_DISK);
     if (!disk) return;
     str_add(out, "  on disk\n");

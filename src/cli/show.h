@@ -9,6 +9,7 @@
 /* measured: NULL, or the figures of a finished run to stand beside the planned ones. */
 typedef struct Measured {
     int64_t arena_bytes, process_bytes;
+    int64_t host_bytes; /* beside a device: of the host's memory; else 0 */
 } Measured;
 /* The lines of the device and their sums; process: what the whole process takes. */
 /* one_memory: on the CPU all pools are the same memory, and the host's part of the process. */

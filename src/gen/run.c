@@ -59,7 +59,8 @@ void gen_close(Gen *g) {
 
 static void measure(Gen *g) {
     int64_t n = g->b->in_use(g->b);
-    g->process_peak_bytes = MAX2(g->process_peak_bytes, n >= 0 ? n : sensors_anon_bytes());
+    if (n < 0) n = sensors_anon_bytes();
+    g->process_peak_bytes = MAX2(g->process_peak_bytes, n);
 }
 
 /* ---- passes ---- */

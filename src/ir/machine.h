@@ -52,6 +52,7 @@ typedef struct Machine {
     int64_t mapping_bytes;              /* device: page tables of the arena */
     double mapping_share;               /* device: page tables for each byte of pinned memory */
     int64_t runtime_bytes;              /* process: code, libraries, BLAS buffers, stacks */
+    int64_t untouched_bytes;            /* process: addresses that libraries will map and hardly touch */
     const char *source;                 /* "measured", "vendor", "estimated" */
 } Machine;
 

@@ -135,6 +135,11 @@ int64_t prog_cols(const Program *p, Tid id) { return p->t[id].dim[p->t[id].rank 
 
 int64_t prog_rows(const Program *p, Tid id) { return prog_elements(p, id) / prog_cols(p, id); }
 
+int64_t prog_heap_bytes(const Program *p) {
+    enum { PLAYED = 256 }; /* a step's arguments, as they are played */
+    return p->cap_t * (int64_t)sizeof *p->t + p->cap_s * (int64_t)sizeof *p->s + p->n_s * PLAYED;
+}
+
 int64_t prog_bytes(const Program *p, Tid id) {
     return format_bytes(p->t[id].format, prog_rows(p, id), prog_cols(p, id));
 }

@@ -1,28 +1,29 @@
-/* sensors.c - which files of the system hold the figures, and how they are read without touching the heap.
+/* sensors.c - which files of the system hold the figures of the machine, and which limits bind this process.
  *
  * Control groups: the limit that counts is the lowest on the way from this process's group up to the root.
  * Inside a container the group's own path may not be visible; then only the root of the mount is.
- *     v2: /proc/self/cgroup "0::/a/b"          /sys/fs/cgroup/a/b/memory.max, memory.current
+ *     v2: /proc/self/cgroup "0::/a/b"          /sys/fs/cgroup/a/b/memory.max, memory.high, memory.current
  *     v1: /proc/self/cgroup "4:memory:/a/b"    /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes,
- * memory.usage_in_bytes Cached file pages that are not in active use count as usage there, although they can be
+ * memory.usage_in_bytes memory.high does not refuse: beyond it a process is held up until it hardly moves, so it
+ * counts like a limit. Cached file pages that are not in active use count as usage there, although they can be
  * had: memory.stat says how many. */
 #include "obs/sensors.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
-#include "base/file.h"
+#include "base/process.h"
 
-enum { FILE_BYTES = 8192, PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024 };
 
 typedef struct GroupFiles {
     const char *mount, *limit, *usage, *cache; /* cache: the line of memory.stat */
 } GroupFiles;
 
-static const GroupFiles version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "};
+static const GroupFiles version_2[] = {{"/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
+                                       {"/sys/fs/cgroup", "memory.high", "memory.current", "\ninactive_file "}};
 static const GroupFiles version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                      "\ntotal_inactive_file "};
 
@@ -39,44 +40,19 @@ double sensors_wall_seconds(void) {
     return clock_seconds(CLOCK_REALTIME);
 }
 
-/* ---- small files ---- */
-
-/* The file's first bytes behind a newline, so that every line of it can be searched as "\nname". */
-static bool read_small(char to[FILE_BYTES], const char *root, const char *folder, const char *name) {
+static bool read_below(char to[PROCESS_TEXT_BYTES], const char *root, const char *folder, const char *name) {
     char path[PATH_BYTES * 2];
-    int fd, used = 1;
     snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
-    if (!file_open_read(path, &fd, NULL)) return false;
-    to[0] = '\n';
-    for (int64_t n; used < FILE_BYTES - 1; used += (int)n)
-        if (!file_read_some(fd, to + used, &n, FILE_BYTES - 1 - used, path, NULL) || n == 0) break;
-    file_close(fd);
-    to[used] = 0;
-    return used > 1;
-}
-
-/* The number behind a label; -1: absent, or no number ("max"). */
-static int64_t number_after(const char *text, const char *label) {
-    const char *at = strstr(text, label);
-    char *end;
-    if (!at) return -1;
-    at += strlen(label);
-    int64_t number = strtoll(at, &end, 10);
-    return end == at || number < 0 ? -1 : number;
-}
-
-static int64_t kilobytes(int64_t n) {
-    return n < 0 || n > INT64_MAX / 1024 ? -1 : n * 1024;
+    return process_read(to, path);
 }
 
 /* ---- this process ---- */
 
 int64_t sensors_anon_bytes_at(const char *root) {
-    char text[FILE_BYTES];
-    int64_t bytes = -1;
-    if (read_small(text, root, "/proc/self", "status")) bytes = kilobytes(number_after(text, "\nRssAnon:"));
-    if (bytes < 0 && read_small(text, root, "/proc/self", "smaps_rollup"))
-        bytes = kilobytes(number_after(text, "\nAnonymous:"));
+    char text[PROCESS_TEXT_BYTES];
+    int64_t bytes = process_memory_at(root).anon_bytes;
+    if (bytes < 0 && read_below(text, root, "/proc/self", "smaps_rollup"))
+        bytes = process_kilobytes(text, "\nAnonymous:");
     return bytes;
 }
 
@@ -88,22 +64,24 @@ int64_t sensors_anon_bytes(void) {
 
 /* Holds the figures against one group's limit. */
 static void apply_group(SensorMemory *m, const char *root, const GroupFiles *files, const char *group) {
-    char folder[PATH_BYTES], text[FILE_BYTES];
+    char folder[PATH_BYTES], text[PROCESS_TEXT_BYTES];
     snprintf(folder, sizeof folder, "%s%s", files->mount, group);
-    if (!read_small(text, root, folder, files->limit)) return;
-    int64_t limit = number_after(text, "\n");
+    if (!read_below(text, root, folder, files->limit)) return;
+    int64_t limit = process_number(text, "\n");
     if (limit < 0) return;
     if (m->total_bytes < 0 || limit < m->total_bytes) {
         m->total_bytes = limit;
         m->limited = true;
     }
-    int64_t usage = read_small(text, root, folder, files->usage) ? number_after(text, "\n") : -1;
-    int64_t cache = read_small(text, root, folder, "memory.stat") ? number_after(text, files->cache) : 0;
+    int64_t usage = read_below(text, root, folder, files->usage) ? process_number(text, "\n") : -1;
+    int64_t cache = read_below(text, root, folder, "memory.stat") ? process_number(text, files->cache) : 0;
     if (usage < 0) return;
     int64_t taken = MAX2(usage - MAX2(cache, 0), 0), left = MAX2(limit - taken, 0);
     if (m->available_bytes >= 0 && left >= m->available_bytes) return;
     m->available_bytes = left; /* also when an outer, larger group has less left */
     m->limited = true;
+    m->limit = files->limit;
+    m->limit_bytes = limit;
 }
 
 /* The group of this process in the hierarchy whose line of /proc/self/cgroup holds the label. */
@@ -126,14 +104,14 @@ static void apply_groups(SensorMemory *m, const char *root, const GroupFiles *fi
 }
 
 SensorMemory sensors_memory_at(const char *root) {
-    SensorMemory m = {-1, -1, false};
-    char text[FILE_BYTES];
-    if (read_small(text, root, "/proc", "meminfo")) {
-        m.total_bytes = kilobytes(number_after(text, "\nMemTotal:"));
-        m.available_bytes = kilobytes(number_after(text, "\nMemAvailable:"));
+    SensorMemory m = {.total_bytes = -1, .available_bytes = -1};
+    char text[PROCESS_TEXT_BYTES];
+    if (read_below(text, root, "/proc", "meminfo")) {
+        m.total_bytes = process_kilobytes(text, "\nMemTotal:");
+        m.available_bytes = process_kilobytes(text, "\nMemAvailable:");
     }
-    if (read_small(text, root, "/proc/self", "cgroup")) {
-        apply_groups(&m, root, &version_2, text, "\n0::");
+    if (read_below(text, root, "/proc/self", "cgroup")) {
+        for (int i = 0; i < COUNT_OF(version_2); i++) apply_groups(&m, root, &version_2[i], text, "\n0::");
         apply_groups(&m, root, &version_1, text, ":memory:");
     }
     return m;
@@ -141,4 +119,26 @@ SensorMemory sensors_memory_at(const char *root) {
 
 SensorMemory sensors_memory(void) {
     return sensors_memory_at("");
+}
+
+/* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken.
+ */
+SensorRoom sensors_room(int64_t untouched_bytes) {
+    SensorMemory m = sensors_memory();
+    ProcessMemory now = process_memory();
+    ProcessLimits set = process_limits();
+    int64_t held = sensors_anon_bytes(), program = process_program_bytes();
+    held = MAX2(held, 0), program = MAX2(program, 0);
+    SensorRoom r = {m.available_bytes < 0 ? -1 : m.available_bytes + held, m.limit, m.limit_bytes};
+    const struct {
+        const char *name;
+        int64_t limit, used;
+    } limits[] = {{"ulimit -v", set.address_bytes, now.address_bytes},
+                  {"ulimit -d", set.data_bytes, now.data_bytes}};
+    for (int i = 0; i < COUNT_OF(limits); i++) {
+        if (limits[i].limit < 0 || limits[i].used < 0) continue;
+        int64_t left = MAX2(limits[i].limit - limits[i].used - untouched_bytes + held + program, 0);
+        if (r.bytes < 0 || left < r.bytes) r = (SensorRoom){left, limits[i].name, limits[i].limit};
+    }
+    return r;
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "base/str.h"
+#include "base/units.h"
 #include "store/jsonfile.h"
 #include "store/safetensors.h"
 
@@ -21,7 +23,33 @@ struct StWriter {
     json_t *metadata;     /* owns */
     int file, n_files;    /* the file being written */
     FileOut out;          /* open between two calls unless everything is complete */
+    const volatile sig_atomic_t *stop; /* keeps; NULL: never */
 };
+
+/* ---- limits ---- */
+
+enum { HEADER_BYTES = 1 << 18 }; /* of a model of a hundred layers, and a little */
+
+int64_t st_shard_bytes(void) {
+    int64_t most = (int64_t)5 * 1000000000, limit = process_limits().file_bytes;
+    return limit < 0 ? most : MIN2(most, MAX2(limit - HEADER_BYTES, 1));
+}
+
+/* The files of the plan against the limit on one. */
+static bool check_limit(const StWriter *w, Err *e) {
+    int64_t limit = process_limits().file_bytes, filled = 0;
+    for (int64_t i = 0; i < w->n && limit >= 0; i++) {
+        filled =
+            i && w->tensor[i].file == w->tensor[i - 1].file ? filled + w->tensor[i].bytes : w->tensor[i].bytes;
+        if (filled > limit)
+            return fail(e, ERR_BUDGET,
+                        "%s: a file of %s is to be written (with '%s'), and files may have %s (ulimit -f). Raise "
+                        "that limit",
+                        w->folder ? w->folder : w->path, units_bytes(filled).s, w->tensor[i].name,
+                        units_bytes(limit).s);
+    }
+    return true;
+}
 
 bool st_shard_plan(StTensor *tensors, int64_t n, int64_t max_shard_bytes, int *n_files, Err *e) {
     int64_t filled = 0;
@@ -184,7 +212,8 @@ static bool writer_begin(StWriter **out, const char *folder, const char *path, c
     w->path = path ? arena_strdup(&w->arena, path) : NULL;
     w->metadata = metadata_object(meta_pairs);
     bool ok = w->metadata || fail(e, ERR_FAIL, "%s: metadata is not UTF-8", folder ? folder : path);
-    ok = ok && st_shard_plan(w->tensor, n, max_shard_bytes, &w->n_files, e) && file_start(w, e) && move_on(w, e);
+    ok = ok && st_shard_plan(w->tensor, n, max_shard_bytes, &w->n_files, e) && check_limit(w, e) &&
+         file_start(w, e) && move_on(w, e);
     if (ok) *out = w;
     else st_write_abort(w);
     return ok;
@@ -200,7 +229,13 @@ bool st_write_folder_begin(StWriter **w, const char *folder, const StTensor *ten
     return writer_begin(w, folder, NULL, tensors, n, max_shard_bytes, meta_pairs, e);
 }
 
+void st_write_until(StWriter *w, const volatile sig_atomic_t *stop) {
+    w->stop = stop;
+}
+
 bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e) {
+    if (w->stop && *w->stop)
+        return fail(e, ERR_FAIL, "interrupted by signal %d: nothing was written", (int)*w->stop);
     for (const char *from = data; bytes > 0;) {
         if (w->at_tensor == w->n)
             return fail(e, ERR_FAIL, "%s: %lld bytes more than declared", w->out.path, (long long)bytes);

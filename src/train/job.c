@@ -252,7 +252,7 @@ static bool check_spec(const JobSpec *s, Err *e) {
 static void add_lines(Job *j, const HostBytes *host) {
     /* the process beside the arena: on the CPU it is the device's own memory that these bytes take */
     Pool pool = j->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
-    int64_t program = j->p.cap_t * (int64_t)sizeof(Tensor) + j->p.cap_s * (int64_t)sizeof(Step) + j->p.n_s * 256;
+    int64_t program = prog_heap_bytes(&j->p);
     const Machine *m = &j->machine;
     int64_t mappings = m->mapping_bytes + (int64_t)(m->mapping_share * (double)j->placement.arena_bytes[POOL_PINNED]);
     bool library = m->kind == MACHINE_CUDA && j->spec.attend != ATTEND_OWN && j->spec.activations != FMT_F32;

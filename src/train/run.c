@@ -18,7 +18,10 @@ int64_t run_process_bytes(const Run *r) {
     return n >= 0 ? n : sensors_anon_bytes();
 }
 
-void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, run_process_bytes(r)); }
+void run_measure(Run *r) {
+    int64_t now = run_process_bytes(r);
+    r->process_peak_bytes = MAX2(r->process_peak_bytes, now);
+}
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;

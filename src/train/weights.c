@@ -164,7 +164,7 @@ bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
     char path[1200];
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
     bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, path, c.entry, c.n, NULL, e)
-                                   : st_write_folder_begin(&w, folder, c.entry, c.n, (int64_t)5 * 1000000000, NULL, e);
+                                   : st_write_folder_begin(&w, folder, c.entry, c.n, st_shard_bytes(), NULL, e);
     ok = ok && stream_out(x, w, &c, e);
     chosen_free(&c);
     return ok;

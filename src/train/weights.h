@@ -22,16 +22,24 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e);
 /* Masters start as what their weights hold. */
 void weights_start_masters(Exec *x);
 
-/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. */
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
+/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. stop, here and
+ * below: see st_write_until. */
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads,
+                          const volatile sig_atomic_t *stop, Err *e);
 
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
  * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
-bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder,
+                      const volatile sig_atomic_t *stop, Err *e);
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
 
-/* base + scale * B A into a new folder, one tensor at a time. */
-bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e);
+/* base + scale * B A into a new folder, some rows at a time. */
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads,
+                   const volatile sig_atomic_t *stop, Err *e);
+
+/* Heap that these take beside threads: a stretch of numbers, as read and as written, names and headers; for a
+ * merge also the adapter's largest pair. adapter_folder: NULL for the others. */
+bool weights_make_bytes(int64_t *bytes, const ModelConfig *c, const char *adapter_folder, Err *e);
 
 #endif

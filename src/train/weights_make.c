@@ -9,7 +9,7 @@
 #include "train/weights.h"
 #include "train/weights_int.h"
 
-enum { DRAWN = 1 << 14 /* numbers, by one thread */, STRETCH = 1 << 22 /* by all of them, then written */ };
+enum { DRAWN = 1 << 14 /* numbers, by one thread */, STRETCH = 1 << 20 /* by all of them, then written */ };
 
 /* ---- random ---- */
 
@@ -85,14 +85,17 @@ static bool write_drawn(StWriter *w, Drawing *d, Threads *threads, int64_t numbe
     return true;
 }
 
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads, Err *e) {
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads,
+                          const volatile sig_atomic_t *stop, Err *e) {
     Names names = {0};
     names_of(&names, c);
     Threads *threads = NULL;
     StWriter *w = NULL;
     Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
     bool begun = threads_open(&threads, n_threads, e) &&
-                 st_write_folder_begin(&w, folder, names.entry, names.n, (int64_t)5 * 1000000000, NULL, e), ok = begun;
+                 st_write_folder_begin(&w, folder, names.entry, names.n, st_shard_bytes(), NULL, e),
+         ok = begun;
+    if (begun) st_write_until(w, stop);
     for (int64_t i = 0; i < names.n && ok; i++) {
         const StTensor *t = &names.entry[i];
         d.fill = job_fill(c, t->name, seed);
@@ -121,7 +124,8 @@ static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, c
            source_convert(&from, piece, stored_as(c, t), n, t->dim[t->rank - 1], write_on, w, e);
 }
 
-bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder,
+                      const volatile sig_atomic_t *stop, Err *e) {
     StSet s;
     if (!st_open(&s, model_folder, e)) return false;
     Names names = {0};
@@ -130,7 +134,9 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     StWriter *w;
     const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), c->quant_head ? QUANTISED_HEAD_KEY : NULL,
                                 format_name(FMT_INT8), NULL};
-    bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, (int64_t)5 * 1000000000, meta, e), ok = begun;
+    bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, st_shard_bytes(), meta, e),
+         ok = begun;
+    if (begun) st_write_until(w, stop);
     for (int64_t i = 0; i < names.n && ok; i++) ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
@@ -146,10 +152,11 @@ typedef struct Merge {
     StSet base, adapter;
     AdapterConfig config;
     Threads *threads;
-    float *a, *b;     /* (r,K), (M,r) of the tensor at hand */
-    float *w;         /* (M,K) */
-    void *raw;        /* the same as stored */
-    int64_t rows, cols;
+    float *a, *b;        /* (r,K), (M,r) of the tensor at hand */
+    int64_t first, cols; /* the rows at hand begin there */
+    float *w;            /* STRETCH numbers of the tensor: whole rows, or one row where that is longer */
+    char *raw;           /* the same as stored */
+    int64_t capacity;    /* of both, in numbers */
     float scale;
 } Merge;
 
@@ -158,21 +165,43 @@ static void merge_row(void *context, int64_t row, int worker) { /* w_row += scal
     const Merge *m = context;
     float *w = m->w + row * m->cols;
     for (int r = 0; r < m->config.rank; r++) {
-        float s = m->scale * m->b[row * m->config.rank + r];
+        float s = m->scale * m->b[(m->first + row) * m->config.rank + r];
         const float *a = m->a + (int64_t)r * m->cols;
         for (int64_t k = 0; k < m->cols; k++) w[k] += s * a[k];
     }
 }
 
-static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Err *e) {
-    Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
+static bool format_to_merge(Format *f, const StSet *s, const StTensor *t, Err *e) {
     if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
         return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name,
                     st_dtype_name(t->dtype));
-    if (!st_read(s, t, raw, 0, t->bytes, e)) return false;
-    int64_t n = t->bytes / st_dtype_bytes(t->dtype);
-    format_table[f].decode(to, raw, 1, n, 0, 1);
+    *f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
     return true;
+}
+
+static void merge_room(Merge *m, int64_t numbers) { /* for so many at a time */
+    if (numbers <= m->capacity) return;
+    m->capacity = numbers;
+    m->w = mem_resize(m->w, mem_mul(numbers, 4));
+    m->raw = mem_resize(m->raw, mem_mul(numbers, 4));
+}
+
+/* A matrix of the adapter, whole: its shorter side is the rank. Gives: mem_free. */
+static float *read_f32(Merge *m, const StTensor *t, Err *e) {
+    Format f;
+    if (!format_to_merge(&f, &m->adapter, t, e)) return NULL;
+    int64_t n = t->bytes / st_dtype_bytes(t->dtype);
+    float *to = mem_alloc(mem_mul(n, 4));
+    merge_room(m, STRETCH);
+    for (int64_t at = 0; at < n; at += STRETCH) {
+        int64_t some = MIN2(n - at, STRETCH), item = st_dtype_bytes(t->dtype);
+        if (!st_read(&m->adapter, t, m->raw, at * item, some * item, e)) {
+            mem_free(to);
+            return NULL;
+        }
+        format_table[f].decode(to + at, m->raw, 1, some, 0, 1);
+    }
+    return to;
 }
 
 /* "model.layers.3.mlp.up_proj.weight" -> the names of its A and B */
@@ -183,23 +212,42 @@ static void adapter_names(char *a, char *b, size_t size, const char *name) {
     snprintf(b, size, "base_model.model.%.*s.lora_B.weight", stem, name);
 }
 
-static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
-    m->rows = t->dim[0];
+/* Rows at a time: they do not know of each other. */
+static bool merge_rows(Merge *m, StWriter *w, const StTensor *t, Err *e) {
+    Format f;
+    if (!format_to_merge(&f, &m->base, t, e)) return false;
+    int64_t item = st_dtype_bytes(t->dtype), step = MAX2(STRETCH / m->cols, 1), rows = t->dim[0];
+    merge_room(m, step * m->cols);
+    for (m->first = 0; m->first < rows; m->first += step) {
+        int64_t n = MIN2(step, rows - m->first) * m->cols;
+        if (!st_read(&m->base, t, m->raw, m->first * m->cols * item, n * item, e)) return false;
+        format_table[f].decode(m->w, m->raw, 1, n, 0, 1);
+        threads_for(m->threads, n / m->cols, merge_row, m);
+        format_table[f].encode(m->raw, m->w, 1, n, 0, 1);
+        if (!st_write_data(w, m->raw, n * item, e)) return false;
+    }
+    return true;
+}
+
+static bool merge_tensor(Merge *m, StWriter *w, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
     m->cols = t->rank == 2 ? t->dim[1] : 0;
     if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != m->config.rank || a->dim[1] != m->cols ||
-        b->dim[0] != m->rows || b->dim[1] != m->config.rank)
+        b->dim[0] != t->dim[0] || b->dim[1] != m->config.rank)
         return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
-    int64_t wide = MAX2(t->bytes, MAX2(a->bytes, b->bytes));
-    m->raw = mem_resize(m->raw, wide);
-    m->w = mem_resize(m->w, mem_mul(mem_mul(m->rows, m->cols), 4));
-    m->a = mem_resize(m->a, mem_mul(mem_mul(m->config.rank, m->cols), 4));
-    m->b = mem_resize(m->b, mem_mul(mem_mul(m->rows, m->config.rank), 4));
-    if (!read_f32(&m->adapter, a, m->a, m->raw, e) || !read_f32(&m->adapter, b, m->b, m->raw, e) ||
-        !read_f32(&m->base, t, m->w, m->raw, e))
-        return false;
-    threads_for(m->threads, m->rows, merge_row, m);
-    Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
-    format_table[f].encode(m->raw, m->w, 1, m->rows * m->cols, 0, 1);
+    m->a = read_f32(m, a, e);
+    m->b = m->a ? read_f32(m, b, e) : NULL;
+    bool ok = m->b && (!m->cols || merge_rows(m, w, t, e));
+    mem_free(m->a);
+    mem_free(m->b);
+    return ok;
+}
+
+static bool copy_tensor(Merge *m, StWriter *w, const StTensor *t, Err *e) {
+    merge_room(m, STRETCH);
+    for (int64_t at = 0; at < t->bytes; at += STRETCH) {
+        int64_t some = MIN2(t->bytes - at, STRETCH);
+        if (!st_read(&m->base, t, m->raw, at, some, e) || !st_write_data(w, m->raw, some, e)) return false;
+    }
     return true;
 }
 
@@ -210,14 +258,8 @@ static bool merge_all(Merge *m, StWriter *w, Err *e) {
         char a_name[512], b_name[512];
         adapter_names(a_name, b_name, sizeof a_name, t->name);
         const StTensor *a = st_find(&m->adapter, a_name), *b = st_find(&m->adapter, b_name);
-        if (a && b) {
-            if (!merge_tensor(m, t, a, b, e)) return false;
-            used += 2;
-        } else {
-            m->raw = mem_resize(m->raw, MAX2(t->bytes, 1));
-            if (!st_read(&m->base, t, m->raw, 0, t->bytes, e)) return false;
-        }
-        if (!st_write_data(w, m->raw, t->bytes, e)) return false;
+        if (!(a && b ? merge_tensor(m, w, t, a, b, e) : copy_tensor(m, w, t, e))) return false;
+        used += a && b ? 2 : 0;
     }
     if (used != m->adapter.n)
         return fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
@@ -225,7 +267,8 @@ static bool merge_all(Merge *m, StWriter *w, Err *e) {
     return true;
 }
 
-bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e) {
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads,
+                   const volatile sig_atomic_t *stop, Err *e) {
     Merge m = {0};
     StWriter *w = NULL;
     if (!adapter_config_read(&m.config, adapter_folder, e)) return false;
@@ -233,7 +276,8 @@ bool weights_merge(const char *model_folder, const char *adapter_folder, const c
     if (!st_open(&m.base, model_folder, e)) return false;
     bool have_adapter = st_open(&m.adapter, adapter_folder, e);
     bool ok = have_adapter && threads_open(&m.threads, threads, e) &&
-              st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, (int64_t)5 * 1000000000, NULL, e);
+              st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, st_shard_bytes(), NULL, e);
+    if (ok) st_write_until(w, stop);
     if (ok && merge_all(&m, w, e)) ok = st_write_end(w, e);
     else if (ok) {
         st_write_abort(w);
@@ -242,9 +286,24 @@ bool weights_merge(const char *model_folder, const char *adapter_folder, const c
     threads_close(m.threads);
     mem_free(m.raw);
     mem_free(m.w);
-    mem_free(m.a);
-    mem_free(m.b);
     if (have_adapter) st_close(&m.adapter);
     st_close(&m.base);
     return ok;
+}
+
+/* ---- memory ---- */
+
+bool weights_make_bytes(int64_t *bytes, const ModelConfig *c, const char *adapter_folder, Err *e) {
+    enum { NAMED = 2048 }; /* a tensor's entries here, in the writer and in a header, as text and as a tree */
+    Names names = {0};
+    StSet s;
+    int64_t pair = 0;
+    if (adapter_folder && !st_open(&s, adapter_folder, e)) return false;
+    for (int64_t i = 0; adapter_folder && i < s.n; i++)
+        pair = MAX2(pair, 2 * 4 * (s.tensor[i].bytes / st_dtype_bytes(s.tensor[i].dtype)));
+    names_of(&names, c);
+    *bytes = STRETCH * 8 + (int64_t)sizeof(Piece) + pair + (names.n + (adapter_folder ? s.n : 0)) * NAMED;
+    names_free(&names);
+    if (adapter_folder) st_close(&s);
+    return true;
 }

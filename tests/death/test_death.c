@@ -207,12 +207,12 @@ static bool signalled_round(void *context, int worker, int round) {
     int code = world_wait(pid);
     world_said(&out, &err, folder);
     snprintf(label, sizeof label, "\"stopped_by\":%d", number);
-    bool began = err.len > 0; /* before that the system's own answer to a signal counts */
     bool ended = strstr(str_text(&out), "\"stopped_by\":0") != NULL,
-         stopped = strstr(str_text(&out), label) != NULL;
-    bool ok = (began ? code == 0 && (ended || (stopped && world_has_checkpoint(world_path("%s/out", folder))))
-                     : code == 128 + number) ||
-              complain(folder, round, at, "did not save and leave");
+         stopped = strstr(str_text(&out), label) != NULL,
+         saved = world_has_checkpoint(world_path("%s/out", folder));
+    bool ok = code == 0 ? ended || (stopped && saved)
+                        : code == 128 + number && !saved; /* nothing to save yet: at once */
+    if (!ok) complain(folder, round, at, "did not save and leave");
     if (ok && !ended) ok = go_on(p, folder) == 0 || complain(folder, round, at, "cannot go on");
     str_free(&out), str_free(&err);
     return ok && ended_alike(p, folder, false, round, at);

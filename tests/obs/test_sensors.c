@@ -1,9 +1,11 @@
 /* test_sensors.c - figures of the system, from the real files and from made-up ones; and the growth alarm. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "obs/growth.h"
 #include "obs/sensors.h"
@@ -75,6 +77,43 @@ TEST(sensors_memory_honours_version_2_limits_up_the_tree) {
     put("/sys/fs/cgroup/slice", "memory.max", "4096000\n"); /* smaller, and over its limit */
     m = sensors_memory_at(test_tmp());
     EXPECT(m.total_bytes == 4000 * KIB && m.available_bytes == 0);
+}
+
+TEST(sensors_memory_counts_memory_high_and_names_what_decides) {
+    put("/proc", "meminfo", MEMINFO);
+    put("/proc/self", "cgroup", "0::/slice/job\n");
+    put("/sys/fs/cgroup/slice/job", "memory.max", "8192000\n");
+    put("/sys/fs/cgroup/slice/job", "memory.current", "1024000\n");
+    SensorMemory m = sensors_memory_at(test_tmp());
+    EXPECT(m.available_bytes == 7000 * KIB && m.limit_bytes == 8000 * KIB);
+    EXPECT_STR(m.limit, "memory.max");
+    put("/sys/fs/cgroup/slice/job", "memory.high", "max\n");
+    EXPECT_STR(sensors_memory_at(test_tmp()).limit, "memory.max");
+    put("/sys/fs/cgroup/slice", "memory.high", "4096000\n"); /* of the group above */
+    put("/sys/fs/cgroup/slice", "memory.current", "2048000\n");
+    m = sensors_memory_at(test_tmp());
+    EXPECT(m.limited && m.total_bytes == 4000 * KIB && m.available_bytes == 2000 * KIB &&
+           m.limit_bytes == 4000 * KIB);
+    EXPECT_STR(m.limit, "memory.high");
+    put("/proc", "meminfo", "MemTotal: 16000 kB\nMemAvailable: 100 kB\n"); /* the machine itself has less */
+    m = sensors_memory_at(test_tmp());
+    EXPECT(m.limited && m.total_bytes == 4000 * KIB && m.available_bytes == 100 * KIB && !m.limit);
+}
+
+TEST(sensors_room_is_what_is_held_and_what_is_available) {
+    SensorRoom r = sensors_room(0);
+    EXPECT(r.bytes >= sensors_anon_bytes());
+    struct rlimit old;
+    getrlimit(RLIMIT_AS, &old);
+    if (old.rlim_cur != RLIM_INFINITY || test_sanitized()) return;
+    ProcessMemory now = process_memory();
+    struct rlimit some = {.rlim_cur = (rlim_t)(now.address_bytes + 64 * MIB), .rlim_max = old.rlim_max};
+    setrlimit(RLIMIT_AS, &some);
+    SensorRoom limited = sensors_room(16 * MIB), none = sensors_room(GIB);
+    setrlimit(RLIMIT_AS, &old);
+    EXPECT_STR(limited.limit, "ulimit -v");
+    EXPECT_NEAR((double)limited.bytes, (double)(48 * MIB + now.anon_bytes + process_program_bytes()), 1e6);
+    EXPECT(limited.limit_bytes == (int64_t)some.rlim_cur && none.bytes == 0);
 }
 
 TEST(sensors_memory_honours_version_1_limits_and_containers) {

@@ -1,5 +1,6 @@
-/* count_allocations.c - preloaded into a process, counts every malloc, calloc, realloc and anonymous mmap by anyone in
- * it, and writes the count to the file named by COUNT_FILE when the process ends. */
+/* count_allocations.c - preloaded into a process, counts every malloc, calloc, realloc and anonymous mmap by
+ * anyone in it, and writes the count to the file named by COUNT_FILE when the process ends. With TAKE_BYTES it
+ * takes so much memory as the process begins, and keeps it: memory that no plan knows of. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -34,6 +35,12 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     if (!next) *(void **)&next = dlsym(RTLD_NEXT, "mmap");
     if (flags & MAP_ANONYMOUS) atomic_fetch_add(&count, 1);
     return next(at, n, protection, flags, fd, offset);
+}
+
+__attribute__((constructor)) static void take(void) {
+    const char *bytes = getenv("TAKE_BYTES");
+    char *taken = bytes ? __libc_malloc((size_t)atoll(bytes)) : NULL;
+    for (long long i = 0; taken && i < atoll(bytes); i += 4096) taken[i] = 1;
 }
 
 __attribute__((destructor)) static void report(void) {

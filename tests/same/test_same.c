@@ -349,7 +349,7 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         kill(child, signals[i]);
         int status;
         waitpid(child, &status, 0);
-        EXPECT(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 1));
+        EXPECT(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 128 + signals[i]));
         char resume[16] = "", state[300];
         snprintf(state, sizeof state, "ls %s/checkpoint-* >/dev/null 2>&1", out);
         if (system(state) == 0) snprintf(resume, sizeof resume, "--resume");

@@ -11,23 +11,17 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/units.h"
 
 enum { ALIGN_BYTES = 256, PAGE_BYTES = 4096, PIECE_BYTES = 1 << 20 };
 
 /* ---- what the system says about itself ---- */
 
-/* The number behind `key` in /proc/meminfo, in bytes; 0 when it cannot be read. */
-static int64_t meminfo_bytes(const char *key) {
-    Str text = {0};
-    long long kib = 0;
-    if (file_read("/proc/meminfo", &text, MIB, NULL)) {
-        const char *line = strstr(str_text(&text), key);
-        const char *colon = line ? strchr(line, ':') : NULL;
-        if (colon) kib = strtoll(colon + 1, NULL, 10);
-    }
-    str_free(&text);
-    return kib * KIB;
+/* In bytes; 0 when it cannot be read. */
+static int64_t meminfo_bytes(const char *label) {
+    char text[PROCESS_TEXT_BYTES];
+    return process_read(text, "/proc/meminfo") ? MAX2(process_kilobytes(text, label), 0) : 0;
 }
 
 static void processor_name(char *name, int64_t size, int threads) {
@@ -49,15 +43,13 @@ static double family_flops(void) {
     return 20e9;
 }
 
-/* Anonymous memory beside the pools: heap, private pages of code, and per worker the touched part of a packing
- * buffer of the BLAS library and of a stack. Measured (bench/product.c): below 1 MiB, and 1.0 to 1.7 MiB a worker
- * by family of kernels. A system that backs everything with huge pages rounds each of these parts up to 2 MiB. */
+/* Resident memory beside the pools: what every process has, and per worker the touched part of a packing buffer of
+ * the BLAS library (blas.c). Measured (bench/product.c): 1.0 to 1.7 MiB a worker by family of kernels. A system
+ * that backs everything with huge pages rounds each of its three parts up to 2 MiB. */
 static int64_t runtime_bytes(int threads) {
-    Str text = {0};
-    bool huge = file_read("/sys/kernel/mm/transparent_hugepage/enabled", &text, KIB, NULL) &&
-                strstr(str_text(&text), "[always]");
-    str_free(&text);
-    return 8 * MIB + threads * (huge ? 10 : 3) * MIB;
+    char text[PROCESS_TEXT_BYTES];
+    bool huge = process_read(text, "/sys/kernel/mm/transparent_hugepage/enabled") && strstr(text, "[always]");
+    return process_runtime_bytes(threads) + threads * (huge ? 9 : 2) * MIB;
 }
 
 static void describe(Backend *b, Machine *m) {
@@ -66,8 +58,8 @@ static void describe(Backend *b, Machine *m) {
     processor_name(m->name, sizeof m->name, threads);
     Pool pools[] = {POOL_DEVICE, POOL_PINNED, POOL_HOST}; /* one memory under three names */
     for (int i = 0; i < COUNT_OF(pools); i++) {
-        m->total_bytes[pools[i]] = meminfo_bytes("MemTotal");
-        m->free_bytes[pools[i]] = meminfo_bytes("MemAvailable");
+        m->total_bytes[pools[i]] = meminfo_bytes("\nMemTotal:");
+        m->free_bytes[pools[i]] = meminfo_bytes("\nMemAvailable:");
     }
     m->align_bytes = ALIGN_BYTES;
     m->page_bytes = PAGE_BYTES;
@@ -76,6 +68,7 @@ static void describe(Backend *b, Machine *m) {
     m->memory_bytes_per_s = 10e9 * MIN2(threads, 8); /* a core cannot draw more; eight fill the channels */
     m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
     m->runtime_bytes = runtime_bytes(threads);
+    m->untouched_bytes = cpu_blas_address_bytes(threads);
 }
 
 /* ---- pools ---- */
@@ -121,18 +114,21 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
     if (kind == POOL_DISK) return open_disk((CpuBackend *)b, bytes, e);
     CpuPool *pool = &((CpuBackend *)b)->pool[kind];
     CHECK_MSG(!pool->data, "the pool %s is made once", ledger_pool_name(kind));
-    int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("MemAvailable");
+    int64_t size = units_round_up(MAX2(bytes, 1), PAGE_BYTES), available = meminfo_bytes("\nMemAvailable:");
     if (available > 0 && size > available) {
         fail(e, ERR_BUDGET, "cpu: the %s pool wants %s, the system has %s available. Close other programs or plan "
              "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }
+    if (!cpu_blas_take(cpu_thread_count(b), e)) return NULL;
     void *data = MAP_FAILED;
     if (!fault_here(FAULT_MAP, ledger_pool_name(kind)))
         data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-        fail(e, ERR_FAIL, "cpu: the system refused %s for the %s pool: %s. Is there a limit (ulimit -v)?",
-             units_bytes(size).s, ledger_pool_name(kind), strerror(errno));
+        const char *why = strerror(errno);
+        ProcessRefusal no = process_refusal();
+        fail(e, no.code, "cpu: the system refused %s for the %s pool: %s%s", units_bytes(size).s,
+             ledger_pool_name(kind), why, no.why);
         return NULL;
     }
     madvise(data, (size_t)size, MADV_HUGEPAGE); /* a wish: fewer address look-ups; never beyond the pool's ends */

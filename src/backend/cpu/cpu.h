@@ -103,6 +103,9 @@ typedef struct CpuBlock {
 } CpuBlock;
 void cpu_multiply(const CpuBlock *m);
 void cpu_blas_open(void);        /* one thread a call */
+/* Maps the library's buffers for so many products at a time, or refuses. Before any product. */
+bool cpu_blas_take(int threads, Err *e);
+int64_t cpu_blas_address_bytes(int threads); /* what that will map and hardly touch; 0 once it was done */
 const char *cpu_blas_name(void); /* the family of kernels the BLAS library chose, "SkylakeX" */
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_int.h"
+#include "base/process.h"
 
 /* ---- errors ---- */
 
@@ -106,9 +107,10 @@ static bool open_context(CudaBackend *c, Err *e) {
     if (status == cudaSuccess) status = cudaFree(NULL);
     if (status == cudaSuccess) status = cudaGetDeviceProperties(&prop, c->device);
     if (status != cudaSuccess)
-        return fail(e, ERR_FAIL,
-                    "cuda:%d: cannot be opened: %s. Is it used exclusively by another process, or out of memory?",
-                    c->device, cudaGetErrorString(status));
+        return fail(
+            e, ERR_FAIL,
+            "cuda:%d: cannot be opened: %s%s. Is it used exclusively by another process, or out of memory?",
+            c->device, cudaGetErrorString(status), process_refusal().why);
     snprintf(c->name, sizeof c->name, "%.90s", prop.name);
     c->processors = prop.multiProcessorCount;
     c->major = prop.major, c->minor = prop.minor;
@@ -199,7 +201,7 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
     if (options.ranges) cuda_ranges_open(c);
     cudaDeviceGetPCIBusId(c->bus_id, sizeof c->bus_id, device);
     cuda_nvml_driver(c->driver, sizeof c->driver, c->bus_id);
-    int64_t used = cuda_nvml_used_bytes(c->bus_id), held = cuda_machine_process_bytes();
+    int64_t used = cuda_nvml_used_bytes(c->bus_id), held = process_memory().anon_bytes;
     if (!open_context(c, e) || !open_queues(c, e) || !cuda_memory_open(c, e) || !cuda_products_open(c, e)) {
         close_backend(&c->base);
         return false;
@@ -209,7 +211,7 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
     size_t available = 0, total = 0; /* what is taken now and is not ours was taken by others */
     cudaMemGetInfo(&available, &total);
     c->others_bytes = used >= 0 ? (int64_t)(total - available) - c->context_bytes : -1;
-    c->host_bytes = MAX2(cuda_machine_process_bytes() - held, 0);
+    c->host_bytes = MAX2(process_memory().anon_bytes - held, 0);
     *out = &c->base;
     return true;
 }

@@ -29,7 +29,6 @@ void cuda_disk_check(CudaBackend *c); /* what failed on the driver's thread beco
 
 /* ---- cuda_machine.c: a card as data ---- */
 void cuda_machine_describe(CudaBackend *c, Machine *m);
-int64_t cuda_machine_process_bytes(void); /* anonymous resident memory of this process */
 void cuda_facts(Backend *b, DeviceFacts *f);
 
 /* Where libraries are looked for beside the system's own paths: the toolkit, and what `make deps CUDA=1` brought. */

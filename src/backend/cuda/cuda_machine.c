@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_int.h"
-#include "base/file.h"
+#include "base/process.h"
 #include "ir/cards.h"
 
 /* A card nobody wrote down: from its multiprocessors, at rates that even small ones reach. */
@@ -15,19 +15,11 @@ static Card guess(int processors) {
 
 /* ---- asking the system ---- */
 
-/* The number behind `key` in a file of "key: number kB" lines, in bytes; 0 when it cannot be read. */
-static int64_t proc_bytes(const char *path, const char *key) {
-    Str text = {0};
-    long long kib = 0;
-    if (file_read(path, &text, MIB, NULL)) {
-        const char *line = strstr(str_text(&text), key);
-        if (line) sscanf(line + strlen(key), ": %lld", &kib);
-    }
-    str_free(&text);
-    return kib * KIB;
+/* In bytes; 0 when it cannot be read. */
+static int64_t meminfo_bytes(const char *label) {
+    char text[PROCESS_TEXT_BYTES];
+    return process_read(text, "/proc/meminfo") ? MAX2(process_kilobytes(text, label), 0) : 0;
 }
-
-int64_t cuda_machine_process_bytes(void) { return proc_bytes("/proc/self/status", "RssAnon"); }
 
 /* ---- the description ---- */
 
@@ -57,8 +49,8 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     cuda_products_version(c, m->library, sizeof m->library);
     m->total_bytes[POOL_DEVICE] = (int64_t)total;
     m->free_bytes[POOL_DEVICE] = (int64_t)available + c->pool[POOL_DEVICE].bytes;
-    m->total_bytes[POOL_PINNED] = m->total_bytes[POOL_HOST] = proc_bytes("/proc/meminfo", "MemTotal");
-    m->free_bytes[POOL_PINNED] = m->free_bytes[POOL_HOST] = proc_bytes("/proc/meminfo", "MemAvailable");
+    m->total_bytes[POOL_PINNED] = m->total_bytes[POOL_HOST] = meminfo_bytes("\nMemTotal:");
+    m->free_bytes[POOL_PINNED] = m->free_bytes[POOL_HOST] = meminfo_bytes("\nMemAvailable:");
     m->matrix_flops = card.matrix_tflops * 1e12;
     m->vector_flops = card.vector_tflops * 1e12;
     m->memory_bytes_per_s = card.memory_gbps * 1e9;

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "backend/cuda/cuda_int.h"
+#include "base/process.h"
 #include "base/threads.h"
 
 #define PAGE_BYTES (2 * MIB)
@@ -189,10 +190,15 @@ static cudaError_t register_pages(void *data, int64_t bytes) {
     return status == cudaSuccess ? cudaErrorNotSupported : status;
 }
 
+static bool refuse_pinned(int64_t bytes, const char *why, Err *e) {
+    ProcessRefusal no = process_refusal();
+    return fail(e, no.code, "cuda: %s of pinned memory: %s%s. Is there so much memory, and a limit (ulimit -l)?",
+                units_bytes(bytes).s, why, no.why);
+}
+
 static bool make_pinned_pool(CudaPool *pool, int64_t bytes, Err *e) {
     void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED)
-        return fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s", units_bytes(bytes).s, strerror(errno));
+    if (data == MAP_FAILED) return refuse_pinned(bytes, strerror(errno), e);
     *pool = (CudaPool){data, bytes};
     madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* a wish */
     bool touched = touch_pages(pool, e);
@@ -201,8 +207,7 @@ static bool make_pinned_pool(CudaPool *pool, int64_t bytes, Err *e) {
     munmap(data, (size_t)bytes);
     *pool = (CudaPool){0};
     cudaGetLastError(); /* said here: it does not stick */
-    return touched && fail(e, ERR_FAIL, "cuda: %s of pinned memory: %s. Is there so much memory, and a limit (ulimit -l)?",
-                           units_bytes(bytes).s, cudaGetErrorString(status));
+    return touched && refuse_pinned(bytes, cudaGetErrorString(status), e);
 }
 
 /* ---- all pools ---- */

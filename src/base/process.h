@@ -1,0 +1,60 @@
+/* process.h - what the kernel says about this process: the pages it holds, the addresses it has, the limits it is
+ * under.
+ *
+ * Words: *resident* pages are in memory; *address space* is what is mapped, touched or not; a *limit* is one that
+ * the system was told to hold this process to (ulimit, setrlimit). Nothing here touches the heap. Unknown figures
+ * are -1. */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct ProcessMemory { /* of /proc/self/status */
+    int64_t anon_bytes;        /* resident and of no file: heap, stacks, pools (RssAnon) */
+    int64_t peak_bytes;        /* the most that was ever resident, pages of files included (VmHWM) */
+    int64_t address_bytes;     /* mapped (VmSize) */
+    int64_t data_bytes;        /* mapped, private and writable (VmData) */
+} ProcessMemory;
+
+ProcessMemory process_memory(void);
+ProcessMemory process_memory_at(const char *root); /* from <root>/proc/self/status */
+
+/* Bytes of the files mapped here: the program's code and constants and those of its libraries. No more of them can
+ * become resident, however much of the program is run. */
+int64_t process_program_bytes(void);
+int64_t process_program_bytes_at(const char *root);
+
+/* What a process of ours has resident at most before it asks for anything by name: its program's pages, a heap of
+ * small things, the stacks of so many threads (base/threads.h). */
+int64_t process_runtime_bytes(int threads);
+
+typedef struct ProcessLimits { /* -1: no limit */
+    int64_t address_bytes;     /* RLIMIT_AS, ulimit -v */
+    int64_t data_bytes;        /* RLIMIT_DATA, ulimit -d */
+    int64_t locked_bytes;      /* RLIMIT_MEMLOCK, ulimit -l */
+    int64_t file_bytes;        /* RLIMIT_FSIZE, ulimit -f: of one file */
+} ProcessLimits;
+
+ProcessLimits process_limits(void);
+
+/* How a refusal of memory ends, and why: ERR_BUDGET with the limit that is set on addresses or data (" (ulimit -v
+ * is 400.00 MiB, 390.12 MiB are taken)"); ERR_FAIL with "" where there is none. */
+typedef struct ProcessRefusal {
+    ErrCode code;
+    char why[96];
+} ProcessRefusal;
+ProcessRefusal process_refusal(void);
+
+/* ---- small files of the system ---- */
+
+enum { PROCESS_TEXT_BYTES = 8192 };
+/* The file's first bytes behind a newline, so that every line of it can be searched as "\nname". */
+bool process_read(char to[PROCESS_TEXT_BYTES], const char *path);
+/* The number behind a label; -1: absent, or no number ("max"). */
+int64_t process_number(const char *text, const char *label);
+int64_t process_kilobytes(const char *text, const char *label); /* the same, given in kB, as bytes */
+
+#endif

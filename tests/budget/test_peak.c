@@ -1,0 +1,78 @@
+/* test_peak.c - what the kernel counts for a process is within its plan, for every command; and where it is not,
+ * the last line says so, and a --budget that was given is held against it. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "tests/budget/outside.h"
+#include "tests/test.h"
+#include "tests/world.h"
+
+static bool within_its_plan(void *context, int worker, int i) {
+    const OutsideCommand *c = &outside_command[i];
+    char folder[40];
+    snprintf(folder, sizeof folder, "peak%d", worker);
+    Outside o = outside_run(folder, c->arguments, c->input, NULL);
+    int64_t planned = outside_number(&o, "process_planned_bytes"), said = outside_number(&o, "process_peak_bytes");
+    if (planned < 0) planned = outside_number(&o, "planner_planned_bytes"); /* plan's own, not that of the job */
+    /* the kernel adds up its counters only now and then: two readings differ by a few pages for each core */
+    bool same = llabs(said - o.peak_bytes) <= 4 * MIB;
+    bool ok = o.code == 0 && planned > 0 && o.peak_bytes <= planned && said > 0 && same &&
+              outside_number(&o, "above_plan_bytes") == 0;
+    printf("  %-20s planned %11lld, VmHWM %11lld, %.3f\n", c->name, (long long)planned, (long long)o.peak_bytes,
+           (double)o.peak_bytes / (double)planned);
+    if (!ok) fprintf(stderr, "  %s: exit %d, said %lld\n%s\n", c->name, o.code, (long long)said, str_text(&o.err));
+    outside_free(&o);
+    return ok;
+}
+
+TEST(the_kernels_peak_of_every_command_is_within_its_plan) {
+    if (test_sanitized()) {
+        test_skip("the sanitizers' own memory is in no command's plan");
+        return;
+    }
+    if (outside_make(64)) EXPECT(world_share(within_its_plan, NULL, outside_commands));
+}
+
+/* ---- above it ---- */
+
+static const char *const job =
+    "train --model ../large --data ../rows.jsonl --out run --overwrite --seq 16 --steps 2 ";
+
+TEST(memory_that_no_plan_knows_of_is_said_and_held_against_the_budget) {
+    const char *preload = getenv("PRELOAD");
+    char command[400], environment[400];
+    if (!preload || !*preload) {
+        test_skip("no library that takes memory (make check sets PRELOAD; not with DEBUG=1)");
+        return;
+    }
+    if (!outside_make(2)) return;
+    Outside o = outside_run("calm", job, NULL, NULL);
+    int64_t planned = outside_number(&o, "process_planned_bytes") + MIB,
+            unknown = 96 * MIB; /* MIB: the library itself */
+    EXPECT(o.code == 0 && planned > MIB && outside_number(&o, "above_plan_bytes") == 0);
+    outside_free(&o);
+    snprintf(environment, sizeof environment, "TAKE_BYTES=%lld LD_PRELOAD=%s", (long long)unknown, preload);
+    OutsideLimit more = {.environment = environment};
+
+    o = outside_run("above", job, NULL, &more); /* no budget: exit 0, and a word in the JSON and to the person */
+    int64_t above = outside_number(&o, "above_plan_bytes");
+    EXPECT(o.code == 0 && above > 0 &&
+           above == outside_number(&o, "process_peak_bytes") - outside_number(&o, "process_planned_bytes"));
+    EXPECT(strstr(str_text(&o.err), "above the plan") && strstr(str_text(&o.err), "report"));
+    EXPECT(strstr(str_text(&o.err), "ABOVE THE PLAN"));
+    outside_free(&o);
+
+    snprintf(command, sizeof command, "%s --budget %lld", job, (long long)planned);
+    o = outside_run("beyond", command, NULL, &more); /* a budget: exit 1, and nothing is lost */
+    EXPECT(o.code == 1 && outside_number(&o, "above_plan_bytes") > 0);
+    EXPECT(strstr(str_text(&o.err), "more than --budget allows") && strstr(str_text(&o.err), "report"));
+    EXPECT(file_exists(world_path("beyond/run/model/model.safetensors")));
+    outside_free(&o);
+
+    snprintf(command, sizeof command, "%s --budget %lld", job, (long long)(planned + 2 * unknown));
+    o = outside_run("room", command, NULL, &more); /* above the plan, within the budget */
+    EXPECT(o.code == 0 && outside_number(&o, "above_plan_bytes") > 0);
+    outside_free(&o);
+}
