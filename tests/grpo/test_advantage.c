@@ -107,8 +107,8 @@ static void advantage_case(const json_t *row) {
 TEST(advantages_are_those_of_trl) {
     worst = worst32 = 0;
     EXPECT(each_case("advantage", advantage_case) == 160);
-    EXPECT_NEAR(worst, 0, 1e-12);
-    EXPECT_NEAR(worst32, 0, 1e-5);
+    EXPECT_NEAR(worst, 0, 1e-14);
+    EXPECT_NEAR(worst32, 0, 2e-6);
 }
 
 TEST(advantages_by_hand) {
@@ -207,8 +207,8 @@ static void update_case(const json_t *row) {
 TEST(losses_of_updates_are_those_of_trl) {
     worst = worst32 = 0;
     EXPECT(each_case("update", update_case) == 96);
-    EXPECT_NEAR(worst, 0, 1e-12);
-    EXPECT_NEAR(worst32, 0, 1e-5);
+    EXPECT_NEAR(worst, 0, 1e-14);
+    EXPECT_NEAR(worst32, 0, 2e-6);
 }
 
 /* ---- prompts ---- */
