@@ -235,7 +235,135 @@ def make_prompts(out):
     write(f"{out}/prompts.jsonl", rows)
 
 
-PARTS = {"advantage": make_advantage, "update": make_update, "prompts": make_prompts}
+# ---- texts ----
+
+COMMON = """the a night light moon tonight silver river shiver love above home chrome stone alone sea tea free Straße ÉTÉ
+naïve the the of and it's “quoted” done. bright, bright day away say! fly sky why""".split()
+
+
+def drawn_text(draw, words):
+    gaps = [" ", " ", " ", "  ", "\n", "\t", "\u00a0"]
+    return "".join(draw.choice(COMMON) + draw.choice(gaps) for _ in range(words))
+
+
+def drawn_poem(draw):
+    lines = []
+    for _ in range(draw.randint(0, 14)):
+        if lines and draw.random() < 0.2:
+            lines.append(draw.choice(lines))
+            continue
+        line = " ".join(draw.choice(COMMON) for _ in range(draw.randint(0, 9)))
+        if draw.random() < 0.2:
+            line += draw.choice([" —", " --", "---", " – ", "…", "!?"])
+        lines.append(line)
+    return "\n".join(lines) * (3 if draw.random() < 0.1 else 1)
+
+
+def token_f1(text, gold):
+    a, b = Counter(text.lower().split()), Counter(gold.lower().split())
+    shared = sum((a & b).values())
+    if not a and not b:
+        return 1.0
+    if not shared:
+        return 0.0
+    precision, recall = shared / sum(a.values()), shared / sum(b.values())
+    return 2 * precision * recall / (precision + recall)
+
+
+def poem(text):
+    """As src/grpo/reward_poem.c describes it, from the description alone."""
+    import re
+    text = re.sub("[\u2012-\u2015]|-{2,}", " ", text)
+    bare = lambda word: re.sub(r"^[^a-zA-Z0-9\x80-\U0010ffff]+|[^a-zA-Z0-9\x80-\U0010ffff]+$", "", word)
+    rows = []
+    for line in text.split("\n"):
+        words = [w for w in (bare(w) for w in line.lower().split()) if w]
+        if words:
+            rows.append((words, len(line.strip())))
+    if not rows:
+        return 0.0
+
+    def sound(word):
+        stem = word
+        if re.search("[^aeiouy]e$", word) and len(word) > 2 and re.search("[aeiouy]", word[:-1]):
+            stem = word[:-2]
+        groups = list(re.finditer("[aeiouy]+", stem))
+        return word[groups[-1].start():] if groups else word
+
+    n, last = len(rows), [words[-1] for words, _ in rows]
+    rhyme = sum(any(a != b and sound(a) == sound(b) for b in last) for a in last) / n
+    tokens = [w for words, _ in rows for w in words]
+    diversity = 0.7 * len(set(tokens)) / len(tokens) + 0.3 * min(1, len(set(tokens)) / 20)
+    size = len(text.strip())
+    length = size / 100 if size < 100 else 1 if size <= 300 else max(0, 1 - (size - 300) / 300)
+    first = [words[0] for words, _ in rows[:10]]
+    mean = sum(k for _, k in rows) / n
+    variance = sum((k - mean) ** 2 for _, k in rows) / n
+    coherence = 0.6 * len(set(first)) / len(first) + 0.4 * min(1, variance / 100)
+    counts = Counter(tuple(words) for words, _ in rows)
+    repetition = min(len(counts) / n, 1 - min(0.5, (max(counts.values()) - 1) / n))
+    return (0.25 * rhyme + 0.25 * diversity + 0.20 * length + 0.30 * coherence) * (0.3 + 0.7 * repetition)
+
+
+def make_text(out):
+    import sacrebleu
+    draw, rows = random.Random(4), []
+    bleu = sacrebleu.metrics.BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True, force=True)
+    for i in range(120):
+        gold = drawn_text(draw, draw.randint(0 if i % 9 == 0 else 1, 12))
+        text = drawn_text(draw, draw.randint(0, 12))
+        if draw.random() < 0.5:  # near the gold
+            words = [w for w in gold.split(" ") if draw.random() < 0.8]
+            text = " ".join(words + text.split(" ")[:2])
+        plain = lambda t: " ".join(t.split())
+        score = bleu.sentence_score(plain(text), [plain(gold)]).score / 100 if gold.split() and text.split() else 0.0
+        rows.append({"text": text, "gold": gold, "f1": token_f1(text, gold), "bleu": score})
+    for _ in range(80):
+        text = drawn_poem(draw)
+        rows.append({"text": text, "poem": poem(text)})
+    write(f"{out}/text.jsonl", rows)
+
+
+# ---- accuracy ----
+
+GOLDS = ["18", "-5", "1080", "0.5", r"\frac{1}{2}", r"\frac{3}{4}", "2.25", r"\sqrt{2}", r"2\sqrt{3}", "x+1", "x^2-1",
+         r"\pi", r"\frac{\pi}{3}", "(1,2)", r"\{1,2\}", "12", "100", "3/4", "7.5", "1000000", "y=2x+1", r"(-\infty,3]"]
+WAYS = {  # other ways to write the same, wrong ones behind
+    "18": ["18", "18.0", r"18\text{ apples}", "180", "17"], "-5": ["-5", "-5.0", "5"],
+    "1080": ["1080", "1,080", "1081"], "0.5": ["0.5", r"\frac{1}{2}", r"\frac12", "0.51"],
+    r"\frac{1}{2}": [r"\frac{1}{2}", "0.5", r"\dfrac{2}{4}", r"\frac{1}{3}"],
+    r"\frac{3}{4}": [r"\frac{3}{4}", "0.75", "3/4", "4/3"], "2.25": ["2.25", r"\frac{9}{4}", "2.2"],
+    r"\sqrt{2}": [r"\sqrt{2}", r"\sqrt2", "2^{1/2}", r"\sqrt{3}"],
+    r"2\sqrt{3}": [r"2\sqrt{3}", r"\sqrt{12}", r"3\sqrt{2}"], "x+1": ["x+1", "1+x", "x-1"],
+    "x^2-1": ["x^2-1", "(x-1)(x+1)", "x^2+1"], r"\pi": [r"\pi", r"2\pi/2", r"2\pi"],
+    r"\frac{\pi}{3}": [r"\frac{\pi}{3}", r"\pi/3", r"\frac{\pi}{6}"], "(1,2)": ["(1,2)", "(1, 2)", "(2,1)"],
+    r"\{1,2\}": [r"\{1,2\}", r"\{2,1\}", r"\{1,3\}"], "12": ["12", "12.00", r"\frac{24}{2}", "21"],
+    "100": ["100", "10^2", "99"], "3/4": [r"\frac{3}{4}", "0.75", "0.7"], "7.5": ["7.5", r"\frac{15}{2}", "7"],
+    "1000000": ["1000000", "1,000,000", "10^6", "100000"], "y=2x+1": ["y=2x+1", "y = 1 + 2x", "y=2x-1"],
+    r"(-\infty,3]": [r"(-\infty,3]", r"(-\infty, 3]", r"(-\infty,3)"],
+}
+FRAMES = [r"So the answer is \boxed{@}.", r"From $3+4$ and $x=2$ follows \boxed{@}", "We get $@$.",
+          r"<think>hm \boxed{1}</think> The final answer is $\boxed{@}$.", r"\[ \boxed{@} \]", "I do not know."]
+
+
+def make_accuracy(out):
+    """One box each: TRL takes several boxes for one answer with several parts, where ours takes the last."""
+    from trl.rewards import accuracy_reward
+    draw, rows = random.Random(5), []
+    for gold in GOLDS:
+        for way in WAYS[gold]:
+            frame = draw.choice(FRAMES[:-1]) if draw.random() < 0.95 else FRAMES[-1]
+            rows.append({"gold": gold, "text": frame.replace("@", way)})
+    for gold, text in [("yes", "Yes"), ("Paris is nice", " paris is nice\n"), ("yes", "no"), ("The cat", "the dog")]:
+        rows.append({"gold": gold, "text": text})
+    for row in rows:
+        latex = row["gold"] if row["gold"].isalpha() or " " in row["gold"] else f"${row['gold']}$"
+        row["trl"] = accuracy_reward([[{"role": "assistant", "content": row["text"]}]], [latex])[0]
+    write(f"{out}/accuracy.jsonl", rows)
+
+
+PARTS = {"advantage": make_advantage, "update": make_update, "prompts": make_prompts, "text": make_text,
+         "accuracy": make_accuracy}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -3,37 +3,27 @@
 
 #include <math.h>
 
+#include "base/choose.h"
 #include "base/str.h"
 
 static const double STD_FLOOR = 1e-4; /* added to every deviation */
 static const double STD_ZERO = 1e-8;  /* torch.isclose(std, 0) */
 
-static bool find(int *out, const char *const *names, int n, const char *option, const char *name, Err *e) {
-    Str all = {0};
-    for (int i = 0; i < n; i++) {
-        if (str_same_word(names[i], name)) return *out = i, str_free(&all), true;
-        str_addf(&all, "%s%s", i ? ", " : "", names[i]);
-    }
-    fail(e, ERR_USAGE, "%s '%s' is not known. There are: %s", option, name, str_text(&all));
-    str_free(&all);
-    return false;
-}
-
 bool reward_scale_find(RewardScale *scale, const char *name, Err *e) {
     static const char *const names[] = {"group", "batch", "none"};
-    int i = 0;
+    int which;
     if (str_same_word(name, "true")) name = "group";
     if (str_same_word(name, "false")) name = "none";
-    bool ok = find(&i, names, COUNT_OF(names), "scale_rewards", name, e);
-    *scale = (RewardScale)i;
+    bool ok = choose_name(&which, name, names, COUNT_OF(names), "scaling of rewards", e);
+    *scale = (RewardScale)which;
     return ok;
 }
 
 bool loss_kind_find(LossKind *kind, const char *name, Err *e) {
     static const char *const names[] = {"dapo", "grpo", "bnpo", "dr_grpo"};
-    int i = 0;
-    bool ok = find(&i, names, COUNT_OF(names), "loss_type", name, e);
-    *kind = (LossKind)i;
+    int which;
+    bool ok = choose_name(&which, name, names, COUNT_OF(names), "loss type", e);
+    *kind = (LossKind)which;
     return ok;
 }
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/choose.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -32,19 +33,11 @@ static const Parser parsers[] = {
 
 static bool find_parser(Kind *kind, const char *key, Err *e) {
     const char *names[COUNT_OF(parsers)];
-    Str all = {0};
-    for (int i = 0; i < COUNT_OF(parsers); i++) {
-        names[i] = parsers[i].key;
-        if (str_same_word(key, names[i])) return *kind = (Kind)i, str_free(&all), true;
-        str_addf(&all, "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *nearest = str_nearest(key, names, COUNT_OF(names));
-    if (nearest)
-        fail(e, ERR_USAGE, "no parser is called '%s'. Did you mean %s?", key, nearest);
-    else
-        fail(e, ERR_USAGE, "no parser is called '%s'. There are: %s", key, str_text(&all));
-    str_free(&all);
-    return false;
+    int which;
+    for (int i = 0; i < COUNT_OF(parsers); i++) names[i] = parsers[i].key;
+    bool ok = choose_name(&which, key, names, COUNT_OF(names), "parser", e);
+    *kind = (Kind)which;
+    return ok;
 }
 
 /* ---- fields ---- */

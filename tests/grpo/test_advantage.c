@@ -4,47 +4,12 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/rows.h"
 #include "grpo/advantage.h"
 #include "grpo/batches.h"
+#include "tests/grpo/golden.h"
 #include "tests/test.h"
 
 enum { MOST = 256 };
-
-static int64_t whole(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
-static const char *text(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
-
-static double number(const json_t *v) { return json_is_null(v) ? NAN : json_number_value(v); }
-
-static int64_t numbers(double *to, const json_t *list) {
-    int64_t n = (int64_t)json_array_size(list);
-    for (int64_t i = 0; i < n; i++) to[i] = number(json_array_get(list, (size_t)i));
-    return n;
-}
-
-static int64_t integers(int64_t *to, const json_t *list) {
-    int64_t n = (int64_t)json_array_size(list);
-    for (int64_t i = 0; i < n; i++) to[i] = json_integer_value(json_array_get(list, (size_t)i));
-    return n;
-}
-
-typedef void CaseFn(const json_t *row);
-static int each_case(const char *name, CaseFn *fn) {
-    char path[200];
-    Err e = {0};
-    RowReader r;
-    json_t *row;
-    int n = 0;
-    snprintf(path, sizeof path, "tests/grpo/golden/%s.jsonl", name);
-    EXPECT_OK(dataset_reader_open(&r, path, &e));
-    while (dataset_reader_next(&r, &row, &e) && row) {
-        fn(row);
-        json_decref(row);
-        n++;
-    }
-    dataset_reader_close(&r);
-    return n;
-}
 
 /* The rewards of a case: [n][functions]. */
 typedef struct Given {
@@ -58,11 +23,11 @@ typedef struct Given {
 static void read_given(Given *g, const json_t *row) {
     Err e = {0};
     const json_t *given = json_object_get(row, "given");
-    g->functions = (int)numbers(g->weight, json_object_get(row, "weights"));
+    g->functions = (int)golden_numbers(g->weight, json_object_get(row, "weights"));
     g->n = (int64_t)json_array_size(given);
-    g->group = whole(row, "group");
-    EXPECT_OK(reward_scale_find(&g->scale, text(row, "scale"), &e));
-    for (int64_t i = 0; i < g->n; i++) numbers(g->x + i * g->functions, json_array_get(given, (size_t)i));
+    g->group = golden_whole(row, "group");
+    EXPECT_OK(reward_scale_find(&g->scale, golden_text(row, "scale"), &e));
+    for (int64_t i = 0; i < g->n; i++) golden_numbers(g->x + i * g->functions, json_array_get(given, (size_t)i));
     g->missing = advantage_rewards(g->reward, g->x, g->weight, g->n, g->functions, &g->first);
     g->facts = advantage_make(g->advantage, g->reward, g->n, g->group, g->scale);
 }
@@ -80,12 +45,12 @@ static void advantage_case(const json_t *row) {
     Given g;
     double trl[MOST], trl32[MOST];
     read_given(&g, row);
-    EXPECT(numbers(trl, json_object_get(row, "advantages")) == g.n);
-    numbers(trl32, json_object_get(row, "advantages32"));
+    EXPECT(golden_numbers(trl, json_object_get(row, "advantages")) == g.n);
+    golden_numbers(trl32, json_object_get(row, "advantages32"));
     for (int64_t i = 0; i < g.n; i++) compare(g.advantage[i], trl[i], trl32[i]);
-    EXPECT_NEAR(g.facts.reward_mean, number(json_object_get(row, "reward")), 1e-12);
-    EXPECT_NEAR(g.facts.reward_std, number(json_object_get(row, "reward_std")), 1e-12);
-    EXPECT_NEAR(g.facts.zero_std_share, number(json_object_get(row, "frac_reward_zero_std")), 1e-6);
+    EXPECT_NEAR(g.facts.reward_mean, golden_number(json_object_get(row, "reward")), 1e-12);
+    EXPECT_NEAR(g.facts.reward_std, golden_number(json_object_get(row, "reward_std")), 1e-12);
+    EXPECT_NEAR(g.facts.zero_std_share, golden_number(json_object_get(row, "frac_reward_zero_std")), 1e-6);
     int64_t missing = 0, first = -1;
     for (int64_t i = g.n; i-- > 0;) {
         bool all = true;
@@ -96,7 +61,7 @@ static void advantage_case(const json_t *row) {
     EXPECT(missing == g.missing && first == g.first);
     for (int k = 0; k < g.functions; k++) {
         double want[2], mean, std;
-        numbers(want, json_array_get(json_object_get(row, "functions"), (size_t)k));
+        golden_numbers(want, json_array_get(json_object_get(row, "functions"), (size_t)k));
         advantage_function(&mean, &std, g.x, g.n, g.functions, k);
         EXPECT(isnan(want[0]) == isnan(mean) && isnan(want[1]) == isnan(std));
         if (!isnan(mean)) EXPECT_NEAR(mean, want[0], 1e-12);
@@ -106,7 +71,7 @@ static void advantage_case(const json_t *row) {
 
 TEST(advantages_are_those_of_trl) {
     worst = worst32 = 0;
-    EXPECT(each_case("advantage", advantage_case) == 160);
+    EXPECT(golden_each("advantage", advantage_case) == 160);
     EXPECT_NEAR(worst, 0, 1e-14);
     EXPECT_NEAR(worst32, 0, 2e-6);
 }
@@ -137,13 +102,13 @@ typedef struct Update {
 
 /* The loss of completion i's tokens at an iteration, from log-probabilities, as advantage.h writes it. */
 static double loss_of(const Update *u, int64_t i, int64_t iteration) {
-    double logp[8], old[8], ref[8], sum = 0, beta = number(json_object_get(u->row, "beta"));
-    double low = 1 - number(json_object_get(u->row, "epsilon_low")),
-           high = 1 + number(json_object_get(u->row, "epsilon_high"));
+    double logp[8], old[8], ref[8], sum = 0, beta = golden_number(json_object_get(u->row, "beta"));
+    double low = 1 - golden_number(json_object_get(u->row, "epsilon_low")),
+           high = 1 + golden_number(json_object_get(u->row, "epsilon_high"));
     const json_t *now = json_array_get(json_object_get(u->row, "logp"), (size_t)iteration);
-    int64_t n = numbers(logp, json_array_get(now, (size_t)i));
-    numbers(old, json_array_get(json_object_get(u->row, "old"), (size_t)i));
-    numbers(ref, json_array_get(json_object_get(u->row, "ref"), (size_t)i));
+    int64_t n = golden_numbers(logp, json_array_get(now, (size_t)i));
+    golden_numbers(old, json_array_get(json_object_get(u->row, "old"), (size_t)i));
+    golden_numbers(ref, json_array_get(json_object_get(u->row, "ref"), (size_t)i));
     for (int64_t t = 0; t < n; t++) {
         double q = exp(logp[t] - (u->b.needs_old_logps ? old[t] : logp[t])), a = u->given.advantage[i];
         double kl = exp(ref[t] - logp[t]) - (ref[t] - logp[t]) - 1;
@@ -157,7 +122,7 @@ static double micro_loss(Update *u, int64_t update, int64_t micro, const json_t 
     double weight[MOST], sum = 0;
     int64_t want[MOST];
     u->loss.member = u->order + p.first;
-    EXPECT(integers(want, members) == u->loss.n && !memcmp(want, u->loss.member, (size_t)u->loss.n * 8));
+    EXPECT(golden_wholes(want, members) == u->loss.n && !memcmp(want, u->loss.member, (size_t)u->loss.n * 8));
     double divisor = advantage_weights(weight, &u->loss);
     for (int64_t i = 0; i < u->loss.n; i++) sum += weight[i] * loss_of(u, u->loss.member[i], p.iteration);
     return sum / divisor;
@@ -168,11 +133,11 @@ static void read_update(Update *u, const json_t *row) {
     LossKind kind;
     *u = (Update){.row = row};
     read_given(&u->given, row);
-    BatchSpec spec = {whole(row, "batch"), whole(row, "accum"), whole(row, "group"), whole(row, "steps"),
-                      whole(row, "iterations")};
-    EXPECT_OK(batches_make(&u->b, &spec, &e) && loss_kind_find(&kind, text(row, "loss_type"), &e));
-    integers(u->tokens, json_object_get(row, "tokens"));
-    integers(u->order, json_object_get(row, "order"));
+    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"), golden_whole(row, "steps"),
+                      golden_whole(row, "iterations")};
+    EXPECT_OK(batches_make(&u->b, &spec, &e) && loss_kind_find(&kind, golden_text(row, "loss_type"), &e));
+    golden_wholes(u->tokens, json_object_get(row, "tokens"));
+    golden_wholes(u->order, json_object_get(row, "order"));
     for (int64_t i = 0; i < u->given.n; i++) {
         u->all_tokens += u->tokens[i];
         u->truncated[i] = json_is_true(json_array_get(json_object_get(row, "truncated"), (size_t)i));
@@ -184,7 +149,7 @@ static void read_update(Update *u, const json_t *row) {
                           .generation_tokens = u->all_tokens,
                           .n = spec.batch,
                           .accum = spec.accum,
-                          .max_completion = whole(row, "max_completion")};
+                          .max_completion = golden_whole(row, "max_completion")};
 }
 
 static void update_case(const json_t *row) {
@@ -194,8 +159,8 @@ static void update_case(const json_t *row) {
     read_update(&u, row);
     EXPECT(u.b.completions == u.given.n);
     EXPECT(u.b.needs_old_logps == json_is_true(json_object_get(row, "old_used")));
-    EXPECT(numbers(trl, json_object_get(row, "losses")) == u.b.updates);
-    numbers(trl32, json_object_get(row, "losses32"));
+    EXPECT(golden_numbers(trl, json_object_get(row, "losses")) == u.b.updates);
+    golden_numbers(trl32, json_object_get(row, "losses32"));
     for (int64_t k = 0; k < u.b.updates; k++) {
         double loss = 0;
         for (int64_t m = 0; m < u.b.spec.accum; m++)
@@ -206,7 +171,7 @@ static void update_case(const json_t *row) {
 
 TEST(losses_of_updates_are_those_of_trl) {
     worst = worst32 = 0;
-    EXPECT(each_case("update", update_case) == 96);
+    EXPECT(golden_each("update", update_case) == 96);
     EXPECT_NEAR(worst, 0, 1e-14);
     EXPECT_NEAR(worst32, 0, 2e-6);
 }
@@ -216,21 +181,21 @@ TEST(losses_of_updates_are_those_of_trl) {
 static void prompt_case(const json_t *row) {
     Err e = {0};
     Batches b;
-    BatchSpec spec = {whole(row, "batch"), whole(row, "accum"), whole(row, "group"), whole(row, "steps"),
-                      whole(row, "iterations")};
-    int64_t items = whole(row, "items"), item[MOST], scratch[MOST], want[MOST];
+    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"), golden_whole(row, "steps"),
+                      golden_whole(row, "iterations")};
+    int64_t items = golden_whole(row, "items"), item[MOST], scratch[MOST], want[MOST];
     const json_t *generations = json_object_get(row, "generations");
     EXPECT_OK(batches_make(&b, &spec, &e));
     int64_t n = (int64_t)json_array_size(generations);
     EXPECT(n == batches_generations_per_epoch(&b, items) && batches_check_prompts(&b, items, &e) == (n > 0));
     for (int64_t g = 0; g < n; g++) {
         batches_prompts(item, scratch, &b, items, g, false, 42);
-        EXPECT(integers(want, json_array_get(generations, (size_t)g)) == b.completions);
+        EXPECT(golden_wholes(want, json_array_get(generations, (size_t)g)) == b.completions);
         for (int64_t i = 0; i < b.completions; i++) EXPECT(item[i / b.spec.group] == want[i]);
     }
 }
 
-TEST(prompts_are_taken_as_trl_takes_them) { EXPECT(each_case("prompts", prompt_case) == 40); }
+TEST(prompts_are_taken_as_trl_takes_them) { EXPECT(golden_each("prompts", prompt_case) == 40); }
 
 TEST(an_epoch_takes_every_prompt_once_in_an_order_of_its_own) {
     enum { ITEMS = 103 };
