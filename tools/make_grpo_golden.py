@@ -95,7 +95,8 @@ def stub_trainer(case, real):
         return out, torch.zeros_like(out)
 
     t._generate_single_turn, t._get_per_token_logps_and_entropies = generate_single_turn, logps
-    for name in ["_generate", "_calculate_rewards", "_generate_and_score_completions", "_prepare_inputs", "_compute_loss"]:
+    for name in ["_generate", "_calculate_rewards", "_generate_and_score_completions", "_prepare_inputs",
+                 "_compute_loss"]:
         method = getattr(GRPOTrainer, name)
         method = getattr(method, "__wrapped__", method)  # without the profiler around it
         setattr(t, name, types.MethodType(method, t))
@@ -229,16 +230,17 @@ def make_prompts(out):
         n, prompts = draw.randint(1, 30), case["batch"] * case["steps"] // case["group"]
         taken = list(RepeatSampler(range(n), mini_repeat_count=case["group"], batch_size=prompts,
                                    repeat_count=case["iterations"] * case["steps"], shuffle=False))
-        repeat = case["batch"] * case["steps"] * case["iterations"] * case["steps"]
+        size = case["batch"] * case["steps"]
+        repeat = size * case["iterations"] * case["steps"]
         rows.append({**{k: case[k] for k in ["batch", "accum", "steps", "iterations", "group"]}, "items": n,
-                     "generations": [taken[i:i + case["batch"] * case["steps"]] for i in range(0, len(taken), repeat)]})
+                     "generations": [taken[i:i + size] for i in range(0, len(taken), repeat)]})
     write(f"{out}/prompts.jsonl", rows)
 
 
 # ---- texts ----
 
-COMMON = """the a night light moon tonight silver river shiver love above home chrome stone alone sea tea free Straße ÉTÉ
-naïve the the of and it's “quoted” done. bright, bright day away say! fly sky why""".split()
+COMMON = """the a night light moon tonight silver river shiver love above home chrome stone alone sea tea free Straße
+ÉTÉ naïve the the of and it's “quoted” done. bright, bright day away say! fly sky why""".split()
 
 
 def drawn_text(draw, words):
@@ -308,7 +310,8 @@ def poem(text):
 def make_text(out):
     import sacrebleu
     draw, rows = random.Random(4), []
-    bleu = sacrebleu.metrics.BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True, force=True)
+    bleu = sacrebleu.metrics.BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True,
+                                  force=True)
     for i in range(120):
         gold = drawn_text(draw, draw.randint(0 if i % 9 == 0 else 1, 12))
         text = drawn_text(draw, draw.randint(0, 12))

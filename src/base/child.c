@@ -124,14 +124,17 @@ int64_t child_read(Child *c, void *to, int64_t room) {
     return n == 0 ? -1 : moved(n);
 }
 
-void child_end_input(Child *c) { close_end(&c->in); }
+void child_end_input(Child *c) {
+    close_end(&c->in);
+}
 
 void child_wait(ChildWait *w, int n, int milliseconds) {
     struct pollfd polled[2 * CHILD_WAIT_MOST];
     CHECK(n <= CHILD_WAIT_MOST);
     for (int i = 0; i < n; i++) { /* a negative descriptor is passed over */
         polled[2 * i] = (struct pollfd){.fd = w[i].c->pid ? w[i].c->out : -1, .events = POLLIN};
-        polled[2 * i + 1] = (struct pollfd){.fd = w[i].c->pid && w[i].wants_room ? w[i].c->in : -1, .events = POLLOUT};
+        polled[2 * i + 1] =
+            (struct pollfd){.fd = w[i].c->pid && w[i].wants_room ? w[i].c->in : -1, .events = POLLOUT};
     }
     bool ready = poll(polled, (nfds_t)(2 * n), milliseconds) > 0;
     for (int i = 0; i < n; i++) {

@@ -1,8 +1,9 @@
-/* child.h - a process of ours behind two pipes: started without a shell, spoken to without waiting, never left behind.
+/* child.h - a process of ours behind two pipes: started without a shell, spoken to without waiting, never left
+ * behind.
  *
- * A child is the leader of a process group of its own, so that what it starts ends with it, and Ctrl-C on the terminal
- * does not reach it. It has our environment and working folder, and no file of ours. When this process is killed, the
- * child reads the end of its input. */
+ * A child is the leader of a process group of its own, so that what it starts ends with it, and Ctrl-C on the
+ * terminal does not reach it. It has our environment and working folder, and no file of ours. When this process is
+ * killed, the child reads the end of its input. */
 #ifndef BASE_CHILD_H
 #define BASE_CHILD_H
 
@@ -32,10 +33,10 @@ enum { CHILD_HOW = 48 };
 void child_stop(Child *c, double seconds, char how[CHILD_HOW]);
 
 typedef struct ChildWait {
-    const Child *c;    /* one without a process is passed over */
-    bool wants_room;   /* wait until it takes bytes, too */
-    bool has_bytes;    /* out: it can be read, if only its end */
-    bool has_room;     /* out */
+    const Child *c;  /* one without a process is passed over */
+    bool wants_room; /* wait until it takes bytes, too */
+    bool has_bytes;  /* out: it can be read, if only its end */
+    bool has_room;   /* out */
 } ChildWait;
 
 enum { CHILD_WAIT_MOST = 64 };

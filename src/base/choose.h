@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 
-/* Case is ignored, and '-' and '_' are the same. what: "parser" gives "no parser is called 'poems'. Did you mean poem?",
- * or all names where none is near. */
+/* Case is ignored, and '-' and '_' are the same. what: "parser" gives "no parser is called 'poems'. Did you mean
+ * poem?", or all names where none is near. */
 bool choose_name(int *which, const char *word, const char *const *names, int n, const char *what, Err *e);
 
 #endif

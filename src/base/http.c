@@ -1,7 +1,7 @@
 /* http.c - how libcurl is spoken to.
  *
- * Declared here as its documentation does, so that building needs no package: names, numbers and structures of libcurl 4
- * never change. It allocates through base/mem.h. */
+ * Declared here as its documentation does, so that building needs no package: names, numbers and structures of
+ * libcurl 4 never change. It allocates through base/mem.h. */
 #include "base/http.h"
 
 #include <dlfcn.h>
@@ -16,9 +16,18 @@
 enum { GLOBAL_ALL = 3, OK = 0, MESSAGE_DONE = 1, ERROR_BYTES = 256, WRITE_ERROR = 23 };
 
 typedef enum Option {
-    OPT_WRITEDATA = 10001, OPT_URL = 10002, OPT_PROXY = 10004, OPT_ERRORBUFFER = 10010,
-    OPT_USERAGENT = 10018, OPT_HTTPHEADER = 10023, OPT_COPYPOSTFIELDS = 10165, OPT_PRIVATE = 10103,
-    OPT_WRITEFUNCTION = 20011, OPT_POSTFIELDSIZE_LARGE = 30120, OPT_NOSIGNAL = 99, OPT_TIMEOUT_MS = 155,
+    OPT_WRITEDATA = 10001,
+    OPT_URL = 10002,
+    OPT_PROXY = 10004,
+    OPT_ERRORBUFFER = 10010,
+    OPT_USERAGENT = 10018,
+    OPT_HTTPHEADER = 10023,
+    OPT_COPYPOSTFIELDS = 10165,
+    OPT_PRIVATE = 10103,
+    OPT_WRITEFUNCTION = 20011,
+    OPT_POSTFIELDSIZE_LARGE = 30120,
+    OPT_NOSIGNAL = 99,
+    OPT_TIMEOUT_MS = 155,
     OPT_CONNECTTIMEOUT_MS = 156,
 } Option;
 
@@ -34,8 +43,8 @@ typedef struct Message {
 } Message;
 
 typedef struct Library {
-    int (*global_init_mem)(long, void *(*)(size_t), void (*)(void *), void *(*)(void *, size_t), char *(*)(const char *),
-                           void *(*)(size_t, size_t));
+    int (*global_init_mem)(long, void *(*)(size_t), void (*)(void *), void *(*)(void *, size_t),
+                           char *(*)(const char *), void *(*)(size_t, size_t));
     void (*global_cleanup)(void);
     void *(*easy_init)(void);
     void (*easy_cleanup)(void *);
@@ -128,17 +137,27 @@ bool http_is_there(void) {
     return there;
 }
 
-static void *take(size_t bytes) { return mem_alloc((int64_t)bytes); }
-static void *resize(void *p, size_t bytes) { return mem_resize(p, (int64_t)bytes); }
-static void *take_array(size_t n, size_t each) { return mem_alloc(mem_mul((int64_t)n, (int64_t)each)); }
+static void *take(size_t bytes) {
+    return mem_alloc((int64_t)bytes);
+}
+static void *resize(void *p, size_t bytes) {
+    return mem_resize(p, (int64_t)bytes);
+}
+static void *take_array(size_t n, size_t each) {
+    return mem_alloc(mem_mul((int64_t)n, (int64_t)each));
+}
 
 static bool begin_use(Err *e) {
     pthread_mutex_lock(&lock);
     bool there = open_library();
-    bool ready = there && (users > 0 || library.global_init_mem(GLOBAL_ALL, take, mem_free, resize, mem_strdup, take_array) == OK);
+    bool ready = there && (users > 0 || library.global_init_mem(GLOBAL_ALL, take, mem_free, resize, mem_strdup,
+                                                                take_array) == OK);
     users += ready;
     pthread_mutex_unlock(&lock);
-    if (!there) return fail(e, ERR_FAIL, "HTTP needs libcurl 7.66 or newer, which is not installed (libcurl.so.4; apt-get install curl)");
+    if (!there)
+        return fail(
+            e, ERR_FAIL,
+            "HTTP needs libcurl 7.66 or newer, which is not installed (libcurl.so.4; apt-get install curl)");
     return ready || fail(e, ERR_FAIL, "libcurl could not be started");
 }
 
@@ -253,7 +272,9 @@ void http_pump(Http *h, int milliseconds) {
     }
 }
 
-int http_free(const Http *h) { return h->most - h->n_busy; }
+int http_free(const Http *h) {
+    return h->most - h->n_busy;
+}
 
 /* ---- opening ---- */
 

@@ -1,8 +1,8 @@
 /* http.h - requests over HTTP, several at a time, by the libcurl that is there when the program runs.
  *
- * The library is opened when it is first needed, so that everything else works without it. Redirects are not followed,
- * no proxy is taken from the environment, replies have a longest length. One thread owns an Http; nothing here waits but
- * http_pump. With https the process must ignore SIGPIPE, as the command line does. */
+ * The library is opened when it is first needed, so that everything else works without it. Redirects are not
+ * followed, no proxy is taken from the environment, replies have a longest length. One thread owns an Http; nothing
+ * here waits but http_pump. With https the process must ignore SIGPIPE, as the command line does. */
 #ifndef BASE_HTTP_H
 #define BASE_HTTP_H
 
@@ -12,19 +12,19 @@
 #include "base/err.h"
 
 typedef struct HttpRequest {
-    const char *url;             /* http:// or https:// */
-    const char *body;            /* JSON to post; NULL: a GET */
-    const char *key;             /* sent as "Authorization: Bearer KEY"; NULL: none */
+    const char *url;                 /* http:// or https:// */
+    const char *body;                /* JSON to post; NULL: a GET */
+    const char *key;                 /* sent as "Authorization: Bearer KEY"; NULL: none */
     double connect_seconds, seconds; /* limits: until connected, of all of it */
 } HttpRequest;
 
 typedef struct HttpReply {
     int64_t id;
-    int status;          /* of HTTP; 0: there was no whole reply, and error says why */
-    const char *body;    /* borrows; ends with 0 */
+    int status;       /* of HTTP; 0: there was no whole reply, and error says why */
+    const char *body; /* borrows; ends with 0 */
     int64_t bytes;
-    const char *error;   /* "" where there was a reply */
-    double retry_after;  /* seconds the server asked for; 0: it did not */
+    const char *error;  /* "" where there was a reply */
+    double retry_after; /* seconds the server asked for; 0: it did not */
 } HttpReply;
 typedef void HttpFn(void *user, const HttpReply *r);
 

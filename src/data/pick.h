@@ -1,5 +1,5 @@
-/* pick.h - a selection of a file's rows, shuffled by a key: the file is counted, then read once more, and only what was
- * selected is handed over. */
+/* pick.h - a selection of a file's rows, shuffled by a key: the file is counted, then read once more, and only what
+ * was selected is handed over. */
 #ifndef DATA_PICK_H
 #define DATA_PICK_H
 
@@ -11,8 +11,8 @@
 
 bool pick_count(const char *path, int64_t *rows, Err *e);
 
-/* Where each row stands in the selection: places start .. start + count - 1 of the shuffled file become 0 .. count - 1,
- * the others -1. Gives: mem_free. */
+/* Where each row stands in the selection: places start .. start + count - 1 of the shuffled file become 0 .. count
+ * - 1, the others -1. Gives: mem_free. */
 int64_t *pick_places(int64_t rows, int64_t start, int64_t count, bool shuffle, uint64_t seed);
 
 /* Borrows row. Its errors name neither file nor line: pick_rows puts both in front. */

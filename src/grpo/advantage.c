@@ -66,7 +66,8 @@ void advantage_function(double *mean, double *std, const double *given, int64_t 
 
 /* ---- advantages ---- */
 
-AdvantageFacts advantage_make(double *advantage, const double *reward, int64_t n, int64_t group, RewardScale scale) {
+AdvantageFacts advantage_make(double *advantage, const double *reward, int64_t n, int64_t group,
+                              RewardScale scale) {
     CHECK(n > 0 && group > 1 && n % group == 0);
     int64_t groups = n / group, zero = 0;
     double batch_mean, batch_std, means = 0, stds = 0;
@@ -104,10 +105,14 @@ double advantage_weights(double *weight, const LossBatch *b) {
     }
     double completions = (double)b->n * (double)b->accum;
     switch (b->kind) {
-        case LOSS_DAPO: return (double)MAX2(1, b->generation_tokens);
-        case LOSS_GRPO: return completions;
-        case LOSS_BNPO: return (double)b->accum;
-        case LOSS_DR_GRPO: return completions * (double)b->max_completion;
+        case LOSS_DAPO:
+            return (double)MAX2(1, b->generation_tokens);
+        case LOSS_GRPO:
+            return completions;
+        case LOSS_BNPO:
+            return (double)b->accum;
+        case LOSS_DR_GRPO:
+            return completions * (double)b->max_completion;
     }
     return 1;
 }

@@ -4,13 +4,14 @@
  *
  *   reward      r_i = sum of w_k r_ik over the functions k that gave a number. A completion that none of them scored
  *               gets 0 and is counted.
- *   advantage   A_i = (r_i - m) / (s + 1e-4), where m is the mean of the group and s the standard deviation, divided by
- *               count - 1: of the group (SCALE_GROUP) or of all n (SCALE_BATCH). SCALE_NONE: A_i = r_i - m.
+ *   advantage   A_i = (r_i - m) / (s + 1e-4), where m is the mean of the group and s the standard deviation,
+ *               divided by count - 1: of the group (SCALE_GROUP) or of all n (SCALE_BATCH). SCALE_NONE: r_i - m.
  *
- * A token's loss is L_it = -min(q A_i, clip(q, 1 - eps_low, 1 + eps_high) A_i) + beta KL_it with q = exp(logp - logp_old)
- * and KL_it = exp(ref - logp) - (ref - logp) - 1. T_i counts the tokens of completion i up to and including its end of
- * text; t_i is T_i, or 0 for a completion that was cut off at its length while truncated ones are masked. A micro-batch
- * has B completions, an update `accum` micro-batches. The loss of an update is the sum over its micro-batches of
+ * A token's loss is L_it = -min(q A_i, clip(q, 1 - eps_low, 1 + eps_high) A_i) + beta KL_it with q = exp(logp -
+ * logp_old) and KL_it = exp(ref - logp) - (ref - logp) - 1. T_i counts the tokens of completion i up to and
+ * including its end of text; t_i is T_i, or 0 for a completion that was cut off at its length while truncated ones
+ * are masked. A micro-batch has B completions, an update `accum` micro-batches. The loss of an update is the sum
+ * over its micro-batches of
  *
  *     sum over completions i of weight_i x (sum over t of L_it) / divisor
  *
@@ -20,7 +21,8 @@
  *   bnpo          1 / max(1, sum of t of micro-batch)  accum
  *   dr_grpo       1                                    B x accum x max_completion
  *
- * These are the rules of TRL 0.25 (GRPOTrainer); tests/grpo/test_advantage.c compares with numbers from its own code. */
+ * These are the rules of TRL 0.25 (GRPOTrainer); tests/grpo/test_advantage.c compares with numbers from its own
+ * code. */
 #ifndef GRPO_ADVANTAGE_H
 #define GRPO_ADVANTAGE_H
 
@@ -36,9 +38,9 @@ typedef enum LossKind { LOSS_DAPO, LOSS_GRPO, LOSS_BNPO, LOSS_DR_GRPO } LossKind
 bool reward_scale_find(RewardScale *scale, const char *name, Err *e);
 bool loss_kind_find(LossKind *kind, const char *name, Err *e);
 
-/* given: [n][functions], NAN where a function could not say; an infinite reward counts as missing. weight: [functions],
- * NULL: 1 each. Fills reward[n]. Gives how many completions no function scored; *first (may be NULL) is the first of
- * them, -1: none. */
+/* given: [n][functions], NAN where a function could not say; an infinite reward counts as missing. weight:
+ * [functions], NULL: 1 each. Fills reward[n]. Gives how many completions no function scored; *first (may be NULL)
+ * is the first of them, -1: none. */
 int64_t advantage_rewards(double *reward, const double *given, const double *weight, int64_t n, int functions,
                           int64_t *first);
 
@@ -52,7 +54,8 @@ typedef struct AdvantageFacts {
 } AdvantageFacts;
 
 /* n is a multiple of group. */
-AdvantageFacts advantage_make(double *advantage, const double *reward, int64_t n, int64_t group, RewardScale scale);
+AdvantageFacts advantage_make(double *advantage, const double *reward, int64_t n, int64_t group,
+                              RewardScale scale);
 
 typedef struct LossBatch { /* one micro-batch */
     LossKind kind;

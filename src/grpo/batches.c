@@ -51,7 +51,8 @@ static bool refuse_group(const BatchSpec *s, Err *e) {
                   s->group / common_divisor(s->group, s->batch));
     add_divisors(&hint, "--num-generations", s->group, all);
     fail(e, ERR_USAGE,
-         "%lld completions (--batch-size %lld x %s %lld) are no whole groups of %lld (--num-generations): every prompt "
+         "%lld completions (--batch-size %lld x %s %lld) are no whole groups of %lld (--num-generations): every "
+         "prompt "
          "is answered that many times, and --batch-size counts completions. Nearest that work: %s",
          (long long)all, (long long)s->batch, by_accum ? "--accum" : "--steps-per-generation", (long long)s->steps,
          (long long)s->group, str_text(&hint));
@@ -64,7 +65,8 @@ static bool refuse_steps(const BatchSpec *s, Err *e) {
     add_multiples(&hint, "--steps-per-generation", s->steps, s->accum);
     if (s->iterations == 1) add_divisors(&hint, "--steps-per-generation", s->steps, s->accum);
     fail(e, ERR_USAGE,
-         "a generation batch of %lld steps (--steps-per-generation), trained %lld times (--num-iterations), would end "
+         "a generation batch of %lld steps (--steps-per-generation), trained %lld times (--num-iterations), would "
+         "end "
          "inside an update of %lld (--accum). Nearest that work: %s",
          (long long)s->steps, (long long)s->iterations, (long long)s->accum, str_text(&hint));
     str_free(&hint);
@@ -81,9 +83,10 @@ bool batches_make(Batches *b, const BatchSpec *spec, Err *e) {
     if (!s.steps) s.steps = s.accum;
     if (!s.iterations) s.iterations = 1;
     if (s.group == 1)
-        return fail(e, ERR_USAGE,
-                    "--num-generations 1: an advantage compares the answers to one prompt with each other. It takes 2 "
-                    "or more");
+        return fail(
+            e, ERR_USAGE,
+            "--num-generations 1: an advantage compares the answers to one prompt with each other. It takes 2 "
+            "or more");
     if (!in_range(s.batch, 1, "--batch-size", e) || !in_range(s.accum, 1, "--accum", e) ||
         !in_range(s.group, 2, "--num-generations", e) || !in_range(s.steps, 1, "--steps-per-generation", e) ||
         !in_range(s.iterations, 1, "--num-iterations", e))
@@ -102,13 +105,16 @@ bool batches_make(Batches *b, const BatchSpec *spec, Err *e) {
 
 /* ---- prompts ---- */
 
-int64_t batches_generations_per_epoch(const Batches *b, int64_t items) { return items / b->prompts; }
+int64_t batches_generations_per_epoch(const Batches *b, int64_t items) {
+    return items / b->prompts;
+}
 
 bool batches_check_prompts(const Batches *b, int64_t items, Err *e) {
     if (items >= b->prompts) return true;
     int64_t batch = items * b->spec.group / b->spec.steps;
     while (batch > 0 && batch * b->spec.steps % b->spec.group) batch--;
-    fail(e, ERR_USAGE, "%lld prompts do not fill a generation batch, which takes %lld (%lld completions, %lld of each)",
+    fail(e, ERR_USAGE,
+         "%lld prompts do not fill a generation batch, which takes %lld (%lld completions, %lld of each)",
          (long long)items, (long long)b->prompts, (long long)b->completions, (long long)b->spec.group);
     if (batch > 0 && e) {
         Err whole = *e;
@@ -121,8 +127,8 @@ int64_t batches_rollouts(const Batches *b, int64_t items, int64_t epochs) {
     return batches_generations_per_epoch(b, items) * epochs / b->generations;
 }
 
-void batches_prompts(int64_t *item, int64_t *scratch, const Batches *b, int64_t items, int64_t generation, bool shuffle,
-                     uint64_t seed) {
+void batches_prompts(int64_t *item, int64_t *scratch, const Batches *b, int64_t items, int64_t generation,
+                     bool shuffle, uint64_t seed) {
     int64_t each = batches_generations_per_epoch(b, items);
     CHECK(each > 0 && generation >= 0);
     int64_t epoch = generation / each, first = generation % each * b->prompts;

@@ -28,7 +28,8 @@ static const Parser parsers[] = {
     [CLASSIFICATION] = {"classification", "title", "label", "sh0416/ag_news (train)"},
     [POEM] = {"poem", "INSTRUCTION,instruction,prompt", NULL, "checkai/instruction-poems (train)"},
     [DRAWN] = {"test", NULL, NULL, NULL},
-    [CUSTOM] = {"custom", "prompt,question,problem,instruction", "answer,solution,gold,label,output", "your own rows"},
+    [CUSTOM] = {"custom", "prompt,question,problem,instruction", "answer,solution,gold,label,output",
+                "your own rows"},
 };
 
 static bool find_parser(Kind *kind, const char *key, Err *e) {
@@ -65,7 +66,8 @@ static bool first_present(char *name, const json_t *row, const char *list) {
 static bool fail_field(const json_t *row, const char *wanted, const char *option, Err *e) {
     Str has = {0};
     field_names(&has, row);
-    fail(e, ERR_FAIL, "the row has no field '%s' (it has: %s). Name another with %s", wanted, str_text(&has), option);
+    fail(e, ERR_FAIL, "the row has no field '%s' (it has: %s). Name another with %s", wanted, str_text(&has),
+         option);
     str_free(&has);
     return false;
 }
@@ -90,7 +92,8 @@ static void add_turn(json_t *messages, const char *role, const char *text) {
 static bool check_turn(const json_t *turn, const char *field, Err *e) {
     const json_t *role = json_object_get(turn, "role"), *content = json_object_get(turn, "content");
     if (!json_is_string(role) || !json_is_string(content))
-        return fail(e, ERR_FAIL, "field '%s' must be text or a list of messages with text in role and content", field);
+        return fail(e, ERR_FAIL, "field '%s' must be text or a list of messages with text in role and content",
+                    field);
     if (strlen(json_string_value(content)) != json_string_length(content))
         return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
     return true;
@@ -183,7 +186,8 @@ static bool add_class(Str *gold, const json_t *row, const char *field, Err *e) {
     bool ok = field_text(&label, row, field, e);
     char digit = label.len == 1 ? label.data[0] : 0;
     if (ok && (digit < '1' || digit > '0' + COUNT_OF(classes)))
-        ok = fail(e, ERR_FAIL, "field '%s' is '%.20s', 1 to %d was expected", field, str_text(&label), COUNT_OF(classes));
+        ok = fail(e, ERR_FAIL, "field '%s' is '%.20s', 1 to %d was expected", field, str_text(&label),
+                  COUNT_OF(classes));
     if (ok) str_add(gold, classes[digit - '1']);
     str_free(&label);
     return ok;
@@ -219,7 +223,8 @@ static uint64_t hash_text(uint64_t h, const char *text) {
 }
 
 /* Keeps row. The item's messages are taken over. */
-static void place_item(Maker *m, int64_t place, json_t *messages, const char *question, const char *gold, json_t *row) {
+static void place_item(Maker *m, int64_t place, json_t *messages, const char *question, const char *gold,
+                       json_t *row) {
     Item *item = &m->out->item[place];
     char *text = plain_text(messages);
     *item = (Item){.question = mem_strdup(question), .gold = mem_strdup(gold), .columns = json_incref(row)};
@@ -301,7 +306,8 @@ bool items_read(Items *out, const ItemQuery *q, Err *e) {
     *out = (Items){0};
     if (!check_meta(q->meta_prompt, e)) return false;
     if (!find_parser(&m.kind, q->parser, e)) return false;
-    if (q->count == 0 || q->count < -1) return fail(e, ERR_USAGE, "%lld samples cannot be taken", (long long)q->count);
+    if (q->count == 0 || q->count < -1)
+        return fail(e, ERR_USAGE, "%lld samples cannot be taken", (long long)q->count);
     if (m.kind == DRAWN) {
         make_room(&m, q->count < 0 ? DRAWN_COUNT : q->count);
         draw_items(&m);

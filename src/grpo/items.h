@@ -1,21 +1,24 @@
 /* items.h - what a policy is asked, and what the answer is compared with: the parsers of the data sets people use.
  *
- * Files are JSON lines or a JSON array in the layout each set has; nothing is downloaded. Rows are shuffled by the seed
- * and the first `count` of them are kept. The meta-prompt is what the policy is told to do with the task (rewrite it,
- * say); without one the task alone is asked.
+ * Files are JSON lines or a JSON array in the layout each set has; nothing is downloaded. Rows are shuffled by the
+ * seed and the first `count` of them are kept. The meta-prompt is what the policy is told to do with the task
+ * (rewrite it, say); without one the task alone is asked.
  *
- *   parser          fields                          prompt (messages)                        gold
- *   math            prompt|problem|question,        system: meta; user: the problem          the final answer
- *                   solution|answer
- *   easy_math       question, answer                user: meta, empty line, question         the number behind ####,
- *                                                                                            without separators; without
- *                                                                                            ####: the whole answer
- *   classification  title, description, label 1-4   user: meta, empty line, the task, which  World, Sports, Business or
- *                                                   names the classes, Title, Description    Science/Technology
- *   poem            INSTRUCTION|instruction|prompt  user: meta, empty line, instruction      none
- *   test            drawn additions, no file        user: meta, empty line, "What is 3 + 4?" the sum
- *   custom          prompt, answer|solution|...     text: as easy_math; messages: the meta-  the field as it is
- *                                                   prompt in front of the system's turn
+ *   math            fields prompt|problem|question and solution|answer
+ *                   system: meta-prompt; user: the problem          gold: the final answer of the solution
+ *   easy_math       question, answer
+ *                   user: meta-prompt, empty line, question         gold: the number behind ####, without separators;
+ *                                                                   without ####: the whole answer
+ *   classification  title, description, label 1 to 4
+ *                   user: meta-prompt, empty line, a task that      gold: World, Sports, Business or
+ *                   names the classes, Title, Description           Science/Technology
+ *   poem            INSTRUCTION|instruction|prompt
+ *                   user: meta-prompt, empty line, instruction      gold: none
+ *   test            additions drawn from the seed, no file
+ *                   user: meta-prompt, empty line, "What is 3 + 4?" gold: the sum
+ *   custom          prompt|question|problem|instruction and answer|solution|gold|label|output
+ *                   a text: as easy_math; messages: the meta-prompt gold: the field as it is; none where it is absent
+ *                   stands at the beginning of the system's turn
  *
  * --prompt-field and --answer-field name other fields for all of them but classification. A prompt that is a list of
  * messages is understood wherever a text is. */

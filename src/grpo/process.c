@@ -23,8 +23,8 @@ typedef struct Worker {
     Child child;
     bool busy, fresh; /* fresh: it has not replied yet */
     Ask ask;
-    int64_t sent;     /* bytes of the line */
-    char *reply;      /* [reply_bytes], owns */
+    int64_t sent; /* bytes of the line */
+    char *reply;  /* [reply_bytes], owns */
     int64_t got;
     double deadline;
 } Worker;
@@ -35,8 +35,8 @@ struct Scorer {
     const char *const *argv;
     ScoreFn *fn;
     void *user;
-    Worker *worker;  /* [processes] */
-    Ask *queue;      /* [first, last) wait */
+    Worker *worker; /* [processes] */
+    Ask *queue;     /* [first, last) wait */
     int64_t first, last, capacity;
     int64_t warned;
     ScorerFacts facts;
@@ -248,7 +248,9 @@ bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e
     return true;
 }
 
-ScorerFacts scorer_facts(const Scorer *s) { return s->facts; }
+ScorerFacts scorer_facts(const Scorer *s) {
+    return s->facts;
+}
 
 static bool check_spec(ScorerSpec *spec, Err *e) {
     if (spec->seconds == 0) spec->seconds = 30;
@@ -278,8 +280,10 @@ bool scorer_open(Scorer **out, const ScorerSpec *spec, ScoreFn *fn, void *user, 
         s->worker[i].reply = mem_alloc(checked.reply_bytes);
         ok = ok && start_worker(s, &s->worker[i], e);
     }
-    if (ok) *out = s;
-    else scorer_close(s);
+    if (ok)
+        *out = s;
+    else
+        scorer_close(s);
     return ok || fail_within(e, "the reward command");
 }
 

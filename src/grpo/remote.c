@@ -12,7 +12,11 @@
 enum { LOOK_MS = 200, WARNINGS = 20, CONCURRENCY_MOST = 256, HEALTH_ID = -1, CHECK_TIMEOUT = 10 };
 static const double LONGEST_WAIT = 60; /* before an attempt, whatever a server asks for */
 
-typedef enum AskState { ASK_WAITS, ASK_FLIES, ASK_SPENT /* attempts used up; the next health check decides */ } AskState;
+typedef enum AskState {
+    ASK_WAITS,
+    ASK_FLIES,
+    ASK_SPENT /* attempts used up; the next health check decides */
+} AskState;
 
 typedef struct Ask {
     int64_t id;
@@ -75,7 +79,10 @@ static void check_health(Remote *r) {
     if (r->checking || !http_free(r->http)) return;
     r->checking = true;
     http_send(r->http, HEALTH_ID,
-              &(HttpRequest){.url = r->health_url.data, .key = r->spec.key, .connect_seconds = CHECK_TIMEOUT, .seconds = CHECK_TIMEOUT});
+              &(HttpRequest){.url = r->health_url.data,
+                             .key = r->spec.key,
+                             .connect_seconds = CHECK_TIMEOUT,
+                             .seconds = CHECK_TIMEOUT});
 }
 
 static void begin_pause(Remote *r, const char *why) {
@@ -84,7 +91,8 @@ static void begin_pause(Remote *r, const char *why) {
     r->paused = true;
     r->paused_at = sensors_seconds();
     r->facts.pauses++;
-    log_warn("the evaluator at %s does not answer (%s). The run waits until it does; Ctrl-C stops it", r->url.data, why);
+    log_warn("the evaluator at %s does not answer (%s). The run waits until it does; Ctrl-C stops it", r->url.data,
+             why);
 }
 
 /* Everything that failed meanwhile has its attempts again. */
@@ -143,9 +151,15 @@ static void take_reply(void *user, const HttpReply *h) {
     CHECK(i < r->n);
     remote_read(&reply, &r->spec, h);
     switch (reply.kind) {
-        case REPLY_ANSWER: answer(r, i, &reply); break;
-        case REPLY_AGAIN: try_again(r, &r->ask[i], h, str_text(&reply.why)); break;
-        case REPLY_LOST: lose(r, i, str_text(&reply.why)); break;
+        case REPLY_ANSWER:
+            answer(r, i, &reply);
+            break;
+        case REPLY_AGAIN:
+            try_again(r, &r->ask[i], h, str_text(&reply.why));
+            break;
+        case REPLY_LOST:
+            lose(r, i, str_text(&reply.why));
+            break;
         case REPLY_FATAL:
             r->ask[i].state = ASK_WAITS;
             fail(&r->fatal, ERR_FAIL, "the evaluator at %s: %s", r->url.data, str_text(&reply.why));
@@ -164,9 +178,13 @@ void remote_submit(Remote *r, int64_t id, const char *name, const char *prompt) 
     r->ask[r->n++] = (Ask){.id = id, .name = mem_strdup(name), .body = body.data};
 }
 
-int64_t remote_pending(const Remote *r) { return r->n; }
+int64_t remote_pending(const Remote *r) {
+    return r->n;
+}
 
-bool remote_paused(const Remote *r) { return r->paused; }
+bool remote_paused(const Remote *r) {
+    return r->paused;
+}
 
 static void send_waiting(Remote *r, double now) {
     for (int64_t i = 0; i < r->n && http_free(r->http) > 1; i++) { /* one place is the health check's */
@@ -175,7 +193,11 @@ static void send_waiting(Remote *r, double now) {
         a->state = ASK_FLIES;
         a->attempts++;
         http_send(r->http, a->id,
-                  &(HttpRequest){.url = r->url.data, .body = a->body, .key = r->spec.key, .connect_seconds = CHECK_TIMEOUT, .seconds = r->spec.seconds});
+                  &(HttpRequest){.url = r->url.data,
+                                 .body = a->body,
+                                 .key = r->spec.key,
+                                 .connect_seconds = CHECK_TIMEOUT,
+                                 .seconds = r->spec.seconds});
     }
 }
 
@@ -209,7 +231,8 @@ bool remote_finish(Remote *r, bool (*keep_going)(void *user), void *user, Err *e
     while (r->n) {
         bool ok = remote_pump(r, LOOK_MS, e);
         if (ok && (!r->n || !keep_going || keep_going(user))) continue;
-        if (ok) fail(e, ERR_FAIL, "interrupted while %lld answers of the evaluator were waited for", (long long)r->n);
+        if (ok)
+            fail(e, ERR_FAIL, "interrupted while %lld answers of the evaluator were waited for", (long long)r->n);
         drop_all(r);
         return false;
     }
@@ -225,9 +248,11 @@ RemoteFacts remote_facts(const Remote *r) {
 /* ---- opening ---- */
 
 static bool check_spec(RemoteSpec *s, Err *e) {
-    if (!s->url && s->api != REMOTE_OLLAMA) return fail(e, ERR_USAGE, "the address of the evaluator's server is missing");
+    if (!s->url && s->api != REMOTE_OLLAMA)
+        return fail(e, ERR_USAGE, "the address of the evaluator's server is missing");
     if (s->url && !http_check_url(s->url, e)) return false;
-    if (!s->model || !*s->model) return fail(e, ERR_USAGE, "the name of the model that the server shall use is missing");
+    if (!s->model || !*s->model)
+        return fail(e, ERR_USAGE, "the name of the model that the server shall use is missing");
     if (!s->concurrency) s->concurrency = 8;
     if (!s->seconds) s->seconds = 60;
     if (!s->attempts) s->attempts = 4;
@@ -236,7 +261,8 @@ static bool check_spec(RemoteSpec *s, Err *e) {
     if (!s->reply_bytes) s->reply_bytes = 4 * MIB;
     if (s->concurrency < 1 || s->concurrency > CONCURRENCY_MOST)
         return fail(e, ERR_USAGE, "%d requests at a time: 1 to %d are possible", s->concurrency, CONCURRENCY_MOST);
-    if (s->attempts < 1 || !(s->seconds > 0) || !(s->backoff_seconds > 0) || !(s->check_seconds > 0) || s->reply_bytes < 0)
+    if (s->attempts < 1 || !(s->seconds > 0) || !(s->backoff_seconds > 0) || !(s->check_seconds > 0) ||
+        s->reply_bytes < 0)
         return fail(e, ERR_USAGE, "time limits and attempts of a remote evaluator must be above 0");
     return true;
 }

@@ -1,11 +1,11 @@
 /* remote.h - an evaluator behind HTTP: an OpenAI-compatible server or Ollama answers the prompts that a policy wrote.
  *
- * A prompt is asked once and its answer handed over once. A request that meets a server error, a closed connection, a
- * reply that makes no sense or its time limit is tried again, a little later each time (0.5, 1, 2, ... s, or when the
- * server says). When its attempts are used up and the server is well, the prompt has no answer: it costs that sample, is
- * counted and named. When the server is not well (its health check fails), the run pauses: one message, a check every
- * few seconds, and once the server is back everything that was under way is asked again, so that nothing is lost. A
- * server that refuses the key, the model or the address ends the run.
+ * A prompt is asked once and its answer handed over once. A request that meets a server error, a closed connection,
+ * a reply that makes no sense or its time limit is tried again, a little later each time (0.5, 1, 2, ... s, or when
+ * the server says). When its attempts are used up and the server is well, the prompt has no answer: it costs that
+ * sample, is counted and named. When the server is not well (its health check fails), the run pauses: one message,
+ * a check every few seconds, and once the server is back everything that was under way is asked again, so that
+ * nothing is lost. A server that refuses the key, the model or the address ends the run.
  *
  *   health check     GET /api/version (Ollama), GET /v1/models (OpenAI-compatible; one without such a list is well)
  *
@@ -28,7 +28,7 @@ bool remote_api_find(RemoteApi *api, const char *name, Err *e); /* chat, openai,
 
 typedef struct RemoteSpec { /* texts: keeps until closed */
     RemoteApi api;
-    const char *url;        /* "http://localhost:8000", with or without /v1; NULL: http://localhost:11434 for Ollama */
+    const char *url; /* "http://localhost:8000", with or without /v1; NULL: http://localhost:11434 for Ollama */
     const char *model;
     const char *key;        /* of the API; NULL: none. Never written anywhere */
     const char *system;     /* a turn before the prompt; NULL: none */
@@ -73,8 +73,8 @@ bool remote_paused(const Remote *r);
 /* Moves what can be moved, waiting at most so long. False: the run cannot go on with this server. */
 bool remote_pump(Remote *r, int milliseconds, Err *e);
 
-/* Until nothing is pending. keep_going (may be NULL) is asked five times a second, also while the server is away; once it
- * says no, what is pending is dropped and the call is refused. */
+/* Until nothing is pending. keep_going (may be NULL) is asked five times a second, also while the server is away;
+ * once it says no, what is pending is dropped and the call is refused. */
 bool remote_finish(Remote *r, bool (*keep_going)(void *user), void *user, Err *e);
 
 RemoteFacts remote_facts(const Remote *r);

@@ -16,13 +16,16 @@ static bool same_words(const char *a, const char *b) {
     Words x = {0}, y = {0};
     words_split(&x, a, true);
     words_split(&y, b, true);
-    bool same = x.n == y.n && x.text.len == y.text.len && !memcmp(str_text(&x.text), str_text(&y.text), (size_t)x.text.len);
+    bool same = x.n == y.n && x.text.len == y.text.len &&
+                !memcmp(str_text(&x.text), str_text(&y.text), (size_t)x.text.len);
     words_free(&x);
     words_free(&y);
     return same;
 }
 
-static bool has_gold(const RewardInput *in) { return in->item->gold[0] != 0; }
+static bool has_gold(const RewardInput *in) {
+    return in->item->gold[0] != 0;
+}
 
 static double accuracy(const RewardInput *in) {
     Str found = {0};
@@ -33,7 +36,9 @@ static double accuracy(const RewardInput *in) {
     return same;
 }
 
-static double exact(const RewardInput *in) { return has_gold(in) ? same_words(in->answer, in->item->gold) : NAN; }
+static double exact(const RewardInput *in) {
+    return has_gold(in) ? same_words(in->answer, in->item->gold) : NAN;
+}
 
 /* ---- numbers ---- */
 
@@ -52,7 +57,8 @@ static const char *read_number(double *value, const char *p, const char *text) {
     int n = 0;
     bool dot = false;
     const char *q = p;
-    for (; isdigit((unsigned char)*q) || ((*q == ',' || (*q == '.' && !dot)) && isdigit((unsigned char)q[1])); q++) {
+    for (; isdigit((unsigned char)*q) || ((*q == ',' || (*q == '.' && !dot)) && isdigit((unsigned char)q[1]));
+         q++) {
         dot |= *q == '.';
         if (*q != ',' && n < NUMBER_BYTES - 1) digits[n++] = *q;
     }
@@ -63,7 +69,9 @@ static const char *read_number(double *value, const char *p, const char *text) {
     return q;
 }
 
-static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)); }
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+}
 
 static bool last_number_of(double *value, const char *text) {
     bool found = false;
@@ -89,7 +97,8 @@ static double easy_math(const RewardInput *in) {
     const char *tail = text_tail(str_text(&text), TAIL);
     bool number = answer_value(&gold, in->item->gold), found = !number && strstr(tail, in->item->gold);
     for (const char *p = tail; number && *p && !found;) {
-        const char *end = read_number(&value, p, str_text(&text)); /* a number that began before the tail is none */
+        const char *end =
+            read_number(&value, p, str_text(&text)); /* a number that began before the tail is none */
         found = end && near(value, gold);
         p = end ? end : p + 1;
     }
@@ -141,9 +150,13 @@ static double classification(const RewardInput *in) {
 
 /* ---- the others ---- */
 
-static double f1(const RewardInput *in) { return has_gold(in) ? reward_token_f1(in->answer, in->item->gold) : NAN; }
+static double f1(const RewardInput *in) {
+    return has_gold(in) ? reward_token_f1(in->answer, in->item->gold) : NAN;
+}
 
-static double bleu(const RewardInput *in) { return has_gold(in) ? reward_bleu(in->answer, in->item->gold) : NAN; }
+static double bleu(const RewardInput *in) {
+    return has_gold(in) ? reward_bleu(in->answer, in->item->gold) : NAN;
+}
 
 static double length(const RewardInput *in) {
     Str text = {0};
@@ -153,7 +166,9 @@ static double length(const RewardInput *in) {
     return fmin(1, n / LONG_ENOUGH);
 }
 
-static double constant(const RewardInput *in) { return 0.5; }
+static double constant(const RewardInput *in) {
+    return 0.5;
+}
 
 static double gold_match(const RewardInput *in) {
     Str a = {0}, b = {0};
@@ -203,8 +218,12 @@ static const Reward table[] = {
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"math", "accuracy"},        {"token_f1", "f1"},            {"exact_match", "exact"},
-    {"test", "length"},          {"test:length", "length"},     {"test:constant", "constant"},
+    {"math", "accuracy"},
+    {"token_f1", "f1"},
+    {"exact_match", "exact"},
+    {"test", "length"},
+    {"test:length", "length"},
+    {"test:constant", "constant"},
     {"test:gold_match", "gold_match"},
 };
 

@@ -5,12 +5,12 @@
 #include "base/str.h"
 #include "grpo/reward.h"
 
-int64_t text_length(const char *text); /* characters of UTF-8; a broken byte counts as one */
+int64_t text_length(const char *text);                       /* characters of UTF-8; a broken byte counts as one */
 const char *text_tail(const char *text, int64_t characters); /* where the last so many begin */
 
 typedef struct Words {
-    Str text;      /* each word ends with 0 */
-    int64_t *at;   /* owns; where each begins in text */
+    Str text;    /* each word ends with 0 */
+    int64_t *at; /* owns; where each begins in text */
     int64_t n, capacity;
 } Words;
 
@@ -18,7 +18,9 @@ typedef struct Words {
 void words_split(Words *w, const char *text, bool lower);
 void words_free(Words *w);
 int64_t words_types(const Words *w); /* different ones */
-static inline const char *word_at(const Words *w, int64_t i) { return w->text.data + w->at[i]; }
+static inline const char *word_at(const Words *w, int64_t i) {
+    return w->text.data + w->at[i];
+}
 
 double reward_poem(const RewardInput *in); /* reward_poem.c */
 

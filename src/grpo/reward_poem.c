@@ -23,7 +23,7 @@ typedef struct Poem {
     int64_t length[LINES_MOST];
     char last[LINES_MOST][WORD_BYTES]; /* letters of the last word */
     int lines;
-    Words words;                       /* of the whole text, letters and digits only */
+    Words words; /* of the whole text, letters and digits only */
     int64_t characters;
 } Poem;
 
@@ -48,7 +48,9 @@ static void undash(Str *out, const char *text) {
     }
 }
 
-static bool is_letter(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 128; }
+static bool is_letter(char c) {
+    return isalnum((unsigned char)c) || (unsigned char)c >= 128;
+}
 
 /* Without the signs around it: "night," and "(night" are "night". */
 static void add_bare(Str *out, const char *word) {
@@ -107,7 +109,9 @@ static void free_poem(Poem *p) {
 
 /* ---- the parts ---- */
 
-static bool is_vowel(char c) { return c && strchr("aeiouy", c); }
+static bool is_vowel(char c) {
+    return c && strchr("aeiouy", c);
+}
 
 /* Where the sound begins by which a word rhymes. */
 static const char *rhyme_of(const char *word) {
@@ -175,7 +179,8 @@ double reward_poem(const RewardInput *in) {
     double score = 0;
     read_poem(p, in->answer);
     if (p->lines)
-        score = (0.25 * rhyme_share(p) + 0.25 * diversity(p) + 0.20 * length_score(p->characters) + 0.30 * coherence(p)) *
+        score = (0.25 * rhyme_share(p) + 0.25 * diversity(p) + 0.20 * length_score(p->characters) +
+                 0.30 * coherence(p)) *
                 (0.3 + 0.7 * repetition(p));
     free_poem(p);
     return score;

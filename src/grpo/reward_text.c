@@ -9,7 +9,9 @@
 
 /* ---- characters ---- */
 
-static bool is_continuation(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+static bool is_continuation(char c) {
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
 
 int64_t text_length(const char *text) {
     int64_t n = 0;
@@ -147,7 +149,8 @@ double reward_bleu(const char *text, const char *gold) {
     words_split(&b, gold, false);
     for (int n = 1; n <= ORDER; n++) {
         int smooth = n > 1;
-        double matches = (double)(shared_grams(&a, &b, n) + smooth), total = (double)(MAX2(0, a.n - n + 1) + smooth);
+        double matches = (double)(shared_grams(&a, &b, n) + smooth),
+               total = (double)(MAX2(0, a.n - n + 1) + smooth);
         logs += matches > 0 ? log(matches / total) : -INFINITY;
     }
     if (a.n && a.n < b.n) brevity = exp(1 - (double)b.n / (double)a.n);

@@ -17,7 +17,9 @@ enum { SHOWN = 8, LOG_CHARACTERS = 200, DIGITS = 10 };
 
 /* ---- JSON ---- */
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+static json_t *number(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
 
 static json_t *row_numbers(const Samples *s, int64_t step, const SampleRow *r) {
     json_t *row = json_object(), *rewards = json_object();
@@ -28,7 +30,8 @@ static json_t *row_numbers(const Samples *s, int64_t step, const SampleRow *r) {
     json_object_set_new(row, "advantage", number(r->advantage));
     json_object_set_new(row, "tokens", json_integer(r->tokens));
     json_object_set_new(row, "truncated", json_boolean(r->truncated));
-    for (int k = 0; k < s->spec.functions; k++) json_object_set_new(rewards, s->spec.names[k], number(r->rewards[k]));
+    for (int k = 0; k < s->spec.functions; k++)
+        json_object_set_new(rewards, s->spec.names[k], number(r->rewards[k]));
     json_object_set_new(row, "rewards", rewards);
     if (r->why && *r->why) json_object_set_new(row, "why", clean_json(r->why));
     return row;
@@ -53,7 +56,9 @@ static const char *text_of(const json_t *row, const char *key) {
     return text ? text : "";
 }
 
-static int64_t whole_of(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
+static int64_t whole_of(const json_t *row, const char *key) {
+    return json_integer_value(json_object_get(row, key));
+}
 
 /* ---- the page ---- */
 
@@ -92,12 +97,13 @@ static void add_rewards(Str *out, const json_t *row) {
 }
 
 static void add_row(Str *out, const json_t *row) {
-    str_addf(out, "<div class=\"row\"><div class=\"head\"><span>item %lld, sample %lld</span>", (long long)whole_of(row, "item"),
-             (long long)whole_of(row, "sample"));
+    str_addf(out, "<div class=\"row\"><div class=\"head\"><span>item %lld, sample %lld</span>",
+             (long long)whole_of(row, "item"), (long long)whole_of(row, "sample"));
     add_number(out, "reward", json_object_get(row, "reward"), "%.3f");
     add_number(out, "advantage", json_object_get(row, "advantage"), "%+.3f");
     str_addf(out, "<span class=\"s\">%lld tokens</span>", (long long)whole_of(row, "tokens"));
-    if (json_is_true(json_object_get(row, "truncated"))) str_add(out, "<span class=\"tag note\">cut at its length</span>");
+    if (json_is_true(json_object_get(row, "truncated")))
+        str_add(out, "<span class=\"tag note\">cut at its length</span>");
     if (*text_of(row, "why")) {
         str_add(out, "<span class=\"tag no\">");
         str_add_html(out, text_of(row, "why"));
@@ -128,8 +134,8 @@ static bool write_page(Samples *s, Err *e) {
     html_text(&page, "h1", s->title);
     for (int64_t i = s->n; i-- > MAX2(0, s->n - SAMPLES_PAGE);) { /* the newest first, and open */
         const SampleTable *t = &s->table[i % SAMPLES_PAGE];
-        str_addf(&page, "<details class=\"step\"%s><summary>step %lld</summary>\n%s</details>\n", i == s->n - 1 ? " open" : "",
-                 (long long)t->step, str_text(&t->html));
+        str_addf(&page, "<details class=\"step\"%s><summary>step %lld</summary>\n%s</details>\n",
+                 i == s->n - 1 ? " open" : "", (long long)t->step, str_text(&t->html));
     }
     html_end(&page);
     bool ok = file_write_all(s->page, page.data, page.len, e);
@@ -148,8 +154,8 @@ static void log_text(const char *label, const char *text) {
 
 static void log_row(const SampleRow *r) {
     log_line("  item %lld, sample %lld: reward %.3f, advantage %+.3f, %lld tokens%s%s%s", (long long)r->item,
-             (long long)r->sample, r->reward, r->advantage, (long long)r->tokens, r->truncated ? ", cut at its length" : "",
-             r->why && *r->why ? "; " : "", r->why ? r->why : "");
+             (long long)r->sample, r->reward, r->advantage, (long long)r->tokens,
+             r->truncated ? ", cut at its length" : "", r->why && *r->why ? "; " : "", r->why ? r->why : "");
     log_text("question", r->question);
     log_text("completion", r->completion);
     if (r->answer) log_text("answer", r->answer);

@@ -1,8 +1,8 @@
 /* samples.h - what a run produced, for people: rewards of every completion, and every N steps a table of samples.
  *
  * In the run's folder:
- *   rewards.jsonl   a line for every completion: {"step", "item", "sample", "reward", "advantage", "tokens", "truncated",
- *                   "rewards": {name: x or null}, "why"}; "why" only where a reward is missing for a reason
+ *   rewards.jsonl   a line for every completion: {"step", "item", "sample", "reward", "advantage", "tokens",
+ *                   "truncated", "rewards": {name: x or null}, "why"}; "why" only where a missing reward has a reason
  *   samples.jsonl   the rows of the tables, the same with "question", "completion", "answer" and "gold"
  *   samples.html    the latest tables as a page that needs no network
  * and the table as lines of the log. A resumed run cuts both files back to its step and goes on; the page is written
@@ -21,7 +21,7 @@
 enum { SAMPLES_PAGE = 40 }; /* tables on the page */
 
 typedef struct SampleRow { /* borrows */
-    int64_t item, sample;   /* which item, and which of its completions */
+    int64_t item, sample;  /* which item, and which of its completions */
     const char *question, *gold;
     const char *completion; /* what the policy wrote */
     const char *answer;     /* the evaluator's; NULL: there is none */
@@ -34,12 +34,12 @@ typedef struct SampleRow { /* borrows */
 
 typedef struct SamplesSpec {
     const char *folder;
-    const char *title;             /* of the page */
-    const char *const *names;      /* of the reward functions; keeps */
+    const char *title;        /* of the page */
+    const char *const *names; /* of the reward functions; keeps */
     int functions;
-    int64_t every;                 /* steps between tables; 0: none */
-    int shown;                     /* rows of a table; 0: 8 */
-    int64_t resumed_step;          /* 0: a new run */
+    int64_t every;        /* steps between tables; 0: none */
+    int shown;            /* rows of a table; 0: 8 */
+    int64_t resumed_step; /* 0: a new run */
 } SamplesSpec;
 
 typedef struct SampleTable {

@@ -9,7 +9,7 @@
 
 enum { BLOCK_BYTES = 1 << 16, HEAD_BYTES = 48 }; /* a line's step is within its head */
 
-typedef struct Scan { /* a file read block by block, of each line only its head kept */
+typedef struct Scan {   /* a file read block by block, of each line only its head kept */
     int64_t step;       /* lines beyond it are dropped */
     int64_t end;        /* bytes of the lines that are kept */
     int64_t line_bytes; /* of the current line, so far */
@@ -28,7 +28,8 @@ static void end_line(Scan *s) {
 static void scan_block(Scan *s, const char *block, int64_t bytes) {
     for (const char *at = block, *end = block + bytes; at < end && !s->over;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline + 1 : end;
-        for (const char *p = at; p < stop && s->line_bytes + (p - at) < HEAD_BYTES - 1; p++) s->head[s->line_bytes + (p - at)] = *p;
+        for (const char *p = at; p < stop && s->line_bytes + (p - at) < HEAD_BYTES - 1; p++)
+            s->head[s->line_bytes + (p - at)] = *p;
         s->line_bytes += stop - at;
         if (newline) end_line(s);
         at = stop;

@@ -1,7 +1,7 @@
 /* steplog.h - JSON lines that belong to steps: appended whole, and cut back to a step when a run resumes.
  *
- * Every line begins with {"step": N, and steps never fall within a file. A process that is killed leaves whole lines but
- * for the last, which the next run cuts off. */
+ * Every line begins with {"step": N, and steps never fall within a file. A process that is killed leaves whole
+ * lines but for the last, which the next run cuts off. */
 #ifndef OBS_STEPLOG_H
 #define OBS_STEPLOG_H
 

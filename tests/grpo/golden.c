@@ -21,11 +21,17 @@ int golden_each(const char *name, GoldenFn *fn) {
     return n;
 }
 
-int64_t golden_whole(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
+int64_t golden_whole(const json_t *row, const char *key) {
+    return json_integer_value(json_object_get(row, key));
+}
 
-const char *golden_text(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
+const char *golden_text(const json_t *row, const char *key) {
+    return json_string_value(json_object_get(row, key));
+}
 
-double golden_number(const json_t *v) { return json_is_null(v) ? NAN : json_number_value(v); }
+double golden_number(const json_t *v) {
+    return json_is_null(v) ? NAN : json_number_value(v);
+}
 
 int64_t golden_numbers(double *to, const json_t *list) {
     int64_t n = (int64_t)json_array_size(list);

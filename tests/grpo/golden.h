@@ -10,7 +10,7 @@ int golden_each(const char *name, GoldenFn *fn); /* tests/grpo/golden/NAME.jsonl
 
 int64_t golden_whole(const json_t *row, const char *key);
 const char *golden_text(const json_t *row, const char *key);
-double golden_number(const json_t *v); /* null: NAN */
+double golden_number(const json_t *v);                  /* null: NAN */
 int64_t golden_numbers(double *to, const json_t *list); /* gives how many */
 int64_t golden_wholes(int64_t *to, const json_t *list);
 

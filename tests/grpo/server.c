@@ -72,7 +72,8 @@ static bool reply_to(Connection *c, const ServerRequest *request) {
 static bool take_request(Connection *c, Str *text, bool *alive) {
     char *end = text->len ? strstr(text->data, "\r\n\r\n") : NULL, method[16], path[200], key[200] = "";
     if (!end) return false;
-    const char *length = strcasestr(text->data, "content-length:"), *bearer = strcasestr(text->data, "authorization: bearer ");
+    const char *length = strcasestr(text->data, "content-length:"),
+               *bearer = strcasestr(text->data, "authorization: bearer ");
     int64_t body = length && length < end ? atoll(length + 15) : 0, head = end + 4 - text->data;
     if (text->len < head + body) return false;
     sscanf(text->data, "%15s %199s", method, path);
@@ -114,7 +115,8 @@ static void *accept_all(void *context) {
 }
 
 bool server_start(Server *s, int port, ServerFn *fn, void *user) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     memset(s, 0, sizeof *s);
     s->fn = fn;

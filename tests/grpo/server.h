@@ -1,4 +1,5 @@
-/* server.h - a tiny HTTP server of the test's own, on loopback only: a few threads, bounded requests, replies as told. */
+/* server.h - a tiny HTTP server of the test's own, on loopback only: a few threads, bounded requests, replies as
+ * told. */
 #ifndef TESTS_GRPO_SERVER_H
 #define TESTS_GRPO_SERVER_H
 
@@ -10,17 +11,18 @@
 enum { SERVER_CONNECTIONS = 64, SERVER_BYTES = 1 << 20 };
 
 typedef struct ServerReply {
-    int status;          /* 0: the connection is closed without a word */
+    int status; /* 0: the connection is closed without a word */
     int delay_ms;
-    int retry_after;     /* seconds; 0: not said */
-    bool half;           /* closed in the middle of the body */
-    Str body;            /* freed by the server */
+    int retry_after; /* seconds; 0: not said */
+    bool half;       /* closed in the middle of the body */
+    Str body;        /* freed by the server */
 } ServerReply;
 
 typedef struct ServerRequest {
     const char *method, *path, *key, *body; /* key: of the Authorization header, "" when absent */
 } ServerRequest;
-typedef void ServerFn(void *user, const ServerRequest *request, ServerReply *reply); /* called from several threads */
+typedef void ServerFn(void *user, const ServerRequest *request,
+                      ServerReply *reply); /* called from several threads */
 
 typedef struct Server {
     int fd, port;

@@ -133,8 +133,8 @@ static void read_update(Update *u, const json_t *row) {
     LossKind kind;
     *u = (Update){.row = row};
     read_given(&u->given, row);
-    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"), golden_whole(row, "steps"),
-                      golden_whole(row, "iterations")};
+    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"),
+                      golden_whole(row, "steps"), golden_whole(row, "iterations")};
     EXPECT_OK(batches_make(&u->b, &spec, &e) && loss_kind_find(&kind, golden_text(row, "loss_type"), &e));
     golden_wholes(u->tokens, json_object_get(row, "tokens"));
     golden_wholes(u->order, json_object_get(row, "order"));
@@ -181,8 +181,8 @@ TEST(losses_of_updates_are_those_of_trl) {
 static void prompt_case(const json_t *row) {
     Err e = {0};
     Batches b;
-    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"), golden_whole(row, "steps"),
-                      golden_whole(row, "iterations")};
+    BatchSpec spec = {golden_whole(row, "batch"), golden_whole(row, "accum"), golden_whole(row, "group"),
+                      golden_whole(row, "steps"), golden_whole(row, "iterations")};
     int64_t items = golden_whole(row, "items"), item[MOST], scratch[MOST], want[MOST];
     const json_t *generations = json_object_get(row, "generations");
     EXPECT_OK(batches_make(&b, &spec, &e));
@@ -195,7 +195,9 @@ static void prompt_case(const json_t *row) {
     }
 }
 
-TEST(prompts_are_taken_as_trl_takes_them) { EXPECT(golden_each("prompts", prompt_case) == 40); }
+TEST(prompts_are_taken_as_trl_takes_them) {
+    EXPECT(golden_each("prompts", prompt_case) == 40);
+}
 
 TEST(an_epoch_takes_every_prompt_once_in_an_order_of_its_own) {
     enum { ITEMS = 103 };
@@ -243,7 +245,8 @@ static const struct {
     {{.batch = 6, .accum = 1, .group = 8}, "--batch-size 8, --accum 4, --num-generations 6"},
     {{.batch = 12, .accum = 1, .group = 8}, "--batch-size 8 or 16, --accum 2, --num-generations 6 or 12"},
     {{.batch = 10, .accum = 2, .group = 8}, "--batch-size 8 or 12, --accum 4, --num-generations 5 or 10"},
-    {{.batch = 3, .accum = 4, .group = 8, .steps = 4}, "--batch-size 2 or 4, --accum 8, --num-generations 6 or 12"},
+    {{.batch = 3, .accum = 4, .group = 8, .steps = 4},
+     "--batch-size 2 or 4, --accum 8, --num-generations 6 or 12"},
     {{.batch = 5, .accum = 1, .group = 4, .steps = 2}, "--steps-per-generation 4, --num-generations 2 or 5"},
     {{.batch = 8, .accum = 1, .group = 1}, "2 or more"},
     {{.batch = 0, .accum = 1, .group = 2}, "--batch-size 0"},
@@ -266,7 +269,8 @@ TEST(a_batch_that_cannot_be_cut_names_the_nearest_that_can) {
 
 TEST(what_is_refused_is_refused_for_drawn_sizes_too) { /* and every value that is named works */
     for (uint64_t i = 0; i < 3000; i++) {
-        BatchSpec s = {.batch = 1 + rng_u32(1, i) % 40, .accum = 1 + rng_u32(2, i) % 6, .group = 2 + rng_u32(3, i) % 15};
+        BatchSpec s = {
+            .batch = 1 + rng_u32(1, i) % 40, .accum = 1 + rng_u32(2, i) % 6, .group = 2 + rng_u32(3, i) % 15};
         Err e = {0};
         Batches b;
         bool ok = batches_make(&b, &s, &e);

@@ -1,4 +1,5 @@
-/* test_items.c - every layout of rows, the meta-prompt's place, shuffles, refusals; real files where they are there. */
+/* test_items.c - every layout of rows, the meta-prompt's place, shuffles, refusals; real files where they are
+ * there. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -14,24 +15,25 @@ static const char *write_rows(const char *text) {
     return path;
 }
 
-#define ARTICLE                                                                                        \
+#define ARTICLE                                                                                            \
     "Assign this news article to one class. The classes are: World, Sports, Business, Science/Technology." \
     "\n\nTitle: Oil up\nDescription: Prices rise."
 
 static const struct {
     const char *parser, *row, *meta, *messages, *question, *gold;
 } known[] = {
-    {"math", "{\"prompt\": [{\"role\": \"user\", \"content\": \" Find $x$. \"}], \"solution\": \"$\\\\frac{1}{2}$\"}", "Do",
-     "[{\"role\": \"system\", \"content\": \"Do\"}, {\"role\": \"user\", \"content\": \"Find $x$.\"}]", "Find $x$.",
-     "$\\frac{1}{2}$"},
+    {"math",
+     "{\"prompt\": [{\"role\": \"user\", \"content\": \" Find $x$. \"}], \"solution\": \"$\\\\frac{1}{2}$\"}",
+     "Do", "[{\"role\": \"system\", \"content\": \"Do\"}, {\"role\": \"user\", \"content\": \"Find $x$.\"}]",
+     "Find $x$.", "$\\frac{1}{2}$"},
     {"math", "{\"problem\": \"P\", \"solution\": \"So\\nit is \\\\boxed{7}.\"}", "",
      "[{\"role\": \"user\", \"content\": \"P\"}]", "P", "7"},
     {"easy_math", "{\"question\": \"How many?\", \"answer\": \"3*360 = <<3*360=1080>>1080\\n#### 1,080\"}", "Do",
      "[{\"role\": \"user\", \"content\": \"Do\\n\\nHow many?\"}]", "How many?", "1080"},
-    {"easy_math", "{\"question\": \"Q\", \"answer\": \"#### -5\"}", "", "[{\"role\": \"user\", \"content\": \"Q\"}]", "Q",
-     "-5"},
-    {"easy-math", "{\"question\": \"Q\", \"answer\": \"five\"}", "", "[{\"role\": \"user\", \"content\": \"Q\"}]", "Q",
-     "five"},
+    {"easy_math", "{\"question\": \"Q\", \"answer\": \"#### -5\"}", "",
+     "[{\"role\": \"user\", \"content\": \"Q\"}]", "Q", "-5"},
+    {"easy-math", "{\"question\": \"Q\", \"answer\": \"five\"}", "", "[{\"role\": \"user\", \"content\": \"Q\"}]",
+     "Q", "five"},
     {"classification", "{\"label\": 3, \"title\": \"Oil up\", \"description\": \"Prices rise.\"}", "Do",
      "[{\"role\": \"user\", \"content\": \"Do\\n\\n@\"}]", ARTICLE, "Business"},
     {"classification", "{\"label\": \"4\", \"title\": \"Oil up\", \"description\": \"Prices rise.\"}", "",
@@ -41,7 +43,8 @@ static const struct {
     {"custom", "{\"prompt\": \"Ask\", \"answer\": 2.5, \"level\": 3}", "Do",
      "[{\"role\": \"user\", \"content\": \"Do\\n\\nAsk\"}]", "Ask", "2.5"},
     {"custom",
-     "{\"prompt\": [{\"role\": \"system\", \"content\": \"Be\"}, {\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
+     "{\"prompt\": [{\"role\": \"system\", \"content\": \"Be\"}, {\"role\": \"user\", \"content\": \"A\"}, "
+     "{\"role\": "
      "\"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]}",
      "Do",
      "[{\"role\": \"system\", \"content\": \"Do\\n\\nBe\"}, {\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
@@ -68,7 +71,10 @@ TEST(items_of_every_parser) {
     for (int i = 0; i < COUNT_OF(known); i++) {
         Items items;
         Err e = {0};
-        ItemQuery q = {.parser = known[i].parser, .path = write_rows(known[i].row), .meta_prompt = known[i].meta, .count = -1};
+        ItemQuery q = {.parser = known[i].parser,
+                       .path = write_rows(known[i].row),
+                       .meta_prompt = known[i].meta,
+                       .count = -1};
         bool ok = items_read(&items, &q, &e);
         EXPECT_OK(ok);
         if (!ok || !EXPECT(items.n == 1)) continue;
@@ -88,7 +94,8 @@ TEST(items_of_every_parser) {
 TEST(plain_items_are_one_text) {
     Items items;
     Err e = {0};
-    ItemQuery q = {.parser = "math", .path = write_rows(known[0].row), .meta_prompt = "Do", .plain = true, .count = -1};
+    ItemQuery q = {
+        .parser = "math", .path = write_rows(known[0].row), .meta_prompt = "Do", .plain = true, .count = -1};
     EXPECT_OK(items_read(&items, &q, &e));
     EXPECT(!items.item[0].messages);
     EXPECT_STR(items.item[0].text, "Do\n\nFind $x$.");
@@ -99,7 +106,8 @@ TEST(fields_of_their_own) {
     Items items;
     Err e = {0};
     const char *rows = "{\"src\": \"One?\", \"ref\": 1, \"x\": [1]}\n{\"src\": \"Two?\", \"ref\": \"zwei\"}\n";
-    ItemQuery q = {.parser = "custom", .path = write_rows(rows), .prompt_field = "src", .answer_field = "ref", .count = -1};
+    ItemQuery q = {
+        .parser = "custom", .path = write_rows(rows), .prompt_field = "src", .answer_field = "ref", .count = -1};
     EXPECT_OK(items_read(&items, &q, &e));
     EXPECT(items.n == 2 && json_is_array(json_object_get(items.item[0].columns, "x")));
     EXPECT_STR(items.item[0].gold, "1");
@@ -162,14 +170,22 @@ TEST(items_that_are_refused) {
         const char *rows, *says;
         ItemQuery q;
     } c[] = {
-        {"{\"a\": 1}", "rows.jsonl:1: the row has no field 'question' (it has: a)", {.parser = "easy_math", .count = -1}},
+        {"{\"a\": 1}",
+         "rows.jsonl:1: the row has no field 'question' (it has: a)",
+         {.parser = "easy_math", .count = -1}},
         {"{\"question\": \"a\"}", "no field 'answer'", {.parser = "easy_math", .count = -1}},
-        {"{\"prompt\": \"a\"}\n{\"prompt\": \" \"}", ":2: field 'prompt' with the prompt", {.parser = "custom", .count = -1}},
+        {"{\"prompt\": \"a\"}\n{\"prompt\": \" \"}",
+         ":2: field 'prompt' with the prompt",
+         {.parser = "custom", .count = -1}},
         {"{\"prompt\": {\"a\": 1}}", "must be text or a number", {.parser = "custom", .count = -1}},
         {"{\"prompt\": [{\"role\": \"user\"}]}", "list of messages", {.parser = "custom", .count = -1}},
-        {"{\"prompt\": [{\"role\": \"system\", \"content\": \"x\"}]}", "no message of the user", {.parser = "custom", .count = -1}},
+        {"{\"prompt\": [{\"role\": \"system\", \"content\": \"x\"}]}",
+         "no message of the user",
+         {.parser = "custom", .count = -1}},
         {"{\"prompt\": \"a\"}", "no field 'b'", {.parser = "custom", .answer_field = "b", .count = -1}},
-        {"{\"label\": 5, \"title\": \"a\", \"description\": \"b\"}", "1 to 4", {.parser = "classification", .count = -1}},
+        {"{\"label\": 5, \"title\": \"a\", \"description\": \"b\"}",
+         "1 to 4",
+         {.parser = "classification", .count = -1}},
         {"{\"prompt\": \"a\\u0000b\"}", "zero byte", {.parser = "custom", .count = -1}},
         {"{\"prompt\": \"a\"}", "cannot be taken", {.parser = "custom", .count = 0}},
         {"{\"prompt\": \"a\"}", "not UTF-8", {.parser = "custom", .meta_prompt = "\xff", .count = -1}},

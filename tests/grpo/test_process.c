@@ -1,4 +1,5 @@
-/* test_process.c - a reward command that hangs, dies, babbles or is not there: each costs its sample and nothing else. */
+/* test_process.c - a reward command that hangs, dies, babbles or is not there: each costs its sample and nothing
+ * else. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -152,8 +153,11 @@ TEST(many_samples_go_through_a_few_processes) {
     Seen seen;
     Err e = {0};
     /* the reply says which line it is for, after a while that depends on it */
-    const char *argv[] = {"sh", write_script("while read -r line; do n=${line#*: }; n=${n%%,*}; case $n in *[02468]) sleep 0.01;; "
-                                             "esac; echo \"{\\\"id\\\": $n, \\\"reward\\\": $n.5}\"; done\n"), NULL};
+    const char *argv[] = {
+        "sh",
+        write_script("while read -r line; do n=${line#*: }; n=${n%%,*}; case $n in *[02468]) sleep 0.01;; "
+                     "esac; echo \"{\\\"id\\\": $n, \\\"reward\\\": $n.5}\"; done\n"),
+        NULL};
     if (!open_scorer(&s, &seen, argv, 8, 20)) return;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 200; i++) submit(s, 200 * round + i, "x");
@@ -209,7 +213,8 @@ TEST(what_a_reward_command_started_ends_with_it) {
     snprintf(note, sizeof note, "%s", test_path("pid"));
     snprintf(text, sizeof text, "sleep 1000 & echo $! > %s; while read -r line; do :; done\n", note);
     const char *argv[] = {text, NULL};
-    ScorerSpec spec = {.argv = argv, .shell = true, .processes = 1, .seconds = 0.2, .start_seconds = 0.3, .err_fd = -1};
+    ScorerSpec spec = {
+        .argv = argv, .shell = true, .processes = 1, .seconds = 0.2, .start_seconds = 0.3, .err_fd = -1};
     memset(&seen, 0, sizeof seen);
     EXPECT_OK(scorer_open(&s, &spec, see, &seen, &e));
     log_quiet(true);
@@ -226,7 +231,9 @@ TEST(what_a_reward_command_started_ends_with_it) {
     str_free(&pid);
 }
 
-static bool stop_at_once(void *user) { return --*(int *)user > 0; }
+static bool stop_at_once(void *user) {
+    return --*(int *)user > 0;
+}
 
 TEST(waiting_for_rewards_can_be_interrupted) {
     Scorer *s;
@@ -268,7 +275,8 @@ TEST(a_line_holds_what_a_reward_needs) {
     EXPECT(str_ends(line.data, "}\n") && strchr(line.data, '\n') == line.data + line.len - 1);
     json_t *v = json_loads(line.data, 0, NULL);
     EXPECT(json_integer_value(json_object_get(v, "id")) == 7);
-    EXPECT(json_equal(json_object_get(v, "prompt"), item.messages) && json_equal(json_object_get(v, "columns"), item.columns));
+    EXPECT(json_equal(json_object_get(v, "prompt"), item.messages) &&
+           json_equal(json_object_get(v, "columns"), item.columns));
     EXPECT_STR(json_string_value(json_object_get(v, "completion")), "rewritten\n\xef\xbf\xbd");
     EXPECT_STR(json_string_value(json_object_get(v, "answer")), "42");
     json_decref(v);

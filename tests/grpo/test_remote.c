@@ -38,7 +38,8 @@ static void say(Str *body, const char *path, const char *text) {
 /* The prompt of a request: "WORD NUMBER". */
 static void read_prompt(char *word, int *number, const char *body) {
     json_t *v = json_loads(body, 0, NULL);
-    const json_t *turns = json_object_get(v, "messages"), *last = json_array_get(turns, json_array_size(turns) - 1);
+    const json_t *turns = json_object_get(v, "messages"),
+                 *last = json_array_get(turns, json_array_size(turns) - 1);
     const char *prompt = json_string_value(last ? json_object_get(last, "content") : json_object_get(v, "prompt"));
     if (!prompt || sscanf(prompt, "%30s %d", word, number) != 2) snprintf(word, 31, "?");
     json_decref(v);
@@ -116,8 +117,14 @@ static bool begin(Fixture *f, RemoteApi api) {
     if (!http_is_there()) return test_skip("there is no libcurl"), false;
     if (!EXPECT(server_start(&f->server, 0, serve, &f->world))) return false;
     snprintf(f->url, sizeof f->url, "http://127.0.0.1:%d", f->server.port);
-    f->spec = (RemoteSpec){.api = api, .url = f->url, .model = "m", .seed = -1, .seconds = 1, .backoff_seconds = 0.02,
-                           .check_seconds = 0.05, .reply_bytes = 100000};
+    f->spec = (RemoteSpec){.api = api,
+                           .url = f->url,
+                           .model = "m",
+                           .seed = -1,
+                           .seconds = 1,
+                           .backoff_seconds = 0.02,
+                           .check_seconds = 0.05,
+                           .reply_bytes = 100000};
     log_quiet(true);
     return true;
 }
@@ -163,21 +170,30 @@ TEST(answers_of_every_api) {
 }
 
 TEST(requests_say_what_was_asked_for) {
-    RemoteSpec s = {.api = REMOTE_CHAT, .url = "https://host/api/v1/", .model = "m", .system = "Be", .temperature = 0, .max_tokens = 9, .seed = 3};
+    RemoteSpec s = {.api = REMOTE_CHAT,
+                    .url = "https://host/api/v1/",
+                    .model = "m",
+                    .system = "Be",
+                    .temperature = 0,
+                    .max_tokens = 9,
+                    .seed = 3};
     Str text = {0};
     remote_body(&text, &s, "p\xff");
     EXPECT_STR(text.data,
-               "{\"model\":\"m\",\"stream\":false,\"messages\":[{\"role\":\"system\",\"content\":\"Be\"},{\"role\":\"user\","
+               "{\"model\":\"m\",\"stream\":false,\"messages\":[{\"role\":\"system\",\"content\":\"Be\"},{"
+               "\"role\":\"user\","
                "\"content\":\"p\xef\xbf\xbd\"}],\"temperature\":0.0,\"max_tokens\":9,\"seed\":3}");
     str_clear(&text);
     remote_answer_url(&text, &s);
     EXPECT_STR(text.data, "https://host/api/v1/chat/completions");
-    s = (RemoteSpec){.api = REMOTE_OLLAMA, .model = "m", .temperature = 0.5, .top_p = 0.25, .max_tokens = 9, .seed = -1};
+    s = (RemoteSpec){
+        .api = REMOTE_OLLAMA, .model = "m", .temperature = 0.5, .top_p = 0.25, .max_tokens = 9, .seed = -1};
     str_clear(&text);
     remote_body(&text, &s, "p");
-    EXPECT_STR(text.data,
-               "{\"model\":\"m\",\"stream\":false,\"prompt\":\"p\",\"options\":{\"temperature\":0.5,\"top_p\":0.25,"
-               "\"num_predict\":9}}");
+    EXPECT_STR(
+        text.data,
+        "{\"model\":\"m\",\"stream\":false,\"prompt\":\"p\",\"options\":{\"temperature\":0.5,\"top_p\":0.25,"
+        "\"num_predict\":9}}");
     str_clear(&text);
     remote_health_url(&text, &s);
     EXPECT_STR(text.data, "http://localhost:11434/api/version");
@@ -189,10 +205,17 @@ static const struct {
     bool lost;
     int asked; /* 0: not counted */
 } troubles[] = {
-    {"slow", "answer", false, 2},   {"broken", "answer", false, 3},  {"busy", "answer", false, 2},
-    {"closed", "answer", false, 3}, {"half", "answer", false, 2},    {"garbage", "answer", false, 3},
-    {"hollow", "answer", false, 2}, {"huge", "more than", true, 4},  {"always", "status 500: no: always", true, 4},
-    {"toolong", "status 400: no: toolong", true, 1},                 {"fine", "answer", false, 1},
+    {"slow", "answer", false, 2},
+    {"broken", "answer", false, 3},
+    {"busy", "answer", false, 2},
+    {"closed", "answer", false, 3},
+    {"half", "answer", false, 2},
+    {"garbage", "answer", false, 3},
+    {"hollow", "answer", false, 2},
+    {"huge", "more than", true, 4},
+    {"always", "status 500: no: always", true, 4},
+    {"toolong", "status 400: no: toolong", true, 1},
+    {"fine", "answer", false, 1},
 };
 
 TEST(troubles_are_tried_again_and_cost_at_most_their_sample) {
@@ -207,7 +230,8 @@ TEST(troubles_are_tried_again_and_cost_at_most_their_sample) {
     EXPECT_OK(remote_finish(r, NULL, NULL, &e));
     for (int i = 0; i < 2 * n; i++) {
         EXPECT(f.seen.times[i] == 1 && f.seen.lost[i] == troubles[i % n].lost);
-        if (!EXPECT(strstr(f.seen.text[i], troubles[i % n].says))) test_note("    %s: %s", troubles[i % n].word, f.seen.text[i]);
+        if (!EXPECT(strstr(f.seen.text[i], troubles[i % n].says)))
+            test_note("    %s: %s", troubles[i % n].word, f.seen.text[i]);
         EXPECT(f.world.asked[i] == troubles[i % n].asked);
         lost += f.seen.lost[i];
     }
@@ -233,7 +257,8 @@ TEST(a_server_that_goes_away_pauses_the_run) {
     for (int i = 0; i < 5; i++) EXPECT_OK(remote_pump(r, 50, &e));
     EXPECT(remote_pending(r) == left && left > 0); /* nothing is given up */
     bool again = false;
-    for (int i = 0; i < 100 && !again; i++) again = server_start(&f.server, port, serve, &f.world) || (usleep(20000), false);
+    for (int i = 0; i < 100 && !again; i++)
+        again = server_start(&f.server, port, serve, &f.world) || (usleep(20000), false);
     if (EXPECT(again)) EXPECT_OK(remote_finish(r, NULL, NULL, &e));
     for (int i = 0; i < 60; i++) EXPECT(f.seen.times[i] == 1 && !f.seen.lost[i]);
     RemoteFacts facts = remote_facts(r);
@@ -261,7 +286,9 @@ TEST(a_server_that_is_not_well_pauses_the_run_too) {
     end(&f);
 }
 
-static bool not_long(void *user) { return --*(int *)user > 0; }
+static bool not_long(void *user) {
+    return --*(int *)user > 0;
+}
 
 TEST(waiting_for_a_server_can_be_interrupted) {
     Fixture f;

@@ -74,7 +74,8 @@ static const struct {
     {"easy_math", "the answer is five", "five", 1},
     {"classification", "Sports", "Sports", 0.7 + 0.3 * (1 - 6.0 / 128)},
     {"classification", "Classification: **sports**", "Sports", 0.7 + 0.3 * (1 - 26.0 / 128)},
-    {"classification", "World, Sports, Business", "Sports", 0.3 * (1 - 23.0 / 128)}, /* naming all is naming the last */
+    {"classification", "World, Sports, Business", "Sports",
+     0.3 * (1 - 23.0 / 128)}, /* naming all is naming the last */
     {"classification", "Classification: World, Sports, Business", "World", 0.3 * (1 - 39.0 / 128)},
     {"classification", "not World but science/technology", "Science/Technology", 0.7 + 0.3 * (1 - 32.0 / 128)},
     {"exact", " Two  words", "two words", 1},
@@ -83,7 +84,9 @@ static const struct {
     {"last_number", "7 and no more", "8", 0},
     {"last_number", "none", "8", 0},
     {"length", "  12345 ", "", 0.05},
-    {"test:length", "1234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123", "", 1},
+    {"test:length",
+     "1234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123", "",
+     1},
     {"test:constant", "x", "", 0.5},
     {"test:gold_match", " a b ", "a b", 1},
     {"gold-match", "a c", "a b", 0.5},
@@ -103,7 +106,7 @@ TEST(rewards_by_hand) {
 }
 
 TEST(a_reward_without_gold_is_missing) {
-    static const char *const names[] = {"accuracy", "easy_math", "classification", "exact", "last_number",
+    static const char *const names[] = {"accuracy", "easy_math", "classification", "exact",  "last_number",
                                         "f1",       "bleu",      "gold_match",     "no_leak"};
     for (int i = 0; i < COUNT_OF(names); i++) EXPECT(isnan(score(names[i], "answer 5", "")));
     EXPECT(isnan(score("last_number", "answer 5", "no number")));
@@ -152,7 +155,8 @@ TEST(rewards_take_any_bytes) { /* what a model says need not be UTF-8 */
     const Reward *all = rewards(&n);
     char question[] = "q", gold[] = "\xc3\xa9t\xe9 5";
     Item item = {.question = question, .gold = gold};
-    static const char *const texts[] = {"\xff\xfe", "\xe2\x80", "\xc3", "a\xf0\x9f", "", "\n\n\n", "....,,,,----", "-", "####", "\\boxed{"};
+    static const char *const texts[] = {"\xff\xfe", "\xe2\x80",     "\xc3", "a\xf0\x9f", "",
+                                        "\n\n\n",   "....,,,,----", "-",    "####",      "\\boxed{"};
     for (int i = 0; i < n; i++)
         for (int k = 0; k < COUNT_OF(texts); k++) {
             double r = all[i].fn(&(RewardInput){&item, texts[k], texts[k]});

@@ -10,18 +10,29 @@
 static const char *const names[] = {"accuracy", "length"};
 
 static SamplesSpec spec_at(const char *folder, int64_t resumed) {
-    return (SamplesSpec){.folder = folder, .names = names, .functions = 2, .every = 2, .shown = 3, .resumed_step = resumed};
+    return (SamplesSpec){
+        .folder = folder, .names = names, .functions = 2, .every = 2, .shown = 3, .resumed_step = resumed};
 }
 
 static bool write_step(Samples *s, int64_t step, Err *e) {
     double rewards[4][2] = {{1, 0.5}, {0, NAN}, {NAN, NAN}, {1, 1}};
     SampleRow rows[4];
     char completion[80];
-    snprintf(completion, sizeof completion, "rewritten in step %lld </pre><script>x</script> \xff", (long long)step);
+    snprintf(completion, sizeof completion, "rewritten in step %lld </pre><script>x</script> \xff",
+             (long long)step);
     for (int i = 0; i < 4; i++)
-        rows[i] = (SampleRow){.item = 10 + i / 2, .sample = i % 2, .question = "What\n\"is\" it?", .gold = "7", .completion = completion,
-                              .answer = i ? "7" : NULL, .rewards = rewards[i], .reward = 0.5, .advantage = i - 1.5, .tokens = 9,
-                              .truncated = i == 3, .why = i == 2 ? "the command ended (exit code 3)" : NULL};
+        rows[i] = (SampleRow){.item = 10 + i / 2,
+                              .sample = i % 2,
+                              .question = "What\n\"is\" it?",
+                              .gold = "7",
+                              .completion = completion,
+                              .answer = i ? "7" : NULL,
+                              .rewards = rewards[i],
+                              .reward = 0.5,
+                              .advantage = i - 1.5,
+                              .tokens = 9,
+                              .truncated = i == 3,
+                              .why = i == 2 ? "the command ended (exit code 3)" : NULL};
     return samples_write(s, step, rows, 4, e);
 }
 
@@ -58,13 +69,15 @@ TEST(rewards_and_tables_of_a_run) {
     samples_close(&s);
     log_quiet(false);
     read_name(&text, folder, "rewards.jsonl");
-    EXPECT(count_lines(&text) == 20 && str_starts(text.data, "{\"step\": 1, \"item\": 10, \"sample\": 0, \"reward\": 0.5"));
+    EXPECT(count_lines(&text) == 20 &&
+           str_starts(text.data, "{\"step\": 1, \"item\": 10, \"sample\": 0, \"reward\": 0.5"));
     json_t *row = json_loads(strstr(text.data, "{\"step\": 1, \"item\": 11"), JSON_DISABLE_EOF_CHECK, NULL);
     EXPECT(json_is_null(json_object_get(json_object_get(row, "rewards"), "accuracy")));
     EXPECT_STR(json_string_value(json_object_get(row, "why")), "the command ended (exit code 3)");
     json_decref(row);
     read_name(&text, folder, "samples.jsonl");
-    EXPECT(count_lines(&text) == 6 && count_of(&text, "\xef\xbf\xbd") == 6 && count_of(&text, "\"answer\": null") == 2);
+    EXPECT(count_lines(&text) == 6 && count_of(&text, "\xef\xbf\xbd") == 6 &&
+           count_of(&text, "\"answer\": null") == 2);
     read_name(&text, folder, "samples.html");
     EXPECT(count_of(&text, "<summary>step 4</summary>") == 1 && count_of(&text, "<summary>step 2</summary>") == 1);
     EXPECT(!strstr(text.data, "<script>x") && count_of(&text, "&lt;script&gt;x") == 6);
@@ -101,7 +114,8 @@ TEST(a_run_killed_anywhere_goes_on_to_the_same_files) {
             char path[400], mark[40];
             snprintf(path, sizeof path, "%s/%s", folder, files[i]);
             snprintf(mark, sizeof mark, "{\"step\": %d,", i ? 62 : 61);
-            int64_t least = strstr(made[i].data, mark) - made[i].data, cut = least + (made[i].len - least) * kill / 11;
+            int64_t least = strstr(made[i].data, mark) - made[i].data,
+                    cut = least + (made[i].len - least) * kill / 11;
             EXPECT_OK(file_write_all(path, made[i].data, cut, &e));
         }
         SamplesSpec spec = spec_at(folder, 60);
