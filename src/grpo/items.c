@@ -184,11 +184,12 @@ static const char *const classes[] = {"World", "Sports", "Business", "Science/Te
 static bool add_class(Str *gold, const json_t *row, const char *field, Err *e) {
     Str label = {0};
     bool ok = field_text(&label, row, field, e);
-    char digit = label.len == 1 ? label.data[0] : 0;
-    if (ok && (digit < '1' || digit > '0' + COUNT_OF(classes)))
+    int which = label.len == 1 ? label.data[0] - '1' : -1;
+    bool known = which >= 0 && which < COUNT_OF(classes);
+    if (ok && !known)
         ok = fail(e, ERR_FAIL, "field '%s' is '%.20s', 1 to %d was expected", field, str_text(&label),
                   COUNT_OF(classes));
-    if (ok) str_add(gold, classes[digit - '1']);
+    if (ok && known) str_add(gold, classes[which]);
     str_free(&label);
     return ok;
 }
@@ -217,18 +218,13 @@ static bool add_article(Str *task, const json_t *row, Err *e) {
     return field_text(task, row, "description", e);
 }
 
-static uint64_t hash_text(uint64_t h, const char *text) {
-    for (; *text; text++) h = rng_fold(h, (uint8_t)*text);
-    return rng_fold(h, 256); /* where one ends */
-}
-
 /* Keeps row. The item's messages are taken over. */
 static void place_item(Maker *m, int64_t place, json_t *messages, const char *question, const char *gold,
                        json_t *row) {
     Item *item = &m->out->item[place];
     char *text = plain_text(messages);
     *item = (Item){.question = mem_strdup(question), .gold = mem_strdup(gold), .columns = json_incref(row)};
-    m->hash[place] = hash_text(hash_text(0, text), gold);
+    m->hash[place] = rng_fold_text(rng_fold_text(0, text), gold);
     if (m->q->plain) {
         item->text = text;
         json_decref(messages);

@@ -19,6 +19,7 @@ void words_split(Words *w, const char *text, bool lower);
 void words_free(Words *w);
 int64_t words_types(const Words *w); /* different ones */
 static inline const char *word_at(const Words *w, int64_t i) {
+    CHECK(w->at && i < w->n);
     return w->text.data + w->at[i];
 }
 

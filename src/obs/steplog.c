@@ -2,6 +2,7 @@
 #include "obs/steplog.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -18,9 +19,9 @@ typedef struct Scan {   /* a file read block by block, of each line only its hea
 } Scan;
 
 static void end_line(Scan *s) {
-    long long step;
+    static const char mark[] = "{\"step\": ";
     s->head[MIN2(s->line_bytes, HEAD_BYTES - 1)] = 0;
-    s->over = sscanf(s->head, "{\"step\": %lld", &step) != 1 || step > s->step;
+    s->over = !str_starts(s->head, mark) || strtoll(s->head + sizeof mark - 1, NULL, 10) > s->step;
     if (!s->over) s->end += s->line_bytes;
     s->line_bytes = 0;
 }

@@ -14,12 +14,7 @@
 
 enum { GENERATED_COUNT = 100 };
 
-static uint64_t hash_text(uint64_t h, const char *text) {
-    for (; *text; text++) h = rng_fold(h, (uint8_t)*text);
-    return rng_fold(h, 256); /* where one ends */
-}
-
-static uint64_t hash_problem(const Problem *p) { return hash_text(hash_text(0, p->text), p->reference); }
+static uint64_t hash_problem(const Problem *p) { return rng_fold_text(rng_fold_text(0, p->text), p->reference); }
 
 /* ---- the selection ---- */
 
