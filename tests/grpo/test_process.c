@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,6 +232,31 @@ TEST(what_a_reward_command_started_ends_with_it) {
     str_free(&pid);
 }
 
+TEST(a_killed_run_leaves_no_process_that_waits_for_lines) {
+    char note[300], text[400];
+    Err e = {0};
+    Str pid = {0};
+    snprintf(note, sizeof note, "%s", test_path("pid"));
+    snprintf(text, sizeof text, "echo $$ > %s.new; mv %s.new %s; while read -r line; do :; done\n", note, note,
+             note);
+    const char *argv[] = {"sh", write_script(text), NULL};
+    pid_t run = fork();
+    if (run == 0) { /* the run: it waits to be killed */
+        Scorer *s;
+        ScorerSpec spec = {.argv = argv, .processes = 1, .err_fd = -1};
+        if (scorer_open(&s, &spec, see, NULL, &e)) pause();
+        _exit(1);
+    }
+    for (int i = 0; i < 500 && !file_exists(note); i++) usleep(10000);
+    kill(run, SIGKILL);
+    waitpid(run, NULL, 0);
+    EXPECT_OK(file_read(note, &pid, 0, &e));
+    int worker = atoi(str_text(&pid));
+    for (int i = 0; i < 500 && is_running(worker); i++) usleep(10000);
+    EXPECT(worker > 1 && !is_running(worker));
+    str_free(&pid);
+}
+
 static bool stop_at_once(void *user) {
     return --*(int *)user > 0;
 }
@@ -249,6 +275,34 @@ TEST(waiting_for_rewards_can_be_interrupted) {
     scorer_close(s);
     expect_no_children();
     EXPECT(open_files() == before);
+}
+
+TEST(a_process_that_cannot_be_started_again_costs_its_sample) {
+    Scorer *s;
+    Seen seen;
+    Err e = {0};
+    struct rlimit usual, low;
+    const char *argv[] = {"sh", write_script(script), NULL};
+    if (!open_scorer(&s, &seen, argv, 1, 20)) return;
+    log_quiet(true);
+    submit(s, 0, "die");
+    EXPECT_OK(scorer_finish(s, NULL, NULL, &e));
+    getrlimit(RLIMIT_NOFILE, &usual);
+    low = usual;
+    low.rlim_cur = (rlim_t)open_files(); /* no room for the pipes */
+    EXPECT(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    submit(s, 1, "fine");
+    submit(s, 2, "fine");
+    EXPECT_OK(scorer_finish(s, NULL, NULL, &e));
+    EXPECT(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    submit(s, 3, "fine");
+    EXPECT_OK(scorer_finish(s, NULL, NULL, &e));
+    log_quiet(false);
+    for (int i = 1; i < 3; i++)
+        EXPECT(seen.score[i].end == SCORE_DIED && strstr(seen.score[i].why, "cannot be started"));
+    EXPECT(seen.score[3].end == SCORE_GIVEN && scorer_facts(s).ended[SCORE_DIED] == 3);
+    scorer_close(s);
+    expect_no_children();
 }
 
 TEST(a_reward_command_that_is_not_there_is_refused_at_once) {
