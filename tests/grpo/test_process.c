@@ -233,7 +233,7 @@ TEST(what_a_reward_command_started_ends_with_it) {
 }
 
 TEST(a_killed_run_leaves_no_process_that_waits_for_lines) {
-    char note[300], text[400];
+    char note[300], text[1200];
     Err e = {0};
     Str pid = {0};
     snprintf(note, sizeof note, "%s", test_path("pid"));
