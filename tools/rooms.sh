@@ -19,8 +19,9 @@ while IFS='@' read -r pattern where why; do
     done < <(grep -rnE "$pattern" src --include='*.[ch]' --include='*.cu')
 done <<'WORDS'
 (^|[^a-z_])(malloc|calloc|realloc|posix_memalign|aligned_alloc) *\(@^src/base/mem\.c$@the heap is touched in base/mem.c only
-(^|[^a-z_>])(open|openat|fopen|read|pread|write|pwrite|fsync|rename|renameat2|unlink|rmdir|remove|mkdir|ftruncate|opendir) *\(@^src/base/file\.c$@files are touched in base/file.c only
+(^|[^a-z_>])(open|openat|fopen|read|pread|write|pwrite|fsync|rename|renameat2|unlink|rmdir|remove|mkdir|ftruncate|opendir) *\(@^src/base/(file|child)\.c$@files are touched in base/file.c only (pipes in base/child.c)
 (^|[^a-z_])pthread_create *\(@^src/(base/threads|base/courier|data/feed)\.c$@threads are made in base/threads.c, base/courier.c and data/feed.c only
+(^|[^a-z_])(fork|vfork|posix_spawnp?|execv[pe]*|execl[pe]*|popen|waitpid|kill) *\(@^src/base/child\.c$@other processes are started and ended in base/child.c only
 (^|[^a-z_])(exit|_exit|quick_exit) *\(@^src/cli/@only cli exits
 (^|[^a-z_])(cuda|cublas|cudnn|cu)[A-Z][A-Za-z]* *\(@^src/backend/cuda/@CUDA stays in backend/cuda
 (^|[^a-z_])MPI_@^src/comm/mpi/@MPI stays in comm/mpi

@@ -18,7 +18,7 @@ static const struct {
     [FAULT_READ] = {"read", EIO},        [FAULT_WRITE] = {"write", ENOSPC},       [FAULT_CUT] = {"cut", EIO},
     [FAULT_FLUSH] = {"flush", EIO},      [FAULT_RENAME] = {"rename", EACCES},     [FAULT_EXCHANGE] = {"exchange", EINVAL},
     [FAULT_MAKE] = {"make", ENOSPC},     [FAULT_REMOVE] = {"remove", EACCES},     [FAULT_LOCK] = {"lock", ENOLCK},
-    [FAULT_THREAD] = {"thread", EAGAIN},
+    [FAULT_THREAD] = {"thread", EAGAIN},  [FAULT_PROCESS] = {"process", EAGAIN},
 };
 
 static atomic_llong calls[FAULT_KINDS];

@@ -27,6 +27,7 @@ typedef enum FaultKind {
     FAULT_REMOVE,   /* a file or folder */
     FAULT_LOCK,
     FAULT_THREAD,
+    FAULT_PROCESS,  /* another program, or a pipe to it */
     FAULT_KINDS
 } FaultKind;
 

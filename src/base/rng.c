@@ -1,4 +1,4 @@
-/* rng.c - a permutation drawn by key. */
+/* rng.c - a permutation drawn by key, and texts as parts of keys. */
 #include "base/rng.h"
 
 void rng_permute(uint64_t key, int64_t *order, int64_t n) {
@@ -9,4 +9,9 @@ void rng_permute(uint64_t key, int64_t *order, int64_t n) {
         order[i] = order[j];
         order[j] = keep;
     }
+}
+
+uint64_t rng_fold_text(uint64_t key, const char *text) {
+    for (; *text; text++) key = rng_fold(key, (uint8_t)*text);
+    return rng_fold(key, 256);
 }

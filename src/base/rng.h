@@ -41,6 +41,8 @@ static inline float rng_normal(uint64_t key, uint64_t index) {
     return sqrtf(-2.0f * logf(u)) * cosf(6.28318530717958647692f * v);
 }
 
+uint64_t rng_fold_text(uint64_t key, const char *text); /* its bytes, and where it ends */
+
 /* Fills order[0..n) with a permutation of 0..n-1 that depends on the key alone. */
 void rng_permute(uint64_t key, int64_t *order, int64_t n);
 

@@ -41,6 +41,13 @@ void str_addf(Str *s, const char *fmt, ...) {
     s->len += n;
 }
 
+void str_add_trimmed(Str *s, const char *text) {
+    const char *end = text + strlen(text);
+    while (isspace((unsigned char)*text)) text++;
+    while (end > text && isspace((unsigned char)end[-1])) end--;
+    str_add_bytes(s, text, end - text);
+}
+
 void str_add_html(Str *s, const char *text) {
     for (; *text; text++) {
         const char *name = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;

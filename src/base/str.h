@@ -19,6 +19,7 @@ void str_add(Str *s, const char *text);
 void str_add_bytes(Str *s, const char *bytes, int64_t n);
 void str_add_char(Str *s, char c);
 void str_addf(Str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void str_add_trimmed(Str *s, const char *text); /* without white space at its ends */
 void str_add_html(Str *s, const char *text); /* <, >, & and " escaped */
 const char *str_text(const Str *s); /* "" when empty; borrows */
 

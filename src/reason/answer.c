@@ -295,3 +295,14 @@ AnswerFrom answer_find(Str *out, const char *solution) {
     str_add_bytes(out, found.begin, found.end - found.begin);
     return from;
 }
+
+void answer_final(Str *out, const char *reference) {
+    Str found = {0};
+    AnswerFrom from = answer_find(&found, reference);
+    bool marked = from == ANSWER_BOX || from == ANSWER_HASHES;
+    if (marked || strchr(reference, '\n'))
+        str_add(out, str_text(&found));
+    else
+        str_add_trimmed(out, reference);
+    str_free(&found);
+}

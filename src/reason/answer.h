@@ -24,6 +24,10 @@ typedef enum AnswerFrom { ANSWER_NONE, ANSWER_BOX, ANSWER_HASHES, ANSWER_PHRASE,
 /* Adds to `out` the final answer of a solution, without its box. */
 AnswerFrom answer_find(Str *out, const char *solution);
 
+/* Adds the final answer that a reference holds: what its box or its #### says; else all of a single line, else what its
+ * last sentences tell. */
+void answer_final(Str *out, const char *reference);
+
 /* The solution without <think> marks: what is stored as its reasoning. */
 void answer_strip_marks(Str *out, const char *solution);
 

@@ -8,18 +8,13 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/rows.h"
+#include "data/pick.h"
 #include "reason/arith.h"
 #include "reason/problems_int.h"
 
 enum { GENERATED_COUNT = 100 };
 
-static uint64_t hash_text(uint64_t h, const char *text) {
-    for (; *text; text++) h = rng_fold(h, (uint8_t)*text);
-    return rng_fold(h, 256); /* where one ends */
-}
-
-static uint64_t hash_problem(const Problem *p) { return hash_text(hash_text(0, p->text), p->reference); }
+static uint64_t hash_problem(const Problem *p) { return rng_fold_text(rng_fold_text(0, p->text), p->reference); }
 
 /* ---- the selection ---- */
 
@@ -96,67 +91,32 @@ static bool generate(Problems *out, const ProblemQuery *q, Err *e) {
 
 /* ---- from a file ---- */
 
-static bool count_rows(const char *path, int64_t *n, Err *e) {
-    RowReader r;
-    json_t *row;
-    bool ok;
-    *n = 0;
-    if (!dataset_reader_open(&r, path, e)) return false;
-    while ((ok = dataset_reader_next(&r, &row, e)) && row) {
-        ++*n;
-        json_decref(row);
-    }
-    dataset_reader_close(&r);
-    return ok;
-}
+typedef struct Taking {
+    Problems *out;
+    Selection *selection;
+    const ProblemQuery *q;
+    RowRule rule;
+} Taking;
 
-/* Which place of the selection each row has; -1: none. Gives (mem_free). */
-static int64_t *places(const ProblemQuery *q, const Selection *s, int64_t rows) {
-    int64_t *order = MEM_NEW(int64_t, rows + 1), *place = MEM_NEW(int64_t, rows + 1);
-    for (int64_t i = 0; i < rows; i++) {
-        order[i] = i;
-        place[i] = -1;
-    }
-    if (q->shuffle) rng_permute(q->seed, order, rows);
-    for (int64_t i = 0; i < s->n; i++) place[order[q->start + i]] = i;
-    mem_free(order);
-    return place;
-}
-
-static bool take_row(Problems *out, Selection *s, RowRule *rule, json_t *row, int64_t place, const ProblemQuery *q, Err *e) {
+static bool take_row(void *user, json_t *row, int64_t place, Err *e) {
+    Taking *t = user;
     Problem p = {0};
-    if (!rule->settled && !row_rule_settle(rule, q, row, e)) return false;
+    if (!t->rule.settled && !row_rule_settle(&t->rule, t->q, row, e)) return false;
     if (place < 0) return true;
-    if (!row_to_problem(&p, rule, row, e)) return false;
+    if (!row_to_problem(&p, &t->rule, row, e)) return false;
     p.original = json_incref(row);
-    place_problem(out, s, &p, place);
+    place_problem(t->out, t->selection, &p, place);
     return true;
-}
-
-static bool take_rows(Problems *out, Selection *s, const ProblemQuery *q, const int64_t *place, int64_t rows, Err *e) {
-    RowReader r;
-    RowRule rule = {0};
-    json_t *row;
-    int64_t i = 0;
-    bool ok = true;
-    if (!dataset_reader_open(&r, q->path, e)) return false;
-    while (ok && (ok = dataset_reader_next(&r, &row, e)) && row) {
-        if (i == rows) ok = fail(e, ERR_FAIL, "%s: grew while it was read", q->path);
-        else if (!take_row(out, s, &rule, row, place[i++], q, e))
-            ok = fail_within(e, "%s:%lld", q->path, (long long)r.row_line);
-        json_decref(row);
-    }
-    dataset_reader_close(&r);
-    return ok && (i == rows || fail(e, ERR_FAIL, "%s: shrank while it was read", q->path));
 }
 
 static bool read_file(Problems *out, const ProblemQuery *q, Err *e) {
     Selection s = {0};
+    Taking taking = {out, &s, q, {0}};
     int64_t rows;
-    if (!count_rows(q->path, &rows, e) || !select_range(&s, q, rows, q->path, e)) return false;
-    int64_t *place = places(q, &s, rows);
+    if (!pick_count(q->path, &rows, e) || !select_range(&s, q, rows, q->path, e)) return false;
+    int64_t *place = pick_places(rows, q->start, s.n, q->shuffle, q->seed);
     begin_problems(out, &s);
-    bool ok = take_rows(out, &s, q, place, rows, e);
+    bool ok = pick_rows(q->path, place, rows, take_row, &taking, e);
     end_problems(out, &s);
     mem_free(place);
     if (!ok) problems_free(out);

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "data/field.h"
 #include "reason/answer.h"
 #include "reason/problems_int.h"
 
@@ -71,19 +72,9 @@ const Layout *layout_find(const char *key, Err *e) {
 
 /* ---- the first row ---- */
 
-static const json_t *get(const json_t *row, const char *name) {
-    const json_t *v = name ? json_object_get(row, name) : NULL;
-    return json_is_null(v) ? NULL : v;
-}
-
 static bool fail_fields(const json_t *row, const char *what, Err *e) {
     Str has = {0};
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)row, name, v) {
-        if (has.len > 300) break;
-        str_addf(&has, "%s%.60s", has.len ? ", " : "", name);
-    }
+    field_names(&has, row);
     fail(e, ERR_FAIL, "%s (the row has: %s). Name the fields with --problem-field and --answer-field", what, str_text(&has));
     str_free(&has);
     return false;
@@ -96,7 +87,7 @@ static const Layout *recognise(const json_t *row) {
                                           {"question", "answer"}};
     static const int layout[] = {4, 3, 2, 5, 1, 1, 0};
     for (int i = 0; i < COUNT_OF(layout); i++)
-        if (get(row, sign[i][0]) && get(row, sign[i][1])) return &table[layout[i]];
+        if (field_get(row, sign[i][0]) && field_get(row, sign[i][1])) return &table[layout[i]];
     return NULL;
 }
 
@@ -115,38 +106,11 @@ bool row_rule_settle(RowRule *rule, const ProblemQuery *q, const json_t *row, Er
     if (q->answer_field) {
         rule->answer = rule->final = q->answer_field;
         rule->choices = false;
-        if (!get(row, q->answer_field)) return fail_fields(row, "the field that was named for the answer is missing", e);
+        if (!field_get(row, q->answer_field)) return fail_fields(row, "the field that was named for the answer is missing", e);
     }
     if (!rule->problem) return fail_fields(row, "the fields are none that are known", e);
-    if (!get(row, rule->problem)) return fail_fields(row, "the field with the problem is missing", e);
+    if (!field_get(row, rule->problem)) return fail_fields(row, "the field with the problem is missing", e);
     rule->settled = true;
-    return true;
-}
-
-/* ---- text of a field ---- */
-
-static void add_trimmed(Str *out, const char *text) {
-    const char *end = text + strlen(text);
-    while (isspace((unsigned char)*text)) text++;
-    while (end > text && isspace((unsigned char)end[-1])) end--;
-    str_add_bytes(out, text, end - text);
-}
-
-/* Text as it is, a number as it is written; nothing else is text. */
-static bool add_text(Str *out, const json_t *row, const char *field, Err *e) {
-    const json_t *v = get(row, field);
-    char *number;
-    if (!v) return true;
-    if (json_is_string(v)) {
-        if (strlen(json_string_value(v)) != json_string_length(v))
-            return fail(e, ERR_FAIL, "field '%s' holds a zero byte", field);
-        add_trimmed(out, json_string_value(v));
-        return true;
-    }
-    if (!json_is_number(v)) return fail(e, ERR_FAIL, "field '%s' must be text or a number", field);
-    number = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    str_add(out, number);
-    mem_free(number);
     return true;
 }
 
@@ -181,7 +145,7 @@ static void add_option_of_line(Str *out, const char *options, char letter) {
 static void add_option_of_list(Str *out, const char *option, char letter) {
     if (tolower((unsigned char)option[0]) == letter && (option[1] == ')' || option[1] == '.')) option += 2;
     str_addf(out, "%c) ", toupper((unsigned char)letter));
-    add_trimmed(out, option);
+    str_add_trimmed(out, option);
 }
 
 /* Adds "B) 21"; nothing when there is no such option. */
@@ -207,17 +171,6 @@ static void add_options(Str *text, const json_t *options) {
 
 /* ---- the reference ---- */
 
-/* The final answer in a field: what its box or its #### says; else all of a single line, else what its last sentences
- * tell. */
-static void add_final(Str *out, const char *text) {
-    Str found = {0};
-    AnswerFrom from = answer_find(&found, text);
-    bool marked = from == ANSWER_BOX || from == ANSWER_HASHES;
-    if (marked || strchr(text, '\n')) str_add(out, str_text(&found));
-    else add_trimmed(out, text);
-    str_free(&found);
-}
-
 /* "7 (apples)": the number is compared. */
 static void drop_unit(Str *s) {
     char *paren = s->data ? strrchr(s->data, '(') : NULL;
@@ -231,16 +184,16 @@ static bool add_reference(Str *out, const RowRule *rule, const json_t *row, Err 
     static const char *const nothing[] = {"proof", "notfound", "n/a"};
     Str field = {0};
     if (rule->choices) {
-        const char *letter = json_string_value(get(row, "correct"));
+        const char *letter = json_string_value(field_get(row, "correct"));
         if (letter && isalpha((unsigned char)letter[0]) && !letter[1]) {
-            add_option(out, get(row, "options"), (char)tolower((unsigned char)letter[0]));
+            add_option(out, field_get(row, "options"), (char)tolower((unsigned char)letter[0]));
             if (!out->len) str_add(out, letter);
             return true;
         }
     }
-    const char *name = get(row, rule->final) ? rule->final : rule->answer;
-    bool ok = add_text(&field, row, name, e);
-    if (ok) add_final(out, str_text(&field));
+    const char *name = field_get(row, rule->final) ? rule->final : rule->answer;
+    bool ok = field_text(&field, row, name, e);
+    if (ok) answer_final(out, str_text(&field));
     for (int i = 0; i < COUNT_OF(nothing); i++)
         if (!strcasecmp(str_text(out), nothing[i])) str_clear(out);
     if (rule->more) drop_unit(out);
@@ -250,13 +203,13 @@ static bool add_reference(Str *out, const RowRule *rule, const json_t *row, Err 
 
 bool row_to_problem(Problem *out, const RowRule *rule, const json_t *row, Err *e) {
     Str text = {0}, reference = {0};
-    bool ok = add_text(&text, row, rule->problem, e);
+    bool ok = field_text(&text, row, rule->problem, e);
     if (ok && !text.len) ok = fail(e, ERR_FAIL, "field '%s' with the problem is missing or empty", rule->problem);
-    if (ok && rule->more && get(row, rule->more)) {
+    if (ok && rule->more && field_get(row, rule->more)) {
         str_add_char(&text, ' ');
-        ok = add_text(&text, row, rule->more, e);
+        ok = field_text(&text, row, rule->more, e);
     }
-    if (ok && rule->choices) add_options(&text, get(row, "options"));
+    if (ok && rule->choices) add_options(&text, field_get(row, "options"));
     ok = ok && add_reference(&reference, rule, row, e);
     if (ok) *out = (Problem){.text = mem_strdup(text.data), .reference = mem_strdup(str_text(&reference))};
     str_free(&text);

@@ -21,7 +21,7 @@ enum { HEAP_SPREAD = 120, SPREAD = 10000, HEAP_ALL = 10000 };
 #endif
 
 static const char *const kinds[] = {"alloc",  "map",      "open", "read",   "write", "cut",   "flush",
-                                    "rename", "exchange", "make", "remove", "lock",  "thread"};
+                                    "rename", "exchange", "make", "remove", "lock",  "thread", "process"};
 enum { KINDS = sizeof kinds / sizeof *kinds, SEEN = 4096, JOBS = 1 << 18 };
 
 typedef struct Scenario {

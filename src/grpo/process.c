@@ -1,0 +1,320 @@
+/* process.c - which process works on which sample, and how each of them can go wrong. */
+#include "grpo/process.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/child.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "grpo/clean.h"
+#include "obs/sensors.h"
+
+enum { LOOK_MS = 200, WARNINGS = 20, EXCERPT = 60, GRACE_SECONDS = 1 };
+static const double DYING_SECONDS = 0.1; /* for the exit code of a process that closed its output */
+
+typedef struct Ask {
+    int64_t id;
+    char *name, *line; /* owns */
+} Ask;
+
+typedef struct Worker {
+    Child child;
+    bool busy, fresh; /* fresh: it has not replied yet */
+    Ask ask;
+    int64_t sent; /* bytes of the line */
+    char *reply;  /* [reply_bytes], owns */
+    int64_t got;
+    double deadline;
+} Worker;
+
+struct Scorer {
+    ScorerSpec spec;
+    const char *shell[4];
+    const char *const *argv;
+    ScoreFn *fn;
+    void *user;
+    Worker *worker; /* [processes] */
+    Ask *queue;     /* [first, last) wait */
+    int64_t first, last, capacity;
+    int64_t warned;
+    ScorerFacts facts;
+};
+
+const char *score_end_name(ScoreEnd end) {
+    static const char *const names[] = {"given", "none", "late", "died", "rubbish"};
+    return names[end];
+}
+
+/* ---- samples ---- */
+
+static void ask_free(Ask *a) {
+    mem_free(a->name);
+    mem_free(a->line);
+    *a = (Ask){0};
+}
+
+/* The sample is over: it is counted, named when something went wrong, and handed over. */
+static void end_ask(Scorer *s, Ask *ask, const Score *score) {
+    s->facts.ended[score->end]++;
+    if (score->end > SCORE_NONE && s->warned++ < WARNINGS)
+        log_warn("reward of %s: %s. It counts as missing%s", ask->name, score->why,
+                 s->warned == WARNINGS ? "; further ones are counted, not named" : "");
+    s->fn(s->user, score);
+    ask_free(ask);
+}
+
+static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const char *why) {
+    Score score = {.id = w->ask.id, .reward = reward, .end = end};
+    snprintf(score.why, sizeof score.why, "%s", why);
+    w->busy = w->fresh = false;
+    w->got = 0;
+    end_ask(s, &w->ask, &score);
+}
+
+/* ---- processes ---- */
+
+static bool start_worker(Scorer *s, Worker *w, Err *e) {
+    w->fresh = true;
+    w->got = 0;
+    return child_start(&w->child, s->argv, s->spec.err_fd, e);
+}
+
+/* Ends the process; a sample it worked on is lost for the reason given (NULL: how the process ended). */
+static void drop_worker(Scorer *s, Worker *w, ScoreEnd end, const char *why) {
+    char how[CHILD_HOW];
+    Str text = {0};
+    child_stop(&w->child, end == SCORE_DIED ? DYING_SECONDS : 0, how);
+    if (why)
+        str_add(&text, why);
+    else
+        str_addf(&text, "the command ended its output (%s)", how);
+    if (w->busy) end_work(s, w, end, NAN, str_text(&text));
+    w->got = 0;
+    str_free(&text);
+}
+
+/* Takes the next sample from the queue. A process that cannot be started costs it. */
+static void give_work(Scorer *s, Worker *w) {
+    Err e = {0};
+    w->ask = s->queue[s->first++];
+    w->busy = true;
+    w->sent = 0;
+    if (!w->child.pid) {
+        s->facts.restarts++;
+        if (!start_worker(s, w, &e)) {
+            end_work(s, w, SCORE_DIED, NAN, e.text);
+            return;
+        }
+    }
+    w->deadline = sensors_seconds() + s->spec.seconds + (w->fresh ? s->spec.start_seconds : 0);
+}
+
+static void send_bytes(Scorer *s, Worker *w) {
+    int64_t bytes = (int64_t)strlen(w->ask.line);
+    while (w->busy && w->sent < bytes) {
+        int64_t n = child_write(&w->child, w->ask.line + w->sent, bytes - w->sent);
+        if (n < 0) drop_worker(s, w, SCORE_DIED, NULL);
+        if (n <= 0) return;
+        w->sent += n;
+    }
+}
+
+/* ---- replies ---- */
+
+/* What a reply says: false with the reason where it says nothing that can be used. */
+static bool read_reply(ScoreEnd *end, double *reward, const Worker *w, int64_t bytes, Str *why) {
+    json_error_t at;
+    json_t *reply = json_loadb(w->reply, (size_t)bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at);
+    const json_t *value = json_is_object(reply) ? json_object_get(reply, "reward") : reply;
+    const json_t *id = json_is_object(reply) ? json_object_get(reply, "id") : NULL;
+    if (!reply) {
+        str_add(why, "the command wrote what is not JSON: ");
+        clean_excerpt(why, w->reply, bytes, EXCERPT);
+    } else if (id && (!json_is_integer(id) || json_integer_value(id) != w->ask.id)) {
+        str_add(why, "the command replied to another id");
+    } else if (!json_is_number(value) && !json_is_null(value)) {
+        str_add(why, "the reply has no number or null as its reward: ");
+        clean_excerpt(why, w->reply, bytes, EXCERPT);
+    }
+    *reward = json_is_number(value) ? json_number_value(value) : NAN;
+    *end = json_is_number(value) ? SCORE_GIVEN : SCORE_NONE;
+    json_decref(reply);
+    return why->len == 0;
+}
+
+static void take_reply(Scorer *s, Worker *w, int64_t bytes) {
+    Str why = {0};
+    ScoreEnd end;
+    double reward;
+    bool more = w->got > bytes + 1, unread = w->sent < (int64_t)strlen(w->ask.line);
+    if (unread) /* it cannot have read the whole line */
+        drop_worker(s, w, SCORE_RUBBISH, "the command replied before it had read the line");
+    else if (!read_reply(&end, &reward, w, bytes, &why))
+        drop_worker(s, w, SCORE_RUBBISH, why.data);
+    else
+        end_work(s, w, end, reward, "");
+    if (more && w->child.pid) drop_worker(s, w, SCORE_RUBBISH, "");
+    str_free(&why);
+}
+
+static void receive_bytes(Scorer *s, Worker *w) {
+    int64_t n = child_read(&w->child, w->reply + w->got, s->spec.reply_bytes - w->got);
+    if (n < 0 || (n > 0 && !w->busy)) {
+        drop_worker(s, w, SCORE_DIED, NULL);
+        return;
+    }
+    char *newline = n > 0 ? memchr(w->reply + w->got, '\n', (size_t)n) : NULL;
+    w->got += n;
+    if (newline) {
+        take_reply(s, w, newline - w->reply);
+    } else if (w->got == s->spec.reply_bytes) {
+        char why[80];
+        snprintf(why, sizeof why, "a reply of more than %s", units_bytes(s->spec.reply_bytes).s);
+        drop_worker(s, w, SCORE_RUBBISH, why);
+    }
+}
+
+static void check_deadline(Scorer *s, Worker *w, double now) {
+    char why[80];
+    if (!w->busy || now < w->deadline) return;
+    snprintf(why, sizeof why, "no reply in %.3g s", s->spec.seconds + (w->fresh ? s->spec.start_seconds : 0));
+    drop_worker(s, w, SCORE_LATE, why);
+}
+
+/* A process that left or spoke while it had nothing to do is ended now, before it costs a sample. */
+static void look_at_idle(Scorer *s, Worker *w) {
+    ChildWait wait = {.c = &w->child};
+    if (w->busy || !w->child.pid) return;
+    child_wait(&wait, 1, 0);
+    if (wait.has_bytes) receive_bytes(s, w);
+}
+
+/* ---- the owner's side ---- */
+
+void scorer_submit(Scorer *s, int64_t id, const char *name, const char *line) {
+    CHECK(str_ends(line, "\n"));
+    if (s->first == s->last) s->first = s->last = 0;
+    s->queue = mem_grow(s->queue, &s->capacity, s->last + 1, sizeof *s->queue);
+    s->queue[s->last++] = (Ask){id, mem_strdup(name), mem_strdup(line)};
+}
+
+int64_t scorer_pending(const Scorer *s) {
+    int64_t n = s->last - s->first;
+    for (int i = 0; i < s->spec.processes; i++) n += s->worker[i].busy;
+    return n;
+}
+
+void scorer_pump(Scorer *s, int milliseconds) {
+    ChildWait wait[SCORER_MOST];
+    int n = s->spec.processes;
+    double now = sensors_seconds(), until = now + milliseconds * 1e-3;
+    for (int i = 0; i < n; i++) {
+        Worker *w = &s->worker[i];
+        look_at_idle(s, w);
+        while (!w->busy && s->first < s->last) give_work(s, w);
+        if (w->busy) send_bytes(s, w);
+        if (w->busy) until = fmin(until, w->deadline);
+        wait[i] = (ChildWait){.c = &w->child, .wants_room = w->busy && w->sent < (int64_t)strlen(w->ask.line)};
+    }
+    child_wait(wait, n, (int)ceil(fmax(0, until - now) * 1e3));
+    now = sensors_seconds();
+    for (int i = 0; i < n; i++) {
+        if (wait[i].has_bytes) receive_bytes(s, &s->worker[i]);
+        if (wait[i].has_room && s->worker[i].busy) send_bytes(s, &s->worker[i]);
+        check_deadline(s, &s->worker[i], now);
+    }
+}
+
+static void drop_all(Scorer *s) {
+    for (int i = 0; i < s->spec.processes; i++) {
+        Worker *w = &s->worker[i];
+        if (w->busy) child_stop(&w->child, 0, NULL);
+        ask_free(&w->ask);
+        w->busy = false;
+    }
+    for (; s->first < s->last; s->first++) ask_free(&s->queue[s->first]);
+}
+
+bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e) {
+    while (scorer_pending(s)) {
+        scorer_pump(s, LOOK_MS);
+        if (!keep_going || keep_going(user)) continue;
+        int64_t left = scorer_pending(s);
+        drop_all(s);
+        return !left || fail(e, ERR_FAIL, "interrupted while %lld rewards were waited for", (long long)left);
+    }
+    return true;
+}
+
+ScorerFacts scorer_facts(const Scorer *s) {
+    return s->facts;
+}
+
+static bool check_spec(ScorerSpec *spec, Err *e) {
+    if (spec->seconds == 0) spec->seconds = 30;
+    if (spec->start_seconds == 0) spec->start_seconds = 60;
+    if (spec->reply_bytes == 0) spec->reply_bytes = 64 * KIB;
+    if (!spec->argv || !spec->argv[0] || !*spec->argv[0]) return fail(e, ERR_USAGE, "the reward command is empty");
+    if (spec->processes < 1 || spec->processes > SCORER_MOST)
+        return fail(e, ERR_USAGE, "%d processes for rewards: 1 to %d are possible", spec->processes, SCORER_MOST);
+    if (!(spec->seconds > 0) || !(spec->start_seconds > 0) || spec->reply_bytes < 16)
+        return fail(e, ERR_USAGE, "time limits and reply sizes of a reward command must be above 0");
+    return true;
+}
+
+bool scorer_open(Scorer **out, const ScorerSpec *spec, ScoreFn *fn, void *user, Err *e) {
+    ScorerSpec checked = *spec;
+    if (!check_spec(&checked, e)) return false;
+    Scorer *s = MEM_NEW(Scorer, 1);
+    *s = (Scorer){.spec = checked, .fn = fn, .user = user, .argv = spec->argv};
+    s->shell[0] = "/bin/sh";
+    s->shell[1] = "-c";
+    s->shell[2] = spec->argv[0];
+    if (spec->shell) s->argv = s->shell;
+    s->worker = MEM_NEW(Worker, spec->processes);
+    bool ok = true;
+    for (int i = 0; i < spec->processes; i++) {
+        s->worker[i].child = (Child){.in = -1, .out = -1};
+        s->worker[i].reply = mem_alloc(checked.reply_bytes);
+        ok = ok && start_worker(s, &s->worker[i], e);
+    }
+    if (ok)
+        *out = s;
+    else
+        scorer_close(s);
+    return ok || fail_within(e, "the reward command");
+}
+
+void scorer_close(Scorer *s) {
+    if (!s) return;
+    double until = sensors_seconds() + GRACE_SECONDS;
+    drop_all(s);
+    for (int i = 0; i < s->spec.processes; i++) child_end_input(&s->worker[i].child);
+    for (int i = 0; i < s->spec.processes; i++) {
+        child_stop(&s->worker[i].child, fmax(0, until - sensors_seconds()), NULL);
+        mem_free(s->worker[i].reply);
+    }
+    mem_free(s->worker);
+    mem_free(s->queue);
+    mem_free(s);
+}
+
+void scorer_line(Str *out, int64_t id, const RewardInput *in) {
+    const Item *item = in->item;
+    json_t *line = json_object();
+    json_object_set_new(line, "id", json_integer(id));
+    json_object_set_new(line, "prompt", item->messages ? json_incref(item->messages) : clean_json(item->text));
+    json_object_set_new(line, "question", clean_json(item->question));
+    json_object_set_new(line, "gold", clean_json(item->gold));
+    json_object_set_new(line, "completion", clean_json(in->policy));
+    json_object_set_new(line, "answer", clean_json(in->answer));
+    json_object_set_new(line, "columns", item->columns ? json_incref(item->columns) : json_null());
+    char *text = json_dumps(line, JSON_COMPACT);
+    CHECK(text);
+    str_add(out, text);
+    str_add_char(out, '\n');
+    mem_free(text);
+    json_decref(line);
+}
