@@ -229,6 +229,14 @@ static bool convert(Source *s, const char *out_folder, Err *e) {
     return false;
 }
 
+bool llama2c_check(const char *bin, int64_t *vocab, Err *e) {
+    Source s = {.fd = -1, .path = bin};
+    bool ok = file_open_read(bin, &s.fd, e) && read_shape(&s, e) && lay_out(&s, e);
+    file_close(s.fd);
+    *vocab = s.shape.vocab;
+    return ok;
+}
+
 bool llama2c_convert(const char *bin, const char *out_folder, Err *e) {
     Source s = {.fd = -1, .path = bin};
     bool ok = file_open_read(bin, &s.fd, e) && convert(&s, out_folder, e);

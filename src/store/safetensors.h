@@ -84,6 +84,14 @@ bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e);
 bool st_write_end(StWriter *w, Err *e);  /* refuses when bytes are missing; frees w either way */
 void st_write_abort(StWriter *w);        /* leaves no file of this writer behind; NULL is fine */
 
+/* What the files of such a writer will hold, to the byte, before one is begun. folder: of st_write_folder_begin. */
+typedef struct StSizes {
+    int64_t bytes;   /* of all files, headers and index included */
+    int64_t largest; /* of one of them */
+    int files;
+} StSizes;
+bool st_write_sizes(StSizes *sizes, const StTensor *tensors, int64_t n, bool folder, int64_t max_shard_bytes, Err *e);
+
 /* Which shard each tensor goes to, in the given order: fills file and bytes of each tensor. */
 bool st_shard_plan(StTensor *tensors, int64_t n, int64_t max_shard_bytes, int *n_files, Err *e);
 
