@@ -65,6 +65,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     if (!budget) add_verdict(&text, c);
     plan_add_forecast(&text, root, c);
     if (c->has_grpo) plan_add_grpo(&text, root, c);
+    else plan_add_saving(&text, root, c);
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e) && write_pictures(c, str_text(&text), e);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);

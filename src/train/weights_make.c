@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "base/stop.h"
 #include "base/threads.h"
+#include "base/work.h"
 #include "store/adapter.h"
 #include "train/job.h"
 #include "train/weights.h"
@@ -79,6 +81,7 @@ static void draw_piece(void *context, int64_t piece, int worker) {
 static bool write_drawn(StWriter *w, Drawing *d, Threads *threads, int64_t numbers, Err *e) {
     for (d->first = 0; d->first < numbers; d->first += d->n) {
         d->n = MIN2(STRETCH, numbers - d->first);
+        if (!stop_check(e)) return false;
         threads_for(threads, (d->n + DRAWN - 1) / DRAWN, draw_piece, d);
         if (!st_write_data(w, d->raw, d->n * format_item_bytes(d->format), e)) return false;
     }
@@ -93,11 +96,15 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
     Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
     bool begun = threads_open(&threads, n_threads, e) &&
                  st_write_folder_begin(&w, folder, names.entry, names.n, (int64_t)5 * 1000000000, NULL, e), ok = begun;
+    Work work;
+    work_begin(&work, WORK_COUNT, names.n, "drawing tensors");
     for (int64_t i = 0; i < names.n && ok; i++) {
         const StTensor *t = &names.entry[i];
         d.fill = job_fill(c, t->name, seed);
-        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e);
+        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e) &&
+             work_on(&work, i + 1, e);
     }
+    work_end(&work);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
     threads_close(threads);
@@ -110,7 +117,7 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
 
 static bool write_on(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
     (void)at; /* comes from the first byte to the last */
-    return st_write_data(context, data, bytes, e);
+    return stop_check(e) && st_write_data(context, data, bytes, e);
 }
 
 static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, const Tensor *t, Piece *piece, Err *e) {
@@ -119,6 +126,22 @@ static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, c
     for (int i = 0; i < t->rank; i++) n *= t->dim[i];
     return source_open(&from, s, t->file_name, t->rank, t->dim, e) &&
            source_convert(&from, piece, stored_as(c, t), n, t->dim[t->rank - 1], write_on, w, e);
+}
+
+bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e) {
+    StSet s;
+    if (!st_open(&s, model_folder, e)) return false;
+    Names names = {0};
+    names_of(&names, c);
+    bool ok = true;
+    for (int64_t i = 0; i < names.n && ok; i++) {
+        const Tensor *t = prog_t(&names.p, names.id[i]);
+        Source from;
+        ok = source_open(&from, &s, t->file_name, t->rank, t->dim, e);
+    }
+    names_free(&names);
+    st_close(&s);
+    return ok;
 }
 
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
@@ -131,7 +154,11 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), c->quant_head ? QUANTISED_HEAD_KEY : NULL,
                                 format_name(FMT_INT8), NULL};
     bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, (int64_t)5 * 1000000000, meta, e), ok = begun;
-    for (int64_t i = 0; i < names.n && ok; i++) ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e);
+    Work work;
+    work_begin(&work, WORK_COUNT, names.n, "quantising tensors");
+    for (int64_t i = 0; i < names.n && ok; i++)
+        ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
+    work_end(&work);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
     mem_free(piece);
@@ -164,11 +191,14 @@ static void merge_row(void *context, int64_t row, int worker) { /* w_row += scal
     }
 }
 
+static bool is_merged_dtype(const StSet *s, const StTensor *t, Err *e) {
+    if (t->dtype == ST_F32 || t->dtype == ST_F16 || t->dtype == ST_BF16) return true;
+    return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name,
+                st_dtype_name(t->dtype));
+}
+
 static bool read_f32(const StSet *s, const StTensor *t, float *to, void *raw, Err *e) {
     Format f = t->dtype == ST_F32 ? FMT_F32 : t->dtype == ST_F16 ? FMT_F16 : FMT_BF16;
-    if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
-        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which cannot be merged", s->path[t->file], t->name,
-                    st_dtype_name(t->dtype));
     if (!st_read(s, t, raw, 0, t->bytes, e)) return false;
     int64_t n = t->bytes / st_dtype_bytes(t->dtype);
     format_table[f].decode(to, raw, 1, n, 0, 1);
@@ -183,12 +213,40 @@ static void adapter_names(char *a, char *b, size_t size, const char *name) {
     snprintf(b, size, "base_model.model.%.*s.lora_B.weight", stem, name);
 }
 
+static void find_adapter(const Merge *m, const StTensor *t, const StTensor **a,
+                         const StTensor **b) { /* NULL: none */
+    char a_name[512], b_name[512];
+    adapter_names(a_name, b_name, sizeof a_name, t->name);
+    *a = st_find(&m->adapter, a_name);
+    *b = st_find(&m->adapter, b_name);
+}
+
+static bool check_tensor(const Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
+    int rank = m->config.rank;
+    if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != rank || a->dim[1] != t->dim[1] ||
+        b->dim[0] != t->dim[0] || b->dim[1] != rank)
+        return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
+    return is_merged_dtype(&m->base, t, e) && is_merged_dtype(&m->adapter, a, e) &&
+           is_merged_dtype(&m->adapter, b, e);
+}
+
+static bool check_all(const Merge *m, Err *e) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < m->base.n; i++) {
+        const StTensor *a, *b;
+        find_adapter(m, &m->base.tensor[i], &a, &b);
+        if (!a || !b) continue;
+        if (!check_tensor(m, &m->base.tensor[i], a, b, e)) return false;
+        used += 2;
+    }
+    return used == m->adapter.n ||
+           fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
+                (long long)(m->adapter.n - used), (long long)m->adapter.n);
+}
+
 static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
     m->rows = t->dim[0];
-    m->cols = t->rank == 2 ? t->dim[1] : 0;
-    if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != m->config.rank || a->dim[1] != m->cols ||
-        b->dim[0] != m->rows || b->dim[1] != m->config.rank)
-        return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
+    m->cols = t->dim[1];
     int64_t wide = MAX2(t->bytes, MAX2(a->bytes, b->bytes));
     m->raw = mem_resize(m->raw, wide);
     m->w = mem_resize(m->w, mem_mul(mem_mul(m->rows, m->cols), 4));
@@ -204,47 +262,65 @@ static bool merge_tensor(Merge *m, const StTensor *t, const StTensor *a, const S
 }
 
 static bool merge_all(Merge *m, StWriter *w, Err *e) {
-    int64_t used = 0;
-    for (int64_t i = 0; i < m->base.n; i++) {
-        const StTensor *t = &m->base.tensor[i];
-        char a_name[512], b_name[512];
-        adapter_names(a_name, b_name, sizeof a_name, t->name);
-        const StTensor *a = st_find(&m->adapter, a_name), *b = st_find(&m->adapter, b_name);
+    Work work;
+    int64_t done = 0;
+    work_begin(&work, WORK_BYTES, m->base.total_bytes, "merging");
+    bool ok = true;
+    for (int64_t i = 0; i < m->base.n && ok; i++) {
+        const StTensor *t = &m->base.tensor[i], *a, *b;
+        find_adapter(m, t, &a, &b);
         if (a && b) {
-            if (!merge_tensor(m, t, a, b, e)) return false;
-            used += 2;
+            ok = merge_tensor(m, t, a, b, e);
         } else {
             m->raw = mem_resize(m->raw, MAX2(t->bytes, 1));
-            if (!st_read(&m->base, t, m->raw, 0, t->bytes, e)) return false;
+            ok = st_read(&m->base, t, m->raw, 0, t->bytes, e);
         }
-        if (!st_write_data(w, m->raw, t->bytes, e)) return false;
+        ok = ok && st_write_data(w, m->raw, t->bytes, e) && work_on(&work, done += t->bytes, e);
     }
-    if (used != m->adapter.n)
-        return fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
-                    (long long)(m->adapter.n - used), (long long)m->adapter.n);
-    return true;
+    work_end(&work);
+    return ok;
+}
+
+static bool merge_open(Merge *m, const char *model_folder, const char *adapter_folder, Err *e) {
+    *m = (Merge){0};
+    if (!adapter_config_read(&m->config, adapter_folder, e)) return false;
+    m->scale = (float)adapter_scale(&m->config);
+    if (!st_open(&m->base, model_folder, e)) return false;
+    bool has_adapter = st_open(&m->adapter, adapter_folder, e);
+    if (has_adapter && check_all(m, e)) return true;
+    if (has_adapter) st_close(&m->adapter);
+    st_close(&m->base);
+    return false;
+}
+
+static void merge_close(Merge *m) {
+    threads_close(m->threads);
+    mem_free(m->raw);
+    mem_free(m->w);
+    mem_free(m->a);
+    mem_free(m->b);
+    st_close(&m->adapter);
+    st_close(&m->base);
+}
+
+bool weights_check_merge(const char *model_folder, const char *adapter_folder, Err *e) {
+    Merge m;
+    bool ok = merge_open(&m, model_folder, adapter_folder, e);
+    if (ok) merge_close(&m);
+    return ok;
 }
 
 bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e) {
-    Merge m = {0};
+    Merge m;
     StWriter *w = NULL;
-    if (!adapter_config_read(&m.config, adapter_folder, e)) return false;
-    m.scale = (float)adapter_scale(&m.config);
-    if (!st_open(&m.base, model_folder, e)) return false;
-    bool have_adapter = st_open(&m.adapter, adapter_folder, e);
-    bool ok = have_adapter && threads_open(&m.threads, threads, e) &&
+    if (!merge_open(&m, model_folder, adapter_folder, e)) return false;
+    bool ok = threads_open(&m.threads, threads, e) &&
               st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, (int64_t)5 * 1000000000, NULL, e);
     if (ok && merge_all(&m, w, e)) ok = st_write_end(w, e);
     else if (ok) {
         st_write_abort(w);
         ok = false;
     }
-    threads_close(m.threads);
-    mem_free(m.raw);
-    mem_free(m.w);
-    mem_free(m.a);
-    mem_free(m.b);
-    if (have_adapter) st_close(&m.adapter);
-    st_close(&m.base);
+    merge_close(&m);
     return ok;
 }
