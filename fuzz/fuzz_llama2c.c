@@ -11,7 +11,7 @@ FUZZ(llama2c, 4 * MIB, 64) {
     ModelConfig c;
     Err e;
     snprintf(out, sizeof out, "%s", fuzz_path("converted"));
-    if (!llama2c_convert(fuzz_write("model.bin", data, size), out, NULL, &e)) {
+    if (!llama2c_convert(fuzz_write("model.bin", data, size), out, &e)) {
         CHECK(!file_exists(out));
         return;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -165,11 +166,36 @@ int world_run(const char *folder, const char *binary, const char *input, const c
     return world_wait(world_start(folder, binary, input, arguments));
 }
 
+const char *world_binary(void) {
+    return getenv("SNUG") ? getenv("SNUG") : "./snug";
+}
+
+bool world_must(const char *folder, const char *arguments) {
+    Str err = {0};
+    int code = world_run(folder, world_binary(), NULL, arguments);
+    world_said(NULL, &err, folder);
+    if (!EXPECT(code == 0)) test_note("    %s: exit %d\n%s", arguments, code, str_text(&err));
+    str_free(&err);
+    return code == 0;
+}
+
 void world_said(Str *out, Str *err, const char *folder) {
     if (out) str_clear(out);
     if (err) str_clear(err);
     if (out) file_read(world_path("%s.out", folder), out, 0, NULL);
     if (err) file_read(world_path("%s.err", folder), err, 0, NULL);
+}
+
+bool world_says(const char *folder, const char *text) {
+    Str err = {0};
+    bool said = false;
+    for (int tries = 0; tries < 1200 && !said; tries++) {
+        world_said(NULL, &err, folder);
+        said = strstr(str_text(&err), text) != NULL;
+        if (!said) world_sleep(0.05);
+    }
+    str_free(&err);
+    return said;
 }
 
 bool world_share(WorldJob *job, void *context, int n) {
@@ -415,6 +441,25 @@ unsigned long long world_fingerprint(const char *folder) {
     unsigned long long h = 0xcbf29ce484222325ull;
     each(folder, mix_entry, &h);
     return h;
+}
+
+static bool note_entry(void *to, const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    struct stat st;
+    unsigned long long hash = 0xcbf29ce484222325ull;
+    Str text = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (str_ends(name, ".out") || str_ends(name, ".err") || lstat(path, &st)) return true;
+    if (S_ISREG(st.st_mode)) file_read(path, &text, 0, NULL);
+    mix(&hash, str_text(&text), text.len);
+    str_free(&text);
+    str_addf(to, "%s %lld %lld.%09ld %016llx\n", path, S_ISDIR(st.st_mode) ? 0LL : (long long)st.st_size,
+             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, hash);
+    return !S_ISDIR(st.st_mode) || each(path, note_entry, to);
+}
+
+void world_snapshot(Str *to, const char *folder) {
+    each(folder, note_entry, to);
 }
 
 bool world_checksum(char to[24], const char *folder) {

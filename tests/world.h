@@ -20,8 +20,12 @@ char *world_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
 pid_t world_start(const char *folder, const char *binary, const char *input, const char *arguments);
 int world_wait(pid_t pid); /* exit code; 128 + signal when killed; 256: stopped */
 void world_sleep(double seconds);
+const char *world_binary(void); /* $SNUG, or the one just built */
+bool world_must(const char *folder, const char *arguments); /* runs it there and expects that it ends well */
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments);
 void world_said(Str *out, Str *err, const char *folder); /* replaces both; either may be NULL */
+bool world_says(const char *folder,
+                const char *text); /* waits until its standard error holds that; false: a minute passed */
 
 bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
@@ -44,6 +48,10 @@ void world_metrics(Str *to,
 
 /* One number for all that matters to the next process: names and bytes. */
 unsigned long long world_fingerprint(const char *folder);
+
+/* Everything below a folder, a line each: name, size, time of the last change to the nanosecond, hash of the
+ * bytes. What a process said (*.out, *.err) is left out. */
+void world_snapshot(Str *to, const char *folder);
 
 bool world_checksum(char to[24], const char *folder); /* of the result, from what the process said */
 bool world_has_checkpoint(const char *run_folder);

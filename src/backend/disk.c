@@ -17,7 +17,7 @@ bool disk_open(Disk *d, const char *folder, int64_t bytes, Err *e) {
     if (!folder || !*folder)
         return fail(e, ERR_USAGE, "what is kept on disk needs a folder: give --offload-dir DIR");
     snprintf(d->folder, sizeof d->folder, "%s", folder);
-    if (!file_make_dirs(folder, e) || !file_open_hidden(folder, &d->fd, e)) return false;
+    if (!file_open_hidden(folder, &d->fd, e)) return false;
     void *base = fault_here(FAULT_MAP, "disk")
                      ? MAP_FAILED
                      : mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

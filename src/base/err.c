@@ -6,12 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool fail(Err *e, ErrCode code, const char *fmt, ...) {
+static bool put(Err *e, ErrCode code, int error, const char *fmt, va_list ap) {
     if (!e) return false;
     e->code = code;
+    e->error = error;
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    return false;
+}
+
+bool fail(Err *e, ErrCode code, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    put(e, code, 0, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool fail_system(Err *e, int error, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    put(e, ERR_FAIL, error, fmt, ap);
     va_end(ap);
     return false;
 }

@@ -16,11 +16,16 @@ typedef enum ErrCode { ERR_NONE = 0, ERR_FAIL = 1, ERR_USAGE = 2, ERR_BUDGET = 3
 
 typedef struct Err {
     ErrCode code;
+    int error; /* errno, where the system said no; EINTR: a signal asked the process to leave (stop.h); 0: neither
+                */
     char text[1000];
 } Err;
 
 /* Fills e (when not NULL) and always returns false. */
 bool fail(Err *e, ErrCode code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* The same with errno's value beside the text, for callers that wait or go on by the reason. */
+bool fail_system(Err *e, int error, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Puts "context: " in front of an error that is already there; always returns false. */
 bool fail_within(Err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
 enum { COPY_BYTES = 1 << 16, DEEPEST = 64 };
 
 static bool refused(Err *e, const char *path, const char *doing) {
-    return fail(e, ERR_FAIL, "%s: cannot %s: %s", path, doing, strerror(errno));
+    return fail_system(e, errno, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
@@ -33,6 +34,19 @@ bool file_size(const char *path, int64_t *bytes, Err *e) {
     if (stat(path, &st)) return refused(e, path, "open");
     *bytes = (int64_t)st.st_size;
     return true;
+}
+
+bool file_is_within(const char *path, const char *folder) {
+    char p[PATH_MAX], f[PATH_MAX];
+    if (!realpath(path, p) || !realpath(folder, f)) return false;
+    size_t n = strlen(f);
+    return !strncmp(p, f, n) && (!p[n] || p[n] == '/' || n == 1);
+}
+
+int64_t file_largest_bytes(void) {
+    struct rlimit limit;
+    bool limited = !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY;
+    return limited ? (int64_t)limit.rlim_cur : INT64_MAX;
 }
 
 /* The one place that opens: -1 with errno set, as open says it. */
@@ -105,8 +119,22 @@ bool file_cut(int fd, int64_t bytes, const char *path, Err *e) {
     return refused(e, path, "cut");
 }
 
-bool file_open_hidden(const char *folder, int *fd, Err *e) {
-    char path[1100];
+/* The folder itself, or where it would be made. */
+static void nearest_folder(char *to, size_t size, const char *folder) {
+    snprintf(to, size, "%s", folder);
+    while (!file_exists(to)) {
+        char *slash = strrchr(to, '/');
+        if (!slash || slash == to) {
+            snprintf(to, size, "%s", slash ? "/" : ".");
+            return;
+        }
+        *slash = 0;
+    }
+}
+
+bool file_open_hidden(const char *wanted, int *fd, Err *e) {
+    char folder[1024], path[1100];
+    nearest_folder(folder, sizeof folder, wanted);
     *fd = open_here(folder, O_TMPFILE | O_RDWR);
     if (*fd >= 0) return true;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return refused(e, folder, "make a file in it");
@@ -134,7 +162,8 @@ bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e) {
     int status = fault_here(FAULT_WRITE, path) ? errno : posix_fallocate(fd, (off_t)at, (off_t)bytes);
     while (status == EINTR) status = posix_fallocate(fd, (off_t)at, (off_t)bytes);
     if (!status) return true;
-    return fail(e, ERR_FAIL, "%s: cannot take %lld bytes on its disk: %s", path, (long long)bytes, strerror(status));
+    return fail_system(e, status, "%s: cannot take %lld bytes on its disk: %s", path, (long long)bytes,
+                       strerror(status));
 }
 
 bool file_flush(int fd, const char *path, Err *e) {
@@ -145,13 +174,33 @@ bool file_flush(int fd, const char *path, Err *e) {
 int64_t file_free_bytes(const char *path) {
     char at[1024];
     struct statvfs disk;
-    snprintf(at, sizeof at, "%s", path);
-    for (char *slash; statvfs(at, &disk); *slash = 0) { /* not there yet: where it will be made */
-        slash = strrchr(at, '/');
-        if (slash && slash > at) continue;
-        return statvfs(slash ? "/" : ".", &disk) ? -1 : (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    nearest_folder(at, sizeof at, path);
+    return statvfs(at, &disk) ? -1 : (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+}
+
+bool file_same_disk(const char *a, const char *b) {
+    char at[1024];
+    struct stat one, other;
+    nearest_folder(at, sizeof at, a);
+    if (stat(at, &one)) return false;
+    nearest_folder(at, sizeof at, b);
+    return !stat(at, &other) && one.st_dev == other.st_dev;
+}
+
+int64_t file_tree_bytes(const char *path) {
+    struct stat st;
+    char **names, inner[PATH_MAX];
+    int64_t n;
+    if (lstat(path, &st)) return 0;
+    int64_t bytes = (int64_t)st.st_blocks * 512;
+    if (!S_ISDIR(st.st_mode) || !file_list(path, &names, &n, NULL)) return bytes;
+    for (int64_t i = 0; i < n; i++) {
+        if (snprintf(inner, sizeof inner, "%s/%s", path, names[i]) < (int)sizeof inner)
+            bytes += file_tree_bytes(inner);
+        mem_free(names[i]);
     }
-    return (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    mem_free(names);
+    return bytes;
 }
 
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e) {
@@ -228,8 +277,16 @@ bool file_make_dirs(const char *path, Err *e) {
         if ((fault_here(FAULT_MAKE, part) || mkdir(part, 0755)) && errno != EEXIST)
             return refused(e, part, "create the folder");
     }
-    if (!file_is_dir(path)) return fail(e, ERR_FAIL, "%s: is a file, a folder was expected", path);
+    if (!file_is_dir(path)) return fail_system(e, ENOTDIR, "%s: is a file, a folder was expected", path);
     return true;
+}
+
+bool file_make_parents(const char *path, Err *e) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return true;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return file_make_dirs(folder, e);
 }
 
 static bool remove_tree(const char *path, int depth, Err *e) {
@@ -274,7 +331,7 @@ static bool sync_parent(const char *path, Err *e) {
 
 bool file_rename(const char *from, const char *to, Err *e) {
     if (fault_here(FAULT_RENAME, from) || rename(from, to))
-        return fail(e, ERR_FAIL, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+        return fail_system(e, errno, "%s: cannot rename to %s: %s", from, to, strerror(errno));
     return sync_parent(to, e);
 }
 
@@ -284,7 +341,7 @@ bool file_exchange(const char *from, const char *to, bool *possible, Err *e) {
         renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
         return sync_parent(to, e);
     *possible = errno != EINVAL && errno != ENOSYS && errno != ENOTSUP;
-    return *possible && fail(e, ERR_FAIL, "%s: cannot take the name %s: %s", from, to, strerror(errno));
+    return *possible && fail_system(e, errno, "%s: cannot take the name %s: %s", from, to, strerror(errno));
 }
 
 bool file_copy(const char *from, const char *to, Err *e) {
@@ -336,4 +393,18 @@ bool file_list(const char *path, char ***names, int64_t *n, Err *e) {
     *names = list;
     *n = count;
     return true;
+}
+
+bool file_clear(const char *folder, bool (*goes)(const char *name), Err *e) {
+    char **names, path[PATH_MAX];
+    int64_t n;
+    if (!file_list(folder, &names, &n, e)) return false;
+    bool ok = true;
+    for (int64_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        ok = ok && (!goes(names[i]) || file_remove_tree(path, e));
+        mem_free(names[i]);
+    }
+    mem_free(names);
+    return ok;
 }

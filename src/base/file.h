@@ -11,6 +11,11 @@
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
+bool file_is_within(const char *path,
+                    const char *folder);           /* it is that folder or lies in it, whatever their spellings */
+bool file_same_disk(const char *a, const char *b); /* of the nearest folders there are */
+int64_t file_tree_bytes(const char *path);         /* that its files take on disk; absent: 0 */
+int64_t file_largest_bytes(void);          /* a file may become this large (ulimit -f); INT64_MAX: no limit */
 int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */
@@ -25,7 +30,8 @@ void file_close(int fd);
 /* A file that grows: made when absent, read from its start, written at its end. */
 bool file_open_append(const char *path, int *fd, Err *e);              /* gives fd: file_close */
 bool file_cut(int fd, int64_t bytes, const char *path, Err *e);        /* makes it this long */
-/* A file without a name in that folder, to read and write: it is gone when it is closed, however the process ends. */
+/* A file without a name on the disk of that folder, to read and write: it is gone when it is closed, however the
+ * process ends. A folder that is not there is not made: the nearest one above it serves. */
 bool file_open_hidden(const char *folder, int *fd, Err *e);             /* gives fd: file_close */
 bool file_pwrite(int fd, const void *from, int64_t bytes, int64_t offset, const char *path, Err *e);
 bool file_reserve(int fd, int64_t at, int64_t bytes, const char *path, Err *e); /* takes the room on disk now */
@@ -42,7 +48,9 @@ void file_abort(FileOut *f);
 bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); /* begin + write + commit */
 
 bool file_make_dirs(const char *path, Err *e);               /* like mkdir -p */
+bool file_make_parents(const char *path, Err *e);            /* of a file: the folder it lies in */
 bool file_remove_tree(const char *path, Err *e);             /* absent is fine */
+bool file_clear(const char *folder, bool (*goes)(const char *name), Err *e); /* removes what has such a name in it */
 bool file_rename(const char *from, const char *to, Err *e);  /* and flushes the parent folder */
 bool file_exchange(const char *a, const char *b, bool *possible, Err *e); /* two names at once, flushed as above; not
                                                        possible here: e is left alone */

@@ -2,16 +2,11 @@
 #ifndef CLI_CMD_H
 #define CLI_CMD_H
 
-#include <signal.h>
-
+#include "base/stop.h"
 #include "cli/options.h"
 
 typedef bool CommandFn(const Options *o, Err *e);
 CommandFn cmd_plan, cmd_init, cmd_convert, cmd_train, cmd_eval, cmd_tokenize, cmd_merge, cmd_doctor, cmd_quantize,
     cmd_generate, cmd_chat, cmd_reason, cmd_problems;
-
-extern volatile sig_atomic_t cmd_stop; /* the signal that asked us to leave */
-extern volatile sig_atomic_t
-    cmd_looks; /* a command is where it looks at cmd_stop; elsewhere a signal ends it at once */
 
 #endif

@@ -76,13 +76,13 @@ static bool encode(Chat *c, Err *e) {
 }
 
 static bool answer(Chat *c, const char *line, int64_t bytes, Err *e) {
-    GenCalls calls = {.user = c, .next = on_next, .said = on_said, .done = on_done, .stop = &cmd_stop};
+    GenCalls calls = {.user = c, .next = on_next, .said = on_said, .done = on_done, .stop = &stop_signal};
     add_message(c, "user", line, bytes);
     if (!encode(c, e)) return false;
     c->asked = false;
-    cmd_looks = 1; /* an interrupt ends the answer; at the prompt it ends the conversation */
+    stop_is_polled = 1; /* an interrupt ends the answer; at the prompt it ends the conversation */
     bool ok = gen_run(c->engine.gen, c->engine.words.tokenizer, &calls, e);
-    cmd_looks = 0;
+    stop_is_polled = 0;
     if (!ok) return false;
     add_message(c, "assistant", str_text(&c->reply), c->reply.len);
     c->turn++;
@@ -99,10 +99,10 @@ static bool talk(Chat *c, Err *e) {
         fflush(stdout);
         ssize_t n = getline(&line, &room, stdin);
         while (n > 0 && strchr("\r\n", line[n - 1])) n--;
-        if (n < 0 || (cmd_stop && !n)) break;
+        if (n < 0 || (stop_signal && !n)) break;
         line[n] = 0;
         if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) break;
-        cmd_stop = 0; /* an interrupt ended the answer before, not the conversation */
+        stop_signal = 0; /* an interrupt ended the answer before, not the conversation */
         if (!strcmp(line, "/reset")) forget(c);
         else if (n) ok = answer(c, line, n, e);
     }

@@ -13,12 +13,13 @@
 
 static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
-    RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop, .warm = b->asynchronous};
+    RunOptions ro = {.model_folder = m->folder,
+                     .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
+                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
+                     .warm = b->asynchronous};
     double loss;
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
-    cmd_looks = 1;
     ok = ok && run_evaluate(r, d, &loss, &tokens, e);
     Peak peak = peak_of_job(&j->machine, job_process_bytes(j), job_host_bytes(j), r->process_peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))
@@ -44,11 +45,9 @@ bool cmd_eval(const Options *o, Err *e) {
     Dataset *d = NULL;
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
-    bool ok = setup_model(&m, o, e) &&
-              (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder",
-                                    opt_text(o, OPT_MODEL))) &&
-              setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, &m, e) &&
-              setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
+    bool ok = setup_model(&m, o, e) && setup_need_weights(&m, o, e) &&
+              setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) &&
+              setup_words(&w, o, &m, e) && setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
               setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e) &&
               setup_fall_back(&s, o, &machine, e);
     HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,

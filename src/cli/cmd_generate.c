@@ -266,8 +266,7 @@ static bool answer_all(Session *s, Err *e) {
                       .next = on_next,
                       .done = plain ? on_done_plain : on_done,
                       .said = plain ? on_said : NULL,
-                      .stop = &cmd_stop};
-    cmd_looks = 1;
+                      .stop = &stop_signal};
     if (out && !file_begin(&s->out, out, e)) return false;
     s->to_file = out != NULL;
     double began = sensors_seconds();

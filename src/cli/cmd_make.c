@@ -21,7 +21,7 @@ enum { VOCABULARY_SHARE = 24 };
 
 bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
     const char *out = opt_text(o, OPT_OUT);
-    if (!file_exists(out) || opt_flag(o, OPT_OVERWRITE)) return true;
+    if (!file_exists(out) || opt_flag(o, OPT_OVERWRITE)) return folder_check(out, e);
     char **names;
     int64_t n;
     if (!file_is_dir(out)) return fail(e, ERR_FAIL, "--out %s: is a file", out);
@@ -44,6 +44,22 @@ static int threads_of(const Options *o) {
     return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
 }
 
+/* A folder that is begun is completed or leaves nothing. */
+static bool commit_or_abort(FolderOut *f, bool ok, Err *e) {
+    if (ok) return folder_commit(f, e);
+    folder_abort(f);
+    return false;
+}
+
+/* --tokenizer of init: something must be there to be copied. */
+static bool check_tokenizer(const Options *o, Err *e) {
+    const char *folder = opt_text(o, OPT_TOKENIZER);
+    int files = 0;
+    if (!opt_given(o, OPT_TOKENIZER)) return true;
+    hf_side_bytes(folder, &files);
+    return files || fail(e, ERR_FAIL, "--tokenizer %s: is no folder with a tokenizer.json", folder);
+}
+
 /* The last words, and with --json the last line. */
 static bool finish(const Options *o, const ModelConfig *c, int64_t planned_bytes, Err *e) {
     json_t *result = json_pack("{s:s, s:I, s:s}", "out", opt_text(o, OPT_OUT), "parameters",
@@ -54,7 +70,7 @@ static bool finish(const Options *o, const ModelConfig *c, int64_t planned_bytes
 bool cmd_init(const Options *o, Err *e) {
     Model m;
     const char *const *set;
-    if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
+    if (!setup_check_out(o, e) || !setup_model(&m, o, e) || !check_tokenizer(o, e)) return false;
     m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
     int n = opt_list(o, OPT_SET, &set);
     if (n && !config_set(&m.config, set, n, e)) return false;
@@ -63,18 +79,13 @@ bool cmd_init(const Options *o, Err *e) {
     if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;
     FolderOut f;
     int64_t heap;
-    cmd_looks = 1;
     if (!weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     bool ok =
         write_config(&m.config, f.temporary, e) &&
-        weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), &cmd_stop, e);
+        weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), e);
     if (ok && opt_given(o, OPT_TOKENIZER)) ok = hf_copy_side_files(opt_text(o, OPT_TOKENIZER), f.temporary, e);
     else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
              format_name(m.config.dtype));
     return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
@@ -82,22 +93,18 @@ bool cmd_init(const Options *o, Err *e) {
 
 bool cmd_convert(const Options *o, Err *e) {
     if (o->n_positional != 1) return fail(e, ERR_USAGE, "convert: name one file to read, such as stories260K.bin");
-    if (!setup_check_out(o, e)) return false;
+    const char *tokenizer = opt_text(o, OPT_TOKENIZER);
+    int64_t vocab, heap = 0, words = 0;
+    if (!setup_check_out(o, e) || !llama2c_check(o->positional[0], &vocab, e) ||
+        (tokenizer && !(tokenizer_write_llama2c(tokenizer, vocab, NULL, e) && file_size(tokenizer, &words, e))))
+        return false;
     FolderOut f;
-    cmd_looks = 1;
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     ModelConfig c;
-    int64_t heap = 0, words = 0;
-    bool ok = llama2c_convert(o->positional[0], f.temporary, &cmd_stop, e) &&
-              config_from_file(&c, f.temporary, e) && weights_make_bytes(&heap, &c, NULL, e);
-    if (ok && opt_given(o, OPT_TOKENIZER))
-        ok = tokenizer_write_llama2c(opt_text(o, OPT_TOKENIZER), c.vocab, f.temporary, e) &&
-             file_size(opt_text(o, OPT_TOKENIZER), &words, e);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e) &&
+              weights_make_bytes(&heap, &c, NULL, e);
+    if (ok && tokenizer) ok = tokenizer_write_llama2c(tokenizer, c.vocab, f.temporary, e);
+    if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s parameters from %s", opt_text(o, OPT_OUT), units_count(config_parameters(&c)).s, o->positional[0]);
     return finish(o, &c, process_runtime_bytes(1) + heap + VOCABULARY_SHARE * words, e);
 }
@@ -105,27 +112,20 @@ bool cmd_convert(const Options *o, Err *e) {
 bool cmd_merge(const Options *o, Err *e) {
     Model m;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
-    if (!m.has_folder)
-        return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder",
-                    opt_text(o, OPT_MODEL));
+    if (!setup_need_weights(&m, o, e)) return false;
     if (m.config.quant != QUANT_NONE)
         return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was", opt_text(o, OPT_MODEL));
     FolderOut f;
     char from[1200], to[1200];
     int64_t heap;
-    cmd_looks = 1;
-    if (!weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
-        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+    if (!weights_check_merge(m.folder, opt_text(o, OPT_ADAPTER), e) ||
+        !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);
     bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
-              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), &cmd_stop, e);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), e);
+    if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));
     return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
 }

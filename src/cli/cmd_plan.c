@@ -56,6 +56,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     if (!budget) add_verdict(&text, c);
     plan_add_forecast(&text, root, c);
     if (c->has_grpo) plan_add_grpo(&text, root, c);
+    else plan_add_saving(&text, root, c);
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
     if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */

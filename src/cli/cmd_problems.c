@@ -30,7 +30,7 @@ static bool write_rows(Sink *s, const Options *o, const ArithRole *role, int n_r
     uint64_t seed = (uint64_t)opt_int(o, OPT_SEED);
     Arith a = {0};
     bool ok = true;
-    for (int64_t i = 0; ok && !cmd_stop && i < opt_int(o, OPT_N); i++) {
+    for (int64_t i = 0; ok && !stop_signal && i < opt_int(o, OPT_N); i++) {
         uint64_t turn = (uint64_t)(i / n_roles), place = (uint64_t)(i % n_roles);
         uint64_t key = rng_fold(rng_fold(seed, place), turn);
         key = (key & ~(uint64_t)1) | (turn & 1); /* right and spoiled solutions take turns */
@@ -43,7 +43,7 @@ static bool write_rows(Sink *s, const Options *o, const ArithRole *role, int n_r
         ok = pour(s, WRITE_BYTES, e);
     }
     arith_free(&a);
-    return ok && !(cmd_stop && fail(e, ERR_FAIL, "interrupted: nothing was written to --out")) && pour(s, 1, e);
+    return ok && !(stop_signal && fail(e, ERR_FAIL, "interrupted: nothing was written to --out")) && pour(s, 1, e);
 }
 
 static bool read_roles(ArithRole *role, int *n, int room, const Options *o, Err *e) {
@@ -69,7 +69,6 @@ bool cmd_problems(const Options *o, Err *e) {
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
     Sink s = {.to_file = out != NULL};
     if (out && !file_begin(&s.file, out, e)) return false;
-    cmd_looks = 1;
     bool ok = write_rows(&s, o, role, n, e);
     if (out && ok) ok = file_commit(&s.file, e);
     else if (out) file_abort(&s.file);

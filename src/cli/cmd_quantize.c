@@ -51,17 +51,14 @@ static bool measure(Side *side, Most *most, const Options *o, const Model *m, co
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder,
                      .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
-                     .stop = &cmd_stop};
+                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES)};
     bool device = setup_backend(&b, &machine, o, e), planned = device && job_open(j, s, &machine, host, e);
     SearchLimits limits;
     bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
               setup_check_free(j, b, &machine, e);
     if (ok) {
         ok = run_open(r, j, b, d, NULL, &ro, e);
-        cmd_looks = 1;
-        ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
-        cmd_looks = 0;
+            ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
         note_most(most, &machine, j, r->process_peak_bytes);
         side->weight_bytes = weight_bytes(&j->p);
         side->process_bytes = job_process_bytes(j);
@@ -153,22 +150,30 @@ static int64_t bytes_on_disk(const char *folder) {
     return bytes;
 }
 
-static bool write_folder(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
+static ModelConfig quantised_config(const Options *o, const Model *m) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
     c.quant_format = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
     c.quant_head = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
+    return c;
+}
+
+/* Before the report is made, which may take long. */
+static bool check_folder(const Options *o, const Model *m, Err *e) {
+    ModelConfig c = quantised_config(o, m);
+    return setup_check_out(o, e) && weights_check_quantise(&c, m->folder, e);
+}
+
+static bool write_folder(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
+    ModelConfig c = quantised_config(o, m);
     FolderOut f;
     char path[1200];
     int64_t heap;
-    cmd_looks = 1;
-    if (!setup_check_out(o, e) || !weights_make_bytes(&heap, &c, NULL, e) ||
-        !folder_begin(&f, opt_text(o, OPT_OUT), e))
-        return false;
+    if (!weights_make_bytes(&heap, &c, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     snprintf(path, sizeof path, "%s/config.json", f.temporary);
     json_t *j = config_to_json(&c);
     bool ok = jsonfile_write(path, j, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
-              weights_quantise(&c, m->folder, f.temporary, &cmd_stop, e);
+              weights_quantise(&c, m->folder, f.temporary, e);
     json_decref(j);
     if (!ok) {
         folder_abort(&f);
@@ -209,11 +214,9 @@ bool cmd_quantize(const Options *o, Err *e) {
     if (!opt_flag(o, OPT_REPORT) && !opt_given(o, OPT_OUT))
         return fail(e, ERR_USAGE,
                     "quantize: give --out DIR to write a folder, or --report --data FILE to see what it costs");
-    if (!setup_model(&m, o, e)) return false;
-    if (!m.has_folder)
-        return fail(e, ERR_FAIL, "--model %s: is a preset without weights; quantize needs a folder", opt_text(o, OPT_MODEL));
+    if (!setup_model(&m, o, e) || !setup_need_weights(&m, o, e)) return false;
     if (m.config.quant == QUANT_OWN)
         return fail(e, ERR_FAIL, "--model %s: is stored as %s already; begin from the model before it was quantised",
                     opt_text(o, OPT_MODEL), format_name(m.config.quant_format));
-    return quantise(o, &m, e);
+    return (!opt_given(o, OPT_OUT) || check_folder(o, &m, e)) && quantise(o, &m, e);
 }

@@ -233,13 +233,10 @@ static bool check_options(const Options *o, Err *e) {
 
 /* Where the results go: nothing there that would be lost, unless it is ours to go on with. */
 static bool check_out(const Options *o, const char *progress, Err *e) {
-    const char *out = opt_text(o, OPT_OUT), *slash = strrchr(out, '/');
-    char folder[1100];
+    const char *out = opt_text(o, OPT_OUT);
     if (file_exists(out) && !opt_flag(o, OPT_OVERWRITE) && !file_exists(progress))
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
-    if (file_is_dir(out)) return fail(e, ERR_FAIL, "%s: is a folder, a file was expected", out);
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - out) : 0, out);
-    return !folder[0] || file_make_dirs(folder, e);
+    return !file_is_dir(out) || fail(e, ERR_FAIL, "%s: is a folder, a file was expected", out);
 }
 
 static void progress_path(char *to, int64_t room, const Options *o) {
@@ -257,7 +254,7 @@ static bool reason_all(ReasonRun *run, const json_t *job, const char *progress, 
     if (done) log_line("rank %s is done already", opt_text(o, OPT_RANK));
     if (done) return merge(o, run, e);
     if (!journal_open(&run->journal, progress, job, anew, &run->pipeline, e)) return false;
-    bool ok = reason_answer_all(run, e) && write_results(run, job, e);
+    bool ok = reason_answer_all(run, job, e) && write_results(run, job, e);
     journal_close(&run->journal);
     return ok;
 }

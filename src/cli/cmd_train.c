@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/peak.h"
+#include "cli/rules.h"
 #include "cli/setup.h"
 #include "cli/show.h"
 #include "train/run.h"
@@ -34,6 +35,8 @@ typedef struct Session {
     Str config_yaml, plan_json;
     json_t *settings;
     const char *pairs[2 * 128]; /* of settings */
+    RunFolder folder;
+    SavePlan saving;
     Run run;
     bool running;
 } Session;
@@ -143,82 +146,144 @@ static bool parse_loss_scale(RunOptions *ro, const Options *o, Err *e) {
     return true;
 }
 
+static double save_seconds(const Options *o) { return 60 * opt_real(o, OPT_SAVE_MINUTES); }
+
+/* A lengthened run keeps the warm-up it had, also where that was a share of its steps. */
+static void fill_schedule(const Session *s, RunOptions *ro) {
+    const Options *o = s->o;
+    Schedule *sch = &ro->schedule;
+    *sch = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR),
+                      .warmup_steps = opt_int(o, OPT_WARMUP_STEPS)};
+    sch->total_steps = opt_int(o, OPT_SCHEDULE_STEPS) ? opt_int(o, OPT_SCHEDULE_STEPS) : ro->total_steps;
+    if (!sch->warmup_steps && s->folder.saved.warmup_steps >= 0) sch->warmup_steps = s->folder.saved.warmup_steps;
+    else if (!sch->warmup_steps)
+        sch->warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)sch->total_steps - 1e-9);
+    for (int i = 0; i < SCHEDULE_KINDS; i++)
+        if (opt_is(o, OPT_SCHEDULE, schedule_names[i])) sch->kind = (ScheduleKind)i;
+}
+
 static void fill_run_options(Session *s, RunOptions *ro) {
-    static const char *const kinds[] = {
-        [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
     const Options *o = s->o;
     int64_t per_epoch = run_steps_per_epoch(s->data, s->global_batch);
-    *ro = (RunOptions){.out = opt_text(o, OPT_OUT), .base_name = opt_text(o, OPT_MODEL), .resume = opt_text(o, OPT_RESUME),
+    *ro = (RunOptions){.folder = &s->folder, .out = opt_text(o, OPT_OUT), .spare_dir = opt_text(o, OPT_SPARE_DIR),
+                       .base_name = opt_text(o, OPT_MODEL),
                        .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
                        .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
                        .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
+                       .save_seconds = save_seconds(o),
                        .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE),
                        .save_best = opt_flag(o, OPT_SAVE_BEST),
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE),
-                       .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM),
-                       .stop = &cmd_stop};
+                       .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
     ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     ro->warm = ro->ahead;
     ro->ahead &= !s->spec.update_in_backward; /* the next passes would change the weights */
-    if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
+    if (!ro->save) ro->save_seconds = 0;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
     ro->total_steps = opt_given(o, OPT_STEPS) ? opt_int(o, OPT_STEPS) : (int64_t)ceil(ro->epochs * (double)per_epoch - 1e-9);
     if (ro->total_steps < 1) ro->total_steps = 1;
-    ro->schedule = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR), .total_steps = ro->total_steps,
-                              .warmup_steps = opt_int(o, OPT_WARMUP_STEPS)};
-    if (!ro->schedule.warmup_steps)
-        ro->schedule.warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)ro->total_steps - 1e-9);
-    for (int i = 0; i < COUNT_OF(kinds); i++)
-        if (opt_is(o, OPT_SCHEDULE, kinds[i])) ro->schedule.kind = (ScheduleKind)i;
+    fill_schedule(s, ro);
+    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
+             units_count(s->global_batch).s, units_count(per_epoch).s,
+             units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+}
+
+/* config.yaml and plan.json, as they will be written. */
+static void fill_texts(Session *s, RunOptions *ro) {
     str_clear(&s->config_yaml);
     str_clear(&s->plan_json);
-    options_write_yaml(&s->config_yaml, o);
+    options_write_yaml(&s->config_yaml, s->o);
     json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
+    json_object_set_new(root, "saving", run_saving_json(&s->saving, ro));
+    if (opt_given(s->o, OPT_RUN_NAME)) json_object_set_new(root, "run_name", json_string(opt_text(s->o, OPT_RUN_NAME)));
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     str_addf(&s->plan_json, "%s\n", dump);
     mem_free(dump);
     json_decref(root);
     ro->config_yaml = str_text(&s->config_yaml);
     ro->plan_json = str_text(&s->plan_json);
-    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
-             units_count(s->global_batch).s, units_count(per_epoch).s,
-             units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
 }
 
-static void print_number(Str *out, const char *name, double v) {
-    if (isfinite(v)) str_addf(out, "\"%s\":%.17g,", name, v);
-    else str_addf(out, "\"%s\":null,", name);
+/* Everything about the run that can be refused before weights are loaded. */
+static bool prepare(Session *s, RunOptions *ro, Err *e) {
+    fill_run_options(s, ro);
+    fill_settings(s, ro);
+    if (!parse_loss_scale(ro, s->o, e) || !run_agree(&s->folder, ro, s->data, e)) return false;
+    RuleFacts facts = {.total_steps = ro->total_steps, .warmup_steps = ro->schedule.warmup_steps,
+                       .on_cpu = s->machine.kind == MACHINE_CPU};
+    if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
+    run_say_length(&s->folder, ro);
+    if (!run_plan_saving(&s->saving, &s->job, ro, e) ||
+        !run_check_room(&s->saving, &s->job, ro, opt_text(s->o, OPT_OFFLOAD_DIR), e))
+        return false;
+    Str text = {0};
+    run_saving_text(&text, &s->saving, ro);
+    log_line("%s", str_text(&text));
+    str_free(&text);
+    fill_texts(s, ro);
+    return true;
+}
+
+static void set_number(json_t *to, const char *name, double v) {
+    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
+}
+
+static void set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
+
+static void print_json_line(json_t *root) { /* takes over root */
+    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    printf("%s\n", dump);
+    mem_free(dump);
+    json_decref(root);
 }
 
 /* The last line of standard output. */
 static void print_result(const Session *session, const RunResult *r, const Peak *peak) {
     const Job *j = &session->job;
-    Str s = {0};
-    str_addf(&s, "{\"steps\":%lld,\"skipped_steps\":%lld,", (long long)r->steps, (long long)r->skipped_steps);
-    print_number(&s, "first_loss", r->first_loss);
-    print_number(&s, "loss", r->loss);
-    print_number(&s, "eval_loss", r->eval_loss);
-    print_number(&s, "tokens_per_s", r->tokens_per_s);
-    double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
-    print_number(&s, "predicted_tokens_per_s", tokens / job_update_seconds(j));
+    json_t *o = json_object();
     Str plan = {0};
+    char checksum[24];
+    set_count(o, "steps", r->steps);
+    set_count(o, "skipped_steps", r->skipped_steps);
+    set_number(o, "first_loss", r->first_loss);
+    set_number(o, "loss", r->loss);
+    set_number(o, "eval_loss", r->eval_loss);
+    set_number(o, "tokens_per_s", r->tokens_per_s);
+    double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
+    set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j));
     job_plan_flags(&plan, &j->spec);
-    str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));
+    json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);
-    str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)job_host_bytes(j));
-    str_addf(&s,
-             "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
-             "\"process_measured_bytes\":%lld,%s,"
-             "\"allocations_after_first_step\":%lld,\"checksum\":\"%016llx\",\"stopped_by\":%d,\"result\":\"%s\"}",
-             (long long)r->planned_bytes, (long long)r->measured_bytes, (long long)r->process_planned_bytes,
-             (long long)peak->budget_bytes, peak_text(peak).s, (long long)r->allocations_after_first_step,
-             (unsigned long long)r->checksum, r->stopped_by, r->result);
-    printf("%s\n", str_text(&s));
-    str_free(&s);
+    set_count(o, "host_planned_bytes", job_host_bytes(j));
+    set_count(o, "planned_bytes", r->planned_bytes);
+    set_count(o, "measured_bytes", r->measured_bytes);
+    set_count(o, "process_planned_bytes", r->process_planned_bytes);
+    set_count(o, "process_measured_bytes", peak->budget_bytes);
+    peak_json(o, peak);
+    set_count(o, "allocations_after_first_step", r->allocations_after_first_step);
+    set_count(o, "checkpoint_bytes", session->saving.checkpoint_bytes);
+    snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)r->checksum);
+    json_object_set_new(o, "checksum", json_string(checksum));
+    set_count(o, "stopped_by", r->stopped_by);
+    json_object_set_new(o, "finished_before", json_boolean(r->finished));
+    const char *name = opt_text(session->o, OPT_RUN_NAME);
+    if (name) json_object_set_new(o, "run_name", json_string(name));
+    json_object_set_new(o, "result", json_string(r->result));
+    print_json_line(o);
+}
+
+/* Asked to leave before the first step: the run's folder is as it was. */
+static void report_stopped(int64_t steps) {
+    json_t *o = json_object();
+    set_count(o, "steps", steps);
+    set_count(o, "stopped_by", (int)stop_signal);
+    json_object_set_new(o, "result", json_string(""));
+    log_line("stopped by signal %d before the first step: nothing was written", (int)stop_signal);
+    print_json_line(o);
 }
 
 static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
@@ -226,20 +291,17 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, peak->budget_bytes, peak->bytes});
     log_line("\n%s", str_text(&text));
     str_free(&text);
-    if (r->stopped_by)
+    if (r->finished)
+        log_line("this run is finished: %lld of %lld steps, loss %.4f; lengthen it with --resume --steps N (or "
+                 "--epochs)",
+                 (long long)r->steps, (long long)s->run.o.total_steps, r->loss);
+    else if (r->stopped_by && !r->steps)
+        log_line("stopped by signal %d before the first step was done: there is nothing to go on from", r->stopped_by);
+    else if (r->stopped_by)
         log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
     if (r->skipped_steps) log_line("%lld of them overflowed and were skipped (--loss-scale)", (long long)r->skipped_steps);
-}
-
-/* Not under a run that is going on. */
-static bool remove_earlier(const char *out, Err *e) {
-    RunLock lock = {.fd = -1};
-    if (!file_exists(out)) return true;
-    bool ok = (!file_is_dir(out) || runlock_take(&lock, out, e)) && file_remove_tree(out, e);
-    runlock_release(&lock);
-    return ok;
 }
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */
@@ -256,10 +318,7 @@ static void say_measured_lines(const Job *j) {
 static bool open_run(Session *s, Err *e) {
     RunOptions ro;
     for (;;) {
-        fill_run_options(s, &ro);
-        if (!parse_loss_scale(&ro, s->o, e)) return false;
-        fill_settings(s, &ro);
-        if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
+        if (!prepare(s, &ro, e)) return false;
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
         if (!s->run.x.refused_bytes) return false;
@@ -274,7 +333,6 @@ static bool train(Session *s, Err *e) {
     RunResult result;
     if (!open_run(s, e)) return false;
     say_measured_lines(&s->job);
-    cmd_looks = 1;
     if (!run_train(&s->run, &result, e)) return false;
     Peak peak = peak_of_job(&s->machine, job_process_bytes(&s->job), job_host_bytes(&s->job),
                             result.process_measured_bytes);
@@ -285,6 +343,7 @@ static bool train(Session *s, Err *e) {
 
 static void close_session(Session *s) {
     if (s->running) run_close(&s->run);
+    run_folder_close(&s->folder);
     if (s->settings) json_decref(s->settings);
     str_free(&s->config_yaml);
     str_free(&s->plan_json);
@@ -295,17 +354,47 @@ static void close_session(Session *s) {
     setup_words_free(&s->words);
 }
 
-/* No --out: runs/NAME, after the model. What stands there already is refused or gone on with as anywhere else. */
+/* No --out: runs/NAME, after --run-name or the model. What stands there already is refused or gone on with as anywhere
+ * else. */
 static void settle_out(Session *s) {
     if (opt_given(s->o, OPT_OUT)) return;
-    const char *model = opt_text(s->o, OPT_MODEL);
-    int end = (int)strlen(model);
-    while (end > 1 && model[end - 1] == '/') end--;
+    bool named = opt_given(s->o, OPT_RUN_NAME);
+    const char *name = opt_text(s->o, named ? OPT_RUN_NAME : OPT_MODEL);
+    int end = (int)strlen(name);
+    while (end > 1 && name[end - 1] == '/') end--;
     int begin = end;
-    while (begin > 0 && model[begin - 1] != '/') begin--;
-    snprintf(s->out, sizeof s->out, "runs/%.*s", MIN2(end - begin, 500), model + begin);
-    options_settle(&s->found, OPT_OUT, s->out, "--model");
+    while (begin > 0 && name[begin - 1] != '/') begin--;
+    snprintf(s->out, sizeof s->out, "runs/%.*s", MIN2(end - begin, 500), name + begin);
+    options_settle(&s->found, OPT_OUT, s->out, named ? "--run-name" : "--model");
     log_line("no --out given: the run goes to %s", s->out);
+}
+
+/* --overwrite would take away what the run itself reads. */
+static bool spare_inputs(const Options *o, Err *e) {
+    static const OptId inputs[] = {OPT_MODEL, OPT_TOKENIZER, OPT_ADAPTER, OPT_DATA, OPT_EVAL_DATA};
+    const char *out = opt_text(o, OPT_OUT);
+    for (int i = 0; i < COUNT_OF(inputs) && opt_flag(o, OPT_OVERWRITE); i++) {
+        const OptValue *v = &o->value[inputs[i]];
+        for (int k = 0; k < MAX2(v->n, 1) && v->set; k++) {
+            const char *path = v->list ? v->list[k] : v->text;
+            if (run_folder_would_remove(out, path))
+                return fail(e, ERR_USAGE,
+                            "--overwrite: would remove --%s %s, which this run reads; choose another --out",
+                            option_rows[inputs[i]].name, path);
+        }
+    }
+    return true;
+}
+
+static bool look_at_folder(Session *s, Err *e) {
+    const Options *o = s->o;
+    RunFolderAsk ask = {.path = opt_text(o, OPT_OUT),
+                        .resume = opt_given(o, OPT_RESUME) ? opt_text(o, OPT_RESUME) : NULL,
+                        .overwrite = opt_flag(o, OPT_OVERWRITE), .save_seconds = save_seconds(o),
+                        .save_steps = opt_int(o, OPT_SAVE_STEPS)};
+    const char *spare = opt_text(o, OPT_SPARE_DIR);
+    if (spare && !file_is_dir(spare)) return fail(e, ERR_FAIL, "--spare-dir %s: there is no such folder", spare);
+    return spare_inputs(o, e) && run_folder_look(&s->folder, &ask, e);
 }
 
 bool cmd_train(const Options *o, Err *e) {
@@ -313,17 +402,22 @@ bool cmd_train(const Options *o, Err *e) {
     s->found = *o; /* its texts stay the caller's */
     s->o = &s->found;
     Str text = {0};
+    log_keep();
     options_print(&text, o, false);
     log_line("%s", str_text(&text));
     str_free(&text);
     settle_out(s);
-    bool ok = setup_model(&s->model, o, e) && setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) &&
-              setup_adapter(&s->spec, o, e);
-    if (ok && !s->model.has_folder && !s->spec.random_init)
-        ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random",
-                  opt_text(o, OPT_MODEL));
+    bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
+              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) && setup_adapter(&s->spec, o, e);
+    RuleFacts facts = {.model = &s->model.config, .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.adapter.rank : 0};
+    ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);
+    if (ok && !s->spec.random_init) ok = setup_need_weights(&s->model, o, e);
     ok = ok && open_data(s, e) && plan(s, e) && train(s, e);
+    int64_t resumed = s->folder.saved.global_step;
     close_session(s);
     mem_free(s);
-    return ok;
+    if (ok || !stop_caused(e)) return ok;
+    report_stopped(resumed);
+    *e = (Err){0};
+    return true;
 }

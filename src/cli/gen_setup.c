@@ -110,9 +110,7 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
 bool engine_begin(Engine *n, const Options *o, Err *e) {
     *n = (Engine){.o = o};
     return setup_model(&n->model, o, e) &&
-           (n->model.has_folder || opt_given(o, OPT_INIT) ||
-            fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder, or --init random",
-                 opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
+           (opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
            engine_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
            find_stop_ids(n, e);

@@ -10,6 +10,9 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/rules.h"
+
+static const char version[] = "0.9.0";
 
 static CommandFn *const functions[CMD_COUNT] = {
     [CMD_PLAN] = cmd_plan, [CMD_INIT] = cmd_init, [CMD_CONVERT] = cmd_convert, [CMD_TRAIN] = cmd_train,
@@ -19,11 +22,17 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_PROBLEMS] = cmd_problems,
 };
 
-/* Where a command looks at cmd_stop, the first signal asks it to save and leave, and the second insists. Elsewhere
- * there is nothing to save, and what is on disk is made for a kill. */
+/* What has something to save or to take away again; the others are ended by a signal at once. */
+static bool saves_when_asked(Command c) {
+    return c == CMD_TRAIN || c == CMD_GENERATE || c == CMD_REASON || c == CMD_INIT || c == CMD_CONVERT || c == CMD_MERGE ||
+           c == CMD_QUANTIZE || c == CMD_PROBLEMS;
+}
+
+/* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists. Elsewhere there is
+ * nothing to save, and what is on disk is made for a kill. */
 static void on_signal(int number) {
-    if (cmd_stop || !cmd_looks) _exit(128 + number);
-    cmd_stop = number;
+    if (stop_signal || !stop_is_polled) _exit(128 + number);
+    stop_signal = number;
 }
 
 static void on_exhausted(int64_t bytes) {
@@ -62,6 +71,20 @@ static int finish(const Err *e) {
 
 static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, stdout); }
 
+/* Words before the command: --help, --version, --quiet. True: there is nothing more to do. */
+static bool take_program_words(int *argc, char ***argv, Str *text, bool *quiet, Err *e) {
+    for (; *argc > 1 && !strcmp((*argv)[1], "--quiet"); ++*argv, --*argc) *quiet = true;
+    const char *word = *argc > 1 ? (*argv)[1] : NULL;
+    if (word && !strcmp(word, "--version")) {
+        str_addf(text, "snug %s\n", version);
+        return true;
+    }
+    if (word && strcmp(word, "--help") && strcmp(word, "-h") && strcmp(word, "help")) return false;
+    options_overview(text);
+    if (!word) fail(e, ERR_USAGE, "no command given");
+    return true;
+}
+
 int main(int argc, char **argv) {
     mem_open();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
@@ -78,23 +101,24 @@ int main(int argc, char **argv) {
 #ifdef FAULTS
     if (!take_faults(&argc, argv, &e)) return finish(&e);
 #endif
-    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        options_overview(&text);
+    bool quiet = false;
+    if (take_program_words(&argc, &argv, &text, &quiet, &e)) {
         print_text(&text);
         str_free(&text);
-        if (argc < 2) fail(&e, ERR_USAGE, "no command given");
         return finish(&e);
     }
     if (!command_find(&c, argv[1], &e)) return finish(&e);
     Options o;
     if (options_parse(&o, c, argc - 2, argv + 2, &e)) {
-        if (o.help) {
+        if (quiet || opt_flag(&o, OPT_QUIET)) log_only_warnings();
+        if (o.help)
             options_help(&text, c);
-            print_text(&text);
-            str_free(&text);
-        } else {
+        else if (rules_check(&o, RULE_OPTIONS, NULL, &e)) {
+            stop_is_polled = saves_when_asked(c);
             functions[c](&o, &e);
         }
+        print_text(&text);
+        str_free(&text);
     }
     options_free(&o);
     return finish(&e);

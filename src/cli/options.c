@@ -150,7 +150,9 @@ static bool parse_number(const char *text, double *number) {
 /* Shortest text that reads back to the same number, so that 2e-4 and 0.0002 are one spelling. */
 static const char *number_text(Arena *a, double number) {
     char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
+    bool plain = number == floor(number) && fabs(number) < 1e6; /* 10, not 1e+01 */
+    if (plain) snprintf(text, sizeof text, "%.0f", number);
+    for (int digits = 1; digits <= 17 && !plain; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, number);
         if (strtod(text, NULL) == number) break;
     }
@@ -539,6 +541,10 @@ static void put_defaults(Options *o) {
     }
 }
 
+static void keep_usual(Options *o) {
+    for (int i = 0; i < OPT_COUNT; i++) o->usual[i] = o->value[i].source == FROM_DEFAULT ? o->value[i].text : NULL;
+}
+
 static void derive(Options *o, OptId id, double number) {
     bool whole = option_rows[id].type == OPT_INT;
     o->value[id] = (OptValue){
@@ -564,6 +570,12 @@ static bool settle_batch(Options *o, Err *e) {
                 global->text, micro->text, accum->text);
 }
 
+/* --epochs on the command line beats --steps of a file. */
+static void settle_length(Options *o) {
+    if (o->value[OPT_EPOCHS].source > o->value[OPT_STEPS].source && o->value[OPT_STEPS].set)
+        options_forget(o, OPT_STEPS);
+}
+
 static bool check_needed(const Options *o, Err *e) {
     const CommandRow *c = &command_rows[o->command];
     for (int i = 0; i < OPT_COUNT; i++)
@@ -576,18 +588,35 @@ static bool check_needed(const Options *o, Err *e) {
     return true;
 }
 
+static void derive_alpha(Options *o) { /* unless it is given */
+    OptValue *alpha = &o->value[OPT_LORA_ALPHA];
+    if (!alpha->set || alpha->source == FROM_DEFAULT)
+        derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
+}
+
+void options_reset(Options *o, OptId id) {
+    const char *fallback = options_fallback(id, o->command);
+    options_forget(o, id);
+    if (fallback) CHECK(options_put(o, &(OptHit){.id = id}, fallback, FROM_DEFAULT, NULL, NULL));
+    join_lists(o);
+    if (id == OPT_LORA_RANK || id == OPT_LORA_ALPHA) derive_alpha(o);
+}
+
 bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     *o = (Options){.command = command};
     arena_init(&o->arena, "options");
     if ((o->help = asks_help(argc, argv))) return true;
     put_defaults(o);
+    join_lists(o);
+    keep_usual(o);
     if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
     join_lists(o);
     bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
                       opt_flag(o, OPT_MERGE); /* about no model */
     if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
-    if (!o->value[OPT_LORA_ALPHA].set) derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
+    derive_alpha(o);
+    settle_length(o);
     return settle_batch(o, e);
 }
 
@@ -627,6 +656,11 @@ const char *opt_text(const Options *o, OptId id) {
 }
 bool opt_given(const Options *o, OptId id) {
     return o->value[id].source != FROM_DEFAULT;
+}
+
+bool opt_changed(const Options *o, OptId id) {
+    const char *now = o->value[id].text, *usual = o->usual[id];
+    return opt_given(o, id) && now && (!usual || strcmp(now, usual));
 }
 
 bool opt_is(const Options *o, OptId id, const char *text) {

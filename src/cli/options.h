@@ -133,6 +133,7 @@ typedef struct Options {
     Command command;
     bool help; /* --help was given: nothing else was checked */
     OptValue value[OPT_COUNT];
+    const char *usual[OPT_COUNT]; /* the default as its value's text; NULL: unset */
     const char **positional; /* words that are not options */
     int n_positional;
     Arena arena; /* owns all texts */
@@ -154,6 +155,7 @@ bool command_find(Command *c, const char *word, Err *e); /* ERR_USAGE with the n
  * option or value is ERR_USAGE, an unreadable file ERR_FAIL. options_free in either case. */
 bool options_parse(Options *o, Command command, int argc, char **argv, Err *e);
 void options_free(Options *o);
+void options_reset(Options *o, OptId id); /* back to the default, as if it had not been given */
 /* A value that was found on the way, as if it had been given; both texts must outlive o. A wrong one is a BUG. */
 void options_settle(Options *o, OptId id, const char *text, const char *origin);
 
@@ -167,6 +169,7 @@ int opt_list(const Options *o, OptId id, const char *const **list); /* number of
 bool opt_pair(const Options *o, OptId id, int at, const char **name, double *number); /* false: no such element */
 bool opt_is(const Options *o, OptId id, const char *text);
 bool opt_given(const Options *o, OptId id); /* by flag, file or environment */
+bool opt_changed(const Options *o, OptId id); /* given, and not the default: a saved config.yaml gives all */
 
 void options_help(Str *out, Command c);
 void options_overview(Str *out); /* `snug --help`: the commands */

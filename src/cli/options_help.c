@@ -270,9 +270,11 @@ void options_overview(Str *out) {
             "usage: snug COMMAND [options]\n\n");
     for (int i = 0; i < CMD_COUNT; i++)
         str_addf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
-    str_add(out,
-            "\n`snug COMMAND --help` shows the options of one command.\n"
-            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
+    str_add(
+        out,
+        "\n`snug COMMAND --help` shows the options of one command, `snug --version` the version; --quiet leaves\n"
+        "only warnings and errors on standard error.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
 }
 
 /* ---- the resolved configuration ---- */
@@ -307,14 +309,12 @@ void options_print(Str *out, const Options *o, bool changed_only) {
 
 /* ---- the checkpoint's copy ---- */
 
-/* Whether the row's value takes part in this run's mathematics: adapters do not without LoRA, and where a run ends
- * does not while the learning rate is constant. */
+/* Whether the row's value takes part in this run's mathematics: adapters do not without LoRA. How long a run is
+ * may change (train/resume.c). */
 static bool takes_part(const Options *o, OptId id) {
     if (!option_rows[id].maths || !(option_rows[id].commands >> o->command & 1)) return false;
     if (option_rows[id].group == GROUP_LORA && id != OPT_MODE) return opt_is(o, OPT_MODE, "lora");
-    bool horizon = id == OPT_STEPS || id == OPT_EPOCHS;
-    if (horizon && opt_is(o, OPT_SCHEDULE, "constant") && opt_real(o, OPT_WARMUP_RATIO) == 0) return false;
-    return id != OPT_EPOCHS || !o->value[OPT_STEPS].set; /* --steps overrules --epochs */
+    return true;
 }
 
 json_t *options_json(const Options *o, bool maths) {

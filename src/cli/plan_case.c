@@ -137,6 +137,27 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
                   m->source ? m->source : "estimated"));
 }
 
+/* ---- what is written ---- */
+
+void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
+    const Options *o = c->o;
+    SavePlan s;
+    RunOptions ro = {.out = opt_text(o, OPT_OUT),
+                     .base_name = opt_text(o, OPT_MODEL),
+                     .model_folder = c->model.has_folder && !opt_given(o, OPT_INIT) ? c->model.folder : NULL,
+                     .total_steps = c->updates,
+                     .log_steps = opt_int(o, OPT_LOG_STEPS),
+                     .eval_steps = opt_int(o, OPT_EVAL_STEPS),
+                     .save = opt_flag(o, OPT_SAVE),
+                     .save_steps = opt_int(o, OPT_SAVE_STEPS),
+                     .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT),
+                     .save_seconds = 60 * opt_real(o, OPT_SAVE_MINUTES)};
+    if (!run_plan_saving(&s, &c->job, &ro, NULL)) return;
+    run_saving_text(text, &s, &ro);
+    str_add(text, "\n");
+    json_object_set_new(root, "saving", run_saving_json(&s, &ro));
+}
+
 /* ---- before and after ---- */
 
 static void add_saving(Str *text, json_t *list, const Saving *s) {

@@ -120,9 +120,12 @@ static void end_too_long(ReasonRun *r, int64_t tokens) {
 static bool on_next(void *user, Request *q) {
     ReasonRun *r = user;
     Ask *a = &r->ask;
-    while (!cmd_stop && !r->refused.code && pipeline_next(&r->pipeline, a)) {
+    while (!stop_signal && !r->refused.code && pipeline_next(&r->pipeline, a)) {
         TokenIds *ids = &r->prompt[a->problem];
-        if (!encode(r, ids, str_text(&a->text), &r->refused)) return false;
+        if (!encode(r, ids, str_text(&a->text), &r->refused)) {
+            if (stop_caused(&r->refused)) r->refused = (Err){0}; /* asked again by the next run */
+            return false;
+        }
         int64_t room = r->engine.gen->spec.context - ids->n;
         if (room < MIN2(LEAST_ROOM, a->how.max_tokens)) {
             end_too_long(r, ids->n);
@@ -183,7 +186,7 @@ static bool start(ReasonRun *r, Err *e) {
     return engine_start(&r->engine, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
 }
 
-bool reason_answer_all(ReasonRun *r, Err *e) {
+bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
     Pipeline *p = &r->pipeline;
     if (p->n_begun)
         log_line("%s: goes on; %lld of %lld problems were done", r->journal.path, (long long)p->n_done,
@@ -191,15 +194,14 @@ bool reason_answer_all(ReasonRun *r, Err *e) {
     if (p->n_done == p->n) return true;
     if (!r->engine.words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->engine.model.folder);
-    if (!start(r, e)) return false;
-    GenCalls calls = {.user = r, .next = on_next, .done = on_done, .stop = &cmd_stop};
+    if (!start(r, e) || !journal_begin(&r->journal, job, e)) return false;
+    GenCalls calls = {.user = r, .next = on_next, .done = on_done, .stop = &stop_signal};
     r->prompt = MEM_NEW(TokenIds, p->n);
     double began = sensors_seconds();
     progress_begin(&r->progress, p->n_done, p->n, began);
     r->progress.unit = "problem";
     r->progress.at_once = true;
     r->answered = true;
-    cmd_looks = 1;
     bool ok = gen_run(r->engine.gen, r->engine.words.tokenizer, &calls, e);
     r->seconds = sensors_seconds() - began;
     if (ok && r->refused.code) {

@@ -26,7 +26,7 @@ typedef struct ReasonRun {
 /* The context the longest prompt of any role needs, with its answer, into the engine's spec. */
 bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e);
 /* Starts the engine if something is left to ask, and asks until every problem is done. Interrupted: says so. */
-bool reason_answer_all(ReasonRun *r, Err *e);
+bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e);
 void reason_run_free(ReasonRun *r); /* after engine_begin, whatever it gave */
 
 /* For the closing words; nothing when the engine did not run. */

@@ -7,11 +7,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "cli/cmd.h"
 #include "store/adapter.h"
 #include "store/hf.h"
-
-volatile sig_atomic_t cmd_stop, cmd_looks;
 
 bool setup_model(Model *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
 
@@ -24,6 +21,25 @@ bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
                 "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
                 "Presets: %s",
                 flag, name, config_preset_names());
+}
+
+bool setup_need_weights(const Model *m, const Options *o, Err *e) {
+    char hub[200];
+    const char *name = opt_text(o, OPT_MODEL), *random = "";
+    if (m->has_folder) return true;
+    if (o->command == CMD_TRAIN || (ON_GEN >> o->command & 1))
+        random = "; or begin from random weights with --init random";
+    if (!config_preset_hub(hub, sizeof hub, name))
+        return fail(e, ERR_FAIL,
+                    "--model %s: is a preset without weights. Give a folder with config.json, tokenizer.json and "
+                    "*.safetensors (`snug convert --from llama2c` makes one of llama2.c's files, `snug init` a random "
+                    "one)%s",
+                    name, random);
+    return fail(e, ERR_FAIL,
+                "--model %s: is a preset without weights. Give a folder with config.json, tokenizer.json and "
+                "*.safetensors, for example one made by `huggingface-cli download %s --local-dir %s`; what that tool "
+                "has put into its cache is found by --model %s as well%s",
+                name, hub, m->config.name, hub, random);
 }
 
 /* ---- the job ---- */

@@ -20,6 +20,9 @@ typedef struct Model {
 bool setup_model(Model *m, const Options *o, Err *e);
 bool setup_model_named(Model *m, const char *flag, const char *name, Err *e);
 
+/* A preset has none: refused with how to get them. */
+bool setup_need_weights(const Model *m, const Options *o, Err *e);
+
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
 

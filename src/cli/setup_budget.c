@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "base/work.h"
 #include "cli/setup.h"
 #include "obs/sensors.h"
 
@@ -167,7 +168,10 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
     Search *f = MEM_NEW(Search, 1);
     JobSpec asked = *s;
     Str flags = {0}, taken = {0};
+    Work work;
+    work_begin(&work, WORK_COUNT, 0, "planning");
     bool fits = job_search(f, s, m, host, free, limits);
+    work_end(&work);
     int64_t plain_bytes = f->tried[0].device_bytes;
     if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
     if (!fits && allowed(o) && (fits = job_search_allowed(f, s, m, host, free, limits, allowed(o)))) {

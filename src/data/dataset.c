@@ -4,8 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/work.h"
 #include "data/dataset_int.h"
 
 enum { ORDER_KEY = 0x6f726465 };
@@ -77,15 +79,21 @@ static bool check_options(const DataOptions *o, Err *e) {
 static bool read_rows(Dataset *d, RowMaker *m, Sample *s, Err *e) {
     RowReader r;
     json_t *row;
+    Work work;
+    int64_t bytes = 0;
     bool ok = dataset_reader_open(&r, d->path, e);
     if (!ok) return false;
+    file_size(d->path, &bytes, NULL);
+    work_begin(&work, WORK_BYTES, bytes, "reading and tokenising %s", d->path);
     for (int64_t n = 0; ok && (!m->o->max_samples || n < m->o->max_samples); n++) {
         if (!(ok = dataset_reader_next(&r, &row, e)) || !row) break;
         ok = dataset_make_sample(m, s, row, e) || fail_within(e, "%s:%lld", d->path, (long long)r.row_line);
         json_decref(row);
         if (!n) d->pack = m->o->pack == PACK_ON || (m->o->pack == PACK_AUTO && m->kind == DATA_TEXT);
         if (ok) keep_sample(d, s);
+        ok = ok && work_on(&work, dataset_reader_at(&r), e);
     }
+    work_end(&work);
     dataset_reader_close(&r);
     return ok;
 }

@@ -30,6 +30,7 @@ static bool fill(RowReader *r, Err *e) {
     int64_t n;
     if (!file_read_some(r->fd, r->buffer + r->end, &n, READ_BYTES, r->path, e)) return false;
     r->end += n;
+    r->got += n;
     r->at_end = n == 0;
     return true;
 }

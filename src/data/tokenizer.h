@@ -56,7 +56,7 @@ int32_t tokenizer_pad(const Tokenizer *t);
 int64_t tokenizer_bytes(const Tokenizer *t); /* memory it keeps */
 
 /* Turns llama2.c's tokenizer .bin into tokenizer.json and tokenizer_config.json in out_folder (made if needed).
- * vocab_size 0: as many tokens as the file holds. */
+ * vocab_size 0: as many tokens as the file holds. out_folder NULL: it is read and checked, nothing is written. */
 bool tokenizer_write_llama2c(const char *tok_bin, int64_t vocab_size, const char *out_folder, Err *e);
 
 #endif

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "base/stop.h"
+
 enum { CACHE_KEY = 24, CACHE_IDS = 8, CACHE_LEAST = 16, CACHE_MOST = 16384 };
 #define NO_RANK UINT32_MAX
 
@@ -238,6 +240,7 @@ static bool encode_word(TokCall *c, const char *word, int64_t n) {
 }
 
 bool tok_bpe_word(TokCall *c, const char *word, int64_t n) {
+    if (stop_asked()) return stop_check(c->e); /* a text may have millions of words */
     if (n > CACHE_KEY) return encode_word(c, word, n);
     uint64_t hash = tok_hash(word, n);
     CacheLine *line = &c->bpe->cache[hash & c->bpe->cache_mask];

@@ -183,7 +183,7 @@ bool tokenizer_write_llama2c(const char *tok_bin, int64_t vocab_size, const char
     if (ok)
         ok = (read_pieces(&arena, &pieces, &n, &file, vocab_size, e) && build_json(&root, pieces, n, e)) ||
              fail_within(e, "%s", tok_bin);
-    ok = ok && write_files(out_folder, root, e);
+    ok = ok && (!out_folder || write_files(out_folder, root, e));
     json_decref(root);
     mem_free(pieces);
     arena_free(&arena);

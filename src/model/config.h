@@ -49,6 +49,8 @@ bool config_from_file(ModelConfig *c, const char *folder, Err *e);
 
 /* Upper and lower case, the owner ("Qwen/") and "-Instruct" do not matter. */
 bool config_from_preset(ModelConfig *c, const char *name);
+/* Where its weights are published ("Qwen/Qwen2.5-7B"), or the name itself when it is such an id; false: not known. */
+bool config_preset_hub(char *to, size_t size, const char *name);
 const char *config_preset_names(void); /* "qwen2.5-0.5b, ..." for messages */
 
 /* Overwrites keys of config.json ("num_hidden_layers=2"), all at once; ERR_USAGE when unknown or impossible. */

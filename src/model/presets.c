@@ -56,28 +56,54 @@ const char *config_preset_names(void) {
     return text;
 }
 
-bool config_from_preset(ModelConfig *c, const char *name) {
+static const Preset *find_preset(const char *name) { /* NULL: none */
     const char *slash = strrchr(name, '/');
     char word[128];
     snprintf(word, sizeof word, "%s", slash ? slash + 1 : name);
     for (char *w = word; *w; w++) *w = (char)tolower((unsigned char)*w);
     if (str_ends(word, "-instruct")) word[strlen(word) - 9] = 0;
-    for (int i = 0; i < COUNT_OF(presets); i++) {
-        const Preset *s = &presets[i];
-        if (!str_same_word(word, s->name)) continue;
-        *c = (ModelConfig){.family = s->family, .layers = s->layers, .heads = s->heads, .kv_heads = s->kv_heads,
-                           .head_dim = s->head_dim, .hidden = s->hidden, .ffn = s->ffn, .vocab = s->vocab,
-                           .max_positions = s->max_positions, .rms_eps = s->rms_eps, .rope_theta = s->rope_theta,
-                           .init_std = s->init_std, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
-                           .qk_norm = s->family == FAMILY_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id, .eos_id = s->eos_id};
-        c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
-        if (s->llama3_factor > 0) {
-            c->rope.kind = ROPE_LLAMA3;
-            c->rope.factor = s->llama3_factor;
-            c->rope.original_positions = 8192;
-        }
-        snprintf(c->name, sizeof c->name, "%s", s->name);
+    for (int i = 0; i < COUNT_OF(presets); i++)
+        if (str_same_word(word, presets[i].name)) return &presets[i];
+    return NULL;
+}
+
+bool config_preset_hub(char *to, size_t size, const char *name) {
+    static const struct {
+        const char *prefix, *id; /* what is left of the name follows in upper case: 0.5B */
+    } published[] = {{"qwen2.5-", "Qwen/Qwen2.5-"},
+                     {"qwen3-", "Qwen/Qwen3-"},
+                     {"llama-3.", "meta-llama/Llama-3."},
+                     {"llama-2-7b", "meta-llama/Llama-2-7b-hf"},
+                     {"smollm2-", "HuggingFaceTB/SmolLM2-"},
+                     {"mistral-7b-v0.3", "mistralai/Mistral-7B-v0.3"},
+                     {"deepseek-r1-distill-qwen-", "deepseek-ai/DeepSeek-R1-Distill-Qwen-"}};
+    const Preset *s = find_preset(name);
+    bool is_id = s && strchr(name, '/');
+    if (is_id) snprintf(to, size, "%s", name);
+    for (int i = 0; i < COUNT_OF(published) && s && !is_id; i++) {
+        if (!str_starts(s->name, published[i].prefix)) continue;
+        int at = snprintf(to, size, "%s%s", published[i].id, s->name + strlen(published[i].prefix));
+        for (char *c = to + strlen(published[i].id); c < to + at; c++) *c = (char)toupper((unsigned char)*c);
         return true;
     }
-    return false;
+    return is_id;
+}
+
+bool config_from_preset(ModelConfig *c, const char *name) {
+    const Preset *s = find_preset(name);
+    if (!s) return false;
+    *c = (ModelConfig){.family = s->family, .layers = s->layers, .heads = s->heads, .kv_heads = s->kv_heads,
+                       .head_dim = s->head_dim, .hidden = s->hidden, .ffn = s->ffn, .vocab = s->vocab,
+                       .max_positions = s->max_positions, .rms_eps = s->rms_eps, .rope_theta = s->rope_theta,
+                       .init_std = s->init_std, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
+                       .qk_norm = s->family == FAMILY_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id,
+                       .eos_id = s->eos_id};
+    c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
+    if (s->llama3_factor > 0) {
+        c->rope.kind = ROPE_LLAMA3;
+        c->rope.factor = s->llama3_factor;
+        c->rope.original_positions = 8192;
+    }
+    snprintf(c->name, sizeof c->name, "%s", s->name);
+    return true;
 }

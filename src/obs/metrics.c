@@ -81,13 +81,16 @@ static bool write_line(Metrics *m, const char *kind, int64_t step, double now, c
 bool metrics_write(Metrics *m, const char *kind, int64_t step, const Metric *fields, int n, Err *e) {
     double now = sensors_wall_seconds();
     char tag[TAG_BYTES];
+    int64_t before = m->bytes;
     if (!write_line(m, kind, step, now, fields, n, e)) return false;
     tensorboard_begin(&m->events, now, step);
     for (int i = 0; i < n; i++) {
         snprintf(tag, sizeof tag, "%s/%s", kind, fields[i].name);
         tensorboard_scalar(&m->events, tag, fields[i].whole ? (double)fields[i].integer : fields[i].real);
     }
-    return tensorboard_end(&m->events, e);
+    if (tensorboard_end(&m->events, e)) return true;
+    if (file_cut(m->fd, before, m->path, NULL)) m->bytes = before; /* a record is in both files or in neither */
+    return false;
 }
 
 /* ---- opening ---- */
@@ -123,7 +126,9 @@ bool metrics_open(Metrics *m, const char *folder, int64_t resumed_step, Err *e) 
     if (n >= (int)sizeof m->path) return fail(e, ERR_FAIL, "%s: the path is too long", folder);
     if (!file_open_append(m->path, &m->fd, e)) return false;
     m->bytes = 0;
-    bool ok = resumed_step <= 0 || end_of_step(m, &m->bytes, resumed_step, e);
+    /* Curves of a run that stood there before: TensorBoard would draw them into those of the new one. */
+    bool ok = resumed_step > 0 ? end_of_step(m, &m->bytes, resumed_step, e)
+                               : file_clear(folder, tensorboard_is_file, e);
     ok = ok && file_cut(m->fd, m->bytes, m->path, e) &&
          tensorboard_open(&m->events, folder, sensors_wall_seconds(), resumed_step, e);
     if (!ok) metrics_close(m);

@@ -31,11 +31,12 @@ typedef struct Metrics {
 } Metrics;
 
 /* Opens folder/metrics.jsonl and an event file. A run resumed at a step keeps the lines up to that step and drops
- * what an interrupted run wrote beyond it; 0 begins anew. */
+ * what an interrupted run wrote beyond it; 0 begins anew, without the event files of an earlier run. */
 bool metrics_open(Metrics *m, const char *folder, int64_t resumed_step, Err *e);
 void metrics_close(Metrics *m);
 
-/* kind: "train", "eval", ... */
+/* kind: "train", "eval", ... A record that cannot be written is in neither file: the same call may be made again.
+ */
 bool metrics_write(Metrics *m, const char *kind, int64_t step, const Metric *fields, int n, Err *e);
 
 #endif

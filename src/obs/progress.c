@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/work.h"
 
 enum { WIDE = 110, LINE_BYTES = 256 };
 static const double redraw_seconds = 0.1;
@@ -101,12 +102,8 @@ static void add(Line *line, const char *fmt, ...) {
 }
 
 static void add_bar(Line *line, const Progress *p) {
-    int width = line->room > WIDE ? 24 : 10;
     double share = p->total_steps > 0 ? (double)p->done_steps / (double)p->total_steps : 0;
-    int filled = (int)(MIN2(MAX2(share, 0), 1) * width);
-    add(line, "[");
-    for (int i = 0; i < width; i++) add(line, "%c", i < filled ? '=' : i == filled ? '>' : ' ');
-    add(line, "] %3.0f%%  ", 100 * share);
+    line->len += work_bar(line->to, line->room, line->room > WIDE ? 24 : 10, share);
 }
 
 void progress_text(char *to, int64_t room, const Progress *p, const ProgressFacts *f, bool bar) {

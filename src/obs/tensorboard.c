@@ -11,6 +11,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/str.h"
+
+#define FILE_PREFIX "events.out.tfevents."
 
 enum { HEADER_BYTES = 12, FOOTER_BYTES = 4, VARINT_BYTES = 10, MOST_COPIES = 100 };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_TEXT = 2, WIRE_32 = 5 };
@@ -153,7 +156,7 @@ bool tensorboard_open(Tensorboard *t, const char *folder, double wall_seconds, i
     host[sizeof host - 1] = 0;
     for (char *c = host; *c; c++) *c = (char)(*c == '/' ? '_' : *c);
     for (int copy = 0; copy < MOST_COPIES; copy++) { /* two runs of one process within a second */
-        int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%010lld.%s.%d.%d", folder,
+        int n = snprintf(t->path, sizeof t->path, "%s/" FILE_PREFIX "%010lld.%s.%d.%d", folder,
                          (long long)wall_seconds, host, (int)getpid(), copy);
         if (n >= (int)sizeof t->path) return fail(e, ERR_FAIL, "%s: the path is too long", folder);
         if (!file_exists(t->path)) break;
@@ -162,6 +165,10 @@ bool tensorboard_open(Tensorboard *t, const char *folder, double wall_seconds, i
     if (write_head(t, wall_seconds, resumed_step, e)) return true;
     tensorboard_close(t);
     return false;
+}
+
+bool tensorboard_is_file(const char *name) {
+    return str_starts(name, FILE_PREFIX);
 }
 
 void tensorboard_close(Tensorboard *t) {

@@ -27,6 +27,7 @@ typedef struct Tensorboard {
  * tells the reader to forget later points of earlier files; 0: a new run. */
 bool tensorboard_open(Tensorboard *t, const char *folder, double wall_seconds, int64_t resumed_step, Err *e);
 void tensorboard_close(Tensorboard *t);
+bool tensorboard_is_file(const char *name); /* the name of such a file, whoever wrote it */
 
 void tensorboard_begin(Tensorboard *t, double wall_seconds, int64_t step);
 void tensorboard_scalar(Tensorboard *t, const char *tag, double value);

@@ -105,22 +105,32 @@ static bool take_lines(const Journal *j, const Str *text, const json_t *job, Pip
 
 static bool read_all(Journal *j, const json_t *job, bool anew, Pipeline *p, Err *e) {
     Str text = {0};
-    int64_t kept = 0;
-    bool ok = file_read(j->path, &text, 0, e) && (anew || take_lines(j, &text, job, p, &kept, e));
-    if (ok && kept < text.len) ok = file_cut(j->fd, kept, j->path, e);
-    if (ok && !kept) ok = write_line(j, json_pack("{s:i, s:O}", "reason", 1, "job", job), e);
+    bool ok = file_read(j->path, &text, 0, e) && (anew || take_lines(j, &text, job, p, &j->kept, e));
     str_free(&text);
     return ok;
+}
+
+static bool open_locked(Journal *j, Err *e) {
+    return file_open_append(j->path, &j->fd, e) && runlock_take_file(&j->lock, j->path, e);
 }
 
 bool journal_open(Journal *j, const char *path, const json_t *job, bool anew, Pipeline *p, Err *e) {
     *j = (Journal){.fd = -1, .lock = {.fd = -1}};
     if (snprintf(j->path, sizeof j->path, "%s", path) >= (int)sizeof j->path)
         return fail(e, ERR_FAIL, "%s: the path is too long", path);
-    if (!file_open_append(path, &j->fd, e)) return false;
-    if (runlock_take_file(&j->lock, path, e) && read_all(j, job, anew, p, e)) return true;
+    if (!file_exists(path) || (open_locked(j, e) && read_all(j, job, anew, p, e))) return true;
     journal_close(j);
     return false;
+}
+
+bool journal_begin(Journal *j, const json_t *job, Err *e) {
+    int64_t bytes = 0;
+    bool is_new = j->fd < 0;
+    if (is_new && (!file_make_parents(j->path, e) || !open_locked(j, e) || !file_size(j->path, &bytes, e)))
+        return false;
+    if (bytes) return fail(e, ERR_FAIL, "%s: another run has begun there meanwhile", j->path);
+    if (!file_cut(j->fd, j->kept, j->path, e)) return false;
+    return j->kept || write_line(j, json_pack("{s:i, s:O}", "reason", 1, "job", job), e);
 }
 
 bool journal_add(Journal *j, const Pipeline *p, int64_t problem, const Reply *r, Err *e) {

@@ -15,15 +15,20 @@
 #include "store/lock.h"
 
 typedef struct Journal {
-    int fd; /* -1: closed */
+    int fd;       /* -1: closed, or not made yet */
+    int64_t kept; /* bytes that count when it begins to be written */
     RunLock lock;
     char path[1100];
     Str line; /* scratch */
 } Journal;
 
-/* Makes the file or reads it: its replies go to the pipeline. job: an object of texts. Another job's journal is
- * refused by naming what differs, one in use by another process as well. anew: what it holds is thrown away. */
+/* Reads the file where it is there: its replies go to the pipeline. Changes nothing. job: an object of texts.
+ * Another job's journal is refused by naming what differs, one in use by another process as well. anew: what it
+ * holds does not count. */
 bool journal_open(Journal *j, const char *path, const json_t *job, bool anew, Pipeline *p, Err *e);
+/* From here on it is written: the file and its folder are made, what does not count is cut off. Before the first
+ * reply. */
+bool journal_begin(Journal *j, const json_t *job, Err *e);
 /* The reply to what that problem awaits; flushed. Call before pipeline_take. */
 bool journal_add(Journal *j, const Pipeline *p, int64_t problem, const Reply *r, Err *e);
 void journal_close(Journal *j);          /* a second call is fine */

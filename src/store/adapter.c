@@ -156,10 +156,7 @@ static json_t *plain_number(double x) {
     return x == floor(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x) : json_real(x);
 }
 
-bool adapter_config_write(const char *folder, const AdapterConfig *c, Err *e) {
-    char path[1100];
-    if (snprintf(path, sizeof path, "%s/" CONFIG_NAME, folder) >= (int)sizeof path)
-        return fail(e, ERR_FAIL, "%s: the path is too long", folder);
+static json_t *config_object(const AdapterConfig *c) {
     json_t *modules = json_array();
     for (int t = 0; t < ADAPTER_TARGET_COUNT; t++)
         if (c->targets >> t & 1) json_array_append_new(modules, json_string(targets[t].name));
@@ -185,9 +182,21 @@ bool adapter_config_write(const char *folder, const AdapterConfig *c, Err *e) {
     jsonfile_set(&root, "task_type", json_string("CAUSAL_LM"));
     jsonfile_set(&root, "use_dora", json_false());
     jsonfile_set(&root, "use_rslora", json_boolean(c->use_rslora));
+    return root;
+}
+
+bool adapter_config_write(const char *folder, const AdapterConfig *c, Err *e) {
+    char path[1100];
+    if (snprintf(path, sizeof path, "%s/" CONFIG_NAME, folder) >= (int)sizeof path)
+        return fail(e, ERR_FAIL, "%s: the path is too long", folder);
+    json_t *root = config_object(c);
     bool ok = jsonfile_write(path, root, e);
     json_decref(root);
     return ok;
+}
+
+int64_t adapter_config_bytes(const AdapterConfig *c) {
+    return jsonfile_bytes(config_object(c));
 }
 
 void adapter_key(char *out, size_t size, int layer, AdapterTarget t, bool b) {

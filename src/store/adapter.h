@@ -34,6 +34,7 @@ double adapter_scale(const AdapterConfig *c);
 /* Refuses by name every setting of PEFT that would make the adapter mean something else than plain LoRA. */
 bool adapter_config_read(AdapterConfig *c, const char *folder, Err *e);
 bool adapter_config_write(const char *folder, const AdapterConfig *c, Err *e);
+int64_t adapter_config_bytes(const AdapterConfig *c); /* of that file */
 
 /* "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight": A is (rank, in), B is (out, rank). */
 void adapter_key(char *out, size_t size, int layer, AdapterTarget t, bool b);

@@ -14,9 +14,18 @@
 
 #define PREFIX "checkpoint-"
 enum { PATH_BYTES = 1024, MAX_DIGITS = 15 };
+static const char put_aside[] = ".old"; /* without a folder of the plain name beside it, it is that folder */
 
 bool checkpoint_path(char *out, size_t size, const char *run_folder, int64_t step, Err *e) {
     if (snprintf(out, size, "%s/" PREFIX "%lld", run_folder, (long long)step) < (int)size) return true;
+    return fail(e, ERR_FAIL, "%s: the path is too long", run_folder);
+}
+
+bool checkpoint_locate(char *out, size_t size, const char *run_folder, int64_t step, Err *e) {
+    if (!checkpoint_path(out, size, run_folder, step, e)) return false;
+    size_t n = strlen(out);
+    if (file_is_dir(out)) return true;
+    if (snprintf(out + n, size - n, "%s", put_aside) < (int)(size - n)) return true;
     return fail(e, ERR_FAIL, "%s: the path is too long", run_folder);
 }
 
@@ -51,8 +60,11 @@ bool checkpoint_list(const char *run_folder, int64_t **steps, int64_t *n, Err *e
     for (int64_t i = 0; i < n_names; i++) {
         const char *rest;
         int64_t step = name_step(names[i], &rest);
-        bool fits = step >= 0 && !*rest && checkpoint_path(path, sizeof path, run_folder, step, NULL);
-        if (fits && file_is_dir(path)) list[count++] = step;
+        if (step < 0 || (*rest && strcmp(rest, put_aside))) continue;
+        bool there = checkpoint_path(path, sizeof path, run_folder, step, NULL) && file_is_dir(path);
+        if (*rest ? !there && checkpoint_locate(path, sizeof path, run_folder, step, NULL) && file_is_dir(path)
+                  : there)
+            list[count++] = step;
     }
     free_names(names, n_names);
     qsort(list, (size_t)count, sizeof *list, ascending);
@@ -70,38 +82,66 @@ bool checkpoint_find_last(const char *run_folder, int64_t *step, bool *found, Er
         Err why = {0};
         *step = steps[i];
         *found =
-            checkpoint_path(path, sizeof path, run_folder, steps[i], &why) && trainer_state_is_whole(path, &why);
+            checkpoint_locate(path, sizeof path, run_folder, steps[i], &why) && trainer_state_is_whole(path, &why);
         if (!*found) log_warn("passing over a checkpoint: %s", why.text);
     }
     mem_free(steps);
     return true;
 }
 
-/* Keeps the steps of whole checkpoints only. */
-static int64_t only_whole(const char *run_folder, int64_t *steps, int64_t n) {
+typedef struct Standing { /* a whole checkpoint */
+    int64_t step;
+    bool passing;
+} Standing;
+
+/* The whole ones, the newest first; gives list (mem_free). latest: as far as the first that is kept, behind the
+ * newest. */
+static bool list_whole(const char *run_folder, bool latest, Standing **list, int64_t *n, Err *e) {
+    int64_t *steps, n_steps;
     char path[PATH_BYTES];
-    int64_t whole = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (checkpoint_path(path, sizeof path, run_folder, steps[i], NULL) && trainer_state_is_whole(path, NULL))
-            steps[whole++] = steps[i];
-    return whole;
+    if (!checkpoint_list(run_folder, &steps, &n_steps, e)) return false;
+    *list = MEM_NEW(Standing, n_steps);
+    *n = 0;
+    for (int64_t i = n_steps - 1; i >= 0; i--) {
+        Standing *s = &(*list)[*n];
+        s->step = steps[i];
+        if (!checkpoint_path(path, sizeof path, run_folder, s->step, NULL) ||
+            !trainer_state_look(path, &s->passing, NULL))
+            continue;
+        if (++*n > 1 && latest && !s->passing) break;
+    }
+    mem_free(steps);
+    return true;
 }
 
 bool checkpoint_prune(const char *run_folder, int64_t keep_total, int64_t best_step, Err *e) {
-    int64_t *steps, n;
+    Standing *list;
+    int64_t n, excess = 0;
     char path[PATH_BYTES];
-    if (keep_total <= 0) return true;
-    if (!checkpoint_list(run_folder, &steps, &n, e)) return false;
-    n = only_whole(run_folder, steps, n);
-    int64_t excess = n - keep_total;
+    /* One that passes goes with the next save, so older ones need not be read, but for one that was the best
+     * meanwhile. */
+    if (!list_whole(run_folder, keep_total <= 0 && best_step < 0, &list, &n, e)) return false;
+    for (int64_t i = 0; i < n; i++) excess += !list[i].passing;
+    excess = keep_total > 0 ? excess - keep_total : 0;
     bool ok = true;
-    for (int64_t i = 0; ok && i < n - 1 && excess > 0; i++) { /* the newest is never looked at */
-        if (steps[i] == best_step) continue;
-        ok = checkpoint_path(path, sizeof path, run_folder, steps[i], e) && folder_remove(path, e);
-        excess--;
+    for (int64_t i = n - 1; ok && i > 0; i--) { /* the newest is never looked at */
+        bool goes = list[i].passing || excess > 0;
+        if (list[i].step == best_step || !goes) continue;
+        excess -= !list[i].passing;
+        ok = checkpoint_path(path, sizeof path, run_folder, list[i].step, e) && folder_remove(path, e);
     }
-    mem_free(steps);
+    mem_free(list);
     return ok;
+}
+
+bool checkpoint_count(const char *run_folder, int64_t *kept, int64_t *passing, Err *e) {
+    Standing *list;
+    int64_t n;
+    *kept = *passing = 0;
+    if (!list_whole(run_folder, false, &list, &n, e)) return false;
+    for (int64_t i = 0; i < n; i++) ++*(list[i].passing ? passing : kept);
+    mem_free(list);
+    return true;
 }
 
 bool checkpoint_recover(const char *run_folder, Err *e) {

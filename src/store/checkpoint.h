@@ -12,6 +12,8 @@
 #include "base/err.h"
 
 bool checkpoint_path(char *out, size_t size, const char *run_folder, int64_t step, Err *e);
+/* Where it stands now: one that a killed run had put aside (folder.h) still has that name. */
+bool checkpoint_locate(char *out, size_t size, const char *run_folder, int64_t step, Err *e);
 
 /* All checkpoint-N folders, ascending, whole or not; gives steps (mem_free). No run folder: none. */
 bool checkpoint_list(const char *run_folder, int64_t **steps, int64_t *n, Err *e);
@@ -19,9 +21,13 @@ bool checkpoint_list(const char *run_folder, int64_t **steps, int64_t *n, Err *e
 /* The newest whole one. Newer ones that are not whole are passed over with a warning. */
 bool checkpoint_find_last(const char *run_folder, int64_t *step, bool *found, Err *e);
 
-/* Removes the oldest whole ones until keep_total remain (0: no limit); never best_step (-1: none), never the
- * newest whole one. Folders that are not whole are neither counted nor touched. */
+/* Removes the whole ones that were passing (trainer_state.h), then the oldest of the others until keep_total remain (0:
+ * no limit); never best_step (-1: none), never the newest whole one. Folders that are not whole are neither counted nor
+ * touched. */
 bool checkpoint_prune(const char *run_folder, int64_t keep_total, int64_t best_step, Err *e);
+
+/* How many whole ones there are of either kind. */
+bool checkpoint_count(const char *run_folder, int64_t *kept, int64_t *passing, Err *e);
 
 /* Puts right what a killed run left behind. For the holder of the run's lock, before the first save. */
 bool checkpoint_recover(const char *run_folder, Err *e);

@@ -52,10 +52,17 @@ static bool settle_old(const char *path, Err *e) {
     return file_exists(path) ? file_remove_tree(old, e) : file_rename(old, path, e);
 }
 
+bool folder_check(const char *final_path, Err *e) {
+    char path[1024], old[1060];
+    if (!copy_path(path, sizeof path, final_path, e)) return false;
+    snprintf(old, sizeof old, "%s.old", path);
+    return may_replace(!file_exists(path) && file_is_dir(old) ? old : path, e);
+}
+
 bool folder_begin(FolderOut *f, const char *final_path, Err *e) {
     *f = (FolderOut){0};
     char temporary[sizeof f->temporary];
-    if (!copy_path(f->path, sizeof f->path, final_path, e) || !settle_old(f->path, e) || !may_replace(f->path, e))
+    if (!folder_check(final_path, e) || !copy_path(f->path, sizeof f->path, final_path, e) || !settle_old(f->path, e))
         return false;
     snprintf(temporary, sizeof temporary, "%s.tmp-%d", f->path, (int)getpid());
     if (!file_remove_tree(temporary, e) || !file_make_dirs(temporary, e)) return false;

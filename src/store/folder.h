@@ -18,7 +18,9 @@ typedef struct FolderOut {
 } FolderOut;
 
 /* Makes the temporary folder. An existing folder will be replaced at the commit, but only one that is empty or
- * holds config.json, adapter_config.json or trainer_state.json: nobody's home folder is replaced by a slip. */
+ * holds config.json, adapter_config.json or trainer_state.json: nobody's home folder is replaced by a slip. check
+ * refuses the same and changes nothing. */
+bool folder_check(const char *final_path, Err *e);
 bool folder_begin(FolderOut *f, const char *final_path, Err *e);
 
 /* Flushes every file and the folder to disk, then gives it its name. On failure the temporary is removed and a whole

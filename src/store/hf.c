@@ -83,6 +83,18 @@ bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, con
     return *found = use_folder(out_path, size, snapshot, e);
 }
 
+int64_t hf_side_bytes(const char *from_folder, int *files) {
+    char path[PATH_BYTES];
+    int64_t sum = 0, bytes;
+    for (int i = 0; i < COUNT_OF(side_files); i++) {
+        snprintf(path, sizeof path, "%s/%s", from_folder, side_files[i]);
+        if (!file_size(path, &bytes, NULL)) continue;
+        sum += bytes;
+        ++*files;
+    }
+    return sum;
+}
+
 bool hf_copy_side_files(const char *from_folder, const char *to_folder, Err *e) {
     char from[PATH_BYTES], to[PATH_BYTES];
     for (int i = 0; i < COUNT_OF(side_files); i++) {

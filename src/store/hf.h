@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -17,5 +18,6 @@ bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, con
 /* Copies tokenizer files, chat templates and generation_config.json, those that are there. Not config.json, not
  * weights. */
 bool hf_copy_side_files(const char *from_folder, const char *to_folder, Err *e);
+int64_t hf_side_bytes(const char *from_folder, int *files); /* of those; adds their number to *files */
 
 #endif

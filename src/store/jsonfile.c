@@ -44,6 +44,14 @@ bool jsonfile_print(Str *out, const json_t *root, size_t jansson_flags) {
     return root && json_dump_callback(root, add_bytes, out, jansson_flags) == 0;
 }
 
+int64_t jsonfile_bytes(json_t *root) {
+    Str text = {0};
+    int64_t bytes = jsonfile_print(&text, root, JSON_INDENT(2)) ? text.len + 1 : 0;
+    str_free(&text);
+    json_decref(root);
+    return bytes;
+}
+
 bool jsonfile_write(const char *path, const json_t *root, Err *e) {
     Str text = {0};
     bool ok = jsonfile_print(&text, root, JSON_INDENT(2));

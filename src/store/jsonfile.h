@@ -20,6 +20,7 @@ void jsonfile_set(json_t **root, const char *key, json_t *value);
 /* Indented by two, keys in the order they were set. A NULL root is refused. */
 bool jsonfile_write(const char *path, const json_t *root, Err *e);
 
+int64_t jsonfile_bytes(json_t *root); /* that jsonfile_write would write; takes over root */
 bool jsonfile_print(Str *out, const json_t *root, size_t jansson_flags);
 
 #endif

@@ -164,7 +164,7 @@ static bool copy_all(const Source *s, StWriter *w, Err *e) {
     return ok;
 }
 
-static bool write_weights(const Source *s, const char *folder, const volatile sig_atomic_t *stop, Err *e) {
+static bool write_weights(const Source *s, const char *folder, Err *e) {
     StWriter *w;
     Arena arena;
     arena_init(&arena, "llama2c");
@@ -174,7 +174,7 @@ static bool write_weights(const Source *s, const char *folder, const volatile si
     bool ok = st_write_folder_begin(&w, folder, tensors, n, st_shard_bytes(), NULL, e);
     arena_free(&arena);
     if (!ok) return false;
-    st_write_until(w, stop);
+    st_write_interruptible(w);
     if (copy_all(s, w, e)) return st_write_end(w, e);
     st_write_abort(w);
     return false;
@@ -221,19 +221,27 @@ static bool refuse_filled(const char *folder, Err *e) {
     return n == 0 || fail(e, ERR_FAIL, "%s: is there already: remove it or choose another folder", folder);
 }
 
-static bool convert(Source *s, const char *out_folder, const volatile sig_atomic_t *stop, Err *e) {
+static bool convert(Source *s, const char *out_folder, Err *e) {
     FolderOut out;
     if (!read_shape(s, e) || !lay_out(s, e) || !refuse_filled(out_folder, e) || !folder_begin(&out, out_folder, e))
         return false;
-    if (write_weights(s, out.temporary, stop, e) && write_config(s, out.temporary, e))
+    if (write_weights(s, out.temporary, e) && write_config(s, out.temporary, e))
         return folder_commit(&out, e);
     folder_abort(&out);
     return false;
 }
 
-bool llama2c_convert(const char *bin, const char *out_folder, const volatile sig_atomic_t *stop, Err *e) {
+bool llama2c_check(const char *bin, int64_t *vocab, Err *e) {
     Source s = {.fd = -1, .path = bin};
-    bool ok = file_open_read(bin, &s.fd, e) && convert(&s, out_folder, stop, e);
+    bool ok = file_open_read(bin, &s.fd, e) && read_shape(&s, e) && lay_out(&s, e);
+    file_close(s.fd);
+    *vocab = s.shape.vocab;
+    return ok;
+}
+
+bool llama2c_convert(const char *bin, const char *out_folder, Err *e) {
+    Source s = {.fd = -1, .path = bin};
+    bool ok = file_open_read(bin, &s.fd, e) && convert(&s, out_folder, e);
     file_close(s.fd);
     return ok;
 }

@@ -3,18 +3,42 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "base/file.h"
 
+enum { LOCKS_BYTES = 1 << 22 };
+
+/* The process that holds a lock of the same file, as the system lists them ("1: FLOCK ADVISORY WRITE PID
+ * DEVICE:INODE 0 EOF"): one that has only looked so far has not written its number. 0: not listed. */
+static long listed_holder(int fd) {
+    struct stat st;
+    Str text = {0};
+    long found = 0;
+    if (fstat(fd, &st) || !file_read("/proc/locks", &text, LOCKS_BYTES, NULL)) return 0;
+    for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        long pid;
+        unsigned long inode;
+        if (sscanf(line, "%*s FLOCK %*s %*s %ld %*x:%*x:%lu", &pid, &inode) == 2 &&
+            inode == (unsigned long)st.st_ino && pid > 0)
+            found = pid;
+    }
+    str_free(&text);
+    return found;
+}
+
 static bool refuse_taken(int fd, const char *folder, Err *e) {
     char holder[128] = "";
     int64_t n;
+    long pid = listed_holder(fd);
     holder[file_read_some(fd, holder, &n, sizeof holder - 1, folder, NULL) ? n : 0] = 0;
     holder[strcspn(holder, "\n")] = 0;
+    if (pid && strtol(holder, NULL, 10) != pid) snprintf(holder, sizeof holder, "%ld on this machine", pid);
     return fail(e, ERR_FAIL,
                 "%s: is in use by another run (process %s). Wait for it, stop it, or choose another folder.",
                 folder, holder[0] ? holder : "unknown");
@@ -27,20 +51,38 @@ static bool write_holder(int fd, const char *path, Err *e) {
     return file_cut(fd, 0, path, e) && file_write(fd, text, n, path, e);
 }
 
-bool runlock_take(RunLock *l, const char *folder, Err *e) {
-    char path[1100];
-    *l = (RunLock){.fd = -1};
-    if (snprintf(path, sizeof path, "%s/.lock", folder) >= (int)sizeof path)
-        return fail(e, ERR_FAIL, "%s: the path is too long", folder);
-    int fd;
-    if (!file_open_append(path, &fd, e)) return false;
+static bool lock_path(char *path, size_t size, const char *folder, Err *e) {
+    return snprintf(path, size, "%s/.lock", folder) < (int)size ||
+           fail(e, ERR_FAIL, "%s: the path is too long", folder);
+}
+
+/* Takes over fd: it is closed when the lock cannot be had. */
+static bool lock_file(RunLock *l, int fd, const char *path, const char *folder, Err *e) {
     bool ok = !fault_here(FAULT_LOCK, path) && flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!ok && errno == EWOULDBLOCK) refuse_taken(fd, folder, e);
-    else if (!ok) fail(e, ERR_FAIL, "%s: cannot lock: %s", path, strerror(errno));
-    else ok = write_holder(fd, path, e);
+    else if (!ok)
+        fail_system(e, errno, "%s: cannot lock: %s", path, strerror(errno));
     if (ok) l->fd = fd;
     else file_close(fd);
     return ok;
+}
+
+bool runlock_look(RunLock *l, const char *folder, Err *e) {
+    char path[1100];
+    int fd;
+    *l = (RunLock){.fd = -1};
+    if (!lock_path(path, sizeof path, folder, e)) return false;
+    return !file_exists(path) || (file_open_append(path, &fd, e) && lock_file(l, fd, path, folder, e));
+}
+
+bool runlock_take(RunLock *l, const char *folder, Err *e) {
+    char path[1100];
+    int fd;
+    if (!lock_path(path, sizeof path, folder, e)) return false;
+    if (l->fd < 0 && (!file_open_append(path, &fd, e) || !lock_file(l, fd, path, folder, e))) return false;
+    if (write_holder(l->fd, path, e)) return true;
+    runlock_release(l);
+    return false;
 }
 
 bool runlock_take_file(RunLock *l, const char *path, Err *e) {

@@ -11,8 +11,11 @@ typedef struct RunLock {
     bool busy; /* refused because another process holds it */
 } RunLock;
 
-/* Locks "<folder>/.lock"; the folder must be there. The system lets go of it when the process ends, however it
- * ends, so a lock never goes stale. */
+/* Locks "<folder>/.lock". The system lets go of it when the process ends, however it ends, so a lock never goes
+ * stale. look changes nothing on disk: a folder that is not there, or has no such file, is not held yet. take
+ * makes the file, locks it where look has not (l: as look left it, or {.fd = -1}), and writes who holds it; the
+ * folder must be there. */
+bool runlock_look(RunLock *l, const char *folder, Err *e);
 bool runlock_take(RunLock *l, const char *folder, Err *e);
 /* The same on a file that is there, by itself: nothing is written to it. */
 bool runlock_take_file(RunLock *l, const char *path, Err *e);

@@ -153,21 +153,12 @@ static json_t *entry_json(const MachineEntry *entry) {
     return o;
 }
 
-static bool make_folder(const char *path, Err *e) {
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder) return true;
-    *slash = 0;
-    return file_make_dirs(folder, e);
-}
-
 bool machinefile_write(const MachineFile *f, const char *path, Err *e) {
     json_t *root = json_object(), *devices = json_array();
     jsonfile_set(&root, "format", json_string(FORMAT));
     for (int64_t i = 0; i < f->n; i++) json_array_append_new(devices, entry_json(&f->entry[i]));
     jsonfile_set(&root, "devices", devices);
-    bool ok = make_folder(path, e) && jsonfile_write(path, root, e);
+    bool ok = file_make_parents(path, e) && jsonfile_write(path, root, e);
     json_decref(root);
     return ok;
 }

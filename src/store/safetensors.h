@@ -5,7 +5,6 @@
 #ifndef STORE_SAFETENSORS_H
 #define STORE_SAFETENSORS_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -85,12 +84,20 @@ bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e);
 bool st_write_end(StWriter *w, Err *e);  /* refuses when bytes are missing; frees w either way */
 void st_write_abort(StWriter *w);        /* leaves no file of this writer behind; NULL is fine */
 
-/* From here on st_write_data is refused once *stop holds a signal's number; NULL: never. */
-void st_write_until(StWriter *w, const volatile sig_atomic_t *stop);
+/* From here on st_write_data is refused once the process was asked to leave (base/stop.h). */
+void st_write_interruptible(StWriter *w);
 
 /* The customary size of a shard, 5 GB, or what a limit on file sizes (ulimit -f) leaves of it. A file that such a
  * limit would cut is refused (ERR_BUDGET) before any is begun. */
 int64_t st_shard_bytes(void);
+
+/* What the files of such a writer will hold, to the byte, before one is begun. folder: of st_write_folder_begin. */
+typedef struct StSizes {
+    int64_t bytes;   /* of all files, headers and index included */
+    int64_t largest; /* of one of them */
+    int files;
+} StSizes;
+bool st_write_sizes(StSizes *sizes, const StTensor *tensors, int64_t n, bool folder, int64_t max_shard_bytes, Err *e);
 
 /* Which shard each tensor goes to, in the given order: fills file and bytes of each tensor. */
 bool st_shard_plan(StTensor *tensors, int64_t n, int64_t max_shard_bytes, int *n_files, Err *e);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/stop.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "base/units.h"
@@ -23,7 +24,7 @@ struct StWriter {
     json_t *metadata;     /* owns */
     int file, n_files;    /* the file being written */
     FileOut out;          /* open between two calls unless everything is complete */
-    const volatile sig_atomic_t *stop; /* keeps; NULL: never */
+    bool interruptible;
 };
 
 /* ---- limits ---- */
@@ -142,19 +143,21 @@ static bool check_alignment(const StWriter *w, Err *e) {
     return true;
 }
 
-static bool header_write(StWriter *w, Err *e) {
+/* Length and header of the current file as they stand before its data. */
+static bool header_text(Str *text, const StWriter *w, Err *e) {
     json_t *root = header_object(w);
-    Str text = {0};
-    str_add_bytes(&text, "\0\0\0\0\0\0\0\0", 8); /* the length, known below */
-    bool ok = jsonfile_print(&text, root, JSON_COMPACT);
+    str_add_bytes(text, "\0\0\0\0\0\0\0\0", 8); /* the length, known below */
+    bool ok = jsonfile_print(text, root, JSON_COMPACT);
     json_decref(root);
-    if (ok) {
-        while (text.len % 8) str_add_char(&text, ' '); /* so that the data area begins at a multiple of 8 */
-        for (int i = 0; i < 8; i++) text.data[i] = (char)((uint64_t)(text.len - 8) >> (8 * i));
-        ok = file_write(w->out.fd, text.data, text.len, w->out.temporary, e);
-    } else {
-        fail(e, ERR_FAIL, "%s: a tensor's name is not UTF-8", w->out.path);
-    }
+    if (!ok) return fail(e, ERR_FAIL, "%s: a tensor's name is not UTF-8", w->out.path);
+    while (text->len % 8) str_add_char(text, ' '); /* so that the data area begins at a multiple of 8 */
+    for (int i = 0; i < 8; i++) text->data[i] = (char)((uint64_t)(text->len - 8) >> (8 * i));
+    return true;
+}
+
+static bool header_write(StWriter *w, Err *e) {
+    Str text = {0};
+    bool ok = header_text(&text, w, e) && file_write(w->out.fd, text.data, text.len, w->out.temporary, e);
     str_free(&text);
     return ok;
 }
@@ -195,11 +198,12 @@ static void writer_free(StWriter *w) {
     mem_free(w);
 }
 
-static bool writer_begin(StWriter **out, const char *folder, const char *path, const StTensor *tensors, int64_t n,
-                         int64_t max_shard_bytes, const char *const *meta_pairs, Err *e) {
+/* A writer that knows its files and has begun none; w: st_write_abort in either case. */
+static bool writer_plan(StWriter **out, const char *folder, const char *path, const StTensor *tensors, int64_t n,
+                        int64_t max_shard_bytes, const char *const *meta_pairs, Err *e) {
     *out = NULL;
     if (!check_declared(tensors, n, e)) return false;
-    StWriter *w = MEM_NEW(StWriter, 1);
+    StWriter *w = *out = MEM_NEW(StWriter, 1);
     arena_init(&w->arena, "safetensors writer");
     w->out.fd = -1;
     w->n = n;
@@ -212,10 +216,16 @@ static bool writer_begin(StWriter **out, const char *folder, const char *path, c
     w->path = path ? arena_strdup(&w->arena, path) : NULL;
     w->metadata = metadata_object(meta_pairs);
     bool ok = w->metadata || fail(e, ERR_FAIL, "%s: metadata is not UTF-8", folder ? folder : path);
-    ok = ok && st_shard_plan(w->tensor, n, max_shard_bytes, &w->n_files, e) && check_limit(w, e) &&
-         file_start(w, e) && move_on(w, e);
-    if (ok) *out = w;
-    else st_write_abort(w);
+    return ok && st_shard_plan(w->tensor, n, max_shard_bytes, &w->n_files, e);
+}
+
+static bool writer_begin(StWriter **out, const char *folder, const char *path, const StTensor *tensors, int64_t n,
+                         int64_t max_shard_bytes, const char *const *meta_pairs, Err *e) {
+    StWriter *w;
+    bool ok = writer_plan(&w, folder, path, tensors, n, max_shard_bytes, meta_pairs, e) && check_limit(w, e) &&
+              file_start(w, e) && move_on(w, e);
+    if (!ok) st_write_abort(w);
+    *out = ok ? w : NULL;
     return ok;
 }
 
@@ -229,13 +239,12 @@ bool st_write_folder_begin(StWriter **w, const char *folder, const StTensor *ten
     return writer_begin(w, folder, NULL, tensors, n, max_shard_bytes, meta_pairs, e);
 }
 
-void st_write_until(StWriter *w, const volatile sig_atomic_t *stop) {
-    w->stop = stop;
+void st_write_interruptible(StWriter *w) {
+    w->interruptible = true;
 }
 
 bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e) {
-    if (w->stop && *w->stop)
-        return fail(e, ERR_FAIL, "interrupted by signal %d: nothing was written", (int)*w->stop);
+    if (w->interruptible && !stop_check(e)) return false;
     for (const char *from = data; bytes > 0;) {
         if (w->at_tensor == w->n)
             return fail(e, ERR_FAIL, "%s: %lld bytes more than declared", w->out.path, (long long)bytes);
@@ -249,8 +258,8 @@ bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e) {
     return true;
 }
 
-static bool index_write(const StWriter *w, Err *e) {
-    char path[1100], shard[64];
+static json_t *index_object(const StWriter *w) {
+    char shard[64];
     int64_t total = 0;
     json_t *map = json_object(), *meta = json_object(), *root = json_object();
     for (int64_t i = 0; i < w->n; i++) {
@@ -261,9 +270,41 @@ static bool index_write(const StWriter *w, Err *e) {
     jsonfile_set(&meta, "total_size", json_integer(total));
     jsonfile_set(&root, "metadata", meta);
     jsonfile_set(&root, "weight_map", map);
+    return root;
+}
+
+static bool index_write(const StWriter *w, Err *e) {
+    char path[1100];
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", w->folder);
+    json_t *root = index_object(w);
     bool ok = jsonfile_write(path, root, e);
     json_decref(root);
+    return ok;
+}
+
+static void add_size(StSizes *s, int64_t bytes) {
+    s->bytes += bytes;
+    s->largest = MAX2(s->largest, bytes);
+    s->files++;
+}
+
+bool st_write_sizes(StSizes *sizes, const StTensor *tensors, int64_t n, bool folder, int64_t max_shard_bytes,
+                    Err *e) {
+    StWriter *w;
+    Str text = {0};
+    *sizes = (StSizes){0};
+    bool ok = writer_plan(&w, folder ? "" : NULL, "", tensors, n, max_shard_bytes, NULL, e);
+    for (; ok && w->file < w->n_files; w->file++) {
+        str_clear(&text);
+        if (!(ok = header_text(&text, w, e))) break;
+        int64_t bytes = text.len;
+        for (; w->at_tensor < n && w->tensor[w->at_tensor].file == w->file; w->at_tensor++)
+            bytes += w->tensor[w->at_tensor].bytes;
+        add_size(sizes, bytes);
+    }
+    if (ok && w->n_files > 1) add_size(sizes, jsonfile_bytes(index_object(w)));
+    str_free(&text);
+    if (w) writer_free(w);
     return ok;
 }
 

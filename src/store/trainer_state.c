@@ -13,9 +13,12 @@
 #include "store/jsonfile.h"
 
 enum { STATE_FORMAT = 1, STATE_LIMIT_BYTES = 1 << 28 };
+enum { ROW_BYTES = 256, COUNTERS_BYTES = 2048 }; /* one row of log_history as text; how much the rest may grow */
 static const int64_t count_limit = (int64_t)1 << 53; /* steps, rows, tokens: more cannot be added to safely */
 
-void trainer_state_init(TrainerState *s) { *s = (TrainerState){.best_step = -1, .scaling.scale = 1}; }
+void trainer_state_init(TrainerState *s) {
+    *s = (TrainerState){.best_step = -1, .scaling.scale = 1, .warmup_steps = -1, .schedule_steps = -1};
+}
 
 void trainer_state_free(TrainerState *s) {
     for (int64_t i = 0; i < s->n_settings; i++) {
@@ -25,6 +28,17 @@ void trainer_state_free(TrainerState *s) {
     mem_free(s->setting);
     mem_free(s->log);
     trainer_state_init(s);
+}
+
+void trainer_state_copy(TrainerState *to, const TrainerState *from) {
+    *to = *from;
+    to->log = NULL;
+    to->setting = NULL;
+    to->log_capacity = to->settings_capacity = to->n_settings = 0;
+    trainer_state_reserve_log(to, from->n_log);
+    for (int64_t i = 0; i < from->n_log; i++) to->log[i] = from->log[i];
+    for (int64_t i = 0; i < from->n_settings; i++)
+        trainer_state_set(to, from->setting[i].name, from->setting[i].value);
 }
 
 void trainer_state_reserve_log(TrainerState *s, int64_t rows) {
@@ -59,11 +73,28 @@ static void add_difference(Str *text, const char *name, const char *saved, const
              now ? now : "not set");
 }
 
+/* Older checkpoints keep the run's length among the settings. */
+static bool is_length(const char *name) {
+    return !strcmp(name, "steps") || !strcmp(name, "epochs");
+}
+
+/* The same text, or the same number in two short spellings (10 and 1e+01); a fingerprint is longer than any of
+ * them. */
+static bool is_same_value(const char *a, const char *b) {
+    enum { LONGEST_NUMBER = 12 };
+    char *end_a, *end_b;
+    double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    bool numbers =
+        end_a > a && end_b > b && !*end_a && !*end_b && strlen(a) <= LONGEST_NUMBER && strlen(b) <= LONGEST_NUMBER;
+    return !strcmp(a, b) || (numbers && x == y);
+}
+
 bool trainer_state_check_settings(const TrainerState *saved, const TrainerState *now, Err *e) {
     Str text = {0};
     for (int64_t i = 0; i < saved->n_settings; i++) {
         const char *name = saved->setting[i].name, *was = saved->setting[i].value, *is = setting_find(now, name);
-        if (!is || strcmp(was, is)) add_difference(&text, name, was, is);
+        if (is_length(name)) continue;
+        if (!is || !is_same_value(was, is)) add_difference(&text, name, was, is);
     }
     for (int64_t i = 0; i < now->n_settings; i++)
         if (!setting_find(saved, now->setting[i].name))
@@ -108,6 +139,9 @@ static json_t *own_object(const TrainerState *s) {
     jsonfile_set(&own, "loss_scale", json_real(s->scaling.scale));
     jsonfile_set(&own, "good_steps", json_integer(s->scaling.good));
     jsonfile_set(&own, "skipped_steps", json_integer(s->scaling.skipped));
+    if (s->warmup_steps >= 0) jsonfile_set(&own, "warmup_steps", json_integer(s->warmup_steps));
+    if (s->schedule_steps >= 0) jsonfile_set(&own, "schedule_steps", json_integer(s->schedule_steps));
+    if (s->passing) jsonfile_set(&own, "passing", json_true());
     jsonfile_set(&own, "fingerprint", settings);
     return own;
 }
@@ -152,6 +186,16 @@ bool trainer_state_write(const char *folder, const TrainerState *s, Err *e) {
     bool ok = jsonfile_write(path, root, e);
     json_decref(root);
     return ok;
+}
+
+int64_t trainer_state_bytes(const TrainerState *s, int64_t more_rows) {
+    Str text = {0};
+    json_t *root = state_object(s);
+    jsonfile_print(&text, root, JSON_INDENT(2));
+    int64_t bytes = text.len + 1 + COUNTERS_BYTES + more_rows * ROW_BYTES;
+    json_decref(root);
+    str_free(&text);
+    return bytes;
 }
 
 /* Reading: the first field that is missing or of another kind is named. */
@@ -214,6 +258,9 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     if (json_object_get(own, "loss_scale"))
         s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_count(r, own, "good_steps"),
                                  get_count(r, own, "skipped_steps")};
+    if (json_object_get(own, "warmup_steps")) s->warmup_steps = get_count(r, own, "warmup_steps");
+    if (json_object_get(own, "schedule_steps")) s->schedule_steps = get_count(r, own, "schedule_steps");
+    s->passing = json_is_true(json_object_get(own, "passing"));
     if (!json_is_object(settings)) bad_field(r, "fingerprint");
     const char *key;
     json_t *value;
@@ -241,6 +288,10 @@ static void read_standard(Reader *r, TrainerState *s, const json_t *root) {
     else memcpy(s->best_model_checkpoint, best, strlen(best) + 1);
 }
 
+static const json_t *own_part(const json_t *root) {
+    return json_object_get(json_object_get(root, "stateful_callbacks"), "snug");
+}
+
 bool trainer_state_read(TrainerState *s, const char *folder, Err *e) {
     char path[1100];
     json_t *root;
@@ -248,7 +299,7 @@ bool trainer_state_read(TrainerState *s, const char *folder, Err *e) {
     if (!state_path(path, sizeof path, folder, e) || !jsonfile_read(&root, path, STATE_LIMIT_BYTES, e))
         return false;
     Reader r = {.path = path, .ok = true, .e = e};
-    const json_t *own = json_object_get(json_object_get(root, "stateful_callbacks"), "snug");
+    const json_t *own = own_part(root);
     if (!own) r.ok = fail(e, ERR_FAIL, "%s: was not written by snug: training cannot go on from it", path);
     if (r.ok) read_standard(&r, s, root);
     if (r.ok) read_own(&r, s, own);
@@ -258,13 +309,14 @@ bool trainer_state_read(TrainerState *s, const char *folder, Err *e) {
     return r.ok;
 }
 
-bool trainer_state_is_whole(const char *folder, Err *e) {
+bool trainer_state_look(const char *folder, bool *passing, Err *e) {
     char path[1100];
     json_t *root;
     if (!state_path(path, sizeof path, folder, e) || !jsonfile_read(&root, path, STATE_LIMIT_BYTES, e))
         return false;
     bool ok = json_is_integer(json_object_get(root, "global_step")) ||
               fail(e, ERR_FAIL, "%s: has no global_step", path);
+    if (passing) *passing = json_is_true(json_object_get(own_part(root), "passing"));
     json_decref(root);
     return ok;
 }

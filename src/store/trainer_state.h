@@ -6,6 +6,7 @@
 #define STORE_TRAINER_STATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -49,12 +50,15 @@ typedef struct TrainerState {
     int64_t tokens_seen;
     int64_t micro_batches;            /* per update, over all ranks */
     LossScale scaling;
+    int64_t warmup_steps, schedule_steps; /* of the learning rate; -1: written before they were kept */
+    bool passing;                     /* this checkpoint stands only until a newer one does */
     TrainerSetting *setting;          /* owns: the settings that change the mathematics */
     int64_t n_settings, settings_capacity;
 } TrainerState;
 
 void trainer_state_init(TrainerState *s);
 void trainer_state_free(TrainerState *s);
+void trainer_state_copy(TrainerState *to, const TrainerState *from); /* gives */
 
 /* Room for this many rows, so that logging does not allocate later. */
 void trainer_state_reserve_log(TrainerState *s, int64_t rows);
@@ -62,13 +66,16 @@ void trainer_state_log(TrainerState *s, const TrainerLog *row);
 
 void trainer_state_set(TrainerState *s, const char *name, const char *value); /* replaces an earlier value */
 
-/* Refuses, naming each with both values, when the settings of a checkpoint and of this run differ. */
+/* Refuses, naming each with both values, when the settings of a checkpoint and of this run differ. How long the run is
+ * does not count: max_steps says it. */
 bool trainer_state_check_settings(const TrainerState *saved, const TrainerState *now, Err *e);
 
 bool trainer_state_write(const char *folder, const TrainerState *s, Err *e);
+int64_t trainer_state_bytes(const TrainerState *s, int64_t more_rows); /* its file at most, with so many rows more */
 bool trainer_state_read(TrainerState *s, const char *folder, Err *e); /* inits s; on failure nothing to free */
 
-/* Is there a trainer_state.json that can be parsed? If not, e says why. */
-bool trainer_state_is_whole(const char *folder, Err *e);
+/* Is there a trainer_state.json that can be parsed? If not, e says why. passing (may be NULL): see above. */
+bool trainer_state_look(const char *folder, bool *passing, Err *e);
+static inline bool trainer_state_is_whole(const char *folder, Err *e) { return trainer_state_look(folder, NULL, e); }
 
 #endif

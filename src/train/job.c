@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "base/stop.h"
 #include "base/units.h"
 
 static double now_ms(void) { /* this thread's own time: planning waits for nothing, and a busy machine does not count */
@@ -281,7 +282,7 @@ static void add_lines(Job *j, const HostBytes *host) {
 
 bool job_open(Job *j, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
     *j = (Job){.spec = *spec, .machine = *m, .phase_init = -1, .phase_micro = -1, .phase_update = -1, .phase_eval = -1};
-    if (!check_spec(spec, e)) return false;
+    if (!stop_check(e) || !check_spec(spec, e)) return false;
     double began = now_ms();
     Program *p = &j->p;
     prog_init(p);

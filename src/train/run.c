@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/units.h"
+#include "base/work.h"
 #include "obs/sensors.h"
 #include "store/checkpoint.h"
-#include "store/folder.h"
 #include "train/weights.h"
 
 int64_t run_process_bytes(const Run *r) {
@@ -63,76 +63,48 @@ static bool settle_disk(Run *r, Err *e) {
     return true;
 }
 
-/* Puts right what a killed run left, beside its checkpoints too. */
-static bool recover(const char *out, Err *e) {
-    static const char *const names[] = {"model", "adapter", "config.yaml", "plan.json"};
-    char path[1200];
-    bool ok = checkpoint_recover(out, e);
-    for (int i = 0; ok && i < COUNT_OF(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", out, names[i]);
-        ok = folder_recover(path, e);
+/* What was trained so far, or the start of it. */
+static bool start_state(Run *r, Err *e) {
+    const RunOptions *o = &r->o;
+    if (o->folder && run_folder_resumes(o->folder)) {
+        if (!run_resume(r, e)) return false;
+    } else {
+        weights_start_masters(&r->x);
     }
-    return ok;
-}
-
-/* A checkpoint that cannot be read now is one too: a new run would write over it. */
-static bool refuse_other_run(const char *out, Err *e) {
-    int64_t *steps, n;
-    if (!checkpoint_list(out, &steps, &n, e)) return false;
-    if (n)
-        fail(e, ERR_FAIL,
-             "%s: holds a run (checkpoint-%lld). Go on with --resume, or choose another --out, or give --overwrite",
-             out, (long long)steps[n - 1]);
-    mem_free(steps);
-    return n == 0;
-}
-
-static bool open_folder(Run *r, Err *e) {
-    char path[1200];
-    if (!file_make_dirs(r->o.out, e) || !runlock_take(&r->lock, r->o.out, e) || !recover(r->o.out, e)) return false;
-    if (!r->o.resume && !refuse_other_run(r->o.out, e)) return false;
-    snprintf(path, sizeof path, "%s/train.log", r->o.out);
-    if (!log_open_file(path, e)) return false;
-    const struct {
-        const char *name, *text;
-    } files[] = {{"config.yaml", r->o.config_yaml}, {"plan.json", r->o.plan_json}};
-    for (int i = 0; i < COUNT_OF(files); i++) {
-        snprintf(path, sizeof path, "%s/%s", r->o.out, files[i].name);
-        if (files[i].text && !file_write_all(path, files[i].text, (int64_t)strlen(files[i].text), e)) return false;
-    }
+    int64_t rows =
+        (o->total_steps - r->step) / MAX2(o->log_steps, 1) + (o->eval_steps ? o->total_steps / o->eval_steps : 0);
+    if (o->folder) trainer_state_reserve_log(&r->state, r->state.n_log + rows + 4);
     return true;
 }
 
+static bool take_memory(Run *r, Err *e) {
+    const int64_t *bytes = r->job->placement.arena_bytes;
+    Work work;
+    work_begin(&work, WORK_BYTES, 0, "taking %s of memory",
+               units_bytes(bytes[POOL_DEVICE] + bytes[POOL_PINNED]).s);
+    bool ok = exec_open(&r->x, &r->job->p, r->backend, bytes, e);
+    work_end(&work);
+    return ok;
+}
+
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e) {
-    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .lock = {.fd = -1}};
+    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .saved_step = -1};
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
     if (job->unscale) r->state.scaling.scale = o->loss_scale;
     else r->o.loss_scale_window = 0;
-    for (int i = 0; i < o->n_settings; i++) trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
-    if (o->out && !open_folder(r, e)) return false;
+    for (int i = 0; i < o->n_settings; i++)
+        trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     run_measure_line(r, "context", 0);
-    if (!exec_open(&r->x, &job->p, b, job->placement.arena_bytes, e)) return false;
+    if (!take_memory(r, e)) return false;
     run_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
     FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
     if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
-    if (!start_weights(r, e) || !settle_disk(r, e)) return false;
+    if (!stop_check(e) || !start_weights(r, e) || !settle_disk(r, e)) return false;
     run_measure_line(r, "code", 0);
-    if (o->out && o->resume) {
-        if (!run_resume(r, e)) return false;
-    } else {
-        weights_start_masters(&r->x);
-    }
-    if (o->out) {
-        int64_t rows =
-            (o->total_steps - r->step) / MAX2(o->log_steps, 1) + (o->eval_steps ? o->total_steps / o->eval_steps : 0);
-        trainer_state_reserve_log(&r->state, r->state.n_log + rows + 4);
-        if (!metrics_open(&r->metrics, o->out, r->step, e)) return false;
-        r->metrics_open = true;
-    }
-    if (o->warm && !run_warm(r, e)) return false;
+    if (!start_state(r, e) || (o->warm && !run_warm(r, e))) return false;
     if (o->trim_every) exec_find_idle(&r->x, job->phase_micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     run_measure(r);
@@ -145,13 +117,9 @@ void run_close(Run *r) {
     exec_close(&r->x);
     trainer_state_free(&r->state);
     arena_free(&r->arena);
-    runlock_release(&r->lock);
-    if (r->o.out) log_close_file();
 }
 
 /* ---- evaluation ---- */
-
-static bool asked_to_stop(const Run *r) { return r->o.stop && *r->o.stop; }
 
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     const Job *j = r->job;
@@ -166,9 +134,10 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         step_put_batch(r, &r->batch);
         step_put_float(r, j->p.beta, i ? 1 : 0);
         exec_play(&r->x, j->phase_eval);
-        if (asked_to_stop(r) && i + 1 < batches) /* a part of the set has another loss */
-            return exec_sync(&r->x, e) && fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld of %lld batches",
-                                               (int)*r->o.stop, (long long)i + 1, (long long)batches);
+        if (i + 1 < batches && !stop_check(e)) { /* a part of the set has another loss */
+            exec_sync(&r->x, NULL);
+            return fail_within(e, "evaluation, after %lld of %lld batches", (long long)i + 1, (long long)batches);
+        }
     }
     if (!exec_sync(&r->x, e)) return false;
     if (!scored) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
@@ -185,9 +154,11 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     double loss = 0;
     Err why = {0};
     if (!run_evaluate(r, r->held_out, &loss, &tokens, &why)) {
-        if (!asked_to_stop(r)) return fail(e, why.code, "%s", why.text);
-        log_line("%s; the resumed run does it again", why.text);
-        return true;
+        if (stop_caused(&why))
+            log_line("%s; the resumed run does it again", why.text);
+        else
+            *e = why;
+        return stop_caused(&why);
     }
     out->eval_loss = loss;
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
@@ -202,7 +173,7 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
         checkpoint_path(r->state.best_model_checkpoint, sizeof r->state.best_model_checkpoint, r->o.out, r->step, NULL);
     }
     const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("perplexity", exp(loss)), METRIC_INT("tokens", tokens)};
-    return metrics_write(&r->metrics, "eval", r->step, fields, COUNT_OF(fields), e);
+    return run_write_metrics(r, "eval", fields, COUNT_OF(fields), e);
 }
 
 /* ---- the loop ---- */
@@ -220,7 +191,7 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
                              METRIC_INT("process_bytes", r->process_peak_bytes),
                              METRIC_REAL("loss_scale", r->state.scaling.scale),
                              METRIC_INT("skipped_steps", r->state.scaling.skipped)};
-    return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields) - unscaled, e);
+    return run_write_metrics(r, "train", fields, COUNT_OF(fields) - unscaled, e);
 }
 
 static bool evaluates_after(const Run *r, int64_t step) {
@@ -232,11 +203,11 @@ static bool saves_after(const Run *r, int64_t step) {
 }
 
 /* A signal stopped the run in the middle of an evaluation: it belongs to the step that was saved. */
-static bool evaluate_what_was_left_out(Run *r, RunResult *out, Err *e) {
-    bool due = r->step > 0 && evaluates_after(r, r->step) && !r->o.dry_run;
+static bool evaluation_was_left_out(const Run *r) {
+    bool due = r->step > 0 && evaluates_after(r, r->step);
     for (int64_t i = r->state.n_log - 1; due && i >= 0 && r->state.log[i].step == r->step; i--)
         due = !r->state.log[i].is_eval;
-    return !due || (evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e)));
+    return due;
 }
 
 static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && step % r->o.trim_every == 0; }
@@ -268,8 +239,8 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     out->loss = u->loss;
     if (!after_step(r, out, u, e)) return false;
     if (!first) out->allocations_after_first_step += mem_stats().requests - r->requests;
-    out->stopped_by = r->o.stop ? (int)*r->o.stop : 0;
-    bool save = saves_after(r, r->step) || out->stopped_by || (r->o.save_best && r->best_now);
+    out->stopped_by = (int)stop_signal;
+    bool save = saves_after(r, r->step) || u->save_due || out->stopped_by || (r->o.save_best && r->best_now);
     if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
     if (trims_after(r, r->step) && !out->stopped_by && !run_trim(r, e)) return false;
     r->requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
@@ -277,12 +248,18 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     return true;
 }
 
-/* The micro-steps of u were queued as if the update before had been good: begin again behind it. */
-static bool queue_again(Run *r, Update *u, Err *e) {
+/* Micro-steps were queued as if the update before them had been good: they begin again behind it. */
+static bool rewind_feed(Run *r, Err *e) {
     feed_stop(r->feed);
-    if (!feed_start(r->feed, r->state.data_epoch, r->state.data_row, e)) return false;
-    step_queue_micros(r, u, NULL);
-    return true;
+    return feed_start(r->feed, r->state.data_epoch, r->state.data_row, e);
+}
+
+/* Asked to leave in the middle of an update: what it has added up so far is dropped, the state is that of the
+ * update before. */
+static bool leave(Run *r, RunResult *out, Err *e) {
+    out->stopped_by = (int)stop_signal;
+    if (!exec_sync(&r->x, e)) return false;
+    return !r->o.save || r->step == 0 || r->saved_step == r->step || run_save_checkpoint(r, e);
 }
 
 /* On a device that works while the host goes on, the numbers of an update are read when the micro-steps of the next
@@ -293,12 +270,15 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     bool late = false; /* `before` is on its way */
     r->step_began = sensors_seconds();
     for (int64_t step = r->step; step < r->o.total_steps; step++) {
-        step_queue_micros(r, &u, late ? &before : NULL);
+        bool whole = step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
-        if (late && before.skipped && !queue_again(r, &u, e)) return false;
+        if (whole && late && before.skipped) whole = rewind_feed(r, e) && step_queue_micros(r, &u, NULL);
+        if (!whole) return !e->code && leave(r, out, e);
         step_queue_update(r, &u);
-        bool looks = evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1);
+        u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
+        bool looks =
+            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1);
         late = r->o.ahead && r->progress.steps_here && !looks;
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
@@ -309,27 +289,8 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
 
 static void load_first_micro(void *run) { step_load_micro(run, 0); }
 
-bool run_train(Run *r, RunResult *out, Err *e) {
-    *out = (RunResult){.first_loss = NAN, .loss = NAN, .eval_loss = NAN, .planned_bytes = r->job->placement.arena_bytes[POOL_DEVICE],
-                       .process_planned_bytes = job_process_bytes(r->job)};
-    out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
-    progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
-    arena_seal(&r->arena);
-    if (!evaluate_what_was_left_out(r, out, e)) return false;
-    if (!r->o.dry_run && r->step < r->o.total_steps) {
-        bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, e) && play_steps(r, out, e);
-        feed_stop(r->feed);
-        if (!ok) return false;
-    }
-    out->steps = r->step;
-    out->skipped_steps = r->state.scaling.skipped;
-    out->tokens_per_s = progress_tokens_per_s(&r->progress);
-    out->process_measured_bytes = r->process_peak_bytes;
-    out->checksum = weights_checksum(&r->x, trained_role(r->job));
-    if (r->o.dry_run || out->stopped_by) return true;
-    if (r->o.save && !run_save_result(r, out, e)) return false;
-    if (!r->o.profile) return true;
-    Str text = {0}; /* last: the weights are written, one more update does no harm */
+static bool profile(Run *r, Err *e) {
+    Str text = {0};
     int phase[] = {r->job->phase_micro, r->job->phase_update};
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
     bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs,
@@ -337,4 +298,67 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     log_line("%s", str_text(&text));
     str_free(&text);
     return ok;
+}
+
+/* The numbers that a finished run ended with. */
+static void recall(const Run *r, RunResult *out) {
+    for (int64_t i = 0; i < r->state.n_log; i++) {
+        const TrainerLog *row = &r->state.log[i];
+        if (row->is_eval)
+            out->eval_loss = row->loss;
+        else
+            out->loss = row->loss;
+        if (!row->is_eval && row->step == 1) out->first_loss = row->loss;
+    }
+}
+
+static bool is_finished(const Run *r) {
+    return r->step > 0 && r->step >= r->o.total_steps && !evaluation_was_left_out(r) &&
+           (!r->o.save || run_has_result(r));
+}
+
+/* From here on the run writes. */
+static bool begin(Run *r, Err *e) {
+    if (!run_folder_begin(r->o.folder, r->o.config_yaml, r->o.plan_json, e) ||
+        !metrics_open(&r->metrics, r->o.out, r->step, e))
+        return false;
+    r->metrics_open = true;
+    r->saved_at = sensors_seconds();
+    return true;
+}
+
+static bool train(Run *r, RunResult *out, Err *e) {
+    if (!begin(r, e)) return false;
+    progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
+    arena_seal(&r->arena);
+    if (evaluation_was_left_out(r) && !(evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e))))
+        return false;
+    if (stop_asked()) return leave(r, out, e);
+    if (r->step >= r->o.total_steps) return true;
+    bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, e) && play_steps(r, out, e);
+    feed_stop(r->feed);
+    return ok;
+}
+
+bool run_train(Run *r, RunResult *out, Err *e) {
+    *out = (RunResult){.first_loss = NAN,
+                       .loss = NAN,
+                       .eval_loss = NAN,
+                       .planned_bytes = r->job->placement.arena_bytes[POOL_DEVICE],
+                       .process_planned_bytes = job_process_bytes(r->job),
+                       .stopped_by = (int)stop_signal};
+    out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
+    out->finished = is_finished(r);
+    bool trains = !out->finished && !r->o.dry_run && !out->stopped_by;
+    if (trains && !train(r, out, e)) return false;
+    out->steps = r->step;
+    out->skipped_steps = r->state.scaling.skipped;
+    out->tokens_per_s = trains ? progress_tokens_per_s(&r->progress) : (double)NAN;
+    out->process_measured_bytes = r->process_peak_bytes;
+    out->checksum = weights_checksum(&r->x, trained_role(r->job));
+    if (out->finished) recall(r, out);
+    if (out->finished && r->o.save) run_name_result(r, out);
+    if (!trains || out->stopped_by) return true;
+    if (r->o.save && !run_save_result(r, out, e)) return false;
+    return !r->o.profile || profile(r, e); /* last: the weights are written, one more update does no harm */
 }

@@ -2,8 +2,6 @@
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
-#include <signal.h>
-
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/feed.h"
@@ -11,25 +9,28 @@
 #include "obs/growth.h"
 #include "obs/metrics.h"
 #include "obs/progress.h"
-#include "store/lock.h"
+#include "store/adapter.h"
 #include "store/trainer_state.h"
 #include "train/job.h"
+#include "train/run_folder.h"
 #include "train/schedule.h"
 
 typedef struct RunOptions {
     const char *model_folder;  /* weights; NULL: random */
     const char *adapter_folder; /* NULL: none */
-    const char *out;           /* run folder; NULL: nothing is written (evaluation) */
+    RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
+    const char *out;            /* its path */
+    const char *spare_dir;      /* for what cannot be written to out; NULL: the run waits until it can */
     const char *base_name;     /* for adapter_config.json */
     const char *config_yaml;   /* text, saved as config.yaml */
     const char *plan_json;     /* text, saved as plan.json */
-    const char *resume;        /* NULL: no; "newest"; checkpoint-N; a folder */
     const char *const *settings; /* name, value, ...: what changes the mathematics, checked on resume */
     int n_settings;            /* pairs */
     Schedule schedule;
     double clip, epochs;
     int64_t total_steps, global_batch;
     int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
+    double save_seconds;           /* a checkpoint is also due so long after the last one; 0: never */
     bool save, save_best, dry_run; /* save false: neither checkpoints nor the result are written */
     int data_workers;          /* threads that fill batches ahead; 0: the loop fills them */
     bool ahead;                /* the next micro-steps are queued before a step's numbers are read */
@@ -40,7 +41,6 @@ typedef struct RunOptions {
     int64_t growth_alarm_bytes;
     int64_t trim_every;        /* steps; 0: never. See trim.c */
     double cleanup_delay_seconds;
-    const volatile sig_atomic_t *stop; /* a signal's number once one came; NULL: never */
 } RunOptions;
 
 typedef struct RunResult {
@@ -52,6 +52,7 @@ typedef struct RunResult {
     int64_t allocations_after_first_step;
     uint64_t checksum;          /* of what was trained */
     int stopped_by;             /* signal; 0: ran to its end */
+    bool finished;              /* it was finished before: nothing was done */
     char result[1100];          /* folder of the model or adapter; "" when none was written */
 } RunResult;
 
@@ -67,6 +68,7 @@ typedef struct Update { /* one update on its way */
     LossScale scaling;  /* as it stands before this update */
     double loss, norm;  /* once read */
     bool skipped;       /* once read: its gradients overflowed, nothing was written */
+    bool save_due;      /* a checkpoint is due behind it by the clock */
 } Update;
 
 typedef struct Run {
@@ -79,7 +81,6 @@ typedef struct Run {
     Batch batch;                /* for all that is not a step */
     Arena arena;                /* batches; sealed before the first step */
     TrainerState state;
-    RunLock lock;
     Metrics metrics;
     bool metrics_open;
     Progress progress;
@@ -90,12 +91,15 @@ typedef struct Run {
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */
     bool best_now;              /* this step's evaluation was the best so far */
+    int64_t saved_step;         /* of the newest checkpoint in out; -1: none of this run */
+    double saved_at;            /* when it was written, or when the steps began */
 } Run;
 
-/* Opens the executor and loads weights; for training also the run folder, its log and the checkpoint to resume. */
+/* Opens the executor and loads weights; for training also the checkpoint to resume. Writes nothing. */
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e);
 void run_close(Run *r);
 
+/* Begins the run folder and plays the steps. A run that is finished already, and a dry run, write nothing. */
 bool run_train(Run *r, RunResult *out, Err *e);
 /* Mean loss over the scored tokens of a set. */
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
@@ -103,10 +107,36 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
 int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers); /* host memory of the batches */
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
-/* save.c */
+/* save.c: what cannot be written now is tried again until it is, or goes to the spare folder; false: a signal
+ * ended the waiting, or it is no matter of the disk. */
 bool run_save_checkpoint(Run *r, Err *e);
 bool run_save_result(Run *r, RunResult *out, Err *e);
+bool run_has_result(const Run *r); /* it stands in the run folder */
+void run_name_result(const Run *r, RunResult *out);
+bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e);
+
+/* resume.c */
+bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e); /* it is this run's checkpoint */
+void run_say_length(const RunFolder *f, const RunOptions *o); /* what another length does to the learning rate */
 bool run_resume(Run *r, Err *e);
+
+/* room.c: what is written, in bytes, and whether it has room. */
+typedef struct SavePlan {
+    int64_t result_bytes;     /* model or adapter with its side files, to the byte */
+    int64_t checkpoint_bytes; /* the same, the optimizer's state to the byte, and the log at its longest */
+    int64_t optimizer_bytes, state_bytes; /* of these: the last two */
+    int64_t largest_bytes;                /* one file */
+    int64_t files;                        /* of a checkpoint */
+    int64_t kept;       /* checkpoints that stand at the end; 0: none is written; -1: as many as steps give */
+    int64_t disk_bytes; /* that the run may take beyond what stands in its folder now; -1: not known */
+} SavePlan;
+bool run_plan_saving(SavePlan *s, const Job *j, const RunOptions *o, Err *e);
+bool run_is_passing(const RunOptions *o, int64_t step); /* a checkpoint made then stands until the next one does */
+AdapterConfig run_adapter_config(const JobSpec *s, const char *base_name);
+/* ERR_BUDGET with the missing bytes. */
+bool run_check_room(const SavePlan *s, const Job *j, const RunOptions *o, const char *offload_dir, Err *e);
+void run_saving_text(Str *out, const SavePlan *s, const RunOptions *o);
+json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
 
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
@@ -116,7 +146,9 @@ void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
-void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */
+/* before: still on its way; NULL: none is. False: the process was asked to leave and u is not complete; nothing of
+ * the state has changed. */
+bool step_queue_micros(Run *r, Update *u, const Update *before);
 void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */

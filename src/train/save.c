@@ -1,10 +1,16 @@
-/* save.c - what a checkpoint holds, how the result is written, and what a resumed run must agree on. */
+/* save.c - what a checkpoint and a result hold, how they are written, and what happens when the disk says no.
+ *
+ * S1  What is trained is worth more than the run's time: a write that the system refuses (no room, no permission,
+ * a folder that is gone) is tried again until it succeeds, the state kept in memory. A signal ends the waiting;
+ * one that had come before ends nothing, so that a run that is asked to leave still saves. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/stop.h"
+#include "base/units.h"
 #include "obs/sensors.h"
 #include "store/adapter.h"
 #include "store/checkpoint.h"
@@ -14,14 +20,64 @@
 #include "train/run.h"
 #include "train/weights.h"
 
+/* ---- until it is written ---- */
+
+typedef bool WriteFn(Run *r, const char *root, void *what, Err *e); /* root: the run folder, or one in its place */
+
+static const double first_wait_seconds = 0.05, longest_wait_seconds = 10;
+
+/* False: a signal came that had not come before. */
+static bool wait_a_while(double seconds, bool asked_before) {
+    double until = sensors_seconds() + seconds;
+    for (double left; (left = until - sensors_seconds()) > 0;) {
+        if (stop_asked() && !asked_before) return false;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(MIN2(left, 0.05) * 1e9)}, NULL);
+    }
+    return true;
+}
+
+/* The folder of this run in the spare one: SPARE/NAME for an out folder .../NAME. */
+static bool write_elsewhere(Run *r, WriteFn *put, void *what, Err *e) {
+    char root[1024];
+    const char *slash = strrchr(r->o.out, '/'), *name = slash && slash[1] ? slash + 1 : slash ? "run" : r->o.out;
+    snprintf(root, sizeof root, "%s/%s", r->o.spare_dir, name);
+    if (!file_make_dirs(root, e) || !put(r, root, what, e)) return false;
+    log_warn("written to %s instead (--spare-dir)", root);
+    return true;
+}
+
+static bool until_written(Run *r, WriteFn *put, void *what, Err *e) {
+    bool asked_before = stop_asked();
+    for (double wait = first_wait_seconds;; wait = MIN2(2 * wait, longest_wait_seconds)) {
+        *e = (Err){0};
+        if (put(r, r->o.out, what, e)) return true;
+        if (!e->error) return false;
+        Err other = {0};
+        bool elsewhere = r->o.spare_dir != NULL;
+        if (elsewhere) log_warn("%s", e->text);
+        if (elsewhere && write_elsewhere(r, put, what, &other)) {
+            *e = (Err){0};
+            return true;
+        }
+        if (elsewhere) log_warn("%s", other.text);
+        log_warn("%s. The run keeps its state and tries again in %s; %s leaves without it", e->text,
+                 units_seconds(wait).s, asked_before ? "another signal" : "Ctrl-C");
+        if (wait_a_while(wait, asked_before)) continue;
+        char last[60] = "nothing was saved before";
+        if (r->saved_step >= 0) snprintf(last, sizeof last, "checkpoint-%lld stands", (long long)r->saved_step);
+        return fail_within(e, "stopped by signal %d while waiting to write what step %lld has come to; %s",
+                           (int)stop_signal, (long long)r->step, last);
+    }
+}
+
+/* ---- what is written ---- */
+
 /* What was trained, as others read it: an HF model folder, or a PEFT adapter. */
 static bool write_trained(Run *r, const char *folder, Err *e) {
     const JobSpec *s = &r->job->spec;
     if (r->o.model_folder && !hf_copy_side_files(r->o.model_folder, folder, e)) return false;
     if (s->lora) {
-        AdapterConfig c = {.rank = s->adapter.rank, .alpha = s->adapter.alpha, .dropout = s->adapter.dropout,
-                           .targets = s->adapter.targets};
-        snprintf(c.base_model, sizeof c.base_model, "%s", r->o.base_name ? r->o.base_name : "");
+        AdapterConfig c = run_adapter_config(s, r->o.base_name);
         return adapter_config_write(folder, &c, e) && weights_save(&r->x, ROLE_ADAPTER, folder, e);
     }
     char path[1200];
@@ -34,45 +90,74 @@ static bool write_trained(Run *r, const char *folder, Err *e) {
     return ok && weights_save(&r->x, ROLE_WEIGHT, folder, e);
 }
 
-/* Somebody removed the folder of a run that goes on: what is trained is worth more than the folder's past. */
-static bool keep_folder(Run *r, Err *e) {
-    char path[1200];
-    if (file_is_dir(r->o.out)) return true;
-    log_warn("%s: was removed while the run goes on. It is made again; the log and metrics so far are lost", r->o.out);
-    runlock_release(&r->lock);
-    metrics_close(&r->metrics);
-    snprintf(path, sizeof path, "%s/train.log", r->o.out);
-    return file_make_dirs(r->o.out, e) && runlock_take(&r->lock, r->o.out, e) && log_open_file(path, e) &&
-           metrics_open(&r->metrics, r->o.out, r->step, e);
+/* What was read back from the device is sound. A device that failed stays so: waiting would not help. */
+static bool sync_device(Run *r, Err *e) {
+    bool ok = exec_sync(&r->x, e);
+    if (!ok) e->error = 0;
+    return ok;
 }
 
-bool run_save_checkpoint(Run *r, Err *e) {
+/* Somebody removed the folder of a run that goes on: what is trained is worth more than the folder's past. */
+static bool keep_folder(Run *r, Err *e) {
+    if (file_is_dir(r->o.out)) return true;
+    if (!run_folder_restore(r->o.folder, e)) return false;
+    metrics_close(&r->metrics);
+    return metrics_open(&r->metrics, r->o.out, r->step, e);
+}
+
+static void fill_state(Run *r) {
+    TrainerState *s = &r->state;
+    s->global_step = r->step;
+    s->max_steps = r->o.total_steps;
+    s->num_train_epochs = (int64_t)(r->o.epochs + 0.999999);
+    s->epoch = (double)s->data_epoch + (double)s->data_row / (double)dataset_rows(r->data);
+    s->logging_steps = r->o.log_steps;
+    s->eval_steps = r->o.eval_steps;
+    s->save_steps = r->o.save_steps;
+    s->train_batch_size = r->job->spec.micro_batch;
+    s->micro_batches = r->job->spec.accum;
+    s->rng_seed = s->shuffle_seed = r->job->spec.seed;
+    s->warmup_steps = r->o.schedule.warmup_steps;
+    s->schedule_steps = r->o.schedule.total_steps;
+    s->passing = run_is_passing(&r->o, r->step);
+}
+
+static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     char path[1024], file[1200];
     FolderOut f;
     double began = sensors_seconds();
-    if (!keep_folder(r, e)) return false;
-    r->state.global_step = r->step;
-    r->state.max_steps = r->o.total_steps;
-    r->state.num_train_epochs = (int64_t)(r->o.epochs + 0.999999);
-    r->state.epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
-    r->state.logging_steps = r->o.log_steps;
-    r->state.eval_steps = r->o.eval_steps;
-    r->state.save_steps = r->o.save_steps;
-    r->state.train_batch_size = r->job->spec.micro_batch;
-    r->state.micro_batches = r->job->spec.accum;
-    r->state.rng_seed = r->state.shuffle_seed = r->job->spec.seed;
-    if (!checkpoint_path(path, sizeof path, r->o.out, r->step, e) || !folder_begin(&f, path, e)) return false;
+    (void)unused;
+    if (root == r->o.out && !keep_folder(r, e)) return false;
+    if (!checkpoint_path(path, sizeof path, root, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
     bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->x, file, e) &&
-              trainer_state_write(f.temporary, &r->state, e) && exec_sync(&r->x, e); /* what was read back is sound */
+              trainer_state_write(f.temporary, &r->state, e) && sync_device(r, e);
     if (!ok) {
         folder_abort(&f);
         return false;
     }
     if (!folder_commit(&f, e)) return false;
-    run_measure(r);
     log_line("saved %s (%.1f s)", path, sensors_seconds() - began);
-    return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e);
+    return true;
+}
+
+/* A checkpoint that cannot be removed takes room and does no other harm. */
+static void prune(Run *r) {
+    Err why = {0};
+    bool ok = false;
+    for (int tries = 0; tries < 2 && !ok; tries++)
+        ok = checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, &why);
+    if (!ok) log_warn("an earlier checkpoint remains: %s", why.text);
+}
+
+bool run_save_checkpoint(Run *r, Err *e) {
+    fill_state(r);
+    if (!until_written(r, write_checkpoint, NULL, e)) return false;
+    r->saved_step = r->step;
+    r->saved_at = sensors_seconds();
+    run_measure(r);
+    prune(r);
+    return true;
 }
 
 static bool copy_best(Run *r, const char *to, Err *e) {
@@ -92,68 +177,64 @@ static bool copy_best(Run *r, const char *to, Err *e) {
     return ok;
 }
 
-bool run_save_result(Run *r, RunResult *out, Err *e) {
-    FolderOut f;
+static void result_path(char *to, size_t size, const Run *r, const char *root) {
+    snprintf(to, size, "%.1000s/%s", root, r->job->spec.lora ? "adapter" : "model");
+}
+
+bool run_has_result(const Run *r) {
     char path[1024];
-    snprintf(path, sizeof path, "%.1000s/%s", r->o.out, r->job->spec.lora ? "adapter" : "model");
+    result_path(path, sizeof path, r, r->o.out);
+    return file_is_dir(path);
+}
+
+void run_name_result(const Run *r, RunResult *out) {
+    result_path(out->result, sizeof out->result, r, r->o.out);
+}
+
+static bool write_result(Run *r, const char *root, void *what, Err *e) {
+    RunResult *out = what;
+    FolderOut f;
+    char path[1024], best_folder[1024];
+    result_path(path, sizeof path, r, root);
+    if (root == r->o.out && !keep_folder(r, e)) return false;
     if (!folder_begin(&f, path, e)) return false;
-    char best_folder[1024];
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
                 file_is_dir(best_folder);
-    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !exec_sync(&r->x, e)) {
+    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !sync_device(r, e)) {
         folder_abort(&f);
         return false;
     }
     if (!folder_commit(&f, e)) return false;
     snprintf(out->result, sizeof out->result, "%s", path);
-    /* a run killed between its last save and the pruning */
-    return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e);
+    return true;
 }
 
-/* ---- resume ---- */
-
-static bool resume_folder(Run *r, char *path, size_t size, Err *e) {
-    const char *what = r->o.resume;
-    if (strcmp(what, "newest")) {
-        if (file_is_dir(what)) snprintf(path, size, "%s", what);
-        else snprintf(path, size, "%s/%s", r->o.out, what);
-        if (!file_is_dir(path))
-            return fail(e, ERR_FAIL, "--resume %s: neither a folder nor a checkpoint of %s", what, r->o.out);
-        int64_t step;
-        bool found;
-        if (trainer_state_is_whole(path, NULL)) return true;
-        if (!checkpoint_find_last(path, &step, &found, e)) return false; /* a run folder: its newest */
-        if (!found) return fail(e, ERR_FAIL, "--resume %s: holds no complete checkpoint", what);
-        char run_folder[1024];
-        snprintf(run_folder, sizeof run_folder, "%s", path);
-        return checkpoint_path(path, size, run_folder, step, e);
-    }
-    int64_t step;
-    bool found;
-    if (!checkpoint_find_last(r->o.out, &step, &found, e)) return false;
-    if (!found) return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", r->o.out);
-    return checkpoint_path(path, size, r->o.out, step, e);
+bool run_save_result(Run *r, RunResult *out, Err *e) {
+    if (!until_written(r, write_result, out, e)) return false;
+    prune(r); /* a run killed between its last save and the pruning */
+    return true;
 }
 
-bool run_resume(Run *r, Err *e) {
-    char path[1024], file[1200];
-    TrainerState saved;
-    if (!resume_folder(r, path, sizeof path, e) || !trainer_state_read(&saved, path, e)) return false;
-    if (!trainer_state_check_settings(&saved, &r->state, e)) {
-        trainer_state_free(&saved);
-        return fail_within(e, "--resume %s", path);
-    }
-    trainer_state_free(&r->state);
-    r->state = saved;
-    r->step = saved.global_step;
-    snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
-    if (!weights_load(&r->x, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e)) return false;
-    if (!weights_load_optimizer(&r->x, file, e)) return false;
-    if (r->state.data_row >= dataset_rows(r->data) && r->state.data_row)
-        return fail(e, ERR_FAIL,
-                    "--resume %s: stands at row %lld of its data, which has %lld rows now. Was the file changed?", path,
-                    (long long)r->state.data_row, (long long)dataset_rows(r->data));
-    log_line("going on from %s: step %lld, epoch %.3f", path, (long long)r->step, r->state.epoch);
+/* ---- metrics ---- */
+
+typedef struct Record {
+    const char *kind;
+    const Metric *fields;
+    int n;
+} Record;
+
+static bool write_record(Run *r, const char *root, void *what, Err *e) {
+    const Record *record = what;
+    (void)root;
+    return metrics_write(&r->metrics, record->kind, r->step, record->fields, record->n, e);
+}
+
+bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e) {
+    Record record = {kind, fields, n};
+    if (!r->o.spare_dir) return until_written(r, write_record, &record, e);
+    if (!write_record(r, NULL, &record, e))
+        log_warn("%s. A record is missing there", e->text); /* the run goes on elsewhere */
+    *e = (Err){0};
     return true;
 }

@@ -5,6 +5,9 @@
 
 #include "base/check.h"
 
+const char *const schedule_names[SCHEDULE_KINDS] = {
+    [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_CONSTANT] = "constant"};
+
 double schedule_lr(const Schedule *s, int64_t step) {
     if (step < s->warmup_steps) return s->lr * (double)step / (double)s->warmup_steps;
     if (s->kind == SCHEDULE_CONSTANT) return s->lr;

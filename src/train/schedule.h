@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-typedef enum ScheduleKind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT } ScheduleKind;
+typedef enum ScheduleKind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_KINDS } ScheduleKind;
+extern const char *const schedule_names[SCHEDULE_KINDS];
 
 typedef struct Schedule {
     ScheduleKind kind;

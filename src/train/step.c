@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/rng.h"
+#include "base/stop.h"
 #include "obs/sensors.h"
 #include "train/run.h"
 
@@ -86,7 +87,7 @@ static void put_dials(Run *r, const Update *u) {
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
 }
 
-void step_queue_micros(Run *r, Update *u, const Update *before) {
+bool step_queue_micros(Run *r, Update *u, const Update *before) {
     *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
     if (before) { /* taken to be good: where it is not, its follower is queued again */
         u->step = before->step + 1;
@@ -96,6 +97,7 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
     u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
     if (r->job->spec.update_in_backward) put_dials(r, u);
     for (int64_t m = 0; m < r->job->spec.accum; m++) {
+        if (stop_asked()) return false;
         double began = sensors_seconds();
         const FeedItem *item = feed_next(r->feed);
         u->data_seconds += sensors_seconds() - began;
@@ -105,6 +107,7 @@ void step_queue_micros(Run *r, Update *u, const Update *before) {
         put_micro(r, u, &item->batch, m);
         exec_play(&r->x, r->job->phase_micro);
     }
+    return true;
 }
 
 void step_queue_update(Run *r, const Update *u) {

@@ -2,13 +2,14 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/units.h"
 #include "obs/sensors.h"
 #include "train/run.h"
 
-static void wait_seconds(const Run *r, double seconds) { /* a signal ends it */
+static void wait_seconds(double seconds) { /* a signal ends it */
     double until = sensors_seconds() + seconds;
-    while (sensors_seconds() < until && !(r->o.stop && *r->o.stop)) {
+    while (sensors_seconds() < until && !stop_asked()) {
         double left = MIN2(until - sensors_seconds(), 0.05);
         nanosleep(&(struct timespec){.tv_nsec = (long)(MAX2(left, 0) * 1e9)}, NULL);
     }
@@ -21,7 +22,7 @@ bool run_trim(Run *r, Err *e) {
     int64_t given = exec_trim(&r->x);
     double gave_ms = (sensors_seconds() - began) * 1e3;
     int64_t after = run_process_bytes(r);
-    wait_seconds(r, r->o.cleanup_delay_seconds);
+    wait_seconds(r->o.cleanup_delay_seconds);
     began = sensors_seconds();
     if (!exec_restore(&r->x, e)) return false;
     log_line("step %lld: %s bytes given back in %.1f ms (%s bytes held, then %s), taken again in %.1f ms",

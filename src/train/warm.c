@@ -7,6 +7,7 @@
  * chosen by their time on numbers like those to come. */
 #include <math.h>
 
+#include "base/work.h"
 #include "train/run.h"
 
 enum { PLAYS = 2 }; /* the first loads, the second is kept */
@@ -45,12 +46,16 @@ static void play_update(Run *r) {
 }
 
 bool run_warm(Run *r, Err *e) {
+    Work work;
+    work_begin(&work, WORK_COUNT, PLAYS, "warming up: every program is played before the first step");
     for (int play = 0; play < PLAYS; play++) {
+        if (!work_on(&work, play, e)) return false;
         play_pass(r, r->job->phase_micro);
         play_update(r);
         play_pass(r, r->job->phase_eval);
         if (!exec_sync(&r->x, e)) return false;
         run_measure_line(r, play ? "graphs" : "code", 0);
     }
+    work_end(&work);
     return true;
 }

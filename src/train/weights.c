@@ -7,10 +7,12 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "base/work.h"
 #include "store/adapter.h"
 #include "store/hf.h"
 #include "train/job.h"
 #include "train/weights_int.h"
+
 
 static StDtype dtype_of(Format f) {
     switch (f) {
@@ -23,50 +25,65 @@ static StDtype dtype_of(Format f) {
 
 /* ---- loading ---- */
 
-/* The same bytes, through host memory. */
-static bool load_bytes(Exec *x, Tid id, const StSet *s, const StTensor *f, Piece *piece, Err *e) {
-    for (int64_t at = 0; at < f->bytes; at += (int64_t)sizeof piece->raw) {
-        int64_t m = MIN2((int64_t)sizeof piece->raw, f->bytes - at);
-        if (!st_read(s, f, piece->raw, at, m, e)) return false;
-        exec_put(x, id, piece->raw, at, m);
+enum { READ_BYTES = 64 << 20 }; /* straight into a slot at a time */
+
+typedef struct Loading { /* the tensors of a folder on their way into their slots */
+    Exec *x;
+    StSet s;
+    Piece *piece; /* owns */
+    Tid id;       /* the tensor at hand */
+    int64_t done; /* bytes of slots filled before it */
+    Work work;
+} Loading;
+
+/* The same bytes, through host memory or straight into the slot. */
+static bool load_bytes(Loading *l, const StTensor *f, Err *e) {
+    bool straight = exec_is_touchable(l->x, l->id);
+    int64_t most = straight ? READ_BYTES : (int64_t)sizeof l->piece->raw;
+    for (int64_t at = 0; at < f->bytes; at += most) {
+        int64_t m = MIN2(most, f->bytes - at);
+        char *to = straight ? (char *)exec_address(l->x, l->id) + at : l->piece->raw;
+        if (!st_read(&l->s, f, to, at, m, e)) return false;
+        if (!straight) exec_put(l->x, l->id, to, at, m);
+        if (!work_on(&l->work, l->done + at + m, e)) return false;
     }
     return true;
 }
 
-typedef struct Slot {
-    Exec *x;
-    Tid id;
-} Slot;
-
 static bool put_in_slot(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
-    const Slot *slot = context;
-    exec_put(slot->x, slot->id, data, at, bytes);
-    return true;
+    Loading *l = context;
+    exec_put(l->x, l->id, data, at, bytes);
+    return work_on(&l->work, l->done + at + bytes, e);
 }
 
-static bool pass_over(void *context, const void *data, int64_t at, int64_t bytes, Err *e) { return true; }
+static bool pass_over(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
+    Loading *l = context;
+    return work_on(&l->work, l->done + at + bytes, e);
+}
+
+static bool convert_one(Loading *l, const Source *from, SinkFn *sink, Err *e) {
+    const Program *p = l->x->p;
+    return source_convert(from, l->piece, prog_t(p, l->id)->format, prog_elements(p, l->id), prog_cols(p, l->id),
+                          sink, l, e);
+}
 
 /* The model's own file is its home; rows that are quantised there are looked at first. */
-static bool link_one(Exec *x, Tid id, const Source *from, Piece *piece, Err *e) {
-    const Tensor *t = prog_t(x->p, id);
+static bool link_one(Loading *l, const Source *from, Err *e) {
+    Exec *x = l->x;
     const StTensor *f = from->f;
-    if (!format_table[t->format].plain &&
-        !source_convert(from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), pass_over, NULL, e))
-        return false;
-    return x->b->link(x->b, exec_address(x, id), from->s->path[f->file], f->offset, f->bytes, e);
+    if (!format_table[prog_t(x->p, l->id)->format].plain && !convert_one(l, from, pass_over, e)) return false;
+    return x->b->link(x->b, exec_address(x, l->id), from->s->path[f->file], f->offset, f->bytes, e);
 }
 
-static bool load_one(Exec *x, Tid id, const StSet *s, Piece *piece, Err *e) {
-    const Tensor *t = prog_t(x->p, id), *base = prog_t(x->p, prog_base(x->p, id));
+static bool load_one(Loading *l, Err *e) {
+    const Program *p = l->x->p;
+    const Tensor *t = prog_t(p, l->id), *base = prog_t(p, prog_base(p, l->id));
     Source from;
-    if (!source_open(&from, s, t->file_name, t->rank, t->dim, e)) return false;
+    if (!source_open(&from, &l->s, t->file_name, t->rank, t->dim, e)) return false;
     bool as_it_is = from.format == t->format && !from.is_bnb;
-    if (as_it_is && base->home.pool == POOL_DISK && !base->trainable) return link_one(x, id, &from, piece, e);
-    if (!as_it_is || !format_table[t->format].plain)
-        return source_convert(&from, piece, t->format, prog_elements(x->p, id), prog_cols(x->p, id), put_in_slot,
-                              &(Slot){x, id}, e);
-    if (exec_is_touchable(x, id)) return st_read(s, from.f, exec_address(x, id), 0, from.f->bytes, e);
-    return load_bytes(x, id, s, from.f, piece, e);
+    if (as_it_is && base->home.pool == POOL_DISK && !base->trainable) return link_one(l, &from, e);
+    if (!as_it_is || !format_table[t->format].plain) return convert_one(l, &from, put_in_slot, e);
+    return load_bytes(l, from.f, e);
 }
 
 bool weights_load(Exec *x, Role role, const char *folder, Err *e) { return weights_load_model(x, NULL, role, folder, e); }
@@ -75,16 +92,31 @@ static bool is_of(const Tensor *t, const char *model) {
     return model ? t->model && !strcmp(t->model, model) : !t->model;
 }
 
+static bool is_loaded(const Tensor *t, const char *model, Role role) {
+    return t->role == role && t->file_name && is_of(t, model);
+}
+
+static int64_t bytes_to_load(const Program *p, const char *model, Role role) {
+    int64_t sum = 0;
+    for (Tid id = 1; id < p->n_t; id++)
+        if (is_loaded(&p->t[id], model, role)) sum += prog_bytes(p, id);
+    return sum;
+}
+
 bool weights_load_model(Exec *x, const char *model, Role role, const char *folder, Err *e) {
-    StSet s;
-    if (!st_open(&s, folder, e)) return false;
-    Piece *piece = MEM_NEW(Piece, 1);
+    Loading l = {.x = x};
+    if (!st_open(&l.s, folder, e)) return false;
+    l.piece = MEM_NEW(Piece, 1);
+    work_begin(&l.work, WORK_BYTES, bytes_to_load(x->p, model, role), "loading %s", folder);
     bool ok = true;
-    for (Tid id = 1; id < x->p->n_t && ok; id++)
-        if (x->p->t[id].role == role && x->p->t[id].file_name && is_of(&x->p->t[id], model))
-            ok = load_one(x, id, &s, piece, e);
-    mem_free(piece);
-    st_close(&s);
+    for (l.id = 1; l.id < x->p->n_t && ok; l.id++) {
+        if (!is_loaded(&x->p->t[l.id], model, role)) continue;
+        ok = load_one(&l, e);
+        l.done += prog_bytes(x->p, l.id);
+    }
+    work_end(&l.work);
+    mem_free(l.piece);
+    st_close(&l.s);
     return ok;
 }
 
@@ -156,10 +188,14 @@ static bool stream_out(Exec *x, StWriter *w, const Chosen *c, Err *e) {
     return false;
 }
 
+static void choose_role(Chosen *c, const Program *p, Role role) {
+    for (Tid id = 1; id < p->n_t; id++)
+        if (p->t[id].role == role && p->t[id].file_name) choose(c, p, id, p->t[id].file_name, false);
+}
+
 bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
     Chosen c = {0};
-    for (Tid id = 1; id < x->p->n_t; id++)
-        if (x->p->t[id].role == role && x->p->t[id].file_name) choose(&c, x->p, id, x->p->t[id].file_name, false);
+    choose_role(&c, x->p, role);
     StWriter *w;
     char path[1200];
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
@@ -170,16 +206,39 @@ bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
     return ok;
 }
 
+bool weights_sizes(StSizes *s, const Program *p, Role role, Err *e) {
+    Chosen c = {0};
+    choose_role(&c, p, role);
+    bool in_folder = role != ROLE_ADAPTER,
+         ok = st_write_sizes(s, c.entry, c.n, in_folder, in_folder ? st_shard_bytes() : 0, e);
+    chosen_free(&c);
+    return ok;
+}
+
 static bool in_optimizer(const Tensor *t) { return !t->base && (t->role == ROLE_MOMENT || t->role == ROLE_MASTER); }
 
-bool weights_save_optimizer(Exec *x, const char *path, Err *e) {
-    static const Format order[] = {FMT_F32, FMT_BF16, FMT_MOM8, FMT_VAR8}; /* wide ones first: they must be aligned */
-    Chosen c = {0};
+static void choose_optimizer(Chosen *c, const Program *p) {
+    static const Format order[] = {FMT_F32, FMT_BF16, FMT_MOM8,
+                                   FMT_VAR8}; /* wide ones first: they must be aligned */
     for (int k = 0; k < COUNT_OF(order); k++)
-        for (Tid id = 1; id < x->p->n_t; id++) {
-            const Tensor *t = prog_t(x->p, id);
-            if (in_optimizer(t) && t->format == order[k]) choose(&c, x->p, id, t->name, !format_table[t->format].plain);
+        for (Tid id = 1; id < p->n_t; id++) {
+            const Tensor *t = prog_t(p, id);
+            if (in_optimizer(t) && t->format == order[k])
+                choose(c, p, id, t->name, !format_table[t->format].plain);
         }
+}
+
+bool weights_optimizer_sizes(StSizes *s, const Program *p, Err *e) {
+    Chosen c = {0};
+    choose_optimizer(&c, p);
+    bool ok = st_write_sizes(s, c.entry, c.n, false, 0, e);
+    chosen_free(&c);
+    return ok;
+}
+
+bool weights_save_optimizer(Exec *x, const char *path, Err *e) {
+    Chosen c = {0};
+    choose_optimizer(&c, x->p);
     StWriter *w;
     bool ok = st_write_begin(&w, path, c.entry, c.n, NULL, e) && stream_out(x, w, &c, e);
     chosen_free(&c);
@@ -190,6 +249,9 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e) {
     StSet s;
     if (!st_open(&s, path, e)) return false;
     Piece *piece = MEM_NEW(Piece, 1);
+    Work work;
+    int64_t done = 0;
+    work_begin(&work, WORK_BYTES, s.total_bytes, "loading %s", path);
     bool ok = true;
     for (Tid id = 1; id < x->p->n_t && ok; id++) {
         const Tensor *t = prog_t(x->p, id);
@@ -205,8 +267,11 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e) {
             int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
             ok = st_read(&s, f, piece->raw, at, m, e);
             if (ok) exec_put(x, id, piece->raw, at, m);
+            ok = ok && work_on(&work, done + at + m, e);
         }
+        done += bytes;
     }
+    work_end(&work);
     mem_free(piece);
     st_close(&s);
     return ok;

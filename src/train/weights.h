@@ -15,6 +15,10 @@ bool weights_load_model(Exec *x, const char *model, Role role, const char *folde
 /* Writes them: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
 bool weights_save(Exec *x, Role role, const char *folder, Err *e);
 
+/* What weights_save and weights_save_optimizer will write, to the byte; from the plan alone. */
+bool weights_sizes(StSizes *s, const Program *p, Role role, Err *e);
+bool weights_optimizer_sizes(StSizes *s, const Program *p, Err *e);
+
 /* Moments and masters under the program's own names, bit for bit. */
 bool weights_save_optimizer(Exec *x, const char *path, Err *e);
 bool weights_load_optimizer(Exec *x, const char *path, Err *e);
@@ -22,21 +26,20 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e);
 /* Masters start as what their weights hold. */
 void weights_start_masters(Exec *x);
 
-/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. stop, here and
- * below: see st_write_until. */
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads,
-                          const volatile sig_atomic_t *stop, Err *e);
+/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. A signal interrupts this
+ * and what follows (base/stop.h). */
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
 
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
  * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
-bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder,
-                      const volatile sig_atomic_t *stop, Err *e);
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
+bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e); /* all of it is there, in shape */
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
 
 /* base + scale * B A into a new folder, some rows at a time. */
-bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads,
-                   const volatile sig_atomic_t *stop, Err *e);
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e);
+bool weights_check_merge(const char *model_folder, const char *adapter_folder, Err *e); /* they belong together */
 
 /* Heap that these take beside threads: a stretch of numbers, as read and as written, names and headers; for a
  * merge also the adapter's largest pair. adapter_folder: NULL for the others. */

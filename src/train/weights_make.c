@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/threads.h"
+#include "base/work.h"
 #include "store/adapter.h"
 #include "train/job.h"
 #include "train/weights.h"
@@ -85,8 +86,7 @@ static bool write_drawn(StWriter *w, Drawing *d, Threads *threads, int64_t numbe
     return true;
 }
 
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads,
-                          const volatile sig_atomic_t *stop, Err *e) {
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads, Err *e) {
     Names names = {0};
     names_of(&names, c);
     Threads *threads = NULL;
@@ -95,12 +95,16 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
     bool begun = threads_open(&threads, n_threads, e) &&
                  st_write_folder_begin(&w, folder, names.entry, names.n, st_shard_bytes(), NULL, e),
          ok = begun;
-    if (begun) st_write_until(w, stop);
+    Work work;
+    if (begun) st_write_interruptible(w);
+    work_begin(&work, WORK_COUNT, names.n, "drawing tensors");
     for (int64_t i = 0; i < names.n && ok; i++) {
         const StTensor *t = &names.entry[i];
         d.fill = job_fill(c, t->name, seed);
-        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e);
+        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e) &&
+             work_on(&work, i + 1, e);
     }
+    work_end(&work);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
     threads_close(threads);
@@ -124,8 +128,23 @@ static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, c
            source_convert(&from, piece, stored_as(c, t), n, t->dim[t->rank - 1], write_on, w, e);
 }
 
-bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder,
-                      const volatile sig_atomic_t *stop, Err *e) {
+bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e) {
+    StSet s;
+    if (!st_open(&s, model_folder, e)) return false;
+    Names names = {0};
+    names_of(&names, c);
+    bool ok = true;
+    for (int64_t i = 0; i < names.n && ok; i++) {
+        const Tensor *t = prog_t(&names.p, names.id[i]);
+        Source from;
+        ok = source_open(&from, &s, t->file_name, t->rank, t->dim, e);
+    }
+    names_free(&names);
+    st_close(&s);
+    return ok;
+}
+
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
     StSet s;
     if (!st_open(&s, model_folder, e)) return false;
     Names names = {0};
@@ -136,8 +155,12 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
                                 format_name(FMT_INT8), NULL};
     bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, st_shard_bytes(), meta, e),
          ok = begun;
-    if (begun) st_write_until(w, stop);
-    for (int64_t i = 0; i < names.n && ok; i++) ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e);
+    Work work;
+    if (begun) st_write_interruptible(w);
+    work_begin(&work, WORK_COUNT, names.n, "quantising tensors");
+    for (int64_t i = 0; i < names.n && ok; i++)
+        ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
+    work_end(&work);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
     mem_free(piece);
@@ -229,11 +252,39 @@ static bool merge_rows(Merge *m, StWriter *w, const StTensor *t, Err *e) {
     return true;
 }
 
-static bool merge_tensor(Merge *m, StWriter *w, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
-    m->cols = t->rank == 2 ? t->dim[1] : 0;
-    if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != m->config.rank || a->dim[1] != m->cols ||
-        b->dim[0] != t->dim[0] || b->dim[1] != m->config.rank)
+static void find_adapter(const Merge *m, const StTensor *t, const StTensor **a, const StTensor **b) { /* NULL: none */
+    char a_name[512], b_name[512];
+    adapter_names(a_name, b_name, sizeof a_name, t->name);
+    *a = st_find(&m->adapter, a_name);
+    *b = st_find(&m->adapter, b_name);
+}
+
+static bool check_tensor(const Merge *m, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
+    int rank = m->config.rank;
+    Format f;
+    if (t->rank != 2 || a->rank != 2 || b->rank != 2 || a->dim[0] != rank || a->dim[1] != t->dim[1] ||
+        b->dim[0] != t->dim[0] || b->dim[1] != rank)
         return fail(e, ERR_FAIL, "%s: does not fit %s. Was the adapter made for another model?", a->name, t->name);
+    return format_to_merge(&f, &m->base, t, e) && format_to_merge(&f, &m->adapter, a, e) &&
+           format_to_merge(&f, &m->adapter, b, e);
+}
+
+static bool check_all(const Merge *m, Err *e) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < m->base.n; i++) {
+        const StTensor *a, *b;
+        find_adapter(m, &m->base.tensor[i], &a, &b);
+        if (!a || !b) continue;
+        if (!check_tensor(m, &m->base.tensor[i], a, b, e)) return false;
+        used += 2;
+    }
+    return used == m->adapter.n ||
+           fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
+                (long long)(m->adapter.n - used), (long long)m->adapter.n);
+}
+
+static bool merge_tensor(Merge *m, StWriter *w, const StTensor *t, const StTensor *a, const StTensor *b, Err *e) {
+    m->cols = t->dim[1];
     m->a = read_f32(m, a, e);
     m->b = m->a ? read_f32(m, b, e) : NULL;
     bool ok = m->b && (!m->cols || merge_rows(m, w, t, e));
@@ -252,42 +303,59 @@ static bool copy_tensor(Merge *m, StWriter *w, const StTensor *t, Err *e) {
 }
 
 static bool merge_all(Merge *m, StWriter *w, Err *e) {
-    int64_t used = 0;
-    for (int64_t i = 0; i < m->base.n; i++) {
-        const StTensor *t = &m->base.tensor[i];
-        char a_name[512], b_name[512];
-        adapter_names(a_name, b_name, sizeof a_name, t->name);
-        const StTensor *a = st_find(&m->adapter, a_name), *b = st_find(&m->adapter, b_name);
-        if (!(a && b ? merge_tensor(m, w, t, a, b, e) : copy_tensor(m, w, t, e))) return false;
-        used += a && b ? 2 : 0;
+    Work work;
+    int64_t done = 0;
+    bool ok = true;
+    work_begin(&work, WORK_BYTES, m->base.total_bytes, "merging");
+    for (int64_t i = 0; i < m->base.n && ok; i++) {
+        const StTensor *t = &m->base.tensor[i], *a, *b;
+        find_adapter(m, t, &a, &b);
+        ok = (a && b ? merge_tensor(m, w, t, a, b, e) : copy_tensor(m, w, t, e)) && work_on(&work, done += t->bytes, e);
     }
-    if (used != m->adapter.n)
-        return fail(e, ERR_FAIL, "%s: %lld of its %lld tensors have no counterpart in the model", m->adapter.path[0],
-                    (long long)(m->adapter.n - used), (long long)m->adapter.n);
-    return true;
+    work_end(&work);
+    return ok;
 }
 
-bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads,
-                   const volatile sig_atomic_t *stop, Err *e) {
-    Merge m = {0};
+static bool merge_open(Merge *m, const char *model_folder, const char *adapter_folder, Err *e) {
+    *m = (Merge){0};
+    if (!adapter_config_read(&m->config, adapter_folder, e)) return false;
+    m->scale = (float)adapter_scale(&m->config);
+    if (!st_open(&m->base, model_folder, e)) return false;
+    bool has_adapter = st_open(&m->adapter, adapter_folder, e);
+    if (has_adapter && check_all(m, e)) return true;
+    if (has_adapter) st_close(&m->adapter);
+    st_close(&m->base);
+    return false;
+}
+
+static void merge_close(Merge *m) {
+    threads_close(m->threads);
+    mem_free(m->raw);
+    mem_free(m->w);
+    st_close(&m->adapter);
+    st_close(&m->base);
+}
+
+bool weights_check_merge(const char *model_folder, const char *adapter_folder, Err *e) {
+    Merge m;
+    bool ok = merge_open(&m, model_folder, adapter_folder, e);
+    if (ok) merge_close(&m);
+    return ok;
+}
+
+bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e) {
+    Merge m;
     StWriter *w = NULL;
-    if (!adapter_config_read(&m.config, adapter_folder, e)) return false;
-    m.scale = (float)adapter_scale(&m.config);
-    if (!st_open(&m.base, model_folder, e)) return false;
-    bool have_adapter = st_open(&m.adapter, adapter_folder, e);
-    bool ok = have_adapter && threads_open(&m.threads, threads, e) &&
+    if (!merge_open(&m, model_folder, adapter_folder, e)) return false;
+    bool ok = threads_open(&m.threads, threads, e) &&
               st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, st_shard_bytes(), NULL, e);
-    if (ok) st_write_until(w, stop);
+    if (ok) st_write_interruptible(w);
     if (ok && merge_all(&m, w, e)) ok = st_write_end(w, e);
     else if (ok) {
         st_write_abort(w);
         ok = false;
     }
-    threads_close(m.threads);
-    mem_free(m.raw);
-    mem_free(m.w);
-    if (have_adapter) st_close(&m.adapter);
-    st_close(&m.base);
+    merge_close(&m);
     return ok;
 }
 

@@ -116,6 +116,23 @@ TEST(metrics_refusals_name_the_path_and_leave_whole_lines) {
     str_free(&text);
 }
 
+TEST(metrics_record_is_in_both_files_or_in_neither) {
+    Metrics m;
+    Err e;
+    Str text = {0};
+    EXPECT_OK(metrics_open(&m, test_tmp(), 0, &e));
+    Metric loss = METRIC_REAL("loss", 1);
+    int events = m.events.fd;
+    m.events.fd = -1; /* cannot be written */
+    EXPECT(!metrics_write(&m, "train", 1, &loss, 1, &e));
+    m.events.fd = events;
+    EXPECT_OK(metrics_write(&m, "train", 1, &loss, 1, &e)); /* the same once more */
+    read_metrics(&text);
+    EXPECT(count_lines(&text) == 1);
+    metrics_close(&m);
+    str_free(&text);
+}
+
 /* What the TensorBoard package 2.21.0 writes for the same three events. */
 static const char expected_events[] =
     "\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22\x09\x00\x00\x10\xb0\x2f\xac\xd9\x41\x1a\x0d\x62\x72\x61"

@@ -14,18 +14,23 @@
 #include "tests/store/store_test.h"
 #include "tests/test.h"
 
-static void save(int64_t step) {
+static void save_as(int64_t step, bool passing) {
     Err e = {0};
     char path[600];
     FolderOut f;
     TrainerState s;
     trainer_state_init(&s);
     s.global_step = step;
+    s.passing = passing;
     EXPECT_OK(checkpoint_path(path, sizeof path, test_tmp(), step, &e));
     EXPECT_OK(folder_begin(&f, path, &e));
     EXPECT_OK(trainer_state_write(f.temporary, &s, &e));
     EXPECT_OK(folder_commit(&f, &e));
     trainer_state_free(&s);
+}
+
+static void save(int64_t step) {
+    save_as(step, false);
 }
 
 /* The steps that are there, as "10 20 30". */
@@ -61,7 +66,7 @@ TEST(checkpoint_list_sorts_by_number_and_ignores_other_names) {
     save(100);
     save(20);
     save(3);
-    EXPECT_STR(listed(), "3 20 100");
+    EXPECT_STR(listed(), "3 8 20 100"); /* one that was put aside and not brought back is the checkpoint */
     EXPECT(last() == 100);
     int64_t *steps, n;
     EXPECT_OK(checkpoint_list(tmp_path("absent"), &steps, &n, &e));
@@ -100,6 +105,26 @@ TEST(checkpoint_prune_keeps_the_newest_and_the_best) {
     EXPECT_OK(checkpoint_prune(test_tmp(), 1, 999, &e));
     EXPECT_STR(listed(), "60");
     EXPECT(count_names(test_tmp()) == 1);
+}
+
+TEST(checkpoint_that_passes_stands_until_a_newer_one_does) {
+    Err e = {0};
+    int64_t kept, passing;
+    save(10);
+    save_as(13, true);
+    EXPECT_OK(checkpoint_prune(test_tmp(), 0, -1, &e));
+    EXPECT_STR(listed(), "10 13"); /* the newest stays, whatever it is */
+    EXPECT_OK(checkpoint_count(test_tmp(), &kept, &passing, &e));
+    EXPECT(kept == 1 && passing == 1);
+    save_as(16, true);
+    EXPECT_OK(checkpoint_prune(test_tmp(), 0, -1, &e));
+    EXPECT_STR(listed(), "10 16");
+    save(20);
+    EXPECT_OK(checkpoint_prune(test_tmp(), 0, 16, &e)); /* the best passes too, once another is */
+    EXPECT_STR(listed(), "10 16 20");
+    save(30);
+    EXPECT_OK(checkpoint_prune(test_tmp(), 2, 30, &e));
+    EXPECT_STR(listed(), "20 30");
 }
 
 TEST(checkpoint_prune_never_counts_what_is_not_whole) {
@@ -154,6 +179,9 @@ static void fill(TrainerState *s) {
     s->rng_seed = 0x8000000000000001ull;
     s->tokens_seen = 987654321;
     s->micro_batches = 8;
+    s->warmup_steps = 4;
+    s->schedule_steps = 90;
+    s->passing = true;
     trainer_state_log(
         s, &(TrainerLog){.step = 5, .epoch = 0.05, .loss = 2.5, .grad_norm = 0.75, .learning_rate = 1e-4});
     trainer_state_log(s, &(TrainerLog){.step = 6, .epoch = 0.06, .is_eval = true, .loss = 1.25});
@@ -176,7 +204,18 @@ TEST(trainer_state_goes_round) {
     EXPECT_STR(b.best_model_checkpoint, "run/checkpoint-6");
     EXPECT(b.data_epoch == 1 && b.data_row == 1ll << 40 && b.tokens_seen == 987654321 && b.micro_batches == 8);
     EXPECT(b.shuffle_seed == a.shuffle_seed && b.rng_seed == a.rng_seed);
-    EXPECT(b.n_log == 3 && b.n_settings == 2);
+    EXPECT(b.n_log == 3 && b.n_settings == 2 && b.warmup_steps == 4 && b.schedule_steps == 90 && b.passing);
+    TrainerState c;
+    trainer_state_copy(&c, &b);
+    EXPECT(c.n_log == 3 && c.log != b.log && c.log[1].loss == 1.25 && c.n_settings == 2 &&
+           !strcmp(c.setting[1].value, "256"));
+    EXPECT_OK(trainer_state_check_settings(&c, &b, &e));
+    trainer_state_set(&c, "steps", "9"); /* how long a run is may change */
+    EXPECT_OK(trainer_state_check_settings(&c, &b, &e));
+    int64_t bytes = 0;
+    EXPECT(file_size(tmp_path("trainer_state.json"), &bytes, &e) && trainer_state_bytes(&b, 0) >= bytes &&
+           trainer_state_bytes(&b, 10) > bytes + 1000);
+    trainer_state_free(&c);
     if (b.n_log == 3) {
         EXPECT(b.log[0].step == 5 && b.log[0].loss == 2.5 && b.log[0].grad_norm == 0.75 &&
                b.log[0].learning_rate == 1e-4);
@@ -205,6 +244,9 @@ TEST(trainer_state_names_every_setting_that_differs) {
     EXPECT(strstr(e.text, "seq") == NULL);
     EXPECT(!trainer_state_check_settings(&b, &a, &e));
     EXPECT(strstr(e.text, "rank was 8 and is not set") != NULL);
+    trainer_state_set(&b, "learning_rate", "0.0001"); /* the same number in another spelling */
+    trainer_state_set(&a, "rank", "8");
+    EXPECT_OK(trainer_state_check_settings(&b, &a, &e));
     trainer_state_free(&a);
     trainer_state_free(&b);
 }
@@ -268,7 +310,7 @@ TEST(trainer_state_refuses_damaged_files) {
 
 TEST(lock_refuses_the_second_run_naming_the_first) {
     Err e = {0};
-    RunLock a, b;
+    RunLock a = {.fd = -1}, b = {.fd = -1};
     char me[32];
     snprintf(me, sizeof me, "process %d on", (int)getpid());
     EXPECT_OK(runlock_take(&a, test_tmp(), &e));
@@ -283,9 +325,33 @@ TEST(lock_refuses_the_second_run_naming_the_first) {
     EXPECT(!runlock_take(&b, tmp_path("absent"), &e));
 }
 
+/* A run that may still be refused holds the folder without a trace; whoever comes second learns who it is all the
+ * same. */
+TEST(lock_that_is_only_looked_at_changes_nothing_and_names_its_holder) {
+    Err e = {0};
+    RunLock l = {.fd = -1}, other = {.fd = -1};
+    Str before = {0}, after = {0};
+    EXPECT_OK(runlock_look(&l, tmp_path("absent"), &e));
+    EXPECT_OK(runlock_look(&l, test_tmp(), &e)); /* no run has been there */
+    EXPECT(l.fd < 0 && !file_exists(tmp_path(".lock")) && !file_exists(tmp_path("absent")));
+    EXPECT_OK(file_write_all(tmp_path(".lock"), "1 on elsewhere\n", 15, &e));
+    EXPECT_OK(runlock_look(&l, test_tmp(), &e));
+    char me[32];
+    snprintf(me, sizeof me, "process %d on", (int)getpid());
+    EXPECT(!runlock_look(&other, test_tmp(), &e) && strstr(e.text, "in use"));
+    if (file_exists("/proc/locks") && !strstr(e.text, me))
+        test_note("    %s", e.text); /* not every system lists locks */
+    EXPECT(file_read(tmp_path(".lock"), &before, 0, &e) && !strcmp(str_text(&before), "1 on elsewhere\n"));
+    EXPECT_OK(runlock_take(&l, test_tmp(), &e));
+    EXPECT(file_read(tmp_path(".lock"), &after, 0, &e) && strstr(me, "process") &&
+           atoi(str_text(&after)) == (int)getpid());
+    runlock_release(&l);
+    str_free(&before), str_free(&after);
+}
+
 TEST(lock_of_a_killed_process_is_free_again) {
     Err e = {0};
-    RunLock l;
+    RunLock l = {.fd = -1};
     int ready[2];
     EXPECT(pipe(ready) == 0 && test_tmp() != NULL); /* made before the fork, so that both mean the same folder */
     pid_t child = fork();

@@ -34,7 +34,7 @@ TEST(llama2c_puts_every_matrix_in_its_place) {
     Err e = {0};
     StSet s;
     put_model(tmp_path("m.bin"), VOCAB, 0);
-    EXPECT_OK(llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
+    EXPECT_OK(llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
     EXPECT_OK(st_open(&s, tmp_path("out"), &e));
     EXPECT(s.n == 2 + 9 * LAYERS);
     float at = 0; /* word where each run of matrices begins in the file */
@@ -74,7 +74,7 @@ TEST(llama2c_writes_the_configuration_and_an_untied_head) {
     Err e = {0};
     StSet s;
     int64_t n = put_model(tmp_path("m.bin"), -VOCAB, 0);
-    EXPECT_OK(llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
+    EXPECT_OK(llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
     EXPECT_OK(st_open(&s, tmp_path("out"), &e));
     EXPECT(first_of_row(&s, "lm_head.weight", 0) == (float)(n - VOCAB * DIM));
     st_close(&s);
@@ -91,7 +91,7 @@ TEST(llama2c_writes_the_configuration_and_an_untied_head) {
     EXPECT_STR(json_string_value(json_object_get(c, "model_type")), "llama");
     json_decref(c);
     put_model(tmp_path("m.bin"), VOCAB, 0);
-    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
+    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
     EXPECT(strstr(e.text, "is there already") != NULL);
 }
 
@@ -101,13 +101,13 @@ TEST(llama2c_refuses_wrong_sizes_with_both_numbers) {
     char want[64], found[64];
     snprintf(want, sizeof want, "takes %lld bytes", (long long)(28 + 4 * (n - 1)));
     snprintf(found, sizeof found, "the file has %lld", (long long)(28 + 4 * n));
-    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
+    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
     EXPECT(strstr(e.text, want) && strstr(e.text, found));
     put_model(tmp_path("m.bin"), VOCAB, -1);
-    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
+    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
     put_text(tmp_path("m.bin"), "short");
-    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e));
-    EXPECT(!llama2c_convert(tmp_path("absent"), tmp_path("out"), NULL, &e));
+    EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e));
+    EXPECT(!llama2c_convert(tmp_path("absent"), tmp_path("out"), &e));
     EXPECT(count_names(test_tmp()) == 1);
 }
 
@@ -115,7 +115,7 @@ TEST(llama2c_on_a_full_disk_leaves_nothing) {
     Err e = {0};
     put_model(tmp_path("m.bin"), VOCAB, 0);
     limit_files(1000);
-    bool ok = llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e);
+    bool ok = llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e);
     limit_files(0);
     EXPECT(!ok && strstr(e.text, "cannot write") != NULL);
     EXPECT(count_names(test_tmp()) == 1);
@@ -125,7 +125,7 @@ TEST(llama2c_whose_tensors_no_file_may_hold_is_refused_before_one_is_begun) {
     Err e = {0};
     put_model(tmp_path("m.bin"), VOCAB, 0);
     limit_files(300);
-    bool ok = llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e);
+    bool ok = llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e);
     limit_files(0);
     EXPECT(!ok && e.code == ERR_BUDGET && strstr(e.text, "ulimit -f") != NULL);
     EXPECT(count_names(test_tmp()) == 1);
@@ -150,7 +150,7 @@ TEST(llama2c_refuses_impossible_headers) {
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
         Err e = {0};
         put_file(tmp_path("m.bin"), rows[i], 28);
-        if (!EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), NULL, &e) && e.text[0]))
+        if (!EXPECT(!llama2c_convert(tmp_path("m.bin"), tmp_path("out"), &e) && e.text[0]))
             test_note("    row %d", i);
     }
     EXPECT(count_names(test_tmp()) == 1);
@@ -161,7 +161,7 @@ TEST(llama2c_converts_the_stories_model) {
     if (!bin) return;
     Err e = {0};
     StSet s;
-    EXPECT_OK(llama2c_convert(bin, tmp_path("out"), NULL, &e));
+    EXPECT_OK(llama2c_convert(bin, tmp_path("out"), &e));
     EXPECT_OK(st_open(&s, tmp_path("out"), &e));
     const StTensor *t = st_find(&s, "model.layers.4.self_attn.k_proj.weight");
     EXPECT(s.n == 2 + 9 * 5 && t && t->dim[0] == 32 && t->dim[1] == 64);

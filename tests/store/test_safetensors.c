@@ -186,6 +186,35 @@ TEST(safetensors_one_shard_is_a_plain_file) {
     st_close(&s);
 }
 
+TEST(safetensors_sizes_are_known_before_a_file_is_begun) {
+    static const int64_t limits[] = {0, 50, 100, 240};
+    Err e = {0};
+    StSet s;
+    EXPECT_OK(st_open(&s, FIXTURES "sharded", &e));
+    for (int i = 0; i < 4; i++) {
+        char folder[300];
+        char **names;
+        int64_t n, sum = 0, largest = 0, bytes;
+        snprintf(folder, sizeof folder, "%s/%d", test_tmp(), i);
+        EXPECT_OK(file_make_dirs(folder, &e));
+        EXPECT_OK(write_shards(folder, limits[i], &e));
+        EXPECT_OK(file_list(folder, &names, &n, &e));
+        for (int64_t k = 0; k < n; k++) {
+            char path[600];
+            snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+            EXPECT_OK(file_size(path, &bytes, &e));
+            sum += bytes;
+            largest = bytes > largest ? bytes : largest;
+            mem_free(names[k]);
+        }
+        mem_free(names);
+        StSizes z;
+        EXPECT_OK(st_write_sizes(&z, s.tensor, s.n, true, limits[i], &e));
+        EXPECT(z.bytes == sum && z.files == n && z.largest == largest);
+    }
+    st_close(&s);
+}
+
 TEST(safetensors_shard_plan_never_splits_and_keeps_the_order) {
     Err e = {0};
     StTensor t[4] = {{.name = "a", .dtype = ST_U8, .rank = 1, .dim = {60}},

@@ -1,0 +1,211 @@
+/* rules.c - which option has no effect beside which, and what a person is told about it. */
+#include "cli/rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* ---- conditions that a value alone does not tell ---- */
+
+static bool evaluates(const Options *o) { return opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0; }
+
+static bool has_no_held_out(const Options *o, const RuleFacts *f) { return !evaluates(o); }
+
+static bool has_other_alpha(const Options *o, const RuleFacts *f) {
+    return opt_real(o, OPT_LORA_ALPHA) != 2 * (double)opt_int(o, OPT_LORA_RANK);
+}
+
+static bool stores_no_moments(const Options *o, const RuleFacts *f) {
+    return opt_is(o, OPT_OPTIMIZER, "sgd") && opt_real(o, OPT_MOMENTUM) == 0;
+}
+
+static bool has_eval_data(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_EVAL_DATA); }
+static bool resumes(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_RESUME); }
+static bool has_steps(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_STEPS); }
+static bool has_warmup_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_WARMUP_STEPS) > 0; }
+static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
+static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
+static bool is_cudnn(const Options *o, const RuleFacts *f) { return f->on_cpu && opt_is(o, OPT_ATTENTION, "cudnn"); }
+static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
+
+static bool names_no_disk(const Options *o, const RuleFacts *f) {
+    return !opt_is(o, OPT_OFFLOAD, "auto") && !strstr(opt_text(o, OPT_OFFLOAD), "=disk");
+}
+
+static bool is_other_rank(const Options *o, const RuleFacts *f) {
+    return f->adapter_rank && opt_int(o, OPT_LORA_RANK) != f->adapter_rank;
+}
+
+static bool has_adapter(const Options *o, const RuleFacts *f) { return f->adapter_rank > 0; }
+
+/* Positions the model was made for; a scaling that stretches the original ones counts. */
+static int64_t known_positions(const ModelConfig *c) {
+    int64_t stretched = (int64_t)(c->rope.original_positions * c->rope.factor);
+    bool scaled = c->rope.kind == ROPE_LINEAR || c->rope.kind == ROPE_YARN;
+    if (c->rope.kind == ROPE_LINEAR && !stretched) stretched = (int64_t)((double)c->max_positions * c->rope.factor);
+    return scaled ? MAX2(stretched, c->max_positions) : c->max_positions;
+}
+
+static bool is_beyond_positions(const Options *o, const RuleFacts *f) {
+    int64_t known = known_positions(f->model);
+    return known && opt_int(o, OPT_SEQ) > known;
+}
+
+static bool never_warms_up(const Options *o, const RuleFacts *f) {
+    return f->warmup_steps > 0 && f->warmup_steps >= f->total_steps;
+}
+
+/* ---- what is said with numbers ---- */
+
+static void say_rank(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out,
+             "the adapter %s has rank %d, which does not change; leave it out, or begin a new adapter without "
+             "--adapter",
+             opt_text(o, OPT_ADAPTER), f->adapter_rank);
+}
+
+static void say_positions(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out,
+             "%s was made for %lld positions; what stands behind them in a row it has never seen (rope_scaling in "
+             "its config.json extends them)",
+             f->model->name, (long long)known_positions(f->model));
+}
+
+static void say_warmup(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out, "the warm-up of %lld steps is longer than the run of %lld: the rate never reaches --lr %s",
+             (long long)f->warmup_steps, (long long)f->total_steps, opt_text(o, OPT_LR));
+}
+
+/* ---- the table ---- */
+
+#define LORA .by = OPT_MODE, .needs = "lora", .verdict = RULE_REFUSE, .commands = ON_JOB, \
+    .text = "only --mode lora has adapters; all weights are trained now. Did you mean --mode lora?"
+#define ADAMW .by = OPT_OPTIMIZER, .needs = "adamw", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+    .text = "belongs to --optimizer adamw and has no effect on sgd"
+#define SCHEDULED .by = OPT_SCHEDULE, .needs = "cosine|linear", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+    .text = "has no effect: a constant learning rate has no end to go to"
+#define SCALED .by = OPT_PRECISION, .needs = "auto|fp16", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+    .text = "has no effect: only fp16 has a scaled loss"
+#define SAVED .by = OPT_SAVE, .needs = "true", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+    .text = "has no effect: nothing is saved (--no-save)"
+#define GRPO .by = OPT_TASK, .needs = "grpo", .verdict = RULE_REFUSE, .commands = ON_PLAN, \
+    .text = "only --task grpo has it. Did you mean --task grpo?"
+#define ANSWERS .by = OPT_TASK, .needs = "generate|grpo", .verdict = RULE_WARN, .commands = ON_PLAN, \
+    .text = "has no effect on a training job; it belongs to --task generate or grpo"
+#define GREEDY .by = OPT_TEMPERATURE, .broken = is_greedy, .verdict = RULE_WARN, .commands = ON_GENERATE, \
+    .text = "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"
+#define ON_A_GPU .by = OPT_DEVICE, .verdict = RULE_WARN, .stage = RULE_RUN, .commands = ON_TRAIN, \
+    .text = "has no effect: the job runs on the processor"
+
+const Rule rules[] = {
+    {.id = OPT_LORA_RANK, LORA},
+    {.id = OPT_LORA_ALPHA, .broken = has_other_alpha, LORA},
+    {.id = OPT_LORA_DROPOUT, LORA},
+    {.id = OPT_LORA_TARGETS, LORA},
+    {.id = OPT_ADAPTER_DTYPE, LORA},
+    {.id = OPT_LORA_RANK, .by = OPT_ADAPTER, .broken = is_other_rank, .verdict = RULE_REFUSE, .stage = RULE_MODEL,
+     .commands = ON_TRAIN, .say = say_rank},
+    {.id = OPT_LORA_TARGETS, .by = OPT_ADAPTER, .broken = has_adapter, .verdict = RULE_WARN, .stage = RULE_MODEL,
+     .commands = ON_TRAIN, .text = "has no effect: the targets are those of --adapter"},
+    {.id = OPT_SAVE_BEST, .by = OPT_EVAL_DATA, .broken = has_no_held_out, .verdict = RULE_REFUSE, .commands = ON_TRAIN,
+     .text = "the best is found by evaluating, and there is nothing to evaluate on; give --eval-data FILE or "
+             "--val-split 0.05"},
+    {.id = OPT_EVAL_STEPS, .by = OPT_EVAL_DATA, .broken = has_no_held_out, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"},
+    {.id = OPT_EVAL_BATCHES, .by = OPT_EVAL_DATA, .broken = has_no_held_out, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"},
+    {.id = OPT_VAL_SPLIT, .by = OPT_EVAL_DATA, .broken = has_eval_data, .verdict = RULE_REFUSE, .commands = ON_TRAIN,
+     .text = "nothing is held out of --data where --eval-data is given; leave one of them out"},
+    {.id = OPT_MOMENTUM, .by = OPT_OPTIMIZER, .needs = "sgd", .verdict = RULE_REFUSE, .commands = ON_JOB,
+     .text = "belongs to --optimizer sgd; AdamW's is --beta1"},
+    {.id = OPT_MOMENTS, .by = OPT_OPTIMIZER, .broken = stores_no_moments, .verdict = RULE_REFUSE, .commands = ON_JOB,
+     .text = "sgd without --momentum stores no moments; leave it out, or give --momentum 0.9 or --optimizer adamw"},
+    {.id = OPT_BETA1, ADAMW},
+    {.id = OPT_BETA2, ADAMW},
+    {.id = OPT_EPS, ADAMW},
+    {.id = OPT_MIN_LR, SCHEDULED},
+    {.id = OPT_SCHEDULE_STEPS, SCHEDULED},
+    {.id = OPT_WARMUP_RATIO, .by = OPT_WARMUP_STEPS, .broken = has_warmup_steps, .verdict = RULE_WARN,
+     .commands = ON_TRAIN, .text = "has no effect: --warmup-steps says how long the warm-up is"},
+    {.id = OPT_WARMUP_STEPS, .by = OPT_STEPS, .broken = never_warms_up, .verdict = RULE_WARN, .stage = RULE_RUN,
+     .commands = ON_TRAIN, .say = say_warmup},
+    {.id = OPT_EPOCHS, .by = OPT_STEPS, .broken = has_steps, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: --steps says how long the run is"},
+    {.id = OPT_SEQ, .by = OPT_MODEL, .broken = is_beyond_positions, .verdict = RULE_WARN, .stage = RULE_MODEL,
+     .commands = ON_TRAIN, .say = say_positions},
+    {.id = OPT_LOSS_SCALE, SCALED},
+    {.id = OPT_LOSS_SCALE_WINDOW, SCALED},
+    {.id = OPT_OVERWRITE, .by = OPT_RESUME, .broken = resumes, .verdict = RULE_REFUSE, .commands = ON_TRAIN,
+     .text = "would remove the run that --resume goes on with; give one of them"},
+    {.id = OPT_SAVE_BEST, SAVED},
+    {.id = OPT_SAVE_STEPS, SAVED},
+    {.id = OPT_SAVE_MINUTES, SAVED},
+    {.id = OPT_SAVE_TOTAL_LIMIT, SAVED},
+    {.id = OPT_SPARE_DIR, SAVED},
+    {.id = OPT_CLEANUP_DELAY, .by = OPT_TRIM_EVERY, .broken = never_trims, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect without --trim-every"},
+    {.id = OPT_OFFLOAD_DIR, .by = OPT_OFFLOAD, .broken = names_no_disk, .verdict = RULE_WARN,
+     .commands = ON_PASS | ON_GEN,
+     .text = "has no effect: --offload names nothing that is kept on disk (weights=disk, moments=disk:8, ...)"},
+    {.id = OPT_TF32, .broken = is_on_cpu, ON_A_GPU},
+    {.id = OPT_NVTX, .broken = is_on_cpu, ON_A_GPU},
+    {.id = OPT_ATTENTION, .broken = is_cudnn, ON_A_GPU},
+    {.id = OPT_GROUP, GRPO},
+    {.id = OPT_EVALUATOR, GRPO},
+    {.id = OPT_EVALUATOR_TOKENS, GRPO},
+    {.id = OPT_REFERENCE, GRPO},
+    {.id = OPT_PROMPT_TOKENS, ANSWERS},
+    {.id = OPT_SLOTS, ANSWERS},
+    {.id = OPT_CONTEXT, ANSWERS},
+    {.id = OPT_MAX_TOKENS, ANSWERS},
+    {.id = OPT_PREFILL_CHUNK, ANSWERS},
+    {.id = OPT_KV_CACHE, ANSWERS},
+    {.id = OPT_TOP_K, GREEDY},
+    {.id = OPT_TOP_P, GREEDY},
+    {.id = OPT_MIN_P, GREEDY},
+};
+
+int rules_count(void) { return COUNT_OF(rules); }
+
+/* ---- the check ---- */
+
+static bool is_one_of(const Options *o, OptId id, const char *values) {
+    for (const char *v = values; *v; v += *v == '|') {
+        char one[24];
+        int len = (int)strcspn(v, "|");
+        snprintf(one, sizeof one, "%.*s", len, v);
+        if (opt_is(o, id, one)) return true;
+        v += len;
+    }
+    return false;
+}
+
+/* The length of a row counts whoever chose it. */
+static bool is_given(const Options *o, OptId id) { return id == OPT_SEQ || opt_changed(o, id); }
+
+static bool is_broken(const Rule *r, const Options *o, const RuleFacts *f) {
+    return (r->commands >> o->command & 1) && is_given(o, r->id) && (!r->needs || !is_one_of(o, r->by, r->needs)) &&
+           (!r->broken || r->broken(o, f));
+}
+
+bool rules_check(Options *o, RuleStage stage, const RuleFacts *f, Err *e) {
+    bool ok = true;
+    for (int i = 0; i < COUNT_OF(rules) && ok; i++) {
+        const Rule *r = &rules[i];
+        if (r->stage != stage || !is_broken(r, o, f)) continue;
+        Str why = {0};
+        if (r->say) r->say(&why, o, f);
+        else str_add(&why, r->text);
+        const OptRow *row = &option_rows[r->id];
+        bool shows = row->type != OPT_FLAG, weaker = o->value[r->id].source < o->value[r->by].source;
+        if (r->verdict == RULE_WARN || weaker)
+            log_warn("--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, r->id) : "", str_text(&why));
+        else
+            ok = fail(e, ERR_USAGE, "--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, r->id) : "",
+                      str_text(&why));
+        if (r->verdict == RULE_REFUSE && weaker) options_reset(o, r->id);
+        str_free(&why);
+    }
+    return ok;
+}

@@ -1,0 +1,133 @@
+/* test_rules.c - an option that cannot have its effect is refused or warned about: every row of the table, from
+ * outside; and nothing that a run has saved trips one. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "cli/rules.h"
+#include "tests/test.h"
+#include "tests/world.h"
+
+#define TRAIN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --steps 2 --out new --dry-run "
+#define PLAN "plan --model ../model --seq 16 --budget 1GiB "
+#define ANSWER "generate --model ../model --prompts ../ids.jsonl --max-tokens 1 "
+
+/* One command for each row, in the table's order; says: of rows that speak with numbers. */
+static const struct {
+    const char *arguments, *says;
+} trips[] = {
+    {TRAIN "--lora-rank 8", NULL},
+    {PLAN "--lora-alpha 8", NULL},
+    {TRAIN "--lora-dropout 0.1", NULL},
+    {TRAIN "--lora-targets q,v", NULL},
+    {PLAN "--adapter-dtype fp32", NULL},
+    {TRAIN "--mode lora --adapter lora/adapter --lora-rank 8", "has rank 4"},
+    {TRAIN "--mode lora --adapter lora/adapter --lora-targets q", NULL},
+    {TRAIN "--save-best", NULL},
+    {TRAIN "--eval-steps 1", NULL},
+    {TRAIN "--eval-batches 1", NULL},
+    {TRAIN "--eval-data ../rows.jsonl --val-split 0.5", NULL},
+    {PLAN "--momentum 0.9", NULL},
+    {PLAN "--optimizer sgd --moments 8bit", NULL},
+    {TRAIN "--optimizer sgd --beta1 0.8", NULL},
+    {TRAIN "--optimizer sgd --beta2 0.8", NULL},
+    {TRAIN "--optimizer sgd --eps 1e-6", NULL},
+    {TRAIN "--schedule constant --min-lr 1e-6", NULL},
+    {TRAIN "--schedule constant --schedule-steps 9", NULL},
+    {TRAIN "--warmup-steps 1 --warmup-ratio 0.1", NULL},
+    {TRAIN "--warmup-steps 100 --steps 1",
+     "the warm-up of 100 steps is longer than the run of 1: the rate never reaches --lr"},
+    {TRAIN "--epochs 3", NULL},
+    {"train --model ../few --data ../rows.jsonl --threads 1 --steps 2 --out new --dry-run --seq 16",
+     "made for 8 positions"},
+    {TRAIN "--precision bf16 --loss-scale 8", NULL},
+    {TRAIN "--precision fp32 --loss-scale-window 8", NULL},
+    {TRAIN "--overwrite --resume", NULL},
+    {TRAIN "--no-save --save-best --val-split 0.5", NULL},
+    {TRAIN "--no-save --save-steps 1", NULL},
+    {TRAIN "--no-save --save-minutes 1", NULL},
+    {TRAIN "--no-save --save-total-limit 1", NULL},
+    {TRAIN "--no-save --spare-dir .", NULL},
+    {TRAIN "--cleanup-delay 1", NULL},
+    {TRAIN "--offload none --offload-dir d", NULL},
+    {TRAIN "--device cpu --tf32", NULL},
+    {TRAIN "--device cpu --nvtx", NULL},
+    {TRAIN "--device cpu --attention cudnn --pack off", NULL},
+    {PLAN "--group 4", NULL},
+    {PLAN "--evaluator qwen2.5-0.5b", NULL},
+    {PLAN "--evaluator-tokens 4", NULL},
+    {PLAN "--reference none", NULL},
+    {PLAN "--prompt-tokens 4", NULL},
+    {PLAN "--slots 4", NULL},
+    {PLAN "--context 40", NULL},
+    {PLAN "--max-tokens 4", NULL},
+    {PLAN "--prefill-chunk 4", NULL},
+    {PLAN "--kv-cache int8", NULL},
+    {ANSWER "--top-k 4", NULL},
+    {ANSWER "--top-p 0.5", NULL},
+    {ANSWER "--min-p 0.5", NULL},
+};
+
+static bool make_inputs(void) {
+    return world_make(world_binary()) &&
+           EXPECT(file_write_all(world_path("ids.jsonl"), "{\"ids\":[1,2]}\n", 14, NULL)) &&
+           world_must(
+               "w",
+               "init --model llama-2-7b --out ../few --dtype fp32 --set num_hidden_layers=1 --set hidden_size=16 "
+               "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=16 --set "
+               "vocab_size=64 "
+               "--set max_position_embeddings=8") &&
+           world_must(
+               "w",
+               "train --model ../model --data ../rows.jsonl --seq 16 --steps 1 --mode lora --lora-rank 4 --out "
+               "lora");
+}
+
+TEST(every_rule_about_options_speaks_up) {
+    Str err = {0};
+    if (!EXPECT(COUNT_OF(trips) == rules_count()) || !make_inputs()) return;
+    for (int i = 0; i < rules_count(); i++) {
+        const Rule *r = &rules[i];
+        char name[80];
+        bool refuses = r->verdict == RULE_REFUSE;
+        snprintf(name, sizeof name, "%s--%s", refuses ? "snug: " : "warning: ", option_rows[r->id].name);
+        int code = world_run("w", world_binary(), NULL, trips[i].arguments);
+        world_said(NULL, &err, "w");
+        const char *line = strstr(str_text(&err), name);
+        bool ok = code == (refuses ? 2 : 0) && line && strstr(line, trips[i].says ? trips[i].says : r->text);
+        if (!EXPECT(ok))
+            test_note("    %s: exit %d, wanted '%s'\n%s", trips[i].arguments, code, name, str_text(&err));
+    }
+    str_free(&err);
+}
+
+/* What one run was started with is saved with every value it has; the saved file starts the same run, without a
+ * word. */
+TEST(a_saved_configuration_trips_no_rule) {
+    static const char *const runs[] = {"",
+                                       "--mode lora --lora-rank 4",
+                                       "--optimizer sgd --momentum 0.9 --moments 8bit",
+                                       "--schedule constant --warmup-steps 1",
+                                       "--val-split 0.25 --save-best --eval-steps 1",
+                                       "--config ../lora.yaml --mode full",
+                                       "--config ../sgd.yaml --optimizer sgd"};
+    Str err = {0};
+    if (!make_inputs()) return;
+    EXPECT(file_write_all(world_path("lora.yaml"), "mode: lora\nlora-rank: 64\nlora-dropout: 0.1\n", 43, NULL) &&
+           file_write_all(world_path("sgd.yaml"), "moments: 8bit\n", 14, NULL));
+    for (int i = 0; i < COUNT_OF(runs); i++) {
+        char command[600];
+        snprintf(command, sizeof command,
+                 "train --model ../model --data ../rows.jsonl --seq 16 --steps 2 --overwrite --out first %s",
+                 runs[i]);
+        if (!world_must("w", command)) continue;
+        world_said(NULL, &err, "w");
+        EXPECT((i >= 5) ==
+               (strstr(str_text(&err), "warning: --") != NULL)); /* a recipe's value gives way to a flag */
+        world_must("w", "train --config first/config.yaml --overwrite --out second");
+        world_said(NULL, &err, "w");
+        if (!EXPECT(!strstr(str_text(&err), "warning: --"))) test_note("    %s\n%s", runs[i], str_text(&err));
+        EXPECT(world_same_file(world_path("w/first/checkpoint-2/optimizer.safetensors"),
+                               world_path("w/second/checkpoint-2/optimizer.safetensors")));
+    }
+    str_free(&err);
+}
