@@ -43,12 +43,6 @@ bool file_is_within(const char *path, const char *folder) {
     return !strncmp(p, f, n) && (!p[n] || p[n] == '/' || n == 1);
 }
 
-int64_t file_largest_bytes(void) {
-    struct rlimit limit;
-    bool limited = !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY;
-    return limited ? (int64_t)limit.rlim_cur : INT64_MAX;
-}
-
 /* The one place that opens: -1 with errno set, as open says it. */
 static int open_here(const char *path, int flags) {
     return fault_here(FAULT_OPEN, path) ? -1 : open(path, flags | O_CLOEXEC, 0644);

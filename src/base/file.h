@@ -15,7 +15,6 @@ bool file_is_within(const char *path,
                     const char *folder);           /* it is that folder or lies in it, whatever their spellings */
 bool file_same_disk(const char *a, const char *b); /* of the nearest folders there are */
 int64_t file_tree_bytes(const char *path);         /* that its files take on disk; absent: 0 */
-int64_t file_largest_bytes(void);          /* a file may become this large (ulimit -f); INT64_MAX: no limit */
 int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */

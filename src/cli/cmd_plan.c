@@ -60,11 +60,11 @@ static bool print_plan(const PlanCase *c, Err *e) {
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
     if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->job.p, c->host.data + c->host.tokenizer);
+    peak_add_planning(root, &peak); /* the page holds what --json prints */
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
-    Peak peak = peak_of_planning(&c->machine, c->backend, &c->job.p, c->host.data + c->host.tokenizer);
-    peak_add_planning(root, &peak);
     if (as_json) show_print_json(root);
     json_decref(root);
     str_free(&text);

@@ -108,7 +108,7 @@ static bool plan(Session *s, Err *e) {
     log_line("%s", str_text(&text));
     str_free(&text);
     if (setup_check_budget(&s->job, &s->host, s->limits, e))
-        return (!opt_flag(s->o, OPT_SAVE) || setup_check_files(&s->job, e)) && check_free(s, e);
+        return check_free(s, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
         char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));

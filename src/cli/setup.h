@@ -67,9 +67,6 @@ int64_t setup_room(Str *why, const Machine *m); /* why may be NULL; INT64_MAX: n
 /* "ulimit -v is 400.00 MiB ...; it leaves 80.00 MiB": where a limit holds less than is needed. False: none does.
  */
 bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
-/* ERR_BUDGET when files of the job (what is trained, the optimizer's state) would be cut by a limit on file sizes.
- */
-bool setup_check_files(const Job *j, Err *e);
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */

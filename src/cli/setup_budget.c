@@ -244,27 +244,6 @@ bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
                 units_count(need_bytes - limits.disk_bytes).s);
 }
 
-/* Checkpoints hold moments and masters in one file; weights go to shards, of which a tensor is the least; adapters
- * to one. */
-bool setup_check_files(const Job *j, Err *e) {
-    enum { NAMED = 192 }; /* a tensor's entry in a file's header */
-    int64_t limit = process_limits().file_bytes, state = 0, adapters = 0, largest = 0;
-    for (Tid id = 1; id < j->p.n_t && limit >= 0; id++) {
-        const Tensor *t = &j->p.t[id];
-        int64_t bytes = prog_bytes(&j->p, id) + NAMED;
-        if (t->file_name && t->role == ROLE_WEIGHT && t->trainable) largest = MAX2(largest, bytes);
-        if (t->base) continue;
-        if (t->role == ROLE_MOMENT || t->role == ROLE_MASTER) state += bytes;
-        if (t->role == ROLE_ADAPTER) adapters += bytes;
-    }
-    largest = MAX2(largest, MAX2(state, adapters));
-    return limit < 0 || largest <= limit ||
-           fail(e, ERR_BUDGET,
-                "does not fit a file: a checkpoint holds one of %s (%s bytes), and files may have %s (ulimit -f). "
-                "Nothing was loaded. Raise that limit, train adapters (--mode lora), or keep no state (--no-save)",
-                units_bytes(largest).s, units_count(largest).s, units_bytes(limit).s);
-}
-
 /* Where no single change is enough: what --allow would come to. */
 static void add_last_resort(Str *text, const Job *j, const HostBytes *host, SearchLimits limits) {
     JobSpec s = j->spec;

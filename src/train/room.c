@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "store/hf.h"
 #include "store/jsonfile.h"
@@ -115,8 +116,8 @@ bool run_plan_saving(SavePlan *s, const Job *j, const RunOptions *o, Err *e) {
 /* ---- room ---- */
 
 static bool check_file_limit(const SavePlan *s, Err *e) {
-    int64_t most = file_largest_bytes();
-    if (s->largest_bytes <= most) return true;
+    int64_t most = process_limits().file_bytes;
+    if (most < 0 || s->largest_bytes <= most) return true;
     return fail(
         e, ERR_BUDGET,
         "does not fit: a file of %s bytes is to be written, and files may have %s here (ulimit -f), %s (%s bytes) "
