@@ -166,7 +166,7 @@ weights_of() {
 
 keys="planned_bytes process_planned_bytes host_planned_bytes lower_bound_bytes tensors steps update_seconds"
 keys="$keys first_loss loss eval_loss checksum tokens"
-# line NAME COMMAND-WORDS... writes lines/NAME. Standard output goes to out-NAME.json; what else the run leaves is NAME*.
+# line NAME COMMAND-WORDS... writes lines/NAME. Standard output goes to out-NAME.json; what else it leaves is NAME*.
 line() {
     local name=$1 code values=""
     shift

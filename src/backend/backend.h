@@ -11,10 +11,30 @@ typedef struct Backend Backend;
 
 enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 8192 };
 
+typedef struct Operand { /* of a step; NULLs where it has NONE */
+    void *data;
+    const Tensor *t; /* its shape and format */
+} Operand;
+
 /* A step with its addresses: resolved once when a program is opened, read-only afterwards. */
 typedef struct Args {
-    void *in[MAX_IN], *out[MAX_OUT];          /* NULL where the step has NONE */
-    const Tensor *ti[MAX_IN], *to[MAX_OUT];   /* their shapes and formats */
+    union { /* as in Step: by number for loops over all of them, by name in a kernel */
+        struct {
+            Operand in[MAX_IN], out[MAX_OUT];
+        };
+#define IN(operand, marks) Operand operand;
+#define OUT(operand, marks) Operand operand;
+#define OP(NAME, name, ins, outs)                     \
+    struct {                                          \
+        struct {                                      \
+            ins Operand none[MAX_IN - N_IN_##name];   \
+        } in;                                         \
+        struct {                                      \
+            outs Operand none[MAX_OUT - N_OUT_##name]; \
+        } out;                                        \
+    } name; /* args->linear.in.x.data, args->linear.out.y.t */
+#include "ir/ops.def"
+    };
     void *workspace;
     int64_t workspace_bytes;
     const Step *step;

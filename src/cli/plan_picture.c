@@ -165,7 +165,7 @@ static void add_peak(Str *out, const Picture *p, const PlanCase *c) {
              "text-anchor=\"%s\">peak: %s at "
              "step %d, %s",
              x, y, left ? x - 8 : x + 8, y - 7, left ? "end" : "start", units_bytes(p->beside + p->t.peak_bytes).s,
-             step, op_row(s->op)->name);
+             step, op_name(s->op));
     if (s->layer >= 0) str_addf(out, ", layer %d", s->layer);
     str_addf(out, " (%s, %s)</text>\n", prog_region_name(s->region), phase >= 0 ? prog->phase[phase].name : "-");
 }

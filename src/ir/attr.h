@@ -36,6 +36,11 @@ typedef struct AttrLora { /* group g reads columns [g*rank, (g+1)*rank) of u and
     float scale;   /* alpha / rank */
     float dropout; /* of the adapter's input; each group draws its own */
 } AttrLora;
+/* Without dropout all groups read the same x: they are one product of groups * rank columns. */
+static inline int lora_products_on_x(const AttrLora *l) { return l->dropout > 0 ? l->groups : 1; }
+static inline int64_t lora_rank_on_x(const AttrLora *l) {
+    return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank;
+}
 
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */

@@ -95,7 +95,7 @@ static bool is_worth_it(const Chunks *c, const Run *r) {
     for (int i = r->begin; i < r->end; i++) {
         const Step *s = &c->p->s[i];
         middle |= s->op == OP_SWIGLU || s->op == OP_SWIGLU_GRAD;
-        if (s->op == OP_SWIGLU_GRAD && c->writer[s->in[1]] < r->begin) return false; /* gate and up were kept */
+        if (s->op == OP_SWIGLU_GRAD && c->writer[s->swiglu_grad.in.gate_up] < r->begin) return false; /* gate and up were kept */
         for (int k = 0; k < MAX_OUT; k++) {
             Tid id = s->out[k];
             if (!id || c->p->t[id].role != ROLE_ACTIVATION) continue;

@@ -8,13 +8,12 @@
  *   F3  the step has the add's layer, which wrote the sum before (what leaves a layer is counted by it), and the norm's key;
  *       neither half draws. The sum may take b's slot: like the add before it, the step holds three rows a token (P5: the
  *       same bits, since the norm reads what the sum was rounded to). */
-#include <string.h>
-
 #include "plan/plan_int.h"
 
 static bool is_pair(const Program *p, int add) { /* F1; the caller knows that add + 1 is of the same phase */
     const Step *a = &p->s[add], *n = &p->s[add + 1];
-    if (a->op != OP_ADD || n->op != OP_RMSNORM || n->in[0] != a->out[0] || p->t[a->out[0]].base) return false;
+    if (a->op != OP_ADD || n->op != OP_RMSNORM) return false;
+    if (n->rmsnorm.in.x != a->add.out.sum || p->t[a->add.out.sum].base) return false;
     return a->region == n->region && a->queue == n->queue && (a->clone_of < 0) == (n->clone_of < 0);
 }
 
@@ -22,11 +21,13 @@ static Step fused_step(const Step *add, const Step *norm) {
     Step s = *norm;
     s.op = OP_ADD_RMSNORM;
     s.layer = add->layer;
-    memset(s.in, 0, sizeof s.in);
-    s.in[ADD_RMSNORM_A] = add->in[0];
-    s.in[ADD_RMSNORM_B] = add->in[1];
-    s.in[ADD_RMSNORM_W] = norm->in[1];
-    s.out[ADD_RMSNORM_SUM] = add->out[0];
+    prog_clear_operands(&s);
+    s.add_rmsnorm.in.a = add->add.in.a;
+    s.add_rmsnorm.in.b = add->add.in.b;
+    s.add_rmsnorm.in.w = norm->rmsnorm.in.w;
+    s.add_rmsnorm.out.y = norm->rmsnorm.out.y;
+    s.add_rmsnorm.out.rstd = norm->rmsnorm.out.rstd;
+    s.add_rmsnorm.out.sum = add->add.out.sum;
     return s;
 }
 

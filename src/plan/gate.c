@@ -20,10 +20,11 @@ static int *count_readers(const Program *p) {
 
 static bool is_pair(const Program *p, const int *readers, const Step *linear, const Step *gate) { /* G1 */
     if (linear->op != OP_LINEAR || !linear->attr.linear.direct || gate->op != OP_SWIGLU) return false;
-    Tid y = linear->out[0];
-    Format stored = p->t[prog_base(p, linear->in[1])].home.stored;
-    if ((stored != FMT_INT8 && stored != FMT_NF4) || prog_rows(p, linear->in[0]) > LINEAR_SWIGLU_ROWS) return false;
-    if (gate->in[0] != y || p->t[y].base || p->t[y].role != ROLE_ACTIVATION || readers[y] != 1) return false;
+    Tid y = linear->linear.out.y;
+    Format stored = p->t[prog_base(p, linear->linear.in.w)].home.stored;
+    if (stored != FMT_INT8 && stored != FMT_NF4) return false;
+    if (prog_rows(p, linear->linear.in.x) > LINEAR_SWIGLU_ROWS || gate->swiglu.in.gate_up != y) return false;
+    if (p->t[y].base || p->t[y].role != ROLE_ACTIVATION || readers[y] != 1) return false;
     bool clones = linear->clone_of >= 0 || gate->clone_of >= 0;
     return !clones && linear->region == gate->region && linear->queue == gate->queue;
 }
@@ -40,9 +41,14 @@ void plan_gate(Program *p) {
                 rewrite_keep(&w, i, s);
                 continue;
             }
+            const Step *linear = &p->s[i], *gate = &p->s[i + 1];
             s.op = OP_LINEAR_SWIGLU;
             s.attr = (Attr){0};
-            s.out[0] = p->s[i + 1].out[0];
+            prog_clear_operands(&s);
+            s.linear_swiglu.in.x = linear->linear.in.x;
+            s.linear_swiglu.in.w = linear->linear.in.w;
+            s.linear_swiglu.in.bias = linear->linear.in.bias;
+            s.linear_swiglu.out.h = gate->swiglu.out.h;
             w.moved[i] = w.moved[i + 1] = rewrite_add(&w, s);
             i++;
         }

@@ -96,7 +96,8 @@ static bool go_home(Materialise *m) {
 
 static bool reads_in_place(const Program *p, const Step *s, int k) { /* M6 */
     const Tensor *t = &p->t[prog_base(p, s->in[k])];
-    return s->op == OP_EMBED && k == 0 && t->home.pool == POOL_PINNED && format_table[t->format].plain;
+    bool gathered = op_places(s->op)->in[k].marks & MARK_GATHERED;
+    return gathered && t->home.pool == POOL_PINNED && format_table[t->format].plain;
 }
 
 static bool is_away_input(const Materialise *m, const Step *s, int k) {

@@ -95,7 +95,7 @@ static void note_trips(Offload *o, const Phase *phase, int layers) {
 }
 
 static void add_copy(Rewrite *w, Tid to, Tid from, Queue queue, int layer) {
-    rewrite_add(w, (Step){.op = OP_COPY, .in = {from}, .out = {to}, .queue = queue, .region = REGION_MOVE,
+    rewrite_add(w, (Step){.op = OP_COPY, .copy = {.in = {from}, .out = {to}}, .queue = queue, .region = REGION_MOVE,
                           .layer = layer, .clone_of = -1, .key = w->p->next_key++});
 }
 

@@ -43,7 +43,7 @@ int rewrite_add(Rewrite *w, Step s) {
     for (int q = 0; q < QUEUE_COUNT; q++) s.wait[q] = -1;
     s.workspace = NONE;
     const char *wrong = op_wrong(w->p, &s);
-    CHECK_MSG(!wrong, "new step %lld (%s, layer %d): %s", (long long)w->n, op_row(s.op)->name, s.layer, wrong);
+    CHECK_MSG(!wrong, "new step %lld (%s, layer %d): %s", (long long)w->n, op_name(s.op), s.layer, wrong);
     return append(w, s);
 }
 

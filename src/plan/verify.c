@@ -160,7 +160,7 @@ static bool check_step(Verify *v, int step) {
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k] && overlap(out, &p->t[s->in[k]]) && !may_write_over(p, s, o, k))
                 return fail(v->e, ERR_FAIL, "plan: step %d (%s) writes %s over its input %s (P3)", step,
-                            op_row(s->op)->name, out->name, name(v, s->in[k]));
+                            op_name(s->op), out->name, name(v, s->in[k]));
         for (int k = o + 1; k < MAX_OUT; k++)
             if (s->out[k] && overlap(out, &p->t[s->out[k]]))
                 return fail(v->e, ERR_FAIL, "plan: outputs %s and %s of step %d overlap", out->name,
@@ -229,7 +229,7 @@ static bool lost(const Verify *v, Tid id, int step) {
     Tid by = stranger_in(v, id);
     if (!by) return false;
     bool never = by == prog_base(v->p, id);
-    fail(v->e, ERR_FAIL, "plan: step %d (%s) needs %s, %s%s", step, op_row(v->p->s[step].op)->name, name(v, id),
+    fail(v->e, ERR_FAIL, "plan: step %d (%s) needs %s, %s%s", step, op_name(v->p->s[step].op), name(v, id),
          never ? "which nothing has written" : "whose bytes were overwritten by ", never ? "" : name(v, by));
     return true;
 }
@@ -284,8 +284,9 @@ static int writer_of(const Verify *v, Tid id, const int *last_write) {
 /* What was copied to another pool and back is what it was. */
 static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
     for (int w = writer_of(v, id, last_write); w >= 0 && v->p->s[w].op == OP_COPY; w = writer_of(v, id, last_write)) {
-        if (v->p->t[v->p->s[w].in[0]].role != ROLE_ACTIVATION) break;
-        id = v->p->s[w].in[0];
+        Tid src = v->p->s[w].copy.in.src;
+        if (v->p->t[src].role != ROLE_ACTIVATION) break;
+        id = src;
     }
     return id;
 }
@@ -299,9 +300,9 @@ static Step repeated(const Step *o, const Step *c) {
     half.key = c->key; /* neither draws, so that it says nothing */
     if (c->op == OP_RMSNORM) {
         half.attr = o->attr;
-        half.in[0] = o->out[ADD_RMSNORM_SUM], half.in[1] = o->in[ADD_RMSNORM_W];
+        half.rmsnorm.in.x = o->add_rmsnorm.out.sum, half.rmsnorm.in.w = o->add_rmsnorm.in.w;
     } else {
-        half.in[0] = o->in[ADD_RMSNORM_A], half.in[1] = o->in[ADD_RMSNORM_B];
+        half.add.in.a = o->add_rmsnorm.in.a, half.add.in.b = o->add_rmsnorm.in.b;
     }
     return half;
 }
@@ -309,8 +310,10 @@ static Step repeated(const Step *o, const Step *c) {
 /* Which of an original's outputs this one of a step is or repeats; -1: none. */
 static int place_of(const Program *p, int step, Tid out) {
     for (int k = 0; k < MAX_OUT; k++)
-        if (p->s[step].out[k] == out)
-            return p->s[step].op == OP_ADD && p->s[original(p, step)].op == OP_ADD_RMSNORM ? ADD_RMSNORM_SUM : k;
+        if (p->s[step].out[k] == out) {
+            bool half = p->s[step].op == OP_ADD && p->s[original(p, step)].op == OP_ADD_RMSNORM;
+            return half ? OP_OUT(add_rmsnorm, sum) : k;
+        }
     return -1;
 }
 

@@ -183,7 +183,7 @@ static void expect_apart(const char *why, Shape s, Twist twist, bool o_over_qkv)
     Token t;
     Err e = {0};
     record(&t, s, twist);
-    Tid qkv = t.p.s[1].in[0];
+    Tid qkv = t.p.s[1].rope_put.in.qkv;
     EXPECT_OK(open_token(&t, cuda_test_device(), o_over_qkv ? qkv : NONE, &e));
     if (!EXPECT(pairs_joined(&t) == 0)) test_note("    %s", why);
     exec_close(&t.exec);

@@ -187,31 +187,33 @@ void attend_tile(const AttendTile *t, float *scratch) {
 typedef struct Attend {
     const Args *a;
     AttrHeads h;
+    Operand qkv;
     AttendSplit split;
     int64_t rows, tiles;  /* rows of seq tokens; tiles of queries in one row */
     int64_t each;         /* bytes of a worker's scratch */
     const int32_t *begin; /* (N) */
 } Attend;
 
-static Attend attend_of(const Args *a, int qkv, int doc_begin) {
-    Attend t = {.a = a, .h = a->step->attr.heads, .begin = a->in[doc_begin]};
+static Attend attend_of(const Args *a, Operand qkv, Operand doc_begin) {
+    Attend t = {.a = a, .h = a->step->attr.heads, .qkv = qkv, .begin = doc_begin.data};
     t.split = attend_split(&t.h);
-    t.rows = cpu_rows(a->ti[qkv]) / t.h.seq;
+    t.rows = cpu_rows(qkv.t) / t.h.seq;
     t.tiles = (t.h.seq + TILE - 1) / TILE;
     return t;
 }
 
 /* The tile of queries [first, ...) of one row, heads [head, head+heads) of KV head g. */
-static AttendTile tile_of(const Attend *t, const void *qkv, Format f, int64_t row, int64_t first, int64_t g,
-                          int64_t bunch) {
+static AttendTile tile_of(const Attend *t, int64_t row, int64_t first, int64_t g, int64_t bunch) {
+    void *qkv = t->qkv.data;
+    Format f = t->qkv.t->format;
     int64_t dim = t->h.head_dim, width = (t->h.heads + 2 * t->h.kv_heads) * dim, at = row * t->h.seq;
     int64_t head = g * t->split.group + bunch * t->split.heads;
     AttendTile x = {.tokens = MIN2(TILE, t->h.seq - first),
                     .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head),
                     .dim = dim, .scale = t->h.scale, .lse_stride = t->h.heads};
-    x.q = (AttendPlace){(void *)qkv, f, (at + first) * width + head * dim, width};
-    x.k = (AttendPlace){(void *)qkv, f, at * width + (t->h.heads + g) * dim, width};
-    x.v = (AttendPlace){(void *)qkv, f, at * width + (t->h.heads + t->h.kv_heads + g) * dim, width};
+    x.q = (AttendPlace){qkv, f, (at + first) * width + head * dim, width};
+    x.k = (AttendPlace){qkv, f, at * width + (t->h.heads + g) * dim, width};
+    x.v = (AttendPlace){qkv, f, at * width + (t->h.heads + t->h.kv_heads + g) * dim, width};
     x.o = (AttendPlace){NULL, f, ((at + first) * t->h.heads + head) * dim, t->h.heads * dim};
     for (int64_t i = 0; i < x.tokens; i++) {
         x.begin[i] = MAX2(t->begin[at + first + i], 0);
@@ -227,15 +229,15 @@ static void attend_one(void *context, int64_t tile, int worker) {
     int64_t row = tile / (t->split.bunches * t->h.kv_heads) % t->rows;
     int64_t from_end = tile / (t->split.bunches * t->h.kv_heads * t->rows); /* the longest tiles come first */
     int64_t first = (t->tiles - 1 - from_end) * TILE;
-    AttendTile x = tile_of(t, a->in[0], a->ti[0]->format, row, first, g, bunch);
-    x.o.data = a->out[0];
-    x.o.f = a->to[0]->format;
-    x.lse = (float *)a->out[1] + x.o.first / t->h.head_dim;
+    AttendTile x = tile_of(t, row, first, g, bunch);
+    x.o.data = a->attend.out.o.data;
+    x.o.f = a->attend.out.o.t->format;
+    x.lse = (float *)a->attend.out.lse.data + x.o.first / t->h.head_dim;
     attend_tile(&x, cpu_scratch(a, 0, t->each, worker));
 }
 
 void cpu_attend(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, 0, 1);
+    Attend t = attend_of(a, a->attend.in.qkv, a->attend.in.doc_begin);
     t.each = attend_tile_bytes(&t.h, t.h.seq);
     threads_for(cpu_threads(b), t.tiles * t.rows * t.h.kv_heads * t.split.bunches, attend_one, &t);
 }
@@ -291,14 +293,14 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
                              .beta = 1});
 }
 
+static AttendPlace at_operand(AttendPlace at, Operand x) { return at.data = x.data, at.f = x.t->format, at; }
+
 static void back_queries(const Attend *t, const AttendTile *x, const Back *w) {
     const Args *a = t->a;
     int64_t rows = x->tokens * x->heads, width = x->heads * x->dim, from, upto;
-    const float *lse = (const float *)a->in[3] + x->o.first / x->dim;
-    AttendPlace d_o = x->o, o = x->o, dq = x->q;
-    d_o.data = a->in[0], d_o.f = a->ti[0]->format;
-    o.data = a->in[2], o.f = a->ti[2]->format;
-    dq.data = a->out[0], dq.f = a->to[0]->format;
+    const float *lse = (const float *)a->attend_grad.in.lse.data + x->o.first / x->dim;
+    AttendPlace d_o = at_operand(x->o, a->attend_grad.in.d_o), o = at_operand(x->o, a->attend_grad.in.o);
+    AttendPlace dq = at_operand(x->q, a->attend_grad.out.d_qkv);
 
     load_rows(w->q, x->q, 0, x->tokens, width);
     load_rows(w->d_o, d_o, 0, x->tokens, width);
@@ -316,22 +318,20 @@ static void attend_grad_one(void *context, int64_t tile, int worker) {
     const Args *a = t->a;
     int64_t row = tile / t->h.kv_heads, g = tile % t->h.kv_heads, seq = t->h.seq, dim = t->h.head_dim;
     Back w = back_of(t, cpu_scratch(a, 0, t->each, worker));
-    AttendTile x = tile_of(t, a->in[1], a->ti[1]->format, row, 0, g, 0);
+    AttendTile x = tile_of(t, row, 0, g, 0);
     load_rows(w.k, x.k, 0, seq, dim);
     load_rows(w.v, x.v, 0, seq, dim);
     memset(w.dk, 0, (size_t)(2 * seq * dim) * sizeof *w.dk); /* and dv behind it */
     for (int64_t i = 0; i < t->tiles * t->split.bunches; i++) {
-        x = tile_of(t, a->in[1], a->ti[1]->format, row, i / t->split.bunches * TILE, g, i % t->split.bunches);
+        x = tile_of(t, row, i / t->split.bunches * TILE, g, i % t->split.bunches);
         back_queries(t, &x, &w);
     }
-    x.k.data = x.v.data = a->out[0];
-    x.k.f = x.v.f = a->to[0]->format;
-    store_rows(x.k, w.dk, seq, dim);
-    store_rows(x.v, w.dv, seq, dim);
+    store_rows(at_operand(x.k, a->attend_grad.out.d_qkv), w.dk, seq, dim);
+    store_rows(at_operand(x.v, a->attend_grad.out.d_qkv), w.dv, seq, dim);
 }
 
 void cpu_attend_grad(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, 1, 4);
+    Attend t = attend_of(a, a->attend_grad.in.qkv, a->attend_grad.in.doc_begin);
     t.each = back_bytes(&t);
     threads_for(cpu_threads(b), t.rows * t.h.kv_heads, attend_grad_one, &t);
 }

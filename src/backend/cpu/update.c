@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/update.h"
 #include "base/half.h"
 
 enum { CHUNK = 1024, BLOCK = FORMAT_MOMENT_BLOCK, TILE_NUMBERS = 1 << 14, LANES = 16 };
@@ -29,32 +30,33 @@ static void squares_tile(void *context, int64_t tile, int worker) {
     const Args *a = context;
     float buffer[CHUNK];
     double sum = 0;
-    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, cpu_count(a->ti[0]));
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, cpu_count(a->sum_squares.in.g.t));
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        sum += chunk_squares(cpu_view(buffer, a->in[0], a->ti[0]->format, i, n), n);
+        sum += chunk_squares(cpu_read(buffer, a->sum_squares.in.g, i, n), n);
     }
     ((double *)a->workspace)[tile] = sum;
 }
 
 void cpu_sum_squares(Backend *b, Queue q, const Args *a) {
-    int64_t tiles = (cpu_count(a->ti[0]) + TILE_NUMBERS - 1) / TILE_NUMBERS;
+    int64_t tiles = (cpu_count(a->sum_squares.in.g.t) + TILE_NUMBERS - 1) / TILE_NUMBERS;
     CHECK(a->workspace_bytes >= tiles * (int64_t)sizeof(double));
     threads_for(cpu_threads(b), tiles, squares_tile, (void *)a);
     double sum = 0;
     for (int64_t i = 0; i < tiles; i++) sum += ((const double *)a->workspace)[i];
-    *(double *)a->out[0] = sum;
+    *(double *)a->sum_squares.out.part.data = sum;
 }
 
 void cpu_clip(Backend *b, Queue q, const Args *a) {
-    const double *parts = a->in[0];
-    double sum = 0, *verdict = a->out[0], loss = *(const double *)a->in[1], most = *(const float *)a->in[2];
-    CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
-    for (int64_t i = 0; i < cpu_count(a->ti[0]); i++) sum += parts[i];
-    double unscale = a->in[3] ? *(const float *)a->in[3] : 1.0, norm = sqrt(sum) * unscale;
+    Operand parts = a->clip.in.parts, loss = a->clip.in.loss, max_norm = a->clip.in.max_norm;
+    const float *scale = a->clip.in.unscale.data;
+    double sum = 0, *verdict = a->clip.out.verdict.data, most = *(const float *)max_norm.data;
+    CHECK(parts.t->format == FMT_F64 && loss.t->format == FMT_F64 && max_norm.t->format == FMT_F32);
+    for (int64_t i = 0; i < cpu_count(parts.t); i++) sum += ((const double *)parts.data)[i];
+    double unscale = scale ? *scale : 1.0, norm = sqrt(sum) * unscale;
     verdict[VERDICT_SCALE] = (most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0) * unscale;
     verdict[VERDICT_NORM] = norm;
-    verdict[VERDICT_OK] = isfinite(norm) && isfinite(loss);
+    verdict[VERDICT_OK] = isfinite(norm) && isfinite(*(const double *)loss.data);
 }
 
 /* ---- numbers that are rounded at random ---- */
@@ -125,15 +127,16 @@ typedef struct State {
     void *data; /* NULL: there is none */
     Format f;
     float *scales; /* 8-bit moments: one a block */
-    int turn;      /* of its bits: weight 0, m 1, v 2 */
+    int turn;      /* of its random bits: TURN_* */
 } State;
 
-static State state_of(const Args *a, int out) {
-    if (!a->out[out]) return (State){0};
-    State s = {.data = a->out[out], .f = a->to[out]->format, .turn = out};
+enum { TURN_WEIGHT, TURN_M, TURN_V, TURN_MASTER };
+
+static State state_of(Operand x, int turn) {
+    if (!x.data) return (State){0};
+    State s = {.data = x.data, .f = x.t->format, .turn = turn};
     if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
-        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]),
-                                                                   cpu_cols(a->to[out])));
+        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(x.t), cpu_cols(x.t)));
     return s;
 }
 
@@ -164,7 +167,7 @@ static void give(State s, const float *x, const uint64_t *words, int64_t first, 
 }
 
 typedef struct Update {
-    const Args *a;
+    Operand g;
     int64_t count;
     State w, m, v, master;
     bool draws;                     /* something is rounded at random */
@@ -182,27 +185,22 @@ static void give_weight(const Update *u, const float *x, const uint64_t *words, 
         give(u->w, x, words, first, n);
 }
 
-typedef struct Places { /* of an op's row; v -1: none */
-    int v, master, dials, verdict, clock;
-} Places;
-
-static Update update_of(const Args *a, Places p) {
+static Update update_of(const Args *a, const UpdateOperands *o) {
     const AttrUpdate *k = &a->step->attr.update;
-    const float *dial = a->in[p.dials];
-    Update u = {.a = a, .count = cpu_count(a->to[0]), .w = state_of(a, 0), .m = state_of(a, 1),
-                .key = cpu_draw_key(a, p.clock),
+    const float *dial = o->dials.data;
+    Update u = {.g = o->g, .count = cpu_count(o->weight.t), .w = state_of(o->weight, TURN_WEIGHT),
+                .m = state_of(o->m, TURN_M), .v = state_of(o->v, TURN_V), .master = state_of(o->master, TURN_MASTER),
+                .key = cpu_draw_key(a, o->clock),
                 .beta1 = k->beta1, .beta2 = k->beta2, .eps = k->eps, .decay = k->weight_decay,
                 .rate = dial[DIAL_LR] * k->lr_mult,
-                .grad_scale = (float)((const double *)a->in[p.verdict])[VERDICT_SCALE],
+                .grad_scale = (float)((const double *)o->verdict.data)[VERDICT_SCALE],
                 .correct1 = dial[DIAL_CORRECT1], .correct2 = dial[DIAL_CORRECT2]};
-    if (p.v >= 0) u.v = state_of(a, p.v);
-    u.master = state_of(a, p.master);
     u.draws = (u.w.f == FMT_BF16 && !u.master.data) || u.m.f == FMT_BF16 || u.v.f == FMT_BF16;
-    CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
+    CHECK_MSG(o->weight_in.data == o->weight.data, "a weight is updated where it stands%s", "");
     return u;
 }
 
-static bool may_write(const Args *a, int verdict) { return ((const double *)a->in[verdict])[VERDICT_OK] != 0; }
+static bool may_write(Operand verdict) { return ((const double *)verdict.data)[VERDICT_OK] != 0; }
 
 /* ---- AdamW ---- */
 
@@ -222,7 +220,6 @@ CPU_VECTOR static void adamw_chunk(float *restrict w, float *restrict m, float *
 
 static void adamw_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
-    const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
     uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
@@ -230,7 +227,7 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
         int64_t n = MIN2(CHUNK, end - i);
         float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n);
         float *v = take(u->v, bv, i, n);
-        adamw_chunk(w, m, v, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        adamw_chunk(w, m, v, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
         give(u->m, m, words, i, n);
         give(u->v, v, words, i, n);
@@ -239,8 +236,9 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
 }
 
 void cpu_adamw(Backend *b, Queue q, const Args *a) {
-    if (!may_write(a, 6)) return;
-    Update u = update_of(a, (Places){.v = 2, .master = 3, .dials = 5, .verdict = 6, .clock = 7});
+    UpdateOperands o = adamw_operands(a);
+    if (!may_write(o.verdict)) return;
+    Update u = update_of(a, &o);
     u.decay = 1.0f - u.rate * u.decay;
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
 }
@@ -259,7 +257,6 @@ CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const flo
 
 static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
-    const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK];
     uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
@@ -269,7 +266,7 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
         if (u->m.data) m = take(u->m, bm, i, n);
         else
             for (int64_t k = 0; k < n; k++) bm[k] = 0;
-        sgd_chunk(w, m, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        sgd_chunk(w, m, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
         if (u->m.data) give(u->m, m, words, i, n);
         give_weight(u, w, words, i, n);
@@ -277,7 +274,8 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
 }
 
 void cpu_sgd(Backend *b, Queue q, const Args *a) {
-    if (!may_write(a, 5)) return;
-    Update u = update_of(a, (Places){.v = -1, .master = 2, .dials = 4, .verdict = 5, .clock = 6});
+    UpdateOperands o = sgd_operands(a);
+    if (!may_write(o.verdict)) return;
+    Update u = update_of(a, &o);
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
 }

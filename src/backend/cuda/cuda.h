@@ -124,9 +124,8 @@ void cuda_wait(Backend *b, Queue q, int event);
 static inline bool cuda_is_capturing(Backend *b) { return ((CudaBackend *)b)->capturing >= 0; }
 
 /* ---- kernel functions: one per op of ops.def; a missing one does not link (table.c) ---- */
-#define OP_ENUM(NAME, name) extern Kernel cuda_##name;
+#define OP(NAME, name, ins, outs) extern Kernel cuda_##name;
 #include "ir/ops.def"
-#undef OP_ENUM
 extern Kernel *const cuda_functions[OP_COUNT];
 extern Kernel *const cuda_kernels[OP_COUNT]; /* the table exec sees: every row goes through cuda_graph.c */
 
@@ -150,10 +149,9 @@ static inline int64_t cuda_rows(const Tensor *t) { /* all dimensions but the las
 }
 static inline int64_t cuda_count(const Tensor *t) { return cuda_rows(t) * cuda_cols(t); }
 
-/* What the roundings (draw_key) or the dropout (drop_key) of this step are keyed by. clock_in: the clock's place.
- */
-static inline CudaKey cuda_key(const Args *a, int clock_in, int64_t part) {
-    return (CudaKey){.clock = a->in[clock_in], .step = a->step->key, .part = part};
+/* What the roundings (draw_key) or the dropout (drop_key) of this step are keyed by. */
+static inline CudaKey cuda_key(const Args *a, Operand clock, int64_t part) {
+    return (CudaKey){.clock = clock.data, .step = a->step->key, .part = part};
 }
 
 /* fp32, bf16, fp16: what kernels read and write number by number. */
