@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# same_runs.sh record BINARY FILE | compare BINARY FILE - what a change of shape must not change, by 143 small runs.
+# same_runs.sh record BINARY FILE | compare BINARY FILE - what a change of shape must not change, by some 150 small runs.
 #
 # A run is one line of FILE: its name, a hash of its flags, its exit code, planned bytes, the losses of every step to
 # the last digit, the checksum of what was trained, a hash of what it wrote (weights, answers, a plan's JSON). `compare`
@@ -269,6 +269,10 @@ train head-whole tied --head-chunk 4096
 train head-chunk untied --micro-batch 4 --accum 1 --head-chunk 128
 train ffn-chunks tied --micro-batch 4 --accum 1 --ffn-chunks 3 --recompute block
 train ffn-chunks-lora normed --mode lora --micro-batch 4 --accum 1 --ffn-chunks 2 --recompute ffn
+train ffn-chunks-dropout normed --mode lora --lora-dropout 0.1 --micro-batch 4 --accum 1 --ffn-chunks 2 \
+    --recompute block
+train ffn-chunks-one tied --mode lora --lora-targets gate --micro-batch 4 --accum 1 --ffn-chunks 3 --recompute ffn
+train ffn-chunks-kept tied --micro-batch 4 --accum 1 --ffn-chunks 2
 train ffn-chunks-nf4 untied --mode lora --quantize nf4 --micro-batch 4 --accum 1 --ffn-chunks 4 --recompute twice
 train pack-on tied --pack on
 train pack-lora normed --mode lora --pack on --recompute block

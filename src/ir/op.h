@@ -31,6 +31,13 @@ typedef enum OpFlag {
     OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
     OPF_TOGETHER = 8,     /* steps that follow each other may run at once: their scratch must not be shared */
     OPF_DECODES = 16,     /* up to LINEAR_DIRECT_MOST rows its product turns codes into numbers in registers */
+    OPF_CHEAP = 32,       /* little work for what it gives: repeating it costs less than keeping it (norms, gates) */
+    OPF_MIXES = 64,       /* a row of what it gives depends on other tokens' rows: attention and its gradient */
+    OPF_CUTS = 128,       /* its operands marked ROWS may be cut into pieces: a step for each, sums added by beta */
+    OPF_DROPS = 256,      /* an adapter's dropout, where it has any: drawn by the token's number in the step */
+    OPF_FRESH = 512,      /* a product that may write its gradient without reading it: op_is_fresh */
+    OPF_MAKES = 1024,     /* its output does not depend on what was there, and has any format */
+    OPF_HEAD = 2048,      /* of the output head: the ledger counts what it gives and its scratch apart */
 } OpFlag;
 
 typedef enum Mark { /* what ops.def says about an operand */
@@ -87,9 +94,11 @@ const char *op_wrong(const Program *p, const Step *s);
 /* Whether input k may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8
  * only), of linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
-/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is rounded to
- * nearest. */
+/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is rounded
+ * to nearest. */
 bool op_is_fresh(const Step *s);
+bool op_has_dropout(const Step *s);
+int op_beta_place(OpId op); /* the number of the input that is marked as the beta of a sum; -1: none */
 /* The most rows of linear_swiglu, and what stands at the beginning of its workspace where it is played as two: rows of `width`
  * numbers, the linear's. */
 enum { LINEAR_SWIGLU_ROWS = 8 };

@@ -253,27 +253,29 @@ Tid op_stop_gradient(Program *p, Tid x) {
 
 /* byte_share: norms of heads walk their rows more than once, sums over tokens are joined by a second kernel; as
  * --profile of `snug train` shows it on an H200. */
-const OpRow op_row_rmsnorm = {.grad = rmsnorm_grad, .byte_share = 0.9};
+const OpRow op_row_rmsnorm = {.grad = rmsnorm_grad, .flags = OPF_CHEAP, .byte_share = 0.9};
 const OpRow op_row_add_rmsnorm = {.shape = add_rmsnorm_shape, .share = SHARE_MAY,
     .share_out = OP_OUT(add_rmsnorm, sum), .share_in = OP_IN(add_rmsnorm, b), .byte_share = 0.9};
 const OpRow op_row_rmsnorm_grad = {.workspace = rmsnorm_grad_workspace, .share = SHARE_MAY,
     .share_out = OP_OUT(rmsnorm_grad, dx), .share_in = OP_IN(rmsnorm_grad, so_far), .flags = OPF_WRITES_STATE,
     .byte_share = 0.8};
-const OpRow op_row_head_norm = {.shape = heads_shape, .grad = head_norm_grad, .byte_share = 0.6};
+const OpRow op_row_head_norm = {.shape = heads_shape, .grad = head_norm_grad, .flags = OPF_CHEAP,
+    .byte_share = 0.6};
 const OpRow op_row_head_norm_grad = {.shape = heads_shape, .workspace = head_norm_grad_workspace,
     .flags = OPF_WRITES_STATE, .byte_share = 0.45};
 const OpRow op_row_rope = {.shape = heads_shape, .grad = rope_grad, .share = SHARE_MAY,
     .share_out = OP_OUT(rope, rotated), .share_in = OP_IN(rope, qkv)};
 const OpRow op_row_attend = {.shape = heads_shape, .grad = attend_grad, .flops = attend_flops,
-    .workspace = attend_workspace, .grid = GRID_ATTENTION, .table = ATTEND_FORWARD, .size = attend_size};
+    .workspace = attend_workspace, .flags = OPF_MIXES, .grid = GRID_ATTENTION, .table = ATTEND_FORWARD,
+    .size = attend_size};
 const OpRow op_row_attend_grad = {.shape = heads_shape, .flops = attend_flops, .workspace = attend_workspace,
-    .grid = GRID_ATTENTION, .table = ATTEND_BACKWARD, .size = attend_size};
+    .flags = OPF_MIXES, .grid = GRID_ATTENTION, .table = ATTEND_BACKWARD, .size = attend_size};
 const OpRow op_row_rope_put = {.shape = cache_shape, .share = SHARE_MAY, .share_out = OP_OUT(rope_put, rotated),
     .share_in = OP_IN(rope_put, qkv), .flags = OPF_WRITES_STATE};
 const OpRow op_row_attend_cache = {.shape = cache_shape, .flops = attend_flops, .workspace = attend_workspace,
-    .joins = attend_joins_put};
-const OpRow op_row_swiglu = {.grad = swiglu_grad};
+    .flags = OPF_MIXES, .joins = attend_joins_put};
+const OpRow op_row_swiglu = {.grad = swiglu_grad, .flags = OPF_CHEAP | OPF_CUTS};
 const OpRow op_row_swiglu_grad = {.share = SHARE_MAY, .share_out = OP_OUT(swiglu_grad, d_gate_up),
-    .share_in = OP_IN(swiglu_grad, gate_up)};
+    .share_in = OP_IN(swiglu_grad, gate_up), .flags = OPF_CUTS};
 const OpRow op_row_add = {.shape = add_shape, .grad = add_grad, .share = SHARE_MAY, .share_out = OP_OUT(add, sum),
     .share_in = OP_IN(add, a)};

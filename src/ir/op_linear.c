@@ -110,18 +110,6 @@ static int64_t scratch_bytes(const Program *p, Shape n, Tid a, Tid b, Tid c) {
     return product_bytes(product_cut(n.rows, n.cols, n.inner), stage);
 }
 
-bool op_is_fresh(const Step *s) {
-    if (!s->fresh) return false;
-    switch ((int)s->op) {
-        case OP_LINEAR_DW: return s->linear_dw.in.beta;
-        case OP_LORA_DB: return s->lora_db.in.beta;
-        case OP_LORA_DA: return s->lora_da.in.beta && s->attr.lora.dropout <= 0; /* else it adds up, panel by panel */
-        case OP_HEAD_LOGP_GRAD: return s->head_logp_grad.in.beta;
-        case OP_HEAD_SWEEP: return s->head_sweep.in.beta;
-        default: return false;
-    }
-}
-
 static int64_t library_bytes(const Program *p, Tid out) {
     return device_library_bytes(prog_rows(p, out), prog_cols(p, out));
 }
@@ -193,13 +181,13 @@ static int64_t db_workspace(const Program *p, const Step *s, const Machine *m) {
 
 const OpRow op_row_linear = {.shape = linear_shape, .grad = linear_grad, .flops = linear_flops,
     .workspace = linear_workspace, .stored = linear_reads_stored, .share = SHARE_MAY, .share_out = OP_OUT(linear, y),
-    .share_in = OP_IN(linear, so_far), .flags = OPF_DECODES, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
+    .share_in = OP_IN(linear, so_far), .flags = OPF_DECODES | OPF_CUTS, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
     .size = linear_size};
 const OpRow op_row_linear_dx = {.flops = dx_flops, .workspace = dx_workspace, .share = SHARE_MAY,
-    .share_out = OP_OUT(linear_dx, dx), .share_in = OP_IN(linear_dx, so_far), .grid = GRID_PRODUCTS, .table = PASS_DX,
-    .size = dx_size};
-const OpRow op_row_linear_dw = {.flops = dw_flops, .workspace = dw_workspace, .flags = OPF_WRITES_STATE,
-    .grid = GRID_PRODUCTS, .table = PASS_DW, .size = dw_size};
+    .share_out = OP_OUT(linear_dx, dx), .share_in = OP_IN(linear_dx, so_far), .flags = OPF_CUTS,
+    .grid = GRID_PRODUCTS, .table = PASS_DX, .size = dx_size};
+const OpRow op_row_linear_dw = {.flops = dw_flops, .workspace = dw_workspace,
+    .flags = OPF_WRITES_STATE | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = dw_size};
 const OpRow op_row_linear_db = {.workspace = db_workspace, .flags = OPF_WRITES_STATE, .byte_share = 0.6};
 
 /* ---- a linear and its gate ---- */
@@ -393,14 +381,14 @@ static int64_t lora_dx_workspace(const Program *p, const Step *s, const Machine 
 
 /* bytes_on_top: the second product of an adapter goes over all of y. */
 const OpRow op_row_lora = {.shape = lora_shape, .grad = lora_grad, .flops = lora_flops, .workspace = lora_workspace,
-    .share = SHARE_MAY, .share_out = OP_OUT(lora, y), .share_in = OP_IN(lora, y0), .flags = OPF_RANDOM,
-    .grid = GRID_PRODUCTS, .table = PASS_FORWARD, .size = lora_size, .bytes_on_top = op_bytes_moved};
-const OpRow op_row_lora_du = {.flops = lora_du_flops, .workspace = lora_du_workspace, .grid = GRID_PRODUCTS,
+    .share = SHARE_MAY, .share_out = OP_OUT(lora, y), .share_in = OP_IN(lora, y0),
+    .flags = OPF_RANDOM | OPF_DROPS | OPF_CUTS, .grid = GRID_PRODUCTS, .table = PASS_FORWARD, .size = lora_size, .bytes_on_top = op_bytes_moved};
+const OpRow op_row_lora_du = {.flops = lora_du_flops, .workspace = lora_du_workspace, .flags = OPF_CUTS, .grid = GRID_PRODUCTS,
     .table = PASS_DX, .size = lora_size};
-const OpRow op_row_lora_db = {.flops = lora_db_flops, .workspace = lora_db_workspace, .flags = OPF_WRITES_STATE,
-    .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
+const OpRow op_row_lora_db = {.flops = lora_db_flops, .workspace = lora_db_workspace,
+    .flags = OPF_WRITES_STATE | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
 const OpRow op_row_lora_da = {.flops = lora_da_flops, .workspace = lora_da_workspace,
-    .flags = OPF_WRITES_STATE | OPF_RANDOM, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
+    .flags = OPF_WRITES_STATE | OPF_RANDOM | OPF_DROPS | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
 const OpRow op_row_lora_dx = {.flops = lora_dx_flops, .workspace = lora_dx_workspace, .share = SHARE_MAY,
-    .share_out = OP_OUT(lora_dx, dx), .share_in = OP_IN(lora_dx, so_far), .flags = OPF_RANDOM, .grid = GRID_PRODUCTS,
+    .share_out = OP_OUT(lora_dx, dx), .share_in = OP_IN(lora_dx, so_far), .flags = OPF_RANDOM | OPF_DROPS | OPF_CUTS, .grid = GRID_PRODUCTS,
     .table = PASS_DX, .size = lora_size};

@@ -58,6 +58,20 @@ Tid op_token_rows(const Step *s) {
     return NONE;
 }
 
+int op_beta_place(OpId op) {
+    const OpPlaces *at = op_places(op);
+    for (int i = 0; i < at->n_in; i++)
+        if (at->in[i].marks & MARK_BETA) return i;
+    return -1;
+}
+
+bool op_has_dropout(const Step *s) { return op_row(s->op)->flags & OPF_DROPS && s->attr.lora.dropout > 0; }
+
+bool op_is_fresh(const Step *s) {
+    if (!s->fresh || !(op_row(s->op)->flags & OPF_FRESH)) return false;
+    return s->in[op_beta_place(s->op)] && !op_has_dropout(s); /* with dropout it adds up, panel by panel */
+}
+
 bool op_reads_stored(const Program *p, const Step *s, int k) {
     if (!(op_places(s->op)->in[k].marks & MARK_STORED)) return false;
     StoredRule *rule = op_row(s->op)->stored;

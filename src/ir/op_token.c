@@ -173,14 +173,14 @@ static void token_sum_grad(Program *p, Step s, Grads *g) {
 const OpRow op_row_embed = {.grad = embed_grad};
 const OpRow op_row_embed_grad = {.flags = OPF_WRITES_STATE};
 const OpRow op_row_head_logits = {.flops = head_logits_flops, .workspace = op_head_logits_workspace,
-    .stored = logits_read_stored, .flags = OPF_DECODES};
+    .stored = logits_read_stored, .flags = OPF_DECODES | OPF_HEAD};
 const OpRow op_row_head_logp = {.shape = head_shape, .grad = head_logp_grad, .flops = head_flops,
-    .workspace = head_workspace, .stored = head_reads_stored, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
-    .size = head_size};
+    .workspace = head_workspace, .stored = head_reads_stored, .flags = OPF_HEAD, .grid = GRID_PRODUCTS,
+    .table = PASS_FORWARD, .size = head_size};
 const OpRow op_row_head_logp_grad = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
-    .stored = head_reads_stored, .flags = OPF_WRITES_STATE};
+    .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD};
 const OpRow op_row_head_sweep = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
-    .stored = head_reads_stored, .flags = OPF_WRITES_STATE, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
-    .size = head_size, .bytes_on_top = sweep_bytes_on_top};
+    .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .grid = GRID_PRODUCTS,
+    .table = PASS_FORWARD, .size = head_size, .bytes_on_top = sweep_bytes_on_top};
 const OpRow op_row_token_sum = {.grad = token_sum_grad, .flags = OPF_WRITES_STATE};
 const OpRow op_row_token_sum_grad = {0};

@@ -37,6 +37,7 @@ int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     p->phase[p->n_phases] =
         (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
     p->region = REGION_FORWARD;
+    p->part = PART_NONE;
     p->layer = -1;
     prog_keys_of(p, name);
     return p->n_phases++;
@@ -173,6 +174,7 @@ int prog_emit(Program *p, Step s) {
     p->s = mem_grow(p->s, &p->cap_s, p->n_s + 1, sizeof *p->s);
     s.region = p->region;
     s.layer = p->layer;
+    s.part = (uint8_t)p->part;
     s.clone_of = -1;
     s.key = p->next_key++;
     s.fresh = is_fresh(p, &s);

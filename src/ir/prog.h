@@ -54,6 +54,8 @@ typedef enum Role {
 } Role;
 
 typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_DISK_IN, QUEUE_DISK_OUT, QUEUE_COUNT } Queue;
+/* Which half of a layer's block a step belongs to: said by the model while it records, never guessed from op names. */
+typedef enum Part { PART_NONE, PART_ATTENTION, PART_FFN } Part;
 typedef enum Region { REGION_FORWARD, REGION_BACKWARD, REGION_RECOMPUTE, REGION_UPDATE, REGION_MOVE, REGION_COUNT } Region;
 
 typedef enum OpId {
@@ -125,6 +127,7 @@ typedef struct Step {
     int clone_of;                 /* the step this one repeats; -1: an original */
     uint32_t key;                 /* names its random draws (P6) */
     bool fresh; /* the first writer of a gradient in a phase that does not repeat: it starts from nothing */
+    uint8_t part;                 /* a Part; a gradient's step has that of the step it belongs to */
     Tid workspace;                /* scratch of this step; NONE when it needs none */
     int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
 } Step;
@@ -152,6 +155,7 @@ typedef struct Program {
     /* where recording stands; stamped on what is recorded */
     const char *model; /* names of tensors and phases begin with it: "evaluator.layers.3.qkv"; NULL: they do not */
     int layer;
+    Part part;
     Region region;
     Queue queue;
     Tid beta;  /* dial: 0 in the first micro-step of an update, 1 after it */
@@ -189,7 +193,7 @@ const char *prog_role_name(Role role);
 const char *prog_region_name(Region r);
 
 /* ---- steps ---- */
-/* Appends a step; stamps layer, region, queue, key; checks it against its row. A BUG if it does not hold. */
+/* Appends a step; stamps layer, part, region, queue, key; checks it against its row. A BUG if it does not hold. */
 int prog_emit(Program *p, Step s);
 static inline Tid prog_first_out(const Step *s) { return s->out[0]; } /* the output a step is known by */
 void prog_clear_operands(Step *s); /* all NONE: for a pass that makes another op of it */

@@ -58,10 +58,13 @@ Tid decoder_hidden(Program *p, const Decoder *d, const DecoderInput *in, const T
     Tid x = op_embed(p, d->embedding, in->ids, in->id_order, d->spec.activations); // (N, C)
     for (int l = 0; l < d->c.layers; l++) {
         p->layer = l;
+        p->part = PART_ATTENTION;
         x = attention(p, d, &d->layer[l], in, x, caches ? caches[l] : NONE, cache_slots);
+        p->part = PART_FFN;
         x = feed_forward(p, d, &d->layer[l], in, x);
     }
     p->layer = -1;
+    p->part = PART_NONE;
     return op_rmsnorm(p, x, d->final_norm, (float)d->c.rms_eps);
 }
 

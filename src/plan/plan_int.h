@@ -21,6 +21,18 @@ int rewrite_keep(Rewrite *w, int old, Step s); /* s: that step, perhaps with oth
 int rewrite_add(Rewrite *w, Step s);           /* a new one; its clone_of counts in the new list */
 void rewrite_end(Rewrite *w);
 
+/* Two steps that follow each other in one phase, region and queue and become one. */
+typedef struct Pair {
+    OpId first, second;
+    bool (*holds)(const Program *p, const Step *first, const Step *second, const int *readers); /* what else must hold */
+    Step (*fused)(const Step *first, const Step *second);
+} Pair;
+/* Fuses every such pair. Two clones are fused only where their originals were, and both halves of an original are known as
+ * the fused step from then on: a clone may repeat one half of it (V5 of verify.c). */
+void rewrite_pairs(Program *p, const Pair *pair);
+/* fuse.c: the half of a fused step that a step with this op repeats, as it was recorded; false: there is none. */
+bool plan_half_of(Step *half, const Step *fused, OpId op);
+
 /* An activation shaped like `of`, named after it. */
 Tid rewrite_twin(Program *p, Tid of, const char *suffix);
 /* The view of `base` that shows the rows which `view` shows of its own base. */

@@ -10,7 +10,8 @@
  *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and neither is one that
  *       reads what its phase writes later: state, or a value carried around the ring (P4). An update behind backward
  *       does not count: clones stand before it.
- *   R5  the ffn part of a layer begins at the first norm after attention. */
+ *   R5  norms and gates are those whose row says that repeating is cheap; the feed-forward of a layer is what the model
+ *       recorded as such (Step.part). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,8 +137,8 @@ static void note_writes(Recompute *r, const Phase *phase) {
             if (r->p->s[i].out[k]) r->last_write[prog_base(r->p, r->p->s[i].out[k])] = i;
 }
 
-static bool level_drops(RecomputeLevel level, OpId op, bool in_ffn) {
-    bool cheap = op == OP_RMSNORM || op == OP_HEAD_NORM || op == OP_SWIGLU;
+static bool level_drops(RecomputeLevel level, const Step *s) { /* R5 */
+    bool cheap = op_row(s->op)->flags & OPF_CHEAP, in_ffn = s->part == PART_FFN;
     return level >= RECOMPUTE_BLOCK || (level >= RECOMPUTE_NORM && cheap) || (level == RECOMPUTE_FFN && in_ffn);
 }
 
@@ -154,7 +155,6 @@ static void note_outputs(Recompute *r, int step, bool dropped) {
 static void note_layers(Recompute *r) {
     const Program *p = r->p;
     int visits = 0, layer = -1;
-    bool attended = false, in_ffn = false;
     for (int ph = 0; ph < p->n_phases; ph++, layer = -1) {
         note_writes(r, &p->phase[ph]);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
@@ -163,11 +163,9 @@ static void note_layers(Recompute *r) {
                 layer = -1;
                 continue;
             }
-            if (s->layer != layer) visits++, layer = s->layer, attended = in_ffn = false;
-            attended |= s->op == OP_ATTEND || s->op == OP_ATTEND_CACHE;
-            in_ffn |= attended && s->op == OP_RMSNORM; /* R5 */
+            if (s->layer != layer) visits++, layer = s->layer;
             r->visit[i] = visits;
-            bool drops = level_drops(r->per_layer[layer], s->op, in_ffn);
+            bool drops = level_drops(r->per_layer[layer], s);
             note_outputs(r, i, drops && !writes_state(p, s) && !reads_what_changes(r, i));
         }
     }

@@ -283,37 +283,33 @@ static int writer_of(const Verify *v, Tid id, const int *last_write) {
 
 /* What was copied to another pool and back is what it was. */
 static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
-    for (int w = writer_of(v, id, last_write); w >= 0 && v->p->s[w].op == OP_COPY; w = writer_of(v, id, last_write)) {
-        Tid src = v->p->s[w].copy.in.src;
-        if (v->p->t[src].role != ROLE_ACTIVATION) break;
-        id = src;
+    for (int w = writer_of(v, id, last_write); w >= 0; w = writer_of(v, id, last_write)) {
+        const Step *s = &v->p->s[w];
+        bool moves = op_row(s->op)->flags & OPF_MOVES;
+        if (!moves || v->p->t[s->copy.in.src].role != ROLE_ACTIVATION) break;
+        id = s->copy.in.src;
     }
     return id;
 }
 
-/* A fused add and norm (fuse.c) may be repeated in halves: the half that c repeats, as it was recorded. */
+/* What a clone of this op repeats: its original, or the half of a fused one (fuse.c). */
 static Step repeated(const Step *o, const Step *c) {
-    if (o->op != OP_ADD_RMSNORM || (c->op != OP_ADD && c->op != OP_RMSNORM)) return *o;
     Step half;
-    memset(&half, 0, sizeof half);
-    half.op = c->op, half.clone_of = o->clone_of;
-    half.key = c->key; /* neither draws, so that it says nothing */
-    if (c->op == OP_RMSNORM) {
-        half.attr = o->attr;
-        half.rmsnorm.in.x = o->add_rmsnorm.out.sum, half.rmsnorm.in.w = o->add_rmsnorm.in.w;
-    } else {
-        half.add.in.a = o->add_rmsnorm.in.a, half.add.in.b = o->add_rmsnorm.in.b;
-    }
+    if (!plan_half_of(&half, o, c->op)) return *o;
+    half.key = c->key; /* neither half draws, so that it says nothing */
     return half;
 }
 
 /* Which of an original's outputs this one of a step is or repeats; -1: none. */
 static int place_of(const Program *p, int step, Tid out) {
-    for (int k = 0; k < MAX_OUT; k++)
-        if (p->s[step].out[k] == out) {
-            bool half = p->s[step].op == OP_ADD && p->s[original(p, step)].op == OP_ADD_RMSNORM;
-            return half ? OP_OUT(add_rmsnorm, sum) : k;
-        }
+    const Step *s = &p->s[step], *o = &p->s[original(p, step)];
+    Step half;
+    for (int k = 0; k < MAX_OUT; k++) {
+        if (s->out[k] != out) continue;
+        if (!plan_half_of(&half, o, s->op)) return k;
+        for (int n = 0; n < MAX_OUT; n++)
+            if (o->out[n] == half.out[k]) return n;
+    }
     return -1;
 }
 

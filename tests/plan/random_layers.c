@@ -133,7 +133,10 @@ static void record_forward(Layers *d, bool carries) {
     for (int l = 0; l < d->layers; l++) {
         d->p->layer = l;
         d->layer_begin[l] = d->n_made - 1;
-        for (int i = 3 + draw(d, 7); i > 0; i--) emit_any(d, chance(d, 95) ? d->layer_begin[l] : 0);
+        for (int n = 3 + draw(d, 7), i = n; i > 0; i--) {
+            d->p->part = i > n / 2 ? PART_ATTENTION : PART_FFN;
+            emit_any(d, chance(d, 95) ? d->layer_begin[l] : 0);
+        }
         if (carries && l == d->layers - 1 && chance(d, 60)) {
             emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, 0)}, .out = {d->carried}}});
             carries = false;
@@ -141,6 +144,7 @@ static void record_forward(Layers *d, bool carries) {
         d->layer_end[l] = d->n_made;
     }
     d->p->layer = -1;
+    d->p->part = PART_NONE;
     if (carries) emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, 0)}, .out = {d->carried}}});
 }
 
@@ -176,7 +180,8 @@ static void record_head(Layers *d) {
 static void record_backward(Layers *d) {
     for (int l = d->layers - 1; l >= 0; l--) {
         d->p->layer = l;
-        for (int i = 2 + draw(d, 5); i > 0; i--) {
+        for (int n = 2 + draw(d, 5), i = n; i > 0; i--) {
+            d->p->part = i > n / 2 ? PART_FFN : PART_ATTENTION;
             Tid own = d->made[d->layer_begin[l] + draw(d, d->layer_end[l] - d->layer_begin[l])];
             int recent = MAX2(d->n_made - 3, 0);
             if (chance(d, 40))
@@ -190,6 +195,7 @@ static void record_backward(Layers *d) {
         }
     }
     d->p->layer = -1;
+    d->p->part = PART_NONE;
 }
 
 static void record_update(Layers *d) {
