@@ -38,8 +38,8 @@ typedef struct Args {
     void *workspace;
     int64_t workspace_bytes;
     const Step *step;
-    bool passes[MAX_OUT]; /* the next step reads it, and nobody else ever does */
-    bool sole[MAX_OUT];   /* no other step of the phase writes it */
+    bool passes[MAX_OUT]; /* only the next step ever reads it */
+    bool only_writer[MAX_OUT];   /* no other step of the phase writes it */
 } Args;
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
@@ -110,7 +110,7 @@ struct Backend {
     bool (*replay)(Backend *b, int id);
     bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
     /* Host memory to a pool, behind everything on the compute queue. The host may reuse its memory at once; it waits
-     * only when more is on its way than the device's staging memory holds. */
+     * only when more is in flight than the device's staging memory holds. */
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
     void (*get)(Backend *b, void *host, const void *device, int64_t bytes); /* waits for what is queued */
     /* A few numbers read late: note queues their copy behind everything on the compute queue, read_note waits for that

@@ -53,7 +53,7 @@ static void find_passed(Exec *x) {
 }
 
 /* What one step of its phase writes alone. */
-static void find_sole(Exec *x) {
+static void find_only_writers(Exec *x) {
     const Program *p = x->p;
     int *writer = MEM_NEW(int, p->n_t); /* of a base: the last phase that writes it + 1, negative: twice or more */
     for (int ph = 0; ph < p->n_phases; ph++) {
@@ -64,7 +64,7 @@ static void find_sole(Exec *x) {
             }
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++)
             for (int k = 0; k < MAX_OUT; k++)
-                x->args[i].sole[k] = p->s[i].out[k] && writer[prog_base(p, p->s[i].out[k])] == ph + 1;
+                x->args[i].only_writer[k] = p->s[i].out[k] && writer[prog_base(p, p->s[i].out[k])] == ph + 1;
     }
     mem_free(writer);
 }
@@ -146,7 +146,7 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     x->run = MEM_NEW(int, p->n_s);
     x->joined = MEM_NEW(bool, p->n_s);
     find_passed(x);
-    find_sole(x);
+    find_only_writers(x);
     find_runs(x);
     return true;
 }

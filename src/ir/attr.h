@@ -20,10 +20,10 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     int64_t seq;   /* tokens of one row; a token's row is its index / seq */
     float scale;   /* of q.k for attention; of cos and sin for rotary positions */
     float eps;     /* of per-head norms */
-    bool inverse;  /* rotary: turn back (the gradient) */
+    bool inverse;  /* rotary: rotate back (the gradient) */
     int64_t slots; /* cache: length of one row's cache */
     AttendBy by;   /* attention */
-    bool apart;    /* cache: no two rows of a play that are not idle have the same row of it */
+    bool distinct_cache_rows; /* no two rows of a play that are not idle have the same row of the cache */
 } AttrHeads;
 
 typedef struct AttrLinear {

@@ -30,7 +30,7 @@ typedef enum OpFlag {
     OPF_WRITES_STATE = 2, /* never cloned (P4) */
     OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
     OPF_TOGETHER = 8,     /* steps that follow each other may run at once: their scratch must not be shared */
-    OPF_DECODES = 16,     /* up to LINEAR_DIRECT_MOST rows its product turns codes into numbers in registers */
+    OPF_DECODES = 16,     /* up to LINEAR_DIRECT_MOST rows its product decodes the weight in registers */
     OPF_CHEAP = 32,       /* little work for what it gives: repeating it costs less than keeping it (norms, gates) */
     OPF_MIXES = 64,       /* a row of what it gives depends on other tokens' rows: attention and its gradient */
     OPF_CUTS = 128,       /* its operands marked ROWS may be cut into pieces: a step for each, sums added by beta */
@@ -82,8 +82,16 @@ typedef struct OpRow {
 #define OP(NAME, name, ins, outs) extern const OpRow op_row_##name;
 #include "ir/ops.def"
 
-const OpRow *op_row(OpId op);
-const OpPlaces *op_places(OpId op);
+extern const OpRow *const op_rows[OP_COUNT];
+extern const OpPlaces op_all_places[OP_COUNT];
+static inline const OpRow *op_row(OpId op) {
+    CHECK(op >= 0 && op < OP_COUNT);
+    return op_rows[op];
+}
+static inline const OpPlaces *op_places(OpId op) {
+    CHECK(op >= 0 && op < OP_COUNT);
+    return &op_all_places[op];
+}
 static inline const char *op_name(OpId op) { return op_places(op)->name; }
 double op_flops(const Program *p, const Step *s);
 double op_bytes_moved(const Program *p, const Step *s); /* everything read and written once */
@@ -94,8 +102,8 @@ const char *op_wrong(const Program *p, const Step *s);
 /* Whether input k may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8
  * only), of linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
-/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is rounded
- * to nearest. */
+/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is
+ * rounded to nearest. */
 bool op_is_fresh(const Step *s);
 bool op_has_dropout(const Step *s);
 int op_beta_place(OpId op); /* the number of the input that is marked as the beta of a sum; -1: none */

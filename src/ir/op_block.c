@@ -13,7 +13,7 @@
  *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
  *   rope_put        in qkv positions inv_freq rows(N/seq)?     out qkv' cache(R, slots, 2*G, D)
  *                   rope, whose k and v go to slot positions[i] of a cache row (none for a negative position) as the
- *                   activations' format holds them; of qkv' q is turned, k and v are those of qkv
+ *                   activations' format holds them; of qkv' q is rotated, k and v are those of qkv
  *                   int8: each head of a token is a row of that format, with its own scale
  *   attend_cache    in qkv cache positions rows(N/seq)?        out o(N,H*D): token i of row i/seq attends to cache
  *                   slots 0..positions[i] of cache row rows[i/seq]; without rows: i/seq

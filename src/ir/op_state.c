@@ -8,7 +8,7 @@
  *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
  *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
  *                bf16 weights without master and bf16 moments are rounded at random: rng_u16 of clock and key, the element,
- *                and turn 0 (weight), 1 (m), 2 (v) (P6)
+ *                and rotation 0 (weight), 1 (m), 2 (v) of its word (P6)
  *   sgd          in weight g m? master? dials verdict clock    out weight m? master?
  *                m = beta1*m + (g' + wd*w); w -= lr*mult*m
  *   fill         out state: constant, normal or uniform by key and element

@@ -3,30 +3,20 @@
 
 #include "ir/op.h"
 
-static const OpRow *const rows[OP_COUNT] = {
+const OpRow *const op_rows[OP_COUNT] = {
 #define OP(NAME, name, ins, outs) [OP_##NAME] = &op_row_##name,
 #include "ir/ops.def"
 };
 
 enum { OPT = MARK_OPT, ROWS = MARK_ROWS, BETA = MARK_BETA, STORED = MARK_STORED, GATHERED = MARK_GATHERED };
 
-static const OpPlaces places[OP_COUNT] = {
+const OpPlaces op_all_places[OP_COUNT] = {
 #define IN(operand, marks) {#operand, marks},
 #define OUT(operand, marks) {#operand, marks},
 #define OP(NAME, op, ins, outs) \
     [OP_##NAME] = {.name = #op, .n_in = N_IN_##op, .n_out = N_OUT_##op, .in = {ins}, .out = {outs}},
 #include "ir/ops.def"
 };
-
-const OpRow *op_row(OpId op) {
-    CHECK(op >= 0 && op < OP_COUNT);
-    return rows[op];
-}
-
-const OpPlaces *op_places(OpId op) {
-    CHECK(op >= 0 && op < OP_COUNT);
-    return &places[op];
-}
 
 static bool is_written_whole(const Program *p, Tid out) { /* of a cache a step writes a few slots */
     return out && prog_t(p, out)->role != ROLE_CACHE;
@@ -107,9 +97,17 @@ static const char *wrong_out(const Program *p, const Step *s, int i) {
 }
 
 const char *op_wrong(const Program *p, const Step *s) {
+    const OpPlaces *at = op_places(s->op);
+    const OpRow *row = op_row(s->op);
     const char *wrong = NULL;
-    for (int i = 0; i < MAX_IN && !wrong; i++) wrong = wrong_in(p, s, i);
-    for (int i = 0; i < MAX_OUT && !wrong; i++) wrong = wrong_out(p, s, i);
-    ShapeRule *shape = op_row(s->op)->shape;
-    return wrong || !shape ? wrong : shape(p, s);
+    for (int i = 0; i < MAX_IN && !wrong; i++) {
+        bool usual = i < at->n_in ? s->in[i] > 0 && s->in[i] < p->n_t : !s->in[i];
+        if (!usual) wrong = wrong_in(p, s, i);
+    }
+    for (int i = 0; i < MAX_OUT && !wrong; i++) {
+        Tid id = s->out[i];
+        bool usual = i < at->n_out ? id > 0 && id < p->n_t && p->t[id].role == ROLE_ACTIVATION : !id;
+        if (!usual) wrong = wrong_out(p, s, i);
+    }
+    return wrong || !row->shape ? wrong : row->shape(p, s);
 }

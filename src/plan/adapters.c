@@ -6,7 +6,7 @@
  * stay what they are; what backward reads (x, u) does not change.
  *
  *   A1  the two steps follow each other, and nothing else reads y0;
- *   A2  the adapter's groups cover y: else the layer would add to what nobody wrote;
+ *   A2  the adapter's groups cover y: else the layer would add to columns that no step wrote;
  *   A3  there are more rows than a layer has a kernel of its own for (LINEAR_DIRECT_ROWS): that one adds to nothing. */
 #include "plan/plan_int.h"
 

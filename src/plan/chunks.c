@@ -37,7 +37,7 @@ typedef struct Chunks {
 
 /* ---- which stretches ---- */
 
-/* Operand k of a step, counted through the inputs and then the outputs, where it has a row for every token; else NONE. */
+/* Operand k of a step, inputs first and then outputs, where it has a row for every token; else NONE. */
 static Tid row_operand(const Step *s, int k) {
     const OpPlaces *at = op_places(s->op);
     bool in = k < MAX_IN;

@@ -55,8 +55,9 @@ static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     return row->joins ? row->joins(p, s - 1, s) : row->flags & OPF_TOGETHER && p->s[i - 1].op == s->op;
 }
 
-/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels come up while the one in front still runs
- * (backend/cuda/chain.cuh), and wait there; what is left of a start is what the memory stands idle between two. */
+/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels are launched while the one in front still
+ * runs (programmatic dependent launch: backend/cuda/chain.cuh); what is left of a launch is the time that the memory is
+ * idle between two. */
 static double start_seconds(const Program *p, const Machine *m, const Phase *phase, int i) {
     const Step *s = &p->s[i];
     if (m->kind != MACHINE_CUDA) return m->step_seconds;

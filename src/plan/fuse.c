@@ -2,7 +2,7 @@
  * the norm needs it.
  *
  *   F1  an add and the rmsnorm of its sum that stands right behind it, in one phase, region and queue. This comes after
- *       recompute: a norm alone is cheap to make again from the kept sum, and its clone stays a norm.
+ *       recompute: a norm alone is cheap to recompute from the kept sum, and its clone stays a norm.
  *   F2  a clone repeats one half of a fused step or both: a pair of clones becomes one step only where its originals did,
  *       and both halves of an original are known as the fused step from then on (V5 of verify.c).
  *   F3  the step has the add's layer, which wrote the sum before (what leaves a layer is counted by it), and the norm's key;
@@ -12,7 +12,7 @@
 
 #include "plan/plan_int.h"
 
-static bool reads_the_sum(const Program *p, const Step *add, const Step *norm, const int *readers) { /* F1 */
+static bool reads_the_sum(const Program *p, const Step *add, const Step *norm) { /* F1 */
     return norm->rmsnorm.in.x == add->add.out.sum && !p->t[add->add.out.sum].base;
 }
 
@@ -30,7 +30,7 @@ static Step add_and_norm(const Step *add, const Step *norm) {
     return s;
 }
 
-void plan_fuse(Program *p) { rewrite_pairs(p, &(Pair){OP_ADD, OP_RMSNORM, reads_the_sum, add_and_norm}); }
+void plan_fuse(Program *p) { rewrite_pairs(p, &(Pair){OP_ADD, OP_RMSNORM, reads_the_sum, add_and_norm, false}); }
 
 bool plan_half_of(Step *half, const Step *fused, OpId op) {
     if (fused->op != OP_ADD_RMSNORM || (op != OP_ADD && op != OP_RMSNORM)) return false;

@@ -1,4 +1,4 @@
-/* recompute.c - what forward does not keep, backward makes again: clones of forward steps, as few as it reads.
+/* recompute.c - what forward does not keep, backward recomputes: clones of forward steps, as few as it reads.
  *
  *   R1  a level names outputs of a layer's forward steps that are dropped. What another layer, another phase or
  *       the end of the model reads is never dropped: that is the residual stream.
@@ -109,7 +109,7 @@ typedef struct Recompute {
     const RecomputeLevel *per_layer;
     int layers;
     Made *made;      /* owns: per tensor of the recorded program */
-    bool *again;     /* owns: per recorded step, it will be cloned */
+    bool *cloned;    /* owns: per recorded step, it will be cloned */
     int *visit;      /* owns: per recorded step; 0: not forward of a layer */
     int *last_write; /* owns: per base tensor, the last step that writes it, up to the phase at hand */
 } Recompute;
@@ -186,8 +186,8 @@ static void keep_what_escapes(Recompute *r) { /* R1 */
 }
 
 static void need_step(Recompute *r, int step) {
-    if (r->again[step]) return;
-    r->again[step] = true;
+    if (r->cloned[step]) return;
+    r->cloned[step] = true;
     for (int k = 0; k < MAX_IN; k++) {
         Tid id = r->p->s[step].in[k];
         const Made *m = id ? &r->made[prog_base(r->p, id)] : NULL;
@@ -205,18 +205,18 @@ static void note_needs(Recompute *r) {
         }
 }
 
-static Tid remade(Recompute *r, Tid id);
+static Tid recomputed(Recompute *r, Tid id);
 
 static void clone_step(Recompute *r, int step) {
     Program *p = r->p;
     Step c = p->s[step];
     for (int k = 0; k < MAX_IN; k++) {
         if (!c.in[k]) continue;
-        c.in[k] = remade(r, c.in[k]);
+        c.in[k] = recomputed(r, c.in[k]);
     }
     for (int k = 0; k < MAX_OUT; k++) {
         if (!c.out[k]) continue;
-        Tid twin = rewrite_twin(p, c.out[k], "again");
+        Tid twin = rewrite_twin(p, c.out[k], "recomputed");
         r->made[c.out[k]].twin = twin;
         c.out[k] = twin;
     }
@@ -226,10 +226,10 @@ static void clone_step(Recompute *r, int step) {
 }
 
 /* The tensor that a reader in backward takes instead of id: id itself when it was kept. */
-static Tid remade(Recompute *r, Tid id) {
+static Tid recomputed(Recompute *r, Tid id) {
     Tid base = prog_base(r->p, id);
     Made m = r->made[base];
-    if (!m.dropped || !r->again[m.step]) return id;
+    if (!m.dropped || !r->cloned[m.step]) return id;
     if (!m.twin) clone_step(r, m.step);
     Tid twin = r->made[base].twin;
     return id == base ? twin : rewrite_twin_view(r->p, id, twin);
@@ -243,7 +243,7 @@ static void rewrite(Recompute *r) {
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             Step s = p->s[i];
             for (int k = 0; k < MAX_IN && s.region == REGION_BACKWARD; k++)
-                if (s.in[k]) s.in[k] = remade(r, s.in[k]);
+                if (s.in[k]) s.in[k] = recomputed(r, s.in[k]);
             rewrite_keep(&r->w, i, s);
         }
     }
@@ -255,7 +255,7 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
                    .per_layer = per_layer,
                    .layers = layers,
                    .made = MEM_NEW(Made, p->n_t),
-                   .again = MEM_NEW(bool, p->n_s + 1),
+                   .cloned = MEM_NEW(bool, p->n_s + 1),
                    .visit = MEM_NEW(int, p->n_s + 1),
                    .last_write = MEM_NEW(int, p->n_t)};
     for (int64_t i = 0; i < p->n_t; i++) r.made[i].step = r.last_write[i] = -1;
@@ -264,7 +264,7 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
     note_needs(&r);
     rewrite(&r);
     mem_free(r.made);
-    mem_free(r.again);
+    mem_free(r.cloned);
     mem_free(r.visit);
     mem_free(r.last_write);
     for (int l = 0; l < layers; l++)

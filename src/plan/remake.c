@@ -4,9 +4,9 @@
  * Backward recomputes a block from its input, then goes through its feed-forward, then through its attention. What the
  * second half reads (the norm in front, q, k, v) lies idle during the first, at the time when most is alive.
  *
- *   A1  a layer's backward has three stages: its feed-forward (all up to the first step of PART_ATTENTION), its attention
- *       up to the first gradient that mixes tokens, and the rest. A reader in a later stage than the clone it reads gets a
- *       clone of its own, which stands right before it.
+ *   A1  a layer's backward has three stages: its feed-forward (all up to the first step of PART_ATTENTION), its
+ *       attention up to the first gradient that mixes tokens, and the rest. A reader in a later stage than the clone it
+ *       reads gets a clone of its own, which stands right before it.
  *   A2  a step that mixes tokens is never run again: what it gave stays. In the last stage only cheap steps are
  *       repeated: a product would cost more than the little that is alive there.
  *   A3  only a step's first output is a reason to run it (R2); the others are taken from the newest clone there is. */
@@ -77,7 +77,8 @@ static Part backward_part(const Program *p, int i) {
 static void rewrite_step(Remake *r, int i) {
     Step s = r->p->s[i];
     bool backward = s.region == REGION_BACKWARD, clone = s.region == REGION_RECOMPUTE && s.clone_of >= 0;
-    if ((backward || clone) && backward_part(r->p, i) == PART_ATTENTION) r->stage = MAX2(r->stage, STAGE_ATTENTION); /* A1 */
+    if ((backward || clone) && backward_part(r->p, i) == PART_ATTENTION) /* A1 */
+        r->stage = MAX2(r->stage, STAGE_ATTENTION);
     for (int k = 0; k < MAX_IN && backward; k++)
         if (s.in[k]) s.in[k] = newest(r, s.in[k]);
     rewrite_keep(&r->w, i, s);

@@ -16,7 +16,7 @@ typedef enum LineId {
     LINE_ACTIVATIONS,
     LINE_HEAD, /* what the head's steps write: logits in scratch, log-probabilities, the hidden gradient */
     LINE_WORKSPACE,
-    LINE_STAGING, /* state on its way in or out */
+    LINE_STAGING, /* state that is being copied in or out */
     LINE_STATISTICS,
     LINE_INPUTS, /* and dials and tables */
     LINE_COUNT

@@ -78,12 +78,12 @@ static bool is_pair(const Rewrite *w, const Pair *pair, const Step *a, const Ste
     if (a->op != pair->first || b->op != pair->second || a->region != b->region || a->queue != b->queue) return false;
     if ((a->clone_of < 0) != (b->clone_of < 0)) return false;
     if (a->clone_of >= 0 && w->moved[a->clone_of] != w->moved[b->clone_of]) return false;
-    return pair->holds(w->p, a, b, readers);
+    return pair->holds(w->p, a, b) && (!readers || readers[prog_first_out(a)] == 1);
 }
 
 void rewrite_pairs(Program *p, const Pair *pair) {
     Rewrite w;
-    int *readers = count_readers(p);
+    int *readers = pair->alone ? count_readers(p) : NULL;
     rewrite_begin(&w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {
         rewrite_phase(&w);

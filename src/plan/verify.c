@@ -282,7 +282,7 @@ static int writer_of(const Verify *v, Tid id, const int *last_write) {
 }
 
 /* What was copied to another pool and back is what it was. */
-static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
+static Tid before_offload(const Verify *v, Tid id, const int *last_write) {
     for (int w = writer_of(v, id, last_write); w >= 0; w = writer_of(v, id, last_write)) {
         const Step *s = &v->p->s[w];
         bool moves = op_row(s->op)->flags & OPF_MOVES;
@@ -319,7 +319,7 @@ static bool stands_for(const Verify *v, Tid b, Tid a, const int *last_write) {
     if (a == b) return true;
     const Program *p = v->p;
     if (!a || !b || p->t[a].view_bytes != p->t[b].view_bytes || p->t[a].bytes != p->t[b].bytes) return false;
-    Tid ta = before_travelling(v, prog_base(p, a), last_write), tb = before_travelling(v, prog_base(p, b), last_write);
+    Tid ta = before_offload(v, prog_base(p, a), last_write), tb = before_offload(v, prog_base(p, b), last_write);
     int wa = writer_of(v, ta, last_write), wb = writer_of(v, tb, last_write);
     if (wa < 0 || wb < 0 || original(p, wa) != original(p, wb)) return false;
     int place = place_of(p, wa, ta);

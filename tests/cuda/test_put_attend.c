@@ -31,7 +31,7 @@ typedef struct Token { /* of each row: a norm, then what is tested */
 static void record(Token *t, Shape s, Twist twist) {
     Program *p = &t->p;
     AttrHeads turn = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.dim, .seq = 1, .scale = 1.25f,
-                      .slots = s.slots, .apart = twist != SHARED_ROWS}, see = turn;
+                      .slots = s.slots, .distinct_cache_rows = twist != SHARED_ROWS}, see = turn;
     int64_t width = (int64_t)(s.heads + 2 * s.kv_heads) * s.dim;
     *t = (Token){.s = s};
     prog_init(p);

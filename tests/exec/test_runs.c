@@ -207,8 +207,8 @@ TEST(a_step_knows_what_it_writes_alone) {
         OpId op = s.p.s[i].op;
         Tid w = prog_first_out(&s.p.s[i]);
         bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* that one twice; squares share a base */
-        if (!EXPECT(x.args[i].sole[0] == alone)) test_note("    step %d, %s", i, op_name(op));
-        for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].sole[k]);
+        if (!EXPECT(x.args[i].only_writer[0] == alone)) test_note("    step %d, %s", i, op_name(op));
+        for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].only_writer[k]);
     }
     exec_close(&x);
     b->close(b);

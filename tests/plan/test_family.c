@@ -1,5 +1,5 @@
-/* test_family.c - a block of another family needs no pass to be taught: a gated attention over what an indexer chose, with
- * two steps that mix tokens, a gate and a norm inside its attention, goes through all of them as it is recorded. */
+/* test_family.c - a block of another family needs no pass to be taught: a gated attention over what an indexer chose,
+ * with two steps that mix tokens, a gate and a norm inside its attention, goes through all of them as recorded. */
 #include "plan/plan.h"
 #include "tests/plan/decoder.h"
 #include "tests/plan/player.h"
@@ -60,7 +60,7 @@ TEST(levels_follow_the_parts_that_were_recorded) {
             mixed += mixes(s);
         }
         EXPECT((of_ffn > 0) == (level >= RECOMPUTE_FFN) && (of_attention > 0) == (level >= RECOMPUTE_BLOCK));
-        EXPECT(mixed == (level >= RECOMPUTE_BLOCK ? 2 * d.layers : 0)); /* the indexer's and attention's own, never twice */
+        EXPECT(mixed == (level >= RECOMPUTE_BLOCK ? 2 * d.layers : 0)); /* the indexer's and attention's own, once */
         prog_free(&p);
     }
 }

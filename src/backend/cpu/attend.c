@@ -27,8 +27,8 @@ static inline float fold_max(float *s) {
     return s[0];
 }
 
-/* Raises each row's maximum and takes it off the scores; e^shrink is what the older sums must be scaled by. */
-CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float *restrict shrink, int64_t rows) {
+/* Raises each row's maximum and subtracts it from the scores; e^rescale is what the older sums are rescaled by. */
+CPU_VECTOR static void subtract_new_max(float *restrict s, float *restrict top, float *restrict rescale, int64_t rows) {
     for (int64_t r = 0; r < rows; r++, s += TILE) {
         float m[LANES];
         for (int l = 0; l < LANES; l++) m[l] = s[l];
@@ -36,7 +36,7 @@ CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float 
             for (int l = 0; l < LANES; l++) m[l] = s[c + l] > m[l] ? s[c + l] : m[l];
         float now = fold_max(m);
         now = now > top[r] ? now : top[r];
-        shrink[r] = top[r] - now;
+        rescale[r] = top[r] - now;
         top[r] = now;
         float off = now > HIDDEN ? now : 0; /* a row that has seen nothing: its scores stay hidden */
         for (int c = 0; c < TILE; c++) s[c] -= off;
@@ -44,14 +44,14 @@ CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float 
 }
 
 CPU_VECTOR static void sum_rows(float *restrict o, float *restrict sum, const float *restrict s,
-                                const float *shrink, int64_t rows, int64_t dim) {
+                                const float *rescale, int64_t rows, int64_t dim) {
     for (int64_t r = 0; r < rows; r++, s += TILE, o += dim) {
         float p[LANES] = {0};
         for (int c = 0; c < TILE; c += LANES)
             for (int l = 0; l < LANES; l++) p[l] += s[c + l];
-        sum[r] = sum[r] * shrink[r] + fold_sum(p);
-        if (shrink[r] == 1.0f) continue;
-        for (int64_t d = 0; d < dim; d++) o[d] *= shrink[r];
+        sum[r] = sum[r] * rescale[r] + fold_sum(p);
+        if (rescale[r] == 1.0f) continue;
+        for (int64_t d = 0; d < dim; d++) o[d] *= rescale[r];
     }
 }
 
@@ -66,7 +66,7 @@ CPU_VECTOR static void subtract_rows(float *restrict s, const float *off, int64_
 }
 
 /* s: P, becomes dS */
-CPU_VECTOR static void slope_rows(float *restrict s, const float *restrict dp, const float *delta, int64_t rows) {
+CPU_VECTOR static void ds_rows(float *restrict s, const float *restrict dp, const float *delta, int64_t rows) {
     for (int64_t r = 0; r < rows; r++, s += TILE, dp += TILE)
         for (int c = 0; c < TILE; c++) s[c] *= dp[c] - delta[r];
 }
@@ -83,7 +83,7 @@ CPU_VECTOR static void dot_rows(float *restrict out, const float *a, const float
 }
 
 /* Hides the scores of slots a token does not see, and those behind the last slot of the tile. */
-static void hide(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
+static void mask_keys(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
     for (int64_t i = 0; i < t->tokens; i++) {
         int64_t from = MIN2(MAX2(t->begin[i] - slot, 0), TILE), upto = MAX2(MIN2(t->end[i] - slot, slots), from);
         if (from == 0 && upto == TILE) continue;
@@ -159,7 +159,7 @@ static void finish(const AttendTile *t, float *o, const float *top, float *sum) 
 void attend_tile(const AttendTile *t, float *scratch) {
     int64_t rows = t->tokens * t->heads, from, upto;
     float *q = scratch, *o = q + rows * t->dim, *s = o + rows * t->dim, *top = s + rows * TILE, *sum = top + rows;
-    float *shrink = sum + rows, *k = shrink + rows, *v = k + TILE * t->dim;
+    float *rescale = sum + rows, *k = rescale + rows, *v = k + TILE * t->dim;
     load_rows(q, t->q, 0, t->tokens, t->heads * t->dim);
     memset(o, 0, (size_t)(rows * t->dim) * sizeof *o);
     memset(sum, 0, (size_t)rows * sizeof *sum);
@@ -171,11 +171,11 @@ void attend_tile(const AttendTile *t, float *scratch) {
         load_rows(k, t->k, slot, slots, t->dim);
         load_rows(v, t->v, slot, slots, t->dim);
         scores(s, q, k, t, slots);
-        hide(s, t, slot, slots);
-        lower_rows(s, top, shrink, rows);
+        mask_keys(s, t, slot, slots);
+        subtract_new_max(s, top, rescale, rows);
         cpu_exp(s, s, 0, rows * TILE);
-        cpu_exp(shrink, shrink, 0, rows);
-        sum_rows(o, sum, s, shrink, rows, t->dim);
+        cpu_exp(rescale, rescale, 0, rows);
+        sum_rows(o, sum, s, rescale, rows, t->dim);
         cpu_multiply(&(CpuBlock){.rows = rows, .cols = t->dim, .inner = slots, .a = s, .lda = TILE, .b = v,
                                  .ldb = t->dim, .c = o, .ldc = t->dim, .alpha = 1, .beta = 1});
     }
@@ -279,13 +279,13 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
     const float *k = w->k + slot * dim, *v = w->v + slot * dim;
     scores(w->s, w->q, k, x, slots);
     subtract_rows(w->s, w->lse, rows);
-    hide(w->s, x, slot, slots);
+    mask_keys(w->s, x, slot, slots);
     cpu_exp(w->s, w->s, 0, rows * TILE);
     cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,
                              .b = w->d_o, .ldb = dim, .c = w->dv + slot * dim, .ldc = dim, .alpha = 1, .beta = 1});
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = slots, .inner = dim, .a = w->d_o, .lda = dim, .b = v,
                              .ldb = dim, .b_flip = true, .c = w->dp, .ldc = TILE, .alpha = 1});
-    slope_rows(w->s, w->dp, w->delta, rows);
+    ds_rows(w->s, w->dp, w->delta, rows);
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = dim, .inner = slots, .a = w->s, .lda = TILE, .b = k, .ldb = dim,
                              .c = w->dq, .ldc = dim, .alpha = x->scale, .beta = 1});
     cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,

@@ -74,7 +74,7 @@ CPU_VECTOR static void scale(float *x, float by, int64_t n) {
 }
 
 /* logits become dlogp * (onehot - softmax) */
-static void turn_row(const Head *h, int64_t row) {
+static void gradient_row(const Head *h, int64_t row) {
     float *x = row_logits(h, row), g = row_gradient(h, row);
     if (g == 0.0f) {
         memset(x, 0, (size_t)h->vocabulary * sizeof *x);
@@ -97,7 +97,7 @@ static void do_row(void *context, int64_t i, int worker) {
     CHECK_MSG(h->labels[row] < h->vocabulary, "label %d of row %lld is beyond the vocabulary", h->labels[row],
               (long long)row);
     if (!h->lse_in) score_row(h, row);
-    if (h->dlogp) turn_row(h, row);
+    if (h->dlogp) gradient_row(h, row);
 }
 
 /* ---- products over rows [begin, end) of the chunk ---- */

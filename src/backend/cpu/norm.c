@@ -40,7 +40,7 @@ CPU_VECTOR static void scale_row(float *restrict y, const float *x, const float 
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
 }
 
-CPU_VECTOR static void slope_row(float *restrict dx, const float *dy, const float *w, const float *x, float r,
+CPU_VECTOR static void dx_row(float *restrict dx, const float *dy, const float *w, const float *x, float r,
                                  float c, int64_t n) {
     for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * w[i] * r - x[i] * c;
 }
@@ -112,7 +112,7 @@ static void grad_row(const NormGrad *g, Stored w, float *sums, int64_t first, in
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
         if (n > CHUNK) dy = view(bdy, g->dy, first + c, k), x = view(bx, g->x, first + c, k);
-        slope_row(bdx, dy, view(bw, w, c, k), x, r, pull, k);
+        dx_row(bdx, dy, view(bw, w, c, k), x, r, pull, k);
         if (g->so_far.data) add_row(bdx, view(bs, g->so_far, first + c, k), k);
         cpu_store(g->dx.data, g->dx.f, first + c, bdx, k);
     }

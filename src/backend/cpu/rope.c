@@ -1,4 +1,4 @@
-/* rope.c - rotary positions: how a token's place becomes angles, and how they turn the heads of q and k.
+/* rope.c - rotary positions: how a token's place becomes angles, and how they rotate the heads of q and k.
  *
  * The angle is the fp32 product position * inv_freq (as the models were trained); its cosine and sine are right to
  * fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */
@@ -28,7 +28,7 @@ CPU_VECTOR static void rope_cos_sin(float *restrict cosine, float *restrict sine
     }
 }
 
-/* Each head of `dim` numbers: (x_i, x_{i+half}) turns by angle i; an odd last number stays. */
+/* Each head of `dim` numbers: (x_i, x_{i+half}) rotates by angle i; an odd last number stays. */
 CPU_VECTOR static void rotate_heads(float *restrict y, const float *restrict x, const float *restrict cosine,
                                   const float *restrict sine, int64_t heads, int64_t dim) {
     int64_t half = dim / 2;

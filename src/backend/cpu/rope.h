@@ -1,4 +1,4 @@
-/* rope.h - heads of one token, turned by its position: for rope, and for rope_put, which keeps the keys elsewhere. */
+/* rope.h - heads of one token, rotated by its position: for rope, and for rope_put, which puts keys into a cache. */
 #ifndef BACKEND_CPU_ROPE_H
 #define BACKEND_CPU_ROPE_H
 

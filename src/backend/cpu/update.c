@@ -2,7 +2,7 @@
  *
  * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed in place; others are
  * decoded into a buffer, changed and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
- * The bits are those of rng_u16: a word for four neighbours, a turn for each of weight and moments. */
+ * The bits are those of rng_u16: a word for four neighbours, rotated by 16 bits for each of weight and moments. */
 #include <math.h>
 #include <string.h>
 
@@ -67,14 +67,15 @@ CPU_VECTOR static void draw_words(uint64_t *restrict words, uint64_t key, int64_
     for (int64_t i = 0; i < (n + 3) / 4; i++) words[i] = rng_fold(key, (uint64_t)(first / 4 + i));
 }
 
-/* A word turned by 16 bits a turn is, in memory, the bits of its four elements (little-endian, as all of snug). */
+/* A word rotated by 16 bits holds, in memory, other bits for its four elements (little-endian, as all of snug). */
 CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words,
-                                  int turn, int64_t n) {
-    uint64_t turned[WORDS];
+                                  int rotation, int64_t n) {
+    uint64_t rotated[WORDS];
     uint16_t bits[CHUNK];
-    int right = 16 * turn, left = (64 - right) % 64;
-    for (int64_t i = 0; i < (n + 3) / 4; i++) turned[i] = words[i] >> right | words[i] << left;
-    memcpy(bits, turned, (size_t)((n + 3) / 4) * sizeof *turned); // cppcheck-suppress uninitvar ; as many as were turned
+    int right = 16 * rotation, left = (64 - right) % 64;
+    for (int64_t i = 0; i < (n + 3) / 4; i++) rotated[i] = words[i] >> right | words[i] << left;
+    // cppcheck-suppress uninitvar ; as many as were rotated
+    memcpy(bits, rotated, (size_t)((n + 3) / 4) * sizeof *rotated);
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], bits[i]);
 }
 
@@ -82,12 +83,12 @@ CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict 
 
 static inline float nearest_whole(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; } /* |x| < 2^22, ties to even */
 
-CPU_VECTOR static void mom8_take(float *restrict x, const int8_t *restrict codes, float scale, int64_t n) {
+CPU_VECTOR static void mom8_decode(float *restrict x, const int8_t *restrict codes, float scale, int64_t n) {
     float unit = scale / 127.0f;
     for (int64_t i = 0; i < n; i++) x[i] = (float)codes[i] * unit;
 }
 
-CPU_VECTOR static void var8_take(float *restrict x, const uint8_t *restrict codes, float scale, int64_t n) {
+CPU_VECTOR static void var8_decode(float *restrict x, const uint8_t *restrict codes, float scale, int64_t n) {
     float unit = scale / 255.0f;
     for (int64_t i = 0; i < n; i++) {
         float root = (float)codes[i] * unit;
@@ -105,13 +106,13 @@ CPU_VECTOR static float block_top(const float *x, int64_t n) {
     return top;
 }
 
-CPU_VECTOR static float mom8_give(int8_t *restrict codes, const float *restrict x, int64_t n) {
+CPU_VECTOR static float mom8_encode(int8_t *restrict codes, const float *restrict x, int64_t n) {
     float top = block_top(x, n), inverse = top > 0 ? 127.0f / top : 0;
     for (int64_t i = 0; i < n; i++) codes[i] = (int8_t)nearest_whole(x[i] * inverse);
     return top;
 }
 
-CPU_VECTOR static float var8_give(uint8_t *restrict codes, const float *restrict x, int64_t n) {
+CPU_VECTOR static float var8_encode(uint8_t *restrict codes, const float *restrict x, int64_t n) {
     float top = sqrtf(block_top(x, n)), inverse = top > 0 ? 255.0f / top : 0;
     for (int64_t i = 0; i < n; i++) {
         float root = sqrtf(x[i]) * inverse, whole = nearest_whole(root);
@@ -127,21 +128,21 @@ typedef struct State {
     void *data; /* NULL: there is none */
     Format f;
     float *scales; /* 8-bit moments: one a block */
-    int turn;      /* of its random bits: TURN_* */
+    int rotation;  /* its random bits are the words rotated so often: ROTATE_* */
 } State;
 
-enum { TURN_WEIGHT, TURN_M, TURN_V, TURN_MASTER };
+enum { ROTATE_WEIGHT, ROTATE_M, ROTATE_V, ROTATE_MASTER };
 
-static State state_of(Operand x, int turn) {
+static State state_of(Operand x, int rotation) {
     if (!x.data) return (State){0};
-    State s = {.data = x.data, .f = x.t->format, .turn = turn};
+    State s = {.data = x.data, .f = x.t->format, .rotation = rotation};
     if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
         s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(x.t), cpu_cols(x.t)));
     return s;
 }
 
 /* Numbers [first, first+n) as fp32: where they stand, or in the buffer. */
-static float *take(State s, float *buffer, int64_t first, int64_t n) {
+static float *load_state(State s, float *buffer, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return (float *)s.data + first;
     if (!s.scales) {
         cpu_load(buffer, s.data, s.f, first, n);
@@ -149,20 +150,20 @@ static float *take(State s, float *buffer, int64_t first, int64_t n) {
     }
     for (int64_t i = 0; i < n; i += BLOCK) {
         float scale = s.scales[(first + i) / BLOCK];
-        if (s.f == FMT_MOM8) mom8_take(buffer + i, (const int8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
-        else var8_take(buffer + i, (const uint8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+        if (s.f == FMT_MOM8) mom8_decode(buffer + i, (const int8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+        else var8_decode(buffer + i, (const uint8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
     }
     return buffer;
 }
 
-static void give(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
+static void store_state(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return;
-    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.turn, n);
+    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.rotation, n);
     else if (!s.scales) cpu_store(s.data, s.f, first, x, n);
     for (int64_t i = 0; i < n && s.scales; i += BLOCK) {
         float *scale = &s.scales[(first + i) / BLOCK];
-        if (s.f == FMT_MOM8) *scale = mom8_give((int8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
-        else *scale = var8_give((uint8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+        if (s.f == FMT_MOM8) *scale = mom8_encode((int8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+        else *scale = var8_encode((uint8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
     }
 }
 
@@ -178,18 +179,19 @@ typedef struct Update {
 } Update;
 
 /* The weight's new fp32 numbers are in x (the master's place when there is one). */
-static void give_weight(const Update *u, const float *x, const uint64_t *words, int64_t first, int64_t n) {
+static void store_weight(const Update *u, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (u->master.data)
         cpu_store(u->w.data, u->w.f, first, x, n);
     else
-        give(u->w, x, words, first, n);
+        store_state(u->w, x, words, first, n);
 }
 
 static Update update_of(const Args *a, const UpdateOperands *o) {
     const AttrUpdate *k = &a->step->attr.update;
     const float *dial = o->dials.data;
-    Update u = {.g = o->g, .count = cpu_count(o->weight.t), .w = state_of(o->weight, TURN_WEIGHT),
-                .m = state_of(o->m, TURN_M), .v = state_of(o->v, TURN_V), .master = state_of(o->master, TURN_MASTER),
+    Update u = {.g = o->g, .count = cpu_count(o->weight.t), .w = state_of(o->weight, ROTATE_WEIGHT),
+                .m = state_of(o->m, ROTATE_M), .v = state_of(o->v, ROTATE_V),
+                .master = state_of(o->master, ROTATE_MASTER),
                 .key = cpu_draw_key(a, o->clock),
                 .beta1 = k->beta1, .beta2 = k->beta2, .eps = k->eps, .decay = k->weight_decay,
                 .rate = dial[DIAL_LR] * k->lr_mult,
@@ -225,13 +227,13 @@ static void adamw_tile(void *context, int64_t tile, int worker) {
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n);
-        float *v = take(u->v, bv, i, n);
+        float *w = load_state(u->master.data ? u->master : u->w, bw, i, n), *m = load_state(u->m, bm, i, n);
+        float *v = load_state(u->v, bv, i, n);
         adamw_chunk(w, m, v, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
-        give(u->m, m, words, i, n);
-        give(u->v, v, words, i, n);
-        give_weight(u, w, words, i, n);
+        store_state(u->m, m, words, i, n);
+        store_state(u->v, v, words, i, n);
+        store_weight(u, w, words, i, n);
     }
 }
 
@@ -262,14 +264,14 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
-        if (u->m.data) m = take(u->m, bm, i, n);
+        float *w = load_state(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
+        if (u->m.data) m = load_state(u->m, bm, i, n);
         else
             for (int64_t k = 0; k < n; k++) bm[k] = 0;
         sgd_chunk(w, m, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
-        if (u->m.data) give(u->m, m, words, i, n);
-        give_weight(u, w, words, i, n);
+        if (u->m.data) store_state(u->m, m, words, i, n);
+        store_weight(u, w, words, i, n);
     }
 }
 

@@ -32,16 +32,16 @@ typedef struct CudaPool {
 } CudaPool;
 
 /* Small puts go through pinned memory, so that the host goes on at once: two halves, one being filled while the
- * other is on its way. */
+ * other is in flight. */
 typedef struct CudaRing {
     char *data;          /* owns: pinned, 2 * CUDA_RING_BYTES */
     int half;            /* the one being filled ... */
     int64_t used;        /* ... up to here */
-    cudaEvent_t sent[2]; /* a half is free again */
+    cudaEvent_t copied[2]; /* a half is free again */
 } CudaRing;
 #define CUDA_RING_BYTES (4 * MIB)
 
-typedef struct CudaNotes { /* numbers on their way to the host */
+typedef struct CudaNotes { /* numbers being copied to the host */
     char *data;            /* owns: pinned, BACKEND_NOTE_BYTES a slot */
     cudaEvent_t written[BACKEND_NOTES];
 } CudaNotes;
@@ -62,7 +62,7 @@ typedef struct CudaCall { /* what a play was made of: issued again when its capt
 typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choices made */
 typedef struct CudaAttention CudaAttention; /* cudnn.c: the library and the plans made */
 
-typedef struct CudaDiskMove CudaDiskMove;   /* cuda_disk.c: a read or write on its way */
+typedef struct CudaDiskMove CudaDiskMove;   /* cuda_disk.c: a read or write in flight */
 
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */

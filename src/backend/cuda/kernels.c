@@ -325,15 +325,15 @@ static bool is_pair(const Args *put, const Args *see) {
 int cuda_put_attend_takes(Backend *b, const Args *a, int n) {
     if (n < 2 || a[0].step->op != OP_ROPE_PUT || a[1].step->op != OP_ATTEND_CACHE) return 1;
     const Args *put = &a[0], *see = &a[1];
-    if (!put->passes[OP_OUT(rope_put, rotated)] || !put->sole[OP_OUT(rope_put, cache)]) return 1;
+    if (!put->passes[OP_OUT(rope_put, rotated)] || !put->only_writer[OP_OUT(rope_put, cache)]) return 1;
     Operand qkv = put->rope_put.in.qkv, rows = put->rope_put.in.rows, cache = put->rope_put.out.cache;
     const AttrHeads *h = &put->step->attr.heads;
     Format f = qkv.t->format;
-    bool apart = h->seq == 1 && (h->apart || !rows.data || cuda_rows(qkv.t) == 1);
+    bool distinct = h->seq == 1 && (h->distinct_cache_rows || !rows.data || cuda_rows(qkv.t) == 1);
     bool before = cache.t->role == ROLE_CACHE && cache.t->home.pool == POOL_DEVICE &&
                   is_input(put->rope_put.in.positions) && is_input(rows);
     bool one_format = cache.t->format == f && see->attend_cache.out.o.t->format == f;
-    if (!apart || !before || !one_format || !is_pair(put, see)) return 1;
+    if (!distinct || !before || !one_format || !is_pair(put, see)) return 1;
     CudaAttend x = attend_cache_of(see);
     x.q = qkv.data;
     return tokens_on_cores(b, &x) ? 2 : 1;
