@@ -26,18 +26,18 @@ typedef struct OpSize {
 typedef OpSize SizeRule(const Program *p, const Step *s);
 
 typedef enum OpFlag {
-    OPF_RANDOM = 1,       /* draws random numbers (by the clock and its key) */
-    OPF_WRITES_STATE = 2, /* never cloned (P4) */
-    OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
-    OPF_TOGETHER = 8,     /* steps that follow each other may run at once: their scratch must not be shared */
-    OPF_DECODES = 16,     /* up to LINEAR_DIRECT_MOST rows its product decodes the weight in registers */
-    OPF_CHEAP = 32,       /* little work for what it gives: repeating it costs less than keeping it (norms, gates) */
-    OPF_MIXES = 64,       /* a row of what it gives depends on other tokens' rows: attention and its gradient */
-    OPF_CUTS = 128,       /* its operands marked ROWS may be cut into pieces: a step for each, sums added by beta */
-    OPF_DROPS = 256,      /* an adapter's dropout, where it has any: drawn by the token's number in the step */
-    OPF_FRESH = 512,      /* a product that may write its gradient without reading it: op_is_fresh */
-    OPF_MAKES = 1024,     /* its output does not depend on what was there, and has any format */
-    OPF_HEAD = 2048,      /* of the output head: the ledger counts what it gives and its scratch apart */
+    OPF_RANDOM = 1,        /* draws random numbers (by the clock and its key) */
+    OPF_WRITES_STATE = 2,  /* never cloned (P4) */
+    OPF_MOVES = 4,         /* a copy between pools: belongs on a side queue */
+    OPF_TOGETHER = 8,      /* steps that follow each other may run at once: their scratch must not be shared */
+    OPF_DECODES = 16,      /* up to LINEAR_DIRECT_MOST rows its product decodes the weight in registers */
+    OPF_CHEAP = 32,        /* cheaper to repeat than to keep what it gives: norms, gates */
+    OPF_MIXES_TOKENS = 64, /* a row of what it gives depends on other tokens' rows: attention and its gradient */
+    OPF_ROWWISE = 128,     /* its operands marked ROWS may be cut into pieces: a step for each, sums added by beta */
+    OPF_DROPOUT = 256,     /* an adapter's dropout, where it has any: drawn by the token's number in the step */
+    OPF_FRESH = 512,       /* a product that may write its gradient without reading it: op_is_fresh */
+    OPF_FILLS = 1024,      /* its output does not depend on what was there, and has any format */
+    OPF_HEAD = 2048,       /* of the output head: the ledger counts what it gives and its scratch apart */
 } OpFlag;
 
 typedef enum Mark { /* what ops.def says about an operand */

@@ -266,16 +266,16 @@ const OpRow op_row_head_norm_grad = {.shape = heads_shape, .workspace = head_nor
 const OpRow op_row_rope = {.shape = heads_shape, .grad = rope_grad, .share = SHARE_MAY,
     .share_out = OP_OUT(rope, rotated), .share_in = OP_IN(rope, qkv)};
 const OpRow op_row_attend = {.shape = heads_shape, .grad = attend_grad, .flops = attend_flops,
-    .workspace = attend_workspace, .flags = OPF_MIXES, .grid = GRID_ATTENTION, .table = ATTEND_FORWARD,
+    .workspace = attend_workspace, .flags = OPF_MIXES_TOKENS, .grid = GRID_ATTENTION, .table = ATTEND_FORWARD,
     .size = attend_size};
 const OpRow op_row_attend_grad = {.shape = heads_shape, .flops = attend_flops, .workspace = attend_workspace,
-    .flags = OPF_MIXES, .grid = GRID_ATTENTION, .table = ATTEND_BACKWARD, .size = attend_size};
+    .flags = OPF_MIXES_TOKENS, .grid = GRID_ATTENTION, .table = ATTEND_BACKWARD, .size = attend_size};
 const OpRow op_row_rope_put = {.shape = cache_shape, .share = SHARE_MAY, .share_out = OP_OUT(rope_put, rotated),
     .share_in = OP_IN(rope_put, qkv), .flags = OPF_WRITES_STATE};
 const OpRow op_row_attend_cache = {.shape = cache_shape, .flops = attend_flops, .workspace = attend_workspace,
-    .flags = OPF_MIXES, .joins = attend_joins_put};
-const OpRow op_row_swiglu = {.grad = swiglu_grad, .flags = OPF_CHEAP | OPF_CUTS};
+    .flags = OPF_MIXES_TOKENS, .joins = attend_joins_put};
+const OpRow op_row_swiglu = {.grad = swiglu_grad, .flags = OPF_CHEAP | OPF_ROWWISE};
 const OpRow op_row_swiglu_grad = {.share = SHARE_MAY, .share_out = OP_OUT(swiglu_grad, d_gate_up),
-    .share_in = OP_IN(swiglu_grad, gate_up), .flags = OPF_CUTS};
+    .share_in = OP_IN(swiglu_grad, gate_up), .flags = OPF_ROWWISE};
 const OpRow op_row_add = {.shape = add_shape, .grad = add_grad, .share = SHARE_MAY, .share_out = OP_OUT(add, sum),
     .share_in = OP_IN(add, a)};

@@ -181,13 +181,13 @@ static int64_t db_workspace(const Program *p, const Step *s, const Machine *m) {
 
 const OpRow op_row_linear = {.shape = linear_shape, .grad = linear_grad, .flops = linear_flops,
     .workspace = linear_workspace, .stored = linear_reads_stored, .share = SHARE_MAY, .share_out = OP_OUT(linear, y),
-    .share_in = OP_IN(linear, so_far), .flags = OPF_DECODES | OPF_CUTS, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
+    .share_in = OP_IN(linear, so_far), .flags = OPF_DECODES | OPF_ROWWISE, .grid = GRID_PRODUCTS, .table = PASS_FORWARD,
     .size = linear_size};
 const OpRow op_row_linear_dx = {.flops = dx_flops, .workspace = dx_workspace, .share = SHARE_MAY,
-    .share_out = OP_OUT(linear_dx, dx), .share_in = OP_IN(linear_dx, so_far), .flags = OPF_CUTS,
+    .share_out = OP_OUT(linear_dx, dx), .share_in = OP_IN(linear_dx, so_far), .flags = OPF_ROWWISE,
     .grid = GRID_PRODUCTS, .table = PASS_DX, .size = dx_size};
 const OpRow op_row_linear_dw = {.flops = dw_flops, .workspace = dw_workspace,
-    .flags = OPF_WRITES_STATE | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = dw_size};
+    .flags = OPF_WRITES_STATE | OPF_ROWWISE | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = dw_size};
 const OpRow op_row_linear_db = {.workspace = db_workspace, .flags = OPF_WRITES_STATE, .byte_share = 0.6};
 
 /* ---- a linear and its gate ---- */
@@ -382,15 +382,15 @@ static int64_t lora_dx_workspace(const Program *p, const Step *s, const Machine 
 /* bytes_on_top: the second product of an adapter goes over all of y. */
 const OpRow op_row_lora = {.shape = lora_shape, .grad = lora_grad, .flops = lora_flops, .workspace = lora_workspace,
     .share = SHARE_MAY, .share_out = OP_OUT(lora, y), .share_in = OP_IN(lora, y0),
-    .flags = OPF_RANDOM | OPF_DROPS | OPF_CUTS, .grid = GRID_PRODUCTS, .table = PASS_FORWARD, .size = lora_size,
+    .flags = OPF_RANDOM | OPF_DROPOUT | OPF_ROWWISE, .grid = GRID_PRODUCTS, .table = PASS_FORWARD, .size = lora_size,
     .bytes_on_top = op_bytes_moved};
-const OpRow op_row_lora_du = {.flops = lora_du_flops, .workspace = lora_du_workspace, .flags = OPF_CUTS,
+const OpRow op_row_lora_du = {.flops = lora_du_flops, .workspace = lora_du_workspace, .flags = OPF_ROWWISE,
     .grid = GRID_PRODUCTS, .table = PASS_DX, .size = lora_size};
 const OpRow op_row_lora_db = {.flops = lora_db_flops, .workspace = lora_db_workspace,
-    .flags = OPF_WRITES_STATE | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
+    .flags = OPF_WRITES_STATE | OPF_ROWWISE | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW, .size = lora_size};
 const OpRow op_row_lora_da = {.flops = lora_da_flops, .workspace = lora_da_workspace,
-    .flags = OPF_WRITES_STATE | OPF_RANDOM | OPF_DROPS | OPF_CUTS | OPF_FRESH, .grid = GRID_PRODUCTS, .table = PASS_DW,
-    .size = lora_size};
+    .flags = OPF_WRITES_STATE | OPF_RANDOM | OPF_DROPOUT | OPF_ROWWISE | OPF_FRESH, .grid = GRID_PRODUCTS,
+    .table = PASS_DW, .size = lora_size};
 const OpRow op_row_lora_dx = {.flops = lora_dx_flops, .workspace = lora_dx_workspace, .share = SHARE_MAY,
-    .share_out = OP_OUT(lora_dx, dx), .share_in = OP_IN(lora_dx, so_far), .flags = OPF_RANDOM | OPF_DROPS | OPF_CUTS,
-    .grid = GRID_PRODUCTS, .table = PASS_DX, .size = lora_size};
+    .share_out = OP_OUT(lora_dx, dx), .share_in = OP_IN(lora_dx, so_far),
+    .flags = OPF_RANDOM | OPF_DROPOUT | OPF_ROWWISE, .grid = GRID_PRODUCTS, .table = PASS_DX, .size = lora_size};

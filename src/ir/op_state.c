@@ -77,6 +77,6 @@ const OpRow op_row_sum_squares = {.workspace = squares_workspace, .flags = OPF_W
 const OpRow op_row_clip = {.flags = OPF_WRITES_STATE};
 const OpRow op_row_adamw = {.flags = OPF_WRITES_STATE | OPF_RANDOM | OPF_TOGETHER};
 const OpRow op_row_sgd = {.flags = OPF_WRITES_STATE | OPF_RANDOM | OPF_TOGETHER};
-const OpRow op_row_fill = {.workspace = fill_workspace, .flags = OPF_WRITES_STATE | OPF_MAKES};
+const OpRow op_row_fill = {.workspace = fill_workspace, .flags = OPF_WRITES_STATE | OPF_FILLS};
 const OpRow op_row_copy = {.shape = copy_shape, .flags = OPF_MOVES | OPF_WRITES_STATE};
 const OpRow op_row_decode = {.shape = decode_shape};

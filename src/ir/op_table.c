@@ -8,6 +8,12 @@ const OpRow *const op_rows[OP_COUNT] = {
 #include "ir/ops.def"
 };
 
+/* The operands by name lie over the arrays. */
+#define OP(NAME, name, ins, outs)                                                                    \
+    _Static_assert(sizeof((Step){0}.name) == (MAX_IN + MAX_OUT) * sizeof(Tid), "operands of " #name); \
+    _Static_assert(OP_IN(name, none) == N_IN_##name && OP_OUT(name, none) == N_OUT_##name, "operands of " #name);
+#include "ir/ops.def"
+
 enum { OPT = MARK_OPT, ROWS = MARK_ROWS, BETA = MARK_BETA, STORED = MARK_STORED, GATHERED = MARK_GATHERED };
 
 const OpPlaces op_all_places[OP_COUNT] = {
@@ -55,7 +61,7 @@ int op_beta_place(OpId op) {
     return -1;
 }
 
-bool op_has_dropout(const Step *s) { return op_row(s->op)->flags & OPF_DROPS && s->attr.lora.dropout > 0; }
+bool op_has_dropout(const Step *s) { return op_row(s->op)->flags & OPF_DROPOUT && s->attr.lora.dropout > 0; }
 
 bool op_is_fresh(const Step *s) {
     if (!s->fresh || !(op_row(s->op)->flags & OPF_FRESH)) return false;

@@ -222,7 +222,7 @@ void prog_listing(Str *out, const Program *p) {
         str_add(out, " <-");
         for (int k = 0; k < at->n_in; k++) list_operand(out, p, &at->in[k], s->in[k]);
         if (s->workspace) str_addf(out, " scratch %lld", (long long)prog_bytes(p, s->workspace));
-        if (s->clone_of >= 0) str_addf(out, " again %d", s->clone_of);
+        if (s->clone_of >= 0) str_addf(out, " repeats %d", s->clone_of);
         for (int q = 0; q < QUEUE_COUNT; q++)
             if (s->wait[q] >= 0) str_addf(out, " after %d", s->wait[q]);
         str_add(out, "\n");

@@ -1,7 +1,7 @@
 /* chunks.c - a layer's feed-forward goes through its tokens in pieces, so that what lies between its products
  * exists for one piece at a time. For long contexts, where that is the largest thing of all.
  *
- *   C1  a run is a stretch of steps of one layer's feed-forward whose rows may be cut (OPF_CUTS: products, adapters,
+ *   C1  a run is a stretch of steps of one layer's feed-forward whose rows may be cut (OPF_ROWWISE: products, adapters,
  *       gates, their gradients): a forward pass from gate and up to down, a backward pass from what is recomputed to
  *       d(input). It is written out once for every piece, piece after piece.
  *   C2  what a run writes and only it reads becomes a tensor of the piece's size. What comes from outside or is
@@ -48,7 +48,7 @@ static Tid row_operand(const Step *s, int k) {
 static bool fits_in(const Chunks *c, int step, int64_t *rows) { /* *rows: of the run so far; 0: none yet */
     const Program *p = c->p;
     const Step *s = &p->s[step];
-    if (!(op_row(s->op)->flags & OPF_CUTS) || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
+    if (!(op_row(s->op)->flags & OPF_ROWWISE) || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
     if (s->part != PART_FFN || op_has_dropout(s)) return false;
     for (int k = 0; k < MAX_IN + MAX_OUT; k++) {
         Tid id = row_operand(s, k);

@@ -104,11 +104,11 @@ static bool is_materialised_input(const Materialise *m, const Step *s, int k) {
     return s->in[k] && m->materialised[prog_base(m->p, s->in[k])] && !reads_in_place(m->p, s, k);
 }
 
-static bool makes(const Step *s) { return op_row(s->op)->flags & OPF_MAKES; }
+static bool fills(const Step *s) { return op_row(s->op)->flags & OPF_FILLS; }
 
 static bool is_materialised_output(const Materialise *m, const Step *s, int k) {
     Tid state = s->out[k] ? prog_base(m->p, s->out[k]) : NONE;
-    return state && m->materialised[state] && !(m->p->t[state].home.pool == POOL_DEVICE && makes(s));
+    return state && m->materialised[state] && !(m->p->t[state].home.pool == POOL_DEVICE && fills(s));
 }
 
 static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Region region) { /* M1 */
@@ -141,9 +141,9 @@ static void note_uses(Materialise *m, int step) {
     for (int k = 0; k < MAX_OUT; k++) {
         if (!is_materialised_output(m, s, k)) continue;
         Tid state = prog_base(p, s->out[k]);
-        CHECK_MSG(makes(s) || m->used[state] == p->t[state].format, "%s is written and kept in another format",
+        CHECK_MSG(fills(s) || m->used[state] == p->t[state].format, "%s is written and kept in another format",
                   p->t[state].name); /* M3 */
-        bool anew = makes(s) || (s->fresh && p->t[state].role == ROLE_GRADIENT); /* M5 */
+        bool anew = fills(s) || (s->fresh && p->t[state].role == ROLE_GRADIENT); /* M5 */
         note_use(m, step, state, true, !anew);
     }
 }

@@ -63,7 +63,7 @@ static int visit_before(const Program *p, const Phase *phase, int step) {
 /* Behind the first gradient of attention in [from, to), or `from`. */
 static int behind_attention(const Program *p, int from, int to) {
     for (int i = from; i < to; i++)
-        if (p->s[i].region == REGION_BACKWARD && op_row(p->s[i].op)->flags & OPF_MIXES) return i + 1;
+        if (p->s[i].region == REGION_BACKWARD && op_row(p->s[i].op)->flags & OPF_MIXES_TOKENS) return i + 1;
     return from;
 }
 

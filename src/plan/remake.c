@@ -30,7 +30,7 @@ typedef struct Remake {
 
 static bool is_worth_it(OpId op, Stage stage) { /* A2 */
     uint32_t flags = op_row(op)->flags;
-    return stage == STAGE_ATTENTION ? !(flags & OPF_MIXES) : flags & OPF_CHEAP;
+    return stage == STAGE_ATTENTION ? !(flags & OPF_MIXES_TOKENS) : flags & OPF_CHEAP;
 }
 
 static Tid newest(Remake *r, Tid id);
@@ -83,7 +83,7 @@ static void rewrite_step(Remake *r, int i) {
         if (s.in[k]) s.in[k] = newest(r, s.in[k]);
     rewrite_keep(&r->w, i, s);
     if (clone && r->stage == STAGE_FFN) note_clone(r, i);
-    if (backward && op_row(s.op)->flags & OPF_MIXES) r->stage = STAGE_REST;
+    if (backward && op_row(s.op)->flags & OPF_MIXES_TOKENS) r->stage = STAGE_REST;
 }
 
 void plan_remake(Program *p, const RecomputeLevel *per_layer, int layers) {

@@ -18,7 +18,7 @@ static void recompute(Program *p, const Decoder *d, RecomputeLevel level) {
     plan_recompute(p, per_layer, d->layers);
 }
 
-static bool mixes(const Step *s) { return op_row(s->op)->flags & OPF_MIXES; }
+static bool mixes(const Step *s) { return op_row(s->op)->flags & OPF_MIXES_TOKENS; }
 
 TEST(another_block_goes_through_every_pass) {
     for (int variant = 0; variant < 4 * RECOMPUTE_LEVELS; variant++) {
