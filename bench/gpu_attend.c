@@ -88,12 +88,16 @@ typedef struct Tensors {
 
 static void *at(const Tensors *t, Tid id) { return id ? t->at[id] : NULL; }
 
+static Operand operand(const Tensors *t, Tid id) {
+    return (Operand){at(t, id), id ? prog_t(&t->p, id) : NULL};
+}
+
 static Args args_of(const Tensors *t, const Step *s) {
     Args a = {.step = s};
     Machine m = {0};
     gpu->describe(gpu, &m);
-    for (int i = 0; i < MAX_IN; i++) a.in[i] = at(t, s->in[i]), a.ti[i] = s->in[i] ? prog_t(&t->p, s->in[i]) : NULL;
-    for (int i = 0; i < MAX_OUT; i++) a.out[i] = at(t, s->out[i]), a.to[i] = s->out[i] ? prog_t(&t->p, s->out[i]) : NULL;
+    for (int i = 0; i < MAX_IN; i++) a.in[i] = operand(t, s->in[i]);
+    for (int i = 0; i < MAX_OUT; i++) a.out[i] = operand(t, s->out[i]);
     a.workspace_bytes = op_row(s->op)->workspace(&t->p, s, &m);
     return a;
 }
@@ -126,13 +130,15 @@ static void measure(Tensors *t, const Shape *s, Step step, Tid result, AttendBy 
     double flops = products * TOKENS * (double)s->seq / 2 * s->heads * s->dim;
     CudaAttentionState state = cuda_attention_state(gpu);
     float *got = numbers(t, result);
-    printf("{\"op\": \"%s\", \"by\": \"%s\", \"served_by\": \"%s\", \"cudnn\": %lld, \"format\": \"%s\", \"dim\": %d, "
-           "\"heads\": %d, \"kv_heads\": %d, \"rows\": %lld, \"seq\": %lld, \"ms\": %.4f, \"tflops\": %.1f, "
-           "\"scratch_mib\": %.1f, \"cudnn_device_mib\": %.1f",
-           op_row(step.op)->name, by == ATTEND_OWN ? "own" : "cudnn", state.runs > runs ? "cudnn" : "own",
-           (long long)state.version, format_name(prog_t(&t->p, t->qkv)->format), s->dim, s->heads, s->kv_heads,
-           (long long)(TOKENS / s->seq), (long long)s->seq, seconds * 1e3, flops / seconds * 1e-12,
-           (double)a.workspace_bytes / MIB, (double)state.device_bytes / MIB);
+    printf(
+        "{\"op\": \"%s\", \"by\": \"%s\", \"served_by\": \"%s\", \"cudnn\": %lld, \"format\": \"%s\", \"dim\": "
+        "%d, "
+        "\"heads\": %d, \"kv_heads\": %d, \"rows\": %lld, \"seq\": %lld, \"ms\": %.4f, \"tflops\": %.1f, "
+        "\"scratch_mib\": %.1f, \"cudnn_device_mib\": %.1f",
+        op_name(step.op), by == ATTEND_OWN ? "own" : "cudnn", state.runs > runs ? "cudnn" : "own",
+        (long long)state.version, format_name(prog_t(&t->p, t->qkv)->format), s->dim, s->heads, s->kv_heads,
+        (long long)(TOKENS / s->seq), (long long)s->seq, seconds * 1e3, flops / seconds * 1e-12,
+        (double)a.workspace_bytes / MIB, (double)state.device_bytes / MIB);
     if (*own) printf(", \"apart\": %.2e", apart(got, *own, prog_elements(&t->p, result)));
     printf("}\n");
     fflush(stdout);
@@ -160,8 +166,12 @@ static void try_shape(Shape s, Format f) {
     fill(&t.p, t.d_o, at(&t, t.d_o), 2);
     AttrHeads h = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.dim, .seq = s.seq,
                    .scale = 1 / sqrtf((float)s.dim)};
-    Step forward = {.op = OP_ATTEND, .in = {t.qkv, t.docs}, .out = {t.o, t.lse}, .attr.heads = h};
-    Step backward = {.op = OP_ATTEND_GRAD, .in = {t.d_o, t.qkv, t.o, t.lse, t.docs}, .out = {t.dqkv}, .attr.heads = h};
+    Step forward = {.op = OP_ATTEND, .attend = {.in = {t.qkv, t.docs}, .out = {t.o, t.lse}}, .attr.heads = h};
+    Step backward = {
+        .op = OP_ATTEND_GRAD,
+        .attend_grad = {.in = {.d_o = t.d_o, .qkv = t.qkv, .o = t.o, .lse = t.lse, .doc_begin = t.docs},
+                        .out = {t.dqkv}},
+        .attr.heads = h};
     float *own_o = NULL, *own_d = NULL;
     for (AttendBy by = ATTEND_OWN; by <= ATTEND_FAST; by++) {
         measure(&t, &s, forward, t.o, by, &own_o);

@@ -55,9 +55,9 @@ static double time_step(Program *p, const Step *s) {
     Args a = {.step = s};
     used = 0;
     for (int i = 0; i < MAX_IN; i++)
-        if (s->in[i]) a.in[i] = take(prog_bytes(p, s->in[i])), a.ti[i] = prog_t(p, s->in[i]);
+        if (s->in[i]) a.in[i] = (Operand){take(prog_bytes(p, s->in[i])), prog_t(p, s->in[i])};
     for (int i = 0; i < MAX_OUT; i++)
-        if (s->out[i]) a.out[i] = take(prog_bytes(p, s->out[i])), a.to[i] = prog_t(p, s->out[i]);
+        if (s->out[i]) a.out[i] = (Operand){take(prog_bytes(p, s->out[i])), prog_t(p, s->out[i])};
     a.workspace_bytes = op_row(s->op)->workspace ? op_row(s->op)->workspace(p, s, &m) : 0;
     a.workspace = take(a.workspace_bytes);
     double best = INFINITY;
@@ -76,16 +76,17 @@ static Tid matrix(Program *p, Format f, int64_t rows, int64_t cols) {
 static void time_linear(OpId op, Format x, Format w, int64_t n, int64_t m, int64_t k) {
     Program p;
     prog_init(&p);
-    Step s = {.op = op, .out = {NONE}};
     Tid in = matrix(&p, x, n, k), weight = matrix(&p, w, m, k), out = matrix(&p, x, n, m);
-    if (op == OP_LINEAR) s.in[0] = in, s.in[1] = weight, s.out[0] = out;
-    if (op == OP_LINEAR_DX) s.in[0] = out, s.in[1] = weight, s.out[0] = in;
-    if (op == OP_LINEAR_DW) s.in[0] = out, s.in[1] = in, s.out[0] = weight;
+    Step s = {.op = OP_LINEAR, .linear = {.in = {in, weight}, .out = {out}}};
+    if (op == OP_LINEAR_DX) s = (Step){.op = op, .linear_dx = {.in = {out, weight}, .out = {in}}};
+    if (op == OP_LINEAR_DW) s = (Step){.op = op, .linear_dw = {.in = {out, in}, .out = {weight}}};
     double seconds = time_step(&p, &s), flops = 2.0 * (double)n * (double)m * (double)k;
     double weight_bytes = (double)prog_bytes(&p, weight);
-    printf("{\"op\": \"%s\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"x\": \"%s\", \"w\": \"%s\", "
-           "\"gflops\": %.1f, \"weight_gb_per_s\": %.1f}\n", op_row(op)->name, (long long)n, (long long)m,
-           (long long)k, format_name(x), format_name(w), flops / seconds * 1e-9, weight_bytes / seconds * 1e-9);
+    printf(
+        "{\"op\": \"%s\", \"n\": %lld, \"m\": %lld, \"k\": %lld, \"x\": \"%s\", \"w\": \"%s\", "
+        "\"gflops\": %.1f, \"weight_gb_per_s\": %.1f}\n",
+        op_name(op), (long long)n, (long long)m, (long long)k, format_name(x), format_name(w),
+        flops / seconds * 1e-9, weight_bytes / seconds * 1e-9);
     prog_free(&p);
 }
 
@@ -96,16 +97,22 @@ static void time_head(OpId op, Format f, int64_t n, int64_t v, int64_t c, int64_
     Tid labels = prog_tensor(&p, "l", ROLE_ACTIVATION, FMT_I32, 1, DIMS(n));
     Tid dlogp = prog_tensor(&p, "d", ROLE_ACTIVATION, FMT_F32, 1, DIMS(n));
     Tid logp = prog_like(&p, "p", dlogp), lse = prog_like(&p, "e", dlogp);
-    Step s = {.op = op, .in = {x, w, labels}, .out = {logp, lse}, .attr.head = {chunk}};
-    if (op == OP_HEAD_SWEEP) s.in[3] = dlogp, s.out[2] = dx, s.out[3] = dw;
+    Step s = {.op = OP_HEAD_LOGP, .head_logp = {.in = {x, w, labels}, .out = {logp, lse}}, .attr.head = {chunk}};
+    if (op == OP_HEAD_SWEEP)
+        s = (Step){.op = op,
+                   .head_sweep = {.in = {.x = x, .w = w, .labels = labels, .dlogp = dlogp},
+                                  .out = {.logp = logp, .lse = lse, .dx = dx, .dw = dw}},
+                   .attr.head = {chunk}};
     used = 0;
     take(prog_bytes(&p, x)), take(prog_bytes(&p, w)), take(prog_bytes(&p, labels));
     float *d = take(prog_bytes(&p, dlogp));
     for (int64_t i = 0; i < n; i++) d[i] = 1e-3f; /* every row has a gradient */
     double seconds = time_step(&p, &s);
-    printf("{\"op\": \"%s\", \"n\": %lld, \"v\": %lld, \"c\": %lld, \"chunk\": %lld, \"format\": \"%s\", "
-           "\"gflops\": %.1f}\n", op_row(op)->name, (long long)n, (long long)v, (long long)c, (long long)chunk,
-           format_name(f), op_flops(&p, &s) / seconds * 1e-9);
+    printf(
+        "{\"op\": \"%s\", \"n\": %lld, \"v\": %lld, \"c\": %lld, \"chunk\": %lld, \"format\": \"%s\", "
+        "\"gflops\": %.1f}\n",
+        op_name(op), (long long)n, (long long)v, (long long)c, (long long)chunk, format_name(f),
+        op_flops(&p, &s) / seconds * 1e-9);
     prog_free(&p);
 }
 

@@ -10,13 +10,13 @@ while read -r room allowed; do
     while IFS=: read -r file line text; do
         seen=$(sed -E 's/.*"([a-z_]+)\/.*/\1/' <<<"$text")
         case " $room $allowed " in *" $seen "*) ;; *) say "$file:$line: $room may not include $seen" ;; esac
-    done < <(grep -rnE '^#include "[a-z_]+/' "src/$room" --include='*.[ch]' --include='*.cu' 2>/dev/null)
+    done < <(grep -rnE '^#include "[a-z_]+/' "src/$room" --include='*.[ch]' --include='*.cu' --include='*.cuh' 2>/dev/null)
 done < rooms.txt
 # word: pattern, where it may stand
 while IFS='@' read -r pattern where why; do
     while IFS=: read -r file line _; do
         [[ $file =~ $where ]] || say "$file:$line: $why"
-    done < <(grep -rnE "$pattern" src --include='*.[ch]' --include='*.cu')
+    done < <(grep -rnE "$pattern" src --include='*.[ch]' --include='*.cu' --include='*.cuh')
 done <<'WORDS'
 (^|[^a-z_])(malloc|calloc|realloc|posix_memalign|aligned_alloc) *\(@^src/base/mem\.c$@the heap is touched in base/mem.c only
 (^|[^a-z_>])(open|openat|fopen|read|pread|write|pwrite|fsync|rename|renameat2|unlink|rmdir|remove|mkdir|ftruncate|opendir) *\(@^src/base/(file|child)\.c$@files are touched in base/file.c only (pipes in base/child.c)

@@ -11,15 +11,35 @@ typedef struct Backend Backend;
 
 enum { BACKEND_NOTES = 4, BACKEND_NOTE_BYTES = 8192 };
 
+typedef struct Operand { /* of a step; NULLs where it has NONE */
+    void *data;
+    const Tensor *t; /* its shape and format */
+} Operand;
+
 /* A step with its addresses: resolved once when a program is opened, read-only afterwards. */
 typedef struct Args {
-    void *in[MAX_IN], *out[MAX_OUT];          /* NULL where the step has NONE */
-    const Tensor *ti[MAX_IN], *to[MAX_OUT];   /* their shapes and formats */
+    union { /* as in Step: by number for loops over all of them, by name in a kernel */
+        struct {
+            Operand in[MAX_IN], out[MAX_OUT];
+        };
+#define IN(operand, marks) Operand operand;
+#define OUT(operand, marks) Operand operand;
+#define OP(NAME, name, ins, outs)                     \
+    struct {                                          \
+        struct {                                      \
+            ins Operand none[MAX_IN - N_IN_##name];   \
+        } in;                                         \
+        struct {                                      \
+            outs Operand none[MAX_OUT - N_OUT_##name]; \
+        } out;                                        \
+    } name; /* args->linear.in.x.data, args->linear.out.y.t */
+#include "ir/ops.def"
+    };
     void *workspace;
     int64_t workspace_bytes;
     const Step *step;
-    bool passes[MAX_OUT]; /* the next step reads it, and nobody else ever does */
-    bool sole[MAX_OUT];   /* no other step of the phase writes it */
+    bool passes[MAX_OUT]; /* only the next step ever reads it */
+    bool only_writer[MAX_OUT];   /* no other step of the phase writes it */
 } Args;
 
 typedef void Kernel(Backend *b, Queue q, const Args *a);
@@ -90,7 +110,7 @@ struct Backend {
     bool (*replay)(Backend *b, int id);
     bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
     /* Host memory to a pool, behind everything on the compute queue. The host may reuse its memory at once; it waits
-     * only when more is on its way than the device's staging memory holds. */
+     * only when more is in flight than the device's staging memory holds. */
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
     void (*get)(Backend *b, void *host, const void *device, int64_t bytes); /* waits for what is queued */
     /* A few numbers read late: note queues their copy behind everything on the compute queue, read_note waits for that

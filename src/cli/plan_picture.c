@@ -171,7 +171,7 @@ void picture_peak_text(Str *out, const Picture *p) {
     int step = p->t.peak_step, phase = prog_phase_of(prog, step);
     const Step *s = &prog->s[step];
     str_addf(out, "peak: %s at step %d, %s", units_bytes(p->beside + p->t.peak_bytes).s, step,
-             op_row(s->op)->name);
+             op_name(s->op));
     if (s->layer >= 0) str_addf(out, ", layer %d", s->layer);
     str_addf(out, " (%s, %s)", prog_region_name(s->region), phase >= 0 ? prog->phase[phase].name : "-");
 }

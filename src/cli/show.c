@@ -97,7 +97,9 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
              units_count(bound).s, j->placement.peak_step,
-             j->placement.peak_step >= 0 && j->placement.peak_step < j->p.n_s ? op_row(j->p.s[j->placement.peak_step].op)->name : "-");
+             j->placement.peak_step >= 0 && j->placement.peak_step < j->p.n_s
+                 ? op_name(j->p.s[j->placement.peak_step].op)
+                 : "-");
     if (budget_bytes)
         str_addf(out, "budget: %s bytes; %s by %s (%.1f %% of it %s)\n", units_count(budget_bytes).s,
                  process <= budget_bytes ? "FITS" : "DOES NOT FIT",

@@ -21,18 +21,16 @@ bool exec_is_touchable(const Exec *x, Tid t) {
     return x->b->host_memory && prog_t(x->p, prog_base(x->p, t))->home.pool != POOL_DISK;
 }
 
+static Operand operand(const Exec *x, Tid id) {
+    return (Operand){address(x, id), id ? prog_t(x->p, id) : NULL};
+}
+
 static void resolve(Exec *x, int i) {
     const Step *s = &x->p->s[i];
     Args *a = &x->args[i];
     a->step = s;
-    for (int k = 0; k < MAX_IN; k++) {
-        a->in[k] = address(x, s->in[k]);
-        a->ti[k] = s->in[k] ? prog_t(x->p, s->in[k]) : NULL;
-    }
-    for (int k = 0; k < MAX_OUT; k++) {
-        a->out[k] = address(x, s->out[k]);
-        a->to[k] = s->out[k] ? prog_t(x->p, s->out[k]) : NULL;
-    }
+    for (int k = 0; k < MAX_IN; k++) a->in[k] = operand(x, s->in[k]);
+    for (int k = 0; k < MAX_OUT; k++) a->out[k] = operand(x, s->out[k]);
     a->workspace = address(x, s->workspace);
     a->workspace_bytes = s->workspace ? prog_bytes(x->p, s->workspace) : 0;
 }
@@ -55,7 +53,7 @@ static void find_passed(Exec *x) {
 }
 
 /* What one step of its phase writes alone. */
-static void find_sole(Exec *x) {
+static void find_only_writers(Exec *x) {
     const Program *p = x->p;
     int *writer = MEM_NEW(int, p->n_t); /* of a base: the last phase that writes it + 1, negative: twice or more */
     for (int ph = 0; ph < p->n_phases; ph++) {
@@ -66,7 +64,7 @@ static void find_sole(Exec *x) {
             }
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++)
             for (int k = 0; k < MAX_OUT; k++)
-                x->args[i].sole[k] = p->s[i].out[k] && writer[prog_base(p, p->s[i].out[k])] == ph + 1;
+                x->args[i].only_writer[k] = p->s[i].out[k] && writer[prog_base(p, p->s[i].out[k])] == ph + 1;
     }
     mem_free(writer);
 }
@@ -78,13 +76,13 @@ static bool writes_into(const Exec *x, int i, int j) {
     const Step *s = &x->p->s[i], *o = &x->p->s[j];
     const Args *a = &x->args[i], *b = &x->args[j];
     for (int k = 0; k <= MAX_OUT; k++) { /* the last: scratch */
-        const void *at = k < MAX_OUT ? a->out[k] : a->workspace;
+        const void *at = k < MAX_OUT ? a->out[k].data : a->workspace;
         if (!at) continue;
         int64_t bytes = k < MAX_OUT ? prog_bytes(x->p, s->out[k]) : a->workspace_bytes;
         for (int n = 0; n < MAX_IN; n++)
-            if (b->in[n] && backend_overlap(at, bytes, b->in[n], prog_bytes(x->p, o->in[n]))) return true;
+            if (o->in[n] && backend_overlap(at, bytes, b->in[n].data, prog_bytes(x->p, o->in[n]))) return true;
         for (int n = 0; n < MAX_OUT; n++)
-            if (b->out[n] && backend_overlap(at, bytes, b->out[n], prog_bytes(x->p, o->out[n]))) return true;
+            if (o->out[n] && backend_overlap(at, bytes, b->out[n].data, prog_bytes(x->p, o->out[n]))) return true;
         if (backend_overlap(at, bytes, b->workspace, b->workspace_bytes)) return true;
     }
     return false;
@@ -131,7 +129,7 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     *x = (Exec){.p = p, .b = b};
     int lacks = backend_lacks(b, p);
     if (lacks >= 0)
-        return fail(e, ERR_FAIL, "%s has no kernel for '%s' (step %d)", b->name, op_row(p->s[lacks].op)->name, lacks);
+        return fail(e, ERR_FAIL, "%s has no kernel for '%s' (step %d)", b->name, op_name(p->s[lacks].op), lacks);
     for (int k = 0; k < POOL_COUNT; k++) {
         if (!arena_bytes[k]) continue;
         x->pool[k] = b->pool(b, (Pool)k, arena_bytes[k], e);
@@ -148,7 +146,7 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     x->run = MEM_NEW(int, p->n_s);
     x->joined = MEM_NEW(bool, p->n_s);
     find_passed(x);
-    find_sole(x);
+    find_only_writers(x);
     find_runs(x);
     return true;
 }
@@ -304,7 +302,7 @@ bool exec_time(Exec *x, int phase, int times, double *seconds, Err *e) {
     struct timespec a, b;
     for (int i = ph->begin, n = 1; i < ph->end; i += n) {
         n = x->joined[i] ? 1 : MAX2(1, x->run[i]); /* inside a joined one no run begins */
-        mark(x, op_row(x->p->s[i].op)->name);
+        mark(x, op_name(x->p->s[i].op));
         clock_gettime(CLOCK_MONOTONIC, &a);
         for (int k = 0; k < times; k++) run_together(x, i, n);
         if (!exec_sync(x, e)) return false;

@@ -131,9 +131,10 @@ bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, i
     Tid dw = prog_tensor(&w.p, "dw", ROLE_GRADIENT, f, 2, DIMS(out, in));
     Tid clock = prog_tensor(&w.p, "clock", ROLE_DIAL, FMT_I64, 1, DIMS(CLOCK_WORDS));
     int step[MACHINE_TABLES];
-    step[PASS_FORWARD] = prog_emit(&w.p, (Step){.op = OP_LINEAR, .in = {x, wt}, .out = {y}});
-    step[PASS_DX] = prog_emit(&w.p, (Step){.op = OP_LINEAR_DX, .in = {dy, wt}, .out = {dx}});
-    step[PASS_DW] = prog_emit(&w.p, (Step){.op = OP_LINEAR_DW, .in = {dy, x, NONE, clock}, .out = {dw}});
+    step[PASS_FORWARD] = prog_emit(&w.p, (Step){.op = OP_LINEAR, .linear = {.in = {x, wt}, .out = {y}}});
+    step[PASS_DX] = prog_emit(&w.p, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, wt}, .out = {dx}}});
+    step[PASS_DW] = prog_emit(&w.p, (Step){.op = OP_LINEAR_DW,
+                                           .linear_dw = {.in = {.dy = dy, .x = x, .clock = clock}, .out = {dw}}});
     bool ok = bench_open(&w, e);
     for (int i = 0; i < MACHINE_TABLES && ok; i++) ok = bench_rate(&w, &flops[i], step[i], e);
     bench_close(&w);
@@ -153,9 +154,12 @@ bool measure_attention(const Measure *c, double flops[ATTEND_TABLES], Format f, 
     Tid o = bench_output(&w, f, n, (int64_t)heads * head_dim), lse = bench_output(&w, FMT_F32, n, heads);
     Tid d_o = bench_random(&w, f, n, (int64_t)heads * head_dim), d_qkv = prog_like(&w.p, "d_qkv", qkv);
     int forward =
-        prog_emit(&w.p, (Step){.op = OP_ATTEND, .in = {qkv, doc_begin}, .out = {o, lse}, .attr.heads = a});
+        prog_emit(&w.p, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, doc_begin}, .out = {o, lse}}, .attr.heads = a});
     int backward = prog_emit(
-        &w.p, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, doc_begin}, .out = {d_qkv}, .attr.heads = a});
+        &w.p, (Step){.op = OP_ATTEND_GRAD,
+                      .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .doc_begin = doc_begin},
+                                      .out = {d_qkv}},
+                      .attr.heads = a});
     bool ok = bench_open(&w, e) && bench_rate(&w, &flops[ATTEND_FORWARD], forward, e) &&
               bench_rate(&w, &flops[ATTEND_BACKWARD], backward, e);
     bench_close(&w);
@@ -169,7 +173,7 @@ bool measure_pass(const Measure *c, double *bytes_per_s, int64_t tensor_bytes, E
     bench_init(&w, c);
     Tid x = bench_random(&w, FMT_F32, rows, 4096), y = bench_random(&w, FMT_F32, rows, 4096);
     Tid z = bench_output(&w, FMT_F32, rows, 4096);
-    int step = prog_emit(&w.p, (Step){.op = OP_ADD, .in = {x, y}, .out = {z}});
+    int step = prog_emit(&w.p, (Step){.op = OP_ADD, .add = {.in = {x, y}, .out = {z}}});
     bool ok = bench_open(&w, e) && bench_time(&w, &seconds, step, e);
     *bytes_per_s = op_bytes_moved(&w.p, &w.p.s[step]) / seconds;
     bench_close(&w);
@@ -257,7 +261,7 @@ bool measure_extras(const Measure *c, MeasuredExtras *out, int64_t pinned_bytes,
     bench_init(&w, c);
     Tid x = bench_random(&w, FMT_F32, 64, 256), y = bench_random(&w, FMT_F32, 64, 256),
         z = bench_output(&w, FMT_F32, 64, 256);
-    int step = prog_emit(&w.p, (Step){.op = OP_ADD, .in = {x, y}, .out = {z}});
+    int step = prog_emit(&w.p, (Step){.op = OP_ADD, .add = {.in = {x, y}, .out = {z}}});
     bool ok = bench_open(&w, e);
     int64_t before = c->b->in_use(c->b);
     for (int i = 0; i < 3 && ok; i++) { /* issued, kept, repeated */

@@ -53,7 +53,7 @@ bool exec_profile(Exec *x, Str *out, const int *phase, int n_phases, int times, 
              all / PLAYS * 1e3);
     str_addf(out, "  %-16s %-10s %6s %10s %7s %10s %10s\n", "op", "region", "steps", "ms", "share", "GFLOP/s", "GB/s");
     for (int i = 0; i < n; i++)
-        str_addf(out, "  %-16s %-10s %6lld %10.3f %6.1f%% %10.0f %10.1f\n", op_row(rows[i].op)->name,
+        str_addf(out, "  %-16s %-10s %6lld %10.3f %6.1f%% %10.0f %10.1f\n", op_name(rows[i].op),
                  prog_region_name(rows[i].region), (long long)rows[i].n, rows[i].seconds / PLAYS * 1e3,
                  100 * rows[i].seconds / all, rows[i].flops * PLAYS / rows[i].seconds * 1e-9,
                  rows[i].bytes * PLAYS / rows[i].seconds * 1e-9);

@@ -62,7 +62,7 @@ static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, i
     pass->in.id_order = NONE; /* nothing is trained here */
     pass->in.cache_rows = record_input(g, prefix, "rows", rows);
     if (seq == 1) pass->in.ids = op_pick(p, g->draw.ids, pass->in.cache_rows, pass->in.positions);
-    pass->in.apart = !packs;
+    pass->in.distinct_cache_rows = !packs;
     pass->in.direct = rows * seq <= linear_direct_rows(&g->machine);
     Tid hidden = decoder_hidden(p, &g->d, &pass->in, g->cache, g->spec.context);
     if (seq > 1) { /* of a prompt only the last token's logits are wanted: a row of a table */

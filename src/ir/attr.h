@@ -20,10 +20,10 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     int64_t seq;   /* tokens of one row; a token's row is its index / seq */
     float scale;   /* of q.k for attention; of cos and sin for rotary positions */
     float eps;     /* of per-head norms */
-    bool inverse;  /* rotary: turn back (the gradient) */
+    bool inverse;  /* rotary: rotate back (the gradient) */
     int64_t slots; /* cache: length of one row's cache */
     AttendBy by;   /* attention */
-    bool apart;    /* cache: no two rows of a play that are not idle have the same row of it */
+    bool distinct_cache_rows; /* no two rows of a play that are not idle have the same row of the cache */
 } AttrHeads;
 
 typedef struct AttrLinear {
@@ -36,6 +36,11 @@ typedef struct AttrLora { /* group g reads columns [g*rank, (g+1)*rank) of u and
     float scale;   /* alpha / rank */
     float dropout; /* of the adapter's input; each group draws its own */
 } AttrLora;
+/* Without dropout all groups read the same x: they are one product of groups * rank columns. */
+static inline int lora_products_on_x(const AttrLora *l) { return l->dropout > 0 ? l->groups : 1; }
+static inline int64_t lora_rank_on_x(const AttrLora *l) {
+    return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank;
+}
 
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */

@@ -17,7 +17,7 @@ typedef struct Card {
 int card_count(void);
 const Card *card_at(int i);
 
-/* By the driver's name of a card that is here. NULL: nobody wrote it down. */
+/* By the driver's name of a card that is here. NULL: the catalogue does not have it. */
 const Card *card_find(const char *driver_name, int64_t total_bytes);
 
 /* By a person's word ("h100", "RTX 4060 Ti 16"): case, blanks, '-' and '_' do not matter. NULL: none. */

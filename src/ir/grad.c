@@ -44,6 +44,7 @@ void prog_backward(Program *p, int begin, const Root *roots, int n_roots) {
         p->t[roots[i].tensor].needs_grad = true;
     }
     Region region = p->region;
+    Part part = p->part;
     int layer = p->layer;
     p->region = REGION_BACKWARD;
     for (int i = (int)p->n_s - 1; i >= begin; i--) {
@@ -55,10 +56,12 @@ void prog_backward(Program *p, int begin, const Root *roots, int n_roots) {
         for (int k = 0; k < MAX_IN; k++) wanted |= s.in[k] && p->t[s.in[k]].needs_grad;
         if (!reached || !wanted) continue;
         p->layer = s.layer;
+        p->part = (Part)s.part;
         rule(p, s, &g);
         grads_fit(p, &g);
     }
     p->region = region;
+    p->part = part;
     p->layer = layer;
     mem_free(g.g);
 }

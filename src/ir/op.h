@@ -15,45 +15,98 @@ typedef void GradRule(Program *p, Step s, Grads *g);          /* records; s is a
 typedef int64_t WorkspaceRule(const Program *p, const Step *s, const Machine *m); /* bytes of the step's scratch */
 typedef double CostRule(const Program *p, const Step *s);
 typedef const char *ShapeRule(const Program *p, const Step *s); /* NULL: holds; else what is wrong */
+typedef bool StoredRule(const Program *p, const Step *s);       /* its operand marked STORED may be quantised here */
+typedef bool JoinRule(const Program *p, const Step *before, const Step *s);
+
+/* Whose measured rates count for an op, and the two sizes they were measured by (ir/machine.h). */
+typedef enum RateGrid { GRID_NONE, GRID_PRODUCTS, GRID_ATTENTION } RateGrid;
+typedef struct OpSize {
+    double x, y; /* rows and the shorter side of the weight; length and head size */
+} OpSize;
+typedef OpSize SizeRule(const Program *p, const Step *s);
 
 typedef enum OpFlag {
-    OPF_RANDOM = 1,       /* draws random numbers (by the clock and its key) */
-    OPF_WRITES_STATE = 2, /* never cloned (P4) */
-    OPF_MOVES = 4,        /* a copy between pools: belongs on a side queue */
-    OPF_TOGETHER = 8,     /* steps that follow each other may run at once: their scratch must not be shared */
+    OPF_RANDOM = 1,        /* draws random numbers (by the clock and its key) */
+    OPF_WRITES_STATE = 2,  /* never cloned (P4) */
+    OPF_MOVES = 4,         /* a copy between pools: belongs on a side queue */
+    OPF_TOGETHER = 8,      /* steps that follow each other may run at once: their scratch must not be shared */
+    OPF_DECODES = 16,      /* up to LINEAR_DIRECT_MOST rows its product decodes the weight in registers */
+    OPF_CHEAP = 32,        /* cheaper to repeat than to keep what it gives: norms, gates */
+    OPF_MIXES_TOKENS = 64, /* a row of what it gives depends on other tokens' rows: attention and its gradient */
+    OPF_ROWWISE = 128,     /* its operands marked ROWS may be cut into pieces: a step for each, sums added by beta */
+    OPF_DROPOUT = 256,     /* an adapter's dropout, where it has any: drawn by the token's number in the step */
+    OPF_FRESH = 512,       /* a product that may write its gradient without reading it: op_is_fresh */
+    OPF_FILLS = 1024,      /* its output does not depend on what was there, and has any format */
+    OPF_HEAD = 2048,       /* of the output head: the ledger counts what it gives and its scratch apart */
 } OpFlag;
 
-typedef struct OpRow {
+typedef enum Mark { /* what ops.def says about an operand */
+    MARK_OPT = 1,      /* may be NONE */
+    MARK_ROWS = 2,     /* holds a row for every token (or a number) */
+    MARK_BETA = 4,     /* the dial of a sum that an output is added to; NONE: it adds */
+    MARK_STORED = 8,   /* may have a quantised format: op_reads_stored says when */
+    MARK_GATHERED = 16 /* only the rows that another operand names are read */
+} Mark;
+
+typedef struct OpPlace { /* of an operand */
     const char *name;
-    int n_in, n_out;          /* places; optional ones may be NONE */
-    uint32_t optional_in, optional_out; /* bit per place */
+    uint32_t marks;
+} OpPlace;
+
+typedef struct OpPlaces {
+    const char *name; /* of the op */
+    int n_in, n_out;
+    OpPlace in[MAX_IN], out[MAX_OUT];
+} OpPlaces;
+
+typedef struct OpRow {
     ShapeRule *shape;         /* NULL: nothing to check beyond the places */
     GradRule *grad;           /* NULL: gradients stop here */
     CostRule *flops;          /* NULL: as many as output elements */
     WorkspaceRule *workspace; /* NULL: none */
+    StoredRule *stored;       /* NULL: always */
     Share share;              /* of out[share_out] with in[share_in] */
     int share_out, share_in;
     uint32_t flags;
+
+    /* what it costs (plan/cost.c) */
+    RateGrid grid;          /* GRID_NONE: the machine's matrix rate where there is a flops rule */
+    int table;              /* of the grid: a ProductPass, ATTEND_* */
+    SizeRule *size;         /* the point in the grid */
+    double byte_share;      /* what its kernel reaches of a GPU's memory rate; 0: all of it */
+    CostRule *bytes_on_top; /* on a GPU, bytes that come on top of the arithmetic, not beside it; NULL: none */
+    JoinRule *joins;        /* on a GPU, it is done in the launch of the step before; NULL: with OPF_TOGETHER, where
+                             * that has the same op */
 } OpRow;
 
-#define OP_ENUM(NAME, name) extern const OpRow op_row_##name;
+#define OP(NAME, name, ins, outs) extern const OpRow op_row_##name;
 #include "ir/ops.def"
-#undef OP_ENUM
 
-const OpRow *op_row(OpId op);
+extern const OpRow *const op_rows[OP_COUNT];
+extern const OpPlaces op_all_places[OP_COUNT];
+static inline const OpRow *op_row(OpId op) {
+    CHECK(op >= 0 && op < OP_COUNT);
+    return op_rows[op];
+}
+static inline const OpPlaces *op_places(OpId op) {
+    CHECK(op >= 0 && op < OP_COUNT);
+    return &op_all_places[op];
+}
+static inline const char *op_name(OpId op) { return op_places(op)->name; }
 double op_flops(const Program *p, const Step *s);
 double op_bytes_moved(const Program *p, const Step *s); /* everything read and written once */
-const char *op_wrong(const Program *p, const Step *s);  /* NULL: the step agrees with its row */
+Tid op_token_rows(const Step *s); /* its first input that has a row for every token; NONE: there is none */
+/* NULL: the step agrees with its row; else what is wrong, valid until the next call. */
+const char *op_wrong(const Program *p, const Step *s);
 
-/* Whether in[k] may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8 only), of
- * linear where it is direct. */
+/* Whether input k may have a quantised format: the table of embed, the weight of a head (more than a few rows: int8
+ * only), of linear where it is direct. */
 bool op_reads_stored(const Program *p, const Step *s, int k);
-/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is rounded to
- * nearest. */
+/* A product's gradient whose beta is there and 0 in every play: what it is written over is never read, and it is
+ * rounded to nearest. */
 bool op_is_fresh(const Step *s);
-/* add_rmsnorm's places: y and rstd stand where rmsnorm has them. */
-enum { ADD_RMSNORM_A, ADD_RMSNORM_B, ADD_RMSNORM_W };
-enum { ADD_RMSNORM_Y, ADD_RMSNORM_RSTD, ADD_RMSNORM_SUM };
+bool op_has_dropout(const Step *s);
+int op_beta_place(OpId op); /* the number of the input that is marked as the beta of a sum; -1: none */
 /* The most rows of linear_swiglu, and what stands at the beginning of its workspace where it is played as two: rows of `width`
  * numbers, the linear's. */
 enum { LINEAR_SWIGLU_ROWS = 8 };

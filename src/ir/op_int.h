@@ -11,7 +11,7 @@ static inline bool same_shape(const Program *p, Tid a, Tid b) {
 /* flops of a product (N,K) x (M,K)^T */
 static inline double product_flops(int64_t n, int64_t m, int64_t k) { return 2.0 * (double)n * (double)m * (double)k; }
 
-/* Products on the CPU decode stored weights tile by tile: scratch per worker, sized by ir/product.h. */
-int64_t op_product_workspace(const Program *p, const Step *s, const Machine *m);
+/* op_linear.c: like linear's. */
+int64_t op_head_logits_workspace(const Program *p, const Step *s, const Machine *m);
 
 #endif

@@ -9,37 +9,45 @@
 #include "ir/op_int.h"
 
 void op_sample(Program *p, DrawTensors t, Tid logits, Tid slots, Tid positions) {
-    prog_emit(p, (Step){.op = OP_SAMPLE, .in = {logits, slots, positions, t.how, t.ids}, .out = {t.drawn, t.ids}});
+    prog_emit(p, (Step){.op = OP_SAMPLE,
+                        .sample = {.in = {.logits = logits, .slots = slots, .positions = positions, .how = t.how,
+                                          .ids = t.ids},
+                                   .out = {.drawn = t.drawn, .ids = t.ids}}});
 }
 
 Tid op_pick(Program *p, Tid ids, Tid slots, Tid positions) {
     Tid picked = prog_tensor(p, "picked", ROLE_ACTIVATION, FMT_I32, 1, DIMS(prog_elements(p, slots)));
-    prog_emit(p, (Step){.op = OP_PICK, .in = {ids, slots, positions}, .out = {picked}});
+    prog_emit(p, (Step){.op = OP_PICK, .pick = {.in = {ids, slots, positions}, .out = {picked}}});
     return picked;
 }
 
 static const char *sample_shape(const Program *p, const Step *s) {
-    int64_t n = prog_rows(p, s->in[0]), slots = prog_rows(p, s->in[3]);
-    if (prog_elements(p, s->in[1]) != n || prog_elements(p, s->in[2]) != n) return "not one slot and position a row";
-    if (prog_cols(p, s->in[3]) != DRAW_WORDS || prog_cols(p, s->out[0]) != DRAWN_WORDS) return "words of a slot";
-    if (prog_rows(p, s->in[4]) != slots || prog_rows(p, s->out[0]) != slots) return "how, ids and drawn differ in slots";
-    if (prog_cols(p, s->in[0]) > DRAW_MOST_VOCAB) return "a vocabulary whose weights cannot be summed";
-    return s->in[4] == s->out[1] ? NULL : "the ids are changed where they stand";
+    Tid logits = s->sample.in.logits, how = s->sample.in.how, ids = s->sample.in.ids, drawn = s->sample.out.drawn;
+    int64_t n = prog_rows(p, logits), slots = prog_rows(p, how);
+    if (prog_elements(p, s->sample.in.slots) != n || prog_elements(p, s->sample.in.positions) != n)
+        return "not one slot and position a row";
+    if (prog_cols(p, how) != DRAW_WORDS || prog_cols(p, drawn) != DRAWN_WORDS) return "words of a slot";
+    if (prog_rows(p, ids) != slots || prog_rows(p, drawn) != slots) return "how, ids and drawn differ in slots";
+    if (prog_cols(p, logits) > DRAW_MOST_VOCAB) return "a vocabulary whose weights cannot be summed";
+    return ids == s->sample.out.ids ? NULL : "the ids are changed where they stand";
 }
 
 static const char *pick_shape(const Program *p, const Step *s) {
-    int64_t n = prog_elements(p, s->out[0]);
-    return prog_elements(p, s->in[1]) == n && prog_elements(p, s->in[2]) == n ? NULL : "not one slot and position a row";
+    int64_t n = prog_elements(p, s->pick.out.picked);
+    bool fits = prog_elements(p, s->pick.in.slots) == n && prog_elements(p, s->pick.in.positions) == n;
+    return fits ? NULL : "not one slot and position a row";
 }
 
 /* On the CPU: scores, and scores beside weights to be ordered, for each of a few rows at a time. */
 static int64_t sample_workspace(const Program *p, const Step *s, const Machine *m) {
-    int64_t rows = MIN2(prog_rows(p, s->in[0]), SAMPLE_WORKERS);
-    return m->kind == MACHINE_CPU ? rows * sample_row_bytes(prog_cols(p, s->in[0])) : 0;
+    int64_t rows = MIN2(prog_rows(p, s->sample.in.logits), SAMPLE_WORKERS);
+    return m->kind == MACHINE_CPU ? rows * sample_row_bytes(prog_cols(p, s->sample.in.logits)) : 0;
 }
 
-static double sample_flops(const Program *p, const Step *s) { return 4.0 * (double)prog_elements(p, s->in[0]); }
+static double sample_flops(const Program *p, const Step *s) {
+    return 4.0 * (double)prog_elements(p, s->sample.in.logits);
+}
 
-const OpRow op_row_sample = {.name = "sample", .n_in = 5, .n_out = 2, .shape = sample_shape, .flops = sample_flops,
-    .workspace = sample_workspace, .flags = OPF_WRITES_STATE};
-const OpRow op_row_pick = {.name = "pick", .n_in = 3, .n_out = 1, .shape = pick_shape};
+const OpRow op_row_sample = {.shape = sample_shape, .flops = sample_flops, .workspace = sample_workspace,
+    .flags = OPF_WRITES_STATE};
+const OpRow op_row_pick = {.shape = pick_shape};

@@ -37,6 +37,7 @@ int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     p->phase[p->n_phases] =
         (Phase){.name = arena_strdup(&p->arena, name), .begin = (int)p->n_s, .end = -1, .repeat = repeat};
     p->region = REGION_FORWARD;
+    p->part = PART_NONE;
     p->layer = -1;
     prog_keys_of(p, name);
     return p->n_phases++;
@@ -178,6 +179,7 @@ int prog_emit(Program *p, Step s) {
     p->s = mem_grow(p->s, &p->cap_s, p->n_s + 1, sizeof *p->s);
     s.region = p->region;
     s.layer = p->layer;
+    s.part = (uint8_t)p->part;
     s.clone_of = -1;
     s.key = p->next_key++;
     s.fresh = is_fresh(p, &s);
@@ -185,7 +187,7 @@ int prog_emit(Program *p, Step s) {
     if (!(op_row(s.op)->flags & OPF_MOVES)) s.queue = p->queue;
     for (int q = 0; q < QUEUE_COUNT; q++) s.wait[q] = -1;
     const char *wrong = op_wrong(p, &s);
-    CHECK_MSG(!wrong, "step %lld (%s, layer %d): %s", (long long)p->n_s, op_row(s.op)->name, p->layer, wrong);
+    CHECK_MSG(!wrong, "step %lld (%s, layer %d): %s", (long long)p->n_s, op_name(s.op), p->layer, wrong);
     /* a gradient flows through what is computed from anything that needs one */
     bool needs = false;
     for (int i = 0; i < MAX_IN; i++) needs |= s.in[i] && p->t[s.in[i]].needs_grad;
@@ -198,13 +200,15 @@ int prog_emit(Program *p, Step s) {
     return (int)p->n_s++;
 }
 
-static void list_tensor(Str *out, const Program *p, Tid id) {
-    if (!id) {
-        str_add(out, " -");
-        return;
-    }
+void prog_clear_operands(Step *s) {
+    for (int i = 0; i < MAX_IN; i++) s->in[i] = NONE;
+    for (int i = 0; i < MAX_OUT; i++) s->out[i] = NONE;
+}
+
+static void list_operand(Str *out, const Program *p, const OpPlace *at, Tid id) {
+    if (!id) return;
     const Tensor *t = prog_t(p, id);
-    str_addf(out, " %s:%s(", t->name, format_name(t->format));
+    str_addf(out, " %s=%s:%s(", at->name, t->name, format_name(t->format));
     for (int i = 0; i < t->rank; i++) str_addf(out, i ? ",%lld" : "%lld", (long long)t->dim[i]);
     str_addf(out, ")@%lld", (long long)t->offset);
 }
@@ -213,17 +217,17 @@ void prog_listing(Str *out, const Program *p) {
     int phase = -1;
     for (int i = 0; i < p->n_s; i++) {
         const Step *s = &p->s[i];
-        const OpRow *row = op_row(s->op);
+        const OpPlaces *at = op_places(s->op);
         if (prog_phase_of(p, i) != phase) {
             phase = prog_phase_of(p, i);
             if (phase >= 0) str_addf(out, "phase %s x %lld\n", p->phase[phase].name, (long long)p->phase[phase].repeat);
         }
-        str_addf(out, "%6d %-9s %-15s", i, prog_region_name(s->region), row->name);
-        for (int k = 0; k < row->n_out; k++) list_tensor(out, p, s->out[k]);
+        str_addf(out, "%6d %-9s %-15s", i, prog_region_name(s->region), at->name);
+        for (int k = 0; k < at->n_out; k++) list_operand(out, p, &at->out[k], s->out[k]);
         str_add(out, " <-");
-        for (int k = 0; k < row->n_in; k++) list_tensor(out, p, s->in[k]);
+        for (int k = 0; k < at->n_in; k++) list_operand(out, p, &at->in[k], s->in[k]);
         if (s->workspace) str_addf(out, " scratch %lld", (long long)prog_bytes(p, s->workspace));
-        if (s->clone_of >= 0) str_addf(out, " again %d", s->clone_of);
+        if (s->clone_of >= 0) str_addf(out, " repeats %d", s->clone_of);
         for (int q = 0; q < QUEUE_COUNT; q++)
             if (s->wait[q] >= 0) str_addf(out, " after %d", s->wait[q]);
         str_add(out, "\n");

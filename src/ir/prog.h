@@ -24,6 +24,7 @@
 #define IR_PROG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/ledger.h"
@@ -53,14 +54,22 @@ typedef enum Role {
 } Role;
 
 typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_DISK_IN, QUEUE_DISK_OUT, QUEUE_COUNT } Queue;
+/* Which half of a layer's block a step belongs to: said by the model while it records, never guessed from op names. */
+typedef enum Part { PART_NONE, PART_ATTENTION, PART_FFN } Part;
 typedef enum Region { REGION_FORWARD, REGION_BACKWARD, REGION_RECOMPUTE, REGION_UPDATE, REGION_MOVE, REGION_COUNT } Region;
 
 typedef enum OpId {
-#define OP_ENUM(NAME, name) OP_##NAME,
+#define OP(NAME, name, ins, outs) OP_##NAME,
 #include "ir/ops.def"
-#undef OP_ENUM
     OP_COUNT
 } OpId;
+
+enum { /* how many operands an op has: N_IN_linear, N_OUT_linear */
+#define IN(operand, marks) +1
+#define OUT(operand, marks) +1
+#define OP(NAME, name, ins, outs) N_IN_##name = 0 ins, N_OUT_##name = 0 outs,
+#include "ir/ops.def"
+};
 
 /* Where a weight is kept and how. When it is not {device, its own format}, plan/materialise brings it in. */
 typedef struct Home {
@@ -94,7 +103,23 @@ typedef struct Tensor {
 
 typedef struct Step {
     OpId op;
-    Tid in[MAX_IN], out[MAX_OUT]; /* fixed places by the op's row; NONE where optional */
+    union { /* its operands, NONE where absent: by number in loops over all of them, by name where the op is known */
+        struct {
+            Tid in[MAX_IN], out[MAX_OUT];
+        };
+#define IN(operand, marks) Tid operand;
+#define OUT(operand, marks) Tid operand;
+#define OP(NAME, name, ins, outs)             \
+    struct {                                  \
+        struct {                              \
+            ins Tid none[MAX_IN - N_IN_##name]; \
+        } in;                                 \
+        struct {                              \
+            outs Tid none[MAX_OUT - N_OUT_##name]; \
+        } out;                                \
+    } name; /* step->linear.in.x, step->linear.out.y */
+#include "ir/ops.def"
+    };
     Attr attr;                    /* the op's own constants */
     Queue queue;
     Region region;
@@ -102,9 +127,14 @@ typedef struct Step {
     int clone_of;                 /* the step this one repeats; -1: an original */
     uint32_t key;                 /* names its random draws (P6) */
     bool fresh; /* the first writer of a gradient in a phase that does not repeat: it starts from nothing */
+    uint8_t part;                 /* a Part; a gradient's step has that of the step it belongs to */
     Tid workspace;                /* scratch of this step; NONE when it needs none */
     int wait[QUEUE_COUNT];        /* filled by plan/: before it runs, that queue has finished this step; -1: no wait */
 } Step;
+
+/* The number of a named operand: OP_IN(linear, so_far) is 3. */
+#define OP_IN(name, operand) ((int)((offsetof(Step, name.in.operand) - offsetof(Step, in)) / sizeof(Tid)))
+#define OP_OUT(name, operand) ((int)((offsetof(Step, name.out.operand) - offsetof(Step, out)) / sizeof(Tid)))
 
 typedef struct Phase {
     const char *name;
@@ -125,6 +155,7 @@ typedef struct Program {
     /* where recording stands; stamped on what is recorded */
     const char *model; /* names of tensors and phases begin with it: "evaluator.layers.3.qkv"; NULL: they do not */
     int layer;
+    Part part;
     Region region;
     Queue queue;
     Tid beta;  /* dial: 0 in the first micro-step of an update, 1 after it */
@@ -163,8 +194,10 @@ const char *prog_role_name(Role role);
 const char *prog_region_name(Region r);
 
 /* ---- steps ---- */
-/* Appends a step; stamps layer, region, queue, key; checks it against its row. A BUG if it does not hold. */
+/* Appends a step; stamps layer, part, region, queue, key; checks it against its row. A BUG if it does not hold. */
 int prog_emit(Program *p, Step s);
+static inline Tid prog_first_out(const Step *s) { return s->out[0]; } /* the output a step is known by */
+void prog_clear_operands(Step *s); /* all NONE: for a pass that makes another op of it */
 
 /* ---- gradients ---- */
 typedef struct Grads { /* g[t]: the gradient of tensor t so far; NONE when none has flowed */

@@ -32,16 +32,16 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
     Tid h = op_rmsnorm(p, x, w->attn_norm, (float)d->c.rms_eps);                   // (N, C)
     Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);               // (N, (H+2G)*D)
     if (d->c.qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(d, in->seq, 1));
-    AttrHeads turn = heads(d, in->seq, d->rope_scale), a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
+    AttrHeads rope = heads(d, in->seq, d->rope_scale), a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
     Tid o;
     if (cache) {
-        turn.slots = a.slots = slots;
-        turn.apart = a.apart = in->apart;
-        qkv = op_rope_put(p, cache, qkv, in->positions, d->inv_freq, in->cache_rows, turn);
+        rope.slots = a.slots = slots;
+        rope.distinct_cache_rows = a.distinct_cache_rows = in->distinct_cache_rows;
+        qkv = op_rope_put(p, cache, qkv, in->positions, d->inv_freq, in->cache_rows, rope);
         o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
     } else {
         a.by = in->attend;
-        qkv = op_rope(p, qkv, in->positions, d->inv_freq, turn);
+        qkv = op_rope(p, qkv, in->positions, d->inv_freq, rope);
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
     }
     return op_add(p, "after_attention", x, product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
@@ -58,10 +58,13 @@ Tid decoder_hidden(Program *p, const Decoder *d, const DecoderInput *in, const T
     Tid x = op_embed(p, d->embedding, in->ids, in->id_order, d->spec.activations); // (N, C)
     for (int l = 0; l < d->c.layers; l++) {
         p->layer = l;
+        p->part = PART_ATTENTION;
         x = attention(p, d, &d->layer[l], in, x, caches ? caches[l] : NONE, cache_slots);
+        p->part = PART_FFN;
         x = feed_forward(p, d, &d->layer[l], in, x);
     }
     p->layer = -1;
+    p->part = PART_NONE;
     return op_rmsnorm(p, x, d->final_norm, (float)d->c.rms_eps);
 }
 

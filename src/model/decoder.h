@@ -53,7 +53,7 @@ typedef struct DecoderInput {
     AttendBy attend; /* other than ATTEND_OWN: every row is one document */
     bool direct;    /* products read quantised weights as they are stored: rows*seq <= linear_direct_rows */
     Tid cache_rows; /* (rows): which row of the cache; NONE: a row's own number */
-    bool apart;     /* cache: no two rows have the same one, unless idle */
+    bool distinct_cache_rows; /* no two rows have the same row of the cache, unless idle */
     Tid id_order; /* tokens sorted by id: only when the embedding is trained; NONE otherwise */
 } DecoderInput;
 

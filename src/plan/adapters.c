@@ -6,7 +6,7 @@
  * stay what they are; what backward reads (x, u) does not change.
  *
  *   A1  the two steps follow each other, and nothing else reads y0;
- *   A2  the adapter's groups cover y: else the layer would add to what nobody wrote;
+ *   A2  the adapter's groups cover y: else the layer would add to columns that no step wrote;
  *   A3  there are more rows than a layer has a kernel of its own for (LINEAR_DIRECT_ROWS): that one adds to nothing. */
 #include "plan/plan_int.h"
 
@@ -14,13 +14,13 @@ static bool covers(const Program *p, const Step *lora) {
     const AttrLora *l = &lora->attr.lora;
     int64_t cols = 0;
     for (int g = 0; g < l->groups; g++) cols += l->rows[g];
-    return cols == prog_cols(p, lora->out[0]);
+    return cols == prog_cols(p, lora->lora.out.y);
 }
 
 static bool is_pair(const Program *p, const Step *linear, const Step *lora) {
-    if (linear->op != OP_LINEAR || lora->op != OP_LORA || lora->in[0] != linear->out[0]) return false;
-    if (linear->in[3] || linear->attr.linear.direct) return false;
-    return covers(p, lora) && prog_rows(p, linear->in[0]) > LINEAR_DIRECT_ROWS;
+    if (linear->op != OP_LINEAR || lora->op != OP_LORA || lora->lora.in.y0 != linear->linear.out.y) return false;
+    if (linear->linear.in.so_far || linear->attr.linear.direct) return false;
+    return covers(p, lora) && prog_rows(p, linear->linear.in.x) > LINEAR_DIRECT_ROWS;
 }
 
 void plan_adapters_first(Program *p) {
@@ -30,11 +30,12 @@ void plan_adapters_first(Program *p) {
             if (p->s[i].in[k]) readers[prog_base(p, p->s[i].in[k])]++;
     for (int64_t i = 0; i + 1 < p->n_s; i++) {
         Step linear = p->s[i], lora = p->s[i + 1];
-        Tid y0 = linear.out[0], y = lora.out[0];
-        if (!is_pair(p, &linear, &lora) || readers[y0] != 1) continue;
-        lora.in[0] = NONE;
-        lora.out[0] = linear.in[3] = y0;
-        linear.out[0] = y;
+        if (!is_pair(p, &linear, &lora)) continue;
+        Tid y0 = linear.linear.out.y, y = lora.lora.out.y;
+        if (readers[y0] != 1) continue;
+        lora.lora.in.y0 = NONE;
+        lora.lora.out.y = linear.linear.in.so_far = y0;
+        linear.linear.out.y = y;
         p->s[i] = lora;
         p->s[i + 1] = linear;
     }

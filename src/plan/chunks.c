@@ -1,9 +1,9 @@
 /* chunks.c - a layer's feed-forward goes through its tokens in pieces, so that what lies between its products
  * exists for one piece at a time. For long contexts, where that is the largest thing of all.
  *
- *   C1  a run is a stretch of steps of one layer that treat every token for itself (products, adapters, SwiGLU,
- *       their gradients), with SwiGLU among them: a forward pass from gate and up to down, a backward pass from
- *       what is made again to d(input). It is written out once for every piece, piece after piece.
+ *   C1  a run is a stretch of steps of one layer's feed-forward whose rows may be cut (OPF_ROWWISE: products, adapters,
+ *       gates, their gradients): a forward pass from gate and up to down, a backward pass from what is recomputed to
+ *       d(input). It is written out once for every piece, piece after piece.
  *   C2  what a run writes and only it reads becomes a tensor of the piece's size. What comes from outside or is
  *       read outside is whole, and each piece has a view of its rows; disjoint parts of one base have different
  *       writers (P1).
@@ -11,32 +11,9 @@
  *       is the order of sums that accumulation over so many micro-batches has; all else keeps its bits where a
  *       product's rows do not depend on how many there are (P5: declared).
  *   C4  a clone is cut like its original or neither is (P6). A run that keeps what lies between its products, or
- *       finds it kept, is left alone: nothing would be saved; so is one with dropout, whose draws are counted
- *       from the first token of the step. */
+ *       reads something kept that is as large as all it makes, is left alone: nothing would be saved; so is one with
+ *       dropout, whose draws are counted from the first token of the step. */
 #include "plan/plan_int.h"
-
-/* Which places of an op hold a row for every token, by bit; beta: the place of a sum's beta, 0: it is none. */
-typedef struct Places {
-    uint32_t in, out;
-    int beta;
-} Places;
-
-static const Places places[OP_COUNT] = {
-    [OP_LINEAR] = {1 | 8, 1, 0},      /* x, w, bias, so far -> y */
-    [OP_LINEAR_DX] = {1 | 4, 1, 0},   /* dy, w, so far -> dx */
-    [OP_LINEAR_DW] = {1 | 2, 0, 2},   /* dy, x, beta, clock -> dw */
-    [OP_LORA] = {1 | 2, 1 | 2, 0},    /* y, x, a, b, clock -> y, u */
-    [OP_LORA_DU] = {1, 1, 0},         /* dy, b -> du */
-    [OP_LORA_DB] = {1 | 2, 0, 2},     /* dy, u, beta, clock -> db */
-    [OP_LORA_DA] = {1 | 2, 0, 2},     /* du, x, beta, clock -> da */
-    [OP_LORA_DX] = {1 | 8, 1, 0},     /* du, a, clock, so far -> dx */
-    [OP_SWIGLU] = {1, 1, 0},          /* gate and up -> y */
-    [OP_SWIGLU_GRAD] = {1 | 2, 1, 0}, /* dy, gate and up -> d(gate and up) */
-};
-
-static bool is_adapter(OpId op) {
-    return op == OP_LORA || op == OP_LORA_DU || op == OP_LORA_DB || op == OP_LORA_DA || op == OP_LORA_DX;
-}
 
 typedef struct Run {
     int begin, end; /* steps */
@@ -60,16 +37,22 @@ typedef struct Chunks {
 
 /* ---- which stretches ---- */
 
+/* Operand k of a step, inputs first and then outputs, where it has a row for every token; else NONE. */
+static Tid row_operand(const Step *s, int k) {
+    const OpPlaces *at = op_places(s->op);
+    bool in = k < MAX_IN;
+    uint32_t marks = in ? at->in[k].marks : at->out[k - MAX_IN].marks;
+    return marks & MARK_ROWS ? in ? s->in[k] : s->out[k - MAX_IN] : NONE;
+}
+
 static bool fits_in(const Chunks *c, int step, int64_t *rows) { /* *rows: of the run so far; 0: none yet */
     const Program *p = c->p;
     const Step *s = &p->s[step];
-    Places at = places[s->op];
-    if (!at.in || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
-    if (is_adapter(s->op) && s->attr.lora.dropout > 0) return false;
+    if (!(op_row(s->op)->flags & OPF_ROWWISE) || s->layer < 0 || s->queue != QUEUE_COMPUTE) return false;
+    if (s->part != PART_FFN || op_has_dropout(s)) return false;
     for (int k = 0; k < MAX_IN + MAX_OUT; k++) {
-        bool in = k < MAX_IN;
-        Tid id = in ? s->in[k] : s->out[k - MAX_IN];
-        if (!id || !((in ? at.in >> k : at.out >> (k - MAX_IN)) & 1)) continue;
+        Tid id = row_operand(s, k);
+        if (!id) continue;
         if (p->t[id].base || p->t[id].role != ROLE_ACTIVATION || p->t[id].rank != 2) return false;
         if (*rows && prog_rows(p, id) != *rows) return false;
         *rows = prog_rows(p, id);
@@ -89,21 +72,25 @@ static int reads_inside(const Chunks *c, const Run *r, Tid id) {
     return n;
 }
 
+static bool is_made_inside(const Chunks *c, const Run *r, Tid id) {
+    return c->writer[id] >= r->begin && c->writer[id] < r->end && reads_inside(c, r, id) > 0;
+}
+
 /* C4; and that a piece is worth it. */
 static bool is_worth_it(const Chunks *c, const Run *r) {
-    bool middle = false;
+    int64_t made = 0, kept = 0; /* the widest tensor that would be cut, the widest that the run reads from before */
     for (int i = r->begin; i < r->end; i++) {
         const Step *s = &c->p->s[i];
-        middle |= s->op == OP_SWIGLU || s->op == OP_SWIGLU_GRAD;
-        if (s->op == OP_SWIGLU_GRAD && c->writer[s->in[1]] < r->begin) return false; /* gate and up were kept */
-        for (int k = 0; k < MAX_OUT; k++) {
-            Tid id = s->out[k];
-            if (!id || c->p->t[id].role != ROLE_ACTIVATION) continue;
-            int inside = reads_inside(c, r, id);
-            if (inside && inside != c->reads[id]) return false;
+        for (int k = 0; k < MAX_IN + MAX_OUT; k++) {
+            Tid id = row_operand(s, k);
+            if (!id) continue;
+            bool inside = is_made_inside(c, r, id);
+            if (inside && reads_inside(c, r, id) != c->reads[id]) return false;
+            if (inside) made = MAX2(made, prog_cols(c->p, id));
+            else if (k < MAX_IN && c->writer[id] < r->begin) kept = MAX2(kept, prog_cols(c->p, id));
         }
     }
-    return middle && r->rows > c->piece_rows;
+    return made > kept && r->rows > c->piece_rows;
 }
 
 static void find_runs(Chunks *c) {
@@ -152,8 +139,7 @@ static Tid piece_of(Chunks *c, const Run *r, Tid id, int64_t piece) {
     if (known) return known;
     Program *p = c->p;
     int64_t first = piece * c->piece_rows, rows = MIN2(c->piece_rows, r->rows - first);
-    bool inside = c->writer[id] >= r->begin && c->writer[id] < r->end && reads_inside(c, r, id) > 0;
-    if (inside) { /* C2 */
+    if (is_made_inside(c, r, id)) { /* C2 */
         Tensor t = p->t[id];
         *part = prog_tensor(p, arena_printf(&p->arena, "%s.piece", t.name), ROLE_ACTIVATION, t.format, 2,
                             DIMS(rows, t.dim[1]));
@@ -166,13 +152,14 @@ static Tid piece_of(Chunks *c, const Run *r, Tid id, int64_t piece) {
 
 static Step piece_step(Chunks *c, const Run *r, int step, int64_t piece) {
     Step s = c->p->s[step];
-    Places at = places[s.op];
+    const OpPlaces *at = op_places(s.op);
+    int beta = op_beta_place(s.op);
     for (int k = 0; k < MAX_IN; k++)
-        if (s.in[k] && at.in >> k & 1) s.in[k] = piece_of(c, r, s.in[k], piece);
+        if (s.in[k] && at->in[k].marks & MARK_ROWS) s.in[k] = piece_of(c, r, s.in[k], piece);
     for (int k = 0; k < MAX_OUT; k++)
-        if (s.out[k] && at.out >> k & 1) s.out[k] = piece_of(c, r, s.out[k], piece);
-    if (at.beta && piece) { /* C3; its rounding draws numbers of its own */
-        s.in[at.beta] = NONE;
+        if (s.out[k] && at->out[k].marks & MARK_ROWS) s.out[k] = piece_of(c, r, s.out[k], piece);
+    if (beta >= 0 && piece) { /* C3; its rounding draws numbers of its own */
+        s.in[beta] = NONE;
         s.fresh = false;
         s.key += (uint32_t)piece * 0x9e3779b9u;
     }

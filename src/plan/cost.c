@@ -10,37 +10,11 @@ static double seconds_at(double amount, double per_second) {
     return per_second > 0 ? amount / per_second : 0;
 }
 
-/* A product by its tokens and the shorter side of its weight, attention by its length and head size. */
 static double measured_rate(const Program *p, const Machine *m, const Step *s) {
-    double rows = (double)prog_rows(p, s->in[0] ? s->in[0] : s->in[1]), head_rows = (double)s->attr.head.chunk;
-    double width = s->in[0] && s->in[1] ? (double)MIN2(prog_cols(p, s->in[0]), prog_cols(p, s->in[1])) : 0;
-    switch (s->op) {
-        case OP_LINEAR:
-        case OP_LINEAR_SWIGLU:
-            width = (double)MIN2(prog_rows(p, s->in[1]), prog_cols(p, s->in[1]));
-            return machine_grid_rate(&m->products, PASS_FORWARD, rows, width);
-        case OP_LINEAR_DX:
-            return machine_grid_rate(&m->products, PASS_DX, rows, width);
-        case OP_LINEAR_DW:
-            return machine_grid_rate(&m->products, PASS_DW, rows, width);
-        case OP_LORA:
-            return machine_grid_rate(&m->products, PASS_FORWARD, rows, s->attr.lora.rank);
-        case OP_LORA_DU:
-        case OP_LORA_DX:
-            return machine_grid_rate(&m->products, PASS_DX, rows, s->attr.lora.rank);
-        case OP_LORA_DA:
-        case OP_LORA_DB:
-            return machine_grid_rate(&m->products, PASS_DW, rows, s->attr.lora.rank);
-        case OP_HEAD_LOGP:
-        case OP_HEAD_SWEEP:
-            return machine_grid_rate(&m->products, PASS_FORWARD, MIN2(rows, head_rows), (double)prog_cols(p, s->in[0]));
-        case OP_ATTEND:
-        case OP_ATTEND_GRAD:
-            return machine_grid_rate(&m->attention, s->op == OP_ATTEND ? ATTEND_FORWARD : ATTEND_BACKWARD,
-                                     (double)s->attr.heads.seq, s->attr.heads.head_dim);
-        default:
-            return 0;
-    }
+    const OpRow *row = op_row(s->op);
+    if (row->grid == GRID_NONE) return 0;
+    OpSize at = row->size(p, s);
+    return machine_grid_rate(row->grid == GRID_PRODUCTS ? &m->products : &m->attention, row->table, at.x, at.y);
 }
 
 #define DISK_BYTES_PER_S 1e9 /* a modest NVMe disk; `snug doctor` measures */
@@ -66,76 +40,50 @@ static double attend_share(const AttrHeads *h, Format f, bool backward) {
 }
 
 static double rate_unmeasured(const Program *p, const Machine *m, const Step *s) {
-    bool backward = s->op == OP_ATTEND_GRAD;
-    if (m->kind != MACHINE_CUDA || (s->op != OP_ATTEND && !backward)) return m->matrix_flops;
-    return m->matrix_flops * attend_share(&s->attr.heads, prog_t(p, s->in[0])->format, backward);
+    const OpRow *row = op_row(s->op);
+    if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return m->matrix_flops;
+    Format f = prog_t(p, op_token_rows(s))->format;
+    return m->matrix_flops * attend_share(&s->attr.heads, f, row->table == ATTEND_BACKWARD);
 }
 
 /* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200 ---- */
 
-/* What a kernel reaches of the memory's rate: norms of heads walk their rows more than once, sums over tokens are joined by
- * a second kernel. */
-static double byte_share(OpId op) {
-    switch (op) {
-        case OP_RMSNORM:
-        case OP_ADD_RMSNORM:
-            return 0.9;
-        case OP_RMSNORM_GRAD:
-            return 0.8;
-        case OP_HEAD_NORM:
-        case OP_LINEAR_DB:
-            return 0.6;
-        case OP_HEAD_NORM_GRAD:
-            return 0.45;
-        default:
-            return 1;
-    }
-}
-
-/* Bytes that come on top of the arithmetic, not beside it: the second product of an adapter goes over all of y; between
- * the products of a head its chunk of logits is read twice and written once, and a gradient of w is added to for each chunk. */
-static double bytes_on_top(const Program *p, const Step *s) {
-    if (s->op == OP_LORA) return op_bytes_moved(p, s);
-    if (s->op != OP_HEAD_SWEEP) return 0;
-    double rows = (double)prog_rows(p, s->in[0]), logits = rows * (double)prog_rows(p, s->in[1]);
-    double dw = s->out[3] ? 2 * (double)prog_bytes(p, s->out[3]) * rows / (double)MAX2(s->attr.head.chunk, 1) : 0;
-    return 3 * logits * (double)format_item_bytes(prog_t(p, s->in[0])->format) + dw;
-}
-
-/* Updates and sums of squares that follow each other are a few launches in all; a token that attends puts its own key, but
- * for a cache in int8. */
 static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     const Step *s = &p->s[i];
-    OpId op = s->op, before = i > phase->begin ? p->s[i - 1].op : OP_COUNT;
-    if (op == OP_ATTEND_CACHE)
-        return before == OP_ROPE_PUT && s->attr.heads.seq == 1 && p->t[s->in[1]].format == p->t[s->in[0]].format;
-    return before == op && (op == OP_ADAMW || op == OP_SGD || op == OP_SUM_SQUARES);
+    const OpRow *row = op_row(s->op);
+    if (i == phase->begin) return false;
+    return row->joins ? row->joins(p, s - 1, s) : row->flags & OPF_TOGETHER && p->s[i - 1].op == s->op;
 }
 
-/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels come up while the one in front still runs
- * (backend/cuda/chain.cuh), and wait there; what is left of a start is what the memory stands idle between two. */
+/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels are launched while the one in front still
+ * runs (programmatic dependent launch: backend/cuda/chain.cuh); what is left of a launch is the time that the memory is
+ * idle between two. */
 static double start_seconds(const Program *p, const Machine *m, const Phase *phase, int i) {
     const Step *s = &p->s[i];
     if (m->kind != MACHINE_CUDA) return m->step_seconds;
     if (joins_the_step_before(p, phase, i)) return 0;
-    bool few = s->region == REGION_FORWARD && prog_rows(p, s->out[0]) <= LINEAR_DIRECT_MOST;
+    bool few = s->region == REGION_FORWARD && prog_rows(p, prog_first_out(s)) <= LINEAR_DIRECT_MOST;
     return m->step_seconds * (few && m->capability >= 90 ? 0.75 : 1);
 }
 
 /* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads, so that
  * the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
 static double decoding_seconds(const Program *p, const Machine *m, const Step *s) {
-    bool product = s->op == OP_LINEAR || s->op == OP_LINEAR_SWIGLU || s->op == OP_HEAD_LOGITS;
-    if (!product || format_table[prog_t(p, s->in[1])->format].plain || prog_rows(p, s->in[0]) > LINEAR_DIRECT_MOST) return 0;
-    return seconds_at(op_flops(p, s), m->matrix_flops * 0.28);
+    const OpPlaces *at = op_places(s->op);
+    if (!(op_row(s->op)->flags & OPF_DECODES) || prog_rows(p, op_token_rows(s)) > LINEAR_DIRECT_MOST) return 0;
+    bool stored = false;
+    for (int k = 0; k < at->n_in; k++)
+        stored |= at->in[k].marks & MARK_STORED && !format_table[prog_t(p, s->in[k])->format].plain;
+    return stored ? seconds_at(op_flops(p, s), m->matrix_flops * 0.28) : 0;
 }
 
 /* As op_bytes_moved counts them; a program that was planned knows the bytes of its tensors already. */
 static double bytes_moved(const Program *p, const Step *s) {
+    const OpPlaces *at = op_places(s->op);
     double n = 0;
-    if (s->op == OP_EMBED || !p->t[s->out[0]].bytes) return op_bytes_moved(p, s);
+    if (!p->t[prog_first_out(s)].bytes) return op_bytes_moved(p, s);
     for (int k = 0; k < MAX_IN; k++)
-        if (s->in[k]) n += (double)p->t[s->in[k]].bytes;
+        if (s->in[k]) n += (double)p->t[at->in[k].marks & MARK_GATHERED ? prog_first_out(s) : s->in[k]].bytes;
     for (int k = 0; k < MAX_OUT; k++)
         if (s->out[k] && p->t[s->out[k]].role != ROLE_CACHE) n += (double)p->t[s->out[k]].bytes;
     return n;
@@ -146,11 +94,12 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
-        return seconds_at((double)prog_bytes(p, s->in[0]), move_rate(m, s->queue)) + m->step_seconds;
-    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(s->op) : 1));
+        return seconds_at((double)prog_bytes(p, prog_first_out(s)), move_rate(m, s->queue)) + m->step_seconds;
+    double share = gpu && row->byte_share > 0 ? row->byte_share : 1;
+    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * share);
     double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
     double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(p, m, s));
-    if (gpu) computing += seconds_at(bytes_on_top(p, s), m->memory_bytes_per_s);
+    if (gpu && row->bytes_on_top) computing += seconds_at(row->bytes_on_top(p, s), m->memory_bytes_per_s);
     if (gpu) moving += decoding_seconds(p, m, s);
     return MAX2(moving, computing) + start_seconds(p, m, phase, i);
 }

@@ -2,7 +2,7 @@
  * the norm needs it.
  *
  *   F1  an add and the rmsnorm of its sum that stands right behind it, in one phase, region and queue. This comes after
- *       recompute: a norm alone is cheap to make again from the kept sum, and its clone stays a norm.
+ *       recompute: a norm alone is cheap to recompute from the kept sum, and its clone stays a norm.
  *   F2  a clone repeats one half of a fused step or both: a pair of clones becomes one step only where its originals did,
  *       and both halves of an original are known as the fused step from then on (V5 of verify.c).
  *   F3  the step has the add's layer, which wrote the sum before (what leaves a layer is counted by it), and the norm's key;
@@ -12,42 +12,41 @@
 
 #include "plan/plan_int.h"
 
-static bool is_pair(const Program *p, int add) { /* F1; the caller knows that add + 1 is of the same phase */
-    const Step *a = &p->s[add], *n = &p->s[add + 1];
-    if (a->op != OP_ADD || n->op != OP_RMSNORM || n->in[0] != a->out[0] || p->t[a->out[0]].base) return false;
-    return a->region == n->region && a->queue == n->queue && (a->clone_of < 0) == (n->clone_of < 0);
+static bool reads_the_sum(const Program *p, const Step *add, const Step *norm) { /* F1 */
+    return norm->rmsnorm.in.x == add->add.out.sum && !p->t[add->add.out.sum].base;
 }
 
-static Step fused_step(const Step *add, const Step *norm) {
+static Step add_and_norm(const Step *add, const Step *norm) {
     Step s = *norm;
     s.op = OP_ADD_RMSNORM;
     s.layer = add->layer;
-    memset(s.in, 0, sizeof s.in);
-    s.in[ADD_RMSNORM_A] = add->in[0];
-    s.in[ADD_RMSNORM_B] = add->in[1];
-    s.in[ADD_RMSNORM_W] = norm->in[1];
-    s.out[ADD_RMSNORM_SUM] = add->out[0];
+    prog_clear_operands(&s);
+    s.add_rmsnorm.in.a = add->add.in.a;
+    s.add_rmsnorm.in.b = add->add.in.b;
+    s.add_rmsnorm.in.w = norm->rmsnorm.in.w;
+    s.add_rmsnorm.out.y = norm->rmsnorm.out.y;
+    s.add_rmsnorm.out.rstd = norm->rmsnorm.out.rstd;
+    s.add_rmsnorm.out.sum = add->add.out.sum;
     return s;
 }
 
-void plan_fuse(Program *p) {
-    Rewrite w;
-    rewrite_begin(&w, p);
-    for (int ph = 0; ph < p->n_phases; ph++) {
-        rewrite_phase(&w);
-        for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
-            const Step *a = &p->s[i], *n = a + 1;
-            bool pair = i + 1 < p->phase[ph].end && is_pair(p, i);
-            if (pair && a->clone_of >= 0) pair = w.moved[a->clone_of] == w.moved[n->clone_of]; /* F2 */
-            if (!pair) {
-                rewrite_keep(&w, i, *a);
-                continue;
-            }
-            Step s = fused_step(a, n);
-            if (s.clone_of >= 0) s.clone_of = w.moved[s.clone_of];
-            w.moved[i] = w.moved[i + 1] = rewrite_add(&w, s);
-            i++;
-        }
+void plan_fuse(Program *p) { rewrite_pairs(p, &(Pair){OP_ADD, OP_RMSNORM, reads_the_sum, add_and_norm, false}); }
+
+bool plan_half_of(Step *half, const Step *fused, OpId op) {
+    if (fused->op != OP_ADD_RMSNORM || (op != OP_ADD && op != OP_RMSNORM)) return false;
+    *half = *fused;
+    half->op = op;
+    prog_clear_operands(half);
+    if (op == OP_ADD) {
+        memset(&half->attr, 0, sizeof half->attr);
+        half->add.in.a = fused->add_rmsnorm.in.a;
+        half->add.in.b = fused->add_rmsnorm.in.b;
+        half->add.out.sum = fused->add_rmsnorm.out.sum;
+    } else {
+        half->rmsnorm.in.x = fused->add_rmsnorm.out.sum;
+        half->rmsnorm.in.w = fused->add_rmsnorm.in.w;
+        half->rmsnorm.out.y = fused->add_rmsnorm.out.y;
+        half->rmsnorm.out.rstd = fused->add_rmsnorm.out.rstd;
     }
-    rewrite_end(&w);
+    return true;
 }

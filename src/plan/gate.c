@@ -1,52 +1,34 @@
 /* gate.c - a product of a few rows and the gate behind it become one step: a device that only waits for weights then has one
  * kernel less to wait for between two products.
  *
- *   G1  a direct linear over a quantised weight, of at most LINEAR_SWIGLU_ROWS rows, and the swiglu of what it gives that
- *       stands right behind it, in one phase, region and queue, where nobody else reads what would no longer be written.
+ *   G1  a direct linear over a quantised weight, of at most LINEAR_SWIGLU_ROWS rows, and the swiglu of what it gives
+ *       that stands right behind it, in one phase, region and queue, where no other step reads what would no longer be
+ *       written.
  *   G2  programs without backward alone: neither is a clone, and none has one.
  *   G3  the step has the linear's layer and key; nothing of it draws. */
 #include "plan/plan_int.h"
 
-/* Readers of every tensor: mem_free. Who reads a view counts twice for its base, so that it is not left out. */
-static int *count_readers(const Program *p) {
-    int *readers = MEM_NEW(int, p->n_t);
-    for (int64_t i = 0; i < p->n_s; i++)
-        for (int k = 0; k < MAX_IN; k++) {
-            Tid t = p->s[i].in[k];
-            if (t) readers[prog_base(p, t)] += p->t[t].base ? 2 : 1;
-        }
-    return readers;
+static bool is_few_rows_of_codes(const Program *p, const Step *linear, const Step *gate) { /* G1 */
+    if (!linear->attr.linear.direct || linear->clone_of >= 0) return false;
+    if (gate->swiglu.in.gate_up != linear->linear.out.y) return false;
+    const Tensor *y = prog_t(p, linear->linear.out.y);
+    Format stored = p->t[prog_base(p, linear->linear.in.w)].home.stored;
+    bool codes = stored == FMT_INT8 || stored == FMT_NF4;
+    return codes && prog_rows(p, linear->linear.in.x) <= LINEAR_SWIGLU_ROWS && !y->base && y->role == ROLE_ACTIVATION;
 }
 
-static bool is_pair(const Program *p, const int *readers, const Step *linear, const Step *gate) { /* G1 */
-    if (linear->op != OP_LINEAR || !linear->attr.linear.direct || gate->op != OP_SWIGLU) return false;
-    Tid y = linear->out[0];
-    Format stored = p->t[prog_base(p, linear->in[1])].home.stored;
-    if ((stored != FMT_INT8 && stored != FMT_NF4) || prog_rows(p, linear->in[0]) > LINEAR_SWIGLU_ROWS) return false;
-    if (gate->in[0] != y || p->t[y].base || p->t[y].role != ROLE_ACTIVATION || readers[y] != 1) return false;
-    bool clones = linear->clone_of >= 0 || gate->clone_of >= 0;
-    return !clones && linear->region == gate->region && linear->queue == gate->queue;
+static Step linear_and_gate(const Step *linear, const Step *gate) { /* G3 */
+    Step s = *linear;
+    s.op = OP_LINEAR_SWIGLU;
+    s.attr = (Attr){0};
+    prog_clear_operands(&s);
+    s.linear_swiglu.in.x = linear->linear.in.x;
+    s.linear_swiglu.in.w = linear->linear.in.w;
+    s.linear_swiglu.in.bias = linear->linear.in.bias;
+    s.linear_swiglu.out.h = gate->swiglu.out.h;
+    return s;
 }
 
 void plan_gate(Program *p) {
-    Rewrite w;
-    int *readers = count_readers(p);
-    rewrite_begin(&w, p);
-    for (int ph = 0; ph < p->n_phases; ph++) {
-        rewrite_phase(&w);
-        for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
-            Step s = p->s[i];
-            if (i + 1 == p->phase[ph].end || !is_pair(p, readers, &p->s[i], &p->s[i + 1])) {
-                rewrite_keep(&w, i, s);
-                continue;
-            }
-            s.op = OP_LINEAR_SWIGLU;
-            s.attr = (Attr){0};
-            s.out[0] = p->s[i + 1].out[0];
-            w.moved[i] = w.moved[i + 1] = rewrite_add(&w, s);
-            i++;
-        }
-    }
-    rewrite_end(&w);
-    mem_free(readers);
+    rewrite_pairs(p, &(Pair){OP_LINEAR, OP_SWIGLU, is_few_rows_of_codes, linear_and_gate, true});
 }

@@ -69,7 +69,7 @@ static void use_out(Walk *w, Tid id, int step) {
 
 /* Ends of the lives that side queues draw out (L7), found from the phase's end to its begin. */
 typedef struct Ends {
-    int *awaited, *sent;          /* own: per step; of side queues only */
+    int *awaited, *copied_out;          /* own: per step; of side queues only */
     int (*reader)[QUEUE_COUNT];   /* owns: per tensor, the next step of each queue that reads it */
 } Ends;
 
@@ -84,13 +84,13 @@ static void note_ends(Ends *e, const Program *p, const Phase *phase) {
     for (int i = phase->end - 1; i >= phase->begin; i--) {
         const Step *s = &p->s[i];
         bool updates = p->s[update].region == REGION_UPDATE;
-        e->awaited[i] = e->sent[i] = phase->end - 1;
+        e->awaited[i] = e->copied_out[i] = phase->end - 1;
         for (int k = 0; k < MAX_OUT; k++)
             for (int q = 0; q < QUEUE_COUNT && s->out[k]; q++) {
                 int next = e->reader[prog_base(p, s->out[k])][q];
                 if (q != (int)s->queue) e->awaited[i] = MIN2(e->awaited[i], next);
                 bool hurries = q != (int)s->queue && q != QUEUE_DISK_OUT; /* that one reads what stays until then */
-                if (hurries) e->sent[i] = MIN2(e->sent[i], next);
+                if (hurries) e->copied_out[i] = MIN2(e->copied_out[i], next);
             }
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k]) e->reader[prog_base(p, s->in[k])][s->queue] = i;
@@ -101,15 +101,15 @@ static void note_ends(Ends *e, const Program *p, const Phase *phase) {
         if (!goes_out(s->queue)) continue;
         int *next = &out[s->queue];
         if (*next != phase->end - 1 && p->s[*next].layer != s->layer) other[s->queue] = *next;
-        e->sent[i] = MIN2(e->sent[i], other[s->queue]);
-        if (updates) e->sent[i] = MIN2(e->sent[i], p->s[update].layer != s->layer ? update : behind);
+        e->copied_out[i] = MIN2(e->copied_out[i], other[s->queue]);
+        if (updates) e->copied_out[i] = MIN2(e->copied_out[i], p->s[update].layer != s->layer ? update : behind);
         *next = i;
     }
 }
 
 static void live_until_awaited(Program *p, const Ends *e, int step) { /* L7 */
     const Step *s = &p->s[step];
-    int end = e->awaited[step], read_end = goes_out(s->queue) ? e->sent[step] : end;
+    int end = e->awaited[step], read_end = goes_out(s->queue) ? e->copied_out[step] : end;
     for (int k = 0; k < MAX_IN; k++)
         if (s->in[k]) extend(&p->t[prog_base(p, s->in[k])], step, read_end);
     for (int k = 0; k < MAX_OUT; k++)
@@ -134,7 +134,7 @@ void plan_lifetimes(Program *p) {
     plan_check_phases(p);
     Walk w = {.p = p, .written = MEM_NEW(int64_t, p->n_t)};
     Ends e = {.awaited = MEM_NEW(int, p->n_s + 1),
-              .sent = MEM_NEW(int, p->n_s + 1),
+              .copied_out = MEM_NEW(int, p->n_s + 1),
               .reader = mem_alloc(p->n_t * (int64_t)sizeof *e.reader)};
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
@@ -162,6 +162,6 @@ void plan_lifetimes(Program *p) {
     }
     mem_free(w.written);
     mem_free(e.awaited);
-    mem_free(e.sent);
+    mem_free(e.copied_out);
     mem_free(e.reader);
 }

@@ -1,4 +1,4 @@
-/* materialise.c - state that lives elsewhere, or in another format, is brought in before it is used and sent back
+/* materialise.c - state that is offloaded, or stored in another format, is brought in before it is used and copied back
  * after it was written.
  *
  *     X (pool, stored)  --copy-->  X.staged (device, stored)  --decode-->  X.dense (device, own format)
@@ -52,8 +52,8 @@ typedef struct Materialise {
     Program *p;
     Rewrite w;
     Format *used;       /* owns: per tensor, the format that steps see */
-    bool *away;         /* owns: per tensor, it is not at home on the device in that format */
-    int *sent;          /* owns: per tensor, the last use of its last bring that writes; -1: none */
+    bool *materialised; /* owns: per tensor, its home is not the device, or not in that format */
+    int *written_back;  /* owns: per tensor, the last use of its last bring that writes; -1: none */
     int *read, *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
@@ -61,7 +61,7 @@ typedef struct Materialise {
     int64_t n_brings, cap_brings;
 } Materialise;
 
-static bool is_away(const Tensor *t) {
+static bool needs_materialising(const Tensor *t) {
     bool kept = t->role == ROLE_WEIGHT || t->role == ROLE_ADAPTER || t->role == ROLE_MASTER || t->role == ROLE_MOMENT ||
                 t->role == ROLE_GRADIENT;
     return kept && !t->base && (t->home.pool != POOL_DEVICE || t->home.stored != t->format);
@@ -76,14 +76,14 @@ static bool go_home(Materialise *m) {
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         m->used[id] = t->format;
-        if (!is_away(t)) continue;
+        if (!needs_materialising(t)) continue;
         CHECK_MSG(t->format == t->home.stored || !t->trainable, "%s is trained: it is kept in its own format", t->name);
-        m->away[id] = any = true;
+        m->materialised[id] = any = true;
         t->format = t->home.stored;
     }
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
-        if (!t->base || !m->away[t->base]) continue;
+        if (!t->base || !m->materialised[t->base]) continue;
         int64_t row = t->view_bytes / format_row_bytes(t->format, prog_cols(p, id));
         t->home = p->t[t->base].home;
         t->format = t->home.stored;
@@ -96,16 +96,19 @@ static bool go_home(Materialise *m) {
 
 static bool reads_in_place(const Program *p, const Step *s, int k) { /* M6 */
     const Tensor *t = &p->t[prog_base(p, s->in[k])];
-    return s->op == OP_EMBED && k == 0 && t->home.pool == POOL_PINNED && format_table[t->format].plain;
+    if (t->home.pool != POOL_PINNED || !format_table[t->format].plain) return false;
+    return op_places(s->op)->in[k].marks & MARK_GATHERED;
 }
 
-static bool is_away_input(const Materialise *m, const Step *s, int k) {
-    return s->in[k] && m->away[prog_base(m->p, s->in[k])] && !reads_in_place(m->p, s, k);
+static bool is_materialised_input(const Materialise *m, const Step *s, int k) {
+    return s->in[k] && m->materialised[prog_base(m->p, s->in[k])] && !reads_in_place(m->p, s, k);
 }
 
-static bool is_away_output(const Materialise *m, const Step *s, int k) {
+static bool fills(const Step *s) { return op_row(s->op)->flags & OPF_FILLS; }
+
+static bool is_materialised_output(const Materialise *m, const Step *s, int k) {
     Tid state = s->out[k] ? prog_base(m->p, s->out[k]) : NONE;
-    return state && m->away[state] && !(s->op == OP_FILL && m->p->t[state].home.pool == POOL_DEVICE);
+    return state && m->materialised[state] && !(m->p->t[state].home.pool == POOL_DEVICE && fills(s));
 }
 
 static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Region region) { /* M1 */
@@ -133,14 +136,14 @@ static void note_uses(Materialise *m, int step) {
     const Program *p = m->p;
     const Step *s = &p->s[step];
     for (int k = 0; k < MAX_IN; k++)
-        if (is_away_input(m, s, k))
+        if (is_materialised_input(m, s, k))
             note_use(m, step, prog_base(p, s->in[k]), false, true)->decodes |= !op_reads_stored(p, s, k);
     for (int k = 0; k < MAX_OUT; k++) {
-        if (!is_away_output(m, s, k)) continue;
+        if (!is_materialised_output(m, s, k)) continue;
         Tid state = prog_base(p, s->out[k]);
-        CHECK_MSG(s->op == OP_FILL || m->used[state] == p->t[state].format, "%s is written and kept in another format",
+        CHECK_MSG(fills(s) || m->used[state] == p->t[state].format, "%s is written and kept in another format",
                   p->t[state].name); /* M3 */
-        bool anew = s->op == OP_FILL || (s->fresh && p->t[state].role == ROLE_GRADIENT); /* M5 */
+        bool anew = fills(s) || (s->fresh && p->t[state].role == ROLE_GRADIENT); /* M5 */
         note_use(m, step, state, true, !anew);
     }
 }
@@ -160,7 +163,7 @@ static void note_visits(Materialise *m) { /* M1 */
 static int64_t bring_bytes(const Materialise *m, const Bring *b) { return prog_bytes(m->p, b->state); }
 
 /* Behind which step of `there` as many bytes of it are free as `here` takes up to its j-th; where all of them are too few,
- * behind the first step of `here`: what `there` sends back is gone by then (L7). */
+ * behind the first step of `here`: what `there` writes back is gone by then (L7). */
 static int same_bytes(const Materialise *m, const Visit *there, const Visit *here, int j) {
     const Bring *b = &m->bring[there->first];
     int64_t wanted = 0, freed = 0;
@@ -186,10 +189,10 @@ static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
     for (int64_t v = 0; v < m->n_visits; v++)
         for (int j = 0; j < m->visit[v].n; j++) {
             Bring *b = &m->bring[m->visit[v].first + j];
-            int back = m->sent[b->state] + 1; /* not before it was sent back */
+            int back = m->written_back[b->state] + 1; /* not before it was written back */
             b->issue = latest = MAX2(MAX2(place_ahead(m, v, j, ahead), latest), back);
             b->fetch = fetched = MIN2(MAX2(MAX2(place_ahead(m, v, j, ahead + 1), fetched), back), latest);
-            if (b->writes) m->sent[b->state] = b->last;
+            if (b->writes) m->written_back[b->state] = b->last;
         }
 }
 
@@ -264,9 +267,9 @@ static Tid ready_for(Materialise *m, Tid id, const Visit *v, Region region) {
 
 static Step with_what_is_ready(Materialise *m, Step s, const Visit *v) {
     for (int k = 0; k < MAX_IN; k++)
-        if (is_away_input(m, &s, k)) s.in[k] = ready_for(m, s.in[k], v, s.region);
+        if (is_materialised_input(m, &s, k)) s.in[k] = ready_for(m, s.in[k], v, s.region);
     for (int k = 0; k < MAX_OUT; k++)
-        if (is_away_output(m, &s, k)) s.out[k] = ready_for(m, s.out[k], v, s.region);
+        if (is_materialised_output(m, &s, k)) s.out[k] = ready_for(m, s.out[k], v, s.region);
     return s;
 }
 
@@ -296,21 +299,21 @@ void plan_materialise_ahead(Program *p, int ahead) {
     int layer = p->layer;
     int64_t recorded = p->n_t;
     p->layer = -1;
-    Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .away = MEM_NEW(bool, recorded)};
+    Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .materialised = MEM_NEW(bool, recorded)};
     if (go_home(&m)) {
-        m.sent = MEM_NEW(int, recorded);
+        m.written_back = MEM_NEW(int, recorded);
         m.read = MEM_NEW(int, recorded);
         m.copy = MEM_NEW(int, recorded);
         m.decode = MEM_NEW(int, recorded);
-        memset(m.sent, -1, (size_t)recorded * sizeof *m.sent);
+        memset(m.written_back, -1, (size_t)recorded * sizeof *m.written_back);
         note_visits(&m);
         note_issues(&m, ahead);
         rewrite(&m, recorded);
     }
     p->layer = layer;
     mem_free(m.used);
-    mem_free(m.away);
-    mem_free(m.sent);
+    mem_free(m.materialised);
+    mem_free(m.written_back);
     mem_free(m.read);
     mem_free(m.copy);
     mem_free(m.decode);

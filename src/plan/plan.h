@@ -27,10 +27,10 @@ typedef struct Placement {
 /* What a layer's forward does not keep for its backward. Each level drops more than the one before it. */
 typedef enum RecomputeLevel {
     RECOMPUTE_NONE,
-    RECOMPUTE_NORM,  /* outputs of norms and of SwiGLU: cheap to make again */
+    RECOMPUTE_NORM,  /* outputs of norms and of SwiGLU: cheap to recompute */
     RECOMPUTE_FFN,   /* and everything between the second norm and the down projection */
     RECOMPUTE_BLOCK, /* everything but what enters the layer */
-    RECOMPUTE_TWICE, /* the same; what attention needs after the feed-forward is made a second time, not kept meanwhile */
+    RECOMPUTE_TWICE, /* the same; what attention needs after the feed-forward is recomputed again, not kept */
     RECOMPUTE_LEVELS
 } RecomputeLevel;
 
@@ -62,12 +62,12 @@ void plan_gate(Program *p);
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
 void plan_update_early(Program *p);
 
-/* What enters the first `layers` layers waits in pinned memory between its forward and its backward. late: it comes back when
- * the layer before has its attention behind it, not sooner. */
+/* What enters the first `layers` layers is offloaded to pinned memory between its forward and its backward. late: it
+ * comes back when the layer before has its attention behind it, not sooner. */
 void plan_offload(Program *p, int layers);
 void plan_offload_late(Program *p, int layers, bool late);
 
-/* State whose home is not {device, own format} is brought in before use and, where steps write it, sent back. Its
+/* State whose home is not {device, own format} is brought in before use and, where steps write it, copied back. Its
  * format (and that of its views) becomes the stored one. Copies in are issued `ahead` layers before their use;
  * plan_materialise: one. */
 void plan_materialise(Program *p);

@@ -1,4 +1,4 @@
-/* plan_int.h - what the passes of this room share and nobody else sees. */
+/* plan_int.h - what the passes of this room share with each other only. */
 #ifndef PLAN_PLAN_INT_H
 #define PLAN_PLAN_INT_H
 
@@ -20,6 +20,19 @@ void rewrite_phase(Rewrite *w);                /* what follows belongs to the ne
 int rewrite_keep(Rewrite *w, int old, Step s); /* s: that step, perhaps with other tensors */
 int rewrite_add(Rewrite *w, Step s);           /* a new one; its clone_of counts in the new list */
 void rewrite_end(Rewrite *w);
+
+/* Two steps that follow each other in one phase, region and queue and become one. */
+typedef struct Pair {
+    OpId first, second;
+    bool (*holds)(const Program *p, const Step *first, const Step *second); /* what else must hold */
+    Step (*fused)(const Step *first, const Step *second);
+    bool alone; /* only the second reads what the first gives: it is no longer written */
+} Pair;
+/* Fuses every such pair. Two clones are fused only where their originals were, and both halves of an original are known
+ * as the fused step from then on: a clone may repeat one half of it (V5 of verify.c). */
+void rewrite_pairs(Program *p, const Pair *pair);
+/* fuse.c: the half of a fused step that a step with this op repeats, as it was recorded; false: there is none. */
+bool plan_half_of(Step *half, const Step *fused, OpId op);
 
 /* An activation shaped like `of`, named after it. */
 Tid rewrite_twin(Program *p, Tid of, const char *suffix);

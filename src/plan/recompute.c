@@ -1,4 +1,4 @@
-/* recompute.c - what forward does not keep, backward makes again: clones of forward steps, as few as it reads.
+/* recompute.c - what forward does not keep, backward recomputes: clones of forward steps, as few as it reads.
  *
  *   R1  a level names outputs of a layer's forward steps that are dropped. What another layer, another phase or
  *       the end of the model reads is never dropped: that is the residual stream.
@@ -10,7 +10,8 @@
  *   R4  a clone keeps key and constants (P6); a step that writes state is never cloned, and neither is one that
  *       reads what its phase writes later: state, or a value carried around the ring (P4). An update behind backward
  *       does not count: clones stand before it.
- *   R5  the ffn part of a layer begins at the first norm after attention. */
+ *   R5  norms and gates are those whose row says that repeating is cheap; the feed-forward of a layer is what the model
+ *       recorded as such (Step.part). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +109,7 @@ typedef struct Recompute {
     const RecomputeLevel *per_layer;
     int layers;
     Made *made;      /* owns: per tensor of the recorded program */
-    bool *again;     /* owns: per recorded step, it will be cloned */
+    bool *cloned;    /* owns: per recorded step, it will be cloned */
     int *visit;      /* owns: per recorded step; 0: not forward of a layer */
     int *last_write; /* owns: per base tensor, the last step that writes it, up to the phase at hand */
 } Recompute;
@@ -136,8 +137,8 @@ static void note_writes(Recompute *r, const Phase *phase) {
             if (r->p->s[i].out[k]) r->last_write[prog_base(r->p, r->p->s[i].out[k])] = i;
 }
 
-static bool level_drops(RecomputeLevel level, OpId op, bool in_ffn) {
-    bool cheap = op == OP_RMSNORM || op == OP_HEAD_NORM || op == OP_SWIGLU;
+static bool level_drops(RecomputeLevel level, const Step *s) { /* R5 */
+    bool cheap = op_row(s->op)->flags & OPF_CHEAP, in_ffn = s->part == PART_FFN;
     return level >= RECOMPUTE_BLOCK || (level >= RECOMPUTE_NORM && cheap) || (level == RECOMPUTE_FFN && in_ffn);
 }
 
@@ -154,7 +155,6 @@ static void note_outputs(Recompute *r, int step, bool dropped) {
 static void note_layers(Recompute *r) {
     const Program *p = r->p;
     int visits = 0, layer = -1;
-    bool attended = false, in_ffn = false;
     for (int ph = 0; ph < p->n_phases; ph++, layer = -1) {
         note_writes(r, &p->phase[ph]);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
@@ -163,11 +163,9 @@ static void note_layers(Recompute *r) {
                 layer = -1;
                 continue;
             }
-            if (s->layer != layer) visits++, layer = s->layer, attended = in_ffn = false;
-            attended |= s->op == OP_ATTEND || s->op == OP_ATTEND_CACHE;
-            in_ffn |= attended && s->op == OP_RMSNORM; /* R5 */
+            if (s->layer != layer) visits++, layer = s->layer;
             r->visit[i] = visits;
-            bool drops = level_drops(r->per_layer[layer], s->op, in_ffn);
+            bool drops = level_drops(r->per_layer[layer], s);
             note_outputs(r, i, drops && !writes_state(p, s) && !reads_what_changes(r, i));
         }
     }
@@ -188,8 +186,8 @@ static void keep_what_escapes(Recompute *r) { /* R1 */
 }
 
 static void need_step(Recompute *r, int step) {
-    if (r->again[step]) return;
-    r->again[step] = true;
+    if (r->cloned[step]) return;
+    r->cloned[step] = true;
     for (int k = 0; k < MAX_IN; k++) {
         Tid id = r->p->s[step].in[k];
         const Made *m = id ? &r->made[prog_base(r->p, id)] : NULL;
@@ -207,18 +205,18 @@ static void note_needs(Recompute *r) {
         }
 }
 
-static Tid remade(Recompute *r, Tid id);
+static Tid recomputed(Recompute *r, Tid id);
 
 static void clone_step(Recompute *r, int step) {
     Program *p = r->p;
     Step c = p->s[step];
     for (int k = 0; k < MAX_IN; k++) {
         if (!c.in[k]) continue;
-        c.in[k] = remade(r, c.in[k]);
+        c.in[k] = recomputed(r, c.in[k]);
     }
     for (int k = 0; k < MAX_OUT; k++) {
         if (!c.out[k]) continue;
-        Tid twin = rewrite_twin(p, c.out[k], "again");
+        Tid twin = rewrite_twin(p, c.out[k], "recomputed");
         r->made[c.out[k]].twin = twin;
         c.out[k] = twin;
     }
@@ -228,10 +226,10 @@ static void clone_step(Recompute *r, int step) {
 }
 
 /* The tensor that a reader in backward takes instead of id: id itself when it was kept. */
-static Tid remade(Recompute *r, Tid id) {
+static Tid recomputed(Recompute *r, Tid id) {
     Tid base = prog_base(r->p, id);
     Made m = r->made[base];
-    if (!m.dropped || !r->again[m.step]) return id;
+    if (!m.dropped || !r->cloned[m.step]) return id;
     if (!m.twin) clone_step(r, m.step);
     Tid twin = r->made[base].twin;
     return id == base ? twin : rewrite_twin_view(r->p, id, twin);
@@ -245,7 +243,7 @@ static void rewrite(Recompute *r) {
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             Step s = p->s[i];
             for (int k = 0; k < MAX_IN && s.region == REGION_BACKWARD; k++)
-                if (s.in[k]) s.in[k] = remade(r, s.in[k]);
+                if (s.in[k]) s.in[k] = recomputed(r, s.in[k]);
             rewrite_keep(&r->w, i, s);
         }
     }
@@ -257,7 +255,7 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
                    .per_layer = per_layer,
                    .layers = layers,
                    .made = MEM_NEW(Made, p->n_t),
-                   .again = MEM_NEW(bool, p->n_s + 1),
+                   .cloned = MEM_NEW(bool, p->n_s + 1),
                    .visit = MEM_NEW(int, p->n_s + 1),
                    .last_write = MEM_NEW(int, p->n_t)};
     for (int64_t i = 0; i < p->n_t; i++) r.made[i].step = r.last_write[i] = -1;
@@ -266,7 +264,7 @@ void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers) {
     note_needs(&r);
     rewrite(&r);
     mem_free(r.made);
-    mem_free(r.again);
+    mem_free(r.cloned);
     mem_free(r.visit);
     mem_free(r.last_write);
     for (int l = 0; l < layers; l++)

@@ -1,21 +1,23 @@
-/* remake.c - what a recomputed layer's attention needs after its feed-forward is made once more, instead of waiting.
+/* remake.c - what the attention of a recomputed layer needs after its feed-forward is recomputed once more, instead of
+ * being kept meanwhile.
  *
- * Backward makes a block again from its input, then goes through its feed-forward, then through its attention. What the second
- * half reads (the norm in front, q, k, v) lies idle during the first, at the time when most is alive.
+ * Backward recomputes a block from its input, then goes through its feed-forward, then through its attention. What the
+ * second half reads (the norm in front, q, k, v) lies idle during the first, at the time when most is alive.
  *
- *   A1  a layer's backward has three parts: up to its first norm's gradient (the feed-forward), up to attention's gradient,
- *       and the rest. A reader in a later part than the clone it reads gets a clone of its own, which stands right before it.
- *   A2  attention itself is never run again: what it gave stays. In the last part only norms are made again: a product would
- *       cost more than the little that is alive there.
+ *   A1  a layer's backward has three stages: its feed-forward (all up to the first step of PART_ATTENTION), its
+ *       attention up to the first gradient that mixes tokens, and the rest. A reader in a later stage than the clone it
+ *       reads gets a clone of its own, which stands right before it.
+ *   A2  a step that mixes tokens is never run again: what it gave stays. In the last stage only cheap steps are
+ *       repeated: a product would cost more than the little that is alive there.
  *   A3  only a step's first output is a reason to run it (R2); the others are taken from the newest clone there is. */
 #include "plan/plan_int.h"
 
-enum { PARTS = 3 };
+typedef enum Stage { STAGE_FFN, STAGE_ATTENTION, STAGE_REST, STAGES } Stage;
 
 typedef struct Remade {
     int step; /* the clone that writes it; -1: not one of plan_recompute's in the layer at hand */
     bool first;
-    Tid twin[PARTS]; /* what stands for it in a later part; NONE: nothing yet */
+    Tid twin[STAGES]; /* what stands for it in a later stage; NONE: nothing yet */
 } Remade;
 
 typedef struct Remake {
@@ -23,39 +25,39 @@ typedef struct Remake {
     Rewrite w;
     Remade *made; /* owns: per tensor of the program as it was */
     int64_t recorded;
-    int part;
+    Stage stage;
 } Remake;
 
-static bool is_cheap(OpId op, int part) { /* A2 */
-    if (op == OP_RMSNORM) return true;
-    return part == 1 && (op == OP_LINEAR || op == OP_LORA || op == OP_HEAD_NORM || op == OP_ROPE);
+static bool is_worth_it(OpId op, Stage stage) { /* A2 */
+    uint32_t flags = op_row(op)->flags;
+    return stage == STAGE_ATTENTION ? !(flags & OPF_MIXES_TOKENS) : flags & OPF_CHEAP;
 }
 
 static Tid newest(Remake *r, Tid id);
 
-static void make_again(Remake *r, int step) {
+static void repeat_step(Remake *r, int step) {
     Step c = r->p->s[step];
     for (int k = 0; k < MAX_IN; k++)
         if (c.in[k]) c.in[k] = newest(r, c.in[k]);
     for (int k = 0; k < MAX_OUT; k++) {
         if (!c.out[k]) continue;
         Tid twin = rewrite_twin(r->p, c.out[k], "twice");
-        r->made[c.out[k]].twin[r->part] = twin;
+        r->made[c.out[k]].twin[r->stage] = twin;
         c.out[k] = twin;
     }
     c.clone_of = r->w.moved[c.clone_of];
     rewrite_add(&r->w, c);
 }
 
-/* The tensor that a reader in this part takes instead of id. */
+/* The tensor that a reader in this stage takes instead of id. */
 static Tid newest(Remake *r, Tid id) {
     Tid base = prog_base(r->p, id);
-    if (base >= r->recorded || r->made[base].step < 0 || !r->part) return id;
+    if (base >= r->recorded || r->made[base].step < 0 || r->stage == STAGE_FFN) return id;
     Remade *m = &r->made[base];
-    if (!m->twin[r->part] && m->first && is_cheap(r->p->s[m->step].op, r->part)) make_again(r, m->step);
+    if (!m->twin[r->stage] && m->first && is_worth_it(r->p->s[m->step].op, r->stage)) repeat_step(r, m->step);
     Tid twin = NONE;
-    for (int part = 1; part <= r->part; part++)
-        if (m->twin[part]) twin = m->twin[part];
+    for (int stage = STAGE_ATTENTION; stage <= (int)r->stage; stage++)
+        if (m->twin[stage]) twin = m->twin[stage];
     return !twin ? id : id == base ? twin : rewrite_twin_view(r->p, id, twin);
 }
 
@@ -65,14 +67,23 @@ static void note_clone(Remake *r, int step) {
         if (s->out[k] && !r->p->t[s->out[k]].base) r->made[s->out[k]] = (Remade){.step = step, .first = k == 0};
 }
 
+/* The part of the layer that backward is in at step i: a clone belongs to the backward step that it stands before. */
+static Part backward_part(const Program *p, int i) {
+    int layer = p->s[i].layer;
+    while (i < p->n_s && p->s[i].layer == layer && p->s[i].region != REGION_BACKWARD) i++;
+    return i < p->n_s && p->s[i].layer == layer ? (Part)p->s[i].part : PART_NONE;
+}
+
 static void rewrite_step(Remake *r, int i) {
     Step s = r->p->s[i];
-    for (int k = 0; k < MAX_IN && s.region == REGION_BACKWARD; k++)
+    bool backward = s.region == REGION_BACKWARD, clone = s.region == REGION_RECOMPUTE && s.clone_of >= 0;
+    if ((backward || clone) && backward_part(r->p, i) == PART_ATTENTION) /* A1 */
+        r->stage = MAX2(r->stage, STAGE_ATTENTION);
+    for (int k = 0; k < MAX_IN && backward; k++)
         if (s.in[k]) s.in[k] = newest(r, s.in[k]);
     rewrite_keep(&r->w, i, s);
-    if (s.region == REGION_RECOMPUTE && s.clone_of >= 0 && !r->part) note_clone(r, i);
-    if (s.op == OP_RMSNORM_GRAD) r->part = MAX2(r->part, 1); /* A1 */
-    if (s.op == OP_ATTEND_GRAD) r->part = 2;
+    if (clone && r->stage == STAGE_FFN) note_clone(r, i);
+    if (backward && op_row(s.op)->flags & OPF_MIXES_TOKENS) r->stage = STAGE_REST;
 }
 
 void plan_remake(Program *p, const RecomputeLevel *per_layer, int layers) {
@@ -85,7 +96,7 @@ void plan_remake(Program *p, const RecomputeLevel *per_layer, int layers) {
             const Step *s = &p->s[i];
             bool twice = s->layer >= 0 && s->layer < layers && per_layer[s->layer] == RECOMPUTE_TWICE;
             bool begins = i == p->phase[ph].begin || p->s[i - 1].layer != s->layer;
-            if (begins) r.part = 0;
+            if (begins) r.stage = STAGE_FFN;
             if (twice) rewrite_step(&r, i);
             else rewrite_keep(&r.w, i, *s);
         }

@@ -16,7 +16,7 @@ typedef enum LineId {
     LINE_ACTIVATIONS,
     LINE_HEAD, /* what the head's steps write: logits in scratch, log-probabilities, the hidden gradient */
     LINE_WORKSPACE,
-    LINE_STAGING, /* state on its way in or out */
+    LINE_STAGING, /* state that is being copied in or out */
     LINE_STATISTICS,
     LINE_INPUTS, /* and dials and tables */
     LINE_COUNT
@@ -28,15 +28,12 @@ static const char *const line_names[LINE_COUNT] = {
 
 typedef enum Origin { ORIGIN_PLAIN, ORIGIN_HEAD, ORIGIN_MOVE } Origin; /* of an activation or a scratch */
 
-static bool is_head(OpId op) {
-    return op == OP_HEAD_LOGITS || op == OP_HEAD_LOGP || op == OP_HEAD_LOGP_GRAD || op == OP_HEAD_SWEEP;
-}
-
 static uint8_t *origins(const Program *p) {
     uint8_t *origin = MEM_NEW(uint8_t, p->n_t);
     for (int64_t i = 0; i < p->n_s; i++) {
         const Step *s = &p->s[i];
-        uint8_t o = is_head(s->op) ? ORIGIN_HEAD : s->region == REGION_MOVE ? ORIGIN_MOVE : ORIGIN_PLAIN;
+        bool head = op_row(s->op)->flags & OPF_HEAD;
+        uint8_t o = head ? ORIGIN_HEAD : s->region == REGION_MOVE ? ORIGIN_MOVE : ORIGIN_PLAIN;
         for (int k = 0; k < MAX_OUT; k++)
             if (s->out[k]) origin[prog_base(p, s->out[k])] = o;
         if (s->workspace) origin[s->workspace] = o;

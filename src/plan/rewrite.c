@@ -43,7 +43,7 @@ int rewrite_add(Rewrite *w, Step s) {
     for (int q = 0; q < QUEUE_COUNT; q++) s.wait[q] = -1;
     s.workspace = NONE;
     const char *wrong = op_wrong(w->p, &s);
-    CHECK_MSG(!wrong, "new step %lld (%s, layer %d): %s", (long long)w->n, op_row(s.op)->name, s.layer, wrong);
+    CHECK_MSG(!wrong, "new step %lld (%s, layer %d): %s", (long long)w->n, op_name(s.op), s.layer, wrong);
     return append(w, s);
 }
 
@@ -61,6 +61,46 @@ void rewrite_end(Rewrite *w) {
     p->layer = w->layer;
     mem_free(w->moved);
     *w = (Rewrite){0};
+}
+
+/* Readers of every tensor: mem_free. Who reads a view counts twice for its base, so that it is not left out. */
+static int *count_readers(const Program *p) {
+    int *readers = MEM_NEW(int, p->n_t);
+    for (int64_t i = 0; i < p->n_s; i++)
+        for (int k = 0; k < MAX_IN; k++) {
+            Tid t = p->s[i].in[k];
+            if (t) readers[prog_base(p, t)] += p->t[t].base ? 2 : 1;
+        }
+    return readers;
+}
+
+static bool is_pair(const Rewrite *w, const Pair *pair, const Step *a, const Step *b, const int *readers) {
+    if (a->op != pair->first || b->op != pair->second || a->region != b->region || a->queue != b->queue) return false;
+    if ((a->clone_of < 0) != (b->clone_of < 0)) return false;
+    if (a->clone_of >= 0 && w->moved[a->clone_of] != w->moved[b->clone_of]) return false;
+    return pair->holds(w->p, a, b) && (!readers || readers[prog_first_out(a)] == 1);
+}
+
+void rewrite_pairs(Program *p, const Pair *pair) {
+    Rewrite w;
+    int *readers = pair->alone ? count_readers(p) : NULL;
+    rewrite_begin(&w, p);
+    for (int ph = 0; ph < p->n_phases; ph++) {
+        rewrite_phase(&w);
+        for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
+            const Step *a = &p->s[i], *b = a + 1;
+            if (i + 1 == p->phase[ph].end || !is_pair(&w, pair, a, b, readers)) {
+                rewrite_keep(&w, i, *a);
+                continue;
+            }
+            Step s = pair->fused(a, b);
+            if (s.clone_of >= 0) s.clone_of = w.moved[s.clone_of];
+            w.moved[i] = w.moved[i + 1] = rewrite_add(&w, s);
+            i++;
+        }
+    }
+    rewrite_end(&w);
+    mem_free(readers);
 }
 
 Tid rewrite_twin(Program *p, Tid of, const char *suffix) {

@@ -43,7 +43,7 @@ void plan_share(Program *p, int64_t align_bytes) {
             int64_t slot_bytes = can ? p->t[p->t[in].slot].bytes : 0;
             if (row->share == SHARE_MUST) {
                 CHECK_MSG(can && p->t[out].bytes <= slot_bytes,
-                          "step %d (%s) must write over its input and cannot", i, row->name);
+                          "step %d (%s) must write over its input and cannot", i, op_name(p->s[i].op));
             } else if (can) { /* S5 */
                 can = units_round_up(p->t[out].bytes, align_bytes) == units_round_up(slot_bytes, align_bytes);
             }

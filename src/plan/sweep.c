@@ -10,9 +10,6 @@
 
 #include "plan/plan_int.h"
 
-typedef enum HeadIn { LOGP_X, LOGP_W, LOGP_LABELS } HeadIn;
-typedef enum GradIn { GRAD_X, GRAD_W, GRAD_LABELS, GRAD_LSE, GRAD_DLOGP, GRAD_BETA, GRAD_CLOCK } GradIn;
-
 typedef struct Sweep {
     const Program *p;
     const Phase *phase;
@@ -64,13 +61,13 @@ static bool gather(Sweep *w, Tid id, int head, int reader) {
 
 static int grad_of_head(const Sweep *w, int head) { /* W1; -1: none */
     const Step *f = &w->p->s[head];
-    for (int i = head + 1; i < w->phase->end && !f->out[2]; i++) {
+    if (f->head_logp.out.entropy) return -1;
+    for (int i = head + 1; i < w->phase->end; i++) {
         const Step *b = &w->p->s[i];
-        if (b->op == OP_HEAD_LOGP_GRAD && b->in[GRAD_LSE] == f->out[1])
-            return b->in[GRAD_X] == f->in[LOGP_X] && b->in[GRAD_W] == f->in[LOGP_W] &&
-                           b->in[GRAD_LABELS] == f->in[LOGP_LABELS] && b->attr.head.chunk == f->attr.head.chunk
-                       ? i
-                       : -1;
+        if (b->op != OP_HEAD_LOGP_GRAD || b->head_logp_grad.in.lse != f->head_logp.out.lse) continue;
+        bool same = b->head_logp_grad.in.x == f->head_logp.in.x && b->head_logp_grad.in.w == f->head_logp.in.w &&
+                    b->head_logp_grad.in.labels == f->head_logp.in.labels && b->attr.head.chunk == f->attr.head.chunk;
+        return same ? i : -1;
     }
     return -1;
 }
@@ -80,21 +77,25 @@ static int fusable(Sweep *w, int head) { /* the gradient's step, with `moves` ma
     if (grad < 0) return -1;
     const Step *b = &w->p->s[grad];
     memset(w->moves, 0, (size_t)w->p->n_s * sizeof *w->moves);
-    if (!gather(w, b->in[GRAD_DLOGP], head, grad) || !state_stands(w->p, head, grad)) return -1;
-    Tid dw = b->out[1];
+    if (!gather(w, b->head_logp_grad.in.dlogp, head, grad) || !state_stands(w->p, head, grad)) return -1;
+    Tid dw = b->head_logp_grad.out.dw;
     return dw && touched_between(w->p, head, grad, prog_base(w->p, dw), true, true) ? -1 : grad; /* W4 */
 }
 
 static Step sweep_step(const Step *f, const Step *b) {
     Step s = *f;
     s.op = OP_HEAD_SWEEP;
-    memset(s.in, 0, sizeof s.in);
-    memset(s.out, 0, sizeof s.out);
-    Tid in[] = {f->in[LOGP_X],     f->in[LOGP_W],    f->in[LOGP_LABELS],
-                b->in[GRAD_DLOGP], b->in[GRAD_BETA], b->in[GRAD_CLOCK]};
-    Tid out[] = {f->out[0], f->out[1], b->out[0], b->out[1]};
-    memcpy(s.in, in, sizeof in);
-    memcpy(s.out, out, sizeof out);
+    prog_clear_operands(&s);
+    s.head_sweep.in.x = f->head_logp.in.x;
+    s.head_sweep.in.w = f->head_logp.in.w;
+    s.head_sweep.in.labels = f->head_logp.in.labels;
+    s.head_sweep.in.dlogp = b->head_logp_grad.in.dlogp;
+    s.head_sweep.in.beta = b->head_logp_grad.in.beta;
+    s.head_sweep.in.clock = b->head_logp_grad.in.clock;
+    s.head_sweep.out.logp = f->head_logp.out.logp;
+    s.head_sweep.out.lse = f->head_logp.out.lse;
+    s.head_sweep.out.dx = b->head_logp_grad.out.dx;
+    s.head_sweep.out.dw = b->head_logp_grad.out.dw;
     s.key = b->key;
     s.fresh = b->fresh;
     return s;

@@ -160,7 +160,7 @@ static bool check_step(Verify *v, int step) {
         for (int k = 0; k < MAX_IN; k++)
             if (s->in[k] && overlap(out, &p->t[s->in[k]]) && !may_write_over(p, s, o, k))
                 return fail(v->e, ERR_FAIL, "plan: step %d (%s) writes %s over its input %s (P3)", step,
-                            op_row(s->op)->name, out->name, name(v, s->in[k]));
+                            op_name(s->op), out->name, name(v, s->in[k]));
         for (int k = o + 1; k < MAX_OUT; k++)
             if (s->out[k] && overlap(out, &p->t[s->out[k]]))
                 return fail(v->e, ERR_FAIL, "plan: outputs %s and %s of step %d overlap", out->name,
@@ -229,7 +229,7 @@ static bool lost(const Verify *v, Tid id, int step) {
     Tid by = stranger_in(v, id);
     if (!by) return false;
     bool never = by == prog_base(v->p, id);
-    fail(v->e, ERR_FAIL, "plan: step %d (%s) needs %s, %s%s", step, op_row(v->p->s[step].op)->name, name(v, id),
+    fail(v->e, ERR_FAIL, "plan: step %d (%s) needs %s, %s%s", step, op_name(v->p->s[step].op), name(v, id),
          never ? "which nothing has written" : "whose bytes were overwritten by ", never ? "" : name(v, by));
     return true;
 }
@@ -282,35 +282,34 @@ static int writer_of(const Verify *v, Tid id, const int *last_write) {
 }
 
 /* What was copied to another pool and back is what it was. */
-static Tid before_travelling(const Verify *v, Tid id, const int *last_write) {
-    for (int w = writer_of(v, id, last_write); w >= 0 && v->p->s[w].op == OP_COPY; w = writer_of(v, id, last_write)) {
-        if (v->p->t[v->p->s[w].in[0]].role != ROLE_ACTIVATION) break;
-        id = v->p->s[w].in[0];
+static Tid before_offload(const Verify *v, Tid id, const int *last_write) {
+    for (int w = writer_of(v, id, last_write); w >= 0; w = writer_of(v, id, last_write)) {
+        const Step *s = &v->p->s[w];
+        bool moves = op_row(s->op)->flags & OPF_MOVES;
+        if (!moves || v->p->t[s->copy.in.src].role != ROLE_ACTIVATION) break;
+        id = s->copy.in.src;
     }
     return id;
 }
 
-/* A fused add and norm (fuse.c) may be repeated in halves: the half that c repeats, as it was recorded. */
+/* What a clone of this op repeats: its original, or the half of a fused one (fuse.c). */
 static Step repeated(const Step *o, const Step *c) {
-    if (o->op != OP_ADD_RMSNORM || (c->op != OP_ADD && c->op != OP_RMSNORM)) return *o;
     Step half;
-    memset(&half, 0, sizeof half);
-    half.op = c->op, half.clone_of = o->clone_of;
-    half.key = c->key; /* neither draws, so that it says nothing */
-    if (c->op == OP_RMSNORM) {
-        half.attr = o->attr;
-        half.in[0] = o->out[ADD_RMSNORM_SUM], half.in[1] = o->in[ADD_RMSNORM_W];
-    } else {
-        half.in[0] = o->in[ADD_RMSNORM_A], half.in[1] = o->in[ADD_RMSNORM_B];
-    }
+    if (!plan_half_of(&half, o, c->op)) return *o;
+    half.key = c->key; /* neither half draws, so that it says nothing */
     return half;
 }
 
 /* Which of an original's outputs this one of a step is or repeats; -1: none. */
 static int place_of(const Program *p, int step, Tid out) {
-    for (int k = 0; k < MAX_OUT; k++)
-        if (p->s[step].out[k] == out)
-            return p->s[step].op == OP_ADD && p->s[original(p, step)].op == OP_ADD_RMSNORM ? ADD_RMSNORM_SUM : k;
+    const Step *s = &p->s[step], *o = &p->s[original(p, step)];
+    Step half;
+    for (int k = 0; k < MAX_OUT; k++) {
+        if (s->out[k] != out) continue;
+        if (!plan_half_of(&half, o, s->op)) return k;
+        for (int n = 0; n < MAX_OUT; n++)
+            if (o->out[n] == half.out[k]) return n;
+    }
     return -1;
 }
 
@@ -320,7 +319,7 @@ static bool stands_for(const Verify *v, Tid b, Tid a, const int *last_write) {
     if (a == b) return true;
     const Program *p = v->p;
     if (!a || !b || p->t[a].view_bytes != p->t[b].view_bytes || p->t[a].bytes != p->t[b].bytes) return false;
-    Tid ta = before_travelling(v, prog_base(p, a), last_write), tb = before_travelling(v, prog_base(p, b), last_write);
+    Tid ta = before_offload(v, prog_base(p, a), last_write), tb = before_offload(v, prog_base(p, b), last_write);
     int wa = writer_of(v, ta, last_write), wb = writer_of(v, tb, last_write);
     if (wa < 0 || wb < 0 || original(p, wa) != original(p, wb)) return false;
     int place = place_of(p, wa, ta);

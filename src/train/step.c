@@ -140,8 +140,8 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
                     "step %lld: the loss is not finite (loss %g, gradient norm %g). It began %s, in the %s pass, at "
                     "'%s' (%s). %s; the last checkpoint stands. A lower --lr, "
                     "a --warmup-steps, or --precision fp32 may help",
-                    step, u->loss, u->norm, where, prog_region_name(s->region), op_row(s->op)->name,
-                    s->out[0] ? prog_t(&r->job->p, s->out[0])->name : "", weights);
+                    step, u->loss, u->norm, where, prog_region_name(s->region), op_name(s->op),
+                    prog_first_out(s) ? prog_t(&r->job->p, prog_first_out(s))->name : "", weights);
     }
     return fail(e, ERR_FAIL, "step %lld: the loss or the gradient norm is not finite (loss %g, norm %g)", step, u->loss,
                 u->norm);

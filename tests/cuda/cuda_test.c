@@ -180,10 +180,10 @@ static void resolve(const CudaTest *t, Place *place, const Step *s, bool in_plac
     Args *a = &place->args;
     a->step = s;
     for (int i = 0; i < MAX_IN; i++)
-        if (s->in[i]) a->in[i] = place->at[s->in[i]], a->ti[i] = prog_t(&t->p, s->in[i]);
+        if (s->in[i]) a->in[i] = (Operand){place->at[s->in[i]], prog_t(&t->p, s->in[i])};
     for (int i = 0; i < MAX_OUT; i++)
-        if (s->out[i]) a->out[i] = place->at[s->out[i]], a->to[i] = prog_t(&t->p, s->out[i]);
-    if (in_place) a->out[row->share_out] = a->in[row->share_in];
+        if (s->out[i]) a->out[i] = (Operand){place->at[s->out[i]], prog_t(&t->p, s->out[i])};
+    if (in_place) a->out[row->share_out].data = a->in[row->share_in].data;
     a->workspace = a->workspace_bytes ? place->scratch : NULL;
 }
 

@@ -91,7 +91,8 @@ static void try_kernels(Case c, Format f, const char *by) {
     Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
     cuda_test_normal(&t, qkv, 1, 1.5);
     set_documents(&t, docs, &c);
-    cuda_test_run(&t, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h}, false);
+    cuda_test_run(&t, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = h},
+                  false);
     cuda_test_expect(&t, o, slack(f, 3));
     cuda_test_expect(&t, lse, 2e-5);
     expect_norm(&t, o, whole_slack(f));
@@ -101,7 +102,11 @@ static void try_kernels(Case c, Format f, const char *by) {
     cuda_test_normal(&t, d_o, 2, 1);
     memcpy(t.initial[o], t.cpu[o], (size_t)prog_bytes(&t.p, o));
     memcpy(t.initial[lse], t.cpu[lse], (size_t)prog_bytes(&t.p, lse));
-    cuda_test_run(&t, (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h},
+    cuda_test_run(&t,
+                  (Step){.op = OP_ATTEND_GRAD,
+                         .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .doc_begin = docs},
+                                         .out = {dqkv}},
+                         .attr.heads = h},
                   false);
     cuda_test_expect(&t, dqkv, slack(f, 8 * sqrt((double)c.heads / c.kv_heads)));
     expect_norm(&t, dqkv, whole_slack(f));
@@ -194,15 +199,18 @@ static void open_both(CudaTest *t, Step *forward, Step *backward, const char *wh
     cuda_test_normal(t, qkv, 1, 1.5);
     cuda_test_normal(t, d_o, 2, 1);
     memset(t->initial[docs], 0, (size_t)prog_bytes(&t->p, docs));
-    *forward = (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = h};
-    *backward = (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o, lse, docs}, .out = {dqkv}, .attr.heads = h};
+    *forward = (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = h};
+    *backward = (Step){
+        .op = OP_ATTEND_GRAD,
+        .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .doc_begin = docs}, .out = {dqkv}},
+        .attr.heads = h};
 }
 
 static void try_library(Case c, Format f) {
     CudaTest t;
     Step forward, backward;
     open_both(&t, &forward, &backward, "cuDNN attend", &c, f);
-    Tid o = forward.out[0], lse = forward.out[1], dqkv = backward.out[0];
+    Tid o = forward.attend.out.o, lse = forward.attend.out.lse, dqkv = backward.attend_grad.out.d_qkv;
     int64_t lse_bytes = prog_bytes(&t.p, lse);
     float *lse_kept = mem_alloc(lse_bytes);
     cuda_test_run(&t, forward, false); /* our own: the reference */
@@ -243,7 +251,7 @@ static void try_short(Case c, Format f) {
     CudaTest t;
     Step forward, backward;
     open_both(&t, &forward, &backward, "attend by the faster", &c, f);
-    Tid o = forward.out[0], lse = forward.out[1], dqkv = backward.out[0];
+    Tid o = forward.attend.out.o, lse = forward.attend.out.lse, dqkv = backward.attend_grad.out.d_qkv;
     cuda_test_run(&t, forward, false); /* our own: the reference */
     int64_t by_library = library_runs(&t, forward, o);
     EXPECT((by_library > 0) == (c.dim != 64));
@@ -321,11 +329,21 @@ static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, Format stored
     cuda_test_set(&t, freq, (const double[128]){0}); /* no angle: put as they are */
     AttrHeads as_is = h;
     as_is.scale = 1;
-    cuda_test_run(&t, (Step){.op = OP_ROPE_PUT, .in = {qkv, at, freq, to}, .out = {y, cache}, .attr.heads = as_is}, named);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_ROPE_PUT,
+               .rope_put = {.in = {.qkv = qkv, .positions = at, .inv_freq = freq, .rows = to}, .out = {y, cache}},
+               .attr.heads = as_is},
+        named);
     if (!named) cuda_test_same(&t, y);
     if (int8) cuda_test_near(&t, cache, 0, 0); /* what lies between a row's codes and the next is nobody's */
     else cuda_test_same(&t, cache);
-    cuda_test_run(&t, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = h}, false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_ATTEND_CACHE,
+               .attend_cache = {.in = {.qkv = qkv, .cache = cache, .positions = at, .rows = to}, .out = {o}},
+               .attr.heads = h},
+        false);
     cuda_test_expect(&t, o, h.seq >= 16 || device_cache_on_cores(f, h.head_dim) ? slack(f, 3) : 2e-5);
     cuda_test_close(&t);
 }
@@ -346,10 +364,12 @@ static void try_rope_put(AttrHeads h, Format f, const int32_t *positions, int64_
     cuda_test_normal(&t, cache, 2, 1);
     cuda_test_set_i32(&t, at, positions);
     h.scale = 1.25f;
-    cuda_test_run(&t, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = h}, false);
+    cuda_test_run(&t, (Step){.op = OP_ROPE, .rope = {.in = {x, at, freq}, .out = {y}}, .attr.heads = h}, false);
     char *turned = mem_alloc(prog_bytes(&t.p, y));
     memcpy(turned, t.gpu[y], (size_t)prog_bytes(&t.p, y));
-    cuda_test_run(&t, (Step){.op = OP_ROPE_PUT, .in = {x, at, freq}, .out = {put, cache}, .attr.heads = h}, false);
+    cuda_test_run(
+        &t, (Step){.op = OP_ROPE_PUT, .rope_put = {.in = {x, at, freq}, .out = {put, cache}}, .attr.heads = h},
+        false);
     cuda_test_expect(&t, put, 1e-6);
     cuda_test_expect(&t, cache, 1e-6);
     for (int64_t i = 0; i < n; i++) {

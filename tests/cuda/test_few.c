@@ -35,9 +35,9 @@ static void try_few(int64_t n, Shape s, Format x_format, Format w_format, bool h
     if (n % 2) prog_t(&t.p, w)->role = ROLE_WEIGHT; /* state: asked for before what is in front has ended */
     if (with_bias) cuda_test_normal(&t, bias = cuda_test_vector(&t, FMT_BF16, s.m), 3, 1);
     Tid y = cuda_test_matrix(&t, head ? FMT_F32 : x_format, n, s.m);
-    Step step = {.op = head ? OP_HEAD_LOGITS : OP_LINEAR, .in = {x, w, bias}, .out = {y}};
-    if (!head) step.attr.linear.direct = !plain;
-    cuda_test_run(&t, step, false);
+    Step linear = {.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}, .attr.linear = {!plain}};
+    Step logits = {.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}};
+    cuda_test_run(&t, head ? logits : linear, false);
     double sums = slack(s.k) + (x_format == FMT_F32 ? 0 : cut_off(s.k)) + (w_format == FMT_NF4 ? levels(s.k, x_format) : 0);
     double half = !plain || x_format == FMT_F32 ? 0 : x_format == FMT_BF16 ? 0x1p-8 : 0x1p-11; /* the library rounds twice */
     if (!head && with_bias && half) cuda_test_near(&t, y, sums + 6 * half, 4 * half);
@@ -78,7 +78,7 @@ TEST(a_row_of_few_has_the_same_bits_in_any_company) {
             cuda_test_open(&t, "%lld rows of bf16 times %s", (long long)n, format_name(stored[f]));
             Tid x = normal_matrix(&t, FMT_BF16, n, K, 9), w = normal_matrix(&t, stored[f], M, K, 8),
                 y = cuda_test_matrix(&t, FMT_BF16, n, M);
-            Step step = {.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {f > 0}};
+            Step step = {.op = OP_LINEAR, .linear = {.in = {x, w}, .out = {y}}, .attr.linear = {f > 0}};
             cuda_test_run(&t, step, false); /* row 0 of x has the same numbers: they are keyed by their place */
             if (n == 1) memcpy(kept, t.gpu[y], sizeof kept);
             else if (!EXPECT(!memcmp(kept, t.gpu[y], sizeof kept))) test_note("    %s", t.about);

@@ -148,17 +148,19 @@ static bool open_dw(Dw *d, Backend *b) {
     Tid beta = prog_tensor(&d->p, "beta", ROLE_DIAL, FMT_F32, 1, DIMS(1)),
         clock = prog_tensor(&d->p, "clock", ROLE_DIAL, FMT_I64, 1, DIMS(CLOCK_WORDS));
     Tid dw = prog_tensor(&d->p, "dw", ROLE_GRADIENT, FMT_F32, 2, DIMS(M, K));
-    d->s = (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta, clock}, .out = {dw}};
+    d->s = (Step){.op = OP_LINEAR_DW,
+                  .linear_dw = {.in = {.dy = dy, .x = x, .beta = beta, .clock = clock}, .out = {dw}}};
     int64_t scratch = op_row(OP_LINEAR_DW)->workspace(&d->p, &d->s, &m);
     d->pool = b->pool(b, POOL_DEVICE, SCRATCH + scratch, &e);
     if (!EXPECT(d->pool != NULL)) return false;
-    d->a = (Args){.in = {d->pool + DY, d->pool + X, d->pool + BETA, d->pool + CLOCK},
-                  .out = {d->pool + OUT},
+    d->a = (Args){.linear_dw = {.in = {.dy = {d->pool + DY, prog_t(&d->p, dy)},
+                                       .x = {d->pool + X, prog_t(&d->p, x)},
+                                       .beta = {d->pool + BETA, prog_t(&d->p, beta)},
+                                       .clock = {d->pool + CLOCK, prog_t(&d->p, clock)}},
+                                .out = {{d->pool + OUT, prog_t(&d->p, dw)}}},
                   .step = &d->s,
                   .workspace = d->pool + SCRATCH,
                   .workspace_bytes = scratch};
-    for (int i = 0; i < 4; i++) d->a.ti[i] = prog_t(&d->p, d->s.in[i]);
-    d->a.to[0] = prog_t(&d->p, dw);
     float ones[N * K];
     for (int i = 0; i < N * K; i++) ones[i] = 1;
     b->put(b, d->pool + DY, ones, N * M * 4);

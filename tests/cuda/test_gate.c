@@ -15,7 +15,8 @@ static Tid normal_matrix(CudaTest *t, Format f, int64_t n, int64_t cols, uint64_
 /* Runs a part; what it gives on the GPU is there for the next one. */
 static void play_part(CudaTest *t, Step s) {
     cuda_test_run(t, s, false);
-    memcpy(t->initial[s.out[0]], t->gpu[s.out[0]], (size_t)prog_bytes(&t->p, s.out[0]));
+    Tid given = prog_first_out(&s);
+    memcpy(t->initial[given], t->gpu[given], (size_t)prog_bytes(&t->p, given));
 }
 
 static void try_gated(int64_t n, Shape s, Format f, Format stored, bool with_bias) {
@@ -28,9 +29,10 @@ static void try_gated(int64_t n, Shape s, Format f, Format stored, bool with_bia
     if (with_bias) cuda_test_normal(&t, bias = cuda_test_vector(&t, FMT_BF16, s.m), 4, 1);
     if (n % 2) prog_t(&t.p, w)->role = ROLE_WEIGHT; /* state: asked for before what is in front has ended */
     if (n % 2 && bias) prog_t(&t.p, bias)->role = ROLE_WEIGHT;
-    play_part(&t, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {gate_up}, .attr.linear = {true}});
-    play_part(&t, (Step){.op = OP_SWIGLU, .in = {gate_up}, .out = {apart}});
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_SWIGLU, .in = {x, w, bias}, .out = {h}}, false);
+    play_part(&t,
+              (Step){.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {gate_up}}, .attr.linear = {true}});
+    play_part(&t, (Step){.op = OP_SWIGLU, .swiglu = {.in = {gate_up}, .out = {apart}}});
+    cuda_test_run(&t, (Step){.op = OP_LINEAR_SWIGLU, .linear_swiglu = {.in = {x, w, bias}, .out = {h}}}, false);
     if (!EXPECT(!memcmp(t.gpu[h], t.gpu[apart], (size_t)prog_bytes(&t.p, h)))) test_note("    %s", t.about);
     cuda_test_near(&t, h, 0.06, 0.03); /* halves rounded to 8 bits, and nf4's levels in x's format */
     cuda_test_close(&t);

@@ -77,21 +77,27 @@ static void try_head(HeadCase c, Format f, Format w, Format gradient, double bet
     HeadTest h;
     open_head(&h, c, f, w, gradient, beta);
     CudaTest *t = &h.t;
-    cuda_test_run(
-        t, (Step){.op = OP_HEAD_LOGP, .in = {h.x, h.w, h.labels}, .out = {h.logp, h.lse}, .attr.head = {c.chunk}},
-        false);
+    cuda_test_run(t,
+                  (Step){.op = OP_HEAD_LOGP,
+                         .head_logp = {.in = {h.x, h.w, h.labels}, .out = {h.logp, h.lse}},
+                         .attr.head = {c.chunk}},
+                  false);
     expect_scores(&h, false);
     cuda_test_run(t,
                   (Step){.op = OP_HEAD_LOGP,
-                         .in = {h.x, h.w, h.labels},
-                         .out = {h.logp, h.lse, h.entropy},
+                         .head_logp = {.in = {h.x, h.w, h.labels}, .out = {h.logp, h.lse, h.entropy}},
                          .attr.head = {c.chunk}},
                   false);
     expect_scores(&h, true);
     cuda_test_run(t,
                   (Step){.op = OP_HEAD_SWEEP,
-                         .in = {h.x, h.w, h.labels, h.dlogp, h.beta, h.clock},
-                         .out = {h.logp, h.lse, h.dx, h.dw},
+                         .head_sweep = {.in = {.x = h.x,
+                                               .w = h.w,
+                                               .labels = h.labels,
+                                               .dlogp = h.dlogp,
+                                               .beta = h.beta,
+                                               .clock = h.clock},
+                                        .out = {.logp = h.logp, .lse = h.lse, .dx = h.dx, .dw = h.dw}},
                          .attr.head = {c.chunk},
                          .fresh = beta == 0},
                   false);
@@ -100,17 +106,26 @@ static void try_head(HeadCase c, Format f, Format w, Format gradient, double bet
     memcpy(t->initial[h.lse], t->cpu[h.lse], (size_t)c.n * 4);
     cuda_test_run(t,
                   (Step){.op = OP_HEAD_LOGP_GRAD,
-                         .in = {h.x, h.w, h.labels, h.lse, h.dlogp, h.beta, h.clock},
-                         .out = {h.dx, h.dw},
+                         .head_logp_grad = {.in = {.x = h.x,
+                                                   .w = h.w,
+                                                   .labels = h.labels,
+                                                   .lse = h.lse,
+                                                   .dlogp = h.dlogp,
+                                                   .beta = h.beta,
+                                                   .clock = h.clock},
+                                            .out = {h.dx, h.dw}},
                          .attr.head = {c.chunk}},
                   false);
     expect_gradients(&h);
-    cuda_test_run(t,
-                  (Step){.op = OP_HEAD_LOGP_GRAD,
-                         .in = {h.x, h.w, h.labels, h.lse, h.dlogp, NONE, h.clock},
-                         .out = {h.dx},
-                         .attr.head = {c.chunk}},
-                  false);
+    cuda_test_run(
+        t,
+        (Step){
+            .op = OP_HEAD_LOGP_GRAD,
+            .head_logp_grad =
+                {.in = {.x = h.x, .w = h.w, .labels = h.labels, .lse = h.lse, .dlogp = h.dlogp, .clock = h.clock},
+                 .out = {h.dx}},
+            .attr.head = {c.chunk}},
+        false);
     cuda_test_expect(t, h.dx, f == FMT_F32 ? 2e-7 : 0.04 * h.logit_slack);
     cuda_test_close(t);
 }
@@ -151,10 +166,15 @@ TEST(an_int8_head_on_the_gpu) {
         h.t = t;
         fill_rows(&h);
         double slack = f == FMT_F32 ? 5e-5 : 0.04;
-        cuda_test_run(&t, (Step){.op = OP_HEAD_LOGITS, .in = {x, w}, .out = {y}}, false);
+        cuda_test_run(&t, (Step){.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}}, false);
         cuda_test_expect(&t, y, slack);
-        cuda_test_run(&t, (Step){.op = OP_HEAD_SWEEP, .in = {x, w, h.labels, h.dlogp, NONE, clock}, .out = {logp, lse, dx},
-                                 .attr.head = {c.chunk}}, false);
+        cuda_test_run(
+            &t,
+            (Step){.op = OP_HEAD_SWEEP,
+                   .head_sweep = {.in = {.x = x, .w = w, .labels = h.labels, .dlogp = h.dlogp, .clock = clock},
+                                  .out = {logp, lse, dx}},
+                   .attr.head = {c.chunk}},
+            false);
         cuda_test_near(&t, logp, 2 * slack, 0);
         cuda_test_expect(&t, dx, f == FMT_F32 ? 2e-6 : 0.04 * slack);
         cuda_test_close(&t);
@@ -174,7 +194,7 @@ TEST(head_logits_on_the_gpu) {
             Tid y = cuda_test_matrix(&t, FMT_F32, c.n, c.v);
             cuda_test_normal(&t, x, 1, 1);
             cuda_test_normal(&t, w, 2, 1);
-            cuda_test_run(&t, (Step){.op = OP_HEAD_LOGITS, .in = {x, w}, .out = {y}}, false);
+            cuda_test_run(&t, (Step){.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}}, false);
             cuda_test_expect(&t, y, 2e-6 + 4e-6 * sqrt((double)c.c));
             cuda_test_close(&t);
         }
@@ -197,9 +217,11 @@ TEST(head_of_extreme_rows_on_the_gpu) {
     cuda_test_set(&t, x, xs);
     cuda_test_set(&t, w, ws);
     cuda_test_set_i32(&t, labels, (int32_t[N]){70, 3, 0});
-    cuda_test_run(
-        &t, (Step){.op = OP_HEAD_LOGP, .in = {x, w, labels}, .out = {logp, lse, entropy}, .attr.head = {128}},
-        false);
+    cuda_test_run(&t,
+                  (Step){.op = OP_HEAD_LOGP,
+                         .head_logp = {.in = {x, w, labels}, .out = {logp, lse, entropy}},
+                         .attr.head = {128}},
+                  false);
     cuda_test_near(&t, logp, 1e-5, 1e-6);
     cuda_test_near(&t, lse, 1e-5, 1e-6);
     cuda_test_near(&t, entropy, 1e-5, 1e-6);

@@ -69,7 +69,8 @@ static void try_rmsnorm(Shape s, Format f, Format fw) {
                    format_name(fw));
     Tid x = normal_matrix(&t, f, s.rows, s.cols, 1), w = normal_vector(&t, fw, s.cols, 2);
     Tid y = cuda_test_matrix(&t, f, s.rows, s.cols), rstd = cuda_test_vector(&t, FMT_F32, s.rows);
-    cuda_test_run(&t, (Step){.op = OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .attr.norm = {1e-6f}}, false);
+    cuda_test_run(&t, (Step){.op = OP_RMSNORM, .rmsnorm = {.in = {x, w}, .out = {y, rstd}}, .attr.norm = {1e-6f}},
+                  false);
     cuda_test_expect(&t, y, 2e-6);
     cuda_test_expect(&t, rstd, 2e-6);
     cuda_test_close(&t);
@@ -93,7 +94,11 @@ static void try_add_rmsnorm(Shape s, Format f, Format fw, bool in_place) {
     Tid w = normal_vector(&t, fw, s.cols, 2), y = cuda_test_matrix(&t, f, s.rows, s.cols);
     Tid rstd = cuda_test_vector(&t, FMT_F32, s.rows), sum = cuda_test_matrix(&t, f, s.rows, s.cols);
     Tid alone = cuda_test_matrix(&t, f, s.rows, s.cols), alone_rstd = cuda_test_vector(&t, FMT_F32, s.rows);
-    cuda_test_run(&t, (Step){.op = OP_ADD_RMSNORM, .in = {a, b, w}, .out = {y, rstd, sum}, .attr.norm = {1e-6f}}, in_place);
+    cuda_test_run(
+        &t,
+        (Step){
+            .op = OP_ADD_RMSNORM, .add_rmsnorm = {.in = {a, b, w}, .out = {y, rstd, sum}}, .attr.norm = {1e-6f}},
+        in_place);
     cuda_test_expect(&t, sum, 0);
     cuda_test_expect(&t, y, 2e-6);
     cuda_test_expect(&t, rstd, 2e-6);
@@ -102,7 +107,10 @@ static void try_add_rmsnorm(Shape s, Format f, Format fw, bool in_place) {
     memcpy(fused, t.gpu[y], (size_t)bytes);
     memcpy(fused + bytes, t.gpu[rstd], (size_t)rows);
     memcpy(t.initial[sum], t.gpu[sum], (size_t)prog_bytes(&t.p, sum));
-    cuda_test_run(&t, (Step){.op = OP_RMSNORM, .in = {sum, w}, .out = {alone, alone_rstd}, .attr.norm = {1e-6f}}, false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_RMSNORM, .rmsnorm = {.in = {sum, w}, .out = {alone, alone_rstd}}, .attr.norm = {1e-6f}},
+        false);
     EXPECT(!memcmp(fused, t.gpu[alone], (size_t)bytes) && !memcmp(fused + bytes, t.gpu[alone_rstd], (size_t)rows));
     mem_free(fused);
     cuda_test_close(&t);
@@ -133,7 +141,11 @@ static void try_rmsnorm_grad(Shape s, Format f, Format fg, NormWants want) {
     Tid dx = want.dx ? cuda_test_matrix(&t, f, s.rows, s.cols) : NONE, dw = NONE;
     if (want.dw) dw = want.beta ? normal_vector(&t, fg, s.cols, 7) : cuda_test_vector(&t, fg, s.cols);
     Step step = {
-        .op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd, so_far, beta, clock}, .out = {dx, dw}, .attr.norm = {1e-6f}};
+        .op = OP_RMSNORM_GRAD,
+        .rmsnorm_grad =
+            {.in = {.dy = dy, .x = x, .w = w, .rstd = rstd, .so_far = so_far, .beta = beta, .clock = clock},
+             .out = {dx, dw}},
+        .attr.norm = {1e-6f}};
     cuda_test_run(&t, step, cuda_test_shares(&step));
     if (dx) cuda_test_expect(&t, dx, 1e-5);
     if (dw) cuda_test_expect(&t, dw, 1e-5 * sqrt((double)s.rows) + 1e-5), expect_draws(&t, dw);
@@ -180,7 +192,9 @@ static void try_head_norm(AttrHeads h, int64_t tokens, Format f) {
         wk = normal_vector(&t, f, h.head_dim, 3);
     Tid y = cuda_test_matrix(&t, f, tokens, width_of(&h)),
         rstd = cuda_test_matrix(&t, FMT_F32, tokens, h.heads + h.kv_heads);
-    cuda_test_run(&t, (Step){.op = OP_HEAD_NORM, .in = {qkv, wq, wk}, .out = {y, rstd}, .attr.heads = h}, false);
+    cuda_test_run(
+        &t, (Step){.op = OP_HEAD_NORM, .head_norm = {.in = {qkv, wq, wk}, .out = {y, rstd}}, .attr.heads = h},
+        false);
     cuda_test_expect(&t, y, 2e-6);
     cuda_test_near(&t, rstd, 2e-6, 1e-5);
     cuda_test_close(&t);
@@ -196,12 +210,14 @@ static void try_head_norm_grad(AttrHeads h, int64_t tokens, Format f, int beta_w
         clock = cuda_test_clock(&t, 9, 0, 1);
     Tid dx = cuda_test_matrix(&t, f, tokens, width_of(&h)), dwq = NONE, dwk = NONE;
     if (sums) dwq = normal_vector(&t, f, h.head_dim, 6), dwk = normal_vector(&t, f, h.head_dim, 7);
-    cuda_test_run(&t,
-                  (Step){.op = OP_HEAD_NORM_GRAD,
-                         .in = {dy, qkv, wq, wk, rstd, beta, clock},
-                         .out = {dx, dwq, dwk},
-                         .attr.heads = h},
-                  false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_HEAD_NORM_GRAD,
+               .head_norm_grad =
+                   {.in = {.dy = dy, .qkv = qkv, .wq = wq, .wk = wk, .rstd = rstd, .beta = beta, .clock = clock},
+                    .out = {dx, dwq, dwk}},
+               .attr.heads = h},
+        false);
     cuda_test_expect(&t, dx, 1e-5);
     double slack = 1e-5 * sqrt((double)(tokens * h.heads)) + 1e-5;
     if (sums) cuda_test_expect(&t, dwq, slack), cuda_test_expect(&t, dwk, slack);
@@ -232,7 +248,7 @@ static void try_rope(AttrHeads h, int64_t tokens, Format f, bool in_place) {
     for (int i = 0; i < h.head_dim / 2; i++) inv[i] = pow(10000.0, -2.0 * i / h.head_dim);
     cuda_test_set(&t, freq, inv);
     h.scale = 1.25f;
-    cuda_test_run(&t, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = h}, in_place);
+    cuda_test_run(&t, (Step){.op = OP_ROPE, .rope = {.in = {x, at, freq}, .out = {y}}, .attr.heads = h}, in_place);
     cuda_test_expect(&t, y, 1e-6);
     cuda_test_close(&t);
 }
@@ -256,10 +272,10 @@ static void try_swiglu(Shape s, Format f, bool in_place) {
                    in_place);
     Tid gate_up = cuda_test_matrix(&t, f, s.rows, 2 * s.cols), h = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_normal(&t, gate_up, 1, 4);
-    cuda_test_run(&t, (Step){.op = OP_SWIGLU, .in = {gate_up}, .out = {h}}, false);
+    cuda_test_run(&t, (Step){.op = OP_SWIGLU, .swiglu = {.in = {gate_up}, .out = {h}}}, false);
     cuda_test_expect(&t, h, 2e-5);
     Tid dh = normal_matrix(&t, f, s.rows, s.cols, 2), d = cuda_test_matrix(&t, f, s.rows, 2 * s.cols);
-    cuda_test_run(&t, (Step){.op = OP_SWIGLU_GRAD, .in = {dh, gate_up}, .out = {d}}, in_place);
+    cuda_test_run(&t, (Step){.op = OP_SWIGLU_GRAD, .swiglu_grad = {.in = {dh, gate_up}, .out = {d}}}, in_place);
     cuda_test_expect(&t, d, 2e-5);
     cuda_test_close(&t);
 }
@@ -270,7 +286,7 @@ static void try_add(Shape s, Format f, bool in_place) {
                    in_place);
     Tid a = normal_matrix(&t, f, s.rows, s.cols, 1), b = normal_matrix(&t, f, s.rows, s.cols, 2);
     Tid c = cuda_test_matrix(&t, f, s.rows, s.cols);
-    cuda_test_run(&t, (Step){.op = OP_ADD, .in = {a, b}, .out = {c}}, in_place);
+    cuda_test_run(&t, (Step){.op = OP_ADD, .add = {.in = {a, b}, .out = {c}}}, in_place);
     cuda_test_same(&t, c);
     cuda_test_close(&t);
 }
@@ -313,14 +329,19 @@ static void try_embed(Ids k, int64_t cols, Format table_f, Format f, Format gf, 
     Tid by_id = cuda_test_vector(&t, FMT_I32, k.tokens), x = cuda_test_matrix(&t, f, k.tokens, cols);
     cuda_test_set_i32(&t, id, ids);
     cuda_test_set_i32(&t, by_id, order);
-    cuda_test_run(&t, (Step){.op = OP_EMBED, .in = {table, id, by_id}, .out = {x}}, false);
+    cuda_test_run(&t, (Step){.op = OP_EMBED, .embed = {.in = {table, id, by_id}, .out = {x}}}, false);
     cuda_test_same(&t, x);
 
     Tid dx = normal_matrix(&t, f, k.tokens, cols, 2), beta = beta_dial(&t, beta_way),
         clock = cuda_test_clock(&t, 11, 0, 2);
     Tid d = cuda_test_matrix(&t, gf, k.vocab, cols);
     if (beta_way) cuda_test_normal(&t, d, 4, 1);
-    cuda_test_run(&t, (Step){.op = OP_EMBED_GRAD, .in = {dx, id, by_id, beta, clock}, .out = {d}}, false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_EMBED_GRAD,
+               .embed_grad = {.in = {.dx = dx, .ids = id, .id_order = by_id, .beta = beta, .clock = clock},
+                              .out = {d}}},
+        false);
     cuda_test_expect(&t, d, 1e-6 * sqrt((double)k.tokens) + 1e-6);
     expect_draws(&t, d);
     cuda_test_close(&t);
@@ -352,13 +373,19 @@ static void try_token_sum(int64_t n, Format divisor_f, int beta_way) {
         divisor = cuda_test_number(&t, divisor_f, 37);
     Tid beta = beta_dial(&t, beta_way),
         stat = beta_way ? cuda_test_number(&t, FMT_F64, 3.5) : cuda_test_vector(&t, FMT_F64, 1);
-    cuda_test_run(&t,
-                  (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, beta}, .out = {stat}, .attr.scale = {-1}},
-                  false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_TOKEN_SUM,
+               .token_sum = {.in = {.v = v, .weight = weight, .divisor = divisor, .beta = beta}, .out = {stat}},
+               .attr.scale = {-1}},
+        false);
     cuda_test_near(&t, stat, 1e-12, 1e-12);
     Tid dv = cuda_test_vector(&t, FMT_F32, n);
-    cuda_test_run(&t, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {weight, divisor}, .out = {dv}, .attr.scale = {-1}},
-                  false);
+    cuda_test_run(
+        &t,
+        (Step){
+            .op = OP_TOKEN_SUM_GRAD, .token_sum_grad = {.in = {weight, divisor}, .out = {dv}}, .attr.scale = {-1}},
+        false);
     cuda_test_expect(&t, dv, 0);
     cuda_test_close(&t);
 }
@@ -382,7 +409,7 @@ TEST(norm_and_verdict_on_the_gpu) {
                            format_name(reals[k]));
             Tid g = normal_matrix(&t, reals[k], sizes[i].rows, sizes[i].cols, 1),
                 part = cuda_test_vector(&t, FMT_F64, 1);
-            cuda_test_run(&t, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {part}}, false);
+            cuda_test_run(&t, (Step){.op = OP_SUM_SQUARES, .sum_squares = {.in = {g}, .out = {part}}}, false);
             cuda_test_near(&t, part, 0, 1e-13);
             cuda_test_close(&t);
         }
@@ -398,7 +425,11 @@ TEST(norm_and_verdict_on_the_gpu) {
             most = cuda_test_number(&t, FMT_F32, norms[i % 3]);
         cuda_test_set(&t, p, parts);
         Tid unscale = i % 2 ? cuda_test_number(&t, FMT_F32, 0x1p-16) : NONE;
-        cuda_test_run(&t, (Step){.op = OP_CLIP, .in = {p, loss, most, unscale}, .out = {verdict}}, false);
+        cuda_test_run(&t,
+                      (Step){.op = OP_CLIP,
+                             .clip = {.in = {.parts = p, .loss = loss, .max_norm = most, .unscale = unscale},
+                                      .out = {verdict}}},
+                      false);
         cuda_test_near(&t, verdict, 1e-17, 1e-13);
         cuda_test_close(&t);
     }
@@ -437,8 +468,26 @@ static void try_update(bool sgd, Shape s, States f, bool moment, bool ok) {
     Tid clock = cuda_test_clock(&t, 77, 0, 1);
     cuda_test_set(&t, dial, dials);
     cuda_test_set(&t, verdict, words);
-    Step step = {.op = OP_ADAMW, .in = {w, g, m, v, master, dial, verdict, clock}, .out = {w, m, v, master}};
-    if (sgd) step = (Step){.op = OP_SGD, .in = {w, g, m, master, dial, verdict, clock}, .out = {w, m, master}};
+    Step step = {.op = OP_ADAMW,
+                 .adamw = {.in = {.weight = w,
+                                  .g = g,
+                                  .m = m,
+                                  .v = v,
+                                  .master = master,
+                                  .dials = dial,
+                                  .verdict = verdict,
+                                  .clock = clock},
+                           .out = {.weight = w, .m = m, .v = v, .master = master}}};
+    if (sgd)
+        step = (Step){.op = OP_SGD,
+                      .sgd = {.in = {.weight = w,
+                                     .g = g,
+                                     .m = m,
+                                     .master = master,
+                                     .dials = dial,
+                                     .verdict = verdict,
+                                     .clock = clock},
+                              .out = {w, m, master}}};
     step.attr.update =
         (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_mult = 0.5f};
     cuda_test_run(&t, step, false);
@@ -482,7 +531,7 @@ static void try_fill(Format f, Shape s, AttrFill fill) {
     cuda_test_open(&t, "fill %s %lldx%lld, kind %d", format_name(f), (long long)s.rows, (long long)s.cols,
                    fill.kind);
     Tid x = cuda_test_matrix(&t, f, s.rows, s.cols);
-    cuda_test_run(&t, (Step){.op = OP_FILL, .out = {x}, .attr.fill = fill}, false);
+    cuda_test_run(&t, (Step){.op = OP_FILL, .fill = {.out = {x}}, .attr.fill = fill}, false);
     if (fill.kind == FILL_NORMAL) /* cosines of the two devices differ; a code may fall one step aside */
         cuda_test_expect(&t, x, f == FMT_INT8 || f == FMT_MOM8 ? 4.5 / 127 * fill.scale : f == FMT_NF4 ? 4.5 * 0.31 * fill.scale : 1e-5);
     else
@@ -518,10 +567,10 @@ TEST(copies_and_decoding_on_the_gpu) {
                            (long long)s.cols);
             Tid x = normal_matrix(&t, stored[k], s.rows, s.cols, 1),
                 copy = cuda_test_matrix(&t, stored[k], s.rows, s.cols);
-            cuda_test_run(&t, (Step){.op = OP_COPY, .in = {x}, .out = {copy}}, false);
+            cuda_test_run(&t, (Step){.op = OP_COPY, .copy = {.in = {x}, .out = {copy}}}, false);
             cuda_test_same(&t, copy);
             Tid dense = cuda_test_matrix(&t, i % 2 ? FMT_BF16 : FMT_F32, s.rows, s.cols);
-            cuda_test_run(&t, (Step){.op = OP_DECODE, .in = {x}, .out = {dense}}, false);
+            cuda_test_run(&t, (Step){.op = OP_DECODE, .decode = {.in = {x}, .out = {dense}}}, false);
             cuda_test_same(&t, dense);
             cuda_test_close(&t);
         }

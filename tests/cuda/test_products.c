@@ -54,7 +54,7 @@ static void try_linear(Shape s, Kinds f, bool with_bias) {
     Tid x = normal_matrix(&t, f.x, s.n, s.k, 1), w = normal_matrix(&t, f.w, s.m, s.k, 2), bias = NONE;
     if (with_bias) cuda_test_normal(&t, bias = cuda_test_vector(&t, f.w, s.m), 3, 1);
     Tid y = cuda_test_matrix(&t, f.x, s.n, s.m);
-    cuda_test_run(&t, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}}, false);
+    cuda_test_run(&t, (Step){.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}}, false);
     expect_added(&t, y, slack(s.k, f) + (f.w == FMT_F32 && f.x != FMT_F32 ? 0.02 : 0), f.x, with_bias);
     cuda_test_close(&t);
 }
@@ -66,7 +66,7 @@ static void try_adding(Shape s, Kinds f, bool with_bias) {
     Tid x = normal_matrix(&t, f.x, s.n, s.k, 1), w = normal_matrix(&t, f.w, s.m, s.k, 2), bias = NONE;
     if (with_bias) cuda_test_normal(&t, bias = cuda_test_vector(&t, f.w, s.m), 3, 1);
     Tid so_far = normal_matrix(&t, f.x, s.n, s.m, 4), y = cuda_test_matrix(&t, f.x, s.n, s.m);
-    Step step = {.op = OP_LINEAR, .in = {x, w, bias, so_far}, .out = {y}};
+    Step step = {.op = OP_LINEAR, .linear = {.in = {.x = x, .w = w, .bias = bias, .so_far = so_far}, .out = {y}}};
     for (int in_place = 0; in_place <= cuda_test_shares(&step); in_place++) {
         cuda_test_run(&t, step, in_place);
         expect_added(&t, y, slack(s.k, f) + (f.w == FMT_F32 && f.x != FMT_F32 ? 0.02 : 0), f.x, true);
@@ -94,7 +94,7 @@ static void try_dx(Shape s, Kinds f, bool with_so_far) {
     Tid dy = normal_matrix(&t, f.x, s.n, s.m, 1), w = normal_matrix(&t, f.w, s.m, s.k, 2);
     Tid so_far = with_so_far ? normal_matrix(&t, f.x, s.n, s.k, 3) : NONE,
         dx = cuda_test_matrix(&t, f.x, s.n, s.k);
-    Step step = {.op = OP_LINEAR_DX, .in = {dy, w, so_far}, .out = {dx}};
+    Step step = {.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, w, so_far}, .out = {dx}}};
     for (int in_place = 0; in_place <= cuda_test_shares(&step); in_place++) {
         cuda_test_run(&t, step, in_place);
         expect_added(&t, dx, slack(s.m, f), f.x, with_so_far);
@@ -129,14 +129,23 @@ static void try_dw(Shape s, Kinds f, double beta) {
     Tid dy = normal_matrix(&t, f.x, s.n, s.m, 1), x = normal_matrix(&t, f.x, s.n, s.k, 2),
         clock = cuda_test_clock(&t, 5, 0, 3);
     Tid dw = gradient(&t, f.g, s.m, s.k, beta), db = gradient(&t, f.g, 1, s.m, beta), beta_dial = dial(&t, beta);
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta_dial, clock}, .out = {dw}}, false);
+    cuda_test_run(&t,
+                  (Step){.op = OP_LINEAR_DW,
+                         .linear_dw = {.in = {.dy = dy, .x = x, .beta = beta_dial, .clock = clock}, .out = {dw}}},
+                  false);
     expect_gradient(&t, dw, slack(s.n, kinds[0]));
     if (beta <= 0) { /* products write the gradient itself; without a dial they still add */
-        cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x, beta_dial, clock}, .out = {dw}, .fresh = true}, false);
+        cuda_test_run(
+            &t,
+            (Step){.op = OP_LINEAR_DW,
+                   .linear_dw = {.in = {.dy = dy, .x = x, .beta = beta_dial, .clock = clock}, .out = {dw}},
+                   .fresh = true},
+            false);
         expect_gradient(&t, dw, slack(s.n, kinds[0]));
     }
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DB, .in = {dy, beta_dial, s.m % 2 ? clock : NONE}, .out = {db}},
-                  false);
+    cuda_test_run(
+        &t, (Step){.op = OP_LINEAR_DB, .linear_db = {.in = {dy, beta_dial, s.m % 2 ? clock : NONE}, .out = {db}}},
+        false);
     expect_gradient(&t, db, slack(s.n, kinds[0]));
     cuda_test_close(&t);
 }
@@ -162,11 +171,14 @@ static void try_mixed(Shape s, Format in, Format other, Format out) {
     Tid dw = cuda_test_matrix(&t, out, s.m, s.k), zero = cuda_test_number(&t, FMT_F32, 0);
     Tid clock = cuda_test_clock(&t, 5, 0, 3);
     cuda_test_normal(&t, bias, 6, 1);
-    cuda_test_run(&t, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}}, false);
+    cuda_test_run(&t, (Step){.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}}, false);
     cuda_test_expect(&t, y, slack(s.k, kinds[0]));
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DX, .in = {dy, w, so_far}, .out = {dx}}, false);
+    cuda_test_run(&t, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, w, so_far}, .out = {dx}}}, false);
     cuda_test_expect(&t, dx, slack(s.m, kinds[0]));
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x2, zero, clock}, .out = {dw}}, false);
+    cuda_test_run(&t,
+                  (Step){.op = OP_LINEAR_DW,
+                         .linear_dw = {.in = {.dy = dy, .x = x2, .beta = zero, .clock = clock}, .out = {dw}}},
+                  false);
     cuda_test_expect(&t, dw, slack(s.n, kinds[0]));
     cuda_test_close(&t);
 }
@@ -192,7 +204,10 @@ TEST(large_gradients_and_casts_go_through_panels) {
     Tid dy = normal_matrix(&t, FMT_BF16, n, m, 1), x = normal_matrix(&t, FMT_BF16, n, k, 2),
         clock = cuda_test_clock(&t, 5, 0, 0);
     Tid dw = cuda_test_matrix(&t, FMT_BF16, m, k), zero = cuda_test_number(&t, FMT_F32, 0);
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DW, .in = {dy, x, zero, clock}, .out = {dw}}, false);
+    cuda_test_run(&t,
+                  (Step){.op = OP_LINEAR_DW,
+                         .linear_dw = {.in = {.dy = dy, .x = x, .beta = zero, .clock = clock}, .out = {dw}}},
+                  false);
     expect_gradient(&t, dw, slack(n, kinds[0]));
     cuda_test_close(&t);
 
@@ -204,9 +219,9 @@ TEST(large_gradients_and_casts_go_through_panels) {
     Tid so_far = normal_matrix(&t, FMT_F32, n, k, 4), dx = cuda_test_matrix(&t, FMT_F32, n, k);
     cuda_test_pattern(&t, w, 1);
     cuda_test_normal(&t, bias, 5, 1);
-    cuda_test_run(&t, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {y}}, false);
+    cuda_test_run(&t, (Step){.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}}, false);
     cuda_test_expect(&t, y, slack(k, kinds[0]));
-    cuda_test_run(&t, (Step){.op = OP_LINEAR_DX, .in = {dy, w, so_far}, .out = {dx}}, false);
+    cuda_test_run(&t, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, w, so_far}, .out = {dx}}}, false);
     cuda_test_expect(&t, dx, slack(m, kinds[0]));
     cuda_test_close(&t);
 }
@@ -265,8 +280,10 @@ static void try_lora(LoraCase c, Kinds f, bool adds) {
     Tid y0 = adds ? normal_matrix(t, f.x, c.n, c.m, 1) : NONE, x = normal_matrix(t, f.x, c.n, c.k, 2);
     Tid a = normal_matrix(t, f.w, l.ranks, c.k, 3), up = normal_matrix(t, f.w, l.rows, c.attr.rank, 4);
     Tid y = cuda_test_matrix(t, f.x, c.n, c.m), u = cuda_test_matrix(t, f.x, c.n, l.ranks);
-    Step step = {
-        .op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr, .key = STEP_KEY};
+    Step step = {.op = OP_LORA,
+                 .lora = {.in = {.y0 = y0, .x = x, .a = a, .b = up, .clock = l.clock}, .out = {y, u}},
+                 .attr.lora = c.attr,
+                 .key = STEP_KEY};
     double u_slack = lora_slack(&l, c.k), last = f.x == FMT_BF16 ? 0x1p-8 : f.x == FMT_F16 ? 0x1p-11 : 0;
     /* a number of u, about sqrt(K) large, may be rounded the other way; y adds `rank` of them up, times scale */
     double y_slack =
@@ -286,15 +303,24 @@ static void try_lora_up(LoraCase c, Kinds f, double beta) { /* lora_du and lora_
     Tid dy = normal_matrix(t, f.x, c.n, c.m, 1), up = normal_matrix(t, f.w, l.rows, c.attr.rank, 2);
     Tid u = normal_matrix(t, f.x, c.n, l.ranks, 3), du = cuda_test_matrix(t, f.x, c.n, l.ranks);
     Tid db = gradient(t, f.g, l.rows, c.attr.rank, beta), beta_dial = dial(t, beta);
-    cuda_test_run(t, (Step){.op = OP_LORA_DU, .in = {dy, up}, .out = {du}, .attr.lora = c.attr}, false);
+    cuda_test_run(t, (Step){.op = OP_LORA_DU, .lora_du = {.in = {dy, up}, .out = {du}}, .attr.lora = c.attr},
+                  false);
     cuda_test_expect(t, du, lora_slack(&l, c.m));
     l.f = kinds[0];
-    cuda_test_run(t, (Step){.op = OP_LORA_DB, .in = {dy, u, beta_dial, l.clock}, .out = {db}, .attr.lora = c.attr},
+    cuda_test_run(t,
+                  (Step){.op = OP_LORA_DB,
+                         .lora_db = {.in = {.dy = dy, .u = u, .beta = beta_dial, .clock = l.clock}, .out = {db}},
+                         .attr.lora = c.attr},
                   false);
     expect_gradient(t, db, lora_slack(&l, c.n));
     if (beta <= 0) {
-        cuda_test_run(t, (Step){.op = OP_LORA_DB, .in = {dy, u, beta_dial, l.clock}, .out = {db}, .attr.lora = c.attr,
-                                .fresh = true}, false);
+        cuda_test_run(
+            t,
+            (Step){.op = OP_LORA_DB,
+                   .lora_db = {.in = {.dy = dy, .u = u, .beta = beta_dial, .clock = l.clock}, .out = {db}},
+                   .attr.lora = c.attr,
+                   .fresh = true},
+            false);
         expect_gradient(t, db, lora_slack(&l, c.n));
     }
     cuda_test_close(t);
@@ -307,16 +333,20 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
     Tid du = normal_matrix(t, f.x, c.n, l.ranks, 1), x = normal_matrix(t, f.x, c.n, c.k, 2);
     Tid a = normal_matrix(t, f.w, l.ranks, c.k, 3), da = gradient(t, f.g, l.ranks, c.k, beta);
     Tid so_far = with_so_far ? normal_matrix(t, f.x, c.n, c.k, 4) : NONE, dx = cuda_test_matrix(t, f.x, c.n, c.k);
-    Step step = {
-        .op = OP_LORA_DX, .in = {du, a, l.clock, so_far}, .out = {dx}, .attr.lora = c.attr, .key = STEP_KEY};
+    Step step = {.op = OP_LORA_DX,
+                 .lora_dx = {.in = {.du = du, .a = a, .clock = l.clock, .so_far = so_far}, .out = {dx}},
+                 .attr.lora = c.attr,
+                 .key = STEP_KEY};
     Tid beta_dial = dial(t, beta);
     for (int in_place = 0; in_place <= cuda_test_shares(&step); in_place++) {
         cuda_test_run(t, step, in_place);
         expect_added(t, dx, lora_slack(&l, l.ranks), f.x, with_so_far || c.attr.groups > 1);
     }
     l.f = kinds[0];
-    step = (Step){
-        .op = OP_LORA_DA, .in = {du, x, beta_dial, l.clock}, .out = {da}, .attr.lora = c.attr, .key = STEP_KEY};
+    step = (Step){.op = OP_LORA_DA,
+                  .lora_da = {.in = {.du = du, .x = x, .beta = beta_dial, .clock = l.clock}, .out = {da}},
+                  .attr.lora = c.attr,
+                  .key = STEP_KEY};
     cuda_test_run(t, step, false);
     expect_gradient(t, da, lora_slack(&l, c.n));
     step.fresh = true;
@@ -355,20 +385,26 @@ TEST(dropout_of_many_tokens_goes_through_panels) {
         u = cuda_test_matrix(t, FMT_BF16, c.n, 4);
     Tid du = normal_matrix(t, FMT_BF16, c.n, 4, 5), da = cuda_test_matrix(t, FMT_BF16, 4, c.k), zero = dial(t, 0);
     cuda_test_pattern(t, x, 1);
-    cuda_test_run(
-        t,
-        (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr, .key = STEP_KEY},
-        false);
+    cuda_test_run(t,
+                  (Step){.op = OP_LORA,
+                         .lora = {.in = {.y0 = y0, .x = x, .a = a, .b = up, .clock = l.clock}, .out = {y, u}},
+                         .attr.lora = c.attr,
+                         .key = STEP_KEY},
+                  false);
     cuda_test_expect(t, u, lora_slack(&l, c.k));
-    cuda_test_run(
-        t,
-        (Step){.op = OP_LORA_DA, .in = {du, x, zero, l.clock}, .out = {da}, .attr.lora = c.attr, .key = STEP_KEY},
-        false);
+    cuda_test_run(t,
+                  (Step){.op = OP_LORA_DA,
+                         .lora_da = {.in = {.du = du, .x = x, .beta = zero, .clock = l.clock}, .out = {da}},
+                         .attr.lora = c.attr,
+                         .key = STEP_KEY},
+                  false);
     expect_gradient(t, da, lora_slack(&l, c.n));
-    cuda_test_run(
-        t,
-        (Step){.op = OP_LORA_DX, .in = {du, a, l.clock, NONE}, .out = {x}, .attr.lora = c.attr, .key = STEP_KEY},
-        false);
+    cuda_test_run(t,
+                  (Step){.op = OP_LORA_DX,
+                         .lora_dx = {.in = {du, a, l.clock}, .out = {x}},
+                         .attr.lora = c.attr,
+                         .key = STEP_KEY},
+                  false);
     cuda_test_expect(t, x, lora_slack(&l, 4));
     cuda_test_close(t);
 }

@@ -31,7 +31,7 @@ typedef struct Token { /* of each row: a norm, then what is tested */
 static void record(Token *t, Shape s, Twist twist) {
     Program *p = &t->p;
     AttrHeads turn = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.dim, .seq = 1, .scale = 1.25f,
-                      .slots = s.slots, .apart = twist != SHARED_ROWS}, see = turn;
+                      .slots = s.slots, .distinct_cache_rows = twist != SHARED_ROWS}, see = turn;
     int64_t width = (int64_t)(s.heads + 2 * s.kv_heads) * s.dim;
     *t = (Token){.s = s};
     prog_init(p);
@@ -183,7 +183,7 @@ static void expect_apart(const char *why, Shape s, Twist twist, bool o_over_qkv)
     Token t;
     Err e = {0};
     record(&t, s, twist);
-    Tid qkv = t.p.s[1].in[0];
+    Tid qkv = t.p.s[1].rope_put.in.qkv;
     EXPECT_OK(open_token(&t, cuda_test_device(), o_over_qkv ? qkv : NONE, &e));
     if (!EXPECT(pairs_joined(&t) == 0)) test_note("    %s", why);
     exec_close(&t.exec);

@@ -75,21 +75,20 @@ static void many_open(Many *t, OpId op, Kinds k, Kinds odd) {
                                             .weight_decay = i % 3 ? 0.1f : 0, .lr_mult = i % 2 ? 1 : 0.5f}};
         Args *a = &t->args[i];
         *a = (Args){.step = &t->step[i], .workspace = t->pool + scratch[i], .workspace_bytes = (size_of(i) + 16383) / 16384 * 8};
-        void *dials = t->pool + words, *verdict = t->pool + words + 64, *clock = t->pool + words + 128;
+        char *dial = t->pool + words;
+        Operand dials = {dial, NULL}, verdict = {dial + 64, NULL}, clock = {dial + 128, NULL};
+        Operand w = {x[0], &n[0]}, g = {x[1], &n[1]}, m = {x[2], &n[2]}, v = {x[3], &n[3]}, behind = {0};
+        if (master) behind = (Operand){x[4], &n[4]};
         if (op == OP_SUM_SQUARES) {
-            a->in[0] = x[1], a->ti[0] = &n[1], a->out[0] = t->pool + out[i];
+            a->sum_squares.in.g = g, a->sum_squares.out.part.data = t->pool + out[i];
         } else if (op == OP_ADAMW) {
-            void *in[] = {x[0], x[1], x[2], x[3], master ? x[4] : NULL, dials, verdict, clock};
-            memcpy(a->in, in, sizeof in);
-            for (int p = 0; p < 4; p++) a->ti[p] = &n[p];
-            a->out[0] = x[0], a->out[1] = x[2], a->out[2] = x[3], a->to[0] = &n[0], a->to[1] = &n[2], a->to[2] = &n[3];
-            if (master) a->out[3] = x[4], a->to[3] = a->ti[4] = &n[4];
+            a->adamw.in.weight = a->adamw.out.weight = w, a->adamw.in.m = a->adamw.out.m = m;
+            a->adamw.in.v = a->adamw.out.v = v, a->adamw.in.master = a->adamw.out.master = behind;
+            a->adamw.in.g = g, a->adamw.in.dials = dials, a->adamw.in.verdict = verdict, a->adamw.in.clock = clock;
         } else {
-            void *in[] = {x[0], x[1], x[2], master ? x[4] : NULL, dials, verdict, clock};
-            memcpy(a->in, in, sizeof in);
-            for (int p = 0; p < 3; p++) a->ti[p] = &n[p];
-            a->out[0] = x[0], a->out[1] = x[2], a->to[0] = &n[0], a->to[1] = &n[2];
-            if (master) a->out[2] = x[4], a->to[2] = a->ti[3] = &n[4];
+            a->sgd.in.weight = a->sgd.out.weight = w, a->sgd.in.m = a->sgd.out.m = m;
+            a->sgd.in.master = a->sgd.out.master = behind;
+            a->sgd.in.g = g, a->sgd.in.dials = dials, a->sgd.in.verdict = verdict, a->sgd.in.clock = clock;
         }
     }
 }
@@ -114,7 +113,7 @@ static void try_run(OpId op, Kinds k, Kinds odd) {
     for (int64_t i = 0; i < t->bytes; i++) {
         if (t->one_by_one[i] == t->together[i]) continue;
         EXPECT(!"a run gives the bits of its steps");
-        test_note("    %s, weight %s, moments %s%s: first at byte %lld of %lld", op_row(op)->name, format_name(k.w),
+        test_note("    %s, weight %s, moments %s%s: first at byte %lld of %lld", op_name(op), format_name(k.w),
                   format_name(k.m), k.master ? ", master" : "", (long long)i, (long long)t->bytes);
         break;
     }

@@ -63,7 +63,12 @@ static void try_sample(int64_t rows, int64_t vocab, Kind kind, DrawHow how, uint
             ((int32_t *)t.initial[ids])[s * ROOM + i] =
                 i == 5 ? -1 : (int32_t)(rng_u32(seed, (uint64_t)(s * ROOM + i)) % (uint32_t)vocab);
     }
-    cuda_test_run(&t, (Step){.op = OP_SAMPLE, .in = {logits, slot, position, dial, ids}, .out = {drawn, ids}}, false);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_SAMPLE,
+               .sample = {.in = {.logits = logits, .slots = slot, .positions = position, .how = dial, .ids = ids},
+                          .out = {drawn, ids}}},
+        false);
     expect_drawn(&t, drawn, slots);
     cuda_test_same(&t, ids);
     cuda_test_close(&t);
@@ -122,7 +127,7 @@ TEST(ids_picked_on_the_gpu) {
             ((int32_t *)t.initial[slot])[n] = (int32_t)(rows - n);
             ((int32_t *)t.initial[position])[n] = (int32_t)(n % (ROOM + 1)) - 1;
         }
-        cuda_test_run(&t, (Step){.op = OP_PICK, .in = {ids, slot, position}, .out = {to}}, false);
+        cuda_test_run(&t, (Step){.op = OP_PICK, .pick = {.in = {ids, slot, position}, .out = {to}}}, false);
         cuda_test_same(&t, to);
         cuda_test_close(&t);
     }

@@ -205,10 +205,10 @@ TEST(a_step_knows_what_it_writes_alone) {
     EXPECT_OK(exec_open(&x, &s.p, b, pl.arena_bytes, &e));
     for (int i = 0; i < s.p.n_s; i++) {
         OpId op = s.p.s[i].op;
-        Tid w = s.p.s[i].out[0];
+        Tid w = prog_first_out(&s.p.s[i]);
         bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* that one twice; squares share a base */
-        if (!EXPECT(x.args[i].sole[0] == alone)) test_note("    step %d, %s", i, op_row(op)->name);
-        for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].sole[k]);
+        if (!EXPECT(x.args[i].only_writer[0] == alone)) test_note("    step %d, %s", i, op_name(op));
+        for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].only_writer[k]);
     }
     exec_close(&x);
     b->close(b);

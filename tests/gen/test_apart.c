@@ -8,7 +8,7 @@ static void expect_apart(const Gen *g, const GenPass *pass, bool apart) {
     for (int i = g->p.phase[pass->phase].begin; i < g->p.phase[pass->phase].end; i++) {
         const Step *s = &g->p.s[i];
         if (s->op != OP_ROPE_PUT && s->op != OP_ATTEND_CACHE) continue;
-        EXPECT(s->attr.heads.apart == apart);
+        EXPECT(s->attr.heads.distinct_cache_rows == apart);
         puts += s->op == OP_ROPE_PUT;
     }
     EXPECT(puts == g->spec.model.layers);

@@ -142,17 +142,17 @@ void bench_run(Bench *b, Step s, int threads, bool in_place) {
     const OpRow *row = op_row(s.op);
     Args a = {.step = &s};
     for (int i = 0; i < MAX_IN; i++)
-        if (s.in[i]) a.in[i] = b->now[s.in[i]], a.ti[i] = prog_t(&b->p, s.in[i]);
+        if (s.in[i]) a.in[i] = (Operand){b->now[s.in[i]], prog_t(&b->p, s.in[i])};
     for (int i = 0; i < MAX_OUT; i++)
-        if (s.out[i]) a.out[i] = b->now[s.out[i]], a.to[i] = prog_t(&b->p, s.out[i]);
-    if (in_place) a.out[row->share_out] = a.in[row->share_in];
+        if (s.out[i]) a.out[i] = (Operand){b->now[s.out[i]], prog_t(&b->p, s.out[i])};
+    if (in_place) a.out[row->share_out].data = a.in[row->share_in].data;
     Machine m = machine_generic_cpu(threads);
     a.workspace_bytes = row->workspace ? row->workspace(&b->p, &s, &m) : 0;
     void *scratch = guarded(a.workspace_bytes);
     a.workspace = a.workspace_bytes ? scratch : NULL;
 
     Backend *backend = bench_backend(threads);
-    CHECK_MSG(backend->kernels[s.op], "no kernel for %s", row->name);
+    CHECK_MSG(backend->kernels[s.op], "no kernel for %s", op_name(s.op));
     backend->kernels[s.op](backend, QUEUE_COMPUTE, &a);
     Err e = {0};
     if (!backend->sync(backend, &e)) complain(b, e.text);
@@ -161,7 +161,7 @@ void bench_run(Bench *b, Step s, int threads, bool in_place) {
     for (Tid t = 1; t < b->p.n_t; t++)
         if (!guard_stands(b->now[t], prog_bytes(&b->p, t))) complain(b, "a tensor's guard stands");
     if (in_place)
-        memcpy(b->now[s.out[row->share_out]], a.in[row->share_in],
+        memcpy(b->now[s.out[row->share_out]], a.in[row->share_in].data,
                (size_t)prog_bytes(&b->p, s.out[row->share_out]));
 }
 
@@ -174,7 +174,8 @@ static void same_bits(Bench *b, const Step *s, void *const *kept, const char *wh
         for (int64_t k = 0; k < bytes; k++) {
             if (x[k] == y[k]) continue;
             complain(b, what);
-            test_note("    output %d differs first at byte %lld of %lld", i, (long long)k, (long long)bytes);
+            test_note("    %s differs first at byte %lld of %lld", op_places(s->op)->out[i].name, (long long)k,
+                      (long long)bytes);
             break;
         }
     }

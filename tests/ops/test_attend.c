@@ -126,7 +126,7 @@ static void attend_case(Format f, Case c, bool differences) {
     Att k = {a, n, begin, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
              bench_doubles(&b, n * c.heads)};
     forward(&k);
-    bench_check(&b, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = a});
     bench_expect(&b, o, k.o, 1e-5);
     bench_expect(&b, lse, k.lse, 1e-5);
 
@@ -135,7 +135,9 @@ static void attend_case(Format f, Case c, bool differences) {
     double *want = bench_doubles(&b, n * width);
     backward(&k, bench_initial(&b, o_in), want);
     bench_check(&b,
-                (Step){.op = OP_ATTEND_GRAD, .in = {d_o, qkv, o_in, lse_in, docs}, .out = {dqkv},
+                (Step){.op = OP_ATTEND_GRAD,
+                       .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o_in, .lse = lse_in, .doc_begin = docs},
+                                       .out = {dqkv}},
                        .attr.heads = a});
     bench_expect(&b, dqkv, want, 2e-5 * sqrt((double)c.heads / c.kv_heads));
     if (differences) bench_differences(&b, "dqkv", k.qkv, bench_now(&b, dqkv), n * width, loss, &k, 2e-5);
@@ -168,7 +170,10 @@ static Step put_step(Bench *b, Tid qkv, Tid at, Tid rows, Tid cache, AttrHeads a
     Tid y = bench_matrix(b, prog_t(&b->p, qkv)->format, prog_rows(&b->p, qkv), width_of(&a));
     bench_set(b, freq, bench_doubles(b, MAX2(a.head_dim / 2, 1)));
     a.scale = 1;
-    return (Step){.op = OP_ROPE_PUT, .in = {qkv, at, freq, rows}, .out = {y, cache}, .attr.heads = a};
+    return (Step){
+        .op = OP_ROPE_PUT,
+        .rope_put = {.in = {.qkv = qkv, .positions = at, .inv_freq = freq, .rows = rows}, .out = {y, cache}},
+        .attr.heads = a};
 }
 
 /* named: batch row r uses row rows - r of a cache of rows + 1. */
@@ -197,12 +202,15 @@ static void cache_of_rows(Format f, Format cf, int64_t rows, int64_t seq, AttrHe
             want[(row[i / seq] * a.slots + positions[i]) * slot + c] = x[i * width + a.heads * dim + c];
     Step put = put_step(&b, qkv, at, to, cache, a);
     bench_check(&b, put);
-    bench_expect(&b, put.out[0], x, 0);
+    bench_expect(&b, put.rope_put.out.rotated, x, 0);
     double most = 0; /* int8: half a step of the largest number of a head */
     for (int64_t i = 0; i < n * width; i++) most = MAX2(most, fabs(x[i]));
     bench_expect(&b, cache, want, cf == FMT_INT8 ? most / 254 * 1.0001 : 1e-7);
 
-    bench_check(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at, to}, .out = {o}, .attr.heads = a});
+    bench_check(
+        &b, (Step){.op = OP_ATTEND_CACHE,
+                   .attend_cache = {.in = {.qkv = qkv, .cache = cache, .positions = at, .rows = to}, .out = {o}},
+                   .attr.heads = a});
     double *kv = bench_initial(&b, cache), *want_o = bench_doubles(&b, n * a.heads * dim);
     for (int64_t i = 0; i < n; i++) /* the plain softmax */
         for (int64_t h = 0; h < a.heads && positions[i] >= 0; h++) {
@@ -264,7 +272,10 @@ TEST(an_int8_cache_stays_within_its_bound) {
         bench_normal(&b[k], qkv, 3, 0.8);
         bench_run(&b[k], put_step(&b[k], qkv, at, NONE, cache, a), 1, false);
         memcpy(b[k].initial[cache], b[k].now[cache], (size_t)prog_bytes(&b[k].p, cache));
-        bench_run(&b[k], (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {out}, .attr.heads = a}, 2, false);
+        bench_run(
+            &b[k],
+            (Step){.op = OP_ATTEND_CACHE, .attend_cache = {.in = {qkv, cache, at}, .out = {out}}, .attr.heads = a},
+            2, false);
         o[k] = bench_now(&b[k], out);
         const double *x = bench_initial(&b[k], qkv);
         for (int i = 0; i < N * WIDTH; i++) {
@@ -299,11 +310,14 @@ TEST(cache_and_whole_row_agree) {
     bench_set_i32(&b, docs, zero);
     bench_set_i32(&b, at, positions);
     bench_normal(&b, qkv, 1, 1);
-    bench_run(&b, (Step){.op = OP_ATTEND, .in = {qkv, docs}, .out = {o, lse}, .attr.heads = a}, 1, false);
+    bench_run(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = a}, 1,
+              false);
     double *whole = bench_now(&b, o);
     bench_run(&b, put_step(&b, qkv, at, NONE, cache, a), 1, false);
     memcpy(b.initial[cache], b.now[cache], (size_t)prog_bytes(&b.p, cache));
-    bench_run(&b, (Step){.op = OP_ATTEND_CACHE, .in = {qkv, cache, at}, .out = {o}, .attr.heads = a}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_ATTEND_CACHE, .attend_cache = {.in = {qkv, cache, at}, .out = {o}}, .attr.heads = a},
+              1, false);
     bench_expect(&b, o, whole, 1e-6);
     bench_close(&b);
 }

@@ -33,11 +33,14 @@ TEST(linear_gradients_follow_differences) {
     Tid dw = bench_matrix(&b, FMT_F32, M, K);
     Tid db = bench_vector(&b, FMT_F32, M), first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Linear k = {bench_initial(&b, x), bench_initial(&b, w), bench_initial(&b, bias), bench_initial(&b, dy)};
-    bench_run(&b, (Step){.op = OP_LINEAR_DX, .in = {dy, w}, .out = {dx}}, 1, false);
+    bench_run(&b, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, w}, .out = {dx}}}, 1, false);
     bench_differences(&b, "dx", k.x, bench_now(&b, dx), N * K, linear_loss, &k, 1e-5);
-    bench_run(&b, (Step){.op = OP_LINEAR_DW, .in = {dy, x, first, clock}, .out = {dw}}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_LINEAR_DW,
+                     .linear_dw = {.in = {.dy = dy, .x = x, .beta = first, .clock = clock}, .out = {dw}}},
+              1, false);
     bench_differences(&b, "dw", k.w, bench_now(&b, dw), M * K, linear_loss, &k, 1e-5);
-    bench_run(&b, (Step){.op = OP_LINEAR_DB, .in = {dy, first, clock}, .out = {db}}, 1, false);
+    bench_run(&b, (Step){.op = OP_LINEAR_DB, .linear_db = {.in = {dy, first, clock}, .out = {db}}}, 1, false);
     bench_differences(&b, "db", k.bias, bench_now(&b, db), M, linear_loss, &k, 1e-5);
     bench_close(&b);
 }
@@ -74,15 +77,28 @@ TEST(lora_gradients_follow_differences) {
     Tid da = bench_matrix(&b, FMT_F32, 6, K);
     Tid dx = bench_matrix(&b, FMT_F32, N, K), first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Lora k = {at, bench_initial(&b, x), bench_initial(&b, a), bench_initial(&b, up), bench_initial(&b, dy)};
-    bench_run(&b, (Step){.op = OP_LORA, .in = {y0, x, a, up, clock}, .out = {y, u}, .attr.lora = at}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_LORA,
+                     .lora = {.in = {.y0 = y0, .x = x, .a = a, .b = up, .clock = clock}, .out = {y, u}},
+                     .attr.lora = at},
+              1, false);
     memcpy(b.initial[u], b.now[u], (size_t)prog_bytes(&b.p, u));
-    bench_run(&b, (Step){.op = OP_LORA_DB, .in = {dy, u, first, clock}, .out = {dup}, .attr.lora = at}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_LORA_DB,
+                     .lora_db = {.in = {.dy = dy, .u = u, .beta = first, .clock = clock}, .out = {dup}},
+                     .attr.lora = at},
+              1, false);
     bench_differences(&b, "db", k.b, bench_now(&b, dup), 5 * 3, lora_loss, &k, 1e-5);
-    bench_run(&b, (Step){.op = OP_LORA_DU, .in = {dy, up}, .out = {du}, .attr.lora = at}, 1, false);
+    bench_run(&b, (Step){.op = OP_LORA_DU, .lora_du = {.in = {dy, up}, .out = {du}}, .attr.lora = at}, 1, false);
     memcpy(b.initial[du], b.now[du], (size_t)prog_bytes(&b.p, du));
-    bench_run(&b, (Step){.op = OP_LORA_DA, .in = {du, x, first, clock}, .out = {da}, .attr.lora = at}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_LORA_DA,
+                     .lora_da = {.in = {.du = du, .x = x, .beta = first, .clock = clock}, .out = {da}},
+                     .attr.lora = at},
+              1, false);
     bench_differences(&b, "da", k.a, bench_now(&b, da), 6 * K, lora_loss, &k, 1e-5);
-    bench_run(&b, (Step){.op = OP_LORA_DX, .in = {du, a, clock}, .out = {dx}, .attr.lora = at}, 1, false);
+    bench_run(&b, (Step){.op = OP_LORA_DX, .lora_dx = {.in = {du, a, clock}, .out = {dx}}, .attr.lora = at}, 1,
+              false);
     bench_differences(&b, "dx", k.x, bench_now(&b, dx), N * K, lora_loss, &k, 1e-5);
     bench_close(&b);
 }
@@ -105,7 +121,10 @@ TEST(dropout_keeps_its_share_and_the_mean) {
         bench_set(&b, x, ones);
         bench_set(&b, y0, ones);
         bench_set(&b, one, ones);
-        bench_check(&b, (Step){.op = OP_LORA, .in = {y0, x, one, one, clock}, .out = {y, u}, .attr.lora = at});
+        bench_check(&b,
+                    (Step){.op = OP_LORA,
+                           .lora = {.in = {.y0 = y0, .x = x, .a = one, .b = one, .clock = clock}, .out = {y, u}},
+                           .attr.lora = at});
         const double *got = bench_now(&b, u);
         double kept = 0, repeats = 0, strange = 0;
         for (int i = 0; i < TOKENS; i++) {
@@ -155,17 +174,25 @@ TEST(head_gradients_follow_differences) {
     Tid first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     bench_set_i32(&b, to, labels);
     Head k = {labels, bench_initial(&b, x), bench_initial(&b, w), bench_initial(&b, dlogp)};
-    bench_run(&b, (Step){.op = OP_HEAD_LOGP, .in = {x, w, to}, .out = {logp, lse}, .attr.head = at}, 1, false);
+    bench_run(&b, (Step){.op = OP_HEAD_LOGP, .head_logp = {.in = {x, w, to}, .out = {logp, lse}}, .attr.head = at},
+              1, false);
     double sum = 0, *got = bench_now(&b, logp);
     for (int i = 0; i < N; i++) sum += k.dlogp[i] * got[i];
     EXPECT_NEAR(sum, head_loss(&k), 1e-5);
     memcpy(b.initial[lse], b.now[lse], (size_t)prog_bytes(&b.p, lse));
-    Step grad = {.op = OP_HEAD_LOGP_GRAD, .in = {x, w, to, lse, dlogp, first, clock}, .out = {dx, dw}};
+    Step grad = {
+        .op = OP_HEAD_LOGP_GRAD,
+        .head_logp_grad = {
+            .in = {.x = x, .w = w, .labels = to, .lse = lse, .dlogp = dlogp, .beta = first, .clock = clock},
+            .out = {dx, dw}}};
     grad.attr.head = at;
     bench_run(&b, grad, 1, false);
     bench_differences(&b, "dx", k.x, bench_now(&b, dx), N * K, head_loss, &k, 1e-5);
     bench_differences(&b, "dw", k.w, bench_now(&b, dw), M * K, head_loss, &k, 1e-5);
-    Step sweep = {.op = OP_HEAD_SWEEP, .in = {x, w, to, dlogp, first, clock}, .out = {logp, lse, dx, dw}};
+    Step sweep = {
+        .op = OP_HEAD_SWEEP,
+        .head_sweep = {.in = {.x = x, .w = w, .labels = to, .dlogp = dlogp, .beta = first, .clock = clock},
+                       .out = {.logp = logp, .lse = lse, .dx = dx, .dw = dw}}};
     sweep.attr.head = at;
     bench_run(&b, sweep, 1, false);
     bench_differences(&b, "dx of the sweep", k.x, bench_now(&b, dx), N * K, head_loss, &k, 1e-5);

@@ -37,9 +37,9 @@ static void gate_case(Format f, int64_t n, int64_t cols, double spread, bool dif
             want_dx[i * 2 * cols + c] = d * u * s * (1 + g * (1 - s));
             want_dx[i * 2 * cols + cols + c] = d * silu(g);
         }
-    bench_check(&b, (Step){.op = OP_SWIGLU, .in = {x}, .out = {h}});
+    bench_check(&b, (Step){.op = OP_SWIGLU, .swiglu = {.in = {x}, .out = {h}}});
     bench_expect(&b, h, want, 1e-6 * spread * spread);
-    bench_check(&b, (Step){.op = OP_SWIGLU_GRAD, .in = {dh, x}, .out = {dx}});
+    bench_check(&b, (Step){.op = OP_SWIGLU_GRAD, .swiglu_grad = {.in = {dh, x}, .out = {dx}}});
     bench_expect(&b, dx, want_dx, 3e-6 * spread * spread);
     if (differences) bench_differences(&b, "dx", k.x, bench_now(&b, dx), n * 2 * cols, loss, &k, 1e-5);
     bench_close(&b);
@@ -64,7 +64,7 @@ TEST(add_is_a_sum) {
             bench_normal(&b, y, 2, 1);
             double *want = bench_initial(&b, x), *other = bench_initial(&b, y);
             for (int64_t i = 0; i < n * c; i++) want[i] += other[i];
-            bench_check(&b, (Step){.op = OP_ADD, .in = {x, y}, .out = {z}});
+            bench_check(&b, (Step){.op = OP_ADD, .add = {.in = {x, y}, .out = {z}}});
             bench_expect(&b, z, want, 1e-7);
             bench_close(&b);
         }

@@ -13,11 +13,12 @@ static void try_gated(Shape s, Format f, Format stored, bool with_bias) {
     Tid h = bench_matrix(&b, f, s.n, s.m / 2), apart = bench_matrix(&b, f, s.n, s.m / 2);
     Tid gate_up = bench_matrix(&b, f, s.n, s.m);
     if (with_bias) bench_normal(&b, bias = bench_vector(&b, FMT_BF16, s.m), 3, 1);
-    bench_check(&b, (Step){.op = OP_LINEAR_SWIGLU, .in = {x, w, bias}, .out = {h}});
+    bench_check(&b, (Step){.op = OP_LINEAR_SWIGLU, .linear_swiglu = {.in = {x, w, bias}, .out = {h}}});
     const double *got = bench_now(&b, h);
-    bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w, bias}, .out = {gate_up}, .attr.linear = {true}}, 1, false);
+    bench_run(&b, (Step){.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {gate_up}}, .attr.linear = {true}},
+              1, false);
     memcpy(b.initial[gate_up], b.now[gate_up], (size_t)prog_bytes(&b.p, gate_up));
-    bench_run(&b, (Step){.op = OP_SWIGLU, .in = {gate_up}, .out = {apart}}, 1, false);
+    bench_run(&b, (Step){.op = OP_SWIGLU, .swiglu = {.in = {gate_up}, .out = {apart}}}, 1, false);
     const double *want = bench_now(&b, apart);
     for (int64_t i = 0; i < s.n * s.m / 2; i++)
         if (!EXPECT(got[i] == want[i])) {

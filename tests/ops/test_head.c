@@ -70,18 +70,35 @@ static void open_head(HeadBench *h, int64_t n, int64_t v, int64_t c, Format f, F
 }
 
 static Step logp_step(const HeadBench *h, int64_t chunk, bool with_entropy) {
-    return (Step){.op = OP_HEAD_LOGP, .in = {h->x, h->w, h->labels},
-                  .out = {h->logp, h->lse, with_entropy ? h->entropy : NONE}, .attr.head = {chunk}};
+    return (Step){
+        .op = OP_HEAD_LOGP,
+        .head_logp = {.in = {h->x, h->w, h->labels}, .out = {h->logp, h->lse, with_entropy ? h->entropy : NONE}},
+        .attr.head = {chunk}};
 }
 
 static Step grad_step(const HeadBench *h, int64_t chunk) {
-    return (Step){.op = OP_HEAD_LOGP_GRAD, .in = {h->x, h->w, h->labels, h->lse, h->dlogp, h->beta, h->clock},
-                  .out = {h->dx, h->dw}, .attr.head = {chunk}};
+    return (Step){.op = OP_HEAD_LOGP_GRAD,
+                  .head_logp_grad = {.in = {.x = h->x,
+                                            .w = h->w,
+                                            .labels = h->labels,
+                                            .lse = h->lse,
+                                            .dlogp = h->dlogp,
+                                            .beta = h->beta,
+                                            .clock = h->clock},
+                                     .out = {h->dx, h->dw}},
+                  .attr.head = {chunk}};
 }
 
 static Step sweep_step(const HeadBench *h, int64_t chunk) {
-    return (Step){.op = OP_HEAD_SWEEP, .in = {h->x, h->w, h->labels, h->dlogp, h->beta, h->clock},
-                  .out = {h->logp, h->lse, h->dx, h->dw}, .attr.head = {chunk}};
+    return (Step){.op = OP_HEAD_SWEEP,
+                  .head_sweep = {.in = {.x = h->x,
+                                        .w = h->w,
+                                        .labels = h->labels,
+                                        .dlogp = h->dlogp,
+                                        .beta = h->beta,
+                                        .clock = h->clock},
+                                 .out = {.logp = h->logp, .lse = h->lse, .dx = h->dx, .dw = h->dw}},
+                  .attr.head = {chunk}};
 }
 
 static void *copy_of(HeadBench *h, Tid t) {
@@ -159,11 +176,11 @@ TEST(head_gradients_may_be_left_out) {
     bench_run(&h.b, sweep_step(&h, 128), 1, false);
     void *dx = copy_of(&h, h.dx), *dw = copy_of(&h, h.dw);
     Step s = sweep_step(&h, 128);
-    s.out[2] = NONE;
+    s.head_sweep.out.dx = NONE;
     bench_check(&h.b, s);
     EXPECT(same(&h, h.dw, dw));
     s = sweep_step(&h, 128);
-    s.out[3] = NONE;
+    s.head_sweep.out.dw = NONE;
     bench_check(&h.b, s);
     EXPECT(same(&h, h.dx, dx));
     bench_close(&h.b);
@@ -220,7 +237,7 @@ TEST(head_logits_are_a_product) {
             double *want = bench_doubles(&b, n * v);
             for (int64_t k = 0; k < n * v * c; k++)
                 want[k / c] += dx[k / c / v * c + k % c] * dw[k / c % v * c + k % c];
-            bench_check(&b, (Step){.op = OP_HEAD_LOGITS, .in = {x, w}, .out = {y}});
+            bench_check(&b, (Step){.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}});
             bench_expect(&b, y, want, 2e-5);
             bench_close(&b);
         }

@@ -34,15 +34,22 @@ static double *kept(Heads *h, Tid t) {
     return memcpy(copy, bench_now(&h->b, t), (size_t)prog_elements(&h->b.p, t) * sizeof *copy);
 }
 
-static Step logits_step(const Heads *h, Tid w) { return (Step){.op = OP_HEAD_LOGITS, .in = {h->x, w}, .out = {h->logits}}; }
+static Step logits_step(const Heads *h, Tid w) {
+    return (Step){.op = OP_HEAD_LOGITS, .head_logits = {.in = {h->x, w}, .out = {h->logits}}};
+}
 
 static Step logp_step(const Heads *h, Tid w) {
-    return (Step){.op = OP_HEAD_LOGP, .in = {h->x, w, h->labels}, .out = {h->logp, h->lse}, .attr.head = {128}};
+    return (Step){.op = OP_HEAD_LOGP,
+                  .head_logp = {.in = {h->x, w, h->labels}, .out = {h->logp, h->lse}},
+                  .attr.head = {128}};
 }
 
 static Step sweep_step(const Heads *h, Tid w) {
-    return (Step){.op = OP_HEAD_SWEEP, .in = {h->x, w, h->labels, h->dlogp, NONE, h->clock}, .out = {h->logp, h->lse, h->dx},
-                  .attr.head = {128}};
+    return (Step){
+        .op = OP_HEAD_SWEEP,
+        .head_sweep = {.in = {.x = h->x, .w = w, .labels = h->labels, .dlogp = h->dlogp, .clock = h->clock},
+                       .out = {h->logp, h->lse, h->dx}},
+        .attr.head = {128}};
 }
 
 /* The bound of docs/techniques.md. */
@@ -84,8 +91,13 @@ TEST(a_head_in_int8_computes_what_its_codes_stand_for) {
         bench_expect(b, h.logp, logp, 2e-5);
         bench_expect(b, h.dx, dx, 1e-6);
         bench_check(b, (Step){.op = OP_HEAD_LOGP_GRAD,
-                              .in = {h.x, h.coded, h.labels, h.lse, h.dlogp, NONE, h.clock},
-                              .out = {h.dx},
+                              .head_logp_grad = {.in = {.x = h.x,
+                                                        .w = h.coded,
+                                                        .labels = h.labels,
+                                                        .lse = h.lse,
+                                                        .dlogp = h.dlogp,
+                                                        .clock = h.clock},
+                                                 .out = {h.dx}},
                               .attr.head = {128}});
         bench_expect(b, h.dx, dx, 1e-6);
         bench_check(b, logits_step(&h, h.coded));

@@ -18,7 +18,7 @@ static void fill_case(Format f, FillKind kind, int64_t rows, int64_t cols) {
     double *x = bench_doubles(&b, rows * cols);
     for (int64_t i = 0; i < rows * cols; i++) x[i] = drawn(&k, i);
     bench_set(&b, want, x); /* rounded to nearest by the format's own encoding */
-    bench_check(&b, (Step){.op = OP_FILL, .out = {t}, .attr.fill = k});
+    bench_check(&b, (Step){.op = OP_FILL, .fill = {.out = {t}}, .attr.fill = k});
     EXPECT(!memcmp(b.now[t], b.initial[want], (size_t)prog_bytes(&b.p, t)));
     bench_close(&b);
 }
@@ -39,8 +39,10 @@ TEST(fill_has_the_right_spread) {
     bench_open(&b, "fill of %d", N);
     Tid t = bench_vector(&b, FMT_F32, N);
     for (int kind = FILL_NORMAL; kind <= FILL_UNIFORM; kind++) {
-        bench_run(&b, (Step){.op = OP_FILL, .out = {t}, .attr.fill = {.kind = kind, .scale = 0.02f, .key = 99}}, 2,
-                  false);
+        bench_run(
+            &b,
+            (Step){.op = OP_FILL, .fill = {.out = {t}}, .attr.fill = {.kind = kind, .scale = 0.02f, .key = 99}}, 2,
+            false);
         const double *x = bench_now(&b, t);
         double mean = 0, square = 0, neighbours = 0, most = 0;
         for (int i = 0; i < N; i++) {
@@ -63,7 +65,7 @@ TEST(copy_keeps_bytes) {
     bench_open(&b, "copy");
     Tid x = bench_matrix(&b, FMT_INT8, 37, 1001), y = bench_matrix(&b, FMT_INT8, 37, 1001);
     bench_normal(&b, x, 1, 1);
-    bench_check(&b, (Step){.op = OP_COPY, .in = {x}, .out = {y}, .queue = QUEUE_COPY_IN});
+    bench_check(&b, (Step){.op = OP_COPY, .copy = {.in = {x}, .out = {y}}, .queue = QUEUE_COPY_IN});
     EXPECT(!memcmp(b.now[y], b.initial[x], (size_t)prog_bytes(&b.p, x)));
     bench_close(&b);
 }
@@ -76,7 +78,7 @@ TEST(decode_gives_what_the_format_says) {
             bench_open(&b, "decode %s to %s", format_name(stored[s]), format_name(dense[d]));
             Tid x = bench_matrix(&b, stored[s], 9, 1500), y = bench_matrix(&b, dense[d], 9, 1500);
             bench_normal(&b, x, 1, 1);
-            bench_check(&b, (Step){.op = OP_DECODE, .in = {x}, .out = {y}});
+            bench_check(&b, (Step){.op = OP_DECODE, .decode = {.in = {x}, .out = {y}}});
             bench_expect(&b, y, bench_initial(&b, x), 0);
             bench_close(&b);
         }

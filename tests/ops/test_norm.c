@@ -60,7 +60,7 @@ static void rows_case(Format f, Format wf, int64_t n, int64_t c) {
     bench_normal(&b, w, 2, 1);
     bench_normal(&b, dy, 3, 1);
     Norm k = norm_of(&b, n, c, 1e-5f, x, w, dy);
-    bench_check(&b, (Step){.op = OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .attr.norm = {1e-5f}});
+    bench_check(&b, (Step){.op = OP_RMSNORM, .rmsnorm = {.in = {x, w}, .out = {y, rstd}}, .attr.norm = {1e-5f}});
     bench_expect(&b, y, k.y, 2e-6);
     bench_expect(&b, rstd, k.rstd, 1e-6);
 
@@ -72,7 +72,12 @@ static void rows_case(Format f, Format wf, int64_t n, int64_t c) {
     double *want_dx = bench_initial(&b, so_far), *want_dw = bench_initial(&b, dw);
     for (int64_t i = 0; i < c; i++) want_dw[i] *= 0.5;
     backward(&k, want_dx, want_dw);
-    bench_check(&b, (Step){.op = OP_RMSNORM_GRAD, .in = {dy, x, w, saved, so_far, beta, clock}, .out = {dx, dw}});
+    bench_check(
+        &b,
+        (Step){.op = OP_RMSNORM_GRAD,
+               .rmsnorm_grad = {
+                   .in = {.dy = dy, .x = x, .w = w, .rstd = saved, .so_far = so_far, .beta = beta, .clock = clock},
+                   .out = {dx, dw}}});
     bench_expect(&b, dx, want_dx, 1e-5);
     bench_expect_random(&b, dw, want_dw, 1e-5 * sqrt((double)n) + 1e-6 * (double)n);
     bench_close(&b);
@@ -89,14 +94,16 @@ static void fused_case(Format f, Format wf, int64_t n, int64_t c) {
     bench_normal(&b, w, 2, 1);
     int64_t bytes = prog_bytes(&b.p, y), rows = prog_bytes(&b.p, rstd);
     char *want = mem_alloc(2 * bytes + rows);
-    bench_check(&b, (Step){.op = OP_ADD, .in = {p, q}, .out = {sum}});
+    bench_check(&b, (Step){.op = OP_ADD, .add = {.in = {p, q}, .out = {sum}}});
     memcpy(want, b.now[sum], (size_t)bytes);
     memcpy(b.initial[sum], b.now[sum], (size_t)bytes);
-    bench_check(&b, (Step){.op = OP_RMSNORM, .in = {sum, w}, .out = {y, rstd}, .attr.norm = {1e-5f}});
+    bench_check(&b, (Step){.op = OP_RMSNORM, .rmsnorm = {.in = {sum, w}, .out = {y, rstd}}, .attr.norm = {1e-5f}});
     memcpy(want + bytes, b.now[y], (size_t)bytes);
     memcpy(want + 2 * bytes, b.now[rstd], (size_t)rows);
     memset(b.initial[sum], 0xff, (size_t)bytes);
-    bench_check(&b, (Step){.op = OP_ADD_RMSNORM, .in = {p, q, w}, .out = {y, rstd, sum}, .attr.norm = {1e-5f}});
+    bench_check(&b, (Step){.op = OP_ADD_RMSNORM,
+                           .add_rmsnorm = {.in = {p, q, w}, .out = {y, rstd, sum}},
+                           .attr.norm = {1e-5f}});
     EXPECT(!memcmp(want, b.now[sum], (size_t)bytes) && !memcmp(want + bytes, b.now[y], (size_t)bytes) &&
            !memcmp(want + 2 * bytes, b.now[rstd], (size_t)rows));
     mem_free(want);
@@ -132,13 +139,20 @@ TEST(rmsnorm_gradient_follows_differences) {
     Norm k = norm_of(&b, n, c, 1e-2, x, w, dy);
     bench_set(&b, rstd, k.rstd);
     /* beta 0: what stood in dw is poison, and must not be read */
-    bench_check(&b, (Step){.op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd, NONE, beta, clock}, .out = {dx, dw}});
+    bench_check(
+        &b, (Step){.op = OP_RMSNORM_GRAD,
+                   .rmsnorm_grad = {.in = {.dy = dy, .x = x, .w = w, .rstd = rstd, .beta = beta, .clock = clock},
+                                    .out = {dx, dw}}});
     bench_differences(&b, "dx", k.x, bench_now(&b, dx), n * c, loss, &k, 1e-5);
     bench_differences(&b, "dw", k.w, bench_now(&b, dw), c, loss, &k, 1e-5);
     /* each output may be absent */
-    bench_check(&b, (Step){.op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd, NONE, beta, clock}, .out = {NONE, dw}});
+    bench_check(
+        &b, (Step){.op = OP_RMSNORM_GRAD,
+                   .rmsnorm_grad = {.in = {.dy = dy, .x = x, .w = w, .rstd = rstd, .beta = beta, .clock = clock},
+                                    .out = {.dw = dw}}});
     bench_differences(&b, "dw alone", k.w, bench_now(&b, dw), c, loss, &k, 1e-5);
-    bench_check(&b, (Step){.op = OP_RMSNORM_GRAD, .in = {dy, x, w, rstd}, .out = {dx}});
+    bench_check(&b, (Step){.op = OP_RMSNORM_GRAD,
+                           .rmsnorm_grad = {.in = {.dy = dy, .x = x, .w = w, .rstd = rstd}, .out = {dx}}});
     bench_differences(&b, "dx alone", k.x, bench_now(&b, dx), n * c, loss, &k, 1e-5);
     bench_close(&b);
 }
@@ -189,14 +203,18 @@ static void heads_case(Format f, int64_t tokens, AttrHeads a, bool differences) 
         backward(&k[j], dx[j], want_dw[j]);
         gather(want_d, dx[j], &a, tokens, j, true);
     }
-    bench_check(&b, (Step){.op = OP_HEAD_NORM, .in = {qkv, w[0], w[1]}, .out = {y, rstd}, .attr.heads = a});
+    bench_check(
+        &b, (Step){.op = OP_HEAD_NORM, .head_norm = {.in = {qkv, w[0], w[1]}, .out = {y, rstd}}, .attr.heads = a});
     bench_expect(&b, y, want_y, 2e-6);
     bench_expect(&b, rstd, want_r, 1e-6);
     bench_set(&b, rstd, want_r);
-    bench_check(&b,
-                (Step){.op = OP_HEAD_NORM_GRAD, .in = {dy, qkv, w[0], w[1], rstd, NONE, clock},
-                       .out = {dqkv, dw[0], dw[1]},
-                           .attr.heads = a});
+    bench_check(
+        &b,
+        (Step){
+            .op = OP_HEAD_NORM_GRAD,
+            .head_norm_grad = {.in = {.dy = dy, .qkv = qkv, .wq = w[0], .wk = w[1], .rstd = rstd, .clock = clock},
+                               .out = {dqkv, dw[0], dw[1]}},
+            .attr.heads = a});
     bench_expect(&b, dqkv, want_d, 1e-5);
     for (int j = 0; j < 2; j++) bench_expect_random(&b, dw[j], want_dw[j], 1e-4);
     for (int j = 0; j < 2 && differences; j++) {

@@ -45,7 +45,7 @@ static void multiply(double *out, Walk w, int64_t rows, int64_t cols, int64_t in
 
 static void try_product(OpId op, Shape s, Kinds f, bool with_bias) {
     Bench b;
-    bench_open(&b, "%s %lldx%lldx%lld %s %s bias %d", op_row(op)->name, (long long)s.n, (long long)s.m, (long long)s.k,
+    bench_open(&b, "%s %lldx%lldx%lld %s %s bias %d", op_name(op), (long long)s.n, (long long)s.m, (long long)s.k,
                format_name(f.x), format_name(f.w), with_bias);
     Tid x = bench_draw(&b, f.x, s.n, s.k, 1), w = bench_draw(&b, f.w, s.m, s.k, 2), bias = NONE;
     Tid y = bench_matrix(&b, op == OP_LINEAR ? f.x : FMT_F32, s.n, s.m);
@@ -58,7 +58,9 @@ static void try_product(OpId op, Shape s, Kinds f, bool with_bias) {
         const double *add = bench_initial(&b, bias);
         for (int64_t i = 0; i < s.n * s.m; i++) want[i] += add[i % s.m];
     }
-    bench_check(&b, (Step){.op = op, .in = {x, w, bias}, .out = {y}, .attr.linear = {direct}});
+    Step linear = {.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}, .attr.linear = {direct}};
+    Step logits = {.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}};
+    bench_check(&b, op == OP_LINEAR ? linear : logits);
     bench_expect(&b, y, want, slack(s.k));
     bench_close(&b);
 }
@@ -87,7 +89,8 @@ static void try_adding(Shape s, Kinds f, bool with_bias) {
         const double *add = bench_initial(&b, bias);
         for (int64_t i = 0; i < s.n * s.m; i++) want[i] += add[i % s.m];
     }
-    bench_check(&b, (Step){.op = OP_LINEAR, .in = {x, w, bias, so_far}, .out = {y}});
+    bench_check(&b, (Step){.op = OP_LINEAR,
+                           .linear = {.in = {.x = x, .w = w, .bias = bias, .so_far = so_far}, .out = {y}}});
     bench_expect(&b, y, want, slack(s.k));
     bench_close(&b);
 }
@@ -125,9 +128,10 @@ static void try_beside(Format stored, int64_t many, int64_t few) {
     Tid w = bench_draw(&b, stored, M, K, 2), y = bench_matrix(&b, FMT_F32, many, M),
         y1 = bench_matrix(&b, FMT_F32, few, M);
     memcpy(b.initial[part], (const float *)b.initial[x] + (many - few) * K, (size_t)few * K * sizeof(float));
-    bench_run(&b, (Step){.op = OP_LINEAR, .in = {x, w}, .out = {y}, .attr.linear = {true}}, 1, false);
+    bench_run(&b, (Step){.op = OP_LINEAR, .linear = {.in = {x, w}, .out = {y}}, .attr.linear = {true}}, 1, false);
     double *all = bench_now(&b, y);
-    bench_run(&b, (Step){.op = OP_LINEAR, .in = {part, w}, .out = {y1}, .attr.linear = {true}}, 1, false);
+    bench_run(&b, (Step){.op = OP_LINEAR, .linear = {.in = {part, w}, .out = {y1}}, .attr.linear = {true}}, 1,
+              false);
     double *alone = bench_now(&b, y1);
     for (int c = 0; c < M; c++) EXPECT(all[(many - 1) * M + c] == alone[(few - 1) * M + c]);
     bench_close(&b);
@@ -154,7 +158,7 @@ static void try_dx(Shape s, Kinds f, bool with_so_far) {
         const double *add = bench_initial(&b, so_far);
         for (int64_t i = 0; i < s.n * s.k; i++) want[i] += add[i];
     }
-    bench_check(&b, (Step){.op = OP_LINEAR_DX, .in = {dy, w, so_far}, .out = {dx}});
+    bench_check(&b, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {dy, w, so_far}, .out = {dx}}});
     bench_expect(&b, dx, want, slack(s.m));
     bench_close(&b);
 }
@@ -180,8 +184,10 @@ static void expect_fresh(Bench *b, Step s, const double *want, double slack, dou
     s.fresh = true;
     if (beta > 0) return;
     bench_check(b, s);
-    if (beta == 0) bench_expect(b, s.out[0], want, slack);
-    else bench_expect_random(b, s.out[0], want, slack);
+    if (beta == 0)
+        bench_expect(b, prog_first_out(&s), want, slack);
+    else
+        bench_expect_random(b, prog_first_out(&s), want, slack);
 }
 
 static void try_dw(Shape s, Kinds f, double beta) {
@@ -194,9 +200,13 @@ static void try_dw(Shape s, Kinds f, double beta) {
     double *want = bench_doubles(&b, s.m * s.k);
     multiply(want, (Walk){bench_initial(&b, dy), bench_initial(&b, x), 1, s.m, 1, s.k}, s.m, s.k, s.n);
     add_scaled(&b, want, dw, beta);
-    bench_check(&b, (Step){.op = OP_LINEAR_DW, .in = {dy, x, dial, clock}, .out = {dw}});
+    bench_check(&b, (Step){.op = OP_LINEAR_DW,
+                           .linear_dw = {.in = {.dy = dy, .x = x, .beta = dial, .clock = clock}, .out = {dw}}});
     bench_expect_random(&b, dw, want, slack(s.n));
-    expect_fresh(&b, (Step){.op = OP_LINEAR_DW, .in = {dy, x, dial, clock}, .out = {dw}}, want, slack(s.n), beta);
+    expect_fresh(&b,
+                 (Step){.op = OP_LINEAR_DW,
+                        .linear_dw = {.in = {.dy = dy, .x = x, .beta = dial, .clock = clock}, .out = {dw}}},
+                 want, slack(s.n), beta);
     bench_close(&b);
 }
 
@@ -210,7 +220,7 @@ static void try_db(Shape s, Kinds f, double beta) {
     const double *d = bench_initial(&b, dy);
     for (int64_t i = 0; i < s.n * s.m; i++) want[i % s.m] += d[i];
     add_scaled(&b, want, db, beta);
-    bench_check(&b, (Step){.op = OP_LINEAR_DB, .in = {dy, dial, clock}, .out = {db}});
+    bench_check(&b, (Step){.op = OP_LINEAR_DB, .linear_db = {.in = {dy, dial, clock}, .out = {db}}});
     bench_expect_random(&b, db, want, slack(s.n));
     bench_close(&b);
 }
@@ -283,7 +293,9 @@ static void try_lora(LoraCase c, Kinds f, bool adds) {
     Tid a = bench_draw(b, f.w, l.ranks, c.k, 3), up = bench_draw(b, f.w, l.rows, c.attr.rank, 4);
     Tid y = bench_matrix(b, f.x, c.n, c.m), u = bench_matrix(b, f.x, c.n, l.ranks);
     const double *dx = bench_initial(b, x), *da = bench_initial(b, a), *dup = bench_initial(b, up);
-    bench_check(b, (Step){.op = OP_LORA, .in = {y0, x, a, up, l.clock}, .out = {y, u}, .attr.lora = c.attr,
+    bench_check(b, (Step){.op = OP_LORA,
+                          .lora = {.in = {.y0 = y0, .x = x, .a = a, .b = up, .clock = l.clock}, .out = {y, u}},
+                          .attr.lora = c.attr,
                           .key = STEP_KEY});
 
     double *want = bench_doubles(b, c.n * l.ranks);
@@ -327,12 +339,17 @@ static void try_lora_up(LoraCase c, Kinds f, double beta) { /* lora_du and lora_
                     want_db[row * at->rank + r] += one * low[t * l.ranks + col];
                 }
     add_scaled(b, want_db, db, beta);
-    bench_check(b, (Step){.op = OP_LORA_DU, .in = {dy, up}, .out = {du}, .attr.lora = *at});
+    bench_check(b, (Step){.op = OP_LORA_DU, .lora_du = {.in = {dy, up}, .out = {du}}, .attr.lora = *at});
     bench_expect(b, du, want_du, 2 * slack(c.m));
-    bench_check(b, (Step){.op = OP_LORA_DB, .in = {dy, u, dial, l.clock}, .out = {db}, .attr.lora = *at});
+    bench_check(b, (Step){.op = OP_LORA_DB,
+                          .lora_db = {.in = {.dy = dy, .u = u, .beta = dial, .clock = l.clock}, .out = {db}},
+                          .attr.lora = *at});
     bench_expect_random(b, db, want_db, 2 * slack(c.n));
-    expect_fresh(b, (Step){.op = OP_LORA_DB, .in = {dy, u, dial, l.clock}, .out = {db}, .attr.lora = *at}, want_db,
-                 2 * slack(c.n), beta);
+    expect_fresh(b,
+                 (Step){.op = OP_LORA_DB,
+                        .lora_db = {.in = {.dy = dy, .u = u, .beta = dial, .clock = l.clock}, .out = {db}},
+                        .attr.lora = *at},
+                 want_db, 2 * slack(c.n), beta);
     bench_close(b);
 }
 
@@ -355,13 +372,21 @@ static void try_lora_down(LoraCase c, Kinds f, double beta, bool with_so_far) { 
                 want_dx[t * c.k + k] += one * w[r * c.k + k];
             }
     add_scaled(b, want_da, da, beta);
-    bench_check(b, (Step){.op = OP_LORA_DA, .in = {du, x, dial, l.clock}, .out = {da}, .attr.lora = c.attr,
+    bench_check(b, (Step){.op = OP_LORA_DA,
+                          .lora_da = {.in = {.du = du, .x = x, .beta = dial, .clock = l.clock}, .out = {da}},
+                          .attr.lora = c.attr,
                           .key = STEP_KEY});
     bench_expect_random(b, da, want_da, 2 * slack(c.n));
     if (c.attr.dropout <= 0)
-        expect_fresh(b, (Step){.op = OP_LORA_DA, .in = {du, x, dial, l.clock}, .out = {da}, .attr.lora = c.attr,
-                               .key = STEP_KEY}, want_da, 2 * slack(c.n), beta);
-    bench_check(b, (Step){.op = OP_LORA_DX, .in = {du, a, l.clock, so_far}, .out = {dx}, .attr.lora = c.attr,
+        expect_fresh(b,
+                     (Step){.op = OP_LORA_DA,
+                            .lora_da = {.in = {.du = du, .x = x, .beta = dial, .clock = l.clock}, .out = {da}},
+                            .attr.lora = c.attr,
+                            .key = STEP_KEY},
+                     want_da, 2 * slack(c.n), beta);
+    bench_check(b, (Step){.op = OP_LORA_DX,
+                          .lora_dx = {.in = {.du = du, .a = a, .clock = l.clock, .so_far = so_far}, .out = {dx}},
+                          .attr.lora = c.attr,
                           .key = STEP_KEY});
     bench_expect(b, dx, want_dx, 2 * slack(l.ranks));
     bench_close(b);

@@ -33,11 +33,12 @@ TEST(gradients_round_without_bias) {
         bench_set(&b, dx, x);
         bench_set(&b, d, ones);
         bench_set_i32(&b, ids, (const int32_t[]){0});
-        Step s = {.op = OP_EMBED_GRAD, .in = {dx, ids, ids, NONE, clock}, .out = {d}};
+        Step s = {.op = OP_EMBED_GRAD,
+                  .embed_grad = {.in = {.dx = dx, .ids = ids, .id_order = ids, .clock = clock}, .out = {d}}};
         bench_check(&b, s);
         EXPECT_NEAR(mean_of(&b, d), 1 + parts[k] * ULP, STRAY);
         double *first = bench_now(&b, d);
-        s.in[4] = later;
+        s.embed_grad.in.clock = later;
         bench_run(&b, s, 1, false);
         EXPECT(memcmp(first, bench_now(&b, d), N * sizeof *first)); /* another clock, other roundings */
         EXPECT_NEAR(mean_of(&b, d), 1 + parts[k] * ULP, STRAY);
@@ -60,8 +61,11 @@ TEST(updates_round_without_bias) {
     bench_set(&b, g, third); /* m becomes 1 + a third of a unit, w becomes 1 + 2^-7 * that / 4 */
     bench_set(&b, dials, (const double[]){-ULP / 4, 1, 1});
     bench_set(&b, verdict, (const double[]){1, 1, 1});
-    bench_check(&b, (Step){.op = OP_SGD, .in = {w, g, m, NONE, dials, verdict, clock}, .out = {w, m},
-                           .attr.update = {.beta1 = 1, .lr_mult = 1}});
+    bench_check(
+        &b, (Step){.op = OP_SGD,
+                   .sgd = {.in = {.weight = w, .g = g, .m = m, .dials = dials, .verdict = verdict, .clock = clock},
+                           .out = {w, m}},
+                   .attr.update = {.beta1 = 1, .lr_mult = 1}});
     EXPECT_NEAR(mean_of(&b, m), 1 + ULP / 3, STRAY);
     EXPECT_NEAR(mean_of(&b, w), 1 + ULP / 4 * (1 + ULP / 3), STRAY);
     /* the bits are those that rng.h names: the step's key, the element, turn 0 for the weight and 1 for m */

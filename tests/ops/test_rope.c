@@ -55,12 +55,13 @@ static void turn_case(Format f, int64_t tokens, AttrHeads a, int32_t first, bool
     Turn k = {a, tokens, positions, bench_initial(&b, x), bench_initial(&b, dy), bench_initial(&b, freq),
               bench_doubles(&b, tokens * width)};
     forward(&k);
-    bench_check(&b, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ROPE, .rope = {.in = {x, at, freq}, .out = {y}}, .attr.heads = a});
     bench_expect(&b, y, k.y, 1e-6);
     if (differences) { /* the gradient is the same op, turned back */
         AttrHeads back = a;
         back.inverse = !a.inverse;
-        bench_run(&b, (Step){.op = OP_ROPE, .in = {dy, at, freq}, .out = {y}, .attr.heads = back}, 1, false);
+        bench_run(&b, (Step){.op = OP_ROPE, .rope = {.in = {dy, at, freq}, .out = {y}}, .attr.heads = back}, 1,
+                  false);
         bench_differences(&b, "dx", k.x, bench_now(&b, y), tokens * width, loss, &k, 1e-5);
     }
     bench_close(&b);
@@ -83,7 +84,7 @@ static void put_case(Format f, Format stored, AttrHeads a, const int32_t *positi
     bench_set(&b, freq, hz);
     bench_normal(&b, x, 1, 1);
     bench_normal(&b, cache, 2, 1);
-    bench_check(&b, (Step){.op = OP_ROPE, .in = {x, at, freq}, .out = {y}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ROPE, .rope = {.in = {x, at, freq}, .out = {y}}, .attr.heads = a});
     double *turned = bench_now(&b, y), *now = bench_initial(&b, x), *want = bench_initial(&b, cache);
     for (int64_t i = 0; i < n; i++) {
         memcpy(now + i * width, turned + i * width, (size_t)(a.heads * dim) * sizeof *now);
@@ -99,7 +100,10 @@ static void put_case(Format f, Format stored, AttrHeads a, const int32_t *positi
             for (int64_t c = 0; c < dim; c++) to[c] = kept[c];
         }
     }
-    bench_check(&b, (Step){.op = OP_ROPE_PUT, .in = {x, at, freq, rows}, .out = {put, cache}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ROPE_PUT,
+                           .rope_put = {.in = {.qkv = x, .positions = at, .inv_freq = freq, .rows = rows},
+                                        .out = {put, cache}},
+                           .attr.heads = a});
     const double *q = bench_now(&b, put), *kept = bench_now(&b, cache);
     EXPECT(!memcmp(q, now, (size_t)(n * width) * sizeof *q));
     EXPECT(!memcmp(kept, want, (size_t)prog_elements(&b.p, cache) * sizeof *kept));

@@ -42,7 +42,7 @@ static void embed_case(Format table_format, Format f, int64_t n, int64_t vocab, 
     bench_normal(&b, table, 1, 1);
     double *rows = bench_initial(&b, table), *want = bench_doubles(&b, n * cols);
     for (int64_t i = 0; i < n; i++) memcpy(want + i * cols, rows + t.ids[i] * cols, (size_t)cols * sizeof *want);
-    bench_check(&b, (Step){.op = OP_EMBED, .in = {table, ids}, .out = {x}});
+    bench_check(&b, (Step){.op = OP_EMBED, .embed = {.in = {table, ids}, .out = {x}}});
     bench_expect(&b, x, want, 1e-7);
     bench_close(&b);
 }
@@ -67,7 +67,10 @@ static void embed_grad_case(Format f, int64_t n, int64_t vocab, int64_t cols, do
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < cols; c++) want[t.ids[i] * cols + c] += rows[i * cols + c];
-    bench_check(&b, (Step){.op = OP_EMBED_GRAD, .in = {dx, ids, order, dial, clock}, .out = {d}});
+    bench_check(
+        &b, (Step){.op = OP_EMBED_GRAD,
+                   .embed_grad = {.in = {.dx = dx, .ids = ids, .id_order = order, .beta = dial, .clock = clock},
+                                  .out = {d}}});
     bench_expect_random(&b, d, want, 3e-6 * sqrt((double)n));
     bench_close(&b);
 }
@@ -98,7 +101,11 @@ TEST(embed_gradient_follows_differences) {
     bench_set_i32(&b, order, t.order);
     bench_normal(&b, dx, 1, 1);
     Lookup k = {&t, 4, bench_doubles(&b, 20), bench_initial(&b, dx)};
-    bench_run(&b, (Step){.op = OP_EMBED_GRAD, .in = {dx, ids, order, first, clock}, .out = {d}}, 1, false);
+    bench_run(&b,
+              (Step){.op = OP_EMBED_GRAD,
+                     .embed_grad = {.in = {.dx = dx, .ids = ids, .id_order = order, .beta = first, .clock = clock},
+                                    .out = {d}}},
+              1, false);
     bench_differences(&b, "dtable", k.table, bench_now(&b, d), 20, lookup_loss, &k, 1e-6);
     bench_close(&b);
 }
@@ -147,10 +154,14 @@ static void sum_case(int64_t n, double beta) {
     bench_normal(&b, weight, 2, 1);
     Sum k = {n, bench_initial(&b, v), bench_initial(&b, weight), 37, -1};
     double want = (beta != 0 ? before * beta : 0) + loss(&k);
-    bench_check(&b,
-                (Step){.op = OP_TOKEN_SUM, .in = {v, weight, divisor, dial}, .out = {stat}, .attr.scale = {-1}});
+    bench_check(&b, (Step){.op = OP_TOKEN_SUM,
+                           .token_sum = {.in = {.v = v, .weight = weight, .divisor = divisor, .beta = dial},
+                                         .out = {stat}},
+                           .attr.scale = {-1}});
     bench_expect(&b, stat, &want, 1e-12 * (1 + fabs(want)));
-    bench_check(&b, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {weight, divisor}, .out = {dv}, .attr.scale = {-1}});
+    bench_check(&b, (Step){.op = OP_TOKEN_SUM_GRAD,
+                           .token_sum_grad = {.in = {weight, divisor}, .out = {dv}},
+                           .attr.scale = {-1}});
     bench_differences(&b, "dv", k.v, bench_now(&b, dv), n, loss, &k, 1e-6);
     bench_close(&b);
 }

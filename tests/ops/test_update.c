@@ -11,7 +11,7 @@ static void squares_case(Format f, int64_t rows, int64_t cols) {
     bench_normal(&b, g, 1, 3);
     double want = 0, *x = bench_initial(&b, g);
     for (int64_t i = 0; i < rows * cols; i++) want += x[i] * x[i];
-    bench_check(&b, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {part}});
+    bench_check(&b, (Step){.op = OP_SUM_SQUARES, .sum_squares = {.in = {g}, .out = {part}}});
     bench_expect(&b, part, &want, 1e-12 * want);
     bench_close(&b);
 }
@@ -33,7 +33,7 @@ static void clip_case(double loss, double most, double a, double c, double scale
     Tid m = bench_number(&b, FMT_F32, most);
     Tid verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
     bench_set(&b, parts, (const double[]){a, c});
-    bench_check(&b, (Step){.op = OP_CLIP, .in = {parts, l, m}, .out = {verdict}});
+    bench_check(&b, (Step){.op = OP_CLIP, .clip = {.in = {parts, l, m}, .out = {verdict}}});
     const double *v = bench_now(&b, verdict);
     EXPECT(v[VERDICT_OK] == ok);
     if (ok != 0) bench_expect(&b, verdict, (const double[]){scale, norm, ok}, 1e-12);
@@ -47,7 +47,9 @@ static void unscaled_clip_case(double most, double by, double scale) {
     Tid parts = bench_vector(&b, FMT_F64, 2), l = bench_number(&b, FMT_F64, 2), m = bench_number(&b, FMT_F32, most);
     Tid u = bench_number(&b, FMT_F32, by), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
     bench_set(&b, parts, (const double[]){9 / (by * by), 16 / (by * by)});
-    bench_check(&b, (Step){.op = OP_CLIP, .in = {parts, l, m, u}, .out = {verdict}});
+    bench_check(
+        &b, (Step){.op = OP_CLIP,
+                   .clip = {.in = {.parts = parts, .loss = l, .max_norm = m, .unscale = u}, .out = {verdict}}});
     bench_expect(&b, verdict, (const double[]){scale, 5, 1}, 1e-15);
     bench_close(&b);
 }
@@ -109,11 +111,26 @@ static Step set_step(const Set *s, const AttrUpdate *k) {
     const UpdateTensors *t = &s->t;
     if (s->sgd)
         return (Step){.op = OP_SGD,
-                      .in = {t->weight, t->gradient, t->m, t->master, t->dials, t->verdict, s->clock},
-                      .out = {t->weight, t->m, t->master}, .attr.update = *k};
+                      .sgd = {.in = {.weight = t->weight,
+                                     .g = t->gradient,
+                                     .m = t->m,
+                                     .master = t->master,
+                                     .dials = t->dials,
+                                     .verdict = t->verdict,
+                                     .clock = s->clock},
+                              .out = {t->weight, t->m, t->master}},
+                      .attr.update = *k};
     return (Step){.op = OP_ADAMW,
-                  .in = {t->weight, t->gradient, t->m, t->v, t->master, t->dials, t->verdict, s->clock},
-                  .out = {t->weight, t->m, t->v, t->master}, .attr.update = *k};
+                  .adamw = {.in = {.weight = t->weight,
+                                   .g = t->gradient,
+                                   .m = t->m,
+                                   .v = t->v,
+                                   .master = t->master,
+                                   .dials = t->dials,
+                                   .verdict = t->verdict,
+                                   .clock = s->clock},
+                            .out = {.weight = t->weight, .m = t->m, .v = t->v, .master = t->master}},
+                  .attr.update = *k};
 }
 
 static void formula(bool sgd, const AttrUpdate *k, const double *dial, double scale, int64_t n, double *w,

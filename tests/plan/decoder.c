@@ -36,8 +36,9 @@ typedef struct Product {
 } Product;
 
 typedef struct Layer {
-    Tid norm1, norm2, norm_q, norm_k;
+    Tid norm1, norm2, norm_q, norm_k, norm_o;
     Product qkv, o, gate_up, down;
+    Product index, gate; /* of a sparse block */
 } Layer;
 
 typedef struct Recorder {
@@ -107,6 +108,11 @@ static void weights(Recorder *r) {
             y->norm_q = weight(r, "norm_q", 1, DIMS(d->head_dim)),
             y->norm_k = weight(r, "norm_k", 1, DIMS(d->head_dim));
         y->qkv = product(r, "qkv", q + 2 * kv, d->width, !d->head_norms, 3, DIMS(q, kv, kv));
+        if (d->sparse) {
+            y->norm_o = weight(r, "norm_o", 1, DIMS(q));
+            y->index = product(r, "index", q + 2 * kv, d->width, false, 3, DIMS(q, kv, kv));
+            y->gate = product(r, "gate", 2 * q, d->width, false, 2, DIMS(q, q));
+        }
         y->o = product(r, "o", d->width, q, false, 1, DIMS(d->width));
         y->gate_up = product(r, "gate_up", 2 * d->hidden, d->width, false, 2, DIMS(d->hidden, d->hidden));
         y->down = product(r, "down", d->width, d->hidden, false, 1, DIMS(d->width));
@@ -143,12 +149,28 @@ static Tid apply(Recorder *r, const Product *x, const char *name, Tid in) {
     return x->a ? op_lora(r->p, y, in, x->a, x->b, x->lora) : y;
 }
 
-static Tid block(Recorder *r, const Layer *y, Tid x) {
+static Tid attention(Recorder *r, const Layer *y, Tid x) {
     Program *p = r->p;
-    Tid qkv = apply(r, &y->qkv, "qkv", op_rmsnorm(p, x, y->norm1, 1e-6f));
+    Tid normed = op_rmsnorm(p, x, y->norm1, 1e-6f), chosen = NONE, gate = NONE;
+    if (y->norm_o) {
+        chosen = op_attend(p, apply(r, &y->index, "index", normed), r->docs, r->heads);
+        gate = op_swiglu(p, apply(r, &y->gate, "gate", normed));
+    }
+    Tid qkv = apply(r, &y->qkv, "qkv", normed);
     if (y->norm_q) qkv = op_head_norm(p, qkv, y->norm_q, y->norm_k, r->heads);
     Tid att = op_attend(p, op_rope(p, qkv, r->positions, r->inv_freq, r->heads), r->docs, r->heads);
-    Tid mid = op_add(p, "mid", x, apply(r, &y->o, "o", att));
+    if (y->norm_o) {
+        Tid gated = op_add(p, "gated", op_add(p, "att_of_chosen", att, chosen), gate);
+        att = op_rmsnorm(p, gated, y->norm_o, 1e-6f);
+    }
+    return op_add(p, "mid", x, apply(r, &y->o, "o", att));
+}
+
+static Tid block(Recorder *r, const Layer *y, Tid x) {
+    Program *p = r->p;
+    p->part = PART_ATTENTION;
+    Tid mid = attention(r, y, x);
+    p->part = PART_FFN;
     Tid h = op_swiglu(p, apply(r, &y->gate_up, "gate_up", op_rmsnorm(p, mid, y->norm2, 1e-6f)));
     return op_add(p, "out", mid, apply(r, &y->down, "down", h));
 }
@@ -161,6 +183,7 @@ static Tid forward(Recorder *r) { /* log-probabilities (N) */
         x = block(r, &r->layer[l], x);
     }
     p->layer = -1;
+    p->part = PART_NONE;
     return op_head_logp(p, op_rmsnorm(p, x, r->norm, 1e-6f), r->head, r->labels, (AttrHead){r->d->chunk});
 }
 

@@ -126,7 +126,7 @@ static uint64_t out_hash(const Player *pl, const Step *s, OpId op, int place, co
 
 /* A gradient that nothing has written yet is copied in, perhaps in two hops, for a step that will not look at it. */
 static bool begins(const Player *pl, const Step *s) {
-    Tid from = s->op == OP_COPY ? prog_base(pl->p, s->in[0]) : NONE;
+    Tid from = s->op == OP_COPY ? prog_base(pl->p, s->copy.in.src) : NONE;
     bool may_be_nothing = pl->p->t[from].role == ROLE_GRADIENT || pl->p->t[from].role == ROLE_ACTIVATION;
     return !from || !may_be_nothing || pl->begun[from];
 }
@@ -134,12 +134,28 @@ static bool begins(const Player *pl, const Step *s) {
 /* What the norm of an add_rmsnorm reads: the sum as add would have written it. */
 static uint64_t digest_of_sum(const Player *pl, const Step *s, const uint64_t *in) {
     Step add = {.op = OP_ADD};
-    int64_t n = pl->p->t[s->out[ADD_RMSNORM_SUM]].bytes;
+    int64_t n = pl->p->t[s->add_rmsnorm.out.sum].bytes;
     unsigned char *sum = mem_alloc(n + 8);
     player_spread(sum, n, out_hash(pl, &add, OP_ADD, 0, in, 2, NONE, 0));
     uint64_t d = player_digest(3, sum, n);
     mem_free(sum);
     return d;
+}
+
+/* A head_sweep's outputs are those of head_logp, then those of head_logp_grad. */
+static uint64_t sweep_hash(const Player *pl, const Step *s, int k, const uint64_t *in, uint64_t old) {
+    Tid lse = s->head_sweep.out.lse;
+    if (k < OP_OUT(head_sweep, dx)) return out_hash(pl, s, OP_HEAD_LOGP, k, in, N_IN_head_logp, NONE, 0);
+    uint64_t grad_in[N_IN_head_logp_grad];
+    grad_in[OP_IN(head_logp_grad, x)] = in[OP_IN(head_sweep, x)];
+    grad_in[OP_IN(head_logp_grad, w)] = in[OP_IN(head_sweep, w)];
+    grad_in[OP_IN(head_logp_grad, labels)] = in[OP_IN(head_sweep, labels)];
+    grad_in[OP_IN(head_logp_grad, lse)] = player_digest(3, bytes_of(pl, lse), pl->p->t[lse].bytes);
+    grad_in[OP_IN(head_logp_grad, dlogp)] = in[OP_IN(head_sweep, dlogp)];
+    grad_in[OP_IN(head_logp_grad, beta)] = in[OP_IN(head_sweep, beta)];
+    grad_in[OP_IN(head_logp_grad, clock)] = in[OP_IN(head_sweep, clock)];
+    int place = s->out[k] == s->head_sweep.out.dx ? OP_OUT(head_logp_grad, dx) : OP_OUT(head_logp_grad, dw);
+    return out_hash(pl, s, OP_HEAD_LOGP_GRAD, place, grad_in, N_IN_head_logp_grad, s->out[k], old);
 }
 
 static void run_step(Player *pl, int step, uint64_t *trace) {
@@ -173,22 +189,18 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
         Tid id = s->out[k];
         if (!id) continue;
         int64_t n = p->t[id].bytes;
-        uint64_t h = out_hash(pl, s, s->op, k, in, row->n_in, id, old[k]);
-        if (s->op == OP_HEAD_SWEEP && k < 2) h = out_hash(pl, s, OP_HEAD_LOGP, k, in, 3, NONE, 0);
-        if (s->op == OP_HEAD_SWEEP && k >= 2) { /* as head_logp_grad: x w labels lse dlogp beta clock */
-            uint64_t lse = player_digest(3, bytes_of(pl, s->out[1]), p->t[s->out[1]].bytes);
-            uint64_t grad_in[] = {in[0], in[1], in[2], lse, in[3], in[4], in[5]};
-            h = out_hash(pl, s, OP_HEAD_LOGP_GRAD, k - 2, grad_in, 7, id, old[k]);
-        }
-        if (s->op == OP_ADD_RMSNORM && k == ADD_RMSNORM_SUM) { /* as add, as rmsnorm: the sum is made before the rest */
+        uint64_t h = out_hash(pl, s, s->op, k, in, op_places(s->op)->n_in, id, old[k]);
+        if (s->op == OP_HEAD_SWEEP) h = sweep_hash(pl, s, k, in, old[k]);
+        if (s->op == OP_ADD_RMSNORM &&
+            id == s->add_rmsnorm.out.sum) { /* as add, as rmsnorm: the sum is made before the rest */
             Step add = {.op = OP_ADD};
             h = out_hash(pl, &add, OP_ADD, 0, in, 2, NONE, 0);
         } else if (s->op == OP_ADD_RMSNORM) {
-            uint64_t norm_in[] = {digest_of_sum(pl, s, in), in[ADD_RMSNORM_W]};
+            uint64_t norm_in[] = {digest_of_sum(pl, s, in), in[OP_IN(add_rmsnorm, w)]};
             h = out_hash(pl, s, OP_RMSNORM, k, norm_in, 2, NONE, 0);
         }
         if (s->op == OP_COPY)
-            memmove(bytes_of(pl, id), bytes_of(pl, s->in[0]), (size_t)n);
+            memmove(bytes_of(pl, id), bytes_of(pl, s->copy.in.src), (size_t)n);
         else
             player_spread(bytes_of(pl, id), n, h);
         pl->written[id] = true;

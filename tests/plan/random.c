@@ -97,9 +97,9 @@ static void emit_parts(Draw *d) { /* two steps write the halves of one tensor, o
     int64_t rows = p->t[base].dim[0], cut = 1 + draw(d, (int)rows - 1);
     Tid low = prog_view(p, arena_printf(&p->arena, "low%lld", (long long)p->n_t), base, 0, cut);
     Tid high = prog_view(p, arena_printf(&p->arena, "high%lld", (long long)p->n_t), base, cut, rows - cut);
-    emit(d, (Step){.op = OP_SWIGLU, .in = {some(d)}, .out = {low}});
-    if (chance(d, 50)) emit(d, (Step){.op = OP_SWIGLU, .in = {some(d)}, .out = {fresh(d)}});
-    emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {some(d), low}, .out = {high}});
+    emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d)}, .out = {low}}});
+    if (chance(d, 50)) emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d)}, .out = {fresh(d)}}});
+    emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .token_sum_grad = {.in = {some(d), low}, .out = {high}}});
     add_readable(d, base);
 }
 
@@ -107,23 +107,29 @@ static void emit_copy(Draw *d) {
     Tid src = some(d), dst = prog_like(d->p, arena_printf(&d->p->arena, "moved%lld", (long long)d->p->n_t), src);
     if (d->p->t[src].base) return;
     if (chance(d, 40)) d->p->t[dst].home.pool = POOL_HOST;
-    emit(d, (Step){.op = OP_COPY, .in = {src}, .out = {dst}, .queue = (Queue)(1 + draw(d, QUEUE_COUNT - 1))});
+    emit(d,
+         (Step){
+             .op = OP_COPY, .copy = {.in = {src}, .out = {dst}}, .queue = (Queue)(1 + draw(d, QUEUE_COUNT - 1))});
 }
 
 static void emit_shared(Draw *d) {
     Tid a = some_activation(d);
     switch (draw(d, 4)) {
         case 0:
-            emit(d, (Step){.op = OP_ADD, .in = {a, same_shape_as(d, a)}, .out = {prog_like(d->p, "sum", a)}});
+            emit(d, (Step){.op = OP_ADD,
+                           .add = {.in = {a, same_shape_as(d, a)}, .out = {prog_like(d->p, "sum", a)}}});
             break;
         case 1:
-            emit(d, (Step){.op = OP_LINEAR_DX, .in = {some(d), some(d), a}, .out = {fresh_like(d, a)}});
+            emit(d, (Step){.op = OP_LINEAR_DX,
+                           .linear_dx = {.in = {some(d), some(d), a}, .out = {fresh_like(d, a)}}});
             break;
         case 2:
-            emit(d, (Step){.op = OP_SWIGLU_GRAD, .in = {some(d), a}, .out = {fresh_like(d, a)}});
+            emit(d, (Step){.op = OP_SWIGLU_GRAD, .swiglu_grad = {.in = {some(d), a}, .out = {fresh_like(d, a)}}});
             break;
         default:
-            emit(d, (Step){.op = OP_LORA_DX, .in = {some(d), some(d), NONE, a}, .out = {fresh_like(d, a)}});
+            emit(d,
+                 (Step){.op = OP_LORA_DX,
+                        .lora_dx = {.in = {.du = some(d), .a = some(d), .so_far = a}, .out = {fresh_like(d, a)}}});
             break;
     }
 }
@@ -133,16 +139,18 @@ static void emit_state(Draw *d) {
         s = d->state[draw(d, d->n_state)];
     switch (draw(d, 4)) {
         case 0:
-            emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), some(d)}, .out = {g}});
+            emit(d, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {some(d), some(d)}, .out = {g}}});
             break;
         case 1:
-            emit(d, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {s}});
+            emit(d, (Step){.op = OP_SUM_SQUARES, .sum_squares = {.in = {g}, .out = {s}}});
             break;
         case 2:
-            emit(d, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, some(d), some(d), s}, .out = {w}});
+            emit(d, (Step){.op = OP_SGD,
+                           .sgd = {.in = {.weight = w, .g = g, .dials = some(d), .verdict = some(d), .clock = s},
+                                   .out = {w}}});
             break;
         default:
-            emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d), w}, .out = {s}});
+            emit(d, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {some(d), w}, .out = {s}}});
             break;
     }
 }
@@ -150,11 +158,11 @@ static void emit_state(Draw *d) {
 static void emit_any(Draw *d) {
     int kind = draw(d, 100);
     if (kind < 15)
-        emit(d, (Step){.op = OP_SWIGLU, .in = {some(d)}, .out = {fresh(d)}});
+        emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d)}, .out = {fresh(d)}}});
     else if (kind < 25)
-        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {some(d), some(d)}, .out = {fresh(d)}});
+        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .token_sum_grad = {.in = {some(d), some(d)}, .out = {fresh(d)}}});
     else if (kind < 35)
-        emit(d, (Step){.op = OP_RMSNORM, .in = {some(d), some(d)}, .out = {fresh(d), fresh(d)}});
+        emit(d, (Step){.op = OP_RMSNORM, .rmsnorm = {.in = {some(d), some(d)}, .out = {fresh(d), fresh(d)}}});
     else if (kind < 60)
         emit_shared(d);
     else if (kind < 75)
@@ -185,10 +193,10 @@ static void make_state(Draw *d) {
 static void keep_promises(Draw *d) { /* whatever was read has a writer somewhere on the ring */
     Tid last = d->readable[d->n_readable - 1];
     for (int i = 0; i < d->n_gradient; i++)
-        emit(d, (Step){.op = OP_LINEAR_DW, .in = {last, last}, .out = {d->gradient[i]}});
+        emit(d, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {last, last}, .out = {d->gradient[i]}}});
     while (d->n_promised) {
         Tid t = d->promised[--d->n_promised];
-        emit(d, (Step){.op = OP_SWIGLU, .in = {last}, .out = {t}});
+        emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {last}, .out = {t}}});
     }
 }
 

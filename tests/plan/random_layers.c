@@ -67,39 +67,49 @@ static void emit(Layers *d, Step s) {
 
 static void emit_state(Layers *d, int from) { /* another version of something that others read */
     Tid s = chance(d, 60) ? one_of(d, d->gradient) : one_of(d, d->state);
-    emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d, from), some(d, from)}, .out = {s}});
+    emit(d, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {some(d, from), some(d, from)}, .out = {s}}});
 }
 
 static void emit_attention(Layers *d, int from) {
+    AttrHeads heads = {.heads = 2, .kv_heads = 1, .head_dim = 1, .seq = 4, .scale = 1};
     bool attends = chance(d, 50);
-    emit(d, (Step){.op = attends ? OP_ATTEND : OP_HEAD_NORM,
-                   .in = {some(d, from), some_weight(d), attends ? NONE : one_of(d, d->trained)},
-                   .out = {activation(d), activation(d)},
-                   .attr.heads = {.heads = 2, .kv_heads = 1, .head_dim = 1, .seq = 4, .scale = 1}});
+    Tid qkv = some(d, from), other = some_weight(d), wk = attends ? NONE : one_of(d, d->trained);
+    Tid first = activation(d), second = activation(d);
+    if (attends)
+        emit(d,
+             (Step){.op = OP_ATTEND, .attend = {.in = {qkv, other}, .out = {first, second}}, .attr.heads = heads});
+    else
+        emit(d, (Step){.op = OP_HEAD_NORM,
+                       .head_norm = {.in = {qkv, other, wk}, .out = {first, second}},
+                       .attr.heads = heads});
 }
 
 /* One step of a layer; activations come from [from, now). */
 static void emit_any(Layers *d, int from) {
     int kind = draw(d, 100);
     if (kind < 15)
-        emit(d, (Step){.op = OP_SWIGLU, .in = {some(d, from)}, .out = {activation(d)}});
+        emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, from)}, .out = {activation(d)}}});
     else if (kind < 30)
-        emit(d, (Step){.op = OP_RMSNORM, .in = {some(d, from), some_weight(d)}, .out = {activation(d), activation(d)}});
+        emit(d, (Step){.op = OP_RMSNORM,
+                       .rmsnorm = {.in = {some(d, from), some_weight(d)}, .out = {activation(d), activation(d)}}});
     else if (kind < 45)
-        emit(d, (Step){.op = OP_LINEAR_DX, .in = {some(d, from), some_weight(d), some(d, from)}, .out = {activation(d)}});
+        emit(d,
+             (Step){.op = OP_LINEAR_DX,
+                    .linear_dx = {.in = {some(d, from), some_weight(d), some(d, from)}, .out = {activation(d)}}});
     else if (kind < 60)
         emit(d, (Step){.op = OP_LORA_DX,
-                       .in = {some(d, from), some_weight(d), NONE, some(d, from)},
-                       .out = {activation(d)}});
+                       .lora_dx = {.in = {.du = some(d, from), .a = some_weight(d), .so_far = some(d, from)},
+                                   .out = {activation(d)}}});
     else if (kind < 68)
         emit(d, (Step){.op = OP_TOKEN_SUM_GRAD,
-                       .in = {some(d, from), chance(d, 30) ? d->input : some(d, from)},
-                       .out = {activation(d)}});
+                       .token_sum_grad = {.in = {some(d, from), chance(d, 30) ? d->input : some(d, from)},
+                                          .out = {activation(d)}}});
     else if (kind < 76) {
         Tid a = some(d, from), sum = prog_like(d->p, arena_printf(&d->p->arena, "sum%lld", (long long)d->p->n_t), a);
-        emit(d, (Step){.op = OP_ADD, .in = {a, a}, .out = {sum}});
+        emit(d, (Step){.op = OP_ADD, .add = {.in = {a, a}, .out = {sum}}});
         if (chance(d, 60)) /* as in a residual stream */
-            emit(d, (Step){.op = OP_RMSNORM, .in = {sum, some_weight(d)}, .out = {activation(d), activation(d)}});
+            emit(d, (Step){.op = OP_RMSNORM,
+                           .rmsnorm = {.in = {sum, some_weight(d)}, .out = {activation(d), activation(d)}}});
     } else if (kind < 84)
         emit_attention(d, from);
     else if (kind < 92)
@@ -107,27 +117,35 @@ static void emit_any(Layers *d, int from) {
     else {
         Tid src = some(d, from), dst = prog_like(d->p, arena_printf(&d->p->arena, "moved%lld", (long long)d->p->n_t), src);
         if (!d->p->t[src].base)
-            emit(d, (Step){.op = OP_COPY, .in = {src}, .out = {dst}, .queue = (Queue)(1 + draw(d, QUEUE_COUNT - 1))});
+            emit(d, (Step){.op = OP_COPY,
+                           .copy = {.in = {src}, .out = {dst}},
+                           .queue = (Queue)(1 + draw(d, QUEUE_COUNT - 1))});
     }
 }
 
 static void record_forward(Layers *d, bool carries) {
     d->n_made = 0;
     d->p->region = REGION_FORWARD;
-    emit(d, (Step){.op = OP_SWIGLU, .in = {d->input}, .out = {activation(d)}});
-    if (carries) emit(d, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {d->carried, d->input}, .out = {activation(d)}});
+    emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {d->input}, .out = {activation(d)}}});
+    if (carries)
+        emit(d, (Step){.op = OP_TOKEN_SUM_GRAD,
+                       .token_sum_grad = {.in = {d->carried, d->input}, .out = {activation(d)}}});
     for (int l = 0; l < d->layers; l++) {
         d->p->layer = l;
         d->layer_begin[l] = d->n_made - 1;
-        for (int i = 3 + draw(d, 7); i > 0; i--) emit_any(d, chance(d, 95) ? d->layer_begin[l] : 0);
+        for (int n = 3 + draw(d, 7), i = n; i > 0; i--) {
+            d->p->part = i > n / 2 ? PART_ATTENTION : PART_FFN;
+            emit_any(d, chance(d, 95) ? d->layer_begin[l] : 0);
+        }
         if (carries && l == d->layers - 1 && chance(d, 60)) {
-            emit(d, (Step){.op = OP_SWIGLU, .in = {some(d, 0)}, .out = {d->carried}});
+            emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, 0)}, .out = {d->carried}}});
             carries = false;
         }
         d->layer_end[l] = d->n_made;
     }
     d->p->layer = -1;
-    if (carries) emit(d, (Step){.op = OP_SWIGLU, .in = {some(d, 0)}, .out = {d->carried}});
+    d->p->part = PART_NONE;
+    if (carries) emit(d, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, 0)}, .out = {d->carried}}});
 }
 
 /* The head and its gradient; d(logp) may depend on the head, or on state that changed: then they stay apart. */
@@ -135,16 +153,25 @@ static void record_head(Layers *d) {
     Program *p = d->p;
     Tid x = activation(d), w = d->trained[0], dw = chance(d, 70) ? d->gradient[0] : NONE;
     Tid logp = tensor(d, "logp", ROLE_ACTIVATION, ROWS), lse = tensor(d, "lse", ROLE_ACTIVATION, ROWS);
-    prog_emit(p, (Step){.op = OP_SWIGLU, .in = {some(d, 0)}, .out = {x}});
-    prog_emit(p, (Step){.op = OP_HEAD_LOGP, .in = {x, w, d->labels}, .out = {logp, lse}, .attr.head = {128}});
+    prog_emit(p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {some(d, 0)}, .out = {x}}});
+    prog_emit(p, (Step){.op = OP_HEAD_LOGP,
+                        .head_logp = {.in = {x, w, d->labels}, .out = {logp, lse}},
+                        .attr.head = {128}});
     for (int i = draw(d, 3); i > 0; i--) emit_any(d, 0);
     Tid from = chance(d, 70) ? d->input : chance(d, 50) ? logp : one_of(d, d->state), dlogp = activation(d);
-    prog_emit(p, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {from, chance(d, 30) ? some(d, 0) : d->input}, .out = {dlogp}});
+    prog_emit(p, (Step){.op = OP_TOKEN_SUM_GRAD,
+                        .token_sum_grad = {.in = {from, chance(d, 30) ? some(d, 0) : d->input}, .out = {dlogp}}});
     p->region = REGION_BACKWARD;
     Tid dx = activation(d);
     prog_emit(p, (Step){.op = OP_HEAD_LOGP_GRAD,
-                        .in = {x, w, d->labels, lse, dlogp, p->beta, p->clock},
-                        .out = {dx, dw},
+                        .head_logp_grad = {.in = {.x = x,
+                                                  .w = w,
+                                                  .labels = d->labels,
+                                                  .lse = lse,
+                                                  .dlogp = dlogp,
+                                                  .beta = p->beta,
+                                                  .clock = p->clock},
+                                           .out = {dx, dw}},
                         .attr.head = {128}});
     keep(d, logp);
     keep(d, dx);
@@ -153,27 +180,35 @@ static void record_head(Layers *d) {
 static void record_backward(Layers *d) {
     for (int l = d->layers - 1; l >= 0; l--) {
         d->p->layer = l;
-        for (int i = 2 + draw(d, 5); i > 0; i--) {
+        for (int n = 2 + draw(d, 5), i = n; i > 0; i--) {
+            d->p->part = i > n / 2 ? PART_FFN : PART_ATTENTION;
             Tid own = d->made[d->layer_begin[l] + draw(d, d->layer_end[l] - d->layer_begin[l])];
             int recent = MAX2(d->n_made - 3, 0);
             if (chance(d, 40))
-                emit(d, (Step){.op = OP_SWIGLU_GRAD, .in = {own, some(d, recent)}, .out = {activation(d)}});
+                emit(d, (Step){.op = OP_SWIGLU_GRAD,
+                               .swiglu_grad = {.in = {own, some(d, recent)}, .out = {activation(d)}}});
             else if (chance(d, 50))
-                emit(d, (Step){.op = OP_LINEAR_DW, .in = {own, some(d, recent)}, .out = {one_of(d, d->gradient)}});
+                emit(d, (Step){.op = OP_LINEAR_DW,
+                               .linear_dw = {.in = {own, some(d, recent)}, .out = {one_of(d, d->gradient)}}});
             else
                 emit_any(d, chance(d, 80) ? recent : 0);
         }
     }
     d->p->layer = -1;
+    d->p->part = PART_NONE;
 }
 
 static void record_update(Layers *d) {
     d->p->region = REGION_UPDATE;
     for (int i = 0; i < MAX_WEIGHTS; i++) {
         Tid w = d->trained[i], g = d->gradient[i];
-        prog_emit(d->p, (Step){.op = OP_SUM_SQUARES, .in = {g}, .out = {one_of(d, d->state)}});
+        prog_emit(d->p, (Step){.op = OP_SUM_SQUARES, .sum_squares = {.in = {g}, .out = {one_of(d, d->state)}}});
         Tid s = one_of(d, d->state);
-        prog_emit(d->p, (Step){.op = OP_SGD, .in = {w, g, NONE, NONE, d->p->beta, d->p->clock, s}, .out = {w}});
+        prog_emit(
+            d->p,
+            (Step){.op = OP_SGD,
+                   .sgd = {.in = {.weight = w, .g = g, .dials = d->p->beta, .verdict = d->p->clock, .clock = s},
+                           .out = {w}}});
     }
 }
 
@@ -208,7 +243,8 @@ int random_record_layers(Program *p, uint64_t seed) {
     record_head(d);
     record_backward(d);
     for (int i = 0; i < MAX_WEIGHTS; i++) /* every gradient has a writer */
-        emit(d, (Step){.op = OP_LINEAR_DW, .in = {some(d, 0), some(d, 0)}, .out = {d->gradient[i]}});
+        emit(d,
+             (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {some(d, 0), some(d, 0)}, .out = {d->gradient[i]}}});
     prog_end_phase(p);
     prog_begin_phase(p, "update", 1);
     record_update(d);
@@ -216,7 +252,8 @@ int random_record_layers(Program *p, uint64_t seed) {
     if (chance(d, 40)) {
         prog_begin_phase(p, "evaluate", 1 + draw(d, 2));
         record_forward(d, false);
-        prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {some(d, 0), some(d, 0)}, .out = {d->state[0]}});
+        prog_emit(p,
+                  (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {some(d, 0), some(d, 0)}, .out = {d->state[0]}}});
         prog_end_phase(p);
     }
     int layers = d->layers;

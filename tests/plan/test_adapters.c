@@ -26,12 +26,12 @@ static Pairs planned(uint32_t targets, RecomputeLevel level, MachineKind kind, i
     const Program *p = &j->p;
     for (int64_t i = 1; i < p->n_s; i++) {
         const Step *before = &p->s[i - 1], *step = &p->s[i];
-        if (step->op == OP_LORA && step->in[0]) n.after++;
-        if (step->op != OP_LINEAR || !step->in[3]) continue;
+        if (step->op == OP_LORA && step->lora.in.y0) n.after++;
+        if (step->op != OP_LINEAR || !step->linear.in.so_far) continue;
         n.first++;
-        EXPECT(before->op == OP_LORA && !before->in[0] && before->out[0] == step->in[3]);
-        EXPECT(before->in[1] == step->in[0]);                              /* one x */
-        EXPECT(p->t[step->out[0]].slot == p->t[step->in[3]].slot);         /* no memory for it */
+        EXPECT(before->op == OP_LORA && !before->lora.in.y0 && before->lora.out.y == step->linear.in.so_far);
+        EXPECT(before->lora.in.x == step->linear.in.x);
+        EXPECT(p->t[step->linear.out.y].slot == p->t[step->linear.in.so_far].slot); /* no memory for it */
     }
     n.bytes = j->placement.arena_bytes[POOL_DEVICE];
     job_close(j);

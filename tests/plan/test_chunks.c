@@ -46,7 +46,7 @@ static Counts planned(const JobSpec *s, MachineKind kind) {
     for (int i = p->phase[j->phase_micro].begin; i < p->phase[j->phase_micro].end; i++) {
         const Step *t = &p->s[i];
         if (t->op == OP_SWIGLU) c.swiglus[t->region == REGION_RECOMPUTE]++;
-        if (t->op == OP_LINEAR_DW && prog_rows(p, t->out[0]) == 2 * s->model.ffn) c.dw++;
+        if (t->op == OP_LINEAR_DW && prog_rows(p, t->linear_dw.out.dw) == 2 * s->model.ffn) c.dw++;
         for (int k = 0; k < MAX_OUT; k++)
             if (t->out[k] && p->t[t->out[k]].role == ROLE_ACTIVATION &&
                 prog_cols(p, t->out[k]) == 2 * s->model.ffn)

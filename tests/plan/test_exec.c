@@ -45,22 +45,27 @@ static uint64_t begin_output(Hashing *h, const Tensor *t, char *at) {
     return 0;
 }
 
+static uint64_t digest_of(Operand x) {
+    return player_digest(3, x.data, x.t->bytes);
+}
+
 static void hash_kernel(Backend *b, Queue q, const Args *a) {
     Hashing *h = (Hashing *)b;
     const Step *s = a->step;
     const OpRow *row = op_row(s->op);
-    bool shares = row->share && a->out[row->share_out] && a->in[row->share_in];
+    bool shares = row->share && a->out[row->share_out].data && a->in[row->share_in].data;
     uint64_t in = player_digest(s->op, &s->attr, sizeof s->attr), old[MAX_OUT] = {0}, all = 0;
-    if (shares) in = rng_fold(in, player_digest(3, a->in[row->share_in], a->ti[row->share_in]->bytes));
+    if (shares) in = rng_fold(in, digest_of(a->in[row->share_in]));
     for (int k = 0; k < MAX_OUT; k++)
-        if (a->out[k]) old[k] = begin_output(h, a->to[k], a->out[k]);
+        if (a->out[k].data) old[k] = begin_output(h, a->out[k].t, a->out[k].data);
     if (a->workspace) player_spread(a->workspace, a->workspace_bytes, ++h->garbage);
     for (int k = 0; k < MAX_IN; k++) /* after the outputs' bytes are gone: only the shared input is safe by then */
-        if (a->in[k] && !(shares && k == row->share_in)) in = rng_fold(in, player_digest(3, a->in[k], a->ti[k]->bytes));
+        if (a->in[k].data && !(shares && k == row->share_in)) in = rng_fold(in, digest_of(a->in[k]));
     for (int k = 0; k < MAX_OUT; k++) {
-        if (!a->out[k]) continue;
-        player_spread(a->out[k], a->to[k]->bytes, rng_fold(rng_fold(in, (uint64_t)k), old[k]));
-        all = rng_fold(all, player_digest(5, a->out[k], a->to[k]->bytes));
+        Operand out = a->out[k];
+        if (!out.data) continue;
+        player_spread(out.data, out.t->bytes, rng_fold(rng_fold(in, (uint64_t)k), old[k]));
+        all = rng_fold(all, player_digest(5, out.data, out.t->bytes));
     }
     uint64_t *trace = &h->trace[s - h->p->s];
     *trace = rng_fold(*trace, all);

@@ -63,7 +63,7 @@ TEST(fused_norms_are_found_when_a_half_is_wrong) { /* a clone of the norm alone 
     for (int64_t i = 0; i < p.n_s && !planted; i++) {
         Step *c = &p.s[i];
         if (c->op != OP_RMSNORM || c->clone_of < 0 || p.s[c->clone_of].op != OP_ADD_RMSNORM) continue;
-        c->in[0] = p.s[c->clone_of].in[ADD_RMSNORM_A];
+        c->rmsnorm.in.x = p.s[c->clone_of].add_rmsnorm.in.a;
         planted = true;
     }
     EXPECT(planted && !plan_verify(&p, &e));

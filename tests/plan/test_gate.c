@@ -65,6 +65,7 @@ TEST(gated_steps_can_be_placed) {
     plan_materialise(&p);
     plan_all(&p, &m);
     EXPECT_OK(plan_verify(&p, &e));
-    EXPECT(p.s[0].op == OP_LINEAR_SWIGLU && prog_t(&p, p.s[0].in[1])->format == FMT_NF4 && p.s[0].workspace);
+    Tid w = p.s[0].linear_swiglu.in.w;
+    EXPECT(p.s[0].op == OP_LINEAR_SWIGLU && prog_t(&p, w)->format == FMT_NF4 && p.s[0].workspace);
     prog_free(&p);
 }

@@ -10,12 +10,12 @@ static Tid tensor(Program *p, const char *name, Role role, int64_t n) {
 
 static Tid from(Program *p, const char *name, Tid in) { /* one step: a new activation computed from in */
     Tid out = tensor(p, name, ROLE_ACTIVATION, 64);
-    prog_emit(p, (Step){.op = OP_SWIGLU, .in = {in}, .out = {out}});
+    prog_emit(p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {in}, .out = {out}}});
     return out;
 }
 
 static void add_to(Program *p, Tid state, Tid in) {
-    prog_emit(p, (Step){.op = OP_LINEAR_DW, .in = {in, in}, .out = {state}});
+    prog_emit(p, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {in, in}, .out = {state}}});
 }
 
 static bool lives(const Program *p, Tid t, int birth, int death) {
@@ -67,9 +67,9 @@ TEST(what_comes_around_the_ring_lives_always) { /* L5, L6 */
     Tid high = prog_view(&p, "high", base, 2, 2), g = tensor(&p, "g", ROLE_GRADIENT, 64);
     prog_begin_phase(&p, "one", 1);
     from(&p, "a", around);                                              /* 0: the value of the round before */
-    prog_emit(&p, (Step){.op = OP_SWIGLU, .in = {w}, .out = {around}}); /* 1 */
-    prog_emit(&p, (Step){.op = OP_SWIGLU, .in = {w}, .out = {low}});    /* 2 */
-    prog_emit(&p, (Step){.op = OP_SWIGLU, .in = {low}, .out = {high}}); /* 3 */
+    prog_emit(&p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {w}, .out = {around}}}); /* 1 */
+    prog_emit(&p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {w}, .out = {low}}});    /* 2 */
+    prog_emit(&p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {low}, .out = {high}}}); /* 3 */
     from(&p, "b", base);                                                /* 4 */
     from(&p, "c", low);                                                 /* 5 */
     from(&p, "d", g);                                                   /* 6: read before it is written */
@@ -126,7 +126,7 @@ TEST(slots_are_taken_over_only_by_the_rules) {
     Tid aside = op_add(&p, "aside", viewed, w); /* S1: a side queue */
     p.queue = QUEUE_COMPUTE;
     Tid wide = prog_tensor(&p, "wide", ROLE_ACTIVATION, FMT_F32, 1, DIMS(256));
-    prog_emit(&p, (Step){.op = OP_LINEAR_DX, .in = {w, w, aside}, .out = {wide}}); /* S5: larger */
+    prog_emit(&p, (Step){.op = OP_LINEAR_DX, .linear_dx = {.in = {w, w, aside}, .out = {wide}}}); /* S5: larger */
     from(&p, "f", wide);
     prog_end_phase(&p);
     prog_begin_phase(&p, "two", 2);
@@ -157,7 +157,7 @@ TEST(slots_carried_around_the_ring_are_not_taken) {
     Tid w = tensor(&p, "w", ROLE_WEIGHT, 64), around = tensor(&p, "around", ROLE_ACTIVATION, 64);
     prog_begin_phase(&p, "one", 1);
     from(&p, "a", around);
-    prog_emit(&p, (Step){.op = OP_SWIGLU, .in = {w}, .out = {around}});
+    prog_emit(&p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {w}, .out = {around}}});
     Tid sum = op_add(&p, "sum", around, w);
     prog_end_phase(&p);
     plan_all(&p, &m);

@@ -75,6 +75,12 @@ TEST(materialise_places_homes) {
     prog_free(&p);
 }
 
+static bool reads(const Step *s, Tid id) {
+    for (int k = 0; k < MAX_IN; k++)
+        if (s->in[k] == id) return true;
+    return false;
+}
+
 /* A copy is issued before the layer in front of its use is over, and the device holds a fraction of the
  * weights. */
 TEST(materialise_copies_ahead) {
@@ -95,7 +101,7 @@ TEST(materialise_copies_ahead) {
         const Step *c = &streamed.s[i];
         if (c->op != OP_COPY || i >= streamed.phase[0].end) continue;
         int64_t use = i + 1, others = 0; /* steps of another layer in front of the use */
-        for (; streamed.s[use].in[1] != c->out[0]; use++)
+        for (; !reads(&streamed.s[use], c->copy.out.dst); use++)
             others += streamed.s[use].region != REGION_MOVE && streamed.s[use].layer != c->layer;
         copies++;
         late += others == 0;
@@ -145,8 +151,9 @@ TEST(materialise_leaves_quantised_weights_to_those_who_read_them) {
         bool away = pools[k] != POOL_DEVICE;
         EXPECT(count(&p, OP_DECODE, QUEUE_COMPUTE) == 1 && count(&p, OP_COPY, QUEUE_COPY_IN) == (away ? 2 : 0));
         const Step *direct = &p.s[p.phase[0].end - 1], *decoded = &p.s[p.phase[1].end - 1];
-        EXPECT(direct->op == OP_LINEAR && p.t[direct->in[1]].format == FMT_INT8 && (direct->in[1] == w) == !away);
-        EXPECT(decoded->op == OP_LINEAR && p.t[decoded->in[1]].format == FMT_BF16 && decoded->in[1] != w);
+        Tid direct_w = direct->linear.in.w, decoded_w = decoded->linear.in.w;
+        EXPECT(direct->op == OP_LINEAR && p.t[direct_w].format == FMT_INT8 && (direct_w == w) == !away);
+        EXPECT(decoded->op == OP_LINEAR && p.t[decoded_w].format == FMT_BF16 && decoded_w != w);
         prog_free(&p);
     }
 }

@@ -98,8 +98,9 @@ static bool plant_write(Program *plain, Program *passed) {
             for (int i = clone->clone_of + 1; i < c; i++) {
                 Step *w = &passed->s[i];
                 int at = w->op == OP_LINEAR_DW ? step_with_key(plain, w->key, w->op) : -1;
-                if (at < 0 || prog_bytes(plain, plain->s[at].out[0]) != prog_bytes(plain, state)) continue;
-                w->out[0] = plain->s[at].out[0] = state;
+                if (at < 0 || prog_bytes(plain, plain->s[at].linear_dw.out.dw) != prog_bytes(plain, state))
+                    continue;
+                w->linear_dw.out.dw = plain->s[at].linear_dw.out.dw = state;
                 return true;
             }
         }

@@ -111,7 +111,7 @@ TEST(recompute_clones_are_in_order_and_used) {
                c->region == REGION_RECOMPUTE);
         EXPECT(i < evaluate && c->clone_of < i);
         for (int64_t j = c->clone_of + 1; j < p.n_s; j++)
-            EXPECT(p.s[j].region != REGION_BACKWARD || !reads(&p, &p.s[j], o->out[0]));
+            EXPECT(p.s[j].region != REGION_BACKWARD || !reads(&p, &p.s[j], prog_first_out(o)));
     }
     prog_free(&p);
 }
@@ -128,7 +128,7 @@ TEST(recompute_keeps_small_outputs_of_steps_not_cloned) {
     for (int64_t i = 0; i < p.n_s; i++) {
         if (p.s[i].op != OP_LORA_DB) continue;
         for (int64_t j = 0; j < i; j++)
-            if (p.s[j].op == OP_LORA && p.s[j].out[1] == p.s[i].in[1])
+            if (p.s[j].op == OP_LORA && p.s[j].lora.out.u == p.s[i].lora_db.in.u)
                 *(p.s[j].clone_of >= 0 ? &again : &kept) += 1;
     }
     EXPECT(kept == d.layers && again == 3 * d.layers);

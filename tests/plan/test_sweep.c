@@ -57,7 +57,7 @@ static void head_begin(Head *h) { /* a trained head over an input that needs a g
     h->p.t[h->w].grad = prog_tensor(&h->p, "w.grad", ROLE_GRADIENT, FMT_F32, 2, DIMS(20, 4));
     prog_begin_phase(&h->p, "micro", 2);
     h->x = prog_like(&h->p, "x", h->seed);
-    prog_emit(&h->p, (Step){.op = OP_SWIGLU, .in = {h->seed}, .out = {h->x}});
+    prog_emit(&h->p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {h->seed}, .out = {h->x}}});
     h->p.t[h->x].needs_grad = true;
     h->logp = op_head_logp(&h->p, h->x, h->w, h->labels, (AttrHead){128});
 }
@@ -84,7 +84,7 @@ static int head_end(Head *h, Tid dlogp) { /* how many sweeps came of it */
 
 static Tid computed(Program *p, Tid from, Tid with) {
     Tid y = prog_tensor(p, "y", ROLE_ACTIVATION, FMT_F32, 1, DIMS(8));
-    prog_emit(p, (Step){.op = OP_TOKEN_SUM_GRAD, .in = {from, with}, .out = {y}});
+    prog_emit(p, (Step){.op = OP_TOKEN_SUM_GRAD, .token_sum_grad = {.in = {from, with}, .out = {y}}});
     return y;
 }
 
@@ -107,7 +107,7 @@ TEST(sweep_leaves_a_gradient_touched_in_between) { /* W4 */
     Head h;
     head_begin(&h);
     Tid d = computed(&h.p, h.weight, h.weight);
-    prog_emit(&h.p, (Step){.op = OP_LINEAR_DW, .in = {d, h.x}, .out = {h.p.t[h.w].grad}});
+    prog_emit(&h.p, (Step){.op = OP_LINEAR_DW, .linear_dw = {.in = {d, h.x}, .out = {h.p.t[h.w].grad}}});
     EXPECT(head_end(&h, d) == 0);
 }
 
@@ -123,6 +123,6 @@ TEST(sweep_leaves_a_head_with_entropy) {
     Head h;
     head_begin(&h);
     Tid entropy = prog_like(&h.p, "entropy", h.logp);
-    h.p.s[h.p.n_s - 1].out[2] = entropy;
+    h.p.s[h.p.n_s - 1].head_logp.out.entropy = entropy;
     EXPECT(head_end(&h, computed(&h.p, h.weight, h.weight)) == 0);
 }

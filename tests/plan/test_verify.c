@@ -42,14 +42,14 @@ static const Home device = {POOL_DEVICE, FMT_BF16}, host = {POOL_HOST, FMT_INT8}
 TEST(verify_finds_a_tensor_without_a_place) {
     Planned q;
     planned(&q, device);
-    q.p.t[q.p.s[5].out[0]].offset = -1;
+    q.p.t[prog_first_out(&q.p.s[5])].offset = -1;
     refused(&q, "has no place");
 }
 
 TEST(verify_finds_a_view_outside_its_base) {
     Planned q;
     planned(&q, device);
-    Tid part = q.p.s[find_step(&q.p, OP_SUM_SQUARES, false)].out[0];
+    Tid part = q.p.s[find_step(&q.p, OP_SUM_SQUARES, false)].sum_squares.out.part;
     q.p.t[part].offset += 8;
     refused(&q, "does not lie inside its base");
 }
@@ -58,14 +58,14 @@ TEST(verify_finds_two_writers) { /* P1 */
     Planned q;
     planned(&q, device);
     int add = find_step(&q.p, OP_ADD, false);
-    q.p.s[add].out[0] = q.p.s[add].in[0];
+    q.p.s[add].add.out.sum = q.p.s[add].add.in.a;
     refused(&q, "(P1)");
 }
 
 TEST(verify_finds_an_overwritten_weight) {
     Planned q;
     planned(&q, device);
-    Tid x = q.p.s[find_step(&q.p, OP_EMBED, false)].out[0];
+    Tid x = q.p.s[find_step(&q.p, OP_EMBED, false)].embed.out.x;
     q.p.t[x].offset = q.p.t[prog_find(&q.p, "norm")].offset;
     refused(&q, "lives always");
 }
@@ -74,7 +74,7 @@ TEST(verify_finds_an_output_over_its_input) { /* P3: rmsnorm shares with nobody 
     Planned q;
     planned(&q, device);
     Step *s = &q.p.s[find_step(&q.p, OP_RMSNORM, false)];
-    q.p.t[s->out[0]].offset = q.p.t[s->in[0]].offset;
+    q.p.t[s->rmsnorm.out.y].offset = q.p.t[s->rmsnorm.in.x].offset;
     refused(&q, "(P3)");
 }
 
@@ -82,7 +82,7 @@ TEST(verify_finds_scratch_over_an_input) {
     Planned q;
     planned(&q, device);
     Step *s = &q.p.s[find_step(&q.p, OP_LINEAR, false)];
-    q.p.t[s->workspace].offset = q.p.t[s->in[0]].offset;
+    q.p.t[s->workspace].offset = q.p.t[s->linear.in.x].offset;
     refused(&q, "scratch over its input");
 }
 
@@ -91,9 +91,8 @@ TEST(verify_finds_an_overwritten_activation) {
     planned(&q, device);
     Step *first = &q.p.s[find_step(&q.p, OP_EMBED, false)]; /* its output is needed in backward */
     for (int i = 40; i < q.p.n_s; i++) {
-        Tid t = q.p.s[i].out[0];
         if (q.p.s[i].op != OP_SWIGLU) continue;
-        q.p.t[t].offset = q.p.t[first->out[0]].offset;
+        q.p.t[q.p.s[i].swiglu.out.h].offset = q.p.t[first->embed.out.x].offset;
         break;
     }
     refused(&q, "overwritten by");
@@ -110,8 +109,8 @@ TEST(verify_finds_a_clone_with_another_input) {
     Planned q;
     planned(&q, device);
     Step *c = &q.p.s[find_step(&q.p, OP_RMSNORM, true)];
-    c->in[1] = c->in[1] == prog_find(&q.p, "layers.0.norm1") ? prog_find(&q.p, "layers.0.norm2")
-                                                             : prog_find(&q.p, "layers.0.norm1");
+    Tid one = prog_find(&q.p, "layers.0.norm1"), other = prog_find(&q.p, "layers.0.norm2");
+    c->rmsnorm.in.w = c->rmsnorm.in.w == one ? other : one;
     refused(&q, "reads");
 }
 
@@ -120,7 +119,7 @@ TEST(verify_finds_state_written_before_a_clone) { /* P4: an adapter changes betw
     planned(&q, device);
     int clone = find_step(&q.p, OP_LORA, true), loss = find_step(&q.p, OP_TOKEN_SUM, false);
     EXPECT(q.p.s[clone].clone_of < loss && loss < clone);
-    q.p.s[loss].out[0] = q.p.s[clone].in[3];
+    q.p.s[loss].token_sum.out.stat = q.p.s[clone].lora.in.b;
     refused(&q, "(P4)");
 }
 

@@ -27,8 +27,8 @@ static inline float fold_max(float *s) {
     return s[0];
 }
 
-/* Raises each row's maximum and takes it off the scores; e^shrink is what the older sums must be scaled by. */
-CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float *restrict shrink, int64_t rows) {
+/* Raises each row's maximum and subtracts it from the scores; e^rescale is what the older sums are rescaled by. */
+CPU_VECTOR static void subtract_new_max(float *restrict s, float *restrict top, float *restrict rescale, int64_t rows) {
     for (int64_t r = 0; r < rows; r++, s += TILE) {
         float m[LANES];
         for (int l = 0; l < LANES; l++) m[l] = s[l];
@@ -36,7 +36,7 @@ CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float 
             for (int l = 0; l < LANES; l++) m[l] = s[c + l] > m[l] ? s[c + l] : m[l];
         float now = fold_max(m);
         now = now > top[r] ? now : top[r];
-        shrink[r] = top[r] - now;
+        rescale[r] = top[r] - now;
         top[r] = now;
         float off = now > HIDDEN ? now : 0; /* a row that has seen nothing: its scores stay hidden */
         for (int c = 0; c < TILE; c++) s[c] -= off;
@@ -44,14 +44,14 @@ CPU_VECTOR static void lower_rows(float *restrict s, float *restrict top, float 
 }
 
 CPU_VECTOR static void sum_rows(float *restrict o, float *restrict sum, const float *restrict s,
-                                const float *shrink, int64_t rows, int64_t dim) {
+                                const float *rescale, int64_t rows, int64_t dim) {
     for (int64_t r = 0; r < rows; r++, s += TILE, o += dim) {
         float p[LANES] = {0};
         for (int c = 0; c < TILE; c += LANES)
             for (int l = 0; l < LANES; l++) p[l] += s[c + l];
-        sum[r] = sum[r] * shrink[r] + fold_sum(p);
-        if (shrink[r] == 1.0f) continue;
-        for (int64_t d = 0; d < dim; d++) o[d] *= shrink[r];
+        sum[r] = sum[r] * rescale[r] + fold_sum(p);
+        if (rescale[r] == 1.0f) continue;
+        for (int64_t d = 0; d < dim; d++) o[d] *= rescale[r];
     }
 }
 
@@ -66,7 +66,7 @@ CPU_VECTOR static void subtract_rows(float *restrict s, const float *off, int64_
 }
 
 /* s: P, becomes dS */
-CPU_VECTOR static void slope_rows(float *restrict s, const float *restrict dp, const float *delta, int64_t rows) {
+CPU_VECTOR static void ds_rows(float *restrict s, const float *restrict dp, const float *delta, int64_t rows) {
     for (int64_t r = 0; r < rows; r++, s += TILE, dp += TILE)
         for (int c = 0; c < TILE; c++) s[c] *= dp[c] - delta[r];
 }
@@ -83,7 +83,7 @@ CPU_VECTOR static void dot_rows(float *restrict out, const float *a, const float
 }
 
 /* Hides the scores of slots a token does not see, and those behind the last slot of the tile. */
-static void hide(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
+static void mask_keys(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
     for (int64_t i = 0; i < t->tokens; i++) {
         int64_t from = MIN2(MAX2(t->begin[i] - slot, 0), TILE), upto = MAX2(MIN2(t->end[i] - slot, slots), from);
         if (from == 0 && upto == TILE) continue;
@@ -159,7 +159,7 @@ static void finish(const AttendTile *t, float *o, const float *top, float *sum) 
 void attend_tile(const AttendTile *t, float *scratch) {
     int64_t rows = t->tokens * t->heads, from, upto;
     float *q = scratch, *o = q + rows * t->dim, *s = o + rows * t->dim, *top = s + rows * TILE, *sum = top + rows;
-    float *shrink = sum + rows, *k = shrink + rows, *v = k + TILE * t->dim;
+    float *rescale = sum + rows, *k = rescale + rows, *v = k + TILE * t->dim;
     load_rows(q, t->q, 0, t->tokens, t->heads * t->dim);
     memset(o, 0, (size_t)(rows * t->dim) * sizeof *o);
     memset(sum, 0, (size_t)rows * sizeof *sum);
@@ -171,11 +171,11 @@ void attend_tile(const AttendTile *t, float *scratch) {
         load_rows(k, t->k, slot, slots, t->dim);
         load_rows(v, t->v, slot, slots, t->dim);
         scores(s, q, k, t, slots);
-        hide(s, t, slot, slots);
-        lower_rows(s, top, shrink, rows);
+        mask_keys(s, t, slot, slots);
+        subtract_new_max(s, top, rescale, rows);
         cpu_exp(s, s, 0, rows * TILE);
-        cpu_exp(shrink, shrink, 0, rows);
-        sum_rows(o, sum, s, shrink, rows, t->dim);
+        cpu_exp(rescale, rescale, 0, rows);
+        sum_rows(o, sum, s, rescale, rows, t->dim);
         cpu_multiply(&(CpuBlock){.rows = rows, .cols = t->dim, .inner = slots, .a = s, .lda = TILE, .b = v,
                                  .ldb = t->dim, .c = o, .ldc = t->dim, .alpha = 1, .beta = 1});
     }
@@ -187,31 +187,33 @@ void attend_tile(const AttendTile *t, float *scratch) {
 typedef struct Attend {
     const Args *a;
     AttrHeads h;
+    Operand qkv;
     AttendSplit split;
     int64_t rows, tiles;  /* rows of seq tokens; tiles of queries in one row */
     int64_t each;         /* bytes of a worker's scratch */
     const int32_t *begin; /* (N) */
 } Attend;
 
-static Attend attend_of(const Args *a, int qkv, int doc_begin) {
-    Attend t = {.a = a, .h = a->step->attr.heads, .begin = a->in[doc_begin]};
+static Attend attend_of(const Args *a, Operand qkv, Operand doc_begin) {
+    Attend t = {.a = a, .h = a->step->attr.heads, .qkv = qkv, .begin = doc_begin.data};
     t.split = attend_split(&t.h);
-    t.rows = cpu_rows(a->ti[qkv]) / t.h.seq;
+    t.rows = cpu_rows(qkv.t) / t.h.seq;
     t.tiles = (t.h.seq + TILE - 1) / TILE;
     return t;
 }
 
 /* The tile of queries [first, ...) of one row, heads [head, head+heads) of KV head g. */
-static AttendTile tile_of(const Attend *t, const void *qkv, Format f, int64_t row, int64_t first, int64_t g,
-                          int64_t bunch) {
+static AttendTile tile_of(const Attend *t, int64_t row, int64_t first, int64_t g, int64_t bunch) {
+    void *qkv = t->qkv.data;
+    Format f = t->qkv.t->format;
     int64_t dim = t->h.head_dim, width = (t->h.heads + 2 * t->h.kv_heads) * dim, at = row * t->h.seq;
     int64_t head = g * t->split.group + bunch * t->split.heads;
     AttendTile x = {.tokens = MIN2(TILE, t->h.seq - first),
                     .heads = MIN2(t->split.heads, (g + 1) * t->split.group - head),
                     .dim = dim, .scale = t->h.scale, .lse_stride = t->h.heads};
-    x.q = (AttendPlace){(void *)qkv, f, (at + first) * width + head * dim, width};
-    x.k = (AttendPlace){(void *)qkv, f, at * width + (t->h.heads + g) * dim, width};
-    x.v = (AttendPlace){(void *)qkv, f, at * width + (t->h.heads + t->h.kv_heads + g) * dim, width};
+    x.q = (AttendPlace){qkv, f, (at + first) * width + head * dim, width};
+    x.k = (AttendPlace){qkv, f, at * width + (t->h.heads + g) * dim, width};
+    x.v = (AttendPlace){qkv, f, at * width + (t->h.heads + t->h.kv_heads + g) * dim, width};
     x.o = (AttendPlace){NULL, f, ((at + first) * t->h.heads + head) * dim, t->h.heads * dim};
     for (int64_t i = 0; i < x.tokens; i++) {
         x.begin[i] = MAX2(t->begin[at + first + i], 0);
@@ -227,15 +229,15 @@ static void attend_one(void *context, int64_t tile, int worker) {
     int64_t row = tile / (t->split.bunches * t->h.kv_heads) % t->rows;
     int64_t from_end = tile / (t->split.bunches * t->h.kv_heads * t->rows); /* the longest tiles come first */
     int64_t first = (t->tiles - 1 - from_end) * TILE;
-    AttendTile x = tile_of(t, a->in[0], a->ti[0]->format, row, first, g, bunch);
-    x.o.data = a->out[0];
-    x.o.f = a->to[0]->format;
-    x.lse = (float *)a->out[1] + x.o.first / t->h.head_dim;
+    AttendTile x = tile_of(t, row, first, g, bunch);
+    x.o.data = a->attend.out.o.data;
+    x.o.f = a->attend.out.o.t->format;
+    x.lse = (float *)a->attend.out.lse.data + x.o.first / t->h.head_dim;
     attend_tile(&x, cpu_scratch(a, 0, t->each, worker));
 }
 
 void cpu_attend(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, 0, 1);
+    Attend t = attend_of(a, a->attend.in.qkv, a->attend.in.doc_begin);
     t.each = attend_tile_bytes(&t.h, t.h.seq);
     threads_for(cpu_threads(b), t.tiles * t.rows * t.h.kv_heads * t.split.bunches, attend_one, &t);
 }
@@ -277,13 +279,13 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
     const float *k = w->k + slot * dim, *v = w->v + slot * dim;
     scores(w->s, w->q, k, x, slots);
     subtract_rows(w->s, w->lse, rows);
-    hide(w->s, x, slot, slots);
+    mask_keys(w->s, x, slot, slots);
     cpu_exp(w->s, w->s, 0, rows * TILE);
     cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,
                              .b = w->d_o, .ldb = dim, .c = w->dv + slot * dim, .ldc = dim, .alpha = 1, .beta = 1});
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = slots, .inner = dim, .a = w->d_o, .lda = dim, .b = v,
                              .ldb = dim, .b_flip = true, .c = w->dp, .ldc = TILE, .alpha = 1});
-    slope_rows(w->s, w->dp, w->delta, rows);
+    ds_rows(w->s, w->dp, w->delta, rows);
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = dim, .inner = slots, .a = w->s, .lda = TILE, .b = k, .ldb = dim,
                              .c = w->dq, .ldc = dim, .alpha = x->scale, .beta = 1});
     cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_flip = true,
@@ -291,14 +293,14 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
                              .beta = 1});
 }
 
+static AttendPlace at_operand(AttendPlace at, Operand x) { return at.data = x.data, at.f = x.t->format, at; }
+
 static void back_queries(const Attend *t, const AttendTile *x, const Back *w) {
     const Args *a = t->a;
     int64_t rows = x->tokens * x->heads, width = x->heads * x->dim, from, upto;
-    const float *lse = (const float *)a->in[3] + x->o.first / x->dim;
-    AttendPlace d_o = x->o, o = x->o, dq = x->q;
-    d_o.data = a->in[0], d_o.f = a->ti[0]->format;
-    o.data = a->in[2], o.f = a->ti[2]->format;
-    dq.data = a->out[0], dq.f = a->to[0]->format;
+    const float *lse = (const float *)a->attend_grad.in.lse.data + x->o.first / x->dim;
+    AttendPlace d_o = at_operand(x->o, a->attend_grad.in.d_o), o = at_operand(x->o, a->attend_grad.in.o);
+    AttendPlace dq = at_operand(x->q, a->attend_grad.out.d_qkv);
 
     load_rows(w->q, x->q, 0, x->tokens, width);
     load_rows(w->d_o, d_o, 0, x->tokens, width);
@@ -316,22 +318,20 @@ static void attend_grad_one(void *context, int64_t tile, int worker) {
     const Args *a = t->a;
     int64_t row = tile / t->h.kv_heads, g = tile % t->h.kv_heads, seq = t->h.seq, dim = t->h.head_dim;
     Back w = back_of(t, cpu_scratch(a, 0, t->each, worker));
-    AttendTile x = tile_of(t, a->in[1], a->ti[1]->format, row, 0, g, 0);
+    AttendTile x = tile_of(t, row, 0, g, 0);
     load_rows(w.k, x.k, 0, seq, dim);
     load_rows(w.v, x.v, 0, seq, dim);
     memset(w.dk, 0, (size_t)(2 * seq * dim) * sizeof *w.dk); /* and dv behind it */
     for (int64_t i = 0; i < t->tiles * t->split.bunches; i++) {
-        x = tile_of(t, a->in[1], a->ti[1]->format, row, i / t->split.bunches * TILE, g, i % t->split.bunches);
+        x = tile_of(t, row, i / t->split.bunches * TILE, g, i % t->split.bunches);
         back_queries(t, &x, &w);
     }
-    x.k.data = x.v.data = a->out[0];
-    x.k.f = x.v.f = a->to[0]->format;
-    store_rows(x.k, w.dk, seq, dim);
-    store_rows(x.v, w.dv, seq, dim);
+    store_rows(at_operand(x.k, a->attend_grad.out.d_qkv), w.dk, seq, dim);
+    store_rows(at_operand(x.v, a->attend_grad.out.d_qkv), w.dv, seq, dim);
 }
 
 void cpu_attend_grad(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, 1, 4);
+    Attend t = attend_of(a, a->attend_grad.in.qkv, a->attend_grad.in.doc_begin);
     t.each = back_bytes(&t);
     threads_for(cpu_threads(b), t.rows * t.h.kv_heads, attend_grad_one, &t);
 }

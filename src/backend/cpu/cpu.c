@@ -202,7 +202,7 @@ static void get(Backend *b, void *host, const void *device, int64_t bytes) {
     CpuBackend *c = (CpuBackend *)b;
     copy(b, QUEUE_COMPUTE, host, device, bytes);
     if (disk_holds(&c->disk, device) && !courier_await(c->courier, c->errand, NULL))
-        memset(host, 0, (size_t)bytes); /* the error stands; nobody should read what was there before */
+        memset(host, 0, (size_t)bytes); /* the error sticks; the caller must not see what was there before */
 }
 
 static void note(Backend *b, int slot, const void *device, int64_t bytes) {

@@ -39,9 +39,8 @@ static inline Threads *cpu_threads(Backend *b) { return ((CpuBackend *)b)->threa
 static inline int cpu_thread_count(Backend *b) { return ((CpuBackend *)b)->n_threads; }
 
 /* One kernel per op of ops.def: a missing one does not link. */
-#define OP_ENUM(NAME, name) extern Kernel cpu_##name;
+#define OP(NAME, name, ins, outs) extern Kernel cpu_##name;
 #include "ir/ops.def"
-#undef OP_ENUM
 extern Kernel *const cpu_kernels[OP_COUNT];
 
 /* For loops the compiler should turn into vectors: built for plain x86-64, AVX2+FMA and AVX-512, chosen by the
@@ -79,9 +78,16 @@ static inline const float *cpu_view(float *scratch, const void *src, Format f, i
     return scratch;
 }
 
-/* What the roundings of this step and play are keyed by; clock_in: place of the clock (its value may be NULL). */
-uint64_t cpu_draw_key(const Args *a, int clock_in);
-float cpu_beta(const Args *a, int beta_in); /* the beta dial; 1 when the place is NONE */
+/* An operand's numbers [first, first+n): as fp32, in `scratch` where they are not; and stored to nearest. */
+static inline const float *cpu_read(float *scratch, Operand x, int64_t first, int64_t n) {
+    return cpu_view(scratch, x.data, x.t->format, first, n);
+}
+static inline void cpu_write(Operand y, int64_t first, const float *src, int64_t n) {
+    cpu_store(y.data, y.t->format, first, src, n);
+}
+
+uint64_t cpu_draw_key(const Args *a, Operand clock); /* what the roundings of this step and play are keyed by */
+float cpu_beta(Operand beta);                        /* the beta dial; 1 where there is none */
 
 /* ---- vector mathematics, a few units in the last place ---- */
 void cpu_exp(float *dst, const float *src, float minus, int64_t n); /* dst = e^(src - minus); dst may be src */

@@ -1,4 +1,4 @@
-/* few_plain.c - the vector of few_body.h and many_body.h on any x86-64: four numbers, codes turned one by one. */
+/* few_plain.c - the vector of few_body.h and many_body.h on any x86-64: four numbers, codes decoded one by one. */
 #include <string.h>
 
 #include "backend/cpu/few.h"

@@ -30,14 +30,13 @@ typedef struct Head {
     int64_t begin;              /* the first row of the loop that is running */
 } Head;
 
-static Head open_head(Backend *b, const Args *a) {
-    Head h = {.b = b, .args = a, .rows = cpu_rows(a->ti[0]), .width = cpu_cols(a->ti[0]),
-              .vocabulary = cpu_rows(a->ti[1]), .x = product_input(a, 0), .w = product_input(a, 1),
-              .labels = a->in[2]};
+static Head open_head(Backend *b, const Args *a, Operand x, Operand w, Operand labels) {
+    Head h = {.b = b, .args = a, .rows = cpu_rows(x.t), .width = cpu_cols(x.t), .vocabulary = cpu_rows(w.t),
+              .x = product_matrix(x), .w = product_matrix(w), .labels = labels.data};
     h.chunk = MIN2(a->step->attr.head.chunk, h.rows);
     h.scratch = units_round_up(h.chunk * h.vocabulary * 4, 256);
     h.logits = cpu_scratch(a, 0, h.chunk * h.vocabulary * 4, 0);
-    CHECK(a->ti[2]->format == FMT_I32);
+    CHECK(labels.t->format == FMT_I32);
     return h;
 }
 
@@ -75,7 +74,7 @@ CPU_VECTOR static void scale(float *x, float by, int64_t n) {
 }
 
 /* logits become dlogp * (onehot - softmax) */
-static void turn_row(const Head *h, int64_t row) {
+static void gradient_row(const Head *h, int64_t row) {
     float *x = row_logits(h, row), g = row_gradient(h, row);
     if (g == 0.0f) {
         memset(x, 0, (size_t)h->vocabulary * sizeof *x);
@@ -98,7 +97,7 @@ static void do_row(void *context, int64_t i, int worker) {
     CHECK_MSG(h->labels[row] < h->vocabulary, "label %d of row %lld is beyond the vocabulary", h->labels[row],
               (long long)row);
     if (!h->lse_in) score_row(h, row);
-    if (h->dlogp) turn_row(h, row);
+    if (h->dlogp) gradient_row(h, row);
 }
 
 /* ---- products over rows [begin, end) of the chunk ---- */
@@ -173,30 +172,32 @@ static void play_chunks(Head *h) {
 /* ---- the ops ---- */
 
 void cpu_head_logp(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, a);
-    h.logp = a->out[0], h.lse = a->out[1], h.entropy = a->out[2];
+    Head h = open_head(b, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
+    h.logp = a->head_logp.out.logp.data, h.lse = a->head_logp.out.lse.data, h.entropy = a->head_logp.out.entropy.data;
     play_chunks(&h);
 }
 
 void cpu_head_logp_grad(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, a);
-    h.lse_in = a->in[3], h.dlogp = a->in[4];
-    h.beta = cpu_beta(a, 5), h.key = cpu_draw_key(a, 6);
-    h.dx = product_output(a, 0), h.dw = product_output(a, 1);
+    Head h = open_head(b, a, a->head_logp_grad.in.x, a->head_logp_grad.in.w, a->head_logp_grad.in.labels);
+    h.lse_in = a->head_logp_grad.in.lse.data, h.dlogp = a->head_logp_grad.in.dlogp.data;
+    h.beta = cpu_beta(a->head_logp_grad.in.beta), h.key = cpu_draw_key(a, a->head_logp_grad.in.clock);
+    h.dx = product_matrix(a->head_logp_grad.out.dx), h.dw = product_matrix(a->head_logp_grad.out.dw);
     play_chunks(&h);
 }
 
 void cpu_head_sweep(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, a);
-    h.dlogp = a->in[3];
-    h.beta = cpu_beta(a, 4), h.key = cpu_draw_key(a, 5);
-    h.logp = a->out[0], h.lse = a->out[1];
-    h.dx = product_output(a, 2), h.dw = product_output(a, 3);
+    Head h = open_head(b, a, a->head_sweep.in.x, a->head_sweep.in.w, a->head_sweep.in.labels);
+    h.dlogp = a->head_sweep.in.dlogp.data;
+    h.beta = cpu_beta(a->head_sweep.in.beta), h.key = cpu_draw_key(a, a->head_sweep.in.clock);
+    h.logp = a->head_sweep.out.logp.data, h.lse = a->head_sweep.out.lse.data;
+    h.dx = product_matrix(a->head_sweep.out.dx), h.dw = product_matrix(a->head_sweep.out.dw);
     play_chunks(&h);
 }
 
 void cpu_head_logits(Backend *b, Queue q, const Args *a) {
-    Product p = {.rows = cpu_rows(a->ti[0]), .cols = cpu_rows(a->ti[1]), .inner = cpu_cols(a->ti[0]), .alpha = 1,
-                 .a = product_input(a, 0), .b = product_input(a, 1), .b_flip = true, .c = product_output(a, 0)};
+    Operand x = a->head_logits.in.x, w = a->head_logits.in.w;
+    Product p = {.rows = cpu_rows(x.t), .cols = cpu_rows(w.t), .inner = cpu_cols(x.t), .alpha = 1,
+                 .a = product_matrix(x), .b = product_matrix(w), .b_flip = true,
+                 .c = product_matrix(a->head_logits.out.logits)};
     product_weight(b, a, &p);
 }

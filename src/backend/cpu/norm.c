@@ -40,7 +40,7 @@ CPU_VECTOR static void scale_row(float *restrict y, const float *x, const float 
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * w[i];
 }
 
-CPU_VECTOR static void slope_row(float *restrict dx, const float *dy, const float *w, const float *x, float r,
+CPU_VECTOR static void dx_row(float *restrict dx, const float *dy, const float *w, const float *x, float r,
                                  float c, int64_t n) {
     for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * w[i] * r - x[i] * c;
 }
@@ -60,8 +60,7 @@ typedef struct Stored { /* numbers of a tensor in its own format */
     Format f;
 } Stored;
 
-static Stored input(const Args *a, int i) { return (Stored){a->in[i], a->in[i] ? a->ti[i]->format : FMT_F32}; }
-static Stored output(const Args *a, int i) { return (Stored){a->out[i], a->out[i] ? a->to[i]->format : FMT_F32}; }
+static Stored stored(Operand x) { return (Stored){x.data, x.data ? x.t->format : FMT_F32}; }
 static const float *view(float *buffer, Stored s, int64_t first, int64_t n) {
     return cpu_view(buffer, s.data, s.f, first, n);
 }
@@ -113,7 +112,7 @@ static void grad_row(const NormGrad *g, Stored w, float *sums, int64_t first, in
     for (int64_t c = 0; c < n; c += CHUNK) {
         int64_t k = MIN2(CHUNK, n - c);
         if (n > CHUNK) dy = view(bdy, g->dy, first + c, k), x = view(bx, g->x, first + c, k);
-        slope_row(bdx, dy, view(bw, w, c, k), x, r, pull, k);
+        dx_row(bdx, dy, view(bw, w, c, k), x, r, pull, k);
         if (g->so_far.data) add_row(bdx, view(bs, g->so_far, first + c, k), k);
         cpu_store(g->dx.data, g->dx.f, first + c, bdx, k);
     }
@@ -152,14 +151,15 @@ typedef struct RowNorm {
 static void rmsnorm_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;
-    float *rstd = a->out[1], buffer[CHUNK];
-    Stored w = decoded(input(a, 1), buffer, t->cols);
+    float *rstd = a->rmsnorm.out.rstd.data, buffer[CHUNK];
+    Stored w = decoded(stored(a->rmsnorm.in.w), buffer, t->cols);
+    Stored x = stored(a->rmsnorm.in.x), y = stored(a->rmsnorm.out.y);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++)
-        rstd[i] = norm_row(output(a, 0), input(a, 0), w, i * t->cols, t->cols, a->step->attr.norm.eps);
+        rstd[i] = norm_row(y, x, w, i * t->cols, t->cols, a->step->attr.norm.eps);
 }
 
 void cpu_rmsnorm(Backend *b, Queue q, const Args *a) {
-    RowNorm t = {.a = a, .rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[0])};
+    RowNorm t = {.a = a, .rows = cpu_rows(a->rmsnorm.in.x.t), .cols = cpu_cols(a->rmsnorm.in.x.t)};
     threads_for(cpu_threads(b), (t.rows + ROWS_A_TILE - 1) / ROWS_A_TILE, rmsnorm_tile, &t);
 }
 
@@ -167,31 +167,34 @@ void cpu_rmsnorm(Backend *b, Queue q, const Args *a) {
 static void add_rmsnorm_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;
-    float *rstd = a->out[ADD_RMSNORM_RSTD], buffer[CHUNK], ba[CHUNK], bb[CHUNK], sum[CHUNK];
-    Stored w = decoded(input(a, ADD_RMSNORM_W), buffer, t->cols), x = output(a, ADD_RMSNORM_SUM);
+    float *rstd = a->add_rmsnorm.out.rstd.data, buffer[CHUNK], ba[CHUNK], bb[CHUNK], sum[CHUNK];
+    Stored w = decoded(stored(a->add_rmsnorm.in.w), buffer, t->cols), x = stored(a->add_rmsnorm.out.sum);
+    Stored y = stored(a->add_rmsnorm.out.y);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++) {
         for (int64_t c = 0; c < t->cols; c += CHUNK) {
             int64_t k = MIN2(CHUNK, t->cols - c), at = i * t->cols + c;
-            memcpy(sum, view(ba, input(a, ADD_RMSNORM_A), at, k), (size_t)k * sizeof *sum);
-            add_row(sum, view(bb, input(a, ADD_RMSNORM_B), at, k), k);
+            memcpy(sum, cpu_read(ba, a->add_rmsnorm.in.a, at, k), (size_t)k * sizeof *sum);
+            add_row(sum, cpu_read(bb, a->add_rmsnorm.in.b, at, k), k);
             cpu_store(x.data, x.f, at, sum, k);
         }
-        rstd[i] = norm_row(output(a, ADD_RMSNORM_Y), x, w, i * t->cols, t->cols, a->step->attr.norm.eps);
+        rstd[i] = norm_row(y, x, w, i * t->cols, t->cols, a->step->attr.norm.eps);
     }
 }
 
 void cpu_add_rmsnorm(Backend *b, Queue q, const Args *a) {
-    RowNorm t = {.a = a, .rows = cpu_rows(a->ti[0]), .cols = cpu_cols(a->ti[0])};
+    const Tensor *sum = a->add_rmsnorm.out.sum.t;
+    RowNorm t = {.a = a, .rows = cpu_rows(sum), .cols = cpu_cols(sum)};
     threads_for(cpu_threads(b), (t.rows + ROWS_A_TILE - 1) / ROWS_A_TILE, add_rmsnorm_tile, &t);
 }
 
 static void rmsnorm_grad_tile(void *context, int64_t tile, int worker) {
     const RowNorm *t = context;
     const Args *a = t->a;
-    const float *rstd = a->in[3];
+    const float *rstd = a->rmsnorm_grad.in.rstd.data;
     float buffer[CHUNK];
-    Stored w = decoded(input(a, 2), buffer, t->cols);
-    NormGrad g = {.dy = input(a, 0), .x = input(a, 1), .so_far = input(a, 4), .dx = output(a, 0)};
+    Stored w = decoded(stored(a->rmsnorm_grad.in.w), buffer, t->cols);
+    NormGrad g = {.dy = stored(a->rmsnorm_grad.in.dy), .x = stored(a->rmsnorm_grad.in.x),
+                  .so_far = stored(a->rmsnorm_grad.in.so_far), .dx = stored(a->rmsnorm_grad.out.dx)};
     float *sums = t->sums ? t->sums + tile * t->cols : NULL;
     if (sums) memset(sums, 0, (size_t)t->cols * sizeof *sums);
     for (int64_t i = tile * ROWS_A_PART; i < MIN2((tile + 1) * ROWS_A_PART, t->rows); i++)
@@ -199,16 +202,18 @@ static void rmsnorm_grad_tile(void *context, int64_t tile, int worker) {
 }
 
 void cpu_rmsnorm_grad(Backend *b, Queue q, const Args *a) {
-    RowNorm t = {.a = a, .rows = cpu_rows(a->ti[1]), .cols = cpu_cols(a->ti[1])};
+    const Tensor *x = a->rmsnorm_grad.in.x.t;
+    RowNorm t = {.a = a, .rows = cpu_rows(x), .cols = cpu_cols(x)};
     int64_t parts = (t.rows + ROWS_A_PART - 1) / ROWS_A_PART;
-    if (a->out[1]) {
+    if (a->rmsnorm_grad.out.dw.data) {
         t.sums = a->workspace;
         CHECK(a->workspace_bytes >= parts * t.cols * (int64_t)sizeof *t.sums);
     }
     threads_for(cpu_threads(b), parts, rmsnorm_grad_tile, &t);
     if (t.sums)
-        join_parts(b, (Parts){.sums = t.sums, .n_parts = parts, .stride = t.cols, .n = t.cols, .dw = output(a, 1),
-                              .beta = cpu_beta(a, 5), .key = cpu_draw_key(a, 6)});
+        join_parts(b, (Parts){.sums = t.sums, .n_parts = parts, .stride = t.cols, .n = t.cols,
+                              .dw = stored(a->rmsnorm_grad.out.dw), .beta = cpu_beta(a->rmsnorm_grad.in.beta),
+                              .key = cpu_draw_key(a, a->rmsnorm_grad.in.clock)});
 }
 
 /* ---- heads of q and k ---- */
@@ -220,9 +225,8 @@ typedef struct HeadNorm {
     float *sums; /* (parts, 2, D): of wq and of wk, or NULL */
 } HeadNorm;
 
-static HeadNorm head_norm_of(const Args *a, int qkv) {
-    return (HeadNorm){.a = a, .h = a->step->attr.heads, .rows = cpu_rows(a->ti[qkv]),
-                      .cols = cpu_cols(a->ti[qkv])};
+static HeadNorm head_norm_of(const Args *a, Operand qkv) {
+    return (HeadNorm){.a = a, .h = a->step->attr.heads, .rows = cpu_rows(qkv.t), .cols = cpu_cols(qkv.t)};
 }
 
 static void copy_numbers(Stored to, Stored from, int64_t first, int64_t n) {
@@ -237,18 +241,18 @@ static void head_norm_tile(void *context, int64_t tile, int worker) {
     const HeadNorm *t = context;
     const Args *a = t->a;
     int64_t dim = t->h.head_dim, normed = t->h.heads + t->h.kv_heads;
-    float *rstd = a->out[1], bq[CHUNK], bk[CHUNK];
-    Stored wq = decoded(input(a, 1), bq, dim), wk = decoded(input(a, 2), bk, dim);
+    float *rstd = a->head_norm.out.rstd.data, bq[CHUNK], bk[CHUNK];
+    Stored x = stored(a->head_norm.in.qkv), y = stored(a->head_norm.out.y);
+    Stored wq = decoded(stored(a->head_norm.in.wq), bq, dim), wk = decoded(stored(a->head_norm.in.wk), bk, dim);
     for (int64_t i = tile * ROWS_A_TILE; i < MIN2((tile + 1) * ROWS_A_TILE, t->rows); i++) {
         for (int64_t h = 0; h < normed; h++)
-            rstd[i * normed + h] = norm_row(output(a, 0), input(a, 0), h < t->h.heads ? wq : wk,
-                                            i * t->cols + h * dim, dim, t->h.eps);
-        copy_numbers(output(a, 0), input(a, 0), i * t->cols + normed * dim, t->h.kv_heads * dim);
+            rstd[i * normed + h] = norm_row(y, x, h < t->h.heads ? wq : wk, i * t->cols + h * dim, dim, t->h.eps);
+        copy_numbers(y, x, i * t->cols + normed * dim, t->h.kv_heads * dim);
     }
 }
 
 void cpu_head_norm(Backend *b, Queue q, const Args *a) {
-    HeadNorm t = head_norm_of(a, 0);
+    HeadNorm t = head_norm_of(a, a->head_norm.in.qkv);
     threads_for(cpu_threads(b), (t.rows + ROWS_A_TILE - 1) / ROWS_A_TILE, head_norm_tile, &t);
 }
 
@@ -256,10 +260,12 @@ static void head_norm_grad_tile(void *context, int64_t tile, int worker) {
     const HeadNorm *t = context;
     const Args *a = t->a;
     int64_t dim = t->h.head_dim, normed = t->h.heads + t->h.kv_heads;
-    const float *rstd = a->in[4];
+    const float *rstd = a->head_norm_grad.in.rstd.data;
     float bq[CHUNK], bk[CHUNK];
-    Stored wq = decoded(input(a, 2), bq, dim), wk = decoded(input(a, 3), bk, dim);
-    NormGrad g = {.dy = input(a, 0), .x = input(a, 1), .dx = output(a, 0)};
+    Stored wq = decoded(stored(a->head_norm_grad.in.wq), bq, dim);
+    Stored wk = decoded(stored(a->head_norm_grad.in.wk), bk, dim);
+    NormGrad g = {.dy = stored(a->head_norm_grad.in.dy), .x = stored(a->head_norm_grad.in.qkv),
+                  .dx = stored(a->head_norm_grad.out.d_qkv)};
     float *sums = t->sums ? t->sums + tile * 2 * dim : NULL;
     if (sums) memset(sums, 0, (size_t)(2 * dim) * sizeof *sums);
     for (int64_t i = tile * ROWS_A_PART; i < MIN2((tile + 1) * ROWS_A_PART, t->rows); i++) {
@@ -273,17 +279,18 @@ static void head_norm_grad_tile(void *context, int64_t tile, int worker) {
 }
 
 void cpu_head_norm_grad(Backend *b, Queue q, const Args *a) {
-    HeadNorm t = head_norm_of(a, 1);
+    HeadNorm t = head_norm_of(a, a->head_norm_grad.in.qkv);
+    Operand dw[] = {a->head_norm_grad.out.dwq, a->head_norm_grad.out.dwk};
     int64_t parts = (t.rows + ROWS_A_PART - 1) / ROWS_A_PART, dim = t.h.head_dim;
-    if (a->out[1] || a->out[2]) {
+    if (dw[0].data || dw[1].data) {
         t.sums = a->workspace;
         CHECK(a->workspace_bytes >= parts * 2 * dim * (int64_t)sizeof *t.sums);
     }
     threads_for(cpu_threads(b), parts, head_norm_grad_tile, &t);
-    uint64_t key = cpu_draw_key(a, 6);
-    for (int i = 0; i < 2; i++)
-        if (a->out[1 + i])
+    uint64_t key = cpu_draw_key(a, a->head_norm_grad.in.clock);
+    for (int i = 0; i < COUNT_OF(dw); i++)
+        if (dw[i].data)
             join_parts(b, (Parts){.sums = t.sums + i * dim, .n_parts = parts, .stride = 2 * dim, .n = dim,
-                                  .dw = output(a, 1 + i), .beta = cpu_beta(a, 5),
+                                  .dw = stored(dw[i]), .beta = cpu_beta(a->head_norm_grad.in.beta),
                                   .key = rng_fold(key, (uint64_t)i)});
 }

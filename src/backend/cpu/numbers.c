@@ -94,18 +94,18 @@ void cpu_accumulate(void *dst, Format f, int64_t first, const float *src, int64_
 
 /* ---- dials ---- */
 
-uint64_t cpu_draw_key(const Args *a, int clock_in) {
-    const int64_t *clock = a->in[clock_in];
-    uint64_t key = clock ? rng_fold((uint64_t)clock[CLOCK_KEY], (uint64_t)clock[CLOCK_MICRO]) : 0;
+uint64_t cpu_draw_key(const Args *a, Operand clock) {
+    const int64_t *word = clock.data;
+    uint64_t key = word ? rng_fold((uint64_t)word[CLOCK_KEY], (uint64_t)word[CLOCK_MICRO]) : 0;
     return rng_fold(key, a->step->key);
 }
 
-float cpu_beta(const Args *a, int beta_in) { return a->in[beta_in] ? *(const float *)a->in[beta_in] : 1.0f; }
+float cpu_beta(Operand beta) { return beta.data ? *(const float *)beta.data : 1.0f; }
 
 void *cpu_scratch(const Args *a, int64_t first, int64_t each, int worker) {
     int64_t begin = first + each * worker;
     CHECK_MSG(begin + each <= a->workspace_bytes, "%s: its row gives %lld bytes of workspace, %lld are needed",
-              op_row(a->step->op)->name, (long long)a->workspace_bytes, (long long)(begin + each));
+              op_name(a->step->op), (long long)a->workspace_bytes, (long long)(begin + each));
     return (char *)a->workspace + begin;
 }
 

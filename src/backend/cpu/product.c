@@ -1,11 +1,9 @@
 /* product.c - how one tile of a product is computed: what is staged, and in which order numbers are summed. */
 #include "backend/cpu/product.h"
 
-Matrix product_matrix(void *data, const Tensor *t) {
-    return data ? (Matrix){.data = data, .format = t->format, .ld = cpu_cols(t)} : (Matrix){0};
+Matrix product_matrix(Operand x) {
+    return x.data ? (Matrix){.data = x.data, .format = x.t->format, .ld = cpu_cols(x.t)} : (Matrix){0};
 }
-Matrix product_input(const Args *a, int i) { return product_matrix(a->in[i], a->ti[i]); }
-Matrix product_output(const Args *a, int i) { return product_matrix(a->out[i], a->to[i]); }
 
 /* ---- staging ---- */
 

@@ -41,9 +41,7 @@ typedef struct Product {
 /* Plays the products side by side; their outputs are disjoint. `scratch`: first free byte of the workspace. */
 void product_run(Backend *b, const Args *a, const Product *list, int n, int64_t scratch);
 
-Matrix product_matrix(void *data, const Tensor *t); /* the whole tensor */
-Matrix product_input(const Args *a, int i);
-Matrix product_output(const Args *a, int i);
+Matrix product_matrix(Operand x); /* the whole tensor; no matrix where the step has NONE */
 static inline Matrix product_columns(Matrix m, int64_t col) { return m.first += col, m; }
 static inline Matrix product_rows_from(Matrix m, int64_t row) { return m.first += row * m.ld, m; }
 

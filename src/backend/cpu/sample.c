@@ -129,31 +129,33 @@ float sample_logp(const float *logits, int64_t vocab, int32_t id) {
 
 static void sample_rows(void *context, int64_t part, int worker) { /* rows part, part + SAMPLE_WORKERS, ... */
     const Args *a = context;
-    int64_t rows = cpu_rows(a->ti[0]), vocab = cpu_cols(a->ti[0]), room = cpu_cols(a->to[1]);
-    const int32_t *slots = a->in[1], *positions = a->in[2];
+    const Tensor *shape = a->sample.in.logits.t;
+    int64_t rows = cpu_rows(shape), vocab = cpu_cols(shape), room = cpu_cols(a->sample.out.ids.t);
+    const int32_t *slots = a->sample.in.slots.data, *positions = a->sample.in.positions.data;
     Sampler s = sampler_at(cpu_scratch(a, 0, sample_row_bytes(vocab), (int)part), vocab);
     for (int64_t n = part; n < rows; n += SAMPLE_WORKERS) {
         if (positions[n] < 0) continue;
-        CHECK(slots[n] >= 0 && slots[n] < cpu_rows(a->to[0]) && positions[n] < room);
-        const float *logits = (const float *)a->in[0] + n * vocab;
-        const DrawHow *how = (const DrawHow *)a->in[3] + slots[n];
-        int32_t *ids = (int32_t *)a->out[1] + slots[n] * room;
+        CHECK(slots[n] >= 0 && slots[n] < cpu_rows(a->sample.out.drawn.t) && positions[n] < room);
+        const float *logits = (const float *)a->sample.in.logits.data + n * vocab;
+        const DrawHow *how = (const DrawHow *)a->sample.in.how.data + slots[n];
+        int32_t *ids = (int32_t *)a->sample.out.ids.data + slots[n] * room;
         s.vocab = how->vocab > 0 ? MIN2(how->vocab, vocab) : vocab;
         int64_t next = positions[n] + 1;
         int32_t id = sample_token(&s, logits, how, ids, next, next - how->first);
         float logp = how->want_logp && id >= 0 ? sample_logp(logits, vocab, id) : 0;
-        ((Drawn *)a->out[0])[slots[n]] = (Drawn){id, logp};
+        ((Drawn *)a->sample.out.drawn.data)[slots[n]] = (Drawn){id, logp};
         if (next < room) ids[next] = id;
     }
 }
 
 void cpu_sample(Backend *b, Queue q, const Args *a) {
-    threads_for(cpu_threads(b), MIN2(cpu_rows(a->ti[0]), SAMPLE_WORKERS), sample_rows, (void *)a);
+    threads_for(cpu_threads(b), MIN2(cpu_rows(a->sample.in.logits.t), SAMPLE_WORKERS), sample_rows, (void *)a);
 }
 
 void cpu_pick(Backend *b, Queue q, const Args *a) {
-    const int32_t *ids = a->in[0], *slots = a->in[1], *positions = a->in[2];
-    int32_t *picked = a->out[0];
-    for (int64_t n = 0; n < cpu_count(a->to[0]); n++)
-        picked[n] = positions[n] < 0 ? 0 : MAX2(ids[slots[n] * cpu_cols(a->ti[0]) + positions[n]], 0);
+    const int32_t *ids = a->pick.in.ids.data, *slots = a->pick.in.slots.data, *positions = a->pick.in.positions.data;
+    int64_t context = cpu_cols(a->pick.in.ids.t), count = cpu_count(a->pick.out.picked.t);
+    int32_t *picked = a->pick.out.picked.data;
+    for (int64_t n = 0; n < count; n++)
+        picked[n] = positions[n] < 0 ? 0 : MAX2(ids[slots[n] * context + positions[n]], 0);
 }

@@ -2,7 +2,6 @@
 #include "backend/cpu/cpu.h"
 
 Kernel *const cpu_kernels[OP_COUNT] = {
-#define OP_ENUM(NAME, name) [OP_##NAME] = cpu_##name,
+#define OP(NAME, name, ins, outs) [OP_##NAME] = cpu_##name,
 #include "ir/ops.def"
-#undef OP_ENUM
 };

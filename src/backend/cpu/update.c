@@ -2,11 +2,12 @@
  *
  * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed in place; others are
  * decoded into a buffer, changed and stored again: bf16 at random (P6), 8-bit moments by their block's scale.
- * The bits are those of rng_u16: a word for four neighbours, a turn for each of weight and moments. */
+ * The bits are those of rng_u16: a word for four neighbours, rotated by 16 bits for each of weight and moments. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/update.h"
 #include "base/half.h"
 
 enum { CHUNK = 1024, BLOCK = FORMAT_MOMENT_BLOCK, TILE_NUMBERS = 1 << 14, LANES = 16 };
@@ -29,32 +30,33 @@ static void squares_tile(void *context, int64_t tile, int worker) {
     const Args *a = context;
     float buffer[CHUNK];
     double sum = 0;
-    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, cpu_count(a->ti[0]));
+    int64_t end = MIN2((tile + 1) * TILE_NUMBERS, cpu_count(a->sum_squares.in.g.t));
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        sum += chunk_squares(cpu_view(buffer, a->in[0], a->ti[0]->format, i, n), n);
+        sum += chunk_squares(cpu_read(buffer, a->sum_squares.in.g, i, n), n);
     }
     ((double *)a->workspace)[tile] = sum;
 }
 
 void cpu_sum_squares(Backend *b, Queue q, const Args *a) {
-    int64_t tiles = (cpu_count(a->ti[0]) + TILE_NUMBERS - 1) / TILE_NUMBERS;
+    int64_t tiles = (cpu_count(a->sum_squares.in.g.t) + TILE_NUMBERS - 1) / TILE_NUMBERS;
     CHECK(a->workspace_bytes >= tiles * (int64_t)sizeof(double));
     threads_for(cpu_threads(b), tiles, squares_tile, (void *)a);
     double sum = 0;
     for (int64_t i = 0; i < tiles; i++) sum += ((const double *)a->workspace)[i];
-    *(double *)a->out[0] = sum;
+    *(double *)a->sum_squares.out.part.data = sum;
 }
 
 void cpu_clip(Backend *b, Queue q, const Args *a) {
-    const double *parts = a->in[0];
-    double sum = 0, *verdict = a->out[0], loss = *(const double *)a->in[1], most = *(const float *)a->in[2];
-    CHECK(a->ti[0]->format == FMT_F64 && a->ti[1]->format == FMT_F64 && a->ti[2]->format == FMT_F32);
-    for (int64_t i = 0; i < cpu_count(a->ti[0]); i++) sum += parts[i];
-    double unscale = a->in[3] ? *(const float *)a->in[3] : 1.0, norm = sqrt(sum) * unscale;
+    Operand parts = a->clip.in.parts, loss = a->clip.in.loss, max_norm = a->clip.in.max_norm;
+    const float *scale = a->clip.in.unscale.data;
+    double sum = 0, *verdict = a->clip.out.verdict.data, most = *(const float *)max_norm.data;
+    CHECK(parts.t->format == FMT_F64 && loss.t->format == FMT_F64 && max_norm.t->format == FMT_F32);
+    for (int64_t i = 0; i < cpu_count(parts.t); i++) sum += ((const double *)parts.data)[i];
+    double unscale = scale ? *scale : 1.0, norm = sqrt(sum) * unscale;
     verdict[VERDICT_SCALE] = (most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0) * unscale;
     verdict[VERDICT_NORM] = norm;
-    verdict[VERDICT_OK] = isfinite(norm) && isfinite(loss);
+    verdict[VERDICT_OK] = isfinite(norm) && isfinite(*(const double *)loss.data);
 }
 
 /* ---- numbers that are rounded at random ---- */
@@ -65,14 +67,15 @@ CPU_VECTOR static void draw_words(uint64_t *restrict words, uint64_t key, int64_
     for (int64_t i = 0; i < (n + 3) / 4; i++) words[i] = rng_fold(key, (uint64_t)(first / 4 + i));
 }
 
-/* A word turned by 16 bits a turn is, in memory, the bits of its four elements (little-endian, as all of snug). */
+/* A word rotated by 16 bits holds, in memory, other bits for its four elements (little-endian, as all of snug). */
 CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict x, const uint64_t *restrict words,
-                                  int turn, int64_t n) {
-    uint64_t turned[WORDS];
+                                  int rotation, int64_t n) {
+    uint64_t rotated[WORDS];
     uint16_t bits[CHUNK];
-    int right = 16 * turn, left = (64 - right) % 64;
-    for (int64_t i = 0; i < (n + 3) / 4; i++) turned[i] = words[i] >> right | words[i] << left;
-    memcpy(bits, turned, (size_t)((n + 3) / 4) * sizeof *turned); // cppcheck-suppress uninitvar ; as many as were turned
+    int right = 16 * rotation, left = (64 - right) % 64;
+    for (int64_t i = 0; i < (n + 3) / 4; i++) rotated[i] = words[i] >> right | words[i] << left;
+    // cppcheck-suppress uninitvar ; as many as were rotated
+    memcpy(bits, rotated, (size_t)((n + 3) / 4) * sizeof *rotated);
     for (int64_t i = 0; i < n; i++) dst[i] = half_to_bf16_random(x[i], bits[i]);
 }
 
@@ -80,12 +83,12 @@ CPU_VECTOR static void round_bf16(uint16_t *restrict dst, const float *restrict 
 
 static inline float nearest_whole(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; } /* |x| < 2^22, ties to even */
 
-CPU_VECTOR static void mom8_take(float *restrict x, const int8_t *restrict codes, float scale, int64_t n) {
+CPU_VECTOR static void mom8_decode(float *restrict x, const int8_t *restrict codes, float scale, int64_t n) {
     float unit = scale / 127.0f;
     for (int64_t i = 0; i < n; i++) x[i] = (float)codes[i] * unit;
 }
 
-CPU_VECTOR static void var8_take(float *restrict x, const uint8_t *restrict codes, float scale, int64_t n) {
+CPU_VECTOR static void var8_decode(float *restrict x, const uint8_t *restrict codes, float scale, int64_t n) {
     float unit = scale / 255.0f;
     for (int64_t i = 0; i < n; i++) {
         float root = (float)codes[i] * unit;
@@ -103,13 +106,13 @@ CPU_VECTOR static float block_top(const float *x, int64_t n) {
     return top;
 }
 
-CPU_VECTOR static float mom8_give(int8_t *restrict codes, const float *restrict x, int64_t n) {
+CPU_VECTOR static float mom8_encode(int8_t *restrict codes, const float *restrict x, int64_t n) {
     float top = block_top(x, n), inverse = top > 0 ? 127.0f / top : 0;
     for (int64_t i = 0; i < n; i++) codes[i] = (int8_t)nearest_whole(x[i] * inverse);
     return top;
 }
 
-CPU_VECTOR static float var8_give(uint8_t *restrict codes, const float *restrict x, int64_t n) {
+CPU_VECTOR static float var8_encode(uint8_t *restrict codes, const float *restrict x, int64_t n) {
     float top = sqrtf(block_top(x, n)), inverse = top > 0 ? 255.0f / top : 0;
     for (int64_t i = 0; i < n; i++) {
         float root = sqrtf(x[i]) * inverse, whole = nearest_whole(root);
@@ -125,20 +128,21 @@ typedef struct State {
     void *data; /* NULL: there is none */
     Format f;
     float *scales; /* 8-bit moments: one a block */
-    int turn;      /* of its bits: weight 0, m 1, v 2 */
+    int rotation;  /* its random bits are the words rotated so often: ROTATE_* */
 } State;
 
-static State state_of(const Args *a, int out) {
-    if (!a->out[out]) return (State){0};
-    State s = {.data = a->out[out], .f = a->to[out]->format, .turn = out};
+enum { ROTATE_WEIGHT, ROTATE_M, ROTATE_V, ROTATE_MASTER };
+
+static State state_of(Operand x, int rotation) {
+    if (!x.data) return (State){0};
+    State s = {.data = x.data, .f = x.t->format, .rotation = rotation};
     if (s.f == FMT_MOM8 || s.f == FMT_VAR8)
-        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(a->to[out]),
-                                                                   cpu_cols(a->to[out])));
+        s.scales = (float *)((char *)s.data + format_scales_offset(s.f, cpu_rows(x.t), cpu_cols(x.t)));
     return s;
 }
 
 /* Numbers [first, first+n) as fp32: where they stand, or in the buffer. */
-static float *take(State s, float *buffer, int64_t first, int64_t n) {
+static float *load_state(State s, float *buffer, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return (float *)s.data + first;
     if (!s.scales) {
         cpu_load(buffer, s.data, s.f, first, n);
@@ -146,25 +150,25 @@ static float *take(State s, float *buffer, int64_t first, int64_t n) {
     }
     for (int64_t i = 0; i < n; i += BLOCK) {
         float scale = s.scales[(first + i) / BLOCK];
-        if (s.f == FMT_MOM8) mom8_take(buffer + i, (const int8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
-        else var8_take(buffer + i, (const uint8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+        if (s.f == FMT_MOM8) mom8_decode(buffer + i, (const int8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
+        else var8_decode(buffer + i, (const uint8_t *)s.data + first + i, scale, MIN2(BLOCK, n - i));
     }
     return buffer;
 }
 
-static void give(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
+static void store_state(State s, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (s.f == FMT_F32) return;
-    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.turn, n);
+    if (s.f == FMT_BF16) round_bf16((uint16_t *)s.data + first, x, words, s.rotation, n);
     else if (!s.scales) cpu_store(s.data, s.f, first, x, n);
     for (int64_t i = 0; i < n && s.scales; i += BLOCK) {
         float *scale = &s.scales[(first + i) / BLOCK];
-        if (s.f == FMT_MOM8) *scale = mom8_give((int8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
-        else *scale = var8_give((uint8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+        if (s.f == FMT_MOM8) *scale = mom8_encode((int8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
+        else *scale = var8_encode((uint8_t *)s.data + first + i, x + i, MIN2(BLOCK, n - i));
     }
 }
 
 typedef struct Update {
-    const Args *a;
+    Operand g;
     int64_t count;
     State w, m, v, master;
     bool draws;                     /* something is rounded at random */
@@ -175,34 +179,30 @@ typedef struct Update {
 } Update;
 
 /* The weight's new fp32 numbers are in x (the master's place when there is one). */
-static void give_weight(const Update *u, const float *x, const uint64_t *words, int64_t first, int64_t n) {
+static void store_weight(const Update *u, const float *x, const uint64_t *words, int64_t first, int64_t n) {
     if (u->master.data)
         cpu_store(u->w.data, u->w.f, first, x, n);
     else
-        give(u->w, x, words, first, n);
+        store_state(u->w, x, words, first, n);
 }
 
-typedef struct Places { /* of an op's row; v -1: none */
-    int v, master, dials, verdict, clock;
-} Places;
-
-static Update update_of(const Args *a, Places p) {
+static Update update_of(const Args *a, const UpdateOperands *o) {
     const AttrUpdate *k = &a->step->attr.update;
-    const float *dial = a->in[p.dials];
-    Update u = {.a = a, .count = cpu_count(a->to[0]), .w = state_of(a, 0), .m = state_of(a, 1),
-                .key = cpu_draw_key(a, p.clock),
+    const float *dial = o->dials.data;
+    Update u = {.g = o->g, .count = cpu_count(o->weight.t), .w = state_of(o->weight, ROTATE_WEIGHT),
+                .m = state_of(o->m, ROTATE_M), .v = state_of(o->v, ROTATE_V),
+                .master = state_of(o->master, ROTATE_MASTER),
+                .key = cpu_draw_key(a, o->clock),
                 .beta1 = k->beta1, .beta2 = k->beta2, .eps = k->eps, .decay = k->weight_decay,
                 .rate = dial[DIAL_LR] * k->lr_mult,
-                .grad_scale = (float)((const double *)a->in[p.verdict])[VERDICT_SCALE],
+                .grad_scale = (float)((const double *)o->verdict.data)[VERDICT_SCALE],
                 .correct1 = dial[DIAL_CORRECT1], .correct2 = dial[DIAL_CORRECT2]};
-    if (p.v >= 0) u.v = state_of(a, p.v);
-    u.master = state_of(a, p.master);
     u.draws = (u.w.f == FMT_BF16 && !u.master.data) || u.m.f == FMT_BF16 || u.v.f == FMT_BF16;
-    CHECK_MSG(a->in[0] == a->out[0], "a weight is updated where it stands%s", "");
+    CHECK_MSG(o->weight_in.data == o->weight.data, "a weight is updated where it stands%s", "");
     return u;
 }
 
-static bool may_write(const Args *a, int verdict) { return ((const double *)a->in[verdict])[VERDICT_OK] != 0; }
+static bool may_write(Operand verdict) { return ((const double *)verdict.data)[VERDICT_OK] != 0; }
 
 /* ---- AdamW ---- */
 
@@ -222,25 +222,25 @@ CPU_VECTOR static void adamw_chunk(float *restrict w, float *restrict m, float *
 
 static void adamw_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
-    const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK], bv[CHUNK];
     uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = take(u->m, bm, i, n);
-        float *v = take(u->v, bv, i, n);
-        adamw_chunk(w, m, v, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        float *w = load_state(u->master.data ? u->master : u->w, bw, i, n), *m = load_state(u->m, bm, i, n);
+        float *v = load_state(u->v, bv, i, n);
+        adamw_chunk(w, m, v, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
-        give(u->m, m, words, i, n);
-        give(u->v, v, words, i, n);
-        give_weight(u, w, words, i, n);
+        store_state(u->m, m, words, i, n);
+        store_state(u->v, v, words, i, n);
+        store_weight(u, w, words, i, n);
     }
 }
 
 void cpu_adamw(Backend *b, Queue q, const Args *a) {
-    if (!may_write(a, 6)) return;
-    Update u = update_of(a, (Places){.v = 2, .master = 3, .dials = 5, .verdict = 6, .clock = 7});
+    UpdateOperands o = adamw_operands(a);
+    if (!may_write(o.verdict)) return;
+    Update u = update_of(a, &o);
     u.decay = 1.0f - u.rate * u.decay;
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
 }
@@ -259,25 +259,25 @@ CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const flo
 
 static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
-    const Args *a = u->a;
     float bg[CHUNK], bw[CHUNK], bm[CHUNK];
     uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
         int64_t n = MIN2(CHUNK, end - i);
-        float *w = take(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
-        if (u->m.data) m = take(u->m, bm, i, n);
+        float *w = load_state(u->master.data ? u->master : u->w, bw, i, n), *m = bm;
+        if (u->m.data) m = load_state(u->m, bm, i, n);
         else
             for (int64_t k = 0; k < n; k++) bm[k] = 0;
-        sgd_chunk(w, m, cpu_view(bg, a->in[1], a->ti[1]->format, i, n), n, u);
+        sgd_chunk(w, m, cpu_read(bg, u->g, i, n), n, u);
         if (u->draws) draw_words(words, u->key, i, n);
-        if (u->m.data) give(u->m, m, words, i, n);
-        give_weight(u, w, words, i, n);
+        if (u->m.data) store_state(u->m, m, words, i, n);
+        store_weight(u, w, words, i, n);
     }
 }
 
 void cpu_sgd(Backend *b, Queue q, const Args *a) {
-    if (!may_write(a, 5)) return;
-    Update u = update_of(a, (Places){.v = -1, .master = 2, .dials = 4, .verdict = 5, .clock = 6});
+    UpdateOperands o = sgd_operands(a);
+    if (!may_write(o.verdict)) return;
+    Update u = update_of(a, &o);
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
 }

@@ -1,10 +1,10 @@
 /* attend.cu - attention forward on tensor cores: tiles of scores, an online softmax. Reference: cpu/attend.c.
  *
  * o(N,H*D), lse(N,H), per query tile and key tile:
- *   S = Q K^T;  m' = max(m, rowmax S);  P = e^((S - m')*scale);  shrink = e^((m - m')*scale)
- *   l = l*shrink + rowsum P;  O = O*shrink + P V;   at the end O/l and lse = m*scale + ln l
+ *   S = Q K^T;  m' = max(m, rowmax S);  P = e^((S - m')*scale);  rescale = e^((m - m')*scale)
+ *   l = l*rescale + rowsum P;  O = O*rescale + P V;   at the end O/l and lse = m*scale + ln l
  * bf16 or fp16 in, fp32 sums, P rounded for its product. A block owns ROWS queries of one head: 4 warps of 32
- * rows, whose S, P and O stay in registers. Q lies in shared memory; V of a tile is on its way while S is
+ * rows, whose S, P and O stay in registers. Q lies in shared memory; V of a tile is prefetched while S is
  * computed, K of the next while P V is. Key tiles in front of the earliest or behind the last key that any query
  * of the block sees are not touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv
  * once, o once, K and V again from the second-level cache for every query tile. The same kernel attends to a
@@ -55,7 +55,7 @@ DEVICE void scores(Scores &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_
 }
 
 /* seen: (from, upto) of each of the warp's rows. */
-DEVICE void hide(Scores &s, const int2 *seen, int first_key) {
+DEVICE void mask_keys(Scores &s, const int2 *seen, int first_key) {
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -72,10 +72,12 @@ DEVICE void hide(Scores &s, const int2 *seen, int first_key) {
         }
 }
 
-/* S becomes P; top and sum (this lane's share of it) move on, and O shrinks with them. */
+/* Online softmax update: S becomes P; top and sum (this lane's share of it) move on, and O is rescaled to the new
+ * top. */
 template <int D>
-DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2], float scale2) {
-    float shrink[MT][2];
+DEVICE void softmax_update(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2],
+                           float scale2) {
+    float rescale[MT][2];
     bool any = false;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -87,7 +89,7 @@ DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], flo
             now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
             now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
             float off = now == -INFINITY ? 0.0f : now * scale2; /* a row that has seen nothing yet */
-            shrink[m][r] = exp2_fast(top[m][r] * scale2 - off);
+            rescale[m][r] = exp2_fast(top[m][r] * scale2 - off);
             any |= now > top[m][r];
             top[m][r] = now;
             float part = 0;
@@ -98,15 +100,15 @@ DEVICE void soften(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], flo
                     s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - off);
                     part += s[m][n][c];
                 }
-            sum[m][r] = sum[m][r] * shrink[m][r] + part;
+            sum[m][r] = sum[m][r] * rescale[m][r] + part;
         }
-    if (!__any_sync(~0u, any)) return; /* no maximum of the warp has moved: nothing shrinks */
+    if (!__any_sync(~0u, any)) return; /* no maximum of the warp has moved: nothing to rescale */
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) o[m][n][c] *= shrink[m][c / 2];
+            for (int c = 0; c < 4; c++) o[m][n][c] *= rescale[m][c / 2];
 }
 
 template <typename T, int D> DEVICE void add_values(float (&o)[MT][D / 8][4], const Scores &p, uint32_t v_at) {
@@ -175,7 +177,7 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     int64_t row = blockIdx.x / a.heads;
     uint32_t q_tile = shared_address(shared), k_tile = q_tile + F::Q_BYTES, v_tile = k_tile + F::K_BYTES;
 
-    /* Lane i looks after row i of its warp; a warp's edges say which tiles it needs and which it must mask. */
+    /* Lane i finds the keys of row i of its warp; a warp's edges say which tiles it needs and which it must mask. */
     static_assert(MT * 16 == WARP, "a lane a row");
     bool exists = first + (int)threadIdx.x < a.seq;
     int2 keys = exists ? keys_seen(a, row, first + threadIdx.x) : make_int2(NEVER, 0);
@@ -214,7 +216,7 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     for (int key = begin; key < end; key += KEYS) {
         Scores s;
         copies_wait<0>();
-        __syncthreads(); /* K is there; nobody reads the last V any more */
+        __syncthreads(); /* K is loaded; all warps are done with the last V */
         copy.template start<KEYS>(to_k + F::K_BYTES, from_k + a.v_offset * 2, a.kv_stride, end - key);
         copies_commit();
         int4 edge = edges[warp]; /* read again where it is needed: registers are short */
@@ -222,17 +224,17 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
         bool masks = __any_sync(~0u, key < edge.z || key + KEYS > edge.w);
         if (sees) scores<T, D>(s, kept, q_at, k_at);
         copies_wait<0>();
-        __syncthreads(); /* V is there; nobody reads K any more */
+        __syncthreads(); /* V is loaded; all warps are done with K */
         from_k += KEYS * 2 * a.kv_stride;
         if (key + KEYS < end) copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
         copies_commit();
         if (!sees) continue;
-        if (masks) hide(s, seen + warp * WARP, key);
-        soften<D>(s, o, top, sum, a.scale * LOG2_E);
+        if (masks) mask_keys(s, seen + warp * WARP, key);
+        softmax_update<D>(s, o, top, sum, a.scale * LOG2_E);
         add_values<T, D>(o, s, v_at);
     }
     copies_wait<0>();
-    __syncthreads(); /* without keys, Q may still be on its way into the rows that now take O */
+    __syncthreads(); /* without keys, the copy of Q into the rows that now take O may still be in flight */
     finish<T, D>(a, (T *)shared, o, top, sum, place);
 #endif
 }

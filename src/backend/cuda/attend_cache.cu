@@ -7,17 +7,18 @@
  *
  *   scores(slot, head) = K q^T,   o(number, head) += V^T P     (cache_tiles.cuh: who reads what)
  *
- * K (V) of the next tile is on its way while the products of V (K) run. The softmax is online, a warp for itself; P is
+ * K (V) of the next tile is prefetched while the products of V (K) run. The softmax is online, a warp for itself; P is
  * rounded to the activations' format. Then the warps' sums are joined in order, and those of the splits: from sm_90 on the
  * splits of a head are a cluster and write into each other's shared memory, each joining a share of the numbers; before that
  * they leave (o, top, sum) in the workspace, and cache.cu joins them. An idle token (position -1) reads nothing.
  * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability.
  *
- * Together with rope_put (NEW, not of int8): q, k and v of the token come unturned. A block turns its own heads on their
- * way, and the one whose split ends with the token's own slot has that key and value from there; the first bunch of heads
- * puts them into the cache. Nobody reads that slot from memory: other bunches have it from qkv likewise, and other tokens
- * have other rows. What is read was there before the play (the caller knows that no other step of it writes this cache),
- * so K and V are asked for, and the angles made, before the wait for the kernel in front. */
+ * Together with rope_put (NEW, not of int8): q, k and v of the token are not rotated yet. A block rotates its own heads
+ * as it loads them; the one whose split ends with the token's own slot takes that key and value from there, and the
+ * first group of query heads writes them into the cache. No block reads that slot from memory: other groups take it
+ * from qkv likewise, and other tokens have other cache rows. What is read was there before the play (the caller knows
+ * that no other step of it writes this cache), so K and V are prefetched and the angles computed before the wait of
+ * programmatic dependent launch. */
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/cache_tiles.cuh"
 #include "backend/cuda/chain.cuh"
@@ -61,10 +62,10 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
         top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0;
     }
 
-    /* Scores become probabilities; o and sum shrink to the new top. */
-    DEVICE void soften(float (&s)[TILES][4], int there, float scale2) {
+    /* Softmax update: scores become probabilities; o and sum are rescaled to the new maximum. */
+    DEVICE void softmax_update(float (&s)[TILES][4], int there, float scale2) {
         int slot = threadIdx.x % WARP / 4;
-        float now[2] = {top[0], top[1]}, shrink[2];
+        float now[2] = {top[0], top[1]}, rescale[2];
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -75,8 +76,8 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             now[h] = most_of_slots(now[h]); /* the first slot is there: finite */
-            shrink[h] = exp2_fast(top[h] - now[h]);
-            top[h] = now[h], sum[h] *= shrink[h];
+            rescale[h] = exp2_fast(top[h] - now[h]);
+            top[h] = now[h], sum[h] *= rescale[h];
         }
 #pragma unroll
         for (int i = 0; i < TILES; i++)
@@ -87,7 +88,7 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
             }
 #pragma unroll
         for (int i = 0; i < D / 16; i++)
-            o[i][0] *= shrink[0], o[i][1] *= shrink[1], o[i][2] *= shrink[0], o[i][3] *= shrink[1];
+            o[i][0] *= rescale[0], o[i][1] *= rescale[1], o[i][2] *= rescale[0], o[i][3] *= rescale[1];
     }
 
     /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. own: k, then v of the last
@@ -107,7 +108,7 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
             for (int i = 0; i < TILES; i++) keys[i].multiply_by(s[i], q);
             k += on * stride, v += on * stride;
             if (there - beside > on) take_tiles(keys, k, stride, there - beside - on, row_scale);
-            soften(s, there, scale2);
+            softmax_update(s, there, scale2);
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 const float *by = values[i].scale;
@@ -122,7 +123,7 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
     template <typename Tile>
     static DEVICE void take_tiles(Tile (&t)[TILES], const C *first, int stride, int there, int row_scale) {
 #pragma unroll
-        for (int i = 0; i < TILES; i++) t[i].take(first, stride, there, row_scale, i * TILE);
+        for (int i = 0; i < TILES; i++) t[i].load(first, stride, there, row_scale, i * TILE);
     }
 };
 
@@ -172,7 +173,7 @@ template <int D> DEVICE int number_of(int at) {
 template <typename T, int D> struct Output {
     T *o;
     int heads;
-    DEVICE void give(const Joined &j, int at) const {
+    DEVICE void store(const Joined &j, int at) const {
         int h = at % 4 * 2, c = number_of<D>(at);
         if (h < heads) give_pair(o + h * D + c, j.o.x, j.o.z, j.sum[0]);
         if (h + 1 < heads) give_pair(o + (h + 1) * D + c, j.o.y, j.o.w, j.sum[1]);
@@ -244,7 +245,7 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     if (!a.early) chain_wait();
     constexpr int TILES = Cut<D>::template TILES<C, WARPS>;
     using Mine = Warp<T, C, D, TILES>;
-    float inv_freq = NEW && threadIdx.x < D / 2 ? rope.inv_freq[threadIdx.x] : 0.0f; /* on its way with the position */
+    float inv_freq = NEW && threadIdx.x < D / 2 ? rope.inv_freq[threadIdx.x] : 0.0f; /* loaded with the position */
     int position = a.last[token], end = min(position + 1, a.keys), tiles = (end + Mine::SLOTS - 1) / Mine::SLOTS;
     int each = (tiles + splits - 1) / splits * Mine::SLOTS, first = split * each; /* of what is seen */
     int seen = max(0, min(each, end - first)), there = seen - warp * Mine::SLOTS;
@@ -269,17 +270,17 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
         }
         chain_wait();
         int task = (threadIdx.x + THREADS - D / 2) % THREADS; /* warps that make no angles have qkv first */
-        Arrival<T, D> come(task, token_q + head * D, token_q + (a.heads + kv) * D, a.v_offset, heads, brings);
+        NewToken<T, D> fresh(task, token_q + head * D, token_q + (a.heads + kv) * D, a.v_offset, heads, brings);
         __syncthreads();
-        come.turn(cosine, sine);
+        fresh.rotate(cosine, sine);
         T *slot = blockIdx.y % bunches ? NULL : (T *)row_k + (int64_t)position * a.kv_stride;
-        come.put(q, own_kv, slot, a.v_offset, brings);
+        fresh.put(q, own_kv, slot, a.v_offset, brings);
         if (brings) own = own_kv;
     } else {
         chain_wait();
         Query<T, D, WARPS> query(token_q + head * D, heads);
         take_first(there);
-        query.put(q); /* K and V are on their way */
+        query.put(q); /* K and V are being prefetched */
     }
     __syncthreads();
     Mine w;
@@ -298,7 +299,7 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     Output<T, D> to = {(T *)a.o + token * a.o_stride + head * D, heads};
     for (int at = threadIdx.x; at < ITEMS; at += THREADS) {
         Joined j = join([&](int i) { return Place{&states[i], sums[i]}; }, busy, at);
-        if (splits == 1) to.give(j, at);
+        if (splits == 1) to.store(j, at);
         else if (parts) to.leave(j, at, parts + ((token * a.heads + head) * splits + split) * (D + 2), splits);
         else inbox.send(j, at, split, splits);
     }
@@ -306,7 +307,7 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     wait_for_cluster();
     int share = inbox.share(splits);
     for (int at = share * split + threadIdx.x; at < min(ITEMS, share * (split + 1)); at += THREADS)
-        to.give(join([&](int i) { return inbox.place(i, split, splits); }, splits, at), at);
+        to.store(join([&](int i) { return inbox.place(i, split, splits); }, splits, at), at);
 #endif
 }
 
@@ -324,7 +325,7 @@ template <typename Kernel> static bool fits_cluster(Kernel kernel, const cudaLau
 struct Launch {
     cudaStream_t stream;
     const CudaAttend *a;
-    const CudaRope *rope; /* NULL: q, k and v are turned and in the cache */
+    const CudaRope *rope; /* NULL: q is rotated already, k and v are in the cache */
     CudaHeadRow row;
     float *parts;
     int splits;
@@ -344,7 +345,7 @@ template <typename T, typename C, int D, int WARPS, bool NEW> static void launch
 }
 
 template <typename T, typename C, bool NEW> static void launch_dim(const Launch &l) {
-    enum { SPARSE = 128 }; /* blocks that have a multiprocessor each: more warps have more bytes on their way */
+    enum { SPARSE = 128 }; /* blocks that have a multiprocessor each: more warps have more bytes in flight */
     with_cache_dim(l.a->dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
         if ((int64_t)l.grid.x * l.grid.y <= SPARSE) launch_tokens<T, C, D, 8, NEW>(l);

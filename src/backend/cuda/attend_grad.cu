@@ -235,7 +235,7 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
 
 /* P becomes dS = P * (dP - delta). */
 template <typename T, bool KEYS_OWN, int MT, int STEP>
-DEVICE void step_slopes(Packed<MT, STEP> &p, const Sums<MT, STEP> &dp, const Queries<KEYS_OWN, MT> &q) {
+DEVICE void step_ds(Packed<MT, STEP> &p, const Sums<MT, STEP> &dp, const Queries<KEYS_OWN, MT> &q) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
     for (int stage = 0; more; stage ^= B::STAGE_BYTES) {
         int tile = v.tile;
         copies_wait<0>();
-        __syncthreads(); /* this tile is there, and nobody reads the other stage any more */
+        __syncthreads(); /* this tile is loaded, and all warps are done with the other stage */
         more = walk_on<KEYS_OWN, OWN>(g, w, v);
         if (more) load_other<T, D, KEYS_OWN>(g, w, v, memory + (stage ^ B::STAGE_BYTES));
         const int2 *edges = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
@@ -336,11 +336,11 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
                 add_product<T, D, MT, STEP>(sum2, p, lane_flipped<D>(b2));
                 step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
             }
-            step_slopes<T, KEYS_OWN, MT, STEP>(p, dp, q);
+            step_ds<T, KEYS_OWN, MT, STEP>(p, dp, q);
             add_product<T, D, MT, STEP>(sum1, p, lane_flipped<D>(b1));
         }
     }
-    __syncthreads(); /* the stages take the sums on their way out */
+    __syncthreads(); /* the stages are free: the sums are staged there for the store */
     give_own<T, D, KEYS_OWN>(g, w, (T *)shared, sum1, sum2);
 #endif
 }

@@ -159,7 +159,7 @@ DEVICE void back_softmax(float (&s)[N / 8][4], const BackQueries &q, int own, in
 
 /* dS' = P' (dP' - delta), of P' as it came out of the softmax, or as its product took it: then S' is not kept. */
 template <typename T, bool KEYS_OWN, int N>
-DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], const uint32_t (&p)[N / 16][4],
+DEVICE void back_ds(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], const uint32_t (&p)[N / 16][4],
                         const float (&dp)[N / 8][4], const BackQueries &q) {
     int lane = thread_anew() % WARP;
 #pragma unroll
@@ -177,7 +177,7 @@ DEVICE void back_slopes(uint32_t (&ds)[N / 16][4], const float (&s)[N / 8][4], c
 
 /* dq, or dk and dv, of the block's own rows; tile: memory for two tiles of them. */
 template <typename T, int D, bool KEYS_OWN, typename C>
-DEVICE void back_give(const CudaAttendGrad &g, const BackWalk *w, T *tile, const float (&sum1)[1][D / 8][4],
+DEVICE void back_store(const CudaAttendGrad &g, const BackWalk *w, T *tile, const float (&sum1)[1][D / 8][4],
                       const float (&sum2)[1][KEYS_OWN ? D / 8 : 1][4]) {
     const CudaAttend &a = g.a;
     int64_t token = w->row * a.seq;
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         next = stage + 1 < C::STAGES ? stage + 1 : 0;
         copies_wait<0>();
         shared_to_products();
-        __syncthreads(); /* this tile is there, and nobody reads the next stage any more */
+        __syncthreads(); /* this tile is loaded, and all warps are done with the next stage */
         uint32_t tile1 = stages + stage * M::STAGE;
         uint64_t b1 = tile_words(tile1, D > CHUNK ? CHUNK_BYTES<N> : EIGHT_ROWS), b2 = further(b1, M::TILE);
         float s[N / 8][4], dp[N / 8][4];
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
         }
         products_wait<KEYS_OWN ? 1 : 0>(); /* dP' is done; P' b2 goes on */
         settle(dp);
-        back_slopes<T, KEYS_OWN, N>(ds, s, p, dp, q);
+        back_ds<T, KEYS_OWN, N>(ds, s, p, dp, q);
         products_begin();
         tile_add<T, D, N>(sum1[0], ds, b1);
         products_commit();
@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
     settle(sum1[0]);
     if (KEYS_OWN) settle(sum2[0]);
     copies_wait<0>();
-    __syncthreads(); /* the memory takes the sums on their way out */
-    back_give<T, D, KEYS_OWN, C>(g, w, (T *)memory, sum1, sum2);
+    __syncthreads(); /* shared memory is free: the sums are staged there for the store */
+    back_store<T, D, KEYS_OWN, C>(g, w, (T *)memory, sum1, sum2);
 #endif
 }
 

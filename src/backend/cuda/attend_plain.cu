@@ -97,9 +97,9 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
         }
 #pragma unroll
         for (int d = LANES / 2; d; d /= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, d));
-        float off = now == -INFINITY ? 0.0f : now, shrink = exp2f(top - off);
+        float off = now == -INFINITY ? 0.0f : now, rescale = exp2f(top - off);
         top = now;
-        sum *= shrink;
+        sum *= rescale;
 #pragma unroll
         for (int i = 0; i < KEYS / LANES; i++) {
             s[i] = exp2f(s[i] - off);
@@ -109,7 +109,7 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
 #pragma unroll
         for (int g = 0; g < S::GROUPS; g++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) o[g][c] *= shrink;
+            for (int c = 0; c < 4; c++) o[g][c] *= rescale;
         __syncthreads(); /* K has been read, P is there */
         fill_tile<T, MOST, KEYS, THREADS>(kv, heads_k + a.v_offset, a.kv_stride, a.dim, key, end);
         __syncthreads();

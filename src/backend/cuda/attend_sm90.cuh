@@ -49,7 +49,7 @@ template <int D, typename C> struct ForwardMemory { /* Q; K, K, V, V; seen; edge
     static_assert(C::ROWS * Tile<D>::ROW_BYTES <= 4 * TILE, "O passes through K's and V's memory");
 };
 
-template <int N> DEVICE void hide_keys(float (&s)[N / 8][4], const int2 *seen, int first_key) {
+template <int N> DEVICE void mask_keys(float (&s)[N / 8][4], const int2 *seen, int first_key) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -61,9 +61,10 @@ template <int N> DEVICE void hide_keys(float (&s)[N / 8][4], const int2 *seen, i
     }
 }
 
-/* S becomes P; top and sum (this lane's share of it) move on; shrink: what O has to be multiplied by. */
+/* S becomes P; top and sum (this lane's share of it) move on; rescale: what O has to be multiplied by. */
 template <int N>
-DEVICE void soften_rows(float (&s)[N / 8][4], float (&top)[2], float (&sum)[2], float (&shrink)[2], float scale2) {
+DEVICE void softmax_update_rows(float (&s)[N / 8][4], float (&top)[2], float (&sum)[2], float (&rescale)[2],
+                                float scale2) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float now = top[r];
@@ -72,7 +73,7 @@ DEVICE void soften_rows(float (&s)[N / 8][4], float (&top)[2], float (&sum)[2], 
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
         float off = now == -INFINITY ? 0.0f : now * scale2; /* a row that has seen nothing yet */
-        shrink[r] = exp2_fast(top[r] * scale2 - off);
+        rescale[r] = exp2_fast(top[r] * scale2 - off);
         top[r] = now;
         float part = 0;
 #pragma unroll
@@ -82,16 +83,16 @@ DEVICE void soften_rows(float (&s)[N / 8][4], float (&top)[2], float (&sum)[2], 
                 s[n][c] = exp2_fast(s[n][c] * scale2 - off);
                 part += s[n][c];
             }
-        sum[r] = sum[r] * shrink[r] + part;
+        sum[r] = sum[r] * rescale[r] + part;
     }
 }
 
-template <int D> DEVICE void shrink_rows(float (&o)[D / 8][4], const float (&shrink)[2]) {
-    if (!__any_sync(~0u, shrink[0] != 1.0f || shrink[1] != 1.0f)) return; /* no maximum of the warp has moved */
+template <int D> DEVICE void rescale_rows(float (&o)[D / 8][4], const float (&rescale)[2]) {
+    if (!__any_sync(~0u, rescale[0] != 1.0f || rescale[1] != 1.0f)) return; /* no maximum of the warp has moved */
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) o[n][c] *= shrink[c / 2];
+        for (int c = 0; c < 4; c++) o[n][c] *= rescale[c / 2];
 }
 
 /* What a warpgroup's queries see, and what its block has to walk. */
@@ -165,13 +166,13 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_sm90_kernel(Cuda
     uint64_t q_words = tile_words(q_tile + group * GROUP_ROWS * CHUNK_ROW, EIGHT_ROWS);
     uint64_t k_words = tile_words(k_tile, EIGHT_ROWS);
     uint64_t v_words = tile_words(v_tile, D > CHUNK ? CHUNK_BYTES<KEYS> : EIGHT_ROWS);
-    float o[D / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, shrink[2], scale2 = a.scale * LOG2_E;
+    float o[D / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, rescale[2], scale2 = a.scale * LOG2_E;
     for (int stage = 0, key = sight.begin; key < sight.end; key += KEYS, stage ^= M::TILE) {
         float s[KEYS / 8][4];
         uint32_t p[KEYS / 16][4];
         copies_wait<0>();
         shared_to_products();
-        __syncthreads(); /* this tile is there, and nobody reads the other stage any more */
+        __syncthreads(); /* this tile is loaded, and all warps are done with the other stage */
         products_begin();
         tile_product<T, D, C::ROWS, KEYS>(s, q_words, further(k_words, stage));
         products_commit();
@@ -184,9 +185,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_sm90_kernel(Cuda
         copies_commit();
         products_wait<0>();
         settle(s);
-        if (key < sight.all_from || key + KEYS > sight.all_upto) hide_keys<KEYS>(s, seen + warp_row, key);
-        soften_rows<KEYS>(s, top, sum, shrink, scale2);
-        shrink_rows<D>(o, shrink);
+        if (key < sight.all_from || key + KEYS > sight.all_upto) mask_keys<KEYS>(s, seen + warp_row, key);
+        softmax_update_rows<KEYS>(s, top, sum, rescale, scale2);
+        rescale_rows<D>(o, rescale);
         pack_blocks<T, KEYS>(p, s);
         products_begin();
         tile_add<T, D, KEYS>(o, p, further(v_words, stage));

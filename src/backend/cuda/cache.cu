@@ -7,7 +7,7 @@
  *                 scores of SLOTS slots at a time by 8 lanes a slot, then their softmax, then P V by a warp per
  *                 slot and a lane per few columns; an online softmax from one piece to the next. Splits leave
  *                 (o, top, sum) in the workspace, joined in order. K and V of the slots seen are read once.
- * Many tokens of a row at once are the business of attend.cu. */
+ * attend.cu serves many tokens of a row at once. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/cache_kernels.h"
 #include "backend/cuda/chain.cuh"
@@ -68,7 +68,7 @@ template <typename C, int HEADS, int V> DEVICE void piece_scores(float (*s)[SLOT
 }
 
 struct Softmax { /* of one head, in shared memory */
-    float top, sum, shrink;
+    float top, sum, rescale;
 };
 
 /* Warp h takes head h: scores become probabilities. */
@@ -88,8 +88,8 @@ DEVICE void piece_softmax(Softmax *head, float *s, float scale2) {
     part = warp_sum(part);
     __syncwarp();
     if (lane) return;
-    head->shrink = exp2f(head->top - off);
-    head->sum = head->sum * head->shrink + part;
+    head->rescale = exp2f(head->top - off);
+    head->sum = head->sum * head->rescale + part;
     head->top = now;
 }
 
@@ -148,7 +148,7 @@ template <typename T, typename C, int HEADS, int P, int V> __global__ void __lau
 #pragma unroll
         for (int h = 0; h < HEADS; h++)
 #pragma unroll
-            for (int i = 0; i < P; i++) o[h][i] *= state[h].shrink;
+            for (int i = 0; i < P; i++) o[h][i] *= state[h].rescale;
         piece_values<C, HEADS, P>(o, s, here + a.v_offset, a.kv_stride, a.dim, slots, wide, head_row.scale_at);
     }
     for (int h = 0; h < HEADS; h++) { /* the warps' sums in order; static indexes keep o in registers */

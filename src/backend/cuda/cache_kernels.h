@@ -20,7 +20,7 @@ typedef struct CudaPut {
     int seq, slots;
     CudaHeadRow row; /* int8 */
 } CudaPut;
-/* y: q turned, k and v as in x; y may be x. */
+/* y: q rotated, k and v as in x; y may be x. */
 void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r, const CudaPut *p);
 
 /* As cuda_launch_attend_cache; a->kv_stride and a->v_offset are in bytes. Any number of tokens. */
@@ -31,7 +31,7 @@ void cuda_launch_attend_cache_int8(cudaStream_t s, const CudaAttend *a, CudaHead
 void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts, int splits,
                                bool clusters);
 /* rope_put and then that, in one launch: a->q is the unturned qkv, a->early holds, no two tokens have the same row of the
- * cache, and nobody else has written it since the play began. */
+ * cache, and no other step has written it since the play began. */
 void cuda_launch_put_attend(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts,
                             int splits, bool clusters);
 void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits);

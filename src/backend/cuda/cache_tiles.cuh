@@ -20,7 +20,7 @@ static_assert(HEADS == 8 && TILE == 16, "the shape of a product");
 template <int D> struct Cut {
     static constexpr int K_EACH = D % 32 == 0 ? 8 : 4, K_PIECES = D / (4 * K_EACH);
     static constexpr int V_EACH = D % 64 == 0 ? 8 : D % 32 == 0 ? 4 : 2, V_PIECES = D / (8 * V_EACH);
-    /* a warp has on their way: two where registers allow it, in blocks of eight warps always */
+    /* a warp has in flight: two where registers allow it, in blocks of eight warps always */
     template <typename C, int WARPS> static constexpr int TILES = D * sizeof(C) <= 128 || WARPS >= 8 ? 2 : 1;
 };
 
@@ -31,7 +31,7 @@ template <int D> struct Cut {
 template <typename C, int N> struct Raw {
     static constexpr int BYTES = N * (int)sizeof(C), WORDS = (BYTES + 3) / 4;
     uint32_t w[WORDS];
-    DEVICE void take(const C *p) {
+    DEVICE void load(const C *p) {
         if constexpr (BYTES == 16) {
             uint4 v = *(const uint4 *)p;
             w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
@@ -83,13 +83,13 @@ template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
     Raw<C, Cut<D>::K_EACH> piece[2][Cut<D>::K_PIECES];
     float scale[2];
     /* Of the `there` slots whose heads stand from `first` on, those from `slot` on; the last stands for those behind it. */
-    DEVICE void take(const C *first, int stride, int there, int row_scale, int slot) {
+    DEVICE void load(const C *first, int stride, int there, int row_scale, int slot) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const C *head = first + min(slot + lane / 4 + 8 * r, there - 1) * stride;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].take(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
+            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].load(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
             scale[r] = scale_at(head, row_scale);
         }
     }
@@ -100,7 +100,7 @@ template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
         for (int r = 0; r < 2; r++) {
             if (slot + lane / 4 + 8 * r < last) continue;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].take(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
+            for (int p = 0; p < Cut<D>::K_PIECES; p++) piece[r][p].load(head + (lane % 4 + p * 4) * Cut<D>::K_EACH);
             scale[r] = 1;
         }
     }
@@ -122,13 +122,13 @@ template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
 template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8, 2t+9; scales of slots g and g+8 */
     Raw<C, Cut<D>::V_EACH> piece[4][Cut<D>::V_PIECES];
     float scale[2];
-    DEVICE void take(const C *first, int stride, int there, int row_scale, int slot) {
+    DEVICE void load(const C *first, int stride, int there, int row_scale, int slot) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const C *head = first + min(slot + lane % 4 * 2 + r % 2 + r / 2 * 8, there - 1) * stride;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].take(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
+            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].load(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
         }
 #pragma unroll
         for (int r = 0; r < 2; r++)
@@ -140,7 +140,7 @@ template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8
         for (int r = 0; r < 4; r++) {
             if (slot + lane % 4 * 2 + r % 2 + r / 2 * 8 < last) continue;
 #pragma unroll
-            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].take(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
+            for (int p = 0; p < Cut<D>::V_PIECES; p++) piece[r][p].load(head + (lane / 4 + p * 8) * Cut<D>::V_EACH);
         }
         scale[0] = scale[1] = 1;
     }
@@ -171,7 +171,7 @@ template <typename T, int D, int WARPS> struct Query {
             int p = threadIdx.x / WARP + m * WARPS;
 #pragma unroll
             for (int i = 0; i < EACH / 2; i++) piece[m].w[i] = 0;
-            if (p < PIECES && lane / 4 < heads) piece[m].take(first + lane / 4 * D + (lane % 4 + p * 4) * EACH);
+            if (p < PIECES && lane / 4 < heads) piece[m].load(first + lane / 4 * D + (lane % 4 + p * 4) * EACH);
         }
     }
     DEVICE void put(uint2 (*q)[WARP]) const {
@@ -186,15 +186,15 @@ template <typename T, int D, int WARPS> struct Query {
     }
 };
 
-/* q, k and v of a token as they come, this block's heads: a thread has two pieces of one of them that turn together. */
-template <typename T, int D> struct Arrival {
+/* q, k and v of a new token, this block's heads: a thread has two pieces of one of them that rotate together. */
+template <typename T, int D> struct NewToken {
     static constexpr int EACH = Cut<D>::K_EACH, PAIRS = D / 2 / EACH, KEY = HEADS, VALUE = HEADS + 1;
     static_assert((VALUE + 1) * PAIRS <= 4 * WARP, "a thread each");
     int head, pair;
     Raw<T, EACH> half[2];
 
     /* k and v only if they are wanted; zeros behind the last query head */
-    DEVICE Arrival(int task, const T *q, const T *k, int v_offset, int heads, bool wanted) {
+    DEVICE NewToken(int task, const T *q, const T *k, int v_offset, int heads, bool wanted) {
         head = task / PAIRS, pair = task % PAIRS;
         const T *from = (head < KEY ? q + head * D : k + (head - KEY) * v_offset) + pair * EACH;
         bool there = head < heads || (wanted && head >= KEY && head <= VALUE);
@@ -202,17 +202,17 @@ template <typename T, int D> struct Arrival {
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int i = 0; i < EACH / 2; i++) half[h].w[i] = 0;
-            if (there) half[h].take(from + h * (D / 2));
+            if (there) half[h].load(from + h * (D / 2));
         }
     }
-    DEVICE void turn(const float *cosine, const float *sine) { /* and round, as rope_put does */
+    DEVICE void rotate(const float *cosine, const float *sine) { /* and round, as rope_put does */
         cosine += pair * EACH, sine += pair * EACH;
 #pragma unroll
         for (int i = 0; i < EACH / 2; i++) {
             float2 a = unpack(half[0].w[i], T()), b = unpack(half[1].w[i], T());
             if (head <= KEY) {
-                turn_pair(a.x, b.x, cosine[2 * i], sine[2 * i]);
-                turn_pair(a.y, b.y, cosine[2 * i + 1], sine[2 * i + 1]);
+                rotate_pair(a.x, b.x, cosine[2 * i], sine[2 * i]);
+                rotate_pair(a.y, b.y, cosine[2 * i + 1], sine[2 * i + 1]);
             }
             half[0].w[i] = pack<T>(a.x, a.y), half[1].w[i] = pack<T>(b.x, b.y);
         }

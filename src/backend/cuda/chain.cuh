@@ -5,10 +5,11 @@
  *   cuda_launch_chained_cluster(..., splits, args...)               the same, so many blocks in x a cluster
  *   chain_wait()        every thread of such a kernel, before it touches any memory that a kernel writes
  *
- * chain_wait also lets the next in the chain come up. What all kernels in front have written is visible behind it: a
- * kernel ends after its own wait, so the end of the last one in front is the end of all. Before it only state that no
- * step of this play writes may be read; chain_open lets the next come and does not wait. Works in a captured stream, too.
- * Plays begin with a kernel that is launched as usual (embed, pick), so an update in the play before has ended. */
+ * chain_wait also lets the next kernel of the chain be launched. What all kernels in front have written is visible
+ * behind it: a kernel ends after its own wait, so the end of the last one in front is the end of all. Before it only
+ * state that no step of this play writes may be read; chain_open lets the next be launched and does not wait. Works in
+ * a captured stream, too. Plays begin with a kernel that is launched as usual (embed, pick), so an update in the play
+ * before has ended. */
 #ifndef BACKEND_CUDA_CHAIN_CUH
 #define BACKEND_CUDA_CHAIN_CUH
 

@@ -1,4 +1,4 @@
-/* cluster.cuh - how the blocks of a cluster (from 9.0 on) meet, and where they find each other's shared memory. */
+/* cluster.cuh - barriers of a cluster of blocks (from 9.0 on), and the addresses of each other's shared memory. */
 #ifndef BACKEND_CUDA_CLUSTER_CUH
 #define BACKEND_CUDA_CLUSTER_CUH
 

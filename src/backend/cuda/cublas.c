@@ -437,7 +437,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
     }
     choice->given = false;
     if (!had) {
-        if (!keeps) choice = &unkept; /* a full table: the library's favourite, asked for again each time */
+        if (!keeps) choice = &unkept; /* a full table: the library's first choice, looked up each time */
         choice->key = key;
         choose(&c, choice, may_time, &done);
         choice->used = true;

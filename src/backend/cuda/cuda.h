@@ -32,16 +32,16 @@ typedef struct CudaPool {
 } CudaPool;
 
 /* Small puts go through pinned memory, so that the host goes on at once: two halves, one being filled while the
- * other is on its way. */
+ * other is in flight. */
 typedef struct CudaRing {
     char *data;          /* owns: pinned, 2 * CUDA_RING_BYTES */
     int half;            /* the one being filled ... */
     int64_t used;        /* ... up to here */
-    cudaEvent_t sent[2]; /* a half is free again */
+    cudaEvent_t copied[2]; /* a half is free again */
 } CudaRing;
 #define CUDA_RING_BYTES (4 * MIB)
 
-typedef struct CudaNotes { /* numbers on their way to the host */
+typedef struct CudaNotes { /* numbers being copied to the host */
     char *data;            /* owns: pinned, BACKEND_NOTE_BYTES a slot */
     cudaEvent_t written[BACKEND_NOTES];
 } CudaNotes;
@@ -62,7 +62,7 @@ typedef struct CudaCall { /* what a play was made of: issued again when its capt
 typedef struct CudaProducts CudaProducts; /* cublas.c: the library and the choices made */
 typedef struct CudaAttention CudaAttention; /* cudnn.c: the library and the plans made */
 
-typedef struct CudaDiskMove CudaDiskMove;   /* cuda_disk.c: a read or write on its way */
+typedef struct CudaDiskMove CudaDiskMove;   /* cuda_disk.c: a read or write in flight */
 
 typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
@@ -124,9 +124,8 @@ void cuda_wait(Backend *b, Queue q, int event);
 static inline bool cuda_is_capturing(Backend *b) { return ((CudaBackend *)b)->capturing >= 0; }
 
 /* ---- kernel functions: one per op of ops.def; a missing one does not link (table.c) ---- */
-#define OP_ENUM(NAME, name) extern Kernel cuda_##name;
+#define OP(NAME, name, ins, outs) extern Kernel cuda_##name;
 #include "ir/ops.def"
-#undef OP_ENUM
 extern Kernel *const cuda_functions[OP_COUNT];
 extern Kernel *const cuda_kernels[OP_COUNT]; /* the table exec sees: every row goes through cuda_graph.c */
 
@@ -150,10 +149,9 @@ static inline int64_t cuda_rows(const Tensor *t) { /* all dimensions but the las
 }
 static inline int64_t cuda_count(const Tensor *t) { return cuda_rows(t) * cuda_cols(t); }
 
-/* What the roundings (draw_key) or the dropout (drop_key) of this step are keyed by. clock_in: the clock's place.
- */
-static inline CudaKey cuda_key(const Args *a, int clock_in, int64_t part) {
-    return (CudaKey){.clock = a->in[clock_in], .step = a->step->key, .part = part};
+/* What the roundings (draw_key) or the dropout (drop_key) of this step are keyed by. */
+static inline CudaKey cuda_key(const Args *a, Operand clock, int64_t part) {
+    return (CudaKey){.clock = clock.data, .step = a->step->key, .part = part};
 }
 
 /* fp32, bf16, fp16: what kernels read and write number by number. */

@@ -58,7 +58,7 @@ void cuda_disk_move(Backend *b, void *to, const void *from, int64_t bytes) {
     Err e = {0};
     if (move_now(&c->disk, to, from, bytes, &e)) return;
     if (!disk_holds(&c->disk, to))
-        memset(to, 0, (size_t)bytes); /* the error stands; nobody should read what was there */
+        memset(to, 0, (size_t)bytes); /* the error sticks; the caller must not see what was there */
     if (c->error.code == ERR_NONE) c->error = e;
 }
 

@@ -42,13 +42,12 @@ void cuda_wait(Backend *b, Queue q, int event) {
 static void run_step(Backend *b, Queue q, const Args *a) {
     keep_call(cuda_backend(b), (CudaCall){CUDA_CALL_STEP, q, 0, a});
     cuda_functions[a->step->op](b, q, a);
-    cuda_check_launch(b, op_row(a->step->op)->name);
+    cuda_check_launch(b, op_name(a->step->op));
 }
 
 Kernel *const cuda_kernels[OP_COUNT] = {
-#define OP_ENUM(NAME, name) [OP_##NAME] = run_step,
+#define OP(NAME, name, ins, outs) [OP_##NAME] = run_step,
 #include "ir/ops.def"
-#undef OP_ENUM
 };
 
 /* What is issued together is kept as its steps: issued again one by one, they give the same bits. */
@@ -61,7 +60,7 @@ static void run_steps(Backend *b, Queue q, const Args *a, int n) {
         [OP_SUM_SQUARES] = cuda_sum_squares_run, [OP_ADAMW] = cuda_adamw_run, [OP_SGD] = cuda_sgd_run};
     keep_steps(cuda_backend(b), q, a, n);
     functions[a->step->op](b, q, a, n);
-    cuda_check_launch(b, op_row(a->step->op)->name);
+    cuda_check_launch(b, op_name(a->step->op));
 }
 
 KernelRun *const cuda_runs[OP_COUNT] = {[OP_SUM_SQUARES] = run_steps, [OP_ADAMW] = run_steps, [OP_SGD] = run_steps};
@@ -69,7 +68,7 @@ KernelRun *const cuda_runs[OP_COUNT] = {[OP_SUM_SQUARES] = run_steps, [OP_ADAMW]
 static void run_joined(Backend *b, Queue q, const Args *a, int n) {
     keep_steps(cuda_backend(b), q, a, n);
     cuda_join_steps(b, q, a, n);
-    cuda_check_launch(b, op_row(a->step->op)->name);
+    cuda_check_launch(b, op_name(a->step->op));
 }
 
 const Joins cuda_joins = {.of = cuda_joins_of, .run = run_joined};

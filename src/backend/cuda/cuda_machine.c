@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "ir/cards.h"
 
-/* A card nobody wrote down: from its multiprocessors, at rates that even small ones reach. */
+/* A card that the catalogue does not have: from its multiprocessors, at rates that even small ones reach. */
 static Card guess(int processors) {
     return (Card){.matrix_tflops = processors, .vector_tflops = processors * 0.2, .memory_gbps = 300, .copy_gbps = 12,
                   .source = "estimated"};

@@ -60,7 +60,7 @@ bool cuda_memory_open(CudaBackend *c, Err *e) {
     cudaError_t status =
         cudaHostAlloc((void **)&c->ring.data, (size_t)(2 * CUDA_RING_BYTES), cudaHostAllocDefault);
     for (int i = 0; i < 2 && status == cudaSuccess; i++)
-        status = cudaEventCreateWithFlags(&c->ring.sent[i], cudaEventDisableTiming);
+        status = cudaEventCreateWithFlags(&c->ring.copied[i], cudaEventDisableTiming);
     if (status == cudaSuccess)
         status = cudaHostAlloc((void **)&c->notes.data, BACKEND_NOTES * BACKEND_NOTE_BYTES, cudaHostAllocDefault);
     for (int i = 0; i < BACKEND_NOTES && status == cudaSuccess; i++) /* waited for asleep: a step is long */
@@ -73,7 +73,7 @@ bool cuda_memory_open(CudaBackend *c, Err *e) {
 void cuda_memory_close(CudaBackend *c) {
     for (int kind = 0; kind < POOL_COUNT; kind++) cuda_release(&c->base, (Pool)kind);
     for (int i = 0; i < 2; i++)
-        if (c->ring.sent[i]) cudaEventDestroy(c->ring.sent[i]);
+        if (c->ring.copied[i]) cudaEventDestroy(c->ring.copied[i]);
     if (c->ring.data) cudaFreeHost(c->ring.data);
     for (int i = 0; i < BACKEND_NOTES; i++)
         if (c->notes.written[i]) cudaEventDestroy(c->notes.written[i]);
@@ -297,14 +297,14 @@ static bool is_host(const CudaBackend *c, const void *p) {
     return (const char *)p < device->data || (const char *)p >= device->data + device->bytes;
 }
 
-/* Room for up to `bytes` in the ring; *granted: how many. Waits only when both halves are on their way. */
+/* Room for up to `bytes` in the ring; *granted: how many. Waits only when both halves are in flight. */
 static char *ring_room(CudaBackend *c, int64_t *granted, int64_t bytes) {
     CudaRing *r = &c->ring;
     if (CUDA_RING_BYTES - r->used < MIN2(bytes, CUDA_RING_BYTES)) {
-        cuda_ok(&c->base, cudaEventRecord(r->sent[r->half], c->stream[QUEUE_COMPUTE]), "put");
+        cuda_ok(&c->base, cudaEventRecord(r->copied[r->half], c->stream[QUEUE_COMPUTE]), "put");
         r->half = !r->half;
         r->used = 0;
-        cuda_ok(&c->base, cudaEventSynchronize(r->sent[r->half]), "put"); /* at once when never recorded */
+        cuda_ok(&c->base, cudaEventSynchronize(r->copied[r->half]), "put"); /* at once when never recorded */
     }
     *granted = MIN2(bytes, CUDA_RING_BYTES - r->used);
     char *room = r->data + r->half * CUDA_RING_BYTES + r->used;
@@ -339,7 +339,7 @@ void cuda_get(Backend *b, void *host, const void *device, int64_t bytes) {
     cudaStream_t s = c->stream[QUEUE_COMPUTE];
     bool ok = cuda_ok(b, cudaMemcpyAsync(host, device, (size_t)bytes, cudaMemcpyDeviceToHost, s), "get") &&
               cuda_ok(b, cudaStreamSynchronize(s), "get");
-    if (!ok) memset(host, 0, (size_t)bytes); /* the error stands; nobody should read what was there before */
+    if (!ok) memset(host, 0, (size_t)bytes); /* the error sticks; the caller must not see what was there before */
 }
 
 void cuda_note(Backend *b, int slot, const void *device, int64_t bytes) {

@@ -163,8 +163,8 @@ static Pair *pair_of(Backend *b, const AttrHeads *h, const Tensor *qkv) {
     return p->backward.plan ? p : refuse(b, h, p->why);
 }
 
-bool cuda_library_attends(Backend *b, const Args *a, int qkv) {
-    return pair_of(b, &a->step->attr.heads, a->ti[qkv]) != NULL;
+bool cuda_library_attends(Backend *b, const Args *a, Operand qkv) {
+    return pair_of(b, &a->step->attr.heads, qkv.t) != NULL;
 }
 
 /* ---- running ---- */
@@ -193,23 +193,25 @@ static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const Cudnn
 }
 
 bool cuda_library_attend(Backend *b, Queue q, const Args *a) {
-    const AttrHeads *h = &a->step->attr.heads;
-    Pair *p = pair_of(b, h, a->ti[0]);
+    Operand qkv = a->attend.in.qkv, o = a->attend.out.o;
+    Pair *p = pair_of(b, &a->step->attr.heads, qkv.t);
     if (!p) return false;
-    CHECK(a->workspace_bytes >= DEVICE_LIBRARY_SLACK && a->to[0]->format == a->ti[0]->format);
-    run_plan(b, q, p, false,
-             &(CudnnAddresses){.qkv = a->in[0], .o = a->out[0], .lse = a->out[1], .workspace = a->workspace});
+    CHECK(a->workspace_bytes >= DEVICE_LIBRARY_SLACK && o.t->format == qkv.t->format);
+    CudnnAddresses at = {.qkv = qkv.data, .o = o.data, .lse = a->attend.out.lse.data, .workspace = a->workspace};
+    run_plan(b, q, p, false, &at);
     return true;
 }
 
 bool cuda_library_attend_grad(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    Pair *p = pair_of(b, h, a->ti[1]);
+    Operand qkv = a->attend_grad.in.qkv, d_qkv = a->attend_grad.out.d_qkv;
+    Pair *p = pair_of(b, h, qkv.t);
     if (!p) return false;
-    DeviceLibraryAttend d = device_library_attend_grad(h, cuda_rows(a->ti[1]));
-    CHECK(a->workspace_bytes >= d.bytes && a->to[0]->format == a->ti[1]->format);
+    DeviceLibraryAttend d = device_library_attend_grad(h, cuda_rows(qkv.t));
+    CHECK(a->workspace_bytes >= d.bytes && d_qkv.t->format == qkv.t->format);
     char *scratch = a->workspace;
-    CudnnAddresses at = {.qkv = a->in[1], .o = a->in[2], .lse = a->in[3], .d_o = a->in[0], .dqkv = a->out[0],
+    CudnnAddresses at = {.qkv = qkv.data, .o = a->attend_grad.in.o.data, .lse = a->attend_grad.in.lse.data,
+                         .d_o = a->attend_grad.in.d_o.data, .dqkv = d_qkv.data,
                          .dq_sums = (float *)scratch, .sums = (float *)(scratch + d.sums), .workspace = scratch + d.rest};
     run_plan(b, q, p, true, &at);
     return true;

@@ -8,8 +8,8 @@
  * both directions. lse is kept in the order its maker likes: our own backward reads either, the library's its own. */
 bool cuda_library_attend(Backend *b, Queue q, const Args *a);
 bool cuda_library_attend_grad(Backend *b, Queue q, const Args *a);
-/* Would it have served the forward step of these rows (input qkv)? */
-bool cuda_library_attends(Backend *b, const Args *a, int qkv);
+/* Would it have served the forward step of these rows? */
+bool cuda_library_attends(Backend *b, const Args *a, Operand qkv);
 
 typedef struct CudaAttentionState {
     int64_t version;      /* 91900: 9.19.0; 0: not loaded */

@@ -5,7 +5,7 @@
  * embed_grad: dtable(V,C) = beta*dtable + rows of dx summed by id. Places of id_order with equal ids are a run,
  *   summed by one owner in one order: runs of up to SHORT places by a warp each, one place after another; longer
  *   ones (padding!) by a block per 32*V columns, whose 32 warps take every 32nd place each and add up in order.
- *   A run is the business of the warp whose place begins it, a long one of the block whose multiple of SHORT is
+ *   A run is summed by the warp whose place begins it, a long one by the block whose multiple of SHORT is
  *   the first behind its beginning. N + rows that have a token are moved; with beta 0 all of dtable is cleared
  *   first. */
 #include <type_traits>

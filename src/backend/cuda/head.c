@@ -14,24 +14,21 @@ typedef struct Head {
     CudaGradient dw;              /* likewise */
 } Head;
 
-static Head open_head(Backend *b, Queue q, const Args *a) {
-    Head h = {.w = cuda_work(b, q, a), .x = cuda_input(a, 0), .weight = cuda_input(a, 1)};
+static Head open_head(Backend *b, Queue q, const Args *a, Operand x, Operand w, Operand labels) {
+    Head h = {.w = cuda_work(b, q, a), .x = cuda_matrix(x), .weight = cuda_matrix(w)};
     int64_t chunk = MIN2(a->step->attr.head.chunk, h.x.rows), ld = device_logits_ld(h.weight.rows);
-    CHECK(a->ti[2]->format == FMT_I32 && h.weight.rows <= INT32_MAX);
+    CHECK(labels.t->format == FMT_I32 && h.weight.rows <= INT32_MAX);
     h.logits = (CudaMatrix){.format = h.x.format, .rows = chunk, .cols = h.weight.rows, .ld = ld};
     h.logits.data = cuda_work_take(&h.w, chunk * ld * format_item_bytes(h.x.format));
     h.rows = (CudaHeadRows){
-        .logits = cuda_numbers(h.logits), .ld = ld, .vocabulary = (int)h.weight.rows, .labels = a->in[2]};
+        .logits = cuda_numbers(h.logits), .ld = ld, .vocabulary = (int)h.weight.rows, .labels = labels.data};
     return h;
 }
 
-/* dw's place is behind dx's, the clock's behind beta's. */
-static void want_gradients(Head *h, const Args *a, int dx_out, int beta_in) {
-    h->dx = cuda_output(a, dx_out);
-    h->dw = (CudaGradient){
-        .dw = cuda_output(a, dx_out + 1), .tensor = a->out[dx_out + 1], .alpha = 1, .beta = a->in[beta_in]};
-    h->dw.key = cuda_key(a, beta_in + 1, 0);
-    h->dw.fresh = op_is_fresh(a->step);
+static void want_gradients(Head *h, const Args *a, Operand dx, Operand dw, Operand beta, Operand clock) {
+    h->dx = cuda_matrix(dx);
+    h->dw = (CudaGradient){.dw = cuda_matrix(dw), .tensor = dw.data, .alpha = 1, .beta = beta.data,
+                           .fresh = op_is_fresh(a->step), .key = cuda_key(a, clock, 0)};
 }
 
 static void do_rows(const Head *h, int64_t first, int64_t n) {
@@ -63,28 +60,32 @@ static void play_chunks(const Head *h) {
 }
 
 void cuda_head_logp(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, q, a);
-    h.rows.logp = a->out[0], h.rows.lse = a->out[1], h.rows.entropy = a->out[2];
+    Head h = open_head(b, q, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
+    h.rows.logp = a->head_logp.out.logp.data, h.rows.lse = a->head_logp.out.lse.data;
+    h.rows.entropy = a->head_logp.out.entropy.data;
     play_chunks(&h);
 }
 
 void cuda_head_logp_grad(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, q, a);
-    h.rows.lse = a->in[3], h.rows.dlogp = a->in[4];
-    want_gradients(&h, a, 0, 5);
+    Head h = open_head(b, q, a, a->head_logp_grad.in.x, a->head_logp_grad.in.w, a->head_logp_grad.in.labels);
+    h.rows.lse = a->head_logp_grad.in.lse.data, h.rows.dlogp = a->head_logp_grad.in.dlogp.data;
+    want_gradients(&h, a, a->head_logp_grad.out.dx, a->head_logp_grad.out.dw, a->head_logp_grad.in.beta,
+                   a->head_logp_grad.in.clock);
     play_chunks(&h);
 }
 
 void cuda_head_sweep(Backend *b, Queue q, const Args *a) {
-    Head h = open_head(b, q, a);
-    h.rows.logp = a->out[0], h.rows.lse = a->out[1], h.rows.dlogp = a->in[3];
-    want_gradients(&h, a, 2, 4);
+    Head h = open_head(b, q, a, a->head_sweep.in.x, a->head_sweep.in.w, a->head_sweep.in.labels);
+    h.rows.logp = a->head_sweep.out.logp.data, h.rows.lse = a->head_sweep.out.lse.data;
+    h.rows.dlogp = a->head_sweep.in.dlogp.data;
+    want_gradients(&h, a, a->head_sweep.out.dx, a->head_sweep.out.dw, a->head_sweep.in.beta, a->head_sweep.in.clock);
     play_chunks(&h);
 }
 
 void cuda_head_logits(Backend *b, Queue q, const Args *a) {
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix logits = cuda_output(a, 0), x = cuda_input(a, 0), weight = cuda_input(a, 1);
-    CudaMatrix none = {0};
-    if (!cuda_times_weight_few(w, logits, x, weight, none)) cuda_times_weight(w, logits, x, weight, NULL, none);
+    Operand weight = a->head_logits.in.w;
+    CudaMatrix logits = cuda_matrix(a->head_logits.out.logits), x = cuda_matrix(a->head_logits.in.x);
+    if (cuda_times_weight_few(w, logits, x, weight, (Operand){0})) return;
+    cuda_times_weight(w, logits, x, cuda_matrix(weight), NULL, (CudaMatrix){0});
 }

@@ -1,24 +1,24 @@
-/* head.cu - rows of logits: scored, and turned into their gradient where they stand. Reference: score_row and
- * turn_row of cpu/head.c.
+/* head.cu - rows of logits: scored, and replaced by their gradient in place. Reference: score_row and
+ * gradient_row of cpu/head.c.
  *
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
  *
  * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum
- * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that is to
- * be turned stay in shared memory, as many as leave room for another block. Turning reads the others again, backwards,
- * so that what was read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers moved per
- * logit, less what was kept or found. A row without a gradient is only written. */
+ * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that has
+ * a gradient stay in shared memory, as many as leave room for another block. The gradient reads the others again,
+ * backwards, so that what was read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers
+ * moved per logit, less what was kept or found. A row without a gradient is only written. */
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { THREADS = 768, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread that are turned at a time */ };
+enum { THREADS = 768, WARPS = THREADS / WARP, BATCH = 2 /* packs of a thread whose gradient is computed at a time */ };
 enum { KEPT_BYTES = 104 * 1024 };
 
 extern __shared__ uint4 keep[]; /* a row's first packs */
 
-/* PACK numbers that nobody reads soon. */
+/* PACK numbers that are not read again soon: stored past the second-level cache. */
 template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
     uint4 v;
     store<N>((T *)&v, x);
@@ -100,7 +100,7 @@ template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n, in
     return merge_block<T>(s);
 }
 
-template <typename T> DEVICE void turn_pack(T *to, uint4 q, float g, float lse) {
+template <typename T> DEVICE void gradient_pack(T *to, uint4 q, float g, float lse) {
     constexpr int N = PACK<T>;
     float v[N];
     load<N>(v, (const T *)&q);
@@ -110,7 +110,7 @@ template <typename T> DEVICE void turn_pack(T *to, uint4 q, float g, float lse) 
 }
 
 /* Every logit as if it were not the label's. A thread kept the packs itself that it takes from shared memory. */
-template <typename T> DEVICE void turn_row(T *x, int n, int kept, float g, float lse) {
+template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, float lse) {
     constexpr int N = PACK<T>;
     int packs = n / N;
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS)
@@ -122,9 +122,9 @@ template <typename T> DEVICE void turn_row(T *x, int n, int kept, float g, float
             if (i - b * THREADS >= kept) q[b] = ((const uint4 *)x)[i - b * THREADS];
 #pragma unroll
         for (int b = 0; b < BATCH; b++)
-            if (i - b * THREADS >= kept) turn_pack<T>(x + (int64_t)(i - b * THREADS) * N, q[b], g, lse);
+            if (i - b * THREADS >= kept) gradient_pack<T>(x + (int64_t)(i - b * THREADS) * N, q[b], g, lse);
     }
-    for (int i = threadIdx.x; i < kept; i += THREADS) turn_pack<T>(x + (int64_t)i * N, keep[i], g, lse);
+    for (int i = threadIdx.x; i < kept; i += THREADS) gradient_pack<T>(x + (int64_t)i * N, keep[i], g, lse);
 }
 
 template <typename T> DEVICE void clear_row(T *x, int n) {
@@ -155,7 +155,7 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     T *x = (T *)h.logits.data + row * h.ld;
     int label = h.labels[row];
     bool scored = label >= 0 && label < h.vocabulary;
-    float logit = scored ? to_float(x[label]) : 0.0f; /* read before it is turned */
+    float logit = scored ? to_float(x[label]) : 0.0f; /* read before the gradient replaces it */
     if (SCORE) {
         Score s = score_row<T, ENTROPY>(x, h.vocabulary, kept);
         if (threadIdx.x == 0) lse = tell_row<ENTROPY>(h, row, logit, label, s);
@@ -169,12 +169,12 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
         clear_row<T>(x, h.vocabulary);
         return;
     }
-    turn_row<T>(x, h.vocabulary, kept, g, lse);
+    gradient_row<T>(x, h.vocabulary, kept, g, lse);
     __syncthreads();
     if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
 }
 
-template <typename T> static void score_and_turn(cudaStream_t s, const CudaHeadRows *h) {
+template <typename T> static void score_and_gradient(cudaStream_t s, const CudaHeadRows *h) {
     auto kernel = head_rows_kernel<T, true, false, true>;
     int packs = h->vocabulary / PACK<T>, kept = packs < KEPT_BYTES / 16 ? packs : KEPT_BYTES / 16;
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, KEPT_BYTES) != cudaSuccess) {
@@ -191,7 +191,7 @@ extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
         if (!h->logp)
             head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h, 0);
         else if (h->dlogp)
-            score_and_turn<T>(s, h);
+            score_and_gradient<T>(s, h);
         else if (h->entropy)
             head_rows_kernel<T, true, true, false><<<rows, THREADS, 0, s>>>(*h, 0);
         else

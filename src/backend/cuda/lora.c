@@ -6,9 +6,6 @@
  * when added. */
 #include "backend/cuda/product.h"
 
-/* Without dropout the groups read the same x: they are one product of groups*rank columns. */
-static int products_on_x(const AttrLora *l) { return l->dropout > 0 ? l->groups : 1; }
-static int64_t rank_on_x(const AttrLora *l) { return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank; }
 static float kept_scale(const AttrLora *l) { return l->dropout > 0 ? 1.0f / (1.0f - l->dropout) : 1.0f; }
 
 /* How many groups from g on are alike, and as far from each other: one product of the library's, several times. Their rows
@@ -29,12 +26,12 @@ typedef struct Seen {
     void *stage;
 } Seen;
 
-static Seen open_seen(CudaWork *w, CudaMatrix x, int clock_in) {
+static Seen open_seen(CudaWork *w, CudaMatrix x, Operand clock) {
     float p = w->a->step->attr.lora.dropout;
     Seen s = {.x = x, .tokens = x.rows};
     if (p <= 0) return s;
-    CHECK_MSG(w->a->in[clock_in], "%s: dropout needs the clock", op_row(w->a->step->op)->name);
-    s.drop = (CudaDrop){.p = p, .key = cuda_key(w->a, clock_in, 0), .channels = x.cols};
+    CHECK_MSG(clock.data, "%s: dropout needs the clock", op_name(w->a->step->op));
+    s.drop = (CudaDrop){.p = p, .key = cuda_key(w->a, clock, 0), .channels = x.cols};
     s.tokens = device_panel_rows(x.rows, x.cols, format_item_bytes(x.format));
     s.stage = cuda_work_take(w, device_panel_bytes(x.rows, x.cols, format_item_bytes(x.format)));
     return s;
@@ -54,9 +51,9 @@ static CudaMatrix seen_by(const CudaWork *w, Seen *s, int group, int64_t token) 
 
 static void compute_u(CudaWork w, CudaMatrix u, CudaMatrix x, CudaMatrix down) { /* u_g = drop(x) a_g^T */
     const AttrLora *l = &w.a->step->attr.lora;
-    int64_t rank = rank_on_x(l);
-    Seen s = open_seen(&w, x, 4);
-    for (int g = 0; g < products_on_x(l); g++)
+    int64_t rank = lora_rank_on_x(l);
+    Seen s = open_seen(&w, x, w.a->lora.in.clock);
+    for (int g = 0; g < lora_products_on_x(l); g++)
         for (int64_t token = 0; token < x.rows; token += s.tokens) {
             CudaMatrix part = seen_by(&w, &s, g, token);
             CudaMatrix to = cuda_part_cols(cuda_part_rows(u, token, part.rows), g * rank, rank);
@@ -77,8 +74,10 @@ static bool covers(const AttrLora *l, int64_t cols) { /* do the groups write eve
 void cuda_lora(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix y0 = cuda_input(a, 0), x = cuda_input(a, 1), y = cuda_output(a, 0), u = cuda_output(a, 1);
-    CudaMatrix down = cuda_cast(&w, cuda_input(a, 2), x.format), up = cuda_cast(&w, cuda_input(a, 3), u.format);
+    CudaMatrix y0 = cuda_matrix(a->lora.in.y0), x = cuda_matrix(a->lora.in.x);
+    CudaMatrix y = cuda_matrix(a->lora.out.y), u = cuda_matrix(a->lora.out.u);
+    CudaMatrix down = cuda_cast(&w, cuda_matrix(a->lora.in.a), x.format);
+    CudaMatrix up = cuda_cast(&w, cuda_matrix(a->lora.in.b), u.format);
     compute_u(w, u, x, down);
     if (y0.data && y.data != y0.data && !covers(l, y.cols)) {
         b->copy(b, q, y.data, y0.data, y.rows * y.cols * format_item_bytes(y.format));
@@ -106,7 +105,8 @@ void cuda_lora(Backend *b, Queue q, const Args *a) {
 void cuda_lora_du(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix dy = cuda_input(a, 0), du = cuda_output(a, 0), up = cuda_cast(&w, cuda_input(a, 1), dy.format);
+    CudaMatrix dy = cuda_matrix(a->lora_du.in.dy), du = cuda_matrix(a->lora_du.out.du);
+    CudaMatrix up = cuda_cast(&w, cuda_matrix(a->lora_du.in.b), dy.format);
     int64_t row = 0, step, n;
     for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
         n = alike(l, g, &step);
@@ -145,9 +145,10 @@ static void db_at_once(CudaWork w, const CudaGradient *db, CudaMatrix dy, CudaMa
 
 void cuda_lora_db(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
-    CudaMatrix dy = cuda_input(a, 0), u = cuda_input(a, 1), db = cuda_output(a, 0);
-    CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->in[2], .fresh = op_is_fresh(a->step),
-                        .key = cuda_key(a, 3, 0)};
+    CudaMatrix dy = cuda_matrix(a->lora_db.in.dy), u = cuda_matrix(a->lora_db.in.u);
+    CudaMatrix db = cuda_matrix(a->lora_db.out.db);
+    CudaGradient all = {.dw = db, .tensor = db.data, .alpha = l->scale, .beta = a->lora_db.in.beta.data,
+                        .fresh = op_is_fresh(a->step), .key = cuda_key(a, a->lora_db.in.clock, 0)};
     if (all.fresh || device_stage_rows(db.rows, db.cols) == db.rows) { /* the sums are one panel */
         db_at_once(cuda_work(b, q, a), &all, dy, u);
         return;
@@ -164,18 +165,19 @@ void cuda_lora_db(Backend *b, Queue q, const Args *a) {
 
 void cuda_lora_da(Backend *b, Queue q, const Args *a) {
     const AttrLora *l = &a->step->attr.lora;
-    int64_t rank = rank_on_x(l);
+    int64_t rank = lora_rank_on_x(l);
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix du = cuda_input(a, 0), x = cuda_input(a, 1), da = cuda_output(a, 0);
-    Seen s = open_seen(&w, x, 3);
-    for (int g = 0; g < products_on_x(l);
-         g++) { /* da_g = beta da_g + du_g^T drop(x), summed over panels of tokens */
+    CudaMatrix du = cuda_matrix(a->lora_da.in.du), x = cuda_matrix(a->lora_da.in.x);
+    CudaMatrix da = cuda_matrix(a->lora_da.out.da);
+    Seen s = open_seen(&w, x, a->lora_da.in.clock);
+    /* da_g = beta da_g + du_g^T drop(x), summed over panels of tokens */
+    for (int g = 0; g < lora_products_on_x(l); g++) {
         CudaWork here = w;
         CudaGradient part = {.dw = cuda_part_rows(da, g * rank, rank),
                              .tensor = da.data,
-                             .beta = a->in[2],
+                             .beta = a->lora_da.in.beta.data,
                              .fresh = op_is_fresh(a->step),
-                             .key = cuda_key(a, 3, 0)};
+                             .key = cuda_key(a, a->lora_da.in.clock, 0)};
         CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
         for (int64_t token = 0; token < x.rows; token += s.tokens) {
             CudaMatrix seen = seen_by(&here, &s, g, token);
@@ -194,9 +196,10 @@ void cuda_lora_da(Backend *b, Queue q, const Args *a) {
 /* With dropout: each group's product of a panel of tokens in fp32, then one pass that masks and adds them. */
 static void dropped_dx(CudaWork w, CudaMatrix dx, CudaMatrix du, CudaMatrix down, CudaMatrix so_far) {
     const AttrLora *l = &w.a->step->attr.lora;
-    CHECK_MSG(w.a->in[2], "%s: dropout needs the clock", op_row(w.a->step->op)->name);
+    Operand clock = w.a->lora_dx.in.clock;
+    CHECK_MSG(clock.data, "%s: dropout needs the clock", op_name(w.a->step->op));
     int64_t tokens = device_panel_rows(dx.rows, dx.cols, 4 * l->groups), item = format_item_bytes(dx.format);
-    CudaDrop drop = {.p = l->dropout, .key = cuda_key(w.a, 2, 0), .channels = dx.cols};
+    CudaDrop drop = {.p = l->dropout, .key = cuda_key(w.a, clock, 0), .channels = dx.cols};
     float *part = cuda_work_take(&w, device_panel_bytes(dx.rows, dx.cols, 4 * l->groups));
     for (int64_t token = 0; token < dx.rows; token += tokens) {
         int64_t n = MIN2(tokens, dx.rows - token), at = token * dx.cols * item;
@@ -216,8 +219,9 @@ static void dropped_dx(CudaWork w, CudaMatrix dx, CudaMatrix du, CudaMatrix down
 
 void cuda_lora_dx(Backend *b, Queue q, const Args *a) {
     CudaWork w = cuda_work(b, q, a);
-    CudaMatrix du = cuda_input(a, 0), dx = cuda_output(a, 0), so_far = cuda_input(a, 3);
-    CudaMatrix down = cuda_cast(&w, cuda_input(a, 1), du.format);
+    CudaMatrix du = cuda_matrix(a->lora_dx.in.du), dx = cuda_matrix(a->lora_dx.out.dx);
+    CudaMatrix so_far = cuda_matrix(a->lora_dx.in.so_far);
+    CudaMatrix down = cuda_cast(&w, cuda_matrix(a->lora_dx.in.a), du.format);
     if (a->step->attr.lora.dropout > 0)
         dropped_dx(w, dx, du, down, so_far);
     else

@@ -44,7 +44,7 @@ DEVICE float over(float x, float d) {
 }
 
 template <bool WHOLE>
-DEVICE void mom8_take(float (&x)[MOMENT_LANE], const int8_t *codes, const float *scales, int64_t i, int64_t n) {
+DEVICE void mom8_decode(float (&x)[MOMENT_LANE], const int8_t *codes, const float *scales, int64_t i, int64_t n) {
     uint32_t code[MOMENT_LANE];
     float unit = over(scales[i / FORMAT_MOMENT_BLOCK], 127.0f);
     codes_load<WHOLE>(code, (const uint8_t *)codes, i, n);
@@ -53,7 +53,7 @@ DEVICE void mom8_take(float (&x)[MOMENT_LANE], const int8_t *codes, const float 
 }
 
 template <bool WHOLE>
-DEVICE void var8_take(float (&x)[MOMENT_LANE], const uint8_t *codes, const float *scales, int64_t i, int64_t n) {
+DEVICE void var8_decode(float (&x)[MOMENT_LANE], const uint8_t *codes, const float *scales, int64_t i, int64_t n) {
     uint32_t code[MOMENT_LANE];
     float unit = over(scales[i / FORMAT_MOMENT_BLOCK], 255.0f);
     codes_load<WHOLE>(code, codes, i, n);
@@ -73,7 +73,7 @@ DEVICE float block_top(const float (&x)[MOMENT_LANE]) {
 }
 
 template <bool WHOLE>
-DEVICE void mom8_give(int8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
+DEVICE void mom8_encode(int8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
     float top = block_top(x), inverse = top > 0 ? 127.0f / top : 0;
     uint32_t code[MOMENT_LANE];
 #pragma unroll
@@ -83,7 +83,7 @@ DEVICE void mom8_give(int8_t *codes, float *scales, const float (&x)[MOMENT_LANE
 }
 
 template <bool WHOLE>
-DEVICE void var8_give(uint8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
+DEVICE void var8_encode(uint8_t *codes, float *scales, const float (&x)[MOMENT_LANE], int64_t i, int64_t n) {
     float top = sqrtf(block_top(x)), inverse = top > 0 ? 255.0f / top : 0;
     uint32_t code[MOMENT_LANE]; /* rounded up: a variance that was not zero stays so */
 #pragma unroll

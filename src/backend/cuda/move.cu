@@ -49,9 +49,9 @@ template <bool VARIANCE> __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < MOMENT_LANE; k++) x[k] = i + k < n ? drawn(f, i + k) : 0.0f;
     if (VARIANCE)
-        var8_give<false>((uint8_t *)codes, scales, x, i, n);
+        var8_encode<false>((uint8_t *)codes, scales, x, i, n);
     else
-        mom8_give<false>((int8_t *)codes, scales, x, i, n);
+        mom8_encode<false>((int8_t *)codes, scales, x, i, n);
 }
 
 /* The largest |number| of the block's threads, given to all; part: shared, a warp's each. */

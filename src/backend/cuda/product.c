@@ -11,7 +11,7 @@ void *cuda_work_take(CudaWork *w, int64_t bytes) {
     if (bytes == 0) return NULL;
     bytes = device_round(bytes);
     CHECK_MSG(bytes <= w->left, "%s: its row gives %lld bytes of workspace; %lld more are needed than are left",
-              op_row(w->a->step->op)->name, (long long)w->a->workspace_bytes, (long long)(bytes - w->left));
+              op_name(w->a->step->op), (long long)w->a->workspace_bytes, (long long)(bytes - w->left));
     void *piece = w->at;
     w->at += bytes;
     w->left -= bytes;
@@ -22,13 +22,11 @@ void cuda_work_multiply(CudaWork w, CudaProduct p) { cuda_multiply(w.b, w.q, &p,
 
 /* ---- matrices ---- */
 
-CudaMatrix cuda_matrix(void *data, const Tensor *t) {
-    if (!data) return (CudaMatrix){0};
-    return (CudaMatrix){
-        .data = data, .format = t->format, .rows = cuda_rows(t), .cols = cuda_cols(t), .ld = cuda_cols(t)};
+CudaMatrix cuda_matrix(Operand x) {
+    if (!x.data) return (CudaMatrix){0};
+    int64_t cols = cuda_cols(x.t);
+    return (CudaMatrix){.data = x.data, .format = x.t->format, .rows = cuda_rows(x.t), .cols = cols, .ld = cols};
 }
-CudaMatrix cuda_input(const Args *a, int i) { return cuda_matrix(a->in[i], a->ti[i]); }
-CudaMatrix cuda_output(const Args *a, int i) { return cuda_matrix(a->out[i], a->to[i]); }
 
 CudaMatrix cuda_part_rows(CudaMatrix m, int64_t row, int64_t rows) {
     m.data = (char *)m.data + row * m.ld * format_item_bytes(m.format);
@@ -93,21 +91,22 @@ static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
 /* That no step of a play writes. */
 static bool is_state(const Tensor *t) { return t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE; }
 
-CudaFew cuda_few(const CudaWork *w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
+CudaFew cuda_few(CudaMatrix y, CudaMatrix x, Operand weight, Operand bias) {
     CHECK(x.ld == x.cols && y.ld == y.cols && x.cols <= INT32_MAX);
-    CudaFew few = {.y = cuda_numbers(y), .w = cuda_numbers(weight), .bias = cuda_numbers(bias), .x = x.data,
-                   .x_format = x.format, .rows = (int)x.rows, .inner = (int)x.cols, .cols = weight.rows,
-                   .row_bytes = format_row_bytes(weight.format, x.cols),
-                   .early = is_state(w->a->ti[1]) && (!bias.data || is_state(w->a->ti[2]))};
-    if (!format_table[weight.format].plain) few.scale_at = (int)format_row_scale(weight.format, x.cols);
-    if (weight.format == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
+    Format f = weight.t->format;
+    CudaFew few = {.y = cuda_numbers(y), .w = {weight.data, f}, .bias = cuda_numbers(cuda_matrix(bias)), .x = x.data,
+                   .x_format = x.format, .rows = (int)x.rows, .inner = (int)x.cols, .cols = cuda_rows(weight.t),
+                   .row_bytes = format_row_bytes(f, x.cols),
+                   .early = is_state(weight.t) && (!bias.data || is_state(bias.t))};
+    if (!format_table[f].plain) few.scale_at = (int)format_row_scale(f, x.cols);
+    if (f == FMT_NF4) few.blocks_at = (int)format_nf4_blocks(x.cols);
     return few;
 }
 
-bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias) {
-    bool stored = weight.format == FMT_INT8 || weight.format == FMT_NF4;
+bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, Operand weight, Operand bias) {
+    bool stored = weight.t->format == FMT_INT8 || weight.t->format == FMT_NF4;
     if (x.rows > (stored ? LINEAR_DIRECT_MOST : CUDA_FEW_PLAIN_ROWS)) return false;
-    CudaFew few = cuda_few(&w, y, x, weight, bias);
+    CudaFew few = cuda_few(y, x, weight, bias);
     _Static_assert((int)CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && (int)CUDA_SOME_TALL == DEVICE_SOME_TALL &&
                        (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS, "what the plan gives");
     if (stored && x.rows > DEVICE_FEW_ROWS) {

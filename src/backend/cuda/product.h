@@ -29,9 +29,7 @@ static inline cudaStream_t cuda_work_stream(const CudaWork *w) { return cuda_str
 void cuda_work_multiply(CudaWork w, CudaProduct p); /* the rest of the scratch is the library's */
 
 /* ---- matrices ---- */
-CudaMatrix cuda_matrix(void *data, const Tensor *t); /* the whole tensor; data NULL: none */
-CudaMatrix cuda_input(const Args *a, int i);
-CudaMatrix cuda_output(const Args *a, int i);
+CudaMatrix cuda_matrix(Operand x); /* the whole tensor; data NULL where the step has NONE */
 CudaMatrix cuda_part_rows(CudaMatrix m, int64_t row, int64_t rows);
 CudaMatrix cuda_part_cols(CudaMatrix m, int64_t col, int64_t cols);
 static inline CudaNumbers cuda_numbers(CudaMatrix m) { return (CudaNumbers){m.data, m.format}; }
@@ -41,10 +39,10 @@ CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format);
 
 /* ---- over a weight(M,K) ---- */
 
-/* What a product of a few rows is given, of a step whose in[1] and in[2] are weight and bias. */
-CudaFew cuda_few(const CudaWork *w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
+/* What a product of a few rows is given. */
+CudaFew cuda_few(CudaMatrix y, CudaMatrix x, Operand weight, Operand bias);
 /* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next one's. */
-bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, CudaMatrix bias);
+bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, Operand weight, Operand bias);
 /* y(N,M) = so_far + x(N,K) w^T + bias, which is in y's format; NULL: none */
 void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias, CudaMatrix so_far);
 /* dx(N,K) = so_far + dy(N,M) w */

@@ -5,7 +5,7 @@
  *
  * A warp takes R rows of w and every `share`-th stretch of 32 * 8 numbers of K: a lane has 8 of them, 32 to 4 bytes of
  * each row, and the same 8 of every row of x, which the first-level cache keeps. The `share` warps of a row add their
- * sums up in order. share depends on the shape alone, so that enough bytes are on their way for few rows of w, too.
+ * sums up in order. share depends on the shape alone, so that enough bytes are in flight for few rows of w, too.
  * int8: codes become floats by their bits, the row's scale comes last. nf4: both numbers of a byte are found at once in a
  * table in shared memory that has a copy for every second lane; a block's byte multiplies the sum of 8. Where rows
  * are not whole pieces of 8 numbers, they are taken one by one.
@@ -122,8 +122,9 @@ DEVICE void add_products(float (&sum)[N][R], const CudaFew &a, int64_t row, int 
     }
 }
 
-/* The warp's first stretches of plain rows come into the second-level cache before the kernels in front have ended. */
-template <typename W, int R> DEVICE void ask_for(const CudaFew &a, int64_t row, int slice) {
+/* The warp's first stretches of plain rows are prefetched into the second-level cache before the wait of programmatic
+ * dependent launch. */
+template <typename W, int R> DEVICE void prefetch_rows(const CudaFew &a, int64_t row, int slice) {
     enum { STRETCHES = 4 };
 #pragma unroll
     for (int r = 0; r < R; r++)
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     chain_open();
     const float2 *pair = make_pairs<W>(pairs, levels);
     if constexpr (!IS_NF4<W> && !IS_INT8<W>)
-        if (a.early) ask_for<W, R>(a, row, warp % a.share);
+        if (a.early) prefetch_rows<W, R>(a, row, warp % a.share);
     chain_wait();
     float sum[N][R] = {};
     add_products<W, X, N, R, V>(sum, a, row, warp % a.share, pair);
@@ -170,11 +171,11 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- launching ---- */
 
-/* Warps that share a row of w: more where there are few rows, as long as each has two turns. */
+/* Warps that share a row of w: more where there are few rows, as long as each has two stretches. */
 static int share_of(int64_t cols, int inner, int rows_a_warp, int v) {
     int share = 1;
-    int64_t groups = (cols + rows_a_warp - 1) / rows_a_warp, turns = (inner + WARP * v - 1) / (WARP * v);
-    while (share < WARPS && groups * share < ENOUGH_WARPS && turns >= 4 * share) share *= 2;
+    int64_t groups = (cols + rows_a_warp - 1) / rows_a_warp, stretches = (inner + WARP * v - 1) / (WARP * v);
+    while (share < WARPS && groups * share < ENOUGH_WARPS && stretches >= 4 * share) share *= 2;
     return share;
 }
 

@@ -1,18 +1,18 @@
 /* product_few_cores.cu - the products of product_few.cu with quantised weights and 16-bit x on tensor cores, from 8.0 on:
- * what a number of w costs is reading it and making it a number, whatever the number of rows. Reference: cpu/few.c.
+ * the cost of a number of w is loading and decoding it, whatever the number of rows. Reference: cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 8; w in int8 or nf4; K whole pieces of 8 numbers
  *
- * Every multiprocessor has one block and an equal share of w's rows, in tiles of 16. Its warps take turns at stages of 128
- * bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up in order
- * at the end: nobody waits for anybody before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are its part of
- * A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in shared memory where
- * it fits; what the first stages need comes first.
+ * Every multiprocessor has one block and an equal share of w's rows, in tiles of 16. Its warps take turns at stages of
+ * 128 bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up
+ * in order at the end: no warp waits for another before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are
+ * its part of A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in
+ * shared memory where it fits; what the first stages need comes first.
  * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 % in
  * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
  * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
  * the other, so the sums of the two come out apart and each is multiplied by its byte.
- * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
+ * The first bytes of w are prefetched before the wait of programmatic dependent launch (chain.cuh), where w is state.
  * Gated: a tile has 8 rows of either half of w, so that both sums of a number of y are found beside each other. A sum's
  * order is that of K's stages, in whichever tile its row stands: gated or not, the bits are the same.
  * Bytes moved: w, and x once a multiprocessor. */
@@ -35,7 +35,7 @@ struct Few {
 
 template <typename W> constexpr int STAGE_K = 8 * PIECE<W>;      /* numbers of a row in a stage */
 template <typename W> constexpr int COLUMNS = IS_NF4<W> ? 4 : 8; /* rows of x in one B */
-template <typename W> constexpr int DEPTH = IS_NF4<W> ? 1 : 2;    /* stages that a warp has asked for */
+template <typename W> constexpr int DEPTH = IS_NF4<W> ? 1 : 2;    /* stages that a warp has in flight */
 
 /* ---- shared memory, in bytes: pairs of levels, what warps leave, x ---- */
 
@@ -52,7 +52,7 @@ DEVICE void read_shared16_if(uint4 &v, uint32_t at, bool there) { /* else v stay
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "r"(at), "r"((int)there) : "memory");
 }
 
-/* ---- the way of w into registers ---- */
+/* ---- w from memory into registers ---- */
 
 DEVICE void read_once16_if(uint4 &v, const char *at, bool there) { /* else v stays */
     asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];}"
@@ -66,34 +66,35 @@ struct Stage {
     uint4 w[2][2];    /* of row g or g+8, of the first or second 64 bytes */
     uint32_t most[2]; /* nf4: the bytes of four blocks */
 };
-struct Way { /* of the warp's next stage that is asked for */
+struct Cursor { /* at the warp's next stage to load */
     const char *row; /* g of the tile */
     int stage, rows; /* rows of the block from that one on */
 };
 
 /* The first or second 64 bytes of the rows of a stage, as soon as those of the stage before have been used. Bytes behind a
- * row's end are not asked for: what was there is multiplied by x's zeros, and any code is a number. */
-template <typename W> DEVICE void ask_half(Stage &st, const Way &way, const Few &f, int h) {
+ * row's end are not loaded: stale codes decode to finite values, so multiplying them by x's zeros is safe. */
+template <typename W> DEVICE void load_half(Stage &st, const Cursor &next, const Few &f, int h) {
     const CudaFew &a = f.a;
-    int t = threadIdx.x % 4, left = a.inner - (way.stage * 8 + t) * PIECE<W>;
-    const char *at = way.row + way.stage * STAGE + t * 16 + h * 64, *blocks = way.row + a.blocks_at + way.stage * 4;
+    int t = threadIdx.x % 4, left = a.inner - (next.stage * 8 + t) * PIECE<W>;
+    const char *at = next.row + next.stage * STAGE + t * 16 + h * 64, *blocks = next.row + a.blocks_at + next.stage * 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        bool row = way.rows > f.beside * r;
+        bool row = next.rows > f.beside * r;
         read_once16_if(st.w[r][h], at + r * f.second_at, row && left > 4 * h * PIECE<W>);
         if (IS_NF4<W> && h == 1) read_once4_if(st.most[r], blocks + r * f.second_at, row);
     }
 }
 
-DEVICE void go_to_stage(Way &way, const Few &f, int stages) { /* from one that may be of a tile further on */
-    for (; way.stage >= stages; way.stage -= stages) way.row += f.tall * f.a.row_bytes, way.rows -= f.tall;
+/* The stage may lie past this tile: advances rows until it is inside. */
+DEVICE void advance_to_stage(Cursor &next, const Few &f, int stages) {
+    for (; next.stage >= stages; next.stage -= stages) next.row += f.tall * f.a.row_bytes, next.rows -= f.tall;
 }
 
-template <typename W> DEVICE void ask_for(Stage &st, Way &way, const Few &f, int stages) {
-    ask_half<W>(st, way, f, 0);
-    ask_half<W>(st, way, f, 1);
-    way.stage += WARPS;
-    go_to_stage(way, f, stages);
+template <typename W> DEVICE void load_stage(Stage &st, Cursor &next, const Few &f, int stages) {
+    load_half<W>(st, next, f, 0);
+    load_half<W>(st, next, f, 1);
+    next.stage += WARPS;
+    advance_to_stage(next, f, stages);
 }
 
 /* ---- two numbers of 16 bytes at a time, as a mma takes them ---- */
@@ -138,8 +139,8 @@ template <int OPEN> DEVICE void wait_for_copies() { /* but for the last OPEN gro
  * theirs in different banks. */
 DEVICE int place_of_piece(int piece) { return piece ^ (piece >> 3 & 1); }
 
-/* Pieces [begin, end) of every row are asked for, zeros behind a row's end. */
-template <typename W> DEVICE void ask_for_x(char *to, const CudaFew &a, int begin, int end) {
+/* Starts the copies of pieces [begin, end) of every row, zeros behind a row's end. */
+template <typename W> DEVICE void copy_x(char *to, const CudaFew &a, int begin, int end) {
     int stride = Shared<W>::x_stride(a.inner);
     for (int n = 0; n < a.rows; n++)
         for (int i = begin + threadIdx.x; i < end; i += THREADS) {
@@ -195,10 +196,10 @@ template <typename W, int SETS> struct Sums { /* of rows g and g+8: C's words; n
     float at[SETS][IS_NF4<W> ? 2 : 4];
 };
 
-/* Adds up st, whose halves then stand for the stage that `way` is at. */
+/* Adds up st, whose halves are then reloaded with the stage that `next` is at. */
 template <typename W, typename X, int SETS, bool KEPT>
 DEVICE void add_stage(Sums<W, SETS> &sum, Stage &st, uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &column,
-                      const Few &f, int stage, const Way &way, const char *table) {
+                      const Few &f, int stage, const Cursor &next, const char *table) {
     uint32_t lane4 = threadIdx.x % WARP * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -217,7 +218,7 @@ DEVICE void add_stage(Sums<W, SETS> &sum, Stage &st, uint4 (&x)[SETS][PIECE<W> /
             }
         }
         uint32_t most[2] = {st.most[0], st.most[1]};
-        ask_half<W>(st, way, f, h);
+        load_half<W>(st, next, f, h);
         if constexpr (IS_NF4<W>)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -241,7 +242,8 @@ template <typename W, int SETS> DEVICE void leave_sums(float *part, const Sums<W
         }
 }
 
-/* The thread's number of y in a round: what its sum is multiplied by and what is added, asked for before the sum is. */
+/* The thread's number of y in a round: what its sum is multiplied by and what is added, loaded before the sum is
+ * there. */
 struct Place {
     int at;    /* -1: none; gated: two sums make a number */
     int first; /* warp of the tile's first stage: sums are added in the order of stages; -1: no sum */
@@ -264,8 +266,8 @@ DEVICE Place place_of(const Few &f, int first_tile, int stages) {
     return p;
 }
 
-/* Gated: both halves are rounded as linear would store them, and meet as in elementwise.cu. */
-DEVICE void give(const Few &f, const Place &p, float total) {
+/* Gated: both halves are rounded as linear would store them, and are multiplied as in elementwise.cu. */
+DEVICE void store(const Few &f, const Place &p, float total) {
     float x = fmaf(total, p.scale, p.bias);
     if (f.a.gated) {
         x = rounded(f.a.y.format, x);
@@ -297,7 +299,7 @@ DEVICE void end_tile(Work<W, SETS> &work, const Few &f, float *parts, int tiles,
     if (work.place.first >= 0)
 #pragma unroll
         for (int k = 0; k < WARPS; k++) total += part[(work.place.first + k) % WARPS * TILE];
-    give(f, work.place, total);
+    store(f, work.place, total);
     if (work.tile == tiles) return;
     work.place = place_of(f, work.tile, stages);
     work.in_round = 0;
@@ -319,18 +321,18 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
     chain_open();
     if (!a.early) chain_wait();
     int g = threadIdx.x % WARP / 4;
-    Way way = {first + g * a.row_bytes, warp, rows - g};
-    go_to_stage(way, f, stages);
+    Cursor next = {first + g * a.row_bytes, warp, rows - g};
+    advance_to_stage(next, f, stages);
     Stage st[DEPTH<W>] = {};
 #pragma unroll
-    for (int d = 0; d < DEPTH<W>; d++) ask_for<W>(st[d], way, f, stages);
+    for (int d = 0; d < DEPTH<W>; d++) load_stage<W>(st[d], next, f, stages);
     Work<W, SETS> work = {{}, place_of(f, 0, stages), 0, 0, warp};
     make_pairs<W>(shared, f.levels);
     chain_wait();
     int pieces = stages * (STAGE_K<W> / 8), soon = min(pieces, WARPS * (STAGE_K<W> / 8));
     if (KEPT) {
-        ask_for_x<W>(kept, a, 0, soon);
-        ask_for_x<W>(kept, a, soon, pieces);
+        copy_x<W>(kept, a, 0, soon);
+        copy_x<W>(kept, a, soon, pieces);
         wait_for_copies<1>();
     }
     __syncthreads();
@@ -347,10 +349,10 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
         for (int d = 0; d < DEPTH<W>; d++) {
             if (i + d >= count) break;
             while (work.stage >= stages) end_tile(work, f, parts, tiles, stages);
-            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, f, work.stage, way, shared);
+            add_stage<W, X, SETS, KEPT>(work.sum, st[d], x, column, f, work.stage, next, shared);
             if (i + d == 0) wait_for_rest();
-            way.stage += WARPS, work.stage += WARPS;
-            go_to_stage(way, f, stages);
+            next.stage += WARPS, work.stage += WARPS;
+            advance_to_stage(next, f, stages);
         }
     while (work.tile < tiles) end_tile(work, f, parts, tiles, stages);
 #endif
@@ -359,7 +361,7 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 /* ---- launching ---- */
 
 /* An equal share of the rows for every multiprocessor; a row more where that leaves some of them to the kernel behind: a
- * block here has all registers of its multiprocessor, so that nothing else comes up beside it. */
+ * block here has all registers of its multiprocessor, so that no other block is resident beside it. */
 static int share_of(int64_t rows) {
     enum { SPARED = 4, WORTH = 32 /* rows: one more is little, unless it begins a tile */ };
     int all = of_card(cudaDevAttrMultiProcessorCount), share = (int)blocks_for(rows, all), busy = all - SPARED;

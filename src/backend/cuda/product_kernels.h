@@ -86,13 +86,13 @@ typedef struct CudaColumnSums { /* db(cols) = beta*db + column sums of dy(rows,c
 } CudaColumnSums;
 void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c);
 
-typedef struct CudaHeadRows { /* rows of logits: scored, and turned into their gradient where they stand */
+typedef struct CudaHeadRows { /* rows of logits: scored, and replaced by their gradient in place */
     CudaNumbers logits;       /* (rows, ld), of which `vocabulary` count */
     int64_t rows, ld;
     int vocabulary;
     const int32_t *labels;
     float *logp, *lse, *entropy; /* logp NULL: not scored, lse is read; entropy NULL: not wanted */
-    const float *dlogp;          /* NULL: not turned */
+    const float *dlogp;          /* NULL: no gradient */
 } CudaHeadRows;
 void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h);
 

@@ -1,17 +1,17 @@
 /* product_some.cu - products of some rows (the next tokens of many texts) with quantised weights and 16-bit x on tensor
- * cores, from 8.0 on: w is read once, as it is stored, and what turns it into numbers serves all rows. Reference: cpu/few.c.
+ * cores, from 8.0 on: w is read once, as it is stored, each number decoded once for all rows. Reference: cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
  * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole tiles, and
- * of the chunks of those that are left over an equal stretch: all multiprocessors read to the end whatever M is. Chunks of
- * w and x are on their way in a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS stretches of 64
- * numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A (mma.cuh) whatever
- * their order in K, as long as its part of B holds the same numbers of x. Codes become numbers as product_codes.cuh says;
- * nf4: four A are one block of 64, whose sum is multiplied by its byte.
- * A tile that several blocks have worked on is added up by the one that comes last, in the order of K: the bits depend
+ * of the chunks of those that are left over an equal stretch (split-K): all multiprocessors read to the end whatever M
+ * is. Chunks of w and x are prefetched into a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS
+ * stretches of 64 numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A
+ * (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded as
+ * product_codes.cuh says; nf4: four A are one block of 64, whose sum is multiplied by its byte.
+ * A tile that several blocks have worked on is added up by the last to finish, in the order of K: the bits depend
  * on the shape and the card alone.
- * The first bytes of w are asked for before the kernels in front have ended (chain.cuh), where it is state.
+ * The first bytes of w are prefetched before the wait of programmatic dependent launch (chain.cuh), where w is state.
  * Bytes moved: w, x once a tile, and sums of shared tiles there and back. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/product_codes.cuh"
@@ -35,7 +35,7 @@ template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, 
                          BLOCKS = BLOCKS_;
     static constexpr int THREADS = DOWN * ACROSS * WARP, TALL = DOWN * HIGH * 16, WIDE = ACROSS * UNITS * BLOCK_K;
     static constexpr int TILE = TALL * SETS * 8; /* sums */
-    static constexpr int GROUP = SETS <= 4 ? SETS : SETS <= 6 ? 3 : 2; /* sets whose sums are on their way at a time */
+    static constexpr int GROUP = SETS <= 4 ? SETS : SETS <= 6 ? 3 : 2; /* sets whose sums are in flight at a time */
     static_assert(TALL <= CUDA_SOME_TALL, "as the plan has it");
     static_assert(WIDE == 128 || WIDE % 256 == 0, "blocks' bytes come by four, of two chunks or one");
 };
@@ -73,7 +73,7 @@ DEVICE uint32_t read_shared4(uint32_t at) {
     return v;
 }
 
-/* ---- the way into the ring ---- */
+/* ---- from memory into the ring ---- */
 
 DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
@@ -81,7 +81,7 @@ DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
 }
 
 /* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x
- * has zeros there, or nobody asks for the sum. */
+ * has zeros there, or the sum is not used. */
 template <typename W, typename C> struct Source {
     using S = Shared<W, C>;
     static constexpr int W_PIECES = S::W_ROW / 16, W_STEP = C::THREADS / W_PIECES, W_EACH = C::TALL / W_STEP;
@@ -294,7 +294,7 @@ template <typename C> DEVICE int row_of(int tile, int i, int r) {
     return tile * C::TALL + (threadIdx.x / WARP % C::DOWN * C::HIGH + i / C::SETS) * 16 + r * 8 + threadIdx.x % WARP / 4;
 }
 
-template <typename C> struct Scales { /* of a thread's rows; asked for before the sums are there */
+template <typename C> struct Scales { /* of a thread's rows; loaded before the sums are there */
     float scale[Ends<C>::OWN][2], bias[Ends<C>::OWN][2];
 };
 
@@ -356,7 +356,7 @@ template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int t
     __syncthreads();
     if (!last) return false;
     ends = {};
-    constexpr int AHEAD = E::OWN > 10 ? 1 : E::OWN > 5 ? 2 : 4; /* parts on their way at a time */
+    constexpr int AHEAD = E::OWN > 10 ? 1 : E::OWN > 5 ? 2 : 4; /* parts in flight at a time */
 #pragma unroll AHEAD
     for (int b = first; b < end; b++) {
         const float4 *from = part(b);

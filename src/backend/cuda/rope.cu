@@ -1,13 +1,13 @@
-/* rope.cu - rotary positions: angles of a token, how they turn the heads of q and k, and how keys and values get into a
- * cache. Reference: cpu/rope.c, cpu/cache.c.
+/* rope.cu - rotary positions: angles of a token, how they rotate the heads of q and k, and how keys and values get into
+ * a cache. Reference: cpu/rope.c, cpu/cache.c.
  *
- *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) turns by the fp32 angle position*inv_freq[i]
+ *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) rotates by the fp32 angle position*inv_freq[i]
  * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), while a thread's first
- * V pairs, 16 bytes of each half where D/2 allows, are on their way. 2 numbers moved; v is copied, or stays where it
+ * V pairs, 16 bytes of each half where D/2 allows, are being loaded. 2 numbers moved; v is copied, or stays where it
  * stands when y is x.
- *   rope_put: the same for q; k goes turned, v as it is, into slot position of its row of the cache (none for a negative
- * position). Numbers are rounded to the activations' format first, so that the bits are those of rope and a copy.
- * Where positions are inputs, angles are ready before the kernel in front has ended.
+ *   rope_put: the same for q; k goes rotated, v as it is, into slot position of its row of the cache (none for a
+ * negative position). Numbers are rounded to the activations' format first, so the bits are those of rope and a copy.
+ * Where positions are inputs, the angles are computed before the wait of programmatic dependent launch (chain.cuh).
  *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cache_kernels.h"
@@ -24,27 +24,27 @@ DEVICE void put_angles(float *cosine, float *sine, const CudaRope &r, int positi
     }
 }
 
-template <int V> DEVICE void turn_all(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
+template <int V> DEVICE void rotate_all(float (&a)[V], float (&b)[V], const float *cosine, const float *sine) {
     float c[V], s[V];
     load<V>(c, cosine);
     load<V>(s, sine);
 #pragma unroll
-    for (int k = 0; k < V; k++) turn_pair(a[k], b[k], c[k], s[k]);
+    for (int k = 0; k < V; k++) rotate_pair(a[k], b[k], c[k], s[k]);
 }
 
-template <typename T, int V> DEVICE void turn(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
+template <typename T, int V> DEVICE void rotate(float (&a)[V], float (&b)[V], const T *x, int half, const float *cosine,
                                               const float *sine) {
     load<V>(a, x);
     load<V>(b, x + half);
-    turn_all<V>(a, b, cosine, sine);
+    rotate_all<V>(a, b, cosine, sine);
 }
 
 template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
     rope_kernel(T *y, const T *x, CudaRope r) {
     __shared__ __align__(16) float cosine[MOST_HALF], sine[MOST_HALF];
-    int half = r.dim / 2, pieces = half / V, turned = r.heads + r.kv_heads, width = (turned + r.kv_heads) * r.dim;
+    int half = r.dim / 2, pieces = half / V, rotated = r.heads + r.kv_heads, width = (rotated + r.kv_heads) * r.dim;
     int64_t first = (int64_t)blockIdx.x * width;
-    int task = threadIdx.x, tasks = turned * pieces;
+    int task = threadIdx.x, tasks = rotated * pieces;
     chain_wait();
     if constexpr (V == WIDE) {
         int i = task % pieces * V;
@@ -56,7 +56,7 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
         __syncthreads();
         if (task < tasks) {
             spread(a, low), spread(b, high);
-            turn_all<V>(a, b, cosine + i, sine + i);
+            rotate_all<V>(a, b, cosine + i, sine + i);
             store<V>(y + at, a);
             store<V>(y + at + half, b);
         }
@@ -69,17 +69,17 @@ template <typename T, int V> __global__ void __launch_bounds__(MOST_THREADS)
         int i = task % pieces * V;
         int64_t at = first + task / pieces * r.dim + i;
         float a[V], b[V];
-        turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
+        rotate<T, V>(a, b, x + at, half, cosine + i, sine + i);
         store<V>(y + at, a);
         store<V>(y + at + half, b);
     }
-    if (y == x) return; /* what does not turn stands where it should already */
-    for (int i = (turned * r.dim) + threadIdx.x * V; i < width; i += blockDim.x * V) {
+    if (y == x) return; /* in place: what is not rotated is there already */
+    for (int i = (rotated * r.dim) + threadIdx.x * V; i < width; i += blockDim.x * V) {
         float a[V];
         load<V>(a, x + first + i);
         store<V>(y + first + i, a);
     }
-    for (int h = threadIdx.x; r.dim % 2 && h < turned; h += blockDim.x) {
+    for (int h = threadIdx.x; r.dim % 2 && h < rotated; h += blockDim.x) {
         int64_t last = first + (int64_t)(h + 1) * r.dim - 1;
         y[last] = x[last];
     }
@@ -102,7 +102,7 @@ DEVICE void put_heads(C *to, const T *k, const CudaRope &r, const float *cosine,
     for (int task = threadIdx.x; task < r.kv_heads * pieces; task += blockDim.x) {
         int i = task % pieces * V, at = task / pieces * r.dim + i;
         float a[V], b[V];
-        turn<T, V>(a, b, k + at, half, cosine + i, sine + i);
+        rotate<T, V>(a, b, k + at, half, cosine + i, sine + i);
         round_to<T, V>(a), round_to<T, V>(b);
         store<V>(to + at, a);
         store<V>(to + at + half, b);
@@ -129,7 +129,7 @@ DEVICE void put_codes(char *to, const T *k, const CudaRope &r, CudaHeadRow row, 
         for (int j = 0; j < EACH; j++) {
             int i = lane + j * WARP;
             a[j] = i < half ? to_float(from[i]) : 0.0f, b[j] = i < half ? to_float(from[i + half]) : 0.0f;
-            if (head < r.kv_heads && i < half) turn_pair(a[j], b[j], cosine[i], sine[i]);
+            if (head < r.kv_heads && i < half) rotate_pair(a[j], b[j], cosine[i], sine[i]);
         }
         round_to<T, EACH>(a), round_to<T, EACH>(b);
 #pragma unroll
@@ -173,11 +173,11 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
         int i = task % pieces * V;
         int64_t at = first + task / pieces * r.dim + i;
         float a[V], b[V];
-        turn<T, V>(a, b, x + at, half, cosine + i, sine + i);
+        rotate<T, V>(a, b, x + at, half, cosine + i, sine + i);
         store<V>(y + at, a);
         store<V>(y + at + half, b);
     }
-    if (y == x) return; /* what does not turn stands where it should already */
+    if (y == x) return; /* in place: what is not rotated is there already */
     for (int i = q_width + threadIdx.x; i < width; i += blockDim.x) y[first + i] = x[first + i];
     for (int h = threadIdx.x; r.dim % 2 && h < r.heads; h += blockDim.x) {
         int64_t last = first + (int64_t)(h + 1) * r.dim - 1;

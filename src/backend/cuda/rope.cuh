@@ -1,13 +1,13 @@
-/* rope.cuh - how a pair of numbers turns by its token's position: angles and rounding, the same for all who turn (rope.cu,
- * attend_cache.cu). */
+/* rope.cuh - how a pair of numbers rotates by its token's position: angles and rounding, the same in rope.cu and
+ * attend_cache.cu. */
 #ifndef BACKEND_CUDA_ROPE_CUH
 #define BACKEND_CUDA_ROPE_CUH
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-/* cos and sin of x to fp32's last place, |x| < 2^31: quarters of a turn are taken off in fp64. */
-DEVICE float2 turn_of(float x_single) {
+/* cos and sin of x to fp32's last place, |x| < 2^31: quarters of a full turn are taken off in fp64. */
+DEVICE float2 cos_sin(float x_single) {
     const double nearest = 0x1.8p52; /* adding and taking away rounds to a whole number */
     double x = (double)x_single;
     double quarter = (x * 0.63661977236758134308 + nearest) - nearest;
@@ -25,14 +25,14 @@ DEVICE float2 turn_of(float x_single) {
     return make_float2((float)((k + 1) & 2 ? -cos_x : cos_x), (float)(k & 2 ? -sin_x : sin_x));
 }
 
-/* Cosine and sine of a pair that turns by inv_freq a position. */
+/* Cosine and sine of a pair that rotates by inv_freq a position. */
 DEVICE float2 angle_of(const CudaRope &r, int position, float inv_freq) {
-    float2 t = turn_of((float)position * inv_freq);
+    float2 t = cos_sin((float)position * inv_freq);
     return make_float2(t.x * r.scale, r.inverse ? -(t.y * r.scale) : t.y * r.scale);
 }
 
-/* One rounding order everywhere, so that all who turn give the same bits. */
-DEVICE void turn_pair(float &a, float &b, float c, float s) {
+/* One rounding order everywhere, so that rope and rope_put give the same bits. */
+DEVICE void rotate_pair(float &a, float &b, float c, float s) {
     float turned_a = __fmaf_rn(a, c, -__fmul_rn(b, s));
     b = __fmaf_rn(b, c, __fmul_rn(a, s));
     a = turned_a;

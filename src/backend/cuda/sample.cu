@@ -57,7 +57,7 @@ DEVICE float score_at(const Row &r, int i) { return score_of(r, i, r.logits[i]);
 
 DEVICE Sum weight_of(const Row &r, float score) { return draw_weight(score, r.top, r.temperature); }
 
-/* use(i, logit) for every step-th id from first on; several are on their way at a time. */
+/* use(i, logit) for every step-th id from first on; several loads are in flight at a time. */
 template <typename F> DEVICE void for_ids(const Row &r, int first, int end, int step, F use) {
     enum { AHEAD = 4 };
     int i = first;
@@ -79,7 +79,7 @@ template <typename F> DEVICE void for_scores(const Row &r, F use) {
 
 /* ---- over the row's blocks ---- */
 
-DEVICE void meet(const Row &r) { /* what others wrote before it can be read behind it */
+DEVICE void row_barrier(const Row &r) { /* what others wrote before it can be read behind it */
 #if __CUDA_ARCH__ >= 900
     if (r.ranks > 1) {
         wait_for_cluster();
@@ -136,9 +136,9 @@ DEVICE Sum block_total(Sum x, Sum *part) {
 DEVICE Sum row_most(const Row &r, Shared &s, Sum x) {
     if (r.ranks == 1) return x;
     if (threadIdx.x == 0) s.told = x;
-    meet(r);
+    row_barrier(r);
     for (int k = 0; k < r.ranks; k++) x = most_of(x, *of_block(&s.told, k));
-    meet(r);
+    row_barrier(r);
     return x;
 }
 
@@ -148,12 +148,12 @@ DEVICE Sum row_total(const Row &r, Shared &s, Sum x, Sum *before) {
     if (r.ranks == 1) return x;
     Sum total = 0;
     if (threadIdx.x == 0) s.told = x;
-    meet(r);
+    row_barrier(r);
     for (int k = 0; k < r.ranks; k++) {
         if (k == r.rank) *before = total;
         total += *of_block(&s.told, k);
     }
-    meet(r);
+    row_barrier(r);
     return total;
 }
 
@@ -194,7 +194,7 @@ DEVICE void add_to_bin(Shared &s, int bin, Sum weight) {
 /* Of the bins of this level, the one in which the limit is reached; what stands before it is taken from the rest. The first
  * level's sum is that of all tokens, which says what the limit is. */
 DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int level, Limit &limit) {
-    meet(r); /* nobody reads bins any more */
+    row_barrier(r); /* all are done with the bins */
 #pragma unroll
     for (int d = 0; d < DIGITS; d++) s.bin[d][threadIdx.x] = 0;
     if (threadIdx.x == 0) s.found = BINS - 1, s.above = 0;
@@ -203,7 +203,7 @@ DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int
         if (is_in(r, x, least, bin, level))
             add_to_bin(s, bin_of(r, x, level, bin[0]), limit.weighted ? weight_of(r, x) : 1ull);
     });
-    meet(r);
+    row_barrier(r);
     Sum mine = 0;
     for (int k = 0; k < r.ranks; k++)
 #pragma unroll
@@ -255,7 +255,7 @@ DEVICE uint32_t least_that_reaches(const Row &r, Shared &s, uint32_t least, Limi
     if (!limit.reached) return least;
     bin[1] = find_bin(r, s, least, bin, 1, limit);
     if (threadIdx.x == 0) s.n = 0;
-    meet(r); /* nobody reads bins any more: the list may lie there */
+    row_barrier(r); /* all are done with the bins: the list takes their place */
     Shared *first = of_block(&s, 0);
     for_scores(r, [&](float x) {
         if (!is_in(r, x, least, bin, LEVELS)) return;
@@ -264,7 +264,7 @@ DEVICE uint32_t least_that_reaches(const Row &r, Shared &s, uint32_t least, Limi
         first->list.order[at] = draw_order(x);
         first->list.weight[at] = limit.weighted ? weight_of(r, x) : 1ull;
     });
-    meet(r);
+    row_barrier(r);
     if (first->n > LIST) return find_by_bits(r, s, least, limit);
     if (r.rank == 0) least = find_in_list(s, limit.rest);
     return (uint32_t)row_most(r, s, r.rank == 0 ? least : 0);
@@ -338,7 +338,7 @@ DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int voc
     sum = 0;
     for (int w = 0; w < WARPS; w++) sum += s.real[w];
     if (threadIdx.x == 0) s.told_real = sum;
-    meet(r);
+    row_barrier(r);
     sum = 0;
     for (int k = 0; k < r.ranks; k++) sum += *of_block(&s.told_real, k);
     return (r.logits[id] - top) - logf(sum);
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
              how.repetition != 1.0f && how.repetition > 0.0f, how.repetition, how.temperature, 0,
              (int)(blockIdx.x % ranks), ranks};
     if (r.penalise) mark_seen(seen, ids, min(next, a.room), a.vocab);
-    meet(r); /* every block runs */
+    row_barrier(r); /* every block runs */
     Best best = find_best(r, s);
     int id = best.id;
     float logp = 0;
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     }
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
     if (!best.unsound && how.want_logp) logp = log_probability(r, s, top, id, a.vocab);
-    meet(r); /* nobody reads this block's memory any more */
+    row_barrier(r); /* all are done with this block's memory */
     if (threadIdx.x || r.rank) return;
     if (best.unsound) id = -1;
     a.drawn[slot].id = id;

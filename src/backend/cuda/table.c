@@ -2,7 +2,6 @@
 #include "backend/cuda/cuda.h"
 
 Kernel *const cuda_functions[OP_COUNT] = {
-#define OP_ENUM(NAME, name) [OP_##NAME] = cuda_##name,
+#define OP(NAME, name, ins, outs) [OP_##NAME] = cuda_##name,
 #include "ir/ops.def"
-#undef OP_ENUM
 };

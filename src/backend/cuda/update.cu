@@ -4,7 +4,7 @@
  *                tensor
  *   clip         one block: norm, scale and whether anything may be written
  *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32
- *                throughout; two 64-bit words are drawn a lane, of which weight and moments take their bits by turn
+ *                throughout; two 64-bit words are drawn a lane, of which weight and moments take their bits by rotation
  *                (P6, rng_u16). Moved once each way: weight, moments, master; once: gradient.
  * Tensors whose steps follow each other share launches: as many as fit a kernel's arguments, each with the number of
  * its first tile. Updates fill the card with blocks that walk over tiles; the sets of formats that matter are known
@@ -84,7 +84,7 @@ extern "C" void cuda_launch_clip(cudaStream_t s, double *verdict, const double *
  *
  * K: how they are stored: a number's type, or one of these. WHOLE: all 8 exist, in all lanes of the warp, and
  * addresses allow 16 bytes at a time: loads of all states then stand in one stretch of code without a branch, so
- * that all are on their way before the first is waited for. */
+ * that all loads are in flight before the first is waited for. */
 struct Mom8 {};
 struct Var8 {};
 struct Any {}; /* asked at run time: one answer for a whole launch */
@@ -99,19 +99,19 @@ struct State {
     Format format;
 };
 
-template <typename K, bool WHOLE> DEVICE void take(float (&x)[LANE], State s, int64_t i, int64_t n) {
+template <typename K, bool WHOLE> DEVICE void load_state(float (&x)[LANE], State s, int64_t i, int64_t n) {
     if constexpr (std::is_same<K, Any>::value) {
         switch (s.format) {
-            case FMT_F32: take<float, WHOLE>(x, s, i, n); break;
-            case FMT_BF16: take<Bf16, WHOLE>(x, s, i, n); break;
-            case FMT_F16: take<F16, WHOLE>(x, s, i, n); break;
-            case FMT_MOM8: take<Mom8, WHOLE>(x, s, i, n); break;
-            default: take<Var8, WHOLE>(x, s, i, n); break;
+            case FMT_F32: load_state<float, WHOLE>(x, s, i, n); break;
+            case FMT_BF16: load_state<Bf16, WHOLE>(x, s, i, n); break;
+            case FMT_F16: load_state<F16, WHOLE>(x, s, i, n); break;
+            case FMT_MOM8: load_state<Mom8, WHOLE>(x, s, i, n); break;
+            default: load_state<Var8, WHOLE>(x, s, i, n); break;
         }
     } else if constexpr (std::is_same<K, Mom8>::value) {
-        mom8_take<WHOLE>(x, (const int8_t *)s.data, s.scales, i, n);
+        mom8_decode<WHOLE>(x, (const int8_t *)s.data, s.scales, i, n);
     } else if constexpr (std::is_same<K, Var8>::value) {
-        var8_take<WHOLE>(x, (const uint8_t *)s.data, s.scales, i, n);
+        var8_decode<WHOLE>(x, (const uint8_t *)s.data, s.scales, i, n);
     } else if constexpr (WHOLE) {
         load<LANE>(x, (const K *)s.data + i);
     } else {
@@ -120,12 +120,13 @@ template <typename K, bool WHOLE> DEVICE void take(float (&x)[LANE], State s, in
     }
 }
 
-/* words: the lane's two (rng_u16); turn below 0: bf16 to nearest (a weight beside its master). */
+/* words: the lane's two (rng_u16); rotation below 0: bf16 to nearest (a weight beside its master). */
 template <bool WHOLE>
-DEVICE void give_bf16(Bf16 *p, const float (&x)[LANE], const uint64_t (&words)[2], int turn, int64_t i, int64_t n) {
+DEVICE void store_bf16(Bf16 *p, const float (&x)[LANE], const uint64_t (&words)[2], int rotation, int64_t i,
+                       int64_t n) {
     uint32_t bits[LANE];
 #pragma unroll
-    for (int k = 0; k < LANE; k++) bits[k] = (uint32_t)(words[k / 4] >> 16 * ((k + turn) % 4));
+    for (int k = 0; k < LANE; k++) bits[k] = (uint32_t)(words[k / 4] >> 16 * ((k + rotation) % 4));
     if constexpr (WHOLE) {
         store_rounded<LANE>(p + i, x, bits);
     } else {
@@ -136,21 +137,22 @@ DEVICE void give_bf16(Bf16 *p, const float (&x)[LANE], const uint64_t (&words)[2
 }
 
 template <typename K, bool WHOLE>
-DEVICE void give(State s, const float (&x)[LANE], const uint64_t (&words)[2], int turn, int64_t i, int64_t n) {
+DEVICE void store_state(State s, const float (&x)[LANE], const uint64_t (&words)[2], int rotation, int64_t i,
+                        int64_t n) {
     if constexpr (std::is_same<K, Any>::value) {
         switch (s.format) {
-            case FMT_F32: give<float, WHOLE>(s, x, words, turn, i, n); break;
-            case FMT_BF16: give<Bf16, WHOLE>(s, x, words, turn, i, n); break;
-            case FMT_F16: give<F16, WHOLE>(s, x, words, turn, i, n); break;
-            case FMT_MOM8: give<Mom8, WHOLE>(s, x, words, turn, i, n); break;
-            default: give<Var8, WHOLE>(s, x, words, turn, i, n); break;
+            case FMT_F32: store_state<float, WHOLE>(s, x, words, rotation, i, n); break;
+            case FMT_BF16: store_state<Bf16, WHOLE>(s, x, words, rotation, i, n); break;
+            case FMT_F16: store_state<F16, WHOLE>(s, x, words, rotation, i, n); break;
+            case FMT_MOM8: store_state<Mom8, WHOLE>(s, x, words, rotation, i, n); break;
+            default: store_state<Var8, WHOLE>(s, x, words, rotation, i, n); break;
         }
     } else if constexpr (std::is_same<K, Mom8>::value) {
-        mom8_give<WHOLE>((int8_t *)s.data, s.scales, x, i, n);
+        mom8_encode<WHOLE>((int8_t *)s.data, s.scales, x, i, n);
     } else if constexpr (std::is_same<K, Var8>::value) {
-        var8_give<WHOLE>((uint8_t *)s.data, s.scales, x, i, n);
-    } else if (std::is_same<K, Bf16>::value && turn >= 0) {
-        give_bf16<WHOLE>((Bf16 *)s.data, x, words, turn, i, n);
+        var8_encode<WHOLE>((uint8_t *)s.data, s.scales, x, i, n);
+    } else if (std::is_same<K, Bf16>::value && rotation >= 0) {
+        store_bf16<WHOLE>((Bf16 *)s.data, x, words, rotation, i, n);
     } else if constexpr (WHOLE) {
         store<LANE>((K *)s.data + i, x);
     } else {
@@ -209,12 +211,12 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
     int64_t n = t.count;
     float w[LANE], m[LANE] = {}, v[LANE], g[LANE];
     if (has_master)
-        take<W, WHOLE>(w, master, i, n);
+        load_state<W, WHOLE>(w, master, i, n);
     else
-        take<W, WHOLE>(w, sw, i, n);
-    take<W, WHOLE>(g, sg, i, n);
-    if (has_m) take<M, WHOLE>(m, sm, i, n);
-    if (ADAMW) take<V, WHOLE>(v, sv, i, n);
+        load_state<W, WHOLE>(w, sw, i, n);
+    load_state<W, WHOLE>(g, sg, i, n);
+    if (has_m) load_state<M, WHOLE>(m, sm, i, n);
+    if (ADAMW) load_state<V, WHOLE>(v, sv, i, n);
 
     if (ADAMW)
         adamw_numbers(w, m, v, g, r);
@@ -223,13 +225,13 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
 
     uint64_t words[2] = {};
     if (BF16 || (ANY && u.draws)) words[0] = rng_fold(key, (uint64_t)i / 4), words[1] = rng_fold(key, (uint64_t)i / 4 + 1);
-    if (has_m) give<M, WHOLE>(sm, m, words, 1, i, n);
-    if (ADAMW) give<V, WHOLE>(sv, v, words, 2, i, n);
-    if (has_master) give<W, WHOLE>(master, w, words, -1, i, n);
+    if (has_m) store_state<M, WHOLE>(sm, m, words, 1, i, n);
+    if (ADAMW) store_state<V, WHOLE>(sv, v, words, 2, i, n);
+    if (has_master) store_state<W, WHOLE>(master, w, words, -1, i, n);
     if (has_master)
-        give<W, WHOLE>(sw, w, words, -1, i, n);
+        store_state<W, WHOLE>(sw, w, words, -1, i, n);
     else
-        give<W, WHOLE>(sw, w, words, 0, i, n);
+        store_state<W, WHOLE>(sw, w, words, 0, i, n);
 }
 
 template <bool ADAMW> DEVICE Rates rates_of(const CudaUpdates &u, const CudaUpdateTensor &t) {
