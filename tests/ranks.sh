@@ -22,7 +22,7 @@ if [ "${MPI:-0}" = 1 ] && command -v mpirun >/dev/null; then
     by_mpi >>"$work/log" 2>&1 && same mpi
     verdict three_ranks_under_mpirun_give_the_records_of_one_process $?
 else
-    skipped=1; echo "  skipped: mpirun belongs to make check MPI=1"
+    skipped=1; echo "  1 skipped: mpirun belongs to make check MPI=1"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]
