@@ -34,7 +34,7 @@ missing() { # the names of what is not here
     CC=$cc ERRORS=$errors "$here/libs.sh" "$mk"
     local found what; found=$(sed -n 's/^MISSING := *//p' "$mk")
     case $found in compiler*) # one that works, but not with these flags, is no matter of packages
-        echo 'int main(void) { return 0; }' | $cc -x c -o /dev/null - 2>/dev/null && found=flags ;;
+        echo 'int main(void) { return 0; }' | $cc -x c -o "$errors.out" - 2>/dev/null && found=flags ;;
     esac
     echo "$found"
     for what in "$@"; do
@@ -76,7 +76,7 @@ refuse_flags() {
     exit 1
 }
 
-errors=$(mktemp); trap 'rm -f "$errors"' EXIT
+errors=$(mktemp); trap 'rm -f "$errors" "$errors.out"' EXIT
 for what in "$@"; do case $what in cuda=*) folder=${what##*:} nvcc=${what#cuda=} nvcc=${nvcc%:*} ;; esac; done
 need=($(missing "$@"))
 case " ${need[*]:-} " in *" flags "*) refuse_flags ;; esac

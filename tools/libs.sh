@@ -8,7 +8,8 @@
 #   SHARED       the libraries of which there is no static one that links
 #   MISSING      the libraries that do not link; "compiler" and all of them when an empty program does not
 #
-# ALSO: further flags of the build that objects depend on. OPENBLAS=DIR: the only place where OpenBLAS is looked for, in DIR/include and DIR/lib (lib64). ERRORS=FILE keeps what the compiler said.
+# ALSO: further flags of the build that objects depend on. OPENBLAS=DIR: the only place where OpenBLAS is looked for, in DIR/include
+# and DIR/lib (lib64). ERRORS=FILE keeps what the compiler said.
 set -u
 out=$1 cc=${CC:-cc} cflags=${CFLAGS:-} ldflags=${LDFLAGS:-} openblas=${OPENBLAS:-}
 export LC_ALL=C
@@ -76,7 +77,10 @@ identity() {
 # ---- the search ----
 
 places() { # where OpenBLAS's header and library may be, a line of flags each, in the order in which they are tried
-    if [ -n "$openblas" ]; then echo "-I$openblas/include -L$openblas/lib -L$openblas/lib64"; return; fi
+    if [ -n "$openblas" ]; then
+        [ -e "$openblas/include/cblas.h" ] && echo "-I$openblas/include -L$openblas/lib -L$openblas/lib64"
+        return
+    fi
     local kind lib
     for kind in pthread serial openmp; do # Debian, Ubuntu
         for lib in /usr/lib/*/openblas-$kind; do

@@ -3,6 +3,7 @@
 #define BASE_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -11,6 +12,7 @@
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
+bool file_of_program(char *path, size_t size); /* the running binary; false: the system does not tell */
 int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/cmd.h"
+#include "cli/share.h"
 #include "data/tokenizer.h"
 
 enum { READ_BYTES = 1 << 16 };
@@ -62,7 +63,8 @@ static bool next_line(Lines *in, const char **line, int64_t *bytes, Err *e) {
 
 bool cmd_tokenize(const Options *o, Err *e) {
     Tokenizer *t;
-    if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
+    char own[SHARE_PATH];
+    if (!tokenizer_open(&t, share_find(own, "models", opt_text(o, OPT_TOKENIZER)), e)) return false;
     Lines in = {.text = mem_alloc(READ_BYTES), .room = READ_BYTES};
     const char *line;
     int64_t bytes;
