@@ -74,7 +74,7 @@ note  = $(if $(filter 1,$(V)),,@echo "  $(1)  $(2)")
 CCALL = $(CC) $(C_FLAGS) $(FLAGS_$(notdir $<)) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 LDALL = $(CC) $(LINK_FLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BLAS_LIBS) $(LIBS) $(LINK_LIBS) $(LDLIBS)
 FLAGS_blas.c         := $(BLAS_CFLAGS)
-FLAGS_test_backend.c := $(BLAS_CFLAGS)
+FLAGS_test_backend.c := $(BLAS_CFLAGS) $(if $(filter openblas,$(SHARED)),-DBLAS_SHARED)
 FLAGS_product.c      := $(BLAS_CFLAGS)
 
 .PHONY: all snug deps demo check check-all faults-all test-bins rooms clean help format install uninstall libs-there

@@ -11,7 +11,7 @@ cc=${CC:-cc} nvcc="" folder=""
 package() { # name: packages of apt, dnf, pacman, zypper
     case $1 in
     compiler)   echo "gcc libc6-dev@gcc glibc-devel libasan libubsan@gcc@gcc glibc-devel" ;;
-    openblas)   echo "libopenblas-dev@openblas-devel@openblas@openblas-devel" ;;
+    openblas)   echo "libopenblas-dev@openblas-devel openblas-static@openblas@openblas-devel" ;;
     jansson)    echo "libjansson-dev@jansson-devel@jansson@libjansson-devel" ;;
     yaml)       echo "libyaml-dev@libyaml-devel@libyaml@libyaml-devel" ;;
     pcre2)      echo "libpcre2-dev@pcre2-devel@pcre2@pcre2-devel" ;;

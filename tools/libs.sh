@@ -70,17 +70,13 @@ identity() {
         name=lib$(link_name "$name")
         files+=("$($cc $ldflags -print-file-name="$name.a" 2>/dev/null)" "$($cc $ldflags -print-file-name="$name.so" 2>/dev/null)")
     done
-    mapfile -t -O ${#files[@]} files < <(headers; places | tr ' ' '\n' | sed -n 's/^-I\(.*\)/\1\/cblas.h/p; s/^-L\(.*\)/\1\/libopenblas.a\n\1\/libopenblas.so/p')
+    mapfile -t -O ${#files[@]} files < <(headers; places | tr ' |' '\n\n' | sed -n 's/^-I\(.*\)/\1\/cblas.h/p; s/^-L\(.*\)/\1\/libopenblas.a\n\1\/libopenblas.so/p; /^\//p' | sort -u)
     facts "${files[@]}"
 }
 
 # ---- the search ----
 
-places() { # where OpenBLAS's header and library may be, a line of flags each, in the order in which they are tried
-    if [ -n "$openblas" ]; then
-        [ -e "$openblas/include/cblas.h" ] && echo "-I$openblas/include -L$openblas/lib -L$openblas/lib64"
-        return
-    fi
+folders() { # where OpenBLAS's header and library may be, "-I... -L..." a line, in the order in which they are tried
     local kind lib
     for kind in pthread serial openmp; do # Debian, Ubuntu
         for lib in /usr/lib/*/openblas-$kind; do
@@ -93,6 +89,22 @@ places() { # where OpenBLAS's header and library may be, a line of flags each, i
     [ -d /opt/OpenBLAS ] && echo "-I/opt/OpenBLAS/include -L/opt/OpenBLAS/lib"
 }
 
+places() { # "flags of the compiler|flags of the linker" a line: all static libraries, then the shared ones
+    local lib line
+    if [ -n "$openblas" ]; then
+        for lib in "$openblas"/lib*/libopenblas.a; do [ -e "$lib" ] && echo "-I$openblas/include|$lib"; done
+        for lib in "$openblas"/lib*/libopenblas.so; do
+            [ -e "$lib" ] && echo "-I$openblas/include|-L${lib%/*} -Wl,-rpath,${lib%/*} -lopenblas"
+        done
+        return
+    fi
+    for lib in -l:libopenblas.a -lopenblas; do
+        while read -r line; do
+            case $line in *-L*) echo "${line%%-L*}|-L${line#*-L} $lib" ;; *) echo "$line|$lib" ;; esac
+        done < <(folders)
+    done
+}
+
 links() { # name, flags in front of the library, library...
     local name=$1 flags=$2; shift 2
     program "$name" > "$work/probe.c"
@@ -102,16 +114,13 @@ links() { # name, flags in front of the library, library...
 
 shared=() missing=() libs=() blas_cflags="" blas_libs=""
 find_openblas() {
-    local lib place
-    for lib in -l:libopenblas.a -lopenblas; do
-        while read -r place; do
-            links openblas "$place" $lib || continue
-            blas_cflags=$(tr ' ' '\n' <<<"$place" | grep '^-I' | tr '\n' ' ')
-            blas_libs="$(tr ' ' '\n' <<<"$place" | grep '^-L' | tr '\n' ' ')$lib"
-            [ $lib = -lopenblas ] && shared+=(openblas)
-            return 0
-        done < <(places)
-    done
+    local include lib
+    while IFS='|' read -r include lib; do
+        links openblas "$include" $lib || continue
+        blas_cflags=$include blas_libs=$lib
+        case $lib in *-lopenblas) shared+=(openblas) ;; esac
+        return 0
+    done < <(places)
     return 1
 }
 
