@@ -103,5 +103,5 @@ if [ ${#need[@]} -gt 0 ]; then
     fi
 fi
 shared=$(sed -n 's/^SHARED := *//p' "$mk")
-[ -z "$shared" ] || echo "linked as shared libraries, there being no static ones: $shared (the binary needs them where it runs)"
+[ -z "$shared" ] || echo "there is no static library of: $shared; the binary needs the shared one where it runs"
 [ -z "$nvcc" ] || [ -x "$nvcc" ] || "$here/cuda_toolkit.sh" "$folder"
