@@ -71,7 +71,7 @@ refuse_flags() {
     echo "snug cannot be built: $cc does not compile and link an empty program with these flags:" >&2
     echo "  ${CFLAGS:-} ${LDFLAGS:-}" >&2
     grep -v '^--' "$errors" | head -n 8 >&2
-    echo "Choose another compiler with CC=... (gcc 9 or clang 13 and later will do). For DEBUG=1 clang also needs its" \
+    echo "Choose another compiler with CC=... (gcc 11 or clang 13 and later will do). For DEBUG=1 clang also needs its" \
          "runtime: package libclang-rt-dev (Debian), compiler-rt (Fedora, Arch)." >&2
     exit 1
 }

@@ -38,6 +38,9 @@ FLAGS_cublas.c := -DCUDA_LIBRARIES='"$(if $(filter-out /%,$(CUDA_LIB)),$(CURDIR)
 FLAGS_cuda_machine.c := $(FLAGS_cublas.c)
 FLAGS_cudnn_graph.c := $(FLAGS_cublas.c)
 
+# A compiler of kernels takes up to a gigabyte: no more of them at once than memory holds.
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { most = int($$2 / 1048576); print most < 1 ? 1 : most < cores ? most : cores }' /proc/meminfo)
+
 .PHONY: cuda-nvcc
 cuda-nvcc:
 	@test -x $(NVCC) || { echo "CUDA=1 needs nvcc and there is none at $(NVCC): make deps CUDA=1 fetches it, or name" \
