@@ -1,8 +1,9 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to fail: base/fault.h), WERROR=1,
-# ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has its own build folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and
-# LDLIBS mean what they usually do and come after our own; OPENBLAS=DIR names an OpenBLAS in a place of its own.
+# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to
+# fail: base/fault.h), WERROR=1, ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has its own build
+# folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own; OPENBLAS=DIR names an
+# OpenBLAS in a place of its own.
 
 , := ,
 CUDA   ?= 0
@@ -27,8 +28,9 @@ SOUND     := -Werror=implicit -Werror=int-conversion -Werror=incompatible-pointe
 C_FLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
              -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(SOUND)
 C_FLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
-C_FLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
-LINK_FLAGS := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
+SANITIZE  := $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
+C_FLAGS   += $(if $(filter 1,$(DEBUG)),-O1 $(SANITIZE) -fno-omit-frame-pointer -DDEBUG=1,-O2)
+LINK_FLAGS := -pthread $(SANITIZE)
 LINK_LIBS  := -lm -ldl
 
 # Only src/comm/mpi sees it.
@@ -55,8 +57,8 @@ OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
 HOOKED  := $(shell grep -l '"base/fault.h"' $(SRC))
 
-# What libs.sh found is the stamp on which every object depends: compiler, flags and libraries. Goals that only call make, or build nothing,
-# do without it: it may be that the libraries are still to be installed.
+# What libs.sh found is the stamp on which every object depends: compiler, flags and libraries. Goals that only call make,
+# or build nothing, do without it: it may be that the libraries are still to be installed.
 WITHOUT_LIBS := help clean deps demo check check-all faults-all tsan valgrind lint fuzz rooms format uninstall
 quote   = '$(subst ','\'',$(1))'
 PROBE   = CC=$(call quote,$(CC)) CFLAGS=$(call quote,$(C_FLAGS) $(CPPFLAGS) $(CFLAGS)) \
@@ -88,8 +90,8 @@ help:
 	@echo "make check      install what is missing, build, run the quick tests"
 	@echo "make check-all  the same with all tests"
 	@echo "make install    PREFIX=/usr/local DESTDIR=: bin/snug, recipes and models in share/snug; make uninstall"
-	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check-all takes a spread)"
-	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
+	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes)"
+	@echo "make deps       install what is missing (Debian packages; CUDA=1: also nvcc, into build/cuda-toolkit)"
 	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
 	@echo "make tsan       the threaded parts under ThreadSanitizer"
 	@echo "make valgrind   small runs under memcheck"
@@ -127,8 +129,9 @@ $(F)/%.c.o: %.c $(STAMP) | libs-there
 	$(Q)$(CCALL) -DFAULTS=1
 
 # One binary per folder of tests.
+TEST_BASE := $(sort $(wildcard tests/*.c))
 define TEST_RULE
-$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(B)/tests/world.c.o $(OBJ)
+$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c)) $(TEST_BASE)) $(OBJ)
 	$$(call note,LD,test-$(1))
 	$$(Q)$$(LDALL)
 endef

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects follow compiler,
-# flags and libraries; calls without a prototype do not compile.
+# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects follow
+# compiler, flags and libraries; calls without a prototype do not compile.
 set -u
 cd "$(dirname "$0")/.."
 . tests/shell/verdict.sh
@@ -8,14 +8,16 @@ unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS CPPFLAGS LDFLAGS CPATH
 export CC=${CC:-cc}
 b=$work/b object=$work/b/src/base/units.c.o
 
-# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, which has no functions of OpenBLAS's own.
+# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, without OpenBLAS's own functions.
 blas() { # folder, header and source of what it has beside cblas_sgemm
     mkdir -p "$1/include" "$1/lib"
-    printf 'enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };\n%s\n%s;\n' "$2" "$sgemm" > "$1/include/cblas.h"
+    printf '%s\n%s\n%s;\n' "$names" "$2" "$sgemm" > "$1/include/cblas.h"
     printf '%s {}\n%s\n' "$sgemm" "$3" > "$1/lib/blas.c"
     $CC -w -c -o "$1/lib/blas.o" "$1/lib/blas.c" && ar rc "$1/lib/libopenblas.a" "$1/lib/blas.o"
 }
-sgemm='void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int u, const float *b, int v, float g, float *c, int w)'
+names='enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };'
+sgemm='void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int u, const float *b, int v,
+                       float g, float *c, int w)'
 blas "$work/own" 'void openblas_set_num_threads(int n); char *openblas_get_corename(void);' \
     'void openblas_set_num_threads(int n) {} char *openblas_get_corename(void) { return "x"; }'
 blas "$work/reference" "" ""
@@ -32,7 +34,8 @@ remade CFLAGS=-DOTHER
 verdict objects_are_made_again_when_flags_change $?
 build "$object" V=1 && grep -q -- '-c -o' "$work/log"
 verdict commands_are_shown_on_demand $?
-printf '#!/bin/sh\ncase $1 in --version) echo other compiler 1.0 ;; *) exec %s "$@" ;; esac\n' "$CC" > "$work/other" && chmod +x "$work/other"
+script() { printf '#!/bin/sh\n%s\n' "$2" > "$1"; chmod +x "$1"; } # file, text
+script "$work/other" "case \$1 in --version) echo other compiler 1.0 ;; *) exec $CC \"\$@\" ;; esac"
 remade CC="$work/other"
 verdict objects_are_made_again_when_the_compiler_changes $?
 remade && touch -d 2001-01-01 "$work/own/include/cblas.h" && remade
@@ -56,8 +59,10 @@ mkdir "$work/bin"
 for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname stat env ls paste "$CC" as ld; do
     ln -s "$(command -v "$tool")" "$work/bin/${tool##*/}"
 done
-tool() { printf '#!/bin/sh\n%s\n' "$2" > "$work/bin/$1"; chmod +x "$work/bin/$1"; }
-deps() { OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" "$@" > "$work/log" 2>&1 < /dev/null; }
+tool() { script "$work/bin/$1" "$2"; }
+deps() {
+    OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" > "$work/log" 2>&1 < /dev/null
+}
 advised() { # a word of the reason: no success, and what to install with four tools
     local line
     grep -q "$1" "$work/log" || return 1

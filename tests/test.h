@@ -1,10 +1,10 @@
-/* test.h - a test is a named block in a table that fills itself; a run ends with 'N passed, N failed, N skipped, N left'.
+/* test.h - a test is a named block in a table that fills itself; runs end with 'N passed, N failed, N skipped, N left'.
  *
  *     TEST(arena_gives_zeroed_memory) { EXPECT(p[0] == 0); EXPECT_NEAR(a, b, 1e-6); }
  *
  * Run one binary with --list, or with a part of a name to run only those tests; drawn tests take programs=N seed=N.
- * With QUICK=1 (make check) a TEST_SLOW is left to make check-all, and a test that sweeps many cases asks test_brief() how
- * many to take. A test that takes more than two seconds is one or the other; VERBOSE=1 shows the seconds of each. */
+ * With QUICK=1 (make check) a TEST_SLOW is left to make check-all, and a test that sweeps many cases asks test_brief()
+ * how many to take. A test that takes more than two seconds is one or the other; VERBOSE=1 shows the seconds of each. */
 #ifndef TEST_H
 #define TEST_H
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bare_roots.sh [ROOT...] - the two commands of the README in fresh Debian systems with nothing but make, each with a trap in it: a clone of
-# the last commit, `make demo`, `make check`, and a table of how they went. Without a name: all roots.
+# bare_roots.sh [ROOT...] - the two commands of the README in fresh Debian systems with nothing but make, each with a trap
+# in it: a clone of the last commit, `make demo`, `make check`, and a table of how they went. Without a name: all roots.
 #
 #   plain, plain-13     Debian 12, Debian 13
 #   reference-blas(-13) the reference BLAS, with its own cblas.h, is installed
@@ -9,8 +9,9 @@
 #   space               the clone lies in a folder with a space in its name
 #   read-only-home      nothing can be written in HOME
 #
-# Needs root, debootstrap (installed where apt-get can) and a network; exit 77 where one of them is not to be had. ROOTS=DIR keeps base systems and
-# packages for the next time (build/roots), MIRROR=URL is where they come from, KEEP=1 leaves the roots there, DEMO_ONLY=1 leaves out the check.
+# Needs root, debootstrap (installed where apt-get can) and a network; exit 77 where one of them is not to be had.
+# ROOTS=DIR (build/roots) keeps base systems and packages for the next time, MIRROR=URL is where they come from, KEEP=1
+# leaves the roots there, DEMO_ONLY=1 leaves out the check.
 set -u
 cd "$(dirname "$0")/.."
 roots=${ROOTS:-$PWD/build/roots}
@@ -44,8 +45,9 @@ inside() { # command...: in the current root, as root, with what little a fresh 
         mount -t proc proc "$root/proc"
         mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
         [ -z "$FROZEN" ] || { mkdir -p "$root$FROZEN"; mount -t tmpfs -o ro tmpfs "$root$FROZEN"; }
-        exec chroot "$root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME="$HOME_INSIDE" \
-            TERM=dumb http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" DEBIAN_FRONTEND=noninteractive "$@"' \
+        exec chroot "$root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+            HOME="$HOME_INSIDE" TERM=dumb http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" \
+            DEBIAN_FRONTEND=noninteractive "$@"' \
         sh "$root" "$@" < /dev/null
 }
 install_inside() { inside sh -c "apt-get update -qq && apt-get install -y -qq --no-install-recommends $*"; }
@@ -58,7 +60,9 @@ set_trap() { # name: what is odd about this root
     user=root clone=/opt/snug FROZEN="" HOME_INSIDE=/root
     case $1 in
     reference-blas*) install_inside libblas-dev ;;
-    old-clang) install_inside clang-13 && inside update-alternatives --install /usr/bin/cc cc /usr/bin/clang-13 100 && ! inside which gcc ;;
+    old-clang)
+        install_inside clang-13 && inside update-alternatives --install /usr/bin/cc cc /usr/bin/clang-13 100 &&
+            ! inside which gcc ;;
     no-sudo) user=someone HOME_INSIDE=/home/someone && inside useradd --create-home someone ;;
     space) clone="/opt/a clone/snug" ;;
     read-only-home) FROZEN=/home/frozen HOME_INSIDE=/home/frozen ;;
@@ -98,7 +102,7 @@ one() { # name
     set_trap "$name" >> "$log" 2>&1 || ok=1
     mkdir -p "$root$(dirname "$clone")" && git clone -q --no-hardlinks . "$root$clone" >> "$log" 2>&1 || ok=1
     [ "$user" = root ] || inside chown -R "$user" "$clone"
-    [ $ok -eq 1 ] || [ "$name" != no-sudo ] || refused_with_advice >> "$log" 2>&1 || { ok=1; echo "the refusal is wrong" >> "$log"; }
+    [ $ok -eq 1 ] || [ "$name" != no-sudo ] || refused_with_advice >> "$log" 2>&1 || ok=1
     [ $ok -eq 1 ] || timed demo as_user "make demo" || ok=1
     [ $ok -eq 1 ] || [ "${DEMO_ONLY:-0}" = 1 ] || timed check as_user "make check" || ok=1
     cp -n "$root/var/cache/apt/archives"/*.deb "$roots/archives-$suite/" 2>/dev/null
@@ -108,7 +112,9 @@ one() { # name
     return $ok
 }
 
-for name in "$@"; do case " $all " in *" $name "*) ;; *) echo "bare roots: there is no '$name'; there are: $all" >&2; exit 2 ;; esac; done
+for name in "$@"; do
+    case " $all " in *" $name "*) ;; *) echo "bare roots: there is no '$name'; there are: $all" >&2; exit 2 ;; esac
+done
 prepare_host
 mkdir -p "$roots"
 printf '%-18s %-9s %11s %11s  %s\n' root system "make demo" "make check" result

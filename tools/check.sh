@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are cores, and adds up
-# what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
+# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are cores,
+# and adds up what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
 #
-# QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU as well, one
-# after the other.
+# QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU
+# as well, one after the other.
 set -u
 cd "$(dirname "$0")/.."
 began=$SECONDS jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
@@ -35,7 +35,8 @@ report() { # number, name
     [ "$2" -eq 0 ] || counts+=", $2 failed"
     [ "${4:-0}" -eq 0 ] || counts+=", $4 left to make check-all"
     [ -n "$why" ] || [ "${3:-0}" -eq 0 ] || why="$3 skipped"
-    printf '%-6s %s: %s%s%s\n' $word "$name" "$counts" "${why:+; $why}" "$([ "$seconds" -lt 5 ] || echo " ($seconds s)")"
+    [ "$seconds" -lt 5 ] || why+="${why:+ }($seconds s)"
+    printf '%-6s %s: %s%s\n' $word "$name" "$counts" "${why:+; $why}"
     if [ "$2" -ne 0 ] || [ "${VERBOSE:-0}" != 0 ]; then grep -vE "$closing" "$log" | sed 's/^/    /'; fi
 }
 
@@ -103,5 +104,7 @@ if [ $without_gpu -gt 0 ]; then
     skipped=$((skipped + without_gpu))
     echo "ok     golden, sameness, generation and budget on the GPU: $without_gpu skipped: there is no GPU"
 fi
-echo "$passed passed, $failed failed, $skipped skipped$([ $left -eq 0 ] || echo ", $left left to make check-all") ($((SECONDS - began)) s)"
+counts="$passed passed, $failed failed, $skipped skipped"
+[ $left -eq 0 ] || counts+=", $left left to make check-all"
+echo "$counts ($((SECONDS - began)) s)"
 [ "$failed" -eq 0 ]

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them where it cannot.
+# deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them where
+# it cannot.
 #
-# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what a target needs:
-# fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is no such NVCC; --no-install
-# only says what is missing.
+# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what a
+# target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is no such
+# NVCC; --no-install only says what is missing.
 set -u
 here=$(dirname "$0") mk=$1; shift
 cc=${CC:-cc} nvcc="" folder=""
@@ -27,7 +28,8 @@ package() { # name: packages of apt, dnf, pacman, zypper
 }
 packages() { # column, name...
     local column=$1 name; shift
-    for name in "$@"; do package "$name" | cut -d@ -f"$column"; done | tr ' ' '\n' | awk 'NF && !seen[$0]++' | tr '\n' ' '
+    for name in "$@"; do package "$name" | cut -d@ -f"$column"; done | tr ' ' '\n' | awk 'NF && !seen[$0]++' |
+        tr '\n' ' '
 }
 
 missing() { # the names of what is not here
@@ -56,7 +58,7 @@ advise() { # why, name...
     local why=$1; shift
     {
         echo "snug cannot be built yet: $why."
-        case " $* " in *" openblas "*) echo "(Of BLAS libraries it needs OpenBLAS: the reference BLAS, which may be here, is too slow.)" ;; esac
+        case " $* " in *" openblas "*) echo "(Of the BLAS libraries only OpenBLAS will do; another may be here.)" ;; esac
         echo "Missing: $*. Install these packages and give the same command again:"
         echo "  Debian, Ubuntu  sudo apt-get install $(packages 1 "$@")"
         echo "  Fedora, RHEL    sudo dnf install $(packages 2 "$@")"
@@ -71,8 +73,8 @@ refuse_flags() {
     echo "snug cannot be built: $cc does not compile and link an empty program with these flags:" >&2
     echo "  ${CFLAGS:-} ${LDFLAGS:-}" >&2
     grep -v '^--' "$errors" | head -n 8 >&2
-    echo "Choose another compiler with CC=... (gcc 11 or clang 13 and later will do). For DEBUG=1 clang also needs its" \
-         "runtime: package libclang-rt-dev (Debian), compiler-rt (Fedora, Arch)." >&2
+    echo "Choose another compiler with CC=... (gcc 11 or clang 13 and later will do). For DEBUG=1 clang also needs" \
+         "its runtime: package libclang-rt-dev (Debian), compiler-rt (Fedora, Arch)." >&2
     exit 1
 }
 
@@ -81,8 +83,11 @@ for what in "$@"; do case $what in cuda=*) folder=${what##*:} nvcc=${what#cuda=}
 need=($(missing "$@"))
 case " ${need[*]:-} " in *" flags "*) refuse_flags ;; esac
 if [ ${#need[@]} -gt 0 ]; then
-    case " $* " in *" --no-install "*) advise "libraries are missing (make deps installs them on Debian and Ubuntu)" "${need[@]}" ;; esac
-    command -v apt-get >/dev/null || advise "something is missing, and there is no apt-get here to install it with" "${need[@]}"
+    case " $* " in *" --no-install "*)
+        advise "libraries are missing (make deps installs them on Debian and Ubuntu)" "${need[@]}" ;;
+    esac
+    command -v apt-get >/dev/null ||
+        advise "something is missing, and there is no apt-get here to install it with" "${need[@]}"
     as=()
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null || advise "something is missing, and installing it takes root or sudo" "${need[@]}"
@@ -93,7 +98,8 @@ if [ ${#need[@]} -gt 0 ]; then
     list=($(packages 1 "${need[@]}"))
     echo "installing: ${list[*]}"
     "${as[@]}" apt-get update -qq || echo "apt-get update failed; trying with the lists that are here" >&2
-    "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${list[@]}" >/dev/null ||
+    as+=(env DEBIAN_FRONTEND=noninteractive)
+    "${as[@]}" apt-get install -y -qq --no-install-recommends "${list[@]}" >/dev/null ||
         advise "apt-get failed, see above" "${need[@]}"
     need=($(missing "$@"))
     case " ${need[*]:-} " in *" flags "*) refuse_flags ;; esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh BINARY TO - puts the binary, recipes, models, docs and licence below TO (bin, share/snug, share/doc/snug), replacing an
-# earlier installation's; install.sh --remove TO takes them away again.
+# install.sh BINARY TO - puts the binary, recipes, models, docs and licence below TO (bin, share/snug, share/doc/snug),
+# replacing an earlier installation's; install.sh --remove TO takes them away again.
 set -eu
 what=$1 to=$2
 cd "$(dirname "$0")/.."
@@ -9,7 +9,9 @@ if [ "$what" = --remove ]; then remove; exit; fi
 umask 022
 for folder in bin share share/doc; do
     mkdir -p "$to/$folder" 2>/dev/null && [ -w "$to/$folder" ] || {
-        echo "$to/$folder cannot be written: use sudo make install, or another PREFIX=DIR (PREFIX=\$HOME/.local)" >&2; exit 1; }
+        echo "$to/$folder cannot be written: use sudo make install, or PREFIX=DIR (PREFIX=\$HOME/.local)" >&2
+        exit 1
+    }
 done
 remove
 install -m 755 "$what" "$to/bin/snug"

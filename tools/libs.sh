@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# libs.sh FILE.mk - finds the libraries as the build will use them: each one's program below is compiled and linked by $CC with
-# $CFLAGS and $LDFLAGS, statically where that works. What was found is written to FILE.mk as make variables, below the identity
-# of compiler, flags and library files. Objects depend on FILE.mk: it is written only when one of these has changed.
+# libs.sh FILE.mk - finds the libraries as the build will use them: each one's program below is compiled and linked by
+# $CC with $CFLAGS and $LDFLAGS, statically where that works. What was found is written to FILE.mk as make variables, below
+# the identity of compiler, flags and library files. Objects depend on FILE.mk: it is written only when one of these changes.
 #
 #   BLAS_CFLAGS  where OpenBLAS's own cblas.h is: another BLAS may have one too, and may be the system's default
 #   BLAS_LIBS    OpenBLAS;  LIBS: the other libraries
 #   SHARED       the libraries of which there is no static one that links
 #   MISSING      the libraries that do not link; "compiler" and all of them when an empty program does not
 #
-# ALSO: further flags of the build that objects depend on. OPENBLAS=DIR: the only place where OpenBLAS is looked for, in DIR/include
-# and DIR/lib (lib64). ERRORS=FILE keeps what the compiler said.
+# ALSO: further flags of the build that objects depend on. OPENBLAS=DIR: the only place where OpenBLAS is looked for, in
+# DIR/include and DIR/lib (lib64). ERRORS=FILE keeps what the compiler said.
 set -u
 out=$1 cc=${CC:-cc} cflags=${CFLAGS:-} ldflags=${LDFLAGS:-} openblas=${OPENBLAS:-}
 export LC_ALL=C
@@ -27,9 +27,15 @@ program() { # what the sources call and an older or another library may not have
             return openblas_get_corename()[0] == 0;
         }' ;;
     jansson) echo '#include <jansson.h>
-        int main(void) { return json_object_size(json_loads("{}", 0, (json_error_t *)0)) != 0 || !json_sprintf("%d", 1); }' ;;
+        int main(void) {
+            return json_object_size(json_loads("{}", 0, (json_error_t *)0)) != 0 || !json_sprintf("%d", 1);
+        }' ;;
     yaml) echo '#include <yaml.h>
-        int main(void) { yaml_parser_t p; yaml_document_t d; return !yaml_parser_initialize(&p) || yaml_parser_load(&p, &d); }' ;;
+        int main(void) {
+            yaml_parser_t p;
+            yaml_document_t d;
+            return !yaml_parser_initialize(&p) || yaml_parser_load(&p, &d);
+        }' ;;
     pcre2) echo '#define PCRE2_CODE_UNIT_WIDTH 8
         #include <pcre2.h>
         int main(void) {
@@ -48,29 +54,35 @@ program() { # what the sources call and an older or another library may not have
 
 # ---- the identity ----
 
+place_files() { # what an OpenBLAS in one of its places would consist of
+    places | tr ' |' '\n\n' |
+        sed -n 's|^-I\(.*\)|\1/cblas.h|p; s|^-L\(.*\)|\1/libopenblas.a\n\1/libopenblas.so|p; /^\//p'
+}
+
 facts() { # of files: path, size, time
     local f
     for f in "$@"; do case $f in */*) stat -L -c '# %n %s %Y' "$f" 2>/dev/null ;; esac; done
 }
 
 headers() { # paths of the headers that are found without a further flag
-    local h
-    for h in cblas jansson yaml pcre2 utf8proc; do printf '#if __has_include(<%s.h>)\n#include <%s.h>\n#endif\n' $h $h; done |
-        $cc $cflags -DPCRE2_CODE_UNIT_WIDTH=8 -M -x c - 2>/dev/null | tr -s ' \\' '\n' | grep -E '/(cblas|jansson|yaml|pcre2|utf8proc)\.h$'
+    local h all="cblas jansson yaml pcre2 utf8proc"
+    for h in $all; do printf '#if __has_include(<%s.h>)\n#include <%s.h>\n#endif\n' $h $h; done |
+        $cc $cflags -DPCRE2_CODE_UNIT_WIDTH=8 -M -x c - 2>/dev/null | tr -s ' \\' '\n' | grep -E "/(${all// /|})\.h\$"
 }
 
 identity() {
-    local name files=()
+    local name ending files=()
     echo "# compiler: $(command -v "${cc%% *}") $($cc --version 2>/dev/null | head -n 1)"
     echo "# cflags: $cflags"
     echo "# ldflags: $ldflags"
     echo "# openblas: $openblas"
     echo "# also: ${ALSO:-}"
     for name in $names; do
-        name=lib$(link_name "$name")
-        files+=("$($cc $ldflags -print-file-name="$name.a" 2>/dev/null)" "$($cc $ldflags -print-file-name="$name.so" 2>/dev/null)")
+        for ending in a so; do
+            files+=("$($cc $ldflags -print-file-name="lib$(link_name "$name").$ending" 2>/dev/null)")
+        done
     done
-    mapfile -t -O ${#files[@]} files < <(headers; places | tr ' |' '\n\n' | sed -n 's/^-I\(.*\)/\1\/cblas.h/p; s/^-L\(.*\)/\1\/libopenblas.a\n\1\/libopenblas.so/p; /^\//p' | sort -u)
+    mapfile -t -O ${#files[@]} files < <(headers; place_files | sort -u)
     facts "${files[@]}"
 }
 

@@ -17,8 +17,8 @@
 
 enum { SPINS = 20000, MOST_THREADS = 1024 };
 
-/* `claims` holds a loop's number above and the count of its unclaimed tiles below. Who takes one off reads the loop's fields
- * afterwards: they do not change before that tile is done. */
+/* `claims` holds a loop's number above and the count of its unclaimed tiles below. Who takes one off reads the loop's
+ * fields afterwards: they do not change before that tile is done. */
 enum { TILE_BITS = 32 };
 
 struct Threads {
@@ -52,15 +52,16 @@ static void take_tiles(Threads *t, int worker) {
     }
 }
 
+static bool is_idle(Threads *t, uint32_t seen) {
+    return loop_of(atomic_load(&t->claims)) == seen && !atomic_load(&t->leave);
+}
+
 /* Returns when there is another loop than `seen`, or none will come. */
 static uint32_t await_loop(Threads *t, uint32_t seen) {
-    for (int i = 0; i < SPINS; i++) {
-        if (loop_of(atomic_load(&t->claims)) != seen || atomic_load(&t->leave)) break;
-        __builtin_ia32_pause();
-    }
-    if (loop_of(atomic_load(&t->claims)) == seen) {
+    for (int i = 0; i < SPINS && is_idle(t, seen); i++) __builtin_ia32_pause();
+    if (is_idle(t, seen)) {
         pthread_mutex_lock(&t->lock);
-        while (loop_of(atomic_load(&t->claims)) == seen && !atomic_load(&t->leave)) pthread_cond_wait(&t->wake, &t->lock);
+        while (is_idle(t, seen)) pthread_cond_wait(&t->wake, &t->lock);
         pthread_mutex_unlock(&t->lock);
     }
     return loop_of(atomic_load(&t->claims));

@@ -1,5 +1,5 @@
-/* share.c - where snug's own recipes and models are, seen from its binary: share/snug beside bin/ when it is installed, the
- * source tree when it is run from there. */
+/* share.c - where snug's own recipes and models are, seen from its binary: share/snug beside bin/ when it is installed,
+ * the source tree when it is run from there. */
 #include "cli/share.h"
 
 #include <stdbool.h>

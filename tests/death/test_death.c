@@ -131,7 +131,8 @@ static bool killed_round(void *context, int worker, int round) {
 TEST(a_run_killed_at_any_moment_goes_on_to_the_same_end) {
     Plan p;
     if (!make_plan(&p, getenv("SNUG") ? getenv("SNUG") : "./snug")) return;
-    if (!EXPECT(world_share(killed_round, &p, test_brief() ? BRIEF_KILLS : KILLS))) test_note("    SEED=%llu", (unsigned long long)p.seed);
+    int rounds = test_brief() ? BRIEF_KILLS : KILLS;
+    if (!EXPECT(world_share(killed_round, &p, rounds))) test_note("    SEED=%llu", (unsigned long long)p.seed);
 }
 
 typedef struct Call {
@@ -218,7 +219,8 @@ static bool signalled_round(void *context, int worker, int round) {
 TEST(a_run_that_is_asked_to_leave_saves_and_goes_on_later_to_the_same_end) {
     Plan p;
     if (!make_plan(&p, getenv("SNUG") ? getenv("SNUG") : "./snug")) return;
-    if (!EXPECT(world_share(signalled_round, &p, test_brief() ? BRIEF_SIGNALS : SIGNALS))) test_note("    SEED=%llu", (unsigned long long)p.seed);
+    int rounds = test_brief() ? BRIEF_SIGNALS : SIGNALS;
+    if (!EXPECT(world_share(signalled_round, &p, rounds))) test_note("    SEED=%llu", (unsigned long long)p.seed);
 }
 
 /* ---- two at once ---- */

@@ -1,10 +1,10 @@
 /* test_faults.c - every command, with every call to the system failing once: it says what failed, leaves with the
  * right code, never leaves half a thing under a final name, and the next run puts everything right.
  *
- * make check-all takes every call of every kind but the heap's, of which it takes an even spread, the first and the last
- * included (120 a command; in a quick check, and with the sanitizers, whose processes are slow to start, 12 of every
- * kind). FAULTS_ALL=1 (make faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused allocation ends the
- * process there. */
+ * make check-all takes every call of every kind but the heap's, of which it takes an even spread, the first and the
+ * last included (120 a command; in a quick check, and with the sanitizers, whose processes are slow to start, 12 of
+ * every kind). FAULTS_ALL=1 (make faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused
+ * allocation ends the process there. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -120,7 +120,8 @@ TEST(every_memory_feature_keeps_the_bits) {
     };
     test_tmp_in_memory();
     enum { SHARE = 6 }; /* in brief each mode meets every sixth feature, the next mode those beside them */
-    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += snug_device() ? 4 : 1) { /* on a device each run opens it */
+    int stride = snug_device() ? 4 : 1; /* on a device each run opens it */
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += stride) {
         char flags[400], name[32];
         snprintf(flags, sizeof flags, "%s %s", modes[m], plain);
         snprintf(name, sizeof name, "m%d", m);

@@ -51,8 +51,8 @@ extern Kernel *const cpu_kernels[OP_COUNT];
 #endif
 
 /* For loops the compiler should turn into vectors: built for plain x86-64, AVX2+FMA and AVX-512, chosen by the
- * processor at start. Not for static functions that are inlined into one: they inherit it. Clang knows no such clones; ThreadSanitizer is
- * not there yet when one is chosen. */
+ * processor at start. Not for static functions that are inlined into one: they inherit it. Clang knows no such clones;
+ * ThreadSanitizer is not there yet when one is chosen. */
 #if defined __clang__ || defined __SANITIZE_THREAD__
 #define CPU_VECTOR
 #else

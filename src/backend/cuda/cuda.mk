@@ -39,7 +39,8 @@ FLAGS_cuda_machine.c := $(FLAGS_cublas.c)
 FLAGS_cudnn_graph.c := $(FLAGS_cublas.c)
 
 # A compiler of kernels takes up to a gigabyte: no more of them at once than memory holds.
-JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { most = int($$2 / 1048576); print most < 1 ? 1 : most < cores ? most : cores }' /proc/meminfo)
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { most = int($$2 / 1048576) } \
+                  END { print most < 1 ? 1 : most < cores ? most : cores }' /proc/meminfo)
 
 .PHONY: cuda-nvcc
 cuda-nvcc:
@@ -47,7 +48,7 @@ cuda-nvcc:
 	    "the toolkit with CUDA_HOME=DIR" >&2; exit 1; }
 $(LIB:%=$(B)/%.o): | cuda-nvcc
 
-# Objects are made again when compiler or flags change: they depend on the file that holds both, written when they differ.
+# Objects are made again when compiler or flags change: they depend on a file that holds both, written when they differ.
 CUDA_STAMP := $(B)/nvcc.txt
 CUDA_IS    := $(strip $(NVCC) $(shell $(NVCC) --version 2>/dev/null | tail -n 1) $(NVCCFLAGS))
 ifneq ($(CUDA_IS),$(strip $(file <$(CUDA_STAMP))))
