@@ -1,9 +1,9 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to
-# fail: base/fault.h), WERROR=1, ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has its own build
-# folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own; OPENBLAS=DIR names an
-# OpenBLAS in a place of its own.
+# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be
+# made to fail: base/fault.h), WERROR=1, ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has
+# its own build folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own;
+# OPENBLAS=DIR names an OpenBLAS in a place of its own.
 
 , := ,
 CUDA   ?= 0
@@ -57,8 +57,8 @@ OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
 HOOKED  := $(shell grep -l '"base/fault.h"' $(SRC))
 
-# What libs.sh found is the stamp on which every object depends: compiler, flags and libraries. Goals that only call make,
-# or build nothing, do without it: it may be that the libraries are still to be installed.
+# What libs.sh found is the stamp on which every object depends: compiler, flags and libraries. Goals that only call
+# make, or build nothing, do without it: it may be that the libraries are still to be installed.
 WITHOUT_LIBS := help clean deps demo check check-all faults-all tsan valgrind lint fuzz rooms format uninstall
 quote   = '$(subst ','\'',$(1))'
 PROBE   = CC=$(call quote,$(CC)) CFLAGS=$(call quote,$(C_FLAGS) $(CPPFLAGS) $(CFLAGS)) \

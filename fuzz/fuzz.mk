@@ -4,13 +4,14 @@
 SECONDS      ?= 60
 FUZZ_CC      ?= clang
 FUZZ_NAMES   := $(sort $(patsubst fuzz/fuzz_%.c,%,$(wildcard fuzz/fuzz_*.c)))
-FUZZ_SRC     := $(foreach r,base ir model data store,$(sort $(wildcard src/$(r)/*.c))) $(sort $(wildcard src/cli/options*.c src/cli/share.c \
-                src/reason/answer*.c src/reason/judge*.c src/reason/prompts.c src/reason/pipeline.c src/reason/journal.c))
+FUZZ_SRC     := $(sort $(wildcard $(patsubst %,src/%.c,base/* ir/* model/* data/* store/* cli/options* cli/share \
+                reason/answer* reason/judge* reason/prompts reason/pipeline reason/journal)))
 FUZZ_B       := build/fuzz
 FUZZ_BIN     := $(FUZZ_NAMES:%=$(FUZZ_B)/fuzz-%)
 FUZZ_CHECKS  := address,undefined,float-cast-overflow
 FUZZ_CFLAGS  := -std=c11 -D_GNU_SOURCE -Isrc -I. -g -O1 -fno-omit-frame-pointer -pthread -Wall -Wextra \
-                -Wno-unused-parameter $(SOUND) -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all -DDEBUG=1 -DFUZZING
+                -Wno-unused-parameter $(SOUND) -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all \
+                -DDEBUG=1 -DFUZZING
 
 .PHONY: fuzz fuzz-bins
 fuzz:

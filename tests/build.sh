@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects follow
-# compiler, flags and libraries; calls without a prototype do not compile.
+# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects
+# follow compiler, flags and libraries; calls without a prototype do not compile.
 set -u
 cd "$(dirname "$0")/.."
 . tests/shell/verdict.sh
@@ -8,7 +8,8 @@ unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS CPPFLAGS LDFLAGS CPATH
 export CC=${CC:-cc}
 b=$work/b object=$work/b/src/base/units.c.o
 
-# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, without OpenBLAS's own functions.
+# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, without OpenBLAS's own
+# functions.
 blas() { # folder, header and source of what it has beside cblas_sgemm
     mkdir -p "$1/include" "$1/lib"
     printf '%s\n%s\n%s;\n' "$names" "$2" "$sgemm" > "$1/include/cblas.h"
@@ -61,7 +62,8 @@ for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname
 done
 tool() { script "$work/bin/$1" "$2"; }
 deps() {
-    OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" > "$work/log" 2>&1 < /dev/null
+    OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" > "$work/log" 2>&1 \
+        < /dev/null
 }
 advised() { # a word of the reason: no success, and what to install with four tools
     local line

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh - an installed snug finds its recipes and models from any folder; what is in the current folder comes first;
-# uninstalling takes away what was installed and nothing else.
+# install.sh - an installed snug finds its recipes and models from any folder; what is in the current folder comes
+# first; uninstalling takes away what was installed and nothing else.
 set -u
 cd "$(dirname "$0")/.."
 . tests/shell/verdict.sh
@@ -30,8 +30,8 @@ for name in tally models/tally; do
     "$snug" generate --device cpu --model $name --prompt 1 --max-tokens 1 >> "$work/log" 2>&1 || bad=1
 done
 shape="--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 --set num_key_value_heads=1"
-"$snug" init --model llama-3.2-1b --tokenizer recipes/demo $shape --set intermediate_size=16 --set vocab_size=512 --out m \
-    >> "$work/log" 2>&1 && [ -e m/tokenizer.json ] || bad=1
+"$snug" init --model llama-3.2-1b --tokenizer recipes/demo $shape --set intermediate_size=16 --set vocab_size=512 \
+    --out m >> "$work/log" 2>&1 && [ -e m/tokenizer.json ] || bad=1
 echo '{"text": "one two"}' | "$snug" tokenize --tokenizer tally >> "$work/log" 2>&1 || bad=1
 verdict models_and_tokenizers_are_found_by_name $bad
 mkdir -p models/tally

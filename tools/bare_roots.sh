@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bare_roots.sh [ROOT...] - the two commands of the README in fresh Debian systems with nothing but make, each with a trap
-# in it: a clone of the last commit, `make demo`, `make check`, and a table of how they went. Without a name: all roots.
+# bare_roots.sh [ROOT...] - the two commands of the README in fresh Debian systems with nothing but make, each with a
+# trap in it: a clone of the last commit, `make demo`, `make check`, and a table of how they went. Without a name: all
+# roots.
 #
 #   plain, plain-13     Debian 12, Debian 13
 #   reference-blas(-13) the reference BLAS, with its own cblas.h, is installed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are cores,
-# and adds up what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
+# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are
+# cores, and adds up what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
 #
 # QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU
 # as well, one after the other.

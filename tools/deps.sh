@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them where
-# it cannot.
+# deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them
+# where it cannot.
 #
-# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what a
-# target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is no such
-# NVCC; --no-install only says what is missing.
+# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what
+# a target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is
+# no such NVCC; --no-install only says what is missing.
 set -u
 here=$(dirname "$0") mk=$1; shift
 cc=${CC:-cc} nvcc="" folder=""

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # libs.sh FILE.mk - finds the libraries as the build will use them: each one's program below is compiled and linked by
-# $CC with $CFLAGS and $LDFLAGS, statically where that works. What was found is written to FILE.mk as make variables, below
-# the identity of compiler, flags and library files. Objects depend on FILE.mk: it is written only when one of these changes.
+# $CC with $CFLAGS and $LDFLAGS, statically where that works. What was found is written to FILE.mk as make variables,
+# below the identity of compiler, flags and library files. Objects depend on FILE.mk: it is written only when one of
+# these changes.
 #
 #   BLAS_CFLAGS  where OpenBLAS's own cblas.h is: another BLAS may have one too, and may be the system's default
 #   BLAS_LIBS    OpenBLAS;  LIBS: the other libraries

@@ -1,5 +1,6 @@
-# verdict.sh - counts for tests that are scripts: source it, give `verdict NAME` the exit code of what should have worked,
-# end with `closing`. $work is a folder that goes away at the end; what $work/log holds is shown for a test that failed.
+# verdict.sh - counts for tests that are scripts: source it, give `verdict NAME` the exit code of what should have
+# worked, end with `closing`. $work is a folder that goes away at the end; what $work/log holds is shown for a test
+# that failed.
 work=$(mktemp -d); trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0
 verdict() { # name, exit code
