@@ -9,6 +9,7 @@
 #   no-sudo             an ordinary user without sudo: refused with what to install; works when that is there
 #   space               the clone lies in a folder with a space in its name
 #   read-only-home      nothing can be written in HOME
+#   ubuntu-22.04, ubuntu-24.04   by name only: their packages' keys must be there (ubuntu-archive-keyring.gpg)
 #
 # Needs root, debootstrap (installed where apt-get can) and a network; exit 77 where one of them is not to be had.
 # ROOTS=DIR (build/roots) keeps base systems and packages for the next time, MIRROR=URL is where they come from, KEEP=1
@@ -17,6 +18,7 @@ set -u
 cd "$(dirname "$0")/.."
 roots=${ROOTS:-$PWD/build/roots}
 all="plain plain-13 reference-blas reference-blas-13 old-clang no-sudo space read-only-home"
+by_name="ubuntu-22.04 ubuntu-24.04"
 
 cannot() { echo "bare roots: not made here: $*"; exit 77; }
 prepare_host() {
@@ -27,14 +29,23 @@ prepare_host() {
         cannot "debootstrap is missing and could not be installed"
 }
 
-suite_of() { case $1 in *-13 | space) echo trixie ;; *) echo bookworm ;; esac; }
+suite_of() {
+    case $1 in
+    ubuntu-22.04) echo jammy ;;
+    ubuntu-24.04) echo noble ;;
+    *-13 | space) echo trixie ;;
+    *) echo bookworm ;;
+    esac
+}
 
 base() { # suite: a bare system, made once
-    local to=$roots/base-$1
+    local to=$roots/base-$1 components=main
     [ -e "$to.done" ] && return
     rm -rf "$to"
     echo "making a bare $1"
-    debootstrap --variant=minbase --include=make "$1" "$to" ${MIRROR:+"$MIRROR"} > "$roots/base-$1.log" 2>&1 ||
+    case $1 in jammy | noble) components=main,universe ;; esac
+    debootstrap --variant=minbase --include=make --components=$components "$1" "$to" ${MIRROR:+"$MIRROR"} \
+        > "$roots/base-$1.log" 2>&1 ||
         { tail -n 3 "$roots/base-$1.log"; cannot "debootstrap $1 failed"; }
     touch "$to.done"
 }
@@ -114,7 +125,9 @@ one() { # name
 }
 
 for name in "$@"; do
-    case " $all " in *" $name "*) ;; *) echo "bare roots: there is no '$name'; there are: $all" >&2; exit 2 ;; esac
+    case " $all $by_name " in *" $name "*) continue ;; esac
+    echo "bare roots: there is no '$name'; there are: $all $by_name" >&2
+    exit 2
 done
 prepare_host
 mkdir -p "$roots"
