@@ -22,8 +22,8 @@ verdict binary_recipes_models_docs_and_licence_are_installed $bad
 
 cd "$work/elsewhere"
 echo '{"problem": "Ada has 3 apples and finds 4 more. How many apples does Ada have?", "answer": "7"}' > p.jsonl
-"$snug" reason --device cpu --config recipes/reason-tally.yaml --data p.jsonl --max-iterations 0 --out r.json \
-    > "$work/log" 2>&1 && [ -s r.json ]
+"$snug" reason --device cpu --config recipes/reason-tally.yaml --budget 1GiB --data p.jsonl --max-iterations 0 \
+    --out r.json > "$work/log" 2>&1 && [ -s r.json ]
 verdict an_installed_recipe_and_its_model_are_found_from_any_folder $?
 bad=0
 for name in tally models/tally; do

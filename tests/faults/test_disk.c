@@ -80,7 +80,7 @@ TEST(a_limit_on_file_sizes_is_a_clear_refusal) {
     file_write_all(world_path("limited.sh"), script, (int64_t)strlen(script), NULL);
     for (int i = 0; i < 6; i++) {
         char command[1000];
-        snprintf(command, sizeof command, "../limited.sh %d %s " RUN, limit[i].kib, binary);
+        snprintf(command, sizeof command, "../limited.sh %d \"%s\" " RUN, limit[i].kib, binary);
         file_remove_tree(world_path("w"), NULL);
         if (!expect_refused("w", world_run("w", "/bin/bash", NULL, command), limit[i].part, NULL)) continue;
         expect_resumes("w", binary);
@@ -108,7 +108,7 @@ TEST(a_full_disk_while_saving_leaves_what_was_saved) {
     for (int kib = 16; kib <= 256 && failed < 6; kib += 24) {
         char command[1000];
         Str out = {0}, err = {0}, why = {0};
-        snprintf(command, sizeof command, "-rm sh ../disk.sh %d %s " RUN, kib, binary);
+        snprintf(command, sizeof command, "-rm sh ../disk.sh %d \"%s\" " RUN, kib, binary);
         file_remove_tree(world_path("w"), NULL);
         int code = world_run("w", "/usr/bin/env unshare", NULL, command);
         if (code == 77) {

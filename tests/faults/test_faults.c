@@ -318,7 +318,7 @@ static bool make_talker(void) {
     char cwd[400], arguments[1000];
     if (!getcwd(cwd, sizeof cwd)) return false;
     snprintf(arguments, sizeof arguments,
-             "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 " TINY
+             "init --model llama-3.2-1b --out ../talker --tokenizer \"%s/tests/data/tok_smollm2\" --dtype fp32 " TINY
              " --set vocab_size=424",
              cwd);
     return EXPECT(world_run("made", world_faulty(), NULL, arguments) == 0);
