@@ -1,7 +1,9 @@
 # snug - one file builds everything. `make help` lists the targets.
 #
-# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be made to fail: base/fault.h), WERROR=1,
-# ASSETS=DIR (real data for tests). Each flavour has its own build folder.
+# Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be
+# made to fail: base/fault.h), WERROR=1, ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has
+# its own build folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own;
+# OPENBLAS=DIR names an OpenBLAS in a place of its own.
 
 , := ,
 CUDA   ?= 0
@@ -9,8 +11,9 @@ MPI    ?= 0
 DEBUG  ?= 0
 FAULTS ?= 0
 WERROR ?= 0
+V      ?= 0
 ASSETS ?= ../shared/assets
-CC     ?= cc
+PREFIX ?= /usr/local
 B      := build/cuda$(CUDA)-debug$(DEBUG)$(if $(filter 1,$(MPI)),-mpi1)
 F      := $(B)-faults1
 
@@ -20,18 +23,20 @@ SRC   := $(foreach r,$(ROOMS),$(sort $(wildcard src/$(r)/*.c)))
 LIB   := $(filter-out src/cli/main.c,$(SRC))
 TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))
 
-CFLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
-            -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
-CFLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
-CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
-LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
-# Small libraries are linked statically, so that a built binary runs on another machine.
-LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
+# A call without a prototype returns an int: half a pointer. Such mistakes are errors in every build.
+SOUND     := -Werror=implicit -Werror=int-conversion -Werror=incompatible-pointer-types
+C_FLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
+             -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(SOUND)
+C_FLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
+SANITIZE  := $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
+C_FLAGS   += $(if $(filter 1,$(DEBUG)),-O1 $(SANITIZE) -fno-omit-frame-pointer -DDEBUG=1,-O2)
+LINK_FLAGS := -pthread $(SANITIZE)
+LINK_LIBS  := -lm -ldl
 
 # Only src/comm/mpi sees it.
 ifeq ($(MPI),1)
-CFLAGS_ranks.c := -DHAVE_MPI $(shell mpicc --showme:compile)
-LDLIBS += $(shell mpicc --showme:link)
+FLAGS_ranks.c := -DHAVE_MPI $(shell mpicc --showme:compile 2>/dev/null)
+LINK_LIBS += $(shell mpicc --showme:link 2>/dev/null)
 endif
 
 .DEFAULT_GOAL := all
@@ -40,88 +45,146 @@ endif
 ifeq ($(CUDA),1)
 include src/backend/cuda/cuda.mk
 endif
+include tools/checks.mk
+
+# All cores, unless -j says otherwise: it wins over this line, and reaches the makes below.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(JOBS)
+endif
 
 OBJ     := $(LIB:%=$(B)/%.o)
 TESTBIN := $(TESTS:%=$(B)/test-%)
 HOOKED  := $(shell grep -l '"base/fault.h"' $(SRC))
 
-.PHONY: all snug deps demo check faults-all test-bins rooms clean help format
+# What libs.sh found is the stamp on which every object depends: compiler, flags and libraries. Goals that only call
+# make, or build nothing, do without it: it may be that the libraries are still to be installed.
+WITHOUT_LIBS := help clean deps demo check check-all faults-all tsan valgrind lint fuzz rooms format uninstall
+quote   = '$(subst ','\'',$(1))'
+PROBE   = CC=$(call quote,$(CC)) CFLAGS=$(call quote,$(C_FLAGS) $(CPPFLAGS) $(CFLAGS)) \
+          LDFLAGS=$(call quote,$(LINK_FLAGS) $(LDFLAGS)) OPENBLAS=$(call quote,$(OPENBLAS)) \
+          ALSO=$(call quote,$(LINK_LIBS) $(LDLIBS) $(FLAGS_ranks.c) $(FLAGS_cublas.c))
+STAMP  := $(B)/libs.mk
+ifneq ($(filter-out $(WITHOUT_LIBS),$(or $(MAKECMDGOALS),all)),)
+$(shell $(PROBE) tools/libs.sh $(STAMP))
+include $(STAMP)
+endif
+
+# One short line a file.
+Q    := $(if $(filter 1,$(V)),,@)
+note  = $(if $(filter 1,$(V)),,@echo "  $(1)  $(2)")
+CCALL = $(CC) $(C_FLAGS) $(FLAGS_$(notdir $<)) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+LDALL = $(CC) $(LINK_FLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BLAS_LIBS) $(LIBS) $(LINK_LIBS) $(LDLIBS)
+FLAGS_blas.c         := $(BLAS_CFLAGS)
+FLAGS_test_backend.c := $(BLAS_CFLAGS) $(if $(filter openblas,$(SHARED)),-DBLAS_SHARED)
+FLAGS_product.c      := $(BLAS_CFLAGS)
+
+.PHONY: all snug deps demo check check-all faults-all test-bins rooms clean help format install uninstall libs-there
 
 all: snug
-include fuzz/fuzz.mk tools/checks.mk
+include fuzz/fuzz.mk
 
 help:
 	@echo "make            build ./snug"
 	@echo "make demo       install what is missing, build, plan, train, reason; planned = measured"
-	@echo "make check      install what is missing, build, run all tests"
-	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes; check takes a spread)"
-	@echo "make deps       install what is missing (Debian packages; CUDA=1: nvcc and its libraries into build/cuda-toolkit)"
+	@echo "make check      install what is missing, build, run the quick tests"
+	@echo "make check-all  the same with all tests"
+	@echo "make install    PREFIX=/usr/local DESTDIR=: bin/snug, recipes and models in share/snug; make uninstall"
+	@echo "make faults-all every fault of every command, also under the sanitizers (many minutes)"
+	@echo "make deps       install what is missing (Debian packages; CUDA=1: also nvcc, into build/cuda-toolkit)"
 	@echo "make fuzz SECONDS=60   every reader of files under libFuzzer (clang)"
 	@echo "make tsan       the threaded parts under ThreadSanitizer"
 	@echo "make valgrind   small runs under memcheck"
 	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
-	@echo "switches: CUDA=1  MPI=1  DEBUG=1  FAULTS=1  WERROR=1  ASSETS=DIR"
+	@echo "switches: CUDA=1  MPI=1  DEBUG=1  FAULTS=1  WERROR=1  V=1  ASSETS=DIR  OPENBLAS=DIR"
 
 snug: $(if $(filter 1,$(FAULTS)),$(F),$(B))/snug
 	@cmp -s $< $@ || cp -f --remove-destination $< $@
 
-$(B)/snug: $(OBJ) $(B)/src/cli/main.c.o
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# Nothing is compiled while a library is missing: deps.sh, which may install it, says what to do.
+libs-there:
+ifneq ($(MISSING),)
+	@$(PROBE) tools/deps.sh $(STAMP) --no-install
+endif
 
-$(B)/%.c.o: %.c
+$(B)/snug: $(OBJ) $(B)/src/cli/main.c.o
+	$(call note,LD,snug)
+	$(Q)$(LDALL)
+
+$(B)/%.c.o: %.c $(STAMP) | libs-there
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CFLAGS_$(notdir $<)) -MMD -MP -c -o $@ $<
+	$(call note,CC,$<)
+	$(Q)$(CCALL)
 
 # The fault flavour differs in the files that have a hook; the others are those of the flavour without.
 $(F)/snug: $(HOOKED:%=$(F)/%.o) $(filter-out $(HOOKED:%=$(B)/%.o),$(OBJ) $(B)/src/cli/main.c.o)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call note,LD,snug that can be made to fail)
+	$(Q)$(LDALL)
 
-$(F)/%.c.o: %.c
+$(F)/%.c.o: %.c $(STAMP) | libs-there
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CFLAGS_$(notdir $<)) -DFAULTS=1 -MMD -MP -c -o $@ $<
+	$(call note,CC,$< with faults)
+	$(Q)$(CCALL) -DFAULTS=1
 
 # One binary per folder of tests.
+TEST_BASE := $(sort $(wildcard tests/*.c))
 define TEST_RULE
-$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(B)/tests/test.c.o $(B)/tests/snug.c.o $(B)/tests/world.c.o $(OBJ)
-	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+$(B)/test-$(1): $(patsubst %,$(B)/%.o,$(sort $(wildcard tests/$(1)/*.c)) $(TEST_BASE)) $(OBJ)
+	$$(call note,LD,test-$(1))
+	$$(Q)$$(LDALL)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
-$(B)/tests/%.c.o: CFLAGS += -I.
+$(B)/tests/%.c.o: C_FLAGS += -I.
 
 # Benches written in C: make build/cuda0-debug0/bench-load_speed
 $(B)/bench-%: $(B)/bench/%.c.o $(OBJ)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call note,LD,bench-$*)
+	$(Q)$(LDALL)
 
 # Counts what a whole process allocates: see tests/budget/test_allocations.c.
-$(B)/count_allocations.so: tests/preload/count_allocations.c
+$(B)/count_allocations.so: tests/preload/count_allocations.c $(STAMP) | libs-there
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
+	$(call note,LD,count_allocations.so)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
 
 test-bins: $(TESTBIN) $(B)/count_allocations.so
 
+DEPS = $(PROBE) tools/deps.sh $(STAMP)
 deps:
-	@MPI=$(MPI) tools/deps.sh $(if $(filter 1,$(CUDA)),cuda $(NVCC) $(CUDA_TOOLKIT))
+	@$(DEPS) $(if $(filter 1,$(MPI)),mpi) $(if $(filter 1,$(CUDA)),cuda=$(NVCC):$(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug
 	@tools/demo.sh
 
+CHECK = ASSETS=$(call quote,$(ASSETS)) SNUG=$(B)/snug CUDA=$(CUDA) MPI=$(MPI) FAULTY=$(call quote,$(CURDIR)/$(F)/snug) \
+        PRELOAD=$(if $(filter 0,$(DEBUG)),$(B)/count_allocations.so) CC=$(call quote,$(CC)) tools/check.sh
 check: deps
-	@$(MAKE) --no-print-directory -j2 $(B)/snug $(F)/snug test-bins
-	@ASSETS=$(ASSETS) SNUG=$(B)/snug CUDA=$(CUDA) MPI=$(MPI) FAULTY=$(CURDIR)/$(F)/snug PRELOAD=$(if $(filter 0,$(DEBUG)),$(CURDIR)/$(B)/count_allocations.so) tools/check.sh $(TESTBIN)
+	@$(MAKE) --no-print-directory $(B)/snug $(F)/snug test-bins
+	@QUICK=1 $(CHECK) $(TESTBIN)
+
+check-all: deps
+	@$(MAKE) --no-print-directory $(B)/snug $(F)/snug test-bins
+	@$(CHECK) $(TESTBIN)
 
 faults-all: deps
 	@for d in 0 1; do b=build/cuda$(CUDA)-debug$$d; \
-	    $(MAKE) --no-print-directory -j2 DEBUG=$$d $$b-faults1/snug $$b/test-faults && \
-	    VERBOSE=1 FAULTS_ALL=1 FAULTY=$(CURDIR)/$$b-faults1/snug $$b/test-faults || exit 1; done
+	    $(MAKE) --no-print-directory DEBUG=$$d $$b-faults1/snug $$b/test-faults && \
+	    VERBOSE=1 FAULTS_ALL=1 FAULTY="$$PWD/$$b-faults1/snug" $$b/test-faults || exit 1; done
 
 rooms:
 	@tools/rooms.sh
 
-compile_commands.json: Makefile
-	@tools/compile_commands.sh "$(CC) $(CFLAGS)" $(SRC) > $@
+# An installed snug finds recipes and models by where it stands itself: cli/share.c.
+install: snug
+	@tools/install.sh snug "$(DESTDIR)$(PREFIX)"
+uninstall:
+	@tools/install.sh --remove "$(DESTDIR)$(PREFIX)"
+
+compile_commands.json: Makefile $(STAMP)
+	@tools/compile_commands.sh "$(CC) $(C_FLAGS) $(BLAS_CFLAGS)" $(SRC) > $@
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
@@ -129,4 +192,4 @@ format:
 clean:
 	rm -rf build snug
 
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find $(B) $(F) build/fuzz -name '*.d' 2>/dev/null)

@@ -4,34 +4,38 @@
 SECONDS      ?= 60
 FUZZ_CC      ?= clang
 FUZZ_NAMES   := $(sort $(patsubst fuzz/fuzz_%.c,%,$(wildcard fuzz/fuzz_*.c)))
-FUZZ_SRC     := $(foreach r,base ir model data store,$(sort $(wildcard src/$(r)/*.c))) $(sort $(wildcard src/cli/options*.c \
-                src/reason/answer*.c src/reason/judge*.c src/reason/prompts.c src/reason/pipeline.c src/reason/journal.c \
-                src/grpo/reward*.c src/grpo/remote_api.c src/grpo/clean.c))
+FUZZ_SRC     := $(sort $(wildcard $(patsubst %,src/%.c,base/* ir/* model/* data/* store/* cli/options* cli/share \
+                reason/answer* reason/judge* reason/prompts reason/pipeline reason/journal \
+                grpo/reward* grpo/remote_api grpo/clean)))
 FUZZ_B       := build/fuzz
 FUZZ_BIN     := $(FUZZ_NAMES:%=$(FUZZ_B)/fuzz-%)
 FUZZ_CHECKS  := address,undefined,float-cast-overflow
 FUZZ_CFLAGS  := -std=c11 -D_GNU_SOURCE -Isrc -I. -g -O1 -fno-omit-frame-pointer -pthread -Wall -Wextra \
-                -Wno-unused-parameter -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all -DDEBUG=1 -DFUZZING
+                -Wno-unused-parameter $(SOUND) -fsanitize=fuzzer-no-link,$(FUZZ_CHECKS) -fno-sanitize-recover=all \
+                -DDEBUG=1 -DFUZZING
 
 .PHONY: fuzz fuzz-bins
 fuzz:
-	@tools/deps.sh fuzz
-	@$(MAKE) --no-print-directory -j2 fuzz-bins
+	@CC=$(FUZZ_CC) CFLAGS=$(call quote,$(C_FLAGS)) tools/deps.sh $(FUZZ_B)/libs.mk fuzz
+	@$(MAKE) --no-print-directory CC=$(FUZZ_CC) STAMP=$(FUZZ_B)/libs.mk fuzz-bins
 	@fuzz/run.sh $(SECONDS) $(FUZZ_BIN)
 
 fuzz-bins: $(FUZZ_BIN)
 
-$(FUZZ_B)/%.c.o: %.c
+$(FUZZ_B)/%.c.o: %.c $(STAMP) fuzz/fuzz.mk
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call note,CC,$< for libFuzzer)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(FUZZ_B)/fuzz-%: $(FUZZ_B)/fuzz/fuzz_%.c.o $(FUZZ_B)/fuzz/fuzz.c.o $(FUZZ_B)/fuzz/driver.c.o $(FUZZ_SRC:%=$(FUZZ_B)/%.o)
-	$(FUZZ_CC) -pthread -fsanitize=fuzzer,$(FUZZ_CHECKS) -o $@ $^ $(filter-out -lopenblas,$(LDLIBS))
+	$(call note,LD,fuzz-$*)
+	$(Q)$(FUZZ_CC) -pthread -fsanitize=fuzzer,$(FUZZ_CHECKS) -o $@ $^ $(LIBS) $(LINK_LIBS)
 
 # The same targets without libFuzzer: one more test binary.
-$(B)/fuzz/%.c.o: CFLAGS += -I.
+$(B)/fuzz/%.c.o: C_FLAGS += -I.
 $(B)/test-fuzz: $(patsubst %,$(B)/%.o,$(sort $(wildcard fuzz/fuzz_*.c)) fuzz/fuzz.c fuzz/replay.c) $(OBJ)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call note,LD,test-fuzz)
+	$(Q)$(LDALL)
 TESTBIN += $(B)/test-fuzz
 
 .SECONDARY:

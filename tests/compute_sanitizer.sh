@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # compute_sanitizer.sh - a small run on the GPU under compute-sanitizer: no address outside what is mapped is touched.
-skip() { echo "  skipped: $1"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
+skip() { echo "  1 skipped: $1"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
 [ "${CUDA:-0}" = 1 ] || skip "compute-sanitizer belongs to make check CUDA=1"
 nvidia-smi -L >/dev/null 2>&1 || skip "there is no GPU"
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || skip "there is no compute-sanitizer here"

@@ -34,7 +34,9 @@ Ran snug_run(const char *format, ...) {
     char out[200], err[200];
     snprintf(out, sizeof out, "%s/ran.out", test_tmp());
     snprintf(err, sizeof err, "%s/ran.err", test_tmp());
-    str_addf(&command, "%s %s", binary ? binary : "./snug", arguments);
+    if (!binary) binary = "./snug";
+    const char *quote = file_exists(binary) ? "\"" : ""; /* else it is a command with words of its own */
+    str_addf(&command, "%s%s%s %s", quote, binary, quote, arguments);
     if (goes_to_device(arguments)) str_addf(&command, " --device %s --deterministic", snug_device());
     str_addf(&command, " >%s 2>%s", out, err);
     int status = system(str_text(&command));

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -11,16 +12,30 @@
 typedef struct Test {
     const char *name, *file;
     TestFn *fn;
+    bool slow;
 } Test;
 
+typedef struct Reason { /* why tests were skipped */
+    char text[200];
+    int tests;
+} Reason;
+
 static Test tests[4096];
-static int n_tests, failures_here, skipped_here, noted;
+static int n_tests, failures_here, noted;
+static Reason reasons[32];
+static int n_reasons;
+static char skipped_here[1100]; /* why; "": not skipped */
 static char tmp[64];
 static int n_words;
 static char **words; /* of the command line */
 
-void test_register(const char *name, const char *file, TestFn *fn) {
-    if (n_tests < (int)(sizeof tests / sizeof *tests)) tests[n_tests++] = (Test){name, file, fn};
+void test_register(const char *name, const char *file, TestFn *fn, bool slow) {
+    if (n_tests < (int)(sizeof tests / sizeof *tests)) tests[n_tests++] = (Test){name, file, fn, slow};
+}
+
+static bool is_set(const char *variable) {
+    const char *value = getenv(variable);
+    return value && *value && strcmp(value, "0");
 }
 
 bool test_expect(bool ok, const char *file, int line, const char *what) {
@@ -39,10 +54,17 @@ void test_note(const char *fmt, ...) {
     fputc('\n', stderr);
 }
 
-void test_skip(const char *why) {
-    skipped_here = 1;
-    printf("  skipped: %s\n", why);
+/* The last reason when there are more than the table holds. */
+static void skip_for(const char *reason, const char *why) {
+    int i = 0;
+    while (i < n_reasons && strncmp(reasons[i].text, reason, sizeof reasons[i].text - 1)) i++;
+    if (i == (int)(sizeof reasons / sizeof *reasons)) i--;
+    if (i == n_reasons) snprintf(reasons[n_reasons++].text, sizeof reasons[i].text, "%s", reason);
+    if (!skipped_here[0]) reasons[i].tests++;
+    snprintf(skipped_here, sizeof skipped_here, "%s", why);
 }
+
+void test_skip(const char *why) { skip_for(why, why); }
 
 const char *test_assets(const char *name) {
     static char path[1024];
@@ -50,8 +72,8 @@ const char *test_assets(const char *name) {
     snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/assets", name);
     if (file_exists(path)) return path;
     char why[1100];
-    snprintf(why, sizeof why, "%s is not here (make check ASSETS=DIR)", path);
-    test_skip(why);
+    snprintf(why, sizeof why, "%s is not here (ASSETS=DIR)", path);
+    skip_for("their real data is not here (ASSETS=DIR names its folder)", why);
     return NULL;
 }
 
@@ -79,12 +101,16 @@ int64_t test_number(const char *name, int64_t otherwise) {
 }
 
 bool test_sanitized(void) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined __SANITIZE_ADDRESS__
     return true;
+#elif defined __has_feature
+    return __has_feature(address_sanitizer);
 #else
     return false;
 #endif
 }
+
+bool test_brief(void) { return is_set("QUICK") || test_sanitized(); }
 
 void test_tmp_in_memory(void) {
     struct statvfs room;
@@ -98,27 +124,41 @@ static void drop_tmp(void) {
     tmp[0] = 0;
 }
 
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef enum Outcome { PASSED, FAILED, SKIPPED, LEFT, OUTCOMES } Outcome;
+
+static Outcome run(const Test *t) {
+    double began = seconds();
+    failures_here = skipped_here[0] = 0;
+    t->fn();
+    drop_tmp();
+    Outcome o = failures_here ? FAILED : skipped_here[0] ? SKIPPED : PASSED;
+    static const char *const said[] = {"ok", "FAILED", "skipped"};
+    if (o == FAILED || is_set("VERBOSE"))
+        printf("%s %s (%s, %.1f s)%s%s\n", said[o], t->name, t->file, seconds() - began, o == SKIPPED ? ": " : "",
+               o == SKIPPED ? skipped_here : "");
+    return o;
+}
+
+static void list(void) {
+    for (int i = 0; i < n_tests; i++) printf("%s%s\n", tests[i].name, tests[i].slow ? " (slow)" : "");
+}
+
 int main(int argc, char **argv) {
-    int passed = 0, failed = 0, skipped = 0;
+    int n[OUTCOMES] = {0};
     const char *only = argc > 1 && !strchr(argv[1], '=') ? argv[1] : "";
     n_words = argc;
     words = argv;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 0; i < n_tests; i++) {
-        if (!strcmp(only, "--list")) {
-            printf("%s\n", tests[i].name);
-            continue;
-        }
-        if (!strstr(tests[i].name, only)) continue;
-        failures_here = skipped_here = 0;
-        tests[i].fn();
-        drop_tmp();
-        passed += !failures_here && !skipped_here;
-        failed += failures_here > 0;
-        skipped += !failures_here && skipped_here;
-        if (failures_here || skipped_here || getenv("VERBOSE"))
-            printf("%s %s (%s)\n", failures_here ? "FAILED" : skipped_here ? "skipped" : "ok", tests[i].name, tests[i].file);
-    }
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
-    return failed != 0;
+    if (!strcmp(only, "--list")) return list(), 0;
+    for (int i = 0; i < n_tests; i++)
+        if (strstr(tests[i].name, only)) n[is_set("QUICK") && tests[i].slow ? LEFT : run(&tests[i])]++;
+    for (int i = 0; i < n_reasons; i++) printf("  %d skipped: %s\n", reasons[i].tests, reasons[i].text);
+    printf("%d passed, %d failed, %d skipped, %d left\n", n[PASSED], n[FAILED], n[SKIPPED], n[LEFT]);
+    return n[FAILED] != 0;
 }

@@ -115,7 +115,7 @@ bool world_make(const char *binary) {
     bool ok =
         world_run("made", binary, NULL, "init --model llama-3.2-1b --out ../model --set vocab_size=64 " TINY) == 0;
     snprintf(arguments, sizeof arguments,
-             "init --model llama-3.2-1b --out ../words --tokenizer %s/tests/data/tok_smollm2 "
+             "init --model llama-3.2-1b --out ../words --tokenizer \"%s/tests/data/tok_smollm2\" "
              "--set vocab_size=432 " TINY,
              cwd);
     ok = ok && world_run("made", binary, NULL, arguments) == 0;
@@ -137,8 +137,9 @@ pid_t world_start(const char *folder, const char *binary, const char *input, con
     file_remove_tree(world_path("%s.out", folder), NULL); /* an earlier process's words */
     file_remove_tree(world_path("%s.err", folder), NULL);
     if (binary[0] != '/' && !getcwd(cwd, sizeof cwd)) return -1;
-    str_addf(&command, "exec %s%s%s %s <%s >../%s.out 2>../%s.err", cwd, cwd[0] ? "/" : "", binary, arguments,
-             input ? input : "/dev/null", folder, folder);
+    const char *quote = file_exists(binary) ? "\"" : ""; /* else it is a command with words of its own */
+    str_addf(&command, "exec %s%s%s%s%s %s <%s >../%s.out 2>../%s.err", quote, cwd, cwd[0] ? "/" : "", binary, quote,
+             arguments, input ? input : "/dev/null", folder, folder);
     const char *where = world_path("%s", folder);
     pid_t pid = fork();
     if (pid == 0) {

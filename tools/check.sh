@@ -1,52 +1,110 @@
 #!/usr/bin/env bash
-# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh; adds up what they count.
-# CUDA=1: golden, sameness, generation and budget tests run on the GPU as well; where there is none they count as skipped.
+# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are
+# cores, and adds up what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
+#
+# QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU
+# as well, one after the other.
 set -u
 cd "$(dirname "$0")/.."
-passed=0 failed=0 skipped=0
-count() { # the closing line 'N passed, N failed, N skipped' of one run
-    local line; line=$(grep -E '^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$' "$1" | tail -n 1)
-    if [ -z "$line" ]; then failed=$((failed + 1)); echo "FAILED $2 ended without a count"; return; fi
-    set -- $line
-    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + ${5:-0}))
-}
-log=$(mktemp); trap 'rm -f "$log"' EXIT
-run() { # name, command...
-    local name=$1; shift
-    local began=$SECONDS
-    echo "== $name"
-    "$@" 2>&1 | tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
-    local rc=${PIPESTATUS[0]}
-    count "$log" "$name"
-    if [ $rc -ne 0 ] && grep -qE ', 0 failed' "$log"; then failed=$((failed + 1)); echo "FAILED $name: exit $rc"; fi
-    [ $((SECONDS - began)) -ge 20 ] && echo "   ($((SECONDS - began)) s)"
-}
+began=$SECONDS jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+passed=0 failed=0 skipped=0 left=0
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export XDG_CONFIG_HOME=/nonexistent # no machine file of the person who tests
-run rooms tools/rooms.sh
-for binary in "$@"; do # a job goes to a GPU where there is one: only the tests of it shall see it
-    case $(basename "$binary") in
-    test-cuda) run test-cuda "$binary" ;;
-    *) CUDA_VISIBLE_DEVICES='' run "$(basename "$binary")" "$binary" ;;
-    esac
-done
-on_gpu() { # binary, part of a test's name
-    local name="$(basename "$1") on the GPU: $2"
-    if nvidia-smi -L >/dev/null 2>&1; then
-        SNUG_DEVICE=cuda run "$name" "$1" "$2"
-    else
-        skipped=$((skipped + 1)); echo "skipped $name: there is no GPU"
-    fi
+closing='^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?(, [0-9]+ left)?$'
+
+one() { # number, command...: what it said, how it ended, how long it took
+    local at=$SECONDS log=$work/$1; shift
+    "$@" > "$log" 2>&1
+    echo "$? $((SECONDS - at))" > "$log.end"
 }
-if [ "${CUDA:-0}" = 1 ]; then
-    for binary in "$@"; do
-        case $(basename "$binary") in
-        test-golden) on_gpu "$binary" losses ;;
-        test-same) for part in every_memory every_split resumed_equals fp16 overflow; do on_gpu "$binary" $part; done ;;
-        test-gen) for part in greedy_ids stories260k prompt_alone more_prompts samples_share quantised_weights; do on_gpu "$binary" $part; done ;;
-        test-budget) for part in planned_bytes too_small; do on_gpu "$binary" $part; done ;;
-        esac
+
+report() { # number, name
+    local log=$work/$1 name=$2 rc seconds line why word=ok counts
+    read -r rc seconds < "$log.end"
+    line=$(grep -E "$closing" "$log" | tail -n 1)
+    why=$(sed -nE 's/^  ([0-9]+ skipped: .*)/\1/p' "$log" | paste -sd';' | sed 's/;/; /g')
+    if [ -z "$line" ]; then
+        line="0 passed, 1 failed, 0 skipped, 0 left" why="ended with exit code $rc and without a count"
+    elif [ "$rc" -ne 0 ] && [[ $line == *" 0 failed"* ]]; then
+        line=${line/ 0 failed/ 1 failed} why="exit code $rc"
+    fi
+    set -- ${line//[a-z,]/}
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + ${3:-0})) left=$((left + ${4:-0}))
+    [ "$2" -eq 0 ] || word=FAILED
+    counts="$1 passed"
+    [ "$2" -eq 0 ] || counts+=", $2 failed"
+    [ "${4:-0}" -eq 0 ] || counts+=", $4 left to make check-all"
+    [ -n "$why" ] || [ "${3:-0}" -eq 0 ] || why="$3 skipped"
+    [ "$seconds" -lt 5 ] || why+="${why:+ }($seconds s)"
+    printf '%-6s %s: %s%s\n' $word "$name" "$counts" "${why:+; $why}"
+    if [ "$2" -ne 0 ] || [ "${VERBOSE:-0}" != 0 ]; then grep -vE "$closing" "$log" | sed 's/^/    /'; fi
+}
+
+# ---- several at a time ----
+
+names=() reported=0
+report_ended() {
+    local i
+    for i in "${!names[@]}"; do
+        [ -e "$work/$i.end" ] || continue
+        report "$i" "${names[i]}"
+        unset "names[i]"
+        reported=$((reported + 1))
     done
+}
+started=0
+start() { # name, command...
+    local name=$1; shift
+    while [ $((started - reported)) -ge "$jobs" ]; do wait -n; report_ended; done
+    names[started]=$name
+    one $started "$@" &
+    started=$((started + 1))
+}
+finish() { while [ $reported -lt $started ]; do wait -n; report_ended; done; }
+alone() { start "$@"; finish; }
+
+# ---- what there is ----
+
+heavy="test-same test-faults test-plan test-budget test-death" # the longest begin first
+order() { # binaries
+    local name binary
+    for name in $heavy; do for binary in "$@"; do [ "${binary##*/}" = "$name" ] && echo "$binary"; done; done
+    for binary in "$@"; do case " $heavy " in *" ${binary##*/} "*) ;; *) echo "$binary" ;; esac; done
+}
+
+start rooms tools/rooms.sh
+while read -r binary; do # a job goes to a GPU where there is one: only the tests of it shall see it
+    case ${binary##*/} in
+    test-cuda) ;;
+    *) start "${binary##*/}" env CUDA_VISIBLE_DEVICES= "$binary" ;;
+    esac
+done < <(order "$@")
+for script in tests/*.sh; do start "${script##*/}" bash "$script"; done
+finish
+
+parts_on_gpu() { # binary
+    case ${1##*/} in
+    test-golden) echo losses ;;
+    test-same) echo every_memory every_split resumed_equals fp16 overflow ;;
+    test-gen) echo greedy_ids stories260k prompt_alone more_prompts samples_share quantised_weights ;;
+    test-budget) echo planned_bytes too_small ;;
+    esac
+}
+gpu=0; [ "${CUDA:-0}" != 1 ] || ! nvidia-smi -L >/dev/null 2>&1 || gpu=1
+without_gpu=0
+for binary in "$@"; do
+    [ "${binary##*/}" != test-cuda ] || alone test-cuda "$binary"
+    [ "${CUDA:-0}" = 1 ] || continue
+    for part in $(parts_on_gpu "$binary"); do
+        if [ $gpu = 1 ]; then alone "${binary##*/} on the GPU: $part" env SNUG_DEVICE=cuda "$binary" "$part"
+        else without_gpu=$((without_gpu + 1)); fi
+    done
+done
+if [ $without_gpu -gt 0 ]; then
+    skipped=$((skipped + without_gpu))
+    echo "ok     golden, sameness, generation and budget on the GPU: $without_gpu skipped: there is no GPU"
 fi
-for script in tests/*.sh; do [ -e "$script" ] && run "$(basename "$script")" bash "$script"; done
-echo "$passed passed, $failed failed, $skipped skipped"
+counts="$passed passed, $failed failed, $skipped skipped"
+[ $left -eq 0 ] || counts+=", $left left to make check-all"
+echo "$counts ($((SECONDS - began)) s)"
 [ "$failed" -eq 0 ]

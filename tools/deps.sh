@@ -1,40 +1,113 @@
 #!/usr/bin/env bash
-# deps.sh [fuzz|lint|valgrind|cuda NVCC FOLDER] - installs the Debian packages that are missing, also for that target and (MPI=1) for MPI;
-# says which, and how, when it may not. cuda: puts the toolkit into FOLDER when there is no such NVCC.
-set -eu
-need=()
-nvcc="" folder=""
-has() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
-command -v "${CC:-cc}" >/dev/null || need+=(gcc libc6-dev)
-has cblas.h    || has openblas/cblas.h || need+=(libopenblas-dev)
-has jansson.h  || need+=(libjansson-dev)
-has yaml.h     || need+=(libyaml-dev)
-has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
-has utf8proc.h || need+=(libutf8proc-dev)
-[ "${MPI:-0}" = 0 ] || command -v mpicc >/dev/null || need+=(libopenmpi-dev openmpi-bin)
-case "${1:-}" in
-    fuzz) # and its runtime, which carries libFuzzer
-        if ! command -v clang >/dev/null; then need+=(clang libclang-rt-dev)
-        elif ! ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer* >/dev/null 2>&1; then need+=(libclang-rt-dev); fi ;;
-    lint)
-        command -v clang-tidy >/dev/null || need+=(clang-tidy)
-        command -v cppcheck >/dev/null || need+=(cppcheck) ;;
-    valgrind)
-        command -v valgrind >/dev/null || need+=(valgrind) ;;
-    cuda)
-        nvcc=$2 folder=$3
-        [ -x "$nvcc" ] || python3 -m pip --version >/dev/null 2>&1 || need+=(python3 python3-pip) ;;
-esac
-toolkit() { [ -z "$nvcc" ] || [ -x "$nvcc" ] || "$(dirname "$0")/cuda_toolkit.sh" "$folder"; }
-if [ ${#need[@]} -eq 0 ]; then toolkit; exit; fi
-echo "installing: ${need[*]}"
-as=""
-[ "$(id -u)" -eq 0 ] || as=sudo
-if ! command -v apt-get >/dev/null || { [ -n "$as" ] && ! command -v sudo >/dev/null; }; then
-    echo "please install by hand: ${need[*]}" >&2
+# deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them
+# where it cannot.
+#
+# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what
+# a target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is
+# no such NVCC; --no-install only says what is missing.
+set -u
+here=$(dirname "$0") mk=$1; shift
+cc=${CC:-cc} nvcc="" folder=""
+
+package() { # name: packages of apt, dnf, pacman, zypper
+    case $1 in
+    compiler)   echo "gcc libc6-dev@gcc glibc-devel libasan libubsan@gcc@gcc glibc-devel" ;;
+    openblas)   echo "libopenblas-dev@openblas-devel openblas-static@openblas@openblas-devel" ;;
+    jansson)    echo "libjansson-dev@jansson-devel@jansson@libjansson-devel" ;;
+    yaml)       echo "libyaml-dev@libyaml-devel@libyaml@libyaml-devel" ;;
+    pcre2)      echo "libpcre2-dev@pcre2-devel@pcre2@pcre2-devel" ;;
+    utf8proc)   echo "libutf8proc-dev@utf8proc-devel@libutf8proc@utf8proc-devel" ;;
+    mpi)        echo "libopenmpi-dev openmpi-bin@openmpi-devel@openmpi@openmpi-devel" ;;
+    clang)      echo "clang@clang@clang@clang" ;;
+    fuzzer)     echo "libclang-rt-dev@compiler-rt@compiler-rt@clang" ;;
+    clang-tidy) echo "clang-tidy@clang-tools-extra@clang@clang" ;;
+    cppcheck)   echo "cppcheck@cppcheck@cppcheck@cppcheck" ;;
+    valgrind)   echo "valgrind@valgrind@valgrind@valgrind" ;;
+    pip)        echo "python3 python3-pip@python3-pip@python-pip@python3-pip" ;;
+    esac
+}
+packages() { # column, name...
+    local column=$1 name; shift
+    for name in "$@"; do package "$name" | cut -d@ -f"$column"; done | tr ' ' '\n' | awk 'NF && !seen[$0]++' |
+        tr '\n' ' '
+}
+
+missing() { # the names of what is not here
+    CC=$cc ERRORS=$errors "$here/libs.sh" "$mk"
+    local found what; found=$(sed -n 's/^MISSING := *//p' "$mk")
+    case $found in compiler*) # one that works, but not with these flags, is no matter of packages
+        echo 'int main(void) { return 0; }' | $cc -x c -o "$errors.out" - 2>/dev/null && found=flags ;;
+    esac
+    echo "$found"
+    for what in "$@"; do
+        case $what in
+        fuzz)
+            if ! command -v clang >/dev/null; then echo clang fuzzer
+            elif ! ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer* >/dev/null 2>&1; then echo fuzzer; fi ;;
+        lint)
+            command -v clang-tidy >/dev/null || echo clang-tidy
+            command -v cppcheck >/dev/null || echo cppcheck ;;
+        valgrind) command -v valgrind >/dev/null || echo valgrind ;;
+        mpi) command -v mpicc >/dev/null || echo mpi ;;
+        cuda=*) [ -x "$nvcc" ] || python3 -m pip --version >/dev/null 2>&1 || echo pip ;;
+        esac
+    done
+}
+
+advise() { # why, name...
+    local why=$1; shift
+    {
+        echo "snug cannot be built yet: $why."
+        case " $* " in *" openblas "*) echo "(Of the BLAS libraries only OpenBLAS will do; another may be here.)" ;; esac
+        echo "Missing: $*. Install these packages and give the same command again:"
+        echo "  Debian, Ubuntu  sudo apt-get install $(packages 1 "$@")"
+        echo "  Fedora, RHEL    sudo dnf install $(packages 2 "$@")"
+        echo "  Arch            sudo pacman -S $(packages 3 "$@")"
+        echo "  openSUSE        sudo zypper install $(packages 4 "$@")"
+        echo "Libraries in folders of your own: make OPENBLAS=DIR CFLAGS=-IDIR/include LDFLAGS=-LDIR/lib"
+    } >&2
     exit 1
+}
+
+refuse_flags() {
+    echo "snug cannot be built: $cc does not compile and link an empty program with these flags:" >&2
+    echo "  ${CFLAGS:-} ${LDFLAGS:-}" >&2
+    grep -v '^--' "$errors" | head -n 8 >&2
+    echo "Choose another compiler with CC=... (gcc 11 or clang 13 and later will do). For DEBUG=1 clang also needs" \
+         "its runtime: package libclang-rt-dev (Debian), compiler-rt (Fedora, Arch)." >&2
+    exit 1
+}
+
+errors=$(mktemp); trap 'rm -f "$errors" "$errors.out"' EXIT
+for what in "$@"; do case $what in cuda=*) folder=${what##*:} nvcc=${what#cuda=} nvcc=${nvcc%:*} ;; esac; done
+need=($(missing "$@"))
+case " ${need[*]:-} " in *" flags "*) refuse_flags ;; esac
+if [ ${#need[@]} -gt 0 ]; then
+    case " $* " in *" --no-install "*)
+        advise "libraries are missing (make deps installs them on Debian and Ubuntu)" "${need[@]}" ;;
+    esac
+    command -v apt-get >/dev/null ||
+        advise "something is missing, and there is no apt-get here to install it with" "${need[@]}"
+    as=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || advise "something is missing, and installing it takes root or sudo" "${need[@]}"
+        [ -t 0 ] || sudo -n true 2>/dev/null ||
+            advise "something is missing, and sudo asks for a password that nobody is here to give" "${need[@]}"
+        as=(sudo)
+    fi
+    list=($(packages 1 "${need[@]}"))
+    echo "installing: ${list[*]}"
+    "${as[@]}" apt-get update -qq || echo "apt-get update failed; trying with the lists that are here" >&2
+    as+=(env DEBIAN_FRONTEND=noninteractive)
+    "${as[@]}" apt-get install -y -qq --no-install-recommends "${list[@]}" >/dev/null ||
+        advise "apt-get failed, see above" "${need[@]}"
+    need=($(missing "$@"))
+    case " ${need[*]:-} " in *" flags "*) refuse_flags ;; esac
+    if [ ${#need[@]} -gt 0 ]; then
+        grep -E '^--|error|cannot find' "$errors" | tail -n 12 >&2
+        advise "${list[*]} were installed, but do not link" "${need[@]}"
+    fi
 fi
-$as apt-get update -qq
-DEBIAN_FRONTEND=noninteractive $as apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
-toolkit
+shared=$(sed -n 's/^SHARED := *//p' "$mk")
+[ -z "$shared" ] || echo "there is no static library of: $shared; the binary needs the shared one where it runs"
+[ -z "$nvcc" ] || [ -x "$nvcc" ] || "$here/cuda_toolkit.sh" "$folder"

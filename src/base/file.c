@@ -29,6 +29,13 @@ bool file_is_dir(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool file_of_program(char *path, size_t size) {
+    ssize_t n = readlink("/proc/self/exe", path, size);
+    if (n <= 0 || (size_t)n >= size) return false;
+    path[n] = 0;
+    return true;
+}
+
 bool file_size(const char *path, int64_t *bytes, Err *e) {
     struct stat st;
     if (stat(path, &st)) return refused(e, path, "open");

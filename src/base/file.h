@@ -3,6 +3,7 @@
 #define BASE_FILE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -15,6 +16,7 @@ bool file_is_within(const char *path,
                     const char *folder);           /* it is that folder or lies in it, whatever their spellings */
 bool file_same_disk(const char *a, const char *b); /* of the nearest folders there are */
 int64_t file_tree_bytes(const char *path);         /* that its files take on disk; absent: 0 */
+bool file_of_program(char *path, size_t size); /* the running binary; false: the system does not tell */
 int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */

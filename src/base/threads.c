@@ -1,7 +1,9 @@
 /* threads.c - how a team waits for work and shares it out.
  *
- * Workers take tiles from one atomic counter. Between loops they spin briefly (a training step is thousands of
- * short loops), then sleep on a condition variable. */
+ * Tiles are claimed one by one, by the caller and whoever of the team is awake: a loop is over when its tiles are done,
+ * and never waits for a worker that has not come. On a machine where others run too, a worker may not be scheduled for
+ * milliseconds, and a training step is thousands of short loops. Between loops workers spin briefly, then sleep on a
+ * condition variable. */
 #include "base/threads.h"
 
 #include <errno.h>
@@ -18,15 +20,19 @@
 
 enum { SPINS = 20000, MOST_THREADS = 1024 };
 
+/* `claims` holds a loop's number above and the count of its unclaimed tiles below. Who takes one off reads the loop's
+ * fields afterwards: they do not change before that tile is done. */
+enum { TILE_BITS = 32 };
+
 struct Threads {
     int n, started;
-    pthread_t *ids;      /* owns; n - 1 workers */
-    TileFn *fn;          /* the current loop ... */
-    void *context;       /* ... written before `round` is raised */
+    pthread_t *ids; /* owns; n - 1 workers */
+    TileFn *fn;     /* the current loop ... */
+    void *context;
     int64_t tiles;
-    atomic_llong next;   /* the next tile nobody has taken */
-    atomic_int round;    /* raised once per loop; -1: leave */
-    atomic_int busy;     /* workers still inside the current loop */
+    atomic_ullong claims;
+    atomic_llong done; /* tiles of the current loop */
+    atomic_int leave;
     pthread_mutex_t lock;
     pthread_cond_t wake;
 };
@@ -36,45 +42,54 @@ typedef struct Worker {
     int index;
 } Worker;
 
+static uint32_t unclaimed(unsigned long long claims) { return (uint32_t)claims; }
+static uint32_t loop_of(unsigned long long claims) { return (uint32_t)(claims >> TILE_BITS); }
+
 static void take_tiles(Threads *t, int worker) {
-    for (;;) {
-        int64_t tile = atomic_fetch_add(&t->next, 1);
-        if (tile >= t->tiles) return;
-        t->fn(t->context, tile, worker);
+    unsigned long long claims = atomic_load(&t->claims);
+    while (unclaimed(claims)) {
+        if (!atomic_compare_exchange_weak(&t->claims, &claims, claims - 1)) continue;
+        t->fn(t->context, t->tiles - unclaimed(claims), worker);
+        atomic_fetch_add(&t->done, 1);
+        claims = atomic_load(&t->claims);
     }
 }
 
-static int await_round(Threads *t, int seen) {
-    for (int i = 0; i < SPINS; i++) {
-        int now = atomic_load(&t->round);
-        if (now != seen) return now;
-        __builtin_ia32_pause();
+static bool is_idle(Threads *t, uint32_t seen) {
+    return loop_of(atomic_load(&t->claims)) == seen && !atomic_load(&t->leave);
+}
+
+/* Returns when there is another loop than `seen`, or none will come. */
+static uint32_t await_loop(Threads *t, uint32_t seen) {
+    for (int i = 0; i < SPINS && is_idle(t, seen); i++) __builtin_ia32_pause();
+    if (is_idle(t, seen)) {
+        pthread_mutex_lock(&t->lock);
+        while (is_idle(t, seen)) pthread_cond_wait(&t->wake, &t->lock);
+        pthread_mutex_unlock(&t->lock);
     }
-    pthread_mutex_lock(&t->lock);
-    while (atomic_load(&t->round) == seen) pthread_cond_wait(&t->wake, &t->lock);
-    pthread_mutex_unlock(&t->lock);
-    return atomic_load(&t->round);
+    return loop_of(atomic_load(&t->claims));
 }
 
 static void *work(void *arg) {
     Worker me = *(Worker *)arg;
     mem_free(arg);
-    for (int seen = 0;;) {
-        seen = await_round(me.team, seen);
-        if (seen < 0) return NULL;
+    for (uint32_t seen = 0;;) {
+        seen = await_loop(me.team, seen);
+        if (atomic_load(&me.team->leave)) return NULL;
         take_tiles(me.team, me.index);
-        atomic_fetch_sub(&me.team->busy, 1);
     }
 }
 
-static void raise_round(Threads *t, int round) {
+static void begin_loop(Threads *t, uint32_t tiles) {
+    uint32_t loop = loop_of(atomic_load(&t->claims)) + 1;
     pthread_mutex_lock(&t->lock);
-    atomic_store(&t->round, round);
+    atomic_store(&t->claims, (unsigned long long)loop << TILE_BITS | tiles);
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
 }
 
 void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context) {
+    CHECK(tiles <= UINT32_MAX);
     if (t->n == 1 || tiles <= 1) {
         for (int64_t i = 0; i < tiles; i++) fn(context, i, 0);
         return;
@@ -82,12 +97,10 @@ void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context) {
     t->fn = fn;
     t->context = context;
     t->tiles = tiles;
-    atomic_store(&t->next, 0);
-    atomic_store(&t->busy, t->n - 1);
-    int round = atomic_load(&t->round);
-    raise_round(t, round == INT32_MAX ? 1 : round + 1);
+    atomic_store(&t->done, 0);
+    begin_loop(t, (uint32_t)tiles);
     take_tiles(t, 0);
-    for (int spins = 0; atomic_load(&t->busy); spins++) /* workers may be descheduled: yield after a while */
+    for (int spins = 0; atomic_load(&t->done) < tiles; spins++) /* who has the last ones may be descheduled */
         if (spins > SPINS) sched_yield();
 }
 
@@ -142,7 +155,10 @@ bool threads_open(Threads **out, int n, Err *e) {
 
 void threads_close(Threads *t) {
     if (!t) return;
-    raise_round(t, -1);
+    pthread_mutex_lock(&t->lock);
+    atomic_store(&t->leave, 1);
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
     for (int i = 1; i <= t->started; i++) pthread_join(t->ids[i], NULL);
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);

@@ -10,6 +10,7 @@
 #include "cli/cmd.h"
 #include "cli/peak.h"
 #include "cli/setup.h"
+#include "cli/share.h"
 #include "store/folder.h"
 #include "store/hf.h"
 #include "store/jsonfile.h"
@@ -83,7 +84,9 @@ bool cmd_init(const Options *o, Err *e) {
     bool ok =
         write_config(&m.config, f.temporary, e) &&
         weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), e);
-    if (ok && opt_given(o, OPT_TOKENIZER)) ok = hf_copy_side_files(opt_text(o, OPT_TOKENIZER), f.temporary, e);
+    char own[SHARE_PATH];
+    if (ok && opt_given(o, OPT_TOKENIZER))
+        ok = hf_copy_side_files(share_find(own, "models", opt_text(o, OPT_TOKENIZER)), f.temporary, e);
     else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
     if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,

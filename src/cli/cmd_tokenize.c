@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "cli/cmd.h"
 #include "cli/peak.h"
+#include "cli/share.h"
 #include "data/tokenizer.h"
 
 /* LINE_SHARE: heap for each byte of the longest line: the text as read, as JSON and as it is split, its ids, and
@@ -74,7 +75,8 @@ static bool next_line(Lines *in, const char **line, int64_t *bytes, Err *e) {
 bool cmd_tokenize(const Options *o, Err *e) {
     Tokenizer *t;
     Counts n = {0};
-    if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
+    char own[SHARE_PATH];
+    if (!tokenizer_open(&t, share_find(own, "models", opt_text(o, OPT_TOKENIZER)), e)) return false;
     Lines in = {.text = mem_alloc(READ_BYTES), .room = READ_BYTES};
     const char *line;
     int64_t bytes;

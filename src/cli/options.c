@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "cli/options_int.h"
+#include "cli/share.h"
 
 const OptRow option_rows[OPT_COUNT] = {
 #define OPTION(id, ...) [id] = {__VA_ARGS__},
@@ -448,6 +449,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     char *word = argv[*at] + 2, *equals = strchr(word, '=');
     const char *name = equals ? arena_printf(&o->arena, "%.*s", (int)(equals - word), word) : word;
     const char *inline_value = equals ? equals + 1 : NULL, *next = *at + 1 < argc ? argv[*at + 1] : NULL;
+    char own[SHARE_PATH];
     OptHit hit;
     bool negated = false;
     if (!options_lookup(&hit, o->command, name)) {
@@ -471,7 +473,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     if (only_config != (hit.id == OPT_CONFIG)) return true;
     if (hit.id == OPT_SET && o->command != CMD_INIT) return put_set(o, value, e);
     return options_put(o, &hit, value, FROM_FLAG, arena_printf(&o->arena, "--%s", name), e) &&
-           (hit.id != OPT_CONFIG || options_read_yaml(o, value, e));
+           (hit.id != OPT_CONFIG || options_read_yaml(o, share_find(own, "recipes", value), e));
 }
 
 static bool take_positional(Options *o, const char *word, Err *e) {

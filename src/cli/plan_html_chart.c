@@ -252,7 +252,7 @@ static json_t *box_json(const Program *p, const Box *b) {
 static void add_steps(json_t *root, const Program *p) {
     json_t *op = json_array(), *layer = json_array(), *region = json_array(), *ops = json_array(),
            *regions = json_array();
-    for (int i = 0; i < OP_COUNT; i++) json_array_append_new(ops, json_string(op_row((OpId)i)->name));
+    for (int i = 0; i < OP_COUNT; i++) json_array_append_new(ops, json_string(op_name((OpId)i)));
     for (int i = 0; i < REGION_COUNT; i++)
         json_array_append_new(regions, json_string(prog_region_name((Region)i)));
     for (int64_t i = 0; i < p->n_s; i++) {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/share.h"
 #include "store/adapter.h"
 #include "store/hf.h"
 
@@ -17,6 +18,9 @@ bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
     if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
     if (m->has_folder) return config_from_file(&m->config, m->folder, e);
     if (config_from_preset(&m->config, name)) return true;
+    char path[SHARE_PATH];
+    const char *own = share_find(path, "models", name);
+    if (own != name) return setup_model_named(m, flag, own, e);
     return fail(e, ERR_FAIL,
                 "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
                 "Presets: %s",
@@ -200,9 +204,11 @@ bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {
 
 bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {
     *w = (Words){0};
-    const char *folder = opt_given(o, OPT_TOKENIZER) ? opt_text(o, OPT_TOKENIZER) : m->has_folder ? m->folder : NULL;
+    char own[SHARE_PATH], path[1200];
+    const char *folder = opt_given(o, OPT_TOKENIZER) ? share_find(own, "models", opt_text(o, OPT_TOKENIZER))
+                         : m->has_folder             ? m->folder
+                                                     : NULL;
     if (!folder) return true;
-    char path[1200];
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;
     bool found;

@@ -344,6 +344,15 @@ static Value eval_builtin(Render *r, Scope *s, const Node *n) {
 
 /* ---- the rest ---- */
 
+static const json_t *variable(const Render *r, Text name) { /* json_object_getn came with jansson 2.14 */
+    json_t *vars = (json_t *)r->vars; /* iterators want a pointer that is not const; they write nothing */
+    for (void *it = json_object_iter(vars); it; it = json_object_iter_next(vars, it)) {
+        const char *key = json_object_iter_key(it);
+        if (tpl_text_equal((Text){key, (int64_t)strlen(key)}, name)) return json_object_iter_value(it);
+    }
+    return NULL;
+}
+
 static Value lookup(Render *r, Scope *s, Text name) {
     Value v;
     int64_t passed = 0;
@@ -351,7 +360,7 @@ static Value lookup(Render *r, Scope *s, Text name) {
         for (Binding *b = s->first; b; b = b->next, passed++)
             if (tpl_text_equal(b->name, name)) return tpl_charge(r, passed / 16) ? b->value : tpl_none();
     }
-    const json_t *j = json_object_getn(r->vars, name.p, (size_t)name.n);
+    const json_t *j = variable(r, name);
     if (j) {
         v = tpl_from_json(r, j);
         tpl_bind_name(r, &r->context, name, v);

@@ -109,7 +109,8 @@ static Value from_object(Render *r, const json_t *j) {
     /* jansson's iterators want a pointer that is not const; they write nothing */
     json_t *object = (json_t *)j;
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        Text key = {json_object_iter_key(it), (int64_t)json_object_iter_key_len(it)};
+        const char *name = json_object_iter_key(it);
+        Text key = {name, (int64_t)strlen(name)}; /* jansson takes no NUL in keys */
         dict_append(r, v.dict, tpl_string(key), tpl_from_json(r, json_object_iter_value(it)));
         if (r->failed) break;
     }

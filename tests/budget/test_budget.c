@@ -55,7 +55,8 @@ TEST(planned_bytes_equal_taken_bytes_over_drawn_configurations) {
     Draw d = {.key = rng_fold(given ? (uint64_t)atoll(given) : 20261, 1)};
     printf("  seed %s (set SEED to repeat)\n", given ? given : "20261");
     double fullest = 0;
-    int configurations = snug_device() ? CONFIGURATIONS / 4 : CONFIGURATIONS; /* on a device each run opens it */
+    bool few = snug_device() || test_brief(); /* on a device each run opens it */
+    int configurations = few ? CONFIGURATIONS / 4 : CONFIGURATIONS;
     for (int i = 0; i < configurations; i++) {
         int layers = draw(&d, 2, 4), heads = draw(&d, 1, 3) * 2, vocab = draw(&d, 64, 3000);
         char folder[200], data[200], out[200], flags[500];

@@ -173,7 +173,7 @@ static const json_t *named(const json_t *list, const char *key, const char *name
     return NULL;
 }
 
-TEST(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
+TEST_SLOW(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     const int64_t policy = 2 * 7615616512LL, judge = 2 * 14770033664LL;
     int code;
     /* 141 GB hold it as it is, batch 8: two copies of the policy, its gradients and moments, the evaluator */
@@ -205,7 +205,7 @@ TEST(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     /* left to the planner it fits 96 and 80 GB too, without another model or batch: moments wait in pinned memory
      */
     static const char *const gpus[] = {"'H100 96'", "a100-80", "l40s"};
-    for (int k = 0; k < (test_sanitized() ? 1 : 3); k++) {
+    for (int k = 0; k < (test_brief() ? 1 : 3); k++) {
         char flags[300];
         snprintf(flags, sizeof flags, POLICY "--gpu %s --global-batch 8", gpus[k]);
         json_t *j = plan(&code, flags);
@@ -252,7 +252,7 @@ TEST(half_a_billion_and_half_a_billion_at_batch_128) {
 
 /* At the edge: an embedding's update comes in behind a layer's (plan/materialise.c, M2), and placement stays at its bound
  * (plan/place.c). */
-TEST(the_least_budgets_and_the_longest_row) {
+TEST_SLOW(the_least_budgets_and_the_longest_row) {
     static const char *const flags[] = {
         "--model qwen2.5-7b --mode full --seq 2048 --global-batch 4 --gpu h200 --budget 6GiB",
         "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu h200 --budget 8GB --seq "

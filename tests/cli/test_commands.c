@@ -216,7 +216,7 @@ TEST(a_model_and_data_are_enough_to_train) {
     make_rows("rows.jsonl");
     const char *given = getenv("SNUG");
     char *before = given ? strdup(given) : NULL, *binary = realpath(before ? before : "./snug", NULL), command[600];
-    snprintf(command, sizeof command, "cd %s && %s", test_tmp(), binary);
+    snprintf(command, sizeof command, "cd %s && \"%s\"", test_tmp(), binary);
     setenv("SNUG", command, 1);
     for (int i = 0; i < 3; i++) {
         Ran r = snug_run("train --model m/ --data rows.jsonl %s", i == 2 ? "--resume" : "");

@@ -332,7 +332,7 @@ TEST(models_beside_a_policy_are_named_and_checked) {
 #define LONG \
     "--model llama-3.1-8b --mode lora --lora-rank 32 --quantize nf4 --micro-batch 1 --gpu rtx-4060-ti-8 --budget 8GB "
 
-TEST(a_long_row_fits_with_its_feed_forward_in_pieces) {
+TEST_SLOW(a_long_row_fits_with_its_feed_forward_in_pieces) {
     json_decref(plan(3, LONG "--seq 49152 --ffn-chunks 1"));
     json_t *j = plan(0, LONG "--seq 49152"), *s;
     const json_t *saving = NULL;

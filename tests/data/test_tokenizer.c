@@ -708,8 +708,8 @@ static void scored_make(Scored *s, Str *bin) {
                                          " t",
                                          " th",
                                          " the",
-                                         "\xc3\xa9"
-                                         "e",
+                                         ("\xc3\xa9"
+                                          "e"),
                                          "aa",
                                          "aaa",
                                          "nt",

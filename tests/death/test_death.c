@@ -21,11 +21,7 @@
     "--threads 1 "                                                                                            \
     "--budget 1GiB --val-split 0.75 --eval-steps 2"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { KILLS = 24, SIGNALS = 12, SPREAD = 6 }; /* processes are slow here; the plain flavour meets them all */
-#else
-enum { KILLS = 100, SIGNALS = 36, SPREAD = 60 };
-#endif
+enum { KILLS = 100, SIGNALS = 36, SPREAD = 60, BRIEF_KILLS = 24, BRIEF_SIGNALS = 12, BRIEF_SPREAD = 6 };
 
 typedef struct Plan {
     const char *binary;
@@ -135,7 +131,8 @@ static bool killed_round(void *context, int worker, int round) {
 TEST(a_run_killed_at_any_moment_goes_on_to_the_same_end) {
     Plan p;
     if (!make_plan(&p, world_binary())) return;
-    if (!EXPECT(world_share(killed_round, &p, KILLS))) test_note("    SEED=%llu", (unsigned long long)p.seed);
+    int rounds = test_brief() ? BRIEF_KILLS : KILLS;
+    if (!EXPECT(world_share(killed_round, &p, rounds))) test_note("    SEED=%llu", (unsigned long long)p.seed);
 }
 
 typedef struct Call {
@@ -180,8 +177,9 @@ TEST(a_run_killed_before_a_rename_a_flush_or_a_write_goes_on_to_the_same_end) {
         char label[40];
         snprintf(label, sizeof label, " %s=", kinds[k]);
         const char *line = strstr(str_text(&err), "fault: calls"), *at = line ? strstr(line, label) : NULL;
-        int calls = at ? atoi(at + strlen(label)) : 0, takes = calls < SPREAD ? calls : SPREAD;
-        for (int n = 1; calls > SPREAD && n <= SPREAD / 5; n++) c->call[c->n++] = (Call){kinds[k], n}; /* the start */
+        int most = test_brief() ? BRIEF_SPREAD : SPREAD;
+        int calls = at ? atoi(at + strlen(label)) : 0, takes = calls < most ? calls : most;
+        for (int n = 1; calls > most && n <= most / 5; n++) c->call[c->n++] = (Call){kinds[k], n}; /* the start */
         for (int i = 0; i < takes; i++)
             c->call[c->n++] = (Call){kinds[k], takes > 1 ? 1 + i * (calls - 1) / (takes - 1) : 1};
     }
@@ -223,7 +221,8 @@ static bool signalled_round(void *context, int worker, int round) {
 TEST(a_run_that_is_asked_to_leave_saves_and_goes_on_later_to_the_same_end) {
     Plan p;
     if (!make_plan(&p, world_binary())) return;
-    if (!EXPECT(world_share(signalled_round, &p, SIGNALS))) test_note("    SEED=%llu", (unsigned long long)p.seed);
+    int rounds = test_brief() ? BRIEF_SIGNALS : SIGNALS;
+    if (!EXPECT(world_share(signalled_round, &p, rounds))) test_note("    SEED=%llu", (unsigned long long)p.seed);
 }
 
 /* ---- two at once ---- */
@@ -241,7 +240,7 @@ TEST(a_second_run_into_the_folder_is_refused_and_names_the_first) {
     for (int i = 0; i < 3; i++) {
         Str err = {0};
         char command[1000];
-        snprintf(command, sizeof command, "-c 'cd ../two && exec %s %s'", binary, how[i]);
+        snprintf(command, sizeof command, "-c 'cd ../two && exec \"%s\" %s'", binary, how[i]);
         int code = world_run("second", "/bin/sh", NULL, command);
         world_said(NULL, &err, "second");
         if (!EXPECT(code == 1 && strstr(str_text(&err), who)))

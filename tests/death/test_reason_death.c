@@ -27,7 +27,7 @@ static bool make_plan(Plan *p) {
     if (!world_make(p->binary) || !getcwd(cwd, sizeof cwd)) return false;
     snprintf(
         arguments, sizeof arguments,
-        "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 --set "
+        "init --model llama-3.2-1b --out ../talker --tokenizer \"%s/tests/data/tok_smollm2\" --dtype fp32 --set "
         "num_hidden_layers=2 --set hidden_size=32 --set num_attention_heads=2 --set num_key_value_heads=1 --set "
         "intermediate_size=32 --set vocab_size=424",
         cwd);

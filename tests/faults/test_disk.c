@@ -69,13 +69,13 @@ TEST(a_limit_on_file_sizes_is_refused_before_the_first_step) {
     file_write_all(world_path("limited.sh"), script, (int64_t)strlen(script), NULL);
     for (int kib = 1; kib <= 21; kib += 4) {
         char command[1000];
-        snprintf(command, sizeof command, "../limited.sh %d %s " RUN, kib, binary);
+        snprintf(command, sizeof command, "../limited.sh %d \"%s\" " RUN, kib, binary);
         file_remove_tree(world_path("w"), NULL);
         expect_no_room("w", world_run("w", "/bin/bash", NULL, command), "ulimit -f");
         EXPECT(!file_exists(world_path("w/out")));
     }
     char command[1000];
-    snprintf(command, sizeof command, "../limited.sh 24 %s " RUN, binary); /* the largest file has 22,160 bytes */
+    snprintf(command, sizeof command, "../limited.sh 24 \"%s\" " RUN, binary); /* the largest file has 22,160 bytes */
     EXPECT(world_run("w", "/bin/bash", NULL, command) == 0);
 }
 
@@ -92,7 +92,7 @@ static bool may_mount(void) {
 
 static int run_on_disk(const char *binary, long long bytes, const char *arguments) {
     char command[1200];
-    snprintf(command, sizeof command, "-rm sh ../disk.sh %lld %s %s", bytes, binary, arguments);
+    snprintf(command, sizeof command, "-rm sh ../disk.sh %lld \"%s\" %s", bytes, binary, arguments);
     file_remove_tree(world_path("w"), NULL);
     return world_run("w", "/usr/bin/env unshare", NULL, command);
 }
@@ -146,7 +146,7 @@ static const char filled_disk[] =
 
 static int run_on_filled(const char *binary, const char *how, const char *more) {
     char command[1200];
-    snprintf(command, sizeof command, "-rm sh ../filled.sh %s %s " RUN " %s --fault make:4:stop", how, binary,
+    snprintf(command, sizeof command, "-rm sh ../filled.sh %s \"%s\" " RUN " %s --fault make:4:stop", how, binary,
              more);
     file_remove_tree(world_path("w"), NULL);
     return world_run("w", "/usr/bin/env unshare", NULL, command);
@@ -212,7 +212,7 @@ TEST(a_limit_on_file_sizes_that_comes_later_is_waited_for) {
     struct rlimit all;
     Str why = {0};
     if (!make_world(&binary)) return;
-    snprintf(command, sizeof command, "-c 'exec %s " RUN " --fault make:4:stop 2> >(cat >&2)'", binary);
+    snprintf(command, sizeof command, "-c 'exec \"%s\" " RUN " --fault make:4:stop 2> >(cat >&2)'", binary);
     pid_t pid = world_start("w", "/bin/bash", NULL, command);
     if (!EXPECT(world_wait(pid) == 256 && getrlimit(RLIMIT_FSIZE, &all) == 0)) return;
     EXPECT(prlimit(pid, RLIMIT_FSIZE, &(struct rlimit){2048, all.rlim_max}, NULL) == 0);

@@ -1,10 +1,10 @@
 /* test_faults.c - every command, with every call to the system failing once: it says what failed, leaves with the
  * right code, never leaves half a thing under a final name, and the next run puts everything right.
  *
- * A check takes every call of every kind but the heap's, of which it takes an even spread, the first and the last
- * included (120 a command; with the sanitizers, whose processes are slow to start, 12 of every kind). FAULTS_ALL=1
- * (make faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused allocation ends the
- * process there. */
+ * make check-all takes every call of every kind but the heap's, of which it takes an even spread, the first and the
+ * last included (120 a command; in a quick check, and with the sanitizers, whose processes are slow to start, 12 of
+ * every kind). FAULTS_ALL=1 (make faults-all) takes all; of the heap with the sanitizers a spread of 120, as a refused
+ * allocation ends the process there. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,11 +14,7 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { HEAP_SPREAD = 12, SPREAD = 12, HEAP_ALL = 120 };
-#else
-enum { HEAP_SPREAD = 120, SPREAD = 10000, HEAP_ALL = 10000 };
-#endif
+enum { BRIEF = 12, HEAP_SPREAD = 120, EVERY = 10000 };
 
 static const char *const kinds[] = {"alloc",  "map",      "open", "read",   "write", "cut",   "flush",
                                     "rename", "exchange", "make", "remove", "lock",  "thread", "process"};
@@ -172,10 +168,15 @@ static int calls_of(const char *err, const char *kind) {
  * few heap calls (kind 0) more or fewer than the one that was counted. */
 enum { LOOSE = 8 };
 
+static int most_of(int kind) { /* calls that are made to fail, of those of a kind */
+    bool all = getenv("FAULTS_ALL") != NULL, heap = kind == 0;
+    if (!all && test_brief()) return BRIEF;
+    return heap && (!all || test_sanitized()) ? HEAP_SPREAD : EVERY;
+}
+
 static void add_jobs(Sweep *w, int kind, int counted) {
-    bool all = getenv("FAULTS_ALL") != NULL;
     int loose = kind == 0 && counted > LOOSE ? LOOSE : 0, calls = counted - loose;
-    int most = kind ? all ? 10000 : SPREAD : all ? HEAP_ALL : HEAP_SPREAD, takes = calls < most ? calls : most;
+    int most = most_of(kind), takes = calls < most ? calls : most;
     for (int i = 0; i < takes; i++)
         w->job[w->jobs++] = (Job){kind, takes > 1 ? 1 + (int)((int64_t)i * (calls - 1) / (takes - 1)) : 1, false};
     w->job[w->jobs++] = (Job){kind, counted + loose + 1, true};
@@ -317,7 +318,7 @@ static bool make_talker(void) {
     char cwd[400], arguments[1000];
     if (!getcwd(cwd, sizeof cwd)) return false;
     snprintf(arguments, sizeof arguments,
-             "init --model llama-3.2-1b --out ../talker --tokenizer %s/tests/data/tok_smollm2 --dtype fp32 " TINY
+             "init --model llama-3.2-1b --out ../talker --tokenizer \"%s/tests/data/tok_smollm2\" --dtype fp32 " TINY
              " --set vocab_size=424",
              cwd);
     return EXPECT(world_run("made", world_faulty(), NULL, arguments) == 0);

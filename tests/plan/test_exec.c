@@ -148,7 +148,7 @@ static bool plays_right(uint64_t seed, ExecOrder order, bool drop_wait, bool *dr
 }
 
 TEST(the_executor_plays_random_programs_poisoned_and_late) {
-    int64_t n = test_number("programs", test_sanitized() ? 300 : 3000), first = test_number("seed", 1);
+    int64_t n = test_number("programs", test_brief() ? 300 : 3000), first = test_number("seed", 1);
     int bad = 0;
     for (int64_t i = 0; i < n && bad < 3; i++)
         for (int order = EXEC_AS_WRITTEN; order <= EXEC_LATE; order++)

@@ -69,7 +69,7 @@ static bool keeps_results(uint64_t seed, Seen *seen) {
 }
 
 TEST(passes_over_random_layers_keep_results) {
-    int64_t n = test_number("programs", test_sanitized() ? 500 : 5000), first = test_number("seed", 1);
+    int64_t n = test_number("programs", test_brief() ? 500 : 5000), first = test_number("seed", 1);
     Seen seen = {0};
     int bad = 0;
     for (int64_t i = 0; i < n && bad < 3; i++) bad += !keeps_results((uint64_t)(first + i), &seen);

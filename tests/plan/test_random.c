@@ -18,7 +18,7 @@ static Placement plan_drawn(Program *p, uint64_t seed, bool share) {
 }
 
 TEST(random_programs_play_as_in_memory_of_their_own) {
-    int64_t programs = test_number("programs", test_sanitized() ? 2000 : 20000), first = test_number("seed", 1);
+    int64_t programs = test_number("programs", test_brief() ? 2000 : 20000), first = test_number("seed", 1);
     int64_t shared = 0, waits = 0, steps = 0;
     int bad = 0;
     for (int64_t i = 0; i < programs && bad < 3; i++) {

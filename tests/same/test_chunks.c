@@ -72,7 +72,7 @@ TEST(pieces_of_a_frozen_feed_forward_keep_every_bit) {
         char flags[300];
         snprintf(flags, sizeof flags, "%s --recompute none", kinds[k]);
         Outcome whole = train(flags);
-        for (int l = 0; l < COUNT_OF(levels); l += 1 + 2 * (k > 0 || test_sanitized())) {
+        for (int l = 0; l < COUNT_OF(levels); l += 1 + 2 * (k > 0 || test_brief())) {
             snprintf(flags, sizeof flags, "%s %s --ffn-chunks %d", kinds[k], levels[l], 2 + l % 2);
             Outcome pieces = train(flags);
             bool same = !strcmp(pieces.checksum, whole.checksum) && pieces.eval_loss == whole.eval_loss;
@@ -97,7 +97,7 @@ TEST(pieces_change_the_sums_of_weight_gradients_and_nothing_else) {
         char flags[300];
         snprintf(flags, sizeof flags, "%s --recompute block", kinds[k].flags);
         Outcome whole = train(flags);
-        for (int n = 2; n <= 3; n += 1 + test_sanitized()) {
+        for (int n = 2; n <= 3; n += 1 + test_brief()) {
             double apart = 0;
             snprintf(flags, sizeof flags, "%s --recompute block --ffn-chunks %d", kinds[k].flags, n);
             Outcome pieces = train(flags);

@@ -29,7 +29,7 @@ TEST(state_on_disk_keeps_the_bits) {
     static const char *const homes[] = {"weights=disk", "weights=disk:4,moments=disk,gradients=disk:3",
                                         "weights=2,weights=disk:3,moments=disk:5,gradients=2"};
     snug_make_job(job);
-    for (int m = 0; m < COUNT_OF(modes); m += test_sanitized() ? 3 : 1) {
+    for (int m = 0; m < COUNT_OF(modes); m += test_brief() ? 3 : 1) {
         Same whole = same_train("whole", modes[m]);
         for (int h = m % 2; h < COUNT_OF(homes); h += 2 - (m == 0)) { /* the first mode with all of them */
             Same away = train_on_disk("away", modes[m], homes[h]);

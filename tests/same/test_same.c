@@ -78,6 +78,12 @@ static Outcome train(const char *name, const char *flags) {
     return o;
 }
 
+static void drop_run(const char *name) { /* what a hundred runs leave does not fit into memory */
+    char folder[200];
+    snprintf(folder, sizeof folder, "%s/out-%s", test_tmp(), name);
+    file_remove_tree(folder, NULL);
+}
+
 static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
     bool same = a->n == b->n && !strcmp(a->checksum, b->checksum) && a->eval_loss == b->eval_loss;
     for (int i = 0; i < a->n && i < b->n; i++) same &= a->loss[i] == b->loss[i];
@@ -97,11 +103,6 @@ static const char *const modes[] = {"--precision fp32", "--precision bf16", "--p
                                     "--precision fp16 --loss-scale 2e6 --loss-scale-window 2", /* some steps overflow, some grow */
                                     "--mode lora --lora-rank 8 --lora-dropout 0.1", "--mode lora --precision fp32 --lora-targets q,v,down",
                                     "--mode lora --quantize int8", "--mode lora --quantize nf4 --precision fp32"};
-#ifdef DEBUG /* under the sanitizers every third kind is enough: the bits are compared in the plain build */
-enum { STRIDE = 3 };
-#else
-enum { STRIDE = 1 };
-#endif
 static const char *const plain = "--micro-batch 4 --threads 2 --recompute none";
 
 TEST(every_memory_feature_keeps_the_bits) {
@@ -117,20 +118,24 @@ TEST(every_memory_feature_keeps_the_bits) {
         "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
         "--micro-batch 4 --threads 2 --data-workers 3",   "--micro-batch 4 --threads 2 --trim-every 2 --ahead on",
     };
-    for (int m = 0; m < (int)(sizeof modes / sizeof *modes);
-         m += snug_device() ? 4 : STRIDE) { /* on a device each run opens it */
+    test_tmp_in_memory();
+    enum { SHARE = 6 }; /* in brief each mode meets every sixth feature, the next mode those beside them */
+    int stride = snug_device() ? 4 : 1; /* on a device each run opens it */
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += stride) {
         char flags[400], name[32];
         snprintf(flags, sizeof flags, "%s %s", modes[m], plain);
         snprintf(name, sizeof name, "m%d", m);
         Outcome base = train(name, flags);
         EXPECT(base.n == STEPS && base.loss[STEPS - 1] < base.loss[0]);
         for (int f = 0; f < (int)(sizeof features / sizeof *features); f++) {
+            if (test_brief() && (f + m) % SHARE) continue;
             /* on a GPU a head's sums are cut by its chunk, and threads are the host's */
             if (snug_device() && (strstr(features[f], "--head-chunk") || strstr(features[f], "--threads 1"))) continue;
             snprintf(flags, sizeof flags, "%s %s", modes[m], features[f]);
             snprintf(name, sizeof name, "m%d-f%d", m, f);
             Outcome o = train(name, flags);
             expect_same(&o, &base, flags);
+            drop_run(name);
         }
     }
 }
@@ -153,13 +158,15 @@ TEST(every_split_of_the_global_batch_gives_the_same_losses) {
     static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2",
                                          "--micro-batch 1", "--micro-batch 3", "--micro-batch 5"};
     static const char *const kinds[] = {"--precision fp32", "--mode lora --precision fp32 --lora-dropout 0.2"};
+    test_tmp_in_memory();
     for (int k = 0; k < 2; k++) {
         Outcome base = {0};
-        for (int i = 0; i < (int)(sizeof splits / sizeof *splits); i++) {
+        for (int i = 0; i < (int)(sizeof splits / sizeof *splits); i += test_brief() ? 4 : 1) {
             char flags[300], name[32];
             snprintf(flags, sizeof flags, "%s %s", kinds[k], splits[i]);
             snprintf(name, sizeof name, "s%d-%d", k, i);
             Outcome o = train(name, flags);
+            drop_run(name);
             if (!i) base = o;
             for (int s = 0; s < STEPS; s++)
                 if (!EXPECT(fabs(o.loss[s] - base.loss[s]) <= 2e-5 * base.loss[s]))
@@ -202,7 +209,7 @@ TEST(trimmed_memory_leaves_the_process_and_comes_back) {
 }
 
 TEST(resumed_equals_uninterrupted) {
-    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += snug_device() ? 4 : 1) {
+    for (int m = 0; m < (int)(sizeof modes / sizeof *modes); m += snug_device() || test_brief() ? 4 : 1) {
         char flags[400], name[32], out[200];
         snprintf(flags, sizeof flags, "%s %s --save-steps 2", modes[m], plain);
         snprintf(name, sizeof name, "whole%d", m);
@@ -240,7 +247,7 @@ TEST(gradients_away_without_accumulation_keep_the_bits) {
 }
 
 /* A checkpoint knows nothing of homes: what was trained with one part away goes on with another, or with none. */
-TEST(resumed_with_another_offload_equals_uninterrupted) {
+TEST_SLOW(resumed_with_another_offload_equals_uninterrupted) {
     static const char *const homes[][2] = {{"none", "weights,moments,gradients"},
                                            {"weights,moments,gradients,inputs --recompute block", "none"},
                                            {"moments=2", "weights=1,gradients=2"}};

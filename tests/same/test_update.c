@@ -15,7 +15,7 @@ TEST(an_update_inside_backward_keeps_the_bits) {
     static const char *const more[] = {"--offload none", "--offload weights=3,moments,inputs=2 --recompute block",
                                        "--offload gradients=2 --ahead on"};
     snug_make_job(job);
-    for (int m = 0; m < COUNT_OF(modes); m += test_sanitized() ? 3 : 1) {
+    for (int m = 0; m < COUNT_OF(modes); m += test_brief() ? 3 : 1) {
         char flags[400];
         snprintf(flags, sizeof flags, "--micro-batch 8 --clip 0 --offload none %s", modes[m]);
         Same behind = same_train("behind", flags);

@@ -43,12 +43,19 @@ static inline int cpu_thread_count(Backend *b) { return ((CpuBackend *)b)->n_thr
 #include "ir/ops.def"
 extern Kernel *const cpu_kernels[OP_COUNT];
 
+#ifdef __clang__ /* which vectorises at O2 */
+#define CPU_O3
+#else
+#define CPU_O3 optimize("O3")
+#endif
+
 /* For loops the compiler should turn into vectors: built for plain x86-64, AVX2+FMA and AVX-512, chosen by the
- * processor at start. Not for static functions that are inlined into one: they inherit it. */
-#ifdef __SANITIZE_THREAD__ /* which chooses a clone before the sanitizer is there to be asked */
+ * processor at start. Not for static functions that are inlined into one: they inherit it. Clang knows no such clones;
+ * ThreadSanitizer is not there yet when one is chosen. */
+#if defined __clang__ || defined __SANITIZE_THREAD__
 #define CPU_VECTOR
 #else
-#define CPU_VECTOR __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), optimize("O3")))
+#define CPU_VECTOR __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), CPU_O3))
 #endif
 
 /* ---- shapes of a step's tensors ---- */

@@ -3,7 +3,7 @@
 
 #include "backend/cpu/few.h"
 
-#define FEW_TARGET __attribute__((target("avx2,fma"), optimize("O3")))
+#define FEW_TARGET __attribute__((target("avx2,fma"), CPU_O3))
 #define KERNELS few_avx2
 #define MANY many_avx2
 enum { LANES = 8, MANY_ROWS = 4 };

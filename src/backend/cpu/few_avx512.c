@@ -4,7 +4,7 @@
 
 #include "backend/cpu/few.h"
 
-#define FEW_TARGET __attribute__((target("avx512f,avx512bw"), optimize("O3")))
+#define FEW_TARGET __attribute__((target("avx512f,avx512bw"), CPU_O3))
 #define KERNELS few_avx512
 #define MANY many_avx512
 enum { LANES = 16, MANY_ROWS = 8 };

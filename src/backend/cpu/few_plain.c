@@ -4,7 +4,7 @@
 #include "backend/cpu/few.h"
 #include "base/half.h"
 
-#define FEW_TARGET __attribute__((optimize("O3")))
+#define FEW_TARGET __attribute__((CPU_O3))
 #define KERNELS few_plain
 #define MANY many_plain
 enum { LANES = 4, MANY_ROWS = 4 };

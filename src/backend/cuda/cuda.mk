@@ -8,7 +8,7 @@
 #
 # The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
-CUDA_TOOLKIT := $(CURDIR)/build/cuda-toolkit
+CUDA_TOOLKIT := build/cuda-toolkit
 CUDA_HOME    ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc) $(CUDA_TOOLKIT)/bin/nvcc))
 CUDA_ARCHS   ?= native
 NVCC         := $(CUDA_HOME)/bin/nvcc
@@ -29,13 +29,18 @@ NVCCFLAGS += $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror)
 
 CUDA_CU   := $(sort $(wildcard src/backend/cuda/*.cu))
 LIB       += $(sort $(wildcard src/backend/cuda/*.c)) $(CUDA_CU)
-CFLAGS    += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
-LDLIBS    += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lpthread
+C_FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
+LINK_LIBS += -L$(CUDA_LIB) -lcudart_static -lrt -ldl -lpthread
 
 # Where cuBLASLt and cuDNN are looked for beside the system's own paths.
-CFLAGS_cublas.c := -DCUDA_LIBRARIES='"$(CUDA_LIB)"' -DCUDA_WHEELS='"$(CUDA_TOOLKIT)/lib"'
-CFLAGS_cuda_machine.c := $(CFLAGS_cublas.c)
-CFLAGS_cudnn_graph.c := $(CFLAGS_cublas.c)
+FLAGS_cublas.c := -DCUDA_LIBRARIES='"$(if $(filter-out /%,$(CUDA_LIB)),$(CURDIR)/)$(CUDA_LIB)"' \
+                  -DCUDA_WHEELS='"$(CURDIR)/$(CUDA_TOOLKIT)/lib"'
+FLAGS_cuda_machine.c := $(FLAGS_cublas.c)
+FLAGS_cudnn_graph.c := $(FLAGS_cublas.c)
+
+# A compiler of kernels takes up to a gigabyte: no more of them at once than memory holds.
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { most = int($$2 / 1048576) } \
+                  END { print most < 1 ? 1 : most < cores ? most : cores }' /proc/meminfo)
 
 .PHONY: cuda-nvcc
 cuda-nvcc:
@@ -43,10 +48,18 @@ cuda-nvcc:
 	    "the toolkit with CUDA_HOME=DIR" >&2; exit 1; }
 $(LIB:%=$(B)/%.o): | cuda-nvcc
 
+# Objects are made again when compiler or flags change: they depend on a file that holds both, written when they differ.
+CUDA_STAMP := $(B)/nvcc.txt
+CUDA_IS    := $(strip $(NVCC) $(shell $(NVCC) --version 2>/dev/null | tail -n 1) $(NVCCFLAGS))
+ifneq ($(CUDA_IS),$(strip $(file <$(CUDA_STAMP))))
+$(shell mkdir -p $(B))$(file >$(CUDA_STAMP),$(CUDA_IS))
+endif
+
 # The compiler's resource report is kept beside the object; its remaining lines (warnings, errors) are shown.
-$(B)/%.cu.o: %.cu
+$(B)/%.cu.o: %.cu $(CUDA_STAMP)
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.resources) || \
+	$(call note,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.resources) || \
 	    { cat $(@:.o=.resources) >&2; rm -f $@ $(@:.o=.resources); exit 1; }
 	@grep -iE 'warning|error' $(@:.o=.resources) >&2 || true
 
@@ -62,4 +75,5 @@ SWEEP_CU := $(filter %/attend.cu %/attend_grad.cu %/attend_delta.cu %/attend_pla
 .PHONY: attend-sweep
 attend-sweep: build/attend-sweep
 build/attend-sweep: $(B)/bench/gpu_attend_sweep.cu.o $(SWEEP_CU:%=$(B)/%.o)
-	$(NVCC) -o $@ $^
+	$(call note,LD,attend-sweep)
+	$(Q)$(NVCC) -o $@ $^

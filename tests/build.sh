@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects
+# follow compiler, flags and libraries; calls without a prototype do not compile.
+set -u
+cd "$(dirname "$0")/.."
+. tests/shell/verdict.sh
+unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS CPPFLAGS LDFLAGS CPATH
+export CC=${CC:-cc}
+b=$work/b object=$work/b/src/base/units.c.o
+
+# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, without OpenBLAS's own
+# functions.
+blas() { # folder, header and source of what it has beside cblas_sgemm
+    mkdir -p "$1/include" "$1/lib"
+    printf '%s\n%s\n%s;\n' "$names" "$2" "$sgemm" > "$1/include/cblas.h"
+    printf '%s {}\n%s\n' "$sgemm" "$3" > "$1/lib/blas.c"
+    $CC -w -c -o "$1/lib/blas.o" "$1/lib/blas.c" && ar rc "$1/lib/libopenblas.a" "$1/lib/blas.o"
+}
+names='enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };'
+sgemm='void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int u, const float *b, int v,
+                       float g, float *c, int w)'
+blas "$work/own" 'void openblas_set_num_threads(int n); char *openblas_get_corename(void);' \
+    'void openblas_set_num_threads(int n) {} char *openblas_get_corename(void) { return "x"; }'
+blas "$work/reference" "" ""
+
+build() { make B="$b" CC="$CC" OPENBLAS="$work/own" "$@" > "$work/log" 2>&1; } # target, variables...
+compiled() { grep -qx '  CC  src/base/units.c' "$work/log"; }
+remade() { build "$object" "$@" && compiled && build "$object" "$@" && ! compiled; } # once, and not again
+
+build "$object" && [ "$(grep -c . "$work/log")" -eq 1 ] && compiled
+verdict a_file_is_one_short_line $?
+build "$object" && ! compiled
+verdict what_is_made_stays $?
+remade CFLAGS=-DOTHER
+verdict objects_are_made_again_when_flags_change $?
+build "$object" V=1 && grep -q -- '-c -o' "$work/log"
+verdict commands_are_shown_on_demand $?
+script() { printf '#!/bin/sh\n%s\n' "$2" > "$1"; chmod +x "$1"; } # file, text
+script "$work/other" "case \$1 in --version) echo other compiler 1.0 ;; *) exec $CC \"\$@\" ;; esac"
+remade CC="$work/other"
+verdict objects_are_made_again_when_the_compiler_changes $?
+remade && touch -d 2001-01-01 "$work/own/include/cblas.h" && remade
+verdict objects_are_made_again_when_a_library_changes $?
+
+CPATH=$work/reference/include build "$b/src/backend/cpu/blas.c.o" OPENBLAS=
+verdict another_cblas_h_first_in_the_path_is_passed_over $?
+! build "$b/src/backend/cpu/blas.c.o" OPENBLAS="$work/reference" && ! grep -q '  CC  ' "$work/log" &&
+    grep -q 'Missing: openblas' "$work/log" && grep -q 'apt-get install libopenblas-dev' "$work/log"
+verdict a_blas_that_is_not_openblas_is_refused_before_anything_is_compiled $?
+
+bad=0
+for text in 'char *f(void) { return g(); }' 'char *f(long n) { return n; }' 'float *f(int *p) { return p; }'; do
+    printf '%s\n' "$text" > "$work/wrong.c"
+    if build "$b/$work/wrong.c.o"; then bad=1; echo "compiled: $text" >> "$work/log"; fi
+done
+verdict calls_without_a_prototype_and_mixed_pointers_do_not_compile $bad
+
+# A machine that cannot install: nothing but these tools, and libraries that are not there.
+mkdir "$work/bin"
+for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname stat env ls paste "$CC" as ld; do
+    ln -s "$(command -v "$tool")" "$work/bin/${tool##*/}"
+done
+tool() { script "$work/bin/$1" "$2"; }
+deps() {
+    OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" > "$work/log" 2>&1 \
+        < /dev/null
+}
+advised() { # a word of the reason: no success, and what to install with four tools
+    local line
+    grep -q "$1" "$work/log" || return 1
+    for line in 'sudo apt-get install libopenblas-dev' 'sudo dnf install openblas-devel' 'sudo pacman -S openblas' \
+        'sudo zypper install openblas-devel'; do grep -qF "$line" "$work/log" || return 1; done
+}
+tool id 'echo 1000'
+! deps && advised 'no apt-get'
+verdict without_apt_packages_are_named_for_every_distribution $?
+tool apt-get 'exit 0'
+! deps && advised 'root or sudo'
+verdict without_sudo_packages_are_named $?
+tool sudo 'exit 1'
+! deps && advised 'password'
+verdict a_sudo_that_asks_where_nobody_answers_is_not_called $?
+tool id 'echo 0'
+! deps && advised 'do not link'
+verdict packages_that_do_not_help_end_in_advice $?
+tool apt-get 'echo no network >&2; exit 100'
+! deps && advised 'apt-get failed'
+verdict a_failing_apt_ends_in_advice $?
+! CFLAGS=-fno-such-flag deps && grep -q 'fno-such-flag' "$work/log" && grep -q 'CC=' "$work/log"
+verdict flags_that_the_compiler_refuses_are_told_by_its_own_words $?
+closing
