@@ -4,7 +4,7 @@
 SECONDS      ?= 60
 FUZZ_CC      ?= clang
 FUZZ_NAMES   := $(sort $(patsubst fuzz/fuzz_%.c,%,$(wildcard fuzz/fuzz_*.c)))
-FUZZ_SRC     := $(foreach r,base ir model data store,$(sort $(wildcard src/$(r)/*.c))) $(sort $(wildcard src/cli/options*.c \
+FUZZ_SRC     := $(foreach r,base ir model data store amr,$(sort $(wildcard src/$(r)/*.c))) $(sort $(wildcard src/cli/options*.c \
                 src/reason/answer*.c src/reason/judge*.c src/reason/prompts.c src/reason/pipeline.c src/reason/journal.c))
 FUZZ_B       := build/fuzz
 FUZZ_BIN     := $(FUZZ_NAMES:%=$(FUZZ_B)/fuzz-%)
