@@ -195,7 +195,7 @@ bool amr_take(Penman *graph, AmrRepairs *done, const char *text, int64_t bytes, 
     Str s = {0};
     str_add_bytes(&s, text + span.begin, span.len);
     if (how.repair) mend(&s, done);
-    bool ok = read_text(graph, &s, e);
+    bool ok = s.len ? read_text(graph, &s, e) : fail(e, ERR_FAIL, "the graph ends where it begins: nothing of it is left");
     if (ok && how.repair) ok = rename_nodes(graph, done, e);
     ok = ok && penman_check(graph, e);
     str_free(&s);

@@ -37,8 +37,8 @@ typedef struct AmrCorpus {
     Arena arena;      /* owns sentences and faults */
 } AmrCorpus;
 
-/* Whether the beginning of a text is one of such a file: comments of which one has `::snt` or another `::key`, then
- * '(', or at once a node `(b / bark-01`. JSON and plain text are not. */
+/* Whether a text begins as such a file does: behind comments, if there are any, a node `(b / bark-01`, or behind comments with
+ * `::snt` or another `::key` at least '('. JSON and plain text do not. */
 bool amr_looks_like(const char *text, int64_t bytes);
 
 /* Reads the whole file. Only a file without any block is refused: a bad block is a fault of its own. */

@@ -179,13 +179,28 @@ static bool put_meta(Penman *p, const char *key, const char *value, int64_t line
     return true;
 }
 
+/* Without the blanks of any script that stand at the end of [from, end). */
+static const char *trim_end(const char *from, const char *end) {
+    utf8proc_int32_t code;
+    for (const char *at = end; at > from; end = at) {
+        do at--;
+        while (at > from && (*at & 0xc0) == 0x80);
+        utf8proc_iterate((const utf8proc_uint8_t *)at, end - at, &code);
+        utf8proc_category_t kind = utf8proc_category(code);
+        bool space = kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+        bool control = (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x1f) || code == 0x85;
+        if (!space && !control) break;
+    }
+    return end;
+}
+
 /* "# ::id 7 ::snt A text": entries from the last to the first, as penman has them. */
 static bool take_comment(Penman *p, Token t, Err *e) {
     const char *end = t.at + t.len;
     for (const char *at = end - 2; at >= t.at; at--) {
         if (at[0] != ':' || at[1] != ':') continue;
-        const char *key = at + 2, *blank = memchr(key, ' ', (size_t)(end - key)), *stop = end;
-        while (blank && stop > blank + 1 && is_blank(stop[-1])) stop--;
+        const char *key = at + 2, *blank = memchr(key, ' ', (size_t)(end - key));
+        const char *stop = blank ? trim_end(blank + 1, end) : end;
         const char *kept = keep(p, key, (blank ? blank : end) - key);
         const char *value = blank ? keep(p, blank + 1, stop - blank - 1) : "";
         if (!put_meta(p, kept, value, t.line, e)) return false;

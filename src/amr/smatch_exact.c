@@ -21,6 +21,7 @@
 #include "amr/smatch_int.h"
 
 enum { SCALE = 1 << 16, ROOT_TURNS = 80, CHILD_TURNS = 12, DEPTH_MOST = 100 };
+enum { ROOT_WORK = 20000000, NODE_WORK = 50000, NEAR = 2 }; /* cells looked at by assignments: the limit of time, the same everywhere (E4) */
 enum { MATCHES_MOST = 4000, CELLS_MOST = 500 * 500 }; /* beyond: E1's numbers, and the memory of a level, would not fit */
 #define CLOSED (INT64_MAX / 8)
 
@@ -39,7 +40,7 @@ typedef struct Solver {
     int rows, columns, stride; /* stride: columns + 1 */
     int32_t *best;
     int64_t matched, bound;
-    int64_t nodes, node_limit;
+    int64_t nodes, node_limit, work, work_limit;
     Entry *entry; /* those of link l: first_entry[l] .. first_entry[l + 1] */
     int32_t *first_entry;
     Level *level; /* by depth, made when they are reached */
@@ -67,6 +68,7 @@ static bool augment(Solver *s, const Level *v, int first) {
     for (;;) {
         int64_t least = CLOSED;
         int next = -1;
+        s->work += n;
         for (int j = 0; j < n; j++) {
             if (s->seen[j]) continue;
             int64_t c = j < s->columns || j - s->columns == row ? cost(s, v, row, j) : CLOSED;
@@ -180,11 +182,14 @@ static void rows_give_back(Solver *s, const Level *v) {
 
 /* ---- one node of the tree ---- */
 
-static void take_better(Solver *s, const int32_t *map) {
+/* Gives what the mapping matches. */
+static int64_t take_better(Solver *s, const int32_t *map) {
     int64_t n = smatch_matched(s->p, map);
-    if (n <= s->matched) return;
-    s->matched = n;
-    memcpy(s->best, map, (size_t)s->rows * sizeof *map);
+    if (n > s->matched) {
+        s->matched = n;
+        memcpy(s->best, map, (size_t)s->rows * sizeof *map);
+    }
+    return n;
 }
 
 /* What must be reached to be better than the best. */
@@ -205,8 +210,8 @@ static int64_t improve_bound(Solver *s, const Level *v, int turns) {
     for (int turn = 0; turn < turns; turn++) {
         links_give(s, v);
         if (!assign(s, v, &bound)) return 0;
-        take_better(s, s->map);
-        if (turn == 0) {
+        int64_t matched = take_better(s, s->map);
+        if (turn == 0 && matched >= s->matched - NEAR) {
             memcpy(s->trial, s->map, (size_t)s->rows * sizeof *s->map);
             smatch_climb(s->p, s->trial);
             take_better(s, s->trial);
@@ -217,6 +222,7 @@ static int64_t improve_bound(Solver *s, const Level *v, int turns) {
             if (before - bound < SCALE / 32) break;
             before = bound;
         }
+        if (s->work > s->work_limit) break;
         if (turn + 1 < turns) rows_give_back(s, v);
     }
     return bound;
@@ -279,7 +285,7 @@ static bool search(Solver *s, int depth) {
     if (!depth) s->bound = MAX2(s->matched, MIN2(s->bound, bound / SCALE));
     int row = bound ? row_to_branch(s, v) : -1;
     if (row < 0) return true;
-    if (s->nodes >= s->node_limit || depth == DEPTH_MOST) return false;
+    if (s->nodes >= s->node_limit || s->work > s->work_limit || depth == DEPTH_MOST) return false;
     Branch *branch = MEM_NEW(Branch, s->stride);
     int n = 0;
     for (int j = 0; j < s->stride; j++)
@@ -328,7 +334,7 @@ void smatch_exact(const SmatchProblem *p, int32_t *best, SmatchFound *found, int
     int64_t cells = (int64_t)p->rows * p->columns;
     if (found->matched >= found->bound || !p->rows || found->bound > MATCHES_MOST || cells > CELLS_MOST) return;
     Solver s = {.p = p, .rows = p->rows, .columns = p->columns, .stride = p->columns + 1, .best = best,
-                .matched = found->matched, .bound = found->bound, .node_limit = node_limit};
+                .matched = found->matched, .bound = found->bound, .node_limit = node_limit, .work_limit = ROOT_WORK + node_limit * NODE_WORK};
     int n = p->rows + p->columns;
     arena_init(&s.arena, "branch and bound");
     s.level = ARENA_NEW(&s.arena, Level, DEPTH_MOST + 1);
