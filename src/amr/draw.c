@@ -144,7 +144,7 @@ static Phrase noun_phrase(Draw *d, bool being, const Phrase *owner) {
     say(&p.text, p.plural ? noun->many : noun->one);
     if (adjective && !w->inflects) say(&p.text, adjective->text);
     if (owner && !w->inflects) say(&p.text, w->of_own);
-    char digits[8];
+    char digits[16];
     snprintf(digits, sizeof digits, "%d", number);
     if (p.plural) hang_atom(d, p.node, ":quant", "%s", digits);
     if (adjective) hang(d, p.node, ":mod", new_node(d, adjective->concept));

@@ -26,7 +26,7 @@ typedef enum TokenKind {
     TOKEN_ROLE,
     TOKEN_SYMBOL,
     TOKEN_ALIGNMENT,
-    TOKEN_STRAY /* a quote that is not closed, a '~' without a number, a byte 0 */
+    TOKEN_STRAY /* a quote that is not closed, a '~' without a number */
 } TokenKind;
 
 typedef struct Token {
@@ -47,7 +47,7 @@ typedef struct Reader {
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool ends_word(char c) { return !c || is_blank(c) || strchr("\"()/:~", c); }
+static bool ends_word(char c) { return is_blank(c) || strchr("\"()/:~", c); }
 
 static void skip_blanks(PenmanText *t) {
     for (; t->at < t->end && is_blank(*t->at); t->at++) {
@@ -107,7 +107,6 @@ static Token lex(PenmanText *t) {
         case '(': k.kind = TOKEN_OPEN; break;
         case ')': k.kind = TOKEN_CLOSE; break;
         case '/': k.kind = TOKEN_SLASH; break;
-        case 0: k.kind = TOKEN_STRAY; break;
         default: k.kind = TOKEN_SYMBOL; k.len = word_length(t->at, t->end);
     }
     if (!k.len) k.kind = TOKEN_STRAY, k.len = 1;
@@ -146,19 +145,19 @@ static bool unexpected(const Reader *r, const char *wanted, Err *e) {
         return fail(e, ERR_FAIL, "line %lld: a comment stands inside the graph; comments come before it", line);
     if (t->kind == TOKEN_STRAY && *t->at == '"')
         return fail(e, ERR_FAIL, "line %lld: a string is not closed in its line", line);
-    if (t->kind == TOKEN_STRAY && *t->at == '~')
+    if (t->kind == TOKEN_STRAY)
         return fail(e, ERR_FAIL, "line %lld: '~' begins an alignment such as ~e.4; a '~' of a text needs quotes", line);
-    if (t->kind == TOKEN_STRAY) return fail(e, ERR_FAIL, "line %lld: a byte 0 is not text", line);
     return fail(e, ERR_FAIL, "line %lld: %s was expected, found '%.*s%s'", line, wanted, (int)shown, t->at, dots);
 }
 
-static bool is_utf8(const PenmanText *t, Err *e) {
+static bool is_text(const PenmanText *t, Err *e) {
     int64_t line = t->line;
     utf8proc_int32_t code;
     for (const char *at = t->at; at < t->end;) {
         utf8proc_ssize_t n = 1;
         if (*at & 0x80) n = utf8proc_iterate((const utf8proc_uint8_t *)at, t->end - at, &code);
         if (n < 1) return fail(e, ERR_FAIL, "line %lld: is not valid UTF-8", (long long)line);
+        if (!*at) return fail(e, ERR_FAIL, "line %lld: a byte 0 is not text", (long long)line);
         line += *at == '\n';
         at += n;
     }
@@ -273,7 +272,7 @@ bool penman_read(Penman *out, PenmanText *from, Err *e) {
     int64_t bytes = from->end - from->at;
     *out = (Penman){0};
     if (bytes > TEXT_BYTES_MOST) return fail(e, ERR_FAIL, "line %lld: a graph of more than 1 GiB", (long long)from->line);
-    if (!is_utf8(from, e)) return false;
+    if (!is_text(from, e)) return false;
     out->words = mem_alloc(2 * bytes + 2);
     Reader r = {.out = out, .from = from};
     take(&r);

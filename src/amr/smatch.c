@@ -23,7 +23,7 @@ double smatch_precision(SmatchCounts c) { return ratio(c.matched, c.predicted); 
 double smatch_recall(SmatchCounts c) { return ratio(c.matched, c.gold); }
 double smatch_f1(SmatchCounts c) { return ratio(2 * c.matched, c.predicted + c.gold); }
 
-SmatchOptions smatch_defaults(void) { return (SmatchOptions){.restarts = 4, .node_limit = 2000, .seed = 42}; }
+SmatchOptions smatch_defaults(void) { return (SmatchOptions){.restarts = 4, .node_limit = 10000, .seed = 42}; }
 
 /* ---- without a mapping: bags in common ---- */
 
@@ -79,15 +79,17 @@ static SmatchFound match(const SmatchGraph *gold, const SmatchGraph *predicted, 
     return found;
 }
 
-static SmatchCounts count_variant(const SmatchGraph *gold, const SmatchGraph *predicted, SmatchMetric m, AmrWords *w,
-                                  const SmatchOptions *o, uint64_t key) {
+static void count_variant(SmatchPair *out, const SmatchGraph *gold, const SmatchGraph *predicted, SmatchMetric m, AmrWords *w,
+                          SmatchOptions o, uint64_t key) {
     SmatchGraph a, b;
+    o.node_limit = MAX2(1, o.node_limit / 10);
     smatch_graph_view(&a, gold, m, w);
     smatch_graph_view(&b, predicted, m, w);
-    SmatchCounts c = {match(&a, &b, o, key).matched, smatch_graph_triples(&b), smatch_graph_triples(&a)};
+    SmatchFound found = match(&a, &b, &o, key);
+    out->of[m] = (SmatchCounts){found.matched, smatch_graph_triples(&b), smatch_graph_triples(&a)};
+    out->proved[m] = found.bound == found.matched;
     smatch_graph_free(&a);
     smatch_graph_free(&b);
-    return c;
 }
 
 /* ---- a pair ---- */
@@ -103,9 +105,9 @@ static void score_pair(SmatchPair *out, SmatchScore *s, const AmrBlock *gold, co
     SmatchFound full = match(&g, &p, o, key);
     out->of[SMATCH_FULL] = (SmatchCounts){full.matched, smatch_graph_triples(&p), smatch_graph_triples(&g)};
     out->bound = full.bound;
-    out->proved = full.bound == full.matched;
+    out->proved[SMATCH_FULL] = full.bound == full.matched;
     for (int m = SMATCH_FULL + 1; !o->only_full && m < SMATCH_MAPPED; m++)
-        out->of[m] = count_variant(&g, &p, (SmatchMetric)m, w, o, key);
+        count_variant(out, &g, &p, (SmatchMetric)m, w, *o, key);
     out->of[SMATCH_CONCEPT] = count_facts(&g, &p, true);
     out->of[SMATCH_RELATION] = count_facts(&g, &p, false);
     out->of[SMATCH_ROOT] = count_root(&g, &p);
@@ -122,7 +124,7 @@ static void add_up(SmatchScore *s, const SmatchPair *pair) {
         s->of[m].gold += pair->of[m].gold;
     }
     s->bound += pair->bound;
-    s->proved += pair->proved;
+    for (int m = 0; m < SMATCH_MAPPED; m++) s->proved[m] += pair->proved[m];
     s->empty += pair->empty;
 }
 

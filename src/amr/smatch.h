@@ -43,7 +43,7 @@ double smatch_f1(SmatchCounts c);
 typedef struct SmatchOptions {
     bool climb;          /* hill climbing alone: nothing is proved */
     int restarts;        /* of it, from random mappings, behind the first from equal concepts */
-    int64_t node_limit;  /* of branch and bound, for one pair */
+    int64_t node_limit;  /* of branch and bound, for one pair; a tenth of it for each variant */
     uint64_t seed;
     bool whole_strings;  /* a string with blanks is compared whole, not by its first word */
     bool only_full;      /* no variants */
@@ -54,7 +54,7 @@ SmatchOptions smatch_defaults(void);
 typedef struct SmatchPair {
     SmatchCounts of[SMATCH_METRICS];
     int64_t bound; /* no mapping matches more triples (SMATCH_FULL) */
-    bool proved;   /* bound == matched */
+    bool proved[SMATCH_MAPPED]; /* nothing better was left to find */
     bool empty;    /* the prediction is invalid: it counts as a graph without triples */
 } SmatchPair;
 
@@ -63,7 +63,7 @@ typedef struct SmatchScore {
     int64_t n;
     SmatchCounts of[SMATCH_METRICS]; /* summed */
     int64_t bound;      /* summed */
-    int64_t proved;     /* pairs */
+    int64_t proved[SMATCH_MAPPED]; /* pairs */
     int64_t empty;      /* predictions that are invalid */
     int64_t skipped;    /* pairs left out: no valid gold graph */
     int64_t first_words; /* strings that were compared by their first word */

@@ -21,7 +21,7 @@
 #include "amr/smatch_int.h"
 
 enum { SCALE = 1 << 16, ROOT_TURNS = 80, CHILD_TURNS = 12, DEPTH_MOST = 100 };
-enum { ROOT_WORK = 20000000, NODE_WORK = 50000, NEAR = 2 }; /* cells looked at by assignments: the limit of time, the same everywhere (E4) */
+enum { ROOT_WORK = 20000000, NODE_WORK = 20000, NEAR = 2 }; /* cells looked at by assignments: the limit of time, the same everywhere (E4) */
 enum { MATCHES_MOST = 4000, CELLS_MOST = 500 * 500 }; /* beyond: E1's numbers, and the memory of a level, would not fit */
 #define CLOSED (INT64_MAX / 8)
 

@@ -40,7 +40,7 @@ typedef struct Bags {
 
 static Bags bags_of(const SmatchGraph *g, Arena *a) {
     Bags b = {ARENA_NEW(a, SmatchRelation, g->n_relations + 1), g->n_relations};
-    memcpy(b.sorted, g->relation, (size_t)g->n_relations * sizeof *b.sorted);
+    if (b.n) memcpy(b.sorted, g->relation, (size_t)b.n * sizeof *b.sorted);
     qsort(b.sorted, (size_t)b.n, sizeof *b.sorted, by_ends);
     return b;
 }

@@ -47,7 +47,7 @@ static json_t *pairs_json(const SmatchScore *s) {
         const SmatchPair *p = &s->pair[i];
         json_t *j = counts_json(p->of[SMATCH_FULL]);
         json_object_set_new(j, "bound", json_integer(p->bound));
-        json_object_set_new(j, "exact", json_boolean(p->proved));
+        json_object_set_new(j, "exact", json_boolean(p->proved[SMATCH_FULL]));
         json_object_set_new(j, "valid", json_boolean(!p->empty));
         json_array_append_new(list, j);
     }
@@ -58,14 +58,17 @@ static json_t *prediction_json(const Prediction *p, const Options *o) {
     const SmatchScore *s = &p->score;
     json_t *j = counts_json(s->of[SMATCH_FULL]);
     json_t *more = json_pack("{s:s, s:b, s:I, s:I, s:s, s:f, s:[f,f], s:I, s:f, s:I, s:I, s:I}", "file", p->path, "exact",
-                             s->proved == s->n, "pairs", (json_int_t)s->n, "proved", (json_int_t)s->proved, "search",
+                             s->proved[SMATCH_FULL] == s->n, "pairs", (json_int_t)s->n, "proved", (json_int_t)s->proved[SMATCH_FULL], "search",
                              opt_text(o, OPT_SEARCH), "f1_at_most", f1_at_most(s), "interval", p->interval.low, p->interval.high,
                              "invalid", (json_int_t)s->empty, "valid", valid_share(s), "skipped", (json_int_t)s->skipped,
                              "first_words", (json_int_t)s->first_words, "dropped", (json_int_t)s->dropped);
     json_object_update(j, more);
     json_decref(more);
-    for (int m = SMATCH_FULL + 1; m < SMATCH_METRICS; m++)
-        json_object_set_new(j, smatch_metric_name((SmatchMetric)m), counts_json(s->of[m]));
+    for (int m = SMATCH_FULL + 1; m < SMATCH_METRICS; m++) {
+        json_t *variant = counts_json(s->of[m]);
+        json_object_set_new(variant, "exact", json_boolean(m >= SMATCH_MAPPED || s->proved[m] == s->n));
+        json_object_set_new(j, smatch_metric_name((SmatchMetric)m), variant);
+    }
     if (opt_flag(o, OPT_PER_DOCUMENT)) json_object_set_new(j, "documents", pairs_json(s));
     return j;
 }
@@ -93,7 +96,7 @@ static void print_pairs(const SmatchScore *s) {
         SmatchCounts c = p->of[SMATCH_FULL];
         printf("  %6lld  P %.4f  R %.4f  F1 %.4f  %lld of %lld and %lld triples%s%s\n", (long long)i + 1, smatch_precision(c),
                smatch_recall(c), smatch_f1(c), (long long)c.matched, (long long)c.predicted, (long long)c.gold,
-               p->proved ? "" : "  not proved", p->empty ? "  not a valid graph" : "");
+               p->proved[SMATCH_FULL] ? "" : "  not proved", p->empty ? "  not a valid graph" : "");
     }
 }
 
@@ -101,12 +104,12 @@ static void print_search(const Prediction *p, const Options *o) {
     const SmatchScore *s = &p->score;
     if (opt_is(o, OPT_SEARCH, "climb")) {
         printf("found by hill climbing, seed %s, %s restarts; %lld of %lld pairs are at a bound that proves them\n", opt_text(o, OPT_SEED),
-               opt_text(o, OPT_RESTARTS), (long long)s->proved, (long long)s->n);
-    } else if (s->proved == s->n) {
+               opt_text(o, OPT_RESTARTS), (long long)s->proved[SMATCH_FULL], (long long)s->n);
+    } else if (s->proved[SMATCH_FULL] == s->n) {
         printf("exact: for all %lld pairs no mapping matches more\n", (long long)s->n);
     } else {
         printf("exact for %lld of %lld pairs; the others were climbed, and no mapping gives more than F1 %.4f (--node-limit)\n",
-               (long long)s->proved, (long long)s->n, f1_at_most(s));
+               (long long)s->proved[SMATCH_FULL], (long long)s->n, f1_at_most(s));
     }
     if (s->empty) printf("%lld predictions are no valid graph and count as empty (`snug amr check`)\n", (long long)s->empty);
     if (s->skipped) printf("%lld pairs were left out: their gold graph is not valid\n", (long long)s->skipped);
@@ -122,6 +125,8 @@ static void print_one(const Prediction *p, const Options *o) {
         SmatchCounts c = s->of[m];
         printf("%-14s %9.4f %9.4f %9.4f", smatch_metric_name((SmatchMetric)m), smatch_precision(c), smatch_recall(c), smatch_f1(c));
         if (m == SMATCH_FULL) printf("  95 %%: %.4f to %.4f", p->interval.low, p->interval.high);
+        if (m > SMATCH_FULL && m < SMATCH_MAPPED && s->proved[m] < s->n)
+            printf("  at least: %lld pairs are not proved", (long long)(s->n - s->proved[m]));
         printf("\n");
     }
     printf("%-14s %29.4f\n", "valid", valid_share(s));

@@ -165,6 +165,16 @@ TEST(a_message_shows_whole_characters) {
     penman_free(&p);
 }
 
+/* In a string it would end the text that is printed from it. */
+TEST(a_byte_zero_is_refused_wherever_it_stands) {
+    static const char text[] = "(a / x :b \"c\0d\")";
+    PenmanText from = {text, text + sizeof text - 1, 1};
+    Penman p;
+    Err e = {0};
+    EXPECT(!penman_read(&p, &from, &e) && strstr(e.text, "byte 0"));
+    penman_free(&p);
+}
+
 TEST(depth_is_bounded) {
     for (int depth = PENMAN_DEPTH_MOST; depth <= PENMAN_DEPTH_MOST + 1; depth++) {
         Str s = {0}, again = {0};

@@ -37,7 +37,7 @@ static void expect_counts(const char *gold, const char *predicted, SmatchMetric 
 
 static void expect_as_smatch(const json_t *row, int64_t *equal, int64_t *certain) {
     SmatchScore s = score(json_string_value(json_object_get(row, "gold")), json_string_value(json_object_get(row, "predicted")));
-    EXPECT(s.proved == 1 && s.bound == s.of[SMATCH_FULL].matched);
+    EXPECT(s.proved[SMATCH_FULL] == 1 && s.bound == s.of[SMATCH_FULL].matched);
     for (int m = 0; m < SMATCH_MAPPED; m++) {
         const json_t *want = json_object_get(json_object_get(row, "metrics"), smatch_metric_name((SmatchMetric)m));
         if (!want) continue;
@@ -200,7 +200,7 @@ TEST(variants_look_at_what_they_say) {
 
 TEST(an_invalid_prediction_counts_as_empty) {
     SmatchScore s = score(WANT "(a / x)", "(w / want-01 :ARG0 (w / boy))\n\n(a / x)");
-    EXPECT(s.n == 2 && s.empty == 1 && s.pair[0].empty && s.proved == 2);
+    EXPECT(s.n == 2 && s.empty == 1 && s.pair[0].empty && s.proved[SMATCH_FULL] == 2);
     EXPECT(s.of[SMATCH_FULL].matched == 2 && s.of[SMATCH_FULL].predicted == 2 && s.of[SMATCH_FULL].gold == 9);
     EXPECT_NEAR(smatch_f1(s.of[SMATCH_FULL]), 4.0 / 11, 1e-12);
     smatch_score_free(&s);
@@ -262,7 +262,7 @@ TEST(a_document_of_many_sentences_is_scored) {
     str_add(&gold, ")");
     str_add(&predicted, ")");
     SmatchScore s = score(gold.data, predicted.data);
-    EXPECT(s.proved == 1 && s.of[SMATCH_FULL].gold == 602 && s.of[SMATCH_FULL].matched >= 512);
+    EXPECT(s.proved[SMATCH_FULL] == 1 && s.of[SMATCH_FULL].gold == 602 && s.of[SMATCH_FULL].matched >= 512);
     smatch_score_free(&s);
     str_free(&gold);
     str_free(&predicted);
