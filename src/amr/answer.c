@@ -3,10 +3,8 @@
 
 #include <string.h>
 
+#include "amr/chars.h"
 #include "base/mem.h"
-
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-static bool ends_word(char c) { return !c || is_blank(c) || strchr("\"()/:~", c); }
 
 /* ---- the stop ---- */
 
@@ -35,11 +33,11 @@ static bool step(AmrStop *s, char c) {
     if (c == '/' && named) {
         s->state = STOP_INSIDE;
         s->depth = 1;
-    } else if (is_blank(c)) {
+    } else if (amr_is_blank(c)) {
         s->state = named ? STOP_BEHIND : s->state;
     } else {
         bool begins = s->state == STOP_OPENED || s->state == STOP_VARIABLE;
-        s->state = begins && !ends_word(c) ? STOP_VARIABLE : STOP_OUTSIDE;
+        s->state = begins && !amr_ends_word(c) ? STOP_VARIABLE : STOP_OUTSIDE;
     }
     return false;
 }
@@ -90,7 +88,7 @@ static void close_quotes(Str *s, AmrRepairs *done) {
             if (line[i] == '\\' && open) i++;
             else if (line[i] == '"') open = !open;
         }
-        while (open && keep && (is_blank(line[keep - 1]) || line[keep - 1] == ')')) keep--;
+        while (open && keep && (amr_is_blank(line[keep - 1]) || line[keep - 1] == ')')) keep--;
         if (open && keep && line[keep - 1] == '\\') keep--; /* it would escape the quote */
         str_add_bytes(&out, line, keep);
         if (open) str_add_char(&out, '"');
@@ -105,14 +103,14 @@ static void close_quotes(Str *s, AmrRepairs *done) {
 }
 
 static void trim(Str *s) {
-    while (s->len && is_blank(s->data[s->len - 1])) s->len--;
+    while (s->len && amr_is_blank(s->data[s->len - 1])) s->len--;
     if (s->data) s->data[s->len] = 0;
 }
 
 /* The beginning of the last word; a role begins with its colon. */
 static int64_t last_word(const Str *s) {
     int64_t at = s->len;
-    while (at && !ends_word(s->data[at - 1])) at--;
+    while (at && !amr_ends_word(s->data[at - 1])) at--;
     return at && s->data[at - 1] == ':' ? at - 1 : at;
 }
 
@@ -122,7 +120,7 @@ static bool cut_end(Str *s) {
     if (!s->len) return false;
     int64_t at = last_word(s), before = at;
     char last = s->data[s->len - 1];
-    while (before && is_blank(s->data[before - 1])) before--;
+    while (before && amr_is_blank(s->data[before - 1])) before--;
     if (last == '(' || last == '/' || last == '~') {
         s->len--;
         trim(s);
@@ -206,7 +204,7 @@ void amr_print_failure(Str *out, const char *sentence) {
     str_add(out, "(e / error :sentence \"");
     for (; *sentence; sentence++) {
         if (*sentence == '"' || *sentence == '\\') str_add_char(out, '\\');
-        str_add_char(out, is_blank(*sentence) ? ' ' : *sentence);
+        str_add_char(out, amr_is_blank(*sentence) ? ' ' : *sentence);
     }
     str_add(out, "\")");
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "amr/chars.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -19,16 +20,14 @@ typedef struct Line {
     int64_t whole;  /* from the line's own beginning, with its end */
 } Line;
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
 static Line line_at(const char *from, const char *end) {
     const char *stop = from;
-    while (stop < end && *stop != '\n' && *stop != '\r') stop++;
+    while (stop < end && !amr_is_line_end(*stop)) stop++;
     const char *next = stop < end ? stop + 1 : stop;
     if (next < end && *stop == '\r' && *next == '\n') next++;
     const char *first = from;
-    while (first < stop && is_blank(*first)) first++;
-    while (stop > first && is_blank(stop[-1])) stop--;
+    while (first < stop && amr_is_blank(*first)) first++;
+    while (stop > first && amr_is_blank(stop[-1])) stop--;
     return (Line){first, stop - first, next - from};
 }
 
@@ -52,11 +51,11 @@ static const char *behind_key(Line l, const char *key) {
 /* "(b / bark-01": a variable and a slash behind a parenthesis. */
 static bool begins_node(const char *at, const char *end) {
     if (at == end || *at++ != '(') return false;
-    while (at < end && is_blank(*at)) at++;
+    while (at < end && amr_is_blank(*at)) at++;
     const char *variable = at;
-    while (at < end && !is_blank(*at) && !strchr("\"()/:~", *at)) at++;
+    while (at < end && !amr_ends_word(*at)) at++;
     if (at == variable) return false;
-    while (at < end && is_blank(*at)) at++;
+    while (at < end && amr_is_blank(*at)) at++;
     return at < end && *at == '/';
 }
 
@@ -165,7 +164,7 @@ void amr_corpus_free(AmrCorpus *c) {
 bool amr_corpus_require_valid(const AmrCorpus *c, Err *e) {
     for (int64_t i = 0; i < c->n; i++)
         if (c->block[i].fault)
-            return fail(e, ERR_FAIL, "%s: block %lld, %s. %lld of %lld blocks are valid; `snug amr check` lists the others", c->path,
+            return fail(e, ERR_FAIL, "%s: block %lld, %s (%lld of %lld blocks are valid; `snug amr check` lists the others)", c->path,
                         (long long)i + 1, c->block[i].fault, (long long)c->valid, (long long)c->n);
     return true;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "amr/chars.h"
 #include "amr/penman_int.h"
 #include "base/mem.h"
 
@@ -44,23 +45,20 @@ typedef struct Reader {
 
 /* ---- tokens ---- */
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-static bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool ends_word(char c) { return is_blank(c) || strchr("\"()/:~", c); }
 
 static void skip_blanks(PenmanText *t) {
-    for (; t->at < t->end && is_blank(*t->at); t->at++) {
+    for (; t->at < t->end && amr_is_blank(*t->at); t->at++) {
         bool pair = *t->at == '\r' && t->at + 1 < t->end && t->at[1] == '\n'; /* counted at the \n */
-        t->line += is_line_end(*t->at) && !pair;
+        t->line += amr_is_line_end(*t->at) && !pair;
     }
 }
 
 /* The length of a string with both quotes; 0: it is not closed in this line. */
 static int64_t string_length(const char *at, const char *end) {
-    for (const char *p = at + 1; p < end && !is_line_end(*p); p++) {
+    for (const char *p = at + 1; p < end && !amr_is_line_end(*p); p++) {
         if (*p == '"') return p + 1 - at;
-        if (*p == '\\' && (++p == end || is_line_end(*p))) return 0;
+        if (*p == '\\' && (++p == end || amr_is_line_end(*p))) return 0;
     }
     return 0;
 }
@@ -84,20 +82,22 @@ static int64_t alignment_length(const char *at, const char *end) {
 
 static int64_t word_length(const char *at, const char *end) {
     const char *p = at + 1;
-    while (p < end && !ends_word(*p)) p++;
+    while (p < end && !amr_ends_word(*p)) p++;
     return p - at;
 }
 
 static int64_t comment_length(const char *at, const char *end) {
     const char *p = at;
-    while (p < end && !is_line_end(*p)) p++;
+    while (p < end && !amr_is_line_end(*p)) p++;
     return p - at;
 }
 
 static Token lex(PenmanText *t) {
+    Token k = {.kind = TOKEN_END, .line = t->line}; /* the end is where the last token was, not behind empty lines */
     skip_blanks(t);
-    Token k = {.kind = TOKEN_END, .at = t->at, .line = t->line};
+    k.at = t->at;
     if (t->at == t->end) return k;
+    k.line = t->line;
     k.len = 1;
     switch (*t->at) {
         case '#': k.kind = TOKEN_COMMENT; k.len = comment_length(t->at, t->end); break;

@@ -13,11 +13,10 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "amr/chars.h"
 #include "amr/smatch_int.h"
 
 /* ---- texts (S1, S4) ---- */
-
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static void add_lower(Str *out, const char *at, const char *end) {
     utf8proc_int32_t code;
@@ -58,8 +57,8 @@ static int32_t value_word(SmatchGraph *g, AmrWords *w, const char *value, bool w
     end--;
     if (whole) return text_word(w, value, end);
     const char *from = value, *to;
-    while (from < end && is_blank(*from)) from++;
-    for (to = from; to < end && !is_blank(*to);) to++;
+    while (from < end && amr_is_blank(*from)) from++;
+    for (to = from; to < end && !amr_is_blank(*to);) to++;
     g->first_words += to - from != end - value;
     return text_word(w, from, to);
 }

@@ -62,7 +62,7 @@ static void say_rows(const Options *o, const RowCounts *n) {
 }
 
 bool amr_rows_verb(const Options *o, Err *e) {
-    const char *wording = opt_text(o, OPT_AMR_PROMPT);
+    const char *wording = opt_text(o, OPT_PROMPT);
     bool chat = !strcmp(wording, "chat");
     AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE), .chat = chat || opt_flag(o, OPT_AMR_CHAT),
                          .without_answer = opt_flag(o, OPT_WITHOUT_ANSWERS)};

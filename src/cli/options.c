@@ -517,6 +517,7 @@ static const struct {
     {CMD_REASON, OPT_TOP_P, "0.95"},
     {CMD_REASON, OPT_MAX_TOKENS, "4096"},
     {CMD_REASON, OPT_QUANTIZE, "int8"},
+    {CMD_AMR, OPT_PROMPT, "plain"},
 };
 
 const char *options_fallback(OptId id, Command c) {
