@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# smatch.sh [PAIRS] [SEED] - scores PAIRS (2000) drawn pairs of graphs with `snug smatch`, and with the Python package smatch where PYTHON
-# names an interpreter that has it; processor seconds of the whole processes, one line into bench/results/smatch.jsonl.
-# snug does more: it proves its mappings and scores five variants and a bootstrap besides. --search climb is what both have in common.
+# smatch.sh [PAIRS] [SEED] - scores PAIRS (2000) drawn pairs of graphs with `snug smatch`, and with the Python package
+# smatch where PYTHON names an interpreter that has it: processor seconds of the whole processes, one line into
+# bench/results/smatch.jsonl. snug does more in its time: it proves its mappings, scores five variants and resamples.
 set -eu
 cd "$(dirname "$0")/.."
 pairs=${1:-2000} seed=${2:-1} python=${PYTHON:-python3}
@@ -15,13 +15,17 @@ folder, pairs, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 rng = random.Random(seed)
 with open(f"{folder}/gold.amr", "w") as gold, open(f"{folder}/pred.amr", "w") as predicted:
     for _ in range(pairs):
-        g = amr_lib.draw_graph(rng, min(60, 1 + int(rng.gammavariate(2, 8))), blanks=False)  # about 16 nodes, as corpora of news have
+        size = min(60, 1 + int(rng.gammavariate(2, 8)))  # about 16 nodes, as graphs of news sentences have
+        g = amr_lib.draw_graph(rng, size, blanks=False)
         p = amr_lib.changed(rng, g, rng.randrange(0, 1 + len(g.nodes)))
         gold.write(amr_lib.write(rng, g, tidy=True) + "\n\n")
         predicted.write(amr_lib.write(rng, p, tidy=True) + "\n\n")
 PY
 TIMEFORMAT='%U %S'
-seconds() { { time "$@" >"$work/out" 2>"$work/err"; } 2>"$work/time" || { cat "$work/err" >&2; exit 1; }; tail -n 1 "$work/time" | awk '{ printf "%.3f", $1 + $2 }'; }
+seconds() { # of the processor, user and system
+    { time "$@" >"$work/out" 2>"$work/err"; } 2>"$work/time" || { cat "$work/err" >&2; exit 1; }
+    tail -n 1 "$work/time" | awk '{ printf "%.3f", $1 + $2 }'
+}
 source bench/record.sh
 ours=$(seconds "$root/snug" smatch "$work/gold.amr" "$work/pred.amr" --json)
 f1=$(number f1 <"$work/out") proved=$(number proved <"$work/out")
@@ -33,5 +37,7 @@ if "$python" -c 'import smatch' 2>/dev/null; then
     peer_f1=$(sed -n 's/^F-score: //p' "$work/out")
     ratio=$(awk -v a="$peer" -v b="$ours" 'BEGIN { printf "%.1f", a / b }')
 fi
-record smatch smatch "\"pairs\":$pairs" "\"seed\":$seed" "\"proved\":$proved" "\"f1\":$f1" "\"cpu_s\":$ours" "\"climb_cpu_s\":$climb" \
-    "\"climb_f1\":$climb_f1" "\"peer\":\"smatch $("$python" -m pip show smatch 2>/dev/null | sed -n 's/^Version: //p')\"" "\"peer_f1\":$peer_f1" "\"peer_cpu_s\":$peer" "\"ratio\":$ratio"
+version=$("$python" -m pip show smatch 2>/dev/null | sed -n 's/^Version: //p')
+record smatch smatch "\"pairs\":$pairs" "\"seed\":$seed" "\"proved\":$proved" "\"f1\":$f1" "\"cpu_s\":$ours" \
+    "\"climb_cpu_s\":$climb" "\"climb_f1\":$climb_f1" "\"peer\":\"smatch $version\"" "\"peer_f1\":$peer_f1" \
+    "\"peer_cpu_s\":$peer" "\"ratio\":$ratio"

@@ -1,5 +1,5 @@
-/* fuzz_amr_answer.c - a model's answer: the stop does not depend on the pieces it is fed, and a graph that is taken, repaired or not,
- * is valid and taken again as it is. */
+/* fuzz_amr_answer.c - a model's answer: the stop does not depend on the pieces it is fed, and a graph that is
+ * taken, repaired or not, is valid and taken again as it is. */
 #include <string.h>
 
 #include "amr/answer.h"

@@ -1,5 +1,5 @@
-/* fuzz_penman.c - graphs from anywhere: what is accepted is printed in every layout and read back as the same graph, and so is a file
- * of blocks. */
+/* fuzz_penman.c - graphs from anywhere: what is accepted is printed in every layout and read back as the same
+ * graph, and so is a file of blocks. */
 #include <string.h>
 
 #include "amr/corpus.h"
@@ -10,7 +10,9 @@
 
 enum { SMALL = 1500 }; /* bytes; an indented text may be as long as its lines times its depth */
 
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && !strcmp(a, b));
+}
 
 /* Trees are compared branch by branch, graphs triple by triple. */
 static void expect_same(const Penman *a, const Penman *b) {
@@ -19,11 +21,13 @@ static void expect_same(const Penman *a, const Penman *b) {
     CHECK(a->n_nodes == b->n_nodes && a->n_branches == b->n_branches && n == m);
     for (int64_t i = 0; i < a->n_branches; i++) {
         const PenmanBranch *p = &a->branch[i], *q = &b->branch[i];
-        CHECK(same_text(p->role, q->role) && same_text(p->atom, q->atom) && p->node == q->node && p->next == q->next);
+        CHECK(same_text(p->role, q->role) && same_text(p->atom, q->atom) && p->node == q->node &&
+              p->next == q->next);
         CHECK(same_text(p->role_mark, q->role_mark) && same_text(p->atom_mark, q->atom_mark));
     }
     for (int64_t i = 0; i < n; i++) {
-        CHECK(same_text(x[i].source, y[i].source) && same_text(x[i].target, y[i].target) && x[i].role_len == y[i].role_len);
+        CHECK(same_text(x[i].source, y[i].source) && same_text(x[i].target, y[i].target) &&
+              x[i].role_len == y[i].role_len);
         CHECK(x[i].source_node == y[i].source_node && x[i].target_node == y[i].target_node);
     }
     mem_free(x);
@@ -49,7 +53,8 @@ static void use_graph(const Penman *p, int64_t size) {
     print_and_read(p, PENMAN_ONE_LINE);
     print_and_read(p, PENMAN_FLAT);
     if (size < SMALL) print_and_read(p, PENMAN_INDENTED);
-    if (penman_check(p, NULL) && size < SMALL) amr_print_bare(&bare, p); /* a concept may be named again and again */
+    if (penman_check(p, NULL) && size < SMALL)
+        amr_print_bare(&bare, p); /* a concept may be named again and again */
     str_free(&bare);
 }
 
@@ -69,7 +74,8 @@ static void use_corpus(const uint8_t *data, int64_t size) {
     str_free(&text);
 }
 
-/* The factor: a node and a branch for every few bytes, their lists while they grow, the same again for the printed text. */
+/* The factor: a node and a branch for every few bytes, their lists while they grow, the same again for the printed
+ * text. */
 FUZZ(penman, 4 * MIB, 512) {
     Penman p;
     PenmanText from = {(const char *)data, (const char *)data + size, 1};

@@ -1,5 +1,5 @@
-/* fuzz_smatch.c - two files of graphs, parted by a line `---`: counts stay within the graphs, a proof is one from either side, and climbing
- * never gets beyond it. */
+/* fuzz_smatch.c - two files of graphs, parted by a line `---`: counts stay within the graphs, a proof is one from
+ * either side, and climbing never gets beyond it. */
 #include <string.h>
 
 #include "amr/smatch.h"
@@ -35,7 +35,9 @@ static SmatchScore score(const AmrCorpus *a, const AmrCorpus *b, bool climb) {
     return s;
 }
 
-static bool all_valid(const AmrCorpus *c) { return c->valid == c->n; }
+static bool all_valid(const AmrCorpus *c) {
+    return c->valid == c->n;
+}
 
 static void compare(const AmrCorpus *a, const AmrCorpus *b) {
     SmatchScore there = score(a, b, false), climbed = score(a, b, true), itself = score(a, a, false);

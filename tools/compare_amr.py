@@ -4,10 +4,10 @@
     python3 tools/compare_amr.py penman [N] [SEED]     (needs penman 1.3)
     python3 tools/compare_amr.py smatch [N] [SEED]     (needs smatch 1.0.4)
 
-penman: whole and broken texts. Both must accept the same ones; of those the top, the triples, the metadata, the tree as it is printed, and for
-valid graphs what penman.encode(penman.decode(...)) prints (but see keeps_layout), must be equal.
-smatch: pairs of graphs. Triple counts must be equal, matches never below smatch's, and equal wherever smatch found what we proved to be the
-best. Ends with a line of counts, and fails on any disagreement that is not named above it.
+penman: whole and broken texts. Both must accept the same ones; of those the top, the triples, the metadata, the tree as
+it is printed, and for valid graphs what penman.encode(penman.decode(...)) prints (but see keeps_layout), must be equal.
+smatch: pairs of graphs. Triple counts must be equal, matches never below smatch's, and equal wherever smatch found what
+we proved to be the best. Each ends with a line of counts; what differs stands before it and makes the exit code 1.
 """
 import io
 import json
@@ -36,11 +36,12 @@ def run(*words):
 # ---- penman ----
 
 def draw_text(rng):
-    """A text of one block: no empty line inside, no comment behind the graph, at least one character that is not a blank."""
+    """A text of one block: no empty line inside, no comment behind the graph, not only blanks."""
     if rng.random() < 0.3:
         text = amr_lib.odd(rng)
     else:
-        text = amr_lib.write(rng, amr_lib.draw_graph(rng, rng.choice([1, 1, 2, 3, 5, 8, 13, 25])), tidy=rng.random() < 0.3)
+        graph = amr_lib.draw_graph(rng, rng.choice([1, 1, 2, 3, 5, 8, 13, 25]))
+        text = amr_lib.write(rng, graph, tidy=rng.random() < 0.3)
     if rng.random() < 0.4:
         text = amr_lib.aligned(rng, text)
     if rng.random() < 0.6:
@@ -73,8 +74,9 @@ def theirs(text):
     except (penman.DecodeError, StopIteration):
         return None
     graph = layout.interpret(tree, model)
-    return {"top": graph.top, "triples": [list(t) for t in graph.triples], "graph": codec.format(penman.Tree(tree.node)),
-            "metadata": dict(tree.metadata), "encoded": lambda: codec.encode(penman.Graph(graph.triples, top=graph.top, epidata=graph.epidata))}
+    bare = penman.Graph(graph.triples, top=graph.top, epidata=graph.epidata)
+    return {"top": graph.top, "triples": [list(t) for t in graph.triples], "metadata": dict(tree.metadata),
+            "graph": codec.format(penman.Tree(tree.node)), "encoded": lambda: codec.encode(bare)}
 
 
 def compare_penman(n, seed):
@@ -96,7 +98,7 @@ def compare_penman(n, seed):
         their = theirs(text)
         if ("graph" in our) != (their is not None):
             count["differ"] += 1
-            print(f"acceptance differs: ours {our.get('fault')}, theirs {'refuses' if their is None else 'accepts'}: {text!r}")
+            print(f"acceptance differs: {our.get('fault')}; penman {'refuses' if their is None else 'accepts'}: {text!r}")
         elif their is None:
             count["refused by both"] += 1
         else:
@@ -107,14 +109,16 @@ def compare_penman(n, seed):
                 bad.append("encoded")
             if bad:
                 count["differ"] += 1
-                print(f"{bad} differ: {text!r}\n  ours   {[our.get(k) for k in bad]}\n  theirs {[their[k] for k in bad if k != 'encoded']}")
+                print(f"{bad} differ: {text!r}\n  ours   {[our.get(k) for k in bad]}")
+                print(f"  theirs {[their[k] for k in bad if k != 'encoded']}")
     print("penman:", ", ".join(f"{v} {k}" for k, v in count.items()))
     return count["differ"] == 0
 
 
 def keeps_layout(our):
-    """What penman.encode writes as it was read: it loses the layout of a triple that stands twice, undoes an inversion too much in roles
-    such as :x-of-of and in inverse roles of a node with itself, and drops zeros in front of an alignment's numbers. Our printer keeps them."""
+    """Whether penman.encode writes the graph as it was read. It loses the layout of a triple that stands twice, undoes an
+    inversion too much in roles such as :x-of-of and in inverse roles of a node with itself, and drops zeros in front of an
+    alignment's numbers. Our printer keeps them."""
     triples = [tuple(t) for t in our["triples"]]
     other = re.search(r"(?<!:consist)(?<!:prep-out)(?<!:prep-on-behalf)-of-of|~[a-z]?\.?0\d|,0\d", our["graph"])
     itself = any(s == t and r != ":instance" for s, r, t in triples)
@@ -143,12 +147,11 @@ def draw_pairs(rng, n):
 
 
 def is_plain(text):
-    """smatch reads it, without a triple that stands twice, and a blank in a string does not make a variable of its first word."""
+    """smatch reads it, and no triple stands twice."""
     import amr
     graph = amr.AMR.parse_AMR_line(text)
     if graph is None:
         return False
-    variables = set(graph.nodes)
     graph.rename_node("x")
     instances, attributes, relations = graph.get_triples()
     norm = lambda x: x.lower().rstrip("_")
@@ -167,8 +170,8 @@ def compare_smatch(n, seed):
         with open(path, "w", encoding="utf-8") as f:
             f.write("\n\n".join(p[side] for p in pairs) + "\n")
     ours = json.loads(run("smatch", *paths, "--per-document", "--json"))
-    count = {"pairs": n, "proved": ours["proved"], "equal": 0, "ours above": 0, "ours below": 0, "other counts": 0, "equal parts": 0,
-             "ours above in parts": 0, "ours below in parts": 0}
+    count = {"pairs": n, "proved": ours["proved"], "equal": 0, "ours above": 0, "ours below": 0, "other counts": 0,
+             "equal parts": 0, "ours above in parts": 0, "ours below in parts": 0}
     parts = {"justattribute": [0, 0, 0], "justrelation": [0, 0, 0], "justinstance": [0, 0, 0]}
     for (gold, predicted), our in zip(pairs, ours["documents"]):
         smatch.match_triple_dict.clear()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""make_amr_golden.py - what the packages penman and smatch say about drawn graphs: tests/amr/penman.jsonl and tests/amr/smatch.jsonl.
+"""make_amr_golden.py - what the packages penman and smatch say about drawn graphs: tests/amr/*.jsonl.
 
     python3 tools/make_amr_golden.py tests/amr        (needs penman 1.3 and smatch 1.0.4)
 
-A line of penman.jsonl is a text, and if penman accepts it the top, triples, metadata and printed tree. A line of smatch.jsonl is a pair of
-graphs with smatch's counts: matches (the best of 60 starts; where the smaller graph has 6 nodes at most, of all mappings), and the same for
-the variants, whose triples are chosen here.
+A line of penman.jsonl is a text, and if penman accepts it the top, triples, metadata and printed tree. A line of
+smatch.jsonl is a pair of graphs with smatch's counts: matches (the best of 60 starts; where the smaller graph has 6 nodes
+at most, of all mappings), and the same for the variants, whose triples are chosen here.
 """
 import itertools
 import json
@@ -49,7 +49,8 @@ def prefixed(of, prefix):
 def view(of, how):
     instances, attributes, relations = of
     if how == "unlabelled":
-        return instances, [(r if r == "TOP" else "any", a, b) for r, a, b in attributes], [("any", a, b) for r, a, b in relations]
+        alike = [(r if r == "TOP" else "any", a, b) for r, a, b in attributes]
+        return instances, alike, [("any", a, b) for _, a, b in relations]
     if how == "no_sense":
         return [(r, a, re.sub(r"-[0-9]{2,}$", "", b)) for r, a, b in instances], attributes, relations
     if how == "attributes":

@@ -85,15 +85,17 @@ static void close_quotes(Str *s, AmrRepairs *done) {
         int64_t len = end ? end - line : s->len - at, keep = len;
         bool open = false;
         for (int64_t i = 0; i < len; i++) {
-            if (line[i] == '\\' && open) i++;
-            else if (line[i] == '"') open = !open;
+            if (line[i] == '\\' && open)
+                i++;
+            else if (line[i] == '"')
+                open = !open;
         }
         while (open && keep && (amr_is_blank(line[keep - 1]) || line[keep - 1] == ')')) keep--;
-        if (open && keep && line[keep - 1] == '\\') keep--; /* it would escape the quote */
-        str_add_bytes(&out, line, keep);
+        int64_t slashes = 0;
+        while (open && slashes < keep && line[keep - 1 - slashes] == '\\') slashes++;
+        str_add_bytes(&out, line, keep - slashes % 2); /* an odd one would escape the quote */
         if (open) str_add_char(&out, '"');
         done->quotes += open;
-        while (keep < len && line[keep] == '\\') keep++;
         str_add_bytes(&out, line + keep, len - keep);
         if (end) str_add_char(&out, '\n');
         at += len + 1;
@@ -138,7 +140,7 @@ static void mend(Str *s, AmrRepairs *done) {
     int64_t used;
     if (amr_stop_feed(&stop, s->data, s->len, &used)) return;
     int64_t before = s->len;
-    while (cut_end(s)) {}
+    while (cut_end(s)) continue;
     done->ends += s->len < before;
     stop = (AmrStop){0};
     amr_stop_feed(&stop, str_text(s), s->len, &used);
@@ -162,7 +164,8 @@ static const char *fresh_variable(const Penman *graph, Arena *a, const char *var
     }
 }
 
-/* A node whose variable is taken gets another; the text is made anew. Re-entrancies stay with the first node of the name. */
+/* A node whose variable is taken gets another; the text is made anew. Re-entrancies stay with the first node of
+ * the name. */
 static bool rename_nodes(Penman *graph, AmrRepairs *done, Err *e) {
     Arena names;
     Str s = {0};
@@ -193,7 +196,8 @@ bool amr_take(Penman *graph, AmrRepairs *done, const char *text, int64_t bytes, 
     Str s = {0};
     str_add_bytes(&s, text + span.begin, span.len);
     if (how.repair) mend(&s, done);
-    bool ok = s.len ? read_text(graph, &s, e) : fail(e, ERR_FAIL, "the graph ends where it begins: nothing of it is left");
+    bool ok = s.len ? read_text(graph, &s, e)
+                    : fail(e, ERR_FAIL, "the graph ends where it begins: nothing of it is left");
     if (ok && how.repair) ok = rename_nodes(graph, done, e);
     ok = ok && penman_check(graph, e);
     str_free(&s);

@@ -2,6 +2,7 @@
 #include "amr/corpus.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -31,7 +32,9 @@ static Line line_at(const char *from, const char *end) {
     return (Line){first, stop - first, next - from};
 }
 
-static bool is_comment(Line l) { return l.len && *l.at == '#'; }
+static bool is_comment(Line l) {
+    return l.len && *l.at == '#';
+}
 
 /* The text behind `# ::key `; NULL: another line. */
 static const char *behind_key(Line l, const char *key) {
@@ -59,7 +62,9 @@ static bool begins_node(const char *at, const char *end) {
     return at < end && *at == '/';
 }
 
-static bool has_metadata(Line l) { return l.len > 3 && memmem(l.at, (size_t)l.len, "::", 2); }
+static bool has_metadata(Line l) {
+    return l.len > 3 && memmem(l.at, (size_t)l.len, "::", 2);
+}
 
 bool amr_looks_like(const char *text, int64_t bytes) {
     const char *at = text, *end = text + bytes;
@@ -68,8 +73,10 @@ bool amr_looks_like(const char *text, int64_t bytes) {
     for (Line l; at < end; at += l.whole) {
         l = line_at(at, end);
         if (!l.len) continue;
-        if (is_comment(l)) said |= has_metadata(l);
-        else return begins_node(l.at, end) || (said && *l.at == '(');
+        if (is_comment(l))
+            said |= has_metadata(l);
+        else
+            return begins_node(l.at, end) || (said && *l.at == '(');
     }
     return false;
 }
@@ -93,10 +100,20 @@ static bool examine(AmrBlock *b, Err *e) {
     PenmanText from = {b->text, b->text + b->bytes, b->line};
     if (!penman_read(&b->graph, &from, e)) return false;
     if (!penman_at_end(&from))
-        return fail(e, ERR_FAIL, "line %lld: text follows the graph. Is a parenthesis closed too early?", (long long)from.line);
+        return fail(e, ERR_FAIL, "line %lld: text follows the graph. Is a parenthesis closed too early?",
+                    (long long)from.line);
     if (!penman_check(&b->graph, e)) return false;
     return !amr_is_failure(&b->graph) ||
            fail(e, ERR_FAIL, "line %lld: no graph was found for this sentence", (long long)b->line);
+}
+
+/* Every refusal of examine begins with "line N: ". */
+static void keep_fault(AmrCorpus *c, AmrBlock *b, const Err *e) {
+    char *why;
+    CHECK(str_starts(e->text, "line "));
+    b->fault_line = strtoll(e->text + 5, &why, 10);
+    why += strspn(why, ": ");
+    b->fault = keep_text(c, why, (int64_t)strlen(why));
 }
 
 /* Ends the block that the lines up to here are. */
@@ -106,7 +123,7 @@ static void end_block(AmrCorpus *c, AmrBlock *b) {
     if (b->comment_bytes == b->bytes && !b->sentence) {
         c->comments++;
     } else {
-        if (!examine(b, &e)) b->fault = keep_text(c, e.text, (int64_t)strlen(e.text));
+        if (!examine(b, &e)) keep_fault(c, b, &e);
         if (!b->graph.n_slots) penman_free(&b->graph); /* reading stopped half way */
         if (!b->sentence) b->sentence = penman_meta(&b->graph, "snt");
         c->valid += !b->fault;
@@ -140,8 +157,10 @@ bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, Err *e) {
         take_line(c, &b, at, l, number);
     }
     end_block(c, &b);
-    return c->n || fail(e, ERR_FAIL, "%s: holds no block of a sentence and its graph (# ::snt ..., then a graph in PENMAN notation)",
-                        path);
+    return c->n ||
+           fail(e, ERR_FAIL,
+                "%s: holds no block of a sentence and its graph (# ::snt ..., then a graph in PENMAN notation)",
+                path);
 }
 
 bool amr_corpus_read(AmrCorpus *c, const char *path, Err *e) {
@@ -162,10 +181,14 @@ void amr_corpus_free(AmrCorpus *c) {
 }
 
 bool amr_corpus_require_valid(const AmrCorpus *c, Err *e) {
-    for (int64_t i = 0; i < c->n; i++)
-        if (c->block[i].fault)
-            return fail(e, ERR_FAIL, "%s: block %lld, %s (%lld of %lld blocks are valid; `snug amr check` lists the others)", c->path,
-                        (long long)i + 1, c->block[i].fault, (long long)c->valid, (long long)c->n);
+    for (int64_t i = 0; i < c->n; i++) {
+        const AmrBlock *b = &c->block[i];
+        if (!b->fault) continue;
+        return fail(
+            e, ERR_FAIL,
+            "%s: block %lld, line %lld: %s (%lld of %lld blocks are valid; `snug amr check` lists the others)",
+            c->path, (long long)i + 1, (long long)b->fault_line, b->fault, (long long)c->valid, (long long)c->n);
+    }
     return true;
 }
 
@@ -188,7 +211,8 @@ static bool is_like_variable(const char *atom) {
     utf8proc_int32_t code;
     utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)atom, -1, &code);
     utf8proc_category_t kind = n < 1 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
-    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO && !atom[n + (utf8proc_ssize_t)strspn(atom + n, "0123456789")];
+    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO &&
+           !atom[n + (utf8proc_ssize_t)strspn(atom + n, "0123456789")];
 }
 
 int64_t amr_unbound(const Penman *graph) {

@@ -36,13 +36,17 @@ typedef struct Draw {
 
 typedef struct Phrase { /* who or what: its node, and what the rest of the sentence must know of it */
     Str text;
-    int node, noun;    /* noun: for pairs; NOUN_NAME: none */
+    int node, noun; /* noun: for pairs; NOUN_NAME: none */
     bool plural;
     const char *owner; /* "his"; NULL: it owns nothing */
 } Phrase;
 
-static int draw(Draw *d, int n) { return (int)(rng_fold(d->key, d->drawn++) % (uint64_t)n); }
-static bool chance(Draw *d, int percent) { return draw(d, 100) < percent; }
+static int draw(Draw *d, int n) {
+    return (int)(rng_fold(d->key, d->drawn++) % (uint64_t)n);
+}
+static bool chance(Draw *d, int percent) {
+    return draw(d, 100) < percent;
+}
 
 /* ---- graphs ---- */
 
@@ -59,7 +63,9 @@ static Branch *new_branch(Draw *d, int node, const char *role) {
     return &n->branch[n->n++];
 }
 
-static void hang(Draw *d, int node, const char *role, int target) { new_branch(d, node, role)->node = target; }
+static void hang(Draw *d, int node, const char *role, int target) {
+    new_branch(d, node, role)->node = target;
+}
 
 static void hang_atom(Draw *d, int node, const char *role, const char *format, const char *text) {
     Branch *b = new_branch(d, node, role);
@@ -73,8 +79,10 @@ static void name_variable(Draw *d, Node *n) {
     bool taken = true;
     char name[16];
     for (int number = 1; taken; number++) {
-        if (number == 1) snprintf(name, sizeof name, "%.*s", (int)len, n->concept);
-        else snprintf(name, sizeof name, "%.*s%d", (int)len, n->concept, number);
+        if (number == 1)
+            snprintf(name, sizeof name, "%.*s", (int)len, n->concept);
+        else
+            snprintf(name, sizeof name, "%.*s%d", (int)len, n->concept, number);
         taken = false;
         for (int i = 0; i < d->n; i++) taken |= !strcmp(d->node[i].variable, name);
     }
@@ -91,8 +99,10 @@ static void write_node(Str *out, Draw *d, int node) {
     str_addf(out, "(%s / %s", n->variable, n->concept);
     for (int i = 0; i < n->n; i++) {
         str_addf(out, " %s ", n->branch[i].role);
-        if (n->branch[i].atom[0]) str_add(out, n->branch[i].atom);
-        else write_node(out, d, n->branch[i].node);
+        if (n->branch[i].atom[0])
+            str_add(out, n->branch[i].atom);
+        else
+            write_node(out, d, n->branch[i].node);
     }
     str_add_char(out, ')');
 }
@@ -128,7 +138,8 @@ static Phrase person_phrase(Draw *d) {
 
 static void relative_clause(Draw *d, Phrase *p);
 
-/* "the three red dogs", "her dog", "ba con chó đỏ", "con chó của mình". owner: the phrase it belongs to; NULL: nobody. */
+/* "the three red dogs", "her dog", "ba con chó đỏ", "con chó của mình". owner: the phrase it belongs to; NULL:
+ * nobody. */
 static Phrase noun_phrase(Draw *d, bool being, const Phrase *owner) {
     const DrawWords *w = d->w;
     int i = draw(d, being ? w->n_beings : w->n_things);
@@ -183,7 +194,8 @@ static void say_verb(Draw *d, Str *out, const DrawVerb *v, Form form, bool plura
     say(out, form == FORM_PAST ? v->past : form == FORM_FINITE && !plural ? v->third : v->base);
 }
 
-/* The verb with all behind it: "sees the red dog", "gives the ball to Ada"; the subject is hung in front of the rest. */
+/* The verb with all behind it: "sees the red dog", "gives the ball to Ada"; the subject is hung in front of the
+ * rest. */
 static int predicate(Draw *d, Str *out, const Phrase *subject, Form form) {
     const DrawWords *w = d->w;
     int kind = draw(d, 10);

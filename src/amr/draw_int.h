@@ -9,7 +9,7 @@
 typedef struct DrawNoun {
     const char *one, *many; /* "child", "children"; with a classifier where the language has one */
     const char *concept;
-    const char *owner;      /* "his": what belongs to it; NULL: nothing does, it cannot act */
+    const char *owner; /* "his": what belongs to it; NULL: nothing does, it cannot act */
 } DrawNoun;
 
 typedef struct DrawVerb {
@@ -27,7 +27,7 @@ typedef struct DrawWord {
 } DrawWord;
 
 typedef struct DrawWords {
-    bool inflects;  /* English: articles, endings, "does not"; adjectives before the noun */
+    bool inflects;                         /* English: articles, endings, "does not"; adjectives before the noun */
     const char *agent, *theme, *recipient; /* roles */
     const char *person, *city, *name;      /* concepts of named things */
     const DrawNoun *being, *thing;

@@ -6,8 +6,8 @@
 
 #include "amr/corpus.h"
 
-/* {"block", "line", "sentence", "valid", "fault"}, and where a graph could be read, valid or not, "metadata", "top", "triples" (source,
- * role, target) and "graph", its text. Gives. */
+/* {"block", "line", "sentence", "valid", "fault", "fault_line"}, and where a graph could be read, valid or not,
+ * "metadata", "top", "triples" (source, role, target) and "graph", its text. Gives. */
 json_t *amr_block_json(const AmrBlock *b, int64_t number, PenmanLayout layout);
 
 #endif

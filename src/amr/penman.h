@@ -1,11 +1,12 @@
 /* penman.h - PENMAN notation: text becomes a tree, the tree becomes triples, and is printed again.
  *
- * Words. A *node* is a group in parentheses, `(b / bark-01 ...)`: its *variable* is b, its *concept* bark-01. A *branch* is
- * a role of a node with its target: a node of its own, or an *atom* (a variable named again, which is a re-entrancy, or a constant).
- * The concept is the branch whose role is "/". An *alignment* (`~e.4`) may stand behind a role, a concept and an atom.
+ * Words. A *node* is a group in parentheses, `(b / bark-01 ...)`: its *variable* is b, its *concept* bark-01. A
+ * *branch* is a role of a node with its target: a node of its own, or an *atom* (a variable named again, which is
+ * a re-entrancy, or a constant). The concept is the branch whose role is "/". An *alignment* (`~e.4`) may stand
+ * behind a role, a concept and an atom.
  *
- * What is accepted, the triples and the printed form are those of the Python package penman 1.3 with its AMR model. Accepted
- * does not mean valid: a node without a concept is read, and penman_check refuses it. */
+ * What is accepted, the triples and the printed form are those of the Python package penman 1.3 with its AMR
+ * model. Accepted does not mean valid: a node without a concept is read, and penman_check refuses it. */
 #ifndef AMR_PENMAN_H
 #define AMR_PENMAN_H
 
@@ -55,8 +56,8 @@ typedef struct PenmanText {
     int64_t line; /* number of the line that holds *at */
 } PenmanText;
 
-/* Reads comments and one graph, and leaves `from` behind it: what follows is not looked at. A refusal names the line.
- * penman_free in either case. */
+/* Reads comments and one graph, and leaves `from` behind it: what follows is not looked at. A refusal names the
+ * line. penman_free in either case. */
 bool penman_read(Penman *out, PenmanText *from, Err *e);
 void penman_free(Penman *p);
 
@@ -65,11 +66,11 @@ bool penman_at_end(PenmanText *from);
 
 /* The first node of that name; -1: there is none. */
 int penman_find(const Penman *p, const char *variable);
-const char *penman_concept(const Penman *p, int node); /* without alignment; NULL: it has none */
+const char *penman_concept(const Penman *p, int node);     /* without alignment; NULL: it has none */
 const char *penman_meta(const Penman *p, const char *key); /* NULL: not there */
 
-/* What a graph needs to mean something: every node has a variable and, behind '/', a concept; no variable names two nodes;
- * every role has a name and a target. The refusal names the line. */
+/* What a graph needs to mean something: every node has a variable and, behind '/', a concept; no variable names
+ * two nodes; every role has a name and a target. The refusal names the line. */
 bool penman_check(const Penman *p, Err *e);
 
 typedef struct PenmanTriple {
@@ -82,7 +83,8 @@ typedef struct PenmanTriple {
  * ":instance"; a node without one has a triple without a target. Gives: mem_free. */
 PenmanTriple *penman_triples(const Penman *p, int64_t *n);
 
-/* Whether the role runs from its target to its node: it ends in -of and is none of the three names that do so anyway. */
+/* Whether the role runs from its target to its node: it ends in -of and is none of the three names that do so
+ * anyway. */
 bool penman_is_inverse(const char *role, int64_t len);
 
 typedef enum PenmanLayout {

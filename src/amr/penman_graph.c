@@ -1,4 +1,5 @@
-/* penman_graph.c - what a tree stands for: its variables, its triples, and whether it is a graph that means something. */
+/* penman_graph.c - what a tree stands for: its variables, its triples, and whether it is a graph that means
+ * something. */
 #include <string.h>
 
 #include "amr/penman_int.h"
@@ -15,10 +16,13 @@ int32_t penman_add_node(Penman *p, int32_t parent, int32_t line) {
 int32_t penman_add_branch(Penman *p, int32_t node, const char *role, int32_t line) {
     p->branch = mem_grow(p->branch, &p->branch_room, p->n_branches + 1, sizeof *p->branch);
     int32_t b = (int32_t)p->n_branches++;
-    p->branch[b] = (PenmanBranch){.role = role, .role_mark = "", .atom_mark = "", .node = -1, .next = -1, .line = line};
+    p->branch[b] =
+        (PenmanBranch){.role = role, .role_mark = "", .atom_mark = "", .node = -1, .next = -1, .line = line};
     PenmanNode *n = &p->node[node];
-    if (n->first < 0) n->first = b;
-    else p->branch[n->last].next = b;
+    if (n->first < 0)
+        n->first = b;
+    else
+        p->branch[n->last].next = b;
     n->last = b;
     return b;
 }
@@ -64,7 +68,9 @@ int penman_find(const Penman *p, const char *variable) {
 
 /* ---- triples ---- */
 
-static bool is_concept(const PenmanBranch *b) { return !strcmp(b->role, "/") || !strcmp(b->role, ":instance"); }
+static bool is_concept(const PenmanBranch *b) {
+    return !strcmp(b->role, "/") || !strcmp(b->role, ":instance");
+}
 
 const char *penman_concept(const Penman *p, int node) {
     for (int32_t b = p->node[node].first; b >= 0; b = p->branch[b].next)
@@ -82,15 +88,20 @@ bool penman_is_inverse(const char *role, int64_t len) {
 
 static PenmanTriple triple_of(const Penman *p, int32_t node, const PenmanBranch *b) {
     bool concept = is_concept(b), opens = b->node >= 0;
-    PenmanTriple t = {.source = p->node[node].variable, .role = concept ? ":instance" : b->role,
+    PenmanTriple t = {.source = p->node[node].variable,
+                      .role = concept ? ":instance" : b->role,
                       .target = opens ? p->node[b->node].variable : b->atom};
     t.role_len = (int)strlen(t.role);
     t.source_node = penman_find(p, t.source);
     t.target_node = concept && !opens ? -1 : penman_find(p, t.target);
     if (!penman_is_inverse(t.role, t.role_len) || (t.target_node < 0 && !opens)) return t;
     t.role_len -= 3;
-    return (PenmanTriple){.source = t.target, .role = t.role, .role_len = t.role_len, .target = t.source,
-                          .source_node = t.target_node, .target_node = t.source_node};
+    return (PenmanTriple){.source = t.target,
+                          .role = t.role,
+                          .role_len = t.role_len,
+                          .target = t.source,
+                          .source_node = t.target_node,
+                          .target_node = t.source_node};
 }
 
 /* Whether some branch names the concept, even if the concept itself is missing. */
@@ -102,13 +113,17 @@ static bool names_concept(const Penman *p, int32_t node) {
 
 static PenmanTriple without_concept(const Penman *p, int32_t node) {
     const char *variable = p->node[node].variable;
-    return (PenmanTriple){.source = variable, .role = ":instance", .role_len = 9, .source_node = penman_find(p, variable),
+    return (PenmanTriple){.source = variable,
+                          .role = ":instance",
+                          .role_len = 9,
+                          .source_node = penman_find(p, variable),
                           .target_node = -1};
 }
 
 PenmanTriple *penman_triples(const Penman *p, int64_t *n) {
     PenmanTriple *t = MEM_NEW(PenmanTriple, p->n_nodes + p->n_branches);
-    int32_t *at = MEM_NEW(int32_t, p->n_nodes + 1); /* 2 + the branch that the node goes on with; 0: not seen yet */
+    int32_t *at =
+        MEM_NEW(int32_t, p->n_nodes + 1); /* 2 + the branch that the node goes on with; 0: not seen yet */
     *n = 0;
     for (int32_t node = 0, next = 0; node >= 0; node = next) {
         if (!at[node]) {
@@ -144,9 +159,10 @@ static bool check_node(const Penman *p, int32_t i, Err *e) {
     if (!n->variable) return fail(e, ERR_FAIL, "line %d: a node is empty: ()", n->line);
     int first = penman_find(p, n->variable);
     if (first != i)
-        return fail(e, ERR_FAIL, "line %d: the variable '%.40s' already names the node of line %d", n->line, n->variable,
-                    p->node[first].line);
-    if (!penman_concept(p, i)) return fail(e, ERR_FAIL, "line %d: the node '%.40s' has no concept", n->line, n->variable);
+        return fail(e, ERR_FAIL, "line %d: the variable '%.40s' already names the node of line %d", n->line,
+                    n->variable, p->node[first].line);
+    if (!penman_concept(p, i))
+        return fail(e, ERR_FAIL, "line %d: the node '%.40s' has no concept", n->line, n->variable);
     for (int32_t b = n->first; b >= 0; b = p->branch[b].next)
         if (!check_branch(&p->branch[b], e)) return false;
     return true;

@@ -31,8 +31,10 @@ static void print_node(const Printer *pr, int32_t node, int64_t column) {
         begin_branch(pr, column, i == n->first);
         str_addf(pr->out, "%s%s", b->role, b->role_mark);
         if (b->node >= 0 || b->atom) str_add_char(pr->out, ' ');
-        if (b->node >= 0) print_node(pr, b->node, column + characters(b->role) + characters(b->role_mark) + 1);
-        else if (b->atom) str_addf(pr->out, "%s%s", b->atom, b->atom_mark);
+        if (b->node >= 0)
+            print_node(pr, b->node, column + characters(b->role) + characters(b->role_mark) + 1);
+        else if (b->atom)
+            str_addf(pr->out, "%s%s", b->atom, b->atom_mark);
     }
     str_add_char(pr->out, ')');
 }

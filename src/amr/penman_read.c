@@ -5,9 +5,9 @@
  *   branch := role [ alignment ] [ atom | node ]            the target may be missing before a role or ')'
  *   atom   := (symbol | string) [ alignment ]
  *
- * A token ends at a blank or at one of " ( ) / : ~ and, if it is a string, within its line. A '#' that begins a token begins a
- * comment, to the end of the line; comments may stand before a graph and nowhere else. Nodes are opened and closed in a loop:
- * the depth of the text is not a depth of calls. */
+ * A token ends at a blank or at one of " ( ) / : ~ and, if it is a string, within its line. A '#' that begins a
+ * token begins a comment, to the end of the line; comments may stand before a graph and nowhere else. Nodes are
+ * opened and closed in a loop: the depth of the text is not a depth of calls. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -45,7 +45,9 @@ typedef struct Reader {
 
 /* ---- tokens ---- */
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 static void skip_blanks(PenmanText *t) {
     for (; t->at < t->end && amr_is_blank(*t->at); t->at++) {
@@ -93,21 +95,42 @@ static int64_t comment_length(const char *at, const char *end) {
 }
 
 static Token lex(PenmanText *t) {
-    Token k = {.kind = TOKEN_END, .line = t->line}; /* the end is where the last token was, not behind empty lines */
+    Token k = {.kind = TOKEN_END,
+               .line = t->line}; /* the end is where the last token was, not behind empty lines */
     skip_blanks(t);
     k.at = t->at;
     if (t->at == t->end) return k;
     k.line = t->line;
     k.len = 1;
     switch (*t->at) {
-        case '#': k.kind = TOKEN_COMMENT; k.len = comment_length(t->at, t->end); break;
-        case '"': k.kind = TOKEN_STRING; k.len = string_length(t->at, t->end); break;
-        case '~': k.kind = TOKEN_ALIGNMENT; k.len = alignment_length(t->at, t->end); break;
-        case ':': k.kind = TOKEN_ROLE; k.len = word_length(t->at, t->end); break;
-        case '(': k.kind = TOKEN_OPEN; break;
-        case ')': k.kind = TOKEN_CLOSE; break;
-        case '/': k.kind = TOKEN_SLASH; break;
-        default: k.kind = TOKEN_SYMBOL; k.len = word_length(t->at, t->end);
+        case '#':
+            k.kind = TOKEN_COMMENT;
+            k.len = comment_length(t->at, t->end);
+            break;
+        case '"':
+            k.kind = TOKEN_STRING;
+            k.len = string_length(t->at, t->end);
+            break;
+        case '~':
+            k.kind = TOKEN_ALIGNMENT;
+            k.len = alignment_length(t->at, t->end);
+            break;
+        case ':':
+            k.kind = TOKEN_ROLE;
+            k.len = word_length(t->at, t->end);
+            break;
+        case '(':
+            k.kind = TOKEN_OPEN;
+            break;
+        case ')':
+            k.kind = TOKEN_CLOSE;
+            break;
+        case '/':
+            k.kind = TOKEN_SLASH;
+            break;
+        default:
+            k.kind = TOKEN_SYMBOL;
+            k.len = word_length(t->at, t->end);
     }
     if (!k.len) k.kind = TOKEN_STRAY, k.len = 1;
     t->at += k.len;
@@ -129,7 +152,9 @@ static const char *keep(Penman *p, const char *at, int64_t len) {
     return to;
 }
 
-static const char *keep_token(Penman *p, Token t) { return keep(p, t.at, t.len); }
+static const char *keep_token(Penman *p, Token t) {
+    return keep(p, t.at, t.len);
+}
 
 /* ---- refusals ---- */
 
@@ -140,13 +165,15 @@ static bool unexpected(const Reader *r, const char *wanted, Err *e) {
     const char *dots = shown < t->len ? "..." : "";
     long long line = (long long)t->line;
     if (t->kind == TOKEN_END)
-        return fail(e, ERR_FAIL, "line %lld: the text ends where %s was expected. Was it cut short?", line, wanted);
+        return fail(e, ERR_FAIL, "line %lld: the text ends where %s was expected. Was it cut short?", line,
+                    wanted);
     if (t->kind == TOKEN_COMMENT)
         return fail(e, ERR_FAIL, "line %lld: a comment stands inside the graph; comments come before it", line);
     if (t->kind == TOKEN_STRAY && *t->at == '"')
         return fail(e, ERR_FAIL, "line %lld: a string is not closed in its line", line);
     if (t->kind == TOKEN_STRAY)
-        return fail(e, ERR_FAIL, "line %lld: '~' begins an alignment such as ~e.4; a '~' of a text needs quotes", line);
+        return fail(e, ERR_FAIL, "line %lld: '~' begins an alignment such as ~e.4; a '~' of a text needs quotes",
+                    line);
     return fail(e, ERR_FAIL, "line %lld: %s was expected, found '%.*s%s'", line, wanted, (int)shown, t->at, dots);
 }
 
@@ -172,7 +199,8 @@ static bool put_meta(Penman *p, const char *key, const char *value, int64_t line
         p->meta[i].value = value; /* the last one counts, in the first one's place */
         return true;
     }
-    if (p->n_meta == META_MOST) return fail(e, ERR_FAIL, "line %lld: more than %d metadata entries", (long long)line, META_MOST);
+    if (p->n_meta == META_MOST)
+        return fail(e, ERR_FAIL, "line %lld: more than %d metadata entries", (long long)line, META_MOST);
     p->meta = mem_grow(p->meta, &p->meta_room, p->n_meta + 1, sizeof *p->meta);
     p->meta[p->n_meta++] = (PenmanMeta){key, value};
     return true;
@@ -210,7 +238,9 @@ static bool take_comment(Penman *p, Token t, Err *e) {
 
 /* ---- nodes ---- */
 
-static bool is_atom(const Reader *r) { return r->next.kind == TOKEN_SYMBOL || r->next.kind == TOKEN_STRING; }
+static bool is_atom(const Reader *r) {
+    return r->next.kind == TOKEN_SYMBOL || r->next.kind == TOKEN_STRING;
+}
 
 static void take_mark(Reader *r, const char **mark) {
     if (r->next.kind == TOKEN_ALIGNMENT) *mark = keep_token(r->out, take(r));
@@ -236,11 +266,13 @@ static bool open_node(Reader *r, int32_t *node, int32_t parent, Err *e) {
 }
 
 static bool take_branch(Reader *r, int32_t *branch, int32_t node, Err *e) {
-    if (r->next.kind != TOKEN_ROLE || !r->out->node[node].variable) return unexpected(r, "')' or a role such as :ARG0", e);
+    if (r->next.kind != TOKEN_ROLE || !r->out->node[node].variable)
+        return unexpected(r, "')' or a role such as :ARG0", e);
     Token role = take(r);
     *branch = penman_add_branch(r->out, node, keep_token(r->out, role), (int32_t)role.line);
     take_mark(r, &r->out->branch[*branch].role_mark);
-    if (is_atom(r)) take_atom(r, *branch);
+    if (is_atom(r))
+        take_atom(r, *branch);
     else if (r->next.kind != TOKEN_OPEN && r->next.kind != TOKEN_ROLE && r->next.kind != TOKEN_CLOSE)
         return unexpected(r, "a target", e);
     return true;
@@ -271,7 +303,8 @@ static bool read_nodes(Reader *r, Err *e) {
 bool penman_read(Penman *out, PenmanText *from, Err *e) {
     int64_t bytes = from->end - from->at;
     *out = (Penman){0};
-    if (bytes > TEXT_BYTES_MOST) return fail(e, ERR_FAIL, "line %lld: a graph of more than 1 GiB", (long long)from->line);
+    if (bytes > TEXT_BYTES_MOST)
+        return fail(e, ERR_FAIL, "line %lld: a graph of more than 1 GiB", (long long)from->line);
     if (!is_text(from, e)) return false;
     out->words = mem_alloc(2 * bytes + 2);
     Reader r = {.out = out, .from = from};

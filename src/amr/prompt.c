@@ -23,7 +23,8 @@ static const struct {
      "[prompt]\n"
      "Write the meaning of the sentence as an AMR graph, in two steps.\n"
      "Step 1: the graph without variables, a concept in each pair of parentheses.\n"
-     "Step 2: the whole graph in PENMAN notation. Every concept gets a variable of its own; what is meant a second time is named by the\n"
+     "Step 2: the whole graph in PENMAN notation. Every concept gets a variable of its own; what is meant a "
+     "second time is named by the\n"
      "variable it already has.\n"
      "Sentence: {sentence}\n"
      "[answer]\n"
@@ -49,7 +50,8 @@ static const char *lookup(const Filling *f, const char *name, int64_t len) {
         const char *name, *text;
     } known[] = {{"sentence", f->sentence}, {"graph", f->graph}, {"bare", f->bare}};
     for (int i = 0; i < COUNT_OF(known); i++)
-        if ((int64_t)strlen(known[i].name) == len && !memcmp(known[i].name, name, (size_t)len)) return known[i].text;
+        if ((int64_t)strlen(known[i].name) == len && !memcmp(known[i].name, name, (size_t)len))
+            return known[i].text;
     return NULL;
 }
 
@@ -66,8 +68,11 @@ static bool fill(Str *out, const char *text, const Filling *f, Err *e) {
         const char *end = *at == '{' ? strchr(at, '}') : NULL;
         const char *value = end ? lookup(f, at + 1, end - at - 1) : NULL;
         if (!value)
-            return fail(e, ERR_FAIL, "'%.20s' is no placeholder here: a prompt has {sentence}, an answer {graph} and {bare}; a brace is "
-                        "written {{ or }}", at);
+            return fail(e, ERR_FAIL,
+                        "'%.20s' is no placeholder here: a prompt has {sentence}, an answer {graph} and {bare}; a "
+                        "brace is "
+                        "written {{ or }}",
+                        at);
         str_add(out, value);
         at = end;
     }
@@ -107,7 +112,8 @@ static bool check_wording(const AmrPrompt *p, Err *e) {
     ok = ok && fill(&s, p->answer, &answered, e);
     const char *graph = ok ? strchr(str_text(&s), 2) : NULL, *bare = ok ? strrchr(str_text(&s), 3) : NULL;
     if (ok && !graph) ok = fail(e, ERR_FAIL, "the section [answer] has no {graph}");
-    if (ok && bare > graph) ok = fail(e, ERR_FAIL, "{bare} must come before {graph}: the first graph with variables is the answer");
+    if (ok && bare > graph)
+        ok = fail(e, ERR_FAIL, "{bare} must come before {graph}: the first graph with variables is the answer");
     str_free(&s);
     return ok;
 }
@@ -118,7 +124,9 @@ bool amr_prompt_parse(AmrPrompt *p, const char *text, const char *where, Err *e)
     const char *first = find_heading(text, "[prompt]", &prompt);
     const char *second = first ? find_heading(prompt, "[answer]", &answer) : NULL;
     if (!second)
-        return fail(e, ERR_FAIL, "%s: a wording has a line [prompt] and, behind it, a line [answer]; see recipes/amr/plain.txt", where);
+        return fail(e, ERR_FAIL,
+                    "%s: a wording has a line [prompt] and, behind it, a line [answer]; see recipes/amr/plain.txt",
+                    where);
     p->prompt = section(prompt, second, true);
     p->answer = section(answer, answer + strlen(answer), false);
     return check_wording(p, e) || fail_within(e, "%s", where);
@@ -156,17 +164,23 @@ static void print_bare(Str *out, const Penman *p, int32_t node) { /* as deep as 
         const char *named = again >= 0 ? penman_concept(p, again) : NULL;
         if (!strcmp(b->role, "/")) continue;
         str_add(out, b->role);
-        if (b->node >= 0) print_bare(out, p, b->node);
-        else if (b->atom) str_addf(out, " %s", named ? named : b->atom);
+        if (b->node >= 0)
+            print_bare(out, p, b->node);
+        else if (b->atom)
+            str_addf(out, " %s", named ? named : b->atom);
     }
     str_add_char(out, ')');
 }
 
-void amr_print_bare(Str *out, const Penman *graph) { print_bare(out, graph, 0); }
+void amr_print_bare(Str *out, const Penman *graph) {
+    print_bare(out, graph, 0);
+}
 
 /* ---- rows ---- */
 
-static json_t *message(const char *role, const char *text) { return json_pack("{s:s, s:s}", "role", role, "content", text); }
+static json_t *message(const char *role, const char *text) {
+    return json_pack("{s:s, s:s}", "role", role, "content", text);
+}
 
 /* What a user would have typed: the prompt without its last line end. */
 static json_t *user_message(const Str *prompt) {
@@ -190,9 +204,11 @@ json_t *amr_row(const AmrPrompt *p, const AmrBlock *b, int64_t index, AmrRowStyl
         ok = ok && fill(&answer, p->answer, &(Filling){.graph = str_text(&graph), .bare = str_text(&bare)}, NULL);
     }
     CHECK(ok); /* amr_prompt_parse has seen it */
-    json_t *row = style.without_answer ? prompt_row(&prompt, b, index, style.chat)
-                  : style.chat ? json_pack("{s:[o,o]}", "messages", user_message(&prompt), message("assistant", str_text(&answer)))
-                               : json_pack("{s:s, s:s}", "prompt", str_text(&prompt), "completion", str_text(&answer));
+    json_t *row =
+        style.without_answer ? prompt_row(&prompt, b, index, style.chat)
+        : style.chat
+            ? json_pack("{s:[o,o]}", "messages", user_message(&prompt), message("assistant", str_text(&answer)))
+            : json_pack("{s:s, s:s}", "prompt", str_text(&prompt), "completion", str_text(&answer));
     str_free(&graph);
     str_free(&bare);
     str_free(&prompt);

@@ -11,19 +11,29 @@ enum { NODES_MOST = 4000, TRIPLES_MOST = 20000 }; /* of one graph: tables are sq
 
 const char *smatch_metric_name(SmatchMetric m) {
     static const char *const names[SMATCH_METRICS] = {
-        [SMATCH_FULL] = "smatch",          [SMATCH_UNLABELLED] = "unlabelled", [SMATCH_NO_SENSE] = "no_sense",
+        [SMATCH_FULL] = "smatch",           [SMATCH_UNLABELLED] = "unlabelled", [SMATCH_NO_SENSE] = "no_sense",
         [SMATCH_REENTRANCY] = "reentrancy", [SMATCH_ATTRIBUTES] = "attributes", [SMATCH_RELATIONS] = "relations",
-        [SMATCH_CONCEPT] = "concept",      [SMATCH_RELATION] = "relation",     [SMATCH_ROOT] = "root"};
+        [SMATCH_CONCEPT] = "concept",       [SMATCH_RELATION] = "relation",     [SMATCH_ROOT] = "root"};
     return names[m];
 }
 
-static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 0; }
+static double ratio(int64_t a, int64_t b) {
+    return b ? (double)a / (double)b : 0;
+}
 
-double smatch_precision(SmatchCounts c) { return ratio(c.matched, c.predicted); }
-double smatch_recall(SmatchCounts c) { return ratio(c.matched, c.gold); }
-double smatch_f1(SmatchCounts c) { return ratio(2 * c.matched, c.predicted + c.gold); }
+double smatch_precision(SmatchCounts c) {
+    return ratio(c.matched, c.predicted);
+}
+double smatch_recall(SmatchCounts c) {
+    return ratio(c.matched, c.gold);
+}
+double smatch_f1(SmatchCounts c) {
+    return ratio(2 * c.matched, c.predicted + c.gold);
+}
 
-SmatchOptions smatch_defaults(void) { return (SmatchOptions){.restarts = 4, .node_limit = 10000, .seed = 42}; }
+SmatchOptions smatch_defaults(void) {
+    return (SmatchOptions){.restarts = 4, .node_limit = 10000, .seed = 42};
+}
 
 /* ---- without a mapping: bags in common ---- */
 
@@ -31,7 +41,9 @@ typedef struct Fact {
     int32_t from, role, to;
 } Fact;
 
-static int by_fact(const void *x, const void *y) { return memcmp(x, y, sizeof(Fact)); }
+static int by_fact(const void *x, const void *y) {
+    return memcmp(x, y, sizeof(Fact));
+}
 
 /* (concept, role, concept) of every relation, (concept, role, value) of every attribute but TOP. */
 static Fact *facts_of(const SmatchGraph *g, bool concepts_only, int64_t *n) {
@@ -71,7 +83,8 @@ static SmatchCounts count_root(const SmatchGraph *gold, const SmatchGraph *predi
 
 /* ---- with one ---- */
 
-static SmatchFound match(const SmatchGraph *gold, const SmatchGraph *predicted, const SmatchOptions *o, uint64_t key) {
+static SmatchFound match(const SmatchGraph *gold, const SmatchGraph *predicted, const SmatchOptions *o,
+                         uint64_t key) {
     SmatchProblem p;
     smatch_problem_make(&p, gold, predicted);
     SmatchFound found = smatch_solve(&p, o, key);
@@ -79,8 +92,8 @@ static SmatchFound match(const SmatchGraph *gold, const SmatchGraph *predicted, 
     return found;
 }
 
-static void count_variant(SmatchPair *out, const SmatchGraph *gold, const SmatchGraph *predicted, SmatchMetric m, AmrWords *w,
-                          SmatchOptions o, uint64_t key) {
+static void count_variant(SmatchPair *out, const SmatchGraph *gold, const SmatchGraph *predicted, SmatchMetric m,
+                          AmrWords *w, SmatchOptions o, uint64_t key) {
     SmatchGraph a, b;
     o.node_limit = MAX2(1, o.node_limit / 10);
     smatch_graph_view(&a, gold, m, w);
@@ -94,10 +107,12 @@ static void count_variant(SmatchPair *out, const SmatchGraph *gold, const Smatch
 
 /* ---- a pair ---- */
 
-static bool is_small(const Penman *p) { return p->n_nodes <= NODES_MOST && p->n_branches <= TRIPLES_MOST; }
+static bool is_small(const Penman *p) {
+    return p->n_nodes <= NODES_MOST && p->n_branches <= TRIPLES_MOST;
+}
 
-static void score_pair(SmatchPair *out, SmatchScore *s, const AmrBlock *gold, const AmrBlock *predicted, AmrWords *w,
-                       const SmatchOptions *o, uint64_t key) {
+static void score_pair(SmatchPair *out, SmatchScore *s, const AmrBlock *gold, const AmrBlock *predicted,
+                       AmrWords *w, const SmatchOptions *o, uint64_t key) {
     SmatchGraph g, p;
     out->empty = predicted->fault != NULL;
     smatch_graph_make(&g, &gold->graph, w, o);
@@ -130,19 +145,21 @@ static void add_up(SmatchScore *s, const SmatchPair *pair) {
 
 static bool check_sizes(const AmrCorpus *gold, const AmrCorpus *predicted, Err *e) {
     if (gold->n != predicted->n)
-        return fail(e, ERR_FAIL, "%s has %lld blocks, %s has %lld: the k-th graphs are compared, so both need as many. "
-                    "A sentence without a graph keeps its block", gold->path, (long long)gold->n, predicted->path,
-                    (long long)predicted->n);
+        return fail(e, ERR_FAIL,
+                    "%s has %lld blocks, %s has %lld: the k-th graphs are compared, so both need as many. "
+                    "A sentence without a graph keeps its block",
+                    gold->path, (long long)gold->n, predicted->path, (long long)predicted->n);
     for (int64_t i = 0; i < gold->n; i++) {
         bool small = is_small(&gold->block[i].graph);
         if (small && is_small(&predicted->block[i].graph)) continue;
-        return fail(e, ERR_FAIL, "%s: block %lld has more than %d nodes or %d triples", (small ? predicted : gold)->path,
-                    (long long)i + 1, NODES_MOST, TRIPLES_MOST);
+        return fail(e, ERR_FAIL, "%s: block %lld has more than %d nodes or %d triples",
+                    (small ? predicted : gold)->path, (long long)i + 1, NODES_MOST, TRIPLES_MOST);
     }
     return true;
 }
 
-bool smatch_score(SmatchScore *out, const AmrCorpus *gold, const AmrCorpus *predicted, const SmatchOptions *o, Err *e) {
+bool smatch_score(SmatchScore *out, const AmrCorpus *gold, const AmrCorpus *predicted, const SmatchOptions *o,
+                  Err *e) {
     *out = (SmatchScore){0};
     if (!check_sizes(gold, predicted, e)) return false;
     if (!o->skip_bad_gold && !amr_corpus_require_valid(gold, e)) return false;

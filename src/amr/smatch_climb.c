@@ -2,8 +2,8 @@
 #include "amr/smatch_int.h"
 #include "base/rng.h"
 
-/* value[row][column]: what the row matches when it has that column and all others stay; kept up to date move by move. The last
- * column means "not assigned" and is worth 0. */
+/* value[row][column]: what the row matches when it has that column and all others stay; kept up to date move by
+ * move. The last column means "not assigned" and is worth 0. */
 typedef struct Climber {
     const SmatchProblem *p;
     int32_t *map;
@@ -29,7 +29,8 @@ static void assign(Climber *k, int r, int32_t column) {
     for (int32_t i = p->first_link[r]; i < p->first_link[r + 1]; i++) {
         int link = p->link_of[i], other = p->link[link].a == r ? p->link[link].b : p->link[link].a;
         for (int32_t c = 0; c < p->columns; c++)
-            *value_at(k, other, c) += gain_between(k, link, other, c, column) - gain_between(k, link, other, c, before);
+            *value_at(k, other, c) +=
+                gain_between(k, link, other, c, column) - gain_between(k, link, other, c, before);
     }
     if (before >= 0) k->used[before] = false;
     if (column >= 0) k->used[column] = true;
@@ -64,15 +65,18 @@ static void try_moves(const Climber *k, Step *best) {
     for (int r = 0; r < k->p->rows; r++) {
         int32_t now = *value_at(k, r, k->map[r]);
         for (int32_t c = 0; c < k->p->columns; c++)
-            if (!k->used[c] && *value_at(k, r, c) - now > best->gain) *best = (Step){*value_at(k, r, c) - now, r, -1, c};
+            if (!k->used[c] && *value_at(k, r, c) - now > best->gain)
+                *best = (Step){*value_at(k, r, c) - now, r, -1, c};
     }
 }
 
-/* Rows without a link between them do not see each other's change; of two that have one, the link is taken out and put in again. */
+/* Rows without a link between them do not see each other's change; of two that have one, the link is taken out and
+ * put in again. */
 static int64_t swap_gain(const Climber *k, int r, int s) {
     int32_t a = k->map[r], b = k->map[s];
     int64_t gain = (int64_t)*value_at(k, r, b) + *value_at(k, s, a) - *value_at(k, r, a) - *value_at(k, s, b);
-    for (int32_t i = k->p->first_link[r]; k->linked[(int64_t)r * k->p->rows + s] && i < k->p->first_link[r + 1]; i++) {
+    for (int32_t i = k->p->first_link[r]; k->linked[(int64_t)r * k->p->rows + s] && i < k->p->first_link[r + 1];
+         i++) {
         int link = k->p->link_of[i];
         if (k->p->link[link].a != s && k->p->link[link].b != s) continue;
         gain += gain_between(k, link, r, a, b) + gain_between(k, link, r, b, a);
@@ -129,7 +133,8 @@ static int32_t pick(const SmatchProblem *p, const bool *used, int r, bool random
 void smatch_start(const SmatchProblem *p, int32_t *map, int turn, uint64_t key) {
     bool *used = MEM_NEW(bool, p->columns + 1);
     for (int r = 0; r < p->rows; r++) map[r] = -1;
-    for (int pass = turn ? 1 : 0; pass < 2; pass++) { /* equal concepts or attributes first, then the rest at random */
+    for (int pass = turn ? 1 : 0; pass < 2;
+         pass++) { /* equal concepts or attributes first, then the rest at random */
         for (int r = 0; r < p->rows; r++) {
             if (map[r] >= 0) continue;
             int32_t c = pick(p, used, r, pass > 0, rng_fold(rng_fold(key, (uint64_t)turn), (uint64_t)r));

@@ -1,28 +1,31 @@
 /* smatch_exact.c - the best mapping, proved: branch and bound over rows, with a bound by Lagrangian decomposition.
  *
- * Leave rows apart where links join them: each link then has its own opinion on what its two rows are assigned to, and its
- * best is easy to find; the rows alone are a linear assignment problem, solved exactly. The sum of both is an upper bound, for any
- * prices that rows and links pay each other for an assignment:
+ * The mapping is a quadratic assignment problem with few pairwise terms, the links. The bound decouples them: every
+ * link has its own copy of its two rows' assignments, and Lagrange multipliers ("prices") stand between the copies. A
+ * link alone is maximised by looking at its entries, the rows alone are a linear assignment problem. For any prices
  *
  *     bound = assignment(unary + prices of the links) + sum over links of max(gain - prices)
  *
- * Prices are improved in turns. Links give all they have to their rows, so that their own maximum is 0. The assignment then has
- * dual variables: an assignment (row, column) that is not in the best solution has slack, which costs nothing to give back, and
- * the links of the row receive equal parts of it. No turn makes the bound worse. Matches are whole numbers, so a bound below
- * best + 1 is a proof.
+ * is an upper bound, improved by dual ascent. Links give all they have to their rows, so that their own maximum is 0.
+ * The assignment problem then has dual variables, and a pair (row, column) outside the optimum has slack (reduced
+ * cost), which can be given back to the links of the row without raising the bound. No turn makes the bound worse.
+ * Matches are whole numbers: a bound below best + 1 is a proof.
  *
- *   E1  Prices are whole numbers of 1/SCALE triples: no rounding can make a bound too low.
- *   E2  Column n (n columns) means "not assigned"; it is worth 0 and open to every row.
- *   E3  An assignment whose slack exceeds bound - (best + 1) can be in no better mapping, and is closed for the subtree.
- *   E4  Ties, orders and limits depend on the numbers alone: the same pair gives the same answer everywhere. */
+ *   E1  Prices are whole numbers of 1/SCALE triples, so that no rounding makes a bound too low.
+ *   E2  Column n (of n columns) means "not assigned"; it is worth 0 and open to every row.
+ *   E3  A pair whose slack exceeds bound - (best + 1) is in no better mapping, and is closed for the subtree.
+ *   E4  Orders, ties and limits depend on the numbers alone: a pair gives the same answer on every machine. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "amr/smatch_int.h"
 
 enum { SCALE = 1 << 16, ROOT_TURNS = 80, CHILD_TURNS = 12, DEPTH_MOST = 100 };
-enum { ROOT_WORK = 20000000, NODE_WORK = 20000, NEAR = 2 }; /* cells looked at by assignments: the limit of time, the same everywhere (E4) */
-enum { MATCHES_MOST = 4000, CELLS_MOST = 500 * 500 }; /* beyond: E1's numbers, and the memory of a level, would not fit */
+/* The limit of time, in cells that assignments look at, so that it is the same everywhere (E4). */
+enum { ROOT_WORK = 20000000, NODE_WORK = 20000 };
+/* Beyond these sizes nothing is tried: E1's numbers, or the memory of a level, would not fit. */
+enum { MATCHES_MOST = 4000, CELLS_MOST = 500 * 500 };
+enum { NEAR = 2 }; /* a relaxed solution so close to the best is climbed from */
 #define CLOSED (INT64_MAX / 8)
 
 typedef struct Entry { /* two columns that a link gains something from */
@@ -43,7 +46,7 @@ typedef struct Solver {
     int64_t nodes, node_limit, work, work_limit;
     Entry *entry; /* those of link l: first_entry[l] .. first_entry[l + 1] */
     int32_t *first_entry;
-    Level *level; /* by depth, made when they are reached */
+    Level *level;                      /* by depth, made when they are reached */
     int64_t *row_price, *column_price; /* duals of the assignment, as costs */
     int32_t *row_of;                   /* of a column and, behind them, of a row's own "not assigned"; -1: free */
     int32_t *map, *trial, *way;
@@ -81,8 +84,10 @@ static bool augment(Solver *s, const Level *v, int first) {
         if (next < 0) return false;
         s->row_price[first] += least;
         for (int j = 0; j < n; j++) {
-            if (s->seen[j]) s->row_price[s->row_of[j]] += least, s->column_price[j] -= least;
-            else if (s->slack[j] < CLOSED) s->slack[j] -= least;
+            if (s->seen[j])
+                s->row_price[s->row_of[j]] += least, s->column_price[j] -= least;
+            else if (s->slack[j] < CLOSED)
+                s->slack[j] -= least;
         }
         s->seen[next] = true;
         j0 = next;
@@ -118,18 +123,22 @@ static int64_t slack_of(const Solver *s, const Level *v, int row, int column) {
 
 /* ---- prices ---- */
 
-/* For every column of one row of a link: the most that the link has, by its present prices, when that row has that column. */
+/* For every column of one row of a link: the most that the link has, by its present prices, when that row has that
+ * column. */
 static void marginals(Solver *s, const Level *v, int l, bool of_a) {
     const SmatchLink *link = &s->p->link[l];
     int own_row = of_a ? link->a : link->b, other_row = of_a ? link->b : link->a;
-    const bool *open = v->open + (int64_t)own_row * s->stride, *other_open = v->open + (int64_t)other_row * s->stride;
+    const bool *open = v->open + (int64_t)own_row * s->stride,
+               *other_open = v->open + (int64_t)other_row * s->stride;
     const int32_t *own = (of_a ? v->to_a : v->to_b) + (int64_t)l * s->stride;
     const int32_t *other = (of_a ? v->to_b : v->to_a) + (int64_t)l * s->stride;
     int first = -1, second = -1; /* cheapest columns of the other row; two rows never share one */
     for (int j = 0; j < s->stride; j++) {
         if (!other_open[j]) continue;
-        if (first < 0 || other[j] < other[first]) second = first, first = j;
-        else if (second < 0 || other[j] < other[second]) second = j;
+        if (first < 0 || other[j] < other[first])
+            second = first, first = j;
+        else if (second < 0 || other[j] < other[second])
+            second = j;
     }
     for (int j = 0; j < s->stride; j++) {
         int rest = j == first && j < s->columns && second >= 0 ? second : first;
@@ -147,7 +156,8 @@ static void marginals(Solver *s, const Level *v, int l, bool of_a) {
 /* Gives 1/part of what the link has for a row to that row. */
 static void give(Solver *s, const Level *v, int l, bool to_a, int part) {
     int row = to_a ? s->p->link[l].a : s->p->link[l].b;
-    int32_t *given = (to_a ? v->to_a : v->to_b) + (int64_t)l * s->stride, *worth = v->worth + (int64_t)row * s->stride;
+    int32_t *given = (to_a ? v->to_a : v->to_b) + (int64_t)l * s->stride,
+            *worth = v->worth + (int64_t)row * s->stride;
     marginals(s, v, l, to_a);
     for (int j = 0; j < s->stride; j++) {
         given[j] += s->marginal[j] / part;
@@ -193,7 +203,9 @@ static int64_t take_better(Solver *s, const int32_t *map) {
 }
 
 /* What must be reached to be better than the best. */
-static int64_t goal(const Solver *s) { return (s->matched + 1) * SCALE; }
+static int64_t goal(const Solver *s) {
+    return (s->matched + 1) * SCALE;
+}
 
 static void close_hopeless(const Solver *s, const Level *v, int64_t bound) { /* E3 */
     for (int r = 0; r < s->rows; r++)
@@ -203,8 +215,8 @@ static void close_hopeless(const Solver *s, const Level *v, int64_t bound) { /* 
         }
 }
 
-/* The bound of what is open at this level, improved until it proves that nothing better is there or hardly falls any
- * more; 0: nothing better is there. */
+/* The bound of what is open at this level, improved until it proves that nothing better is there or hardly falls
+ * any more; 0: nothing better is there. */
 static int64_t improve_bound(Solver *s, const Level *v, int turns) {
     int64_t bound = 0, before = INT64_MAX;
     for (int turn = 0; turn < turns; turn++) {
@@ -333,8 +345,15 @@ static void open_root(Solver *s) {
 void smatch_exact(const SmatchProblem *p, int32_t *best, SmatchFound *found, int64_t node_limit) {
     int64_t cells = (int64_t)p->rows * p->columns;
     if (found->matched >= found->bound || !p->rows || found->bound > MATCHES_MOST || cells > CELLS_MOST) return;
-    Solver s = {.p = p, .rows = p->rows, .columns = p->columns, .stride = p->columns + 1, .best = best,
-                .matched = found->matched, .bound = found->bound, .node_limit = node_limit, .work_limit = ROOT_WORK + node_limit * NODE_WORK};
+    Solver s = {.p = p,
+                .rows = p->rows,
+                .columns = p->columns,
+                .stride = p->columns + 1,
+                .best = best,
+                .matched = found->matched,
+                .bound = found->bound,
+                .node_limit = node_limit,
+                .work_limit = ROOT_WORK + node_limit * NODE_WORK};
     int n = p->rows + p->columns;
     arena_init(&s.arena, "branch and bound");
     s.level = ARENA_NEW(&s.arena, Level, DEPTH_MOST + 1);

@@ -1,15 +1,19 @@
 /* smatch_graph.c - which triples of a graph count, and when two texts are the same.
  *
  * As the Python package smatch 1.0.4 does it:
- *   S1  texts are compared in lower case and without underscores at their end;
- *   S2  a role that ends in -of is turned around, but for consist-of, prep-out-of and prep-on-behalf-of; `:mod` is `:domain` turned around;
- *   S3  the first node has the attribute TOP;
- *   S4  a string is compared without its quotes, and by its first word alone ("New York" is new); as a concept by all its words;
- *   S5  a constant behind a role that S2 turns around is not counted.
- * S4 is switched off by whole_strings; both are counted, and reported where they happened.
  *
- * Not as there: a triple that stands twice in both graphs is matched twice, not four times (which gives scores above 1),
- * and alignments are no part of a concept. */
+ *   S1  Texts are compared in lower case and without underscores at their end.
+ *   S2  A role that ends in -of is inverted, but for consist-of, prep-out-of and prep-on-behalf-of; `:mod` is the
+ *       inverse of `:domain`.
+ *   S3  The first node has the attribute TOP.
+ *   S4  A string is compared without its quotes, by its first word alone ("New York" is "new"); as a concept by all
+ *       its words. whole_strings switches the first word off.
+ *   S5  A constant behind a role that S2 inverts is not counted.
+ *
+ * Where S4 or S5 changed something it is counted, and the report says so.
+ *
+ * Not as there: a triple that stands twice in both graphs is matched twice, not four times (which gives scores above
+ * 1), and alignments are no part of a concept. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -70,7 +74,8 @@ static bool is_role(const char *role, int len, const char *name) {
 }
 
 /* A branch that is neither concept nor empty becomes an attribute, a relation, or nothing (S5). */
-static void add_branch(SmatchGraph *g, const Penman *p, int32_t node, const PenmanBranch *b, AmrWords *w, bool whole) {
+static void add_branch(SmatchGraph *g, const Penman *p, int32_t node, const PenmanBranch *b, AmrWords *w,
+                       bool whole) {
     int32_t len = (int32_t)strlen(b->role), target = b->node >= 0 ? b->node : penman_find(p, b->atom);
     bool inverse = penman_is_inverse(b->role, len), mod = is_role(b->role, len, ":mod");
     const char *end = b->role + len - (inverse ? 3 : 0);
@@ -150,7 +155,8 @@ void smatch_graph_view(SmatchGraph *out, const SmatchGraph *g, SmatchMetric m, A
     bool relations = m != SMATCH_ATTRIBUTES && m != SMATCH_REENTRANCY;
     reserve(out, g->n, g->n_attributes, g->n_relations);
     for (int32_t i = 0; i < g->n; i++) out->concept[i] = concepts ? g->concept[i] : -1;
-    for (int32_t i = 0; attributes && i < g->n_attributes; i++) out->attribute[out->n_attributes++] = g->attribute[i];
+    for (int32_t i = 0; attributes && i < g->n_attributes; i++)
+        out->attribute[out->n_attributes++] = g->attribute[i];
     for (int32_t i = 0; relations && i < g->n_relations; i++) out->relation[out->n_relations++] = g->relation[i];
     if (m == SMATCH_REENTRANCY) keep_reentrant(out, g);
     for (int32_t i = 0; m == SMATCH_NO_SENSE && i < g->n; i++) out->concept[i] = without_sense(w, g->concept[i]);

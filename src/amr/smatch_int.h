@@ -1,4 +1,5 @@
-/* smatch_int.h - what the files of SMATCH share: a graph in numbers, and a pair of them as a problem of assignment. */
+/* smatch_int.h - what the files of SMATCH share: a graph in numbers, and a pair of them as a problem of
+ * assignment. */
 #ifndef AMR_SMATCH_INT_H
 #define AMR_SMATCH_INT_H
 
@@ -17,8 +18,8 @@ typedef struct SmatchRelation {
 } SmatchRelation;
 
 typedef struct SmatchGraph {
-    int32_t n;        /* nodes; the first one is the top */
-    int32_t *concept; /* owns; of each node; -1: it does not count */
+    int32_t n;                  /* nodes; the first one is the top */
+    int32_t *concept;           /* owns; of each node; -1: it does not count */
     SmatchAttribute *attribute; /* owns; TOP is the last */
     SmatchRelation *relation;   /* owns */
     int32_t n_attributes, n_relations;
@@ -40,17 +41,17 @@ typedef struct SmatchLink { /* two rows with relations between them */
 
 typedef struct SmatchProblem {
     int rows, columns;
-    int32_t *unary;    /* rows x columns: triples matched by this assignment alone */
-    bool *possible;    /* rows x columns: assigning it can match something */
+    int32_t *unary; /* rows x columns: triples matched by this assignment alone */
+    bool *possible; /* rows x columns: assigning it can match something */
     SmatchLink *link;
     int n_links;
     int32_t *first_link, *link_of; /* link_of[first_link[r] .. first_link[r + 1]): the links of a row */
-    int32_t *kind;     /* columns x columns: which relations run between two columns; 0: none */
+    int32_t *kind;                 /* columns x columns: which relations run between two columns; 0: none */
     int32_t *kind_from, *kind_to;  /* the two columns of a kind */
-    int n_kinds;       /* kind 0 included */
-    int32_t *gain;     /* links x kinds: triples matched when a link's rows are assigned to a kind's columns */
-    int64_t bound;     /* by counting labels: no mapping matches more */
-    Arena arena;       /* owns all of them */
+    int n_kinds;                   /* kind 0 included */
+    int32_t *gain; /* links x kinds: triples matched when a link's rows are assigned to a kind's columns */
+    int64_t bound; /* by counting labels: no mapping matches more */
+    Arena arena;   /* owns all of them */
 } SmatchProblem;
 
 void smatch_problem_make(SmatchProblem *p, const SmatchGraph *a, const SmatchGraph *b);

@@ -1,8 +1,10 @@
-/* smatch_problem.c - a pair of graphs as numbers: what each assignment matches alone, what two of them match together.
+/* smatch_problem.c - a pair of graphs as numbers: what each assignment matches alone, what two of them match
+ * together.
  *
- * Relations between two nodes, in both directions, are one bag. A *kind* is an ordered pair of columns that has such a bag; a *link*
- * a pair of rows that has one. gain[link][kind] is the size of the two bags' intersection, so a mapping's matches are
- * sums of table entries. Triples that stand several times in a graph are counted so often in both bags. */
+ * Relations between two nodes, in both directions, are one bag. A *kind* is an ordered pair of columns that has
+ * such a bag; a *link* a pair of rows that has one. gain[link][kind] is the size of the two bags' intersection, so
+ * a mapping's matches are sums of table entries. Triples that stand several times in a graph are counted so often
+ * in both bags. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +52,10 @@ static Bag bag_between(const Bags *b, int32_t from, int32_t to) {
     while (low < high) {
         int mid = (low + high) / 2;
         const SmatchRelation *r = &b->sorted[mid];
-        if (r->from < from || (r->from == from && r->to < to)) low = mid + 1;
-        else high = mid;
+        if (r->from < from || (r->from == from && r->to < to))
+            low = mid + 1;
+        else
+            high = mid;
     }
     int end = low;
     while (end < b->n && b->sorted[end].from == from && b->sorted[end].to == to) end++;
@@ -82,7 +86,8 @@ static void add_attributes(SmatchProblem *p, const SmatchGraph *a, const SmatchG
     }
 }
 
-static void fill_unary(SmatchProblem *p, const SmatchGraph *a, const SmatchGraph *b, const Bags *ba, const Bags *bb) {
+static void fill_unary(SmatchProblem *p, const SmatchGraph *a, const SmatchGraph *b, const Bags *ba,
+                       const Bags *bb) {
     for (int32_t r = 0; r < p->rows; r++) {
         Bag own = bag_between(ba, r, r);
         for (int32_t c = 0; c < p->columns; c++) {
@@ -123,7 +128,8 @@ static void make_kinds(SmatchProblem *p, const Bags *b) {
     p->n_kinds = 1;
     for (int i = 0; i < b->n; i++) {
         for (int turned = 0; turned < 2; turned++) {
-            int32_t from = turned ? b->sorted[i].to : b->sorted[i].from, to = turned ? b->sorted[i].from : b->sorted[i].to;
+            int32_t from = turned ? b->sorted[i].to : b->sorted[i].from,
+                    to = turned ? b->sorted[i].from : b->sorted[i].to;
             int32_t *kind = &p->kind[(int64_t)from * p->columns + to];
             if (*kind || from == to) continue;
             p->kind_from[p->n_kinds] = from;
@@ -155,7 +161,9 @@ typedef struct Label {
     int32_t of, a, b; /* 0: a concept a; 1: an attribute a with the value b; 2: a relation a */
 } Label;
 
-static int by_label(const void *x, const void *y) { return memcmp(x, y, sizeof(Label)); }
+static int by_label(const void *x, const void *y) {
+    return memcmp(x, y, sizeof(Label));
+}
 
 static Label *labels_of(const SmatchGraph *g, Arena *arena, int64_t *n) {
     Label *l = ARENA_NEW(arena, Label, (int64_t)g->n + g->n_attributes + g->n_relations + 1);
@@ -201,7 +209,9 @@ void smatch_problem_make(SmatchProblem *p, const SmatchGraph *a, const SmatchGra
     p->bound = labels_in_common(a, b, &p->arena);
 }
 
-void smatch_problem_free(SmatchProblem *p) { arena_free(&p->arena); }
+void smatch_problem_free(SmatchProblem *p) {
+    arena_free(&p->arena);
+}
 
 int64_t smatch_matched(const SmatchProblem *p, const int32_t *map) {
     int64_t n = 0;

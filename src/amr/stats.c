@@ -30,7 +30,8 @@ static int64_t depth_of(const Penman *p) {
     return most;
 }
 
-static void count_branch(AmrStats *s, const Penman *p, const PenmanBranch *b, AmrWords *concepts, AmrWords *roles) {
+static void count_branch(AmrStats *s, const Penman *p, const PenmanBranch *b, AmrWords *concepts,
+                         AmrWords *roles) {
     bool again = b->node < 0 && penman_find(p, b->atom) >= 0;
     if (!strcmp(b->role, "/")) {
         amr_word(concepts, b->atom);

@@ -1,4 +1,5 @@
-/* amr_make.c - the verbs of snug amr that make a file: rows to train on or to ask, blocks from a model's answers, drawn sentences. */
+/* amr_make.c - the verbs of snug amr that make a file: rows to train on or to ask, blocks from a model's answers,
+ * drawn sentences. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ typedef struct RowCounts {
     int64_t rows, invalid, silent; /* silent: no sentence */
 } RowCounts;
 
-static bool write_rows(Lines *out, RowCounts *n, const AmrInput *in, const AmrPrompt *p, AmrRowStyle style, Err *e) {
+static bool write_rows(Lines *out, RowCounts *n, const AmrInput *in, const AmrPrompt *p, AmrRowStyle style,
+                       Err *e) {
     for (int64_t i = in->first; i < in->end; i++) {
         const AmrBlock *b = &in->corpus.block[i];
         bool invalid = b->fault && !style.without_answer;
@@ -44,34 +46,38 @@ static bool write_rows(Lines *out, RowCounts *n, const AmrInput *in, const AmrPr
         n->rows++;
         if (!lines_json(out, amr_row(p, b, i, style), e)) return false;
     }
-    return n->rows || fail(e, ERR_FAIL, "%s: no block has a sentence%s; `snug amr check` says why", in->corpus.path,
-                           style.without_answer ? "" : " and a valid graph");
+    return n->rows || fail(e, ERR_FAIL, "%s: no block has a sentence%s; `snug amr check` says why",
+                           in->corpus.path, style.without_answer ? "" : " and a valid graph");
 }
 
 static void say_rows(const Options *o, const RowCounts *n) {
     if (opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)n->rows, "invalid", (json_int_t)n->invalid, "without_sentence",
-                              (json_int_t)n->silent);
+        json_t *j = json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)n->rows, "invalid", (json_int_t)n->invalid,
+                              "without_sentence", (json_int_t)n->silent);
         show_print_json(j);
         json_decref(j);
         return;
     }
     log_line("%lld rows", (long long)n->rows);
-    if (n->invalid) log_warn("%lld blocks were left out: their graph is not valid (`snug amr check` names them)", (long long)n->invalid);
+    if (n->invalid)
+        log_warn("%lld blocks were left out: their graph is not valid (`snug amr check` names them)",
+                 (long long)n->invalid);
     if (n->silent) log_warn("%lld blocks were left out: they have no sentence", (long long)n->silent);
 }
 
 bool amr_rows_verb(const Options *o, Err *e) {
     const char *wording = opt_text(o, OPT_PROMPT);
     bool chat = !strcmp(wording, "chat");
-    AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE), .chat = chat || opt_flag(o, OPT_AMR_CHAT),
+    AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE),
+                         .chat = chat || opt_flag(o, OPT_MESSAGES),
                          .without_answer = opt_flag(o, OPT_WITHOUT_ANSWERS)};
     AmrInput in = {0};
     AmrPrompt p = {0};
     RowCounts n = {0};
     Lines out;
     bool ok = amr_json_needs_out(o, e) && amr_prompt_open(&p, chat ? "plain" : wording, e);
-    ok = ok && (style.without_answer ? read_sentences(&in, o->positional[1], e) : amr_corpus_read(&in.corpus, o->positional[1], e));
+    ok = ok && (style.without_answer ? read_sentences(&in, o->positional[1], e)
+                                     : amr_corpus_read(&in.corpus, o->positional[1], e));
     if (ok) amr_input_choose(&in, o);
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, write_rows(&out, &n, &in, &p, style, e), e);
@@ -104,7 +110,8 @@ static void add_repairs(Str *out, const AmrRepairs *r) {
     const struct {
         const char *name;
         int64_t n;
-    } done[] = {{"quotes", r->quotes}, {"parentheses", r->parentheses}, {"ends", r->ends}, {"renamed", r->renamed}};
+    } done[] = {
+        {"quotes", r->quotes}, {"parentheses", r->parentheses}, {"ends", r->ends}, {"renamed", r->renamed}};
     int64_t any = 0;
     for (int i = 0; i < COUNT_OF(done); i++) {
         if (done[i].n) str_addf(out, "%s %s=%lld", any ? "" : "# ::repaired", done[i].name, (long long)done[i].n);
@@ -113,7 +120,9 @@ static void add_repairs(Str *out, const AmrRepairs *r) {
     if (any) str_add_char(out, '\n');
 }
 
-static bool is_repaired(const AmrRepairs *r) { return r->quotes + r->parentheses + r->ends + r->renamed > 0; }
+static bool is_repaired(const AmrRepairs *r) {
+    return r->quotes + r->parentheses + r->ends + r->renamed > 0;
+}
 
 static void add_answer(Collect *c, Str *out, const char *sentence, const char *text, int64_t bytes) {
     Penman graph;
@@ -147,10 +156,13 @@ static bool take_row(Collect *c, Lines *out, const json_t *row, Err *e) {
         return true;
     }
     const char *finish = json_string_value(json_object_get(row, "finish")), *sentence = sentence_of(c, row);
-    if (!json_is_string(text)) return fail(e, ERR_FAIL, "the row has no \"text\"; lines as `snug generate` writes them are read here");
+    if (!json_is_string(text))
+        return fail(e, ERR_FAIL, "the row has no \"text\"; lines as `snug generate` writes them are read here");
     if (!sentence)
-        return fail(e, ERR_FAIL, "the row does not say its sentence. Make the prompts with `snug amr rows --without-answers`, or name "
-                    "the file of the sentences: --sentences FILE");
+        return fail(
+            e, ERR_FAIL,
+            "the row does not say its sentence. Make the prompts with `snug amr rows --without-answers`, or name "
+            "the file of the sentences: --sentences FILE");
     c->cut += finish && !strcmp(finish, "length");
     add_answer(c, &out->text, sentence, json_string_value(text), (int64_t)json_string_length(text));
     c->answers++;
@@ -173,21 +185,28 @@ static bool take_rows(Collect *c, Lines *out, const char *path, Err *e) {
 static void say_collected(const Options *o, const Collect *c) {
     const AmrRepairs *r = &c->repairs;
     if (opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I}", "answers", (json_int_t)c->answers, "graphs",
-                              (json_int_t)c->graphs, "failed", (json_int_t)c->failed, "cut", (json_int_t)c->cut, "repaired",
-                              (json_int_t)c->repaired, "repairs", "quotes", (json_int_t)r->quotes, "parentheses",
-                              (json_int_t)r->parentheses, "ends", (json_int_t)r->ends, "renamed", (json_int_t)r->renamed,
-                              "other_samples", (json_int_t)c->other_samples);
+        json_t *j =
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I}", "answers", (json_int_t)c->answers,
+                      "graphs", (json_int_t)c->graphs, "failed", (json_int_t)c->failed, "cut", (json_int_t)c->cut,
+                      "repaired", (json_int_t)c->repaired, "repairs", "quotes", (json_int_t)r->quotes,
+                      "parentheses", (json_int_t)r->parentheses, "ends", (json_int_t)r->ends, "renamed",
+                      (json_int_t)r->renamed, "other_samples", (json_int_t)c->other_samples);
         show_print_json(j);
         json_decref(j);
         return;
     }
-    log_line("%lld answers: %lld graphs, %lld failures (in place, as `# ::failed`); %lld answers ended at their longest",
-             (long long)c->answers, (long long)c->graphs, (long long)c->failed, (long long)c->cut);
+    log_line(
+        "%lld answers: %lld graphs, %lld failures (in place, as `# ::failed`); %lld answers ended at their "
+        "longest",
+        (long long)c->answers, (long long)c->graphs, (long long)c->failed, (long long)c->cut);
     if (c->repaired)
-        log_line("%lld graphs were repaired: %lld quotes and %lld parentheses closed, %lld ends cut off, %lld variables renamed",
-                 (long long)c->repaired, (long long)r->quotes, (long long)r->parentheses, (long long)r->ends, (long long)r->renamed);
-    if (c->other_samples) log_line("%lld further samples of the same prompts were not used", (long long)c->other_samples);
+        log_line(
+            "%lld graphs were repaired: %lld quotes and %lld parentheses closed, %lld ends cut off, %lld "
+            "variables renamed",
+            (long long)c->repaired, (long long)r->quotes, (long long)r->parentheses, (long long)r->ends,
+            (long long)r->renamed);
+    if (c->other_samples)
+        log_line("%lld further samples of the same prompts were not used", (long long)c->other_samples);
 }
 
 bool amr_collect_verb(const Options *o, Err *e) {
@@ -211,7 +230,8 @@ bool amr_draw_verb(const Options *o, Err *e) {
     uint64_t seed = (uint64_t)opt_int(o, OPT_SEED);
     AmrDrawn d = {0};
     Lines out;
-    if (!amr_json_needs_out(o, e) || !lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e)) return false;
+    if (!amr_json_needs_out(o, e) || !lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e))
+        return false;
     bool ok = true;
     for (int64_t i = 0; ok && !cmd_stop && i < opt_int(o, OPT_N); i++) {
         amr_draw(&d, rng_fold(seed, (uint64_t)i), language, part);

@@ -24,7 +24,9 @@ static SmatchOptions search_options(const Options *o) {
     return s;
 }
 
-static double valid_share(const SmatchScore *s) { return s->n ? (double)(s->n - s->empty) / (double)s->n : 0; }
+static double valid_share(const SmatchScore *s) {
+    return s->n ? (double)(s->n - s->empty) / (double)s->n : 0;
+}
 
 /* F1 if every pair matched as much as its bound allows. */
 static double f1_at_most(const SmatchScore *s) {
@@ -36,9 +38,9 @@ static double f1_at_most(const SmatchScore *s) {
 /* ---- JSON ---- */
 
 static json_t *counts_json(SmatchCounts c) {
-    return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "precision", smatch_precision(c), "recall", smatch_recall(c), "f1",
-                     smatch_f1(c), "matched", (json_int_t)c.matched, "predicted", (json_int_t)c.predicted, "gold",
-                     (json_int_t)c.gold);
+    return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "precision", smatch_precision(c), "recall",
+                     smatch_recall(c), "f1", smatch_f1(c), "matched", (json_int_t)c.matched, "predicted",
+                     (json_int_t)c.predicted, "gold", (json_int_t)c.gold);
 }
 
 static json_t *pairs_json(const SmatchScore *s) {
@@ -57,10 +59,11 @@ static json_t *pairs_json(const SmatchScore *s) {
 static json_t *prediction_json(const Prediction *p, const Options *o) {
     const SmatchScore *s = &p->score;
     json_t *j = counts_json(s->of[SMATCH_FULL]);
-    json_t *more = json_pack("{s:s, s:b, s:I, s:I, s:s, s:f, s:[f,f], s:I, s:f, s:I, s:I, s:I}", "file", p->path, "exact",
-                             s->proved[SMATCH_FULL] == s->n, "pairs", (json_int_t)s->n, "proved", (json_int_t)s->proved[SMATCH_FULL], "search",
-                             opt_text(o, OPT_SEARCH), "f1_at_most", f1_at_most(s), "interval", p->interval.low, p->interval.high,
-                             "invalid", (json_int_t)s->empty, "valid", valid_share(s), "skipped", (json_int_t)s->skipped,
+    json_t *more = json_pack("{s:s, s:b, s:I, s:I, s:s, s:f, s:[f,f], s:I, s:f, s:I, s:I, s:I}", "file", p->path,
+                             "exact", s->proved[SMATCH_FULL] == s->n, "pairs", (json_int_t)s->n, "proved",
+                             (json_int_t)s->proved[SMATCH_FULL], "search", opt_text(o, OPT_SEARCH), "f1_at_most",
+                             f1_at_most(s), "interval", p->interval.low, p->interval.high, "invalid",
+                             (json_int_t)s->empty, "valid", valid_share(s), "skipped", (json_int_t)s->skipped,
                              "first_words", (json_int_t)s->first_words, "dropped", (json_int_t)s->dropped);
     json_object_update(j, more);
     json_decref(more);
@@ -94,28 +97,36 @@ static void print_pairs(const SmatchScore *s) {
     for (int64_t i = 0; i < s->n; i++) {
         const SmatchPair *p = &s->pair[i];
         SmatchCounts c = p->of[SMATCH_FULL];
-        printf("  %6lld  P %.4f  R %.4f  F1 %.4f  %lld of %lld and %lld triples%s%s\n", (long long)i + 1, smatch_precision(c),
-               smatch_recall(c), smatch_f1(c), (long long)c.matched, (long long)c.predicted, (long long)c.gold,
-               p->proved[SMATCH_FULL] ? "" : "  not proved", p->empty ? "  not a valid graph" : "");
+        printf("  %6lld  P %.4f  R %.4f  F1 %.4f  %lld of %lld and %lld triples%s%s\n", (long long)i + 1,
+               smatch_precision(c), smatch_recall(c), smatch_f1(c), (long long)c.matched, (long long)c.predicted,
+               (long long)c.gold, p->proved[SMATCH_FULL] ? "" : "  not proved",
+               p->empty ? "  not a valid graph" : "");
     }
 }
 
 static void print_search(const Prediction *p, const Options *o) {
     const SmatchScore *s = &p->score;
     if (opt_is(o, OPT_SEARCH, "climb")) {
-        printf("found by hill climbing, seed %s, %s restarts; %lld of %lld pairs are at a bound that proves them\n", opt_text(o, OPT_SEED),
-               opt_text(o, OPT_RESTARTS), (long long)s->proved[SMATCH_FULL], (long long)s->n);
+        printf(
+            "found by hill climbing, seed %s, %s restarts; %lld of %lld pairs are at a bound that proves them\n",
+            opt_text(o, OPT_SEED), opt_text(o, OPT_RESTARTS), (long long)s->proved[SMATCH_FULL], (long long)s->n);
     } else if (s->proved[SMATCH_FULL] == s->n) {
         printf("exact: for all %lld pairs no mapping matches more\n", (long long)s->n);
     } else {
-        printf("exact for %lld of %lld pairs; the others were climbed, and no mapping gives more than F1 %.4f (--node-limit)\n",
-               (long long)s->proved[SMATCH_FULL], (long long)s->n, f1_at_most(s));
+        printf(
+            "exact for %lld of %lld pairs; the others were climbed, and no mapping gives more than F1 %.4f "
+            "(--node-limit)\n",
+            (long long)s->proved[SMATCH_FULL], (long long)s->n, f1_at_most(s));
     }
-    if (s->empty) printf("%lld predictions are no valid graph and count as empty (`snug amr check`)\n", (long long)s->empty);
+    if (s->empty)
+        printf("%lld predictions are no valid graph and count as empty (`snug amr check`)\n", (long long)s->empty);
     if (s->skipped) printf("%lld pairs were left out: their gold graph is not valid\n", (long long)s->skipped);
     if (s->first_words)
-        printf("%lld strings with blanks were compared by their first word, as smatch does (--whole-strings)\n", (long long)s->first_words);
-    if (s->dropped) printf("%lld constants behind an inverse role or :mod were not counted, as smatch does\n", (long long)s->dropped);
+        printf("%lld strings with blanks were compared by their first word, as smatch does (--whole-strings)\n",
+               (long long)s->first_words);
+    if (s->dropped)
+        printf("%lld constants behind an inverse role or :mod were not counted, as smatch does\n",
+               (long long)s->dropped);
 }
 
 static void print_one(const Prediction *p, const Options *o) {
@@ -123,7 +134,8 @@ static void print_one(const Prediction *p, const Options *o) {
     printf("%-14s %9s %9s %9s\n", "", "precision", "recall", "F1");
     for (int m = 0; m < SMATCH_METRICS; m++) {
         SmatchCounts c = s->of[m];
-        printf("%-14s %9.4f %9.4f %9.4f", smatch_metric_name((SmatchMetric)m), smatch_precision(c), smatch_recall(c), smatch_f1(c));
+        printf("%-14s %9.4f %9.4f %9.4f", smatch_metric_name((SmatchMetric)m), smatch_precision(c),
+               smatch_recall(c), smatch_f1(c));
         if (m == SMATCH_FULL) printf("  95 %%: %.4f to %.4f", p->interval.low, p->interval.high);
         if (m > SMATCH_FULL && m < SMATCH_MAPPED && s->proved[m] < s->n)
             printf("  at least: %lld pairs are not proved", (long long)(s->n - s->proved[m]));
@@ -137,15 +149,15 @@ static void print_one(const Prediction *p, const Options *o) {
 static void print_table(const Prediction *p, int n, const Options *o) {
     int width = 10;
     for (int i = 0; i < n; i++) width = MAX2(width, (int)strlen(p[i].path));
-    printf("%-*s %7s %7s %7s  %-16s %7s %7s %7s %7s %7s %9s\n", width, "", "P", "R", "F1", "95 %", "valid", "concept", "relatn",
-           "root", "reentr", "> first");
+    printf("%-*s %7s %7s %7s  %-16s %7s %7s %7s %7s %7s %9s\n", width, "", "P", "R", "F1", "95 %", "valid",
+           "concept", "relatn", "root", "reentr", "> first");
     for (int i = 0; i < n; i++) {
         const SmatchScore *s = &p[i].score;
         SmatchCounts c = s->of[SMATCH_FULL];
-        printf("%-*s %7.4f %7.4f %7.4f  %.4f to %.4f %7.4f %7.4f %7.4f %7.4f %7.4f", width, p[i].path, smatch_precision(c),
-               smatch_recall(c), smatch_f1(c), p[i].interval.low, p[i].interval.high, valid_share(s),
-               smatch_f1(s->of[SMATCH_CONCEPT]), smatch_f1(s->of[SMATCH_RELATION]), smatch_f1(s->of[SMATCH_ROOT]),
-               smatch_f1(s->of[SMATCH_REENTRANCY]));
+        printf("%-*s %7.4f %7.4f %7.4f  %.4f to %.4f %7.4f %7.4f %7.4f %7.4f %7.4f", width, p[i].path,
+               smatch_precision(c), smatch_recall(c), smatch_f1(c), p[i].interval.low, p[i].interval.high,
+               valid_share(s), smatch_f1(s->of[SMATCH_CONCEPT]), smatch_f1(s->of[SMATCH_RELATION]),
+               smatch_f1(s->of[SMATCH_ROOT]), smatch_f1(s->of[SMATCH_REENTRANCY]));
         if (i) printf(" %7.1f %%", 100 * p[i].beats_first);
         printf("\n");
     }
@@ -176,11 +188,16 @@ bool cmd_smatch(const Options *o, Err *e) {
     for (int i = 0; ok && i < n; i++) {
         p[i].path = o->positional[i + 1];
         ok = score_one(&p[i], &gold, o, e);
-        if (ok && i) p[i].beats_first = smatch_beats(&p[i].score, &p[0].score, SMATCH_FULL, resamples, (uint64_t)opt_int(o, OPT_SEED));
+        if (ok && i)
+            p[i].beats_first =
+                smatch_beats(&p[i].score, &p[0].score, SMATCH_FULL, resamples, (uint64_t)opt_int(o, OPT_SEED));
     }
-    if (ok && opt_flag(o, OPT_JSON)) print_json(p, n, o);
-    else if (ok && n == 1) print_one(&p[0], o);
-    else if (ok) print_table(p, n, o);
+    if (ok && opt_flag(o, OPT_JSON))
+        print_json(p, n, o);
+    else if (ok && n == 1)
+        print_one(&p[0], o);
+    else if (ok)
+        print_table(p, n, o);
     for (int i = 0; i < n; i++) smatch_score_free(&p[i].score);
     mem_free(p);
     amr_corpus_free(&gold);

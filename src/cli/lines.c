@@ -21,7 +21,9 @@ static bool pour(Lines *l, Err *e) {
     return ok;
 }
 
-bool lines_pour(Lines *l, Err *e) { return l->text.len < WRITE_BYTES || pour(l, e); }
+bool lines_pour(Lines *l, Err *e) {
+    return l->text.len < WRITE_BYTES || pour(l, e);
+}
 
 bool lines_json(Lines *l, json_t *row, Err *e) {
     char *line = json_dumps(row, JSON_COMPACT);
@@ -33,8 +35,10 @@ bool lines_json(Lines *l, json_t *row, Err *e) {
 
 bool lines_end(Lines *l, bool ok, Err *e) {
     if (ok && l->text.len) ok = pour(l, e);
-    if (l->to_file && ok) ok = file_commit(&l->file, e);
-    else if (l->to_file) file_abort(&l->file);
+    if (l->to_file && ok)
+        ok = file_commit(&l->file, e);
+    else if (l->to_file)
+        file_abort(&l->file);
     str_free(&l->text);
     return ok;
 }

@@ -14,7 +14,7 @@ typedef struct Lines {
 
 /* path NULL: standard output. A file that is there is refused unless `overwrite`. */
 bool lines_begin(Lines *l, const char *path, bool overwrite, Err *e);
-bool lines_pour(Lines *l, Err *e); /* hands on what has gathered, once it is worth it */
+bool lines_pour(Lines *l, Err *e);              /* hands on what has gathered, once it is worth it */
 bool lines_json(Lines *l, json_t *row, Err *e); /* one line of JSON; takes row over */
 /* Commits what was poured, or takes it all back when !ok; gives whether everything went well. */
 bool lines_end(Lines *l, bool ok, Err *e);

@@ -132,10 +132,11 @@ const CommandRow command_rows[CMD_COUNT] = {
          .least = 1,
          .most = 2,
          .about =
-             "check FILE: which blocks hold a valid graph, and what is wrong with the others. normalise FILE: the same blocks, graphs laid "
-             "out alike. stats FILE: what is in them. triples FILE: every graph as triples, JSON lines. rows FILE: lines for snug train, or "
-             "with --without-answers prompts for snug generate (FILE: blocks, or a sentence a line). collect ANSWERS.jsonl: what snug "
-             "generate wrote becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
+             "check FILE: which blocks hold a valid graph, and what is wrong with the others. normalise FILE: the "
+             "same blocks, graphs laid out alike. stats FILE: what is in them. triples FILE: every graph as "
+             "triples, JSON lines. rows FILE: lines for snug train, or with --without-answers prompts for snug "
+             "generate (FILE: blocks, or a sentence a line). collect ANSWERS.jsonl: what snug generate wrote "
+             "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
              "made up. docs/amr.md tells the task from corpus to score.",
          .examples = "snug amr check train.amr --json\n"
                      "snug amr rows train.amr --prompt unified --val-split 0.05 --out rows.jsonl\n"
@@ -149,10 +150,11 @@ const CommandRow command_rows[CMD_COUNT] = {
          .least = 2,
          .most = 64,
          .about =
-             "Precision, recall and F1 over all triples of the file, with a 95 % interval; beside it the share of valid predictions, "
-             "concepts, relations and roots, and SMATCH without labels, without senses, of re-entrancies. Scores equal those of the Python "
-             "package smatch where that finds the best mapping; here it is proved for every pair that --node-limit allows. A prediction "
-             "that is no valid graph counts as one without triples. Several predictions are compared in one table.",
+             "Precision, recall and F1 over all triples of the file, with a 95 % interval; beside it the share of "
+             "valid predictions, concepts, relations and roots, and SMATCH without labels, without senses, of "
+             "re-entrancies. Scores equal those of the Python package smatch where that finds the best mapping; "
+             "here it is proved for every pair that --node-limit allows. A prediction that is no valid graph counts "
+             "as one without triples. Several predictions are compared in one table.",
          .examples = "snug smatch gold.amr pred.amr\n"
                      "snug smatch gold.amr checkpoint-200.amr checkpoint-400.amr --json\n"},
 };

@@ -16,7 +16,8 @@ static void expect_stop(const char *text, int64_t wanted) { /* -1: it does not s
             at += used;
         }
         if (!EXPECT(wanted < 0 ? !done : done && at == wanted && s.fed == wanted))
-            test_note("    %s: pieces of %lld, %s at %lld", text, (long long)piece, done ? "stopped" : "went on", (long long)at);
+            test_note("    %s: pieces of %lld, %s at %lld", text, (long long)piece, done ? "stopped" : "went on",
+                      (long long)at);
     }
 }
 
@@ -42,7 +43,8 @@ static void expect_take(const char *text, AmrTake how, const char *graph, AmrRep
     Str s = {0};
     bool ok = amr_take(&p, &done, text, (int64_t)strlen(text), how, &e);
     if (ok) penman_print(&s, &p, PENMAN_ONE_LINE);
-    if (!EXPECT(ok && !strcmp(str_text(&s), graph))) test_note("    %s -> %s, not %s", text, ok ? str_text(&s) : e.text, graph);
+    if (!EXPECT(ok && !strcmp(str_text(&s), graph)))
+        test_note("    %s -> %s, not %s", text, ok ? str_text(&s) : e.text, graph);
     if (!EXPECT(!memcmp(&want, &done, sizeof want)))
         test_note("    %s: %lld quotes, %lld parentheses, %lld ends, %lld renamed", text, (long long)done.quotes,
                   (long long)done.parentheses, (long long)done.ends, (long long)done.renamed);
@@ -65,7 +67,8 @@ TEST(the_first_or_the_last_whole_graph_is_taken) {
     const char *two = "Draft: (a / b)\nBetter: (c / d :e (f / g)) done (h / i";
     expect_take(two, first, "(a / b)", none);
     expect_take(two, last, "(c / d :e (f / g))", none);
-    expect_take("1: (go(boy))\n2:\n(g / go-02 :ARG0 (b / boy))\n\nThe graph says that ...", first, "(g / go-02 :ARG0 (b / boy))", none);
+    expect_take("1: (go(boy))\n2:\n(g / go-02 :ARG0 (b / boy))\n\nThe graph says that ...", first,
+                "(g / go-02 :ARG0 (b / boy))", none);
     expect_failure("I cannot do that.", first, "no graph");
     expect_failure("(go(boy))", first, "no graph");
     expect_failure("(a / b :c (d / e)", first, "not closed");
@@ -80,13 +83,16 @@ TEST(repairs_are_made_when_asked_for_and_counted) {
     expect_take("(a / b :op1 \"Kim", mend, "(a / b :op1 \"Kim\")", (AmrRepairs){.quotes = 1, .parentheses = 1});
     expect_take("(a / b :op1 \"Kim)\n :c d)", mend, "(a / b :op1 \"Kim\")", (AmrRepairs){.quotes = 1});
     expect_take("(a / b :op1 \"x\\", mend, "(a / b :op1 \"x\")", (AmrRepairs){.quotes = 1, .parentheses = 1});
+    expect_take("(a / b :op1 \"x\\\\", mend, "(a / b :op1 \"x\\\\\")",
+                (AmrRepairs){.quotes = 1, .parentheses = 1});
     expect_take("(a / b :c d :ARG0", mend, "(a / b :c d)", (AmrRepairs){.parentheses = 1, .ends = 1});
     expect_take("(a / b :c d :ARG0 (", mend, "(a / b :c d)", (AmrRepairs){.parentheses = 1, .ends = 1});
     expect_take("(a / b :c d :ARG0 (x", mend, "(a / b :c d)", (AmrRepairs){.parentheses = 1, .ends = 1});
     expect_take("(a / b :c d :ARG0 (x /", mend, "(a / b :c d)", (AmrRepairs){.parentheses = 1, .ends = 1});
     expect_take("(b / boy :mod (b / big) :poss b :part (b2 / bone :mod (b / bad)))", mend,
                 "(b / boy :mod (b3 / big) :poss b :part (b2 / bone :mod (b4 / bad)))", (AmrRepairs){.renamed = 2});
-    expect_take("(n10 / a :x (n10 / c", mend, "(n10 / a :x (n2 / c))", (AmrRepairs){.parentheses = 2, .renamed = 1});
+    expect_take("(n10 / a :x (n10 / c", mend, "(n10 / a :x (n2 / c))",
+                (AmrRepairs){.parentheses = 2, .renamed = 1});
     expect_failure("(a /", mend, "nothing of it is left");
     expect_failure("(a / b :c (d) e", mend, "found 'e'");
     expect_failure("nothing", mend, "no graph");

@@ -1,4 +1,5 @@
-/* test_draw.c - drawn sentences: valid graphs of every construction, and two parts that share words but no sentence. */
+/* test_draw.c - drawn sentences: valid graphs of every construction, and two parts that share words but no
+ * sentence. */
 #include "amr/draw.h"
 
 #include "amr/stats.h"
@@ -28,7 +29,8 @@ TEST(drawn_graphs_are_valid_and_have_every_construction) {
         AmrStats s;
         draw_corpus(&c, (AmrLanguage)language, AMR_TRAIN, 1);
         amr_stats(&s, &c, 0, c.n);
-        EXPECT(s.reentrancies > DRAWS / 4 && s.inverses > DRAWS / 20 && s.names > DRAWS / 4 && s.attributes > DRAWS / 4);
+        EXPECT(s.reentrancies > DRAWS / 4 && s.inverses > DRAWS / 20 && s.names > DRAWS / 4 &&
+               s.attributes > DRAWS / 4);
         EXPECT(s.unbound == 0 && s.concepts > 60 && s.depth_most >= 5 && s.nodes_most >= 12);
         amr_corpus_free(&c);
     }

@@ -1,4 +1,5 @@
-/* test_penman.c - the PENMAN reader and printer against the Python package's (tools/make_amr_golden.py), and by hand. */
+/* test_penman.c - the PENMAN reader and printer against the Python package's (tools/make_amr_golden.py), and by
+ * hand. */
 #include "amr/penman.h"
 
 #include "amr/export.h"
@@ -33,9 +34,11 @@ static void expect_as_penman(const json_t *row, int64_t *accepted) {
     json_t *made = amr_block_json(&c.block[0], 1, PENMAN_INDENTED);
     bool wanted = json_is_true(json_object_get(row, "accepted"));
     *accepted += wanted;
-    if (!EXPECT((c.block[0].graph.n_nodes > 0) == wanted)) test_note("    %s: %s", text, c.block[0].fault ? c.block[0].fault : "accepted");
+    if (!EXPECT((c.block[0].graph.n_nodes > 0) == wanted))
+        test_note("    %s: %s", text, c.block[0].fault ? c.block[0].fault : "accepted");
     for (int i = 0; wanted && i < COUNT_OF(keys); i++)
-        if (!EXPECT(json_equal(json_object_get(made, keys[i]), json_object_get(row, keys[i])))) test_note("    %s of %s", keys[i], text);
+        if (!EXPECT(json_equal(json_object_get(made, keys[i]), json_object_get(row, keys[i]))))
+            test_note("    %s of %s", keys[i], text);
     json_decref(made);
     amr_corpus_free(&c);
 }
@@ -61,7 +64,10 @@ TEST(texts_mean_what_penman_says) {
 TEST(a_graph_has_nodes_branches_and_metadata) {
     Penman p;
     Err e;
-    EXPECT_OK(read_text(&p, "# ::id 7 ::snt Cậu bé muốn đi.\n(m / muốn~e.2\n   :agent (ô / cậu_bé) :polarity -\n   :theme (đ / đi :agent~1 ô~e.4))", &e));
+    EXPECT_OK(read_text(&p,
+                        "# ::id 7 ::snt Cậu bé muốn đi.\n(m / muốn~e.2\n   :agent (ô / cậu_bé) :polarity -\n   "
+                        ":theme (đ / đi :agent~1 ô~e.4))",
+                        &e));
     EXPECT(p.n_nodes == 3 && p.n_branches == 7 && p.n_meta == 2);
     EXPECT_STR(penman_meta(&p, "snt"), "Cậu bé muốn đi.");
     EXPECT_STR(penman_meta(&p, "id"), "7");
@@ -101,7 +107,8 @@ TEST(inverse_roles_are_turned_around_but_for_three_names) {
     EXPECT(n == 7);
     EXPECT(!strcmp(t[1].source, "b") && t[1].role_len == 5 && !strcmp(t[1].target, "a") && t[1].source_node == 1);
     EXPECT(!strcmp(t[3].source, "a") && t[3].role_len == 11);
-    EXPECT(!strcmp(t[5].source, "a") && t[5].role_len == 8 && t[5].target_node == -1); /* a constant cannot be a source */
+    EXPECT(!strcmp(t[5].source, "a") && t[5].role_len == 8 &&
+           t[5].target_node == -1); /* a constant cannot be a source */
     EXPECT(!strcmp(t[6].source, "b") && t[6].role_len == 5);
     mem_free(t);
     penman_free(&p);
@@ -123,7 +130,8 @@ TEST(several_graphs_are_read_one_after_the_other) {
 
 TEST(what_is_no_valid_graph_is_refused_with_its_line) {
     expect_refused("", "line 1: the text ends where '(' was expected");
-    expect_refused("(a / x\n  :ARG0 (b / y)", "line 2: the text ends where ')' or a role such as :ARG0 was expected");
+    expect_refused("(a / x\n  :ARG0 (b / y)",
+                   "line 2: the text ends where ')' or a role such as :ARG0 was expected");
     expect_refused("(a / x\n\n  :op1 \"Kim)\n)", "line 3: a string is not closed");
     expect_refused("(a / x # note\n :b c)", "line 1: a comment stands inside the graph");
     expect_refused("(a / x :b ~c)", "an alignment such as ~e.4");
@@ -132,7 +140,8 @@ TEST(what_is_no_valid_graph_is_refused_with_its_line) {
     expect_refused("x", "'(' was expected, found 'x'");
     expect_refused("(\"a\" / x)", "a variable was expected");
     expect_refused("(a / \xff)", "not valid UTF-8");
-    expect_refused("(a / x\n :b (c / y)\n :d (c / z))", "line 3: the variable 'c' already names the node of line 2");
+    expect_refused("(a / x\n :b (c / y)\n :d (c / z))",
+                   "line 3: the variable 'c' already names the node of line 2");
     expect_refused("(a / x\n :b (c))", "line 2: the node 'c' has no concept");
     expect_refused("(a / x\n :b\n :c d)", "line 2: the role :b has no target");
     expect_refused("(a / x : d)", "a role has no name");
@@ -169,8 +178,10 @@ TEST(depth_is_bounded) {
         bool ok = read_text(&p, s.data, &e);
         EXPECT(ok == (depth == PENMAN_DEPTH_MOST));
         if (ok) penman_print(&again, &p, PENMAN_ONE_LINE);
-        if (ok) EXPECT_STR(str_text(&again), s.data);
-        else EXPECT(strstr(e.text, "400 nodes inside each other"));
+        if (ok)
+            EXPECT_STR(str_text(&again), s.data);
+        else
+            EXPECT(strstr(e.text, "400 nodes inside each other"));
         penman_free(&p);
         str_free(&s);
         str_free(&again);

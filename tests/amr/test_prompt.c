@@ -1,4 +1,5 @@
-/* test_prompt.c - wordings are read and refused, files say what is built in, rows are what train and generate take. */
+/* test_prompt.c - wordings are read and refused, files say what is built in, rows are what train and generate
+ * take. */
 #include "amr/prompt.h"
 
 #include "amr/answer.h"
@@ -7,7 +8,8 @@
 #include "tests/test.h"
 
 static const char block_text[] =
-    "#::snt The boy {wants} to go.\n(w / want-01\n  :ARG0 (b / boy)\n  :ARG1 (g / go-02 :polarity -\n    :ARG0 b))\n";
+    "#::snt The boy {wants} to go.\n(w / want-01\n  :ARG0 (b / boy)\n  :ARG1 (g / go-02 :polarity -\n    :ARG0 "
+    "b))\n";
 
 static void one_block(AmrCorpus *c) {
     Str s = {0};
@@ -81,21 +83,24 @@ TEST(rows_are_what_train_and_generate_take) {
     AmrPrompt p;
     Err e;
     one_block(&c);
-    EXPECT_OK(amr_prompt_parse(&p, "note\n[prompt]\r\nQ {{x}}: {sentence}\r\n[answer]\n{bare} -> {graph}\n\n", "t", &e));
-    json_t *want = json_pack("{s:s, s:s}", "prompt", "Q {x}: The boy {wants} to go.\n", "completion",
-                             "(want-01:ARG0(boy):ARG1(go-02:polarity -:ARG0 boy)) -> (w / want-01 :ARG0 (b / boy) :ARG1 (g / go-02 "
-                             ":polarity - :ARG0 b))");
+    EXPECT_OK(
+        amr_prompt_parse(&p, "note\n[prompt]\r\nQ {{x}}: {sentence}\r\n[answer]\n{bare} -> {graph}\n\n", "t", &e));
+    json_t *want = json_pack(
+        "{s:s, s:s}", "prompt", "Q {x}: The boy {wants} to go.\n", "completion",
+        "(want-01:ARG0(boy):ARG1(go-02:polarity -:ARG0 boy)) -> (w / want-01 :ARG0 (b / boy) :ARG1 (g / go-02 "
+        ":polarity - :ARG0 b))");
     json_t *got = amr_row(&p, &c.block[0], 3, (AmrRowStyle){.layout = PENMAN_ONE_LINE});
     EXPECT(json_equal(want, got));
     json_decref(got);
     got = amr_row(&p, &c.block[0], 3, (AmrRowStyle){.chat = true});
     const json_t *messages = json_object_get(got, "messages");
-    EXPECT_STR(json_string_value(json_object_get(json_array_get(messages, 0), "content")), "Q {x}: The boy {wants} to go.");
+    EXPECT_STR(json_string_value(json_object_get(json_array_get(messages, 0), "content")),
+               "Q {x}: The boy {wants} to go.");
     EXPECT_STR(json_string_value(json_object_get(json_array_get(messages, 1), "role")), "assistant");
     json_decref(got);
     json_decref(want);
-    want = json_pack("{s:s, s:{s:i, s:s}}", "text", "Q {x}: The boy {wants} to go.\n", "id", "block", 3, "sentence",
-                     "The boy {wants} to go.");
+    want = json_pack("{s:s, s:{s:i, s:s}}", "text", "Q {x}: The boy {wants} to go.\n", "id", "block", 3,
+                     "sentence", "The boy {wants} to go.");
     got = amr_row(&p, &c.block[0], 3, (AmrRowStyle){.without_answer = true});
     EXPECT(json_equal(want, got));
     json_decref(want);
@@ -122,7 +127,8 @@ TEST(a_wording_that_cannot_work_is_refused) {
         AmrPrompt p;
         Err e = {0};
         bool ok = amr_prompt_parse(&p, cases[i].text, "w.txt", &e);
-        if (!EXPECT(!ok && str_starts(e.text, "w.txt: ") && strstr(e.text, cases[i].part))) test_note("    case %d: %s", i, e.text);
+        if (!EXPECT(!ok && str_starts(e.text, "w.txt: ") && strstr(e.text, cases[i].part)))
+            test_note("    case %d: %s", i, e.text);
         amr_prompt_free(&p);
     }
     AmrPrompt p;

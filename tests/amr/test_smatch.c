@@ -1,4 +1,5 @@
-/* test_smatch.c - SMATCH against the Python package (tools/make_amr_golden.py), against every mapping, and by hand. */
+/* test_smatch.c - SMATCH against the Python package (tools/make_amr_golden.py), against every mapping, and by
+ * hand. */
 #include "amr/smatch.h"
 
 #include <jansson.h>
@@ -22,21 +23,25 @@ static SmatchScore score_with(const char *gold, const char *predicted, SmatchOpt
     return s;
 }
 
-static SmatchScore score(const char *gold, const char *predicted) { return score_with(gold, predicted, smatch_defaults()); }
+static SmatchScore score(const char *gold, const char *predicted) {
+    return score_with(gold, predicted, smatch_defaults());
+}
 
-static void expect_counts(const char *gold, const char *predicted, SmatchMetric m, int64_t matched, int64_t n_predicted, int64_t n_gold) {
+static void expect_counts(const char *gold, const char *predicted, SmatchMetric m, int64_t matched,
+                          int64_t n_predicted, int64_t n_gold) {
     SmatchScore s = score(gold, predicted);
     SmatchCounts c = s.of[m];
     if (!EXPECT(c.matched == matched && c.predicted == n_predicted && c.gold == n_gold))
-        test_note("    %s of %s: %lld of %lld and %lld", smatch_metric_name(m), predicted, (long long)c.matched, (long long)c.predicted,
-                  (long long)c.gold);
+        test_note("    %s of %s: %lld of %lld and %lld", smatch_metric_name(m), predicted, (long long)c.matched,
+                  (long long)c.predicted, (long long)c.gold);
     smatch_score_free(&s);
 }
 
 /* ---- against smatch ---- */
 
 static void expect_as_smatch(const json_t *row, int64_t *equal, int64_t *certain) {
-    SmatchScore s = score(json_string_value(json_object_get(row, "gold")), json_string_value(json_object_get(row, "predicted")));
+    SmatchScore s = score(json_string_value(json_object_get(row, "gold")),
+                          json_string_value(json_object_get(row, "predicted")));
     EXPECT(s.proved[SMATCH_FULL] == 1 && s.bound == s.of[SMATCH_FULL].matched);
     for (int m = 0; m < SMATCH_MAPPED; m++) {
         const json_t *want = json_object_get(json_object_get(row, "metrics"), smatch_metric_name((SmatchMetric)m));
@@ -46,8 +51,9 @@ static void expect_as_smatch(const json_t *row, int64_t *equal, int64_t *certain
         bool all = json_is_true(json_array_get(want, 3));
         SmatchCounts c = s.of[m];
         if (!EXPECT(c.predicted == n[1] && c.gold == n[2] && c.matched >= n[0] && (!all || c.matched == n[0])))
-            test_note("    %s: %lld of %lld and %lld, smatch has %lld of %lld and %lld", smatch_metric_name((SmatchMetric)m),
-                      (long long)c.matched, (long long)c.predicted, (long long)c.gold, (long long)n[0], (long long)n[1], (long long)n[2]);
+            test_note("    %s: %lld of %lld and %lld, smatch has %lld of %lld and %lld",
+                      smatch_metric_name((SmatchMetric)m), (long long)c.matched, (long long)c.predicted,
+                      (long long)c.gold, (long long)n[0], (long long)n[1], (long long)n[2]);
         *equal += c.matched == n[0];
         *certain += all;
     }
@@ -81,7 +87,8 @@ static void draw_graph(SmatchGraph *g, uint64_t key, int nodes, int labels) {
     for (int i = 0; i < nodes; i++) g->concept[i] = (int32_t)(rng_u32(key, (uint64_t)i) % (unsigned)labels);
     for (int i = 0; i < nodes / 2; i++) {
         uint32_t x = rng_u32(key, (uint64_t)(100 + i));
-        g->attribute[g->n_attributes++] = (SmatchAttribute){(int32_t)(x % 2), (int32_t)(x / 2 % (unsigned)nodes), 0};
+        g->attribute[g->n_attributes++] =
+            (SmatchAttribute){(int32_t)(x % 2), (int32_t)(x / 2 % (unsigned)nodes), 0};
     }
     for (int i = 0; i < 2 * nodes; i++) {
         uint32_t x = rng_u32(key, (uint64_t)(200 + i));
@@ -119,9 +126,10 @@ TEST(the_search_finds_the_best_of_all_mappings) {
         climb.restarts = 0;
         SmatchFound exact = smatch_solve(&p, &o, key), fast = smatch_solve(&p, &climb, key);
         int64_t best = best_of_all(&p, map, 0, 0);
-        if (!EXPECT(exact.matched == best && exact.bound == best && p.bound >= best && fast.matched <= best && fast.bound >= best))
-            test_note("    pair %lld: best %lld, found %lld, bound %lld, climbed %lld", (long long)i, (long long)best,
-                      (long long)exact.matched, (long long)exact.bound, (long long)fast.matched);
+        if (!EXPECT(exact.matched == best && exact.bound == best && p.bound >= best && fast.matched <= best &&
+                    fast.bound >= best))
+            test_note("    pair %lld: best %lld, found %lld, bound %lld, climbed %lld", (long long)i,
+                      (long long)best, (long long)exact.matched, (long long)exact.bound, (long long)fast.matched);
         climbed_less += fast.matched < best;
         smatch_problem_free(&p);
         smatch_graph_free(&a);
@@ -143,7 +151,8 @@ TEST(a_search_that_is_cut_short_says_so) {
         o.node_limit = 1;
         longer.node_limit = 1000000;
         SmatchFound cut = smatch_solve(&p, &o, i), full = smatch_solve(&p, &longer, i);
-        EXPECT(cut.matched <= full.matched && full.matched == full.bound && cut.bound >= full.matched && cut.bound <= p.bound);
+        EXPECT(cut.matched <= full.matched && full.matched == full.bound && cut.bound >= full.matched &&
+               cut.bound <= p.bound);
         open += cut.bound > cut.matched;
         smatch_problem_free(&p);
         smatch_graph_free(&a);
@@ -158,7 +167,8 @@ TEST(a_search_that_is_cut_short_says_so) {
 
 TEST(names_of_variables_and_the_order_of_branches_do_not_matter) {
     expect_counts(WANT, "(x / want-01 :ARG1 (y / go-02 :ARG0 (z / boy)) :ARG0 z)", SMATCH_FULL, 7, 7, 7);
-    expect_counts(WANT, "(b / boy :ARG0-of (w / want-01 :ARG1 (g / go-02 :ARG0 b)))", SMATCH_FULL, 6, 7, 7); /* another top */
+    expect_counts(WANT, "(b / boy :ARG0-of (w / want-01 :ARG1 (g / go-02 :ARG0 b)))", SMATCH_FULL, 6, 7,
+                  7); /* another top */
     expect_counts(WANT, "(w / want-01 :ARG0 (b / boy) :ARG1 (g / go-02))", SMATCH_FULL, 6, 6, 7);
     expect_counts("(a / x :mod (b / y))", "(a / x :domain-of (b / y))", SMATCH_FULL, 4, 4, 4);
     expect_counts("(a / X_ :op1 \"Kim\")", "(a / x :OP1 kim)", SMATCH_FULL, 3, 3, 3);
@@ -195,7 +205,8 @@ TEST(variants_look_at_what_they_say) {
     expect_counts(WANT, WANT, SMATCH_RELATION, 3, 3, 3);
     expect_counts(WANT, p, SMATCH_ROOT, 0, 1, 1);
     expect_counts(WANT, p, SMATCH_ATTRIBUTES, 1, 2, 1);
-    expect_counts("(d / date :year 2009)", "(d / date :year (y / 2009))", SMATCH_RELATION, 0, 1, 1); /* no concept is a constant */
+    expect_counts("(d / date :year 2009)", "(d / date :year (y / 2009))", SMATCH_RELATION, 0, 1,
+                  1); /* no concept is a constant */
 }
 
 TEST(an_invalid_prediction_counts_as_empty) {
@@ -233,7 +244,8 @@ TEST(the_same_files_give_the_same_numbers_again) {
     Str gold = {0}, predicted = {0};
     for (int i = 0; i < 40; i++) {
         str_addf(&gold, "(a / x%d :op1 (b / y :op2 (c / y :op1 a)) :op1 (d / y :op1 (e / y)))\n\n", i % 3);
-        str_addf(&predicted, "(a / x%d :op1 (b / y :op2 (c / y :op1 (e / y))) :op2 (d / y :op1 %s))\n\n", i % 2, i % 5 ? "e" : "a");
+        str_addf(&predicted, "(a / x%d :op1 (b / y :op2 (c / y :op1 (e / y))) :op2 (d / y :op1 %s))\n\n", i % 2,
+                 i % 5 ? "e" : "a");
     }
     SmatchScore a = score(gold.data, predicted.data), b = score(gold.data, predicted.data);
     for (int m = 0; m < SMATCH_METRICS; m++) EXPECT(!memcmp(&a.of[m], &b.of[m], sizeof a.of[m]));
@@ -257,7 +269,8 @@ TEST(a_document_of_many_sentences_is_scored) {
     str_add(&predicted, "(m / multi-sentence");
     for (int i = 0; i < 100; i++) {
         str_addf(&gold, " :snt%d (a%d / see-01 :ARG0 (b%d / boy) :ARG1 (c%d / c%d))", i, i, i, i, i % 17);
-        str_addf(&predicted, " :snt%d (a%d / see-01 :ARG0 (b%d / boy) :ARG1 (c%d / c%d))", i, i, i, i, (i + i / 10) % 17);
+        str_addf(&predicted, " :snt%d (a%d / see-01 :ARG0 (b%d / boy) :ARG1 (c%d / c%d))", i, i, i, i,
+                 (i + i / 10) % 17);
     }
     str_add(&gold, ")");
     str_add(&predicted, ")");
