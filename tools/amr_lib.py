@@ -97,7 +97,7 @@ def write(rng, g, one_line=False, tidy=False):
 
 
 def odd(rng, depth=0):
-    """What the grammar allows and no corpus has: empty nodes, missing concepts and targets, a variable of several nodes."""
+    """What the grammar allows and no corpus has: empty nodes, no concept or target, one variable for several nodes."""
     if rng.random() < 0.08:
         return "()"
     text = "(" + rng.choice("abcđ")

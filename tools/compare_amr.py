@@ -98,7 +98,8 @@ def compare_penman(n, seed):
         their = theirs(text)
         if ("graph" in our) != (their is not None):
             count["differ"] += 1
-            print(f"acceptance differs: {our.get('fault')}; penman {'refuses' if their is None else 'accepts'}: {text!r}")
+            verdict = "refuses" if their is None else "accepts"
+            print(f"acceptance differs: {our.get('fault')}; penman {verdict}: {text!r}")
         elif their is None:
             count["refused by both"] += 1
         else:
@@ -116,9 +117,9 @@ def compare_penman(n, seed):
 
 
 def keeps_layout(our):
-    """Whether penman.encode writes the graph as it was read. It loses the layout of a triple that stands twice, undoes an
-    inversion too much in roles such as :x-of-of and in inverse roles of a node with itself, and drops zeros in front of an
-    alignment's numbers. Our printer keeps them."""
+    """Whether penman.encode writes the graph as it was read. It loses the layout of a triple that stands twice, undoes
+    an inversion too much in roles such as :x-of-of and in inverse roles of a node with itself, and drops zeros in front
+    of an alignment's numbers. Our printer keeps them."""
     triples = [tuple(t) for t in our["triples"]]
     other = re.search(r"(?<!:consist)(?<!:prep-out)(?<!:prep-on-behalf)-of-of|~[a-z]?\.?0\d|,0\d", our["graph"])
     itself = any(s == t and r != ":instance" for s, r, t in triples)

@@ -4,8 +4,8 @@
     python3 tools/make_amr_golden.py tests/amr        (needs penman 1.3 and smatch 1.0.4)
 
 A line of penman.jsonl is a text, and if penman accepts it the top, triples, metadata and printed tree. A line of
-smatch.jsonl is a pair of graphs with smatch's counts: matches (the best of 60 starts; where the smaller graph has 6 nodes
-at most, of all mappings), and the same for the variants, whose triples are chosen here.
+smatch.jsonl is a pair of graphs with smatch's counts: matches (the best of 60 starts; where the smaller graph has 6
+nodes at most, of all mappings), and the same for the variants, whose triples are chosen here.
 """
 import itertools
 import json

@@ -7,7 +7,7 @@
 #include "amr/smatch_int.h"
 #include "base/rng.h"
 
-enum { NODES_MOST = 4000, TRIPLES_MOST = 20000 }; /* of one graph: tables are squares */
+enum { NODES_MOST = 2000, TRIPLES_MOST = 20000 }; /* of one graph: tables are squares */
 
 const char *smatch_metric_name(SmatchMetric m) {
     static const char *const names[SMATCH_METRICS] = {

@@ -64,23 +64,25 @@ static Bag bag_between(const Bags *b, int32_t from, int32_t to) {
 
 /* ---- alone: concepts, attributes, relations of a node to itself ---- */
 
-static int count_attribute(const SmatchGraph *g, SmatchAttribute a, int until) {
-    int n = 0;
-    for (int i = 0; i < until; i++) {
-        SmatchAttribute b = g->attribute[i];
-        n += a.node == b.node && a.role == b.role && a.value == b.value;
-    }
-    return n;
+/* Of each attribute, how many equal ones of the same node stand before it. */
+static int32_t *ranks_of(const SmatchGraph *g, Arena *arena) {
+    int32_t *rank = ARENA_NEW(arena, int32_t, g->n_attributes + 1);
+    for (int i = 0; i < g->n_attributes; i++)
+        for (int k = 0; k < i; k++) {
+            SmatchAttribute a = g->attribute[i], b = g->attribute[k];
+            rank[i] += a.node == b.node && a.role == b.role && a.value == b.value;
+        }
+    return rank;
 }
 
 /* The k-th of equal attributes matches where the other node has k of them as well. */
 static void add_attributes(SmatchProblem *p, const SmatchGraph *a, const SmatchGraph *b) {
+    const int32_t *rank_a = ranks_of(a, &p->arena), *rank_b = ranks_of(b, &p->arena);
     for (int i = 0; i < a->n_attributes; i++) {
         SmatchAttribute x = a->attribute[i];
-        int before = count_attribute(a, x, i);
         for (int k = 0; k < b->n_attributes; k++) {
             SmatchAttribute y = b->attribute[k];
-            if (x.role == y.role && x.value == y.value && count_attribute(b, y, k) == before)
+            if (x.role == y.role && x.value == y.value && rank_a[i] == rank_b[k])
                 p->unary[(int64_t)x.node * p->columns + y.node]++;
         }
     }
