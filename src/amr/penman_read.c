@@ -279,7 +279,7 @@ static bool take_branch(Reader *r, int32_t *branch, int32_t node, Err *e) {
 }
 
 static bool read_nodes(Reader *r, Err *e) {
-    int32_t node, branch = -1;
+    int32_t node = -1, branch = -1;
     int depth = 1;
     if (!open_node(r, &node, -1, e)) return false;
     while (node >= 0) {
