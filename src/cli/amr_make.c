@@ -20,8 +20,10 @@ static bool read_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
     if (!file_read(path, &text, 0, e)) return false;
     bool plain = !amr_looks_like(str_text(&text), text.len);
-    for (const char *line = str_text(&text); plain && *line; line += strcspn(line, "\n"), line += *line == '\n')
-        if (line[strspn(line, " \t\r\n")]) str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(line, "\r\n"), line);
+    for (const char *line = str_text(&text); plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *first = line + strspn(line, " \t\r");
+        if (*first && *first != '\n') str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(first, "\r\n"), first);
+    }
     bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, e);
     in->end = in->corpus.n;
     str_free(&text);

@@ -144,7 +144,8 @@ TEST(rows_are_what_train_takes) {
 }
 
 TEST(answers_become_blocks_in_place) {
-    put("s.txt", "The boy wants to go.\nNo graph here.\nCut off.\n\n");
+    put("s.txt",
+        "\nThe boy wants to go.\r\n  \n  No graph here.\n\n\nCut off.\n\n"); /* empty lines are no sentences */
     expect_done(snug_run("amr rows %s --without-answers --out %s", test_path("s.txt"), test_path("p.jsonl")));
     Str s = {0};
     EXPECT(file_read(test_path("p.jsonl"), &s, 0, NULL) &&
