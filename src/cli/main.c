@@ -19,7 +19,7 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_EVAL] = cmd_eval, [CMD_TOKENIZE] = cmd_tokenize, [CMD_MERGE] = cmd_merge,
     [CMD_DOCTOR] = cmd_doctor, [CMD_QUANTIZE] = cmd_quantize, [CMD_GENERATE] = cmd_generate, [CMD_CHAT] = cmd_chat,
     [CMD_REASON] = cmd_reason,
-    [CMD_PROBLEMS] = cmd_problems,
+    [CMD_PROBLEMS] = cmd_problems, [CMD_AMR] = cmd_amr, [CMD_SMATCH] = cmd_smatch,
 };
 
 /* What has something to save or to take away again; the others are ended by a signal at once. */

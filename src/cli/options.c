@@ -478,10 +478,10 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
 
 static bool take_positional(Options *o, const char *word, Err *e) {
     const CommandRow *c = &command_rows[o->command];
-    if (!c->positional || o->n_positional)
+    if (o->n_positional == c->most)
         return fail(e, ERR_USAGE, "'%s': `snug %s` takes %s; options begin with --", word, c->name,
-                    c->positional ? "one file" : "no such word");
-    o->positional = ARENA_NEW(&o->arena, const char *, 1);
+                    c->positional ? c->positional : "no such word");
+    if (!o->positional) o->positional = ARENA_NEW(&o->arena, const char *, c->most);
     o->positional[o->n_positional++] = arena_strdup(&o->arena, word);
     return true;
 }
@@ -521,6 +521,7 @@ static const struct {
     {CMD_REASON, OPT_TOP_P, "0.95"},
     {CMD_REASON, OPT_MAX_TOKENS, "4096"},
     {CMD_REASON, OPT_QUANTIZE, "int8"},
+    {CMD_AMR, OPT_PROMPT, "plain"},
 };
 
 const char *options_fallback(OptId id, Command c) {
@@ -585,7 +586,7 @@ static bool check_needed(const Options *o, Err *e) {
             return fail(e, ERR_USAGE, "`snug %s` needs --%s %s (%s)", c->name, option_rows[i].name,
                         option_rows[i].choices ? option_rows[i].choices : option_rows[i].unit,
                         option_rows[i].help);
-    if (c->positional && !o->n_positional)
+    if (o->n_positional < c->least)
         return fail(e, ERR_USAGE, "`snug %s` needs %s; see `snug %s --help`", c->name, c->positional, c->name);
     return true;
 }

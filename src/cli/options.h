@@ -33,6 +33,8 @@ typedef enum Command {
     CMD_CHAT,
     CMD_REASON,
     CMD_PROBLEMS,
+    CMD_AMR,
+    CMD_SMATCH,
     CMD_COUNT
 } Command;
 
@@ -51,6 +53,8 @@ enum {
     ON_CHAT = 1 << CMD_CHAT,
     ON_REASON = 1 << CMD_REASON,
     ON_PROBLEMS = 1 << CMD_PROBLEMS,
+    ON_AMR = 1 << CMD_AMR,
+    ON_SMATCH = 1 << CMD_SMATCH,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
@@ -67,6 +71,7 @@ typedef enum OptGroup {
     GROUP_DATA,
     GROUP_GENERATE,
     GROUP_REASON,
+    GROUP_AMR,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,
@@ -141,7 +146,8 @@ typedef struct Options {
 
 typedef struct CommandRow {
     const char *name, *summary;
-    const char *positional; /* the word shown for it; NULL: none is taken */
+    const char *positional; /* the words shown for them; NULL: none are taken */
+    int least, most;        /* how many are */
     const char *about;      /* one paragraph for --help */
     const char *examples;   /* lines */
 } CommandRow;

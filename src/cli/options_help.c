@@ -18,6 +18,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_DATA] = "From text to rows",
     [GROUP_GENERATE] = "Generation",
     [GROUP_REASON] = "Problems, judging, improving",
+    [GROUP_AMR] = "Graphs",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -43,6 +44,8 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_CONVERT] = {.name = "convert",
                      .summary = "turn weights in another format into a Hugging Face folder",
                      .positional = "FILE",
+                     .least = 1,
+                     .most = 1,
                      .examples =
                          "snug convert --from llama2c stories260K.bin --tokenizer tok512.bin --out stories\n"},
     [CMD_TRAIN] =
@@ -122,6 +125,38 @@ const CommandRow command_rows[CMD_COUNT] = {
              "train has.",
          .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
                      "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
+    [CMD_AMR] =
+        {.name = "amr",
+         .summary = "sentences and their AMR graphs: check, rewrite, count, ask for and collect them",
+         .positional = "VERB [FILE]",
+         .least = 1,
+         .most = 2,
+         .about =
+             "check FILE: which blocks hold a valid graph, and what is wrong with the others. normalise FILE: the "
+             "same blocks, graphs laid out alike. stats FILE: what is in them. triples FILE: every graph as "
+             "triples, JSON lines. rows FILE: lines for snug train, or with --without-answers prompts for snug "
+             "generate (FILE: blocks, or a sentence a line). collect ANSWERS.jsonl: what snug generate wrote "
+             "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
+             "made up. docs/amr.md tells the task from corpus to score.",
+         .examples = "snug amr check train.amr --json\n"
+                     "snug amr rows train.amr --prompt unified --val-split 0.05 --out rows.jsonl\n"
+                     "snug amr rows test.amr --without-answers --out prompts.jsonl\n"
+                     "snug amr collect answers.jsonl --out pred.amr\n"
+                     "snug amr draw --n 5000 --lang vi --out train.amr\n"},
+    [CMD_SMATCH] =
+        {.name = "smatch",
+         .summary = "how alike files of AMR graphs are: SMATCH, proved where it can be",
+         .positional = "GOLD PRED...",
+         .least = 2,
+         .most = 64,
+         .about =
+             "Precision, recall and F1 over all triples of the file, with a 95 % interval; beside it the share of "
+             "valid predictions, concepts, relations and roots, and SMATCH without labels, without senses, of "
+             "re-entrancies. Scores equal those of the Python package smatch where that finds the best mapping; "
+             "here it is proved for every pair that --node-limit allows. A prediction that is no valid graph counts "
+             "as one without triples. Several predictions are compared in one table.",
+         .examples = "snug smatch gold.amr pred.amr\n"
+                     "snug smatch gold.amr checkpoint-200.amr checkpoint-400.amr --json\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
@@ -234,6 +269,7 @@ static void add_usage(Str *out, Command c) {
         add_left(out, &option_rows[i]);
         if (i == OPT_FROM && row->positional) str_addf(out, " %s", row->positional);
     }
+    if (row->positional && !(option_rows[OPT_FROM].needed >> c & 1)) str_addf(out, " %s", row->positional);
     str_add(out, " [options]\n");
 }
 

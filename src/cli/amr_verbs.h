@@ -1,0 +1,24 @@
+/* amr_verbs.h - the verbs of snug amr: each takes the options, with the file, if any, as the second word. */
+#ifndef CLI_AMR_VERBS_H
+#define CLI_AMR_VERBS_H
+
+#include "amr/corpus.h"
+#include "cli/cmd.h"
+
+CommandFn amr_rows_verb, amr_collect_verb, amr_draw_verb;
+
+/* A file of blocks, and which of them --val-split and --part choose. */
+typedef struct AmrInput {
+    AmrCorpus corpus;
+    int64_t first, end;
+} AmrInput;
+bool amr_input_open(AmrInput *in, const Options *o, Err *e); /* amr_corpus_free(&in->corpus) in either case */
+void amr_input_choose(AmrInput *in, const Options *o);       /* first and end, of a corpus that is there */
+
+/* --layout, or what the verb has without it. */
+PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise);
+
+/* Refuses --json where the lines themselves would go to standard output. */
+bool amr_json_needs_out(const Options *o, Err *e);
+
+#endif

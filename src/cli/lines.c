@@ -1,0 +1,44 @@
+/* lines.c - output in large pieces, to a file that appears as a whole or to standard output. */
+#include "cli/lines.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+
+enum { WRITE_BYTES = 1 << 16 };
+
+bool lines_begin(Lines *l, const char *path, bool overwrite, Err *e) {
+    *l = (Lines){.to_file = path != NULL};
+    if (path && !overwrite && file_exists(path))
+        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
+    return !path || file_begin(&l->file, path, e);
+}
+
+static bool pour(Lines *l, Err *e) {
+    bool ok = !l->to_file || file_write(l->file.fd, l->text.data, l->text.len, l->file.path, e);
+    if (!l->to_file) fwrite(l->text.data, 1, (size_t)l->text.len, stdout);
+    str_clear(&l->text);
+    return ok;
+}
+
+bool lines_pour(Lines *l, Err *e) {
+    return l->text.len < WRITE_BYTES || pour(l, e);
+}
+
+bool lines_json(Lines *l, json_t *row, Err *e) {
+    char *line = json_dumps(row, JSON_COMPACT);
+    str_addf(&l->text, "%s\n", line);
+    mem_free(line);
+    json_decref(row);
+    return lines_pour(l, e);
+}
+
+bool lines_end(Lines *l, bool ok, Err *e) {
+    if (ok && l->text.len) ok = pour(l, e);
+    if (l->to_file && ok)
+        ok = file_commit(&l->file, e);
+    else if (l->to_file)
+        file_abort(&l->file);
+    str_free(&l->text);
+    return ok;
+}
