@@ -13,12 +13,11 @@ enum { CHAT_CONTEXT = 4096, CHAT_LEAST = 64 };
 
 typedef struct Chat {
     const Options *o;
-    Engine engine;
+    GenSetup setup;
     json_t *messages;
     TokenIds ids;
     Str reply;
     int64_t turn;
-    bool asked; /* the engine has had this turn's request */
 } Chat;
 
 static void forget(Chat *c) {
@@ -32,39 +31,13 @@ static void add_message(Chat *c, const char *role, const char *text, int64_t byt
     json_array_append_new(c->messages, json_pack("{s:s, s:s%}", "role", role, "content", text, (size_t)bytes));
 }
 
-static bool on_next(void *user, Request *r) {
-    Chat *c = user;
-    if (c->asked) return false;
-    c->asked = true;
-    int64_t context = c->engine.gen->spec.context;
-    *r = engine_request(&c->engine, rng_fold((uint64_t)opt_int(c->o, OPT_SEED), (uint64_t)c->turn));
-    r->prompt = c->ids.ids;
-    r->n_prompt = c->ids.n;
-    r->max_new = MIN2(r->max_new, context - c->ids.n);
-    r->number = c->turn;
-    return true;
-}
-
-static bool on_said(void *user, const Answer *a, const char *text, int64_t bytes) {
-    fwrite(text, 1, (size_t)bytes, stdout);
-    return !fflush(stdout);
-}
-
-static bool on_done(void *user, const Answer *a, Err *e) {
-    Chat *c = user;
-    str_clear(&c->reply);
-    str_add_bytes(&c->reply, str_text(a->text), a->text->len);
-    printf("\n");
-    return !fflush(stdout) || fail(e, ERR_FAIL, "standard output could not be written");
-}
-
 /* The ids of the conversation; the oldest exchange is dropped until an answer has room. */
 static bool encode(Chat *c, Err *e) {
-    int64_t room = c->engine.gen->spec.context - MIN2(opt_int(c->o, OPT_MAX_TOKENS), c->engine.gen->spec.context / 2);
+    int64_t room = c->setup.gen->spec.context - MIN2(opt_int(c->o, OPT_MAX_TOKENS), c->setup.gen->spec.context / 2);
     size_t first = opt_given(c->o, OPT_SYSTEM);
     for (;;) {
         c->ids.n = 0;
-        if (!engine_encode_chat(&c->engine, &c->ids, c->messages, e)) return false;
+        if (!gen_setup_encode_chat(&c->setup, &c->ids, c->messages, e)) return false;
         if (c->ids.n <= room) return true;
         if (json_array_size(c->messages) <= first + 1)
             return fail(e, ERR_FAIL, "the message is %lld tokens long, there is room for %lld; give a larger --context",
@@ -75,12 +48,37 @@ static bool encode(Chat *c, Err *e) {
     }
 }
 
+static Request request_of(const Chat *c) {
+    Request r = gen_setup_request(&c->setup, rng_fold((uint64_t)opt_int(c->o, OPT_SEED), (uint64_t)c->turn));
+    r.prompt = c->ids.ids;
+    r.n_prompt = c->ids.n;
+    r.max_new = MIN2(r.max_new, c->setup.gen->spec.context - c->ids.n);
+    r.number = c->turn;
+    r.stream = true;
+    return r;
+}
+
 static bool answer(Chat *c, const char *line, int64_t bytes, Err *e) {
-    GenCalls calls = {.user = c, .next = on_next, .said = on_said, .done = on_done, .stop = &cmd_stop};
+    Engine *n = &c->setup.engine;
     add_message(c, "user", line, bytes);
     if (!encode(c, e)) return false;
-    c->asked = false;
-    if (!gen_run(c->engine.gen, c->engine.words.tokenizer, &calls, e)) return false;
+    Request r = request_of(c);
+    if (!engine_submit(n, &r, NULL, e)) return false;
+    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY;) {
+        state = engine_step(n, e);
+        if (state == ENGINE_BROKEN) return false;
+        if (cmd_stop) engine_cancel_all(n);
+        for (EngineEvent ev; engine_event(n, &ev);) {
+            if (ev.kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev.error);
+            fwrite(ev.fresh, 1, (size_t)ev.fresh_bytes, stdout);
+            if (ev.kind != EVENT_DONE) continue;
+            str_clear(&c->reply);
+            str_add_bytes(&c->reply, str_text(ev.text), ev.text->len);
+            printf("\n");
+        }
+        if (fflush(stdout)) return fail(e, ERR_FAIL, "standard output could not be written");
+        if (cmd_stop) break;
+    }
     add_message(c, "assistant", str_text(&c->reply), c->reply.len);
     c->turn++;
     return true;
@@ -109,23 +107,23 @@ static bool talk(Chat *c, Err *e) {
 
 bool cmd_chat(const Options *o, Err *e) {
     Chat c = {.o = o};
-    bool ok = engine_begin(&c.engine, o, e);
-    if (ok && !c.engine.words.chat)
+    bool ok = gen_setup_begin(&c.setup, o, e);
+    if (ok && !c.setup.words.chat)
         ok =
             fail(e, ERR_FAIL, "%s: has no chat template; `snug generate --prompt` continues a text", opt_text(o, OPT_MODEL));
     if (ok) {
-        int64_t known = c.engine.model.config.max_positions;
-        c.engine.spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT)
+        int64_t known = c.setup.model.config.max_positions;
+        c.setup.spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT)
                                 : known                   ? MIN2(known, CHAT_CONTEXT)
                                                           : CHAT_CONTEXT;
-        int64_t least = opt_given(o, OPT_CONTEXT) ? c.engine.spec.context : CHAT_LEAST;
-        ok = engine_start(&c.engine, &(GenHost){.requests = MIB}, false, least, e);
+        int64_t least = opt_given(o, OPT_CONTEXT) ? c.setup.spec.context : CHAT_LEAST;
+        ok = gen_setup_start(&c.setup, &(GenHost){.requests = MIB}, false, least, e);
     }
     forget(&c);
     ok = ok && talk(&c, e);
     json_decref(c.messages);
     token_ids_free(&c.ids);
     str_free(&c.reply);
-    engine_end(&c.engine);
+    gen_setup_end(&c.setup);
     return ok;
 }

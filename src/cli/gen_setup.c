@@ -11,25 +11,26 @@
 #include "cli/show.h"
 #include "obs/sensors.h"
 #include "store/adapter.h"
+#include "store/identity.h"
 #include "train/weights.h"
 
 /* ---- when an answer ends ---- */
 
-static void add_stop_id(Engine *n, int64_t id) {
+static void add_stop_id(GenSetup *n, int64_t id) {
     if (id < 0 || id >= n->model.config.vocab || n->n_stop_ids == GEN_STOP_IDS) return;
     for (int i = 0; i < n->n_stop_ids; i++)
         if (n->stop_id[i] == id) return;
     n->stop_id[n->n_stop_ids++] = (int32_t)id;
 }
 
-static void add_stop_json(Engine *n, const json_t *ids) { /* a number or a list of them */
+static void add_stop_json(GenSetup *n, const json_t *ids) { /* a number or a list of them */
     if (json_is_integer(ids)) add_stop_id(n, json_integer_value(ids));
     for (size_t i = 0; i < json_array_size(ids); i++)
         if (json_is_integer(json_array_get(ids, i))) add_stop_id(n, json_integer_value(json_array_get(ids, i)));
 }
 
 /* Whatever the model's files call an end of text: any of them ends an answer. */
-static bool find_stop_ids(Engine *n, Err *e) {
+static bool find_stop_ids(GenSetup *n, Err *e) {
     static const char *const files[] = {"generation_config.json", "config.json"};
     if (n->o->command == CMD_GENERATE && opt_flag(n->o, OPT_IGNORE_EOS)) return true;
     for (int i = 0; i < COUNT_OF(files); i++) {
@@ -71,7 +72,7 @@ static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
            fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
 }
 
-void engine_sent_text(Str *out, const GenSpec *s) {
+void gen_setup_offload_text(Str *out, const GenSpec *s) {
     int64_t pinned = s->sent - s->on_disk;
     if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
     if (s->on_disk)
@@ -79,7 +80,7 @@ void engine_sent_text(Str *out, const GenSpec *s) {
                  pinned ? " more" : " layers");
 }
 
-bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
+bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
     bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32);
     if (opt_is(o, OPT_PRECISION, "fp16"))
         return fail(e, ERR_USAGE,
@@ -108,18 +109,19 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
     return true;
 }
 
-bool engine_begin(Engine *n, const Options *o, Err *e) {
-    *n = (Engine){.o = o};
+bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
+    *n = (GenSetup){.o = o};
     return setup_model(&n->model, o, e) &&
            (n->model.has_folder || opt_given(o, OPT_INIT) ||
             fail(e, ERR_FAIL, "--model %s: is a preset without weights; %s needs a folder, or --init random",
                  opt_text(o, OPT_MODEL), command_rows[o->command].name)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
-           engine_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
+           gen_setup_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
            find_stop_ids(n, e);
 }
 
-void engine_end(Engine *n) {
+void gen_setup_end(GenSetup *n) {
+    engine_close(&n->engine);
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
     if (n->backend) n->backend->close(n->backend);
@@ -128,7 +130,7 @@ void engine_end(Engine *n) {
 
 /* ---- memory ---- */
 
-static bool check_free(const Engine *n, Err *e) {
+static bool check_free(const GenSetup *n, Err *e) {
     bool cpu = n->machine.kind == MACHINE_CPU;
     int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
     int64_t has = cpu ? sensors_memory().available_bytes : n->machine.free_bytes[POOL_DEVICE];
@@ -148,7 +150,7 @@ static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
     return true;
 }
 
-bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
+bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
     int64_t slots = n->spec.slots, context = n->spec.context;
@@ -159,7 +161,7 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
     if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
     if (n->spec.may_send && n->spec.sent) {
         Str sent = {0};
-        engine_sent_text(&sent, &n->spec);
+        gen_setup_offload_text(&sent, &n->spec);
         log_line("%s (--offload)", str_text(&sent));
         str_free(&sent);
     }
@@ -168,18 +170,20 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
-    if (n->o->command != CMD_CHAT) engine_show(n, false);
+    if (n->o->command != CMD_CHAT) gen_setup_show(n, false);
     if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
         return false;
     if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
     if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
         return false;
-    return settle_disk(n->gen, e) && gen_warm(n->gen, e);
+    if (!settle_disk(n->gen, e) || !gen_warm(n->gen, e)) return false;
+    engine_open(&n->engine, n->gen, &n->gen->x, n->words.tokenizer, (EngineOptions){0});
+    return true;
 }
 
-void engine_show(const Engine *n, bool measured) {
+void gen_setup_show(const GenSetup *n, bool measured) {
     const Gen *g = n->gen;
-    Measured m = {g->x.pool_bytes[POOL_DEVICE], g->process_peak_bytes};
+    Measured m = {g->x.pool_bytes[POOL_DEVICE], n->engine.process_peak_bytes};
     int64_t process = gen_process_bytes(g);
     Str text = {0};
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
@@ -197,9 +201,35 @@ void engine_show(const Engine *n, bool measured) {
     str_free(&text);
 }
 
+/* ---- the job ---- */
+
+void gen_setup_job_hex(json_t *job, const char *key, uint64_t number) {
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)number);
+    json_object_set_new(job, key, json_string(text));
+}
+
+json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) {
+    const Options *o = n->o;
+    uint64_t model = 0, adapter = 0;
+    char context[24];
+    bool drawn = !n->model.has_folder; /* a preset with --init random: its name and the seed say it all */
+    if (!drawn && !identity_of(&model, n->model.folder, e)) return NULL;
+    if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
+    json_t *job = json_object(); /* what a person set comes first, to be named first */
+    for (int i = 0; i < n_same; i++)
+        if (opt_text(o, same[i])) json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
+    if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
+    else gen_setup_job_hex(job, "model", model);
+    gen_setup_job_hex(job, "adapter", adapter);
+    snprintf(context, sizeof context, "%lld", (long long)n->spec.context);
+    json_object_set_new(job, "context", json_string(context));
+    return job;
+}
+
 /* ---- requests ---- */
 
-Request engine_request(const Engine *n, uint64_t seed) {
+Request gen_setup_request(const GenSetup *n, uint64_t seed) {
     const Options *o = n->o;
     bool many = o->command == CMD_GENERATE;
     Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
@@ -219,16 +249,16 @@ Request engine_request(const Engine *n, uint64_t seed) {
     return r;
 }
 
-static bool need_tokenizer(const Engine *n, Err *e) {
+static bool need_tokenizer(const GenSetup *n, Err *e) {
     return n->words.tokenizer ||
            fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR, or prompts as ids", n->model.folder);
 }
 
-bool engine_encode_text(const Engine *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
+bool gen_setup_encode_text(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
     return need_tokenizer(n, e) && tokenizer_encode(n->words.tokenizer, out, text, bytes, TOKENIZE_ADD_SPECIAL, e);
 }
 
-bool engine_encode_chat(const Engine *n, TokenIds *out, const json_t *messages, Err *e) {
+bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messages, Err *e) {
     if (!need_tokenizer(n, e)) return false;
     if (!n->words.chat) return fail(e, ERR_FAIL, "%s: has no chat template; give the prompt as text", n->model.folder);
     const Tokenizer *t = n->words.tokenizer;

@@ -342,7 +342,7 @@ static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e
         n++;
     }
     pipeline_ask_free(&ask);
-    journal_close(&j);
+    joblog_close(&j);
     return n;
 }
 
@@ -404,12 +404,12 @@ TEST(a_journal_of_another_job_is_refused_by_what_differs) {
     EXPECT_OK(journal_open(&j, test_path("j"), job, false, &w.p, &e));
     EXPECT(w.p.n_begun == 2 && w.p.n_done == 1);
     expect_refused(NULL, job, "in use by another run"); /* while it is open */
-    journal_close(&j);
+    joblog_close(&j);
     end(&w);
     begin(&w, mixed, MIXED, 2);
     EXPECT_OK(journal_open(&j, test_path("j"), other, true, &w.p, &e)); /* anew */
     EXPECT(w.p.n_begun == 0);
-    EXPECT_OK(journal_remove(&j, &e));
+    EXPECT_OK(joblog_remove(&j, &e));
     EXPECT(!file_exists(test_path("j")));
     end(&w);
 #define FIRST "{\"reason\":1,\"job\":{\"model\":\"abc\",\"seed\":\"42\"}}\n"

@@ -387,7 +387,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     Best best = find_best(r, s);
     int id = best.id;
     float logp = 0;
-    if (!best.unsound && how.temperature > 0.0f) {
+    bool forced = next - how.first < how.forced && next < a.room;
+    if (forced) {
+        id = ids[next];
+    } else if (!best.unsound && how.temperature > 0.0f) {
         r.top = score_at(r, id);
         id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
     }
