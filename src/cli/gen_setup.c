@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/show.h"
 #include "obs/sensors.h"
 #include "store/adapter.h"
@@ -150,6 +151,28 @@ static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
     return true;
 }
 
+/* What is being done before the first token, on a terminal; false: an interrupt asks to leave it at that. */
+static bool begin_stage(const char *what, Err *e) {
+    if (cmd_stop) return fail(e, ERR_FAIL, "interrupted before the first token");
+    if (log_is_terminal()) log_progress("%s%s", what, what[0] ? " ..." : ""); /* "": the line is free again */
+    return true;
+}
+
+/* Takes the memory, reads the weights and plays every pass once. */
+static bool load(GenSetup *n, Err *e) {
+    char weights[100];
+    Gen *g = n->gen;
+    const LedgerLine *line = ledger_find(&g->ledger, POOL_DEVICE, "weights");
+    snprintf(weights, sizeof weights, "reading %s of weights", units_bytes(line ? line->planned_bytes : 0).s);
+    if (!gen_open(g, n->backend, e) || !begin_stage(n->spec.fill ? "drawing weights" : weights, e)) return false;
+    if (!n->spec.fill && !weights_load(&g->x, ROLE_WEIGHT, n->model.folder, e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&g->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
+    if (!settle_disk(g, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
+    int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
+    engine_open(&n->engine, g, &g->x, n->words.tokenizer, (EngineOptions){.piece = piece});
+    return begin_stage("", e);
+}
+
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
@@ -171,14 +194,7 @@ bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) gen_setup_show(n, false);
-    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
-        return false;
-    if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
-        return false;
-    if (!settle_disk(n->gen, e) || !gen_warm(n->gen, e)) return false;
-    engine_open(&n->engine, n->gen, &n->gen->x, n->words.tokenizer, (EngineOptions){0});
-    return true;
+    return check_free(n, e) && setup_check_disk(gen_disk_bytes(n->gen), limits, e) && load(n, e);
 }
 
 void gen_setup_show(const GenSetup *n, bool measured) {

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/data/tiny_data.h"
+#include "tests/gen/terminal.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
@@ -353,6 +354,24 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
     expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 1,
                    "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
+}
+
+/* ---- on a terminal ---- */
+
+TEST(a_terminal_shows_loading_then_a_bar_and_ctrl_c_is_answered) {
+    Terminal t;
+    char arguments[1000];
+    make_model("--set vocab_size=113");
+    write_prompts(test_path("p.jsonl"), 0, 32);
+    snprintf(arguments, sizeof arguments,
+             "generate --model %s --prompts %s --max-tokens 4000 --context 4096 --ignore-eos --device cpu --out %s", test_path("m"),
+             test_path("p.jsonl"), test_path("o.jsonl"));
+    if (!terminal_start(&t, "TERM=xterm", arguments)) return;
+    EXPECT(terminal_wait(&t, "of weights ...") && terminal_wait(&t, "answer ") && terminal_wait(&t, "tok/s"));
+    terminal_type(&t, "\003");
+    EXPECT(terminal_wait(&t, "--resume"));
+    EXPECT(terminal_end(&t) == 1);
+    EXPECT(file_exists(test_path("o.jsonl.progress")) && !file_exists(test_path("o.jsonl")));
 }
 
 /* ---- talking ---- */
