@@ -81,14 +81,17 @@ void gen_setup_offload_text(Str *out, const GenSpec *s) {
                  pinned ? " more" : " layers");
 }
 
+static Format activations_of(const Options *o, const ModelConfig *c, const Machine *m) {
+    if (opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32)) return FMT_F32;
+    bool fp16 = opt_is(o, OPT_PRECISION, "fp16") || setup_lacks_bf16(o, m, FMT_BF16);
+    return fp16 ? FMT_F16 : FMT_BF16;
+}
+
 bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
-    bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32);
-    if (opt_is(o, OPT_PRECISION, "fp16"))
-        return fail(e, ERR_USAGE,
-                    "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
+    Format numbers = activations_of(o, c, m);
     *s = (GenSpec){.model = *c,
-                   .activations = f32 ? FMT_F32 : FMT_BF16,
-                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : f32 ? FMT_F32 : FMT_BF16,
+                   .activations = numbers,
+                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : numbers,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
@@ -99,6 +102,7 @@ bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Ma
         if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
         s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
     }
+    if (numbers == FMT_F16 && c->dtype == FMT_BF16) s->model.dtype = FMT_F16, s->recast = true;
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;

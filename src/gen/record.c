@@ -232,5 +232,5 @@ int64_t gen_process_bytes(const Gen *g) { /* on the CPU all pools are the same m
 
 int64_t gen_disk_bytes(const Gen *g) {
     return g->placement.arena_bytes[POOL_DISK] -
-           (g->spec.fill ? 0 : plan_file_bytes(&g->p, g->spec.model.quant == QUANT_OWN));
+           (g->spec.fill || g->spec.recast ? 0 : plan_file_bytes(&g->p, g->spec.model.quant == QUANT_OWN));
 }

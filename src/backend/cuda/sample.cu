@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
         id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
     }
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
-    if (!best.unsound && how.want_logp) logp = log_probability(r, s, top, id, a.vocab);
+    if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab);
     meet(r); /* nobody reads this block's memory any more */
     if (threadIdx.x || r.rank) return;
     if (best.unsound) id = -1;
