@@ -37,8 +37,11 @@ void lines_init(AnswerLines *l, const char *out, int64_t n) {
 }
 
 bool lines_begin(AnswerLines *l, const json_t *job, bool anew, JobLogTake *take, void *user, Err *e) {
-    char path[1100];
+    char path[1100], folder[1100];
+    const char *slash = strrchr(l->out, '/');
     log_path(path, l->out);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - l->out) : 0, l->out);
+    if (folder[0] && !file_make_dirs(folder, e)) return false;
     return joblog_open(&l->log, path, "generate", job, anew, take, user, e);
 }
 

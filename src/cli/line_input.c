@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <locale.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,13 +77,23 @@ static LineInput *reader; /* whose line is read: libedit's calls know the editor
 
 static char *give_prompt(EditLine *el) { return (char *)reader->prompt; }
 
+/* Until there is input; false: a signal asks to leave. It may come to another thread, or just before the wait: so the flag is
+ * looked at again and again. */
+static bool wait_for_input(void) {
+    enum { LOOK_MS = 100 };
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    int ready = 0;
+    while (!cmd_stop && ready == 0) {
+        ready = poll(&input, 1, LOOK_MS);
+        if (ready < 0 && errno == EINTR) ready = 0;
+    }
+    return !cmd_stop && ready > 0;
+}
+
 /* A byte of the input; false: the end, or a signal. */
 static bool read_byte(char *to) {
-    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
     int64_t got = 0;
-    while (poll(&wait, 1, -1) < 0)
-        if (errno != EINTR || cmd_stop) return false;
-    return !cmd_stop && file_read_some(STDIN_FILENO, to, &got, 1, "standard input", NULL) && got == 1;
+    return wait_for_input() && file_read_some(STDIN_FILENO, to, &got, 1, "standard input", NULL) && got == 1;
 }
 
 /* libedit's own reading would begin again after a signal; this one ends the line. */
@@ -226,10 +237,9 @@ LineEnd line_input_read(LineInput *in, const char *prompt, Str *line) {
     return dropped ? LINE_DROPPED : LINE_CLOSED;
 }
 
-void line_input_close(LineInput *in) {
+void line_input_close(LineInput *in) { /* the library stays: what it knows of the terminal is never given back */
     if (in->past) in->lib.history_end(in->past);
     if (in->edit) in->lib.end(in->edit);
-    if (in->lib.handle) dlclose(in->lib.handle);
     file_close(in->history_fd);
     mem_free(in);
 }

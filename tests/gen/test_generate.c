@@ -163,6 +163,15 @@ TEST(greedy_ids_in_fp16_are_those_of_transformers) {
     json_decref(cases);
 }
 
+TEST(a_card_without_bf16_answers_in_fp16_and_says_so) {
+    Ran r = snug_run("plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "has no bf16") && strstr(str_text(&r.out), "\"fp16\""));
+    ran_free(&r);
+    r = snug_run("plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json --precision bf16"); /* as it was named */
+    EXPECT(r.code == 0 && !strstr(str_text(&r.err), "--precision fp16") && strstr(str_text(&r.out), "\"bf16\""));
+    ran_free(&r);
+}
+
 /* A file in bf16 is kept in fp16, in the same bytes; what comes out is nearer to fp32 than bf16's. */
 TEST(fp16_answers_from_a_bf16_file_are_near_those_in_fp32) {
     static const char *const how[] = {"--precision fp32", "--precision bf16", "--precision fp16", "--precision fp16 --quantize int8",
