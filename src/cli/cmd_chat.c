@@ -46,7 +46,8 @@ static void set_system(Chat *c, const char *text) {
 }
 
 static void forget(Chat *c) { /* all but the system message */
-    while (json_array_size(c->messages) > (size_t)has_system(c)) json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    while (json_array_size(c->messages) > (size_t)has_system(c))
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
 }
 
 static void drop_last(Chat *c, const char *role) {
@@ -190,8 +191,8 @@ static bool do_load(Chat *c, const char *rest, Err *e) {
     json_error_t je;
     if (!*rest) return fail(e, ERR_USAGE, "/load needs a file name");
     if (!file_read(rest, &text, 1 << 28, e)) return false;
-    json_t *j = json_loadb(str_text(&text), (size_t)text.len, JSON_DISABLE_EOF_CHECK, &je), /* the first row of a file */
-           *messages = json_object_get(j, "messages");
+    json_t *j = json_loadb(str_text(&text), (size_t)text.len, JSON_DISABLE_EOF_CHECK, &je); /* its first row */
+    json_t *messages = json_object_get(j, "messages");
     bool ok = check_messages(messages);
     if (ok) {
         json_decref(c->messages);
@@ -241,7 +242,8 @@ static bool run_command(Chat *c, bool *leave, Err *e) {
         *leave = !commands[i].run;
         return *leave || commands[i].run(c, rest, e);
     }
-    return fail(e, ERR_USAGE, "%.*s: is no command; /help lists them. A space in front makes it a message", (int)len, text);
+    return fail(e, ERR_USAGE, "%.*s: is no command; /help lists them. A space in front makes it a message", (int)len,
+                text);
 }
 
 /* ---- lines ---- */
@@ -307,7 +309,8 @@ static bool start(Chat *c, Err *e) {
     const Options *o = c->o;
     if (!gen_setup_begin(&c->setup, o, e)) return false;
     if (!c->setup.words.chat)
-        return fail(e, ERR_FAIL, "%s: has no chat template; `snug generate --prompt` continues a text", opt_text(o, OPT_MODEL));
+        return fail(e, ERR_FAIL, "%s: has no chat template; `snug generate --prompt` continues a text",
+                    opt_text(o, OPT_MODEL));
     int64_t known = c->setup.model.config.max_positions;
     c->setup.spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT)
                             : known                   ? MIN2(known, CHAT_CONTEXT)

@@ -162,7 +162,8 @@ static void show_progress(Session *s) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
     int64_t tokens = s->setup.engine.counts.new_tokens, fresh = tokens - s->tokens_shown;
     double now = sensors_seconds();
-    if (s->plain || (log_is_terminal() && !s->lines.out && isatty(STDOUT_FILENO))) return; /* the answers are the progress */
+    if (s->plain || (log_is_terminal() && !s->lines.out && isatty(STDOUT_FILENO)))
+        return; /* the answers are the progress */
     s->tokens_shown = tokens;
     progress_tokens(&s->progress, fresh, now);
     while (s->progress.done_steps < s->lines.n_done) progress_step(&s->progress, 0, 0, 0, now);
@@ -192,10 +193,10 @@ static bool run_engine(Session *s, Err *e) {
 /* ---- the whole ---- */
 
 static json_t *job_of(const Session *s, Err *e) {
-    static const OptId same[] = {OPT_N,          OPT_MAX_TOKENS, OPT_TEMPERATURE,   OPT_TOP_P,     OPT_TOP_K,    OPT_MIN_P,
-                                 OPT_REPETITION, OPT_STOP,       OPT_IGNORE_EOS,    OPT_LOGPROBS,  OPT_SEED,     OPT_QUANTIZE,
-                                 OPT_KV_CACHE,   OPT_PRECISION,  OPT_QUANTIZE_HEAD, OPT_INVARIANT, OPT_TEMPLATE, OPT_TOKENIZER,
-                                 OPT_INIT};
+    static const OptId same[] = {OPT_N,         OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_P,      OPT_TOP_K,
+                                 OPT_MIN_P,     OPT_REPETITION, OPT_STOP,        OPT_IGNORE_EOS, OPT_LOGPROBS,
+                                 OPT_SEED,      OPT_QUANTIZE,   OPT_KV_CACHE,    OPT_PRECISION,  OPT_QUANTIZE_HEAD,
+                                 OPT_INVARIANT, OPT_TEMPLATE,   OPT_TOKENIZER,   OPT_INIT};
     json_t *job = gen_setup_job(&s->setup, same, COUNT_OF(same), e);
     if (job) gen_setup_job_hex(job, "prompts", s->prompts.hash);
     return job;
@@ -251,7 +252,8 @@ static bool profile(Session *s, Err *e) {
 
 static void say_speed(const Session *s, double seconds) {
     const EngineCounts *c = &s->setup.engine.counts;
-    int64_t answers = s->lines.n - s->found, decoded = s->answer_tokens - answers; /* the first ones are the prefill's */
+    int64_t answers = s->lines.n - s->found,
+            decoded = s->answer_tokens - answers; /* the first ones are the prefill's */
     log_line("%lld tokens of prompts, %lld of answers in %.2f s: prefill %.1f tokens/s, decode %.1f tokens/s",
              (long long)s->prompt_tokens, (long long)s->answer_tokens, seconds,
              c->prefill_seconds > 0 ? (double)c->prefill_tokens / c->prefill_seconds : 0,
@@ -261,8 +263,8 @@ static void say_speed(const Session *s, double seconds) {
 static bool interrupted(Session *s, Err *e) {
     int64_t whole = s->plain ? 0 : s->lines.n_done;
     if (!lines_interrupt(&s->lines, e)) return false;
-    return fail(e, ERR_FAIL, "interrupted: %lld of %lld answers are whole%s%s%s", (long long)whole, (long long)s->lines.n,
-                s->lines.out ? " and kept in " : "", s->lines.out ? s->lines.log.path : "",
+    return fail(e, ERR_FAIL, "interrupted: %lld of %lld answers are whole%s%s%s", (long long)whole,
+                (long long)s->lines.n, s->lines.out ? " and kept in " : "", s->lines.out ? s->lines.log.path : "",
                 s->lines.out ? "; the same command with --resume goes on" : "");
 }
 

@@ -170,7 +170,8 @@ static bool load(GenSetup *n, Err *e) {
     snprintf(weights, sizeof weights, "reading %s of weights", units_bytes(line ? line->planned_bytes : 0).s);
     if (!gen_open(g, n->backend, e) || !begin_stage(n->spec.fill ? "drawing weights" : weights, e)) return false;
     if (!n->spec.fill && !weights_load(&g->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&g->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&g->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
+        return false;
     if (!settle_disk(g, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
     int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
     engine_open(&n->engine, g, &g->x, n->words.tokenizer, (EngineOptions){.piece = piece});
@@ -238,7 +239,8 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
     json_t *job = json_object(); /* what a person set comes first, to be named first */
     for (int i = 0; i < n_same; i++)
-        if (opt_text(o, same[i])) json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
+        if (opt_text(o, same[i]))
+            json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
     if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
     else gen_setup_job_hex(job, "model", model);
     gen_setup_job_hex(job, "adapter", adapter);

@@ -41,8 +41,9 @@ typedef struct LinePlace {
     int64_t at, bytes; /* in the log; 0 bytes: not there yet, -1: there will be none */
 } LinePlace;
 
-/* Lines of an order that is not the one they come in. To standard output each is held until those before it are out; for a
- * file all are kept in "<out>.progress" as they come, and the file appears, in order and as a whole, at the end. */
+/* Lines of an order that is not the one they come in. To standard output each is held until those before it are out;
+ * for a file all are kept in "<out>.progress" as they come, and the file appears, in order and as a whole, at the
+ * end. */
 typedef struct AnswerLines {
     const char *out;  /* NULL: standard output */
     int64_t n;
@@ -53,7 +54,8 @@ typedef struct AnswerLines {
     int64_t n_done;   /* lines that are there */
 } AnswerLines;
 
-bool lines_check(const Options *o, bool *whole, Err *e); /* --out may be written; *whole: it is there, and --resume was given */
+/* --out may be written; *whole: it is there already, and --resume was given. */
+bool lines_check(const Options *o, bool *whole, Err *e);
 void lines_init(AnswerLines *l, const char *out, int64_t n);
 /* With a file: begins the log, or goes on with it; every line it holds is given to take. */
 bool lines_begin(AnswerLines *l, const json_t *job, bool anew, JobLogTake *take, void *user, Err *e);

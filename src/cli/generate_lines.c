@@ -15,16 +15,18 @@ bool lines_check(const Options *o, bool *whole, Err *e) {
     if (resume && !opt_is(o, OPT_RESUME, "newest"))
         return fail(e, ERR_USAGE, "--resume %s: here it stands alone and goes on with the answers of --out",
                     opt_text(o, OPT_RESUME));
-    if (resume && anew) return fail(e, ERR_USAGE, "--resume goes on with what --overwrite throws away; give one of them");
+    if (resume && anew)
+        return fail(e, ERR_USAGE, "--resume goes on with what --overwrite throws away; give one of them");
     if (!out || !strcmp(out, "-"))
-        return !resume || fail(e, ERR_USAGE, "--resume: what goes to standard output is not kept; it goes with --out FILE");
+        return !resume ||
+               fail(e, ERR_USAGE, "--resume: what goes to standard output is not kept; it goes with --out FILE");
     if (strlen(out) > 1000) return fail(e, ERR_USAGE, "--out: the path is too long");
     if (file_is_dir(out)) return fail(e, ERR_FAIL, "%s: is a folder, a file was expected", out);
     log_path(log, out);
     if (anew) return true;
     if (file_exists(log) && !resume)
-        return fail(e, ERR_FAIL,
-                    "%s: holds answers of a run that was interrupted; --resume goes on with it, --overwrite begins anew", log);
+        return fail(e, ERR_FAIL, "%s: holds answers of an interrupted run; --resume goes on, --overwrite begins anew",
+                    log);
     *whole = resume && file_exists(out) && !file_exists(log);
     return !file_exists(out) || *whole || file_exists(log) ||
            fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
@@ -45,7 +47,9 @@ bool lines_begin(AnswerLines *l, const json_t *job, bool anew, JobLogTake *take,
     return joblog_open(&l->log, path, "generate", job, anew, take, user, e);
 }
 
-bool lines_has(const AnswerLines *l, int64_t i) { return l->out ? l->place[i].bytes != 0 : i < l->written || l->held[i]; }
+bool lines_has(const AnswerLines *l, int64_t i) {
+    return l->out ? l->place[i].bytes != 0 : i < l->written || l->held[i];
+}
 
 void lines_found(AnswerLines *l, int64_t i, int64_t at, int64_t bytes) {
     if (!l->place[i].bytes) l->n_done++;

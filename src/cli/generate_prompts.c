@@ -153,11 +153,21 @@ static void add_place(Str *to, const Prompts *p, const Prompt *q) {
     if (p->path) str_addf(to, "%s:%lld: ", p->path, (long long)q->line);
 }
 
+static void describe_too_long(Str *why, int64_t tokens, int64_t most, const GenSetup *g) {
+    int64_t limit = limit_of(g);
+    bool by_model = limit == g->model.config.max_positions;
+    str_addf(why, "%lld tokens of prompt and %lld of answer are more than ", (long long)tokens, (long long)most);
+    if (by_model) str_addf(why, "the %lld positions that this model knows", (long long)limit);
+    else str_addf(why, "the context of %lld", (long long)limit);
+    str_addf(why, "; shorten it, or give a %ssmaller --max-tokens", by_model ? "" : "larger --context or a ");
+}
+
 static void check_prompt(Prompts *p, int64_t i, const GenSetup *g) {
     const Prompt *q = &p->item[i];
     int64_t vocab = g->model.config.vocab, most = prompts_most_new(q, g), limit = limit_of(g), bad = -1;
     for (int64_t k = 0; k < q->ids.n && bad < 0; k++)
         if (q->ids.ids[k] >= vocab) bad = k;
+    if (q->ids.n && bad < 0 && (!limit || q->ids.n + most <= limit)) return;
     Str why = {0};
     add_place(&why, p, q);
     if (!q->ids.n)
@@ -165,15 +175,9 @@ static void check_prompt(Prompts *p, int64_t i, const GenSetup *g) {
     else if (bad >= 0)
         str_addf(&why, "id %d at place %lld is not one of the model's %lld tokens", q->ids.ids[bad], (long long)bad,
                  (long long)vocab);
-    else if (limit && q->ids.n + most > limit)
-        str_addf(&why, "%lld tokens of prompt and %lld of answer are more than %s %lld%s; shorten it, or %s",
-                 (long long)q->ids.n, (long long)most, limit == g->model.config.max_positions ? "the" : "the context of",
-                 (long long)limit, limit == g->model.config.max_positions ? " positions that this model knows" : "",
-                 limit == g->model.config.max_positions ? "give a smaller --max-tokens"
-                                                        : "give a larger --context or a smaller --max-tokens");
     else
-        why.len = 0;
-    if (why.len) prompts_fail(p, i, str_text(&why));
+        describe_too_long(&why, q->ids.n, most, g);
+    prompts_fail(p, i, str_text(&why));
     str_free(&why);
 }
 

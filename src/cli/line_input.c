@@ -53,7 +53,7 @@ struct LineInput {
 };
 
 static bool open_library(EditLibrary *l) {
-    static const char *const names[] = {"libedit.so.2", "libedit.so.0", "libedit.so"}; /* Debian's number, and others' */
+    static const char *const names[] = {"libedit.so.2", "libedit.so.0", "libedit.so"}; /* Debian's, and others' */
     for (int i = 0; i < COUNT_OF(names) && !l->handle; i++) l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     const struct {
         void **to;
@@ -77,8 +77,8 @@ static LineInput *reader; /* whose line is read: libedit's calls know the editor
 
 static char *give_prompt(EditLine *el) { return (char *)reader->prompt; }
 
-/* Until there is input; false: a signal asks to leave. It may come to another thread, or just before the wait: so the flag is
- * looked at again and again. */
+/* Until there is input; false: a signal asks to leave. It may come to another thread, or just before the wait: so the
+ * flag is looked at again and again. */
 static bool wait_for_input(void) {
     enum { LOOK_MS = 100 };
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -160,7 +160,8 @@ static void read_history(LineInput *in) {
 
 static void open_history(LineInput *in, const char *path) {
     const char *slash = path ? strrchr(path, '/') : NULL;
-    if (!path || !in->past || snprintf(in->history_path, sizeof in->history_path, "%s", path) >= (int)sizeof in->history_path)
+    if (!path || !in->past ||
+        snprintf(in->history_path, sizeof in->history_path, "%s", path) >= (int)sizeof in->history_path)
         return;
     if (slash) {
         char folder[1100];

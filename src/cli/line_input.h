@@ -13,8 +13,8 @@ typedef enum LineEnd {
 
 typedef struct LineInput LineInput;
 
-/* history: a file the lines of earlier times are in, made when it is absent; NULL, or one that cannot be read or written:
- * what is typed is remembered until the end only. Gives. */
+/* history: a file the lines of earlier times are in, made when it is absent; NULL, or one that cannot be read or
+ * written: what is typed is remembered until the end only. Gives. */
 LineInput *line_input_open(const char *history);
 bool line_input_edits(const LineInput *in);    /* a person can edit lines */
 bool line_input_is_terminal(const LineInput *in);

@@ -43,8 +43,8 @@ static bool set_master(JobSpec *s, const Options *o, Err *e) {
 
 bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations) {
     if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || activations != FMT_BF16) return false;
-    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16 (docs/precision.md)", m->name, m->capability / 10,
-             m->capability % 10);
+    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16 (docs/precision.md)", m->name,
+             m->capability / 10, m->capability % 10);
     return true;
 }
 

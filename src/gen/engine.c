@@ -1,8 +1,8 @@
 /* engine.c - a step: which prompts are read, which answers get a token, and when the host reads what was drawn.
  *
  * Tokens are drawn on the device and stay there: a pass picks up what the pass before it drew. The host reads them by
- * notes. On an asynchronous device (late) the next decode is queued before the host reads the tokens of the last one; an
- * answer that turns out to have ended has then cost its slot one token, which is dropped. */
+ * notes. On an asynchronous device (late) the next decode is queued before the host reads the tokens of the last one;
+ * an answer that turns out to have ended has then cost its slot one token, which is dropped. */
 #include "base/units.h"
 #include "gen/engine_int.h"
 #include "obs/sensors.h"
@@ -13,7 +13,8 @@ enum { MEASURE_EVERY = 64 }; /* decodes: asking the system takes as long as a sm
 
 int64_t engine_host_bytes(const GenSpec *s) { /* rounded up for the arena; a queue of slots + 1 prompts */
     int64_t pending = BACKEND_NOTES * (int64_t)(sizeof(int) + sizeof(int64_t));
-    int64_t slot = (int64_t)(sizeof(EngineSlot) + sizeof(Drawn) + 2 * sizeof(PendingEvent) + 2 * sizeof(Ticket)) + pending;
+    int64_t slot =
+        (int64_t)(sizeof(EngineSlot) + sizeof(Drawn) + 2 * sizeof(PendingEvent) + 2 * sizeof(Ticket)) + pending;
     return s->slots * (slot + s->context * 16) + 256 * KIB;
 }
 
@@ -268,13 +269,14 @@ static void admit(Engine *n, int slot) {
 
 /* ---- packs: short prompts prefilled together ---- */
 
-/* Lets the first request wait for others to share its pass; false: it is too long for what room there is, or is asked for
- * several samples, which share a prefill of their own. */
+/* Lets the first request wait for others to share its pass; false: it is too long for what room there is, or is asked
+ * for several samples, which share a prefill of their own. */
 static bool join_pack(Engine *n, int slot) {
     PromptPack *w = &n->pack;
     Ticket *t = n->queue;
     const Request *r = &t->r;
-    int64_t from = common_prefix(&n->slot[slot], r), room = n->g->n_packs ? n->g->pack[n->g->n_packs - 1].rows - w->tokens : 0;
+    int64_t from = common_prefix(&n->slot[slot], r),
+            room = n->g->n_packs ? n->g->pack[n->g->n_packs - 1].rows - w->tokens : 0;
     if (r->samples != 1 || w->n == GEN_PACKED || r->n_prompt - from > room) return false;
     slot_enter(n, slot, t);
     w->slot[w->n] = slot;

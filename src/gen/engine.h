@@ -13,8 +13,8 @@
  * Words: a *slot* is a row of the cache and the answer that has it; a *sample* is one answer to a request.
  *
  * E1 engine_submit copies the request. One that cannot be answered is refused alone, by a message that names it.
- * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples is
- *    under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
+ * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples
+ *    is under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
  * E3 What an event points to is good until the next step or close. All events of a step are taken before the next one.
  * E4 A request fails alone: logits that are not finite end its sample, the cache of its slot is wiped, others go on.
  * E5 A step plays at most one prefill pass, then (when no prompt waits to be read, or EngineOptions.piece says so) one
@@ -72,9 +72,9 @@ typedef struct EngineEvent {
 typedef enum EngineState { ENGINE_IDLE, ENGINE_BUSY, ENGINE_BROKEN } EngineState;
 
 typedef struct EngineOptions {
-    /* Prompt tokens read between two decode steps while other answers are under way, rounded up to a pass: others' tokens
-     * keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest passes. Without
-     * others, prompts are read as with 0. */
+    /* Prompt tokens read between two decode steps while other answers are under way, rounded up to a pass: others'
+     * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
+     * passes. Without others, prompts are read as with 0. */
     int64_t piece;
 } EngineOptions;
 

@@ -21,7 +21,7 @@ void slot_enter(Engine *n, int slot, Ticket *t); /* the ticket's next sample tak
 void slot_take_token(Engine *n, int slot, Drawn drawn);
 void slot_end(Engine *n, int slot, GenEnd end);
 
-/* engine.c: the slot's token is not waited for, where it is drawn but not noted yet: another answer may take the slot. */
+/* engine.c: a token of the slot that is drawn but not noted yet is not waited for: another answer may take the slot. */
 void pending_forget(Engine *n, int slot);
 
 /* engine_event.c: events. */

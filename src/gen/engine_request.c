@@ -10,7 +10,8 @@ static bool check_ids(const Engine *n, const Request *r, const char *what, const
     int64_t vocab = n->g->spec.model.vocab;
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return fail(e, ERR_FAIL, "request %lld: id %d at place %lld of the %s is not one of the model's %lld tokens",
+            return fail(e, ERR_FAIL,
+                        "request %lld: id %d at place %lld of the %s is not one of the model's %lld tokens",
                         (long long)r->number, ids[i], (long long)i, what, (long long)vocab);
     return true;
 }
@@ -19,15 +20,17 @@ static bool check_sampling(const Request *r, Err *e) {
     const Sampling *s = &r->sampling;
     bool sound = s->temperature >= 0 && isfinite(s->temperature) && s->top_k >= 0 && s->top_p >= 0 && s->top_p <= 1 &&
                  s->min_p >= 0 && s->min_p <= 1 && s->repetition > 0 && isfinite(s->repetition);
-    return sound || fail(e, ERR_FAIL,
-                         "request %lld: temperature %g, top-k %lld, top-p %g, min-p %g, repetition penalty %g: one of them "
-                         "is out of its range",
-                         (long long)r->number, s->temperature, (long long)s->top_k, s->top_p, s->min_p, s->repetition);
+    return sound ||
+           fail(e, ERR_FAIL,
+                "request %lld: temperature %g, top-k %lld, top-p %g, min-p %g, repetition penalty %g: one of them "
+                "is out of its range",
+                (long long)r->number, s->temperature, (long long)s->top_k, s->top_p, s->min_p, s->repetition);
 }
 
 static bool check_stops(const Request *r, Err *e) {
     for (int i = 0; i < r->stops.n; i++)
-        if (!r->stops.text[i][0]) return fail(e, ERR_FAIL, "request %lld: a stop string is empty", (long long)r->number);
+        if (!r->stops.text[i][0])
+            return fail(e, ERR_FAIL, "request %lld: a stop string is empty", (long long)r->number);
     return true;
 }
 
@@ -35,7 +38,8 @@ bool request_check(const Engine *n, const Request *r, Err *e) {
     int64_t context = n->g->spec.context;
     if (r->n_prompt < 1) return fail(e, ERR_FAIL, "request %lld: the prompt has no tokens", (long long)r->number);
     if (r->max_new < 1 || r->samples < 1 || r->n_forced > r->max_new)
-        return fail(e, ERR_FAIL, "request %lld: %lld tokens of answer, %lld of them given, %d samples: cannot be asked for",
+        return fail(e, ERR_FAIL,
+                    "request %lld: %lld tokens of answer, %lld of them given, %d samples: cannot be asked for",
                     (long long)r->number, (long long)r->max_new, (long long)r->n_forced, r->samples);
     if (r->n_prompt > context || r->max_new > context - r->n_prompt)
         return fail(e, ERR_FAIL,

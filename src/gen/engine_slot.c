@@ -91,8 +91,8 @@ void slot_take_token(Engine *n, int slot, Drawn drawn) {
     if (drawn.id < 0) {
         Err e = {0};
         fail(&e, ERR_FAIL,
-             "request %lld: the logits of token %lld are not finite. Are the weights sound, and does the precision suit "
-             "them?",
+             "request %lld: the logits of token %lld are not finite. Are the weights sound, and does the precision "
+             "suit them?",
              (long long)r->number, (long long)count);
         wipe_cache(n, slot);
         slot_fail(n, slot, e.text);

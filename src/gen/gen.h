@@ -1,4 +1,4 @@
-/* gen.h - the passes that answer prompts, recorded, planned and opened as one ring. engine.h runs requests through them.
+/* gen.h - the passes that answer prompts, recorded, planned and opened as one ring; engine.h runs requests through it.
  *
  * Words: a *slot* is a row of the cache; a *pass* is a recorded phase of a fixed shape: prefill takes so many tokens of
  * one prompt, a pack the tokens of up to GEN_PACKED short prompts, decode one token of so many slots. All passes are
@@ -103,8 +103,8 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
 /* The most slots that fit, whatever s->slots says; 0: not even one. */
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 
-/* open.c: takes the memory. Weights are the caller's to load into g->x; once they are there, settle takes the room on disk of
- * those that are no file's (gives how many bytes). */
+/* open.c: takes the memory. Weights are the caller's to load into g->x; once they are there, settle takes the room on
+ * disk of those that are no file's (gives how many bytes). */
 bool gen_open(Gen *g, Backend *b, Err *e);
 bool gen_settle(Gen *g, int64_t *own_bytes, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave */

@@ -32,8 +32,8 @@ static bool find_stop(TextStream *s, StopTexts stops, int64_t old) {
     return true;
 }
 
-bool text_stream_add(TextStream *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops, bool last,
-                Err *e) {
+bool text_stream_add(TextStream *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops,
+                     bool last, Err *e) {
     *stopped = false;
     str_clear(&s->before);
     str_clear(&s->now);

@@ -8,7 +8,7 @@
 typedef struct TextStream {
     Str text;           /* decoded so far; cut where a stop string begins */
     Str before, now;    /* scratch */
-    int64_t from, read; /* ids [0, read) are in the text; decoding begins at `from`, for the context of the next piece */
+    int64_t from, read; /* ids [0, read) are in the text; the next piece is decoded from `from` on, for its context */
     int64_t streamed;   /* bytes already handed on */
 } TextStream;
 
@@ -25,7 +25,7 @@ void text_stream_free(TextStream *s);
 bool text_stream_add(TextStream *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops,
                      bool last, Err *e);
 
-/* The text that can be handed on now: nothing that may be the beginning of a stop string, unless it is the end. Borrows. */
+/* The text that can be handed on now: nothing that may begin a stop string, unless it is the end. Borrows. */
 const char *text_stream_take(TextStream *s, int64_t *bytes, StopTexts stops, bool last);
 
 #endif

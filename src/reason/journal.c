@@ -57,9 +57,9 @@ bool journal_add(Journal *j, const Pipeline *p, int64_t problem, const Reply *r,
     AskRole role;
     int round;
     CHECK(pipeline_awaits(p, problem, &role, &round));
-    json_t *line = json_pack("{s:I, s:s, s:i, s:I, s:b, s:f, s:s}", "place", (json_int_t)p->track[problem].place, "role",
-                             ask_role_name(role), "round", round, "tokens", (json_int_t)r->tokens, "cut", r->cut, "time",
-                             r->when, "text", r->text);
+    json_t *line = json_pack("{s:I, s:s, s:i, s:I, s:b, s:f, s:s}", "place", (json_int_t)p->track[problem].place,
+                             "role", ask_role_name(role), "round", round, "tokens", (json_int_t)r->tokens, "cut",
+                             r->cut, "time", r->when, "text", r->text);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     bool ok = joblog_add(j, text, e) && joblog_flush(j, e);
     mem_free(text);

@@ -72,7 +72,9 @@ static bool take_line(LogReader *r, const char *line, int64_t bytes, bool last, 
 /* The whole lines that stand in the text; they leave it. at_end: no more will come. */
 static bool take_lines(LogReader *r, Str *text, bool at_end, bool *ended, Err *e) {
     int64_t at = 0;
-    for (char *end; !*ended && (end = at < text->len ? memchr(text->data + at, '\n', (size_t)(text->len - at)) : NULL);) {
+    while (!*ended && at < text->len) {
+        const char *end = memchr(text->data + at, '\n', (size_t)(text->len - at));
+        if (!end) break;
         int64_t bytes = end - (text->data + at);
         bool whole, last = at_end && end + 1 == text->data + text->len;
         if (!last && end + 1 == text->data + text->len) break; /* whether it is the last is not known yet */

@@ -30,7 +30,8 @@ bool terminal_start(Terminal *t, const char *before, const char *arguments) {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     Str command = {0};
     *t = (Terminal){.fd = posix_openpt(O_RDWR | O_NOCTTY)};
-    bool ok = t->fd >= 0 && !grantpt(t->fd) && !unlockpt(t->fd) && (name = ptsname(t->fd)) && !ioctl(t->fd, TIOCSWINSZ, &size);
+    bool ok = t->fd >= 0 && !grantpt(t->fd) && !unlockpt(t->fd) && (name = ptsname(t->fd)) &&
+              !ioctl(t->fd, TIOCSWINSZ, &size);
     if (!EXPECT(ok)) return false;
     str_addf(&command, "%s exec %s %s", before, binary, arguments);
     t->pid = fork();

@@ -1,5 +1,5 @@
-/* test_chat.c - snug chat as a person uses it: lines edited and remembered in front of a terminal, Ctrl-C, commands, messages
- * of many lines; and the same without a terminal. */
+/* test_chat.c - snug chat as a person uses it: lines edited and remembered in front of a terminal, Ctrl-C, commands,
+ * messages of many lines; and the same without a terminal. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static void make_model(void) {
     tokenizer_close(tiny_tokenizer(false)); /* writes tok/tokenizer.json */
     Ran r = snug_run(
         "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
-        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set "
+        "initializer_range=0.3 "
         "--set vocab_size=260 --tokenizer %s",
         test_path("m"), test_path("tok"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
@@ -43,7 +44,8 @@ static const char *role(json_t *messages, size_t at) {
 
 static Ran chat(const char *more, const char *input) {
     write_text(test_path("in"), input);
-    return snug_run("chat --model %s --max-tokens 8 --temperature 1 --device cpu %s <%s", test_path("m"), more, test_path("in"));
+    return snug_run("chat --model %s --max-tokens 8 --temperature 1 --device cpu %s <%s", test_path("m"), more,
+                    test_path("in"));
 }
 
 /* ---- without a terminal ---- */
@@ -51,7 +53,9 @@ static Ran chat(const char *more, const char *input) {
 TEST(chat_commands_change_save_and_load_the_conversation) {
     char input[2000], more[400];
     make_model();
-    snprintf(input, sizeof input, "first\n/system be brief\nsecond\n/save %s\n/retry\n/save %s\n/reset\n/save %s\n/system -\n/load %s\nthird\n/save %s\n",
+    snprintf(input, sizeof input,
+             "first\n/system be brief\nsecond\n/save %s\n/retry\n/save %s\n/reset\n/save %s\n/system -\n/load "
+             "%s\nthird\n/save %s\n",
              test_path("a"), test_path("b"), test_path("c"), test_path("a"), test_path("d"));
     Ran r = chat("--system hello", input);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
@@ -84,7 +88,8 @@ TEST(chat_commands_change_save_and_load_the_conversation) {
     ran_free(&r);
     json_t *again = saved("a");
     EXPECT(json_equal(again, a));
-    snprintf(input, sizeof input, "/load %s\n/save %s\n/save %s\n", test_path("a"), test_path("a"), test_path("a")); /* its own may */
+    snprintf(input, sizeof input, "/load %s\n/save %s\n/save %s\n", test_path("a"), test_path("a"),
+             test_path("a")); /* its own may */
     r = chat("", input);
     EXPECT(r.code == 0);
     ran_free(&r);
@@ -104,7 +109,8 @@ TEST(chat_commands_change_save_and_load_the_conversation) {
 TEST(messages_of_many_lines_are_one_message) {
     char input[1000];
     make_model();
-    snprintf(input, sizeof input, "one \\\ntwo\\\nthree\n\"\"\"\nfour\n\n/five\\\nsix\n\"\"\"\n /seven\n/save %s\n", test_path("a"));
+    snprintf(input, sizeof input, "one \\\ntwo\\\nthree\n\"\"\"\nfour\n\n/five\\\nsix\n\"\"\"\n /seven\n/save %s\n",
+             test_path("a"));
     Ran r = chat("", input);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
@@ -129,7 +135,8 @@ static bool has_libedit(void) {
 static bool begin(Terminal *t, const char *before, const char *more) {
     char arguments[1000];
     snprintf(arguments, sizeof arguments, "chat --model %s --temperature 0 --device cpu %s", test_path("m"), more);
-    return terminal_start(t, before, arguments) && EXPECT(terminal_wait(t, "/quit leaves")) && EXPECT(terminal_wait(t, "> "));
+    return terminal_start(t, before, arguments) && EXPECT(terminal_wait(t, "/quit leaves")) &&
+           EXPECT(terminal_wait(t, "> "));
 }
 
 static void type_save(Terminal *t, const char *name) {
@@ -176,8 +183,8 @@ TEST(lines_are_edited_and_remembered_from_one_chat_to_the_next) {
 TEST(a_history_that_cannot_be_written_does_not_matter) {
     Terminal t;
     make_model();
-    static const char *const homes[] = {"TERM=xterm XDG_STATE_HOME=/dev/null/x", "TERM=xterm XDG_STATE_HOME= HOME=/proc",
-                                        "TERM=xterm XDG_STATE_HOME= HOME="};
+    static const char *const homes[] = {"TERM=xterm XDG_STATE_HOME=/dev/null/x",
+                                        "TERM=xterm XDG_STATE_HOME= HOME=/proc", "TERM=xterm XDG_STATE_HOME= HOME="};
     for (int i = 0; i < COUNT_OF(homes); i++) {
         if (!begin(&t, homes[i], "--max-tokens 4")) return;
         terminal_type(&t, "hello\r");
@@ -225,7 +232,8 @@ TEST(a_message_too_long_for_the_context_does_not_end_the_chat) {
     Terminal t;
     make_model();
     if (!begin(&t, "TERM=dumb", "--context 64 --max-tokens 8")) return;
-    terminal_type(&t, "this message has many more bytes than sixty-four, and every one of them is a token of its own\r");
+    terminal_type(&t,
+                  "this message has many more bytes than sixty-four, and every one of them is a token of its own\r");
     EXPECT(terminal_wait(&t, "give a larger --context"));
     EXPECT(terminal_wait(&t, "> "));
     terminal_type(&t, "short\r");

@@ -1,5 +1,5 @@
-/* test_engine.c - the engine's promises (E1 to E7 of gen/engine.h): requests that are refused, fail or are cancelled alone,
- * prompts read in pieces, given continuations, idling. */
+/* test_engine.c - the engine's promises (E1 to E7 of gen/engine.h): requests that are refused, fail or are cancelled
+ * alone, prompts read in pieces, given continuations, idling. */
 #include "tests/data/tiny_data.h"
 #include "tests/gen/tiny_engine.h"
 #include "tests/test.h"
@@ -29,8 +29,8 @@ static void note_event(Said *said, const EngineEvent *ev) {
     s->last |= ev->last;
     if (ev->kind == EVENT_TEXT) {
         s->text_events++;
-        snprintf(s->streamed + strlen(s->streamed), sizeof s->streamed - strlen(s->streamed), "%.*s", (int)ev->fresh_bytes,
-                 ev->fresh);
+        snprintf(s->streamed + strlen(s->streamed), sizeof s->streamed - strlen(s->streamed), "%.*s",
+                 (int)ev->fresh_bytes, ev->fresh);
         return;
     }
     s->n = ev->n;
@@ -99,8 +99,9 @@ TEST(a_bad_request_is_refused_alone_and_named) {
     bad[5].sampling.temperature = NAN;
     bad[6].forced = wrong, bad[6].n_forced = 2;
     bad[7].samples = 0;
-    static const char *const parts[] = {"no tokens", "context of 64", "id 90 at place 1", "stop string", "cannot be asked for",
-                                        "out of its range", "given answer", "cannot be asked for"};
+    static const char *const parts[] = {"no tokens",    "context of 64",       "id 90 at place 1",
+                                        "stop string",  "cannot be asked for", "out of its range",
+                                        "given answer", "cannot be asked for"};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         Err e = {0};
         if (!EXPECT(!engine_submit(&t.n, &bad[i], NULL, &e) && strstr(e.text, "request 9") && strstr(e.text, parts[i])))
@@ -119,7 +120,8 @@ TEST(an_idle_engine_goes_on_with_the_next_request) {
     static Said said[MOST], want[MOST];
     memset(said, 0, sizeof said);
     memset(want, 0, sizeof want);
-    for (int turn = 0; turn < 2; turn++) { /* alone each, with an idle engine in between; then one while others are under way */
+    for (int turn = 0; turn < 2;
+         turn++) { /* alone each, with an idle engine in between; then one while others are under way */
         if (!tiny_engine_open(&t, (TinySpec){.poisoned = -1, .slots = 3, .late = turn})) return;
         Said *to = turn ? said : want;
         EXPECT(step(&t.n, to) == ENGINE_IDLE && step(&t.n, to) == ENGINE_IDLE);
@@ -164,7 +166,8 @@ TEST(a_cancelled_request_ends_where_it_is_and_others_do_not_notice) {
                 EXPECT(said[i].done == 1 && said[i].last);
                 if (cancelled) EXPECT(said[i].end == GEN_END_CANCELLED && said[i].n < 12);
                 if (cancelled) EXPECT(!memcmp(said[i].ids, want[i].ids, (size_t)said[i].n * 4));
-                else if (!EXPECT(same_answer(&said[i], &want[i]))) test_note("    request %d, %d steps, late %d", i, steps, late);
+                else if (!EXPECT(same_answer(&said[i], &want[i])))
+                    test_note("    request %d, %d steps, late %d", i, steps, late);
             }
             tiny_engine_close(&t);
         }
@@ -224,7 +227,8 @@ TEST(logits_that_are_not_finite_fail_their_request_alone) {
             tiny_engine_close(&t);
         }
         for (int i = 0; i < 9; i++) /* the slots of the bad ones have served others since */
-            if (!EXPECT(said[i].done == 1 && same_answer(&said[i], &want[i]))) test_note("    request %d, late %d", i, late);
+            if (!EXPECT(said[i].done == 1 && same_answer(&said[i], &want[i])))
+                test_note("    request %d, late %d", i, late);
         EXPECT(said[10].failed == 1 && said[10].last && said[10].done == 0 && said[10].n == 0);
         EXPECT(strstr(said[10].error, "request 10") && strstr(said[10].error, "not finite"));
         EXPECT(said[11].failed == 3 && said[11].last);
@@ -259,7 +263,8 @@ TEST(others_get_tokens_while_a_long_prompt_is_read_in_pieces) {
     static Said whole[MOST], pieces[MOST];
     for (int late = 0; late < 2; late++) {
         int64_t at_once = tokens_meanwhile(0, late, whole), by_pieces = tokens_meanwhile(16, late, pieces);
-        if (!EXPECT(at_once <= 1 && by_pieces >= 3)) test_note("    %lld and %lld tokens", (long long)at_once, (long long)by_pieces);
+        if (!EXPECT(at_once <= 1 && by_pieces >= 3))
+            test_note("    %lld and %lld tokens", (long long)at_once, (long long)by_pieces);
         for (int i = 0; i < 2; i++) EXPECT(same_answer(&whole[i], &pieces[i]));
         EXPECT(whole[0].n == 40 && whole[1].n == 6);
     }

@@ -154,7 +154,8 @@ TEST(greedy_ids_in_fp16_are_those_of_transformers) {
         write_case(one);
         for (int slots = 1; slots <= 3; slots += 2) {
             Ran r = snug_run(
-                "generate --model %s --prompts %s --precision fp16 --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots %d",
+                "generate --model %s --prompts %s --precision fp16 --max-tokens 16 --ignore-eos --prefill-chunk 16 "
+                "--slots %d",
                 test_path("half"), test_path("p.jsonl"), slots);
             EXPECT(strstr(str_text(&r.err), "weights fp16, activations fp16, cache fp16"));
             expect_case(one, &r);
@@ -167,23 +168,28 @@ TEST(a_card_without_bf16_answers_in_fp16_and_says_so) {
     Ran r = snug_run("plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json");
     EXPECT(r.code == 0 && strstr(str_text(&r.err), "has no bf16") && strstr(str_text(&r.out), "\"fp16\""));
     ran_free(&r);
-    r = snug_run("plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json --precision bf16"); /* as it was named */
+    r = snug_run(
+        "plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json --precision bf16");
     EXPECT(r.code == 0 && !strstr(str_text(&r.err), "--precision fp16") && strstr(str_text(&r.out), "\"bf16\""));
     ran_free(&r);
 }
 
 /* A file in bf16 is kept in fp16, in the same bytes; what comes out is nearer to fp32 than bf16's. */
 TEST(fp16_answers_from_a_bf16_file_are_near_those_in_fp32) {
-    static const char *const how[] = {"--precision fp32", "--precision bf16", "--precision fp16", "--precision fp16 --quantize int8",
-                                      "--precision fp16 --quantize nf4", "--precision fp32 --quantize int8",
+    static const char *const how[] = {"--precision fp32",
+                                      "--precision bf16",
+                                      "--precision fp16",
+                                      "--precision fp16 --quantize int8",
+                                      "--precision fp16 --quantize nf4",
+                                      "--precision fp32 --quantize int8",
                                       "--precision fp32 --quantize nf4"};
     make_model("--dtype bf16 --set vocab_size=100 --set hidden_size=64 --set intermediate_size=128 --set head_dim=32");
     write_prompts(test_path("p.jsonl"), 0, 12);
     double logp[COUNT_OF(how)][12];
     int64_t bytes[COUNT_OF(how)];
     for (int k = 0; k < COUNT_OF(how); k++) {
-        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 1 --logprobs --json --device cpu %s", test_path("m"),
-                         test_path("p.jsonl"), how[k]);
+        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 1 --logprobs --json --device cpu %s",
+                         test_path("m"), test_path("p.jsonl"), how[k]);
         json_t *a = answers(&r);
         for (size_t i = 0; i < 12; i++)
             logp[k][i] = json_real_value(json_array_get(json_object_get(json_array_get(a, i), "logprobs"), 0));
@@ -459,8 +465,8 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
     write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
     expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, test_path("p.jsonl")), 1,
                    "context of 8", "p.jsonl:1: 3 tokens");
-    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 1, "positions",
-                   "--max-tokens");
+    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 1,
+                   "positions", "--max-tokens");
     expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 1,
                    "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
@@ -474,8 +480,8 @@ TEST(a_terminal_shows_loading_then_a_bar_and_ctrl_c_is_answered) {
     make_model("--set vocab_size=113");
     write_prompts(test_path("p.jsonl"), 0, 32);
     snprintf(arguments, sizeof arguments,
-             "generate --model %s --prompts %s --max-tokens 4000 --context 4096 --ignore-eos --device cpu --out %s", test_path("m"),
-             test_path("p.jsonl"), test_path("o.jsonl"));
+             "generate --model %s --prompts %s --max-tokens 4000 --context 4096 --ignore-eos --device cpu --out %s",
+             test_path("m"), test_path("p.jsonl"), test_path("o.jsonl"));
     if (!terminal_start(&t, "TERM=xterm", arguments)) return;
     EXPECT(terminal_wait(&t, "of weights ...") && terminal_wait(&t, "answer ") && terminal_wait(&t, "tok/s"));
     terminal_type(&t, "\003");

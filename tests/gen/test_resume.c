@@ -1,5 +1,5 @@
-/* test_resume.c - a `snug generate` that is killed, asked to leave or given prompts it cannot answer: what was finished is
- * kept, --resume goes on to the file of an undisturbed run, and a bad prompt costs nobody else an answer. */
+/* test_resume.c - a `snug generate` that is killed, asked to leave or given prompts it cannot answer: what was finished
+ * is kept, --resume goes on to the file of an undisturbed run, and a bad prompt costs nobody else an answer. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@ static bool make_world(int prompts) {
     Str s = {0};
     if (!world_make(binary())) return false;
     for (int r = 0; r < prompts; r++)
-        str_addf(&s, "{\"ids\":[1,%d,%d],\"id\":\"p%d\",\"max_tokens\":%d}\n", 2 + r % 60, 3 + r % 50, r, 20 + r * 53 % 280);
+        str_addf(&s, "{\"ids\":[1,%d,%d],\"id\":\"p%d\",\"max_tokens\":%d}\n", 2 + r % 60, 3 + r % 50, r,
+                 20 + r * 53 % 280);
     file_write_all(world_path("prompts.jsonl"), s.data, s.len, NULL);
     str_free(&s);
     return true;
@@ -60,13 +61,16 @@ TEST(a_killed_generate_resumes_to_the_same_file) {
         char folder[20];
         snprintf(folder, sizeof folder, "kill%d", round);
         for (int times = 0; times <= round; times++) /* the second time it has begun from what was kept */
-            kills += disturb(folder, HOW "--invariant --out o.jsonl --resume", 4 + 20 * times, SIGKILL) == 128 + SIGKILL;
+            kills +=
+                disturb(folder, HOW "--invariant --out o.jsonl --resume", 4 + 20 * times, SIGKILL) == 128 + SIGKILL;
         EXPECT(world_run(folder, binary(), NULL, HOW "--invariant --out o.jsonl --resume") == 0);
         if (!EXPECT(world_same_file(world_path("%s/o.jsonl", folder), world_path("whole/o.jsonl")))) said(folder, "?");
-        EXPECT(!file_exists(world_path("%s/o.jsonl.progress", folder)) && world_temporaries(world_path("%s", folder)) == 0);
+        EXPECT(!file_exists(world_path("%s/o.jsonl.progress", folder)) &&
+               world_temporaries(world_path("%s", folder)) == 0);
     }
     EXPECT(kills >= 3); /* otherwise nothing was shown */
-    EXPECT(world_run("kill0", binary(), NULL, HOW "--invariant --out o.jsonl --resume") == 0 && said("kill0", "already"));
+    EXPECT(world_run("kill0", binary(), NULL, HOW "--invariant --out o.jsonl --resume") == 0 &&
+           said("kill0", "already"));
     EXPECT(lines_of(world_path("whole/o.jsonl")) == 80);
 }
 
@@ -126,7 +130,8 @@ TEST(finished_answers_reach_standard_output_on_an_interrupt) {
     Str out = {0};
     world_said(&out, NULL, "out");
     int lines = 0;
-    for (char *save = NULL, *line = strtok_r(out.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save), lines++) {
+    for (char *save = NULL, *line = strtok_r(out.data, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save), lines++) {
         json_t *j = json_loads(line, 0, NULL);
         EXPECT(j && json_object_get(j, "ids"));
         json_decref(j);
@@ -152,7 +157,9 @@ TEST(a_prompt_that_is_too_long_fails_by_itself_and_names_its_line) {
     Str s = {0};
     str_add(&s, "{\"ids\":[1,2,3],\"seed\":1}\n\n{\"ids\":[9");
     for (int i = 0; i < 60; i++) str_addf(&s, ",%d", i);
-    str_add(&s, "],\"id\":\"long\"}\n{\"ids\":[]}\n{\"ids\":[4,5],\"seed\":2}\n{\"ids\":[4,100000]}\n{\"ids\":[6],\"seed\":3}\n");
+    str_add(&s,
+            "],\"id\":\"long\"}\n{\"ids\":[]}\n{\"ids\":[4,5],\"seed\":2}\n{\"ids\":[4,100000]}\n{\"ids\":[6],"
+            "\"seed\":3}\n");
     file_write_all(world_path("mixed.jsonl"), s.data, s.len, NULL);
     str_clear(&s);
     str_add(&s, "{\"ids\":[1,2,3],\"seed\":1}\n{\"ids\":[4,5],\"seed\":2}\n{\"ids\":[6],\"seed\":3}\n");
@@ -196,9 +203,10 @@ TEST(a_prompt_that_is_too_long_fails_by_itself_and_names_its_line) {
 TEST(prompts_come_from_standard_input_and_answers_go_to_standard_output) {
     if (!make_world(5)) return;
     EXPECT(world_run("file", binary(), NULL, HOW "--out o.jsonl") == 0);
-    EXPECT(world_run("pipe", binary(), "../prompts.jsonl",
-                     "generate --model ../model --prompts - --max-tokens 300 --ignore-eos --temperature 1 --n 2 --slots 3 "
-                     "--logprobs --device cpu --threads 1 --out -") == 0);
+    EXPECT(world_run(
+               "pipe", binary(), "../prompts.jsonl",
+               "generate --model ../model --prompts - --max-tokens 300 --ignore-eos --temperature 1 --n 2 --slots 3 "
+               "--logprobs --device cpu --threads 1 --out -") == 0);
     EXPECT(world_same_file(world_path("file/o.jsonl"), world_path("pipe.out")));
     EXPECT(!file_exists(world_path("pipe/-")) && !file_exists(world_path("pipe/-.progress")));
     EXPECT(world_run("pipe", binary(), "/dev/null", "generate --model ../model --prompts - --device cpu") == 1);
@@ -219,6 +227,7 @@ TEST(logits_that_are_not_finite_are_an_error_in_their_line) {
     json_t *j = line_at(world_path("wild/o.jsonl"), 3);
     const char *error = json_string_value(json_object_get(j, "error"));
     EXPECT(error && strstr(error, "not finite") && said("wild", "2 of 2 prompts were not answered"));
-    EXPECT(json_integer_value(json_object_get(j, "sample")) == 1 && json_integer_value(json_object_get(j, "index")) == 1);
+    EXPECT(json_integer_value(json_object_get(j, "sample")) == 1 &&
+           json_integer_value(json_object_get(j, "index")) == 1);
     json_decref(j);
 }

@@ -1,5 +1,5 @@
-/* test_text_stream.c - an answer's text token by token: whole characters, stop strings across the borders of tokens, and
- * nothing handed on that a stop string takes back. */
+/* test_text_stream.c - an answer's text token by token: whole characters, stop strings across the borders of tokens,
+ * and nothing handed on that a stop string takes back. */
 #include "gen/text_stream.h"
 
 #include "tests/data/tiny_data.h"

@@ -19,10 +19,23 @@ static void fill_weights(Gen *g, int32_t poisoned) { /* large enough that the pr
 bool tiny_engine_open(TinyEngine *t, TinySpec how) {
     Err e = {0};
     Machine m = {0};
-    GenSpec spec = {.activations = FMT_F32, .cache = FMT_F32, .slots = how.slots ? how.slots : 4, .context = TINY_CONTEXT,
-                    .chunk = how.chunk ? how.chunk : 16, .invariant = how.invariant};
-    spec.model = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
-                               .vocab = TINY_TOKENS, .rms_eps = 1e-5, .rope_theta = 10000, .tied = how.poisoned < 0, .dtype = FMT_F32};
+    GenSpec spec = {.activations = FMT_F32,
+                    .cache = FMT_F32,
+                    .slots = how.slots ? how.slots : 4,
+                    .context = TINY_CONTEXT,
+                    .chunk = how.chunk ? how.chunk : 16,
+                    .invariant = how.invariant};
+    spec.model = (ModelConfig){.layers = 2,
+                               .hidden = 32,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = 16,
+                               .ffn = 48,
+                               .vocab = TINY_TOKENS,
+                               .rms_eps = 1e-5,
+                               .rope_theta = 10000,
+                               .tied = how.poisoned < 0,
+                               .dtype = FMT_F32};
     *t = (TinyEngine){0};
     bool ok = backend_open(&t->b, "cpu", (BackendOptions){.threads = 1}, &e);
     if (ok) t->b->describe(t->b, &m);

@@ -12,7 +12,8 @@ typedef struct TinyEngine {
     Engine n;
 } TinyEngine;
 
-/* Slots (4) of TINY_CONTEXT tokens in fp32, chunks of 16. poisoned: the embedding of that token is not a number; -1: of none. */
+/* Slots (4) of TINY_CONTEXT tokens in fp32, chunks of 16. poisoned: the embedding of that token is not a number; -1: of
+ * none. */
 typedef struct TinySpec {
     int64_t slots, chunk;
     bool invariant, late;

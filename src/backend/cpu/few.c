@@ -28,8 +28,8 @@ static int64_t code_bytes(Format f, int64_t columns) {
     return f == FMT_NF4 ? (columns + 1) / 2 : columns * format_table[f].bits / 8;
 }
 
-/* n columns from k on, where they lie; or, where they are no whole steps, a copy followed by zeros. nf4: what is read behind
- * them meets zeros of x, so only the end of the weight matters. */
+/* n columns from k on, where they lie; or, where they are no whole steps, a copy followed by zeros. nf4: what is read
+ * behind them meets zeros of x, so only the end of the weight matters. */
 static const void *row_piece(const Few *f, char *copy, const char *row, int64_t k, int64_t n) {
     Format format = f->p->b.format;
     const char *at = row + code_bytes(format, k);
