@@ -25,7 +25,7 @@ typedef struct GenSpec {
     Format cache;       /* of keys and values: as the activations, or int8 */
     bool quantised;     /* the products are stored as `stored`, not as in the file */
     Format stored;
-    bool recast;        /* model.dtype is not the file's: plain weights are converted while they are loaded */
+    bool recast;        /* the file's plain weights are bf16 and are kept in model.dtype, fp16 */
     bool head_int8;     /* so is the head, as int8; where it is tied, the embedding too */
     int64_t slots;      /* requests at a time */
     int64_t context;    /* tokens of one: prompt and answer */

@@ -172,6 +172,10 @@ static void record_weights(Gen *g) {
     /* on the CPU pinned memory saves nothing: where disk is meant, embedding and head stay */
     bool all = s->sent >= s->model.layers, stays = g->machine.kind == MACHINE_CPU && s->on_disk;
     decoder_homes(&g->p, &g->d, stored, (DecoderAway){.layers = s->sent, .on_disk = s->on_disk, .outside = all && !stays});
+    for (Tid t = 1; s->recast && t < g->p.n_t; t++) { /* what lies in the model's own files is converted on its way */
+        Home *home = &g->p.t[t].home;
+        if (home->pool == POOL_DISK && home->stored == base) home->stored = FMT_BF16;
+    }
     if (s->head_int8) decoder_quantise_head(&g->p, &g->d);
 }
 
@@ -232,5 +236,5 @@ int64_t gen_process_bytes(const Gen *g) { /* on the CPU all pools are the same m
 
 int64_t gen_disk_bytes(const Gen *g) {
     return g->placement.arena_bytes[POOL_DISK] -
-           (g->spec.fill || g->spec.recast ? 0 : plan_file_bytes(&g->p, g->spec.model.quant == QUANT_OWN));
+           (g->spec.fill ? 0 : plan_file_bytes(&g->p, g->spec.model.quant == QUANT_OWN));
 }
