@@ -191,7 +191,7 @@ bool prompts_plan(Prompts *p, GenSetup *g, Err *e) {
         else if (!first) first = q;
     }
     g->spec.context = opt_given(g->o, OPT_CONTEXT) ? opt_int(g->o, OPT_CONTEXT) : longest;
-    if (p->n_bad < p->n) return true;
+    if (!first || p->n_bad < p->n) return true;
     return fail(e, ERR_FAIL, "%s%s", first->error, p->n > 1 ? ". No other prompt can be answered either" : "");
 }
 

@@ -108,7 +108,8 @@ void slot_take_token(Engine *n, int slot, Drawn drawn) {
         slot_end(n, slot, GEN_END_ID);
         return;
     }
-    StopTexts stops = given ? (StopTexts){0} : r->stops;
+    StopTexts stops = r->stops;
+    if (given) stops.n = 0;
     if (n->tokenizer && (r->stops.n || r->stream) &&
         !text_stream_add(&s->stream, &stopped, n->tokenizer, s->ids + r->n_prompt, count, stops, false, &e))
         slot_fail(n, slot, e.text);
