@@ -32,7 +32,7 @@ FUZZ(journal, 1 * MIB, 256) {
         CHECK_MSG(!turn || ok, "%s", e.text);
         CHECK(!turn || replies(&p) == first);
         first = replies(&p);
-        if (ok) journal_close(&j);
+        if (ok) joblog_close(&j);
         pipeline_free(&p);
         if (!ok) break;
     }

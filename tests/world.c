@@ -404,12 +404,16 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 }
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
-    char metrics[PATH_BYTES], reason[PATH_BYTES];
+    static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl"};
+    bool grows = false; /* a run folder does, and those of reason and generate; others are made as a whole */
+    for (int i = 0; i < COUNT_OF(growing); i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s/%s", want, growing[i]);
+        grows |= file_exists(path);
+    }
     if (!file_exists(want)) return !file_exists(now);
     if (!complete && !before && !file_exists(now)) return true; /* not begun; what was there before is there still */
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", want); /* a run folder grows; others are made as a whole */
-    snprintf(reason, sizeof reason, "%s/reason.json", want);
-    return check_folder(why, now, want, before, complete, file_exists(metrics) || file_exists(reason));
+    return check_folder(why, now, want, before, complete, grows);
 }
 
 /* ---- what a next process would see ---- */

@@ -9,7 +9,6 @@
 #include "comm/ranks.h"
 #include "reason/report.h"
 #include "reason/results.h"
-#include "store/identity.h"
 
 /* ---- what there is ---- */
 
@@ -62,12 +61,6 @@ static PipelineSpec pipeline_spec(const Options *o) {
     return s;
 }
 
-static void set_hex(json_t *job, const char *key, uint64_t number) {
-    char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)number);
-    json_object_set_new(job, key, json_string(text));
-}
-
 /* Everything that decides what comes out, by name: what a journal belongs to. Gives; NULL: refused. */
 static json_t *job_of(const ReasonRun *run, Err *e) {
     static const OptId same[] = {OPT_MAX_TOKENS,
@@ -90,23 +83,12 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
                                  OPT_INIT};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
-    uint64_t model = 0, adapter = 0;
     char text[60];
-    bool drawn = !run->engine.model.has_folder; /* a preset with --init random: its name and the seed say it all */
-    if (!drawn && !identity_of(&model, run->engine.model.folder, e)) return NULL;
-    if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
-    json_t *job = json_object(); /* what a person set comes first, to be named first */
-    for (int i = 0; i < COUNT_OF(same); i++)
-        if (opt_text(o, same[i]))
-            json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
-    if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
-    else set_hex(job, "model", model);
-    set_hex(job, "adapter", adapter);
-    set_hex(job, "problems", run->problems.hash);
+    json_t *job = gen_setup_job(&run->setup, same, COUNT_OF(same), e);
+    if (!job) return NULL;
+    gen_setup_job_hex(job, "problems", run->problems.hash);
     snprintf(text, sizeof text, "%lld of %lld", (long long)opt_int(o, OPT_RANK), (long long)opt_int(o, OPT_RANKS));
     json_object_set_new(job, "rank", json_string(text));
-    snprintf(text, sizeof text, "%lld", (long long)run->engine.spec.context);
-    json_object_set_new(job, "context", json_string(text));
     Str rubric = {0};
     for (int i = 0; i < r->n; i++)
         str_addf(&rubric, "%s%s %g", i ? ", " : "", r->criterion[i].name, r->criterion[i].weight);
@@ -201,8 +183,8 @@ static bool write_results(ReasonRun *run, const json_t *job, Err *e) {
     Tally t;
     bool ok = parts ? results_write_rank(&r, &t, job, (int)opt_int(o, OPT_RANK), (int)opt_int(o, OPT_RANKS), e)
                     : results_write(&r, &t, e);
-    ok = ok && journal_remove(&run->journal, e);
-    if (ok && run->engine.gen) engine_show_measured(&run->engine);
+    ok = ok && joblog_remove(&run->journal, e);
+    if (ok && run->setup.gen) gen_setup_show_measured(&run->setup);
     if (ok && json_object_get(facts, "speed")) log_line("%s", json_string_value(json_object_get(facts, "speed")));
     json_decref(facts);
     if (!ok) return false;
@@ -255,7 +237,7 @@ static bool reason_all(ReasonRun *run, const json_t *job, const char *progress, 
     if (done) return merge(o, run, e);
     if (!journal_open(&run->journal, progress, job, anew, &run->pipeline, e)) return false;
     bool ok = reason_answer_all(run, job, e) && write_results(run, job, e);
-    journal_close(&run->journal);
+    joblog_close(&run->journal);
     return ok;
 }
 
@@ -275,7 +257,7 @@ static bool reason(const Options *o, Err *e) {
     if (opt_flag(o, OPT_MERGE)) return merge(o, NULL, e);
     ReasonRun run = {.o = o};
     PipelineSpec spec = pipeline_spec(o);
-    bool ok = engine_begin(&run.engine, o, e) &&
+    bool ok = gen_setup_begin(&run.setup, o, e) &&
               find_problems(&run.problems, o, (int)opt_int(o, OPT_RANK), (int)opt_int(o, OPT_RANKS), e);
     if (ok) {
         pipeline_init(&run.pipeline, &spec, &run.problems);

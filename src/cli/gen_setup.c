@@ -8,27 +8,29 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/show.h"
 #include "store/adapter.h"
+#include "store/identity.h"
 #include "train/weights.h"
 
 /* ---- when an answer ends ---- */
 
-static void add_stop_id(Engine *n, int64_t id) {
+static void add_stop_id(GenSetup *n, int64_t id) {
     if (id < 0 || id >= n->model.config.vocab || n->n_stop_ids == GEN_STOP_IDS) return;
     for (int i = 0; i < n->n_stop_ids; i++)
         if (n->stop_id[i] == id) return;
     n->stop_id[n->n_stop_ids++] = (int32_t)id;
 }
 
-static void add_stop_json(Engine *n, const json_t *ids) { /* a number or a list of them */
+static void add_stop_json(GenSetup *n, const json_t *ids) { /* a number or a list of them */
     if (json_is_integer(ids)) add_stop_id(n, json_integer_value(ids));
     for (size_t i = 0; i < json_array_size(ids); i++)
         if (json_is_integer(json_array_get(ids, i))) add_stop_id(n, json_integer_value(json_array_get(ids, i)));
 }
 
 /* Whatever the model's files call an end of text: any of them ends an answer. */
-static bool find_stop_ids(Engine *n, Err *e) {
+static bool find_stop_ids(GenSetup *n, Err *e) {
     static const char *const files[] = {"generation_config.json", "config.json"};
     if (n->o->command == CMD_GENERATE && opt_flag(n->o, OPT_IGNORE_EOS)) return true;
     for (int i = 0; i < COUNT_OF(files); i++) {
@@ -70,7 +72,7 @@ static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
            fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
 }
 
-void engine_sent_text(Str *out, const GenSpec *s) {
+void gen_setup_offload_text(Str *out, const GenSpec *s) {
     int64_t pinned = s->sent - s->on_disk;
     if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
     if (s->on_disk)
@@ -78,14 +80,17 @@ void engine_sent_text(Str *out, const GenSpec *s) {
                  pinned ? " more" : " layers");
 }
 
-bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
-    bool f32 = opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32);
-    if (opt_is(o, OPT_PRECISION, "fp16"))
-        return fail(e, ERR_USAGE,
-                    "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
+static Format activations_of(const Options *o, const ModelConfig *c, const Machine *m) {
+    if (opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32)) return FMT_F32;
+    bool fp16 = opt_is(o, OPT_PRECISION, "fp16") || setup_lacks_bf16(o, m, FMT_BF16);
+    return fp16 ? FMT_F16 : FMT_BF16;
+}
+
+bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
+    Format numbers = activations_of(o, c, m);
     *s = (GenSpec){.model = *c,
-                   .activations = f32 ? FMT_F32 : FMT_BF16,
-                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : f32 ? FMT_F32 : FMT_BF16,
+                   .activations = numbers,
+                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : numbers,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
                    .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
@@ -96,6 +101,7 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
         if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
         s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
     }
+    if (numbers == FMT_F16 && c->dtype == FMT_BF16) s->model.dtype = FMT_F16, s->recast = true;
     if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
     if (!set_sent(s, o, m, e)) return false;
@@ -107,16 +113,17 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
     return true;
 }
 
-bool engine_begin(Engine *n, const Options *o, Err *e) {
-    *n = (Engine){.o = o};
+bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
+    *n = (GenSetup){.o = o};
     return setup_model(&n->model, o, e) &&
            (opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
-           engine_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
+           gen_setup_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
            find_stop_ids(n, e);
 }
 
-void engine_end(Engine *n) {
+void gen_setup_end(GenSetup *n) {
+    engine_close(&n->engine);
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
     if (n->backend) n->backend->close(n->backend);
@@ -125,7 +132,7 @@ void engine_end(Engine *n) {
 
 /* ---- memory ---- */
 
-static bool check_free(const Engine *n, Err *e) {
+static bool check_free(const GenSetup *n, Err *e) {
     bool cpu = n->machine.kind == MACHINE_CPU;
     int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
     Str why = {0};
@@ -142,7 +149,7 @@ static bool check_free(const Engine *n, Err *e) {
 }
 
 /* Puts the limit that stands behind a refusal in front of it. */
-static bool name_limit(const Engine *n, Err *e) {
+static bool name_limit(const GenSetup *n, Err *e) {
     Str limit = {0};
     if (e->code == ERR_BUDGET && !setup_has_budget(n->o) && setup_limit_text(&limit, &n->machine, INT64_MAX))
         fail_within(e, "%s", str_text(&limit));
@@ -159,7 +166,30 @@ static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
     return true;
 }
 
-bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
+/* What is being done before the first token, on a terminal; false: an interrupt asks to leave it at that. */
+static bool begin_stage(const char *what, Err *e) {
+    if (stop_signal) return fail(e, ERR_FAIL, "interrupted before the first token");
+    if (log_is_terminal()) log_progress("%s%s", what, what[0] ? " ..." : ""); /* "": the line is free again */
+    return true;
+}
+
+/* Takes the memory, reads the weights and plays every pass once. */
+static bool load(GenSetup *n, Err *e) {
+    char weights[100];
+    Gen *g = n->gen;
+    const LedgerLine *line = ledger_find(&g->ledger, POOL_DEVICE, "weights");
+    snprintf(weights, sizeof weights, "reading %s of weights", units_bytes(line ? line->planned_bytes : 0).s);
+    if (!gen_open(g, n->backend, e) || !begin_stage(n->spec.fill ? "drawing weights" : weights, e)) return false;
+    if (!n->spec.fill && !weights_load(&g->x, ROLE_WEIGHT, n->model.folder, e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&g->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
+        return false;
+    if (!settle_disk(g, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
+    int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
+    engine_open(&n->engine, g, &g->x, n->words.tokenizer, (EngineOptions){.piece = piece});
+    return begin_stage("", e);
+}
+
+bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
     int64_t slots = n->spec.slots, context = n->spec.context;
@@ -171,7 +201,7 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
         return name_limit(n, e);
     if (n->spec.may_send && n->spec.sent) {
         Str sent = {0};
-        engine_sent_text(&sent, &n->spec);
+        gen_setup_offload_text(&sent, &n->spec);
         log_line("%s (--offload)", str_text(&sent));
         str_free(&sent);
     }
@@ -180,16 +210,11 @@ bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t leas
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
-    if (n->o->command != CMD_CHAT) engine_show(n);
-    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
-        return false;
-    if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
-        return false;
-    return settle_disk(n->gen, e) && gen_warm(n->gen, e);
+    if (n->o->command != CMD_CHAT) gen_setup_show(n);
+    return check_free(n, e) && setup_check_disk(gen_disk_bytes(n->gen), limits, e) && load(n, e);
 }
 
-static void show(const Engine *n, const Measured *measured) {
+static void show(const GenSetup *n, const Measured *measured) {
     const Gen *g = n->gen;
     int64_t process = gen_process_bytes(g);
     Str text = {0};
@@ -208,24 +233,51 @@ static void show(const Engine *n, const Measured *measured) {
     str_free(&text);
 }
 
-void engine_show(const Engine *n) {
+void gen_setup_show(const GenSetup *n) {
     show(n, NULL);
 }
 
-Peak engine_peak(const Engine *n) {
+Peak gen_setup_peak(const GenSetup *n) {
     const Gen *g = n->gen;
-    return peak_of_job(&n->machine, gen_process_bytes(g), gen_beside_bytes(g), g->process_peak_bytes);
+    return peak_of_job(&n->machine, gen_process_bytes(g), gen_beside_bytes(g), n->engine.process_peak_bytes);
 }
 
-Peak engine_show_measured(const Engine *n) {
-    Peak peak = engine_peak(n);
+Peak gen_setup_show_measured(const GenSetup *n) {
+    Peak peak = gen_setup_peak(n);
     show(n, &(Measured){n->gen->x.pool_bytes[POOL_DEVICE], peak.budget_bytes, peak.bytes});
     return peak;
 }
 
+/* ---- the job ---- */
+
+void gen_setup_job_hex(json_t *job, const char *key, uint64_t number) {
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)number);
+    json_object_set_new(job, key, json_string(text));
+}
+
+json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) {
+    const Options *o = n->o;
+    uint64_t model = 0, adapter = 0;
+    char context[24];
+    bool drawn = !n->model.has_folder; /* a preset with --init random: its name and the seed say it all */
+    if (!drawn && !identity_of(&model, n->model.folder, e)) return NULL;
+    if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
+    json_t *job = json_object(); /* what a person set comes first, to be named first */
+    for (int i = 0; i < n_same; i++)
+        if (opt_text(o, same[i]))
+            json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
+    if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
+    else gen_setup_job_hex(job, "model", model);
+    gen_setup_job_hex(job, "adapter", adapter);
+    snprintf(context, sizeof context, "%lld", (long long)n->spec.context);
+    json_object_set_new(job, "context", json_string(context));
+    return job;
+}
+
 /* ---- requests ---- */
 
-Request engine_request(const Engine *n, uint64_t seed) {
+Request gen_setup_request(const GenSetup *n, uint64_t seed) {
     const Options *o = n->o;
     bool many = o->command == CMD_GENERATE;
     Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
@@ -245,16 +297,16 @@ Request engine_request(const Engine *n, uint64_t seed) {
     return r;
 }
 
-static bool need_tokenizer(const Engine *n, Err *e) {
+static bool need_tokenizer(const GenSetup *n, Err *e) {
     return n->words.tokenizer ||
            fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR, or prompts as ids", n->model.folder);
 }
 
-bool engine_encode_text(const Engine *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
+bool gen_setup_encode_text(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
     return need_tokenizer(n, e) && tokenizer_encode(n->words.tokenizer, out, text, bytes, TOKENIZE_ADD_SPECIAL, e);
 }
 
-bool engine_encode_chat(const Engine *n, TokenIds *out, const json_t *messages, Err *e) {
+bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messages, Err *e) {
     if (!need_tokenizer(n, e)) return false;
     if (!n->words.chat) return fail(e, ERR_FAIL, "%s: has no chat template; give the prompt as text", n->model.folder);
     const Tokenizer *t = n->words.tokenizer;

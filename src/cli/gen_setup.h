@@ -4,11 +4,11 @@
 
 #include "cli/peak.h"
 #include "cli/setup.h"
-#include "gen/gen.h"
+#include "gen/engine.h"
 
 enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
 
-typedef struct Engine {
+typedef struct GenSetup {
     const Options *o;
     Model model;
     Words words;
@@ -16,30 +16,36 @@ typedef struct Engine {
     Machine machine;
     GenSpec spec;
     Gen *gen;             /* NULL until planned */
+    Engine engine;        /* on it, once started */
     int64_t budget_bytes;
     int32_t stop_id[GEN_STOP_IDS];
     int n_stop_ids;
-} Engine;
+} GenSetup;
 
 /* How the model is kept and computed, by the options; slots and context are the caller's. */
-bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e);
-void engine_sent_text(Str *out,
+bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e);
+void gen_setup_offload_text(Str *out,
                       const GenSpec *s); /* "weights of 8 of 28 layers in pinned memory, of 4 more on disk"; "": none */
 /* The model, its words and the device; nothing of the engine's shape is settled yet. */
-bool engine_begin(Engine *n, const Options *o, Err *e);
+bool gen_setup_begin(GenSetup *n, const Options *o, Err *e);
 /* Plans with slots and context as in n->spec, or with what of them fits; takes the memory; loads the weights. */
-bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e);
-void engine_end(Engine *n); /* after engine_begin, whatever it gave */
+bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e);
+void gen_setup_end(GenSetup *n); /* after gen_setup_begin, whatever it gave */
 
-void engine_show(const Engine *n);          /* the plan as a table, for people */
-Peak engine_peak(const Engine *n);          /* what the process took so far beside its plan */
-Peak engine_show_measured(const Engine *n); /* the table with it */
+void gen_setup_show(const GenSetup *n);          /* the plan as a table, for people */
+Peak gen_setup_peak(const GenSetup *n);          /* what the process took so far beside its plan */
+Peak gen_setup_show_measured(const GenSetup *n); /* the table with it */
+
+/* What decides the answers, by name and text: what a job's log belongs to (store/joblog.h). same: the options that do;
+ * with model, adapter and context. Gives; NULL: refused. */
+json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e);
+void gen_setup_job_hex(json_t *job, const char *key, uint64_t number);
 
 /* A request with everything but its prompt. */
-Request engine_request(const Engine *n, uint64_t seed);
+Request gen_setup_request(const GenSetup *n, uint64_t seed);
 
 /* Ids of a text, or of a conversation (JSON array of messages) asking for an answer. */
-bool engine_encode_text(const Engine *n, TokenIds *out, const char *text, int64_t bytes, Err *e);
-bool engine_encode_chat(const Engine *n, TokenIds *out, const json_t *messages, Err *e);
+bool gen_setup_encode_text(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e);
+bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messages, Err *e);
 
 #endif

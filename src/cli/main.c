@@ -25,7 +25,7 @@ static CommandFn *const functions[CMD_COUNT] = {
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
     return c == CMD_TRAIN || c == CMD_GENERATE || c == CMD_REASON || c == CMD_INIT || c == CMD_CONVERT || c == CMD_MERGE ||
-           c == CMD_QUANTIZE || c == CMD_PROBLEMS;
+           c == CMD_QUANTIZE || c == CMD_PROBLEMS || c == CMD_AMR || c == CMD_CHAT;
 }
 
 /* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists. Elsewhere there is

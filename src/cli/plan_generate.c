@@ -31,7 +31,7 @@ static bool prepare(GenCase *c, Err *e) {
     const Options *o = c->o;
     if (!setup_model(&c->model, o, e) || !setup_words(&c->words, o, &c->model, e) ||
         !setup_backend(&c->backend, &c->machine, o, e) ||
-        !engine_spec(&c->spec, o, &c->model.config, &c->machine, e) ||
+        !gen_setup_spec(&c->spec, o, &c->model.config, &c->machine, e) ||
         !setup_limits(&c->limits, o, &c->machine, e))
         return false;
     c->has_budget = setup_has_budget(o);
@@ -64,7 +64,7 @@ static void say_formats(Str *text, const GenSpec *s) {
     str_addf(text, "weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
              s->head_int8 ? ", head int8" : "", format_name(s->activations));
     if (s->sent) str_add(text, "; ");
-    engine_sent_text(text, s);
+    gen_setup_offload_text(text, s);
 }
 
 static void add_plan(Str *text, const GenCase *c) {

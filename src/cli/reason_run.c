@@ -15,19 +15,19 @@ enum { LEAST_ROOM = 16, SLACK = 32 }; /* tokens: an answer that makes sense; wha
 /* ---- prompts ---- */
 
 static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) {
-    const Engine *n = &r->engine;
+    const GenSetup *n = &r->setup;
     bool chat = opt_is(r->o, OPT_TEMPLATE, "chat") || (opt_is(r->o, OPT_TEMPLATE, "auto") && n->words.chat);
     out->n = 0;
     if (!chat) { /* a text to go on with */
         Str plain = {0};
         str_addf(&plain, "%s\n\n", text);
-        bool ok = engine_encode_text(n, out, str_text(&plain), plain.len, e);
+        bool ok = gen_setup_encode_text(n, out, str_text(&plain), plain.len, e);
         str_free(&plain);
         return ok;
     }
     json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
     if (!messages) return fail(e, ERR_FAIL, "a prompt is not UTF-8");
-    bool ok = engine_encode_chat(n, out, messages, e);
+    bool ok = gen_setup_encode_chat(n, out, messages, e);
     json_decref(messages);
     return ok;
 }
@@ -76,7 +76,7 @@ static bool context_needed(const ReasonRun *r, const Problems *all, int64_t *nee
 }
 
 bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
-    int64_t need = 0, known = r->engine.model.config.max_positions;
+    int64_t need = 0, known = r->setup.model.config.max_positions;
     Str text = {0};
     bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, all, &need, &text, e);
     str_free(&text);
@@ -84,7 +84,7 @@ bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
         need = opt_int(r->o, OPT_CONTEXT);
     else if (known)
         need = MIN2(need, known);
-    r->engine.spec.context = MAX2(2, need);
+    r->setup.spec.context = MAX2(2, need);
     return ok;
 }
 
@@ -94,12 +94,17 @@ static void show_progress(ReasonRun *r, int64_t problem) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
     double now = sensors_seconds();
     if (r->pipeline.track[problem].done) { /* with the tokens of answers that have not ended yet */
-        int64_t tokens = r->engine.gen->counts.new_tokens;
+        int64_t tokens = r->setup.engine.counts.new_tokens;
         progress_step(&r->progress, tokens - r->tokens_shown, 0, 0, now);
         r->tokens_shown = tokens;
     }
     int64_t every = MAX2(1, r->pipeline.n / 20);
     progress_show(&r->progress, &none, r->pipeline.track[problem].done && r->progress.done_steps % every == 0);
+}
+
+static void end_problem(ReasonRun *r, int64_t problem, const char *note) {
+    pipeline_end(&r->pipeline, problem, note);
+    show_progress(r, problem);
 }
 
 static void end_too_long(ReasonRun *r, int64_t tokens) {
@@ -112,53 +117,68 @@ static void end_too_long(ReasonRun *r, int64_t tokens) {
              r->ask.role == ASK_SOLVE     ? "solve"
              : r->ask.role == ASK_IMPROVE ? "improve"
                                           : "judge",
-             (long long)tokens, (long long)r->engine.gen->spec.context);
-    pipeline_end(&r->pipeline, r->ask.problem, note);
-    show_progress(r, r->ask.problem);
+             (long long)tokens, (long long)r->setup.gen->spec.context);
+    end_problem(r, r->ask.problem, note);
 }
 
-static bool on_next(void *user, Request *q) {
-    ReasonRun *r = user;
-    Ask *a = &r->ask;
-    while (!stop_signal && !r->refused.code && pipeline_next(&r->pipeline, a)) {
-        TokenIds *ids = &r->prompt[a->problem];
-        if (!encode(r, ids, str_text(&a->text), &r->refused)) {
-            if (stop_caused(&r->refused)) r->refused = (Err){0}; /* asked again by the next run */
-            return false;
-        }
-        int64_t room = r->engine.gen->spec.context - ids->n;
-        if (room < MIN2(LEAST_ROOM, a->how.max_tokens)) {
-            end_too_long(r, ids->n);
-            continue;
-        }
-        *q = engine_request(&r->engine, 0);
-        q->sampling.temperature = (float)a->how.temperature;
-        q->sampling.top_p = (float)a->how.top_p;
-        q->max_new = MIN2(a->how.max_tokens, room);
-        q->key = a->key;
-        q->prompt = ids->ids;
-        q->n_prompt = ids->n;
-        q->number = a->problem;
+/* The latest ask as a request; a problem whose ask cannot be answered ends there, with a note. */
+static bool submit_ask(ReasonRun *r, Err *e) {
+    const Ask *a = &r->ask;
+    if (!encode(r, &r->prompt, str_text(&a->text), e)) return false;
+    int64_t room = r->setup.gen->spec.context - r->prompt.n;
+    if (room < MIN2(LEAST_ROOM, a->how.max_tokens)) {
+        end_too_long(r, r->prompt.n);
         return true;
     }
-    return false;
+    Request q = gen_setup_request(&r->setup, 0);
+    q.sampling.temperature = (float)a->how.temperature;
+    q.sampling.top_p = (float)a->how.top_p;
+    q.max_new = MIN2(a->how.max_tokens, room);
+    q.key = a->key;
+    q.prompt = r->prompt.ids;
+    q.n_prompt = r->prompt.n;
+    q.number = a->problem;
+    Err refused = {0};
+    if (!engine_submit(&r->setup.engine, &q, NULL, &refused)) end_problem(r, a->problem, refused.text);
+    return true;
 }
 
-static bool on_done(void *user, const Answer *a, Err *e) {
-    ReasonRun *r = user;
-    int64_t problem = a->request->number;
-    token_ids_free(&r->prompt[problem]);
-    r->prompt[problem] = (TokenIds){0};
-    if (a->end == GEN_END_ASKED) return true; /* asked again by the next run */
-    journal_clean(&r->reply, str_text(a->text), a->text->len);
+static bool submit_asks(ReasonRun *r, Err *e) {
+    while (engine_room(&r->setup.engine) > 0 && pipeline_next(&r->pipeline, &r->ask))
+        if (!submit_ask(r, e)) return false;
+    return true;
+}
+
+static bool take_event(ReasonRun *r, const EngineEvent *ev, Err *e) {
+    int64_t problem = ev->request->number;
+    if (ev->kind == EVENT_FAILED) { /* it keeps what it has, others go on */
+        end_problem(r, problem, ev->error);
+        return true;
+    }
+    if (ev->end == GEN_END_CANCELLED) return true; /* asked again by the next run */
+    journal_clean(&r->reply, str_text(ev->text), ev->text->len);
     Reply reply = {.text = str_text(&r->reply),
-                   .tokens = a->n,
-                   .cut = a->end == GEN_END_LENGTH,
+                   .tokens = ev->n,
+                   .cut = ev->end == GEN_END_LENGTH,
                    .when = sensors_wall_seconds()};
     if (!journal_add(&r->journal, &r->pipeline, problem, &reply, e)) return false;
     pipeline_take(&r->pipeline, problem, &reply);
-    r->tokens += a->n;
+    r->tokens += ev->n;
     show_progress(r, problem);
+    return true;
+}
+
+/* Until every problem is done, or an interrupt. */
+static bool answer_asks(ReasonRun *r, Err *e) {
+    Engine *n = &r->setup.engine;
+    while (!stop_signal) {
+        if (!submit_asks(r, e)) return false;
+        EngineState state = engine_step(n, e);
+        if (state == ENGINE_BROKEN) return false;
+        for (EngineEvent ev; engine_event(n, &ev);)
+            if (!take_event(r, &ev, e)) return false;
+        if (state == ENGINE_IDLE && r->pipeline.n_done == r->pipeline.n) return true;
+    }
     return true;
 }
 
@@ -174,16 +194,16 @@ static GenHost host_bytes(const ReasonRun *r) {
     }
     each +=
         n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
-    return (GenHost){.requests = each + r->engine.spec.slots * r->engine.spec.context * 24};
+    return (GenHost){.requests = each + r->setup.spec.slots * r->setup.spec.context * 24};
 }
 
 static bool start(ReasonRun *r, Err *e) {
-    GenSpec *spec = &r->engine.spec;
-    int64_t left = r->pipeline.n - r->pipeline.n_done, most = r->engine.machine.kind == MACHINE_CPU ? 32 : 64;
+    GenSpec *spec = &r->setup.spec;
+    int64_t left = r->pipeline.n - r->pipeline.n_done, most = r->setup.machine.kind == MACHINE_CPU ? 32 : 64;
     if (r->pipeline.spec.open) most = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
     spec->slots = opt_given(r->o, OPT_SLOTS) ? opt_int(r->o, OPT_SLOTS) : MIN2(most, left);
     GenHost host = host_bytes(r);
-    return engine_start(&r->engine, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
+    return gen_setup_start(&r->setup, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
 }
 
 bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
@@ -192,22 +212,16 @@ bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
         log_line("%s: goes on; %lld of %lld problems were done", r->journal.path, (long long)p->n_done,
                  (long long)p->n);
     if (p->n_done == p->n) return true;
-    if (!r->engine.words.tokenizer)
-        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->engine.model.folder);
-    if (!start(r, e) || !journal_begin(&r->journal, job, e)) return false;
-    GenCalls calls = {.user = r, .next = on_next, .done = on_done, .stop = &stop_signal};
-    r->prompt = MEM_NEW(TokenIds, p->n);
+    if (!r->setup.words.tokenizer)
+        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", r->setup.model.folder);
+    if (!start(r, e) || !joblog_begin(&r->journal, job, e)) return false;
     double began = sensors_seconds();
     progress_begin(&r->progress, p->n_done, p->n, began);
     r->progress.unit = "problem";
     r->progress.at_once = true;
     r->answered = true;
-    bool ok = gen_run(r->engine.gen, r->engine.words.tokenizer, &calls, e);
+    bool ok = answer_asks(r, e);
     r->seconds = sensors_seconds() - began;
-    if (ok && r->refused.code) {
-        *e = r->refused;
-        return false;
-    }
     if (ok && p->n_done < p->n)
         return fail(e, ERR_FAIL, "interrupted: %lld of %lld problems are done; the same command goes on from %s",
                     (long long)p->n_done, (long long)p->n, r->journal.path);
@@ -215,20 +229,19 @@ bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
 }
 
 void reason_run_free(ReasonRun *r) {
-    for (int64_t i = 0; r->prompt && i < r->pipeline.n; i++) token_ids_free(&r->prompt[i]);
-    mem_free(r->prompt);
+    token_ids_free(&r->prompt);
     str_free(&r->reply);
     pipeline_ask_free(&r->ask);
     pipeline_free(&r->pipeline);
     problems_free(&r->problems);
-    engine_end(&r->engine);
+    gen_setup_end(&r->setup);
 }
 
 /* ---- closing words ---- */
 
 void reason_speed(Str *out, const ReasonRun *r) {
     if (!r->answered) return;
-    const GenCounts *c = &r->engine.gen->counts;
+    const EngineCounts *c = &r->setup.engine.counts;
     str_addf(out, "%s tokens answered in %.1f s: %.1f tokens/s", units_count(r->tokens).s, r->seconds,
              r->seconds > 0 ? (double)r->tokens / r->seconds : 0);
     if (c->prefill_seconds > 0)
@@ -237,15 +250,15 @@ void reason_speed(Str *out, const ReasonRun *r) {
 
 void reason_memory(Str *out, const ReasonRun *r) {
     if (!r->answered) return;
-    const Gen *g = r->engine.gen;
+    const Gen *g = r->setup.gen;
     str_addf(out, "planned %s bytes, measured %s; the process planned %s, measured %s",
              units_count(g->placement.arena_bytes[POOL_DEVICE]).s, units_count(g->x.pool_bytes[POOL_DEVICE]).s,
-             units_count(gen_process_bytes(g)).s, units_count(engine_peak(&r->engine).budget_bytes).s);
+             units_count(gen_process_bytes(g)).s, units_count(gen_setup_peak(&r->setup).budget_bytes).s);
 }
 
 void reason_summary(json_t *to, const ReasonRun *r) {
     if (!r->answered) return;
-    const Gen *g = r->engine.gen;
+    const Gen *g = r->setup.gen;
     json_object_set_new(to, "seconds", json_real(r->seconds));
     json_object_set_new(to, "tokens_here", json_integer(r->tokens));
     json_object_set_new(to, "slots", json_integer(g->spec.slots));
@@ -253,13 +266,13 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     json_object_set_new(to, "planned_bytes", json_integer(g->placement.arena_bytes[POOL_DEVICE]));
     json_object_set_new(to, "measured_bytes", json_integer(g->x.pool_bytes[POOL_DEVICE]));
     json_object_set_new(to, "process_planned_bytes", json_integer(gen_process_bytes(g)));
-    Peak peak = engine_peak(&r->engine);
+    Peak peak = gen_setup_peak(&r->setup);
     json_object_set_new(to, "process_measured_bytes", json_integer(peak.budget_bytes));
     peak_json(to, &peak);
 }
 
 bool reason_settle(const ReasonRun *r, Err *e) {
     if (!r->answered) return true;
-    Peak peak = engine_peak(&r->engine);
+    Peak peak = gen_setup_peak(&r->setup);
     return peak_settle(&peak, r->o, e);
 }

@@ -9,14 +9,13 @@
 
 typedef struct ReasonRun {
     const Options *o;
-    Engine engine;
+    GenSetup setup;
     Problems problems;
     Pipeline pipeline;
     Journal journal;
     Ask ask;          /* the latest */
-    TokenIds *prompt; /* per problem: of the ask that is out */
+    TokenIds prompt;  /* scratch: of the latest ask */
     Str reply;        /* scratch */
-    Err refused;      /* of what may not say so itself */
     Progress progress;
     int64_t tokens, tokens_shown; /* answered in this process; those in the progress line */
     double seconds;               /* all asks */
@@ -27,7 +26,7 @@ typedef struct ReasonRun {
 bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e);
 /* Starts the engine if something is left to ask, and asks until every problem is done. Interrupted: says so. */
 bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e);
-void reason_run_free(ReasonRun *r); /* after engine_begin, whatever it gave */
+void reason_run_free(ReasonRun *r); /* after gen_setup_begin, whatever it gave */
 
 /* For the closing words; nothing when the engine did not run. */
 void reason_speed(Str *out, const ReasonRun *r);

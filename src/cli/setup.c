@@ -61,10 +61,15 @@ static bool set_master(JobSpec *s, const Options *o, Err *e) {
                 "it at auto, or use --precision bf16");
 }
 
-bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
-    if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || s->activations != FMT_BF16) return true;
-    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16, with a scaled loss where it is trained", m->name,
+bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations) {
+    if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || activations != FMT_BF16) return false;
+    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16 (docs/precision.md)", m->name,
              m->capability / 10, m->capability % 10);
+    return true;
+}
+
+bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
+    if (!setup_lacks_bf16(o, m, s->activations)) return true;
     bool as_asked = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16"); /* what was named does not fall back */
     s->activations = FMT_F16;
     if (!as_asked && s->adapter.format == FMT_BF16) s->adapter.format = FMT_F16;

@@ -27,6 +27,7 @@ bool setup_need_weights(const Model *m, const Options *o, Err *e);
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
 
 /* --precision auto on a GPU without bf16: fp16, said so. */
+bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations);
 bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e);
 
 /* --adapter: its rank, alpha and targets. */

@@ -1,23 +1,18 @@
-/* gen.h - a generation engine: requests in, answers out, inside a plan made before anything is loaded.
+/* gen.h - the passes that answer prompts, recorded, planned and opened as one ring; engine.h runs requests through it.
  *
- * Words: a *slot* is a row of the cache and the request that has it; a *pass* is a recorded phase of a fixed shape:
- * prefill takes so many tokens of one prompt, a pack the tokens of up to GEN_PACKED short ones, decode one token of so many
- * slots. All passes are phases of one
- * ring over one placement. A request that ends leaves its slot to the next one at once.
+ * Words: a *slot* is a row of the cache; a *pass* is a recorded phase of a fixed shape: prefill takes so many tokens of
+ * one prompt, a pack the tokens of up to GEN_PACKED short prompts, decode one token of so many slots. All passes are
+ * phases of one ring over one placement.
  *
  *     Gen g;
  *     if (!gen_plan(&g, &spec, &machine, &host, &e)) ...   // bytes are known: gen_process_bytes
  *     if (!gen_open(&g, backend, &e)) ...                  // then load weights into g.x, then
- *     if (!gen_warm(&g, &e)) ...
- *     gen_run(&g, tokenizer, &calls, &e);
+ *     if (!gen_warm(&g, &e)) ...                           // then open an Engine on it
  *     gen_close(&g); */
 #ifndef GEN_GEN_H
 #define GEN_GEN_H
 
-#include <signal.h>
-
 #include "exec/exec.h"
-#include "gen/spoken.h"
 #include "model/decoder.h"
 #include "plan/plan.h"
 
@@ -30,6 +25,7 @@ typedef struct GenSpec {
     Format cache;       /* of keys and values: as the activations, or int8 */
     bool quantised;     /* the products are stored as `stored`, not as in the file */
     Format stored;
+    bool recast;        /* the file's plain weights are bf16 and are kept in model.dtype, fp16 */
     bool head_int8;     /* so is the head, as int8; where it is tied, the embedding too */
     int64_t slots;      /* requests at a time */
     int64_t context;    /* tokens of one: prompt and answer */
@@ -59,75 +55,6 @@ typedef struct GenPass {
     Tid ends, end_slots, end_positions; /* pack: the rows that end a prompt, a token is drawn for each; NONE: not a pack */
 } GenPass;
 
-typedef struct Request {
-    const int32_t *prompt; /* borrows until its last answer is done */
-    int64_t n_prompt;
-    int64_t max_new;
-    int samples;           /* answers to it, at least 1; they share the prefill */
-    Sampling sampling;
-    uint64_t key;          /* of its random numbers; each sample folds its own from it */
-    const int32_t *stop_id;
-    int n_stop_ids;
-    StopTexts stops;
-    bool want_logp;
-    int64_t number;        /* the caller's name for it */
-} Request;
-
-typedef enum GenEnd { GEN_END_ID, GEN_END_TEXT, GEN_END_LENGTH, GEN_END_ASKED } GenEnd;
-const char *gen_end_name(GenEnd end); /* "stop", "length", "interrupted" */
-
-typedef struct Answer { /* borrowed by the calls below */
-    const Request *request;
-    int sample;
-    const int32_t *ids; /* with the id that ended it */
-    const float *logp;  /* when wanted */
-    int64_t n;
-    const Str *text;    /* NULL: there is no tokenizer */
-    GenEnd end;
-} Answer;
-
-typedef struct GenCalls {
-    void *user;
-    bool (*next)(void *user, Request *r);                                       /* false: none now; asked again later */
-    bool (*said)(void *user, const Answer *a, const char *text, int64_t bytes); /* as it comes; false: enough. May be NULL */
-    bool (*done)(void *user, const Answer *a, Err *e);
-    const volatile sig_atomic_t *stop; /* set: every answer ends where it is. May be NULL */
-} GenCalls;
-
-typedef struct GenSlot {
-    bool busy;
-    int64_t serial;       /* of its request */
-    int64_t ticket;       /* of its answer */
-    Request r;
-    int sample;
-    int32_t *ids;         /* (context): prompt and answer */
-    float *logp;          /* (context): of the answer */
-    int64_t n, n_cached;  /* ids; the first n_cached of them are in the cache, also when the slot is free */
-    int64_t n_drawn;      /* ids, with those that are still on their way to the host */
-    Spoken spoken;
-} GenSlot;
-
-/* Tokens on their way from the device: drawn by what was queued before, at most one a slot. A slot whose answer has ended
- * meanwhile has another ticket, and its token is dropped. */
-typedef struct GenNews {
-    int *slot;            /* (slots) */
-    int64_t *ticket;      /* (slots) */
-    int64_t n;
-    bool first;           /* of answers: drawn after a prefill */
-} GenNews;
-
-typedef struct GenPack { /* prompts that have a slot and wait to be prefilled together */
-    int slot[GEN_PACKED];
-    int64_t from[GEN_PACKED]; /* what is before is in the cache */
-    int n;
-    int64_t tokens;
-} GenPack;
-
-typedef struct GenCounts {
-    int64_t prefill_tokens, shared_tokens, new_tokens, plays; /* shared: found in the cache */
-    double prefill_seconds, decode_seconds;
-} GenCounts;
-
 typedef struct Gen {
     GenSpec spec;
     Machine machine;
@@ -148,22 +75,9 @@ typedef struct Gen {
     /* once open */
     Backend *b;             /* keeps */
     Exec x;
-    Arena arena;            /* slots and scratch */
-    GenSlot *slot;
+    Arena arena;            /* scratch of gen_warm and gen_profile */
     int32_t *ids, *positions, *rows; /* of one pass */
-    Drawn *drawn;           /* (slots) */
-    int32_t drawable;       /* ids below it have a text; 0: all */
-    bool late;              /* tokens are read one step late: the device has the next step before the host looks */
-    GenPack waiting;
-    GenNews news[BACKEND_NOTES]; /* a queue: n_news of them, the oldest at first_news */
-    int first_news, n_news;
-    double heard_seconds;   /* when the host read last */
-    int64_t tickets, rounds;
     int64_t measured_bytes; /* device memory when it was looked at last */
-    int64_t serial;         /* of the prompt prefilled last */
-    int prompt_slot;        /* where it is cached */
-    GenCounts counts;
-    int64_t process_peak_bytes;
 } Gen;
 
 /* record.c: records every pass and places the ring. Nothing is taken. */
@@ -177,7 +91,8 @@ int64_t gen_disk_bytes(
 /* The passes alone, into a program that holds others too: over the weights of d, or (d NULL) over weights of its own, under
  * the name p->model. Afterwards g knows its passes and cache; g->p is empty, because the program is the caller's. */
 bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e);
-int64_t gen_host_bytes(const Gen *g); /* ordinary memory that running them takes */
+int64_t gen_host_bytes(const Gen *g); /* ordinary memory that an engine on them takes */
+int64_t gen_pass_tokens(const Gen *g); /* of the largest pass */
 
 /* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
  * layers elsewhere as fit the budget: in pinned memory, then (s->may_use_disk) as few of them on disk as the host needs. ERR_BUDGET with
@@ -188,8 +103,8 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
 /* The most slots that fit, whatever s->slots says; 0: not even one. */
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 
-/* run.c: takes the memory. Weights are the caller's to load into g->x; once they are there, settle takes the room on disk of
- * those that are no file's (gives how many bytes). */
+/* open.c: takes the memory. Weights are the caller's to load into g->x; once they are there, settle takes the room on
+ * disk of those that are no file's (gives how many bytes). */
 bool gen_open(Gen *g, Backend *b, Err *e);
 bool gen_settle(Gen *g, int64_t *own_bytes, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave */
@@ -200,8 +115,5 @@ bool gen_warm(Gen *g, Err *e);
 /* Where the time of the largest prefill and the largest decode goes, op by op. What is cached is lost. */
 bool gen_profile(Gen *g, Str *out, Err *e);
 void gen_measure_line(Gen *g, const char *name, int64_t less_bytes); /* what was taken since the last look, as that line's */
-
-/* Until every answer is done and next gives nothing more. Random numbers depend on the request alone. */
-bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e);
 
 #endif

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/units.h"
-#include "gen/gen.h"
+#include "gen/engine.h"
 
 static double now_ms(void) {
     struct timespec t;
@@ -126,11 +126,7 @@ static bool check_spec(const GenSpec *s, Err *e) {
     return true;
 }
 
-int64_t gen_host_bytes(const Gen *g) { /* what gen_open takes from the heap, rounded up for its arena */
-    const GenSpec *s = &g->spec;
-    int64_t news = BACKEND_NOTES * (int64_t)(sizeof(int) + sizeof(int64_t));
-    return s->slots * ((int64_t)(sizeof(GenSlot) + sizeof(Drawn)) + news + s->context * 16) + 256 * KIB;
-}
+int64_t gen_host_bytes(const Gen *g) { return engine_host_bytes(&g->spec); }
 
 /* Kept plays: about 2.5 KB a kernel were seen on an H200, and a step is one or two of them. */
 static int64_t graph_bytes(const Gen *g) {
@@ -176,6 +172,10 @@ static void record_weights(Gen *g) {
     /* on the CPU pinned memory saves nothing: where disk is meant, embedding and head stay */
     bool all = s->sent >= s->model.layers, stays = g->machine.kind == MACHINE_CPU && s->on_disk;
     decoder_homes(&g->p, &g->d, stored, (DecoderAway){.layers = s->sent, .on_disk = s->on_disk, .outside = all && !stays});
+    for (Tid t = 1; s->recast && t < g->p.n_t; t++) { /* what lies in the model's own files is converted on its way */
+        Home *home = &g->p.t[t].home;
+        if (home->pool == POOL_DISK && home->stored == base) home->stored = FMT_BF16;
+    }
     if (s->head_int8) decoder_quantise_head(&g->p, &g->d);
 }
 
@@ -189,7 +189,7 @@ static void record_cache_and_passes(Gen *g) {
 }
 
 bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const Decoder *d, Err *e) {
-    *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
+    *g = (Gen){.spec = *spec, .machine = *m};
     if (!check_spec(spec, e)) return false;
     g->p = *p; /* lent while its steps are written */
     if (d) {
@@ -205,7 +205,7 @@ bool gen_record(Gen *g, Program *p, const GenSpec *spec, const Machine *m, const
 }
 
 bool gen_plan(Gen *g, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e) {
-    *g = (Gen){.spec = *spec, .machine = *m, .serial = -1};
+    *g = (Gen){.spec = *spec, .machine = *m};
     prog_init(&g->p);
     arena_init(&g->arena, "generation");
     if (!check_spec(spec, e)) return false;

@@ -3,7 +3,8 @@
  *   sample  in logits(N,V) fp32 slots(N) positions(N) how(S,DRAW_WORDS) ids(S,context)   out drawn(S,DRAWN_WORDS) ids
  *           row n draws for slots[n] by the rules of ir/sampling.h; positions[n] is the place of the token whose logits
  *           these are, so the ids before are [0, positions[n]] and the new one goes behind them (if there is room).
- *           A negative position is an idle row: nothing is drawn. No two rows have the same slot.
+ *           A negative position is an idle row: nothing is drawn. No two rows have the same slot. A forced token
+ *           (DrawHow.forced) stands behind them already and is given as it is, with its log-probability.
  *   pick    in ids(S,context) slots(N) positions(N)   out picked(N) i32: ids[slot][position]; 0 for an idle row and
  *           where there is none (-1) */
 #include "ir/op_int.h"

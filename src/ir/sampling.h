@@ -30,6 +30,7 @@ typedef struct DrawHow {
     int32_t first;     /* position of the answer's first token: its draw has number 0 */
     int32_t want_logp; /* 0: logp is given as 0 */
     int32_t vocab;     /* only ids below it: a row that fills an embedding up has no text; 0: all */
+    int32_t forced;    /* the first so many tokens of the answer are not drawn: they stand in the ids already */
 } DrawHow;
 
 /* What came of it: a row of the output `drawn`. */

@@ -37,6 +37,11 @@ void progress_step(Progress *p, int64_t tokens, double step_seconds, double wait
     p->now = now;
 }
 
+void progress_tokens(Progress *p, int64_t tokens, double now) {
+    p->all.tokens += tokens;
+    p->now = now;
+}
+
 /* The sum of the last steps, without the first one as soon as there are others. */
 static ProgressSample recent_sum(const Progress *p) {
     ProgressSample sum = {0};

@@ -38,6 +38,9 @@ void progress_begin(Progress *p, int64_t done_steps, int64_t total_steps, double
  * (evaluation, saving) are in `now` alone: they count for the time that is left, not for the speed. */
 void progress_step(Progress *p, int64_t tokens, double step_seconds, double waited_seconds, double now);
 
+/* Tokens of steps that have not ended yet. */
+void progress_tokens(Progress *p, int64_t tokens, double now);
+
 double progress_tokens_per_s(const Progress *p); /* of this process, without its first step */
 double progress_recent_per_s(const Progress *p); /* of the last steps */
 double progress_wait_share(const Progress *p);   /* of the last steps: 0..1 */

@@ -112,7 +112,7 @@ bool results_has_rank(bool *has, const char *out, const json_t *job, int rank, E
     *has = file_exists(path);
     if (!*has) return true;
     if (!jsonfile_read(&part, path, 0, e)) return false;
-    bool same = journal_same_job(path, json_object_get(part, "job"), job, e);
+    bool same = joblog_same_job(path, json_object_get(part, "job"), job, e);
     json_decref(part);
     return same;
 }
@@ -146,7 +146,7 @@ static bool check_part(const char *path, const json_t *first, const json_t *part
     json_t *a = json_copy(json_object_get(part, "job")), *b = json_copy(json_object_get(first, "job"));
     json_object_del(a, "rank");
     json_object_del(b, "rank");
-    bool same = journal_same_job(path, a, b, e);
+    bool same = joblog_same_job(path, a, b, e);
     json_decref(a), json_decref(b);
     return same;
 }

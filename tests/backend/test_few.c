@@ -56,7 +56,7 @@ typedef struct Set {
 
 static Set set_at(int i) {
     const Set sets[] = {{"plain", &few_plain, true},
-                        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+                        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")},
                         {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
     return sets[i];
 }
@@ -67,6 +67,7 @@ TEST(dot_products_are_right_in_every_instruction_set) {
         for (int rows = 1; rows <= ROWS && s.is; rows++) {
             check(s.name, s.k, FMT_F32, s.k->f32, rows);
             check(s.name, s.k, FMT_BF16, s.k->bf16, rows);
+            check(s.name, s.k, FMT_F16, s.k->f16, rows);
             check(s.name, s.k, FMT_INT8, s.k->int8, rows);
             check(s.name, s.k, FMT_NF4, s.k->nf4, rows);
         }

@@ -43,9 +43,10 @@ static void expect_drawn(CudaTest *t, Tid drawn, int64_t slots) {
 static void try_sample(int64_t rows, int64_t vocab, Kind kind, DrawHow how, uint64_t seed) {
     CudaTest t;
     int64_t slots = rows + 2;
-    cuda_test_open(&t, "sample %lldx%lld, %s: temperature %g top-k %d top-p %g min-p %g penalty %g logp %d seed %lld",
+    cuda_test_open(&t,
+                   "sample %lldx%lld, %s: temperature %g top-k %d top-p %g min-p %g penalty %g logp %d forced %d seed %lld",
                    (long long)rows, (long long)vocab, kind_names[kind], how.temperature, how.top_k, how.top_p, how.min_p,
-                   how.repetition, how.want_logp, (long long)seed);
+                   how.repetition, how.want_logp, how.forced, (long long)seed);
     Tid logits = cuda_test_matrix(&t, FMT_F32, rows, vocab), slot = cuda_test_vector(&t, FMT_I32, rows),
         position = cuda_test_vector(&t, FMT_I32, rows), dial = cuda_test_matrix(&t, FMT_I32, slots, DRAW_WORDS),
         ids = cuda_test_matrix(&t, FMT_I32, slots, ROOM), drawn = cuda_test_matrix(&t, FMT_I32, slots, DRAWN_WORDS);
@@ -88,6 +89,8 @@ static const DrawHow settings[] = {
     {.temperature = 1, .top_p = 0.9999f, .min_p = 1, .repetition = 1},
     {.temperature = 1e-6f, .top_p = 0.9f, .repetition = 1},
     {.temperature = 50, .top_p = 0.999f, .repetition = 1},
+    {.temperature = 1, .top_p = 0.9f, .repetition = 1, .want_logp = 1, .forced = 9}, /* not drawn: they stand there */
+    {.temperature = 0, .top_p = 1, .repetition = 1.3f, .want_logp = 1, .forced = ROOM},
 };
 
 TEST(tokens_drawn_on_the_gpu_are_the_cpus) {

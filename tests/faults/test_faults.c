@@ -331,3 +331,11 @@ TEST(reason_survives_every_fault) {
                                    "--judge-max-tokens 4 --context 512 --invariant --threads 1 --budget 1GiB "
                                    "--out out/reason.json"});
 }
+
+TEST(generate_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty())) return;
+    sweep(&(Scenario){.name = "generate",
+                      .arguments = "generate --model ../model --prompts ../rows.jsonl --max-tokens 4 --ignore-eos "
+                                   "--n 2 --temperature 1 --slots 3 --invariant --threads 1 --budget 1GiB --resume "
+                                   "--out out/answers.jsonl"});
+}

@@ -4,7 +4,10 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "ir/format.h"
+#include "store/safetensors.h"
 #include "tests/data/tiny_data.h"
+#include "tests/gen/terminal.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
@@ -58,34 +61,148 @@ static void write_prompts(const char *path, int from, int n) {
 
 /* ---- against others ---- */
 
+/* The prompts of a case's rows, as ids, into p.jsonl. */
+static void write_case(json_t *one) {
+    Str rows = {0};
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(one, "rows"), i, row) {
+        char *ids = json_dumps(json_object_get(row, "prompt"), JSON_COMPACT);
+        str_addf(&rows, "{\"ids\":%s}\n", ids);
+        mem_free(ids);
+    }
+    write_text(test_path("p.jsonl"), rows.data);
+    str_free(&rows);
+}
+
+static void expect_case(json_t *one, Ran *r) {
+    json_t *have = answers(r), *row;
+    size_t i;
+    json_array_foreach(json_object_get(one, "rows"), i, row) {
+        if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
+            test_note("    %s, row %zu", json_string_value(json_object_get(one, "model")), i);
+    }
+    json_decref(have);
+}
+
 TEST(greedy_ids_are_those_of_transformers) {
-    json_t *cases = json_load_file("tests/gen/greedy.json", 0, NULL), *one, *row;
-    size_t c, i;
+    json_t *cases = json_load_file("tests/gen/greedy.json", 0, NULL), *one;
+    size_t c;
     EXPECT(json_array_size(cases) >= 12);
     json_array_foreach(cases, c, one) {
         const char *model = json_string_value(json_object_get(one, "model")),
                    *adapter = json_string_value(json_object_get(one, "adapter"));
         char more[200] = "";
-        Str rows = {0};
-        json_array_foreach(json_object_get(one, "rows"), i, row) {
-            char *ids = json_dumps(json_object_get(row, "prompt"), JSON_COMPACT);
-            str_addf(&rows, "{\"ids\":%s}\n", ids);
-            mem_free(ids);
-        }
-        write_text(test_path("p.jsonl"), rows.data);
-        str_free(&rows);
+        write_case(one);
         if (*adapter) snprintf(more, sizeof more, "--adapter tests/golden/%s/adapter", model);
         Ran r = snug_run(
             "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
             "--repetition-penalty %g",
             model, more, test_path("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
-        json_t *have = answers(&r);
-        json_array_foreach(json_object_get(one, "rows"), i,
-                           row) if (!EXPECT(json_equal(ids_of(have, i), json_object_get(row, "continuation"))))
-            test_note("    %s %s, row %zu", model, adapter, i);
-        json_decref(have);
+        expect_case(one, &r);
     }
     json_decref(cases);
+}
+
+/* A golden model in another folder, its fp32 weights as `dtype`. */
+static void copy_as(const char *model, const char *folder, Format f, StDtype dtype, const char *dtype_name) {
+    Err e = {0};
+    StSet from;
+    StWriter *w = NULL;
+    char path[300];
+    file_make_dirs(folder, &e);
+    snprintf(path, sizeof path, "tests/golden/%s", model);
+    if (!EXPECT(st_open(&from, path, &e))) return;
+    StTensor *t = MEM_NEW(StTensor, from.n);
+    for (int64_t i = 0; i < from.n; i++) {
+        EXPECT(from.tensor[i].dtype == ST_F32);
+        t[i] = from.tensor[i];
+        t[i].dtype = dtype;
+    }
+    EXPECT_OK(st_write_folder_begin(&w, folder, t, from.n, 0, NULL, &e));
+    for (int64_t i = 0; i < from.n; i++) {
+        int64_t n = from.tensor[i].bytes / 4;
+        float *x = MEM_NEW(float, n);
+        uint16_t *half = MEM_NEW(uint16_t, n);
+        EXPECT_OK(st_read(&from, &from.tensor[i], x, 0, n * 4, &e));
+        format_table[f].encode(half, x, 1, n, 0, 1);
+        EXPECT_OK(st_write_data(w, half, n * 2, &e));
+        mem_free(x);
+        mem_free(half);
+    }
+    EXPECT_OK(st_write_end(w, &e));
+    mem_free(t);
+    st_close(&from);
+    snprintf(path, sizeof path, "tests/golden/%s/config.json", model);
+    json_t *config = json_load_file(path, 0, NULL);
+    json_object_set_new(config, "dtype", json_string(dtype_name));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    char *text = json_dumps(config, 0);
+    write_text(path, text);
+    mem_free(text);
+    json_decref(config);
+}
+
+/* Weights, activations and the cache in fp16, as a GPU without bf16 has them. */
+TEST(greedy_ids_in_fp16_are_those_of_transformers) {
+    json_t *cases = json_load_file("tests/gen/greedy_fp16.json", 0, NULL), *one;
+    size_t c;
+    EXPECT(json_array_size(cases) >= 7);
+    json_array_foreach(cases, c, one) {
+        const char *model = json_string_value(json_object_get(one, "model"));
+        copy_as(model, test_path("half"), FMT_F16, ST_F16, "float16");
+        write_case(one);
+        for (int slots = 1; slots <= 3; slots += 2) {
+            Ran r = snug_run(
+                "generate --model %s --prompts %s --precision fp16 --max-tokens 16 --ignore-eos --prefill-chunk 16 "
+                "--slots %d",
+                test_path("half"), test_path("p.jsonl"), slots);
+            EXPECT(strstr(str_text(&r.err), "weights fp16, activations fp16, cache fp16"));
+            expect_case(one, &r);
+        }
+    }
+    json_decref(cases);
+}
+
+TEST(a_card_without_bf16_answers_in_fp16_and_says_so) {
+    Ran r = snug_run("plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json");
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "has no bf16") && strstr(str_text(&r.out), "\"fp16\""));
+    ran_free(&r);
+    r = snug_run(
+        "plan --task generate --model qwen2.5-0.5b --gpu T4 --budget 8GiB --json --precision bf16");
+    EXPECT(r.code == 0 && !strstr(str_text(&r.err), "--precision fp16") && strstr(str_text(&r.out), "\"bf16\""));
+    ran_free(&r);
+}
+
+/* A file in bf16 is kept in fp16, in the same bytes; what comes out is nearer to fp32 than bf16's. */
+TEST(fp16_answers_from_a_bf16_file_are_near_those_in_fp32) {
+    static const char *const how[] = {"--precision fp32",
+                                      "--precision bf16",
+                                      "--precision fp16",
+                                      "--precision fp16 --quantize int8",
+                                      "--precision fp16 --quantize nf4",
+                                      "--precision fp32 --quantize int8",
+                                      "--precision fp32 --quantize nf4"};
+    make_model("--dtype bf16 --set vocab_size=100 --set hidden_size=64 --set intermediate_size=128 --set head_dim=32");
+    write_prompts(test_path("p.jsonl"), 0, 12);
+    double logp[COUNT_OF(how)][12];
+    int64_t bytes[COUNT_OF(how)];
+    for (int k = 0; k < COUNT_OF(how); k++) {
+        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 1 --logprobs --json --device cpu %s",
+                         test_path("m"), test_path("p.jsonl"), how[k]);
+        json_t *a = answers(&r);
+        for (size_t i = 0; i < 12; i++)
+            logp[k][i] = json_real_value(json_array_get(json_object_get(json_array_get(a, i), "logprobs"), 0));
+        bytes[k] = number(a, 12, "planned_bytes");
+        EXPECT(bytes[k] == number(a, 12, "measured_bytes"));
+        json_decref(a);
+    }
+    double off[COUNT_OF(how)] = {0};
+    for (int k = 0; k < COUNT_OF(how); k++)
+        for (int i = 0; i < 12; i++) off[k] = fmax(off[k], fabs(logp[k][i] - logp[k < 3 ? 0 : k == 3 ? 5 : 6][i]));
+    if (!EXPECT(off[2] < 0.02 && off[2] < off[1] && off[3] < 0.02 && off[4] < 0.02))
+        test_note("    bf16 %g, fp16 %g, int8 %g, nf4 %g", off[1], off[2], off[3], off[4]);
+    EXPECT(bytes[2] == bytes[1]);
 }
 
 static const char *stories(void) { /* its folder, or NULL after a skip */
@@ -336,8 +453,9 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
                {"{\"words\":3}\n", "b.jsonl:1", "neither"},
                {"{\"ids\":[1],\"max_tokens\":0}\n", "b.jsonl:1", "max_tokens"},
                {"\n \n", "b.jsonl", "no prompts"},
-               {"{\"ids\":[]}\n", "prompt 0", "no tokens"},
-               {"{\"ids\":[4]}\n{\"ids\":[4,100000]}\n", "prompt 1", "100000"}};
+               {"{\"ids\":[]}\n", "b.jsonl:1", "no tokens"},
+               {"{\"ids\":[4,-1]}\n{\"ids\":[4,100000]}\n", "b.jsonl:1", "ids[1]"},
+               {"{\"ids\":[]}\n{\"ids\":[4,100000]}\n", "b.jsonl:1", "No other prompt"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         write_text(test_path("b.jsonl"), bad[i].text);
         expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("b.jsonl"), test_path("o.jsonl")), 1,
@@ -345,36 +463,31 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
         EXPECT(!file_exists(test_path("o.jsonl")));
     }
     write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
-    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, test_path("p.jsonl")), 2,
-                   "--context 8", "9 tokens");
-    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 2, "positions",
-                   "--max-tokens");
+    expect_refused(snug_run("generate %s --prompts %s --context 8 --max-tokens 6", model, test_path("p.jsonl")), 1,
+                   "context of 8", "p.jsonl:1: 3 tokens");
+    expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 1,
+                   "positions", "--max-tokens");
     expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 1,
                    "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
 }
 
-/* Asked to stop once its output is open, not after so many seconds: a busy machine may need those to start a process. */
-TEST(an_interrupted_run_says_so_and_leaves_no_half_file) {
-    make_model("--set vocab_size=64 --set max_position_embeddings=400000");
-    write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
-    const char *snug = getenv("SNUG");
-    char command[1000];
-    snprintf(command, sizeof command,
-             "sh -c '%s \"$@\" & n=0; until [ -e %s.tmp-$! ] || [ $n -gt 600 ]; do n=$((n+1)); sleep 0.1; done; "
-             "kill -TERM $!; wait $!' snug",
-             snug ? snug : "./snug", test_path("o.jsonl"));
-    char *before = snug ? strdup(snug) : NULL;
-    setenv("SNUG", command, 1);
-    Ran r = snug_run("generate --model %s --prompts %s --max-tokens 300000 --ignore-eos --out %s", test_path("m"),
-                     test_path("p.jsonl"), test_path("o.jsonl"));
-    if (before) setenv("SNUG", before, 1);
-    else unsetenv("SNUG");
-    free(before);
-    if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), "interrupted")))
-        test_note("code %d: %s", r.code, str_text(&r.err));
-    EXPECT(!file_exists(test_path("o.jsonl")));
-    ran_free(&r);
+/* ---- on a terminal ---- */
+
+TEST(a_terminal_shows_loading_then_a_bar_and_ctrl_c_is_answered) {
+    Terminal t;
+    char arguments[1000];
+    make_model("--set vocab_size=113");
+    write_prompts(test_path("p.jsonl"), 0, 32);
+    snprintf(arguments, sizeof arguments,
+             "generate --model %s --prompts %s --max-tokens 4000 --context 4096 --ignore-eos --device cpu --out %s",
+             test_path("m"), test_path("p.jsonl"), test_path("o.jsonl"));
+    if (!terminal_start(&t, "TERM=xterm", arguments)) return;
+    EXPECT(terminal_wait(&t, "of weights ...") && terminal_wait(&t, "answer ") && terminal_wait(&t, "tok/s"));
+    terminal_type(&t, "\003");
+    EXPECT(terminal_wait(&t, "--resume"));
+    EXPECT(terminal_end(&t) == 1);
+    EXPECT(file_exists(test_path("o.jsonl.progress")) && !file_exists(test_path("o.jsonl")));
 }
 
 /* ---- talking ---- */

@@ -1,7 +1,6 @@
 /* test_late.c - an engine that reads its tokens one step late gives the answers of one that reads them at once: slots
  * that end early, are filled again, share prompts and stop in between. */
-#include "gen/gen.h"
-#include "model/config.h"
+#include "tests/gen/tiny_engine.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -19,8 +18,7 @@ typedef struct Heard { /* what came back, by request and sample */
     int32_t stop_id[40];
 } Heard;
 
-static bool next(void *user, Request *r) {
-    Heard *h = user;
+static bool next(Heard *h, Request *r) {
     if (h->given == REQUESTS) return false;
     int64_t i = h->given++;
     int n = 1 + (int)(i * 7 % 23);
@@ -38,8 +36,7 @@ static bool next(void *user, Request *r) {
     return true;
 }
 
-static bool done(void *user, const Answer *a, Err *e) {
-    Heard *h = user;
+static void take(Heard *h, const EngineEvent *a) {
     int64_t at = a->request->number * 3 + a->sample;
     EXPECT(h->n[at] == 0 && a->n > 0 && a->n <= a->request->max_new);
     h->n[at] = a->n;
@@ -47,39 +44,25 @@ static bool done(void *user, const Answer *a, Err *e) {
     memcpy(h->ids[at], a->ids, (size_t)a->n * 4);
     memcpy(h->logp[at], a->logp, (size_t)a->n * 4);
     h->done++;
-    return true;
 }
 
-static Heard run_engine(bool late, int64_t chunk, float temperature, float repetition, GenCounts *counts) {
+static Heard run_engine(bool late, int64_t chunk, float temperature, float repetition, EngineCounts *counts) {
     Heard h = {.temperature = temperature, .repetition = repetition};
     for (int i = 0; i < 15; i++) h.stop_id[i] = i * 6;
     Err e = {0};
-    Backend *b;
-    Machine m = {0};
-    Gen g;
-    GenSpec spec = {.activations = FMT_F32, .cache = FMT_F32, .slots = 4, .context = 64, .chunk = chunk,
-                    .fill = NULL, .seed = 5};
-    spec.model = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
-                               .vocab = 90, .rms_eps = 1e-5, .rope_theta = 10000, .tied = true, .dtype = FMT_F32};
-    bool ok = backend_open(&b, "cpu", (BackendOptions){.threads = 1}, &e);
-    if (ok) b->describe(b, &m);
-    ok = ok && gen_plan(&g, &spec, &m, NULL, &e) && gen_open(&g, b, &e);
-    if (!EXPECT(ok)) test_note("    %s", e.text);
-    for (Tid t = 1; ok && t < g.p.n_t; t++) { /* weights large enough that the prompt matters */
-        if (g.p.t[t].role != ROLE_WEIGHT || g.p.t[t].base) continue;
-        for (int64_t i = 0; i < prog_elements(&g.p, t); i++) {
-            uint32_t word = ((uint32_t)i + (uint32_t)t * 7919u) * 2654435761u;
-            float x = ((float)(word >> 24) - 128.0f) / 300.0f;
-            exec_put(&g.x, t, &x, i * 4, 4);
-        }
+    TinyEngine t;
+    EngineState state = ENGINE_BUSY;
+    *counts = (EngineCounts){0};
+    if (!tiny_engine_open(&t, (TinySpec){.chunk = chunk, .late = late, .poisoned = -1})) return h;
+    while (state == ENGINE_BUSY) {
+        Request r;
+        while (engine_room(&t.n) > 0 && next(&h, &r)) EXPECT_OK(engine_submit(&t.n, &r, NULL, &e));
+        state = engine_step(&t.n, &e);
+        for (EngineEvent ev; engine_event(&t.n, &ev);) take(&h, &ev);
     }
-    g.late = late;
-    GenCalls calls = {.user = &h, .next = next, .done = done};
-    ok = ok && gen_warm(&g, &e) && gen_run(&g, NULL, &calls, &e);
-    if (!EXPECT(ok)) test_note("    %s", e.text);
-    *counts = g.counts;
-    gen_close(&g);
-    b->close(b);
+    EXPECT(state == ENGINE_IDLE);
+    *counts = t.n.counts;
+    tiny_engine_close(&t);
     return h;
 }
 
@@ -87,7 +70,7 @@ TEST(tokens_read_late_are_the_same_tokens) {
     static const float how[][2] = {{0, 1}, {0, 1.3f}, {1.1f, 1}, {0.8f, 1.2f}};
     int early = 0;
     for (int k = 0; k < COUNT_OF(how); k++) {
-        GenCounts at_once_counts, late_counts;
+        EngineCounts at_once_counts, late_counts;
         int64_t chunk = k % 2 ? 32 : 16; /* the longest in two passes; or short ones packed */
         Heard at_once = run_engine(false, chunk, how[k][0], how[k][1], &at_once_counts);
         Heard late = run_engine(true, chunk, how[k][0], how[k][1], &late_counts);

@@ -126,6 +126,33 @@ TEST(weights_on_disk_are_the_models_own_files) {
     ran_free(&r);
 }
 
+/* bf16 weights that are computed with in fp16 stay in the model's own files, and are converted on their way. */
+TEST(fp16_answers_read_bf16_weights_from_their_files) {
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --out %s --dtype bf16 --set num_hidden_layers=3 --set hidden_size=32 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set "
+        "initializer_range=0.3 --set vocab_size=113",
+        test_path("m16"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    const char prompt[] = "{\"ids\":[1,2,3,40,50,60]}\n";
+    file_write_all(test_path("p.jsonl"), prompt, (int64_t)strlen(prompt), NULL);
+    file_make_dirs(test_path("disk"), NULL);
+    static const char *const homes[] = {"none", "weights=disk:2", "weights=disk", "weights=2"};
+    Str want = {0};
+    for (int k = 0; k < 4; k++) {
+        r = snug_run(
+            "generate --model %s --prompts %s --max-tokens 20 --ignore-eos --precision fp16 --logprobs --offload %s "
+            "--offload-dir %s --max-memory disk=4KiB --device cpu",
+            test_path("m16"), test_path("p.jsonl"), homes[k], test_path("disk"));
+        if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+        if (k == 0) str_add(&want, str_text(&r.out));
+        EXPECT_STR(str_text(&r.out), str_text(&want));
+        ran_free(&r);
+    }
+    str_free(&want);
+}
+
 static double number(json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
 /* A 7B model in bf16 on a card of 16 GiB beside little memory: as few layers leave it as must, as few of them lie on disk. */

@@ -332,7 +332,7 @@ static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e
     Journal j;
     Ask ask = {0};
     int n = 0;
-    if (!journal_open(&j, path, job, false, &w->p, e) || !journal_begin(&j, job, e)) return -1;
+    if (!journal_open(&j, path, job, false, &w->p, e) || !joblog_begin(&j, job, e)) return -1;
     for (int64_t i = 0; i < w->p.n; i++) /* the script goes on where the replies end */
         for (int k = 0; k < ASK_ROLES; k++)
             w->said[i] += w->p.track[i].tokens[k] ? (int)(w->p.track[i].tokens[k] / (10 + i)) : 0;
@@ -343,7 +343,7 @@ static int go_on(World *w, const char *path, const json_t *job, int asks, Err *e
         n++;
     }
     pipeline_ask_free(&ask);
-    journal_close(&j);
+    joblog_close(&j);
     return n;
 }
 
@@ -405,14 +405,14 @@ TEST(a_journal_of_another_job_is_refused_by_what_differs) {
     EXPECT_OK(journal_open(&j, test_path("j"), job, false, &w.p, &e));
     EXPECT(w.p.n_begun == 2 && w.p.n_done == 1);
     expect_refused(NULL, job, "in use by another run"); /* while it is open */
-    journal_close(&j);
+    joblog_close(&j);
     end(&w);
     begin(&w, mixed, MIXED, 2);
     EXPECT_OK(journal_open(&j, test_path("j"), other, true, &w.p, &e)); /* anew */
     EXPECT(file_exists(test_path("j")));
-    EXPECT_OK(journal_begin(&j, other, &e));
+    EXPECT_OK(joblog_begin(&j, other, &e));
     EXPECT(w.p.n_begun == 0);
-    EXPECT_OK(journal_remove(&j, &e));
+    EXPECT_OK(joblog_remove(&j, &e));
     EXPECT(!file_exists(test_path("j")));
     end(&w);
 #define FIRST "{\"reason\":1,\"job\":{\"model\":\"abc\",\"seed\":\"42\"}}\n"

@@ -28,15 +28,10 @@ static int64_t code_bytes(Format f, int64_t columns) {
     return f == FMT_NF4 ? (columns + 1) / 2 : columns * format_table[f].bits / 8;
 }
 
-/* n columns from k on, where they lie; or, where they are no whole steps or of a format without a kernel, a copy
- * followed by zeros. nf4: what is read behind them meets zeros of x, so only the end of the weight matters. */
+/* n columns from k on, where they lie; or, where they are no whole steps, a copy followed by zeros. nf4: what is read
+ * behind them meets zeros of x, so only the end of the weight matters. */
 static const void *row_piece(const Few *f, char *copy, const char *row, int64_t k, int64_t n) {
     Format format = f->p->b.format;
-    if (format == FMT_F16) {
-        cpu_load((float *)copy, row, format, k, n);
-        memset((float *)copy + n, 0, (size_t)(units_round_up(n, f->step) - n) * 4);
-        return copy;
-    }
     const char *at = row + code_bytes(format, k);
     int64_t bytes = code_bytes(format, n), whole = code_bytes(format, units_round_up(n, f->step));
     if (bytes == whole || (format == FMT_NF4 && at + whole <= f->end)) return at;
@@ -87,7 +82,7 @@ static void every_eighth(float *x, int64_t n, int lanes) { /* few.h: the order o
 }
 
 static FewDots *dots_of(const FewKernels *k, Format f) {
-    return f == FMT_BF16 ? k->bf16 : f == FMT_INT8 ? k->int8 : f == FMT_NF4 ? k->nf4 : k->f32;
+    return f == FMT_BF16 ? k->bf16 : f == FMT_F16 ? k->f16 : f == FMT_INT8 ? k->int8 : f == FMT_NF4 ? k->nf4 : k->f32;
 }
 
 void product_few(Backend *b, const Args *a, const Product *p) {

@@ -13,7 +13,7 @@ enum { FEW_STEP = 64, FEW_AHEAD = 4096 };
 typedef void FewDots(float *sum, const void *w, const uint8_t *most, const float *x, int64_t ldx, int64_t rows, int64_t n);
 
 typedef struct FewKernels {
-    FewDots *f32, *bf16, *int8, *nf4;
+    FewDots *f32, *bf16, *f16, *int8, *nf4;
     int lanes; /* nf4: a vector is filled with every eighth column, so x stands in groups of 8*lanes columns, column 8i+k of
                 * a group at place k*lanes+i; n is a multiple of both */
     const ManyKernels *many;
@@ -23,7 +23,8 @@ extern const ManyKernels many_plain, many_avx2, many_avx512;
 
 static inline const FewKernels *few_kernels(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return &few_avx512;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &few_avx2 : &few_plain;
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return avx2 ? &few_avx2 : &few_plain;
 }
 
 #endif

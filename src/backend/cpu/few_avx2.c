@@ -3,7 +3,7 @@
 
 #include "backend/cpu/few.h"
 
-#define FEW_TARGET __attribute__((target("avx2,fma"), CPU_O3))
+#define FEW_TARGET __attribute__((target("avx2,fma,f16c"), CPU_O3))
 #define KERNELS few_avx2
 #define MANY many_avx2
 enum { LANES = 8, MANY_ROWS = 4 };
@@ -18,6 +18,7 @@ typedef __m256i Codes;
 #define vec_add_product(a, x, y) _mm256_fmadd_ps(x, y, a)
 #define vec_bf16(at) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at))), 16))
+#define vec_f16(at) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at)))
 #define vec_int8(at) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
 #define codes_load(at) _mm256_loadu_si256((const __m256i *)(at))
 #define codes_gather(first, offset) \

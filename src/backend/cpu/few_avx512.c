@@ -20,6 +20,7 @@ typedef __m512i Codes;
 #define vec_sum(v) _mm512_reduce_add_ps(v)
 #define vec_bf16(at) \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(at))), 16))
+#define vec_f16(at) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(at)))
 #define vec_int8(at) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(at))))
 #define codes_load(at) _mm512_loadu_si512(at)
 #define codes_gather(first, offset) _mm512_i32gather_epi32(_mm512_loadu_si512(offset), first, 1)

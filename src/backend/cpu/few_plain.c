@@ -23,6 +23,9 @@ static inline float vec_sum(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 static inline Vec vec_bf16(const uint16_t *at) {
     return (Vec){half_from_bf16(at[0]), half_from_bf16(at[1]), half_from_bf16(at[2]), half_from_bf16(at[3])};
 }
+static inline Vec vec_f16(const uint16_t *at) {
+    return (Vec){half_from_f16(at[0]), half_from_f16(at[1]), half_from_f16(at[2]), half_from_f16(at[3])};
+}
 static inline Vec vec_int8(const int8_t *at) { return (Vec){at[0], at[1], at[2], at[3]}; }
 static inline Codes codes_gather(const uint8_t *first, const int32_t *offset) {
     Codes codes;

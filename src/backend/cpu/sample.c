@@ -125,6 +125,15 @@ float sample_logp(const float *logits, int64_t vocab, int32_t id) {
     return (float)((double)(logits[id] - top) - log(sum));
 }
 
+static bool is_sound(const float *logits, int64_t vocab) { /* as load_scores judges them */
+    float top = -INFINITY;
+    for (int64_t i = 0; i < vocab; i++) {
+        if (!(logits[i] < INFINITY)) return false;
+        top = MAX2(top, logits[i]);
+    }
+    return top > -INFINITY;
+}
+
 /* ---- the ops ---- */
 
 static void sample_rows(void *context, int64_t part, int worker) { /* rows part, part + SAMPLE_WORKERS, ... */
@@ -141,7 +150,10 @@ static void sample_rows(void *context, int64_t part, int worker) { /* rows part,
         int32_t *ids = (int32_t *)a->sample.out.ids.data + slots[n] * room;
         s.vocab = how->vocab > 0 ? MIN2(how->vocab, vocab) : vocab;
         int64_t next = positions[n] + 1;
-        int32_t id = sample_token(&s, logits, how, ids, next, next - how->first);
+        bool forced = next - how->first < how->forced && next < room;
+        int32_t id = !forced                     ? sample_token(&s, logits, how, ids, next, next - how->first)
+                     : is_sound(logits, s.vocab) ? ids[next]
+                                                 : -1;
         float logp = how->want_logp && id >= 0 ? sample_logp(logits, vocab, id) : 0;
         ((Drawn *)a->sample.out.drawn.data)[slots[n]] = (Drawn){id, logp};
         if (next < room) ids[next] = id;

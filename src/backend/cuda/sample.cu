@@ -387,12 +387,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     Best best = find_best(r, s);
     int id = best.id;
     float logp = 0;
-    if (!best.unsound && how.temperature > 0.0f) {
+    bool forced = next - how.first < how.forced && next < a.room;
+    if (forced) {
+        id = ids[next];
+    } else if (!best.unsound && how.temperature > 0.0f) {
         r.top = score_at(r, id);
         id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
     }
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
-    if (!best.unsound && how.want_logp) logp = log_probability(r, s, top, id, a.vocab);
+    if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab);
     row_barrier(r); /* all are done with this block's memory */
     if (threadIdx.x || r.rank) return;
     if (best.unsound) id = -1;

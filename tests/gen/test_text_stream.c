@@ -1,6 +1,6 @@
-/* test_spoken.c - an answer's text token by token: whole characters, stop strings across the borders of tokens, and
- * nothing handed on that a stop string takes back. */
-#include "gen/spoken.h"
+/* test_text_stream.c - an answer's text token by token: whole characters, stop strings across the borders of tokens,
+ * and nothing handed on that a stop string takes back. */
+#include "gen/text_stream.h"
 
 #include "tests/data/tiny_data.h"
 #include "tests/test.h"
@@ -13,17 +13,17 @@ static Tokenizer *open_words(void) {
 }
 
 /* Feeds the text's tokens one by one; gives how many were taken when it stopped (-1: it did not). */
-static int64_t feed(Spoken *s, Str *streamed, const Tokenizer *t, const char *text, StopTexts stops) {
+static int64_t feed(TextStream *s, Str *streamed, const Tokenizer *t, const char *text, StopTexts stops) {
     Err e = {0};
     TokenIds ids = {0};
     int64_t bytes, taken = -1;
     bool stopped = false;
     EXPECT_OK(tokenizer_encode(t, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, &e));
-    spoken_clear(s);
+    text_stream_clear(s);
     str_clear(streamed);
     for (int64_t n = 1; n <= ids.n && !stopped; n++) {
-        EXPECT_OK(spoken_add(s, &stopped, t, ids.ids, n, stops, n == ids.n, &e));
-        const char *more = spoken_give(s, &bytes, stops, stopped || n == ids.n);
+        EXPECT_OK(text_stream_add(s, &stopped, t, ids.ids, n, stops, n == ids.n, &e));
+        const char *more = text_stream_take(s, &bytes, stops, stopped || n == ids.n);
         str_add_bytes(streamed, more, bytes);
         if (stopped) taken = n;
     }
@@ -35,7 +35,7 @@ TEST(an_answer_is_whole_characters_and_all_of_them) {
     static const char *const texts[] = {"plain words, and more", "caf\xc3\xa9 \xe6\xbc\xa2\xe5\xad\x97 \xf0\x9f\x8e\x89 end",
                                         "\n\n  spaces  ", "\xf0\x9f\x8e\x89"};
     Tokenizer *words[] = {open_words(), tiny_tokenizer(false)}; /* one token a byte: every character is cut */
-    Spoken s = {0};
+    TextStream s = {0};
     Str streamed = {0};
     for (int w = 0; w < 2; w++)
         for (int i = 0; i < 4; i++) {
@@ -43,7 +43,7 @@ TEST(an_answer_is_whole_characters_and_all_of_them) {
             EXPECT_STR(str_text(&s.text), texts[i]);
             EXPECT_STR(str_text(&streamed), texts[i]);
         }
-    spoken_free(&s);
+    text_stream_free(&s);
     str_free(&streamed);
     for (int w = 0; w < 2; w++) tokenizer_close(words[w]);
 }
@@ -60,7 +60,7 @@ TEST(stop_strings_are_found_across_tokens) {
                  {"both END and STOP", {"STOP", "END"}, "both ", true},
                  {"stop at once", {"stop", NULL}, "", true}};
     Tokenizer *words[] = {open_words(), tiny_tokenizer(false)};
-    Spoken s = {0};
+    TextStream s = {0};
     Str streamed = {0};
     for (int w = 0; w < 2; w++)
         for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -69,7 +69,7 @@ TEST(stop_strings_are_found_across_tokens) {
             EXPECT_STR(str_text(&s.text), cases[i].before);
             EXPECT_STR(str_text(&streamed), cases[i].before);
         }
-    spoken_free(&s);
+    text_stream_free(&s);
     str_free(&streamed);
     for (int w = 0; w < 2; w++) tokenizer_close(words[w]);
 }

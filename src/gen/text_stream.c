@@ -1,14 +1,14 @@
-/* spoken.c - which bytes of an answer are certain. */
-#include "gen/spoken.h"
+/* text_stream.c - which bytes of an answer's text are certain. */
+#include "gen/text_stream.h"
 
 #include <string.h>
 
-void spoken_clear(Spoken *s) {
+void text_stream_clear(TextStream *s) {
     str_clear(&s->text);
-    s->from = s->read = s->given = 0;
+    s->from = s->read = s->streamed = 0;
 }
 
-void spoken_free(Spoken *s) {
+void text_stream_free(TextStream *s) {
     str_free(&s->text);
     str_free(&s->before);
     str_free(&s->now);
@@ -18,7 +18,7 @@ static bool ends_in_half_a_character(const Str *s) { /* decoding writes U+FFFD f
     return s->len >= 3 && !memcmp(s->data + s->len - 3, "\xef\xbf\xbd", 3);
 }
 
-static bool find_stop(Spoken *s, StopTexts stops, int64_t old) {
+static bool find_stop(TextStream *s, StopTexts stops, int64_t old) {
     int64_t at = -1;
     for (int i = 0; i < stops.n; i++) {
         int64_t from = MAX2(0, old - (int64_t)strlen(stops.text[i]) + 1);
@@ -32,8 +32,8 @@ static bool find_stop(Spoken *s, StopTexts stops, int64_t old) {
     return true;
 }
 
-bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops, bool last,
-                Err *e) {
+bool text_stream_add(TextStream *s, bool *stopped, const Tokenizer *t, const int32_t *ids, int64_t n, StopTexts stops,
+                     bool last, Err *e) {
     *stopped = false;
     str_clear(&s->before);
     str_clear(&s->now);
@@ -50,13 +50,13 @@ bool spoken_add(Spoken *s, bool *stopped, const Tokenizer *t, const int32_t *ids
     return true;
 }
 
-const char *spoken_give(Spoken *s, int64_t *bytes, StopTexts stops, bool last) {
+const char *text_stream_take(TextStream *s, int64_t *bytes, StopTexts stops, bool last) {
     int64_t held = 0;
     for (int i = 0; i < stops.n && !last; i++)
-        for (int64_t k = MIN2((int64_t)strlen(stops.text[i]) - 1, s->text.len - s->given); k > held; k--)
+        for (int64_t k = MIN2((int64_t)strlen(stops.text[i]) - 1, s->text.len - s->streamed); k > held; k--)
             if (!memcmp(s->text.data + s->text.len - k, stops.text[i], (size_t)k)) held = k;
-    const char *at = str_text(&s->text) + s->given;
-    *bytes = s->text.len - held - s->given;
-    s->given += *bytes;
+    const char *at = str_text(&s->text) + s->streamed;
+    *bytes = s->text.len - held - s->streamed;
+    s->streamed += *bytes;
     return at;
 }

@@ -1,0 +1,178 @@
+/* engine.h - answers by steps: requests are submitted at any time, a step reads a piece of a prompt or adds a token to
+ * every answer, and what came of it is taken as events. Nothing here waits for a request: being idle is a state.
+ *
+ *     Engine n;
+ *     engine_open(&n, &gen, &gen.x, tokenizer, (EngineOptions){0});  // weights are loaded, gen_warm was called
+ *     for (;;) {
+ *         while (engine_room(&n) > 0 && there is another) engine_submit(&n, &request, &ticket, &e);
+ *         if (engine_step(&n, &e) == ENGINE_BROKEN) ...              // the device failed: nothing can go on
+ *         for (EngineEvent ev; engine_event(&n, &ev);) ...
+ *     }
+ *     engine_close(&n);
+ *
+ * Words: a *slot* is a row of the cache and the answer that has it; a *sample* is one answer to a request.
+ *
+ * E1 engine_submit copies the request. One that cannot be answered is refused alone, by a message that names it.
+ * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples
+ *    is under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
+ * E3 What an event points to is good until the next step or close. All events of a step are taken before the next one.
+ * E4 A request fails alone: logits that are not finite end its sample, the cache of its slot is wiped, others go on.
+ * E5 A step plays at most one prefill pass, then (when no prompt waits to be read, or EngineOptions.piece says so) one
+ *    decode of all answers that are under way. So a caller who looks at the clock, at a socket or for a signal between
+ *    steps waits for one pass of each kind at most.
+ * E6 Random numbers depend on the request alone: on its key, the sample, the position. Company can change a token by
+ *    rounding only, and with GenSpec.invariant not at all.
+ * E7 One thread. Slots are filled in the order of submission; the samples of a request share one prefill. */
+#ifndef GEN_ENGINE_H
+#define GEN_ENGINE_H
+
+#include "gen/gen.h"
+#include "gen/text_stream.h"
+
+typedef struct Request {
+    const int32_t *prompt;
+    int64_t n_prompt;
+    const int32_t *forced; /* ids the answer begins with: not drawn, but run through the model and given with their log-
+                              probabilities. With max_new = n_forced the request scores a given continuation */
+    int64_t n_forced;
+    int64_t max_new;       /* tokens of an answer, forced ones included; at least 1 */
+    int samples;           /* answers to it, at least 1 */
+    int first_sample;      /* the number of the first of them */
+    Sampling sampling;
+    uint64_t key;          /* of its random numbers; each sample folds its own from it */
+    const int32_t *stop_id;
+    int n_stop_ids;
+    StopTexts stops;
+    bool want_logp;
+    bool stream;           /* EVENT_TEXT as the text grows, not only all of it at the end */
+    int64_t number;        /* the caller's name for it, in messages and events */
+} Request;
+
+typedef enum GenEnd { GEN_END_ID, GEN_END_TEXT, GEN_END_LENGTH, GEN_END_CANCELLED } GenEnd;
+const char *gen_end_name(GenEnd end); /* "stop", "stop", "length", "interrupted" */
+
+typedef enum EventKind { EVENT_TEXT, EVENT_DONE, EVENT_FAILED } EventKind;
+
+typedef struct EngineEvent {
+    EventKind kind;
+    int64_t ticket;
+    const Request *request;          /* as it was submitted */
+    int sample;
+    bool last;                       /* of its request */
+    const int32_t *ids;              /* of the answer so far, with the id that ended it */
+    const float *logp;               /* of each; NULL: not wanted. The model's own: before penalties and temperature */
+    int64_t n;
+    const Str *text;                 /* so far; NULL: there is no tokenizer. TEXT and DONE */
+    const char *fresh;               /* TEXT: what is new of it */
+    int64_t fresh_bytes;
+    GenEnd end;                      /* DONE */
+    const char *error;               /* FAILED: what happened */
+} EngineEvent;
+
+typedef enum EngineState { ENGINE_IDLE, ENGINE_BUSY, ENGINE_BROKEN } EngineState;
+
+typedef struct EngineOptions {
+    /* Prompt tokens read between two decode steps while other answers are under way, rounded up to a pass: others'
+     * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
+     * passes. Without others, prompts are read as with 0. */
+    int64_t piece;
+} EngineOptions;
+
+typedef struct EngineCounts {
+    int64_t prefill_tokens, shared_tokens, new_tokens, plays; /* shared: found in the cache */
+    double prefill_seconds, decode_seconds;
+} EngineCounts;
+
+/* ---- inside; engine_int.h has what only engine_*.c need ---- */
+
+typedef struct Ticket Ticket; /* an accepted request */
+
+typedef struct EngineSlot {
+    Ticket *ticket;       /* NULL: free */
+    int sample;
+    int64_t serial;       /* of the answer; a pending token of an earlier one is dropped */
+    int32_t *ids;         /* (context): prompt and answer */
+    float *logp;          /* (context): of the answer */
+    int64_t n, n_cached;  /* ids; the first n_cached of them are in the cache, also when the slot is free */
+    int64_t n_drawn;      /* ids, with those that the host has not read yet */
+    GenEnd end;           /* of the answer, once it has ended */
+    bool text_pending;    /* an EVENT_TEXT of it waits to be taken */
+    TextStream stream;
+} EngineSlot;
+
+/* Tokens drawn by what is queued, which the host has not read yet: at most one a slot. */
+typedef struct PendingTokens {
+    int *slot;            /* (slots) */
+    int64_t *serial;      /* (slots) */
+    int64_t n;
+    bool first;           /* the first tokens of answers: drawn after a prefill */
+} PendingTokens;
+
+typedef struct PromptPack { /* prompts that have a slot and wait to be prefilled in one pass */
+    int slot[GEN_PACKED];
+    int64_t from[GEN_PACKED]; /* ids before it are in the cache */
+    int n;
+    int64_t tokens;
+} PromptPack;
+
+typedef struct PendingEvent {
+    EventKind kind;
+    Ticket *ticket;
+    int slot;             /* -1: its request had none */
+    int sample;
+    bool last;
+    char *error;          /* owns */
+} PendingEvent;
+
+typedef struct Engine {
+    const Gen *g;             /* keeps: passes, cache and settings' tensors */
+    Exec *x;                  /* keeps: of the program they are in */
+    const Tokenizer *tokenizer; /* keeps; NULL: ids only */
+    EngineOptions options;
+    bool late;                /* tokens are read one step late: the device has the next step before the host looks */
+    Arena arena;
+    EngineSlot *slot;
+    int64_t n_busy;           /* slots */
+    int32_t *ids, *positions, *rows; /* inputs of one pass */
+    Drawn *drawn;             /* (slots) */
+    int32_t drawable;         /* ids below it have a text; 0: all */
+
+    Ticket *queue, *queue_end; /* requests with samples that have no slot yet, in order */
+    int64_t n_queued;         /* those samples */
+    int64_t tickets, serials; /* given so far */
+    PromptPack pack;
+    int reading;              /* the slot whose prompt is being prefilled; -1: none */
+    int64_t read_from;        /* ids before it are in the cache */
+    int64_t prefilled;        /* prompt tokens since the last decode */
+    int64_t prompt_ticket;    /* whose logits are in Gen.prompt_logits; -1: nobody's */
+    int prompt_slot;          /* where that prompt is cached */
+
+    PendingTokens pending[BACKEND_NOTES]; /* a ring: n_pending of them, the oldest at first_pending */
+    int first_pending, n_pending;
+    PendingEvent *event;      /* owns; of this step */
+    int64_t n_events, n_taken, event_capacity;
+
+    EngineCounts counts;
+    double read_seconds;      /* when the host read tokens last */
+    int64_t decodes;
+    int64_t process_peak_bytes;
+} Engine;
+
+/* Takes the host memory of slots and passes (engine_host_bytes); the tokens come from where g was recorded. */
+void engine_open(Engine *n, const Gen *g, Exec *x, const Tokenizer *t, EngineOptions options);
+void engine_close(Engine *n); /* whatever is under way is dropped without events; zeros are fine */
+int64_t engine_host_bytes(const GenSpec *s); /* at most, beside what queued requests and texts take */
+
+bool engine_submit(Engine *n, const Request *r, int64_t *ticket, Err *e);
+/* Ends a request where it is: samples under way give DONE with what they have (E2). Unknown tickets and those that have
+ * ended are fine. Between steps only. */
+void engine_cancel(Engine *n, int64_t ticket);
+void engine_cancel_all(Engine *n);
+
+EngineState engine_step(Engine *n, Err *e); /* the state it leaves: IDLE when nothing is under way or queued */
+bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
+
+/* How many samples may be submitted so that one of them waits when all slots are taken; 0 or less: none. */
+int64_t engine_room(const Engine *n);
+
+#endif
