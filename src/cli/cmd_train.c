@@ -39,17 +39,19 @@ typedef struct Session {
 
 static bool open_data(Session *s, Err *e) {
     const Options *o = s->o;
-    if (!setup_words(&s->words, o, &s->model, e) ||
-        !setup_data(&s->data, o, &s->words, &s->model, opt_text(o, OPT_DATA), e))
-        return false;
+    if (!setup_words(&s->words, o, &s->model, e)) return false;
+    int64_t room = setup_data_room(&s->machine, s->limits, &s->words);
+    if (!setup_data(&s->data, o, &s->words, &s->model, opt_text(o, OPT_DATA), room, e)) return false;
+    if (room) room = MAX2(room - dataset_bytes(s->data), 1);
     if (opt_given(o, OPT_EVAL_DATA)) {
-        if (!setup_data(&s->held_out, o, &s->words, &s->model, opt_text(o, OPT_EVAL_DATA), e)) return false;
+        if (!setup_data(&s->held_out, o, &s->words, &s->model, opt_text(o, OPT_EVAL_DATA), room, e)) return false;
     } else if (opt_real(o, OPT_VAL_SPLIT) > 0) {
         if (!dataset_split(s->data, &s->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
         log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(s->held_out)).s,
                  units_count(dataset_rows(s->data)).s);
     }
     s->host.data = dataset_bytes(s->data) + (s->held_out ? dataset_bytes(s->held_out) : 0);
+    s->host.reading = setup_reading_bytes(s->data, s->held_out);
     s->host.tokenizer = s->words.tokenizer ? tokenizer_bytes(s->words.tokenizer) : 0;
     return true;
 }
@@ -87,10 +89,8 @@ static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
     if (!setup_attention(&s->spec, s->o, packed, e)) return false;
-    if (!setup_backend(&s->backend, &s->machine, s->o, e) || !setup_fall_back(&s->spec, s->o, &s->machine, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
-    if (!setup_limits(&s->limits, s->o, &s->machine, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
     s->asked = s->spec;
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
@@ -317,7 +317,8 @@ bool cmd_train(const Options *o, Err *e) {
     if (ok && !s->model.has_folder && !s->spec.random_init)
         ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random",
                   opt_text(o, OPT_MODEL));
-    ok = ok && open_data(s, e) && plan(s, e) && train(s, e);
+    ok = ok && setup_backend(&s->backend, &s->machine, s->o, e) && setup_fall_back(&s->spec, s->o, &s->machine, e) &&
+         setup_limits(&s->limits, s->o, &s->machine, e) && open_data(s, e) && plan(s, e) && train(s, e);
     close_session(s);
     mem_free(s);
     return ok;

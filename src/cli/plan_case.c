@@ -8,21 +8,32 @@
 #include "obs/sensors.h"
 #include "train/run.h"
 
-/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over. */
-static void open_data(PlanCase *c) {
+static bool read_data(PlanCase *c, Err *e) {
+    if (!setup_words(&c->words, c->o, &c->model, e)) return false;
+    SearchLimits limits = c->has_budget ? c->limits : (SearchLimits){0};
+    int64_t room = c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
+    if (!setup_data(&c->data, c->o, &c->words, &c->model, opt_text(c->o, OPT_DATA), room, e)) return false;
+    if (room) room = MAX2(room - dataset_bytes(c->data), 1);
+    return !opt_given(c->o, OPT_EVAL_DATA) ||
+           setup_data(&c->held_out, c->o, &c->words, &c->model, opt_text(c->o, OPT_EVAL_DATA), room, e);
+}
+
+/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what does not fit
+ * the budget is not. */
+static bool open_data(PlanCase *c, Err *e) {
     Err why = {0};
-    if (!opt_given(c->o, OPT_DATA)) return;
-    bool ok = setup_words(&c->words, c->o, &c->model, &why) &&
-              setup_data(&c->data, c->o, &c->words, &c->model, opt_text(c->o, OPT_DATA), &why);
-    if (ok && opt_given(c->o, OPT_EVAL_DATA))
-        ok = setup_data(&c->held_out, c->o, &c->words, &c->model, opt_text(c->o, OPT_EVAL_DATA), &why);
-    else if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
+    if (!opt_given(c->o, OPT_DATA)) return true;
+    bool ok = read_data(c, &why);
+    if (!ok && why.code == ERR_BUDGET) return fail(e, why.code, "%s", why.text);
+    if (ok && opt_given(c->o, OPT_EVAL_DATA)) return true;
+    if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
         ok = dataset_split(c->data, &c->held_out, opt_real(c->o, OPT_VAL_SPLIT), &why);
     if (!ok) log_warn("planned without the data: %s", why.text);
     if (!ok && c->data) {
         dataset_close(c->data);
         c->data = NULL;
     }
+    return true;
 }
 
 static void count_updates(PlanCase *c) {
@@ -40,7 +51,8 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
     c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
                           .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, workers)};
+                          .batches = run_batch_bytes(s, c->global_batch, workers),
+                          .reading = setup_reading_bytes(c->data, c->held_out)};
 }
 
 static bool prepare(PlanCase *c, Err *e) {
@@ -49,16 +61,17 @@ static bool prepare(PlanCase *c, Err *e) {
         return false;
     c->has_grpo = opt_is(o, OPT_TASK, "grpo");
     if (c->has_grpo && !plan_grpo_prepare(c, e)) return false;
-    if (!c->has_grpo) open_data(c); /* a policy's data are prompts, not rows */
+    if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
+    c->free = setup_freedom(o);
+    c->has_budget = setup_has_budget(o);
+    if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
+    if (!c->has_grpo && !open_data(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
     bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
                           : opt_is(o, OPT_PACK, "on");
     if (!setup_attention(&c->asked, o, packed, e)) return false; /* not known: the larger of the two */
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
-    if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
-    c->free = setup_freedom(o);
-    c->has_budget = setup_has_budget(o);
-    return setup_limits(&c->limits, o, &c->machine, e);
+    return true;
 }
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {

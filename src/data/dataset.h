@@ -56,6 +56,8 @@ typedef struct DataOptions {
     int64_t max_samples;             /* only the first so many of the file; 0: all */
     uint64_t seed;
     bool shuffle;                    /* another order of rows every epoch; false: the file's order */
+    bool join_documents;             /* rows of plain text: documents see each other; false: each sees only itself */
+    int64_t limit_bytes;             /* memory that the set, and reading it, may take; 0: any. Beyond: ERR_BUDGET */
 } DataOptions;
 
 typedef struct DataReport {
@@ -68,7 +70,8 @@ typedef struct DataReport {
     int64_t tokens;          /* of all documents */
     int64_t scored_tokens;
     int64_t rows;
-    int64_t longest, median, p95; /* tokens of a sample before cutting, dropped ones included */
+    int64_t longest;         /* tokens of a sample before cutting, dropped ones included */
+    int64_t median, p95;     /* the same of those that are kept */
     double fill;             /* share of the rows' slots that hold tokens */
 } DataReport;
 
@@ -79,8 +82,8 @@ typedef struct Dataset Dataset;
 bool dataset_open(Dataset **d, const char *path, const DataOptions *o, Err *e);
 void dataset_close(Dataset *d); /* NULL is fine */
 
-/* Moves the last fraction of the documents, in the file's order, to a set of its own: of n documents
- * floor(n (1 - fraction)) remain, at least one on either side. Gives: dataset_close. */
+/* Moves the end of the file to a set of its own: of n documents floor(n (1 - fraction)) remain, of a stream of plain text as
+ * many rows, up to the nearest border of a document; something remains on either side. Gives: dataset_close. */
 bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e);
 
 const DataReport *dataset_report(const Dataset *d);
@@ -92,6 +95,7 @@ int64_t dataset_rows(const Dataset *d);          /* of one epoch */
 bool dataset_is_packed(const Dataset *d);        /* several samples may stand in one row */
 int64_t dataset_seq(const Dataset *d);           /* tokens of a row */
 int64_t dataset_bytes(const Dataset *d);         /* host memory kept */
+int64_t dataset_reading_bytes(const Dataset *d); /* the most that was taken besides while it was read */
 uint64_t dataset_fingerprint(const Dataset *d);  /* of the tokens, what is scored, and the rows they stand in */
 
 /* The row at place `index` of epoch `epoch`. The order of one epoch is kept inside; nothing is allocated. */

@@ -1,41 +1,42 @@
 /* dataset_report.c - what people want to know of a data set before it is trained on. */
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "base/units.h"
 #include "data/dataset_int.h"
 
 enum { BUCKETS = 40, BAR = 40 };
 
-static int by_size(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+/* The tokens of the sample that stands at place `rank` when they are sorted by length. */
+static int64_t length_at(const Dataset *d, int64_t rank) {
+    int64_t low = 0, high = INT32_MAX; /* at least rank + 1 samples are no longer than high */
+    while (high > low) {
+        int64_t mid = (low + high) / 2, n = 0;
+        for (int64_t i = 0; i < d->n_docs; i++) n += dataset_doc(d, i)->full && dataset_doc(d, i)->full <= mid;
+        if (n > rank) high = mid;
+        else low = mid + 1;
+    }
+    return low;
 }
 
-static void count_lengths(DataReport *r, int64_t *length, int64_t n) {
-    if (!n) return;
-    qsort(length, (size_t)n, sizeof *length, by_size);
-    r->longest = length[n - 1];
-    r->median = length[(n - 1) / 2];
-    r->p95 = length[(n * 95 + 99) / 100 - 1];
+static int64_t count_scored(const Dataset *d) {
+    int64_t n = 0;
+    for (int64_t i = 0; d->mode == ROWS_STREAM && i < d->n_rows; i++) n += dataset_row_scored(d, i);
+    for (int64_t i = 0; d->mode != ROWS_STREAM && i < d->n_docs; i++) n += dataset_doc(d, i)->scored;
+    return n;
 }
 
 void dataset_count(Dataset *d) {
     DataReport *r = &d->report;
-    *r = (DataReport){.kind = r->kind, .kind_text = r->kind_text, .rows = d->n_rows, .tokens = d->n_tokens};
-    int64_t n = 0, *length = MEM_NEW(int64_t, d->n_docs);
+    int64_t n = 0, longest = 0;
     for (int64_t i = 0; i < d->n_docs; i++) {
-        const Doc *doc = &d->doc[i];
-        r->scored_tokens += doc->scored;
-        if (!doc->starts) continue;
-        length[n++] = doc->full_tokens;
-        r->samples += doc->tokens > 0;
-        r->dropped += doc->tokens == 0;
-        r->truncated += doc->tokens > 0 && doc->truncated;
-        r->last_only += doc->tokens > 0 && doc->last_only;
+        n += dataset_doc(d, i)->full > 0;
+        longest = MAX2(longest, dataset_doc(d, i)->full);
     }
-    count_lengths(r, length, n);
-    mem_free(length);
+    r->samples = n;
+    r->rows = d->n_rows;
+    r->tokens = d->n_tokens;
+    r->scored_tokens = count_scored(d);
+    r->longest = MAX2(r->longest, longest); /* one that was dropped may be longer */
+    r->median = n ? length_at(d, (n - 1) / 2) : 0;
+    r->p95 = n ? length_at(d, (n * 95 + 99) / 100 - 1) : 0;
     r->fill = d->n_rows ? (double)d->n_tokens / ((double)d->n_rows * (double)d->seq) : 0;
 }
 
@@ -46,9 +47,9 @@ static void add_histogram(Str *out, const Dataset *d) {
     int64_t count[BUCKETS] = {0}, most = 1;
     int low = BUCKETS, high = 0;
     for (int64_t i = 0; i < d->n_docs; i++) {
-        if (!d->doc[i].starts) continue;
+        if (!dataset_doc(d, i)->full) continue;
         int b = 3; /* up to 8 tokens */
-        while (b < BUCKETS - 1 && (int64_t)1 << b < d->doc[i].full_tokens) b++;
+        while (b < BUCKETS - 1 && (int64_t)1 << b < dataset_doc(d, i)->full) b++;
         count[b]++;
         most = MAX2(most, count[b]);
         low = MIN2(low, b);
@@ -64,7 +65,7 @@ static void add_histogram(Str *out, const Dataset *d) {
 
 int64_t dataset_enough(const Dataset *d) {
     enum { GRAIN = 64 };
-    return d->pack ? d->seq : MIN2(d->seq, units_round_up(d->report.longest, GRAIN));
+    return dataset_is_packed(d) ? d->seq : MIN2(d->seq, units_round_up(d->report.longest, GRAIN));
 }
 
 void dataset_report_text(Str *out, const Dataset *d) {
@@ -77,8 +78,8 @@ void dataset_report_text(Str *out, const Dataset *d) {
              units_count(r->scored_tokens).s,
              r->tokens ? 100.0 * (double)r->scored_tokens / (double)r->tokens : 0.0);
     str_addf(out, "rows     %s of %s tokens, %.0f %% filled%s\n", units_count(r->rows).s, units_count(d->seq).s,
-             100 * r->fill, d->pack ? ", packed" : "");
-    if (!d->pack && r->fill < 0.5)
+             100 * r->fill, dataset_is_packed(d) ? ", packed" : "");
+    if (!dataset_is_packed(d) && r->fill < 0.5)
         str_addf(out, "         --pack on would need about %s rows\n",
                  units_count((r->tokens + d->seq - 1) / d->seq).s);
     if (dataset_enough(d) < d->seq)

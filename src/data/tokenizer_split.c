@@ -205,9 +205,12 @@ static bool run_changed(TokCall *c, int step, const char *end, bool at_start) {
     return run_from(c, step + 1, changed->data, changed->len, at_start);
 }
 
+/* The beginning of this text was changed by the step already: it is what an earlier piece left. */
+static bool goes_on(const TokCall *c, int step) { return c->continues && step < c->t->stream_step; }
+
 static bool run_prefix_space(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
     Str *changed = &c->split_text[step];
-    if (text[0] == ' ' || c->continues) return run_from(c, step + 1, text, n, at_start);
+    if (text[0] == ' ' || goes_on(c, step)) return run_from(c, step + 1, text, n, at_start);
     str_clear(changed);
     str_add_char(changed, ' ');
     str_add_bytes(changed, text, n);
@@ -219,7 +222,7 @@ static bool run_mark_spaces(TokCall *c, int step, const char *text, int64_t n, b
     Str *changed = &c->split_text[step];
     bool marked = text[0] == ' ' || (n >= s->text_bytes && !memcmp(text, s->text, (size_t)s->text_bytes));
     str_clear(changed);
-    if (!marked && !c->continues && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && at_start)))
+    if (!marked && !goes_on(c, step) && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && at_start)))
         str_add_bytes(changed, s->text, s->text_bytes);
     for (int64_t i = 0; i < n;) {
         const char *space = memchr(text + i, ' ', (size_t)(n - i));

@@ -70,6 +70,7 @@ typedef struct JobSpec {
 /* Bytes beside the arena that the process takes in host memory, known before the run. */
 typedef struct HostBytes {
     int64_t data, tokenizer, batches;
+    int64_t reading; /* taken besides `data` while it is read, and given back before the pools are taken */
 } HostBytes;
 
 typedef struct JobPlays { /* of one update */

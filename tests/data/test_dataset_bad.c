@@ -33,7 +33,7 @@ TEST(dataset_refuses_bad_files) {
         {"a.json", "[{\"text\": \"ab\"},\n", "a.json:2: is not JSON", NULL},
         {"a.json", "[{\"text\": \"ab\"}", "a.json:1: ',' or ']' was expected", "cut short"},
         {"a.json", "[{\"text\": \"ab\"}]\nx", "a.json:2: something follows", NULL},
-        {"a.json", "[\n1]", "a.json:2: is not JSON", "array of objects"},
+        {"a.json", "[\n1]", "a.json:2: a JSON object was expected", NULL},
         {"a.json", "[]", "a.json: holds no samples", NULL},
         {"a.jsonl", "PAR1xxxx", "a.jsonl: is a Parquet file", "JSON lines"},
         {"a.jsonl", "\x1f\x8b\x08", "a.jsonl: is compressed", NULL},

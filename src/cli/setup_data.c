@@ -1,0 +1,69 @@
+/* setup_data.c - from options to a tokenizer, a chat template and the rows of a job. */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/setup.h"
+
+bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {
+    *w = (Words){0};
+    const char *folder = opt_given(o, OPT_TOKENIZER) ? opt_text(o, OPT_TOKENIZER) : m->has_folder ? m->folder : NULL;
+    if (!folder) return true;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;
+    bool found;
+    if (!tokenizer_open(&w->tokenizer, folder, e)) return false;
+    if (file_is_dir(folder) && !template_load(&w->chat, &found, folder, e)) {
+        setup_words_free(w);
+        return false;
+    }
+    return true;
+}
+
+void setup_words_free(Words *w) {
+    if (w->chat) template_free(w->chat);
+    if (w->tokenizer) tokenizer_close(w->tokenizer);
+    *w = (Words){0};
+}
+
+/* The memory that rows lie in: the process's own on the CPU, beside a device the host's. What the plan needs besides is not
+ * known yet; what no plan can do without is taken off. */
+int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w) {
+    int64_t room = m->kind == MACHINE_CPU ? limits.device_bytes : limits.host_bytes;
+    if (!room || room == INT64_MAX) return 0;
+    return MAX2(room - m->runtime_bytes - (w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0), 1);
+}
+
+int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out) {
+    int64_t first = d ? dataset_reading_bytes(d) : 0, second = held_out ? dataset_reading_bytes(held_out) : 0;
+    return MAX2(first - (held_out ? dataset_bytes(held_out) : 0), second); /* one after the other */
+}
+
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, int64_t room_bytes, Err *e) {
+    DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
+                             .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES),
+                             .limit_bytes = room_bytes};
+    if (w->tokenizer) {
+        int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
+        if (eos >= 0) d_options.eos_id = eos;
+        if (bos >= 0) d_options.bos_text = tokenizer_piece(w->tokenizer, bos);
+        if (eos >= 0) d_options.eos_text = tokenizer_piece(w->tokenizer, eos);
+    }
+    d_options.pack = opt_is(o, OPT_PACK, "on") ? PACK_ON : opt_is(o, OPT_PACK, "off") ? PACK_OFF : PACK_AUTO;
+    d_options.score = opt_is(o, OPT_SCORE, "last") ? SCORE_LAST : SCORE_ALL;
+    d_options.template_mode = opt_is(o, OPT_TEMPLATE, "chat") ? TEMPLATE_CHAT
+                              : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
+    d_options.prompt_template = opt_text(o, OPT_PROMPT_TEMPLATE);
+    d_options.answer_template = opt_text(o, OPT_ANSWER_TEMPLATE);
+    if (o->command == CMD_TRAIN || o->command == CMD_PLAN) { /* a plan counts the same bytes */
+        d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
+        d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
+    }
+    if (!dataset_open(d, path, &d_options, e)) return false;
+    Str text = {0};
+    dataset_report_text(&text, *d);
+    log_line("%s: %s", path, str_text(&text));
+    str_free(&text);
+    return true;
+}
