@@ -44,4 +44,7 @@ static inline float rng_normal(uint64_t key, uint64_t index) {
 /* Fills order[0..n) with a permutation of 0..n-1 that depends on the key alone. */
 void rng_permute(uint64_t key, int64_t *order, int64_t n);
 
+/* What stands at place i of another such permutation: one that is never written down, so n may be anything. */
+int64_t rng_permuted(uint64_t key, int64_t n, int64_t i);
+
 #endif

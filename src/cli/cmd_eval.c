@@ -44,7 +44,7 @@ bool cmd_eval(const Options *o, Err *e) {
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) &&
               setup_backend(&b, &machine, o, e) && setup_fall_back(&s, o, &machine, e) &&
               setup_limits(&limits, o, &machine, e) && setup_words(&w, o, &m, e) &&
-              setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), setup_data_room(&machine, limits, &w), e) &&
+              setup_data(&d, o, &w, &m, OPT_DATA, setup_data_room(&machine, limits, &w), e) &&
               setup_attention(&s, o, dataset_is_packed(d), e);
     HostBytes host = {.tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0};
     if (ok) {

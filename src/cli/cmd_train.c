@@ -41,10 +41,10 @@ static bool open_data(Session *s, Err *e) {
     const Options *o = s->o;
     if (!setup_words(&s->words, o, &s->model, e)) return false;
     int64_t room = setup_data_room(&s->machine, s->limits, &s->words);
-    if (!setup_data(&s->data, o, &s->words, &s->model, opt_text(o, OPT_DATA), room, e)) return false;
+    if (!setup_data(&s->data, o, &s->words, &s->model, OPT_DATA, room, e)) return false;
     if (room) room = MAX2(room - dataset_bytes(s->data), 1);
     if (opt_given(o, OPT_EVAL_DATA)) {
-        if (!setup_data(&s->held_out, o, &s->words, &s->model, opt_text(o, OPT_EVAL_DATA), room, e)) return false;
+        if (!setup_data(&s->held_out, o, &s->words, &s->model, OPT_EVAL_DATA, room, e)) return false;
     } else if (opt_real(o, OPT_VAL_SPLIT) > 0) {
         if (!dataset_split(s->data, &s->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
         log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(s->held_out)).s,

@@ -12,10 +12,10 @@ static bool read_data(PlanCase *c, Err *e) {
     if (!setup_words(&c->words, c->o, &c->model, e)) return false;
     SearchLimits limits = c->has_budget ? c->limits : (SearchLimits){0};
     int64_t room = c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
-    if (!setup_data(&c->data, c->o, &c->words, &c->model, opt_text(c->o, OPT_DATA), room, e)) return false;
+    if (!setup_data(&c->data, c->o, &c->words, &c->model, OPT_DATA, room, e)) return false;
     if (room) room = MAX2(room - dataset_bytes(c->data), 1);
     return !opt_given(c->o, OPT_EVAL_DATA) ||
-           setup_data(&c->held_out, c->o, &c->words, &c->model, opt_text(c->o, OPT_EVAL_DATA), room, e);
+           setup_data(&c->held_out, c->o, &c->words, &c->model, OPT_EVAL_DATA, room, e);
 }
 
 /* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what does not fit

@@ -56,7 +56,7 @@ void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */
 int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
-bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, int64_t room_bytes, Err *e);
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
 
 /* ---- setup_budget.c ---- */
 

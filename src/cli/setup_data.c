@@ -1,5 +1,7 @@
 /* setup_data.c - from options to a tokenizer, a chat template and the rows of a job. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -40,7 +42,40 @@ int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out) {
     return MAX2(first - (held_out ? dataset_bytes(held_out) : 0), second); /* one after the other */
 }
 
-bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, int64_t room_bytes, Err *e) {
+/* "FILE:2.5": a file and its weight; a file whose name ends that way is a name. */
+static bool parse_file(DataFile *f, char *text, Err *e) {
+    char *colon = strrchr(text, ':'), *end;
+    *f = (DataFile){.path = text};
+    if (!colon || colon == text || file_exists(text)) return true;
+    double weight = strtod(colon + 1, &end);
+    if (end == colon + 1 || *end) return true;
+    if (!(weight > 0 && weight <= 1e9)) return fail(e, ERR_USAGE, "--data %s: a weight lies above 0", text);
+    *colon = 0;
+    f->weight = weight;
+    return true;
+}
+
+static bool open_listed(Dataset **d, const Options *o, OptId id, const DataOptions *options, Err *e) {
+    const char *const *list, *whole = opt_text(o, id);
+    int n = opt_list(o, id, &list);
+    if (n > 1 && file_exists(whole)) list = &whole, n = 1; /* commas in the name of one file */
+    DataFile *file = MEM_NEW(DataFile, n);
+    char **text = MEM_NEW(char *, n);
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        text[i] = mem_strdup(list[i]);
+        ok = ok && parse_file(&file[i], text[i], e);
+        if (ok && file[i].weight > 0 && id != OPT_DATA)
+            ok = fail(e, ERR_USAGE, "--%s %s: what is evaluated on has no weight, all of it counts once", option_rows[id].name, list[i]);
+    }
+    ok = ok && dataset_open_files(d, file, n, options, e);
+    for (int i = 0; i < n; i++) mem_free(text[i]);
+    mem_free(text);
+    mem_free(file);
+    return ok;
+}
+
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e) {
     DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
                              .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES),
                              .limit_bytes = room_bytes};
@@ -54,16 +89,17 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, c
     d_options.score = opt_is(o, OPT_SCORE, "last") ? SCORE_LAST : SCORE_ALL;
     d_options.template_mode = opt_is(o, OPT_TEMPLATE, "chat") ? TEMPLATE_CHAT
                               : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
+    d_options.text_field = opt_text(o, OPT_TEXT_FIELD);
     d_options.prompt_template = opt_text(o, OPT_PROMPT_TEMPLATE);
     d_options.answer_template = opt_text(o, OPT_ANSWER_TEMPLATE);
     if (o->command == CMD_TRAIN || o->command == CMD_PLAN) { /* a plan counts the same bytes */
         d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
         d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
     }
-    if (!dataset_open(d, path, &d_options, e)) return false;
+    if (!open_listed(d, o, id, &d_options, e)) return false;
     Str text = {0};
     dataset_report_text(&text, *d);
-    log_line("%s: %s", path, str_text(&text));
+    log_line("%s", str_text(&text));
     str_free(&text);
     return true;
 }

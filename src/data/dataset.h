@@ -1,22 +1,24 @@
-/* dataset.h - a file of samples becomes rows of seq tokens: told apart, encoded, cut, placed, shuffled.
+/* dataset.h - files of samples become rows of seq tokens: told apart, encoded, cut, placed, shuffled.
  *
- * Words. A *sample* is one line of the file (one object of a JSON array, one .txt file). A *document* is a run of
- * tokens that sees only itself: a sample, or a piece of a long text. A *row* holds one document, or several when
- * packed. A token is *scored* when it is the target of the token before it.
+ * Words. A *sample* is one line of a file (one object of a JSON array, one line of a table, one .txt file). A *document* is
+ * a run of tokens that sees only itself: a sample, or a piece of a long text. A *row* holds one document, or several when
+ * packed. A token is *scored* when it is the target of the token before it. A *part* of a set is what one --data names.
  *
- * Kinds, told apart by the first row's fields (a null counts as absent); all rows of a file must be alike:
+ * Kinds, told apart by the first row's fields (a null counts as absent); all rows of a part must be alike:
  *   ids            {"ids": [..]} or {"input_ids": [..]}, with "labels" aligned with the ids (each the id itself,
  *                  or -100 or -1 where it is not scored); without: everything is scored. Taken as they are.
- *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template; also
- *                  {"prompt": [messages], "completion": [messages]}, where only the completion is scored
+ *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template, content being text or
+ *                  a list of text parts; also {"prompt": [messages], "completion": [messages]}, where only the
+ *                  completion is scored
  *   ShareGPT       {"conversations": [{"from", "value"}, ..]}, optional "system"; the same from there on
  *   Alpaca         {"instruction", "output" (or another answer's name)}, optional "input" or "context"; put as
  *                  "Instruction:\n..\n\nInput:\n..\n\nAnswer:\n"
- *   prompt/answer  prompt, question, query, problem, input or source with completion, answer, response, output,
- *                  target or solution: the first present of each; joined as they are
- *   text           {"text"}, or a .txt file as one document
+ *   prompt/answer  prompt, question, query, problem, input, user or source with completion, answer, response, output,
+ *                  target, assistant or solution: the first present of each (a problem's solution before its answer)
+ *   text           {"text"}, or another field that is named; a .txt file is one document
  *   fields         a prompt template with {fields} of the row, for any other columns
- * Prompt and answer are encoded apart and joined; the answer ends with EOS; nothing of the prompt is scored. */
+ * Alpaca and prompt/answer go through the model's chat template where it has one, with an optional "system" text; else
+ * prompt and answer are encoded apart and joined as they are. The answer ends with EOS; nothing of the prompt is scored. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
@@ -34,8 +36,8 @@ typedef enum DataKind {
 typedef enum PackMode { PACK_AUTO /* on for plain text, off otherwise */, PACK_ON, PACK_OFF } PackMode;
 typedef enum ScoreMode { SCORE_ALL, SCORE_LAST } ScoreMode; /* which assistant turns */
 typedef enum TemplateMode {
-    TEMPLATE_AUTO, /* the chat template for messages, none for prompts */
-    TEMPLATE_CHAT, /* prompt and answer become a user's and an assistant's message */
+    TEMPLATE_AUTO, /* the chat template for messages, and for prompts where the model has one */
+    TEMPLATE_CHAT, /* also for prompts that are made of fields */
     TEMPLATE_NONE  /* never: messages are refused */
 } TemplateMode;
 
@@ -53,7 +55,8 @@ typedef struct DataOptions {
     const char *prompt_template;     /* "Translate: {src}\nAnswer: "; {{ and }} are braces; NULL: by the kinds */
     const char *answer_template;     /* the answer made the same way; NULL: the field below */
     const char *answer_field;        /* the answer's field; NULL: the first present of the names above */
-    int64_t max_samples;             /* only the first so many of the file; 0: all */
+    const char *text_field;          /* rows are plain text, in this field; NULL: by the kinds */
+    int64_t max_samples;             /* only the first so many of each part; 0: all */
     uint64_t seed;
     bool shuffle;                    /* another order of rows every epoch; false: the file's order */
     bool join_documents;             /* rows of plain text: documents see each other; false: each sees only itself */
@@ -65,6 +68,7 @@ typedef struct DataReport {
     const char *kind_text;   /* "prompt and answer (fields: question, answer), joined as they are"; borrows */
     int64_t samples;         /* kept */
     int64_t dropped;         /* nothing to learn: the answer is empty or was cut away entirely */
+    int64_t unanswered;      /* of these: conversations in which nobody answers */
     int64_t truncated;       /* kept, but cut at seq */
     int64_t last_only;       /* conversations whose earlier answers the template changes: these are not scored */
     int64_t tokens;          /* of all documents */
@@ -77,12 +81,19 @@ typedef struct DataReport {
 
 typedef struct Dataset Dataset;
 
-/* JSON lines, a JSON array of objects, or a .txt file. Everything is read, encoded and placed; no text is kept.
- * Gives: dataset_close. */
-bool dataset_open(Dataset **d, const char *path, const DataOptions *o, Err *e);
+typedef struct DataFile {
+    const char *path; /* a file, or a folder of them (source.h) */
+    double weight;    /* of draws, relative to the others; 0: none. All parts have one, or none has */
+} DataFile;
+
+/* Everything is read, encoded and placed; no text is kept. Without weights the parts are joined, in this order. With them an
+ * epoch has as many draws as there are samples (rows, for plain text), each from a part by its weight: a part that is
+ * drawn from more often than it has samples begins anew, in another order. Gives: dataset_close. */
+bool dataset_open_files(Dataset **d, const DataFile *file, int n, const DataOptions *o, Err *e);
+bool dataset_open(Dataset **d, const char *path, const DataOptions *o, Err *e); /* one file, no weight */
 void dataset_close(Dataset *d); /* NULL is fine */
 
-/* Moves the end of the file to a set of its own: of n documents floor(n (1 - fraction)) remain, of a stream of plain text as
+/* Moves the end of every part to a set of its own: of n documents floor(n (1 - fraction)) remain, of a stream of plain text as
  * many rows, up to the nearest border of a document; something remains on either side. Gives: dataset_close. */
 bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e);
 
@@ -98,8 +109,8 @@ int64_t dataset_bytes(const Dataset *d);         /* host memory kept */
 int64_t dataset_reading_bytes(const Dataset *d); /* the most that was taken besides while it was read */
 uint64_t dataset_fingerprint(const Dataset *d);  /* of the tokens, what is scored, and the rows they stand in */
 
-/* The row at place `index` of epoch `epoch`. The order of one epoch is kept inside; nothing is allocated. */
-int64_t dataset_row_at(Dataset *d, int64_t epoch, int64_t index);
+/* The row at place `index` of epoch `epoch`: computed from the seed alone (dataset_order.c). */
+int64_t dataset_row_at(const Dataset *d, int64_t epoch, int64_t index);
 int64_t dataset_row_scored(const Dataset *d, int64_t row);
 int64_t dataset_row_tokens(const Dataset *d, int64_t row);
 

@@ -30,38 +30,55 @@ typedef struct DataStore { /* tokens and documents, in the file's order; a held-
     int sets;              /* that use it */
 } DataStore;
 
-/* What a row of a set is. */
+/* What a row is. */
 typedef enum RowMode {
     ROWS_DOCUMENTS, /* one document each */
     ROWS_FITTED,    /* documents that fit side by side: row_first, row_doc */
     ROWS_STREAM     /* seq tokens of all documents in a row, one window after the other */
 } RowMode;
 
+typedef struct DataPart { /* what one --data names: a file, or the files of a folder */
+    char *path, *kind_text; /* owns, like all of it */
+    DataKind kind;
+    RowMode mode;
+    double weight;                 /* 0: none was given */
+    uint64_t share;                /* 2^32 times its share of what the parts before it leave of the draws */
+    int64_t first_doc, n_docs;     /* of the store */
+    int64_t first_token, n_tokens; /* the same in tokens; a stream may begin and end inside a document */
+    int64_t first_row, n_rows;     /* of the set */
+    int64_t *row_first;            /* [n_rows + 1]: where a row's documents begin in row_doc */
+    int64_t *row_doc;              /* [n_docs]: documents, row by row */
+    DataReport report;
+} DataPart;
+
 struct Dataset {
-    char *path;             /* owns, like everything below */
-    char *kind_text;
+    DataPart *part;         /* owns, like everything below */
+    int n_parts;
+    char *name;             /* of the parts, for messages */
     int64_t seq;
     uint64_t seed;
     bool shuffle;
     bool joined;            /* a stream: documents see each other */
-    RowMode mode;
+    bool weighted;          /* parts are drawn from by weight */
     DataStore *store;
     bool owns_store;        /* the first of those that use it: its bytes are counted there */
-    int64_t first_doc, n_docs;     /* of the store */
-    int64_t first_token, n_tokens; /* the same in tokens; a stream may begin and end inside a document */
     int64_t n_rows;
-    int64_t *row_first;     /* [n_rows + 1]: where a row's documents begin in row_doc */
-    int64_t *row_doc;       /* [n_docs]: documents, row by row */
-    int64_t *order;         /* [n_rows]: rows in the order of epoch order_epoch; NULL: as they stand */
-    int64_t order_epoch;
     int64_t reading_bytes;  /* the most that was held besides while the set was read */
     DataReport report;
 };
 
-static inline Doc *dataset_doc(const Dataset *d, int64_t i) { return pile_at(&d->store->doc, d->first_doc + i); }
+static inline Doc *dataset_doc(const Dataset *d, int64_t i) { return pile_at(&d->store->doc, i); }
 static inline int64_t dataset_doc_tokens(const Dataset *d, int64_t i) {
     return dataset_doc(d, i + 1)->begin - dataset_doc(d, i)->begin;
 }
+int64_t dataset_doc_at(const Dataset *d, const DataPart *p, int64_t token); /* the document it stands in */
+const DataPart *dataset_part_of(const Dataset *d, int64_t row);
+
+/* ---- dataset_read.c, dataset_table.c ---- */
+
+bool dataset_reader_line(RowReader *r, char **line, int64_t *bytes, Err *e);
+bool dataset_table_header(RowReader *r, Err *e); /* reads the names of the columns */
+bool dataset_table_row(RowReader *r, Row *row, char *record, int64_t bytes, Err *e);
 
 /* ---- dataset_scan.c ---- */
 
@@ -79,6 +96,7 @@ typedef struct Sample {
     int64_t places;          /* of a list of ids */
     bool plain;              /* a text: may be cut into pieces */
     bool has_text;
+    bool unanswered;         /* a conversation in which nobody answers */
     bool last_only;
 } Sample;
 
@@ -101,6 +119,7 @@ typedef struct RowMaker {
 
 bool dataset_maker_init(RowMaker *m, const DataOptions *o, Err *e);
 void dataset_maker_free(RowMaker *m);
+void dataset_maker_reset(RowMaker *m);                  /* for the next file */
 bool dataset_settle_row(RowMaker *m, Row *row, Err *e); /* by the first row of a file */
 bool dataset_settle_text(RowMaker *m, Err *e);          /* a file of plain text: there is no first row */
 int dataset_row_cost(const RowMaker *m);                /* memory that making a sample takes, in bytes for each of the row's */
@@ -131,8 +150,9 @@ bool dataset_make_chat(RowMaker *m, Sample *s, json_t *turns, const json_t *tool
 
 typedef struct Keeper {
     Dataset *d;
+    DataPart *part;     /* its counts are kept */
     Sample sample;      /* the one at hand */
-    bool in_pieces;     /* its text does not fit a row and is kept by pieces */
+    bool in_pieces;     /* a text that does not fit a row is kept by pieces */
     int64_t pieces;     /* of it, kept so far */
     int64_t full;       /* its tokens so far, kept or not */
     int64_t first_doc;  /* of it */
@@ -142,9 +162,10 @@ void dataset_keep_begin(Keeper *k);
 void dataset_keep_some(Keeper *k);   /* of a text that goes on: what is certain of it */
 void dataset_keep_end(Keeper *k);
 
-/* ---- dataset_pack.c, dataset_report.c ---- */
+/* ---- dataset_order.c, dataset_pack.c, dataset_report.c ---- */
 
-void dataset_place(Dataset *d);  /* documents into rows; replaces an earlier placement */
-void dataset_count(Dataset *d);  /* fills the report, but for its kind and what is counted while reading */
+void dataset_share_out(Dataset *d); /* weights become shares */
+void dataset_place(Dataset *d);     /* documents into rows; replaces an earlier placement */
+void dataset_count(Dataset *d);     /* fills the reports, but for kinds and for what is counted while reading */
 
 #endif

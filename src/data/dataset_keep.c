@@ -82,7 +82,7 @@ static void keep_pieces(Keeper *k, bool last) {
 static bool is_in_pieces(const Keeper *k) { return k->sample.plain && k->in_pieces; }
 
 void dataset_keep_some(Keeper *k) {
-    if (k->d->mode == ROWS_STREAM) keep_stream(k, false);
+    if (k->part->mode == ROWS_STREAM) keep_stream(k, false);
     else if (is_in_pieces(k)) keep_pieces(k, false);
 }
 
@@ -93,28 +93,30 @@ static void drop(Keeper *k) {
         pile_cut(&store->doc, k->first_doc);
         pile_cut(&store->token, begin);
     }
-    k->d->report.dropped++;
+    k->part->report.dropped++;
+    k->part->report.unanswered += k->sample.unanswered;
 }
 
 void dataset_keep_end(Keeper *k) {
     Dataset *d = k->d;
+    DataReport *r = &k->part->report;
     Sample *s = &k->sample;
-    bool cut = false;
-    if (d->mode == ROWS_STREAM) keep_stream(k, true);
+    bool cut = false, stream = k->part->mode == ROWS_STREAM;
+    if (stream) keep_stream(k, true);
     else if (is_in_pieces(k)) keep_pieces(k, true);
     if (!k->pieces) {
         k->full = s->n;
         cut = cut_sample(s, d->seq);
         if (s->n) keep_document(k, s->n);
     }
-    d->report.longest = MAX2(d->report.longest, k->full);
+    r->longest = MAX2(r->longest, k->full);
     Doc *doc = d->store->doc.n > k->first_doc ? pile_at(&d->store->doc, k->first_doc) : NULL;
-    if (doc && d->mode == ROWS_STREAM) doc->scored = (int32_t)MIN2(k->full - 1, INT32_MAX);
+    if (doc && stream) doc->scored = (int32_t)MIN2(k->full - 1, INT32_MAX);
     if (!doc || !doc->scored) {
         drop(k);
         return;
     }
     doc->full = (int32_t)MIN2(k->full, INT32_MAX);
-    d->report.truncated += cut;
-    d->report.last_only += s->last_only;
+    r->truncated += cut;
+    r->last_only += s->last_only;
 }

@@ -48,37 +48,41 @@ static int64_t place(Window *w, int64_t tokens, int64_t seq) {
 }
 
 /* Turns "the i-th document placed goes to row_of[i]" into the lists of the rows, each in the order of placing. */
-static void list_rows(Dataset *d, const int64_t *placed, const int64_t *row_of) {
-    d->row_first = MEM_NEW(int64_t, d->n_rows + 1);
-    d->row_doc = MEM_NEW(int64_t, d->n_docs);
-    for (int64_t i = 0; i < d->n_docs; i++) d->row_first[row_of[i] + 1]++;
-    for (int64_t r = 0; r < d->n_rows; r++) d->row_first[r + 1] += d->row_first[r];
-    for (int64_t i = 0; i < d->n_docs; i++) d->row_doc[d->row_first[row_of[i]]++] = placed[i];
-    for (int64_t r = d->n_rows; r > 0; r--) d->row_first[r] = d->row_first[r - 1]; /* each had moved to its end */
-    d->row_first[0] = 0;
+static void list_rows(DataPart *p, const int64_t *placed, const int64_t *row_of) {
+    p->row_first = MEM_NEW(int64_t, p->n_rows + 1);
+    p->row_doc = MEM_NEW(int64_t, p->n_docs);
+    for (int64_t i = 0; i < p->n_docs; i++) p->row_first[row_of[i] + 1]++;
+    for (int64_t r = 0; r < p->n_rows; r++) p->row_first[r + 1] += p->row_first[r];
+    for (int64_t i = 0; i < p->n_docs; i++) p->row_doc[p->row_first[row_of[i]]++] = placed[i];
+    for (int64_t r = p->n_rows; r > 0; r--) p->row_first[r] = p->row_first[r - 1]; /* each had moved to its end */
+    p->row_first[0] = 0;
 }
 
-static void fit_documents(Dataset *d) {
-    int64_t *placed = MEM_NEW(int64_t, d->n_docs), *row_of = MEM_NEW(int64_t, d->n_docs);
+static void fit_documents(const Dataset *d, DataPart *p) {
+    int64_t *placed = MEM_NEW(int64_t, p->n_docs), *row_of = MEM_NEW(int64_t, p->n_docs);
     Window *w = MEM_NEW(Window, 1);
-    for (int64_t i = 0; i < d->n_docs; i++) placed[i] = i;
-    if (d->shuffle) rng_permute(rng_fold(d->seed, PACK_KEY), placed, d->n_docs);
-    for (int64_t i = 0; i < d->n_docs; i++) row_of[i] = place(w, dataset_doc_tokens(d, placed[i]), d->seq);
-    d->n_rows = w->rows;
-    list_rows(d, placed, row_of);
+    for (int64_t i = 0; i < p->n_docs; i++) {
+        placed[i] = p->first_doc + (d->shuffle ? rng_permuted(rng_fold(d->seed, PACK_KEY), p->n_docs, i) : i);
+        row_of[i] = place(w, dataset_doc_tokens(d, placed[i]), d->seq);
+    }
+    p->n_rows = w->rows;
+    list_rows(p, placed, row_of);
     mem_free(w);
     mem_free(placed);
     mem_free(row_of);
 }
 
 void dataset_place(Dataset *d) {
-    int64_t **lists[] = {&d->row_first, &d->row_doc, &d->order};
-    for (int i = 0; i < COUNT_OF(lists); i++) {
-        mem_free(*lists[i]);
-        *lists[i] = NULL;
+    d->n_rows = 0;
+    for (int i = 0; i < d->n_parts; i++) {
+        DataPart *p = &d->part[i];
+        mem_free(p->row_first);
+        mem_free(p->row_doc);
+        p->row_first = p->row_doc = NULL;
+        p->n_rows = p->mode == ROWS_STREAM ? (p->n_tokens + d->seq - 1) / d->seq : p->n_docs;
+        if (p->mode == ROWS_FITTED) fit_documents(d, p);
+        p->first_row = d->n_rows;
+        d->n_rows += p->n_rows;
     }
-    d->n_rows = d->mode == ROWS_STREAM ? (d->n_tokens + d->seq - 1) / d->seq : d->n_docs;
-    if (d->mode == ROWS_FITTED) fit_documents(d);
-    if (d->shuffle) d->order = MEM_NEW(int64_t, d->n_rows);
-    d->order_epoch = -1;
+    dataset_share_out(d);
 }

@@ -29,7 +29,7 @@ static void make_room(RowReader *r, int64_t want) {
     r->end -= r->begin;
     r->begin = 0;
     if (want > r->capacity) {
-        r->buffer = mem_resize(r->buffer, want);
+        r->buffer = mem_resize(r->buffer, want + 1); /* a zero may be put behind the last byte */
         r->capacity = want;
     }
 }
@@ -47,11 +47,6 @@ static bool read_some(RowReader *r, Err *e) {
 static bool fill(RowReader *r, Err *e) {
     make_room(r, MAX2(WINDOW_BYTES, r->capacity));
     return read_some(r, e);
-}
-
-static bool window_starts(const RowReader *r, const char *with) {
-    int64_t n = (int64_t)strlen(with);
-    return r->end - r->begin >= n && !memcmp(r->buffer + r->begin, with, (size_t)n);
 }
 
 /* Steps over n bytes and counts their lines. */
@@ -80,7 +75,8 @@ static bool skip_blanks(RowReader *r, int *c, Err *e) {
 
 typedef struct EndSearch { /* goes on from one piece of a row to the next */
     int64_t depth;
-    bool in_text, escaped;
+    bool in_text, escaped; /* of a table: inside quotes, and behind a quote there */
+    bool in_field;         /* of a table: behind the first letter of a field */
 } EndSearch;
 
 /* Bytes of the piece up to the end of the object that the search began with; -1: it does not end here. */
@@ -102,8 +98,28 @@ static int64_t object_end(EndSearch *s, const char *piece, int64_t n) {
     return -1;
 }
 
+/* The same of a table's row: a line end between quotes does not end it. */
+static int64_t record_end(const RowReader *r, EndSearch *s, const char *piece, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        char c = piece[i];
+        if (s->in_text && !s->escaped) {
+            s->escaped = c == '"';
+        } else if (s->in_text && c == '"') {
+            s->escaped = false; /* two of them are one */
+        } else if (c == '\n') {
+            return i;
+        } else {
+            s->in_text = !s->in_field && c == '"';
+            s->escaped = false;
+            s->in_field = c != r->separator;
+        }
+    }
+    return -1;
+}
+
 static int64_t find_end(const RowReader *r, EndSearch *s, const char *piece, int64_t n) {
-    if (r->in_array) return object_end(s, piece, n);
+    if (r->form == SOURCE_ARRAY) return object_end(s, piece, n);
+    if (r->form == SOURCE_TABLE) return record_end(r, s, piece, n);
     const char *stop = memchr(piece, '\n', (size_t)n);
     return stop ? stop - piece : -1;
 }
@@ -162,41 +178,54 @@ static bool take_row(RowReader *r, int64_t *bytes, Err *e) {
 
 /* ---- opening ---- */
 
-static bool look_at_start(RowReader *r, Err *e) {
-    while (r->end < 4 && !r->at_end)
-        if (!fill(r, e)) return false;
-    if (window_starts(r, "PAR1"))
-        return fail(e, ERR_FAIL, "%s: is a Parquet file. Convert it to JSON lines first", r->path);
-    if (window_starts(r, "\x1f\x8b") || window_starts(r, "\x28\xb5\x2f\xfd"))
-        return fail(e, ERR_FAIL, "%s: is compressed. Unpack it first", r->path);
-    if (window_starts(r, byte_order_mark)) r->begin += 3;
+static bool begin_rows(RowReader *r, Err *e) {
     int c;
+    if (r->end >= 3 && !memcmp(r->buffer, byte_order_mark, 3)) r->begin = 3;
+    if (r->form == SOURCE_TEXT) return true;
+    if (r->form == SOURCE_TABLE) return dataset_table_header(r, e);
     if (!skip_blanks(r, &c, e)) return false;
-    r->in_array = c == '[';
-    if (r->in_array) step(r, 1);
+    if (r->form == SOURCE_ARRAY) step(r, 1);
     return true;
 }
 
-bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
+static void new_reader(RowReader *r, int fd, const char *name) {
     int64_t at = file_facts(fd).at;
     *r = (RowReader){.path = name, .fd = fd, .line = 1, .offset = MAX2(at, 0), .seekable = at >= 0};
-    if (look_at_start(r, e)) return true;
-    dataset_reader_close(r);
-    return false;
+}
+
+static bool look_at_start(RowReader *r, Err *e) {
+    while (r->end < SOURCE_LOOK_BYTES && !r->at_end)
+        if (!fill(r, e)) return false;
+    bool blank = true;
+    for (int64_t i = 0; i < r->end && blank; i++) blank = is_blank(r->buffer[i]);
+    if (blank && r->at_end && !str_ends(r->path, ".txt"))
+        return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
+    return source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e) && begin_rows(r, e);
+}
+
+bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
+    int c;
+    new_reader(r, fd, name);
+    bool ok = fill(r, e) && skip_blanks(r, &c, e);
+    if (!ok) dataset_reader_close(r);
+    return ok;
 }
 
 bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
     int fd;
     *r = (RowReader){.fd = -1};
-    if (!file_open_read(path, &fd, e) || !dataset_reader_begin(r, fd, path, e)) return false;
-    if (r->begin < r->end || !r->at_end) return true;
+    if (!file_open_read(path, &fd, e)) return false;
+    new_reader(r, fd, path);
+    if (look_at_start(r, e)) return true;
     dataset_reader_close(r);
-    return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", path);
+    return false;
 }
 
 void dataset_reader_close(RowReader *r) {
     mem_free(r->buffer);
+    mem_free(r->name);
     str_free(&r->scratch);
+    str_free(&r->header);
     file_close(r->fd);
     *r = (RowReader){.fd = -1};
 }
@@ -204,37 +233,56 @@ void dataset_reader_close(RowReader *r) {
 /* ---- rows ---- */
 
 static bool not_json(const RowReader *r, const json_error_t *at, Err *e) {
-    const char *hint = r->in_array
-                           ? "The file begins with [ and must hold an array of objects"
-                           : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
+    const char *row = r->buffer + r->begin;
+    bool goes_on = r->form == SOURCE_LINES && r->row_bytes && row[0] == '{' && object_end(&(EndSearch){0}, row, r->row_bytes) < 0;
+    const char *hint = r->form == SOURCE_ARRAY ? "The file begins with [ and must hold an array of objects"
+                       : goes_on ? "Each line must hold one object, and this one does not end on its line. Is the list inside it? "
+                                   "Take it out (jq -c '.data[]' FILE > FILE.jsonl)"
+                                 : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
     return fail(e, ERR_FAIL, "%s:%lld: is not JSON: %s. %s", r->path, (long long)(r->row_line + at->line - 1),
                 at->text, hint);
+}
+
+/* Whether another element of the array follows; steps up to it. */
+static bool next_element(RowReader *r, int *c, bool *more, Err *e) {
+    *more = false;
+    if (*c == ']') {
+        step(r, 1);
+        if (!skip_blanks(r, c, e)) return false;
+        return *c < 0 ||
+               fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
+    }
+    if (r->after_first) {
+        if (*c != ',')
+            return fail(e, ERR_FAIL, "%s:%lld: ',' or ']' was expected in the array. Was the copy cut short?", r->path,
+                        (long long)r->line);
+        step(r, 1);
+        if (!skip_blanks(r, c, e)) return false;
+    }
+    *more = r->after_first = true;
+    return *c == '{' || *c < 0 ||
+           fail(e, ERR_FAIL, "%s:%lld: a JSON object was expected, such as {\"text\": \"...\"}", r->path, (long long)r->line);
+}
+
+/* A blank may be an empty cell of a table: only empty lines are stepped over. */
+static bool skip_empty_lines(RowReader *r, int *c, Err *e) {
+    for (;;) {
+        while (r->begin < r->end && strchr("\r\n", r->buffer[r->begin]) && r->buffer[r->begin]) step(r, 1);
+        *c = r->begin < r->end ? (unsigned char)r->buffer[r->begin] : -1;
+        if (*c >= 0 || r->at_end) return true;
+        if (!fill(r, e)) return false;
+    }
 }
 
 /* Finds the next row, *bytes from the first unread byte on; -1: there is none. */
 static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
     int c;
+    bool more = true;
     *bytes = -1;
-    if (!skip_blanks(r, &c, e)) return false;
-    if (r->in_array && c == ']') {
-        step(r, 1);
-        if (!skip_blanks(r, &c, e)) return false;
-        return c < 0 ||
-               fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
-    }
-    if (r->in_array && r->after_first) {
-        if (c != ',')
-            return fail(e, ERR_FAIL, "%s:%lld: ',' or ']' was expected in the array. Was the copy cut short?", r->path,
-                        (long long)r->line);
-        step(r, 1);
-        if (!skip_blanks(r, &c, e)) return false;
-    }
+    if (!(r->form == SOURCE_TABLE ? skip_empty_lines : skip_blanks)(r, &c, e)) return false;
+    if (r->form == SOURCE_ARRAY && !next_element(r, &c, &more, e)) return false;
+    if (!more || (c < 0 && r->form != SOURCE_ARRAY)) return true;
     r->row_line = r->line;
-    r->after_first = true;
-    if (c < 0 && !r->in_array) return true;
-    if (r->in_array && c != '{' && c >= 0)
-        return fail(e, ERR_FAIL, "%s:%lld: a JSON object was expected, such as {\"text\": \"...\"}", r->path,
-                    (long long)r->row_line);
     if (!take_row(r, bytes, e)) return false;
     r->row_bytes = *bytes;
     r->longest_bytes = MAX2(r->longest_bytes, *bytes);
@@ -262,9 +310,19 @@ static bool ends_there(const RowReader *r, int64_t used, int64_t bytes) {
     return used == bytes;
 }
 
+static bool next_record(RowReader *r, json_t **tree, Err *e) {
+    bool found;
+    Row *row = MEM_NEW(Row, 1);
+    bool ok = dataset_reader_row(r, row, &found, e);
+    if (ok && found) *tree = row_tree(row);
+    mem_free(row);
+    return ok;
+}
+
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e) {
     int64_t bytes, used;
     *row = NULL;
+    if (r->form == SOURCE_TABLE) return next_record(r, row, e);
     if (!find_row(r, &bytes, e)) return false;
     if (bytes < 0) return true;
     *row = dataset_scan_object(&r->scratch, r->buffer + r->begin, bytes, &used);
@@ -283,11 +341,33 @@ bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
     *found = false;
     if (!find_row(r, &bytes, e)) return false;
     if (bytes < 0) return true;
+    if (r->form == SOURCE_TABLE) {
+        char *record = r->buffer + r->begin;
+        step(r, MIN2(bytes + 1, r->end - r->begin)); /* with its line end, which may become the end of a text */
+        *found = true;
+        return dataset_table_row(r, row, record, bytes, e);
+    }
     if (!row_scan(row, r->buffer + r->begin, bytes)) {
         if (!read_tree(r, &tree, bytes, e)) return false;
         row_from_tree(row, tree);
     }
     step(r, bytes); /* before a text is taken out of its JSON: line ends may be among it */
     *found = true;
+    return true;
+}
+
+bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e) {
+    if (r->begin == r->end && !r->at_end && !fill(r, e)) return false;
+    *text = r->buffer + r->begin;
+    *bytes = r->end - r->begin;
+    r->begin = r->end;
+    return true;
+}
+
+/* The next line of a table as it stands; -1 bytes: there is none. */
+bool dataset_reader_line(RowReader *r, char **line, int64_t *bytes, Err *e) {
+    if (!find_row(r, bytes, e)) return false;
+    *line = r->buffer + r->begin;
+    if (*bytes >= 0) step(r, MIN2(*bytes + 1, r->end - r->begin));
     return true;
 }

@@ -23,7 +23,11 @@ const char *dataset_type_text(json_type type) {
 
 static bool need(RowField **f, Row *row, const char *name, json_type type, Err *e) {
     *f = row_get(row, name);
-    if (!*f) return dataset_fail_missing(row, name, "All rows of a file must be of one kind, the first row's", e);
+    if (!*f)
+        return dataset_fail_missing(row, name,
+                                    type == JSON_STRING ? "Text was expected there: all rows of a file must be of one kind, the first row's"
+                                                        : "A list was expected there: all rows of a file must be of one kind, the first row's",
+                                    e);
     if ((*f)->type == type) return true;
     return fail(e, ERR_FAIL, "field '%s' is %s, %s was expected", name, dataset_type_text((*f)->type),
                 type == JSON_STRING ? "text" : "a list");
@@ -239,8 +243,7 @@ bool dataset_text_begin(RowMaker *m, Sample *s, Err *e) {
     s->n = 0;
     s->end_id = -1;
     s->plain = true;
-    s->last_only = false;
-    s->has_text = false;
+    s->last_only = s->unanswered = s->has_text = false;
     m->ids.n = 0;
     return put_ids(m, s, m->prefix.ids, m->prefix.n, true, e);
 }
@@ -269,9 +272,12 @@ static bool need_text(Text *t, Row *row, const char *name, Err *e) {
 }
 
 /* Through the chat template, or joined as they are. */
-static bool make_pair(RowMaker *m, Sample *s, Text prompt, Text reply, Err *e) {
+static bool make_pair(RowMaker *m, Sample *s, Row *row, Text prompt, Text reply, Err *e) {
     if (m->chat && reply.bytes) {
+        Text system = {"", 0};
+        if (row_get(row, "system") && !need_text(&system, row, "system", e)) return false;
         json_t *turns = json_array();
+        if (system.bytes) json_array_append_new(turns, dataset_turn("system", system.text, system.bytes));
         json_array_append_new(turns, dataset_turn("user", prompt.text, prompt.bytes));
         json_array_append_new(turns, dataset_turn("assistant", reply.text, reply.bytes));
         bool ok = dataset_make_chat(m, s, turns, NULL, 0, e);
@@ -290,7 +296,7 @@ static bool make_pair(RowMaker *m, Sample *s, Text prompt, Text reply, Err *e) {
 
 static bool make_prompt(RowMaker *m, Sample *s, Row *row, Err *e) {
     Text prompt, reply;
-    return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) && make_pair(m, s, prompt, reply, e);
+    return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) && make_pair(m, s, row, prompt, reply, e);
 }
 
 static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
@@ -304,7 +310,7 @@ static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
     if (context.bytes) str_addf(&m->prompt, "\n\n%s", m->chat ? "" : "Input:\n");
     str_add_bytes(&m->prompt, context.text, context.bytes);
     if (!m->chat) str_add(&m->prompt, "\n\nAnswer:\n");
-    return make_pair(m, s, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
+    return make_pair(m, s, row, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
 }
 
 static bool make_fields(RowMaker *m, Sample *s, Row *row, Err *e) {
@@ -313,7 +319,7 @@ static bool make_fields(RowMaker *m, Sample *s, Row *row, Err *e) {
     bool ok = m->o->answer_template ? expand(&m->part, m->o->answer_template, row, e) : need_text(&reply, row, m->answer, e);
     if (!ok) return false;
     if (m->o->answer_template) reply = (Text){str_text(&m->part), m->part.len};
-    return make_pair(m, s, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
+    return make_pair(m, s, row, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
 }
 
 static bool add_list(json_t *turns, Row *row, const char *name, Err *e) {
@@ -349,7 +355,7 @@ static bool make_turns(RowMaker *m, Sample *s, Row *row, Err *e) {
 bool dataset_make_sample(RowMaker *m, Sample *s, Row *row, Err *e) {
     s->n = 0;
     s->end_id = -1;
-    s->plain = s->last_only = false;
+    s->plain = s->last_only = s->unanswered = false;
     str_clear(&m->prompt);
     str_clear(&m->part);
     switch (m->kind) {

@@ -50,6 +50,12 @@ json_t *row_value(RowField *f) {
     return v;
 }
 
+json_t *row_tree(Row *r) {
+    json_t *tree = json_object();
+    for (int i = 0; i < r->n; i++) json_object_set_new_nocheck(tree, r->field[i].name, row_value(&r->field[i]));
+    return tree;
+}
+
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 /* In the text of a list: at the element number *at stands for. */

@@ -35,6 +35,7 @@ bool row_scan(Row *r, char *text, int64_t bytes);
 void row_from_tree(Row *r, json_t *tree); /* takes over the reference */
 void row_free(Row *r);
 
+json_t *row_tree(Row *r); /* the whole row; gives (json_decref) */
 RowField *row_get(Row *r, const char *name); /* NULL: absent, or null */
 const char *row_text(RowField *f, int64_t *bytes); /* of a text; ends in a zero */
 json_t *row_value(RowField *f);              /* gives (json_decref) */

@@ -1,4 +1,4 @@
-/* rows.h - the objects of a file of JSON lines, or of a JSON array, one at a time, with the line each began on.
+/* rows.h - the rows of a file of JSON lines, of a JSON array or of a table, one at a time, with the line each began on.
  *
  * A row is read through a window that holds the longest one: its length is known before it is read, and refused there
  * when reading it would take more memory than is allowed. */
@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "data/row.h"
+#include "data/source.h"
 
 typedef struct RowReader {
     const char *path;        /* keeps until closed */
@@ -23,16 +24,23 @@ typedef struct RowReader {
     int64_t longest_bytes;   /* of the rows so far */
     int64_t left_bytes;      /* memory that one row may take; 0: any */
     int cost;                /* bytes it takes for each of its own, besides the window */
-    bool at_end, in_array, after_first;
+    SourceForm form;
+    bool at_end, after_first;
     bool seekable;           /* the file can be looked into beyond the window */
     Str scratch;             /* of the scanner */
+    char separator;          /* of a table */
+    Str header;              /* its first line; names point into it */
+    char **name;             /* owns; [n_names] */
+    int n_names;
 } RowReader;
 
-bool dataset_reader_open(RowReader *r, const char *path, Err *e);
+bool dataset_reader_open(RowReader *r, const char *path, Err *e); /* refuses what is empty, or no list of samples */
 bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e); /* a file that is open; takes fd over */
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
 /* The same without a tree. The row stands until the next call; row_free it before. *found false: the end. */
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e);
+/* Plain text: what is there of it now, and stands until the next call; 0 bytes at the end. */
+bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e);
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e); /* whether a row of so many bytes may be read */
 void dataset_reader_close(RowReader *r);
 

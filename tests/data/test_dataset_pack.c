@@ -185,7 +185,7 @@ TEST(dataset_split_holds_out_the_tail) {
     if (d && held) {
         EXPECT(dataset_rows(d) == 1749 && dataset_rows(held) == 93); /* floor(1842 x 0.95), the guides' count */
         EXPECT(dataset_report(d)->tokens + dataset_report(held)->tokens == tokens);
-        EXPECT(dataset_bytes(d) < bytes);
+        EXPECT(dataset_bytes(d) == bytes && dataset_bytes(held) < 1000); /* the tokens are shared */
         int32_t ids[8], labels[8], positions[8], begin[8];
         float weight[8];
         for (int i = 0; i < 93; i++) {
