@@ -50,7 +50,7 @@ bool cmd_eval(const Options *o, Err *e) {
     if (ok) {
         host.data = dataset_bytes(d);
         host.reading = dataset_reading_bytes(d);
-        host.batches = run_batch_bytes(&s, 0, 0);
+        host.batches = run_batch_bytes(&s, 0, NULL, 0);
     }
     bool planned = ok && job_open(j, &s, &machine, &host, e);
     ok = planned && setup_check_budget(j, &host, limits, e) &&

@@ -112,7 +112,7 @@ static bool report(const Options *o, const Model *m, Err *e) {
               setup_data(&d, o, &w, m, OPT_DATA, 0, e) && setup_attention(&s, o, dataset_is_packed(d), e);
     if (ok) {
         HostBytes host = {.data = dataset_bytes(d), .tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
-                          .batches = run_batch_bytes(&s, 0, 0), .reading = dataset_reading_bytes(d)};
+                          .batches = run_batch_bytes(&s, 0, NULL, 0), .reading = dataset_reading_bytes(d)};
         Side side[MOST_SIDES];
         JobSpec *spec = MEM_NEW(JobSpec, MOST_SIDES);
         int n = sides_of(spec, side, &s);

@@ -26,6 +26,7 @@ typedef struct Session {
     JobSpec asked, spec; /* before the planner decided, and after */
     Job job;
     bool planned;
+    UpdateRows rows; /* of the updates, where they differ */
     char out[600]; /* when it is not given */
     int64_t global_batch, budget_bytes;
     SearchLimits limits;
@@ -69,7 +70,7 @@ static bool reopen_data(Session *s, Err *e) {
 static bool replan(Session *s, Shortage what, Err *e) {
     if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
     job_close(&s->job);
     s->planned = job_open(&s->job, &s->spec, &s->machine, &s->host, e);
     return s->planned;
@@ -85,18 +86,21 @@ static bool check_free(Session *s, Err *e) {
     }
 }
 
+static bool pack(Session *s, Err *e) {
+    return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host, s->limits, e);
+}
+
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
-    bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
-    if (!setup_attention(&s->spec, s->o, packed, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
     s->budget_bytes = s->limits.device_bytes;
+    if (!pack(s, e)) return false;
     s->asked = s->spec;
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
     setup_record_taken(&s->found, &s->taken, &s->spec);
-    if (s->spec.seq != dataset_seq(s->data) && !reopen_data(s, e)) return false;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
+    if (s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers); /* of the micro-batch that was found */
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
     Str text = {0};
@@ -121,6 +125,8 @@ static void fill_settings(Session *s, RunOptions *ro) {
     char data[24];
     snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
     json_object_set_new(s->settings, "data", json_string(data));
+    /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
+    json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
     const char *name;
     json_t *value;
     ro->settings = s->pairs;
@@ -164,8 +170,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
-    ro->total_steps = opt_given(o, OPT_STEPS) ? opt_int(o, OPT_STEPS) : (int64_t)ceil(ro->epochs * (double)per_epoch - 1e-9);
-    if (ro->total_steps < 1) ro->total_steps = 1;
+    ro->total_steps = setup_updates(o, s->data, s->global_batch);
     ro->schedule = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR), .total_steps = ro->total_steps,
                               .warmup_steps = opt_int(o, OPT_WARMUP_STEPS)};
     if (!ro->schedule.warmup_steps)
@@ -182,8 +187,8 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     json_decref(root);
     ro->config_yaml = str_text(&s->config_yaml);
     ro->plan_json = str_text(&s->plan_json);
-    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
-             units_count(s->global_batch).s, units_count(per_epoch).s,
+    log_line("%s updates of %s %s: %s an epoch; predicted %s", units_count(ro->total_steps).s, units_count(s->global_batch).s,
+             dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples", units_count(per_epoch).s,
              units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
 }
 
@@ -202,6 +207,7 @@ static void print_result(const Session *session, const RunResult *r) {
     print_number(&s, "eval_loss", r->eval_loss);
     print_number(&s, "tokens_per_s", r->tokens_per_s);
     double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
+    if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
     print_number(&s, "predicted_tokens_per_s", tokens / job_update_seconds(j));
     Str plan = {0};
     job_plan_flags(&plan, &j->spec);
@@ -287,6 +293,7 @@ static void close_session(Session *s) {
     if (s->backend) s->backend->close(s->backend);
     if (s->held_out) dataset_close(s->held_out);
     if (s->data) dataset_close(s->data);
+    update_rows_free(&s->rows);
     setup_words_free(&s->words);
 }
 

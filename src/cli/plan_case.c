@@ -38,10 +38,8 @@ static bool open_data(PlanCase *c, Err *e) {
 
 static void count_updates(PlanCase *c) {
     if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
-    if (opt_given(c->o, OPT_STEPS))
-        c->updates = opt_int(c->o, OPT_STEPS);
-    else if (c->data)
-        c->updates = MAX2(1, (int64_t)ceil(opt_real(c->o, OPT_EPOCHS) * (double)c->updates_per_epoch - 1e-9));
+    if (c->data) c->updates = setup_updates(c->o, c->data, c->global_batch);
+    else if (opt_given(c->o, OPT_STEPS)) c->updates = opt_int(c->o, OPT_STEPS);
 }
 
 /* With the data the same host memory as a run takes. */
@@ -51,7 +49,7 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
     c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
                           .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, workers),
+                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers),
                           .reading = setup_reading_bytes(c->data, c->held_out)};
 }
 
@@ -67,11 +65,11 @@ static bool prepare(PlanCase *c, Err *e) {
     if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
     if (!c->has_grpo && !open_data(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
-    bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
-                          : opt_is(o, OPT_PACK, "on");
-    if (!setup_attention(&c->asked, o, packed, e)) return false; /* not known: the larger of the two */
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
-    return true;
+    if (c->data)
+        return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host, c->limits, e);
+    bool packed = opt_is(o, OPT_PACK, "on") || opt_is(o, OPT_PACK, "update");
+    return setup_attention(&c->asked, o, packed, e); /* not known: the larger of the two */
 }
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
@@ -94,6 +92,7 @@ void plan_case_close(PlanCase *c) {
     if (c->backend) c->backend->close(c->backend);
     if (c->held_out) dataset_close(c->held_out);
     if (c->data) dataset_close(c->data);
+    update_rows_free(&c->rows);
     setup_words_free(&c->words);
 }
 
@@ -108,7 +107,7 @@ int64_t plan_case_room(const PlanCase *c) {
 
 Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
     double fill = c->data ? dataset_report(c->data)->fill : 1; /* a run counts tokens of the data, not what fills up a row */
-    double tokens = (double)c->global_batch * (double)c->job.spec.seq * fill;
+    double tokens = c->asked.rows ? c->rows.mean_tokens : (double)c->global_batch * (double)c->job.spec.seq * fill;
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
@@ -133,9 +132,9 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
     str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-             units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
+             units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
              m->source ? m->source : "estimated");
-    if (c->data && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
+    if (c->data && !c->asked.rows && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
                  units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
@@ -182,7 +181,8 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     const JobSpec *s = &c->job.spec;
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
-    job_plain_spec(&plain, s, c->free.micro_batch ? c->global_batch : c->asked.micro_batch);
+    int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
+    job_plain_spec(&plain, s, c->free.micro_batch ? all : c->asked.micro_batch);
     plain.attend = c->asked.attend;
     int n = job_savings(saving, &c->job, &plain, &c->host);
     if (!n) return;

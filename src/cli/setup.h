@@ -58,6 +58,12 @@ int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
 bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
 
+int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch); /* of the whole run: --steps or --epochs */
+/* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the faster of
+ * packing the samples of an update and of giving each a row, said in one line. */
+bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
+                   const Machine *m, const HostBytes *host, SearchLimits limits, Err *e);
+
 /* ---- setup_budget.c ---- */
 
 /* What may be taken: --budget or what is free now less a margin (said so), and the caps of --max-memory. */

@@ -1,11 +1,14 @@
 /* setup_data.c - from options to a tokenizer, a chat template and the rows of a job. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/setup.h"
+#include "train/run.h"
 
 bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {
     *w = (Words){0};
@@ -85,7 +88,11 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, O
         if (bos >= 0) d_options.bos_text = tokenizer_piece(w->tokenizer, bos);
         if (eos >= 0) d_options.eos_text = tokenizer_piece(w->tokenizer, eos);
     }
-    d_options.pack = opt_is(o, OPT_PACK, "on") ? PACK_ON : opt_is(o, OPT_PACK, "off") ? PACK_OFF : PACK_AUTO;
+    d_options.pack = opt_is(o, OPT_PACK, "on")       ? PACK_ON
+                     : opt_is(o, OPT_PACK, "off")    ? PACK_OFF
+                     : opt_is(o, OPT_PACK, "update") ? PACK_UPDATE
+                                                     : PACK_AUTO;
+    d_options.join_documents = opt_is(o, OPT_DOCUMENTS, "joined");
     d_options.score = opt_is(o, OPT_SCORE, "last") ? SCORE_LAST : SCORE_ALL;
     d_options.template_mode = opt_is(o, OPT_TEMPLATE, "chat") ? TEMPLATE_CHAT
                               : opt_is(o, OPT_TEMPLATE, "none") ? TEMPLATE_NONE : TEMPLATE_AUTO;
@@ -102,4 +109,64 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, O
     log_line("%s", str_text(&text));
     str_free(&text);
     return true;
+}
+
+/* ---- packing ---- */
+
+int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch) {
+    if (opt_given(o, OPT_STEPS)) return opt_int(o, OPT_STEPS);
+    double updates = opt_real(o, OPT_EPOCHS) * (double)run_steps_per_epoch(d, global_batch);
+    return MAX2((int64_t)ceil(updates - 1e-9), 1);
+}
+
+static void set_rows(JobSpec *s, const UpdateRows *rows, int64_t global_batch) {
+    s->rows = rows;
+    s->accum = ((rows ? job_rows(s) : global_batch) + s->micro_batch - 1) / s->micro_batch;
+}
+
+/* Seconds an update of the fastest plan takes; 0: none fits. */
+static double fastest(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits) {
+    Search *f = MEM_NEW(Search, 1);
+    double seconds = job_search(f, &s, m, host, setup_freedom(o), limits) ? f->tried[f->best].update_seconds : 0;
+    mem_free(f);
+    return seconds;
+}
+
+/* A library attends to rows of one sample each alone. Whether that is worth a row a sample is for the plans to say. */
+static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t global_batch, const Options *o, const Machine *m,
+                               const HostBytes *host, SearchLimits limits) {
+    JobSpec packed = *s, alone = *s;
+    set_rows(&packed, rows, global_batch);
+    set_rows(&alone, NULL, global_batch);
+    packed.attend = ATTEND_OWN;
+    alone.attend = ATTEND_FAST;
+    double with = fastest(packed, o, m, host, limits), without = fastest(alone, o, m, host, limits);
+    bool takes_alone = without > 0 && (with <= 0 || without < with);
+    if (with > 0 && without > 0)
+        log_line("--pack %s, predicted %s tokens/s; %s (--pack %s): %s", takes_alone ? "off" : "update",
+                 units_count((int64_t)(rows->mean_tokens / MIN2(with, without))).s,
+                 takes_alone ? "packed among themselves, with snug's own attention" : "a row each, with the library's attention",
+                 takes_alone ? "update" : "off", units_count((int64_t)(rows->mean_tokens / MAX2(with, without))).s);
+    return takes_alone;
+}
+
+bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
+                   const Machine *m, const HostBytes *host, SearchLimits limits, Err *e) {
+    update_rows_free(rows);
+    if (dataset_packs_updates(d)) {
+        update_rows_count(rows, d, global_batch, setup_updates(o, d, global_batch));
+        log_line("an update of %s samples: %.1f rows of %s tokens on average, %lld at most, %.0f %% filled", units_count(global_batch).s,
+                 rows->mean_rows, units_count(s->seq).s, (long long)rows->most, 100 * rows->fill);
+        bool open = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "auto") && !opt_flag(o, OPT_DETERMINISTIC);
+        bool alone = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "cudnn");
+        if (m->kind == MACHINE_CUDA && s->activations != FMT_F32 && open)
+            alone = is_faster_unpacked(s, rows, global_batch, o, m, host, limits);
+        if (alone) {
+            dataset_pack_updates(d, false);
+            if (held_out && dataset_packs_updates(held_out)) dataset_pack_updates(held_out, false);
+        }
+    }
+    set_rows(s, dataset_packs_updates(d) ? rows : NULL, global_batch);
+    bool packed = dataset_is_packed(d) || (held_out && dataset_is_packed(held_out));
+    return setup_attention(s, o, packed, e);
 }

@@ -29,7 +29,15 @@ int64_t dataset_rows(const Dataset *d) { return d->n_rows; }
 int64_t dataset_seq(const Dataset *d) { return d->seq; }
 int64_t dataset_reading_bytes(const Dataset *d) { return d->reading_bytes; }
 
+bool dataset_packs_updates(const Dataset *d) { return d->by_update; }
+
+void dataset_pack_updates(Dataset *d, bool on) {
+    for (int i = 0; i < d->n_parts; i++) CHECK(d->part[i].mode == ROWS_DOCUMENTS);
+    d->by_update = on;
+}
+
 bool dataset_is_packed(const Dataset *d) {
+    if (d->by_update) return true;
     for (int i = 0; i < d->n_parts; i++)
         if (d->part[i].mode != ROWS_DOCUMENTS) return true;
     return false;
@@ -57,7 +65,7 @@ static uint64_t part_fingerprint(uint64_t h, const Dataset *d, const DataPart *p
 }
 
 uint64_t dataset_fingerprint(const Dataset *d) {
-    uint64_t h = rng_fold(rng_fold((uint64_t)d->seq, d->joined), d->weighted);
+    uint64_t h = rng_fold(rng_fold((uint64_t)d->seq, d->joined), d->weighted); /* how updates are packed changes no sum */
     for (int i = 0; i < d->n_parts; i++) h = part_fingerprint(h, d, &d->part[i]);
     return h;
 }
@@ -169,16 +177,23 @@ static int64_t fill_document(const Dataset *d, int64_t doc, int64_t at, const Ro
     return at;
 }
 
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, int32_t *ids, int32_t *labels, float *weight,
+                          int32_t *positions, int32_t *doc_begin) {
+    RowOut o = {ids, labels, positions, doc_begin, weight};
+    int64_t at = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const DataPart *p = dataset_part_of(d, member[k]);
+        if (p->mode == ROWS_STREAM) { /* which shares its row with nobody */
+            fill_window(d, p, window_of(d, p, member[k]), &o);
+            return;
+        }
+        RowSpan r = documents_of(p, member[k]);
+        for (int64_t i = r.from; i < r.to; i++) at = fill_document(d, document_at(p, i), at, &o);
+    }
+    put_padding(&o, at, d->seq);
+}
+
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin) {
-    RowOut o = {ids, labels, positions, doc_begin, weight};
-    const DataPart *p = dataset_part_of(d, row);
-    if (p->mode == ROWS_STREAM) {
-        fill_window(d, p, window_of(d, p, row), &o);
-        return;
-    }
-    RowSpan r = documents_of(p, row);
-    int64_t at = 0;
-    for (int64_t i = r.from; i < r.to; i++) at = fill_document(d, document_at(p, i), at, &o);
-    put_padding(&o, at, d->seq);
+    dataset_members_fill(d, &row, 1, ids, labels, weight, positions, doc_begin);
 }

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
@@ -33,7 +34,12 @@
 typedef enum DataKind {
     DATA_IDS, DATA_MESSAGES, DATA_PROMPT, DATA_TEXT, DATA_ALPACA, DATA_SHAREGPT, DATA_FIELDS
 } DataKind;
-typedef enum PackMode { PACK_AUTO /* on for plain text, off otherwise */, PACK_ON, PACK_OFF } PackMode;
+typedef enum PackMode {
+    PACK_AUTO,  /* on for plain text, update otherwise */
+    PACK_ON,    /* rows are filled: windows of a stream of plain text, or samples side by side; the same in every epoch */
+    PACK_OFF,   /* a row is a sample */
+    PACK_UPDATE /* the samples of one update are put side by side, among themselves: the sums are those of PACK_OFF */
+} PackMode;
 typedef enum ScoreMode { SCORE_ALL, SCORE_LAST } ScoreMode; /* which assistant turns */
 typedef enum TemplateMode {
     TEMPLATE_AUTO, /* the chat template for messages, and for prompts where the model has one */
@@ -102,8 +108,10 @@ const DataReport *dataset_report(const Dataset *d);
 int64_t dataset_enough(const Dataset *d);
 void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, with a histogram of the lengths */
 
-int64_t dataset_rows(const Dataset *d);          /* of one epoch */
+int64_t dataset_rows(const Dataset *d);          /* of one epoch, as a global batch counts them */
 bool dataset_is_packed(const Dataset *d);        /* several samples may stand in one row */
+bool dataset_packs_updates(const Dataset *d);    /* PACK_UPDATE: what is counted above are samples */
+void dataset_pack_updates(Dataset *d, bool on);  /* from PACK_OFF to PACK_UPDATE, or back */
 int64_t dataset_seq(const Dataset *d);           /* tokens of a row */
 int64_t dataset_bytes(const Dataset *d);         /* host memory kept */
 int64_t dataset_reading_bytes(const Dataset *d); /* the most that was taken besides while it was read */
@@ -114,10 +122,40 @@ int64_t dataset_row_at(const Dataset *d, int64_t epoch, int64_t index);
 int64_t dataset_row_scored(const Dataset *d, int64_t row);
 int64_t dataset_row_tokens(const Dataset *d, int64_t row);
 
+/* The rows of an update, or of any stretch of an epoch: which rows of the set (samples) stand in each. */
+typedef struct RowList {
+    int64_t n_rows, n, most; /* most: rows of the set that it has room for */
+    int64_t *first;          /* [n_rows + 1]: where a row begins in member */
+    int64_t *member;         /* [n] */
+    uint64_t *key;           /* scratch */
+    int64_t *room;
+} RowList;
+
+int64_t row_list_bytes(int64_t most); /* what row_list_init takes of the arena */
+void row_list_init(RowList *l, Arena *a, int64_t most);
+/* Those at places index .. index + n - 1 of an epoch. PACK_UPDATE: the longest first, each into the first row that has room
+ * for it. Allocates nothing. */
+void dataset_list_rows(const Dataset *d, RowList *l, int64_t epoch, int64_t index, int64_t n);
+
+/* How many rows the updates of a run have: by construction none has more than `most`. */
+typedef struct UpdateRows {
+    int64_t samples;  /* of an update */
+    int64_t most;
+    int64_t updates;  /* that were looked at */
+    int64_t *count;   /* [most + 1]: how many have so many rows; owns: update_rows_free */
+    double fill;      /* share of the rows' slots that hold tokens */
+    double mean_rows, mean_tokens; /* of an update */
+} UpdateRows;
+void update_rows_count(UpdateRows *u, const Dataset *d, int64_t global_batch, int64_t updates);
+void update_rows_free(UpdateRows *u);
+
 /* seq entries each. labels[t] is the next token of the same document where that one is scored, else -1; weight is
  * 1 there, else 0; positions begin at 0 in every document; doc_begin is the place in the row where the token's
  * document begins. What is left of the row is a document of its own: ids 0, no labels. */
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin);
+/* The same for rows of the set that share a row. */
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, int32_t *ids, int32_t *labels, float *weight,
+                          int32_t *positions, int32_t *doc_begin);
 
 #endif

@@ -60,6 +60,7 @@ struct Dataset {
     bool shuffle;
     bool joined;            /* a stream: documents see each other */
     bool weighted;          /* parts are drawn from by weight */
+    bool by_update;         /* rows are documents, and those of an update share rows */
     DataStore *store;
     bool owns_store;        /* the first of those that use it: its bytes are counted there */
     int64_t n_rows;

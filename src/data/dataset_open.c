@@ -290,8 +290,11 @@ static bool check_anything_left(const Dataset *d, Err *e) {
                 d->name, (long long)r->dropped, (long long)d->seq, (long long)r->longest);
 }
 
-static void finish(Dataset *d) {
+static void finish(Dataset *d, PackMode pack) {
     DataStore *store = d->store;
+    bool documents = true;
+    for (int i = 0; i < d->n_parts; i++) documents &= d->part[i].mode == ROWS_DOCUMENTS;
+    d->by_update = documents && pack != PACK_OFF;
     pile_add(&store->doc, &(Doc){.begin = store->token.n}, 1);
     pile_shrink(&store->token);
     pile_shrink(&store->doc);
@@ -350,7 +353,7 @@ bool dataset_open_files(Dataset **out, const DataFile *file, int n, const DataOp
     for (int i = 0; i < n; i++) source_files_free(&files[i]);
     mem_free(files);
     mem_free(p.keeper.sample.token);
-    if (ok) finish(p.d);
+    if (ok) finish(p.d, o->pack);
     ok = ok && check_anything_left(p.d, e);
     dataset_maker_free(&p.maker);
     if (ok) *out = p.d;

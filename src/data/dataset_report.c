@@ -129,10 +129,14 @@ void dataset_report_text(Str *out, const Dataset *d) {
     str_addf(out, "\ntokens   %s, %s scored (%.0f %%)\n", units_count(r->tokens).s,
              units_count(r->scored_tokens).s,
              r->tokens ? 100.0 * (double)r->scored_tokens / (double)r->tokens : 0.0);
-    str_addf(out, "rows     %s of %s tokens, %.0f %% filled%s\n", units_count(r->rows).s, units_count(d->seq).s,
-             100 * r->fill, dataset_is_packed(d) ? ", packed" : "");
+    if (d->by_update)
+        str_addf(out, "rows     of %s tokens; the samples of an update are put side by side (a row each would be %.0f %% filled)\n",
+                 units_count(d->seq).s, 100 * r->fill);
+    else
+        str_addf(out, "rows     %s of %s tokens, %.0f %% filled%s\n", units_count(r->rows).s, units_count(d->seq).s,
+                 100 * r->fill, dataset_is_packed(d) ? ", packed" : "");
     if (!dataset_is_packed(d) && r->fill < 0.5)
-        str_addf(out, "         --pack on would need about %s rows\n",
+        str_addf(out, "         --pack update would need about %s rows\n",
                  units_count((r->tokens + d->seq - 1) / d->seq).s);
     if (dataset_enough(d) < d->seq)
         str_addf(out, "         --seq %lld would be enough: no sample is longer\n", (long long)dataset_enough(d));

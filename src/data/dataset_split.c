@@ -53,7 +53,7 @@ static bool split_part(Dataset *d, DataPart *p, DataPart *h, double fraction) {
 
 static Dataset *new_view(const Dataset *d) {
     Dataset *h = MEM_NEW(Dataset, 1);
-    *h = *d;
+    *h = *d; /* its rows are of the same sort */
     h->name = mem_strdup(d->name);
     h->shuffle = h->owns_store = false;
     h->reading_bytes = 0;

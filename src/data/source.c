@@ -100,7 +100,7 @@ static void show_start(char to[24], const char *at, const char *end) {
         to[n] = at[n];
         n++;
     }
-    while (n > 0 && (at[n] & 0xc0) == 0x80) n--; /* no half of a character */
+    while (n > 0 && at + n < end && (at[n] & 0xc0) == 0x80) n--; /* no half of a character */
     to[n] = 0;
 }
 

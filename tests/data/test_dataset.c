@@ -392,6 +392,7 @@ TEST(dataset_reads_long_lines) {
 TEST(dataset_report_reads_well) {
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 64);
+    o.pack = PACK_OFF;
     Err e;
     Dataset *d = NULL;
     EXPECT_OK(dataset_open(&d,
@@ -407,7 +408,7 @@ TEST(dataset_report_reads_well) {
                   "samples  2; 1 dropped (the answer is empty or was cut away)\n"
                   "tokens   17, 13 scored (76 %)\n"
                   "rows     2 of 64 tokens, 13 % filled\n"
-                  "         --pack on would need about 1 rows\n"
+                  "         --pack update would need about 1 rows\n"
                   "lengths  median 3, 95 % up to 14, longest 14\n"));
     EXPECT(strstr(str_text(&s),
                   "  up to       8 tokens  ######################################## 1\n"
@@ -419,6 +420,10 @@ TEST(dataset_report_reads_well) {
     str_clear(&s);
     if (d) dataset_report_text(&s, d);
     EXPECT(strstr(str_text(&s), "         --seq 64 would be enough: no sample is longer\n"));
+    dataset_pack_updates(d, true);
+    str_clear(&s);
+    if (d) dataset_report_text(&s, d);
+    EXPECT(strstr(str_text(&s), "rows     of 256 tokens; the samples of an update are put side by side (a row each would be 5 % filled)\n"));
     str_free(&s);
     dataset_close(d);
     tokenizer_close(t);

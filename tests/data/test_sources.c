@@ -286,7 +286,7 @@ TEST(texts_beside_samples_are_kept_as_samples) {
     snprintf(b, sizeof b, "%s", put_file("b.jsonl", BYTES("{\"prompt\": \"q\", \"completion\": \"r\"}\n")));
     const DataFile files[] = {{a, 0}, {b, 0}};
     EXPECT_OK(dataset_open_files(&d, files, 2, &o, &e));
-    EXPECT(d && !dataset_is_packed(d) && dataset_rows(d) == 3);
+    EXPECT(d && dataset_packs_updates(d) && dataset_rows(d) == 3);
     if (d) EXPECT_STR(tiny_row(d, 1), "ef<259>_|f<259>.");
     if (d) EXPECT_STR(tiny_row(d, 2), "qr<259>_|r<259>.");
     dataset_close(d);
