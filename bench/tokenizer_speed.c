@@ -20,14 +20,16 @@ static int complain(const Err *e) {
     return 1;
 }
 
-/* Encodes the text as one piece, or line by line, and returns the seconds. */
-static double encode_s(const Tokenizer *t, TokenIds *ids, const Str *text, bool by_line, Err *e) {
+/* Encodes the text as one, or line by line, by itself or through a stream, and returns the seconds. */
+static double encode_s(const Tokenizer *t, TokenStream *s, TokenIds *ids, const Str *text, bool by_line, Err *e) {
     double start = now_s();
     ids->n = 0;
     for (int64_t from = 0; from < text->len;) {
         const char *end = by_line ? memchr(text->data + from, '\n', (size_t)(text->len - from)) : NULL;
         int64_t to = end ? end - text->data + 1 : text->len;
-        if (!tokenizer_encode(t, ids, text->data + from, to - from, TOKENIZE_PLAIN, e)) return -1;
+        bool ok = s ? token_stream_put(s, ids, text->data + from, to - from, e) && token_stream_end(s, ids, e)
+                    : tokenizer_encode(t, ids, text->data + from, to - from, TOKENIZE_PLAIN, e);
+        if (!ok) return -1;
         from = to;
     }
     return now_s() - start;
@@ -50,16 +52,19 @@ int main(int argc, char **argv) {
     }
     printf("{\"what\": \"load\", \"ms\": %.1f, \"kept_bytes\": %lld}\n", load * 1e3,
            (long long)tokenizer_bytes(t));
-    for (int by_line = 0; by_line < 2; by_line++) {
+    TokenStream *stream = token_stream_open(t, TOKENIZE_PLAIN);
+    for (int way = 0; way < 4; way++) {
+        bool by_line = way % 2, streamed = way > 1;
         double best = 1e9;
         for (int i = 0; i < repeats; i++) {
-            double s = encode_s(t, &ids, &text, by_line, &e);
+            double s = encode_s(t, streamed ? stream : NULL, &ids, &text, by_line, &e);
             if (s < 0) return complain(&e);
             best = s < best ? s : best;
         }
-        printf("{\"what\": \"encode %s\", \"MB_per_s\": %.1f, \"ids\": %lld}\n", by_line ? "lines" : "whole",
-               (double)text.len / best / 1e6, (long long)ids.n);
+        printf("{\"what\": \"%s %s\", \"MB_per_s\": %.1f, \"ids\": %lld}\n", streamed ? "stream" : "encode",
+               by_line ? "lines" : "whole", (double)text.len / best / 1e6, (long long)ids.n);
     }
+    token_stream_close(stream);
     double start = now_s();
     if (!tokenizer_decode(t, &back, ids.ids, ids.n, false, &e)) return complain(&e);
     printf("{\"what\": \"decode\", \"MB_per_s\": %.1f}\n", (double)back.len / (now_s() - start) / 1e6);

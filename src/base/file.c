@@ -77,6 +77,14 @@ bool file_open_read(const char *path, int *fd, Err *e) {
     return true;
 }
 
+FileFacts file_facts(int fd) {
+    struct stat st;
+    if (fstat(fd, &st)) return (FileFacts){.bytes = -1, .at = -1};
+    return (FileFacts){.bytes = (int64_t)st.st_size,
+                       .changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                       .at = S_ISREG(st.st_mode) ? (int64_t)lseek(fd, 0, SEEK_CUR) : -1};
+}
+
 bool file_open_append(const char *path, int *fd, Err *e) {
     *fd = open_here(path, O_RDWR | O_CREAT | O_APPEND);
     return *fd >= 0 || refused(e, path, "open");

@@ -23,6 +23,11 @@ int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);
 
 bool file_open_read(const char *path, int *fd, Err *e);                          /* gives fd: file_close */
+typedef struct FileFacts { /* of an open file: another size or time later means that it was changed */
+    int64_t bytes, changed_ns;
+    int64_t at;   /* where it is read next; -1: a pipe or a device, which cannot be read at any place */
+} FileFacts;
+FileFacts file_facts(int fd);
 bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *path, Err *e); /* all or a refusal */
 bool file_read_some(int fd, void *to, int64_t *got, int64_t room, const char *path, Err *e); /* 0: the end */
 bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *e);

@@ -46,4 +46,7 @@ uint64_t rng_fold_text(uint64_t key, const char *text); /* its bytes, and where 
 /* Fills order[0..n) with a permutation of 0..n-1 that depends on the key alone. */
 void rng_permute(uint64_t key, int64_t *order, int64_t n);
 
+/* What stands at place i of another such permutation: one that is never written down, so n may be anything. */
+int64_t rng_permuted(uint64_t key, int64_t n, int64_t i);
+
 #endif

@@ -44,17 +44,22 @@ bool cmd_eval(const Options *o, Err *e) {
     Backend *b = NULL;
     Dataset *d = NULL;
     Machine machine;
+    SearchLimits limits;
     Job *j = MEM_NEW(Job, 1);
     bool ok = setup_model(&m, o, e) && setup_need_weights(&m, o, e) &&
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) &&
-              setup_words(&w, o, &m, e) && setup_data(&d, o, &w, &m, opt_text(o, OPT_DATA), e) &&
-              setup_attention(&s, o, dataset_is_packed(d), e) && setup_backend(&b, &machine, o, e) &&
-              setup_fall_back(&s, o, &machine, e);
-    HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
-                      ok ? run_batch_bytes(&s, 0, 0) : 0};
+              setup_backend(&b, &machine, o, e) && setup_fall_back(&s, o, &machine, e) &&
+              setup_limits(&limits, o, &machine, e) && setup_words(&w, o, &m, e) &&
+              setup_data(&d, o, &w, &m, OPT_DATA, setup_data_room(&machine, limits, &w), e) &&
+              setup_attention(&s, o, dataset_is_packed(d), e);
+    HostBytes host = {.tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0};
+    if (ok) {
+        host.data = dataset_bytes(d);
+        host.reading = dataset_reading_bytes(d);
+        host.batches = run_batch_bytes(&s, 0, NULL, 0);
+    }
     bool planned = ok && job_open(j, &s, &machine, &host, e);
-    SearchLimits limits;
-    ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, &host, limits, e) &&
+    ok = planned && setup_check_budget(j, &host, limits, e) &&
          setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
     if (planned) job_close(j);
     mem_free(j);

@@ -126,9 +126,10 @@ static bool report(json_t *root, Most *most, const Options *o, const Model *m, E
     Dataset *d = NULL;
     if (!opt_given(o, OPT_DATA)) return fail(e, ERR_USAGE, "--report: needs --data, the text to compare on");
     bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, m, e) &&
-              setup_data(&d, o, &w, m, opt_text(o, OPT_DATA), e) && setup_attention(&s, o, dataset_is_packed(d), e);
+              setup_data(&d, o, &w, m, OPT_DATA, 0, e) && setup_attention(&s, o, dataset_is_packed(d), e);
     if (ok) {
-        HostBytes host = {dataset_bytes(d), w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0, run_batch_bytes(&s, 0, 0)};
+        HostBytes host = {.data = dataset_bytes(d), .tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
+                          .batches = run_batch_bytes(&s, 0, NULL, 0), .reading = dataset_reading_bytes(d)};
         Side side[MOST_SIDES];
         JobSpec *spec = MEM_NEW(JobSpec, MOST_SIDES);
         int n = sides_of(spec, side, &s);

@@ -29,6 +29,9 @@ static bool list_layouts(const Options *o, Err *e) {
 
 static bool find_problems(Problems *out, const Options *o, int rank, int ranks, Err *e) {
     const char *key = opt_text(o, OPT_DATASET), *path = opt_text(o, OPT_DATA);
+    const char *const *files;
+    if (opt_list(o, OPT_DATA, &files) > 1 && !file_exists(path))
+        return fail(e, ERR_USAGE, "--data %s: problems are read from one file", path);
     const Layout *layout = key ? layout_find(key, e) : NULL;
     if (key && !layout) return false;
     if (key && !path && layout->problem_field && strcmp(layout->key, "arithmetic"))

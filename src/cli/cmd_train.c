@@ -28,6 +28,7 @@ typedef struct Session {
     JobSpec asked, spec; /* before the planner decided, and after */
     Job job;
     bool planned;
+    UpdateRows rows; /* of the updates, where they differ */
     char out[600]; /* when it is not given */
     int64_t global_batch, budget_bytes;
     SearchLimits limits;
@@ -43,17 +44,19 @@ typedef struct Session {
 
 static bool open_data(Session *s, Err *e) {
     const Options *o = s->o;
-    if (!setup_words(&s->words, o, &s->model, e) ||
-        !setup_data(&s->data, o, &s->words, &s->model, opt_text(o, OPT_DATA), e))
-        return false;
+    if (!setup_words(&s->words, o, &s->model, e)) return false;
+    int64_t room = setup_data_room(&s->machine, s->limits, &s->words);
+    if (!setup_data(&s->data, o, &s->words, &s->model, OPT_DATA, room, e)) return false;
+    if (room) room = MAX2(room - dataset_bytes(s->data), 1);
     if (opt_given(o, OPT_EVAL_DATA)) {
-        if (!setup_data(&s->held_out, o, &s->words, &s->model, opt_text(o, OPT_EVAL_DATA), e)) return false;
+        if (!setup_data(&s->held_out, o, &s->words, &s->model, OPT_EVAL_DATA, room, e)) return false;
     } else if (opt_real(o, OPT_VAL_SPLIT) > 0) {
         if (!dataset_split(s->data, &s->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
         log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(s->held_out)).s,
                  units_count(dataset_rows(s->data)).s);
     }
     s->host.data = dataset_bytes(s->data) + (s->held_out ? dataset_bytes(s->held_out) : 0);
+    s->host.reading = setup_reading_bytes(s->data, s->held_out);
     s->host.tokenizer = s->words.tokenizer ? tokenizer_bytes(s->words.tokenizer) : 0;
     return true;
 }
@@ -71,7 +74,7 @@ static bool reopen_data(Session *s, Err *e) {
 static bool replan(Session *s, Shortage what, Err *e) {
     if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
     job_close(&s->job);
     s->planned = job_open(&s->job, &s->spec, &s->machine, &s->host, e);
     return s->planned;
@@ -87,20 +90,21 @@ static bool check_free(Session *s, Err *e) {
     }
 }
 
+static bool pack(Session *s, Err *e) {
+    return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host, s->limits, e);
+}
+
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
-    bool packed = dataset_is_packed(s->data) || (s->held_out && dataset_is_packed(s->held_out));
-    if (!setup_attention(&s->spec, s->o, packed, e)) return false;
-    if (!setup_backend(&s->backend, &s->machine, s->o, e) || !setup_fall_back(&s->spec, s->o, &s->machine, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
-    if (!setup_limits(&s->limits, s->o, &s->machine, e)) return false;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
     s->budget_bytes = s->limits.device_bytes;
+    if (!pack(s, e)) return false;
     s->asked = s->spec;
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
     setup_record_taken(&s->found, &s->taken, &s->spec);
-    if (s->spec.seq != dataset_seq(s->data) && !reopen_data(s, e)) return false;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
+    if (s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers); /* of the micro-batch that was found */
     if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
     Str text = {0};
@@ -126,6 +130,8 @@ static void fill_settings(Session *s, RunOptions *ro) {
     char data[24];
     snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
     json_object_set_new(s->settings, "data", json_string(data));
+    /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
+    json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
     const char *name;
     json_t *value;
     ro->settings = s->pairs;
@@ -184,12 +190,12 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     if (!ro->save) ro->save_seconds = 0;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
-    ro->total_steps = opt_given(o, OPT_STEPS) ? opt_int(o, OPT_STEPS) : (int64_t)ceil(ro->epochs * (double)per_epoch - 1e-9);
-    if (ro->total_steps < 1) ro->total_steps = 1;
+    ro->total_steps = setup_updates(o, s->data, s->global_batch);
     fill_schedule(s, ro);
-    log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
-             units_count(s->global_batch).s, units_count(per_epoch).s,
-             units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+    log_line("%s updates of %s %s: %s an epoch; predicted %s", units_count(ro->total_steps).s,
+             units_count(s->global_batch).s,
+             dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples",
+             units_count(per_epoch).s, units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
 }
 
 /* config.yaml and plan.json, as they will be written. */
@@ -254,6 +260,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     set_number(o, "eval_loss", r->eval_loss);
     set_number(o, "tokens_per_s", r->tokens_per_s);
     double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
+    if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
     set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j));
     job_plan_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
@@ -351,6 +358,7 @@ static void close_session(Session *s) {
     if (s->backend) s->backend->close(s->backend);
     if (s->held_out) dataset_close(s->held_out);
     if (s->data) dataset_close(s->data);
+    update_rows_free(&s->rows);
     setup_words_free(&s->words);
 }
 
@@ -412,7 +420,8 @@ bool cmd_train(const Options *o, Err *e) {
     RuleFacts facts = {.model = &s->model.config, .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.adapter.rank : 0};
     ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);
     if (ok && !s->spec.random_init) ok = setup_need_weights(&s->model, o, e);
-    ok = ok && open_data(s, e) && plan(s, e) && train(s, e);
+    ok = ok && setup_backend(&s->backend, &s->machine, s->o, e) && setup_fall_back(&s->spec, s->o, &s->machine, e) &&
+         setup_limits(&s->limits, s->o, &s->machine, e) && open_data(s, e) && plan(s, e) && train(s, e);
     int64_t resumed = s->folder.saved.global_step;
     close_session(s);
     mem_free(s);

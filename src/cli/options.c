@@ -555,10 +555,17 @@ static void derive(Options *o, OptId id, double number) {
     if (whole) o->value[id].text = arena_printf(&o->arena, "%lld", (long long)number);
 }
 
+enum { GLOBAL_BATCH = 16 }; /* when nothing is said about batches */
+
 /* micro-batch, accum and global-batch say two things in three numbers: the weakest source gives way. */
 static bool settle_batch(Options *o, Err *e) {
     const OptValue *micro = &o->value[OPT_MICRO_BATCH], *accum = &o->value[OPT_ACCUM];
     const OptValue *global = &o->value[OPT_GLOBAL_BATCH];
+    if (!global->set && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)) {
+        derive(o, OPT_GLOBAL_BATCH, GLOBAL_BATCH);
+        derive(o, OPT_ACCUM, (double)((GLOBAL_BATCH + micro->i - 1) / micro->i));
+        return true;
+    }
     if (!global->set || accum->source > global->source) {
         derive(o, OPT_GLOBAL_BATCH, (double)micro->i * (double)accum->i);
         return true;
@@ -597,12 +604,19 @@ static void derive_alpha(Options *o) { /* unless it is given */
         derive(o, OPT_LORA_ALPHA, 2 * (double)opt_int(o, OPT_LORA_RANK));
 }
 
+static void derive_lr(Options *o) { /* unless it is given: of adapters, of a model from scratch, of one that is tuned */
+    OptValue *lr = &o->value[OPT_LR];
+    if (!lr->set || lr->source == FROM_DEFAULT)
+        derive(o, OPT_LR, opt_is(o, OPT_MODE, "lora") ? 2e-4 : opt_given(o, OPT_INIT) ? 3e-4 : 2e-5);
+}
+
 void options_reset(Options *o, OptId id) {
     const char *fallback = options_fallback(id, o->command);
     options_forget(o, id);
     if (fallback) CHECK(options_put(o, &(OptHit){.id = id}, fallback, FROM_DEFAULT, NULL, NULL));
     join_lists(o);
     if (id == OPT_LORA_RANK || id == OPT_LORA_ALPHA) derive_alpha(o);
+    if (id == OPT_LR || id == OPT_MODE || id == OPT_INIT) derive_lr(o);
 }
 
 bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
@@ -619,6 +633,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
     derive_alpha(o);
+    derive_lr(o);
     settle_length(o);
     return settle_batch(o, e);
 }

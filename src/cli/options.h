@@ -118,6 +118,7 @@ typedef struct OptRow {
     bool of_flags;     /* the value is made of flags and may begin with -- */
     bool idle;         /* taken so that commands written for other tools run as they stand; help says why nothing follows */
     bool escapes;      /* texts: \n and \t on the command line mean what they say */
+    bool left_open;    /* the planner's to say unless given: a default is not saved, or it would be given then */
 } OptRow;
 
 typedef enum OptSource { FROM_DEFAULT, FROM_ENV, FROM_FILE, FROM_FLAG } OptSource;

@@ -195,7 +195,8 @@ void options_write_yaml(Str *out, const Options *o) {
     for (int i = 0; i < OPT_COUNT; i++) {
         const OptRow *row = &option_rows[i];
         const OptValue *v = &o->value[i];
-        if (!options_belongs(row, o->command) || !v->set || row->once) continue;
+        bool open = row->left_open && v->source == FROM_DEFAULT;
+        if (!options_belongs(row, o->command) || !v->set || row->once || open) continue;
         str_addf(out, "%s: ", row->name);
         add_value(out, row, v);
         str_add_char(out, '\n');

@@ -7,29 +7,38 @@
 #include "base/units.h"
 #include "train/run.h"
 
-/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over. */
-static void open_data(PlanCase *c) {
+static bool read_data(PlanCase *c, Err *e) {
+    if (!setup_words(&c->words, c->o, &c->model, e)) return false;
+    SearchLimits limits = c->has_budget ? c->limits : (SearchLimits){0};
+    int64_t room = c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
+    if (!setup_data(&c->data, c->o, &c->words, &c->model, OPT_DATA, room, e)) return false;
+    if (room) room = MAX2(room - dataset_bytes(c->data), 1);
+    return !opt_given(c->o, OPT_EVAL_DATA) ||
+           setup_data(&c->held_out, c->o, &c->words, &c->model, OPT_EVAL_DATA, room, e);
+}
+
+/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what does not fit
+ * the budget is not. */
+static bool open_data(PlanCase *c, Err *e) {
     Err why = {0};
-    if (!opt_given(c->o, OPT_DATA)) return;
-    bool ok = setup_words(&c->words, c->o, &c->model, &why) &&
-              setup_data(&c->data, c->o, &c->words, &c->model, opt_text(c->o, OPT_DATA), &why);
-    if (ok && opt_given(c->o, OPT_EVAL_DATA))
-        ok = setup_data(&c->held_out, c->o, &c->words, &c->model, opt_text(c->o, OPT_EVAL_DATA), &why);
-    else if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
+    if (!opt_given(c->o, OPT_DATA)) return true;
+    bool ok = read_data(c, &why);
+    if (!ok && why.code == ERR_BUDGET) return fail(e, why.code, "%s", why.text);
+    if (ok && opt_given(c->o, OPT_EVAL_DATA)) return true;
+    if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
         ok = dataset_split(c->data, &c->held_out, opt_real(c->o, OPT_VAL_SPLIT), &why);
     if (!ok) log_warn("planned without the data: %s", why.text);
     if (!ok && c->data) {
         dataset_close(c->data);
         c->data = NULL;
     }
+    return true;
 }
 
 static void count_updates(PlanCase *c) {
     if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
-    if (opt_given(c->o, OPT_STEPS))
-        c->updates = opt_int(c->o, OPT_STEPS);
-    else if (c->data)
-        c->updates = MAX2(1, (int64_t)ceil(opt_real(c->o, OPT_EPOCHS) * (double)c->updates_per_epoch - 1e-9));
+    if (c->data) c->updates = setup_updates(c->o, c->data, c->global_batch);
+    else if (opt_given(c->o, OPT_STEPS)) c->updates = opt_int(c->o, OPT_STEPS);
 }
 
 /* With the data the same host memory as a run takes. */
@@ -39,7 +48,8 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
     c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
                           .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, workers)};
+                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers),
+                          .reading = setup_reading_bytes(c->data, c->held_out)};
 }
 
 static bool prepare(PlanCase *c, Err *e) {
@@ -48,16 +58,17 @@ static bool prepare(PlanCase *c, Err *e) {
         return false;
     c->has_grpo = opt_is(o, OPT_TASK, "grpo");
     if (c->has_grpo && !plan_grpo_prepare(c, e)) return false;
-    if (!c->has_grpo) open_data(c); /* a policy's data are prompts, not rows */
-    count_updates(c);
-    bool packed = c->data ? dataset_is_packed(c->data) || (c->held_out && dataset_is_packed(c->held_out))
-                          : opt_is(o, OPT_PACK, "on");
-    if (!setup_attention(&c->asked, o, packed, e)) return false; /* not known: the larger of the two */
-    c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
     c->free = setup_freedom(o);
     c->has_budget = setup_has_budget(o);
-    return setup_limits(&c->limits, o, &c->machine, e);
+    if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
+    if (!c->has_grpo && !open_data(c, e)) return false; /* a policy's data are prompts, not rows */
+    count_updates(c);
+    c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
+    if (c->data)
+        return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host, c->limits, e);
+    bool packed = opt_is(o, OPT_PACK, "on") || opt_is(o, OPT_PACK, "update");
+    return setup_attention(&c->asked, o, packed, e); /* not known: the larger of the two */
 }
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
@@ -80,6 +91,7 @@ void plan_case_close(PlanCase *c) {
     if (c->backend) c->backend->close(c->backend);
     if (c->held_out) dataset_close(c->held_out);
     if (c->data) dataset_close(c->data);
+    update_rows_free(&c->rows);
     setup_words_free(&c->words);
 }
 
@@ -92,7 +104,7 @@ int64_t plan_case_room(const PlanCase *c) {
 
 Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
     double fill = c->data ? dataset_report(c->data)->fill : 1; /* a run counts tokens of the data, not what fills up a row */
-    double tokens = (double)c->global_batch * (double)c->job.spec.seq * fill;
+    double tokens = c->asked.rows ? c->rows.mean_tokens : (double)c->global_batch * (double)c->job.spec.seq * fill;
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
@@ -117,9 +129,9 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
     str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-             units_count(c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
+             units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
              m->source ? m->source : "estimated");
-    if (c->data && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
+    if (c->data && !c->asked.rows && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
                  units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
@@ -187,7 +199,8 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     const JobSpec *s = &c->job.spec;
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
-    job_plain_spec(&plain, s, c->free.micro_batch ? c->global_batch : c->asked.micro_batch);
+    int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
+    job_plain_spec(&plain, s, c->free.micro_batch ? all : c->asked.micro_batch);
     plain.attend = c->asked.attend;
     int n = job_savings(saving, &c->job, &plain, &c->host);
     if (!n) return;

@@ -16,6 +16,7 @@ typedef struct PlanCase {
     Backend *backend;         /* NULL: a card that is not here */
     Machine machine;
     HostBytes host;
+    UpdateRows rows; /* of the updates, where they differ */
     JobSpec asked; /* with nothing decided by the planner */
     SearchFreedom free;
     SearchLimits limits;

@@ -14,7 +14,8 @@ static const struct Rung {
 
 /* Of "--micro-batch 2 --accum 8 --recompute ...": what has no column of its own. */
 static const char *after_batch(const char *flags) {
-    const char *accum = strstr(flags, "--accum "), *next = accum ? strstr(accum, " --") : NULL;
+    const char *next = strstr(flags, " --"); /* behind the micro-batch, then behind what gives the global one */
+    next = next ? strstr(next + 1, " --") : NULL;
     return next ? next + 1 : "";
 }
 
@@ -132,7 +133,8 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     for (int64_t rows = 1; rows <= 256; rows *= 2) {
         JobSpec s = c->asked;
         s.micro_batch = rows;
-        s.accum = (MAX2(c->global_batch, rows) + rows - 1) / rows;
+        int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
+        s.accum = (MAX2(all, rows) + rows - 1) / rows;
         if (rows * s.seq > INT32_MAX / 2) break;
         str_addf(text, "  %5lld", (long long)rows);
         json_t *row = add_batch(text, c, &m, s, false);

@@ -49,13 +49,24 @@ bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e);
 /* ERR_BUDGET when the device has less memory free than is planned: who holds it, and what to do. */
 bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e);
 
+/* ---- setup_data.c ---- */
+
 typedef struct Words { /* what turns text into ids */
     Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
     Template *chat;
 } Words;
 bool setup_words(Words *w, const Options *o, const Model *m, Err *e);
 void setup_words_free(Words *w);
-bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, const char *path, Err *e);
+/* Memory that a data set may take, reading included; 0: no limit is known. */
+int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w);
+int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
+bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
+
+int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch); /* of the whole run: --steps or --epochs */
+/* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the faster of
+ * packing the samples of an update and of giving each a row, said in one line. */
+bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
+                   const Machine *m, const HostBytes *host, SearchLimits limits, Err *e);
 
 /* ---- setup_budget.c ---- */
 

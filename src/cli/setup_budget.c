@@ -132,8 +132,7 @@ SearchFreedom setup_freedom(const Options *o) {
                            .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
                            .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
                            .attention = opt_is(o, OPT_ATTENTION, "auto"),
-                           .micro_batch = (opt_given(o, OPT_GLOBAL_BATCH) || opt_is(o, OPT_TASK, "grpo")) &&
-                                          !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
+                           .micro_batch = !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
                                           !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
 }
 
@@ -173,6 +172,7 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
     bool fits = job_search(f, s, m, host, free, limits);
     work_end(&work);
     int64_t plain_bytes = f->tried[0].device_bytes;
+    bool plain_fits = f->tried[0].fits;
     if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
     if (!fits && allowed(o) && (fits = job_search_allowed(f, s, m, host, free, limits, allowed(o)))) {
         if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
@@ -182,7 +182,8 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
     }
     if (fits && (f->best > 0 || taken.len)) {
         search_flags(&flags, &f->tried[f->best], s);
-        log_line("as asked it takes %s; it fits with %s%s%s", units_bytes(plain_bytes).s, str_text(&taken),
+        log_line("as asked it takes %s; %s with %s%s%s", units_bytes(plain_bytes).s, plain_fits ? "it is faster" : "it fits",
+                 str_text(&taken),
                  taken.len ? " " : "", str_text(&flags));
     }
     if (!fits && limits.disk_bytes) { /* what only the disk does not hold is refused with its bytes: setup_check_disk */

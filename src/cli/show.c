@@ -83,7 +83,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     str_addf(out, "%s: %s parameters", s->model.name, units_count(config_parameters(&s->model)).s);
     if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
     str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
-    if (s->train) str_addf(out, ", %lld micro-batches an update", (long long)s->accum);
+    if (s->train) str_addf(out, s->rows ? ", up to %lld micro-batches an update" : ", %lld micro-batches an update", (long long)s->accum);
     str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms,
              (long long)j->p.n_t, (long long)j->p.n_s);
     str_add(out, "dtypes: ");

@@ -13,12 +13,10 @@ void batch_init(Batch *b, Arena *a, int64_t rows, int64_t seq) {
     for (int i = 0; i < COUNT_OF(arrays); i++) *arrays[i] = ARENA_NEW(a, int32_t, n);
     b->weight = ARENA_NEW(a, float, n);
     b->counts = ARENA_NEW(a, int32_t, DIGITS);
-    b->row = ARENA_NEW(a, int64_t, rows);
 }
 
 int64_t batch_bytes(int64_t rows, int64_t seq) {
-    return rows * seq * (int64_t)(6 * sizeof(int32_t) + sizeof(float)) + DIGITS * (int64_t)sizeof(int32_t) +
-           rows * (int64_t)sizeof(int64_t);
+    return rows * seq * (int64_t)(6 * sizeof(int32_t) + sizeof(float)) + DIGITS * (int64_t)sizeof(int32_t);
 }
 
 static void fill_padding(Batch *b, int64_t from) {
@@ -61,25 +59,22 @@ static void sort_ids(Batch *b) {
     if (from != b->id_order) memcpy(b->id_order, from, sizeof *from * (size_t)n);
 }
 
-void batch_fill_rows(Batch *b, const Dataset *d, const int64_t *rows, int64_t n_real) {
-    CHECK(n_real >= 0 && n_real <= b->rows && b->seq == dataset_seq(d));
+void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first) {
+    CHECK(first >= 0 && b->seq == dataset_seq(d));
     b->tokens = b->scored = 0;
     for (int64_t r = 0; r < b->rows; r++) {
-        int64_t at = r * b->seq;
-        if (r >= n_real) {
+        int64_t at = r * b->seq, from = first + r < l->n_rows ? l->first[first + r] : 0;
+        if (first + r >= l->n_rows) {
             fill_padding(b, at);
             continue;
         }
-        dataset_row_fill(d, rows[r], b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
-        b->tokens += dataset_row_tokens(d, rows[r]);
-        b->scored += dataset_row_scored(d, rows[r]);
+        const int64_t *member = l->member + from;
+        int64_t n = l->first[first + r + 1] - from;
+        dataset_members_fill(d, member, n, b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
+        for (int64_t i = 0; i < n; i++) {
+            b->tokens += dataset_row_tokens(d, member[i]);
+            b->scored += dataset_row_scored(d, member[i]);
+        }
     }
     sort_ids(b);
-}
-
-void batch_fill(Batch *b, Dataset *d, int64_t epoch, int64_t first_index, int64_t n_real) {
-    CHECK(first_index >= 0 && n_real >= 0);
-    n_real = MAX2(0, MIN2(MIN2(n_real, b->rows), dataset_rows(d) - first_index));
-    for (int64_t r = 0; r < n_real; r++) b->row[r] = dataset_row_at(d, epoch, first_index + r);
-    batch_fill_rows(b, d, b->row, n_real);
 }

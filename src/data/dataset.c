@@ -1,293 +1,199 @@
-/* dataset.c - what of a sample is kept: cutting, storing, splitting, and handing out rows. */
+/* dataset.c - what stands in a row of a set. */
 #include "data/dataset.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/work.h"
 #include "data/dataset_int.h"
-
-enum { ORDER_KEY = 0x6f726465 };
-
-static bool is_scored(uint32_t token) { return token & SCORED; }
-
-static int64_t count_scored(const uint32_t *token, int64_t n) {
-    int64_t scored = 0;
-    for (int64_t i = 0; i < n; i++) scored += is_scored(token[i]);
-    return scored;
-}
-
-/* ---- keeping a sample ---- */
-
-/* One document of n tokens; nothing scored: the sample is dropped (a later piece of a text stays). */
-static Doc *keep_document(Dataset *d, uint32_t *token, int64_t n, bool starts) {
-    d->doc = mem_grow(d->doc, &d->doc_capacity, d->n_docs + 1, sizeof *d->doc);
-    Doc *doc = &d->doc[d->n_docs++];
-    *doc = (Doc){.begin = d->n_tokens, .starts = starts};
-    if (n) token[0] &= ~SCORED; /* nothing stands before it to predict it */
-    doc->scored = (int32_t)count_scored(token, n);
-    if (starts && !doc->scored) return doc;
-    doc->tokens = (int32_t)n;
-    d->token = mem_grow(d->token, &d->token_capacity, d->n_tokens + n, sizeof *d->token);
-    memcpy(d->token + d->n_tokens, token, sizeof *token * (size_t)n);
-    d->n_tokens += n;
-    return doc;
-}
-
-/* Shortens a sample to seq tokens. What stands behind the last scored token goes first, without harm; a scored
- * token that becomes the last one makes room for the end mark. Returns whether something of worth was cut. */
-static bool cut_sample(Sample *s, int64_t seq) {
-    while (s->n > seq && !is_scored(s->token[s->n - 1])) s->n--;
-    if (s->n <= seq) return false;
-    s->n = seq;
-    if (s->end_id < 0 || !is_scored(s->token[seq - 1])) return true;
-    s->token[seq - 1] = (uint32_t)s->end_id | SCORED;
-    if (count_scored(s->token + 1, seq - 1) == 1) s->n = 0; /* an end without an answer teaches nothing */
-    return true;
-}
-
-static void keep_sample(Dataset *d, Sample *s) {
-    int64_t full = s->n;
-    bool in_pieces = s->plain && d->pack && s->n > d->seq, cut = !in_pieces && cut_sample(s, d->seq);
-    Doc *doc = keep_document(d, s->token, MIN2(s->n, d->seq), true);
-    doc->full_tokens = full;
-    doc->truncated = cut;
-    doc->last_only = s->last_only;
-    for (int64_t at = d->seq; at < s->n; at += d->seq)
-        keep_document(d, s->token + at, MIN2(s->n - at, d->seq), false);
-}
-
-/* ---- opening ---- */
-
-static bool check_options(const DataOptions *o, Err *e) {
-    if (o->seq < 2 || o->seq > INT32_MAX)
-        return fail(e, ERR_USAGE, "rows of %lld tokens: at least 2 are needed", (long long)o->seq);
-    if (o->vocab < 1 || o->vocab > INT32_MAX)
-        return fail(e, ERR_USAGE, "a vocabulary of %lld ids is out of range", (long long)o->vocab);
-    if (o->eos_id >= o->vocab)
-        return fail(e, ERR_FAIL, "the end-of-text id %d is not below the model's vocabulary of %lld ids",
-                    o->eos_id, (long long)o->vocab);
-    if (o->answer_template && !o->prompt_template)
-        return fail(e, ERR_USAGE,
-                    "an answer template needs a prompt template (it may be empty: --prompt-template '')");
-    return true;
-}
-
-static bool read_rows(Dataset *d, RowMaker *m, Sample *s, Err *e) {
-    RowReader r;
-    json_t *row;
-    Work work;
-    int64_t bytes = 0;
-    bool ok = dataset_reader_open(&r, d->path, e);
-    if (!ok) return false;
-    file_size(d->path, &bytes, NULL);
-    work_begin(&work, WORK_BYTES, bytes, "reading and tokenising %s", d->path);
-    for (int64_t n = 0; ok && (!m->o->max_samples || n < m->o->max_samples); n++) {
-        if (!(ok = dataset_reader_next(&r, &row, e)) || !row) break;
-        ok = dataset_make_sample(m, s, row, e) || fail_within(e, "%s:%lld", d->path, (long long)r.row_line);
-        json_decref(row);
-        if (!n) d->pack = m->o->pack == PACK_ON || (m->o->pack == PACK_AUTO && m->kind == DATA_TEXT);
-        if (ok) keep_sample(d, s);
-        ok = ok && work_on(&work, dataset_reader_at(&r), e);
-    }
-    work_end(&work);
-    dataset_reader_close(&r);
-    return ok;
-}
-
-static bool read_text_file(Dataset *d, RowMaker *m, Sample *s, Err *e) {
-    Str text = {0};
-    if (!dataset_settle_file(m, e)) return fail_within(e, "%s", d->path);
-    d->pack = m->o->pack != PACK_OFF;
-    bool ok = dataset_read_text(&text, d->path, e) &&
-              (dataset_make_text(m, s, str_text(&text), text.len, e) || fail_within(e, "%s", d->path));
-    str_free(&text);
-    if (ok) keep_sample(d, s);
-    return ok;
-}
-
-static bool check_anything_left(const Dataset *d, Err *e) {
-    if (d->report.samples) return true;
-    if (!d->report.dropped) return fail(e, ERR_FAIL, "%s: holds no samples", d->path);
-    return fail(e, ERR_FAIL,
-                "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the "
-                "longest sample has %lld). Is --seq large enough?",
-                d->path, (long long)d->report.dropped, (long long)d->seq, (long long)d->report.longest);
-}
-
-static void shrink(Dataset *d) {
-    d->token_capacity = d->n_tokens;
-    d->doc_capacity = d->n_docs;
-    d->token = mem_resize(d->token, d->n_tokens * (int64_t)sizeof *d->token);
-    d->doc = mem_resize(d->doc, d->n_docs * (int64_t)sizeof *d->doc);
-}
-
-bool dataset_open(Dataset **out, const char *path, const DataOptions *o, Err *e) {
-    *out = NULL;
-    if (!check_options(o, e)) return false;
-    RowMaker m;
-    if (!dataset_maker_init(&m, o, e)) return false;
-    Dataset *d = MEM_NEW(Dataset, 1);
-    *d = (Dataset){.path = mem_strdup(path), .seq = o->seq, .seed = o->seed, .shuffle = o->shuffle};
-    Sample s = {0};
-    bool ok = str_ends(path, ".txt") ? read_text_file(d, &m, &s, e) : read_rows(d, &m, &s, e);
-    if (ok) {
-        shrink(d);
-        d->kind_text = mem_strdup(str_text(&m.kind_text));
-        d->report = (DataReport){.kind = m.kind, .kind_text = d->kind_text};
-        dataset_place(d);
-        dataset_count(d);
-        ok = check_anything_left(d, e);
-    }
-    mem_free(s.token);
-    dataset_maker_free(&m);
-    if (ok) *out = d;
-    else dataset_close(d);
-    return ok;
-}
 
 void dataset_close(Dataset *d) {
     if (!d) return;
-    mem_free(d->path);
-    mem_free(d->kind_text);
-    mem_free(d->token);
-    mem_free(d->doc);
-    mem_free(d->row_first);
-    mem_free(d->row_doc);
-    mem_free(d->order);
+    if (!--d->store->sets) {
+        pile_free(&d->store->token);
+        pile_free(&d->store->doc);
+        mem_free(d->store);
+    }
+    for (int i = 0; i < d->n_parts; i++) {
+        void *owned[] = {d->part[i].path, d->part[i].kind_text, d->part[i].row_first, d->part[i].row_doc};
+        for (int k = 0; k < COUNT_OF(owned); k++) mem_free(owned[k]);
+    }
+    mem_free(d->part);
+    mem_free(d->name);
     mem_free(d);
 }
 
-/* ---- splitting ---- */
+/* ---- questions ---- */
 
-/* The first document of the held-out part, so that `keep` documents with tokens stand before it. */
-static int64_t split_place(const Dataset *d, int64_t keep) {
-    int64_t i = 0;
-    for (int64_t seen = 0; seen < keep; i++) seen += d->doc[i].tokens > 0;
-    return i;
+int64_t dataset_rows(const Dataset *d) { return d->n_rows; }
+int64_t dataset_seq(const Dataset *d) { return d->seq; }
+int64_t dataset_reading_bytes(const Dataset *d) { return d->reading_bytes; }
+
+bool dataset_packs_updates(const Dataset *d) { return d->by_update; }
+
+void dataset_pack_updates(Dataset *d, bool on) {
+    for (int i = 0; i < d->n_parts; i++) CHECK(d->part[i].mode == ROWS_DOCUMENTS);
+    d->by_update = on;
 }
 
-/* A text split between two of its pieces counts as a sample on both sides. */
-static void share_sample(Dataset *d, Dataset *held) {
-    if (held->doc[0].starts) return;
-    int64_t rest = held->doc[0].tokens;
-    for (int64_t i = 1; i < held->n_docs && !held->doc[i].starts; i++) rest += held->doc[i].tokens;
-    int64_t owner = d->n_docs - 1;
-    while (!d->doc[owner].starts) owner--;
-    d->doc[owner].full_tokens -= rest;
-    held->doc[0].full_tokens = rest;
-    held->doc[0].starts = true;
+bool dataset_is_packed(const Dataset *d) {
+    if (d->by_update) return true;
+    for (int i = 0; i < d->n_parts; i++)
+        if (d->part[i].mode != ROWS_DOCUMENTS) return true;
+    return false;
 }
 
-bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e) {
-    *held_out = NULL;
-    if (!(fraction > 0 && fraction < 1))
-        return fail(e, ERR_USAGE, "a held-out share of %g: it must lie between 0 and 1", fraction);
-    if (d->n_placed < 2)
-        return fail(e, ERR_FAIL,
-                    "%s: holds one document, none can be held out of it. Give a file of its own to evaluate on",
-                    d->path);
-    int64_t keep = (int64_t)floor((double)d->n_placed * (1 - fraction) + 1e-9);
-    int64_t cut = split_place(d, MIN2(MAX2(keep, 1), d->n_placed - 1)), from = d->doc[cut].begin;
-    Dataset *h = MEM_NEW(Dataset, 1);
-    *h = (Dataset){.path = mem_strdup(d->path),
-                   .kind_text = mem_strdup(d->kind_text),
-                   .seq = d->seq,
-                   .seed = d->seed,
-                   .pack = d->pack,
-                   .n_tokens = d->n_tokens - from,
-                   .n_docs = d->n_docs - cut};
-    h->report = (DataReport){.kind = d->report.kind, .kind_text = h->kind_text};
-    shrink(h);
-    memcpy(h->token, d->token + from, sizeof *h->token * (size_t)h->n_tokens);
-    memcpy(h->doc, d->doc + cut, sizeof *h->doc * (size_t)h->n_docs);
-    for (int64_t i = 0; i < h->n_docs; i++) h->doc[i].begin -= from;
-    d->n_tokens = from;
-    d->n_docs = cut;
-    shrink(d);
-    share_sample(d, h);
-    dataset_place(d);
-    dataset_count(d);
-    dataset_place(h);
-    dataset_count(h);
-    *held_out = h;
-    return true;
+int64_t dataset_bytes(const Dataset *d) {
+    int64_t bytes = (int64_t)sizeof *d + (int64_t)strlen(d->name) + 1;
+    if (d->owns_store) bytes += (int64_t)sizeof *d->store + pile_bytes(&d->store->token) + pile_bytes(&d->store->doc);
+    for (int i = 0; i < d->n_parts; i++) {
+        const DataPart *p = &d->part[i];
+        bytes += (int64_t)(sizeof *p + strlen(p->path) + strlen(p->kind_text) + 2);
+        if (p->row_first) bytes += (p->n_rows + 1 + p->n_docs) * (int64_t)sizeof(int64_t);
+    }
+    return bytes;
+}
+
+static uint64_t part_fingerprint(uint64_t h, const Dataset *d, const DataPart *p) {
+    h = rng_fold(rng_fold(rng_fold(h, (uint64_t)p->mode), (uint64_t)p->n_rows), p->share);
+    for (int64_t i = 0; i < p->n_docs; i++)
+        h = rng_fold(h, (uint64_t)(dataset_doc(d, p->first_doc + i)->begin - p->first_token));
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        h = rng_fold(h, *(uint32_t *)pile_at(&d->store->token, p->first_token + t));
+    for (int64_t i = 0; p->row_doc && i < p->n_docs; i++) h = rng_fold(h, (uint64_t)(p->row_doc[i] - p->first_doc));
+    return h;
+}
+
+uint64_t dataset_fingerprint(const Dataset *d) {
+    uint64_t h = rng_fold(rng_fold((uint64_t)d->seq, d->joined), d->weighted); /* how updates are packed changes no sum */
+    for (int i = 0; i < d->n_parts; i++) h = part_fingerprint(h, d, &d->part[i]);
+    return h;
+}
+
+int64_t dataset_doc_at(const Dataset *d, const DataPart *p, int64_t token) {
+    int64_t low = p->first_doc, high = p->first_doc + p->n_docs;
+    while (high - low > 1) {
+        int64_t mid = (low + high) / 2;
+        if (dataset_doc(d, mid)->begin <= token) low = mid;
+        else high = mid;
+    }
+    return low;
+}
+
+const DataPart *dataset_part_of(const Dataset *d, int64_t row) {
+    CHECK(row >= 0 && row < d->n_rows);
+    int i = d->n_parts - 1;
+    while (d->part[i].first_row > row || !d->part[i].n_rows) i--;
+    return &d->part[i];
 }
 
 /* ---- rows ---- */
 
-int64_t dataset_rows(const Dataset *d) { return d->n_rows; }
-bool dataset_is_packed(const Dataset *d) { return d->pack; }
+typedef struct RowSpan { /* its documents: places in row_doc, or documents */
+    int64_t from, to;
+} RowSpan;
 
-int64_t dataset_seq(const Dataset *d) { return d->seq; }
-
-int64_t dataset_bytes(const Dataset *d) {
-    int64_t text = (int64_t)(strlen(d->path) + strlen(d->kind_text)) + 2;
-    return (int64_t)sizeof *d + text + d->token_capacity * (int64_t)sizeof *d->token +
-           d->doc_capacity * (int64_t)sizeof *d->doc +
-           (d->n_rows + 1 + d->n_placed + (d->order ? d->n_rows : 0)) * (int64_t)sizeof(int64_t);
+static RowSpan documents_of(const DataPart *p, int64_t row) {
+    int64_t r = row - p->first_row;
+    return p->row_first ? (RowSpan){p->row_first[r], p->row_first[r + 1]} : (RowSpan){p->first_doc + r, p->first_doc + r + 1};
 }
 
-uint64_t dataset_fingerprint(const Dataset *d) {
-    uint64_t h = rng_fold((uint64_t)d->seq, (uint64_t)d->n_rows);
-    for (int64_t r = 0; r < d->n_rows; r++)
-        for (int64_t i = d->row_first[r]; i < d->row_first[r + 1]; i++) {
-            const Doc *doc = &d->doc[d->row_doc[i]];
-            h = rng_fold(rng_fold(h, (uint64_t)r), (uint64_t)doc->tokens);
-            for (int32_t t = 0; t < doc->tokens; t++) h = rng_fold(h, d->token[doc->begin + t]);
-        }
-    return h;
+static int64_t document_at(const DataPart *p, int64_t place) { return p->row_doc ? p->row_doc[place] : place; }
+
+static bool is_scored(uint32_t token) { return token & SCORED; }
+
+static uint32_t token_at(const Dataset *d, int64_t i) { return *(uint32_t *)pile_at(&d->store->token, i); }
+
+typedef struct RowWindow { /* of a stream */
+    int64_t begin, n;
+    bool more; /* a token stands behind it, which the last is to predict */
+} RowWindow;
+
+static RowWindow window_of(const Dataset *d, const DataPart *p, int64_t row) {
+    int64_t at = (row - p->first_row) * d->seq, n = MIN2(d->seq, p->n_tokens - at);
+    return (RowWindow){p->first_token + at, n, at + n < p->n_tokens};
 }
 
-int64_t dataset_row_at(Dataset *d, int64_t epoch, int64_t index) {
-    CHECK(epoch >= 0 && index >= 0 && index < d->n_rows);
-    if (!d->order) return index;
-    if (epoch != d->order_epoch) {
-        rng_permute(rng_fold(rng_fold(d->seed, ORDER_KEY), (uint64_t)epoch), d->order, d->n_rows);
-        d->order_epoch = epoch;
-    }
-    return d->order[index];
+static int64_t stream_scored(const Dataset *d, RowWindow w) {
+    int64_t scored = 0;
+    for (int64_t i = 1; i < w.n + w.more; i++) scored += d->joined || is_scored(token_at(d, w.begin + i));
+    return scored;
 }
 
 int64_t dataset_row_scored(const Dataset *d, int64_t row) {
-    CHECK(row >= 0 && row < d->n_rows);
+    const DataPart *p = dataset_part_of(d, row);
+    if (p->mode == ROWS_STREAM) return stream_scored(d, window_of(d, p, row));
+    RowSpan r = documents_of(p, row);
     int64_t n = 0;
-    for (int64_t i = d->row_first[row]; i < d->row_first[row + 1]; i++) n += d->doc[d->row_doc[i]].scored;
+    for (int64_t i = r.from; i < r.to; i++) n += dataset_doc(d, document_at(p, i))->scored;
     return n;
 }
 
 int64_t dataset_row_tokens(const Dataset *d, int64_t row) {
-    CHECK(row >= 0 && row < d->n_rows);
+    const DataPart *p = dataset_part_of(d, row);
+    if (p->mode == ROWS_STREAM) return window_of(d, p, row).n;
+    RowSpan r = documents_of(p, row);
     int64_t n = 0;
-    for (int64_t i = d->row_first[row]; i < d->row_first[row + 1]; i++) n += d->doc[d->row_doc[i]].tokens;
+    for (int64_t i = r.from; i < r.to; i++) n += dataset_doc_tokens(d, document_at(p, i));
     return n;
+}
+
+typedef struct RowOut { /* where a row is written to */
+    int32_t *ids, *labels, *positions, *doc_begin;
+    float *weight;
+} RowOut;
+
+static void put_token(const RowOut *o, int64_t at, int64_t begin, uint32_t id, uint32_t next, bool predicts) {
+    o->ids[at] = (int32_t)(id & ~SCORED);
+    o->labels[at] = predicts ? (int32_t)(next & ~SCORED) : -1;
+    o->weight[at] = predicts ? 1 : 0;
+    o->positions[at] = (int32_t)(at - begin);
+    o->doc_begin[at] = (int32_t)begin;
+}
+
+/* What is left of the row is a document of its own. */
+static void put_padding(const RowOut *o, int64_t at, int64_t seq) {
+    for (int64_t begin = at; at < seq; at++) put_token(o, at, begin, 0, 0, false);
+}
+
+static void fill_window(const Dataset *d, const DataPart *p, RowWindow w, const RowOut *o) {
+    int64_t doc = dataset_doc_at(d, p, w.begin), begin = 0;
+    for (int64_t t = 0; t < w.n; t++) {
+        bool starts = t && w.begin + t == dataset_doc(d, doc + 1)->begin, follows = t + 1 < w.n || w.more;
+        doc += starts;
+        if (starts && !d->joined) begin = t;
+        uint32_t next = follows ? token_at(d, w.begin + t + 1) : 0;
+        put_token(o, t, begin, token_at(d, w.begin + t), next, follows && (d->joined || is_scored(next)));
+    }
+    put_padding(o, w.n, d->seq);
+}
+
+static int64_t fill_document(const Dataset *d, int64_t doc, int64_t at, const RowOut *o) {
+    int64_t from = dataset_doc(d, doc)->begin, n = dataset_doc_tokens(d, doc), begin = at;
+    for (int64_t i = 0; i < n; i++, at++) {
+        uint32_t next = i + 1 < n ? token_at(d, from + i + 1) : 0;
+        put_token(o, at, begin, token_at(d, from + i), next, is_scored(next));
+    }
+    return at;
+}
+
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, int32_t *ids, int32_t *labels, float *weight,
+                          int32_t *positions, int32_t *doc_begin) {
+    RowOut o = {ids, labels, positions, doc_begin, weight};
+    int64_t at = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const DataPart *p = dataset_part_of(d, member[k]);
+        if (p->mode == ROWS_STREAM) { /* which shares its row with nobody */
+            fill_window(d, p, window_of(d, p, member[k]), &o);
+            return;
+        }
+        RowSpan r = documents_of(p, member[k]);
+        for (int64_t i = r.from; i < r.to; i++) at = fill_document(d, document_at(p, i), at, &o);
+    }
+    put_padding(&o, at, d->seq);
 }
 
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin) {
-    CHECK(row >= 0 && row < d->n_rows);
-    int64_t at = 0;
-    for (int64_t i = d->row_first[row]; i < d->row_first[row + 1]; i++) {
-        const Doc *doc = &d->doc[d->row_doc[i]];
-        const uint32_t *token = d->token + doc->begin;
-        int64_t begin = at;
-        for (int32_t p = 0; p < doc->tokens; p++, at++) {
-            bool predicts = p + 1 < doc->tokens && is_scored(token[p + 1]);
-            ids[at] = (int32_t)(token[p] & ~SCORED);
-            labels[at] = predicts ? (int32_t)(token[p + 1] & ~SCORED) : -1;
-            weight[at] = predicts ? 1 : 0;
-            positions[at] = p;
-            doc_begin[at] = (int32_t)begin;
-        }
-    }
-    for (int64_t begin = at; at < d->seq; at++) {
-        ids[at] = 0;
-        labels[at] = -1;
-        weight[at] = 0;
-        positions[at] = (int32_t)(at - begin);
-        doc_begin[at] = (int32_t)begin;
-    }
+    dataset_members_fill(d, &row, 1, ids, labels, weight, positions, doc_begin);
 }

@@ -49,25 +49,54 @@ static bool add_sharegpt(json_t *turns, const json_t *turn, const char *field, s
     return fail(e, ERR_FAIL, "%s[%zu] is from '%.60s'. Known: human, gpt, system, tool", field, i, from);
 }
 
+/* Parts of text become one; pictures and sounds are not understood. Gives; NULL: refused. */
+static json_t *join_parts(const json_t *parts, const char *field, size_t i, Err *e) {
+    Str text = {0};
+    size_t k;
+    json_t *part;
+    bool ok = true;
+    json_array_foreach((json_t *)parts, k, part) {
+        const json_t *words = json_is_string(part) ? part : json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!(ok = json_is_string(words) && (!type || !strcmp(type, "text")))) {
+            fail(e, ERR_FAIL, "%s[%zu]: part %zu of its content is %s%s%s; only parts of text are understood", field, i, k,
+                 type ? "of type '" : "not text", type ? type : "", type ? "'" : "");
+            break;
+        }
+        str_add_bytes(&text, json_string_value(words), (int64_t)json_string_length(words));
+    }
+    json_t *joined = ok ? json_stringn_nocheck(str_text(&text), (size_t)text.len) : NULL;
+    str_free(&text);
+    return joined;
+}
+
+static bool add_turn(json_t *turns, json_t *turn, const char *field, size_t i, Err *e) {
+    const json_t *content = json_object_get(turn, "content");
+    bool empty = !content || json_is_null(content);
+    if (empty && !json_object_get(turn, "tool_calls"))
+        return fail(e, ERR_FAIL, "%s[%zu]: its content is %s; text was expected", field, i, content ? "null" : "missing");
+    if (empty || json_is_string(content)) {
+        json_array_append(turns, turn);
+        return true;
+    }
+    if (!json_is_array(content))
+        return fail(e, ERR_FAIL, "%s[%zu]: its content is %s; text was expected, or a list of parts of text", field, i,
+                    dataset_type_text(json_typeof(content)));
+    json_t *joined = join_parts(content, field, i, e);
+    if (!joined) return false;
+    json_t *copy = json_copy(turn);
+    json_object_set_new(copy, "content", joined);
+    json_array_append_new(turns, copy);
+    return true;
+}
+
 bool dataset_add_turns(json_t *turns, const json_t *list, const char *field, Err *e) {
     size_t i;
     json_t *turn;
     json_array_foreach((json_t *)list, i, turn) {
         if (!json_is_object(turn))
             return fail(e, ERR_FAIL, "%s[%zu] is not an object with a role and content", field, i);
-        if (!role_of(turn)) {
-            if (!add_sharegpt(turns, turn, field, i, e)) return false;
-            continue;
-        }
-        const json_t *content = json_object_get(turn, "content");
-        bool empty = !content || json_is_null(content);
-        if (empty && !json_object_get(turn, "tool_calls"))
-            return fail(e, ERR_FAIL, "%s[%zu] has no content", field, i);
-        if (!empty && !json_is_string(content))
-            return fail(e, ERR_FAIL,
-                        "%s[%zu]: content must be text; lists of parts (images and such) are not understood",
-                        field, i);
-        json_array_append(turns, turn);
+        if (!(role_of(turn) ? add_turn(turns, turn, field, i, e) : add_sharegpt(turns, turn, field, i, e))) return false;
     }
     return true;
 }
@@ -166,7 +195,8 @@ static bool encode_turns(RowMaker *m, Sample *s, json_t *before, const json_t *t
             if (!found && i == last)
                 return fail(e, ERR_FAIL,
                             "the chat template changes the conversation when the last answer is added: the "
-                            "answer cannot be told from the rest");
+                            "answer cannot be told from the rest%s",
+                            m->kind == DATA_PROMPT || m->kind == DATA_ALPACA ? ". --template none does without it" : "");
             if (!found) s->last_only = true;
             if (found && !encode_answer(m, s, &done, at, e)) return false;
         }
@@ -178,7 +208,8 @@ static bool encode_turns(RowMaker *m, Sample *s, json_t *before, const json_t *t
 bool dataset_make_chat(RowMaker *m, Sample *s, json_t *turns, const json_t *tools, int64_t score_from, Err *e) {
     int64_t n = (int64_t)json_array_size(turns);
     while (n > score_from && strcmp(role_of(json_array_get(turns, (size_t)n - 1)), "assistant")) n--;
-    if (n <= score_from) return true; /* nobody answers: nothing to learn */
+    s->unanswered = n <= score_from;
+    if (s->unanswered) return true; /* nothing to learn */
     while ((int64_t)json_array_size(turns) > n) json_array_remove(turns, (size_t)n);
     json_object_set_new(m->vars, "tools", tools ? json_incref((json_t *)tools) : json_null());
     json_t *before = json_array();

@@ -1,43 +1,52 @@
-/* dataset_read.c - how objects are taken out of a file one by one, with the line each began on.
+/* dataset_read.c - how rows are taken out of a file one by one, with the line each began on.
  *
- * JSON lines are read through a window that holds the longest line; an array of objects is held whole while it is
- * read, and each object is parsed on its own. */
+ * The window is as long as the longest row so far. Where the next one does not end inside it, the file is looked through
+ * ahead of the window, by small pieces, until its end is found: so its length is known, and can be refused, before memory
+ * is taken for it. Only of a pipe, which cannot be looked into, the window is doubled until the row ends. */
 #include <string.h>
-#include <utf8proc.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "data/dataset_int.h"
 
 #ifdef FUZZING
-enum { READ_BYTES = 64 }; /* a row then ends in every place of the window */
+enum { WINDOW_BYTES = 64, LOOK_BYTES = 16 }; /* a row then ends in every place of the window */
 #else
-enum { READ_BYTES = 1 << 20 };
+enum { WINDOW_BYTES = 1 << 20, LOOK_BYTES = 1 << 16 };
 #endif
+enum { LONG_ROW = 1 << 20 }; /* the library's tree of a longer one would be beyond all measure */
 
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Adds at least one byte to the window, or sets at_end. */
-static bool fill(RowReader *r, Err *e) {
-    if (r->begin) {
-        memmove(r->buffer, r->buffer + r->begin, (size_t)(r->end - r->begin));
-        r->end -= r->begin;
-        r->begin = 0;
+/* ---- the window ---- */
+
+/* Moves the unread bytes to the front and makes room for `want` bytes from the first unread one on. */
+static void make_room(RowReader *r, int64_t want) {
+    if (r->begin) memmove(r->buffer, r->buffer + r->begin, (size_t)(r->end - r->begin));
+    r->end -= r->begin;
+    r->begin = 0;
+    if (want > r->capacity) {
+        r->buffer = mem_resize(r->buffer, want + 1); /* a zero may be put behind the last byte */
+        r->capacity = want;
     }
-    r->buffer = mem_grow(r->buffer, &r->capacity, r->end + READ_BYTES, 1);
+}
+
+/* Adds at least one byte to the window, or sets at_end. */
+static bool read_some(RowReader *r, Err *e) {
     int64_t n;
-    if (!file_read_some(r->fd, r->buffer + r->end, &n, READ_BYTES, r->path, e)) return false;
+    if (!file_read_some(r->fd, r->buffer + r->end, &n, r->capacity - r->end, r->path, e)) return false;
     r->end += n;
-    r->got += n;
+    r->offset += n;
     r->at_end = n == 0;
     return true;
 }
 
-static bool window_starts(const RowReader *r, const char *with) {
-    int64_t n = (int64_t)strlen(with);
-    return r->end - r->begin >= n && !memcmp(r->buffer + r->begin, with, (size_t)n);
+static bool fill(RowReader *r, Err *e) {
+    make_room(r, MAX2(WINDOW_BYTES, r->capacity));
+    return read_some(r, e);
 }
 
 /* Steps over n bytes and counts their lines. */
@@ -62,28 +71,151 @@ static bool skip_blanks(RowReader *r, int *c, Err *e) {
     }
 }
 
-static bool look_at_start(RowReader *r, Err *e) {
-    while (r->end < 4 && !r->at_end)
-        if (!fill(r, e)) return false;
-    if (window_starts(r, "PAR1"))
-        return fail(e, ERR_FAIL, "%s: is a Parquet file. Convert it to JSON lines first", r->path);
-    if (window_starts(r, "\x1f\x8b") || window_starts(r, "\x28\xb5\x2f\xfd"))
-        return fail(e, ERR_FAIL, "%s: is compressed. Unpack it first", r->path);
-    if (window_starts(r, byte_order_mark)) r->begin += 3;
-    int c;
-    if (!skip_blanks(r, &c, e)) return false;
-    if (c < 0) return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
-    r->in_array = c == '[';
-    if (!r->in_array) return true;
-    step(r, 1);
-    while (!r->at_end)
-        if (!fill(r, e)) return false;
+/* ---- where a row ends ---- */
+
+typedef struct EndSearch { /* goes on from one piece of a row to the next */
+    int64_t depth;
+    bool in_text, escaped; /* of a table: inside quotes, and behind a quote there */
+    bool in_field;         /* of a table: behind the first letter of a field */
+} EndSearch;
+
+/* Bytes of the piece up to the end of the object that the search began with; -1: it does not end here. */
+static int64_t object_end(EndSearch *s, const char *piece, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        char c = piece[i];
+        if (s->in_text) {
+            if (s->escaped) s->escaped = false;
+            else if (c == '\\') s->escaped = true;
+            else if (c == '"') s->in_text = false;
+        } else if (c == '"') {
+            s->in_text = true;
+        } else if (c == '{' || c == '[') {
+            s->depth++;
+        } else if ((c == '}' || c == ']') && --s->depth <= 0) {
+            return i + 1;
+        }
+    }
+    return -1;
+}
+
+/* The same of a table's row: a line end between quotes does not end it. */
+static int64_t record_end(const RowReader *r, EndSearch *s, const char *piece, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        char c = piece[i];
+        if (s->in_text && !s->escaped) {
+            s->escaped = c == '"';
+        } else if (s->in_text && c == '"') {
+            s->escaped = false; /* two of them are one */
+        } else if (c == '\n') {
+            return i;
+        } else {
+            s->in_text = !s->in_field && c == '"';
+            s->escaped = false;
+            s->in_field = c != r->separator;
+        }
+    }
+    return -1;
+}
+
+static int64_t find_end(const RowReader *r, EndSearch *s, const char *piece, int64_t n) {
+    if (r->form == SOURCE_ARRAY) return object_end(s, piece, n);
+    if (r->form == SOURCE_TABLE) return record_end(r, s, piece, n);
+    const char *stop = memchr(piece, '\n', (size_t)n);
+    return stop ? stop - piece : -1;
+}
+
+/* The row goes on beyond the window: how long is it? */
+static bool look_ahead(RowReader *r, EndSearch *s, int64_t *bytes, Err *e) {
+    char piece[LOOK_BYTES];
+    int64_t size = file_facts(r->fd).bytes, at = r->offset;
+    *bytes = r->end - r->begin;
+    while (at < size) {
+        int64_t n = MIN2(size - at, LOOK_BYTES);
+        if (!file_pread(r->fd, piece, n, at, r->path, e)) return false;
+        int64_t end = find_end(r, s, piece, n);
+        *bytes += end >= 0 ? end : n;
+        if (end >= 0) break;
+        at += n;
+    }
     return true;
 }
 
+bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e) {
+    if (!r->left_bytes || mem_mul(bytes, 1 + r->cost) <= r->left_bytes) return true;
+    return fail(e, ERR_BUDGET,
+                "%s:%lld: this row has %s. Reading it takes %s, and %s are left of the budget. Nothing was loaded. Raise "
+                "--budget, or cut the row into several",
+                r->path, (long long)r->row_line, units_bytes(bytes).s, units_bytes(bytes * (1 + r->cost)).s,
+                units_bytes(r->left_bytes).s);
+}
+
+static bool read_whole(RowReader *r, int64_t bytes, Err *e) {
+    while (r->end < bytes && !r->at_end)
+        if (!read_some(r, e)) return false;
+    return r->end >= bytes || fail(e, ERR_FAIL, "%s: became shorter while it was read", r->path);
+}
+
+/* Brings the whole row that begins at the first unread byte into the window. */
+static bool take_row(RowReader *r, int64_t *bytes, Err *e) {
+    EndSearch s = {0};
+    for (int64_t looked = 0;;) {
+        int64_t held = r->end - r->begin, end = find_end(r, &s, r->buffer + r->begin + looked, held - looked);
+        *bytes = end >= 0 ? looked + end : held;
+        if (end >= 0 || r->at_end) break;
+        looked = held;
+        if (held < MAX2(WINDOW_BYTES, r->capacity)) {
+            if (!fill(r, e)) return false;
+            continue;
+        }
+        int64_t want = 2 * held; /* it is longer than the window */
+        if (r->seekable && !look_ahead(r, &s, &want, e)) return false;
+        if (!dataset_reader_room(r, want, e)) return false;
+        make_room(r, want);
+        if (r->seekable) return read_whole(r, *bytes = want, e);
+    }
+    return dataset_reader_room(r, *bytes, e);
+}
+
+/* ---- opening ---- */
+
+static bool begin_rows(RowReader *r, Err *e) {
+    int c;
+    if (r->end >= 3 && !memcmp(r->buffer, byte_order_mark, 3)) r->begin = 3;
+    if (r->form == SOURCE_TEXT) return true;
+    if (r->form == SOURCE_TABLE) return dataset_table_header(r, e);
+    if (!skip_blanks(r, &c, e)) return false;
+    if (r->form == SOURCE_ARRAY) step(r, 1);
+    return true;
+}
+
+static void new_reader(RowReader *r, int fd, const char *name) {
+    int64_t at = file_facts(fd).at;
+    *r = (RowReader){.path = name, .fd = fd, .line = 1, .offset = MAX2(at, 0), .seekable = at >= 0};
+}
+
+static bool look_at_start(RowReader *r, Err *e) {
+    while (r->end < SOURCE_LOOK_BYTES && !r->at_end)
+        if (!fill(r, e)) return false;
+    bool blank = true;
+    for (int64_t i = 0; i < r->end && blank; i++) blank = is_blank(r->buffer[i]);
+    if (blank && r->at_end && !str_ends(r->path, ".txt"))
+        return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
+    return source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e) && begin_rows(r, e);
+}
+
+bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
+    int c;
+    new_reader(r, fd, name);
+    bool ok = fill(r, e) && skip_blanks(r, &c, e);
+    if (!ok) dataset_reader_close(r);
+    return ok;
+}
+
 bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
-    *r = (RowReader){.path = path, .fd = -1, .line = 1};
-    if (!file_open_read(path, &r->fd, e)) return false;
+    int fd;
+    *r = (RowReader){.fd = -1};
+    if (!file_open_read(path, &fd, e)) return false;
+    new_reader(r, fd, path);
     if (look_at_start(r, e)) return true;
     dataset_reader_close(r);
     return false;
@@ -91,20 +223,80 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
 
 void dataset_reader_close(RowReader *r) {
     mem_free(r->buffer);
+    mem_free(r->name);
     str_free(&r->scratch);
+    str_free(&r->header);
     file_close(r->fd);
     *r = (RowReader){.fd = -1};
 }
 
+/* ---- rows ---- */
+
 static bool not_json(const RowReader *r, const json_error_t *at, Err *e) {
-    const char *hint = r->in_array
-                           ? "The file begins with [ and must hold an array of objects"
-                           : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
+    const char *row = r->buffer + r->begin;
+    bool goes_on = r->form == SOURCE_LINES && r->row_bytes && row[0] == '{' && object_end(&(EndSearch){0}, row, r->row_bytes) < 0;
+    const char *hint = r->form == SOURCE_ARRAY ? "The file begins with [ and must hold an array of objects"
+                       : goes_on ? "Each line must hold one object, and this one does not end on its line. Is the list inside it? "
+                                   "Take it out (jq -c '.data[]' FILE > FILE.jsonl)"
+                                 : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
     return fail(e, ERR_FAIL, "%s:%lld: is not JSON: %s. %s", r->path, (long long)(r->row_line + at->line - 1),
                 at->text, hint);
 }
 
-static bool check_object(const RowReader *r, json_t **row, Err *e) {
+/* Whether another element of the array follows; steps up to it. */
+static bool next_element(RowReader *r, int *c, bool *more, Err *e) {
+    *more = false;
+    if (*c == ']') {
+        step(r, 1);
+        if (!skip_blanks(r, c, e)) return false;
+        return *c < 0 ||
+               fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
+    }
+    if (r->after_first) {
+        if (*c != ',')
+            return fail(e, ERR_FAIL, "%s:%lld: ',' or ']' was expected in the array. Was the copy cut short?", r->path,
+                        (long long)r->line);
+        step(r, 1);
+        if (!skip_blanks(r, c, e)) return false;
+    }
+    *more = r->after_first = true;
+    return *c == '{' || *c < 0 ||
+           fail(e, ERR_FAIL, "%s:%lld: a JSON object was expected, such as {\"text\": \"...\"}", r->path, (long long)r->line);
+}
+
+/* A blank may be an empty cell of a table: only empty lines are stepped over. */
+static bool skip_empty_lines(RowReader *r, int *c, Err *e) {
+    for (;;) {
+        while (r->begin < r->end && strchr("\r\n", r->buffer[r->begin]) && r->buffer[r->begin]) step(r, 1);
+        *c = r->begin < r->end ? (unsigned char)r->buffer[r->begin] : -1;
+        if (*c >= 0 || r->at_end) return true;
+        if (!fill(r, e)) return false;
+    }
+}
+
+/* Finds the next row, *bytes from the first unread byte on; -1: there is none. */
+static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
+    int c;
+    bool more = true;
+    *bytes = -1;
+    if (!(r->form == SOURCE_TABLE ? skip_empty_lines : skip_blanks)(r, &c, e)) return false;
+    if (r->form == SOURCE_ARRAY && !next_element(r, &c, &more, e)) return false;
+    if (!more || (c < 0 && r->form != SOURCE_ARRAY)) return true;
+    r->row_line = r->line;
+    if (!take_row(r, bytes, e)) return false;
+    r->row_bytes = *bytes;
+    r->longest_bytes = MAX2(r->longest_bytes, *bytes);
+    return true;
+}
+
+/* By the JSON library, which also knows what is wrong. */
+static bool read_tree(RowReader *r, json_t **row, int64_t bytes, Err *e) {
+    json_error_t at;
+    if (bytes > LONG_ROW)
+        return fail(e, ERR_FAIL, "%s:%lld: this row of %s is not JSON, or nested too deeply, or has a field twice", r->path,
+                    (long long)r->row_line, units_bytes(bytes).s);
+    *row = json_loadb(r->buffer + r->begin, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    if (!*row) return not_json(r, &at, e);
     if (json_is_object(*row)) return true;
     json_decref(*row);
     *row = NULL;
@@ -112,92 +304,70 @@ static bool check_object(const RowReader *r, json_t **row, Err *e) {
                 (long long)r->row_line);
 }
 
-/* The rest of the current line, without its end. The search never looks at a byte twice. */
-static bool line_length(RowReader *r, int64_t *n, Err *e) {
-    for (int64_t looked = 0;;) {
-        const char *from = r->buffer + r->begin;
-        const char *stop = memchr(from + looked, '\n', (size_t)(r->end - r->begin - looked));
-        if (stop || r->at_end) {
-            *n = stop ? stop - from : r->end - r->begin;
-            return true;
-        }
-        looked = r->end - r->begin;
-        if (!fill(r, e)) return false;
-    }
+/* Only blanks stand between the object and the end of the row. */
+static bool ends_there(const RowReader *r, int64_t used, int64_t bytes) {
+    while (used < bytes && is_blank(r->buffer[r->begin + used])) used++;
+    return used == bytes;
 }
 
-/* The value in the next n bytes; n becomes what it takes: all of them, or with JSON_DISABLE_EOF_CHECK perhaps less. */
-static bool parse(RowReader *r, json_t **row, int64_t *n, size_t flags, Err *e) {
-    const char *text = r->buffer + r->begin;
-    json_error_t at;
-    int64_t used;
-    *row = dataset_scan_object(&r->scratch, text, *n, &used);
-    if (*row && flags) return *n = used, true;
-    if (*row) {
-        while (used < *n && is_blank(text[used])) used++;
-        if (used == *n) return true;
-        json_decref(*row);
-    }
-    *row = json_loadb(text, (size_t)*n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &at);
-    if (!*row) return not_json(r, &at, e);
-    if (flags) *n = at.position;
-    return true;
-}
-
-static bool next_of_lines(RowReader *r, json_t **row, Err *e) {
-    int64_t n;
-    int c;
-    if (!skip_blanks(r, &c, e)) return false;
-    if (c < 0) return true;
-    r->row_line = r->line;
-    if (!line_length(r, &n, e) || !parse(r, row, &n, 0, e)) return false;
-    step(r, n);
-    return check_object(r, row, e);
-}
-
-static bool next_of_array(RowReader *r, json_t **row, Err *e) {
-    int c;
-    if (!skip_blanks(r, &c, e)) return false;
-    if (r->after_first && c == ',') {
-        step(r, 1);
-        if (!skip_blanks(r, &c, e)) return false;
-    } else if (c == ']') {
-        step(r, 1);
-        if (!skip_blanks(r, &c, e)) return false;
-        return c < 0 ||
-               fail(e, ERR_FAIL, "%s:%lld: something follows the end of the array", r->path, (long long)r->line);
-    } else if (r->after_first) {
-        return fail(e, ERR_FAIL, "%s:%lld: ',' or ']' was expected in the array. Was the copy cut short?", r->path,
-                    (long long)r->line);
-    }
-    r->row_line = r->line;
-    r->after_first = true;
-    int64_t n = r->end - r->begin;
-    if (!parse(r, row, &n, JSON_DISABLE_EOF_CHECK, e)) return false;
-    step(r, n);
-    return check_object(r, row, e);
+static bool next_record(RowReader *r, json_t **tree, Err *e) {
+    bool found;
+    Row *row = MEM_NEW(Row, 1);
+    bool ok = dataset_reader_row(r, row, &found, e);
+    if (ok && found) *tree = row_tree(row);
+    mem_free(row);
+    return ok;
 }
 
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e) {
+    int64_t bytes, used;
     *row = NULL;
-    return r->in_array ? next_of_array(r, row, e) : next_of_lines(r, row, e);
+    if (r->form == SOURCE_TABLE) return next_record(r, row, e);
+    if (!find_row(r, &bytes, e)) return false;
+    if (bytes < 0) return true;
+    *row = dataset_scan_object(&r->scratch, r->buffer + r->begin, bytes, &used);
+    if (*row && !ends_there(r, used, bytes)) {
+        json_decref(*row);
+        *row = NULL;
+    }
+    if (!*row && !read_tree(r, row, bytes, e)) return false;
+    step(r, bytes);
+    return true;
 }
 
-bool dataset_read_text(Str *out, const char *path, Err *e) {
-    if (!file_read(path, out, 0, e)) return false;
-    if (out->len >= 3 && !memcmp(out->data, byte_order_mark, 3)) {
-        out->len -= 3;
-        memmove(out->data, out->data + 3, (size_t)out->len + 1);
+bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
+    int64_t bytes;
+    json_t *tree;
+    *found = false;
+    if (!find_row(r, &bytes, e)) return false;
+    if (bytes < 0) return true;
+    if (r->form == SOURCE_TABLE) {
+        char *record = r->buffer + r->begin;
+        step(r, MIN2(bytes + 1, r->end - r->begin)); /* with its line end, which may become the end of a text */
+        *found = true;
+        return dataset_table_row(r, row, record, bytes, e);
     }
-    int64_t line = 1;
-    for (int64_t at = 0; at < out->len;) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)out->data + at, out->len - at, &c);
-        if (n <= 0)
-            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)",
-                        path, (long long)line, (unsigned char)out->data[at]);
-        line += c == '\n';
-        at += n;
+    if (!row_scan(row, r->buffer + r->begin, bytes)) {
+        if (!read_tree(r, &tree, bytes, e)) return false;
+        row_from_tree(row, tree);
     }
+    step(r, bytes); /* before a text is taken out of its JSON: line ends may be among it */
+    *found = true;
+    return true;
+}
+
+bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e) {
+    if (r->begin == r->end && !r->at_end && !fill(r, e)) return false;
+    *text = r->buffer + r->begin;
+    *bytes = r->end - r->begin;
+    r->begin = r->end;
+    return true;
+}
+
+/* The next line of a table as it stands; -1 bytes: there is none. */
+bool dataset_reader_line(RowReader *r, char **line, int64_t *bytes, Err *e) {
+    if (!find_row(r, bytes, e)) return false;
+    *line = r->buffer + r->begin;
+    if (*bytes >= 0) step(r, MIN2(*bytes + 1, r->end - r->begin));
     return true;
 }

@@ -1,57 +1,16 @@
-/* dataset_rows.c - the kinds of rows: how they are told apart, and how each becomes tokens with a score. */
+/* dataset_rows.c - how a row of each kind becomes tokens with a score. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/dataset_int.h"
 
-static const char *const id_names[] = {"ids", "input_ids", NULL};
-static const char *const turn_names[] = {"conversations", "conversation", NULL};
 static const char *const context_names[] = {"input", "context", NULL};
-static const char *const prompt_names[] = {"prompt", "question", "query", "problem", "input", "source", NULL};
-static const char *const answer_names[] = {"completion", "answer",   "response", "output",
-                                           "target",     "solution", NULL};
 
 /* ---- fields ---- */
 
-static json_t *get(const json_t *row, const char *name) {
-    json_t *v = name ? json_object_get(row, name) : NULL;
-    return json_is_null(v) ? NULL : v;
-}
-
-/* The first of the names that the row has. */
-static const char *first_of(const json_t *row, const char *const *names) {
-    while (*names && !get(row, *names)) names++;
-    return *names;
-}
-
-static const char *find_answer_field(const RowMaker *m, const json_t *row) {
-    if (m->o->answer_field) return get(row, m->o->answer_field) ? m->o->answer_field : NULL;
-    return first_of(row, answer_names);
-}
-
-static void list_fields(Str *out, const json_t *row) {
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)row, name, v) {
-        if (out->len > 300) {
-            str_add(out, ", ...");
-            break;
-        }
-        str_addf(out, "%s%.60s", out->len ? ", " : "", name);
-    }
-}
-
-static bool fail_missing(const json_t *row, const char *name, const char *why, Err *e) {
-    Str has = {0};
-    list_fields(&has, row);
-    fail(e, ERR_FAIL, "field '%s' is missing (the row has: %s). %s", name, has.len ? has.data : "nothing", why);
-    str_free(&has);
-    return false;
-}
-
-static const char *type_text(const json_t *v) {
-    switch (json_typeof(v)) {
+const char *dataset_type_text(json_type type) {
+    switch (type) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "a list";
     case JSON_STRING: return "text";
@@ -62,18 +21,22 @@ static const char *type_text(const json_t *v) {
     }
 }
 
-static bool need(const json_t **v, const json_t *row, const char *name, json_type type, Err *e) {
-    *v = get(row, name);
-    if (!*v) return fail_missing(row, name, "All rows of a file must be of one kind, the first row's", e);
-    if (json_typeof(*v) == type) return true;
-    return fail(e, ERR_FAIL, "field '%s' is %s, %s was expected", name, type_text(*v),
+static bool need(RowField **f, Row *row, const char *name, json_type type, Err *e) {
+    *f = row_get(row, name);
+    if (!*f)
+        return dataset_fail_missing(row, name,
+                                    type == JSON_STRING ? "Text was expected there: all rows of a file must be of one kind, the first row's"
+                                                        : "A list was expected there: all rows of a file must be of one kind, the first row's",
+                                    e);
+    if ((*f)->type == type) return true;
+    return fail(e, ERR_FAIL, "field '%s' is %s, %s was expected", name, dataset_type_text((*f)->type),
                 type == JSON_STRING ? "text" : "a list");
 }
 
-static bool need_text(Str *out, const json_t *row, const char *name, Err *e) {
-    const json_t *v;
-    if (!need(&v, row, name, JSON_STRING, e)) return false;
-    str_add_bytes(out, json_string_value(v), (int64_t)json_string_length(v));
+bool dataset_need_text(const char **text, int64_t *bytes, Row *row, const char *name, Err *e) {
+    RowField *f;
+    if (!need(&f, row, name, JSON_STRING, e)) return false;
+    *text = row_text(f, bytes);
     return true;
 }
 
@@ -85,15 +48,22 @@ static int add_bytes(const char *bytes, size_t n, void *out) {
 }
 
 /* Text goes in as it is, anything else as JSON. */
-static bool add_field(Str *out, const json_t *row, const char *name, Err *e) {
-    const json_t *v = get(row, name);
-    if (!v) return fail_missing(row, name, "The template names it; {{ and }} stand for braces", e);
-    if (json_is_string(v)) str_add_bytes(out, json_string_value(v), (int64_t)json_string_length(v));
-    else json_dump_callback(v, add_bytes, out, JSON_ENCODE_ANY);
+static bool add_field(Str *out, Row *row, const char *name, Err *e) {
+    RowField *f = row_get(row, name);
+    if (!f) return dataset_fail_missing(row, name, "The template names it; {{ and }} stand for braces", e);
+    int64_t bytes;
+    if (f->type == JSON_STRING) {
+        const char *text = row_text(f, &bytes);
+        str_add_bytes(out, text, bytes);
+        return true;
+    }
+    json_t *v = row_value(f);
+    json_dump_callback(v, add_bytes, out, JSON_ENCODE_ANY);
+    json_decref(v);
     return true;
 }
 
-static bool expand(Str *out, const char *text, const json_t *row, Err *e) {
+static bool expand(Str *out, const char *text, Row *row, Err *e) {
     char name[128];
     for (const char *at = text; *at; at++) {
         if ((at[0] == '{' || at[0] == '}') && at[1] == at[0]) {
@@ -111,80 +81,6 @@ static bool expand(Str *out, const char *text, const json_t *row, Err *e) {
             str_add_char(out, *at);
         }
     }
-    return true;
-}
-
-/* ---- telling the kinds apart ---- */
-
-static void set_kind(RowMaker *m, DataKind kind, const char *name, const char *main, const char *answer) {
-    m->kind = kind;
-    m->main = main;
-    m->answer = answer;
-    str_clear(&m->kind_text);
-    str_addf(&m->kind_text, "%s (field%s: %s%s%s)", name, answer ? "s" : "", main, answer ? ", " : "",
-             answer ? answer : "");
-}
-
-static bool settle_fields(RowMaker *m, const json_t *row, Err *e) {
-    const char *answer = find_answer_field(m, row);
-    if (!m->o->answer_template && !answer)
-        return fail_missing(row, m->o->answer_field ? m->o->answer_field : "answer",
-                            "Name the field that holds the answer", e);
-    m->kind = DATA_FIELDS;
-    m->answer = answer;
-    if (m->o->answer_template) str_add(&m->kind_text, "prompt and answer made by templates from the row's fields");
-    else str_addf(&m->kind_text, "prompt made by a template from the row's fields, answer (field: %s)", answer);
-    return true;
-}
-
-static bool settle_kind(RowMaker *m, const json_t *row, Err *e) {
-    const char *name, *answer = find_answer_field(m, row);
-    if (m->o->prompt_template) return settle_fields(m, row, e);
-    if ((name = first_of(row, id_names))) {
-        set_kind(m, DATA_IDS, "token ids", name, get(row, "labels") ? "labels" : NULL);
-    } else if (get(row, "messages")) {
-        set_kind(m, DATA_MESSAGES, "messages", "messages", NULL);
-    } else if ((name = first_of(row, turn_names))) {
-        set_kind(m, DATA_SHAREGPT, "ShareGPT conversations", name, NULL);
-    } else if (get(row, "instruction") && answer) {
-        set_kind(m, DATA_ALPACA, "Alpaca", "instruction", answer);
-    } else if ((name = first_of(row, prompt_names)) && answer && strcmp(name, answer)) {
-        if (json_is_array(get(row, name))) set_kind(m, DATA_MESSAGES, "messages", name, answer);
-        else set_kind(m, DATA_PROMPT, "prompt and answer", name, answer);
-    } else if (get(row, "text") && !m->o->answer_field) {
-        set_kind(m, DATA_TEXT, "plain text", "text", NULL);
-    } else {
-        return fail_missing(row, m->o->answer_field ? m->o->answer_field : "text",
-                            "Known kinds: messages, prompt and completion, question and answer, instruction and "
-                            "output, conversations, text, ids; --prompt-template makes a prompt of other fields",
-                            e);
-    }
-    return true;
-}
-
-static bool settle_template(RowMaker *m, Err *e) {
-    const DataOptions *o = m->o;
-    bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT;
-    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT;
-    if (m->kind != DATA_IDS && !o->tokenizer)
-        return fail(e, ERR_FAIL,
-                    "text can only be encoded with the model's tokenizer, and the model has none. "
-                    "Rows of ids need no tokenizer");
-    if (bare && o->template_mode == TEMPLATE_CHAT)
-        return fail(e, ERR_USAGE, "--template chat needs prompts and answers, the rows are %s", m->kind_text.data);
-    if (turns && o->template_mode == TEMPLATE_NONE)
-        return fail(e, ERR_USAGE,
-                    "messages can only be rendered by the model's chat template: leave --template none "
-                    "away, or give rows of prompt and completion");
-    m->chat = turns || (!bare && o->template_mode == TEMPLATE_CHAT);
-    if (m->chat && !o->chat)
-        return fail(e, ERR_FAIL,
-                    "the model has no chat template to render messages with. Give a model that has one (an "
-                    "Instruct model), or rows of prompt and completion with --template none");
-    if (m->chat) str_add(&m->kind_text, ", rendered by the model's chat template");
-    else if (m->kind == DATA_ALPACA) str_add(&m->kind_text, ", in a plain wording");
-    else if (!bare) str_add(&m->kind_text, ", joined as they are");
-    m->settled = true;
     return true;
 }
 
@@ -209,30 +105,48 @@ static bool put_ids(RowMaker *m, Sample *s, const int32_t *ids, int64_t n, bool 
     return true;
 }
 
+enum { TEXT_BYTES = 1 << 16 }; /* encoded at a time */
+
+static bool take_ids(RowMaker *m, Sample *s, bool scored, Err *e) {
+    bool ok = put_ids(m, s, m->ids.ids, m->ids.n, scored, e);
+    m->ids.n = 0;
+    return ok;
+}
+
+static bool encode_text(RowMaker *m, Sample *s, const char *text, int64_t bytes, bool scored, Err *e) {
+    bool ok = true;
+    m->ids.n = 0;
+    for (int64_t at = 0; ok && at < bytes; at += TEXT_BYTES)
+        ok = token_stream_put(m->stream, &m->ids, text + at, MIN2(bytes - at, TEXT_BYTES), e) &&
+             take_ids(m, s, scored, e);
+    ok = ok && token_stream_end(m->stream, &m->ids, e) && take_ids(m, s, scored, e);
+    if (!ok) token_stream_reset(m->stream);
+    return ok;
+}
+
 /* Tokenizers of the SentencePiece family put a space before every text they are given. Text that goes on from
  * other text must not get one, so it is encoded behind a line end, whose ids are then taken away. */
-static bool encode_inside(RowMaker *m, const char *text, int64_t bytes, int64_t *skip, Err *e) {
+static bool encode_inside(RowMaker *m, Sample *s, const char *text, int64_t bytes, bool scored, Err *e) {
     const TokenIds *a = &m->anchor;
     str_clear(&m->more);
     str_add_char(&m->more, '\n');
     str_add_bytes(&m->more, text, bytes);
-    if (!tokenizer_encode(m->o->tokenizer, &m->ids, m->more.data, m->more.len, TOKENIZE_PLAIN, e)) return false;
-    if (a->n && m->ids.n >= a->n && !memcmp(m->ids.ids, a->ids, sizeof *a->ids * (size_t)a->n)) {
-        *skip = a->n;
+    int64_t before = s->n;
+    if (!encode_text(m, s, m->more.data, m->more.len, scored, e)) return false;
+    bool found = a->n && s->n - before >= a->n;
+    for (int64_t i = 0; found && i < a->n; i++) found = (s->token[before + i] & ~SCORED) == (uint32_t)a->ids[i];
+    if (found) {
+        s->n -= a->n;
+        memmove(s->token + before, s->token + before + a->n, sizeof *s->token * (size_t)(s->n - before));
         return true;
     }
-    m->ids.n = 0; /* the line end melted into the text: rather a space too many than a wrong cut */
-    return tokenizer_encode(m->o->tokenizer, &m->ids, text, bytes, TOKENIZE_PLAIN, e);
+    s->n = before; /* the line end melted into the text: rather a space too many than a wrong cut */
+    return encode_text(m, s, text, bytes, scored, e);
 }
 
 bool dataset_encode(RowMaker *m, Sample *s, const char *text, int64_t bytes, bool inside, bool scored, Err *e) {
-    int64_t skip = 0;
-    m->ids.n = 0;
     if (!bytes) return true;
-    bool ok = inside && m->marks_start
-                  ? encode_inside(m, text, bytes, &skip, e)
-                  : tokenizer_encode(m->o->tokenizer, &m->ids, text, bytes, TOKENIZE_PLAIN, e);
-    return ok && put_ids(m, s, m->ids.ids + skip, m->ids.n - skip, scored, e);
+    return inside && m->marks_start ? encode_inside(m, s, text, bytes, scored, e) : encode_text(m, s, text, bytes, scored, e);
 }
 
 static void put_end(RowMaker *m, Sample *s) {
@@ -262,122 +176,187 @@ static bool learn_tokenizer(RowMaker *m, Err *e) {
 
 /* ---- samples ---- */
 
-static bool make_ids(RowMaker *m, Sample *s, const json_t *row, Err *e) {
-    const json_t *ids, *labels = get(row, "labels"), *mask = get(row, "attention_mask");
-    if (!need(&ids, row, m->main, JSON_ARRAY, e)) return false;
-    if ((labels && !need(&labels, row, "labels", JSON_ARRAY, e)) ||
-        (mask && !need(&mask, row, "attention_mask", JSON_ARRAY, e)))
+/* One of the lists beside the ids: the number for the next of them. */
+typedef struct IdList {
+    const char *name;
+    RowField *field; /* NULL: absent */
+    int64_t at;
+} IdList;
+
+static bool open_list(IdList *l, Row *row, const char *name, bool needed, Err *e) {
+    *l = (IdList){.name = name};
+    return (!needed && !row_get(row, name)) || need(&l->field, row, name, JSON_ARRAY, e);
+}
+
+static bool check_id(const RowMaker *m, int64_t id, int64_t label, int64_t place, Err *e) {
+    if (id < 0 || id >= m->o->vocab)
+        return fail(e, ERR_FAIL, "id %lld at place %lld is not in the model's vocabulary of %lld ids",
+                    (long long)id, (long long)place, (long long)m->o->vocab);
+    return label == id || label == -100 || label == -1 ||
+           fail(e, ERR_FAIL,
+                "label %lld at place %lld is neither the id there (%lld) nor -100. Labels stand "
+                "beside their ids; they are not shifted",
+                (long long)label, (long long)place, (long long)id);
+}
+
+/* A mask is of numbers, or of true and false. */
+static bool next_mask(IdList *l, int64_t place, bool *real) {
+    int64_t number;
+    if (l->field->type == JSON_ARRAY && row_next_integer(l->field, &l->at, &number)) return *real = number != 0, true;
+    return row_next_bool(l->field, &l->at, real);
+}
+
+static bool different_lengths(const RowMaker *m, const IdList *l, Err *e) {
+    return fail(e, ERR_FAIL, "'%s' and '%s' are of different lengths", m->main, l->name);
+}
+
+static bool make_ids(RowMaker *m, Sample *s, Row *row, Err *e) {
+    IdList ids, labels, mask;
+    if (!open_list(&ids, row, m->main, true, e) || !open_list(&labels, row, "labels", false, e) ||
+        !open_list(&mask, row, "attention_mask", false, e))
         return false;
-    size_t n = json_array_size(ids);
-    if ((labels && json_array_size(labels) != n) || (mask && json_array_size(mask) != n))
-        return fail(e, ERR_FAIL, "'%s' and '%s' are of different lengths", m->main,
-                    labels && json_array_size(labels) != n ? "labels" : "attention_mask");
     bool padding = false;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *j = json_array_get(ids, i), *l = labels ? json_array_get(labels, i) : j;
-        json_int_t id = json_integer_value(j), label = json_integer_value(l);
-        if (!json_is_integer(j) || !json_is_integer(l))
-            return fail(e, ERR_FAIL, "'%s' holds something else than whole numbers at place %zu",
-                        json_is_integer(j) ? "labels" : m->main, i);
-        if (id < 0 || id >= m->o->vocab)
-            return fail(e, ERR_FAIL, "id %lld at place %zu is not in the model's vocabulary of %lld ids",
-                        (long long)id, i, (long long)m->o->vocab);
-        if (label != id && label != -100 && label != -1)
-            return fail(e, ERR_FAIL,
-                        "label %lld at place %zu is neither the id there (%lld) nor -100. Labels stand "
-                        "beside their ids; they are not shifted",
-                        (long long)label, i, (long long)id);
-        const json_t *seen = mask ? json_array_get(mask, i) : NULL;
-        bool real = !mask || json_is_true(seen) || json_integer_value(seen);
+    for (int64_t place = 0, id, label; row_next_integer(ids.field, &ids.at, &id); place++) {
+        bool real = true;
+        label = id;
+        if (labels.field && !row_next_integer(labels.field, &labels.at, &label)) {
+            if (row_at_end(labels.field, labels.at)) return different_lengths(m, &labels, e);
+            return fail(e, ERR_FAIL, "'labels' holds something else than whole numbers at place %lld", (long long)place);
+        }
+        if (mask.field && !next_mask(&mask, place, &real)) return different_lengths(m, &mask, e);
+        if (!check_id(m, id, label, place, e)) return false;
         if (real && padding)
             return fail(e, ERR_FAIL, "'attention_mask' has a hole: only padding at the end can be cut off");
         padding = !real;
         if (real) put(s, (uint32_t)id | (label == id ? SCORED : 0));
+        s->places = place + 1;
     }
-    s->plain = !labels;
+    if (!row_at_end(ids.field, ids.at))
+        return fail(e, ERR_FAIL, "'%s' holds something else than whole numbers at place %lld", m->main, (long long)s->places);
+    if (labels.field && !row_at_end(labels.field, labels.at)) return different_lengths(m, &labels, e);
+    if (mask.field && !row_at_end(mask.field, mask.at)) return different_lengths(m, &mask, e);
+    s->plain = !labels.field;
     return true;
 }
 
-bool dataset_make_text(RowMaker *m, Sample *s, const char *text, int64_t bytes, Err *e) {
+bool dataset_text_begin(RowMaker *m, Sample *s, Err *e) {
     s->n = 0;
     s->end_id = -1;
     s->plain = true;
-    if (!put_ids(m, s, m->prefix.ids, m->prefix.n, false, e) || !dataset_encode(m, s, text, bytes, false, true, e))
-        return false;
-    if (m->ids.n) put_end(m, s);
+    s->last_only = s->unanswered = s->has_text = false;
+    m->ids.n = 0;
+    return put_ids(m, s, m->prefix.ids, m->prefix.n, true, e);
+}
+
+bool dataset_text_more(RowMaker *m, Sample *s, const char *text, int64_t bytes, Err *e) {
+    s->has_text |= bytes > 0;
+    if (token_stream_put(m->stream, &m->ids, text, bytes, e) && take_ids(m, s, true, e)) return true;
+    token_stream_reset(m->stream);
+    return false;
+}
+
+bool dataset_text_end(RowMaker *m, Sample *s, Err *e) {
+    if (!token_stream_end(m->stream, &m->ids, e) || !take_ids(m, s, true, e)) return false;
+    if (s->has_text) put_end(m, s);
+    else s->n = 0;
     return true;
 }
 
-/* m->prompt and m->reply, through the chat template or joined as they are. */
-static bool make_pair(RowMaker *m, Sample *s, Err *e) {
-    const char *prompt = str_text(&m->prompt), *reply = str_text(&m->reply);
-    if (m->chat && m->reply.len) {
+typedef struct Text {
+    const char *text;
+    int64_t bytes;
+} Text;
+
+static bool need_text(Text *t, Row *row, const char *name, Err *e) {
+    return dataset_need_text(&t->text, &t->bytes, row, name, e);
+}
+
+/* Through the chat template, or joined as they are. */
+static bool make_pair(RowMaker *m, Sample *s, Row *row, Text prompt, Text reply, Err *e) {
+    if (m->chat && reply.bytes) {
+        Text system = {"", 0};
+        if (row_get(row, "system") && !need_text(&system, row, "system", e)) return false;
         json_t *turns = json_array();
-        json_array_append_new(turns, dataset_turn("user", prompt, m->prompt.len));
-        json_array_append_new(turns, dataset_turn("assistant", reply, m->reply.len));
+        if (system.bytes) json_array_append_new(turns, dataset_turn("system", system.text, system.bytes));
+        json_array_append_new(turns, dataset_turn("user", prompt.text, prompt.bytes));
+        json_array_append_new(turns, dataset_turn("assistant", reply.text, reply.bytes));
         bool ok = dataset_make_chat(m, s, turns, NULL, 0, e);
         json_decref(turns);
         return ok;
     }
     if (!put_ids(m, s, m->prefix.ids, m->prefix.n, false, e) ||
-        !dataset_encode(m, s, prompt, m->prompt.len, false, false, e))
+        !dataset_encode(m, s, prompt.text, prompt.bytes, false, false, e))
         return false;
     int64_t before = s->n;
-    if (!dataset_encode(m, s, reply, m->reply.len, m->prompt.len > 0, true, e)) return false;
+    if (!dataset_encode(m, s, reply.text, reply.bytes, prompt.bytes > 0, true, e)) return false;
     if (s->n > before) put_end(m, s);
     s->end_id = m->o->eos_id;
     return true;
 }
 
-static bool make_alpaca(RowMaker *m, Sample *s, const json_t *row, Err *e) {
-    const char *context = first_of(row, context_names);
+static bool make_prompt(RowMaker *m, Sample *s, Row *row, Err *e) {
+    Text prompt, reply;
+    return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) && make_pair(m, s, row, prompt, reply, e);
+}
+
+static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
+    const char *name = dataset_first_of(row, context_names);
+    Text instruction, context = {"", 0}, reply;
+    if (!need_text(&instruction, row, m->main, e) || !need_text(&reply, row, m->answer, e) ||
+        (name && !need_text(&context, row, name, e)))
+        return false;
     if (!m->chat) str_add(&m->prompt, "Instruction:\n");
-    if (!need_text(&m->prompt, row, m->main, e) || !need_text(&m->reply, row, m->answer, e)) return false;
-    if (context && !need_text(&m->part, row, context, e)) return false;
-    if (m->part.len) str_addf(&m->prompt, "\n\n%s", m->chat ? "" : "Input:\n");
-    str_add_bytes(&m->prompt, str_text(&m->part), m->part.len);
+    str_add_bytes(&m->prompt, instruction.text, instruction.bytes);
+    if (context.bytes) str_addf(&m->prompt, "\n\n%s", m->chat ? "" : "Input:\n");
+    str_add_bytes(&m->prompt, context.text, context.bytes);
     if (!m->chat) str_add(&m->prompt, "\n\nAnswer:\n");
-    return make_pair(m, s, e);
+    return make_pair(m, s, row, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
 }
 
-static bool make_fields(RowMaker *m, Sample *s, const json_t *row, Err *e) {
+static bool make_fields(RowMaker *m, Sample *s, Row *row, Err *e) {
+    Text reply;
     if (!expand(&m->prompt, m->o->prompt_template, row, e)) return false;
-    bool ok = m->o->answer_template ? expand(&m->reply, m->o->answer_template, row, e)
-                                    : need_text(&m->reply, row, m->answer, e);
-    return ok && make_pair(m, s, e);
+    bool ok = m->o->answer_template ? expand(&m->part, m->o->answer_template, row, e) : need_text(&reply, row, m->answer, e);
+    if (!ok) return false;
+    if (m->o->answer_template) reply = (Text){str_text(&m->part), m->part.len};
+    return make_pair(m, s, row, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);
 }
 
-static bool collect_turns(RowMaker *m, json_t *turns, int64_t *score_from, const json_t *row, Err *e) {
-    const json_t *list, *system = m->kind == DATA_SHAREGPT ? get(row, "system") : NULL;
-    if (system && !json_is_string(system))
-        return fail(e, ERR_FAIL, "field 'system' is %s, text was expected", type_text(system));
-    if (system && json_string_length(system))
-        json_array_append_new(
-            turns, dataset_turn("system", json_string_value(system), (int64_t)json_string_length(system)));
-    if (!need(&list, row, m->main, JSON_ARRAY, e) || !dataset_add_turns(turns, list, m->main, e)) return false;
-    if (!m->answer) return true;
-    *score_from = (int64_t)json_array_size(turns);
-    return need(&list, row, m->answer, JSON_ARRAY, e) && dataset_add_turns(turns, list, m->answer, e);
-}
-
-static bool make_turns(RowMaker *m, Sample *s, const json_t *row, Err *e) {
-    const json_t *tools = get(row, "tools");
-    if (tools && !need(&tools, row, "tools", JSON_ARRAY, e)) return false;
-    int64_t score_from = 0;
-    json_t *turns = json_array();
-    bool ok = collect_turns(m, turns, &score_from, row, e) && dataset_make_chat(m, s, turns, tools, score_from, e);
-    json_decref(turns);
+static bool add_list(json_t *turns, Row *row, const char *name, Err *e) {
+    RowField *f;
+    if (!need(&f, row, name, JSON_ARRAY, e)) return false;
+    json_t *list = row_value(f);
+    bool ok = dataset_add_turns(turns, list, name, e);
+    json_decref(list);
     return ok;
 }
 
-bool dataset_make_sample(RowMaker *m, Sample *s, const json_t *row, Err *e) {
-    const json_t *text;
-    if (!m->settled && !(settle_kind(m, row, e) && settle_template(m, e))) return false;
+static bool collect_turns(RowMaker *m, json_t *turns, int64_t *score_from, Row *row, Err *e) {
+    Text system = {"", 0};
+    bool told = m->kind == DATA_SHAREGPT && row_get(row, "system");
+    if (told && !need_text(&system, row, "system", e)) return false;
+    if (system.bytes) json_array_append_new(turns, dataset_turn("system", system.text, system.bytes));
+    if (!add_list(turns, row, m->main, e)) return false;
+    *score_from = m->answer ? (int64_t)json_array_size(turns) : 0;
+    return !m->answer || add_list(turns, row, m->answer, e);
+}
+
+static bool make_turns(RowMaker *m, Sample *s, Row *row, Err *e) {
+    RowField *f = row_get(row, "tools");
+    if (f && !need(&f, row, "tools", JSON_ARRAY, e)) return false;
+    int64_t score_from = 0;
+    json_t *turns = json_array(), *tools = f ? row_value(f) : NULL;
+    bool ok = collect_turns(m, turns, &score_from, row, e) && dataset_make_chat(m, s, turns, tools, score_from, e);
+    json_decref(turns);
+    json_decref(tools);
+    return ok;
+}
+
+bool dataset_make_sample(RowMaker *m, Sample *s, Row *row, Err *e) {
     s->n = 0;
     s->end_id = -1;
-    s->plain = s->last_only = false;
+    s->plain = s->last_only = s->unanswered = false;
     str_clear(&m->prompt);
-    str_clear(&m->reply);
     str_clear(&m->part);
     switch (m->kind) {
     case DATA_IDS: return make_ids(m, s, row, e);
@@ -385,38 +364,32 @@ bool dataset_make_sample(RowMaker *m, Sample *s, const json_t *row, Err *e) {
     case DATA_SHAREGPT: return make_turns(m, s, row, e);
     case DATA_ALPACA: return make_alpaca(m, s, row, e);
     case DATA_FIELDS: return make_fields(m, s, row, e);
-    case DATA_PROMPT:
-        return need_text(&m->prompt, row, m->main, e) && need_text(&m->reply, row, m->answer, e) &&
-               make_pair(m, s, e);
-    case DATA_TEXT:
-        return need(&text, row, m->main, JSON_STRING, e) &&
-               dataset_make_text(m, s, json_string_value(text), (int64_t)json_string_length(text), e);
+    case DATA_PROMPT: return make_prompt(m, s, row, e);
+    case DATA_TEXT: break; /* comes in pieces */
     }
+    CHECK(false);
     return false;
 }
 
 /* ---- the maker ---- */
-
-bool dataset_settle_file(RowMaker *m, Err *e) {
-    m->kind = DATA_TEXT;
-    str_add(&m->kind_text, "plain text (one document)");
-    return settle_template(m, e);
-}
 
 bool dataset_maker_init(RowMaker *m, const DataOptions *o, Err *e) {
     *m = (RowMaker){.o = o, .vars = json_object()};
     if (o->bos_text) json_object_set_new(m->vars, "bos_token", json_string(o->bos_text));
     if (o->eos_text) json_object_set_new(m->vars, "eos_token", json_string(o->eos_text));
     json_object_set_new(m->vars, "documents", json_null());
-    if (!o->tokenizer || learn_tokenizer(m, e)) return true;
+    if (!o->tokenizer) return true;
+    m->stream = token_stream_open(o->tokenizer, TOKENIZE_PLAIN);
+    if (learn_tokenizer(m, e)) return true;
     dataset_maker_free(m);
     return false;
 }
 
 void dataset_maker_free(RowMaker *m) {
     json_decref(m->vars);
+    token_stream_close(m->stream);
     TokenIds *ids[] = {&m->prefix, &m->anchor, &m->ids};
     for (int i = 0; i < COUNT_OF(ids); i++) token_ids_free(ids[i]);
-    Str *texts[] = {&m->kind_text, &m->prompt, &m->reply, &m->more, &m->full, &m->part};
+    Str *texts[] = {&m->kind_text, &m->prompt, &m->more, &m->full, &m->part};
     for (int i = 0; i < COUNT_OF(texts); i++) str_free(texts[i]);
 }

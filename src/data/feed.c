@@ -1,8 +1,8 @@
 /* feed.c - who fills which micro-batch when.
  *
  * Micro-batches are numbered; number n stands in slot n % slots. A worker claims the next number under the lock, where
- * it also asks the data set which rows these are (the set keeps one epoch's order and changes it there), and fills the
- * slot outside the lock. The reader takes the numbers in order and frees a slot when it asks for the next. */
+ * the rows of an update are also laid out, once for all its micro-batches, and fills the slot outside the lock. The reader
+ * takes the numbers in order and frees a slot when it asks for the next. */
 #include "data/feed.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 typedef struct Slot {
     FeedItem item;
-    int64_t n_rows;    /* of the micro-batch, without padding */
+    RowList rows;      /* of its micro-batch */
     int64_t filled;    /* number of the micro-batch it holds; -1: none, or being filled */
 } Slot;
 
@@ -25,7 +25,9 @@ struct Feed {
     int n_slots;
     int64_t claimed, taken;       /* micro-batches claimed by a filler, given to the reader */
     int64_t epoch, row, micro;    /* of the next claim */
-    int64_t update_scored;        /* of the update it belongs to */
+    int64_t updates;              /* that are still to be begun */
+    RowList update;               /* the rows of the update it belongs to */
+    int64_t micros, update_scored;
     bool running, leave;
     pthread_t id[FEED_WORKERS];
     int n_ids;
@@ -35,16 +37,22 @@ struct Feed {
 
 static int slots_of(const FeedPlan *p) { return p->workers + 1; } /* one a worker, and the one being read */
 
+/* All samples of an update may stand in one micro-batch. */
 int64_t feed_bytes(const FeedPlan *p) {
-    return slots_of(p) * (batch_bytes(p->rows, p->seq) + (int64_t)sizeof(Slot)) + (int64_t)sizeof(Feed);
+    int64_t slot = batch_bytes(p->rows, p->seq) + row_list_bytes(p->global_batch) + (int64_t)sizeof(Slot);
+    return slots_of(p) * slot + row_list_bytes(p->global_batch) + (int64_t)sizeof(Feed);
 }
 
 void feed_open(Feed **out, Arena *a, Dataset *d, const FeedPlan *p) {
-    CHECK(p->workers >= 0 && p->workers <= FEED_WORKERS && p->accum > 0 && p->global_rows > 0);
+    CHECK(p->workers >= 0 && p->workers <= FEED_WORKERS && p->accum > 0 && p->global_batch > 0);
     Feed *f = ARENA_NEW(a, Feed, 1);
     *f = (Feed){.d = d, .plan = *p, .n_slots = slots_of(p)};
     f->slot = ARENA_NEW(a, Slot, f->n_slots);
-    for (int i = 0; i < f->n_slots; i++) batch_init(&f->slot[i].item.batch, a, p->rows, p->seq);
+    row_list_init(&f->update, a, p->global_batch);
+    for (int i = 0; i < f->n_slots; i++) {
+        batch_init(&f->slot[i].item.batch, a, p->rows, p->seq);
+        row_list_init(&f->slot[i].rows, a, p->global_batch);
+    }
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     *out = f;
@@ -59,20 +67,31 @@ void feed_close(Feed *f) {
 
 /* ---- filling ---- */
 
-static int64_t rows_of_update(const Feed *f) { return MIN2(f->plan.global_rows, dataset_rows(f->d) - f->row); }
-
 static void begin_update(Feed *f) {
+    CHECK(f->updates > 0);
+    f->updates--;
+    dataset_list_rows(f->d, &f->update, f->epoch, f->row, MIN2(f->plan.global_batch, dataset_rows(f->d) - f->row));
+    f->micros = (f->update.n_rows + f->plan.rows - 1) / f->plan.rows;
+    CHECK(f->micros <= f->plan.accum); /* the plan was made from the same lengths */
     f->update_scored = 0;
-    for (int64_t i = 0, n = rows_of_update(f); i < n; i++)
-        f->update_scored += dataset_row_scored(f->d, dataset_row_at(f->d, f->epoch, f->row + i));
+    for (int64_t i = 0; i < f->update.n; i++) f->update_scored += dataset_row_scored(f->d, f->update.member[i]);
 }
 
 static void end_update(Feed *f) {
     f->micro = 0;
-    f->row += f->plan.global_rows;
+    f->row += f->plan.global_batch;
     if (f->row < dataset_rows(f->d)) return;
     f->epoch++;
     f->row = 0;
+}
+
+/* The rows of the update that belong to the next micro-batch. */
+static void take_rows(const Feed *f, RowList *l) {
+    int64_t first = f->micro * f->plan.rows, from = f->update.first[first];
+    l->n_rows = MIN2(f->plan.rows, f->update.n_rows - first);
+    for (int64_t r = 0; r <= l->n_rows; r++) l->first[r] = f->update.first[first + r] - from;
+    l->n = l->first[l->n_rows];
+    memcpy(l->member, f->update.member + from, sizeof *l->member * (size_t)l->n);
 }
 
 /* Under the lock: the next number is this caller's to fill. */
@@ -80,25 +99,25 @@ static Slot *claim(Feed *f, int64_t *number) {
     *number = f->claimed++;
     Slot *s = &f->slot[*number % f->n_slots];
     if (!f->micro) begin_update(f);
-    int64_t first = f->micro * f->plan.rows, real = rows_of_update(f) - first;
     s->filled = -1;
-    s->n_rows = MAX2(0, MIN2(real, f->plan.rows));
-    for (int64_t i = 0; i < s->n_rows; i++) s->item.batch.row[i] = dataset_row_at(f->d, f->epoch, f->row + first + i);
+    take_rows(f, &s->rows);
     s->item.epoch = f->epoch;
     s->item.row = f->row;
     s->item.micro = f->micro;
+    s->item.micros = f->micros;
     s->item.update_scored = f->update_scored;
-    if (++f->micro == f->plan.accum) end_update(f);
+    if (++f->micro == f->micros) end_update(f);
     return s;
 }
 
-static void fill(const Feed *f, Slot *s) { batch_fill_rows(&s->item.batch, f->d, s->item.batch.row, s->n_rows); }
+static void fill(const Feed *f, Slot *s) { batch_fill(&s->item.batch, f->d, &s->rows, 0); }
 
 static void *work(void *arg) {
     Feed *f = arg;
     pthread_mutex_lock(&f->lock);
     for (;;) {
-        while (!f->leave && f->claimed >= f->taken + f->n_slots - 1) pthread_cond_wait(&f->changed, &f->lock);
+        while (!f->leave && (f->claimed >= f->taken + f->n_slots - 1 || (!f->micro && !f->updates)))
+            pthread_cond_wait(&f->changed, &f->lock);
         if (f->leave) break;
         int64_t number;
         Slot *s = claim(f, &number);
@@ -114,9 +133,9 @@ static void *work(void *arg) {
 
 /* ---- the reader ---- */
 
-bool feed_start(Feed *f, int64_t epoch, int64_t row, Err *e) {
+bool feed_start(Feed *f, int64_t epoch, int64_t row, int64_t updates, Err *e) {
     CHECK(!f->running && epoch >= 0 && row >= 0 && row < dataset_rows(f->d));
-    f->epoch = epoch, f->row = row, f->micro = 0;
+    f->epoch = epoch, f->row = row, f->micro = 0, f->updates = updates;
     f->claimed = f->taken = 0;
     f->running = true, f->leave = false;
     for (int i = 0; i < f->n_slots; i++) f->slot[i].filled = -1;

@@ -1,4 +1,7 @@
-/* rows.h - the objects of a file of JSON lines, or of a JSON array, one at a time, with the line each began on. */
+/* rows.h - the rows of a file of JSON lines, of a JSON array or of a table, one at a time, with the line each began on.
+ *
+ * A row is read through a window that holds the longest one: its length is known before it is read, and refused there
+ * when reading it would take more memory than is allowed. */
 #ifndef DATA_ROWS_H
 #define DATA_ROWS_H
 
@@ -6,22 +9,40 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "data/row.h"
+#include "data/source.h"
 
 typedef struct RowReader {
     const char *path;        /* keeps until closed */
     int fd;
     char *buffer;            /* owns; unread bytes are [begin, end) */
     int64_t capacity, begin, end;
-    int64_t got;             /* bytes taken from the file so far */
+    int64_t offset;          /* in the file, of the window's end */
     int64_t line;            /* of the first unread byte, from 1 */
     int64_t row_line;        /* where the latest row began */
-    bool at_end, in_array, after_first;
+    int64_t row_bytes;       /* of the latest row */
+    int64_t longest_bytes;   /* of the rows so far */
+    int64_t left_bytes;      /* memory that one row may take; 0: any */
+    int cost;                /* bytes it takes for each of its own, besides the window */
+    SourceForm form;
+    bool at_end, after_first;
+    bool seekable;           /* the file can be looked into beyond the window */
     Str scratch;             /* of the scanner */
+    char separator;          /* of a table */
+    Str header;              /* its first line; names point into it */
+    char **name;             /* owns; [n_names] */
+    int n_names;
 } RowReader;
 
-bool dataset_reader_open(RowReader *r, const char *path, Err *e);
+bool dataset_reader_open(RowReader *r, const char *path, Err *e); /* refuses what is empty, or no list of samples */
+bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e); /* a file that is open; takes fd over */
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
+/* The same without a tree. The row stands until the next call; row_free it before. *found false: the end. */
+bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e);
+/* Plain text: what is there of it now, and stands until the next call; 0 bytes at the end. */
+bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e);
+bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e); /* whether a row of so many bytes may be read */
 void dataset_reader_close(RowReader *r);
-static inline int64_t dataset_reader_at(const RowReader *r) { return r->got - (r->end - r->begin); } /* bytes read */
+static inline int64_t dataset_reader_at(const RowReader *r) { return r->offset - (r->end - r->begin); } /* bytes read */
 
 #endif

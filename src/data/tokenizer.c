@@ -143,7 +143,9 @@ static bool load_tokenizer(Tokenizer *t, const json_t *root, TokList vocab, TokL
     t->special_bits = ARENA_NEW(&t->arena, uint8_t, t->vocab.n / 8 + 1);
     for (int32_t i = 0; i < t->n_added; i++)
         if (t->added[i].special) t->special_bits[t->added[i].id / 8] |= (uint8_t)(1 << t->added[i].id % 8);
-    return tok_split_finish(t, e) && tok_added_build(t, e);
+    if (!tok_split_finish(t, e) || !tok_added_build(t, e)) return false;
+    tok_stream_prepare(t);
+    return true;
 }
 
 /* bos_token and the like: a string, or {"content": string}. */

@@ -40,6 +40,25 @@ typedef enum TokenizeFlags {
 /* Appends the ids of text (UTF-8; each invalid sequence counts as U+FFFD). On refusal out is as it was. */
 bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64_t bytes, int flags, Err *e);
 
+/* Text that comes in pieces, or many texts one after another: the ids are those of tokenizer_encode, and the words met
+ * are remembered from one text to the next. Of a text no more is kept than its last word, which letters to come could
+ * still change; where the rules of a tokenizer do not let that be told (see token_stream_is_bounded), all of it until
+ * its end. For one thread at a time. */
+typedef struct TokenStream TokenStream;
+
+/* flags: but for TOKENIZE_ADD_SPECIAL. Gives: token_stream_close; keeps t. */
+TokenStream *token_stream_open(const Tokenizer *t, int flags);
+void token_stream_close(TokenStream *s);                       /* NULL is fine */
+bool token_stream_put(TokenStream *s, TokenIds *out, const char *text, int64_t bytes, Err *e);
+bool token_stream_end(TokenStream *s, TokenIds *out, Err *e);  /* the text ends here; the next put begins another */
+void token_stream_reset(TokenStream *s);                       /* forgets a text that was begun */
+bool token_stream_is_bounded(const Tokenizer *t);
+
+/* Merging a word takes memory by its length (letters without a break are one word). A word that would take more than
+ * this is refused with ERR_BUDGET; 0: no limit. */
+void token_stream_limit(TokenStream *s, int64_t bytes);
+int64_t token_stream_bytes(const TokenStream *s); /* the most that it has held so far */
+
 /* Appends the text of ids. Bytes that do not form UTF-8 (a character cut at the end, say) come out as U+FFFD.
  * An id that no piece has is refused; skip_special leaves special tokens out. */
 bool tokenizer_decode(const Tokenizer *t, Str *out, const int32_t *ids, int64_t n, bool skip_special, Err *e);

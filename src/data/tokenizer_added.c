@@ -104,9 +104,10 @@ static void widen(const TokAdded *a, const char *s, int64_t n, int64_t from, int
     while (a->rstrip && *end < n && tok_is_space(tok_utf8_decode(s + *end, &bytes))) *end += bytes;
 }
 
-bool tok_added_scan(TokCall *c, const TokTrie *trie, const char *s, int64_t n, bool at_start, TokGapFn *gap) {
+bool tok_added_scan(TokCall *c, const TokTrie *trie, const char *s, int64_t n, int64_t skip, bool at_start,
+                    TokGapFn *gap) {
     int64_t from = 0;
-    for (int64_t at = 0; at < n && trie->n;) {
+    for (int64_t at = skip; at < n && trie->n;) {
         int64_t bytes = 0;
         if (trie->root[(unsigned char)s[at]] < 0) {
             at++;

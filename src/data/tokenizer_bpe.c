@@ -13,6 +13,7 @@
 
 #include "base/stop.h"
 
+enum { KEPT_WORD = 1 << 14 }; /* the scratch of a longer word is given back at once */
 enum { CACHE_KEY = 24, CACHE_IDS = 8, CACHE_LEAST = 16, CACHE_MOST = 16384 };
 #define NO_RANK UINT32_MAX
 
@@ -55,10 +56,17 @@ TokBpe *tok_bpe_new(const Tokenizer *t, int64_t text_bytes) {
     return b;
 }
 
-void tok_bpe_free(TokBpe *b) {
-    mem_free(b->cache);
+static void forget_scratch(TokBpe *b) {
     mem_free(b->symbols);
     mem_free(b->queue);
+    b->symbols = NULL;
+    b->queue = NULL;
+    b->capacity = b->queue_capacity = 0;
+}
+
+void tok_bpe_free(TokBpe *b) {
+    mem_free(b->cache);
+    forget_scratch(b);
     mem_free(b->mapped);
     mem_free(b);
 }
@@ -218,11 +226,17 @@ static int32_t whole_word(const TokCall *c, const char *word, int64_t n) {
 static bool merge_word(TokCall *c, const char *word, int64_t n) {
     TokBpe *b = c->bpe;
     if (n > INT32_MAX / 4) return fail(c->e, ERR_FAIL, "a word of %lld bytes is too long to merge", (long long)n);
+    c->largest_word = MAX2(c->largest_word, n);
+    if (c->word_limit && n > KEPT_WORD && n * TOK_WORD_COST > c->word_limit)
+        return fail(c->e, ERR_BUDGET,
+                    "%lld bytes without a break are one word: merging it would take %lld bytes, %lld are left of the budget",
+                    (long long)n, (long long)n * TOK_WORD_COST, (long long)c->word_limit);
     b->n = 0;
     if (!add_characters(c, word, n)) return false;
     if (!b->n) return true;
     merge(&c->t->vocab, b);
     for (int32_t i = 0; i >= 0; i = b->symbols[i].after) token_ids_add(c->out, b->symbols[i].piece);
+    if (n > KEPT_WORD) forget_scratch(b);
     return true;
 }
 

@@ -29,8 +29,19 @@ void tok_call_end(TokCall *c) {
 }
 
 static bool encode_raw_gap(TokCall *c, const char *text, int64_t n, bool at_start) {
+    bool open = c->open_end && text + n == c->open_end;
+    int64_t settled = c->settled;
+    c->settled = 0;
     if (!tok_normal_run(c, &text, &n)) return false;
-    return tok_added_scan(c, &c->t->normal_trie, text, n, at_start, tok_split_run);
+    c->split_end = open ? text + n : NULL;
+    bool ok = tok_added_scan(c, &c->t->normal_trie, text, n, settled, at_start, tok_split_run);
+    c->continues = false;
+    return ok;
+}
+
+bool tok_encode_gaps(TokCall *c, const char *text, int64_t n, bool at_start) {
+    c->match.newer = tok_has_newer(text, n);
+    return n == 0 || tok_added_scan(c, &c->t->raw_trie, text, n, c->settled, at_start, encode_raw_gap);
 }
 
 bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64_t bytes, int flags, Err *e) {
@@ -42,10 +53,9 @@ bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64
         text = c.repaired.data;
         bytes = c.repaired.len;
     }
-    c.match.newer = tok_has_newer(text, bytes);
     bool special = flags & TOKENIZE_ADD_SPECIAL;
     for (int64_t i = 0; i < t->prefix.n && special; i++) token_ids_add(out, t->prefix.ids[i]);
-    bool ok = bytes == 0 || tok_added_scan(&c, &t->raw_trie, text, bytes, true, encode_raw_gap);
+    bool ok = tok_encode_gaps(&c, text, bytes, true);
     for (int64_t i = 0; i < t->suffix.n && special; i++) token_ids_add(out, t->suffix.ids[i]);
     tok_call_end(&c);
     if (!ok) out->n = before;

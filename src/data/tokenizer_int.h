@@ -60,11 +60,13 @@ typedef struct TokPattern {
     int64_t literal_bytes;
     pcre2_code *code, *newer_code; /* owns: tok_pattern_free; the second for texts with newer characters */
     bool jit;
+    bool looks_back; /* a match may depend on what stands before it */
 } TokPattern;
 
 typedef struct TokMatch { /* scratch of the calling thread, and what was found */
     pcre2_match_data *data;
-    bool newer; /* the text may have newer characters */
+    bool newer;     /* the text may have newer characters */
+    bool more;      /* asked: more text may follow; a match that looked at the end of this one is not found */
     bool found;
     int64_t start, end;
 } TokMatch;
@@ -203,6 +205,7 @@ struct Tokenizer {
     int32_t ascii_id[128];   /* piece an ASCII character starts as, when not byte level */
     TokenIds prefix, suffix; /* what the post-processor adds */
     int32_t bos, eos, pad;
+    int stream_step;         /* the split step that tells which words no longer change; -1: none does */
 };
 
 /* ---- tokenizer.c: lists of steps ---- */
@@ -227,28 +230,48 @@ typedef struct TokCall {
     Str split_text[TOK_STEPS_MAX]; /* text changed by a split step */
     Str code_points;               /* scratch of normalisation */
     TokBpe *bpe;
+    int64_t word_limit;            /* bytes that merging a word may take; 0: any */
+    int64_t largest_word;          /* met so far */
+    /* a text in pieces: tokenizer_stream.c */
+    const char *open_end;          /* where the text so far ends; NULL: it is complete */
+    const char *split_end;         /* the same once it is normalised */
+    int64_t settled;               /* bytes at its beginning in which added tokens were looked for already */
+    bool continues;                /* its first gap goes on from text whose words are out */
+    bool left_open;                /* the last gap goes on */
+    const char *left;              /* of that gap: what is not cut into words yet */
+    int64_t left_bytes;
     Err *e;
 } TokCall;
 
+bool tok_encode_gaps(TokCall *c, const char *text, int64_t n, bool at_start); /* valid UTF-8 -> ids */
 void tok_call_begin(TokCall *c, const Tokenizer *t, TokenIds *out, int64_t bytes, int flags, Err *e);
 void tok_call_end(TokCall *c);
 
 typedef bool TokGapFn(TokCall *c, const char *text, int64_t n, bool at_start); /* text between added tokens */
 bool tok_added_build(Tokenizer *t, Err *e);
-bool tok_added_scan(TokCall *c, const TokTrie *trie, const char *text, int64_t n, bool at_start, TokGapFn *gap);
+/* skip: no added token begins before that byte. */
+bool tok_added_scan(TokCall *c, const TokTrie *trie, const char *text, int64_t n, int64_t skip, bool at_start,
+                    TokGapFn *gap);
 
 bool tok_normal_load(Tokenizer *t, const json_t *component, Err *e);
 bool tok_normal_run(TokCall *c, const char **text, int64_t *n); /* in: borrows; out: the same or scratch of c */
+bool tok_normal_cuts(const Tokenizer *t, int32_t c); /* text may be normalised in two parts, the second beginning with c */
+bool tok_normal_streams(const Tokenizer *t);         /* and a part again, in front of more, without changing */
 
 bool tok_split_load(Tokenizer *t, const json_t *component, Err *e);
 bool tok_metaspace_load(Tokenizer *t, TokStep *s, const json_t *component, Err *e); /* mark and prepend of s */
 bool tok_split_finish(Tokenizer *t, Err *e); /* last: adds cuts that merging never crosses */
 bool tok_split_run(TokCall *c, const char *text, int64_t n, bool at_start);
+int tok_split_stream_step(const Tokenizer *t);
+
+enum { TOK_WORD_COST = 64 }; /* bytes that merging takes for each byte of a word, at most */
 
 TokBpe *tok_bpe_new(const Tokenizer *t, int64_t text_bytes);
 void tok_bpe_free(TokBpe *b);
 void tok_bpe_prepare(Tokenizer *t);
 bool tok_bpe_word(TokCall *c, const char *word, int64_t n);
+
+void tok_stream_prepare(Tokenizer *t); /* last */
 
 bool tok_decode_load(Tokenizer *t, const json_t *component, Err *e);
 

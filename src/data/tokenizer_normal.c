@@ -181,14 +181,34 @@ static void run_strip(const TokStep *step, const char **s, int64_t *n) {
     }
 }
 
+static const int form[] = {
+    [NORMAL_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
+    [NORMAL_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+    [NORMAL_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+    [NORMAL_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
+};
+
+static bool is_form(TokStepKind kind) { return kind <= NORMAL_NFKD; }
+
+bool tok_normal_cuts(const Tokenizer *t, int32_t c) {
+    for (int i = 0; i < t->normal.n; i++)
+        if (is_form(t->normal.step[i].kind) && !is_settled(c, form[t->normal.step[i].kind])) return false;
+    return true;
+}
+
+/* Normal forms of normal forms are the same; so is a replaced space. */
+bool tok_normal_streams(const Tokenizer *t) {
+    for (int i = 0; i < t->normal.n; i++) {
+        const TokStep *s = &t->normal.step[i];
+        bool space = s->kind == NORMAL_REPLACE && s->pattern.literal && !strcmp(s->pattern.literal, " ") &&
+                     !memchr(s->text, ' ', (size_t)s->text_bytes);
+        if (!is_form(s->kind) && s->kind != NORMAL_PREPEND && !space) return false;
+    }
+    return true;
+}
+
 /* Runs one step from (*s, *n) into out; a step that changes nothing leaves out empty and (*s, *n) as they are. */
 static bool run_step(TokCall *c, const TokStep *step, Str *out, const char **s, int64_t *n) {
-    static const int form[] = {
-        [NORMAL_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
-        [NORMAL_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
-        [NORMAL_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
-        [NORMAL_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
-    };
     switch (step->kind) {
         case NORMAL_NFC:
         case NORMAL_NFD:
@@ -204,6 +224,7 @@ static bool run_step(TokCall *c, const TokStep *step, Str *out, const char **s, 
             run_lowercase(out, *s, *n);
             break;
         case NORMAL_PREPEND:
+            if (c->continues) return true;
             str_add_bytes(out, step->text, step->text_bytes);
             str_add_bytes(out, *s, *n);
             break;

@@ -24,6 +24,7 @@ static bool refuse(const char *what, int n, const char *regex, Err *e) {
 typedef struct Said {
     Str text;
     bool newer;
+    bool looks_back;
 } Said;
 
 static void add_newer(Said *out, const char *category) {
@@ -127,6 +128,7 @@ static bool translate_escape(Said *out, const char **s, bool in_class, const cha
         case 'z':
             if (in_class) return refuse(*s - 2, 2, regex, e);
             str_addf(&out->text, "\\%c", c);
+            out->looks_back = true;
             return true;
         default:
             break;
@@ -149,6 +151,7 @@ static bool translate_group(Said *out, const char **s, const char *regex, Err *e
     }
     str_add(&out->text, open);
     *s += strlen(open);
+    out->looks_back |= str_starts(open, "(?<");
     return true;
 }
 
@@ -170,6 +173,7 @@ static bool translate_plain(Said *out, const char **s, bool *in_class, const cha
         return translate_group(out, s, regex, e);
     } else if (at[0] == '^' || at[0] == '$') {
         str_addf(&out->text, "(?m:%c)", at[0]);
+        out->looks_back = true;
         *s += 1;
         return true;
     } else if ((at[0] == '{' && at[1] == ',') || (at[0] == '}' && (at[1] == '+' || at[1] == '?'))) {
@@ -201,7 +205,7 @@ pcre2_match_data *tok_match_data_new(void) {
     return data;
 }
 
-static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) {
+static bool compile_one(pcre2_code **to, bool *looks_back, const char *regex, bool newer, Err *e) {
     Said said = {.newer = newer};
     int code;
     PCRE2_SIZE where;
@@ -213,6 +217,7 @@ static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) 
     pcre2_general_context *heap = pcre2_general_context_create(pcre_alloc, pcre_free, NULL); /* never NULL: mem.h */
     pcre2_compile_context *context = pcre2_compile_context_create(heap);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    *looks_back = said.looks_back;
     *to = pcre2_compile((PCRE2_SPTR)str_text(&said.text), (PCRE2_SIZE)said.text.len, PCRE2_UTF | PCRE2_UCP, &code,
                         &where, context);
     pcre2_compile_context_free(context);
@@ -226,12 +231,14 @@ static bool compile_one(pcre2_code **to, const char *regex, bool newer, Err *e) 
 
 bool tok_pattern_compile(TokPattern *p, const char *regex, Err *e) {
     *p = (TokPattern){0};
-    if (!compile_one(&p->code, regex, false, e) || !compile_one(&p->newer_code, regex, true, e)) {
+    if (!compile_one(&p->code, &p->looks_back, regex, false, e) ||
+        !compile_one(&p->newer_code, &p->looks_back, regex, true, e)) {
         tok_pattern_free(p);
         return false;
     }
-    p->jit = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0 && /* where the system allows it */
-             pcre2_jit_compile(p->newer_code, PCRE2_JIT_COMPLETE) == 0;
+    const uint32_t ways = PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD;
+    p->jit = pcre2_jit_compile(p->code, ways) == 0 && /* where the system allows it */
+             pcre2_jit_compile(p->newer_code, ways) == 0;
     return true;
 }
 
@@ -275,12 +282,14 @@ bool tok_pattern_find(const TokPattern *p, TokMatch *m, const char *text, int64_
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     const pcre2_code *code = m->newer ? p->newer_code : p->code;
-    if (p->jit) rc = pcre2_jit_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, 0, m->data, NULL);
+    uint32_t how = m->more ? PCRE2_PARTIAL_HARD : 0; /* gives up as soon as it looks at the end */
+    if (p->jit) rc = pcre2_jit_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, how, m->data, NULL);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter takes its stack from the heap */
-        rc = pcre2_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK,
+        rc = pcre2_match(code, subject, (PCRE2_SIZE)n, (PCRE2_SIZE)from, how | PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK,
                          m->data, NULL);
     m->found = rc >= 0;
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+    m->more = false;
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_PARTIAL) {
         PCRE2_UCHAR why[120];
         pcre2_get_error_message(rc, why, sizeof why);
         return fail(e, ERR_FAIL, "the tokenizer's pattern gave up after byte %lld: %s", (long long)from,

@@ -162,11 +162,25 @@ static bool cut_span(Cutter *k, int64_t from, int64_t to, bool match) {
     return ok;
 }
 
+/* Whether this is the end of a text that goes on: then the step keeps back what more text could change. */
+static bool is_open(const TokCall *c, int step, const char *text, int64_t n) {
+    return c->split_end && step == c->t->stream_step && text + n == c->split_end;
+}
+
+static bool leave(TokCall *c, const char *text, int64_t n) {
+    c->left = text;
+    c->left_bytes = n;
+    c->left_open = true;
+    return true;
+}
+
 static bool run_pattern(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
     const TokStep *s = &c->t->split.step[step];
     Cutter k = {.c = c, .text = text, .next_step = step + 1, .behavior = s->behavior, .at_start = at_start};
     int64_t done = 0;
+    bool open = is_open(c, step, text, n);
     for (int64_t at = 0; at < n;) {
+        c->match.more = open;
         if (!tok_pattern_find(&s->pattern, &c->match, text, n, at, c->e)) return false;
         if (!c->match.found) break;
         int64_t start = c->match.start, end = c->match.end; /* the steps below use c->match too */
@@ -178,17 +192,29 @@ static bool run_pattern(TokCall *c, int step, const char *text, int64_t n, bool 
         if (at < n) tok_utf8_decode(text + at, &bytes);
         at += bytes;
     }
+    if (open && k.holds) done = k.held_from;
+    if (open) return leave(c, text + done, n - done);
     if (done < n && !cut_span(&k, done, n, s->invert)) return false;
     return cut_end(&k);
 }
 
+/* Goes on with the text that a step has changed; it ended at `end` before. */
+static bool run_changed(TokCall *c, int step, const char *end, bool at_start) {
+    const Str *changed = &c->split_text[step];
+    if (c->split_end && end == c->split_end) c->split_end = changed->data + changed->len;
+    return run_from(c, step + 1, changed->data, changed->len, at_start);
+}
+
+/* The beginning of this text was changed by the step already: it is what an earlier piece left. */
+static bool goes_on(const TokCall *c, int step) { return c->continues && step < c->t->stream_step; }
+
 static bool run_prefix_space(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
     Str *changed = &c->split_text[step];
-    if (text[0] == ' ') return run_from(c, step + 1, text, n, at_start);
+    if (text[0] == ' ' || goes_on(c, step)) return run_from(c, step + 1, text, n, at_start);
     str_clear(changed);
     str_add_char(changed, ' ');
     str_add_bytes(changed, text, n);
-    return run_from(c, step + 1, changed->data, changed->len, at_start);
+    return run_changed(c, step, text + n, at_start);
 }
 
 static bool run_mark_spaces(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
@@ -196,7 +222,7 @@ static bool run_mark_spaces(TokCall *c, int step, const char *text, int64_t n, b
     Str *changed = &c->split_text[step];
     bool marked = text[0] == ' ' || (n >= s->text_bytes && !memcmp(text, s->text, (size_t)s->text_bytes));
     str_clear(changed);
-    if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && at_start)))
+    if (!marked && !goes_on(c, step) && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && at_start)))
         str_add_bytes(changed, s->text, s->text_bytes);
     for (int64_t i = 0; i < n;) {
         const char *space = memchr(text + i, ' ', (size_t)(n - i));
@@ -205,7 +231,7 @@ static bool run_mark_spaces(TokCall *c, int step, const char *text, int64_t n, b
         if (space) str_add_bytes(changed, s->text, s->text_bytes);
         i = space ? to + 1 : n;
     }
-    return run_from(c, step + 1, changed->data, changed->len, at_start);
+    return run_changed(c, step, text + n, at_start);
 }
 
 static bool run_word_starts(TokCall *c, int step, const char *text, int64_t n, bool at_start) {
@@ -221,6 +247,7 @@ static bool run_word_starts(TokCall *c, int step, const char *text, int64_t n, b
         }
         behind_mark = at;
     }
+    if (is_open(c, step, text, n)) return leave(c, text + from, n - from);
     return run_from(c, step + 1, text + from, n - from, at_start && from == 0);
 }
 
@@ -242,5 +269,22 @@ static bool run_from(TokCall *c, int step, const char *text, int64_t n, bool at_
 }
 
 bool tok_split_run(TokCall *c, const char *text, int64_t n, bool at_start) {
-    return n == 0 || run_from(c, 0, text, n, at_start);
+    bool ok = n == 0 || run_from(c, 0, text, n, at_start);
+    c->continues = false;
+    return ok;
+}
+
+/* A word is out for good once a match that saw what follows it has ended it, where nothing looks back. Spaces that steps
+ * before it put in or mark stay as they are when these run again. */
+int tok_split_stream_step(const Tokenizer *t) {
+    const TokSteps *s = &t->split;
+    int at = 0;
+    while (at < s->n && (s->step[at].kind == SPLIT_PREFIX_SPACE || s->step[at].kind == SPLIT_MARK_SPACES)) at++;
+    if (at == s->n) return -1;
+    const TokStep *step = &s->step[at];
+    bool words = step->kind == SPLIT_WORD_STARTS, pattern = step->kind == SPLIT_PATTERN;
+    bool regex = pattern && step->behavior == SPLIT_ISOLATED && step->pattern.code && !step->pattern.looks_back;
+    bool marks = pattern && step->behavior == SPLIT_MERGED_WITH_NEXT && step->pattern.literal && !step->invert &&
+                 !strcmp(step->pattern.literal, metaspace); /* one character: no piece ends inside it */
+    return words || regex || marks ? at : -1;
 }

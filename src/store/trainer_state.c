@@ -135,6 +135,8 @@ static json_t *own_object(const TrainerState *s) {
     jsonfile_set(&own, "data", data);
     jsonfile_set(&own, "rng_seed", word64(s->rng_seed));
     jsonfile_set(&own, "tokens_seen", json_integer(s->tokens_seen));
+    jsonfile_set(&own, "unlogged_loss", json_real(isfinite(s->unlogged_loss) ? s->unlogged_loss : 0));
+    jsonfile_set(&own, "unlogged_tokens", json_integer(s->unlogged_tokens));
     jsonfile_set(&own, "micro_batches", json_integer(s->micro_batches));
     jsonfile_set(&own, "loss_scale", json_real(s->scaling.scale));
     jsonfile_set(&own, "good_steps", json_integer(s->scaling.good));
@@ -255,6 +257,10 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     s->rng_seed = get_word64(r, own, "rng_seed");
     s->tokens_seen = get_count(r, own, "tokens_seen");
     s->micro_batches = get_count(r, own, "micro_batches");
+    if (json_object_get(own, "unlogged_tokens")) {
+        s->unlogged_loss = get_real(r, own, "unlogged_loss");
+        s->unlogged_tokens = get_count(r, own, "unlogged_tokens");
+    }
     if (json_object_get(own, "loss_scale"))
         s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_count(r, own, "good_steps"),
                                  get_count(r, own, "skipped_steps")};

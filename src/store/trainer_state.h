@@ -16,7 +16,7 @@ typedef struct TrainerLog {
     int64_t step;
     double epoch;
     bool is_eval;                    /* loss is eval_loss, and the two below are not stored */
-    double loss;
+    double loss;                     /* mean over the scored tokens since the row before */
     double grad_norm, learning_rate;
 } TrainerLog;
 
@@ -48,6 +48,8 @@ typedef struct TrainerState {
     int64_t data_epoch, data_row;     /* the next row to be read, counted within its epoch */
     uint64_t shuffle_seed, rng_seed;
     int64_t tokens_seen;
+    double unlogged_loss;             /* summed over the scored tokens since the last row of the log, and their number */
+    int64_t unlogged_tokens;
     int64_t micro_batches;            /* per update, over all ranks */
     LossScale scaling;
     int64_t warmup_steps, schedule_steps; /* of the learning rate; -1: written before they were kept */

@@ -107,13 +107,20 @@ static void try_ffn_chunks(Search *s, const JobSpec *base) {
     try_spec(s, &spec, false, flags);
 }
 
+static void write_batch(char *flags, size_t size, const JobSpec *s) {
+    Str text = {0};
+    job_batch_flags(&text, s, s->micro_batch, s->accum);
+    snprintf(flags, size, "%s", str_text(&text));
+    str_free(&text);
+}
+
 static void try_micro_batches(Search *s, const JobSpec *base) {
     for (int64_t m = base->micro_batch / 2; m >= 1; m /= 2) { /* the global batch stays */
         JobSpec spec = *base;
         spec.micro_batch = m;
-        spec.accum = (base->micro_batch * base->accum + m - 1) / m;
+        spec.accum = (job_rows(base) + m - 1) / m;
         char flags[160], more[80];
-        snprintf(flags, sizeof flags, "--micro-batch %lld --accum %lld", (long long)m, (long long)spec.accum);
+        write_batch(flags, sizeof flags, &spec);
         bool fits = try_spec(s, &spec, false, flags);
         if (fits && s->budget_bytes) return;
         if (m == 1 && s->budget_bytes) {
@@ -131,9 +138,11 @@ static bool try_maths_change(Search *s, JobSpec spec, const char *flags) {
     set_all(&spec, RECOMPUTE_BLOCK);
     snprintf(more, sizeof more, "%s --recompute block", flags);
     if (try_spec(s, &spec, true, more)) return true;
-    spec.accum *= spec.micro_batch;
+    spec.accum = job_rows(&spec);
     spec.micro_batch = 1;
-    snprintf(more, sizeof more, "%s --recompute block --micro-batch 1 --accum %lld", flags, (long long)spec.accum);
+    char batch[80];
+    write_batch(batch, sizeof batch, &spec);
+    snprintf(more, sizeof more, "%.50s --recompute block %.79s", flags, batch);
     return try_spec(s, &spec, true, more);
 }
 

@@ -276,6 +276,10 @@ static void add_lines(Job *j, const HostBytes *host) {
         ledger_add(&j->ledger, pool, "requests", "prompts, answers, sampling", j->spec.beside->host_bytes(j), false);
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
     if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
+    /* while rows are read there are no pools yet: only what is more than they will take counts */
+    int64_t pools = j->placement.arena_bytes[POOL_PINNED] + (m->kind == MACHINE_CPU ? j->placement.arena_bytes[POOL_DEVICE] : 0);
+    int64_t reading = host ? host->reading - pools - host->batches : 0;
+    if (reading > 0) ledger_add(&j->ledger, pool, "reading", "rows before they are tokens, above the pools", reading, false);
     if (host && host->batches)
         ledger_add(&j->ledger, pool, "batches", "rows side by side, some filled ahead", host->batches, false);
 }
@@ -338,14 +342,29 @@ int64_t job_disk_bytes(const Job *j) {
            (j->spec.random_init ? 0 : plan_file_bytes(&j->p, j->spec.model.quant == QUANT_OWN));
 }
 
+double job_micro_steps(const JobSpec *s) {
+    const UpdateRows *u = s->rows;
+    if (!u || !u->updates) return (double)s->accum;
+    double plays = 0;
+    for (int64_t r = 0; r <= u->most; r++) plays += (double)(u->count[r] * ((r + s->micro_batch - 1) / s->micro_batch));
+    return plays / (double)u->updates;
+}
+
+int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }
+
+void job_batch_flags(Str *out, const JobSpec *s, int64_t micro_batch, int64_t accum) {
+    if (s->rows) str_addf(out, "--micro-batch %lld --global-batch %lld", (long long)micro_batch, (long long)s->rows->samples);
+    else str_addf(out, "--micro-batch %lld --accum %lld", (long long)micro_batch, (long long)accum);
+}
+
 double job_update_seconds(const Job *j) {
-    double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * (double)j->spec.accum : 0;
+    double s = j->phase_micro >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_micro) * job_micro_steps(&j->spec) : 0;
     for (int i = 0; i < j->n_plays; i++) s += j->plays[i].times * plan_step_seconds(&j->p, &j->machine, j->plays[i].phase);
     return s + (j->phase_update >= 0 ? plan_step_seconds(&j->p, &j->machine, j->phase_update) : 0);
 }
 
 double job_useful_flops(const Job *j) {
-    double f = j->phase_micro >= 0 ? plan_useful_flops(&j->p, j->phase_micro) * (double)j->spec.accum : 0;
+    double f = j->phase_micro >= 0 ? plan_useful_flops(&j->p, j->phase_micro) * job_micro_steps(&j->spec) : 0;
     for (int i = 0; i < j->n_plays; i++) f += j->plays[i].times * plan_useful_flops(&j->p, j->plays[i].phase);
     return f + (j->phase_update >= 0 ? plan_useful_flops(&j->p, j->phase_update) : 0);
 }

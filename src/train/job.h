@@ -6,6 +6,7 @@
 #define TRAIN_JOB_H
 
 #include "base/ledger.h"
+#include "data/dataset.h"
 #include "model/decoder.h"
 #include "plan/plan.h"
 
@@ -46,7 +47,9 @@ typedef struct JobSpec {
     AttrUpdate update;     /* beta1, beta2, eps, weight_decay */
     LrRule lr_rule[JOB_LR_RULES];
     int n_lr_rules;
-    int64_t seq, micro_batch, accum;
+    int64_t seq, micro_batch;
+    int64_t accum;         /* micro-batches of an update; at most, where updates differ */
+    const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
@@ -70,6 +73,7 @@ typedef struct JobSpec {
 /* Bytes beside the arena that the process takes in host memory, known before the run. */
 typedef struct HostBytes {
     int64_t data, tokenizer, batches;
+    int64_t reading; /* taken besides `data` while it is read, and given back before the pools are taken */
 } HostBytes;
 
 typedef struct JobPlays { /* of one update */
@@ -107,7 +111,10 @@ int64_t job_process_bytes(const Job *j);  /* what --budget is compared with */
 int64_t job_host_bytes(const Job *j);     /* beside a device: pinned and ordinary memory of the host */
 int64_t job_disk_bytes(
     const Job *j); /* taken in --offload-dir; the rest of the disk pool lies in the model's own files */
-double job_update_seconds(const Job *j);  /* cost model: one optimizer step */
+double job_update_seconds(const Job *j);  /* cost model: one optimizer step, on average */
+double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
+int64_t job_rows(const JobSpec *s);       /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
+void job_batch_flags(Str *out, const JobSpec *s, int64_t micro_batch, int64_t accum); /* as flags that keep the global batch */
 double job_useful_flops(const Job *j);    /* of one optimizer step: what must be computed at least */
 int64_t job_ffn_rows(const JobSpec *s);   /* tokens of one of the pieces */
 AttrHead job_head_attr(const Job *j);     /* in which chunks the head is computed */

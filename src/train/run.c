@@ -27,14 +27,24 @@ int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
 }
 
-static FeedPlan feed_plan(const JobSpec *s, int64_t global_batch, int workers) {
-    return (FeedPlan){
-        .rows = s->micro_batch, .seq = s->seq, .global_rows = global_batch, .accum = s->accum, .workers = workers};
+static FeedPlan feed_plan(const JobSpec *s, int64_t global_batch, const Dataset *d, int workers) {
+    return (FeedPlan){.rows = s->micro_batch, .seq = s->seq, .global_batch = MIN2(global_batch, dataset_rows(d)),
+                      .accum = s->accum, .workers = workers};
 }
 
-int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers) {
-    FeedPlan p = feed_plan(s, global_batch, data_workers);
-    return batch_bytes(s->micro_batch, s->seq) + (s->train ? feed_bytes(&p) : 0) + (int64_t)data_workers * FEED_STACK_BYTES;
+/* Samples that are evaluated together, packed among themselves: enough to fill rows well. */
+enum { EVAL_SAMPLES = 64 };
+
+static int64_t list_rows(const JobSpec *s, int64_t global_batch, const Dataset *d) {
+    int64_t least = MAX2(EVAL_SAMPLES, s->micro_batch);
+    return d ? MAX2(least, MIN2(global_batch, dataset_rows(d))) : least;
+}
+
+int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, const Dataset *d, int data_workers) {
+    int64_t own = batch_bytes(s->micro_batch, s->seq) + row_list_bytes(list_rows(s, global_batch, d));
+    if (!s->train || !d) return own;
+    FeedPlan p = feed_plan(s, global_batch, d, data_workers);
+    return own + feed_bytes(&p) + (int64_t)data_workers * FEED_STACK_BYTES;
 }
 
 static Role trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
@@ -100,8 +110,11 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     if (!take_memory(r, e)) return false;
     run_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
-    FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
-    if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
+    row_list_init(&r->rows, &r->arena, list_rows(&job->spec, o->global_batch, job->spec.train ? data : NULL));
+    if (job->spec.train) {
+        FeedPlan p = feed_plan(&job->spec, o->global_batch, data, o->data_workers);
+        feed_open(&r->feed, &r->arena, data, &p);
+    }
     if (!stop_check(e) || !start_weights(r, e) || !settle_disk(r, e)) return false;
     run_measure_line(r, "code", 0);
     if (!start_state(r, e) || (o->warm && !run_warm(r, e))) return false;
@@ -121,29 +134,39 @@ void run_close(Run *r) {
 
 /* ---- evaluation ---- */
 
+/* Plays the rows of r->rows; *batches counts on. False: the process was asked to leave. */
+static bool evaluate_rows(Run *r, Dataset *d, int64_t *batches, int64_t *scored) {
+    const Job *j = r->job;
+    for (int64_t first = 0; first < r->rows.n_rows; first += j->spec.micro_batch, ++*batches) {
+        if (r->o.eval_batches && *batches == r->o.eval_batches) break;
+        if (stop_asked()) return false;
+        batch_fill(&r->batch, d, &r->rows, first);
+        *scored += r->batch.scored;
+        step_put_batch(r, &r->batch);
+        step_put_float(r, j->p.beta, *batches ? 1 : 0);
+        exec_play(&r->x, j->phase_eval);
+    }
+    return true;
+}
+
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     const Job *j = r->job;
-    int64_t rows = dataset_rows(d), micro = j->spec.micro_batch, batches = (rows + micro - 1) / micro, scored = 0;
-    if (r->o.eval_batches) batches = MIN2(batches, r->o.eval_batches);
+    int64_t rows = dataset_rows(d), batches = 0;
+    int64_t group = dataset_packs_updates(d) ? EVAL_SAMPLES : j->spec.micro_batch;
+    bool whole = true;
     step_put_float(r, j->divisor, 1);
     *tokens = 0;
-    for (int64_t i = 0; i < batches; i++) {
-        batch_fill(&r->batch, d, 0, i * micro, MIN2(micro, rows - i * micro));
-        scored += r->batch.scored;
-        *tokens += r->batch.scored;
-        step_put_batch(r, &r->batch);
-        step_put_float(r, j->p.beta, i ? 1 : 0);
-        exec_play(&r->x, j->phase_eval);
-        if (i + 1 < batches && !stop_check(e)) { /* a part of the set has another loss */
-            exec_sync(&r->x, NULL);
-            return fail_within(e, "evaluation, after %lld of %lld batches", (long long)i + 1, (long long)batches);
-        }
+    for (int64_t at = 0; at < rows && whole && !(r->o.eval_batches && batches == r->o.eval_batches); at += group) {
+        dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
+        whole = evaluate_rows(r, d, &batches, tokens);
     }
     if (!exec_sync(&r->x, e)) return false;
-    if (!scored) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
+    if (!whole && !stop_check(e)) /* a part of the set has another loss */
+        return fail_within(e, "evaluation, after %lld batches", (long long)batches);
+    if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
     double sum;
     exec_get(&r->x, j->eval_loss, &sum, 0, 8);
-    *loss = sum / (double)scored;
+    *loss = sum / (double)*tokens;
     run_measure(r);
     if (!isfinite(*loss)) return fail(e, ERR_FAIL, "evaluation: the loss is not finite (%g)", *loss);
     return true;
@@ -177,6 +200,21 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
 }
 
 /* ---- the loop ---- */
+
+/* An update that wrote nothing taught nothing. */
+static void add_loss(Run *r, const Update *u) {
+    if (u->skipped) return;
+    r->state.unlogged_loss += u->loss * (double)u->scored;
+    r->state.unlogged_tokens += u->scored;
+}
+
+/* The mean over all scored tokens since the last time; begins anew. */
+static double take_loss(Run *r) {
+    double mean = r->state.unlogged_tokens ? r->state.unlogged_loss / (double)r->state.unlogged_tokens : (double)NAN;
+    r->state.unlogged_loss = 0;
+    r->state.unlogged_tokens = 0;
+    return mean;
+}
 
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
@@ -222,10 +260,13 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (u->skipped)
         log_line("step %lld: a gradient overflowed, nothing was written; the loss scale falls to %g", (long long)r->step,
                  r->state.scaling.scale);
-    progress_show(&r->progress, &(ProgressFacts){u->loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
+    add_loss(r, u);
+    double loss = log_now ? take_loss(r) : u->loss;
+    if (log_now && isfinite(loss)) out->loss = loss;
+    progress_show(&r->progress, &(ProgressFacts){loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
-    if (log_now && !log_step(r, u->loss, u->norm, u->lr, e)) return false;
+    if (log_now && !log_step(r, loss, u->norm, u->lr, e)) return false;
     return !evaluates_after(r, r->step) || evaluate_now(r, out, e);
 }
 
@@ -236,7 +277,6 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     progress_step(&r->progress, u->tokens, now - r->step_began, u->data_seconds, now);
     bool first = r->progress.steps_here == 1;
     if (first) out->first_loss = u->loss;
-    out->loss = u->loss;
     if (!after_step(r, out, u, e)) return false;
     if (!first) out->allocations_after_first_step += mem_stats().requests - r->requests;
     out->stopped_by = (int)stop_signal;
@@ -251,7 +291,7 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
 /* Micro-steps were queued as if the update before them had been good: they begin again behind it. */
 static bool rewind_feed(Run *r, Err *e) {
     feed_stop(r->feed);
-    return feed_start(r->feed, r->state.data_epoch, r->state.data_row, e);
+    return feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e);
 }
 
 /* Asked to leave in the middle of an update: what it has added up so far is dropped, the state is that of the
@@ -335,7 +375,7 @@ static bool train(Run *r, RunResult *out, Err *e) {
         return false;
     if (stop_asked()) return leave(r, out, e);
     if (r->step >= r->o.total_steps) return true;
-    bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, e) && play_steps(r, out, e);
+    bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e) && play_steps(r, out, e);
     feed_stop(r->feed);
     return ok;
 }

@@ -45,7 +45,9 @@ typedef struct RunOptions {
 
 typedef struct RunResult {
     int64_t steps, skipped_steps;
-    double first_loss, loss, tokens_per_s;
+    double first_loss;          /* of the first update here */
+    double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
+    double tokens_per_s;
     double eval_loss;           /* NaN: not evaluated */
     int64_t planned_bytes, measured_bytes;
     int64_t process_planned_bytes, process_measured_bytes;
@@ -63,7 +65,7 @@ typedef struct DataPlace { /* the next row to be read, within its epoch */
 typedef struct Update { /* one update on its way */
     int64_t step;       /* counted from 0 */
     DataPlace at;       /* where its rows begin */
-    int64_t tokens;
+    int64_t tokens, scored;
     double lr, data_seconds;
     LossScale scaling;  /* as it stands before this update */
     double loss, norm;  /* once read */
@@ -79,6 +81,7 @@ typedef struct Run {
     Exec x;
     Feed *feed;                 /* the batches of the steps; NULL: an evaluation */
     Batch batch;                /* for all that is not a step */
+    RowList rows;               /* the same */
     Arena arena;                /* batches; sealed before the first step */
     TrainerState state;
     Metrics metrics;
@@ -104,7 +107,8 @@ bool run_train(Run *r, RunResult *out, Err *e);
 /* Mean loss over the scored tokens of a set. */
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
 
-int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, int data_workers); /* host memory of the batches */
+/* Host memory of the batches; d: what is trained on, NULL for an evaluation. */
+int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, const Dataset *d, int data_workers);
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
 /* save.c: what cannot be written now is tried again until it is, or goes to the spare folder; false: a signal

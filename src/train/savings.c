@@ -9,7 +9,7 @@
 
 void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     *plain = *spec;
-    int64_t all = spec->micro_batch * spec->accum;
+    int64_t all = job_rows(spec);
     plain->micro_batch = rows;
     plain->accum = (all + rows - 1) / rows;
     plain->head_chunk = 0;

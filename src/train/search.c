@@ -3,7 +3,7 @@
  * Bytes fall along both ladders (activation level, state rung), time grows along both. So for a micro-batch and an
  * activation level the least rung that fits is found by halving, and the fastest of these few pairs is the answer.
  * A smaller micro-batch is tried as long as the larger one needed anything switched on: it cannot be faster than one
- * that needed nothing. A ladder is left as soon as a rung on it that does not fit is slower than the best that does:
+ * that needed nothing, unless updates have rows in different numbers. A ladder is left as soon as a rung on it that does not fit is slower than the best that does:
  * those behind it are slower still. A try is a plan of the whole ring down to the bytes alive at every step; the best is
  * then placed, and if placing takes it over the limit, the next one is. */
 #include "train/search.h"
@@ -371,7 +371,7 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
 
 void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     Walk w = {.asked = spec, .m = m, .free = free};
-    int64_t rows = spec->micro_batch * spec->accum, micro = free.micro_batch ? 1 : spec->micro_batch;
+    int64_t rows = job_rows(spec), micro = free.micro_batch ? 1 : spec->micro_batch;
     Try t = {.micro_batch = micro, .accum = free.micro_batch ? rows : spec->accum, .head_chunk = spec->head_chunk};
     int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
     if (chunk) t.head_chunk = chunk;
@@ -396,7 +396,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     JobSpec asked = *spec;
     Walk w = {.found = found, .asked = &asked, .memo = memo, .which = which, .m = &memo->machine[which], .host = host, .free = free,
               .limits = limits, .job = MEM_NEW(Job, 1)};
-    int64_t rows = asked.micro_batch * asked.accum;
+    int64_t rows = job_rows(&asked);
     *found = (Search){.best = -1, .next_best = -1};
     for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
         Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk,
@@ -411,7 +411,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
             rank(found);
             if (found->best < 0) try_micro_batch(&w, base);
         }
-        if (plain || !free.micro_batch || micro == 1) break;
+        /* where updates differ, a smaller one computes fewer rows that hold nothing */
+        if ((plain && !asked.rows) || !free.micro_batch || micro == 1) break;
     }
     rank(found);
     if (found->best < 0) try_last_resorts(&w, rows);
@@ -440,7 +441,7 @@ void job_plan_flags(Str *out, const JobSpec *s) {
 void search_flags(Str *out, const Try *t, const JobSpec *spec) {
     int layers = spec->model.layers;
     const char *whole = plan_recompute_name(t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK);
-    str_addf(out, "--micro-batch %lld --accum %lld", (long long)t->micro_batch, (long long)t->accum);
+    job_batch_flags(out, spec, t->micro_batch, t->accum);
     if (t->level >= 0 && t->blocks && t->blocks < layers)
         str_addf(out, " --recompute %s:0-%d,%s:%d-%d", whole, t->blocks - 1,
                  plan_recompute_name((RecomputeLevel)t->level), t->blocks, layers - 1);

@@ -37,9 +37,11 @@ static int64_t rows_of(const Run *r, DataPlace at) {
     return MIN2(MAX2(r->o.global_batch, 1), dataset_rows(r->data) - at.row); /* an evaluation has no updates */
 }
 
-static int64_t scored_tokens(const Run *r, DataPlace at) {
-    int64_t n = 0, rows = rows_of(r, at);
-    for (int64_t i = 0; i < rows; i++) n += dataset_row_scored(r->data, dataset_row_at(r->data, at.epoch, at.row + i));
+/* Lays the rows of an update out in r->rows; gives their scored tokens. */
+static int64_t list_update(Run *r, DataPlace at) {
+    int64_t n = 0;
+    dataset_list_rows(r->data, &r->rows, at.epoch, at.row, MIN2(rows_of(r, at), r->rows.most));
+    for (int64_t i = 0; i < r->rows.n; i++) n += dataset_row_scored(r->data, r->rows.member[i]);
     return n;
 }
 
@@ -59,14 +61,13 @@ static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro
 }
 
 static void load_micro(Run *r, const Update *u, int64_t micro) {
-    int64_t rows = r->job->spec.micro_batch, first = micro * rows, real = rows_of(r, u->at) - first;
-    batch_fill(&r->batch, r->data, u->at.epoch, u->at.row + first, MAX2(0, MIN2(real, rows)));
+    batch_fill(&r->batch, r->data, &r->rows, micro * r->job->spec.micro_batch);
     put_micro(r, u, &r->batch, micro);
 }
 
 void step_load_micro(Run *r, int64_t micro) {
     Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
-    put_divisor(r, &u, scored_tokens(r, u.at));
+    put_divisor(r, &u, list_update(r, u.at));
     load_micro(r, &u, micro);
 }
 
@@ -96,13 +97,15 @@ bool step_queue_micros(Run *r, Update *u, const Update *before) {
     }
     u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
     if (r->job->spec.update_in_backward) put_dials(r, u);
-    for (int64_t m = 0; m < r->job->spec.accum; m++) {
+    for (int64_t m = 0, micros = 1; m < micros; m++) {
         if (stop_asked()) return false;
         double began = sensors_seconds();
         const FeedItem *item = feed_next(r->feed);
         u->data_seconds += sensors_seconds() - began;
         CHECK(item->epoch == u->at.epoch && item->row == u->at.row && item->micro == m);
+        micros = item->micros;
         u->tokens += item->batch.tokens;
+        u->scored = item->update_scored;
         if (!m) put_divisor(r, u, item->update_scored);
         put_micro(r, u, &item->batch, m);
         exec_play(&r->x, r->job->phase_micro);
@@ -128,8 +131,8 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
                               : "The weights are those before this step";
     long long step = u->step + 1;
     feed_stop(r->feed);
-    put_divisor(r, u, scored_tokens(r, u->at));
-    for (int64_t m = 0; m < r->job->spec.accum; m++) {
+    put_divisor(r, u, list_update(r, u->at));
+    for (int64_t m = 0; m * r->job->spec.micro_batch < r->rows.n_rows; m++) {
         load_micro(r, u, m);
         int i = exec_find_not_finite(&r->x, r->job->phase_micro, e);
         if (i < 0) continue;

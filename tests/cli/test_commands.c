@@ -251,7 +251,7 @@ TEST(random_start_without_files_equals_the_written_random_model) {
     make_model("m", "");
     char sum[2][32] = {"", ""};
     for (int i = 0; i < 2; i++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 %s", test_path("m"),
+        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 1 --lr 1e-4 %s", test_path("m"),
                          test_path("rows.jsonl"), test_path(i ? "o1" : "o0"), i ? "--init random" : "");
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("%s", str_text(&r.err));

@@ -128,8 +128,32 @@ TEST(options_defaults_are_the_documented_ones) {
     EXPECT(opt_flag(&o, OPT_SHUFFLE) && !opt_flag(&o, OPT_JSON));
     EXPECT(opt_bytes(&o, OPT_GROWTH_ALARM) == 64 << 20 && opt_bytes(&o, OPT_BUDGET) == 0);
     EXPECT(opt_text(&o, OPT_STEPS) == NULL && !opt_given(&o, OPT_LR) && opt_given(&o, OPT_MODEL));
-    EXPECT(opt_int(&o, OPT_GLOBAL_BATCH) == 1);
+    EXPECT(opt_int(&o, OPT_GLOBAL_BATCH) == 16 && opt_int(&o, OPT_ACCUM) == 16 && !opt_given(&o, OPT_MICRO_BATCH));
+    EXPECT(opt_real(&o, OPT_LR) == 2e-5);
     options_free(&o);
+    static const struct {
+        const char *flags;
+        double lr;
+    } rates[] = {{JOB "--mode|lora", 2e-4}, {JOB "--init|random", 3e-4}, {JOB "--lr|1e-3|--mode|lora", 1e-3}};
+    for (int i = 0; i < COUNT_OF(rates); i++) {
+        EXPECT_OK(parse(&o, CMD_TRAIN, rates[i].flags, &e));
+        EXPECT(opt_real(&o, OPT_LR) == rates[i].lr);
+        options_free(&o);
+    }
+}
+
+/* What the planner may choose stays its own when a run is repeated from its config.yaml. */
+TEST(options_left_to_the_planner_are_not_given_by_a_written_configuration) {
+    Options o, back;
+    Err e;
+    Str yaml = {0};
+    EXPECT_OK(parse(&o, CMD_TRAIN, JOB, &e));
+    options_write_yaml(&yaml, &o);
+    EXPECT_OK(parse_file(&back, CMD_TRAIN, str_text(&yaml), "", &e));
+    EXPECT(!opt_given(&back, OPT_MICRO_BATCH) && !opt_given(&back, OPT_ACCUM) && opt_int(&back, OPT_GLOBAL_BATCH) == 16);
+    options_free(&o);
+    options_free(&back);
+    str_free(&yaml);
 }
 
 /* ---- flags ---- */

@@ -18,7 +18,7 @@ static Dataset *open_random(int n, int seq, int64_t vocab, bool shuffle) {
                      (long long)(rng_fold((uint64_t)r, (uint64_t)i) % (uint64_t)vocab));
         str_add(&s, "]}\n");
     }
-    DataOptions o = {.eos_id = -1, .seq = seq, .vocab = vocab, .seed = 7, .shuffle = shuffle};
+    DataOptions o = {.eos_id = -1, .seq = seq, .vocab = vocab, .seed = 7, .shuffle = shuffle, .pack = PACK_OFF};
     EXPECT_OK(dataset_open(&d, tiny_file("batch.jsonl", s.data), &o, &e));
     str_free(&s);
     return d;
@@ -39,13 +39,17 @@ TEST(batch_holds_the_rows_of_the_epoch) {
     Dataset *d = open_random(N, SEQ, 50, true);
     Arena a;
     Batch b;
+    RowList l;
     arena_init(&a, "test");
     batch_init(&b, &a, ROWS, SEQ);
     EXPECT(a.used_bytes == batch_bytes(ROWS, SEQ));
+    row_list_init(&l, &a, ROWS);
+    EXPECT(a.used_bytes == batch_bytes(ROWS, SEQ) + row_list_bytes(ROWS));
     arena_seal(&a);
     int64_t requests = mem_stats().requests;
     for (int64_t first = 0; d && first < N; first += ROWS) {
-        batch_fill(&b, d, first % 2, first, ROWS);
+        dataset_list_rows(d, &l, first % 2, first, MIN2(ROWS, N - first));
+        batch_fill(&b, d, &l, 0);
         int64_t tokens = 0, scored = 0;
         for (int r = 0; r < ROWS && first + r < N; r++) {
             int32_t ids[SEQ], labels[SEQ], positions[SEQ], begin[SEQ];
@@ -74,12 +78,15 @@ TEST(batch_completes_with_rows_of_no_weight) {
     Batch b;
     arena_init(&a, "test");
     batch_init(&b, &a, ROWS, SEQ);
+    RowList l;
+    row_list_init(&l, &a, 9);
     static const struct {
-        int64_t first, n_real, rows;
-    } cases[] = {{0, 4, 4}, {0, 2, 2}, {4, 4, 1}, {5, 4, 0}, {0, 0, 0}, {0, 9, 4}};
+        int64_t n, first, rows;
+    } cases[] = {{4, 0, 4}, {2, 0, 2}, {5, 4, 1}, {5, 5, 0}, {0, 0, 0}, {5, 0, 4}};
     for (int c = 0; d && c < COUNT_OF(cases); c++) {
         for (int i = 0; i < ROWS * SEQ; i++) b.ids[i] = b.labels[i] = b.positions[i] = b.doc_begin[i] = 77;
-        batch_fill(&b, d, 0, cases[c].first, cases[c].n_real);
+        dataset_list_rows(d, &l, 0, 0, cases[c].n);
+        batch_fill(&b, d, &l, cases[c].first);
         int64_t tokens = 0;
         for (int64_t r = 0; r < cases[c].rows; r++) tokens += dataset_row_tokens(d, cases[c].first + r);
         EXPECT(b.tokens == tokens);
@@ -98,9 +105,12 @@ TEST(batch_sorts_ids_of_any_size) {
         Dataset *d = open_random(8, 40, vocabs[v], false);
         Arena a;
         Batch b;
+        RowList l;
         arena_init(&a, "test");
         batch_init(&b, &a, 8, 40);
-        if (d) batch_fill(&b, d, 0, 0, 8);
+        row_list_init(&l, &a, 8);
+        if (d) dataset_list_rows(d, &l, 0, 0, 8);
+        if (d) batch_fill(&b, d, &l, 0);
         if (d) expect_sorted(&b);
         arena_free(&a);
         dataset_close(d);

@@ -93,12 +93,12 @@ TEST(dataset_text_is_scored_whole_and_packed) {
     Tokenizer *t = tiny_tokenizer(false), *bos = tiny_tokenizer(true);
     DataOptions o = tiny_options(t, 8), b = tiny_options(bos, 8);
     expect_row("{\"text\": \"abc\"}\n\n{\"text\": \"de\"}\n", &o, "abc<259>de<259>_|bc<259>.e<259>.|0000444");
-    const char *pieces[] = {"abcdefgh|bcdefgh.", "ijkl<259>mn<259>|jkl<259>.n<259>.|00000555"};
+    const char *pieces[] = {"abcdefgh|bcdefghi", "ijkl<259>mn<259>|jkl<259>.n<259>.|00000555"};
     expect_rows("{\"text\": \"abcdefghijkl\"}\n{\"text\": \"mn\"}", &o, 2, pieces); /* cut, every token kept */
     expect_row("{\"text\": \"ab\"}", &b, "<258>ab<259>____|ab<259>.");
     o.pack = PACK_OFF;
-    const char *cut[] = {"abcdefgh|bcdefgh.", "mn<259>_____|n<259>."};
-    expect_rows("{\"text\": \"abcdefghijkl\"}\n{\"text\": \"mn\"}", &o, 2, cut);
+    const char *cut[] = {"abcdefgh|bcdefgh.", "ijkl<259>___|jkl<259>.", "mn<259>_____|n<259>."};
+    expect_rows("{\"text\": \"abcdefghijkl\"}\n{\"text\": \"mn\"}", &o, 3, cut);
     tokenizer_close(t);
     tokenizer_close(bos);
 }
@@ -117,7 +117,7 @@ TEST(dataset_reads_other_files) {
     EXPECT_OK(dataset_open(&d, tiny_file("story.txt", "\xef\xbb\xbfOne.\n\nTwo.\n"), &o, &e));
     if (d) {
         EXPECT(dataset_rows(d) == 2 && dataset_report(d)->samples == 1 && dataset_report(d)->longest == 12);
-        EXPECT_STR(tiny_row(d, 0), "One.\\n\\nTw|ne.\\n\\nTw.");
+        EXPECT_STR(tiny_row(d, 0), "One.\\n\\nTw|ne.\\n\\nTwo"); /* the last token predicts the next row's first */
         EXPECT_STR(tiny_row(d, 1), "o.\\n<259>____|.\\n<259>.");
         EXPECT_STR(dataset_report(d)->kind_text, "plain text (one document)");
     }
@@ -392,6 +392,7 @@ TEST(dataset_reads_long_lines) {
 TEST(dataset_report_reads_well) {
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 64);
+    o.pack = PACK_OFF;
     Err e;
     Dataset *d = NULL;
     EXPECT_OK(dataset_open(&d,
@@ -407,11 +408,11 @@ TEST(dataset_report_reads_well) {
                   "samples  2; 1 dropped (the answer is empty or was cut away)\n"
                   "tokens   17, 13 scored (76 %)\n"
                   "rows     2 of 64 tokens, 13 % filled\n"
-                  "         --pack on would need about 1 rows\n"
+                  "         --pack update would need about 1 rows\n"
                   "lengths  median 3, 95 % up to 14, longest 14\n"));
     EXPECT(strstr(str_text(&s),
-                  "  up to       8 tokens  ######################################## 2\n"
-                  "  up to      16 tokens  ####################                     1\n"));
+                  "  up to       8 tokens  ######################################## 1\n"
+                  "  up to      16 tokens  ######################################## 1\n"));
     dataset_close(d);
     d = NULL;
     o.seq = 256;
@@ -419,6 +420,10 @@ TEST(dataset_report_reads_well) {
     str_clear(&s);
     if (d) dataset_report_text(&s, d);
     EXPECT(strstr(str_text(&s), "         --seq 64 would be enough: no sample is longer\n"));
+    dataset_pack_updates(d, true);
+    str_clear(&s);
+    if (d) dataset_report_text(&s, d);
+    EXPECT(strstr(str_text(&s), "rows     of 256 tokens; the samples of an update are put side by side (a row each would be 5 % filled)\n"));
     str_free(&s);
     dataset_close(d);
     tokenizer_close(t);

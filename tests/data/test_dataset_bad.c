@@ -33,7 +33,7 @@ TEST(dataset_refuses_bad_files) {
         {"a.json", "[{\"text\": \"ab\"},\n", "a.json:2: is not JSON", NULL},
         {"a.json", "[{\"text\": \"ab\"}", "a.json:1: ',' or ']' was expected", "cut short"},
         {"a.json", "[{\"text\": \"ab\"}]\nx", "a.json:2: something follows", NULL},
-        {"a.json", "[\n1]", "a.json:2: is not JSON", "array of objects"},
+        {"a.json", "[\n1]", "a.json:2: a JSON object was expected", NULL},
         {"a.json", "[]", "a.json: holds no samples", NULL},
         {"a.jsonl", "PAR1xxxx", "a.jsonl: is a Parquet file", "JSON lines"},
         {"a.jsonl", "\x1f\x8b\x08", "a.jsonl: is compressed", NULL},
@@ -47,7 +47,6 @@ TEST(dataset_refuses_bad_files) {
     Err e;
     Dataset *d;
     EXPECT(!dataset_open(&d, "/no/such/file.jsonl", &o, &e) && strstr(e.text, "/no/such/file.jsonl: cannot open"));
-    EXPECT(!dataset_open(&d, test_tmp(), &o, &e) && strstr(e.text, "is a folder"));
     Str deep = {0};
     str_add(&deep, "{\"text\": ");
     for (int i = 0; i < 100000; i++) str_add_char(&deep, '[');
@@ -63,8 +62,10 @@ TEST(dataset_refuses_bad_rows) {
         {"a.jsonl", "{}", "a.jsonl:1: field 'text' is missing (the row has: nothing)", NULL},
         {"a.jsonl", "{\"text\": \"ab\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
          "a.jsonl:2: field 'text' is missing (the row has: prompt, completion)", "one kind"},
-        {"a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
-         "a.jsonl:2: field 'completion' is missing", NULL},
+        {"a.jsonl", "{\"user\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "a.jsonl:1: fields 'chosen' and 'rejected'",
+         "preference data"},
+        {"a.jsonl", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"], \"answer_start\": [0]}}",
+         "a.jsonl:1: field 'answers' is an object", "SQuAD"},
         {"a.jsonl", "{\"question\": \"a\", \"answer\": 7}",
          "a.jsonl:1: field 'answer' is a number, text was expected", NULL},
         {"a.jsonl", "{\"text\": [\"ab\"]}", "a.jsonl:1: field 'text' is a list", NULL},
@@ -82,16 +83,20 @@ TEST(dataset_refuses_bad_rows) {
          "a.jsonl:1: 'attention_mask' has a hole", NULL},
         {"a.jsonl", "{\"messages\": \"hi\"}", "a.jsonl:1: field 'messages' is text, a list was expected", NULL},
         {"a.jsonl", "{\"messages\": [\"hi\"]}", "a.jsonl:1: messages[0] is not an object", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", "a.jsonl:1: messages[0] has no content", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", "a.jsonl:1: messages[0]: its content is missing; text", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "messages[0]: its content is null; text was", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 7}]}", "messages[0]: its content is a number; text was", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}]}",
+         "messages[0]: part 0 of its content is of type 'image'", "only parts of text"},
         {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}",
-         "a.jsonl:1: messages[0]: content must be text", NULL},
+         "a.jsonl:1: messages[0]: part 0 of its content is not text", NULL},
         {"a.jsonl", "{\"messages\": [{\"content\": \"x\"}]}", "a.jsonl:1: messages[0] needs text in 'role'", NULL},
         {"a.jsonl", "{\"conversations\": [{\"from\": \"dog\", \"value\": \"x\"}]}",
          "a.jsonl:1: conversations[0] is from 'dog'", "human, gpt"},
         {"a.jsonl", "{\"messages\": [], \"tools\": {}}", "a.jsonl:1: field 'tools' is an object", NULL},
         {"a.jsonl", "{\"prompt\": [" TURN("user", "a") "], \"completion\": \"b\"}",
          "a.jsonl:1: field 'completion' is text, a list was expected", NULL},
-        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1", NULL},
+        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1", "nothing to learn"},
         {"a.jsonl", "{\"messages\": [" TURN("king", "a") "," TURN("assistant", "b") "]}",
          "a.jsonl:1: ", "no kings"},
     };
@@ -101,6 +106,11 @@ TEST(dataset_refuses_bad_rows) {
     DataOptions o = tiny_options(t, 8);
     o.chat = chat;
     for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
+    o.template_mode = TEMPLATE_NONE;
+    expect_refused(&(BadRow){"a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
+                             "a.jsonl:2: field 'completion' is null", "Text was expected there"}, &o, ERR_FAIL);
+    o.text_field = "body";
+    expect_refused(&(BadRow){"a.jsonl", "{\"text\": \"a\"}", "a.jsonl:1: field 'body' is missing", "--text-field"}, &o, ERR_FAIL);
     template_free(chat);
     tokenizer_close(t);
 }

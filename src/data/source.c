@@ -1,0 +1,193 @@
+/* source.c - the marks of files that people have, and which of them are lists of samples. */
+#include "data/source.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#define TO_LINES "Convert it to JSON lines first"
+#define UNPACK "Unpack it first"
+
+static const struct {
+    const char *bytes;
+    int n;
+    const char *what, *hint;
+} marks[] = {
+    {"PAR1", 4, "is a Parquet file", TO_LINES " (for example with duckdb or pandas: to_json(lines=True, orient='records'))"},
+    {"ARROW1", 6, "is an Arrow file", TO_LINES " (datasets: to_json)"},
+    {"Obj\x01", 4, "is an Avro file", TO_LINES},
+    {"ORC", 3, "is an ORC file", TO_LINES},
+    {"\x1f\x8b", 2, "is compressed (gzip)", UNPACK " (gunzip)"},
+    {"\x28\xb5\x2f\xfd", 4, "is compressed (zstd)", UNPACK " (unzstd)"},
+    {"BZh", 3, "is compressed (bzip2)", UNPACK " (bunzip2)"},
+    {"\xfd" "7zXZ", 5, "is compressed (xz)", UNPACK " (unxz)"},
+    {"PK\x03\x04", 4, "is a zip archive (or a document of an office program)", UNPACK ", or save it as text"},
+    {"%PDF", 4, "is a PDF", "Take its text out first (pdftotext)"},
+    {"SQLite format 3", 15, "is an SQLite database", TO_LINES},
+    {"\x93NUMPY", 6, "is a NumPy array", "Token ids are read from JSON lines: {\"ids\": [...]}"},
+    {"\x89HDF", 4, "is an HDF5 file", TO_LINES},
+    {"\xff\xfe", 2, "is UTF-16 text", "Convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)"},
+    {"\xfe\xff", 2, "is UTF-16 text", "Convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)"},
+    {"\x89PNG", 4, "is a picture", "Samples are text"},
+    {"\xff\xd8\xff", 3, "is a picture", "Samples are text"},
+    {"GIF8", 4, "is a picture", "Samples are text"},
+    {"\x7f" "ELF", 4, "is a program", "Was another file meant?"},
+    {"{\\rtf", 5, "is a rich text document", "Save it as plain text, named .txt"},
+};
+
+static bool has_ending(const char *path, const char *ending) {
+    size_t n = strlen(path), m = strlen(ending);
+    return n > m && !strcasecmp(path + n - m, ending);
+}
+
+static bool is_one_of(const char *path, const char *const *endings, int n) {
+    for (int i = 0; i < n; i++)
+        if (has_ending(path, endings[i])) return true;
+    return false;
+}
+
+static bool refuse_marked(const char *path, const char *bytes, int64_t n, Err *e) {
+    for (int i = 0; i < COUNT_OF(marks); i++)
+        if (n >= marks[i].n && !memcmp(bytes, marks[i].bytes, (size_t)marks[i].n))
+            return fail(e, ERR_FAIL, "%s: %s. %s", path, marks[i].what, marks[i].hint);
+    bool pickle = n >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
+    if (pickle) return fail(e, ERR_FAIL, "%s: is a Python pickle. " TO_LINES, path);
+    return true;
+}
+
+static bool is_binary(const char *bytes, int64_t n) {
+    int64_t odd = 0;
+    for (int64_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if (!c) return true;
+        odd += c < 0x20 && !strchr("\t\n\r\f\v\b\x1b", c);
+    }
+    return odd * 20 > n;
+}
+
+/* Blocks of an AMR corpus: comments such as "# ::snt The boy wants to go.", then a graph in parentheses. */
+static bool looks_like_amr(const char *bytes, int64_t n) {
+    bool told = false, graph = false;
+    for (const char *line = bytes, *end = bytes + n; line && line < end;) {
+        int64_t left = end - line;
+        told |= left > 6 && !memcmp(line, "# ::", 4);
+        graph |= left > 4 && line[0] == '(' && memchr(line, '/', (size_t)MIN2(left, 40));
+        line = memchr(line, '\n', (size_t)left);
+        line += line != NULL;
+    }
+    return told && graph;
+}
+
+static const char *skip_blanks(const char *at, const char *end) {
+    while (at < end && strchr(" \t\r\n", *at) && *at) at++;
+    return at;
+}
+
+/* A text that begins as a row does: an object with a quoted name. */
+static bool looks_like_rows(const char *at, const char *end) {
+    if (at < end && *at == '[') at = skip_blanks(at + 1, end);
+    if (at >= end || *at != '{') return false;
+    at = skip_blanks(at + 1, end);
+    return at < end && *at == '"';
+}
+
+static void show_start(char to[24], const char *at, const char *end) {
+    int n = 0;
+    while (n < 20 && at + n < end && at[n] != '\n' && at[n] != '\r') {
+        to[n] = at[n];
+        n++;
+    }
+    while (n > 0 && at + n < end && (at[n] & 0xc0) == 0x80) n--; /* no half of a character */
+    to[n] = 0;
+}
+
+static const char *const text_names[] = {".txt", ".text"}, *const tables[] = {".csv", ".tsv"},
+                  *const json_names[] = {".jsonl", ".json", ".ndjson", ".jsonlines"};
+
+bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e) {
+    if (!refuse_marked(path, bytes, n, e)) return false;
+    if (is_binary(bytes, n)) return fail(e, ERR_FAIL, "%s: is a binary file of an unknown kind. Samples are JSON lines, a table or text", path);
+    if (looks_like_amr(bytes, n))
+        return fail(e, ERR_FAIL, "%s: this looks like an AMR corpus: `snug amr rows` makes samples of it", path);
+    const char *end = bytes + n, *at = bytes;
+    if (n >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) at += 3;
+    at = skip_blanks(at, end);
+    bool rows = looks_like_rows(at, end), text = is_one_of(path, text_names, COUNT_OF(text_names));
+    if (text && rows)
+        return fail(e, ERR_FAIL,
+                    "%s: is named as plain text and holds JSON. Name it .jsonl to train on its samples; as text its brackets "
+                    "and field names would be learnt",
+                    path);
+    *form = text ? SOURCE_TEXT : is_one_of(path, tables, COUNT_OF(tables)) ? SOURCE_TABLE
+            : at < end && *at == '[' ? SOURCE_ARRAY : SOURCE_LINES;
+    bool json = at == end || *at == '{' || *at == '[' || is_one_of(path, json_names, COUNT_OF(json_names));
+    if (*form != SOURCE_LINES || json) return true;
+    char start[24];
+    show_start(start, at, end);
+    return fail(e, ERR_FAIL,
+                "%s: is not a list of samples: it begins with \"%s\". Samples are JSON objects, one on each line or in an array; "
+                "a table is named .csv or .tsv; plain text is named .txt, and is one document",
+                path, start);
+}
+
+const char *source_text(SourceForm form) {
+    static const char *const names[] = {"JSON lines", "a JSON array", "a table", "plain text"};
+    return names[form];
+}
+
+/* ---- folders ---- */
+
+static int form_by_name(const char *path) { /* 0: none of them */
+    if (is_one_of(path, text_names, COUNT_OF(text_names))) return 1;
+    return is_one_of(path, tables, COUNT_OF(tables)) || is_one_of(path, json_names, COUNT_OF(json_names)) ? 2 : 0;
+}
+
+static void add_file(SourceFiles *f, const char *path) {
+    f->path = mem_grow(f->path, &f->capacity, f->n + 1, sizeof *f->path);
+    f->path[f->n++] = mem_strdup(path);
+}
+
+static bool walk(SourceFiles *f, const char *folder, int depth, Err *e) {
+    enum { DEEPEST = 32 };
+    char **names;
+    int64_t n;
+    Str path = {0};
+    if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested more than %d deep. Is a link among them?", folder, DEEPEST);
+    if (!file_list(folder, &names, &n, e)) return false;
+    bool ok = true;
+    for (int64_t i = 0; i < n; i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", folder, names[i]);
+        bool hidden = !ok || names[i][0] == '.';
+        if (!hidden && file_is_dir(path.data)) ok = walk(f, path.data, depth + 1, e);
+        else if (!hidden && form_by_name(path.data)) add_file(f, path.data);
+        else f->passed += !hidden;
+        mem_free(names[i]);
+    }
+    mem_free(names);
+    str_free(&path);
+    return ok;
+}
+
+bool source_files(SourceFiles *f, const char *path, Err *e) {
+    *f = (SourceFiles){0};
+    if (!file_is_dir(path)) return add_file(f, path), true;
+    bool ok = walk(f, path, 0, e);
+    if (ok && !f->n)
+        ok = fail(e, ERR_FAIL, "%s: holds no .txt, .jsonl, .json, .csv or .tsv file (%lld others are there)", path, (long long)f->passed);
+    for (int64_t i = 1; ok && i < f->n; i++)
+        if (form_by_name(f->path[i]) != form_by_name(f->path[0]))
+            ok = fail(e, ERR_FAIL, "%s: holds texts and rows (%s, %s). Name the files, or give each kind a folder of its own", path,
+                      f->path[0], f->path[i]);
+    if (!ok) source_files_free(f);
+    return ok;
+}
+
+void source_files_free(SourceFiles *f) {
+    for (int64_t i = 0; i < f->n; i++) mem_free(f->path[i]);
+    mem_free(f->path);
+    *f = (SourceFiles){0};
+}

@@ -1,0 +1,32 @@
+/* source.h - what a file is, told by its first bytes and its name. What is no list of samples is refused by name, with what to
+ * do about it: nothing is taken for text, or for anything else, by guessing. */
+#ifndef DATA_SOURCE_H
+#define DATA_SOURCE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef enum SourceForm {
+    SOURCE_LINES, /* a JSON object on each line */
+    SOURCE_ARRAY, /* a JSON array of objects */
+    SOURCE_TABLE, /* .csv or .tsv with a line of names */
+    SOURCE_TEXT   /* .txt: one document */
+} SourceForm;
+
+enum { SOURCE_LOOK_BYTES = 4096 }; /* what is looked at */
+
+/* bytes: the first n of the file; fewer than SOURCE_LOOK_BYTES: all of it. */
+bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e);
+const char *source_text(SourceForm form); /* "JSON lines" */
+
+/* The files that a name stands for: a file is itself; a folder, those in it and below it that hold samples, by name, all of
+ * one form. passed: how many others are there. */
+typedef struct SourceFiles {
+    char **path; /* owns: source_files_free */
+    int64_t n, capacity, passed;
+} SourceFiles;
+bool source_files(SourceFiles *f, const char *path, Err *e);
+void source_files_free(SourceFiles *f);
+
+#endif
