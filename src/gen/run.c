@@ -15,15 +15,11 @@ const char *gen_end_name(GenEnd end) {
 
 /* ---- opening ---- */
 
-bool gen_open(Gen *g, Backend *b, Err *e) {
+bool gen_open(Gen *g, Err *e) {
     const GenSpec *s = &g->spec;
     int64_t tokens = MAX2(g->prefill[g->n_prefill - 1].seq, g->decode[g->n_decode - 1].rows);
     if (g->n_packs) tokens = MAX2(tokens, g->pack[g->n_packs - 1].rows);
-    g->b = b;
-    g->late = b->asynchronous;
-    gen_measure_line(g, "context", 0);
-    if (!exec_open(&g->x, &g->p, b, g->placement.arena_bytes, e)) return false;
-    gen_measure_line(g, "mappings", g->x.pool_bytes[POOL_DEVICE]);
+    g->late = g->ring->b->asynchronous;
     g->slot = ARENA_NEW(&g->arena, GenSlot, s->slots);
     for (int64_t i = 0; i < s->slots; i++) {
         g->slot[i].ids = ARENA_NEW(&g->arena, int32_t, s->context + 1);
@@ -37,29 +33,14 @@ bool gen_open(Gen *g, Backend *b, Err *e) {
         g->news[i].slot = ARENA_NEW(&g->arena, int, s->slots);
         g->news[i].ticket = ARENA_NEW(&g->arena, int64_t, s->slots);
     }
-    float inv_freq[512], scale;
-    config_rope(&s->model, inv_freq, &scale);
-    exec_put(&g->x, g->d.inv_freq, inv_freq, 0, s->model.head_dim / 2 * 4);
-    if (g->phase_init >= 0) exec_play(&g->x, g->phase_init);
-    return exec_sync(&g->x, e);
-}
-
-bool gen_settle(Gen *g, int64_t *own_bytes, Err *e) {
-    *own_bytes = 0;
-    return !g->x.pool_bytes[POOL_DISK] || (exec_sync(&g->x, e) && g->b->settle(g->b, own_bytes, e));
+    if (g->phase_init >= 0) exec_play(&g->ring->x, g->phase_init);
+    return exec_sync(&g->ring->x, e);
 }
 
 void gen_close(Gen *g) {
     for (int64_t i = 0; g->slot && i < g->spec.slots; i++) spoken_free(&g->slot[i].spoken);
-    if (g->x.b) exec_close(&g->x);
     arena_free(&g->arena);
-    prog_free(&g->p);
     *g = (Gen){0};
-}
-
-static void measure(Gen *g) {
-    int64_t n = g->b->in_use(g->b);
-    g->process_peak_bytes = MAX2(g->process_peak_bytes, n >= 0 ? n : sensors_anon_bytes());
 }
 
 /* ---- passes ---- */
@@ -74,10 +55,10 @@ static const GenPass *pass_for(const GenPass *pass, int n_passes, int64_t tokens
 /* What stands in g->ids (prefill), g->positions and g->rows. */
 static void play(Gen *g, const GenPass *p) {
     int64_t n = p->rows * p->seq;
-    if (p->last) exec_put(&g->x, p->in.ids, g->ids, 0, n * 4);
-    exec_put(&g->x, p->in.positions, g->positions, 0, n * 4);
-    exec_put(&g->x, p->in.cache_rows, g->rows, 0, p->rows * 4);
-    exec_play(&g->x, p->phase);
+    if (p->last) exec_put(&g->ring->x, p->in.ids, g->ids, 0, n * 4);
+    exec_put(&g->ring->x, p->in.positions, g->positions, 0, n * 4);
+    exec_put(&g->ring->x, p->in.cache_rows, g->rows, 0, p->rows * 4);
+    exec_play(&g->ring->x, p->phase);
     g->counts.plays++;
 }
 
@@ -95,7 +76,7 @@ static void prefill(Gen *g, int slot, int64_t from) {
             g->positions[i] = i < count ? (int32_t)(from + i) : -1;
         }
         g->rows[0] = slot;
-        exec_put(&g->x, p->last, &last, 0, 4);
+        exec_put(&g->ring->x, p->last, &last, 0, 4);
         play(g, p);
         from += count;
     }
@@ -120,7 +101,7 @@ static void send_news(Gen *g, bool first) {
     GenNews *news = news_at(g, g->n_news);
     if (!news->n) return;
     news->first = first;
-    exec_note(&g->x, (int)(news - g->news), g->draw.drawn);
+    exec_note(&g->ring->x, (int)(news - g->news), g->draw.drawn);
     g->n_news++;
     CHECK(g->n_news < BACKEND_NOTES);
 }
@@ -148,10 +129,10 @@ static int free_slot(const Gen *g, const Request *r) {
 
 static void share_prompt(Gen *g, int to) { /* the cache of the prompt prefilled last, into another slot */
     int64_t n = g->slot[to].n;
-    for (int l = 0; l < g->spec.model.layers && to != g->prompt_slot; l++) {
-        int64_t row = prog_bytes(&g->p, g->cache[l]) / g->spec.slots, bytes = row / g->spec.context * n;
-        char *base = exec_address(&g->x, g->cache[l]);
-        g->b->copy(g->b, QUEUE_COMPUTE, base + to * row, base + g->prompt_slot * row, bytes);
+    for (int l = 0; l < model_cache_tensors(&g->m) && to != g->prompt_slot; l++) {
+        int64_t row = prog_bytes(&g->ring->p, g->cache[l]) / g->spec.slots, bytes = row / g->spec.context * n;
+        char *base = exec_address(&g->ring->x, g->cache[l]);
+        g->ring->b->copy(g->ring->b, QUEUE_COMPUTE, base + to * row, base + g->prompt_slot * row, bytes);
     }
     g->slot[to].n_cached = n;
     g->counts.shared_tokens += n;
@@ -225,7 +206,7 @@ static bool take_token(Gen *g, GenSlot *s, Drawn drawn, const Tokenizer *t, cons
 /* The oldest news. The time since the last ones is that of what was queued in between. */
 static bool hear_news(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
     GenNews *news = news_at(g, 0);
-    if (!exec_read_note(&g->x, (int)(news - g->news), g->draw.drawn, g->drawn, e)) return false;
+    if (!exec_read_note(&g->ring->x, (int)(news - g->news), g->draw.drawn, g->drawn, e)) return false;
     double now = sensors_seconds();
     *(news->first ? &g->counts.prefill_seconds : &g->counts.decode_seconds) += now - g->heard_seconds;
     g->heard_seconds = now;
@@ -263,16 +244,16 @@ static void enter(Gen *g, int slot, const Request *r, int64_t serial, int sample
                     .first = (int32_t)r->n_prompt,
                     .want_logp = r->want_logp,
                     .vocab = g->drawable};
-    exec_put(&g->x, g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);
-    exec_put(&g->x, g->draw.ids, s->ids, slot * g->spec.context * 4, s->n * 4);
+    exec_put(&g->ring->x, g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);
+    exec_put(&g->ring->x, g->draw.ids, s->ids, slot * g->spec.context * 4, s->n * 4);
 }
 
 /* The first token of a slot's answer, from the prompt's logits. */
 static void draw_first(Gen *g, int slot) {
     int32_t at = slot, position = (int32_t)g->slot[slot].n - 1;
-    exec_put(&g->x, g->first_slot, &at, 0, 4);
-    exec_put(&g->x, g->first_position, &position, 0, 4);
-    exec_play(&g->x, g->phase_first);
+    exec_put(&g->ring->x, g->first_slot, &at, 0, 4);
+    exec_put(&g->ring->x, g->first_position, &position, 0, 4);
+    exec_play(&g->ring->x, g->phase_first);
     expect_token(g, slot);
 }
 
@@ -322,9 +303,9 @@ static void play_pack(Gen *g) {
         s->n_cached = s->n;
     }
     for (; at < p->rows; at++) g->positions[at] = -1, g->rows[at] = 0;
-    exec_put(&g->x, p->ends, ends, 0, sizeof ends);
-    exec_put(&g->x, p->end_slots, slots, 0, sizeof slots);
-    exec_put(&g->x, p->end_positions, positions, 0, sizeof positions);
+    exec_put(&g->ring->x, p->ends, ends, 0, sizeof ends);
+    exec_put(&g->ring->x, p->end_slots, slots, 0, sizeof slots);
+    exec_put(&g->ring->x, p->end_positions, positions, 0, sizeof positions);
     play(g, p);
     for (int i = 0; i < w.n; i++) expect_token(g, w.slot[i]);
 }
@@ -383,9 +364,9 @@ static bool check_request(const Gen *g, const Request *r, Err *e) {
         return fail(e, ERR_FAIL, "request %lld: %lld tokens of prompt and %lld of answer are more than the context of %lld",
                     (long long)r->number, (long long)r->n_prompt, (long long)r->max_new, (long long)g->spec.context);
     for (int64_t i = 0; i < r->n_prompt; i++)
-        if (r->prompt[i] < 0 || r->prompt[i] >= g->spec.model.vocab)
+        if (r->prompt[i] < 0 || r->prompt[i] >= g->spec.m.config.vocab)
             return fail(e, ERR_FAIL, "request %lld: id %d at place %lld is not one of the model's %lld tokens",
-                        (long long)r->number, r->prompt[i], (long long)i, (long long)g->spec.model.vocab);
+                        (long long)r->number, r->prompt[i], (long long)i, (long long)g->spec.m.config.vocab);
     return true;
 }
 
@@ -430,14 +411,14 @@ static bool play_round(Gen *g, Turn *turn, const Tokenizer *t, const GenCalls *c
     send_news(g, false);
     while (g->n_news > (g->late && queued ? 1 : 0))
         if (!hear_news(g, t, calls, e)) return false;
-    if (g->rounds++ % MEASURE_ROUNDS == 0) measure(g);
+    if (g->rounds++ % MEASURE_ROUNDS == 0) ring_measure(g->ring);
     return true;
 }
 
 bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
     Turn turn = {.serial = g->serial};
     g->counts = (GenCounts){0};
-    g->drawable = t ? (int32_t)MIN2(g->spec.model.vocab, tokenizer_vocab_size(t)) : 0;
+    g->drawable = t ? (int32_t)MIN2(g->spec.m.config.vocab, tokenizer_vocab_size(t)) : 0;
     g->heard_seconds = sensors_seconds();
     drop_news(g);
     bool ok = next_request(g, &turn, calls, e);
@@ -446,6 +427,6 @@ bool gen_run(Gen *g, const Tokenizer *t, const GenCalls *calls, Err *e) {
         if (ok && calls->stop && *calls->stop) return interrupt(g, t, calls, e);
         if (ok && !turn.more) ok = next_request(g, &turn, calls, e); /* an answer may lead to another request */
     }
-    measure(g);
+    ring_measure(g->ring);
     return ok;
 }

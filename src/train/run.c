@@ -11,14 +11,7 @@
 #include "obs/sensors.h"
 #include "store/checkpoint.h"
 #include "store/folder.h"
-#include "train/weights.h"
-
-int64_t run_process_bytes(const Run *r) {
-    int64_t n = r->backend->in_use(r->backend);
-    return n >= 0 ? n : sensors_anon_bytes();
-}
-
-void run_measure(Run *r) { r->process_peak_bytes = MAX2(r->process_peak_bytes, run_process_bytes(r)); }
+#include "weights/weights.h"
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
@@ -40,23 +33,10 @@ static Role trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : RO
 
 static bool start_weights(Run *r, Err *e) {
     Job *j = r->job;
-    float inv_freq[512], scale;
-    config_rope(&j->spec.model, inv_freq, &scale);
-    exec_put(&r->x, j->d.inv_freq, inv_freq, 0, j->spec.model.head_dim / 2 * 4);
-    exec_play(&r->x, j->phase_init); /* random weights and fresh adapters; nothing when all come from files */
-    if (!exec_sync(&r->x, e)) return false;
-    if (r->o.model_folder && !weights_load(&r->x, ROLE_WEIGHT, r->o.model_folder, e)) return false;
-    if (r->o.adapter_folder && !weights_load(&r->x, ROLE_ADAPTER, r->o.adapter_folder, e)) return false;
-    return true;
-}
-
-/* A full disk is refused now, not in the middle of the run. */
-static bool settle_disk(Run *r, Err *e) {
-    int64_t own = 0, all = r->x.pool_bytes[POOL_DISK];
-    if (!all) return true;
-    if (!exec_sync(&r->x, e) || !r->backend->settle(r->backend, &own, e)) return false;
-    log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
-             units_bytes(all - own).s);
+    exec_play(&r->ring->x, j->init); /* random weights and fresh adapters; nothing when all come from files */
+    if (!exec_sync(&r->ring->x, e)) return false;
+    if (r->o.model_folder && !weights_load(&r->ring->x, NULL, ROLE_WEIGHT, r->o.model_folder, e)) return false;
+    if (r->o.adapter_folder && !weights_load(&r->ring->x, NULL, ROLE_ADAPTER, r->o.adapter_folder, e)) return false;
     return true;
 }
 
@@ -101,7 +81,7 @@ static bool open_folder(Run *r, Err *e) {
 }
 
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e) {
-    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .lock = {.fd = -1}};
+    *r = (Run){.job = job, .ring = job->ring, .data = data, .held_out = held_out, .o = *o, .lock = {.fd = -1}};
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
@@ -109,18 +89,15 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     else r->o.loss_scale_window = 0;
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     if (o->out && !open_folder(r, e)) return false;
-    run_measure_line(r, "context", 0);
-    if (!exec_open(&r->x, &job->p, b, job->placement.arena_bytes, e)) return false;
-    run_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
+    if (!ring_open(r->ring, b, e)) return false;
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
     FeedPlan p = feed_plan(&job->spec, o->global_batch, o->data_workers);
     if (job->spec.train) feed_open(&r->feed, &r->arena, data, &p);
-    if (!start_weights(r, e) || !settle_disk(r, e)) return false;
-    run_measure_line(r, "code", 0);
+    if (!start_weights(r, e) || !ring_settle(r->ring, e)) return false;
     if (o->out && o->resume) {
         if (!run_resume(r, e)) return false;
     } else {
-        weights_start_masters(&r->x);
+        weights_start_masters(&r->ring->x);
     }
     if (o->out) {
         int64_t rows =
@@ -130,16 +107,16 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         r->metrics_open = true;
     }
     if (o->warm && !run_warm(r, e)) return false;
-    if (o->trim_every) exec_find_idle(&r->x, job->phase_micro);
+    if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
-    run_measure(r);
+    ring_measure(r->ring);
     return true;
 }
 
 void run_close(Run *r) {
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
-    exec_close(&r->x);
+    if (r->ring->x.b) exec_close(&r->ring->x);
     trainer_state_free(&r->state);
     arena_free(&r->arena);
     runlock_release(&r->lock);
@@ -161,18 +138,18 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         scored += r->batch.scored;
         *tokens += r->batch.scored;
         step_put_batch(r, &r->batch);
-        step_put_float(r, j->p.beta, i ? 1 : 0);
-        exec_play(&r->x, j->phase_eval);
+        step_put_float(r, r->ring->p.beta, i ? 1 : 0);
+        exec_play(&r->ring->x, j->evaluate);
         if (asked_to_stop(r) && i + 1 < batches) /* a part of the set has another loss */
-            return exec_sync(&r->x, e) && fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld of %lld batches",
+            return exec_sync(&r->ring->x, e) && fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld of %lld batches",
                                                (int)*r->o.stop, (long long)i + 1, (long long)batches);
     }
-    if (!exec_sync(&r->x, e)) return false;
+    if (!exec_sync(&r->ring->x, e)) return false;
     if (!scored) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
     double sum;
-    exec_get(&r->x, j->eval_loss, &sum, 0, 8);
+    exec_get(&r->ring->x, j->eval_loss, &sum, 0, 8);
     *loss = sum / (double)scored;
-    run_measure(r);
+    ring_measure(r->ring);
     if (!isfinite(*loss)) return fail(e, ERR_FAIL, "evaluation: the loss is not finite (%g)", *loss);
     return true;
 }
@@ -214,7 +191,7 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
-                             METRIC_INT("process_bytes", r->process_peak_bytes),
+                             METRIC_INT("process_bytes", r->ring->peak_bytes),
                              METRIC_REAL("loss_scale", r->state.scaling.scale),
                              METRIC_INT("skipped_steps", r->state.scaling.skipped)};
     return metrics_write(&r->metrics, "train", r->step, fields, COUNT_OF(fields) - unscaled, e);
@@ -241,8 +218,8 @@ static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && 
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     bool log_now = r->step % r->o.log_steps == 0 || r->step == r->o.total_steps || r->step == 1;
     int64_t grown;
-    run_measure(r);
-    if (growth_feed(&r->growth, &grown, run_process_bytes(r)))
+    ring_measure(r->ring);
+    if (growth_feed(&r->growth, &grown, ring_in_use(r->ring)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
     if (u->skipped)
@@ -292,7 +269,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     for (int64_t step = r->step; step < r->o.total_steps; step++) {
         step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
-        if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
+        if (out->stopped_by) return exec_sync(&r->ring->x, e); /* the micro-steps queued last have changed no state */
         if (late && before.skipped && !queue_again(r, &u, e)) return false;
         step_queue_update(r, &u);
         bool looks = evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1);
@@ -307,9 +284,9 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
 static void load_first_micro(void *run) { step_load_micro(run, 0); }
 
 bool run_train(Run *r, RunResult *out, Err *e) {
-    *out = (RunResult){.first_loss = NAN, .loss = NAN, .eval_loss = NAN, .planned_bytes = r->job->placement.arena_bytes[POOL_DEVICE],
-                       .process_planned_bytes = job_process_bytes(r->job)};
-    out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
+    *out = (RunResult){.first_loss = NAN, .loss = NAN, .eval_loss = NAN, .planned_bytes = r->ring->placement.arena_bytes[POOL_DEVICE],
+                       .process_planned_bytes = ring_process_bytes(r->ring)};
+    out->measured_bytes = r->ring->x.pool_bytes[POOL_DEVICE];
     progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
     arena_seal(&r->arena);
     if (!evaluate_what_was_left_out(r, out, e)) return false;
@@ -321,15 +298,15 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->steps = r->step;
     out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = progress_tokens_per_s(&r->progress);
-    out->process_measured_bytes = r->process_peak_bytes;
-    out->checksum = weights_checksum(&r->x, trained_role(r->job));
+    out->process_measured_bytes = r->ring->peak_bytes;
+    out->checksum = weights_checksum(&r->ring->x, trained_role(r->job));
     if (r->o.dry_run || out->stopped_by) return true;
     if (r->o.save && !run_save_result(r, out, e)) return false;
     if (!r->o.profile) return true;
     Str text = {0}; /* last: the weights are written, one more update does no harm */
-    int phase[] = {r->job->phase_micro, r->job->phase_update};
+    int phase[] = {r->job->micro, r->job->update};
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
-    bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs,
+    bool ok = exec_profile(&r->ring->x, &text, phase, r->job->update < 0 ? 1 : 2, 1, inputs,
                            "one micro-step and one update", e);
     log_line("%s", str_text(&text));
     str_free(&text);

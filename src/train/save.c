@@ -12,26 +12,26 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* What was trained, as others read it: an HF model folder, or a PEFT adapter. */
 static bool write_trained(Run *r, const char *folder, Err *e) {
     const JobSpec *s = &r->job->spec;
     if (r->o.model_folder && !hf_copy_side_files(r->o.model_folder, folder, e)) return false;
     if (s->lora) {
-        AdapterConfig c = {.rank = s->adapter.rank, .alpha = s->adapter.alpha, .dropout = s->adapter.dropout,
-                           .targets = s->adapter.targets};
+        AdapterConfig c = {.rank = s->m.adapter.rank, .alpha = s->m.adapter.alpha, .dropout = s->m.adapter.dropout,
+                           .targets = s->m.adapter.targets};
         snprintf(c.base_model, sizeof c.base_model, "%s", r->o.base_name ? r->o.base_name : "");
-        return adapter_config_write(folder, &c, e) && weights_save(&r->x, ROLE_ADAPTER, folder, e);
+        return adapter_config_write(folder, &c, e) && weights_save(&r->ring->x, ROLE_ADAPTER, folder, e);
     }
     char path[1200];
-    ModelConfig c = s->model;
+    ModelConfig c = s->m.config;
     c.dtype = s->weights;
     snprintf(path, sizeof path, "%s/config.json", folder);
     json_t *j = config_to_json(&c);
     bool ok = jsonfile_write(path, j, e);
     json_decref(j);
-    return ok && weights_save(&r->x, ROLE_WEIGHT, folder, e);
+    return ok && weights_save(&r->ring->x, ROLE_WEIGHT, folder, e);
 }
 
 /* Somebody removed the folder of a run that goes on: what is trained is worth more than the folder's past. */
@@ -60,17 +60,17 @@ bool run_save_checkpoint(Run *r, Err *e) {
     r->state.save_steps = r->o.save_steps;
     r->state.train_batch_size = r->job->spec.micro_batch;
     r->state.micro_batches = r->job->spec.accum;
-    r->state.rng_seed = r->state.shuffle_seed = r->job->spec.seed;
+    r->state.rng_seed = r->state.shuffle_seed = r->job->spec.m.seed;
     if (!checkpoint_path(path, sizeof path, r->o.out, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
-    bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->x, file, e) &&
-              trainer_state_write(f.temporary, &r->state, e) && exec_sync(&r->x, e); /* what was read back is sound */
+    bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
+              trainer_state_write(f.temporary, &r->state, e) && exec_sync(&r->ring->x, e); /* what was read back is sound */
     if (!ok) {
         folder_abort(&f);
         return false;
     }
     if (!folder_commit(&f, e)) return false;
-    run_measure(r);
+    ring_measure(r->ring);
     log_line("saved %s (%.1f s)", path, sensors_seconds() - began);
     return checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, e);
 }
@@ -101,7 +101,7 @@ bool run_save_result(Run *r, RunResult *out, Err *e) {
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
                 file_is_dir(best_folder);
-    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !exec_sync(&r->x, e)) {
+    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !exec_sync(&r->ring->x, e)) {
         folder_abort(&f);
         return false;
     }
@@ -148,8 +148,8 @@ bool run_resume(Run *r, Err *e) {
     r->state = saved;
     r->step = saved.global_step;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
-    if (!weights_load(&r->x, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e)) return false;
-    if (!weights_load_optimizer(&r->x, file, e)) return false;
+    if (!weights_load(&r->ring->x, NULL, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e)) return false;
+    if (!weights_load_optimizer(&r->ring->x, file, e)) return false;
     if (r->state.data_row >= dataset_rows(r->data) && r->state.data_row)
         return fail(e, ERR_FAIL,
                     "--resume %s: stands at row %lld of its data, which has %lld rows now. Was the file changed?", path,
