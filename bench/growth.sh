@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# growth.sh [IMAGES] - cost as work grows: plan time against layers, step time against tokens, planned memory against length
-# and batch. Exponents into bench/results/growth.jsonl, pictures into IMAGES (docs/images). Under three minutes.
+# growth.sh - cost as work grows: plan time against layers, step time against tokens, planned memory against length
+# and batch. Points and exponents into bench/results/growth.jsonl, pictures into docs/images (bench/plots.sh). Under three minutes.
 set -eu
 cd "$(dirname "$0")/.."
 source bench/record.sh
-images=${1:-docs/images}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-mkdir -p "$images"
 ${CC:-cc} -std=c11 -O2 -Wall -o "$work/plot" bench/plot.c -lm
-draw() { # NAME: draws $work/NAME and records each series
-    "$work/plot" "$images/growth-$1.svg" < "$work/$1" | while read -r fields; do record growth growth "\"what\":\"$1\"" "$fields"; done
+measured() { # NAME < series: records each of them
+    "$work/plot" /dev/null | while read -r fields; do record growth growth "\"what\":\"$1\"" "$fields"; done
 }
 
 # Plan time: the 0.5B model's layers, more or fewer of them; the best of five.
@@ -24,9 +22,7 @@ layers() { # name, options...
         echo "$n $(plan_ms --model "$work/l$n" --seq 1024 "$@")"
     done
 }
-{ echo "title Plan time against layers"; echo "x layers (the 0.5B model's)"; echo "y milliseconds"
-  layers "all weights"; layers "adapters, block recompute" --mode lora --lora-rank 16 --recompute block; } > "$work/plan-time"
-draw plan-time
+{ layers "all weights"; layers "adapters, block recompute" --mode lora --lora-rank 16 --recompute block; } | measured plan-time
 
 # Step time: a small model (4 layers, 256 wide) on the CPU; longer rows, or more of them.
 set --  --set num_hidden_layers=4 --set hidden_size=256 --set num_attention_heads=4 --set num_key_value_heads=2 \
@@ -39,10 +35,8 @@ step_ms() { # rows, tokens of a row
         --micro-batch "$1" --steps $((steps < 4 ? 4 : steps > 40 ? 40 : steps)) --out "$work/out" --overwrite 2>/dev/null | number tokens_per_s)
     awk -v n=$(($1 * $2)) -v r="$rate" 'BEGIN { print n, 1000 * n / r }'
 }
-{ echo "title Time of a training step on the CPU against tokens"; echo "x tokens of a step"; echo "y milliseconds"
-  echo "series one row, longer"; for n in 64 128 256 512 1024 2048; do step_ms 1 $n; done
-  echo "series rows of 64, more of them"; for n in 1 2 4 8 16 32; do step_ms $n 64; done; } > "$work/step-time"
-draw step-time
+{ echo "series one row, longer"; for n in 64 128 256 512 1024 2048; do step_ms 1 $n; done
+  echo "series rows of 64, more of them"; for n in 1 2 4 8 16 32; do step_ms $n 64; done; } | measured step-time
 
 # Planned memory of adapter training beside the frozen weights, which are there at any length.
 bytes() { ./snug plan --model qwen2.5-0.5b --mode lora --lora-rank 16 "$@" --json 2>/dev/null | tr '{' '\n' | awk -F'[:,]' '
@@ -53,11 +47,8 @@ memory() { # name, fixed options, option, values...
     echo "series $name"
     for n in "$@"; do echo "$n $(bytes $fixed "$option" "$n")"; done
 }
-{ echo "title Planned memory against length: 0.5B with adapters, one row"; echo "x tokens of a row"; echo "y GB beside the weights"
-  memory "everything kept" "--recompute none" --seq 256 512 1024 2048 4096 8192 16384
-  memory "block recompute" "--recompute block" --seq 256 512 1024 2048 4096 8192 16384; } > "$work/memory-length"
-draw memory-length
-{ echo "title Planned memory against batch: 0.5B with adapters, rows of 512"; echo "x rows of a micro-batch"; echo "y GB beside the weights"
-  memory "everything kept" "--seq 512 --recompute none" --micro-batch 1 2 4 8 16 32
-  memory "block recompute" "--seq 512 --recompute block" --micro-batch 1 2 4 8 16 32; } > "$work/memory-batch"
-draw memory-batch
+{ memory "everything kept" "--recompute none" --seq 256 512 1024 2048 4096 8192 16384
+  memory "block recompute" "--recompute block" --seq 256 512 1024 2048 4096 8192 16384; } | measured memory-length
+{ memory "everything kept" "--seq 512 --recompute none" --micro-batch 1 2 4 8 16 32
+  memory "block recompute" "--seq 512 --recompute block" --micro-batch 1 2 4 8 16 32; } | measured memory-batch
+bench/plots.sh growth

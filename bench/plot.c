@@ -1,33 +1,50 @@
-/* plot.c - growth as a picture: series of points on two logarithmic axes, each with its exponent, as a small SVG.
+/* plot.c - series of points as a small SVG that says what its axes are: units, zero or not, logarithmic or not.
  *
- * usage: plot OUT.svg < TEXT        lines of TEXT: "title ...", "x ...", "y ...", "series NAME", and points "X Y".
- * "plain": names without exponents, common sizes of memory (GiB) on the x axis. "like NAME": a dashed series in the colour of the one before.
- * Prints per series a line of JSON fields: its points, and the slope of the least-squares line through their logarithms,
- * of all and of the upper half. */
+ * usage: plot OUT.svg < TEXT        lines of TEXT:
+ *     title WORDS, x WORDS, y WORDS   with their units
+ *     log x, log y                    a logarithmic axis, said so on it; otherwise an axis is linear and begins at
+ * zero from LOW                        the y axis begins there instead, said so on it marks X X ... where the x
+ * axis has its numbers; otherwise where the first series has points, or even exponents                       the
+ * legend names each series' exponent: of all points, and of the upper half series NAME                     points
+ * follow, a line "X Y" each like NAME                       the same, as a hollow, dashed companion of the series
+ * before Series differ in colour, dash and marker. Prints per series a line of JSON fields: its points, and the
+ * slope of the least-squares line through their logarithms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 560, HEIGHT = 360, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 50 };
-enum { MAX_SERIES = 6, MAX_POINTS = 32, TEXT = 200 };
+enum { WIDTH = 790, HEIGHT = 380, LEFT = 76, RIGHT = 260, TOP = 44, BOTTOM = 54 };
+enum { PLOT_W = WIDTH - LEFT - RIGHT, PLOT_H = HEIGHT - TOP - BOTTOM };
+enum { MAX_SERIES = 6, MAX_POINTS = 128, MAX_MARKS = 16, TEXT = 200 };
 
 typedef struct Series {
     char name[TEXT];
     double x[MAX_POINTS], y[MAX_POINTS];
     double exponent, at_end; /* of all points; of the upper half, where fixed costs count less */
-    int n, colour;
-    int dashed;
+    int n, look;             /* which colour, dash and marker */
+    int companion;
 } Series;
 
+typedef struct Axis {
+    char words[TEXT];
+    int log;
+    double from;      /* linear: where it begins */
+    double low, high; /* as drawn: logarithms where it is logarithmic */
+} Axis;
+
 typedef struct Plot {
-    char title[TEXT], x[TEXT], y[TEXT];
+    char title[TEXT];
+    Axis x, y;
+    double mark[MAX_MARKS];
+    int n_marks, exponents;
     Series s[MAX_SERIES];
-    int n, n_colours, plain;
-    double low_x, high_x, low_y, high_y; /* logarithms */
+    int n, n_looks;
 } Plot;
 
-static const char *const colours[MAX_SERIES] = {"#1f6fb4", "#c8502d", "#2b8a4b", "#7a4fa3", "#8a6d1f", "#555555"};
+static const char *const dashes[MAX_SERIES] = {"none", "9 4", "2 3", "9 3 2 3", "5 3", "12 3 2 3 2 3"};
+
+/* ---- reading ---- */
 
 static double fit(const Series *s, int from) {
     double sx = 0, sy = 0, sxx = 0, sxy = 0;
@@ -39,95 +56,211 @@ static double fit(const Series *s, int from) {
     return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-static void begin_series(Plot *p, const char *name, int dashed) {
+static int begin_series(Plot *p, const char *name, int companion) {
+    if (p->n == MAX_SERIES || (companion && !p->n)) return 0;
     Series *s = &p->s[p->n++];
     snprintf(s->name, sizeof s->name, "%s", name);
-    s->dashed = dashed;
-    s->colour = dashed ? s[-1].colour : p->n_colours++;
+    s->companion = companion;
+    s->look = companion ? s[-1].look : p->n_looks++;
+    return 1;
+}
+
+static int read_marks(Plot *p, char *text) {
+    for (char *end; p->n_marks < MAX_MARKS; text = end) {
+        double x = strtod(text, &end);
+        if (end == text) break;
+        p->mark[p->n_marks++] = x;
+    }
+    return p->n_marks > 0;
+}
+
+static int read_point(Plot *p, const char *line) {
+    Series *s = p->n ? &p->s[p->n - 1] : NULL;
+    double x, y;
+    if (!s || s->n == MAX_POINTS || sscanf(line, "%lf %lf", &x, &y) != 2 || x <= 0 || y <= 0) return 0;
+    s->x[s->n] = x, s->y[s->n++] = y;
+    return 1;
+}
+
+static int copy_words(char *to, const char *words) {
+    return snprintf(to, TEXT, "%s", words) > 0;
+}
+
+static int read_line(Plot *p, char *line) {
+    if (!strncmp(line, "title ", 6)) return copy_words(p->title, line + 6);
+    if (!strncmp(line, "x ", 2)) return copy_words(p->x.words, line + 2);
+    if (!strncmp(line, "y ", 2)) return copy_words(p->y.words, line + 2);
+    if (!strcmp(line, "log x")) return p->x.log = 1;
+    if (!strcmp(line, "log y")) return p->y.log = 1;
+    if (!strcmp(line, "exponents")) return p->exponents = 1;
+    if (!strncmp(line, "from ", 5)) return p->y.from = atof(line + 5), 1;
+    if (!strncmp(line, "marks ", 6)) return read_marks(p, line + 6);
+    if (!strncmp(line, "series ", 7)) return begin_series(p, line + 7, 0);
+    if (!strncmp(line, "like ", 5)) return begin_series(p, line + 5, 1);
+    return read_point(p, line);
+}
+
+static double scaled(const Axis *a, double v) {
+    return a->log ? log(v) : v;
+}
+
+static void set_range(Axis *a, double low, double high) {
+    a->low = a->log ? log(low) : a->from;
+    a->high = a->log ? log(high) : high + 0.04 * (high - a->from);
+    if (a->high - a->low < 1e-9) a->high = a->low + 1;
 }
 
 static int read_plot(Plot *p) {
     char line[TEXT];
+    double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
     while (fgets(line, sizeof line, stdin)) {
-        double x, y;
         line[strcspn(line, "\n")] = 0;
-        Series *s = p->n ? &p->s[p->n - 1] : NULL;
-        if (!strncmp(line, "title ", 6)) snprintf(p->title, sizeof p->title, "%s", line + 6);
-        else if (!strncmp(line, "x ", 2)) snprintf(p->x, sizeof p->x, "%s", line + 2);
-        else if (!strncmp(line, "y ", 2)) snprintf(p->y, sizeof p->y, "%s", line + 2);
-        else if (!strcmp(line, "plain")) p->plain = 1;
-        else if (!strncmp(line, "series ", 7) && p->n < MAX_SERIES) begin_series(p, line + 7, 0);
-        else if (!strncmp(line, "like ", 5) && s && p->n < MAX_SERIES) begin_series(p, line + 5, 1);
-        else if (s && s->n < MAX_POINTS && sscanf(line, "%lf %lf", &x, &y) == 2 && x > 0 && y > 0)
-            s->x[s->n] = x, s->y[s->n++] = y;
-        else return fprintf(stderr, "plot: not understood: %s\n", line), 1;
+        if (!read_line(p, line)) return fprintf(stderr, "plot: not understood: %s\n", line), 1;
     }
-    p->low_x = p->low_y = 1e9, p->high_x = p->high_y = -1e9;
     for (Series *s = p->s; s < p->s + p->n; s++) {
         s->exponent = fit(s, 0);
         s->at_end = fit(s, s->n / 2);
         for (int i = 0; i < s->n; i++) {
-            p->low_x = fmin(p->low_x, log(s->x[i])), p->high_x = fmax(p->high_x, log(s->x[i]));
-            p->low_y = fmin(p->low_y, log(s->y[i])), p->high_y = fmax(p->high_y, log(s->y[i]));
+            low_x = fmin(low_x, s->x[i]), high_x = fmax(high_x, s->x[i]);
+            low_y = fmin(low_y, s->y[i]), high_y = fmax(high_y, s->y[i]);
         }
     }
+    set_range(&p->x, low_x, high_x);
+    set_range(&p->y, low_y, high_y);
     return p->n == 0;
 }
 
+/* ---- drawing ---- */
+
 static double at_x(const Plot *p, double x) {
-    return LEFT + (WIDTH - LEFT - RIGHT) * (log(x) - p->low_x) / fmax(p->high_x - p->low_x, 1e-9);
+    return LEFT + PLOT_W * (scaled(&p->x, x) - p->x.low) / (p->x.high - p->x.low);
 }
 static double at_y(const Plot *p, double y) {
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (log(y) - p->low_y) / fmax(p->high_y - p->low_y, 1e-9);
+    return TOP + PLOT_H * (1 - (scaled(&p->y, y) - p->y.low) / (p->y.high - p->y.low));
 }
 
-static void draw_line(FILE *f, double x1, double y1, double x2, double y2) {
-    fprintf(f, "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='#e4e4e4'/>\n", x1, y1, x2, y2);
+static int is_inside(const Axis *a, double v) {
+    double at = a->log && v <= 0 ? -INFINITY : scaled(a, v), margin = 1e-6 * (a->high - a->low);
+    return at >= a->low - margin && at <= a->high + margin;
+}
+
+static void draw_text(FILE *f, double x, double y, const char *how, const char *text) {
+    fprintf(f, "<text x='%.1f' y='%.1f' %s>", x, y, how);
+    for (; *text; text++) fprintf(f, *text == '<' ? "&lt;" : *text == '&' ? "&amp;" : "%c", *text);
+    fprintf(f, "</text>\n");
+}
+
+static void number_text(char *to, size_t size, double v) { /* "12,000", "0.25" */
+    if (v < 1000 || v != floor(v))
+        snprintf(to, size, "%g", v);
+    else
+        snprintf(to, size, "%.0f,%03.0f", floor(v / 1000), fmod(v, 1000));
 }
 
 static void draw_x_mark(const Plot *p, FILE *f, double x) {
-    if (log(x) < p->low_x || log(x) > p->high_x) return;
-    draw_line(f, at_x(p, x), TOP, at_x(p, x), HEIGHT - BOTTOM);
-    fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", at_x(p, x), HEIGHT - BOTTOM + 17, x);
+    char text[32];
+    if (!is_inside(&p->x, x)) return;
+    number_text(text, sizeof text, x);
+    fprintf(f, "<path class='g' d='M%.1f %dV%d'/>", at_x(p, x), TOP, TOP + PLOT_H);
+    draw_text(f, at_x(p, x), TOP + PLOT_H + 17, "text-anchor='middle'", text);
+}
+
+static void draw_y_mark(const Plot *p, FILE *f, double y) {
+    char text[32];
+    if (!is_inside(&p->y, y)) return;
+    number_text(text, sizeof text, y);
+    fprintf(f, "<path class='g' d='M%d %.1fH%d'/>", LEFT, at_y(p, y), LEFT + PLOT_W);
+    draw_text(f, LEFT - 8, at_y(p, y) + 4, "text-anchor='end'", text);
+}
+
+/* Marks at 1, 2, 5 times powers of ten: all of a logarithmic axis (of a long one only the powers), about six of a
+ * linear. */
+static void draw_even_marks(const Plot *p, FILE *f, const Axis *a, void (*draw)(const Plot *, FILE *, double)) {
+    if (a->log) {
+        double span = (a->high - a->low) / log(10);
+        for (int k = (int)floor(a->low / log(10)); k <= a->high / log(10); k++)
+            for (int m = 1; m < 10; m = m == 1 ? 2 : m == 2 ? 5 : 10)
+                if (span <= 2.5 || m == 1) draw(p, f, m * pow(10, k));
+        return;
+    }
+    double power = pow(10, floor(log10((a->high - a->low) / 6))), step = power;
+    for (int m = 1; (a->high - a->low) / step > 7; m = m == 1 ? 2 : m == 2 ? 5 : 10) step = m * power;
+    for (int i = (int)ceil(a->low / step - 1e-9); i * step <= a->high; i++) draw(p, f, i * step);
 }
 
 static void draw_axes(const Plot *p, FILE *f) {
-    static const double memory[] = {5, 6, 8, 12, 16, 24, 32, 48, 80, 135};
-    const double *x = p->plain ? memory : p->s[0].x; /* else a mark where something was measured */
-    int n_x = p->plain ? (int)(sizeof memory / sizeof *memory) : p->s[0].n;
-    for (int i = 0; i < n_x; i++) draw_x_mark(p, f, x[i]);
-    double span = (p->high_y - p->low_y) / log(10);
-    for (int k = (int)floor(p->low_y / log(10)); k <= p->high_y / log(10); k++)
-        for (int m = 1; m < 10; m = m == 1 ? 2 : m == 2 ? 5 : 10) {
-            double y = m * pow(10, k);
-            if (log(y) < p->low_y || log(y) > p->high_y || (span > 2.5 && m != 1)) continue;
-            draw_line(f, LEFT, at_y(p, y), WIDTH - RIGHT, at_y(p, y));
-            fprintf(f, "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n", LEFT - 8, at_y(p, y) + 4, y);
-        }
-    fprintf(f, "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#888'/>\n", LEFT, TOP, WIDTH - LEFT - RIGHT,
-            HEIGHT - TOP - BOTTOM);
-    fprintf(f, "<text x='%d' y='22' font-size='14' font-weight='bold'>%s</text>\n", LEFT, p->title);
-    fprintf(f, "<text x='%d' y='%d' text-anchor='middle'>%s</text>\n", (WIDTH + LEFT - RIGHT) / 2, HEIGHT - 12, p->x);
-    fprintf(f, "<text transform='translate(16,%d) rotate(-90)' text-anchor='middle'>%s</text>\n",
-            (HEIGHT + TOP - BOTTOM) / 2, p->y);
+    char words[2 * TEXT];
+    if (p->n_marks)
+        for (int i = 0; i < p->n_marks; i++) draw_x_mark(p, f, p->mark[i]);
+    else if (p->x.log)
+        for (int i = 0; i < p->s[0].n; i++) draw_x_mark(p, f, p->s[0].x[i]);
+    else
+        draw_even_marks(p, f, &p->x, draw_x_mark);
+    draw_even_marks(p, f, &p->y, draw_y_mark);
+    fprintf(f, "<path class='a' d='M%d %dV%dH%d'/>\n", LEFT, TOP, TOP + PLOT_H, LEFT + PLOT_W);
+    draw_text(f, LEFT, 22, "class='t'", p->title);
+    snprintf(words, sizeof words, "%s%s", p->x.words, p->x.log ? " (logarithmic)" : "");
+    draw_text(f, LEFT + PLOT_W / 2.0, HEIGHT - 12, "text-anchor='middle'", words);
+    snprintf(words, sizeof words, "%s%s", p->y.words, p->y.log ? " (logarithmic)" : "");
+    if (p->y.from > 0) snprintf(words, sizeof words, "%s (the axis begins at %g)", p->y.words, p->y.from);
+    fprintf(f, "<g transform='translate(18,%d) rotate(-90)'>", TOP + PLOT_H / 2);
+    draw_text(f, 0, 0, "text-anchor='middle'", words);
+    fprintf(f, "</g>\n");
 }
 
-static void draw_series(const Plot *p, FILE *f, int k) {
-    const Series *s = &p->s[k];
-    const char *colour = colours[s->colour];
-    fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='%d' stroke-dasharray='%s' points='", colour,
-            s->dashed ? 1 : 2, s->dashed ? "4 3" : "none");
+static void draw_marker(FILE *f, const Series *s, double x, double y) {
+    static const char *const shapes[MAX_SERIES] = {
+        "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "m-3.5 -3.5h7v7h-7z",  "m0 -4.6l4.4 8h-8.8z",
+        "m0 -5l4.4 5l-4.4 5l-4.4 -5z",         "m0 4.6l4.4 -8h-8.8z", "m-4 -4l8 8m0 -8l-8 8"};
+    fprintf(f, "<path class='m%d%s' d='M%.1f %.1f%s'/>\n", s->look, s->companion ? " h" : "", x, y,
+            shapes[s->look]);
+}
+
+static void draw_series(const Plot *p, FILE *f, const Series *s) {
+    int apart = s->n > 20 ? s->n / 7 : 1; /* of many points a few are marked, of each series others */
+    fprintf(f, "<polyline class='l%d%s' stroke-dasharray='%s' points='", s->look, s->companion ? " h" : "",
+            s->companion ? "4 3" : dashes[s->look]);
     for (int i = 0; i < s->n; i++) fprintf(f, "%.1f,%.1f ", at_x(p, s->x[i]), at_y(p, s->y[i]));
     fprintf(f, "'/>\n");
-    for (int i = 0; i < s->n; i++)
-        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%d' fill='%s'/>\n", at_x(p, s->x[i]), at_y(p, s->y[i]),
-                s->dashed ? 2 : 3, colour);
-    if (p->plain)
-        fprintf(f, "<text x='%d' y='%d' fill='%s' text-anchor='end'>%s</text>\n", WIDTH - RIGHT - 12,
-                HEIGHT - BOTTOM - 12 - 17 * (p->n - 1 - k), colour, s->name);
-    else
-        fprintf(f, "<text x='%d' y='%d' fill='%s'>%s: exponent %.2f, upper half %.2f</text>\n", LEFT + 12, TOP + 20 + 17 * k,
-                colour, s->name, s->exponent, s->at_end);
+    for (int i = apart > 1 ? (int)(s - p->s) * apart / p->n : 0; i < s->n; i += apart)
+        draw_marker(f, s, at_x(p, s->x[i]), at_y(p, s->y[i]));
+}
+
+static void draw_legend(const Plot *p, FILE *f) {
+    int x = LEFT + PLOT_W + 18, y = TOP + 8;
+    for (const Series *s = p->s; s < p->s + p->n; s++, y += p->exponents ? 40 : 24) {
+        char words[80];
+        fprintf(f, "<path class='l%d%s' stroke-dasharray='%s' d='M%d %dh36'/>", s->look, s->companion ? " h" : "",
+                s->companion ? "4 3" : dashes[s->look], x, y);
+        draw_marker(f, s, x + 18, y);
+        draw_text(f, x + 44, y + 4, "", s->name);
+        snprintf(words, sizeof words, "exponent %.2f; upper half %.2f", s->exponent, s->at_end);
+        if (p->exponents) draw_text(f, x + 44, y + 19, "class='s'", words);
+    }
+}
+
+static void draw_style(FILE *f) {
+    static const char *const colours[MAX_SERIES] = {"#1f6fb4", "#c8502d", "#2b8a4b",
+                                                    "#7a4fa3", "#8a6d1f", "#5f6670"};
+    static const char *const dark[MAX_SERIES] = {"#5ba3e0", "#ee8259", "#57bd7a", "#b48ae0", "#cfac4a", "#a5adb8"};
+    fprintf(f,
+            "<style>\nsvg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1b1f24}.t{font-size:14px;"
+            "font-weight:bold}.s{fill:#57606a;font-size:11px}.g{stroke:#e2e5e9}.a{stroke:#888;fill:none}"
+            "polyline,[class^=l]{fill:none;stroke-width:2}polyline.h,path.h{stroke-width:1.2}\n");
+    for (int i = 0; i < MAX_SERIES; i++)
+        fprintf(f, ".l%d,.m%d{stroke:%s}.m%d{fill:%s}", i, i, colours[i], i, colours[i]);
+    fprintf(f,
+            "[class^=m].h{fill:#fff}\n@media (prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}"
+            ".s{fill:#9198a1}.g{stroke:#2b313a}[class^=m].h{fill:#0d1117!important}");
+    for (int i = 0; i < MAX_SERIES; i++)
+        fprintf(f, ".l%d,.m%d{stroke:%s}.m%d{fill:%s}", i, i, dark[i], i, dark[i]);
+    fprintf(f, "}\n</style>\n");
+}
+
+static void print_fields(const Series *s) {
+    printf("\"series\":\"%s\",\"exponent\":%.3f,\"at_end\":%.3f,\"points\":[", s->name, s->exponent, s->at_end);
+    for (int i = 0; i < s->n; i++) printf(i ? ",[%g,%.6g]" : "[%g,%.6g]", s->x[i], s->y[i]);
+    printf("]\n");
 }
 
 int main(int argc, char **argv) {
@@ -136,17 +269,12 @@ int main(int argc, char **argv) {
     if (read_plot(&p)) return 1;
     FILE *f = fopen(argv[1], "w");
     if (!f) return perror(argv[1]), 1;
-    fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' viewBox='0 0 %d %d' ", WIDTH, HEIGHT, WIDTH,
-            HEIGHT);
-    fprintf(f, "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' fill='white'/>\n");
+    fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' role='img'>\n", WIDTH, HEIGHT);
+    draw_style(f);
     draw_axes(&p, f);
-    for (int k = 0; k < p.n; k++) {
-        draw_series(&p, f, k);
-        printf("\"series\":\"%s\",\"exponent\":%.3f,\"at_end\":%.3f,", p.s[k].name, p.s[k].exponent, p.s[k].at_end);
-        printf("\"points\":[");
-        for (int i = 0; i < p.s[k].n; i++) printf(i ? ",[%g,%.6g]" : "[%g,%.6g]", p.s[k].x[i], p.s[k].y[i]);
-        printf("]\n");
-    }
+    for (int k = 0; k < p.n; k++) draw_series(&p, f, &p.s[k]);
+    draw_legend(&p, f);
     fprintf(f, "</svg>\n");
+    for (int k = 0; k < p.n; k++) print_fields(&p.s[k]);
     return fclose(f) ? perror(argv[1]), 1 : 0;
 }

@@ -57,6 +57,52 @@ json_t *ran_json(const Ran *r) {
     return json_loads(last, 0, NULL);
 }
 
+/* ---- pages ---- */
+
+static bool has_no_end(const char *name, size_t n) {
+    static const char *const names[] = {"meta", "input", "br", "hr", "img", "!doctype"};
+    for (int i = 0; i < COUNT_OF(names); i++)
+        if (strlen(names[i]) == n && !strncmp(names[i], name, n)) return true;
+    return false;
+}
+
+/* From behind a tag's name to behind its '>'; NULL: the attributes are not well formed. *alone: "/>". */
+static const char *skip_attributes(const char *at, bool *alone) {
+    *alone = false;
+    for (;;) {
+        at += strspn(at, " \t\n");
+        if (*at == '>') return at + 1;
+        if (*at == '/' && at[1] == '>') return *alone = true, at + 2;
+        size_t n = strcspn(at, " \t\n=>/\"'<");
+        if (!n) return NULL;
+        at += n;
+        if (*at != '=') continue;
+        if (at[1] != '"' || !(at = strchr(at + 2, '"'))) return NULL;
+        at++;
+    }
+}
+
+const char *html_fault(const char *page) {
+    enum { DEEP = 64 };
+    static char said[120];
+    struct { const char *name; size_t n; } open[DEEP];
+    int depth = 0;
+    for (const char *at = strchr(page, '<'); at; at = strchr(at, '<')) {
+        bool end = at[1] == '/', alone;
+        const char *name = at + 1 + end;
+        size_t n = strcspn(name, " \t\n/>");
+        snprintf(said, sizeof said, "%.100s", at);
+        if (!(at = skip_attributes(name + n, &alone))) return said;
+        if (end && (!depth-- || open[depth].n != n || strncmp(open[depth].name, name, n))) return said;
+        if (end || alone || has_no_end(name, n)) continue;
+        if (depth == DEEP) return said;
+        open[depth].name = name, open[depth++].n = n;
+        bool raw = (n == 6 && !strncmp(name, "script", n)) || (n == 5 && !strncmp(name, "style", n));
+        if (raw && !(at = strstr(at, n == 6 ? "</script" : "</style"))) return said;
+    }
+    return depth ? "tags are left open at the end" : NULL;
+}
+
 int snug_metrics(const char *folder, const char *kind, const char *key, double *values, int room) {
     char path[1200];
     Str text = {0};

@@ -28,6 +28,9 @@ void ran_free(Ran *r);
 /* The last line of its standard output as JSON; gives (NULL when it is not JSON). */
 json_t *ran_json(const Ran *r);
 
+/* What is wrong with a page: a tag that is not closed or not open, an attribute without quotes; NULL: nothing. */
+const char *html_fault(const char *page);
+
 /* The column `key` of the records of that kind in a metrics.jsonl; gives the number of values. */
 int snug_metrics(const char *folder, const char *kind, const char *key, double *values, int room);
 

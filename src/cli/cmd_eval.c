@@ -10,7 +10,7 @@
 #include "cli/show.h"
 #include "train/run.h"
 
-static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Dataset *d, Err *e) {
+static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder, .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
                      .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .stop = &cmd_stop, .warm = b->asynchronous};
@@ -20,8 +20,8 @@ static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Datas
     if (ok && opt_flag(o, OPT_JSON))
         printf("{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
                "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld}\n",
-               loss, exp(loss), (long long)tokens, (long long)j->placement.arena_bytes[POOL_DEVICE],
-               (long long)r->x.pool_bytes[POOL_DEVICE], (long long)job_process_bytes(j), (long long)r->process_peak_bytes);
+               loss, exp(loss), (long long)tokens, (long long)j->ring->placement.arena_bytes[POOL_DEVICE],
+               (long long)j->ring->x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(j->ring), (long long)j->ring->peak_bytes);
     else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
     run_close(r);
@@ -30,13 +30,14 @@ static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Datas
 }
 
 bool cmd_eval(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     JobSpec s;
     Words w = {0};
     Backend *b = NULL;
     Dataset *d = NULL;
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
     bool ok = setup_model(&m, o, e) &&
               (m.has_folder || fail(e, ERR_FAIL, "--model %s: is a preset without weights; eval needs a folder",
                                     opt_text(o, OPT_MODEL))) &&
@@ -46,11 +47,12 @@ bool cmd_eval(const Options *o, Err *e) {
               setup_fall_back(&s, o, &machine, e);
     HostBytes host = {d ? dataset_bytes(d) : 0, w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
                       ok ? run_batch_bytes(&s, 0, 0) : 0};
-    bool planned = ok && job_open(j, &s, &machine, &host, e);
-    SearchLimits limits;
+    bool planned = ok && job_plan(j, r, &s, &machine, &host, e);
+    FitLimits limits;
     ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, &host, limits, e) &&
-         setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
-    if (planned) job_close(j);
+         setup_check_free(r, b, e) && evaluate(o, &m, j, b, d, e);
+    ring_close(r);
+    mem_free(r);
     mem_free(j);
     if (b) b->close(b);
     if (d) dataset_close(d);

@@ -244,8 +244,8 @@ static void print_summary(const Session *s, double seconds) {
         (long long)s->n, (long long)s->n_lines, (long long)s->prompt_tokens, (long long)c->prefill_tokens,
         (long long)c->shared_tokens, (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds,
         (long long)g->spec.slots, (long long)g->spec.context, (long long)c->plays,
-        (long long)g->placement.arena_bytes[POOL_DEVICE], (long long)g->x.pool_bytes[POOL_DEVICE],
-        (long long)gen_process_bytes(g), (long long)g->process_peak_bytes, g->plan_ms);
+        (long long)s->engine.ring.placement.arena_bytes[POOL_DEVICE], (long long)s->engine.ring.x.pool_bytes[POOL_DEVICE],
+        (long long)ring_process_bytes(&s->engine.ring), (long long)s->engine.ring.peak_bytes, s->engine.ring.plan_ms);
 }
 
 static bool profile(Session *s, Err *e) {

@@ -12,7 +12,7 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "store/llama2c.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
     const char *out = opt_text(o, OPT_OUT);
@@ -40,7 +40,7 @@ static int threads_of(const Options *o) {
 }
 
 bool cmd_init(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     const char *const *set;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
@@ -83,7 +83,7 @@ bool cmd_convert(const Options *o, Err *e) {
 }
 
 bool cmd_merge(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     if (!m.has_folder)
         return fail(e, ERR_FAIL, "--model %s: is a preset without weights; merge needs a folder",

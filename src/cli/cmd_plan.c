@@ -2,11 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/plan_case.h"
+#include "cli/plan_page.h"
 #include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
@@ -27,7 +26,7 @@ static void add_verdict(Str *text, const PlanCase *c) {
     int64_t room = plan_case_room(c);
     str_addf(text, "no --budget given; %s %s: it would %sfit\n", units_bytes(room).s,
              opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now",
-             job_process_bytes(&c->job) <= room ? "" : "not ");
+             ring_process_bytes(&c->ring) <= room ? "" : "not ");
 }
 
 static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
@@ -39,47 +38,34 @@ static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
     return !opt_list(o, OPT_COMPARE, &list) || plan_add_compared(text, root, c, e);
 }
 
-static bool write_pictures(const PlanCase *c, const char *text, Err *e) {
-    const char *svg = opt_text(c->o, OPT_SVG), *html = opt_text(c->o, OPT_HTML);
-    Str out = {0};
-    bool ok = true;
-    if (svg) {
-        plan_svg(&out, c);
-        ok = file_write_all(svg, out.data, out.len, e);
-        str_clear(&out);
-    }
-    if (ok && html) {
-        plan_html(&out, c, text);
-        ok = file_write_all(html, out.data, out.len, e);
-    }
-    str_free(&out);
-    return ok;
+/* Without a budget the device refuses nothing; the host and the disk do. */
+static bool check_limits(const PlanCase *c, Err *refusal) {
+    FitLimits limits = c->limits;
+    if (!c->has_budget) limits.device_bytes = INT64_MAX;
+    return setup_check_budget(&c->job, &c->host, limits, refusal);
 }
 
 static bool print_plan(const PlanCase *c, Err *e) {
     int64_t budget = c->has_budget ? c->limits.device_bytes : 0;
     bool as_json = opt_flag(c->o, OPT_JSON);
-    json_t *root = as_json ? show_plan_json(&c->job, &c->host, budget) : json_object();
+    Err refusal = {0};
+    json_t *root = as_json || plan_wants_page(c->o) ? show_plan_json(&c->job, &c->host, budget) : json_object();
     Str text = {0};
     show_plan(&text, &c->job, budget, NULL);
     if (!budget) add_verdict(&text, c);
     plan_add_forecast(&text, root, c);
     if (c->has_grpo) plan_add_grpo(&text, root, c);
     plan_add_savings(&text, root, c);
-    bool ok = add_tables(&text, root, c, e) && write_pictures(c, str_text(&text), e);
-    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
+    bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
+    if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
+    if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
+    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->ring.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
-    SearchLimits limits = c->limits;
-    if (!budget) limits.device_bytes = INT64_MAX;
-    if (ok) ok = setup_check_budget(&c->job, &c->host, limits, e);
-    if (as_json) {
-        if (e->code == ERR_BUDGET)
-            json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
-        show_print_json(root);
-    }
+    if (as_json) show_print_json(root);
     json_decref(root);
     str_free(&text);
-    return ok;
+    if (ok && !fits) *e = refusal;
+    return ok && fits;
 }
 
 bool cmd_plan(const Options *o, Err *e) {

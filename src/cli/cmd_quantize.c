@@ -13,7 +13,7 @@
 #include "store/jsonfile.h"
 #include "store/safetensors.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 typedef struct Side { /* one of those that are compared */
     char name[24];
@@ -28,28 +28,30 @@ static int64_t weight_bytes(const Program *p) {
     return sum;
 }
 
-static bool measure(Side *side, const Options *o, const Model *m, const JobSpec *s, Dataset *d, HostBytes *host, Err *e) {
+static bool measure(Side *side, const Options *o, const ModelFiles *m, const JobSpec *s, Dataset *d, HostBytes *host, Err *e) {
     Backend *b = NULL;
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
+    Ring *ring = MEM_NEW(Ring, 1);
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder,
                      .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
                      .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
                      .stop = &cmd_stop};
-    bool device = setup_backend(&b, &machine, o, e), planned = device && job_open(j, s, &machine, host, e);
-    SearchLimits limits;
+    bool device = setup_backend(&b, &machine, o, e), planned = device && job_plan(j, ring, s, &machine, host, e);
+    FitLimits limits;
     bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
-              setup_check_free(j, b, &machine, e);
+              setup_check_free(ring, b, e);
     if (ok) {
         ok = run_open(r, j, b, d, NULL, &ro, e) && run_evaluate(r, d, &side->loss, &side->tokens, e);
-        side->weight_bytes = weight_bytes(&j->p);
-        side->process_bytes = job_process_bytes(j);
+        side->weight_bytes = weight_bytes(&j->ring->p);
+        side->process_bytes = ring_process_bytes(j->ring);
         run_close(r);
     }
-    if (planned) job_close(j);
+    ring_close(ring);
     if (b) b->close(b);
     mem_free(r);
+    mem_free(ring);
     mem_free(j);
     return ok;
 }
@@ -91,19 +93,19 @@ static void print_report(const Options *o, const Side *side, int n) {
 static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
     int n = 0;
     for (int kind = 0; kind < MOST_SIDES; kind++) {
-        if ((kind == 1 && !asked->quantised) || (kind == 2 && !asked->head_int8)) continue;
+        if ((kind == 1 && !asked->m.quantised) || (kind == 2 && !asked->m.head_int8)) continue;
         spec[n] = *asked;
-        spec[n].quantised = kind && asked->quantised;
-        spec[n].head_int8 = kind == 2;
+        spec[n].m.quantised = kind && asked->m.quantised;
+        spec[n].m.head_int8 = kind == 2;
         side[n] = (Side){0};
         snprintf(side[n].name, sizeof side->name, "%s%s",
-                 format_name(spec[n].quantised ? asked->stored : asked->model.dtype), kind == 2 ? ", head int8" : "");
+                 format_name(spec[n].m.quantised ? asked->m.stored : asked->m.config.dtype), kind == 2 ? ", head int8" : "");
         n++;
     }
     return n;
 }
 
-static bool report(const Options *o, const Model *m, Err *e) {
+static bool report(const Options *o, const ModelFiles *m, Err *e) {
     JobSpec s;
     Words w = {0};
     Dataset *d = NULL;
@@ -132,7 +134,7 @@ static int64_t bytes_on_disk(const char *folder) {
     return bytes;
 }
 
-static bool write_folder(const Options *o, const Model *m, Err *e) {
+static bool write_folder(const Options *o, const ModelFiles *m, Err *e) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
     c.quant_format = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
@@ -157,7 +159,7 @@ static bool write_folder(const Options *o, const Model *m, Err *e) {
 }
 
 bool cmd_quantize(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     bool only_head = opt_is(o, OPT_QUANTIZE, "none");
     if (only_head && (opt_given(o, OPT_OUT) || opt_is(o, OPT_QUANTIZE_HEAD, "none")))
         return fail(e, ERR_USAGE, "quantize: give --quantize int8 or --quantize nf4");

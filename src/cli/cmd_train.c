@@ -17,7 +17,7 @@ typedef struct Session {
     Options found; /* a copy of those given, in which --allow may settle some */
     const Options *o; /* it */
     Taken taken;
-    Model model;
+    ModelFiles model;
     Words words;
     Dataset *data, *held_out;
     Backend *backend;
@@ -25,10 +25,11 @@ typedef struct Session {
     HostBytes host;
     JobSpec asked, spec; /* before the planner decided, and after */
     Job job;
+    Ring ring;
     bool planned;
     char out[600]; /* when it is not given */
     int64_t global_batch, budget_bytes;
-    SearchLimits limits;
+    FitLimits limits;
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
@@ -68,17 +69,13 @@ static bool replan(Session *s, Shortage what, Err *e) {
     if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers);
-    job_close(&s->job);
-    s->planned = job_open(&s->job, &s->spec, &s->machine, &s->host, e);
-    return s->planned;
+    ring_close(&s->ring);
+    return job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e);
 }
 
 static bool check_free(Session *s, Err *e) {
     for (;;) {
-        Machine now = {0};
-        s->backend->describe(s->backend, &now);
-        memcpy(s->machine.free_bytes, now.free_bytes, sizeof now.free_bytes);
-        if (setup_check_free(&s->job, s->backend, &s->machine, e)) return true;
+        if (setup_check_free(&s->ring, s->backend, e)) return true;
         if (!replan(s, setup_shortage(&s->job, NULL, s->backend), e)) return false;
     }
 }
@@ -97,8 +94,8 @@ static bool plan(Session *s, Err *e) {
     setup_record_taken(&s->found, &s->taken, &s->spec);
     if (s->spec.seq != dataset_seq(s->data) && !reopen_data(s, e)) return false;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data_workers); /* of the micro-batch that was found */
-    if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
+    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e)) return false;
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
@@ -163,7 +160,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     ro->ahead &= !s->spec.update_in_backward; /* the next passes would change the weights */
     if (!opt_given(o, OPT_RESUME)) ro->resume = NULL;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
-    ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
+    ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
     ro->total_steps = opt_given(o, OPT_STEPS) ? opt_int(o, OPT_STEPS) : (int64_t)ceil(ro->epochs * (double)per_epoch - 1e-9);
     if (ro->total_steps < 1) ro->total_steps = 1;
     ro->schedule = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR), .total_steps = ro->total_steps,
@@ -184,7 +181,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     ro->plan_json = str_text(&s->plan_json);
     log_line("%s updates of %s rows: %s an epoch; predicted %s", units_count(ro->total_steps).s,
              units_count(s->global_batch).s, units_count(per_epoch).s,
-             units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+             units_seconds(ring_round_seconds(&s->ring, &s->ring.machine) * (double)ro->total_steps).s);
 }
 
 static void print_number(Str *out, const char *name, double v) {
@@ -202,12 +199,12 @@ static void print_result(const Session *session, const RunResult *r) {
     print_number(&s, "eval_loss", r->eval_loss);
     print_number(&s, "tokens_per_s", r->tokens_per_s);
     double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
-    print_number(&s, "predicted_tokens_per_s", tokens / job_update_seconds(j));
+    print_number(&s, "predicted_tokens_per_s", tokens / ring_round_seconds(j->ring, &j->ring->machine));
     Str plan = {0};
-    job_plan_flags(&plan, &j->spec);
+    technique_layout_flags(&plan, &j->spec);
     str_addf(&s, "\"plan\":\"%s\",", str_text(&plan));
     str_free(&plan);
-    str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)job_host_bytes(j));
+    str_addf(&s, "\"host_planned_bytes\":%lld,", (long long)ring_host_bytes(j->ring));
     str_addf(
         &s,
         "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
@@ -242,8 +239,8 @@ static bool remove_earlier(const char *out, Err *e) {
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */
 static void say_measured_lines(const Job *j) {
-    for (int i = 0; i < j->ledger.n; i++) {
-        const LedgerLine *l = &j->ledger.line[i];
+    for (int i = 0; i < j->ring->ledger.n; i++) {
+        const LedgerLine *l = &j->ring->ledger.line[i];
         if (l->measured_bytes >= 0)
             log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s,
                      units_bytes(l->measured_bytes).s);
@@ -260,8 +257,8 @@ static bool open_run(Session *s, Err *e) {
         if (opt_flag(s->o, OPT_OVERWRITE) && !ro.resume && !remove_earlier(ro.out, e)) return false;
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
-        if (!s->run.x.refused_bytes) return false;
-        Shortage what = setup_shortage(&s->job, &s->run.x, s->backend);
+        if (!s->ring.x.refused_bytes) return false;
+        Shortage what = setup_shortage(&s->job, &s->ring.x, s->backend);
         run_close(&s->run);
         s->running = false;
         if (!replan(s, what, e)) return false;
@@ -283,7 +280,7 @@ static void close_session(Session *s) {
     if (s->settings) json_decref(s->settings);
     str_free(&s->config_yaml);
     str_free(&s->plan_json);
-    if (s->planned) job_close(&s->job);
+    if (s->planned) ring_close(&s->ring);
     if (s->backend) s->backend->close(s->backend);
     if (s->held_out) dataset_close(s->held_out);
     if (s->data) dataset_close(s->data);
@@ -314,7 +311,7 @@ bool cmd_train(const Options *o, Err *e) {
     settle_out(s);
     bool ok = setup_model(&s->model, o, e) && setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) &&
               setup_adapter(&s->spec, o, e);
-    if (ok && !s->model.has_folder && !s->spec.random_init)
+    if (ok && !s->model.has_folder && !s->spec.m.random_init)
         ok = fail(e, ERR_FAIL, "--model %s: is a preset without weights. Give a folder, or --init random",
                   opt_text(o, OPT_MODEL));
     ok = ok && open_data(s, e) && plan(s, e) && train(s, e);

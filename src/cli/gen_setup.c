@@ -11,7 +11,7 @@
 #include "cli/show.h"
 #include "obs/sensors.h"
 #include "store/adapter.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* ---- when an answer ends ---- */
 
@@ -51,32 +51,26 @@ static bool find_stop_ids(Engine *n, Err *e) {
 
 /* ---- the shape ---- */
 
-/* Weights are all that generation can keep elsewhere. */
-static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
-    int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
+/* Weights are all that generation can offload. */
+static bool set_offload(GenSpec *s, const Options *o, const Machine *m, Err *e) {
+    Offload *f = &s->m.offload;
     const char *offload = opt_text(o, OPT_OFFLOAD);
     bool automatic = !strcmp(offload, "auto"), has_folder = opt_given(o, OPT_OFFLOAD_DIR);
     s->may_use_disk = automatic && has_folder;
-    s->may_send = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
+    s->may_offload = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
     if (automatic) return true;
-    if (!job_parse_away(away, on_disk, s->model.layers, offload, e)) return false;
-    s->sent = away[AWAY_WEIGHTS];
-    s->on_disk = on_disk[AWAY_WEIGHTS];
-    if (away[AWAY_MOMENTS] || away[AWAY_GRADIENTS] || away[AWAY_INPUTS])
-        return fail(
-            e, ERR_USAGE,
-            "--offload %s: generation keeps nothing but weights elsewhere; use weights, weights=N or weights=disk:N",
-            offload);
-    return !s->on_disk || has_folder ||
+    if (!offload_parse(f, s->m.config.layers, offload, e)) return false;
+    if (f->layers[OFFLOAD_MOMENTS] || f->layers[OFFLOAD_GRADIENTS] || f->layers[OFFLOAD_INPUTS])
+        return fail(e, ERR_USAGE, "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
+                    "weights=disk:N", offload);
+    return !f->on_disk[OFFLOAD_WEIGHTS] || has_folder ||
            fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
 }
 
-void engine_sent_text(Str *out, const GenSpec *s) {
-    int64_t pinned = s->sent - s->on_disk;
-    if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
-    if (s->on_disk)
-        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)s->on_disk,
-                 pinned ? " more" : " layers");
+void engine_offload_text(Str *out, const GenSpec *s) {
+    int64_t disk = s->m.offload.on_disk[OFFLOAD_WEIGHTS], pinned = s->m.offload.layers[OFFLOAD_WEIGHTS] - disk;
+    if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->m.config.layers);
+    if (disk) str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)disk, pinned ? " more" : " layers");
 }
 
 bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
@@ -84,27 +78,28 @@ bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machi
     if (opt_is(o, OPT_PRECISION, "fp16"))
         return fail(e, ERR_USAGE,
                     "--precision fp16: activations are bf16 or fp32; weights keep their file's dtype either way");
-    *s = (GenSpec){.model = *c,
-                   .activations = f32 ? FMT_F32 : FMT_BF16,
+    *s = (GenSpec){.m = {.config = *c,
+                         .activations = f32 ? FMT_F32 : FMT_BF16,
+                         .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
+                         .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
+                         .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
+                         .random_init = opt_given(o, OPT_INIT),
+                         .seed = (uint64_t)opt_int(o, OPT_SEED)},
                    .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : f32 ? FMT_F32 : FMT_BF16,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
-                   .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
-                   .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
-                   .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
                    .invariant = opt_flag(o, OPT_INVARIANT)};
     if (c->quant == QUANT_OWN && !opt_given(o, OPT_INIT)) { /* as its folder holds it, unless that is contradicted */
-        if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
-        s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
+        if (!opt_given(o, OPT_QUANTIZE)) s->m.quantised = true, s->m.stored = c->quant_format;
+        s->m.head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
     }
-    if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
-    if (!set_sent(s, o, m, e)) return false;
+    if (!set_offload(s, o, m, e)) return false;
     if (!opt_given(o, OPT_ADAPTER)) return true;
     AdapterConfig a;
     if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
-    s->adapter = (LoraSpec){
-        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->activations};
+    s->m.adapter = (LoraSpec){
+        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->m.activations};
     return true;
 }
 
@@ -122,74 +117,57 @@ bool engine_begin(Engine *n, const Options *o, Err *e) {
 void engine_end(Engine *n) {
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
+    ring_close(&n->ring);
     if (n->backend) n->backend->close(n->backend);
     setup_words_free(&n->words);
 }
 
 /* ---- memory ---- */
 
-static bool check_free(const Engine *n, Err *e) {
-    bool cpu = n->machine.kind == MACHINE_CPU;
-    int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
-    int64_t has = cpu ? sensors_memory().available_bytes : n->machine.free_bytes[POOL_DEVICE];
-    if (has <= 0 || wants <= has) return true;
-    return fail(e, ERR_BUDGET,
-                "%s: %s (%s bytes) are planned, %s are free. Nothing was loaded. End what holds it, or give a --budget "
-                "of %lldMiB or less",
-                n->machine.name, units_bytes(wants).s, units_count(wants).s, units_bytes(has).s, (long long)(has / MIB));
-}
-
-static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
-    int64_t own, all = g->x.pool_bytes[POOL_DISK];
-    if (!gen_settle(g, &own, e)) return false;
-    if (all)
-        log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
-                 units_bytes(all - own).s);
-    return true;
-}
-
 bool engine_start(Engine *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
     int64_t slots = n->spec.slots, context = n->spec.context;
-    SearchLimits limits;
+    FitLimits limits;
     if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
     n->budget_bytes = limits.device_bytes;
     n->spec.host_room_bytes = limits.host_bytes;
     if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e)) return false;
-    if (n->spec.may_send && n->spec.sent) {
-        Str sent = {0};
-        engine_sent_text(&sent, &n->spec);
-        log_line("%s (--offload)", str_text(&sent));
-        str_free(&sent);
+    if (n->spec.may_offload && n->spec.m.offload.layers[OFFLOAD_WEIGHTS]) {
+        Str text = {0};
+        engine_offload_text(&text, &n->spec);
+        log_line("%s (--offload)", str_text(&text));
+        str_free(&text);
     }
     if (n->spec.slots < slots || n->spec.context < context)
         log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
-    if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
+    if (!gen_plan(n->gen, &n->ring, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) engine_show(n, false);
-    if (!check_free(n, e) || !setup_check_disk(gen_disk_bytes(n->gen), limits, e) || !gen_open(n->gen, n->backend, e))
+    if (!setup_check_free(&n->ring, n->backend, e) || !setup_check_disk(ring_disk_bytes(&n->ring), limits, e) ||
+        !ring_open(&n->ring, n->backend, e) || !gen_open(n->gen, e))
         return false;
-    if (!n->spec.fill && !weights_load(&n->gen->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&n->gen->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
-        return false;
-    return settle_disk(n->gen, e) && gen_warm(n->gen, e);
+    Exec *x = &n->ring.x;
+    if (!n->spec.m.random_init && !weights_load(x, NULL, ROLE_WEIGHT, n->model.folder, e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(x, NULL, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e)) return false;
+    return ring_settle(&n->ring, e) && gen_warm(n->gen, e);
 }
 
 void engine_show(const Engine *n, bool measured) {
     const Gen *g = n->gen;
-    Measured m = {g->x.pool_bytes[POOL_DEVICE], g->process_peak_bytes};
-    int64_t process = gen_process_bytes(g);
+    const Ring *r = &n->ring;
+    Measured m = {r->x.pool_bytes[POOL_DEVICE], r->peak_bytes};
+    int64_t process = ring_process_bytes(r);
     Str text = {0};
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
              n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
-             (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
+             (long long)g->spec.context, n->machine.name, r->plan_ms, (long long)r->p.n_t, (long long)r->p.n_s);
     str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
-             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), g->spec.head_int8 ? ", head int8" : "",
-             format_name(g->spec.activations),
+             format_name(g->spec.m.quantised ? g->spec.m.stored : g->spec.m.config.dtype), g->spec.m.head_int8 ? ", head int8" : "",
+             format_name(g->spec.m.activations),
              format_name(g->spec.cache));
-    show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured ? &m : NULL);
+    show_ledger(&text, &r->ledger, process, r->machine.kind == MACHINE_CPU, measured ? &m : NULL);
     if (n->budget_bytes != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
                  units_bytes(n->budget_bytes - process).s);

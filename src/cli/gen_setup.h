@@ -9,12 +9,13 @@ enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
 
 typedef struct Engine {
     const Options *o;
-    Model model;
+    ModelFiles model;
     Words words;
     Backend *backend;
     Machine machine;
     GenSpec spec;
     Gen *gen;             /* NULL until planned */
+    Ring ring;
     int64_t budget_bytes;
     int32_t stop_id[GEN_STOP_IDS];
     int n_stop_ids;
@@ -22,8 +23,8 @@ typedef struct Engine {
 
 /* How the model is kept and computed, by the options; slots and context are the caller's. */
 bool engine_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e);
-void engine_sent_text(Str *out,
-                      const GenSpec *s); /* "weights of 8 of 28 layers in pinned memory, of 4 more on disk"; "": none */
+/* "weights of 8 of 28 layers in pinned memory, of 4 more on disk"; "": none */
+void engine_offload_text(Str *out, const GenSpec *s);
 /* The model, its words and the device; nothing of the engine's shape is settled yet. */
 bool engine_begin(Engine *n, const Options *o, Err *e);
 /* Plans with slots and context as in n->spec, or with what of them fits; takes the memory; loads the weights. */

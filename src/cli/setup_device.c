@@ -124,11 +124,14 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     return false;
 }
 
-bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
+bool setup_check_free(const Ring *r, Backend *b, Err *e) {
+    Machine now = {0};
+    const Machine *m = &r->machine;
     bool cpu = m->kind == MACHINE_CPU;
-    int64_t planned = job_process_bytes(j),
+    b->describe(b, &now);
+    int64_t planned = ring_process_bytes(r),
             wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
-    int64_t has = cpu ? sensors_memory().available_bytes : m->free_bytes[POOL_DEVICE];
+    int64_t has = cpu ? sensors_memory().available_bytes : now.free_bytes[POOL_DEVICE];
     if (has <= 0 || wants <= has) return true;
     DeviceFacts facts;
     Str who = {0};

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "train/job.h"
+#include "train/search.h"
 
 /* measured: NULL, or the figures of a finished run to stand beside the planned ones. */
 typedef struct Measured {
@@ -13,6 +13,7 @@ typedef struct Measured {
 /* The lines of the device and their sums; process: what the whole process takes. */
 /* one_memory: on the CPU all pools are the same memory, and the host's part of the process. */
 void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, const Measured *measured);
+void show_dtypes(Str *out, const JobSpec *s); /* "weights bf16, activations bf16, ..." */
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured); /* budget 0: none */
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes);      /* gives */
 

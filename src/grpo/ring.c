@@ -41,8 +41,11 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
     ModelInput in = j->in;
     ModelOut out = {.tap_layer = -1};
     p->model = GRPO_REFERENCE;
+    ModelSpec kept = s->reference;
+    int64_t offload = j->spec.side_offload[GRPO_SIDE_REFERENCE];
+    if (offload) kept.offload.layers[OFFLOAD_WEIGHTS] = offload;
     if (s->reference_kind == REFERENCE_BASE) r->reference = model_twin(p, &j->m, false);
-    else model_weights(p, &r->reference, &s->reference, NULL);
+    else model_weights(p, &r->reference, &kept, NULL);
     p->model = NULL;
     in.id_order = NONE;
     r->phase_reference = prog_begin_phase(p, GRPO_REFERENCE, MAX2(j->spec.accum, 2));
@@ -63,6 +66,8 @@ static bool check(const GrpoSpec *s, const Job *j, Err *e) {
 
 static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, Job *j, Err *e) {
     GenSpec answers = passes_of(s, j, &s->evaluator, s->prompt_tokens + s->answer_tokens, s->evaluator_tokens);
+    int64_t offload = j->spec.side_offload[GRPO_SIDE_EVALUATOR];
+    if (offload) answers.m.offload.layers[OFFLOAD_WEIGHTS] = offload;
     j->ring->p.model = GRPO_EVALUATOR;
     bool ok = gen_record(&r->evaluator, j->ring, &answers, NULL, e);
     j->ring->p.model = NULL;
@@ -91,5 +96,9 @@ static bool record(const Task *task, Job *j, Err *e) {
 }
 
 GrpoTask grpo_task(const GrpoSpec *s) {
-    return (GrpoTask){.task = {.name = "grpo", .record = record, .loss = task_supervised.loss}, .spec = *s};
+    Task t = {.name = "grpo", .record = record, .loss = task_supervised.loss, .n_sides = 2};
+    bool reference = s->reference_kind == REFERENCE_MODEL;
+    t.side[GRPO_SIDE_REFERENCE] = (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};
+    t.side[GRPO_SIDE_EVALUATOR] = (TaskSide){GRPO_EVALUATOR, s->evaluator.config.layers, s->has_evaluator && s->evaluator_may_move};
+    return (GrpoTask){.task = t, .spec = *s};
 }

@@ -29,6 +29,7 @@ typedef enum ReferenceKind {
 typedef struct GrpoSpec {
     bool has_evaluator;
     ModelSpec evaluator;
+    bool reference_may_move, evaluator_may_move; /* nobody has said where their weights are */
     ReferenceKind reference_kind;
     ModelSpec reference; /* REFERENCE_MODEL */
     int64_t group;       /* answers to a prompt */
@@ -46,6 +47,8 @@ typedef struct GrpoRing {
     int phase_reference; /* -1: none */
     Tid reference_logp;  /* (N): read after each play */
 } GrpoRing;
+
+enum { GRPO_SIDE_REFERENCE, GRPO_SIDE_EVALUATOR }; /* Task.side; offloaded layers are JobSpec.side_offload's */
 
 typedef struct GrpoTask {
     Task task;

@@ -161,11 +161,19 @@ static bool has_attention_bias(const ModelConfig *c) {
     return c->type == TYPE_LLAMA || c->type == TYPE_QWEN3;
 }
 
+/* A name that is too long is cut between two characters: cut inside one it could not be written as JSON. */
+static void set_name(ModelConfig *c, const char *name) {
+    snprintf(c->name, sizeof c->name, "%s", name);
+    size_t n = strlen(c->name);
+    while (n && ((unsigned char)name[n] & 0xC0) == 0x80) n--;
+    c->name[n] = 0;
+}
+
 bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     if (!json_is_object(j)) return fail(e, ERR_FAIL, "%s: is not a JSON object", where);
     *c = (ModelConfig){.rms_eps = 1e-6, .rope_theta = 10000, .init_std = 0.02, .max_positions = 2048};
     c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
-    snprintf(c->name, sizeof c->name, "%s", where);
+    set_name(c, where);
     if (!read_type(c, j, where, e) || !read_dtype(c, j, where, e) || !read_quant(c, j, where, e)) return false;
     c->qkv_bias = c->type == TYPE_QWEN2;
     c->qk_norm = c->type == TYPE_QWEN3;
@@ -209,7 +217,7 @@ bool config_from_file(ModelConfig *c, const char *folder, Err *e) {
     if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
     bool ok = config_from_json(c, j, path, e);
     json_decref(j);
-    snprintf(c->name, sizeof c->name, "%s", folder);
+    set_name(c, folder);
     return ok;
 }
 

@@ -137,4 +137,13 @@ typedef struct Timeline {
 void plan_timeline(Timeline *t, const Program *p, const Machine *m, Pool pool);
 void plan_timeline_free(Timeline *t);
 
+/* The tensors behind it: who counts for the bytes of a slot, and when. */
+typedef struct Stay {
+    Tid tensor, slot;
+    int birth, death; /* it counts from this step to that one; death before birth: never */
+    int line;         /* of the ledger: plan_line_name */
+} Stay;
+int64_t plan_stays(Stay **out, const Program *p, Pool pool); /* by slot and birth; gives their number, *out: mem_free */
+const char *plan_line_name(int line);
+
 #endif

@@ -40,7 +40,6 @@ int64_t plan_peak(const Program *p, int64_t align_bytes, Pool pool, int *peak_st
 
 /* report.c: the ledger's lines. Gives the line of every tensor: mem_free. */
 enum { REPORT_LINES = 13 };
-const char *plan_line_name(int line);
 uint8_t *plan_lines_of(const Program *p);
 
 #endif

@@ -7,11 +7,6 @@
 
 #include "plan/plan_int.h"
 
-typedef struct Stay {
-    Tid tensor, slot;
-    int birth, death;
-} Stay;
-
 static int by_slot_and_birth(const void *x, const void *y) {
     const Stay *a = x, *b = y;
     if (a->slot != b->slot) return a->slot < b->slot ? -1 : 1;
@@ -19,15 +14,19 @@ static int by_slot_and_birth(const void *x, const void *y) {
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-static int64_t stays_of(Stay *stay, const Program *p, Pool pool) {
+int64_t plan_stays(Stay **out, const Program *p, Pool pool) {
+    uint8_t *line = plan_lines_of(p);
+    Stay *stay = *out = MEM_NEW(Stay, p->n_t);
     int64_t n = 0;
     for (Tid id = 1; id < p->n_t; id++) {
         const Tensor *t = &p->t[id];
-        if (!t->base && t->home.pool == pool && t->birth >= 0) stay[n++] = (Stay){id, t->slot, t->birth, t->death};
+        if (t->base || t->home.pool != pool || t->birth < 0) continue;
+        stay[n++] = (Stay){id, t->slot, t->birth, t->death, line[id]};
     }
     qsort(stay, (size_t)n, sizeof *stay, by_slot_and_birth);
     for (int64_t i = 0; i + 1 < n; i++)
         if (stay[i].slot == stay[i + 1].slot) stay[i].death = MIN2(stay[i].death, stay[i + 1].birth - 1);
+    mem_free(line);
     return n;
 }
 
@@ -44,14 +43,13 @@ static void keep_used(Timeline *t, const int64_t *all, const bool *used) {
 void plan_timeline(Timeline *t, const Program *p, const Machine *m, Pool pool) {
     int64_t steps = p->n_s, width = steps + 1;
     *t = (Timeline){.n_steps = (int)steps, .bytes = MEM_NEW(int64_t, MAX2(REPORT_LINES * steps, 1))};
-    uint8_t *line = plan_lines_of(p);
-    Stay *stay = MEM_NEW(Stay, p->n_t);
-    int64_t *all = MEM_NEW(int64_t, REPORT_LINES * width), n = stays_of(stay, p, pool);
+    Stay *stay;
+    int64_t *all = MEM_NEW(int64_t, REPORT_LINES * width), n = plan_stays(&stay, p, pool);
     bool used[REPORT_LINES] = {false};
     for (int64_t i = 0; i < n; i++) {
         if (stay[i].death < stay[i].birth) continue;
-        int64_t *row = all + line[stay[i].tensor] * width, bytes = p->t[stay[i].tensor].bytes;
-        used[line[stay[i].tensor]] |= bytes > 0;
+        int64_t *row = all + stay[i].line * width, bytes = p->t[stay[i].tensor].bytes;
+        used[stay[i].line] |= bytes > 0;
         row[stay[i].birth] += bytes;
         row[stay[i].death + 1] -= bytes;
     }
@@ -62,7 +60,6 @@ void plan_timeline(Timeline *t, const Program *p, const Machine *m, Pool pool) {
     for (int k = 0; k < t->n_lines && steps; k++) t->peak_bytes += t->bytes[k * steps + t->peak_step];
     mem_free(all);
     mem_free(stay);
-    mem_free(line);
 }
 
 void plan_timeline_free(Timeline *t) {

@@ -1,52 +1,32 @@
 /* report_html.c - the page: a summary, then every problem with its versions and scores; search and filters work
  * without a network. */
-#include <string.h>
-
-#include "base/units.h"
+#include "base/html.h"
 #include "reason/report.h"
 
+/* clang-format off */
 static const char style[] =
-    "<style>\n"
-    ":root{color-scheme:light dark;--ink:#1b1f27;--soft:#667085;--line:#e3e6ec;--card:#fff;--page:#f6f7f9;"
-    "--good:#1f9d63;--bad:#cf4747;--mid:#d39b23;--bar:#e8ebf0;--mark:#2f6fed}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e7e9ee;--soft:#98a1b3;--line:#2b303b;--card:#1a1e26;"
-    "--page:#12151b;--good:#46c98b;--bad:#f07373;--mid:#e2b554;--bar:#2c323e;--mark:#7aa5ff}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);font:15px/1.55 "
-    "system-ui,sans-serif}\n"
-    "main{max-width:68rem;margin:0 auto;padding:2rem 1rem 4rem}h1{font-size:1.5rem;margin:0 0 .3rem}\n"
-    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;color:var(--soft);font-size:.87rem;"
-    "margin:.5rem 0 1.2rem}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}\n"
-    ".card,details.p{background:var(--card);border:1px solid var(--line);border-radius:10px}\n"
-    ".card{padding:1rem 1.2rem;margin-bottom:1rem;overflow-x:auto}\n"
-    "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th{color:var(--soft);font-size:."
-    "8rem;"
-    "font-weight:600;text-align:left}th,td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--line)}"
-    "tr:last-child td{border:0}\n"
-    ".tools{position:sticky;top:0;display:flex;gap:.6rem;align-items:center;padding:.7rem "
-    "0;background:var(--page);"
-    "z-index:1}.tools input{flex:1;min-width:8rem}.tools input,.tools select{font:inherit;color:inherit;"
-    "background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.45rem .7rem}\n"
+    "details.p{background:var(--card);border:1px solid var(--line);border-radius:10px;margin-bottom:.5rem}\n"
+    ".tools{position:sticky;top:0;display:flex;gap:.6rem;align-items:center;padding:.7rem 0;"
+    "background:var(--page);z-index:1}\n"
+    ".tools input{flex:1;min-width:8rem}\n"
+    ".tools input,.tools select{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);"
+    "border-radius:8px;padding:.45rem .7rem}\n"
     "#count{color:var(--soft);white-space:nowrap}\n"
-    "details.p{margin-bottom:.5rem}details.p>summary{display:flex;gap:.7rem;align-items:center;padding:.6rem "
-    ".9rem;"
-    "cursor:pointer;list-style:none}details.p[open]>summary{border-bottom:1px solid var(--line)}"
+    "details.p>summary{display:flex;gap:.7rem;align-items:center;padding:.6rem .9rem;cursor:pointer;"
+    "list-style:none}\n"
+    "details.p[open]>summary{border-bottom:1px solid var(--line)}\n"
     "summary::-webkit-details-marker{display:none}\n"
-    ".n{color:var(--soft);min-width:2.6rem}.t{flex:1;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}"
+    ".n{color:var(--soft);min-width:2.6rem}\n"
+    ".t{flex:1;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}\n"
     "details[open]>summary .t{visibility:hidden}\n"
     ".q{min-width:2.4rem;text-align:right;font-variant-numeric:tabular-nums}\n"
-    ".b{display:inline-block;vertical-align:middle;flex:none;width:4.5rem;height:.5rem;border-radius:4px;"
-    "background:var(--bar);overflow:hidden}.b i{display:block;height:100%;background:var(--mark)}"
-    ".b i.hi{background:var(--good)}.b i.mid{background:var(--mid)}.b i.lo{background:var(--bad)}\n"
-    ".tag{font-size:.75rem;font-weight:400;border-radius:99px;padding:.05rem .55rem;border:1px solid currentColor;"
-    "white-space:nowrap}.yes{color:var(--good)}.no{color:var(--bad)}.new{color:var(--mark)}.note{color:var(--mid)}"
-    "\n"
-    ".in{padding:.9rem 1.1rem}h3{font-size:.95rem;margin:1.1rem 0 .4rem;display:flex;gap:.6rem;align-items:center;"
-    "flex-wrap:wrap}h3 span{white-space:nowrap}\n"
-    "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0;font:13px/1.5 ui-monospace,monospace}\n"
-    ".v{border-left:3px solid var(--line);padding-left:.9rem}.v.kept{border-color:var(--good)}\n"
-    ".s{color:var(--soft);font-size:.85rem}.s>span{display:inline-block;margin-right:1.4rem;white-space:nowrap}\n"
-    ".w summary{color:var(--soft);cursor:pointer;font-size:.87rem}[hidden]{display:none!important}\n"
-    "</style>\n";
+    ".in{padding:.9rem 1.1rem}\n"
+    "h3{font-size:.95rem;margin:1.1rem 0 .4rem;display:flex;gap:.6rem;align-items:center;flex-wrap:wrap}\n"
+    "h3 span{white-space:nowrap}\n"
+    ".v{border-left:3px solid var(--line);padding-left:.9rem}\n"
+    ".v.kept{border-color:var(--good)}\n"
+    ".s>span{display:inline-block;margin-right:1.4rem;white-space:nowrap}\n"
+    ".w summary{color:var(--soft);cursor:pointer;font-size:.87rem}\n";
 
 static const char script[] =
     "<script>\n"
@@ -59,12 +39,12 @@ static const char script[] =
     "count.textContent=n+' of '+items.length}\n"
     "find.addEventListener('input',show);kind.addEventListener('change',show);show();\n"
     "</script>\n";
+/* clang-format on */
 
 /* Coloured by the two thresholds; both 0: one colour for all. */
 static void add_bar(Str *out, double x, double low, double high) {
     const char *kind = high <= 0 ? "all" : x >= high ? "hi" : x < low ? "lo" : "mid";
-    str_addf(out, "<span class=\"b\"><i class=\"%s\" style=\"width:%.0f%%\"></i></span>", kind,
-             100 * MIN2(MAX2(x, 0), 1));
+    html_bar(out, x, kind);
 }
 
 /* ---- head ---- */
@@ -116,17 +96,10 @@ static void add_scores(Str *out, const Tally *t) {
 void report_html_head(Str *out, const Tally *t, const json_t *facts) {
     const char *label;
     json_t *text;
-    str_add(out,
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-            "content=\"width=device-width\"><title>snug reason</title>\n");
-    str_add(out, style);
-    str_addf(out, "</head><body><main>\n<h1>%lld problems, solved, judged, improved</h1>\n<dl>", (long long)t->n);
+    html_begin(out, "snug reason", style);
+    str_addf(out, "<h1>%lld problems, solved, judged, improved</h1>\n<dl>", (long long)t->n);
     json_object_foreach((json_t *)facts, label, text) {
-        str_add(out, "<dt>");
-        str_add_html(out, label);
-        str_add(out, "</dt><dd>");
-        str_add_html(out, json_string_value(text) ? json_string_value(text) : "");
-        str_add(out, "</dd>");
+        html_fact(out, label, json_string_value(text) ? json_string_value(text) : "");
     }
     str_add(out, "</dl>\n");
     add_rounds(out, t);
@@ -245,5 +218,5 @@ void report_html_item(Str *out, const Rubric *r, const json_t *record) {
 
 void report_html_tail(Str *out) {
     str_add(out, script);
-    str_add(out, "</main></body></html>\n");
+    html_end(out);
 }

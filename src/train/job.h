@@ -12,7 +12,7 @@
 typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
 typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
-enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024, JOB_ROOTS = 16 };
+enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024, JOB_ROOTS = 16, JOB_SIDES = 2 };
 
 typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
     const char *part;
@@ -27,8 +27,16 @@ typedef struct JobRoots { /* of backward: what the loss is the sum of */
     int n;
 } JobRoots;
 
+typedef struct TaskSide { /* a frozen model that a task has beside the trained one */
+    const char *name;     /* of its tensors (Tensor.model) */
+    int layers;
+    bool may_offload;     /* nobody has said where its weights are: the planner may */
+} TaskSide;
+
 struct Task {
     const char *name;
+    TaskSide side[JOB_SIDES];
+    int n_sides;
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
     /* The loss of a pass of m over j->in, summed into stat (1) fp64. */
@@ -60,6 +68,7 @@ typedef struct JobSpec {
     AttendBy attend_asked; /* what it was before a plan may have chosen our own kernels, which take less memory */
     bool estimate;         /* not placed: bytes are lower bounds, nothing can be played (a search) */
     const Task *task;      /* NULL: task_supervised */
+    int64_t side_offload[JOB_SIDES]; /* layers of the task's other models whose weights wait in pinned memory */
     bool no_sweep;         /* the head's forward and gradient are not fused; only to compare */
 } JobSpec;
 

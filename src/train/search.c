@@ -56,35 +56,31 @@ static bool can_attend_itself(const SearchSpace *s) {
     return s->free.attention && s->asked.attend == ATTEND_FAST && s->kind == MACHINE_CUDA;
 }
 
-/* What leaves the device, in this order: a frozen model has only weights to send, and inside backward no gradients. */
-static int kinds_that_go(OffloadKind *order, const SearchSpace *s, const FitPoint *p) {
-    static const OffloadKind state_order[] = {OFFLOAD_MOMENTS, OFFLOAD_GRADIENTS, OFFLOAD_WEIGHTS};
-    bool full = s->asked.train && !s->asked.lora;
-    int n = 0;
-    for (int i = 0; i < COUNT_OF(state_order); i++) {
-        bool gradients = state_order[i] == OFFLOAD_GRADIENTS && s->micro[p->at[AXIS_MICRO]].early;
-        if (state_order[i] == OFFLOAD_WEIGHTS || (full && !gradients)) order[n++] = state_order[i];
-    }
+/* ---- ladders ---- */
+
+/* Inside backward gradients do not stay long enough to be sent. */
+static bool goes(const SearchSpace *s, const FitPoint *p, const SearchSegment *g) {
+    return !(g->kind == OFFLOAD_GRADIENTS && s->micro[p->at[AXIS_MICRO]].early);
+}
+
+static int64_t rungs_of(const SearchSpace *s, const FitPoint *p) {
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segments; i++) n += goes(s, p, &s->segment[i]) ? s->segment[i].layers : 0;
     return n;
 }
 
-/* ---- ladders ---- */
-
-/* Of the n first pieces of state, kind by kind: how many layers' of kind k. */
-static int64_t layers_of(const SearchSpace *s, const FitPoint *p, OffloadKind kind, int64_t n) {
-    OffloadKind order[OFFLOAD_KINDS];
-    int64_t layers = s->asked.m.config.layers;
-    int kinds = kinds_that_go(order, s, p);
-    for (int i = 0; i < kinds && n > 0; i++, n -= layers)
-        if (order[i] == kind) return MIN2(n, layers);
-    return 0;
+/* Of the n first pieces, how many layers' are of that segment. */
+static int64_t layers_of(const SearchSpace *s, const FitPoint *p, int segment, int64_t n) {
+    for (int i = 0; i < segment; i++) n -= goes(s, p, &s->segment[i]) ? s->segment[i].layers : 0;
+    return goes(s, p, &s->segment[segment]) ? MAX2(MIN2(n, s->segment[segment].layers), 0) : 0;
 }
 
 static int64_t state_bytes(const SearchSpace *s, const FitPoint *p, int64_t pieces) {
-    int64_t bytes = 0, layers = s->asked.m.config.layers;
-    for (int k = 0; k < OFFLOAD_KINDS; k++) {
-        int64_t n = layers_of(s, p, (OffloadKind)k, pieces);
-        bytes += n * s->layer_bytes[k] + (n == layers ? s->outer_bytes[k] : 0);
+    int64_t bytes = 0;
+    for (int i = 0; i < s->n_segments; i++) {
+        const SearchSegment *g = &s->segment[i];
+        int64_t n = layers_of(s, p, i, pieces);
+        bytes += n * g->layer_bytes + (n && n == g->layers ? g->outer_bytes : 0);
     }
     return bytes;
 }
@@ -118,19 +114,23 @@ static bool apply_squeeze(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 
 static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     Offload *o = &j->m.offload;
-    for (int k = 0; k < OFFLOAD_INPUTS; k++) {
-        int64_t n = layers_of(s, p, (OffloadKind)k, p->rung);
+    for (int i = 0; i < s->n_segments; i++) {
+        int k = s->segment[i].kind;
+        int64_t n = layers_of(s, p, i, p->rung);
+        if (n && k >= OFFLOAD_KINDS) j->side_offload[k - OFFLOAD_KINDS] = n;
+        if (k >= OFFLOAD_KINDS) continue; /* other models' weights go to pinned memory alone */
         if (n) o->layers[k] = n, o->on_disk[k] = has_one_memory(s) ? n : 0;
-        if (p->disk) o->on_disk[k] = MIN2(o->layers[k], layers_of(s, p, (OffloadKind)k, p->disk));
+        if (p->disk) o->on_disk[k] = MIN2(o->layers[k], layers_of(s, p, i, p->disk));
     }
 }
 
 /* False: there is no such point, or it is another one's twin. */
 static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
-    OffloadKind order[OFFLOAD_KINDS];
     const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
+    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1;
     *j = s->asked;
-    if (p->rung > kinds_that_go(order, s, p) * (int64_t)j->m.config.layers) return false;
+    if (p->rung > rungs_of(s, p)) return false;
+    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least) return false; /* fewer rows at once do more for less */
     j->micro_batch = micro->rows;
     j->accum = micro->accum;
     j->update_in_backward = micro->early;
@@ -148,34 +148,56 @@ static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 
 /* ---- the space ---- */
 
-/* How many bytes of each kind a layer holds at most, and what is outside the layers. */
-static void weigh_state(SearchSpace *s, const Program *p) {
+static bool is_in_segment(const Tensor *t, const SearchSegment *g, const Task *task) {
     static const int kind_of[ROLE_COUNT] = {[ROLE_WEIGHT] = 1 + OFFLOAD_WEIGHTS, [ROLE_MASTER] = 1 + OFFLOAD_MOMENTS,
                                             [ROLE_MOMENT] = 1 + OFFLOAD_MOMENTS, [ROLE_GRADIENT] = 1 + OFFLOAD_GRADIENTS};
-    int layers = s->asked.m.config.layers;
-    for (int kind = 0; kind < OFFLOAD_KINDS; kind++) {
-        int64_t *layer = MEM_NEW(int64_t, layers);
+    if (t->base || t->rank < 2 || !kind_of[t->role]) return false;
+    if (g->kind < OFFLOAD_KINDS) return !t->model && kind_of[t->role] == 1 + g->kind;
+    return t->model && t->role == ROLE_WEIGHT && !strcmp(t->model, task->side[g->kind - OFFLOAD_KINDS].name);
+}
+
+/* How many bytes of each segment a layer holds at most, and what is outside the layers. */
+static void weigh_state(SearchSpace *s, const Program *p) {
+    for (int i = 0; i < s->n_segments; i++) {
+        SearchSegment *g = &s->segment[i];
+        int64_t *layer = MEM_NEW(int64_t, g->layers);
         for (Tid id = 1; id < p->n_t; id++) {
             const Tensor *t = &p->t[id];
-            if (t->base || t->model || t->rank < 2 || kind_of[t->role] != 1 + kind) continue;
-            *(t->layer >= 0 ? &layer[t->layer] : &s->outer_bytes[kind]) += prog_bytes(p, id);
+            if (is_in_segment(t, g, s->asked.task)) *(t->layer >= 0 ? &layer[t->layer] : &g->outer_bytes) += prog_bytes(p, id);
         }
-        for (int l = 0; l < layers; l++) s->layer_bytes[kind] = MAX2(s->layer_bytes[kind], layer[l]);
+        for (int64_t l = 0; l < g->layers; l++) g->layer_bytes = MAX2(g->layer_bytes, layer[l]);
         mem_free(layer);
     }
 }
 
+/* In the order of what a byte costs: a reference is read once for many rows, an evaluator once for every token. On the CPU
+ * pinned memory saves nothing, and only what is trained may go to disk. */
+static void set_ladder(SearchSpace *s) {
+    const JobSpec *a = &s->asked;
+    bool full = a->train && !a->lora, sides = a->task && !has_one_memory(s);
+    const struct {
+        int kind;
+        bool goes;
+    } order[] = {{OFFLOAD_KINDS, sides}, {OFFLOAD_MOMENTS, full}, {OFFLOAD_GRADIENTS, full}, {OFFLOAD_WEIGHTS, true},
+                 {OFFLOAD_KINDS + 1, sides}};
+    if (!s->free.offload || (has_one_memory(s) && !s->free.disk)) return;
+    for (int i = 0; i < COUNT_OF(order); i++) {
+        int side = order[i].kind - OFFLOAD_KINDS;
+        if (!order[i].goes || (side >= 0 && (side >= a->task->n_sides || !a->task->side[side].may_offload))) continue;
+        s->segment[s->n_segments++] =
+            (SearchSegment){.kind = order[i].kind, .layers = side < 0 ? a->m.config.layers : a->task->side[side].layers};
+        s->fit.rungs += s->segment[s->n_segments - 1].layers;
+    }
+}
+
 static void space_init(SearchSpace *s, const JobSpec *asked, const Machine *m, SearchFreedom free) {
-    OffloadKind order[OFFLOAD_KINDS];
     *s = (SearchSpace){.asked = *asked, .free = free, .kind = m->kind};
     s->fit = (FitSpace){.axes = AXES, .relief = relief, .disk_relief = disk_relief, .disk_rungs = disk_rungs};
     set_micro_axis(s);
     set_recompute_axis(s);
     s->fit.settings[AXIS_SQUEEZE] = SEARCH_SQUEEZE;
     s->fit.settings[AXIS_HEAD] = 1 + free.head_chunk;
-    FitPoint last = {.at = {[AXIS_MICRO] = s->fit.settings[AXIS_MICRO] - 1}};
-    bool ladder = free.offload && (!has_one_memory(s) || free.disk);
-    s->fit.rungs = ladder ? (int64_t)kinds_that_go(order, s, &last) * asked->m.config.layers : 0;
+    set_ladder(s);
     s->fit.disk = free.offload && free.disk && !has_one_memory(s);
     s->fit.user = s;
 }
@@ -191,7 +213,7 @@ void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
     space_init(s, spec, m, free);
     FitPoint p = {0};
     for (int a = 0; a < AXES; a++) p.at[a] = s->fit.settings[a] - 1;
-    p.rung = s->fit.rungs;
+    p.rung = rungs_of(s, &p);
     /* what does not exist there is the nearest that does */
     JobSpec tight;
     bool ok = apply(&tight, s, &p);

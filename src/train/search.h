@@ -2,10 +2,12 @@
  * names. The search itself is fit/fit.h's; here stands which axes a job has:
  *
  *     micro-batch   all rows at once (then: updated inside backward), half of them, ... one
- *     squeeze       long rows: the feed-forward in pieces; what attention needs made twice; attention without a library's scratch
- *     head          in its usual chunks, or in the smallest
+ *     squeeze       the fewest rows at once: the feed-forward in pieces; what attention needs made twice; attention without a
+ *                   library's scratch
+ *     head          the fewest rows at once: in its usual chunks, or in the smallest
  *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in pinned memory
- *     ladder        moments of 1..L layers leave the device, then gradients, then weights (a frozen model has only weights)
+ *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what is trained (a
+ *                   frozen model has only weights), then an evaluator's, which every token reads
  *     disk          of what has left, as much on disk as the host's memory does not hold; where there is but one memory (the
  *                   CPU), all of it */
 #ifndef TRAIN_SEARCH_H
@@ -26,7 +28,12 @@ typedef struct SearchFreedom {
     bool update_in_backward; /* where accumulation is 1 */
 } SearchFreedom;
 
-enum { SEARCH_MICRO = 64, SEARCH_STOPS = 8, SEARCH_SQUEEZE = 4 };
+enum { SEARCH_MICRO = 64, SEARCH_STOPS = 8, SEARCH_SQUEEZE = 4, SEARCH_SEGMENTS = OFFLOAD_INPUTS + JOB_SIDES };
+
+typedef struct SearchSegment { /* of the ladder: what can leave the device layer by layer */
+    int kind;                  /* an OffloadKind of the trained model, or OFFLOAD_KINDS + a side */
+    int64_t layers, layer_bytes, outer_bytes; /* of a layer at most; of embedding and head */
+} SearchSegment;
 
 typedef struct SearchMicro {
     int64_t rows, accum;
@@ -39,7 +46,8 @@ typedef struct SearchSpace { /* what a point means */
     MachineKind kind;
     SearchMicro micro[SEARCH_MICRO];
     int64_t stops[SEARCH_STOPS];
-    int64_t layer_bytes[OFFLOAD_KINDS], outer_bytes[OFFLOAD_KINDS]; /* of state: a layer's, and those of embedding and head */
+    SearchSegment segment[SEARCH_SEGMENTS]; /* of the ladder, in order */
+    int n_segments;
     FitSpace fit;
 } SearchSpace;
 

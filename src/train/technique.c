@@ -102,6 +102,16 @@ static void offload_flags(const Technique *t, Str *out, const JobSpec *s) {
     offload_text(out, &s->m.offload, s->m.config.layers);
 }
 
+/* ---- other models' weights: said by the option that names the model ---- */
+
+static bool side_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->side_offload[t->arg] && s->side_offload[t->arg] != plain->side_offload[t->arg];
+}
+static void side_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->side_offload[t->arg] = plain->side_offload[t->arg]; }
+static void side_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
+    str_addf(out, "%s: weights of %lld layers in pinned memory", s->task->side[t->arg].name, (long long)s->side_offload[t->arg]);
+}
+
 /* ---- update inside backward ---- */
 
 static bool early_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
@@ -255,6 +265,8 @@ const Technique technique_table[] = {
     OFFLOADED(OFFLOAD_GRADIENTS, 0, NULL),
     OFFLOADED(OFFLOAD_GRADIENTS, 1, NULL),
     OFFLOADED(OFFLOAD_INPUTS, 0, NULL),
+    {0, 0, side_is_on, side_undo, side_describe, NULL, NULL},
+    {0, 1, side_is_on, side_undo, side_describe, NULL, NULL},
     {0, 0, early_is_on, early_undo, early_describe, early_flags, NULL},
     {0, 0, ROW(head)},
     {0, 0, ROW(ffn)},
@@ -280,6 +292,7 @@ void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     plain->update_in_backward = plain->m.quantised = plain->m.head_int8 = false;
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
     plain->m.offload = (Offload){0};
+    memset(plain->side_offload, 0, sizeof plain->side_offload);
     for (int l = 0; l < spec->m.config.layers; l++) plain->recompute[l] = RECOMPUTE_NONE;
 }
 

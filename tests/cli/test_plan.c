@@ -218,27 +218,6 @@ TEST(compared_columns_are_plans_of_their_own) {
     expect_said(&r, 2, "micro-bach", "micro-batch");
 }
 
-TEST(the_picture_and_the_page_stand_alone) {
-    Ran r = snug_run("plan " SMALL "--recompute none --offload none --budget 4GiB --svg %s --html %s",
-                     test_path("p.svg"), test_path("p.html"));
-    EXPECT(r.code == 0);
-    const char *const files[] = {"p.svg", "p.html"};
-    for (int i = 0; i < 2; i++) {
-        Str page = {0};
-        Err e = {0};
-        EXPECT_OK(file_read(test_path(files[i]), &page, 1 << 20, &e));
-        const char *data = str_text(&page);
-        EXPECT(strstr(data, "peak: ") && strstr(data, "head_sweep") && strstr(data, "</svg>") &&
-               strstr(data, "4.00 GiB"));
-        EXPECT(strstr(data, "prefers-color-scheme:dark") && !strstr(data, "<script") && !strstr(data, "href"));
-        EXPECT(page.len < 200000 && (!i || (strstr(data, "= process") && strstr(data, "</html>"))));
-        str_free(&page);
-    }
-    ran_free(&r);
-    r = snug_run("plan " SMALL "--svg %s", test_path("no/such/folder/p.svg"));
-    expect_said(&r, 1, "p.svg", "");
-}
-
 TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
     Ran r = snug_run("plan " SMALL "--max-memory tape=2GiB");
     expect_said(&r, 2, "tape", "device=SIZE,host=SIZE");

@@ -5,6 +5,7 @@
 #include "reason/journal.h"
 #include "reason/pipeline.h"
 #include "reason/results.h"
+#include "tests/snug.h"
 #include "tests/test.h"
 
 /* ---- problems and a scripted model ---- */
@@ -485,6 +486,7 @@ TEST(results_hold_every_version_and_add_up) {
     EXPECT_OK(file_read(test_path("r.html"), &html, 0, &e));
     EXPECT(strstr(html.data, "&lt;b&gt;&quot;one&quot;, two&lt;/b&gt;") && !strstr(html.data, "<b>\"one\""));
     EXPECT(strstr(html.data, "&lt;m&gt;") && strstr(html.data, "</html>") && !strstr(html.data, "http"));
+    EXPECT(html_fault(html.data) == NULL);
     json_decref(have), json_decref(want), json_decref(facts);
     str_free(&csv), str_free(&html);
     end(&w);
