@@ -95,9 +95,8 @@ static void layer_weights(Program *p, const Model *m, const ModelTraining *t, La
 
     w->attn_norm = model_weight(p, m, t, "attn_norm", in_layer(p, "input_layernorm.weight"), c->hidden, 0);
     w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
-    model_parts(p, m, w->qkv, qkv, 3, "weight");
     if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
-    if (c->qkv_bias) model_parts(p, m, w->qkv_bias, qkv, 3, "bias");
+    model_parts(p, m, w->qkv, w->qkv_bias, qkv, 3);
     if (c->qk_norm) {
         w->q_norm = model_weight(p, m, t, "q_norm", in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
         w->k_norm = model_weight(p, m, t, "k_norm", in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
@@ -106,7 +105,7 @@ static void layer_weights(Program *p, const Model *m, const ModelTraining *t, La
     if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
     w->ffn_norm = model_weight(p, m, t, "ffn_norm", in_layer(p, "post_attention_layernorm.weight"), c->hidden, 0);
     w->gate_up = model_weight(p, m, t, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
-    model_parts(p, m, w->gate_up, gate_up, 2, "weight");
+    model_parts(p, m, w->gate_up, NONE, gate_up, 2);
     w->down = model_weight(p, m, t, "down_w", in_layer(p, "mlp.down_proj.weight"), c->hidden, c->ffn);
 
     w->on_qkv = model_adapter(p, m, t, "qkv", qkv, 3, c->hidden);

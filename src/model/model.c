@@ -27,12 +27,17 @@ Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char 
     return w;
 }
 
-void model_parts(Program *p, const Model *m, Tid whole, const ModelPart *part, int n, const char *suffix) {
+static void name_part(Program *p, const char *path, const char *suffix, Tid whole, int64_t first, int64_t rows) {
+    Tid v = prog_view(p, arena_printf(&p->arena, "%s.%s", path, suffix), whole, first, rows);
+    p->t[v].file_name = arena_printf(&p->arena, "model.layers.%d.%s.%s", p->layer, path, suffix);
+}
+
+void model_parts(Program *p, const Model *m, Tid weight, Tid bias, const ModelPart *part, int n) {
     int64_t first = 0;
     for (int i = 0; i < n; first += part[i++].rows) {
         const char *path = m->family->projections[part[i].projection];
-        Tid v = prog_view(p, arena_printf(&p->arena, "%s.%s", path, suffix), whole, first, part[i].rows);
-        p->t[v].file_name = arena_printf(&p->arena, "model.layers.%d.%s.%s", p->layer, path, suffix);
+        name_part(p, path, "weight", weight, first, part[i].rows);
+        if (bias) name_part(p, path, "bias", bias, first, part[i].rows);
     }
 }
 

@@ -104,8 +104,8 @@ typedef struct ModelPart { /* rows of a stacked weight */
     int projection;        /* of the family */
     int64_t rows;
 } ModelPart;
-/* Names the rows of a stacked weight (suffix "weight" or "bias") as their files do. */
-void model_parts(Program *p, const Model *m, Tid whole, const ModelPart *part, int n, const char *suffix);
+/* Names the rows of a stacked weight, and of its bias (NONE: it has none), as their files do. */
+void model_parts(Program *p, const Model *m, Tid weight, Tid bias, const ModelPart *part, int n);
 /* One adapter over the projections of a stacked product that the spec targets. cols: the product's inner width. */
 Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part, int n,
                       int64_t cols);

@@ -94,17 +94,17 @@ static void weights(Program *p, Model *m, const ModelTraining *t) {
             const ModelPart three[] = {{k ? B_Q : A_Q, q}, {k ? B_K : A_K, kv}, {k ? B_V : A_V, kv}}, one[] = {{k ? B_O : A_O, c->hidden}};
             Attention *a = &w->attention[k];
             a->qkv = model_weight(p, m, t, k ? "far_qkv_w" : "near_qkv_w", NULL, q + 2 * kv, c->hidden);
-            model_parts(p, m, a->qkv, three, 3, "weight");
+            model_parts(p, m, a->qkv, NONE, three, 3);
             a->out = model_weight(p, m, t, k ? "far_out_w" : "near_out_w", NULL, c->hidden, q);
-            model_parts(p, m, a->out, one, 1, "weight");
+            model_parts(p, m, a->out, NONE, one, 1);
             a->on_qkv = model_adapter(p, m, t, k ? "far_qkv" : "near_qkv", three, 3, c->hidden);
             a->on_out = model_adapter(p, m, t, k ? "far_out" : "near_out", one, 1, q);
         }
         const ModelPart two[] = {{GATE, c->ffn}, {UP, c->ffn}}, down[] = {{DOWN, c->hidden}};
         w->gate_up = model_weight(p, m, t, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
-        model_parts(p, m, w->gate_up, two, 2, "weight");
+        model_parts(p, m, w->gate_up, NONE, two, 2);
         w->down = model_weight(p, m, t, "down_w", NULL, c->hidden, c->ffn);
-        model_parts(p, m, w->down, down, 1, "weight");
+        model_parts(p, m, w->down, NONE, down, 1);
         w->on_gate_up = model_adapter(p, m, t, "gate_up", two, 2, c->hidden);
         w->on_down = model_adapter(p, m, t, "down", down, 1, c->ffn);
     }
