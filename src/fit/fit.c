@@ -159,7 +159,7 @@ static bool is_better(const FitCost *a, const FitCost *b) {
     return apart <= FIT_SAME_TIME * b->seconds && a->host_bytes < b->host_bytes;
 }
 
-int64_t fit_best(const Fit *f) {
+static int64_t best_of(const Fit *f) {
     int64_t best = -1;
     for (int64_t i = 0; i < f->n; i++)
         if (f->trial[i].fits && (best < 0 || is_better(&f->trial[i].c, &f->trial[best].c))) best = i;
@@ -173,7 +173,7 @@ bool fit_search(Fit *f, const FitSpace *s, FitLimits limits) {
     for (int64_t i = 0; i < n; i++) visit(&w, i);
     mem_free(w.at_least);
     mem_free(w.enough);
-    f->best = fit_best(f);
+    f->best = best_of(f);
     return f->best >= 0;
 }
 

@@ -73,7 +73,5 @@ bool fit_search(Fit *f, const FitSpace *s, FitLimits limits);
 void fit_free(Fit *f);
 
 bool fit_holds(const FitLimits *l, const FitCost *c);
-/* The best of those that fit and were not struck out (fits = false) by the caller; -1: none. */
-int64_t fit_best(const Fit *f);
 
 #endif

@@ -127,10 +127,10 @@ static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 /* False: there is no such point, or it is another one's twin. */
 static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
-    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1;
+    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, asked = micro->rows == s->asked.micro_batch;
     *j = s->asked;
     if (p->rung > rungs_of(s, p)) return false;
-    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least) return false; /* fewer rows at once do more for less */
+    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least && !asked) return false; /* fewer rows do more for less */
     j->micro_batch = micro->rows;
     j->accum = micro->accum;
     j->update_in_backward = micro->early;
@@ -317,19 +317,21 @@ static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     }
 }
 
-/* The best trial as it is placed; where placing takes it over a limit, the next one. */
-static bool place_best(Planner *w, Fit *f, JobSpec *spec, FitLimits limits) {
-    while (f->best >= 0) {
+/* Searches until the best is known to fit as it is placed. A plan that placing takes over a limit keeps its true bytes in the memo,
+ * and what was skipped because of it is looked at again. */
+static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *spec, FitLimits limits) {
+    while (fit_search(f, space, limits)) {
         FitTrial *t = &f->trial[f->best];
         JobSpec found;
         apply(&found, w->space, &t->p);
-        if (place(w, &found, &t->c, limits)) {
+        bool fits = place(w, &found, &t->c, limits);
+        w->memo->kept[memo_find(w->memo, &t->p)].c = t->c;
+        if (fits) {
             give_head_room(w, &found, limits);
             *spec = found;
             return true;
         }
-        t->fits = false;
-        f->best = fit_best(f);
+        fit_free(f);
     }
     return false;
 }
@@ -357,9 +359,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     fit.cost = cost;
     fit.relief = fit.disk_relief = planner_relief;
     fit.disk_rungs = planner_disk_rungs;
-    fit_search(&found->fit, &fit, limits);
+    bool fits = search_placed(&w, &found->fit, &fit, spec, limits);
     if (found->fit.n) found->asked_bytes = found->fit.trial[0].c.device_bytes;
-    bool fits = place_best(&w, &found->fit, spec, limits);
     mem_free(w.job);
     mem_free(w.ring);
     found->ms = now_ms() - began;

@@ -2,9 +2,9 @@
  * names. The search itself is fit/fit.h's; here stands which axes a job has:
  *
  *     micro-batch   all rows at once (then: updated inside backward), half of them, ... one
- *     squeeze       the fewest rows at once: the feed-forward in pieces; what attention needs made twice; attention without a
+ *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention needs made twice; attention without a
  *                   library's scratch
- *     head          the fewest rows at once: in its usual chunks, or in the smallest
+ *     head          likewise: in its usual chunks, or in the smallest
  *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in pinned memory
  *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what is trained (a
  *                   frozen model has only weights), then an evaluator's, which every token reads

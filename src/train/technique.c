@@ -204,7 +204,7 @@ static void stored_describe(const Technique *t, Str *out, const JobSpec *s, cons
     str_addf(out, "frozen weights in %s", format_name(s->m.stored));
 }
 static void stored_flags(const Technique *t, Str *out, const JobSpec *s) {
-    FLAG(out, "--quantize %s", s->m.stored == FMT_NF4 ? "nf4" : "int8");
+    if (s->m.quantised) FLAG(out, "--quantize %s", s->m.stored == FMT_NF4 ? "nf4" : "int8");
 }
 static bool stored_take(const Technique *t, JobSpec *s, MachineKind kind) {
     bool smaller = !s->m.quantised || (s->m.stored == FMT_INT8 && t->arg == FMT_NF4);
@@ -217,7 +217,9 @@ static bool stored_take(const Technique *t, JobSpec *s, MachineKind kind) {
 static bool head8_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->m.head_int8 && !plain->m.head_int8; }
 static void head8_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->m.head_int8 = plain->m.head_int8; }
 static void head8_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) { str_add(out, "head in int8"); }
-static void head8_flags(const Technique *t, Str *out, const JobSpec *s) { FLAG(out, "--quantize-head int8"); }
+static void head8_flags(const Technique *t, Str *out, const JobSpec *s) {
+    if (s->m.head_int8) FLAG(out, "--quantize-head int8");
+}
 static bool head8_take(const Technique *t, JobSpec *s, MachineKind kind) {
     if (!is_frozen(s) || s->m.head_int8) return false;
     s->m.head_int8 = true;
