@@ -320,14 +320,13 @@ static bool start(Chat *c, Err *e) {
 }
 
 static bool finish(const Chat *c, Err *e) {
-    const Gen *g = c->setup.gen;
     Peak peak = gen_setup_peak(&c->setup);
     if (opt_flag(c->o, OPT_JSON))
         printf(
             "{\"turns\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
             "\"process_measured_bytes\":%lld,%s}\n",
-            (long long)c->turn, (long long)g->placement.arena_bytes[POOL_DEVICE],
-            (long long)g->x.pool_bytes[POOL_DEVICE], (long long)gen_process_bytes(g), (long long)peak.budget_bytes,
+            (long long)c->turn, (long long)c->setup.ring.placement.arena_bytes[POOL_DEVICE],
+            (long long)c->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&c->setup.ring), (long long)peak.budget_bytes,
             peak_text(&peak).s);
     return peak_settle(&peak, c->o, e);
 }

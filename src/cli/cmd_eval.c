@@ -11,7 +11,7 @@
 #include "cli/show.h"
 #include "train/run.h"
 
-static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Dataset *d, Err *e) {
+static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder,
                      .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
@@ -21,13 +21,13 @@ static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Datas
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
     ok = ok && run_evaluate(r, d, &loss, &tokens, e);
-    Peak peak = peak_of_job(&j->machine, job_process_bytes(j), job_host_bytes(j), r->process_peak_bytes);
+    Peak peak = peak_of_job(&j->ring->machine, ring_process_bytes(j->ring), ring_host_bytes(j->ring), j->ring->peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))
         printf(
             "{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
             "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,%s}\n",
-            loss, exp(loss), (long long)tokens, (long long)j->placement.arena_bytes[POOL_DEVICE],
-            (long long)r->x.pool_bytes[POOL_DEVICE], (long long)job_process_bytes(j), (long long)peak.budget_bytes,
+            loss, exp(loss), (long long)tokens, (long long)j->ring->placement.arena_bytes[POOL_DEVICE],
+            (long long)j->ring->x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(j->ring), (long long)peak.budget_bytes,
             peak_text(&peak).s);
     else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
@@ -38,14 +38,15 @@ static bool evaluate(const Options *o, const Model *m, Job *j, Backend *b, Datas
 }
 
 bool cmd_eval(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     JobSpec s;
     Words w = {0};
     Backend *b = NULL;
     Dataset *d = NULL;
     Machine machine;
-    SearchLimits limits;
+    FitLimits limits;
     Job *j = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
     bool ok = setup_model(&m, o, e) && setup_need_weights(&m, o, e) &&
               setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) &&
               setup_backend(&b, &machine, o, e) && setup_fall_back(&s, o, &machine, e) &&
@@ -58,10 +59,11 @@ bool cmd_eval(const Options *o, Err *e) {
         host.reading = dataset_reading_bytes(d);
         host.batches = run_batch_bytes(&s, 0, NULL, 0);
     }
-    bool planned = ok && job_open(j, &s, &machine, &host, e);
+    bool planned = ok && job_plan(j, r, &s, &machine, &host, e);
     ok = planned && setup_check_budget(j, &host, limits, e) &&
-         setup_check_free(j, b, &machine, e) && evaluate(o, &m, j, b, d, e);
-    if (planned) job_close(j);
+         setup_check_free(r, b, e) && evaluate(o, &m, j, b, d, e);
+    ring_close(r);
+    mem_free(r);
     mem_free(j);
     if (b) b->close(b);
     if (d) dataset_close(d);

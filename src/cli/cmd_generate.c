@@ -242,9 +242,9 @@ static void print_summary(const Session *s, double seconds, const Peak *peak) {
         (long long)s->prompts.n, (long long)s->lines.n, (long long)s->prompts.n_bad, (long long)s->found,
         (long long)s->prompt_tokens, (long long)c->prefill_tokens, (long long)c->shared_tokens,
         (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds, (long long)g->spec.slots,
-        (long long)g->spec.context, (long long)c->plays, (long long)g->placement.arena_bytes[POOL_DEVICE],
-        (long long)g->x.pool_bytes[POOL_DEVICE], (long long)gen_process_bytes(g),
-        (long long)peak->budget_bytes, peak_text(peak).s, g->plan_ms);
+        (long long)g->spec.context, (long long)c->plays, (long long)s->setup.ring.placement.arena_bytes[POOL_DEVICE],
+        (long long)s->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&s->setup.ring),
+        (long long)peak->budget_bytes, peak_text(peak).s, s->setup.ring.plan_ms);
 }
 
 static bool profile(Session *s, Err *e) {

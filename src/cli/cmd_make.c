@@ -15,7 +15,7 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "store/llama2c.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* Heap for each byte of a llama2.c vocabulary, which becomes a tree of JSON and then text. */
 enum { VOCABULARY_SHARE = 24 };
@@ -69,7 +69,7 @@ static bool finish(const Options *o, const ModelConfig *c, int64_t planned_bytes
 }
 
 bool cmd_init(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     const char *const *set;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e) || !check_tokenizer(o, e)) return false;
     m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
@@ -113,7 +113,7 @@ bool cmd_convert(const Options *o, Err *e) {
 }
 
 bool cmd_merge(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     if (!setup_need_weights(&m, o, e)) return false;
     if (m.config.quant != QUANT_NONE)

@@ -27,7 +27,7 @@ static void add_verdict(Str *text, const PlanCase *c) {
     int64_t room = plan_case_room(c);
     str_addf(text, "no --budget given; %s %s: it would %sfit\n", units_bytes(room).s,
              opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now",
-             job_process_bytes(&c->job) <= room ? "" : "not ");
+             ring_process_bytes(&c->ring) <= room ? "" : "not ");
 }
 
 static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
@@ -41,7 +41,7 @@ static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
 
 /* Without a budget the device refuses nothing; the host and the disk do. */
 static bool check_limits(const PlanCase *c, Err *refusal) {
-    SearchLimits limits = c->limits;
+    FitLimits limits = c->limits;
     if (!c->has_budget) limits.device_bytes = INT64_MAX;
     return setup_check_budget(&c->job, &c->host, limits, refusal);
 }
@@ -60,10 +60,10 @@ static bool print_plan(const PlanCase *c, Err *e) {
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
     if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
-    Peak peak = peak_of_planning(&c->machine, c->backend, &c->job.p, c->host.data + c->host.tokenizer);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->ring.p, c->host.data + c->host.tokenizer);
     peak_add_planning(root, &peak); /* the page holds what --json prints */
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
-    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->job.p);
+    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->ring.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
     if (as_json) show_print_json(root);
     json_decref(root);

@@ -15,7 +15,7 @@
 #include "store/jsonfile.h"
 #include "store/safetensors.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 typedef struct Most { /* by all that was done, one after the other: the most of each */
     Machine machine;
@@ -38,35 +38,37 @@ static int64_t weight_bytes(const Program *p) {
 
 static void note_most(Most *t, const Machine *m, const Job *j, int64_t device_bytes) {
     t->machine = *m;
-    t->process_bytes = MAX2(t->process_bytes, job_process_bytes(j));
-    t->host_bytes = MAX2(t->host_bytes, job_host_bytes(j));
+    t->process_bytes = MAX2(t->process_bytes, ring_process_bytes(j->ring));
+    t->host_bytes = MAX2(t->host_bytes, ring_host_bytes(j->ring));
     t->device_bytes = MAX2(t->device_bytes, device_bytes);
 }
 
-static bool measure(Side *side, Most *most, const Options *o, const Model *m, const JobSpec *s, Dataset *d,
+static bool measure(Side *side, Most *most, const Options *o, const ModelFiles *m, const JobSpec *s, Dataset *d,
                     HostBytes *host, Err *e) {
     Backend *b = NULL;
     Machine machine;
     Job *j = MEM_NEW(Job, 1);
+    Ring *ring = MEM_NEW(Ring, 1);
     Run *r = MEM_NEW(Run, 1);
     RunOptions ro = {.model_folder = m->folder,
                      .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
                      .eval_batches = opt_int(o, OPT_EVAL_BATCHES)};
-    bool device = setup_backend(&b, &machine, o, e), planned = device && job_open(j, s, &machine, host, e);
-    SearchLimits limits;
+    bool device = setup_backend(&b, &machine, o, e), planned = device && job_plan(j, ring, s, &machine, host, e);
+    FitLimits limits;
     bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
-              setup_check_free(j, b, &machine, e);
+              setup_check_free(ring, b, e);
     if (ok) {
         ok = run_open(r, j, b, d, NULL, &ro, e);
-            ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
-        note_most(most, &machine, j, r->process_peak_bytes);
-        side->weight_bytes = weight_bytes(&j->p);
-        side->process_bytes = job_process_bytes(j);
+        ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
+        note_most(most, &machine, j, ring->peak_bytes);
+        side->weight_bytes = weight_bytes(&j->ring->p);
+        side->process_bytes = ring_process_bytes(j->ring);
         run_close(r);
     }
-    if (planned) job_close(j);
+    ring_close(ring);
     if (b) b->close(b);
     mem_free(r);
+    mem_free(ring);
     mem_free(j);
     return ok;
 }
@@ -108,19 +110,19 @@ static void print_report(const Side *side, int n) {
 static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
     int n = 0;
     for (int kind = 0; kind < MOST_SIDES; kind++) {
-        if ((kind == 1 && !asked->quantised) || (kind == 2 && !asked->head_int8)) continue;
+        if ((kind == 1 && !asked->m.quantised) || (kind == 2 && !asked->m.head_int8)) continue;
         spec[n] = *asked;
-        spec[n].quantised = kind && asked->quantised;
-        spec[n].head_int8 = kind == 2;
+        spec[n].m.quantised = kind && asked->m.quantised;
+        spec[n].m.head_int8 = kind == 2;
         side[n] = (Side){0};
         snprintf(side[n].name, sizeof side->name, "%s%s",
-                 format_name(spec[n].quantised ? asked->stored : asked->model.dtype), kind == 2 ? ", head int8" : "");
+                 format_name(spec[n].m.quantised ? asked->m.stored : asked->m.config.dtype), kind == 2 ? ", head int8" : "");
         n++;
     }
     return n;
 }
 
-static bool report(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
+static bool report(json_t *root, Most *most, const Options *o, const ModelFiles *m, Err *e) {
     JobSpec s;
     Words w = {0};
     Dataset *d = NULL;
@@ -151,7 +153,7 @@ static int64_t bytes_on_disk(const char *folder) {
     return bytes;
 }
 
-static ModelConfig quantised_config(const Options *o, const Model *m) {
+static ModelConfig quantised_config(const Options *o, const ModelFiles *m) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
     c.quant_format = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
@@ -160,12 +162,12 @@ static ModelConfig quantised_config(const Options *o, const Model *m) {
 }
 
 /* Before the report is made, which may take long. */
-static bool check_folder(const Options *o, const Model *m, Err *e) {
+static bool check_folder(const Options *o, const ModelFiles *m, Err *e) {
     ModelConfig c = quantised_config(o, m);
     return setup_check_out(o, e) && weights_check_quantise(&c, m->folder, e);
 }
 
-static bool write_folder(json_t *root, Most *most, const Options *o, const Model *m, Err *e) {
+static bool write_folder(json_t *root, Most *most, const Options *o, const ModelFiles *m, Err *e) {
     ModelConfig c = quantised_config(o, m);
     FolderOut f;
     char path[1200];
@@ -191,7 +193,7 @@ static bool write_folder(json_t *root, Most *most, const Options *o, const Model
     return true;
 }
 
-static bool quantise(const Options *o, const Model *m, Err *e) {
+static bool quantise(const Options *o, const ModelFiles *m, Err *e) {
     Most most = {.machine = {.kind = MACHINE_CPU}};
     json_t *root = json_object();
     bool ok = (!opt_flag(o, OPT_REPORT) || report(root, &most, o, m, e)) &&
@@ -208,7 +210,7 @@ static bool quantise(const Options *o, const Model *m, Err *e) {
 }
 
 bool cmd_quantize(const Options *o, Err *e) {
-    Model m;
+    ModelFiles m;
     bool only_head = opt_is(o, OPT_QUANTIZE, "none");
     if (only_head && (opt_given(o, OPT_OUT) || opt_is(o, OPT_QUANTIZE_HEAD, "none")))
         return fail(e, ERR_USAGE, "quantize: give --quantize int8 or --quantize nf4");

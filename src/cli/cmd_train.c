@@ -19,7 +19,7 @@ typedef struct Session {
     Options found; /* a copy of those given, in which --allow may settle some */
     const Options *o; /* it */
     Taken taken;
-    Model model;
+    ModelFiles model;
     Words words;
     Dataset *data, *held_out;
     Backend *backend;
@@ -27,11 +27,12 @@ typedef struct Session {
     HostBytes host;
     JobSpec asked, spec; /* before the planner decided, and after */
     Job job;
+    Ring ring;
     bool planned;
     UpdateRows rows; /* of the updates, where they differ */
     char out[600]; /* when it is not given */
     int64_t global_batch, budget_bytes;
-    SearchLimits limits;
+    FitLimits limits;
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
@@ -75,9 +76,8 @@ static bool replan(Session *s, Shortage what, Err *e) {
     if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
-    job_close(&s->job);
-    s->planned = job_open(&s->job, &s->spec, &s->machine, &s->host, e);
-    return s->planned;
+    ring_close(&s->ring);
+    return job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e);
 }
 
 static bool check_free(Session *s, Err *e) {
@@ -85,7 +85,7 @@ static bool check_free(Session *s, Err *e) {
         Machine now = {0};
         s->backend->describe(s->backend, &now);
         memcpy(s->machine.free_bytes, now.free_bytes, sizeof now.free_bytes);
-        if (setup_check_free(&s->job, s->backend, &s->machine, e)) return true;
+        if (setup_check_free(&s->ring, s->backend, e)) return true;
         if (!replan(s, setup_shortage(&s->job, NULL, s->backend), e)) return false;
     }
 }
@@ -105,8 +105,8 @@ static bool plan(Session *s, Err *e) {
     setup_record_taken(&s->found, &s->taken, &s->spec);
     if (s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers); /* of the micro-batch that was found */
-    if (!job_open(&s->job, &s->spec, &s->machine, &s->host, e)) return false;
     s->planned = true;
+    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e)) return false;
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
@@ -189,13 +189,13 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     ro->ahead &= !s->spec.update_in_backward; /* the next passes would change the weights */
     if (!ro->save) ro->save_seconds = 0;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
-    ro->model_folder = s->model.has_folder && !s->spec.random_init ? s->model.folder : NULL;
+    ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
     ro->total_steps = setup_updates(o, s->data, s->global_batch);
     fill_schedule(s, ro);
     log_line("%s updates of %s %s: %s an epoch; predicted %s", units_count(ro->total_steps).s,
              units_count(s->global_batch).s,
              dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples",
-             units_count(per_epoch).s, units_seconds(job_update_seconds(&s->job) * (double)ro->total_steps).s);
+             units_count(per_epoch).s, units_seconds(ring_round_seconds(&s->ring, &s->ring.machine) * (double)ro->total_steps).s);
 }
 
 /* config.yaml and plan.json, as they will be written. */
@@ -261,11 +261,11 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     set_number(o, "tokens_per_s", r->tokens_per_s);
     double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
-    set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j));
-    job_plan_flags(&plan, &j->spec);
+    set_number(o, "predicted_tokens_per_s", tokens / ring_round_seconds(j->ring, &j->ring->machine));
+    technique_layout_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);
-    set_count(o, "host_planned_bytes", job_host_bytes(j));
+    set_count(o, "host_planned_bytes", ring_host_bytes(j->ring));
     set_count(o, "planned_bytes", r->planned_bytes);
     set_count(o, "measured_bytes", r->measured_bytes);
     set_count(o, "process_planned_bytes", r->process_planned_bytes);
@@ -313,8 +313,8 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */
 static void say_measured_lines(const Job *j) {
-    for (int i = 0; i < j->ledger.n; i++) {
-        const LedgerLine *l = &j->ledger.line[i];
+    for (int i = 0; i < j->ring->ledger.n; i++) {
+        const LedgerLine *l = &j->ring->ledger.line[i];
         if (l->measured_bytes >= 0)
             log_line("%-9s planned %12s, measured %12s", l->name, units_bytes(l->planned_bytes).s,
                      units_bytes(l->measured_bytes).s);
@@ -328,8 +328,8 @@ static bool open_run(Session *s, Err *e) {
         if (!prepare(s, &ro, e)) return false;
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
-        if (!s->run.x.refused_bytes) return false;
-        Shortage what = setup_shortage(&s->job, &s->run.x, s->backend);
+        if (!s->ring.x.refused_bytes) return false;
+        Shortage what = setup_shortage(&s->job, &s->ring.x, s->backend);
         run_close(&s->run);
         s->running = false;
         if (!replan(s, what, e)) return false;
@@ -341,7 +341,7 @@ static bool train(Session *s, Err *e) {
     if (!open_run(s, e)) return false;
     say_measured_lines(&s->job);
     if (!run_train(&s->run, &result, e)) return false;
-    Peak peak = peak_of_job(&s->machine, job_process_bytes(&s->job), job_host_bytes(&s->job),
+    Peak peak = peak_of_job(&s->machine, ring_process_bytes(&s->ring), ring_host_bytes(&s->ring),
                             result.process_measured_bytes);
     say_result(s, &result, &peak);
     print_result(s, &result, &peak);
@@ -354,7 +354,7 @@ static void close_session(Session *s) {
     if (s->settings) json_decref(s->settings);
     str_free(&s->config_yaml);
     str_free(&s->plan_json);
-    if (s->planned) job_close(&s->job);
+    if (s->planned) ring_close(&s->ring);
     if (s->backend) s->backend->close(s->backend);
     if (s->held_out) dataset_close(s->held_out);
     if (s->data) dataset_close(s->data);
@@ -417,9 +417,9 @@ bool cmd_train(const Options *o, Err *e) {
     settle_out(s);
     bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
               setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) && setup_adapter(&s->spec, o, e);
-    RuleFacts facts = {.model = &s->model.config, .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.adapter.rank : 0};
+    RuleFacts facts = {.model = &s->model.config, .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
     ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);
-    if (ok && !s->spec.random_init) ok = setup_need_weights(&s->model, o, e);
+    if (ok && !s->spec.m.random_init) ok = setup_need_weights(&s->model, o, e);
     ok = ok && setup_backend(&s->backend, &s->machine, s->o, e) && setup_fall_back(&s->spec, s->o, &s->machine, e) &&
          setup_limits(&s->limits, s->o, &s->machine, e) && open_data(s, e) && plan(s, e) && train(s, e);
     int64_t resumed = s->folder.saved.global_step;

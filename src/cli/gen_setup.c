@@ -12,7 +12,7 @@
 #include "cli/show.h"
 #include "store/adapter.h"
 #include "store/identity.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* ---- when an answer ends ---- */
 
@@ -52,31 +52,29 @@ static bool find_stop_ids(GenSetup *n, Err *e) {
 
 /* ---- the shape ---- */
 
-/* Weights are all that generation can keep elsewhere. */
-static bool set_sent(GenSpec *s, const Options *o, const Machine *m, Err *e) {
-    int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
+/* Weights are all that generation can offload. */
+static bool set_offload(GenSpec *s, const Options *o, const Machine *m, Err *e) {
+    Offload *f = &s->m.offload;
     const char *offload = opt_text(o, OPT_OFFLOAD);
     bool automatic = !strcmp(offload, "auto"), has_folder = opt_given(o, OPT_OFFLOAD_DIR);
     s->may_use_disk = automatic && has_folder;
-    s->may_send = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
+    s->may_offload = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
     if (automatic) return true;
-    if (!job_parse_away(away, on_disk, s->model.layers, offload, e)) return false;
-    s->sent = away[AWAY_WEIGHTS];
-    s->on_disk = on_disk[AWAY_WEIGHTS];
-    if (away[AWAY_MOMENTS] || away[AWAY_GRADIENTS] || away[AWAY_INPUTS])
-        return fail(
-            e, ERR_USAGE,
-            "--offload %s: generation keeps nothing but weights elsewhere; use weights, weights=N or weights=disk:N",
-            offload);
-    return !s->on_disk || has_folder ||
+    if (!offload_parse(f, s->m.config.layers, offload, e)) return false;
+    if (f->layers[OFFLOAD_MOMENTS] || f->layers[OFFLOAD_GRADIENTS] || f->layers[OFFLOAD_INPUTS])
+        return fail(e, ERR_USAGE,
+                    "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
+                    "weights=disk:N",
+                    offload);
+    return !f->on_disk[OFFLOAD_WEIGHTS] || has_folder ||
            fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
 }
 
 void gen_setup_offload_text(Str *out, const GenSpec *s) {
-    int64_t pinned = s->sent - s->on_disk;
-    if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->model.layers);
-    if (s->on_disk)
-        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)s->on_disk,
+    int64_t disk = s->m.offload.on_disk[OFFLOAD_WEIGHTS], pinned = s->m.offload.layers[OFFLOAD_WEIGHTS] - disk;
+    if (pinned) str_addf(out, "weights of %lld of %d layers in pinned memory", (long long)pinned, s->m.config.layers);
+    if (disk)
+        str_addf(out, "%s%lld%s on disk", pinned ? ", of " : "weights of ", (long long)disk,
                  pinned ? " more" : " layers");
 }
 
@@ -88,28 +86,29 @@ static Format activations_of(const Options *o, const ModelConfig *c, const Machi
 
 bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
     Format numbers = activations_of(o, c, m);
-    *s = (GenSpec){.model = *c,
-                   .activations = numbers,
+    *s = (GenSpec){.m = {.config = *c,
+                         .activations = numbers,
+                         .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
+                         .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
+                         .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
+                         .random_init = opt_given(o, OPT_INIT),
+                         .seed = (uint64_t)opt_int(o, OPT_SEED)},
                    .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : numbers,
                    .slots = 1,
                    .chunk = opt_int(o, OPT_PREFILL_CHUNK),
-                   .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
-                   .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
-                   .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
                    .invariant = opt_flag(o, OPT_INVARIANT)};
     if (c->quant == QUANT_OWN && !opt_given(o, OPT_INIT)) { /* as its folder holds it, unless that is contradicted */
-        if (!opt_given(o, OPT_QUANTIZE)) s->quantised = true, s->stored = c->quant_format;
-        s->head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
+        if (!opt_given(o, OPT_QUANTIZE)) s->m.quantised = true, s->m.stored = c->quant_format;
+        s->m.head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
     }
-    if (numbers == FMT_F16 && c->dtype == FMT_BF16) s->model.dtype = FMT_F16, s->recast = true;
-    if (opt_given(o, OPT_INIT)) s->fill = job_fill, s->seed = (uint64_t)opt_int(o, OPT_SEED);
+    if (numbers == FMT_F16 && c->dtype == FMT_BF16) s->m.config.dtype = FMT_F16, s->m.recast = true;
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
-    if (!set_sent(s, o, m, e)) return false;
+    if (!set_offload(s, o, m, e)) return false;
     if (!opt_given(o, OPT_ADAPTER)) return true;
     AdapterConfig a;
     if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
-    s->adapter = (LoraSpec){
-        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->activations};
+    s->m.adapter = (LoraSpec){
+        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->m.activations};
     return true;
 }
 
@@ -126,6 +125,7 @@ void gen_setup_end(GenSetup *n) {
     engine_close(&n->engine);
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
+    ring_close(&n->ring);
     if (n->backend) n->backend->close(n->backend);
     setup_words_free(&n->words);
 }
@@ -134,7 +134,7 @@ void gen_setup_end(GenSetup *n) {
 
 static bool check_free(const GenSetup *n, Err *e) {
     bool cpu = n->machine.kind == MACHINE_CPU;
-    int64_t wants = gen_process_bytes(n->gen) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
+    int64_t wants = ring_process_bytes(&n->ring) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
     Str why = {0};
     int64_t has = cpu ? setup_room(&why, &n->machine) : n->machine.free_bytes[POOL_DEVICE];
     if (!cpu) str_addf(&why, "%s is free", units_bytes(has).s);
@@ -157,15 +157,6 @@ static bool name_limit(const GenSetup *n, Err *e) {
     return false;
 }
 
-static bool settle_disk(Gen *g, Err *e) { /* a full disk is refused now */
-    int64_t own, all = g->x.pool_bytes[POOL_DISK];
-    if (!gen_settle(g, &own, e)) return false;
-    if (all)
-        log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
-                 units_bytes(all - own).s);
-    return true;
-}
-
 /* What is being done before the first token, on a terminal; false: an interrupt asks to leave it at that. */
 static bool begin_stage(const char *what, Err *e) {
     if (stop_signal) return fail(e, ERR_FAIL, "interrupted before the first token");
@@ -177,15 +168,18 @@ static bool begin_stage(const char *what, Err *e) {
 static bool load(GenSetup *n, Err *e) {
     char weights[100];
     Gen *g = n->gen;
-    const LedgerLine *line = ledger_find(&g->ledger, POOL_DEVICE, "weights");
+    Ring *r = &n->ring;
+    const LedgerLine *line = ledger_find(&r->ledger, POOL_DEVICE, "weights");
+    bool drawn = n->spec.m.random_init;
     snprintf(weights, sizeof weights, "reading %s of weights", units_bytes(line ? line->planned_bytes : 0).s);
-    if (!gen_open(g, n->backend, e) || !begin_stage(n->spec.fill ? "drawing weights" : weights, e)) return false;
-    if (!n->spec.fill && !weights_load(&g->x, ROLE_WEIGHT, n->model.folder, e)) return false;
-    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&g->x, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
+    if (!ring_open(r, n->backend, e) || !gen_open(g, e) || !begin_stage(drawn ? "drawing weights" : weights, e))
         return false;
-    if (!settle_disk(g, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
+    if (!drawn && !weights_load(&r->x, NULL, ROLE_WEIGHT, n->model.folder, e)) return false;
+    if (opt_given(n->o, OPT_ADAPTER) && !weights_load(&r->x, NULL, ROLE_ADAPTER, opt_text(n->o, OPT_ADAPTER), e))
+        return false;
+    if (!ring_settle(r, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
     int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
-    engine_open(&n->engine, g, &g->x, n->words.tokenizer, (EngineOptions){.piece = piece});
+    engine_open(&n->engine, g, n->words.tokenizer, (EngineOptions){.piece = piece});
     return begin_stage("", e);
 }
 
@@ -193,13 +187,13 @@ bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t
     GenHost h = *host;
     if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
     int64_t slots = n->spec.slots, context = n->spec.context;
-    SearchLimits limits;
+    FitLimits limits;
     if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
     n->budget_bytes = limits.device_bytes;
     n->spec.host_room_bytes = limits.host_bytes;
     if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e))
         return name_limit(n, e);
-    if (n->spec.may_send && n->spec.sent) {
+    if (n->spec.may_offload && n->spec.m.offload.layers[OFFLOAD_WEIGHTS]) {
         Str sent = {0};
         gen_setup_offload_text(&sent, &n->spec);
         log_line("%s (--offload)", str_text(&sent));
@@ -209,23 +203,23 @@ bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t
         log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
-    if (!gen_plan(n->gen, &n->spec, &n->machine, &h, e)) return false;
+    if (!gen_plan(n->gen, &n->ring, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) gen_setup_show(n);
-    return check_free(n, e) && setup_check_disk(gen_disk_bytes(n->gen), limits, e) && load(n, e);
+    return check_free(n, e) && setup_check_disk(ring_disk_bytes(&n->ring), limits, e) && load(n, e);
 }
 
 static void show(const GenSetup *n, const Measured *measured) {
     const Gen *g = n->gen;
-    int64_t process = gen_process_bytes(g);
+    int64_t process = ring_process_bytes(&n->ring);
     Str text = {0};
     str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
              n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
-             (long long)g->spec.context, n->machine.name, g->plan_ms, (long long)g->p.n_t, (long long)g->p.n_s);
+             (long long)g->spec.context, n->machine.name, n->ring.plan_ms, (long long)n->ring.p.n_t, (long long)n->ring.p.n_s);
     str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
-             format_name(g->spec.quantised ? g->spec.stored : g->spec.model.dtype), g->spec.head_int8 ? ", head int8" : "",
-             format_name(g->spec.activations),
+             format_name(g->spec.m.quantised ? g->spec.m.stored : g->spec.m.config.dtype), g->spec.m.head_int8 ? ", head int8" : "",
+             format_name(g->spec.m.activations),
              format_name(g->spec.cache));
-    show_ledger(&text, &g->ledger, process, g->machine.kind == MACHINE_CPU, measured);
+    show_ledger(&text, &n->ring.ledger, process, n->ring.machine.kind == MACHINE_CPU, measured);
     if (n->budget_bytes != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
                  units_bytes(n->budget_bytes - process).s);
@@ -238,13 +232,12 @@ void gen_setup_show(const GenSetup *n) {
 }
 
 Peak gen_setup_peak(const GenSetup *n) {
-    const Gen *g = n->gen;
-    return peak_of_job(&n->machine, gen_process_bytes(g), gen_beside_bytes(g), n->engine.process_peak_bytes);
+    return peak_of_job(&n->machine, ring_process_bytes(&n->ring), ring_host_bytes(&n->ring), n->ring.peak_bytes);
 }
 
 Peak gen_setup_show_measured(const GenSetup *n) {
     Peak peak = gen_setup_peak(n);
-    show(n, &(Measured){n->gen->x.pool_bytes[POOL_DEVICE], peak.budget_bytes, peak.bytes});
+    show(n, &(Measured){n->ring.x.pool_bytes[POOL_DEVICE], peak.budget_bytes, peak.bytes});
     return peak;
 }
 

@@ -10,11 +10,12 @@ enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
 
 typedef struct GenSetup {
     const Options *o;
-    Model model;
+    ModelFiles model;
     Words words;
     Backend *backend;
     Machine machine;
     GenSpec spec;
+    Ring ring;
     Gen *gen;             /* NULL until planned */
     Engine engine;        /* on it, once started */
     int64_t budget_bytes;

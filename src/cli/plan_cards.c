@@ -16,12 +16,11 @@ typedef struct WayOut {
 
 static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
     Job *j = MEM_NEW(Job, 1);
-    int64_t bytes = INT64_MAX;
+    Ring *r = MEM_NEW(Ring, 1);
     search_tightest(&s, m, c->free);
-    if (job_open(j, &s, m, &c->host, NULL)) {
-        bytes = job_process_bytes(j);
-        job_close(j);
-    }
+    int64_t bytes = job_plan(j, r, &s, m, &c->host, NULL) ? ring_process_bytes(r) : INT64_MAX;
+    ring_close(r);
+    mem_free(r);
     mem_free(j);
     return bytes;
 }
@@ -29,9 +28,9 @@ static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
 static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {
     int n = 0;
     JobSpec s = c->asked;
-    for (; n < WAYS_OUT - 1 && search_take(&s, ALLOW_ALL); n++) {
+    for (; n < WAYS_OUT - 1 && technique_take(&s, ALLOW_ALL, m->kind); n++) {
         Str flags = {0};
-        search_taken_flags(&flags, &s, &c->asked);
+        technique_changed_flags(&flags, &s, &c->asked, true);
         snprintf(out[n].flags, sizeof out[n].flags, "%s", str_text(&flags));
         out[n].least_bytes = least_bytes(c, m, s);
         str_free(&flags);
@@ -39,7 +38,7 @@ static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {
     if (c->asked.lora) return n;
     s = c->asked;
     s.lora = true;
-    s.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = (1u << PROJ_COUNT) - 1, .format = s.weights};
+    s.m.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = UINT32_MAX, .format = s.weights};
     out[n] = (WayOut){.flags = "--mode lora --lora-rank 16", .least_bytes = least_bytes(c, m, s)};
     return n + 1;
 }
@@ -53,19 +52,17 @@ static void add_no(Str *text, json_t *row, const WayOut *way, int n, int64_t roo
     json_object_set_new(row, "change", i < n ? json_string(way[i].flags) : json_null());
 }
 
-static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, int64_t room) {
-    const Try *t = &f->tried[f->best];
-    bool tight = (double)t->device_bytes > 0.95 * (double)room;
-    Forecast fore = plan_forecast(c, m, t->update_seconds);
+static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, const JobSpec *s, int64_t room) {
+    const FitCost *t = &f->fit.trial[f->fit.best].c;
+    bool tight = (double)t->device_bytes > 0.95 * (double)room, plain = f->fit.best == 0;
+    Forecast fore = plan_forecast(c, m, t->seconds);
     Str flags = {0};
-    if (f->best > 0) search_flags(&flags, t, &c->asked);
+    if (!plain) technique_layout_flags(&flags, s);
     str_addf(text, "%-11s %10s  %9s  %s\n",
-             tight     ? "tight"
-             : f->best ? "fits with"
-                       : "fits",
+             tight ? "tight" : plain ? "fits" : "fits with",
              units_bytes(t->device_bytes).s, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
-             f->best ? str_text(&flags) : "as asked");
-    json_object_set_new(row, "verdict", json_string(tight ? "tight" : f->best ? "fits with" : "fits"));
+             plain ? "as asked" : str_text(&flags));
+    json_object_set_new(row, "verdict", json_string(tight ? "tight" : plain ? "fits" : "fits with"));
     json_object_set_new(row, "device_bytes", json_integer(t->device_bytes));
     json_object_set_new(row, "host_bytes", json_integer(t->host_bytes));
     json_object_set_new(row, "tokens_per_s", json_real(fore.tokens_per_s));
@@ -90,16 +87,17 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
     for (int i = 0; i < n; i++) {
         JobSpec s = c->asked;
         int64_t room = m[i].free_bytes[POOL_DEVICE] + m[i].context_bytes;
-        SearchLimits limits = {.device_bytes = room}; /* the memory of its host is not known */
+        FitLimits limits = {.device_bytes = room}; /* the memory of its host is not known */
         json_t *row = json_pack("{s:s, s:I}", "name", card_at(i)->name, "room_bytes", (json_int_t)room);
         str_addf(text, "  %-14s %10s  ", card_at(i)->name, units_bytes(room).s);
         bool fits = job_search_memo(f, &s, &memo, i, &c->host, c->free, limits);
         if (!fits && n_ways < 0) n_ways = find_ways_out(way, c, &m[i]);
         if (fits)
-            add_yes(text, row, c, &m[i], f, room);
+            add_yes(text, row, c, &m[i], f, &s, room);
         else
             add_no(text, row, way, n_ways, room);
         json_array_append_new(list, row);
+        search_free(f);
     }
     json_object_set_new(root, "cards", list);
     search_memo_free(&memo);

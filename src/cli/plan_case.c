@@ -9,7 +9,7 @@
 
 static bool read_data(PlanCase *c, Err *e) {
     if (!setup_words(&c->words, c->o, &c->model, e)) return false;
-    SearchLimits limits = c->has_budget ? c->limits : (SearchLimits){0};
+    FitLimits limits = c->has_budget ? c->limits : (FitLimits){0};
     int64_t room = c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
     if (!setup_data(&c->data, c->o, &c->words, &c->model, OPT_DATA, room, e)) return false;
     if (room) room = MAX2(room - dataset_bytes(c->data), 1);
@@ -74,20 +74,16 @@ static bool prepare(PlanCase *c, Err *e) {
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
     *c = (PlanCase){.o = o};
     if (!prepare(c, e)) return false;
-    do {
-        if (c->planned) job_close(&c->job);
-        JobSpec s = c->asked;
-        if (c->has_grpo) s.beside = &c->beside_now;
-        count_host(c, &s);
-        setup_fit(&s, o, &c->machine, &c->host, c->limits);
-        count_host(c, &s); /* of the micro-batch that was found */
-        c->planned = job_open(&c->job, &s, &c->machine, &c->host, e);
-    } while (c->planned && job_process_bytes(&c->job) > c->limits.device_bytes && plan_grpo_stream_more(c));
-    return c->planned;
+    JobSpec s = c->asked;
+    count_host(c, &s);
+    setup_fit(&s, o, &c->machine, &c->host, c->limits);
+    count_host(c, &s); /* of the micro-batch that was found */
+    c->planned = true;
+    return job_plan(&c->job, &c->ring, &s, &c->machine, &c->host, e);
 }
 
 void plan_case_close(PlanCase *c) {
-    if (c->planned) job_close(&c->job);
+    if (c->planned) ring_close(&c->ring);
     if (c->backend) c->backend->close(c->backend);
     if (c->held_out) dataset_close(c->held_out);
     if (c->data) dataset_close(c->data);
@@ -109,7 +105,7 @@ Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_second
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
     f.seconds_per_million = 1e6 / f.tokens_per_s;
-    f.ceiling_share = m->matrix_flops > 0 ? job_useful_flops(&c->job) / update_seconds / m->matrix_flops : 0;
+    f.ceiling_share = m->matrix_flops > 0 ? ring_round_flops(&c->ring) / update_seconds / m->matrix_flops : 0;
     f.job_seconds = update_seconds * (double)c->updates;
     return f;
 }
@@ -126,7 +122,7 @@ static void add_fill(Str *text, const Dataset *d) {
 
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     const Machine *m = &c->machine;
-    Forecast f = plan_forecast(c, m, job_update_seconds(&c->job));
+    Forecast f = plan_forecast(c, m, ring_round_seconds(&c->ring, &c->ring.machine));
     str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
              units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
              units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
@@ -184,14 +180,14 @@ static void add_saving(Str *text, json_t *list, const Saving *s) {
 
 static json_t *add_unchanged(Str *text, const PlanCase *c) {
     const JobSpec *s = &c->job.spec;
-    int64_t trained = decoder_count(&c->job.p, true), all = config_parameters(&s->model);
+    int64_t trained = model_count(&c->ring.p, true), all = config_parameters(&s->m.config);
     str_addf(text, "unchanged: %s parameters, %s trained", units_count(all).s, units_count(trained).s);
-    if (s->lora && s->adapter.rank == c->asked.adapter.rank) str_addf(text, ", rank %d", s->adapter.rank);
+    if (s->lora && s->m.adapter.rank == c->asked.m.adapter.rank) str_addf(text, ", rank %d", s->m.adapter.rank);
     str_addf(text, ", global batch %lld", (long long)c->global_batch);
     if (s->seq == c->asked.seq) str_addf(text, ", length %lld", (long long)s->seq);
     str_add(text, "\n");
     return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters",
-                     (json_int_t)trained, "rank", s->adapter.rank, "global_batch", (json_int_t)c->global_batch,
+                     (json_int_t)trained, "rank", s->m.adapter.rank, "global_batch", (json_int_t)c->global_batch,
                      "seq", (json_int_t)s->seq);
 }
 
@@ -200,26 +196,27 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
     int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
-    job_plain_spec(&plain, s, c->free.micro_batch ? all : c->asked.micro_batch);
-    plain.attend = c->asked.attend;
+    technique_plain(&plain, s, c->free.micro_batch ? all : c->asked.micro_batch);
     int n = job_savings(saving, &c->job, &plain, &c->host);
     if (!n) return;
     Job *before = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
     json_t *list = json_array(), *change = json_object();
     str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
              "saves", "host takes", "time an update");
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
-    if (job_open(before, &plain, &c->machine, &c->host, NULL)) {
-        int64_t was = job_process_bytes(before), is = job_process_bytes(&c->job);
-        double was_seconds = job_update_seconds(before), is_seconds = job_update_seconds(&c->job);
+    if (job_plan(before, r, &plain, &c->machine, &c->host, NULL)) {
+        int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->ring);
+        double was_seconds = ring_round_seconds(before->ring, &before->ring->machine), is_seconds = ring_round_seconds(&c->ring, &c->ring.machine);
         str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
                  units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
         json_object_set_new(change, "before_bytes", json_integer(was));
         json_object_set_new(change, "before_update_seconds", json_real(was_seconds));
         json_object_set_new(change, "after_bytes", json_integer(is));
         json_object_set_new(change, "after_update_seconds", json_real(is_seconds));
-        job_close(before);
     }
+    ring_close(r);
+    mem_free(r);
     mem_free(before);
     json_object_set_new(change, "savings", list);
     json_object_set_new(change, "unchanged", add_unchanged(text, c));

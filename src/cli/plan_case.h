@@ -10,7 +10,7 @@
 
 typedef struct PlanCase {
     const Options *o; /* keeps */
-    Model model;
+    ModelFiles model;
     Words words;
     Dataset *data, *held_out; /* NULL: none, or not readable here */
     Backend *backend;         /* NULL: a card that is not here */
@@ -19,15 +19,14 @@ typedef struct PlanCase {
     UpdateRows rows; /* of the updates, where they differ */
     JobSpec asked; /* with nothing decided by the planner */
     SearchFreedom free;
-    SearchLimits limits;
+    FitLimits limits;
     bool has_budget; /* --budget or --max-memory device=: what does not fit is refused */
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     bool has_grpo;
-    GrpoSpec grpo, grpo_now; /* --task grpo: what stands beside the policy, as asked and as planned */
-    JobBeside beside, beside_now;
-    bool may_stream[2]; /* reference, evaluator: nobody has said where their weights are */
+    GrpoTask grpo; /* --task grpo: what stands beside the policy */
     Job job;
+    Ring ring;
     bool planned;
 } PlanCase;
 
@@ -56,7 +55,6 @@ bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e);
 
 /* ---- --task grpo (plan_grpo.c) ---- */
 bool plan_grpo_prepare(PlanCase *c, Err *e); /* the models beside the policy, into c->asked */
-bool plan_grpo_stream_more(PlanCase *c);     /* one more of them is to leave the device; false: none is left */
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c);
 void plan_grpo_say_update(Str *text, const PlanCase *c); /* how many prompts and answers, and how long */
 void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c);

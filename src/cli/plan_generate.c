@@ -13,17 +13,20 @@
 
 typedef struct GenCase {
     const Options *o;
-    Model model;
+    ModelFiles model;
     Words words;
     Backend *backend; /* NULL: a card that is not here */
     Machine machine;
-    SearchLimits limits;
+    FitLimits limits;
     bool has_budget;
     GenHost host;
     GenSpec spec; /* fitted */
     Gen gen;
+    Ring ring;
     bool fits, planned;
 } GenCase;
+
+static int64_t offloaded(const GenSpec *s) { return s->m.offload.layers[OFFLOAD_WEIGHTS]; }
 
 /* ---- from options to a plan ---- */
 
@@ -36,7 +39,7 @@ static bool prepare(GenCase *c, Err *e) {
         return false;
     c->has_budget = setup_has_budget(o);
     c->spec.host_room_bytes = c->limits.host_bytes;
-    if (!machine_has_bf16(&c->machine) && c->spec.activations == FMT_BF16)
+    if (!machine_has_bf16(&c->machine) && c->spec.m.activations == FMT_BF16)
         log_line("%s has no bf16; the bytes of fp16 are the same", c->machine.name);
     int64_t known = c->model.config.max_positions;
     c->spec.context = opt_int(o, OPT_PROMPT_TOKENS) + opt_int(o, OPT_MAX_TOKENS);
@@ -55,31 +58,31 @@ static bool fit(GenCase *c, Err *why, Err *e) {
     if (!c->fits && why->code != ERR_BUDGET) return fail(e, why->code, "%s", why->text);
     c->spec = s;
     c->planned = true;
-    return gen_plan(&c->gen, &s, &c->machine, &c->host, e);
+    return gen_plan(&c->gen, &c->ring, &s, &c->machine, &c->host, e);
 }
 
 /* ---- shown ---- */
 
 static void say_formats(Str *text, const GenSpec *s) {
-    str_addf(text, "weights %s%s, activations and cache %s", format_name(s->quantised ? s->stored : s->model.dtype),
-             s->head_int8 ? ", head int8" : "", format_name(s->activations));
-    if (s->sent) str_add(text, "; ");
+    str_addf(text, "weights %s%s, activations and cache %s", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype),
+             s->m.head_int8 ? ", head int8" : "", format_name(s->m.activations));
+    if (offloaded(s)) str_add(text, "; ");
     gen_setup_offload_text(text, s);
 }
 
 static void add_plan(Str *text, const GenCase *c) {
     const GenSpec *s = &c->spec;
-    int64_t process = gen_process_bytes(&c->gen), room = c->limits.device_bytes;
+    int64_t process = ring_process_bytes(&c->ring), room = c->limits.device_bytes;
     str_addf(
         text,
         "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
-        s->model.name, units_count(config_parameters(&s->model)).s, (long long)s->slots, (long long)s->context,
-        c->machine.name, c->gen.plan_ms, (long long)c->gen.p.n_t, (long long)c->gen.p.n_s);
+        s->m.config.name, units_count(config_parameters(&s->m.config)).s, (long long)s->slots, (long long)s->context,
+        c->machine.name, c->ring.plan_ms, (long long)c->ring.p.n_t, (long long)c->ring.p.n_s);
     str_add(text, "dtypes: ");
     say_formats(text, s);
     str_add(text, "\n");
-    show_ledger(text, &c->gen.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
-    int64_t disk = c->gen.placement.arena_bytes[POOL_DISK], own = gen_disk_bytes(&c->gen);
+    show_ledger(text, &c->ring.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
+    int64_t disk = c->ring.placement.arena_bytes[POOL_DISK], own = ring_disk_bytes(&c->ring);
     if (disk)
         str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
                  units_bytes(disk - own).s);
@@ -92,9 +95,9 @@ static void add_plan(Str *text, const GenCase *c) {
 static void add_forecast(Str *text, json_t *root, const GenCase *c) {
     const Gen *g = &c->gen;
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *answer = &g->decode[g->n_decode - 1];
-    double prefill = (double)prompt->seq / plan_step_seconds(&g->p, &g->machine, prompt->phase),
-           decode = (double)answer->rows / plan_step_seconds(&g->p, &g->machine, answer->phase);
-    const char *source = g->machine.source ? g->machine.source : "estimated";
+    double prefill = (double)prompt->seq / plan_step_seconds(&c->ring.p, &c->ring.machine, prompt->phase),
+           decode = (double)answer->rows / plan_step_seconds(&c->ring.p, &c->ring.machine, answer->phase);
+    const char *source = c->ring.machine.source ? c->ring.machine.source : "estimated";
     str_addf(text, "predicted: prompts %s tokens/s, answers %s tokens/s in %lld slots, %.1f each (%s rates)\n",
              units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s,
              (long long)answer->rows, decode / (double)answer->rows, source);
@@ -124,9 +127,9 @@ static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room
         for (int k = 0; k < COUNT_OF(storages); k++) {
             GenSpec s = c->spec;
             s.context = MIN2(context, longest);
-            s.quantised = storages[k].quantised;
-            s.stored = storages[k].stored;
-            s.sent = s.on_disk = 0;
+            s.m.quantised = storages[k].quantised;
+            s.m.stored = storages[k].stored;
+            s.m.offload = (Offload){0};
             int64_t n = gen_most_slots(&s, &c->machine, &c->host, room);
             str_addf(text, " %11lld", (long long)n);
             json_object_set_new(row, k ? storages[k].name : "as_on_file", json_integer(n));
@@ -139,13 +142,15 @@ static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room
 
 static int64_t bytes_of(const GenSpec *s, const Machine *m, const GenHost *host) {
     Gen *g = MEM_NEW(Gen, 1);
-    int64_t bytes = gen_plan(g, s, m, host, NULL) ? gen_process_bytes(g) : 0;
-    gen_close(g);
+    Ring *r = MEM_NEW(Ring, 1);
+    int64_t bytes = gen_plan(g, r, s, m, host, NULL) ? ring_process_bytes(r) : 0;
+    ring_close(r);
+    mem_free(r);
     mem_free(g);
     return bytes;
 }
 
-/* The engine as asked on every card; where it does not fit, with as few layers sent as it takes. */
+/* The engine as asked on every card; where it does not fit, with as few layers offloaded as it takes. */
 static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *asked) {
     json_t *list = json_array();
     int64_t whole = 0; /* bytes as asked: the same on all of them */
@@ -158,15 +163,15 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
         if (!whole) whole = bytes_of(&s, &m, &c->host);
         bool fits = whole <= room || gen_fit(&s, &m, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, room, NULL);
         bytes = whole <= room ? whole : bytes_of(&s, &m, &c->host);
-        const char *verdict = !fits ? "no" : s.sent ? "offloaded" : "fits";
+        const char *verdict = !fits ? "no" : offloaded(&s) ? "offloaded" : "fits";
         str_addf(text, "  %-14s %10s  %-11s %10s  %lld", card_at(i)->name, units_bytes(room).s, verdict,
                  units_bytes(bytes).s, (long long)(fits ? s.slots : 0));
-        if (fits && s.sent) str_addf(text, "  --offload weights=%lld", (long long)s.sent);
+        if (fits && offloaded(&s)) str_addf(text, "  --offload weights=%lld", (long long)offloaded(&s));
         str_add(text, "\n");
         json_array_append_new(
             list, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I}", "name", card_at(i)->name, "room_bytes",
                             (json_int_t)room, "verdict", verdict, "device_bytes", (json_int_t)bytes, "slots",
-                            (json_int_t)(fits ? s.slots : 0), "layers_sent", (json_int_t)s.sent));
+                            (json_int_t)(fits ? s.slots : 0), "layers_sent", (json_int_t)offloaded(&s)));
     }
     json_object_set_new(root, "cards", list);
 }
@@ -174,32 +179,32 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
 static json_t *as_json(const GenCase *c) {
     const GenSpec *s = &c->spec;
     json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model",
-                             s->model.name, "parameters", (json_int_t)config_parameters(&s->model), "slots",
+                             s->m.config.name, "parameters", (json_int_t)config_parameters(&s->m.config), "slots",
                              (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent",
-                             (json_int_t)s->sent, "stored", format_name(s->quantised ? s->stored : s->model.dtype),
-                             "machine", c->machine.name, "plan_ms", c->gen.plan_ms);
-    json_object_set_new(root, "layers_on_disk", json_integer(s->on_disk));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(gen_disk_bytes(&c->gen)));
+                             (json_int_t)offloaded(s), "stored", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype),
+                             "machine", c->machine.name, "plan_ms", c->ring.plan_ms);
+    json_object_set_new(root, "layers_on_disk", json_integer(s->m.offload.on_disk[OFFLOAD_WEIGHTS]));
+    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->ring)));
     json_object_set_new(root, "fits", json_boolean(c->fits));
     json_object_set_new(root, "pools",
-                        show_pools_json(&c->gen.ledger, c->has_budget ? c->limits.device_bytes : 0));
+                        show_pools_json(&c->ring.ledger, c->has_budget ? c->limits.device_bytes : 0));
     return root;
 }
 
 static json_t *facts_of(const GenCase *c) {
     const GenSpec *s = &c->spec;
-    const Program *p = &c->gen.p;
-    const char *source = c->gen.machine.source ? c->gen.machine.source : "estimated";
+    const Program *p = &c->ring.p;
+    const char *source = c->ring.machine.source ? c->ring.machine.source : "estimated";
     Str formats = {0};
     say_formats(&formats, s);
     json_t *facts = json_pack(
-        "{s:s, s:o, s:s, s:o, s:o}", "parameters", units_count(config_parameters(&s->model)).s, "requests",
+        "{s:s, s:o, s:s, s:o, s:o}", "parameters", units_count(config_parameters(&s->m.config)).s, "requests",
         json_sprintf("%lld at a time, of up to %lld tokens, prompt and answer", (long long)s->slots,
                      (long long)s->context),
         "number formats", str_text(&formats), "device", json_sprintf("%s; rates: %s", c->machine.name, source),
         "program",
         json_sprintf("%s steps, %s tensors, planned in %.1f ms", units_count(p->n_s).s, units_count(p->n_t - 1).s,
-                     c->gen.plan_ms));
+                     c->ring.plan_ms));
     str_free(&formats);
     return facts;
 }
@@ -207,30 +212,30 @@ static json_t *facts_of(const GenCase *c) {
 static bool write_pictures(const GenCase *c, const json_t *plan, const char *refusal, Err *e) {
     const GenSpec *s = &c->spec;
     PlanPage page = {.options = c->o,
-                     .model = s->model.name,
+                     .model = s->m.config.name,
                      .facts = facts_of(c),
                      .plan = plan,
-                     .program = &c->gen.p,
-                     .machine = &c->gen.machine,
-                     .ledger = &c->gen.ledger,
-                     .process_bytes = gen_process_bytes(&c->gen),
+                     .program = &c->ring.p,
+                     .machine = &c->ring.machine,
+                     .ledger = &c->ring.ledger,
+                     .process_bytes = ring_process_bytes(&c->ring),
                      .room_bytes = c->limits.device_bytes,
                      .room = c->has_budget ? "the budget" : "free, less a margin",
                      .refusal = refusal};
     str_addf(&page.job, "generate: %lld slots of %lld tokens", (long long)s->slots, (long long)s->context);
     str_addf(&page.flags, "--slots %lld --context %lld", (long long)s->slots, (long long)s->context);
-    if (s->sent) str_addf(&page.flags, " --offload weights=%lld", (long long)s->sent);
+    if (offloaded(s)) str_addf(&page.flags, " --offload weights=%lld", (long long)offloaded(s));
     return plan_write_pictures(&page, e);
 }
 
 /* NULL: it fits. What is missing of the host and of the disk counts before the device's refusal. */
 static const Err *refusal_of(GenCase *c, const Err *why, Err *own) {
-    int64_t host = gen_beside_bytes(&c->gen), room = c->limits.host_bytes;
+    int64_t host = ring_host_bytes(&c->ring), room = c->limits.host_bytes;
     if (room && host > room)
         fail(own, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken", units_bytes(host).s,
              units_bytes(room).s);
     else
-        setup_check_disk(gen_disk_bytes(&c->gen), c->limits, own);
+        setup_check_disk(ring_disk_bytes(&c->ring), c->limits, own);
     if (own->code != ERR_NONE) c->fits = false;
     return own->code != ERR_NONE ? own : c->fits ? NULL : why;
 }
@@ -245,9 +250,9 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     add_forecast(&text, root, c);
     add_contexts(&text, root, c, c->limits.device_bytes);
     if (opt_flag(c->o, OPT_CARDS)) add_cards(&text, root, c, asked);
-    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->gen.p);
+    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->ring.p);
     fputs(str_text(&text), json ? stderr : stdout);
-    Peak peak = peak_of_planning(&c->machine, c->backend, &c->gen.p, c->host.tokenizer);
+    Peak peak = peak_of_planning(&c->machine, c->backend, &c->ring.p, c->host.tokenizer);
     peak_add_planning(root, &peak);
     if (json) show_print_json(root);
     bool ok = write_pictures(c, root, refusal ? refusal->text : NULL, e);
@@ -264,7 +269,7 @@ bool plan_generate(const Options *o, Err *e) {
     bool ok = prepare(c, e);
     GenSpec asked = c->spec;
     ok = ok && fit(c, &why, e) && show(c, &asked, &why, e);
-    if (c->planned) gen_close(&c->gen);
+    if (c->planned) gen_close(&c->gen), ring_close(&c->ring);
     if (c->backend) c->backend->close(c->backend);
     setup_words_free(&c->words);
     mem_free(c);

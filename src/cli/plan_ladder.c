@@ -19,26 +19,27 @@ static const char *after_batch(const char *flags) {
     return next ? next + 1 : "";
 }
 
-static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, const Search *f, int64_t room) {
+static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, const Search *f, const JobSpec *s,
+                        int64_t room) {
     int64_t budget = (int64_t)(r->share * (double)room);
     str_addf(text, "  %-10s %3.0f %% %10s  ", r->name, 100 * r->share, units_bytes(budget).s);
     json_t *row = json_pack("{s:s, s:f, s:I, s:b}", "name", r->name, "share", r->share, "budget_bytes",
-                            (json_int_t)budget, "fits", f->best >= 0);
-    if (f->best < 0) {
+                            (json_int_t)budget, "fits", f->fit.best >= 0);
+    if (f->fit.best < 0) {
         str_add(text, "does not fit\n");
         return row;
     }
-    const Try *t = &f->tried[f->best];
-    Forecast fore = plan_forecast(c, &c->machine, t->update_seconds);
+    const FitCost *t = &f->fit.trial[f->fit.best].c;
+    Forecast fore = plan_forecast(c, &c->machine, t->seconds);
     Str flags = {0};
-    search_flags(&flags, t, &c->asked);
-    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)t->micro_batch,
-             (long long)t->accum, units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room,
+    technique_layout_flags(&flags, s);
+    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)s->micro_batch,
+             (long long)s->accum, units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room,
              units_count((int64_t)(fore.tokens_per_s + 0.5)).s, 100 * fore.ceiling_share,
              after_batch(str_text(&flags)));
     json_object_update_new(
-        row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)t->micro_batch,
-                       "accum", (json_int_t)t->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
+        row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)s->micro_batch,
+                       "accum", (json_int_t)s->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
                        (json_int_t)t->host_bytes, "memory_share", (double)t->device_bytes / (double)room,
                        "tokens_per_s", fore.tokens_per_s, "ceiling_share", fore.ceiling_share, "flags",
                        str_text(&flags)));
@@ -59,10 +60,11 @@ void plan_add_ladder(Str *text, json_t *root, const PlanCase *c) {
              "share", "tokens/s", "ceiling");
     for (int i = 0; i < COUNT_OF(rungs); i++) {
         JobSpec s = c->asked;
-        SearchLimits limits = c->limits;
+        FitLimits limits = c->limits;
         limits.device_bytes = (int64_t)(rungs[i].share * (double)room);
         job_search_memo(f, &s, &memo, 0, &c->host, free, limits);
-        json_array_append_new(list, add_rung(text, c, &rungs[i], f, room));
+        json_array_append_new(list, add_rung(text, c, &rungs[i], f, &s, room));
+        search_free(f);
     }
     json_object_set_new(root, "ladder", list);
     search_memo_free(&memo);
@@ -97,24 +99,26 @@ static json_t *add_holders(Str *text, int64_t bytes) {
 static int64_t batch_bytes(const Job *j) {
     static const char *const names[] = {"activations", "head", "workspace", "inputs"};
     int64_t sum = 0;
-    for (int i = 0; i < j->ledger.n; i++)
+    for (int i = 0; i < j->ring->ledger.n; i++)
         for (int k = 0; k < COUNT_OF(names); k++)
-            if (j->ledger.line[i].pool == POOL_DEVICE && !strcmp(j->ledger.line[i].name, names[k]))
-                sum += j->ledger.line[i].planned_bytes;
+            if (j->ring->ledger.line[i].pool == POOL_DEVICE && !strcmp(j->ring->ledger.line[i].name, names[k]))
+                sum += j->ring->ledger.line[i].planned_bytes;
     return sum;
 }
 
 static json_t *add_batch(Str *text, const PlanCase *c, const Machine *m, JobSpec s, bool recomputed) {
     Job *j = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
     json_t *row = NULL;
-    for (int l = 0; recomputed && l < s.model.layers; l++) s.recompute[l] = RECOMPUTE_BLOCK;
-    if (job_open(j, &s, m, &c->host, NULL)) {
-        int64_t total = job_process_bytes(j), batch = batch_bytes(j);
+    for (int l = 0; recomputed && l < s.m.config.layers; l++) s.recompute[l] = RECOMPUTE_BLOCK;
+    if (job_plan(j, r, &s, m, &c->host, NULL)) {
+        int64_t total = ring_process_bytes(j->ring), batch = batch_bytes(j);
         str_addf(text, " %11s %11s", units_bytes(batch).s, units_bytes(total).s);
         row = json_pack("{s:I, s:I}", "activation_bytes", (json_int_t)batch, "total_bytes", (json_int_t)total);
         json_object_set_new(row, "cards", add_holders(text, total));
-        job_close(j);
     }
+    ring_close(r);
+    mem_free(r);
     mem_free(j);
     return row;
 }

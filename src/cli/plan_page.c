@@ -39,9 +39,9 @@ static void add_fact(json_t *facts, const char *label, Str *text) {
 
 static void say_trained(Str *text, const Job *j) {
     const JobSpec *s = &j->spec;
-    str_addf(text, "%s parameters, %s trained", units_count(config_parameters(&s->model)).s,
-             units_count(decoder_count(&j->p, true)).s);
-    if (s->lora) str_addf(text, " as adapters of rank %d", s->adapter.rank);
+    str_addf(text, "%s parameters, %s trained", units_count(config_parameters(&s->m.config)).s,
+             units_count(model_count(&j->ring->p, true)).s);
+    if (s->lora) str_addf(text, " as adapters of rank %d", s->m.adapter.rank);
 }
 
 static json_t *facts_of(const PlanCase *c) {
@@ -62,9 +62,9 @@ static json_t *facts_of(const PlanCase *c) {
     add_fact(facts, "number formats", &text);
     str_addf(&text, "%s; rates: %s", c->machine.name, c->machine.source ? c->machine.source : "estimated");
     add_fact(facts, "device", &text);
-    int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE], arena = j->ledger.arena_bytes[POOL_DEVICE];
-    str_addf(&text, "%s steps, %s tensors, placed at %.4f of the lower bound in %.1f ms", units_count(j->p.n_s).s,
-             units_count(j->p.n_t - 1).s, bound ? (double)arena / (double)bound : 1, j->plan_ms);
+    int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE], arena = j->ring->ledger.arena_bytes[POOL_DEVICE];
+    str_addf(&text, "%s steps, %s tensors, placed at %.4f of the lower bound in %.1f ms", units_count(j->ring->p.n_s).s,
+             units_count(j->ring->p.n_t - 1).s, bound ? (double)arena / (double)bound : 1, j->ring->plan_ms);
     add_fact(facts, "program", &text);
     str_free(&text);
     return facts;
@@ -73,19 +73,19 @@ static json_t *facts_of(const PlanCase *c) {
 bool plan_case_write(const PlanCase *c, const json_t *plan, const char *refusal, Err *e) {
     const JobSpec *s = &c->job.spec;
     PlanPage page = {.options = c->o,
-                     .model = s->model.name,
+                     .model = s->m.config.name,
                      .facts = facts_of(c),
                      .plan = plan,
-                     .program = &c->job.p,
-                     .machine = &c->job.machine,
-                     .ledger = &c->job.ledger,
-                     .process_bytes = job_process_bytes(&c->job),
+                     .program = &c->ring.p,
+                     .machine = &c->ring.machine,
+                     .ledger = &c->ring.ledger,
+                     .process_bytes = ring_process_bytes(&c->ring),
                      .room_bytes = plan_case_room(c),
                      .room = c->has_budget              ? "the budget"
                              : opt_given(c->o, OPT_GPU) ? "free on such a card"
                                                         : "free here now",
                      .refusal = refusal};
-    job_plan_flags(&page.flags, s);
+    technique_layout_flags(&page.flags, s);
     str_addf(&page.job, "%s%s: %lld x %lld tokens x %lld", c->has_grpo ? "grpo, " : "", s->lora ? "lora" : "full",
              (long long)s->micro_batch, (long long)s->seq, (long long)s->accum);
     return plan_write_pictures(&page, e);

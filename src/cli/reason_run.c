@@ -250,10 +250,9 @@ void reason_speed(Str *out, const ReasonRun *r) {
 
 void reason_memory(Str *out, const ReasonRun *r) {
     if (!r->answered) return;
-    const Gen *g = r->setup.gen;
     str_addf(out, "planned %s bytes, measured %s; the process planned %s, measured %s",
-             units_count(g->placement.arena_bytes[POOL_DEVICE]).s, units_count(g->x.pool_bytes[POOL_DEVICE]).s,
-             units_count(gen_process_bytes(g)).s, units_count(gen_setup_peak(&r->setup).budget_bytes).s);
+             units_count(r->setup.ring.placement.arena_bytes[POOL_DEVICE]).s, units_count(r->setup.ring.x.pool_bytes[POOL_DEVICE]).s,
+             units_count(ring_process_bytes(&r->setup.ring)).s, units_count(gen_setup_peak(&r->setup).budget_bytes).s);
 }
 
 void reason_summary(json_t *to, const ReasonRun *r) {
@@ -263,9 +262,9 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     json_object_set_new(to, "tokens_here", json_integer(r->tokens));
     json_object_set_new(to, "slots", json_integer(g->spec.slots));
     json_object_set_new(to, "context", json_integer(g->spec.context));
-    json_object_set_new(to, "planned_bytes", json_integer(g->placement.arena_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "measured_bytes", json_integer(g->x.pool_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "process_planned_bytes", json_integer(gen_process_bytes(g)));
+    json_object_set_new(to, "planned_bytes", json_integer(r->setup.ring.placement.arena_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "measured_bytes", json_integer(r->setup.ring.x.pool_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "process_planned_bytes", json_integer(ring_process_bytes(&r->setup.ring)));
     Peak peak = gen_setup_peak(&r->setup);
     json_object_set_new(to, "process_measured_bytes", json_integer(peak.budget_bytes));
     peak_json(to, &peak);

@@ -11,10 +11,10 @@
 #include "store/adapter.h"
 #include "store/hf.h"
 
-bool setup_model(Model *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
+bool setup_model(ModelFiles *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
 
-bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
-    *m = (Model){0};
+bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e) {
+    *m = (ModelFiles){0};
     if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
     if (m->has_folder) return config_from_file(&m->config, m->folder, e);
     if (config_from_preset(&m->config, name)) return true;
@@ -27,7 +27,7 @@ bool setup_model_named(Model *m, const char *flag, const char *name, Err *e) {
                 flag, name, config_preset_names());
 }
 
-bool setup_need_weights(const Model *m, const Options *o, Err *e) {
+bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e) {
     char hub[200];
     const char *name = opt_text(o, OPT_MODEL), *random = "";
     if (m->has_folder) return true;
@@ -50,8 +50,8 @@ bool setup_need_weights(const Model *m, const Options *o, Err *e) {
 
 static void set_precision(JobSpec *s, const Options *o) {
     const char *p = opt_text(o, OPT_PRECISION);
-    bool f32 = !strcmp(p, "fp32") || (!strcmp(p, "auto") && s->model.dtype == FMT_F32);
-    s->activations = s->weights = s->gradients = f32 ? FMT_F32 : !strcmp(p, "fp16") ? FMT_F16 : FMT_BF16;
+    bool f32 = !strcmp(p, "fp32") || (!strcmp(p, "auto") && s->m.config.dtype == FMT_F32);
+    s->m.activations = s->weights = s->gradients = f32 ? FMT_F32 : !strcmp(p, "fp16") ? FMT_F16 : FMT_BF16;
 }
 
 static bool set_master(JobSpec *s, const Options *o, Err *e) {
@@ -69,10 +69,10 @@ bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations) {
 }
 
 bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
-    if (!setup_lacks_bf16(o, m, s->activations)) return true;
+    if (!setup_lacks_bf16(o, m, s->m.activations)) return true;
     bool as_asked = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16"); /* what was named does not fall back */
-    s->activations = FMT_F16;
-    if (!as_asked && s->adapter.format == FMT_BF16) s->adapter.format = FMT_F16;
+    s->m.activations = FMT_F16;
+    if (!as_asked && s->m.adapter.format == FMT_BF16) s->m.adapter.format = FMT_F16;
     if (!as_asked && s->weights == FMT_BF16) s->weights = s->gradients = FMT_F16;
     return !s->train || set_master(s, o, e);
 }
@@ -81,16 +81,20 @@ static void set_training(JobSpec *s, const Options *o) {
     const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
     s->lora = opt_is(o, OPT_MODE, "lora");
     if (s->lora) {
-        s->adapter.rank = (int)opt_int(o, OPT_LORA_RANK);
-        s->adapter.alpha = (float)opt_real(o, OPT_LORA_ALPHA);
-        s->adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
-        s->adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
-        s->weights = s->gradients = s->adapter.format;
+        s->m.adapter.rank = (int)opt_int(o, OPT_LORA_RANK);
+        s->m.adapter.alpha = (float)opt_real(o, OPT_LORA_ALPHA);
+        s->m.adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
+        s->m.adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
+        s->weights = s->gradients = s->m.adapter.format;
         const char *const *list;
-        static const char *const names[PROJ_COUNT] = {"q", "k", "v", "o", "gate", "up", "down"};
+        const ModelFamily *family = s->m.config.family ? s->m.config.family : &family_decoder;
         for (int i = 0, n = opt_list(o, OPT_LORA_TARGETS, &list); i < n; i++)
-            for (int p = 0; p < PROJ_COUNT; p++)
-                if (!strcmp(list[i], names[p]) || !strcmp(list[i], "all")) s->adapter.targets |= 1u << p;
+            for (int p = 0; p < family->n_projections; p++) {
+                const char *name = model_projection_name(family, p); /* "q_proj"; the option says "q" */
+                size_t stem = strcspn(name, "_");
+                bool same = !strncmp(list[i], name, stem) && !list[i][stem];
+                if (same || !strcmp(list[i], "all")) s->m.adapter.targets |= 1u << p;
+            }
     }
     s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
                  : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
@@ -111,23 +115,23 @@ static void set_training(JobSpec *s, const Options *o) {
 
 /* How a frozen model's projections are kept: as asked, or as its folder holds them. */
 static bool set_storage(JobSpec *s, const Options *o, Err *e) {
-    const ModelConfig *c = &s->model;
-    s->quantised = !opt_is(o, OPT_QUANTIZE, "none");
-    s->stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
-    s->head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
+    const ModelConfig *c = &s->m.config;
+    s->m.quantised = !opt_is(o, OPT_QUANTIZE, "none");
+    s->m.stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
+    s->m.head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     if (c->quant == QUANT_BNB_NF4)
         log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name,
-                 s->quantised ? " and quantised again as " : " to ", format_name(s->quantised ? s->stored : c->dtype));
+                 s->m.quantised ? " and quantised again as " : " to ", format_name(s->m.quantised ? s->m.stored : c->dtype));
     if (c->quant != QUANT_OWN || (o->command == CMD_TRAIN && opt_given(o, OPT_INIT))) return true;
-    if (opt_given(o, OPT_QUANTIZE) && (!s->quantised || s->stored != c->quant_format))
+    if (opt_given(o, OPT_QUANTIZE) && (!s->m.quantised || s->m.stored != c->quant_format))
         return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
                     "quantised", opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
-    if (c->quant_head && opt_given(o, OPT_QUANTIZE_HEAD) && !s->head_int8)
+    if (c->quant_head && opt_given(o, OPT_QUANTIZE_HEAD) && !s->m.head_int8)
         return fail(e, ERR_USAGE, "--quantize-head none: the head of %s is stored as int8 already; leave the option out, or begin from "
                     "the model before it was quantised", c->name);
-    s->quantised = true;
-    s->stored = c->quant_format;
-    s->head_int8 |= c->quant_head;
+    s->m.quantised = true;
+    s->m.stored = c->quant_format;
+    s->m.head_int8 |= c->quant_head;
     return true;
 }
 
@@ -157,7 +161,7 @@ static bool set_ffn_chunks(JobSpec *s, const Options *o, Err *e) {
 }
 
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
-    *s = (JobSpec){.model = *c, .train = train, .sweep = true};
+    *s = (JobSpec){.m.config = *c, .train = train};
     s->seq = opt_int(o, OPT_SEQ);
     s->micro_batch = opt_int(o, OPT_MICRO_BATCH);
     s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
@@ -166,19 +170,19 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     set_precision(s, o);
     const char *offload = opt_text(o, OPT_OFFLOAD);
     const char *homes = strcmp(offload, "auto") ? offload : "none";
-    if (!set_storage(s, o, e) || !job_parse_away(s->away, s->on_disk, c->layers, homes, e)) return false;
+    if (!set_storage(s, o, e) || !offload_parse(&s->m.offload, c->layers, homes, e)) return false;
     if (strstr(offload, "=disk") && !opt_given(o, OPT_OFFLOAD_DIR))
         return fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
     if (!train) return true;
     set_training(s, o);
     if (!set_master(s, o, e)) return false;
-    if (s->quantised && !s->lora)
+    if (s->m.quantised && !s->lora)
         return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora",
-                    format_name(s->stored));
+                    format_name(s->m.stored));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
-    s->random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
-    if (o->command == CMD_TRAIN) s->seed = (uint64_t)opt_int(o, OPT_SEED);
+    s->m.random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
+    if (o->command == CMD_TRAIN) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!set_update(s, o, e)) return false;
     const char *recompute = opt_text(o, OPT_RECOMPUTE);
     return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);
@@ -190,9 +194,9 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     if (!adapter_config_read(&c, opt_text(o, OPT_ADAPTER), e)) return false;
     if (s->train && !s->lora)
         return fail(e, ERR_USAGE, "--adapter %s: belongs to --mode lora", opt_text(o, OPT_ADAPTER));
-    Format format = s->train ? s->adapter.format : s->activations;
-    s->adapter = (LoraSpec){.rank = c.rank, .alpha = (float)(adapter_scale(&c) * c.rank), .targets = c.targets, .format = format,
-                            .dropout = s->adapter.dropout};
+    Format format = s->train ? s->m.adapter.format : s->m.activations;
+    s->m.adapter = (LoraSpec){.rank = c.rank, .alpha = (float)(adapter_scale(&c) * c.rank), .targets = c.targets, .format = format,
+                            .dropout = s->m.adapter.dropout};
     return true;
 }
 
@@ -201,6 +205,6 @@ bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {
     if (library && packed)
         return fail(e, ERR_USAGE, "--attention cudnn: attends to whole rows and these are packed; add --pack off");
     bool own = packed || opt_is(o, OPT_ATTENTION, "own") || (!library && opt_flag(o, OPT_DETERMINISTIC));
-    s->attend = own ? ATTEND_OWN : library ? ATTEND_LIBRARY : ATTEND_FAST;
+    s->attend = s->attend_asked = own ? ATTEND_OWN : library ? ATTEND_LIBRARY : ATTEND_FAST;
     return true;
 }

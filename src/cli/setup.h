@@ -10,18 +10,18 @@
 #include "exec/exec.h"
 #include "train/search.h"
 
-typedef struct Model {
+typedef struct ModelFiles {
     ModelConfig config;
     bool has_folder;
     char folder[1024];
-} Model;
+} ModelFiles;
 
 /* A folder, a preset, or a hub id in the local cache. */
-bool setup_model(Model *m, const Options *o, Err *e);
-bool setup_model_named(Model *m, const char *flag, const char *name, Err *e);
+bool setup_model(ModelFiles *m, const Options *o, Err *e);
+bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e);
 
 /* A preset has none: refused with how to get them. */
-bool setup_need_weights(const Model *m, const Options *o, Err *e);
+bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e);
 
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
@@ -47,7 +47,7 @@ bool setup_machine_path(char *path, size_t size, const char *given);
 bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e);
 
 /* ERR_BUDGET when the device has less memory free than is planned: who holds it, and what to do. */
-bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e);
+bool setup_check_free(const Ring *r, Backend *b, Err *e);
 
 /* ---- setup_data.c ---- */
 
@@ -55,23 +55,23 @@ typedef struct Words { /* what turns text into ids */
     Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
     Template *chat;
 } Words;
-bool setup_words(Words *w, const Options *o, const Model *m, Err *e);
+bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e);
 void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */
-int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w);
+int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
-bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
+bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
 
 int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch); /* of the whole run: --steps or --epochs */
 /* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the faster of
  * packing the samples of an update and of giving each a row, said in one line. */
 bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
-                   const Machine *m, const HostBytes *host, SearchLimits limits, Err *e);
+                   const Machine *m, const HostBytes *host, FitLimits limits, Err *e);
 
 /* ---- setup_budget.c ---- */
 
 /* What may be taken: --budget or what is free now less a margin (said so), and the caps of --max-memory. */
-bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e);
+bool setup_limits(FitLimits *l, const Options *o, const Machine *m, Err *e);
 bool setup_has_budget(const Options *o);      /* one for the device was given */
 int64_t setup_given_budget(const Options *o); /* the lower of --budget and --max-memory device=, if one was */
 /* What the process may come to take here, and by which limit: memory that is free, a control group, ulimit. */
@@ -82,7 +82,7 @@ bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits);
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits);
 /* Where --allow changed the mathematics, the options say so from here on, for config.yaml and the checkpoint's record. */
 typedef struct Taken {
     char text[4][32]; /* what the options' values point to */
@@ -90,8 +90,8 @@ typedef struct Taken {
 void setup_record_taken(Options *o, Taken *t, const JobSpec *s);
 /* ERR_BUDGET with the missing bytes: in --offload-dir; and with the cheapest changes as flags, when the job does not fit, there, on
  * the device or in the host. */
-bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e);
-bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e);
+bool setup_check_disk(int64_t need_bytes, FitLimits limits, Err *e);
+bool setup_check_budget(const Job *j, const HostBytes *host, FitLimits limits, Err *e);
 
 /* ---- setup_shortage.c ---- */
 
@@ -106,7 +106,7 @@ typedef struct Shortage { /* less was found than was planned */
 Shortage setup_shortage(const Job *j, const Exec *x, Backend *b);
 /* --on-shortage: the fastest plan of the same mathematics within what was found, in *s and *limits, said in one line;
  * asked: what the options gave. False: stop was asked for, or nothing fits; e, which holds the refusal, says so. */
-bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
+bool setup_replan(JobSpec *s, FitLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
                   const HostBytes *host, Shortage what, Err *e);
 
 #endif

@@ -112,7 +112,7 @@ static int64_t lower(int64_t room, int64_t cap) { /* 0: none */
     return room && cap ? MIN2(room, cap) : MAX2(room, cap);
 }
 
-bool setup_limits(SearchLimits *l, const Options *o, const Machine *m, Err *e) {
+bool setup_limits(FitLimits *l, const Options *o, const Machine *m, Err *e) {
     Caps caps;
     if (!parse_caps(&caps, o, e)) return false;
     l->device_bytes = setup_has_budget(o) ? setup_given_budget(o) : free_less_margin(m);
@@ -146,23 +146,20 @@ static unsigned allowed(const Options *o) {
     return opt_given(o, OPT_ADAPTER) ? allow & ~(unsigned)ALLOW_RANK : allow; /* a given adapter has its rank */
 }
 
-static void explain(const Search *f, const JobSpec *spec) {
-    log_line("tried %d plans in %.0f ms; per update:", f->n, f->ms);
-    for (int i = 0; i < f->n; i++) {
-        const Try *t = &f->tried[i];
+static void explain(const Search *f) {
+    log_line("tried %lld plans in %.0f ms; per update:", (long long)f->fit.n, f->ms);
+    for (int64_t i = 0; i < f->fit.n; i++) {
+        const FitTrial *t = &f->fit.trial[i];
+        JobSpec spec = search_spec(f, i);
         Str flags = {0};
-        search_flags(&flags, t, spec);
-        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->device_bytes).s,
-                 units_bytes(t->host_bytes).s, units_seconds(t->update_seconds).s, t->fits ? "fits" : "-   ",
-                 i == f->best        ? " *"
-                 : i == f->next_best ? " 2"
-                                     : "  ",
-                 str_text(&flags));
+        technique_layout_flags(&flags, &spec);
+        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->c.device_bytes).s, units_bytes(t->c.host_bytes).s,
+                 units_seconds(t->c.seconds).s, t->fits ? "fits" : "-   ", i == f->fit.best ? " *" : "  ", str_text(&flags));
         str_free(&flags);
     }
 }
 
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits) {
+void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
     SearchFreedom free = setup_freedom(o);
     Search *f = MEM_NEW(Search, 1);
     JobSpec asked = *s;
@@ -171,25 +168,30 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
     work_begin(&work, WORK_COUNT, 0, "planning");
     bool fits = job_search(f, s, m, host, free, limits);
     work_end(&work);
-    int64_t plain_bytes = f->tried[0].device_bytes;
-    bool plain_fits = f->tried[0].fits;
-    if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
-    if (!fits && allowed(o) && (fits = job_search_allowed(f, s, m, host, free, limits, allowed(o)))) {
-        if (opt_flag(o, OPT_EXPLAIN)) explain(f, s);
-        search_taken_flags(&taken, s, &asked);
-        log_warn("nothing fits without changing the mathematics; taken, as --allow %s allows: %s",
-                 opt_text(o, OPT_ALLOW), str_text(&taken));
+    int64_t plain_bytes = f->asked_bytes;
+    bool plain_fits = f->fit.n && f->fit.trial[0].fits;
+    if (opt_flag(o, OPT_EXPLAIN)) explain(f);
+    if (!fits && allowed(o)) {
+        search_free(f);
+        fits = job_search_allowed(f, s, m, host, free, limits, allowed(o));
+        if (fits && opt_flag(o, OPT_EXPLAIN)) explain(f);
+        if (fits) technique_changed_flags(&taken, s, &asked, true);
+        if (fits)
+            log_warn("nothing fits without changing the mathematics; taken, as --allow %s allows: %s",
+                     opt_text(o, OPT_ALLOW), str_text(&taken));
     }
-    if (fits && (f->best > 0 || taken.len)) {
-        search_flags(&flags, &f->tried[f->best], s);
-        log_line("as asked it takes %s; %s with %s%s%s", units_bytes(plain_bytes).s, plain_fits ? "it is faster" : "it fits",
-                 str_text(&taken),
+    if (fits && (f->fit.best > 0 || taken.len)) {
+        technique_layout_flags(&flags, s);
+        log_line("as asked it takes %s; %s with %s%s%s", units_bytes(plain_bytes).s,
+                 plain_fits ? "it is faster" : "it fits", str_text(&taken),
                  taken.len ? " " : "", str_text(&flags));
     }
     if (!fits && limits.disk_bytes) { /* what only the disk does not hold is refused with its bytes: setup_check_disk */
         limits.disk_bytes = 0;
+        search_free(f);
         job_search(f, s, m, host, free, limits);
     }
+    search_free(f);
     str_free(&flags);
     str_free(&taken);
     mem_free(f);
@@ -199,11 +201,11 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     if (s->moments == MOMENTS_8BIT && !opt_is(o, OPT_MOMENTS, "8bit"))
         options_settle(o, OPT_MOMENTS, moments[s->moments], "--allow");
-    if (s->head_int8) options_settle(o, OPT_QUANTIZE_HEAD, "int8", "--allow");
-    if (s->quantised) options_settle(o, OPT_QUANTIZE, s->stored == FMT_NF4 ? "nf4" : "int8", "--allow");
-    if (s->lora && s->adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
-        snprintf(t->text[0], sizeof t->text[0], "%d", s->adapter.rank);
-        snprintf(t->text[1], sizeof t->text[1], "%g", (double)s->adapter.alpha);
+    if (s->m.head_int8) options_settle(o, OPT_QUANTIZE_HEAD, "int8", "--allow");
+    if (s->m.quantised) options_settle(o, OPT_QUANTIZE, s->m.stored == FMT_NF4 ? "nf4" : "int8", "--allow");
+    if (s->lora && s->m.adapter.rank != opt_int(o, OPT_LORA_RANK) && !opt_given(o, OPT_ADAPTER)) {
+        snprintf(t->text[0], sizeof t->text[0], "%d", s->m.adapter.rank);
+        snprintf(t->text[1], sizeof t->text[1], "%g", (double)s->m.adapter.alpha);
         options_settle(o, OPT_LORA_RANK, t->text[0], "--allow");
         options_settle(o, OPT_LORA_ALPHA, t->text[1], "--allow");
     }
@@ -215,9 +217,9 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
 
 /* ---- the verdict ---- */
 
-static bool check_host(const Job *j, SearchLimits limits, Err *e) {
-    int64_t pinned = ledger_process_bytes(&j->ledger, POOL_PINNED), need = job_host_bytes(j);
-    if (j->machine.kind == MACHINE_CPU || !limits.host_bytes || need <= limits.host_bytes) return true;
+static bool check_host(const Job *j, FitLimits limits, Err *e) {
+    int64_t pinned = ledger_process_bytes(&j->ring->ledger, POOL_PINNED), need = ring_host_bytes(j->ring);
+    if (j->ring->machine.kind == MACHINE_CPU || !limits.host_bytes || need <= limits.host_bytes) return true;
     SensorMemory here = sensors_memory();
     return fail(
         e, ERR_BUDGET,
@@ -229,7 +231,7 @@ static bool check_host(const Job *j, SearchLimits limits, Err *e) {
         here.limit ? "; a control group's limit decides: " : "", here.limit ? here.limit : "");
 }
 
-bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
+bool setup_check_disk(int64_t need_bytes, FitLimits limits, Err *e) {
     int64_t file = process_limits().file_bytes;
     if (!limits.disk_bytes || need_bytes <= limits.disk_bytes) return true;
     if (file >= 0 && need_bytes > file)
@@ -246,12 +248,12 @@ bool setup_check_disk(int64_t need_bytes, SearchLimits limits, Err *e) {
 }
 
 /* Where no single change is enough: what --allow would come to. */
-static void add_last_resort(Str *text, const Job *j, const HostBytes *host, SearchLimits limits) {
+static void add_last_resort(Str *text, const Job *j, const HostBytes *host, FitLimits limits) {
     JobSpec s = j->spec;
     SearchFreedom free = {.recompute = true, .offload = true, .head_chunk = true};
     Str flags = {0};
-    if (search_least_taken(&s, &j->machine, host, free, limits, ALLOW_ALL)) {
-        search_taken_flags(&flags, &s, &j->spec);
+    if (search_least_taken(&s, &j->ring->machine, host, free, limits, ALLOW_ALL)) {
+        technique_changed_flags(&flags, &s, &j->spec, true);
         str_addf(text,
                  " No single change makes it fit. With --allow all --recompute auto --offload auto the planner "
                  "would come to %s, "
@@ -275,9 +277,9 @@ bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes) {
     return true;
 }
 
-bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits, Err *e) {
-    int64_t need = job_process_bytes(j), budget_bytes = limits.device_bytes;
-    if (need <= budget_bytes) return check_host(j, limits, e) && setup_check_disk(job_disk_bytes(j), limits, e);
+bool setup_check_budget(const Job *j, const HostBytes *host, FitLimits limits, Err *e) {
+    int64_t need = ring_process_bytes(j->ring), budget_bytes = limits.device_bytes;
+    if (need <= budget_bytes) return check_host(j, limits, e) && setup_check_disk(ring_disk_bytes(j->ring), limits, e);
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, budget_bytes, change);
     Str text = {0};
@@ -285,7 +287,7 @@ bool setup_check_budget(const Job *j, const HostBytes *host, SearchLimits limits
              units_bytes(need).s, units_bytes(budget_bytes).s, units_bytes(need - budget_bytes).s,
              units_count(need - budget_bytes).s);
     Str limit = {0};
-    if (setup_limit_text(&limit, &j->machine, need)) str_addf(&text, " %s.", str_text(&limit));
+    if (setup_limit_text(&limit, &j->ring->machine, need)) str_addf(&text, " %s.", str_text(&limit));
     str_free(&limit);
     if (!n)
         add_last_resort(&text, j, host, limits);

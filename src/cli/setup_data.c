@@ -11,7 +11,7 @@
 #include "cli/share.h"
 #include "train/run.h"
 
-bool setup_words(Words *w, const Options *o, const Model *m, Err *e) {
+bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     *w = (Words){0};
     char own[SHARE_PATH], path[1200];
     const char *folder = opt_given(o, OPT_TOKENIZER) ? share_find(own, "models", opt_text(o, OPT_TOKENIZER))
@@ -37,7 +37,7 @@ void setup_words_free(Words *w) {
 
 /* The memory that rows lie in: the process's own on the CPU, beside a device the host's. What the plan needs besides is not
  * known yet; what no plan can do without is taken off. */
-int64_t setup_data_room(const Machine *m, SearchLimits limits, const Words *w) {
+int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w) {
     int64_t room = m->kind == MACHINE_CPU ? limits.device_bytes : limits.host_bytes;
     if (!room || room == INT64_MAX) return 0;
     return MAX2(room - m->runtime_bytes - (w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0), 1);
@@ -81,7 +81,7 @@ static bool open_listed(Dataset **d, const Options *o, OptId id, const DataOptio
     return ok;
 }
 
-bool setup_data(Dataset **d, const Options *o, const Words *w, const Model *m, OptId id, int64_t room_bytes, Err *e) {
+bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes, Err *e) {
     DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
                              .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES),
                              .limit_bytes = room_bytes};
@@ -128,16 +128,18 @@ static void set_rows(JobSpec *s, const UpdateRows *rows, int64_t global_batch) {
 }
 
 /* Seconds an update of the fastest plan takes; 0: none fits. */
-static double fastest(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, SearchLimits limits) {
+static double fastest(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
     Search *f = MEM_NEW(Search, 1);
-    double seconds = job_search(f, &s, m, host, setup_freedom(o), limits) ? f->tried[f->best].update_seconds : 0;
+    double seconds =
+        job_search(f, &s, m, host, setup_freedom(o), limits) ? f->fit.trial[f->fit.best].c.seconds : 0;
+    search_free(f);
     mem_free(f);
     return seconds;
 }
 
 /* A library attends to rows of one sample each alone. Whether that is worth a row a sample is for the plans to say. */
 static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t global_batch, const Options *o, const Machine *m,
-                               const HostBytes *host, SearchLimits limits) {
+                               const HostBytes *host, FitLimits limits) {
     JobSpec packed = *s, alone = *s;
     set_rows(&packed, rows, global_batch);
     set_rows(&alone, NULL, global_batch);
@@ -154,7 +156,7 @@ static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t
 }
 
 bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
-                   const Machine *m, const HostBytes *host, SearchLimits limits, Err *e) {
+                   const Machine *m, const HostBytes *host, FitLimits limits, Err *e) {
     update_rows_free(rows);
     if (dataset_packs_updates(d)) {
         update_rows_count(rows, d, global_batch, setup_updates(o, d, global_batch));
@@ -162,7 +164,7 @@ bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, 
                  rows->mean_rows, units_count(s->seq).s, (long long)rows->most, 100 * rows->fill);
         bool open = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "auto") && !opt_flag(o, OPT_DETERMINISTIC);
         bool alone = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "cudnn");
-        if (m->kind == MACHINE_CUDA && s->activations != FMT_F32 && open)
+        if (m->kind == MACHINE_CUDA && s->m.activations != FMT_F32 && open)
             alone = is_faster_unpacked(s, rows, global_batch, o, m, host, limits);
         if (alone) {
             dataset_pack_updates(d, false);

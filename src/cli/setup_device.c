@@ -123,12 +123,15 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     return false;
 }
 
-bool setup_check_free(const Job *j, Backend *b, const Machine *m, Err *e) {
+bool setup_check_free(const Ring *r, Backend *b, Err *e) {
+    Machine now = {0};
+    const Machine *m = &r->machine;
     bool cpu = m->kind == MACHINE_CPU;
-    int64_t planned = job_process_bytes(j),
+    b->describe(b, &now);
+    int64_t planned = ring_process_bytes(r),
             wants = cpu ? planned : planned - m->context_bytes; /* the context is there */
     Str why = {0}, who = {0};
-    int64_t has = cpu ? setup_room(&why, m) : m->free_bytes[POOL_DEVICE];
+    int64_t has = cpu ? setup_room(&why, m) : now.free_bytes[POOL_DEVICE];
     bool fits = has <= 0 || wants <= has;
     if (!fits && !cpu) {
         DeviceFacts facts;

@@ -12,13 +12,13 @@
 #include "obs/sensors.h"
 
 static bool is_beside(const Job *j, Pool pool) {
-    return pool != POOL_DEVICE && j->machine.kind != MACHINE_CPU;
+    return pool != POOL_DEVICE && j->ring->machine.kind != MACHINE_CPU;
 }
 
 Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
     Shortage s = {.pool = x ? x->refused : POOL_DEVICE, .refused_bytes = x ? x->refused_bytes : 0};
     bool beside = is_beside(j, s.pool);
-    s.planned_bytes = beside ? job_host_bytes(j) : job_process_bytes(j);
+    s.planned_bytes = beside ? ring_host_bytes(j->ring) : ring_process_bytes(j->ring);
     Machine now = {0};
     b->describe(b, &now);
     if (beside)
@@ -27,21 +27,8 @@ Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
         s.found_bytes = MAX2(sensors_room(now.untouched_bytes).bytes, 0);
     else
         s.found_bytes =
-            now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->machine.context_bytes : 0;
+            now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->ring->machine.context_bytes : 0;
     return s;
-}
-
-/* The rest of the spec stays as it was settled: --allow may have changed it. */
-static void forget_plan(JobSpec *s, const JobSpec *asked) {
-    s->micro_batch = asked->micro_batch;
-    s->accum = asked->accum;
-    s->head_chunk = asked->head_chunk;
-    s->ffn_chunks = asked->ffn_chunks;
-    s->attend = asked->attend;
-    s->update_in_backward = asked->update_in_backward;
-    memcpy(s->recompute, asked->recompute, sizeof s->recompute);
-    memcpy(s->away, asked->away, sizeof s->away);
-    memcpy(s->on_disk, asked->on_disk, sizeof s->on_disk);
 }
 
 static bool add_to_refusal(Err *e, const char *what) {
@@ -50,7 +37,7 @@ static bool add_to_refusal(Err *e, const char *what) {
     return fail(e, e->code, "%.860s (%s)", text, what);
 }
 
-bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
+bool setup_replan(JobSpec *s, FitLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
                   const HostBytes *host, Shortage what, Err *e) {
     if (opt_is(o, OPT_ON_SHORTAGE, "stop"))
         return add_to_refusal(e, "--on-shortage replan would look for a smaller plan");
@@ -58,28 +45,29 @@ bool setup_replan(JobSpec *s, SearchLimits *limits, const JobSpec *asked, const 
     int64_t room =
         told ? what.found_bytes - what.found_bytes / 50 : what.planned_bytes - MAX2(what.refused_bytes / 8, 1);
     JobSpec again = *s;
-    SearchLimits less = *limits;
+    FitLimits less = *limits;
     if (is_beside(j, what.pool))
         less.host_bytes = less.host_bytes ? MIN2(less.host_bytes, room) : room;
     else
         less.device_bytes = MIN2(less.device_bytes, room);
-    forget_plan(&again, asked);
+    technique_forget(&again, asked); /* --allow may have changed the rest */
     Search *f = MEM_NEW(Search, 1);
-    bool fits = job_search(f, &again, &j->machine, host, setup_freedom(o), less);
+    bool fits = job_search(f, &again, &j->ring->machine, host, setup_freedom(o), less);
     if (fits) {
         Str flags = {0};
-        search_flags(&flags, &f->tried[f->best], &again);
+        const FitCost *cost = &f->fit.trial[f->fit.best].c;
+        technique_layout_flags(&flags, &again);
         log_line(
             "shortage in %s memory: %s planned, %s%s; goes on with %s: %s, the same mathematics",
             ledger_pool_name(what.pool), units_bytes(what.planned_bytes).s, told ? "found " : "refused ",
             units_bytes(told ? what.found_bytes : what.refused_bytes).s, str_text(&flags),
-            units_bytes(is_beside(j, what.pool) ? f->tried[f->best].host_bytes : f->tried[f->best].device_bytes)
-                .s);
+            units_bytes(is_beside(j, what.pool) ? cost->host_bytes : cost->device_bytes).s);
         str_free(&flags);
         *e = (Err){0}; /* what was refused is taken care of */
         *s = again;
         *limits = less;
     }
+    search_free(f);
     mem_free(f);
     return fits || add_to_refusal(e, "--on-shortage replan: no smaller plan of the same mathematics was found");
 }

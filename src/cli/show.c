@@ -21,11 +21,11 @@ static void show_line(Str *out, const char *name, int64_t bytes, int64_t whole, 
 void show_dtypes(Str *out, const JobSpec *s) {
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     bool full = s->train && !s->lora;
-    str_addf(out, "weights %s%s, activations %s", format_name(full ? s->weights : s->model.dtype),
+    str_addf(out, "weights %s%s, activations %s", format_name(full ? s->weights : s->m.config.dtype),
              full ? s->weights == FMT_BF16 && !s->master ? " (rounded at random)" : "" : " (frozen, as on file)",
-             format_name(s->activations));
-    if (s->head_int8) str_add(out, ", head int8");
-    if (s->adapter.rank) str_addf(out, ", adapters %s", format_name(s->adapter.format));
+             format_name(s->m.activations));
+    if (s->m.head_int8) str_add(out, ", head int8");
+    if (s->m.adapter.rank) str_addf(out, ", adapters %s", format_name(s->m.adapter.format));
     if (s->train) str_addf(out, ", gradients %s, moments %s", format_name(s->gradients), moments[s->moments]);
     if (s->train && s->master) str_add(out, ", master fp32");
 }
@@ -78,27 +78,27 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
 
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
     const JobSpec *s = &j->spec;
-    const Ledger *l = &j->ledger;
-    int64_t process = job_process_bytes(j), arena = l->arena_bytes[POOL_DEVICE];
-    str_addf(out, "%s: %s parameters", s->model.name, units_count(config_parameters(&s->model)).s);
-    if (s->train) str_addf(out, ", %s trained (%s)", units_count(decoder_count(&j->p, true)).s, s->lora ? "lora" : "full");
+    const Ledger *l = &j->ring->ledger;
+    int64_t process = ring_process_bytes(j->ring), arena = l->arena_bytes[POOL_DEVICE];
+    str_addf(out, "%s: %s parameters", s->m.config.name, units_count(config_parameters(&s->m.config)).s);
+    if (s->train) str_addf(out, ", %s trained (%s)", units_count(model_count(&j->ring->p, true)).s, s->lora ? "lora" : "full");
     str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
     if (s->train) str_addf(out, s->rows ? ", up to %lld micro-batches an update" : ", %lld micro-batches an update", (long long)s->accum);
-    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->machine.name, j->plan_ms,
-             (long long)j->p.n_t, (long long)j->p.n_s);
+    str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->ring->machine.name, j->ring->plan_ms,
+             (long long)j->ring->p.n_t, (long long)j->ring->p.n_s);
     str_add(out, "dtypes: ");
     show_dtypes(out, s);
     str_add(out, "\n");
-    show_ledger(out, l, process, j->machine.kind == MACHINE_CPU, measured);
-    int64_t disk = l->arena_bytes[POOL_DISK], own = job_disk_bytes(j);
+    show_ledger(out, l, process, j->ring->machine.kind == MACHINE_CPU, measured);
+    int64_t disk = l->arena_bytes[POOL_DISK], own = ring_disk_bytes(j->ring);
     if (disk)
         str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
                  units_bytes(disk - own).s);
-    int64_t bound = j->placement.lower_bound_bytes[POOL_DEVICE];
+    int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
-             units_count(bound).s, j->placement.peak_step,
-             j->placement.peak_step >= 0 && j->placement.peak_step < j->p.n_s
-                 ? op_name(j->p.s[j->placement.peak_step].op)
+             units_count(bound).s, j->ring->placement.peak_step,
+             j->ring->placement.peak_step >= 0 && j->ring->placement.peak_step < j->ring->p.n_s
+                 ? op_name(j->ring->p.s[j->ring->placement.peak_step].op)
                  : "-");
     if (budget_bytes)
         str_addf(out, "budget: %s bytes; %s by %s (%.1f %% of it %s)\n", units_count(budget_bytes).s,
@@ -141,15 +141,15 @@ void show_print_json(const json_t *root) {
 }
 
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {
-    int64_t process = job_process_bytes(j);
+    int64_t process = ring_process_bytes(j->ring);
     bool fits = !budget_bytes || process <= budget_bytes;
     json_t *root = json_object(), *changes = json_array();
     json_object_set_new(root, "fits", json_boolean(fits));
-    json_object_set_new(root, "model", json_string(j->spec.model.name));
-    json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.model)));
-    json_object_set_new(root, "trainable_parameters", json_integer(decoder_count(&j->p, true)));
-    json_object_set_new(root, "pools", show_pools_json(&j->ledger, budget_bytes));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(job_disk_bytes(j)));
+    json_object_set_new(root, "model", json_string(j->spec.m.config.name));
+    json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.m.config)));
+    json_object_set_new(root, "trainable_parameters", json_integer(model_count(&j->ring->p, true)));
+    json_object_set_new(root, "pools", show_pools_json(&j->ring->ledger, budget_bytes));
+    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(j->ring)));
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, fits ? 0 : budget_bytes, change);
     for (int i = 0; i < n; i++)
@@ -158,10 +158,10 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
                                                  change[i].slowdown > 0 ? json_real(change[i].slowdown) : json_null(),
                                                  "changes_mathematics", change[i].maths));
     json_object_set_new(root, "changes", changes);
-    json_object_set_new(root, "machine", json_string(j->machine.name));
-    json_object_set_new(root, "plan_ms", json_real(j->plan_ms));
-    json_object_set_new(root, "tensors", json_integer(j->p.n_t - 1));
-    json_object_set_new(root, "steps", json_integer(j->p.n_s));
-    json_object_set_new(root, "predicted_update_seconds", json_real(job_update_seconds(j)));
+    json_object_set_new(root, "machine", json_string(j->ring->machine.name));
+    json_object_set_new(root, "plan_ms", json_real(j->ring->plan_ms));
+    json_object_set_new(root, "tensors", json_integer(j->ring->p.n_t - 1));
+    json_object_set_new(root, "steps", json_integer(j->ring->p.n_s));
+    json_object_set_new(root, "predicted_update_seconds", json_real(ring_round_seconds(j->ring, &j->ring->machine)));
     return root;
 }

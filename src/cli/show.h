@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "train/job.h"
+#include "train/search.h"
 
 /* measured: NULL, or the figures of a finished run to stand beside the planned ones. */
 typedef struct Measured {

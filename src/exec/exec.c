@@ -148,6 +148,8 @@ bool exec_open(Exec *x, const Program *p, Backend *b, const int64_t *arena_bytes
     find_passed(x);
     find_only_writers(x);
     find_runs(x);
+    for (Tid t = 1; t < p->n_t; t++)
+        if (p->t[t].table && p->t[t].birth >= 0) exec_put(x, t, p->t[t].table, 0, prog_bytes(p, t));
     return true;
 }
 

@@ -18,11 +18,12 @@ int64_t engine_host_bytes(const GenSpec *s) { /* rounded up for the arena; a que
     return s->slots * (slot + s->context * 16) + 256 * KIB;
 }
 
-void engine_open(Engine *n, const Gen *g, Exec *x, const Tokenizer *t, EngineOptions options) {
+void engine_open(Engine *n, const Gen *g, const Tokenizer *t, EngineOptions options) {
     int64_t slots = g->spec.slots, context = g->spec.context, tokens = gen_pass_tokens(g);
+    Exec *x = &g->ring->x;
     *n = (Engine){.g = g, .x = x, .tokenizer = t, .options = options, .reading = -1, .prompt_ticket = -1};
     n->late = x->b->asynchronous;
-    n->drawable = t ? (int32_t)MIN2(g->spec.model.vocab, tokenizer_vocab_size(t)) : 0;
+    n->drawable = t ? (int32_t)MIN2(g->spec.m.config.vocab, tokenizer_vocab_size(t)) : 0;
     arena_init(&n->arena, "engine");
     n->slot = ARENA_NEW(&n->arena, EngineSlot, slots);
     for (int64_t i = 0; i < slots; i++) {
@@ -47,12 +48,6 @@ void engine_close(Engine *n) {
     for (int64_t i = 0; i < n->g->spec.slots; i++) text_stream_free(&n->slot[i].stream);
     arena_free(&n->arena);
     *n = (Engine){0};
-}
-
-static void measure(Engine *n) {
-    int64_t bytes = n->x->b->in_use(n->x->b);
-    if (bytes < 0) bytes = sensors_anon_bytes();
-    n->process_peak_bytes = MAX2(n->process_peak_bytes, bytes);
 }
 
 /* ---- pending tokens: drawn, not read by the host yet ---- */
@@ -181,7 +176,7 @@ static bool decode_step(Engine *n, Err *e) {
     note_tokens(n, false);
     while (n->n_pending > (n->late && queued ? 1 : 0))
         if (!read_tokens(n, e)) return false;
-    if (n->decodes++ % MEASURE_EVERY == 0) measure(n);
+    if (n->decodes++ % MEASURE_EVERY == 0) ring_measure(n->g->ring);
     return true;
 }
 
@@ -211,7 +206,7 @@ static void share_prompt(Engine *n, int to) {
     const Gen *g = n->g;
     Backend *b = n->x->b;
     int64_t tokens = n->slot[to].n;
-    for (int l = 0; l < g->spec.model.layers && to != n->prompt_slot; l++) {
+    for (int l = 0; l < model_cache_tensors(&g->m) && to != n->prompt_slot; l++) {
         int64_t row = prog_bytes(n->x->p, g->cache[l]) / g->spec.slots, bytes = row / g->spec.context * tokens;
         char *base = exec_address(n->x, g->cache[l]);
         b->copy(b, QUEUE_COMPUTE, base + to * row, base + n->prompt_slot * row, bytes);
@@ -372,6 +367,6 @@ EngineState engine_step(Engine *n, Err *e) {
     if (!n->n_busy && !n->queue) return ENGINE_IDLE;
     if (!step(n, e)) return ENGINE_BROKEN;
     if (n->n_busy || n->queue) return ENGINE_BUSY;
-    measure(n);
+    ring_measure(n->g->ring);
     return ENGINE_IDLE;
 }

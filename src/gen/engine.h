@@ -2,7 +2,7 @@
  * every answer, and what came of it is taken as events. Nothing here waits for a request: being idle is a state.
  *
  *     Engine n;
- *     engine_open(&n, &gen, &gen.x, tokenizer, (EngineOptions){0});  // weights are loaded, gen_warm was called
+ *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm was called
  *     for (;;) {
  *         while (engine_room(&n) > 0 && there is another) engine_submit(&n, &request, &ticket, &e);
  *         if (engine_step(&n, &e) == ENGINE_BROKEN) ...              // the device failed: nothing can go on
@@ -126,7 +126,7 @@ typedef struct PendingEvent {
 
 typedef struct Engine {
     const Gen *g;             /* keeps: passes, cache and settings' tensors */
-    Exec *x;                  /* keeps: of the program they are in */
+    Exec *x;                  /* keeps: of the ring they are in */
     const Tokenizer *tokenizer; /* keeps; NULL: ids only */
     EngineOptions options;
     bool late;                /* tokens are read one step late: the device has the next step before the host looks */
@@ -155,11 +155,10 @@ typedef struct Engine {
     EngineCounts counts;
     double read_seconds;      /* when the host read tokens last */
     int64_t decodes;
-    int64_t process_peak_bytes;
 } Engine;
 
 /* Takes the host memory of slots and passes (engine_host_bytes); the tokens come from where g was recorded. */
-void engine_open(Engine *n, const Gen *g, Exec *x, const Tokenizer *t, EngineOptions options);
+void engine_open(Engine *n, const Gen *g, const Tokenizer *t, EngineOptions options);
 void engine_close(Engine *n); /* whatever is under way is dropped without events; zeros are fine */
 int64_t engine_host_bytes(const GenSpec *s); /* at most, beside what queued requests and texts take */
 

@@ -7,7 +7,7 @@
 /* ---- checks ---- */
 
 static bool check_ids(const Engine *n, const Request *r, const char *what, const int32_t *ids, int64_t count, Err *e) {
-    int64_t vocab = n->g->spec.model.vocab;
+    int64_t vocab = n->g->spec.m.config.vocab;
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return fail(e, ERR_FAIL,

@@ -46,7 +46,7 @@ static void leave(Engine *n, EngineSlot *s) {
 static void wipe_cache(Engine *n, int slot) {
     static const char zeros[1 << 16];
     const Gen *g = n->g;
-    for (int l = 0; l < g->spec.model.layers; l++) {
+    for (int l = 0; l < g->spec.m.config.layers; l++) {
         int64_t row = prog_bytes(n->x->p, g->cache[l]) / g->spec.slots;
         for (int64_t at = 0; at < row; at += (int64_t)sizeof zeros)
             exec_put(n->x, g->cache[l], zeros, slot * row + at, MIN2((int64_t)sizeof zeros, row - at));

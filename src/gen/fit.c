@@ -2,20 +2,22 @@
 #include "base/units.h"
 #include "gen/gen.h"
 
-typedef int64_t PlannedBytes(const Gen *g); /* some of a plan's */
+typedef int64_t PlannedBytes(const Ring *r); /* some of a plan's */
 
 static bool planned_of(int64_t *bytes, PlannedBytes *which, const GenSpec *s, const Machine *m, const GenHost *host,
                        Err *e) {
     Gen *g = MEM_NEW(Gen, 1);
-    bool ok = gen_plan(g, s, m, host, e);
-    *bytes = ok ? which(g) : 0;
-    gen_close(g);
+    Ring *r = MEM_NEW(Ring, 1);
+    bool ok = gen_plan(g, r, s, m, host, e);
+    *bytes = ok ? which(r) : 0;
+    ring_close(r);
+    mem_free(r);
     mem_free(g);
     return ok;
 }
 
 static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
-    return planned_of(bytes, gen_process_bytes, s, m, host, e);
+    return planned_of(bytes, ring_process_bytes, s, m, host, e);
 }
 
 /* The largest value of *field in [least, *field] that fits; memory grows with it. *bytes: of what was taken or, when
@@ -35,47 +37,49 @@ static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t
     return bytes_of(bytes, s, m, host, e);
 }
 
-/* The fewest layers elsewhere with which it fits, or all of them. Where there is but one memory, elsewhere is on disk. */
-static bool least_sent_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, const GenHost *host, int64_t budget_bytes,
+/* The fewest layers offloaded with which it fits, or all of them. Where there is but one memory, they go to disk. */
+static bool least_offload_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, const GenHost *host, int64_t budget_bytes,
                                  Err *e) {
-    int64_t low = s->sent, high = s->model.layers; /* low does not fit */
+    int64_t *layers = &s->m.offload.layers[OFFLOAD_WEIGHTS], *on_disk = &s->m.offload.on_disk[OFFLOAD_WEIGHTS];
+    int64_t low = *layers, high = s->m.config.layers; /* low does not fit */
     bool to_disk = m->kind == MACHINE_CPU;
     while (high - low > 1) {
-        s->sent = low + (high - low) / 2;
-        if (to_disk) s->on_disk = s->sent;
+        *layers = low + (high - low) / 2;
+        if (to_disk) *on_disk = *layers;
         if (!bytes_of(bytes, s, m, host, e)) return false;
-        *(*bytes <= budget_bytes ? &high : &low) = s->sent;
+        *(*bytes <= budget_bytes ? &high : &low) = *layers;
     }
-    s->sent = high;
-    if (to_disk) s->on_disk = high;
+    *layers = high;
+    if (to_disk) *on_disk = high;
     return bytes_of(bytes, s, m, host, e);
 }
 
 /* ---- the host ---- */
 
 static bool beside_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
-    return planned_of(bytes, gen_beside_bytes, s, m, host, e);
+    return planned_of(bytes, ring_host_bytes, s, m, host, e);
 }
 
-/* As few of the layers that were sent on disk as the host's memory makes necessary; what the device holds is the same. */
+/* As few of the offloaded layers on disk as the host's memory makes necessary; what the device holds is the same. */
 static bool fit_host(GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
-    int64_t room = s->host_room_bytes, bytes = 0, low = s->on_disk, high = s->sent;
+    int64_t *on_disk = &s->m.offload.on_disk[OFFLOAD_WEIGHTS], offloaded = s->m.offload.layers[OFFLOAD_WEIGHTS];
+    int64_t room = s->host_room_bytes, bytes = 0, low = *on_disk, high = offloaded;
     if (!room || m->kind == MACHINE_CPU) return true;
     if (!beside_of(&bytes, s, m, host, e)) return false;
     if (bytes > room && s->may_use_disk && low < high) {
-        s->on_disk = high;
+        *on_disk = high;
         if (!beside_of(&bytes, s, m, host, e)) return false;
         while (bytes <= room && high - low > 1) { /* high fits, low does not */
-            int64_t some = s->on_disk = low + (high - low) / 2, now;
+            int64_t some = *on_disk = low + (high - low) / 2, now;
             if (!beside_of(&now, s, m, host, e)) return false;
             *(now <= room ? &high : &low) = some;
         }
-        s->on_disk = high;
+        *on_disk = high;
     }
     return bytes <= room ||
            fail(e, ERR_BUDGET,
                 "does not fit the host: %s of its memory are needed for weights of %lld layers and the rest, %s may be taken, %s (%s "
-                "bytes) are missing. %s", units_bytes(bytes).s, (long long)(s->sent - s->on_disk), units_bytes(room).s,
+                "bytes) are missing. %s", units_bytes(bytes).s, (long long)(offloaded - *on_disk), units_bytes(room).s,
                 units_bytes(bytes - room).s, units_count(bytes - room).s,
                 s->may_use_disk ? "Quantise the model, or raise --max-memory host=" : "Give --offload-dir DIR, or raise --max-memory host=");
 }
@@ -89,14 +93,14 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
     if (bytes > budget_bytes &&
         !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
         return false;
-    if (bytes > budget_bytes && s->may_send && !least_sent_that_fits(s, &bytes, m, host, budget_bytes, e)) return false;
+    if (bytes > budget_bytes && s->may_offload && !least_offload_that_fits(s, &bytes, m, host, budget_bytes, e)) return false;
     if (bytes <= budget_bytes) return fit_host(s, m, host, e);
     return fail(e, ERR_BUDGET,
                 "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
                 "Give a shorter --max-tokens or --context, fewer --slots, %sa smaller model, or a larger --budget",
                 units_bytes(bytes).s, (long long)s->slots, (long long)s->context, units_bytes(budget_bytes).s,
                 units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s,
-                !s->quantised ? "--quantize int8 or nf4, " : !s->head_int8 ? "--quantize-head int8, " : "");
+                !s->m.quantised ? "--quantize int8 or nf4, " : !s->m.head_int8 ? "--quantize-head int8, " : "");
 }
 
 /* ---- slots alone: bytes grow evenly with them ---- */

@@ -1,21 +1,11 @@
-/* warm.c - how every pass is played before the first request, and what the device took for it.
+/* warm.c - how every pass is played before the first request.
  *
- * A device loads code and chooses products in a program's first play and keeps the second (backend.h). Rows at position
- * -1 are idle: they put nothing into the cache, attend to nothing and draw nothing, so these plays leave no trace. */
+ * Rows at position -1 are idle: they put nothing into the cache, attend to nothing and draw nothing, so these plays leave no
+ * trace. */
 #include <stdio.h>
 #include <string.h>
 
 #include "gen/gen.h"
-
-enum { PLAYS = 2 }; /* the first loads, the second is kept */
-
-void gen_measure_line(Gen *g, const char *name, int64_t less_bytes) {
-    int64_t now = g->b->in_use(g->b);
-    if (now < 0) return;
-    LedgerLine *line = ledger_find(&g->ledger, POOL_DEVICE, name);
-    if (line) line->measured_bytes = MAX2(line->measured_bytes, 0) + now - g->measured_bytes - less_bytes;
-    g->measured_bytes = now;
-}
 
 /* Every input of a pass: rows from that position on, each in a slot of its own; -1: idle ones. */
 static void load_rows(Gen *g, const GenPass *p, int64_t from) {
@@ -23,39 +13,36 @@ static void load_rows(Gen *g, const GenPass *p, int64_t from) {
     int32_t last = 0, none[GEN_PACKED] = {0}, idle[GEN_PACKED];
     memset(idle, -1, sizeof idle);
     if (p->ends) {
-        exec_put(&g->x, p->ends, none, 0, sizeof none);
-        exec_put(&g->x, p->end_slots, none, 0, sizeof none);
-        exec_put(&g->x, p->end_positions, idle, 0, sizeof idle);
+        exec_put(&g->ring->x, p->ends, none, 0, sizeof none);
+        exec_put(&g->ring->x, p->end_slots, none, 0, sizeof none);
+        exec_put(&g->ring->x, p->end_positions, idle, 0, sizeof idle);
     }
     for (int64_t i = 0; i < n; i++) g->positions[i] = (int32_t)(from < 0 ? -1 : from + i % p->seq);
     for (int64_t i = 0; i < p->rows; i++) g->rows[i] = from < 0 ? 0 : (int32_t)(i % g->spec.slots);
     memset(g->ids, 0, (size_t)n * 4);
-    if (p->last) exec_put(&g->x, p->in.ids, g->ids, 0, n * 4);
-    if (p->last) exec_put(&g->x, p->last, &last, 0, 4);
-    exec_put(&g->x, p->in.positions, g->positions, 0, n * 4);
-    exec_put(&g->x, p->in.cache_rows, g->rows, 0, p->rows * 4);
+    if (p->last) exec_put(&g->ring->x, p->in.ids, g->ids, 0, n * 4);
+    if (p->last) exec_put(&g->ring->x, p->last, &last, 0, 4);
+    exec_put(&g->ring->x, p->in.positions, g->positions, 0, n * 4);
+    exec_put(&g->ring->x, p->in.cache_rows, g->rows, 0, p->rows * 4);
 }
 
 static void play_idle(Gen *g, const GenPass *p) {
     load_rows(g, p, -1);
-    exec_play(&g->x, p->phase);
+    exec_play(&g->ring->x, p->phase);
 }
 
-bool gen_warm(Gen *g, Err *e) {
+static void play_all(void *gen) {
+    Gen *g = gen;
     int32_t slot = 0, position = -1;
-    gen_measure_line(g, "code", 0); /* of what was played while loading */
-    for (int play = 0; play < PLAYS && !g->b->host_memory; play++) {
-        for (int i = 0; i < g->n_prefill; i++) play_idle(g, &g->prefill[i]);
-        for (int i = 0; i < g->n_packs; i++) play_idle(g, &g->pack[i]);
-        for (int i = 0; i < g->n_decode; i++) play_idle(g, &g->decode[i]);
-        exec_put(&g->x, g->first_slot, &slot, 0, 4);
-        exec_put(&g->x, g->first_position, &position, 0, 4);
-        exec_play(&g->x, g->phase_first);
-        if (!exec_sync(&g->x, e)) return false;
-        gen_measure_line(g, play ? "graphs" : "code", 0);
-    }
-    return true;
+    for (int i = 0; i < g->n_prefill; i++) play_idle(g, &g->prefill[i]);
+    for (int i = 0; i < g->n_packs; i++) play_idle(g, &g->pack[i]);
+    for (int i = 0; i < g->n_decode; i++) play_idle(g, &g->decode[i]);
+    exec_put(&g->ring->x, g->first_slot, &slot, 0, 4);
+    exec_put(&g->ring->x, g->first_position, &position, 0, 4);
+    exec_play(&g->ring->x, g->phase_first);
 }
+
+bool gen_warm(Gen *g, Err *e) { return g->ring->b->host_memory || ring_warm(g->ring, play_all, g, e); }
 
 typedef struct PassAt {
     Gen *g;
@@ -73,7 +60,7 @@ static bool profile_pass(PassAt at, Str *out, const char *what, Err *e) {
     char title[96];
     snprintf(title, sizeof title, "%s of %lld x %lld tokens, from position %lld on", what, (long long)at.pass->rows,
              (long long)at.pass->seq, (long long)at.from);
-    return exec_profile(&at.g->x, out, &at.pass->phase, 1, at.g->b->host_memory ? 1 : TIMES,
+    return exec_profile(&at.g->ring->x, out, &at.pass->phase, 1, at.g->ring->b->host_memory ? 1 : TIMES,
                         (ProfileLoad){.load = load_pass, .user = &at}, title, e);
 }
 

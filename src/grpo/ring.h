@@ -8,9 +8,9 @@
  * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
  * trained.
  *
- *     JobBeside beside = grpo_beside(&spec);     // spec outlives the job
- *     job.beside = &beside;
- *     job_open(&j, &job, ...)                    // or a search over it; then grpo_ring(&j) */
+ *     GrpoTask task = grpo_task(&spec);
+ *     job.task = &task.task;                     // the task outlives the job
+ *     job_plan(&j, &ring, &job, ...)             // or a search over it; then grpo_ring(&j) */
 #ifndef GRPO_RING_H
 #define GRPO_RING_H
 
@@ -20,13 +20,6 @@
 #define GRPO_EVALUATOR "evaluator"
 #define GRPO_REFERENCE "reference"
 
-typedef struct SideModel { /* a frozen model and how it is kept */
-    ModelConfig model;
-    bool quantised;
-    Format stored;
-    int64_t sent; /* layers whose weights wait in pinned memory; all: embedding and head too */
-} SideModel;
-
 typedef enum ReferenceKind {
     REFERENCE_NONE,
     REFERENCE_BASE, /* the policy's own frozen weights, without its adapters */
@@ -35,9 +28,10 @@ typedef enum ReferenceKind {
 
 typedef struct GrpoSpec {
     bool has_evaluator;
-    SideModel evaluator;
+    ModelSpec evaluator;
+    bool reference_may_move, evaluator_may_move; /* nobody has said where their weights are */
     ReferenceKind reference_kind;
-    SideModel reference; /* REFERENCE_MODEL */
+    ModelSpec reference; /* REFERENCE_MODEL */
     int64_t group;       /* answers to a prompt */
     int64_t prompt_tokens;
     int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */
@@ -49,15 +43,19 @@ enum { GRPO_SLOTS = 64 };
 
 typedef struct GrpoRing {
     Gen policy, evaluator; /* passes and caches; evaluator: none when there is none */
-    Decoder reference;
+    Model reference;
     int phase_reference; /* -1: none */
     Tid reference_logp;  /* (N): read after each play */
 } GrpoRing;
 
-JobBeside grpo_beside(const GrpoSpec *s);
-static inline const GrpoRing *grpo_ring(const Job *j) {
-    return j->beside;
-}
+enum { GRPO_SIDE_REFERENCE, GRPO_SIDE_EVALUATOR }; /* Task.side; offloaded layers are JobSpec.side_offload's */
+
+typedef struct GrpoTask {
+    Task task;
+    GrpoSpec spec;
+} GrpoTask;
+GrpoTask grpo_task(const GrpoSpec *s);
+static inline const GrpoRing *grpo_ring(const Job *j) { return j->own; }
 
 /* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
 typedef struct GrpoPlays {

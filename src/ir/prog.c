@@ -92,7 +92,7 @@ Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, con
     *t = (Tensor){.role = role, .format = f, .rank = rank, .model = p->model, .layer = p->layer, .slot = id};
     t->recorded = t->birth = t->death = -1;
     t->name = full_name(p, name);
-    t->home = (Home){POOL_DEVICE, f};
+    t->home = (Home){.pool = POOL_DEVICE, .stored = f};
     for (int i = 0; i < rank; i++) {
         CHECK_MSG(dim[i] > 0, "tensor %s: dimension %d is %lld", t->name, i, (long long)dim[i]);
         t->dim[i] = dim[i];
@@ -118,6 +118,12 @@ Tid prog_view(Program *p, const char *name, Tid base, int64_t first_row, int64_t
 Tid prog_like(Program *p, const char *name, Tid of) {
     Tensor t = *prog_t(p, of);
     return prog_tensor(p, name, ROLE_ACTIVATION, t.format, t.rank, t.dim);
+}
+
+Tid prog_table(Program *p, const char *name, const float *values, int64_t n) {
+    Tid t = prog_tensor(p, name, ROLE_TABLE, FMT_F32, 1, DIMS(n));
+    p->t[t].table = memcpy(ARENA_NEW(&p->arena, float, n), values, (size_t)n * sizeof *values);
+    return t;
 }
 
 Tid prog_find(const Program *p, const char *name) {

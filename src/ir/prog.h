@@ -39,7 +39,7 @@ enum { NONE = 0, MAX_RANK = 4, MAX_IN = 10, MAX_OUT = 4, MAX_PHASES = 64 };
 typedef enum Role {
     ROLE_INPUT,      /* written by the host before a phase is played */
     ROLE_DIAL,       /* a small input that changes between plays: learning rate, divisor, keys (P7) */
-    ROLE_TABLE,      /* written once by the host: rotary frequencies */
+    ROLE_TABLE,      /* constants that stand in the program: rotary frequencies; written when it is opened */
     ROLE_ACTIVATION, /* one writer, dies after its last reader */
     ROLE_SCRATCH,    /* a step's workspace */
     ROLE_STAGED,     /* state on a visit to the device: copied in, changed by steps, copied back (plan/materialise) */
@@ -88,7 +88,9 @@ typedef struct Tensor {
     int64_t dim[MAX_RANK]; /* (rows, ..., cols), dense, row-major */
     Tid base;              /* a view: whose bytes these are; NONE otherwise. Views are never views of views */
     int64_t view_bytes;    /* byte offset inside the base */
+    const void *table;     /* ROLE_TABLE: its contents; keeps: the program's arena. NULL: the host puts them */
     Home home;             /* pool of this tensor's slot; stored format when it differs from `format` */
+    bool in_file;          /* a weight: its model's file holds these very bytes. On disk, that file is the home */
     bool trainable;        /* weights and adapters: has a gradient and an update */
     bool needs_grad;       /* a gradient must flow through it */
     Tid grad;              /* of a trainable tensor: its gradient; NONE until backward is recorded */
@@ -180,6 +182,7 @@ int prog_phase_of(const Program *p, int step);
 Tid prog_tensor(Program *p, const char *name, Role role, Format f, int rank, const int64_t *dim);
 Tid prog_view(Program *p, const char *name, Tid base, int64_t first_row, int64_t rows); /* rows of a plain base */
 Tid prog_like(Program *p, const char *name, Tid of); /* an activation of the same shape and format */
+Tid prog_table(Program *p, const char *name, const float *values, int64_t n); /* constants (n) fp32; copied */
 Tid prog_find(const Program *p, const char *name);   /* NONE when absent */
 
 static inline Tensor *prog_t(const Program *p, Tid id) { return &p->t[id]; }

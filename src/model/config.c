@@ -13,11 +13,11 @@ enum { MAX_HEAD_DIM = 1024 };
 
 static const struct {
     const char *type, *architecture;
-} families[FAMILY_COUNT] = {
-    [FAMILY_QWEN2] = {"qwen2", "Qwen2ForCausalLM"},
-    [FAMILY_LLAMA] = {"llama", "LlamaForCausalLM"},
-    [FAMILY_MISTRAL] = {"mistral", "MistralForCausalLM"},
-    [FAMILY_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
+} types[TYPE_COUNT] = {
+    [TYPE_QWEN2] = {"qwen2", "Qwen2ForCausalLM"},
+    [TYPE_LLAMA] = {"llama", "LlamaForCausalLM"},
+    [TYPE_MISTRAL] = {"mistral", "MistralForCausalLM"},
+    [TYPE_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
 };
 
 static const struct {
@@ -59,12 +59,12 @@ static bool get_bool(const json_t *j, const char *key, bool *value, const char *
     return true;
 }
 
-static bool read_family(ModelConfig *c, const json_t *j, const char *where, Err *e) {
+static bool read_type(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     const char *type = json_string_value(json_object_get(j, "model_type"));
     if (!type) return fail(e, ERR_FAIL, "%s: 'model_type' is missing: is this a language model's config.json?", where);
-    for (int i = 0; i < FAMILY_COUNT; i++)
-        if (!strcmp(type, families[i].type)) {
-            c->family = (Family)i;
+    for (int i = 0; i < TYPE_COUNT; i++)
+        if (!strcmp(type, types[i].type)) {
+            c->type = (ModelType)i;
             return true;
         }
     return fail(e, ERR_FAIL, "%s: model_type '%s' is not supported. Supported: qwen2, qwen3, llama, mistral", where, type);
@@ -158,7 +158,7 @@ static int first_id(const json_t *v) {
 
 /* The others take no notice of 'attention_bias': Qwen2 always has biases on q, k and v, Mistral none. */
 static bool has_attention_bias(const ModelConfig *c) {
-    return c->family == FAMILY_LLAMA || c->family == FAMILY_QWEN3;
+    return c->type == TYPE_LLAMA || c->type == TYPE_QWEN3;
 }
 
 /* A name that is too long is cut between two characters: cut inside one it could not be written as JSON. */
@@ -174,10 +174,10 @@ bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e
     *c = (ModelConfig){.rms_eps = 1e-6, .rope_theta = 10000, .init_std = 0.02, .max_positions = 2048};
     c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
     set_name(c, where);
-    if (!read_family(c, j, where, e) || !read_dtype(c, j, where, e) || !read_quant(c, j, where, e)) return false;
-    c->qkv_bias = c->family == FAMILY_QWEN2;
-    c->qk_norm = c->family == FAMILY_QWEN3;
-    bool attention_bias = false, mlp_bias = false, use_window = c->family == FAMILY_MISTRAL;
+    if (!read_type(c, j, where, e) || !read_dtype(c, j, where, e) || !read_quant(c, j, where, e)) return false;
+    c->qkv_bias = c->type == TYPE_QWEN2;
+    c->qk_norm = c->type == TYPE_QWEN3;
+    bool attention_bias = false, mlp_bias = false, use_window = c->type == TYPE_MISTRAL;
     if (!get_int(j, "hidden_size", &c->hidden, true, where, e) ||
         !get_int(j, "intermediate_size", &c->ffn, true, where, e) ||
         !get_int(j, "vocab_size", &c->vocab, true, where, e) ||
@@ -281,8 +281,8 @@ static json_t *rope_to_json(const ModelConfig *c) {
 json_t *config_to_json(const ModelConfig *c) {
     static const char *const dtypes[FMT_COUNT] = {[FMT_F32] = "float32", [FMT_BF16] = "bfloat16", [FMT_F16] = "float16"};
     json_t *j = json_object();
-    json_object_set_new(j, "architectures", json_pack("[s]", families[c->family].architecture));
-    json_object_set_new(j, "model_type", json_string(families[c->family].type));
+    json_object_set_new(j, "architectures", json_pack("[s]", types[c->type].architecture));
+    json_object_set_new(j, "model_type", json_string(types[c->type].type));
     const struct {
         const char *key;
         int64_t value;
@@ -299,9 +299,9 @@ json_t *config_to_json(const ModelConfig *c) {
     json_object_set_new(j, "torch_dtype", json_string(dtypes[c->dtype]));
     if (has_attention_bias(c))
         json_object_set_new(j, "attention_bias", json_boolean(c->out_bias));
-    if (c->family == FAMILY_MISTRAL || c->sliding_window)
+    if (c->type == TYPE_MISTRAL || c->sliding_window)
         json_object_set_new(j, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
-    if (c->family == FAMILY_QWEN2 || c->family == FAMILY_QWEN3)
+    if (c->type == TYPE_QWEN2 || c->type == TYPE_QWEN3)
         json_object_set_new(j, "use_sliding_window", json_boolean(c->sliding_window > 0));
     json_object_set_new(j, "bos_token_id", c->bos_id >= 0 ? json_integer(c->bos_id) : json_null());
     json_object_set_new(j, "eos_token_id", c->eos_id >= 0 ? json_integer(c->eos_id) : json_null());

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "ir/format.h"
 
-typedef enum Family { FAMILY_QWEN2, FAMILY_LLAMA, FAMILY_MISTRAL, FAMILY_QWEN3, FAMILY_COUNT } Family;
+typedef enum ModelType { TYPE_QWEN2, TYPE_LLAMA, TYPE_MISTRAL, TYPE_QWEN3, TYPE_COUNT } ModelType;
 typedef enum RopeKind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
 
 typedef struct RopeScaling {
@@ -27,7 +27,8 @@ typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of
 
 typedef struct ModelConfig {
     char name[128]; /* preset or folder */
-    Family family;
+    ModelType type;
+    const struct ModelFamily *family; /* that records it (model.h); NULL: family_decoder */
     int layers, heads, kv_heads, head_dim;
     int64_t hidden, ffn, vocab, max_positions;
     int64_t sliding_window; /* 0: none */

@@ -1,41 +1,49 @@
-/* decoder.c - the decoder as drawn on a whiteboard.
+/* decoder.c - the decoder as drawn on a whiteboard: Qwen2, Qwen3, Llama, Mistral.
  *
  * N tokens = rows * seq, C width, H heads, G KV heads, D head size, F hidden width of the feed-forward, V vocabulary.
  * q, k, v are one product and so are gate and up: their weights are stacked rows, each a view with its file's name. */
-#include "model/decoder.h"
-
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
-static const char *const projection_names[PROJ_COUNT] = {"q_proj", "k_proj", "v_proj", "o_proj",
-                                                         "gate_proj", "up_proj", "down_proj"};
+#include "model/model.h"
 
-const char *decoder_projection_name(Projection proj) { return projection_names[proj]; }
+enum { PROJ_Q, PROJ_K, PROJ_V, PROJ_O, PROJ_GATE, PROJ_UP, PROJ_DOWN, PROJ_COUNT }; /* PEFT's usual order */
 
-static const char *block_of(Projection proj) { return proj <= PROJ_O ? "self_attn" : "mlp"; }
+static const char *const projections[PROJ_COUNT] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                                    "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+
+typedef struct Layer {
+    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias, ffn_norm, gate_up, down;
+    Adapter on_qkv, on_out, on_gate_up, on_down;
+} Layer;
+
+typedef struct Decoder { /* Model.own */
+    Tid final_norm;
+    Tid inv_freq; /* table (D/2) */
+    float rope_scale;
+    Layer layer[];
+} Decoder;
 
 /* ---- the pass ---- */
 
-static Tid product(Program *p, const DecoderInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a) {
+static Tid product(Program *p, const ModelInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a) {
     Tid y = in->direct ? op_linear_direct(p, name, x, w, bias) : op_linear(p, name, x, w, bias);
     return a->a ? op_lora(p, y, x, a->a, a->b, a->attr) : y;
 }
 
-static AttrHeads heads(const Decoder *d, int64_t seq, float scale) {
-    return (AttrHeads){.heads = d->c.heads, .kv_heads = d->c.kv_heads, .head_dim = d->c.head_dim, .seq = seq,
-                       .scale = scale, .eps = (float)d->c.rms_eps};
+static AttrHeads heads(const ModelConfig *c, int64_t seq, float scale) {
+    return (AttrHeads){.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .seq = seq,
+                       .scale = scale, .eps = (float)c->rms_eps};
 }
 
-static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const DecoderInput *in, Tid x, Tid cache,
-                     int64_t slots) {
-    Tid h = op_rmsnorm(p, x, w->attn_norm, (float)d->c.rms_eps);                   // (N, C)
-    Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);               // (N, (H+2G)*D)
-    if (d->c.qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(d, in->seq, 1));
-    AttrHeads rope = heads(d, in->seq, d->rope_scale), a = heads(d, in->seq, 1.0f / sqrtf((float)d->c.head_dim));
+static Tid attention(Program *p, const ModelConfig *c, const Decoder *d, const Layer *w, const ModelInput *in, Tid x) {
+    Tid h = op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps);                     // (N, C)
+    Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);           // (N, (H+2G)*D)
+    if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(c, in->seq, 1));
+    AttrHeads rope = heads(c, in->seq, d->rope_scale), a = heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
     Tid o;
-    if (cache) {
-        rope.slots = a.slots = slots;
+    if (in->cache) {
+        Tid cache = in->cache[p->layer];
+        rope.slots = a.slots = in->slots;
         rope.distinct_cache_rows = a.distinct_cache_rows = in->distinct_cache_rows;
         qkv = op_rope_put(p, cache, qkv, in->positions, d->inv_freq, in->cache_rows, rope);
         o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
@@ -47,166 +55,94 @@ static Tid attention(Program *p, const Decoder *d, const DecoderLayer *w, const 
     return op_add(p, "after_attention", x, product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
 }
 
-static Tid feed_forward(Program *p, const Decoder *d, const DecoderLayer *w, const DecoderInput *in, Tid x) {
-    Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)d->c.rms_eps);                    // (N, C)
-    Tid gate_up = product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);      // (N, 2F)
+static Tid feed_forward(Program *p, const ModelConfig *c, const Layer *w, const ModelInput *in, Tid x) {
+    Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)c->rms_eps);                      // (N, C)
+    Tid gate_up = product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);  // (N, 2F)
     Tid y = product(p, in, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
     return op_add(p, "after_ffn", x, y);                                           // (N, C)
 }
 
-Tid decoder_hidden(Program *p, const Decoder *d, const DecoderInput *in, const Tid *caches, int64_t cache_slots) {
-    Tid x = op_embed(p, d->embedding, in->ids, in->id_order, d->spec.activations); // (N, C)
-    for (int l = 0; l < d->c.layers; l++) {
+static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
+    const ModelConfig *c = &m->spec.config;
+    const Decoder *d = m->own;
+    Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations); // (N, C)
+    for (int l = 0; l < c->layers; l++) {
         p->layer = l;
         p->part = PART_ATTENTION;
-        x = attention(p, d, &d->layer[l], in, x, caches ? caches[l] : NONE, cache_slots);
+        x = attention(p, c, d, &d->layer[l], in, x);
         p->part = PART_FFN;
-        x = feed_forward(p, d, &d->layer[l], in, x);
+        x = feed_forward(p, c, &d->layer[l], in, x);
+        if (l == out->tap_layer) out->tap = x;
     }
     p->layer = -1;
     p->part = PART_NONE;
-    return op_rmsnorm(p, x, d->final_norm, (float)d->c.rms_eps);
+    out->hidden = op_rmsnorm(p, x, d->final_norm, (float)c->rms_eps);
+}
+
+static Tid cache(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f) {
+    const ModelConfig *c = &m->spec.config;
+    return prog_tensor(p, "kv_cache", ROLE_CACHE, f, 4, DIMS(rows, slots, (int64_t)2 * c->kv_heads, c->head_dim));
 }
 
 /* ---- the weights ---- */
 
-void decoder_train(Program *p, Tid weight, Format gradient) {
-    Tensor w = *prog_t(p, weight);
-    int layer = p->layer;
-    p->layer = -1; /* the name carries the layer already */
-    Tid g = prog_tensor(p, arena_printf(&p->arena, "%s.grad", w.name), ROLE_GRADIENT, gradient, w.rank, w.dim);
-    p->layer = layer;
-    p->t[g].layer = w.layer;
-    p->t[weight].grad = g;
-    p->t[weight].trainable = p->t[weight].needs_grad = true;
-}
-
-static Tid weight(Program *p, Decoder *d, const char *name, const char *file_name, int64_t rows, int64_t cols) {
-    Format f = d->spec.format;
-    Tid w = cols ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols)) : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(rows));
-    if (file_name) p->t[w].file_name = arena_strdup(&p->arena, file_name);
-    if (d->spec.train) decoder_train(p, w, d->spec.gradients);
-    return w;
-}
-
-static const char *layer_name(Program *p, const char *part) {
+static const char *in_layer(Program *p, const char *part) {
     return arena_printf(&p->arena, "model.layers.%d.%s", p->layer, part);
 }
 
-/* Rows of a stacked weight under the name their file gives them. */
-static void part(Program *p, Tid whole, Projection proj, const char *suffix, int64_t first, int64_t rows) {
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s.%s", block_of(proj), projection_names[proj], suffix);
-    Tid v = prog_view(p, name, whole, first, rows);
-    p->t[v].file_name = layer_name(p, name);
-}
-
-static Adapter adapter(Program *p, Decoder *d, const char *name, const Projection *proj, const int64_t *rows, int n,
-                       int64_t cols) {
-    const LoraSpec *l = &d->spec.lora;
-    Adapter a = {.attr = {.rank = l->rank, .scale = l->rank ? l->alpha / (float)l->rank : 0, .dropout = l->dropout}};
-    int64_t total = 0, col = 0;
-    Projection on[LORA_GROUPS];
-    for (int i = 0; i < n; col += rows[i++]) {
-        if (!l->rank || !(l->targets >> proj[i] & 1)) continue;
-        int g = a.attr.groups++;
-        on[g] = proj[i];
-        a.attr.col[g] = col;
-        a.attr.rows[g] = rows[i];
-        total += rows[i];
-    }
-    if (!a.attr.groups) return a;
-    a.a = prog_tensor(p, arena_printf(&p->arena, "%s.lora_a", name), ROLE_ADAPTER, l->format, 2,
-                      DIMS((int64_t)a.attr.groups * l->rank, cols));
-    a.b = prog_tensor(p, arena_printf(&p->arena, "%s.lora_b", name), ROLE_ADAPTER, l->format, 2, DIMS(total, l->rank));
-    int64_t first = 0;
-    for (int g = 0; g < a.attr.groups; first += a.attr.rows[g++]) {
-        const char *path = arena_printf(&p->arena, "%s.%s", block_of(on[g]), projection_names[on[g]]);
-        Tid va = prog_view(p, arena_printf(&p->arena, "%s.lora_A", path), a.a, (int64_t)g * l->rank, l->rank);
-        p->t[va].file_name = arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_A.weight", p->layer, path);
-        Tid vb = prog_view(p, arena_printf(&p->arena, "%s.lora_B", path), a.b, first, a.attr.rows[g]);
-        p->t[vb].file_name = arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_B.weight", p->layer, path);
-    }
-    decoder_train(p, a.a, d->spec.gradients);
-    decoder_train(p, a.b, d->spec.gradients);
-    return a;
-}
-
-static void layer_weights(Program *p, Decoder *d, DecoderLayer *w) {
-    const ModelConfig *c = &d->c;
+static void layer_weights(Program *p, const Model *m, const ModelTraining *t, Layer *w) {
+    const ModelConfig *c = &m->spec.config;
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
-    const Projection three[] = {PROJ_Q, PROJ_K, PROJ_V}, two[] = {PROJ_GATE, PROJ_UP}, o[] = {PROJ_O}, down[] = {PROJ_DOWN};
-    const int64_t three_rows[] = {q, kv, kv}, two_rows[] = {c->ffn, c->ffn}, one_row[] = {c->hidden};
+    const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}}, out[] = {{PROJ_O, c->hidden}};
+    const ModelPart gate_up[] = {{PROJ_GATE, c->ffn}, {PROJ_UP, c->ffn}}, down[] = {{PROJ_DOWN, c->hidden}};
 
-    w->attn_norm = weight(p, d, "attn_norm", layer_name(p, "input_layernorm.weight"), c->hidden, 0);
-    w->qkv = weight(p, d, "qkv_w", NULL, q + 2 * kv, c->hidden);
-    if (c->qkv_bias) w->qkv_bias = weight(p, d, "qkv_bias", NULL, q + 2 * kv, 0);
-    for (int64_t i = 0, first = 0; i < 3; first += three_rows[i++]) {
-        part(p, w->qkv, three[i], "weight", first, three_rows[i]);
-        if (c->qkv_bias) part(p, w->qkv_bias, three[i], "bias", first, three_rows[i]);
-    }
+    w->attn_norm = model_weight(p, m, t, "attn_norm", in_layer(p, "input_layernorm.weight"), c->hidden, 0);
+    w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
+    if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
+    model_parts(p, m, w->qkv, w->qkv_bias, qkv, 3);
     if (c->qk_norm) {
-        w->q_norm = weight(p, d, "q_norm", layer_name(p, "self_attn.q_norm.weight"), c->head_dim, 0);
-        w->k_norm = weight(p, d, "k_norm", layer_name(p, "self_attn.k_norm.weight"), c->head_dim, 0);
+        w->q_norm = model_weight(p, m, t, "q_norm", in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
+        w->k_norm = model_weight(p, m, t, "k_norm", in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
     }
-    w->out = weight(p, d, "out_w", layer_name(p, "self_attn.o_proj.weight"), c->hidden, q);
-    if (c->out_bias) w->out_bias = weight(p, d, "out_bias", layer_name(p, "self_attn.o_proj.bias"), c->hidden, 0);
-    w->ffn_norm = weight(p, d, "ffn_norm", layer_name(p, "post_attention_layernorm.weight"), c->hidden, 0);
-    w->gate_up = weight(p, d, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
-    for (int64_t i = 0; i < 2; i++) part(p, w->gate_up, two[i], "weight", i * c->ffn, c->ffn);
-    w->down = weight(p, d, "down_w", layer_name(p, "mlp.down_proj.weight"), c->hidden, c->ffn);
+    w->out = model_weight(p, m, t, "out_w", in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
+    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
+    w->ffn_norm = model_weight(p, m, t, "ffn_norm", in_layer(p, "post_attention_layernorm.weight"), c->hidden, 0);
+    w->gate_up = model_weight(p, m, t, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
+    model_parts(p, m, w->gate_up, NONE, gate_up, 2);
+    w->down = model_weight(p, m, t, "down_w", in_layer(p, "mlp.down_proj.weight"), c->hidden, c->ffn);
 
-    const Tid products[] = {w->qkv, w->out, w->gate_up, w->down};
-    for (int i = 0; i < COUNT_OF(products); i++) p->t[products[i]].home = (Home){d->spec.pool, d->spec.stored};
-
-    w->on_qkv = adapter(p, d, "qkv", three, three_rows, 3, c->hidden);
-    w->on_out = adapter(p, d, "out", o, one_row, 1, q);
-    w->on_gate_up = adapter(p, d, "gate_up", two, two_rows, 2, c->hidden);
-    w->on_down = adapter(p, d, "down", down, one_row, 1, c->ffn);
+    w->on_qkv = model_adapter(p, m, t, "qkv", qkv, 3, c->hidden);
+    w->on_out = model_adapter(p, m, t, "out", out, 1, q);
+    w->on_gate_up = model_adapter(p, m, t, "gate_up", gate_up, 2, c->hidden);
+    w->on_down = model_adapter(p, m, t, "down", down, 1, c->ffn);
 }
 
-void decoder_weights(Program *p, Decoder *d, const ModelConfig *c, const WeightSpec *spec) {
-    *d = (Decoder){.c = *c, .spec = *spec};
-    d->layer = ARENA_NEW(&p->arena, DecoderLayer, c->layers);
-    d->embedding = weight(p, d, "embedding", "model.embed_tokens.weight", c->vocab, c->hidden);
+static void weights(Program *p, Model *m, const ModelTraining *t) {
+    const ModelConfig *c = &m->spec.config;
+    Decoder *d = m->own;
+    float frequency[512];
+    CHECK(c->head_dim / 2 <= COUNT_OF(frequency));
+    config_rope(c, frequency, &d->rope_scale);
+    m->embedding = model_weight(p, m, t, "embedding", "model.embed_tokens.weight", c->vocab, c->hidden);
     for (int l = 0; l < c->layers; l++) {
         p->layer = l;
-        layer_weights(p, d, &d->layer[l]);
+        layer_weights(p, m, t, &d->layer[l]);
     }
     p->layer = -1;
-    d->final_norm = weight(p, d, "final_norm", "model.norm.weight", c->hidden, 0);
-    d->head = c->tied ? d->embedding : weight(p, d, "head", "lm_head.weight", c->vocab, c->hidden);
-    d->inv_freq = prog_tensor(p, "inv_freq", ROLE_TABLE, FMT_F32, 1, DIMS(c->head_dim / 2));
-    float scratch[512];
-    CHECK(c->head_dim / 2 <= COUNT_OF(scratch));
-    config_rope(c, scratch, &d->rope_scale);
+    d->final_norm = model_weight(p, m, t, "final_norm", "model.norm.weight", c->hidden, 0);
+    m->head = c->tied ? m->embedding : model_weight(p, m, t, "head", "lm_head.weight", c->vocab, c->hidden);
+    d->inv_freq = prog_table(p, "inv_freq", frequency, c->head_dim / 2);
 }
 
-DecoderInput decoder_input(Program *p, const Decoder *d, const char *prefix, int64_t rows, int64_t seq) {
-    DecoderInput in = {.rows = rows, .seq = seq};
-    const int64_t *n = DIMS(rows * seq);
-    in.ids = prog_tensor(p, arena_printf(&p->arena, "%s.ids", prefix), ROLE_INPUT, FMT_I32, 1, n);
-    in.positions = prog_tensor(p, arena_printf(&p->arena, "%s.positions", prefix), ROLE_INPUT, FMT_I32, 1, n);
-    in.doc_begin = prog_tensor(p, arena_printf(&p->arena, "%s.doc_begin", prefix), ROLE_INPUT, FMT_I32, 1, n);
-    if (p->t[d->embedding].trainable)
-        in.id_order = prog_tensor(p, arena_printf(&p->arena, "%s.id_order", prefix), ROLE_INPUT, FMT_I32, 1, n);
-    return in;
+static int64_t own_bytes(const ModelConfig *c) { return (int64_t)sizeof(Decoder) + c->layers * (int64_t)sizeof(Layer); }
+
+static int adapters(Model *m, int layer, Adapter **out) {
+    Layer *w = &((Decoder *)m->own)->layer[layer];
+    Adapter *on[] = {&w->on_qkv, &w->on_out, &w->on_gate_up, &w->on_down};
+    for (int i = 0; i < COUNT_OF(on); i++) out[i] = on[i];
+    return COUNT_OF(on);
 }
 
-Tid decoder_cache(Program *p, const Decoder *d, int layer, int64_t rows, int64_t slots) {
-    p->layer = layer;
-    Tid cache = prog_tensor(p, "kv_cache", ROLE_CACHE, d->spec.cache, 4,
-                            DIMS(rows, slots, (int64_t)2 * d->c.kv_heads, d->c.head_dim));
-    p->layer = -1;
-    return cache;
-}
-
-int64_t decoder_count(const Program *p, bool trainable_only) {
-    int64_t n = 0;
-    for (Tid i = 1; i < p->n_t; i++) {
-        const Tensor *t = prog_t(p, i);
-        if (t->base || (t->role != ROLE_WEIGHT && t->role != ROLE_ADAPTER)) continue;
-        if (!trainable_only || t->trainable) n += prog_elements(p, i);
-    }
-    return n;
-}
+const ModelFamily family_decoder = {.name = "decoder", .projections = projections, .n_projections = PROJ_COUNT,
+                                    .own_bytes = own_bytes, .caches = 1, .weights = weights, .hidden = hidden,
+                                    .cache = cache, .adapters = adapters};

@@ -9,7 +9,7 @@
 
 typedef struct Preset {
     const char *name;
-    Family family;
+    ModelType type;
     int layers, heads, kv_heads, head_dim;
     int64_t hidden, ffn, vocab, max_positions;
     double rms_eps, rope_theta;
@@ -19,9 +19,9 @@ typedef struct Preset {
     double init_std;
 } Preset;
 
-#define QWEN2 FAMILY_QWEN2
-#define QWEN3 FAMILY_QWEN3
-#define LLAMA FAMILY_LLAMA
+#define QWEN2 TYPE_QWEN2
+#define QWEN3 TYPE_QWEN3
+#define LLAMA TYPE_LLAMA
 static const Preset presets[] = {
     /* name             family layers heads kv  dim hidden  ffn   vocab  positions   eps  theta  tied  llama3    bos     eos   std */
     {"qwen2.5-0.5b",     QWEN2,  24,  14,  2,  64,  896,  4864, 151936,  32768, 1e-6, 1e6, true,  0, 151643, 151643, 0.02},
@@ -41,7 +41,7 @@ static const Preset presets[] = {
     {"llama-3.1-8b",     LLAMA,  32,  32,  8, 128, 4096, 14336, 128256, 131072, 1e-5, 5e5, false, 8, 128000, 128001, 0.02},
     {"llama-3.1-70b",    LLAMA,  80,  64,  8, 128, 8192, 28672, 128256, 131072, 1e-5, 5e5, false, 8, 128000, 128001, 0.02},
     {"llama-2-7b",       LLAMA,  32,  32, 32, 128, 4096, 11008,  32000,   4096, 1e-5, 1e4, false, 0, 1, 2, 0.02},
-    {"mistral-7b-v0.3", FAMILY_MISTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 32768, 1e-5, 1e6, false, 0, 1, 2, 0.02},
+    {"mistral-7b-v0.3", TYPE_MISTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 32768, 1e-5, 1e6, false, 0, 1, 2, 0.02},
     {"smollm2-135m",     LLAMA,  30,   9,  3,  64,  576,  1536,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 1.0 / 24},
     {"smollm2-360m",     LLAMA,  32,  15,  5,  64,  960,  2560,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 0.02},
     {"smollm2-1.7b",     LLAMA,  24,  32, 32,  64, 2048,  8192,  49152,   8192, 1e-5, 1.3e5, true,  0, 0, 0, 0.02},
@@ -92,11 +92,11 @@ bool config_preset_hub(char *to, size_t size, const char *name) {
 bool config_from_preset(ModelConfig *c, const char *name) {
     const Preset *s = find_preset(name);
     if (!s) return false;
-    *c = (ModelConfig){.family = s->family, .layers = s->layers, .heads = s->heads, .kv_heads = s->kv_heads,
+    *c = (ModelConfig){.type = s->type, .layers = s->layers, .heads = s->heads, .kv_heads = s->kv_heads,
                        .head_dim = s->head_dim, .hidden = s->hidden, .ffn = s->ffn, .vocab = s->vocab,
                        .max_positions = s->max_positions, .rms_eps = s->rms_eps, .rope_theta = s->rope_theta,
-                       .init_std = s->init_std, .tied = s->tied, .qkv_bias = s->family == FAMILY_QWEN2,
-                       .qk_norm = s->family == FAMILY_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id,
+                       .init_std = s->init_std, .tied = s->tied, .qkv_bias = s->type == TYPE_QWEN2,
+                       .qk_norm = s->type == TYPE_QWEN3, .dtype = FMT_BF16, .bos_id = s->bos_id,
                        .eos_id = s->eos_id};
     c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
     if (s->llama3_factor > 0) {

@@ -4,7 +4,7 @@
  *   G1  a direct linear over a quantised weight, of at most LINEAR_SWIGLU_ROWS rows, and the swiglu of what it gives
  *       that stands right behind it, in one phase, region and queue, where no other step reads what would no longer be
  *       written.
- *   G2  programs without backward alone: neither is a clone, and none has one.
+ *   G2  neither is a clone, and neither has one: backward reads what lies between them.
  *   G3  the step has the linear's layer and key; nothing of it draws. */
 #include "plan/plan_int.h"
 

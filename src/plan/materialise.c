@@ -201,7 +201,7 @@ static void note_issues(Materialise *m, int ahead) { /* M2, M7 */
 static Tid new_tensor(Materialise *m, const Bring *b, const char *suffix, Format format) {
     Tid id = rewrite_twin(m->p, b->state, suffix);
     m->p->t[id].format = format;
-    m->p->t[id].home = (Home){POOL_DEVICE, format};
+    m->p->t[id].home = (Home){.pool = POOL_DEVICE, .stored = format};
     if (b->writes) m->p->t[id].role = ROLE_STAGED;
     return id;
 }
@@ -217,7 +217,7 @@ static bool lies_on_disk(const Materialise *m, Tid x) { return m->p->t[x].home.p
 static Tid new_buffer(Materialise *m, Tid x, const char *suffix) { /* between disk and device */
     Tid id = rewrite_twin(m->p, x, suffix);
     m->p->t[id].format = m->p->t[x].format;
-    m->p->t[id].home = (Home){POOL_PINNED, m->p->t[x].format};
+    m->p->t[id].home = (Home){.pool = POOL_PINNED, .stored = m->p->t[x].format};
     return id;
 }
 

@@ -123,9 +123,7 @@ static void rewrite_with_copies(Offload *o, Rewrite *w, const Phase *phase) {
     }
 }
 
-void plan_offload(Program *p, int layers) { plan_offload_late(p, layers, false); }
-
-void plan_offload_late(Program *p, int layers, bool late) {
+void plan_offload(Program *p, int layers, bool late) {
     if (layers <= 0) return;
     Rewrite w;
     Offload o = {.p = p, .late = late, .recorded = p->n_t, .writer = MEM_NEW(int, p->n_t), .last = MEM_NEW(int, p->n_t),

@@ -1,13 +1,12 @@
 /* plan.h - a recorded program becomes a placed one: passes that rewrite the list, then lifetimes, slots, offsets,
  * waits. Nothing here computes or allocates device memory, so planning works on any machine for any machine.
  *
- * The order of calls is fixed, and every pass before plan_all may be left out:
- *     plan_adapters_first                                 turns sums around: other bits, the same numbers
- *     plan_sweep, plan_recompute, plan_chunk_ffn, plan_gate, plan_fuse,
- *     plan_update_early, plan_offload, plan_materialise   rewrite the list, keep the bits (P5)
- *     plan_all = workspaces, lifetimes, place, waits      fill what prog.h marks "filled by plan/"
- *     plan_verify                                         shows from the bytes alone that the result is right
- *     plan_ledger, plan_step_seconds                      what it costs
+ *     plan_lower                       every pass in its order (lower.c), told what to do by PlanChoices
+ *       plan_adapters_first            turns sums around: other bits, the same numbers
+ *       plan_sweep ... materialise     rewrite the list, keep the bits (P5)
+ *       plan_all                       = workspaces, lifetimes, place, waits: what prog.h marks "filled by plan/"
+ *     plan_verify                      shows from the bytes alone that the result is right
+ *     plan_ledger, plan_step_seconds   what it costs
  * P1 to P8 are the rules of ir/prog.h. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
@@ -55,8 +54,7 @@ void plan_chunk_ffn(Program *p, int64_t piece_rows);
 /* An add and the norm behind it become one add_rmsnorm. */
 void plan_fuse(Program *p);
 
-/* A direct linear of a few rows over a quantised weight and the gate behind it become one linear_swiglu. For programs without
- * backward. */
+/* A direct linear of a few rows over a quantised weight and the gate behind it become one linear_swiglu. */
 void plan_gate(Program *p);
 
 /* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
@@ -64,14 +62,28 @@ void plan_update_early(Program *p);
 
 /* What enters the first `layers` layers is offloaded to pinned memory between its forward and its backward. late: it
  * comes back when the layer before has its attention behind it, not sooner. */
-void plan_offload(Program *p, int layers);
-void plan_offload_late(Program *p, int layers, bool late);
+void plan_offload(Program *p, int layers, bool late);
 
 /* State whose home is not {device, own format} is brought in before use and, where steps write it, copied back. Its
  * format (and that of its views) becomes the stored one. Copies in are issued `ahead` layers before their use;
  * plan_materialise: one. */
 void plan_materialise(Program *p);
 void plan_materialise_ahead(Program *p, int ahead);
+
+/* ---- the whole ---- */
+
+/* What the passes are told. Zeros: everything is kept, whole, and at home on the device. */
+typedef struct PlanChoices {
+    const RecomputeLevel *recompute; /* per layer; borrowed for the call */
+    int layers;                      /* that it speaks of; 0: nothing is recomputed */
+    int64_t ffn_piece_rows;          /* 0: the feed-forward is not cut */
+    int offload_inputs;              /* layers whose input waits in pinned memory */
+    bool offload_late;
+    bool update_early;
+    bool keep_head_gradient_apart;   /* no sweep: only to compare */
+    bool estimate;                   /* plan_estimate instead of plan_all: nothing can be played */
+} PlanChoices;
+Placement plan_lower(Program *p, const PlanChoices *c, const Machine *m);
 
 /* ---- placing ---- */
 
@@ -104,8 +116,8 @@ bool plan_verify(const Program *p, Err *e);
  * the bound. */
 void plan_ledger(const Program *p, const Placement *pl, const Machine *m, Ledger *l);
 
-/* Of the disk pool, what a model's own files hold: frozen weights that are stored as they are there; coded: also quantised ones. */
-int64_t plan_file_bytes(const Program *p, bool coded);
+/* Of the disk pool, what a model's own files hold (Tensor.in_file). */
+int64_t plan_file_bytes(const Program *p);
 
 /* Expected seconds of one play of a phase; phase -1: of the whole ring, repeats counted. */
 double plan_step_seconds(const Program *p, const Machine *m, int phase);

@@ -116,13 +116,11 @@ static void ledger_of_pool(const Program *p, const Placement *pl, const Machine 
     if (rest) ledger_add(l, pool, "slack", NULL, rest, true);
 }
 
-int64_t plan_file_bytes(const Program *p, bool coded) {
+int64_t plan_file_bytes(const Program *p) {
     int64_t bytes = 0;
     for (Tid id = 1; id < p->n_t; id++) {
         const Tensor *t = &p->t[id];
-        bool on_disk = !t->base && t->home.pool == POOL_DISK && t->birth >= 0;
-        bool as_there = coded || format_table[t->format].plain;
-        if (on_disk && t->role == ROLE_WEIGHT && !t->trainable && as_there) bytes += t->bytes;
+        if (!t->base && t->birth >= 0 && t->home.pool == POOL_DISK && t->in_file) bytes += t->bytes;
     }
     return bytes;
 }

@@ -63,14 +63,18 @@ void rewrite_end(Rewrite *w) {
     *w = (Rewrite){0};
 }
 
-/* Readers of every tensor: mem_free. Who reads a view counts twice for its base, so that it is not left out. */
+/* Readers of every tensor: mem_free. Who reads a view counts twice for its base, so that it is not left out; a clone
+ * of the step that writes it counts as a reader, because backward wants the value again. */
 static int *count_readers(const Program *p) {
     int *readers = MEM_NEW(int, p->n_t);
-    for (int64_t i = 0; i < p->n_s; i++)
+    for (int64_t i = 0; i < p->n_s; i++) {
+        const Step *s = &p->s[i];
         for (int k = 0; k < MAX_IN; k++) {
-            Tid t = p->s[i].in[k];
+            Tid t = s->in[k];
             if (t) readers[prog_base(p, t)] += p->t[t].base ? 2 : 1;
         }
+        if (s->clone_of >= 0) readers[prog_base(p, prog_first_out(&p->s[s->clone_of]))]++;
+    }
     return readers;
 }
 

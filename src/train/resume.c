@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "store/checkpoint.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* The schedule that the checkpoint's run had; its kind, rates and floor are among the settings that agree. */
 static Schedule earlier_schedule(const TrainerState *saved, const Schedule *now) {
@@ -75,8 +75,8 @@ bool run_resume(Run *r, Err *e) {
     trainer_state_copy(&r->state, &f->saved);
     r->step = r->state.global_step;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
-    if (!weights_load(&r->x, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e) ||
-        !weights_load_optimizer(&r->x, file, e))
+    if (!weights_load(&r->ring->x, NULL, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e) ||
+        !weights_load_optimizer(&r->ring->x, file, e))
         return false;
     char own[1024]; /* one that lies elsewhere is not this run's */
     bool ours = checkpoint_locate(own, sizeof own, r->o.out, r->step, NULL) && file_is_within(path, own);

@@ -13,7 +13,7 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 enum { RECORD_BYTES = 1200 }; /* of metrics, events and log together, for one logged step */
 enum { BLOCK_BYTES = 4096 };  /* what a file may take on disk beyond its length */
@@ -24,10 +24,10 @@ bool run_is_passing(const RunOptions *o, int64_t step) {
 }
 
 AdapterConfig run_adapter_config(const JobSpec *s, const char *base_name) {
-    AdapterConfig c = {.rank = s->adapter.rank,
-                       .alpha = s->adapter.alpha,
-                       .dropout = s->adapter.dropout,
-                       .targets = s->adapter.targets};
+    AdapterConfig c = {.rank = s->m.adapter.rank,
+                       .alpha = s->m.adapter.alpha,
+                       .dropout = s->m.adapter.dropout,
+                       .targets = s->m.adapter.targets};
     snprintf(c.base_model, sizeof c.base_model, "%s", base_name ? base_name : "");
     return c;
 }
@@ -39,7 +39,7 @@ static int64_t config_bytes(const JobSpec *s, const char *base_name) {
         AdapterConfig a = run_adapter_config(s, base_name);
         return adapter_config_bytes(&a);
     }
-    ModelConfig c = s->model;
+    ModelConfig c = s->m.config;
     c.dtype = s->weights;
     return jsonfile_bytes(config_to_json(&c));
 }
@@ -75,8 +75,8 @@ static bool size_files(SavePlan *s, const Job *j, const RunOptions *o, const Tra
     const JobSpec *spec = &j->spec;
     StSizes trained, optimizer;
     TrainerState fresh;
-    if (!weights_sizes(&trained, &j->p, spec->lora ? ROLE_ADAPTER : ROLE_WEIGHT, e) ||
-        !weights_optimizer_sizes(&optimizer, &j->p, e))
+    if (!weights_sizes(&trained, &j->ring->p, spec->lora ? ROLE_ADAPTER : ROLE_WEIGHT, e) ||
+        !weights_optimizer_sizes(&optimizer, &j->ring->p, e))
         return false;
     int side = 0;
     s->result_bytes = trained.bytes + config_bytes(spec, o->base_name);
@@ -133,7 +133,7 @@ bool run_check_room(const SavePlan *s, const Job *j, const RunOptions *o, const 
     if (has < 0) return true;
     if (o->folder && o->folder->ask.overwrite)
         has += run_folder_bytes(o->out); /* comes back before anything is written */
-    if (offload_dir && file_same_disk(offload_dir, o->out)) has = MAX2(has - job_disk_bytes(j), 0);
+    if (offload_dir && file_same_disk(offload_dir, o->out)) has = MAX2(has - ring_disk_bytes(j->ring), 0);
     if (need <= has) return true;
     return fail(e, ERR_BUDGET,
                 "does not fit the disk: the run may write %s bytes (%s) to %s (checkpoints of %s, kept: %lld, and "

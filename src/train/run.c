@@ -11,17 +11,7 @@
 #include "base/work.h"
 #include "obs/sensors.h"
 #include "store/checkpoint.h"
-#include "train/weights.h"
-
-int64_t run_process_bytes(const Run *r) {
-    int64_t n = r->backend->in_use(r->backend);
-    return n >= 0 ? n : sensors_anon_bytes();
-}
-
-void run_measure(Run *r) {
-    int64_t now = run_process_bytes(r);
-    r->process_peak_bytes = MAX2(r->process_peak_bytes, now);
-}
+#include "weights/weights.h"
 
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
@@ -53,23 +43,10 @@ static Role trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : RO
 
 static bool start_weights(Run *r, Err *e) {
     Job *j = r->job;
-    float inv_freq[512], scale;
-    config_rope(&j->spec.model, inv_freq, &scale);
-    exec_put(&r->x, j->d.inv_freq, inv_freq, 0, j->spec.model.head_dim / 2 * 4);
-    exec_play(&r->x, j->phase_init); /* random weights and fresh adapters; nothing when all come from files */
-    if (!exec_sync(&r->x, e)) return false;
-    if (r->o.model_folder && !weights_load(&r->x, ROLE_WEIGHT, r->o.model_folder, e)) return false;
-    if (r->o.adapter_folder && !weights_load(&r->x, ROLE_ADAPTER, r->o.adapter_folder, e)) return false;
-    return true;
-}
-
-/* A full disk is refused now, not in the middle of the run. */
-static bool settle_disk(Run *r, Err *e) {
-    int64_t own = 0, all = r->x.pool_bytes[POOL_DISK];
-    if (!all) return true;
-    if (!exec_sync(&r->x, e) || !r->backend->settle(r->backend, &own, e)) return false;
-    log_line("on disk: %s taken in --offload-dir, %s read from the model's own files", units_bytes(own).s,
-             units_bytes(all - own).s);
+    exec_play(&r->ring->x, j->init); /* random weights and fresh adapters; nothing when all come from files */
+    if (!exec_sync(&r->ring->x, e)) return false;
+    if (r->o.model_folder && !weights_load(&r->ring->x, NULL, ROLE_WEIGHT, r->o.model_folder, e)) return false;
+    if (r->o.adapter_folder && !weights_load(&r->ring->x, NULL, ROLE_ADAPTER, r->o.adapter_folder, e)) return false;
     return true;
 }
 
@@ -79,7 +56,7 @@ static bool start_state(Run *r, Err *e) {
     if (o->folder && run_folder_resumes(o->folder)) {
         if (!run_resume(r, e)) return false;
     } else {
-        weights_start_masters(&r->x);
+        weights_start_masters(&r->ring->x);
     }
     int64_t rows =
         (o->total_steps - r->step) / MAX2(o->log_steps, 1) + (o->eval_steps ? o->total_steps / o->eval_steps : 0);
@@ -87,18 +64,8 @@ static bool start_state(Run *r, Err *e) {
     return true;
 }
 
-static bool take_memory(Run *r, Err *e) {
-    const int64_t *bytes = r->job->placement.arena_bytes;
-    Work work;
-    work_begin(&work, WORK_BYTES, 0, "taking %s of memory",
-               units_bytes(bytes[POOL_DEVICE] + bytes[POOL_PINNED]).s);
-    bool ok = exec_open(&r->x, &r->job->p, r->backend, bytes, e);
-    work_end(&work);
-    return ok;
-}
-
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e) {
-    *r = (Run){.job = job, .backend = b, .data = data, .held_out = held_out, .o = *o, .saved_step = -1};
+    *r = (Run){.job = job, .ring = job->ring, .data = data, .held_out = held_out, .o = *o, .saved_step = -1};
     r->metrics.fd = -1;
     arena_init(&r->arena, "run");
     trainer_state_init(&r->state);
@@ -106,28 +73,25 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     else r->o.loss_scale_window = 0;
     for (int i = 0; i < o->n_settings; i++)
         trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
-    run_measure_line(r, "context", 0);
-    if (!take_memory(r, e)) return false;
-    run_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
+    if (!ring_open(r->ring, b, e)) return false;
     batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
     row_list_init(&r->rows, &r->arena, list_rows(&job->spec, o->global_batch, job->spec.train ? data : NULL));
     if (job->spec.train) {
         FeedPlan p = feed_plan(&job->spec, o->global_batch, data, o->data_workers);
         feed_open(&r->feed, &r->arena, data, &p);
     }
-    if (!stop_check(e) || !start_weights(r, e) || !settle_disk(r, e)) return false;
-    run_measure_line(r, "code", 0);
+    if (!stop_check(e) || !start_weights(r, e) || !ring_settle(r->ring, e)) return false;
     if (!start_state(r, e) || (o->warm && !run_warm(r, e))) return false;
-    if (o->trim_every) exec_find_idle(&r->x, job->phase_micro);
+    if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
-    run_measure(r);
+    ring_measure(r->ring);
     return true;
 }
 
 void run_close(Run *r) {
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
-    exec_close(&r->x);
+    if (r->ring->x.b) exec_close(&r->ring->x);
     trainer_state_free(&r->state);
     arena_free(&r->arena);
 }
@@ -143,8 +107,8 @@ static bool evaluate_rows(Run *r, Dataset *d, int64_t *batches, int64_t *scored)
         batch_fill(&r->batch, d, &r->rows, first);
         *scored += r->batch.scored;
         step_put_batch(r, &r->batch);
-        step_put_float(r, j->p.beta, *batches ? 1 : 0);
-        exec_play(&r->x, j->phase_eval);
+        step_put_float(r, r->ring->p.beta, *batches ? 1 : 0);
+        exec_play(&r->ring->x, j->evaluate);
     }
     return true;
 }
@@ -160,14 +124,14 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
         whole = evaluate_rows(r, d, &batches, tokens);
     }
-    if (!exec_sync(&r->x, e)) return false;
+    if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* a part of the set has another loss */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);
     if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
     double sum;
-    exec_get(&r->x, j->eval_loss, &sum, 0, 8);
+    exec_get(&r->ring->x, j->eval_loss, &sum, 0, 8);
     *loss = sum / (double)*tokens;
-    run_measure(r);
+    ring_measure(r->ring);
     if (!isfinite(*loss)) return fail(e, ERR_FAIL, "evaluation: the loss is not finite (%g)", *loss);
     return true;
 }
@@ -226,7 +190,7 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
-                             METRIC_INT("process_bytes", r->process_peak_bytes),
+                             METRIC_INT("process_bytes", r->ring->peak_bytes),
                              METRIC_REAL("loss_scale", r->state.scaling.scale),
                              METRIC_INT("skipped_steps", r->state.scaling.skipped)};
     return run_write_metrics(r, "train", fields, COUNT_OF(fields) - unscaled, e);
@@ -253,8 +217,8 @@ static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && 
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     bool log_now = r->step % r->o.log_steps == 0 || r->step == r->o.total_steps || r->step == 1;
     int64_t grown;
-    run_measure(r);
-    if (growth_feed(&r->growth, &grown, run_process_bytes(r)))
+    ring_measure(r->ring);
+    if (growth_feed(&r->growth, &grown, ring_in_use(r->ring)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
     if (u->skipped)
@@ -298,7 +262,7 @@ static bool rewind_feed(Run *r, Err *e) {
  * update before. */
 static bool leave(Run *r, RunResult *out, Err *e) {
     out->stopped_by = (int)stop_signal;
-    if (!exec_sync(&r->x, e)) return false;
+    if (!exec_sync(&r->ring->x, e)) return false;
     return !r->o.save || r->step == 0 || r->saved_step == r->step || run_save_checkpoint(r, e);
 }
 
@@ -312,7 +276,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     for (int64_t step = r->step; step < r->o.total_steps; step++) {
         bool whole = step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
-        if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
+        if (out->stopped_by) return exec_sync(&r->ring->x, e); /* the micro-steps queued last have changed no state */
         if (whole && late && before.skipped) whole = rewind_feed(r, e) && step_queue_micros(r, &u, NULL);
         if (!whole) return !e->code && leave(r, out, e);
         step_queue_update(r, &u);
@@ -331,9 +295,9 @@ static void load_first_micro(void *run) { step_load_micro(run, 0); }
 
 static bool profile(Run *r, Err *e) {
     Str text = {0};
-    int phase[] = {r->job->phase_micro, r->job->phase_update};
+    int phase[] = {r->job->micro, r->job->update};
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
-    bool ok = exec_profile(&r->x, &text, phase, r->job->phase_update < 0 ? 1 : 2, 1, inputs,
+    bool ok = exec_profile(&r->ring->x, &text, phase, r->job->update < 0 ? 1 : 2, 1, inputs,
                            "one micro-step and one update", e);
     log_line("%s", str_text(&text));
     str_free(&text);
@@ -384,18 +348,18 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     *out = (RunResult){.first_loss = NAN,
                        .loss = NAN,
                        .eval_loss = NAN,
-                       .planned_bytes = r->job->placement.arena_bytes[POOL_DEVICE],
-                       .process_planned_bytes = job_process_bytes(r->job),
+                       .planned_bytes = r->ring->placement.arena_bytes[POOL_DEVICE],
+                       .process_planned_bytes = ring_process_bytes(r->ring),
                        .stopped_by = (int)stop_signal};
-    out->measured_bytes = r->x.pool_bytes[POOL_DEVICE];
+    out->measured_bytes = r->ring->x.pool_bytes[POOL_DEVICE];
     out->finished = is_finished(r);
     bool trains = !out->finished && !r->o.dry_run && !out->stopped_by;
     if (trains && !train(r, out, e)) return false;
     out->steps = r->step;
     out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = trains ? progress_tokens_per_s(&r->progress) : (double)NAN;
-    out->process_measured_bytes = r->process_peak_bytes;
-    out->checksum = weights_checksum(&r->x, trained_role(r->job));
+    out->process_measured_bytes = r->ring->peak_bytes;
+    out->checksum = weights_checksum(&r->ring->x, trained_role(r->job));
     if (out->finished) recall(r, out);
     if (out->finished && r->o.save) run_name_result(r, out);
     if (!trains || out->stopped_by) return true;

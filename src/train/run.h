@@ -75,10 +75,9 @@ typedef struct Update { /* one update on its way */
 
 typedef struct Run {
     Job *job;                   /* keeps */
-    Backend *backend;           /* keeps */
+    Ring *ring;                 /* keeps: the job's */
     Dataset *data, *held_out;   /* keep; held_out may be NULL */
     RunOptions o;
-    Exec x;
     Feed *feed;                 /* the batches of the steps; NULL: an evaluation */
     Batch batch;                /* for all that is not a step */
     RowList rows;               /* the same */
@@ -89,8 +88,6 @@ typedef struct Run {
     Progress progress;
     Growth growth;
     int64_t step;               /* updates done */
-    int64_t process_peak_bytes;
-    int64_t measured_bytes;     /* of the device, by the ledger's lines so far */
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */
     bool best_now;              /* this step's evaluation was the best so far */
@@ -144,7 +141,6 @@ json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
 
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
-void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was taken since the line before, less this */
 
 /* loss_scale.c: what follows from an update whose gradients were finite or not. window 0: the loss is not scaled. */
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
@@ -162,7 +158,5 @@ void step_put_float(Run *r, Tid t, double value);
 /* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */
 bool run_trim(Run *r, Err *e);
 
-int64_t run_process_bytes(const Run *r); /* what --budget is about: the device's memory */
-void run_measure(Run *r); /* samples the process */
 
 #endif

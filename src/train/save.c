@@ -18,7 +18,7 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "train/run.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 /* ---- until it is written ---- */
 
@@ -78,21 +78,21 @@ static bool write_trained(Run *r, const char *folder, Err *e) {
     if (r->o.model_folder && !hf_copy_side_files(r->o.model_folder, folder, e)) return false;
     if (s->lora) {
         AdapterConfig c = run_adapter_config(s, r->o.base_name);
-        return adapter_config_write(folder, &c, e) && weights_save(&r->x, ROLE_ADAPTER, folder, e);
+        return adapter_config_write(folder, &c, e) && weights_save(&r->ring->x, ROLE_ADAPTER, folder, e);
     }
     char path[1200];
-    ModelConfig c = s->model;
+    ModelConfig c = s->m.config;
     c.dtype = s->weights;
     snprintf(path, sizeof path, "%s/config.json", folder);
     json_t *j = config_to_json(&c);
     bool ok = jsonfile_write(path, j, e);
     json_decref(j);
-    return ok && weights_save(&r->x, ROLE_WEIGHT, folder, e);
+    return ok && weights_save(&r->ring->x, ROLE_WEIGHT, folder, e);
 }
 
 /* What was read back from the device is sound. A device that failed stays so: waiting would not help. */
 static bool sync_device(Run *r, Err *e) {
-    bool ok = exec_sync(&r->x, e);
+    bool ok = exec_sync(&r->ring->x, e);
     if (!ok) e->error = 0;
     return ok;
 }
@@ -116,7 +116,7 @@ static void fill_state(Run *r) {
     s->save_steps = r->o.save_steps;
     s->train_batch_size = r->job->spec.micro_batch;
     s->micro_batches = r->job->spec.accum;
-    s->rng_seed = s->shuffle_seed = r->job->spec.seed;
+    s->rng_seed = s->shuffle_seed = r->job->spec.m.seed;
     s->warmup_steps = r->o.schedule.warmup_steps;
     s->schedule_steps = r->o.schedule.total_steps;
     s->passing = run_is_passing(&r->o, r->step);
@@ -130,7 +130,7 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     if (root == r->o.out && !keep_folder(r, e)) return false;
     if (!checkpoint_path(path, sizeof path, root, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
-    bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->x, file, e) &&
+    bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
               trainer_state_write(f.temporary, &r->state, e) && sync_device(r, e);
     if (!ok) {
         folder_abort(&f);
@@ -155,7 +155,7 @@ bool run_save_checkpoint(Run *r, Err *e) {
     if (!until_written(r, write_checkpoint, NULL, e)) return false;
     r->saved_step = r->step;
     r->saved_at = sensors_seconds();
-    run_measure(r);
+    ring_measure(r->ring);
     prune(r);
     return true;
 }

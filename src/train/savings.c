@@ -1,134 +1,166 @@
-/* savings.c - what each technique that is on saves and costs: the same job planned without that one alone.
+/* savings.c - what each technique saves and costs, and which changes would make a job smaller: the table (technique.h) walked
+ * with exact plans.
  *
  * Savings do not add up to the whole: what recompute saves is less where the micro-batch is already small. Each
  * line answers "what if only this were off", which is the question a person can act on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/search.h"
 
-void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows) {
-    *plain = *spec;
-    int64_t all = job_rows(spec);
-    plain->micro_batch = rows;
-    plain->accum = (all + rows - 1) / rows;
-    plain->head_chunk = 0;
-    plain->ffn_chunks = 0;
-    plain->quantised = plain->head_int8 = false;
-    plain->update_in_backward = false;
-    if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
-    memset(plain->away, 0, sizeof plain->away);
-    memset(plain->on_disk, 0, sizeof plain->on_disk);
-    for (int l = 0; l < spec->model.layers; l++) plain->recompute[l] = RECOMPUTE_NONE;
+typedef struct Costs {
+    int64_t device_bytes, host_bytes;
+    double seconds;
+} Costs;
+
+static Costs costs_of(const Ring *r) {
+    return (Costs){ring_process_bytes(r), ring_host_bytes(r), ring_round_seconds(r, &r->machine)};
 }
 
-static void name_recompute(char *name, size_t size, const JobSpec *s) {
-    int count[RECOMPUTE_LEVELS] = {0}, used = snprintf(name, size, "recompute");
-    for (int l = 0; l < s->model.layers; l++) count[s->recompute[l]]++;
-    for (int level = RECOMPUTE_LEVELS - 1; level > RECOMPUTE_NONE; level--) /* the heaviest first */
-        if (count[level]) {
-            used += snprintf(name + used, size - (size_t)used, used > 10 ? ", %s x %d" : " %s x %d",
-                             plan_recompute_name((RecomputeLevel)level), count[level]);
-        }
-}
-
-typedef struct Compared {
-    Saving *out;
-    int n;
-    const Job *now;
-    const HostBytes *host;
-} Compared;
-
-/* The name is in place; `without` differs from the job in this one thing. */
-static void compare(Compared *c, const JobSpec *without, bool maths) {
+static bool plan_costs(Costs *c, const JobSpec *spec, const Machine *m, const HostBytes *host) {
     Job *j = MEM_NEW(Job, 1);
-    Saving *s = &c->out[c->n];
-    if (c->n < JOB_SAVINGS && job_open(j, without, &c->now->machine, c->host, NULL)) {
-        s->device_bytes = job_process_bytes(j) - job_process_bytes(c->now);
-        s->host_bytes = c->now->machine.kind == MACHINE_CPU ? 0 : job_host_bytes(c->now) - job_host_bytes(j);
-        s->seconds = job_update_seconds(c->now) - job_update_seconds(j);
-        s->maths = maths;
-        c->n++;
-        job_close(j);
-    }
+    Ring *r = MEM_NEW(Ring, 1);
+    bool ok = job_plan(j, r, spec, m, host, NULL);
+    if (ok) *c = costs_of(r);
+    ring_close(r);
+    mem_free(r);
     mem_free(j);
+    return ok;
 }
 
-static void compare_away(Compared *c, const JobSpec *spec, const JobSpec *plain) {
-    static const char *const what[AWAY_KINDS] = {"weights", "moments", "gradients", "inputs kept for backward"};
-    for (int k = 0; k < AWAY_KINDS; k++)
-        for (int disk = 0; disk < 2; disk++) {
-            int64_t here = disk ? spec->on_disk[k] : spec->away[k] - spec->on_disk[k];
-            if (!here || spec->away[k] == plain->away[k] || c->n == JOB_SAVINGS) continue;
-            JobSpec without = *spec;
-            without.away[k] -= here;
-            if (disk) without.on_disk[k] = 0;
-            snprintf(c->out[c->n].name, sizeof c->out->name, "%s of %lld layers %s", what[k], (long long)here,
-                     disk ? "on disk" : "in pinned memory");
-            compare(c, &without, false);
-        }
-}
+/* ---- what is on ---- */
 
 int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes *host) {
-    const JobSpec *s = &j->spec;
-    Compared c = {.out = out, .now = j, .host = host};
-    JobSpec without = *s;
-    if (s->micro_batch != plain->micro_batch) {
-        without.micro_batch = plain->micro_batch;
-        without.accum = plain->accum;
-        snprintf(out[c.n].name, sizeof out->name, "micro-batch %lld x %lld, not %lld x %lld",
-                 (long long)s->micro_batch, (long long)s->accum, (long long)plain->micro_batch,
-                 (long long)plain->accum);
-        compare(&c, &without, false);
-        without = *s;
+    Costs now = costs_of(j->ring);
+    int n = 0;
+    for (int i = 0; i < technique_count && n < JOB_SAVINGS; i++) {
+        const Technique *t = &technique_table[i];
+        JobSpec without = j->spec;
+        Costs c;
+        if (!t->is_on(t, &j->spec, plain)) continue;
+        t->undo(t, &without, plain);
+        if (!plan_costs(&c, &without, &j->ring->machine, host)) continue;
+        Str name = {0};
+        t->describe(t, &name, &j->spec, plain);
+        out[n] = (Saving){.device_bytes = c.device_bytes - now.device_bytes, .host_bytes = now.host_bytes - c.host_bytes,
+                          .seconds = now.seconds - c.seconds, .maths = t->allow != 0};
+        snprintf(out[n++].name, sizeof out->name, "%s", str_text(&name));
+        str_free(&name);
     }
-    if (memcmp(s->recompute, plain->recompute, sizeof s->recompute)) {
-        memcpy(without.recompute, plain->recompute, sizeof without.recompute);
-        name_recompute(out[c.n].name, sizeof out->name, s);
-        compare(&c, &without, false);
-        without = *s;
+    return n;
+}
+
+/* ---- what could be ---- */
+
+typedef struct Offers {
+    const Job *job;
+    const HostBytes *host;
+    int64_t budget_bytes; /* 0: whatever saves */
+    Costs now;
+    Change found[64];
+    int n;
+} Offers;
+
+static bool is_offer(const Offers *o, const Costs *c) {
+    return c->device_bytes < o->now.device_bytes && (!o->budget_bytes || c->device_bytes <= o->budget_bytes);
+}
+
+static void add_offer(Offers *o, const Costs *c, bool maths, const char *flags) {
+    for (int i = 0; i < o->n; i++)
+        if (!strcmp(o->found[i].flags, flags)) return;
+    if (o->n == COUNT_OF(o->found)) return;
+    Change *change = &o->found[o->n++];
+    *change = (Change){.saves_bytes = o->now.device_bytes - c->device_bytes, .maths = maths,
+                       .slowdown = o->now.seconds > 0 ? c->seconds / o->now.seconds : 0};
+    snprintf(change->flags, sizeof change->flags, "%s", flags);
+}
+
+/* What the planner would come to from that spec with these freedoms; `first`: flags that go before its own. */
+static void offer_search(Offers *o, const JobSpec *from, SearchFreedom free, bool maths, const char *first) {
+    const Machine *m = &o->job->ring->machine;
+    Search *f = MEM_NEW(Search, 1);
+    JobSpec spec = *from;
+    Costs c;
+    if (job_search(f, &spec, m, o->host, free, (FitLimits){.device_bytes = o->budget_bytes}) &&
+        plan_costs(&c, &spec, m, o->host) && is_offer(o, &c)) {
+        Str flags = {0};
+        str_add(&flags, first);
+        technique_changed_flags(&flags, &spec, from, false);
+        add_offer(o, &c, maths, str_text(&flags));
+        str_free(&flags);
     }
-    if (s->head_chunk && s->head_chunk <= job_default_chunk(s, j->machine.kind)) { /* larger ones save time, not memory */
-        without.head_chunk = plain->head_chunk;
-        snprintf(out[c.n].name, sizeof out->name, "head in chunks of %lld", (long long)s->head_chunk);
-        compare(&c, &without, false);
-        without = *s;
+    search_free(f);
+    mem_free(f);
+}
+
+/* One technique alone, step by step; with a budget the first step that fits is enough. */
+static void offer_technique(Offers *o, const Technique *t) {
+    const Machine *m = &o->job->ring->machine;
+    JobSpec spec = o->job->spec;
+    bool fits = false;
+    Str flags = {0};
+    while (t->take && !(fits && o->budget_bytes) && t->take(t, &spec, m->kind)) {
+        Costs c;
+        if (!plan_costs(&c, &spec, m, o->host) || !is_offer(o, &c)) continue;
+        str_clear(&flags);
+        t->flags(t, &flags, &spec);
+        add_offer(o, &c, t->allow != 0, str_text(&flags));
+        fits = true;
     }
-    if (s->ffn_chunks > 1) {
-        without.ffn_chunks = plain->ffn_chunks;
-        snprintf(out[c.n].name, sizeof out->name, "feed-forward in %lld pieces", (long long)s->ffn_chunks);
-        compare(&c, &without, false);
-        without = *s;
+    spec = o->job->spec;
+    if (!fits && o->budget_bytes && t->allow && spec.train && t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
+        str_clear(&flags);
+        t->flags(t, &flags, &spec);
+        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, str_text(&flags));
     }
-    if (s->attend != plain->attend) {
-        without.attend = plain->attend;
-        snprintf(out[c.n].name, sizeof out->name, "attention by snug's own kernels");
-        compare(&c, &without, false);
-        without = *s;
+    str_free(&flags);
+}
+
+static void offer_lora(Offers *o) {
+    JobSpec spec = o->job->spec;
+    Costs c;
+    if (!spec.train || spec.lora) return;
+    spec.lora = true;
+    spec.m.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = UINT32_MAX, .format = spec.weights};
+    if (plan_costs(&c, &spec, &o->job->ring->machine, o->host) && is_offer(o, &c))
+        add_offer(o, &c, true, "--mode lora --lora-rank 16");
+    else if (o->budget_bytes)
+        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, "--mode lora --lora-rank 16");
+}
+
+/* Without a clip: with none it is no change of the mathematics, and the planner takes it by itself. */
+static void offer_early(Offers *o) {
+    JobSpec spec = o->job->spec;
+    Costs c;
+    if (spec.lora || spec.accum > 1 || spec.update_in_backward || !job_can_update_early(&spec)) return;
+    spec.update_in_backward = true;
+    if (plan_costs(&c, &spec, &o->job->ring->machine, o->host) && is_offer(o, &c))
+        add_offer(o, &c, true, "--clip 0 --update-in-backward on");
+}
+
+static int cheaper(const void *a, const void *b) {
+    const Change *x = a, *y = b;
+    if (x->maths != y->maths) return x->maths - y->maths;
+    if (x->slowdown != y->slowdown) return x->slowdown < y->slowdown ? -1 : 1;
+    return x->saves_bytes > y->saves_bytes ? -1 : x->saves_bytes < y->saves_bytes;
+}
+
+int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Change *out) {
+    Offers *o = MEM_NEW(Offers, 1);
+    *o = (Offers){.job = j, .host = host, .budget_bytes = budget_bytes, .now = costs_of(j->ring)};
+    for (int i = 0; i < technique_count; i++) offer_technique(o, &technique_table[i]);
+    offer_early(o);
+    offer_lora(o);
+    if (budget_bytes) {
+        bool gpu = j->ring->machine.kind != MACHINE_CPU;
+        offer_search(o, &j->spec, (SearchFreedom){.recompute = true}, false, "");
+        offer_search(o, &j->spec, (SearchFreedom){.recompute = true, .micro_batch = true}, false, "");
+        if (gpu) offer_search(o, &j->spec, (SearchFreedom){.recompute = true, .micro_batch = true, .offload = true}, false, "");
     }
-    if (s->update_in_backward) {
-        without.update_in_backward = false;
-        snprintf(out[c.n].name, sizeof out->name, "update inside backward");
-        compare(&c, &without, false);
-        without = *s;
-    }
-    compare_away(&c, s, plain);
-    if (s->quantised) {
-        without.quantised = false;
-        snprintf(out[c.n].name, sizeof out->name, "frozen weights in %s", format_name(s->stored));
-        compare(&c, &without, true);
-        without = *s;
-    }
-    if (s->head_int8) {
-        without.head_int8 = false;
-        snprintf(out[c.n].name, sizeof out->name, "head in int8");
-        compare(&c, &without, true);
-        without = *s;
-    }
-    if (s->moments != plain->moments) {
-        without.moments = plain->moments;
-        snprintf(out[c.n].name, sizeof out->name, "moments in 8 bit");
-        compare(&c, &without, true);
-    }
-    return c.n;
+    qsort(o->found, (size_t)o->n, sizeof *o->found, cheaper);
+    int n = MIN2(o->n, JOB_CHANGES);
+    memcpy(out, o->found, (size_t)n * sizeof *out);
+    mem_free(o);
+    return n;
 }

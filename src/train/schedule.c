@@ -1,4 +1,4 @@
-/* schedule.c - warm-up, then cosine, line or constant, never below the floor once warm. */
+/* schedule.c - warm-up, then cosine or a line from the highest rate down to the lowest, or constant. */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -14,5 +14,6 @@ double schedule_lr(const Schedule *s, int64_t step) {
     int64_t length = MAX2(s->total_steps - s->warmup_steps, 1);
     double progress = fmin(1, (double)(step - s->warmup_steps) / (double)length);
     double factor = s->kind == SCHEDULE_COSINE ? 0.5 * (1 + cos(M_PI * progress)) : 1 - progress;
-    return fmax(s->lr * factor, fmin(s->min_lr, s->lr));
+    double least = fmin(s->min_lr, s->lr);
+    return least + (s->lr - least) * factor;
 }

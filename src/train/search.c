@@ -1,30 +1,10 @@
-/* search.c - in which order combinations are tried, and why so few of them are enough.
- *
- * Bytes fall along both ladders (activation level, state rung), time grows along both. So for a micro-batch and an
- * activation level the least rung that fits is found by halving, and the fastest of these few pairs is the answer.
- * A smaller micro-batch is tried as long as the larger one needed anything switched on: it cannot be faster than one
- * that needed nothing, unless updates have rows in different numbers. A ladder is left as soon as a rung on it that does not fit is slower than the best that does:
- * those behind it are slower still. A try is a plan of the whole ring down to the bytes alive at every step; the best is
- * then placed, and if placing takes it over the limit, the next one is. */
+/* search.c - which axes a job has, what a point on them means, and what it costs. */
 #include "train/search.h"
 
 #include <string.h>
 #include <time.h>
 
-typedef enum Activations { KEEP_ALL, DROP_NORMS, DROP_SOME_BLOCKS, DROP_BLOCKS, SEND_INPUTS, ACTIVATION_LEVELS } Activations;
-
-typedef struct Walk {
-    Search *found;
-    const JobSpec *asked;
-    SearchMemo *memo;
-    int which;        /* of the memo's machines */
-    const Machine *m; /* that one */
-    const HostBytes *host;
-    SearchFreedom free;
-    SearchLimits limits;
-    Job *job;       /* owns: a place to plan in */
-    double fastest; /* of those that fit so far; 0: none */
-} Walk;
+enum { AXIS_MICRO, AXIS_SQUEEZE, AXIS_HEAD, AXIS_RECOMPUTE, AXES }; /* the last one is fine (fit.h) */
 
 static double now_ms(void) {
     struct timespec t;
@@ -32,30 +12,230 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* ---- one try ---- */
+/* ---- axes ---- */
 
-void search_apply(JobSpec *s, const Try *t) {
-    s->micro_batch = t->micro_batch;
-    s->accum = t->accum;
-    s->head_chunk = t->head_chunk;
-    s->update_in_backward = t->update_in_backward;
-    s->ffn_chunks = t->ffn_chunks;
-    if (t->own_attention) s->attend = ATTEND_OWN;
-    memcpy(s->away, t->away, sizeof s->away);
-    memcpy(s->on_disk, t->on_disk, sizeof s->on_disk);
-    if (t->level < 0) return; /* recompute as asked */
-    RecomputeLevel whole = t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK;
-    for (int l = 0; l < s->model.layers; l++) s->recompute[l] = l < t->blocks ? whole : (RecomputeLevel)t->level;
+/* The recompute axis: nothing, norms, 1 to L-1 whole blocks beside norms, all blocks, all with their inputs offloaded. */
+enum { KEEP_ALL, DROP_NORMS, DROP_BLOCKS };
+static int64_t all_blocks(const SearchSpace *s) { return DROP_NORMS + s->asked.m.config.layers; }
+static int64_t all_with_inputs(const SearchSpace *s) { return all_blocks(s) + 1; }
+
+static bool has_one_memory(const SearchSpace *s) { return s->kind == MACHINE_CPU; } /* there pinned memory saves nothing */
+
+static void set_micro_axis(SearchSpace *s) {
+    const JobSpec *a = &s->asked;
+    int64_t rows = job_rows(a), *n = &s->fit.settings[AXIS_MICRO];
+    for (int64_t micro = s->free.micro_batch ? rows : a->micro_batch; *n < SEARCH_MICRO - 1; micro = (micro + 1) / 2) {
+        int64_t accum = (rows + micro - 1) / micro;
+        if (micro * a->seq <= INT32_MAX / 2) {
+            s->micro[(*n)++] = (SearchMicro){micro, accum, a->update_in_backward};
+            bool early = s->free.update_in_backward && accum == 1 && !a->update_in_backward && job_can_update_early(a);
+            if (early) s->micro[(*n)++] = (SearchMicro){micro, accum, true};
+        }
+        if (micro == 1 || !s->free.micro_batch) break;
+    }
+    if (!*n) s->micro[(*n)++] = (SearchMicro){a->micro_batch, a->accum, a->update_in_backward};
 }
 
-static bool same_try(const Try *a, const Try *b) {
-    return a->micro_batch == b->micro_batch && a->head_chunk == b->head_chunk && a->ffn_chunks == b->ffn_chunks &&
-           a->own_attention == b->own_attention && a->update_in_backward == b->update_in_backward &&
-           a->blocks == b->blocks && a->twice == b->twice && a->level == b->level &&
-           !memcmp(a->away, b->away, sizeof a->away) && !memcmp(a->on_disk, b->on_disk, sizeof a->on_disk);
+static void set_recompute_axis(SearchSpace *s) {
+    int64_t layers = s->asked.m.config.layers, *stop = s->stops;
+    bool free = s->free.recompute && s->asked.train, inputs = free && s->free.offload && !has_one_memory(s);
+    int n = 0;
+    stop[n++] = KEEP_ALL;
+    if (free) stop[n++] = DROP_NORMS;
+    for (int64_t quarter = 1; free && quarter < 4; quarter++)
+        if (DROP_NORMS + layers * quarter / 4 > stop[n - 1]) stop[n++] = DROP_NORMS + layers * quarter / 4;
+    if (free) stop[n++] = all_blocks(s);
+    if (inputs) stop[n++] = all_with_inputs(s);
+    s->fit.stops = stop;
+    s->fit.n_stops = n;
+    s->fit.settings[AXIS_RECOMPUTE] = stop[n - 1] + 1;
 }
 
-/* ---- plans that were made ---- */
+/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by tiles. */
+static bool can_attend_itself(const SearchSpace *s) {
+    return s->free.attention && s->asked.attend == ATTEND_FAST && s->kind == MACHINE_CUDA;
+}
+
+/* ---- ladders ---- */
+
+/* Inside backward gradients do not stay long enough to be sent. */
+static bool goes(const SearchSpace *s, const FitPoint *p, const SearchSegment *g) {
+    return !(g->kind == OFFLOAD_GRADIENTS && s->micro[p->at[AXIS_MICRO]].early);
+}
+
+static int64_t rungs_of(const SearchSpace *s, const FitPoint *p) {
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segments; i++) n += goes(s, p, &s->segment[i]) ? s->segment[i].layers : 0;
+    return n;
+}
+
+/* Of the n first pieces, how many layers' are of that segment. */
+static int64_t layers_of(const SearchSpace *s, const FitPoint *p, int segment, int64_t n) {
+    for (int i = 0; i < segment; i++) n -= goes(s, p, &s->segment[i]) ? s->segment[i].layers : 0;
+    return goes(s, p, &s->segment[segment]) ? MAX2(MIN2(n, s->segment[segment].layers), 0) : 0;
+}
+
+static int64_t state_bytes(const SearchSpace *s, const FitPoint *p, int64_t pieces) {
+    int64_t bytes = 0;
+    for (int i = 0; i < s->n_segments; i++) {
+        const SearchSegment *g = &s->segment[i];
+        int64_t n = layers_of(s, p, i, pieces);
+        bytes += n * g->layer_bytes + (n && n == g->layers ? g->outer_bytes : 0);
+    }
+    return bytes;
+}
+
+static int64_t relief(void *user, const FitPoint *p, int64_t rung) { return state_bytes(user, p, rung); }
+static int64_t disk_relief(void *user, const FitPoint *p, int64_t disk) { return state_bytes(user, p, disk); }
+static int64_t disk_rungs(void *user, const FitPoint *p) { return p->rung; }
+
+/* ---- a point as a job ---- */
+
+static void apply_recompute(JobSpec *j, const SearchSpace *s, int64_t at, bool twice) {
+    if (!s->free.recompute || !s->asked.train) return;
+    RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK, rest = at == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
+    for (int l = 0; l < j->m.config.layers; l++) j->recompute[l] = l < at - DROP_NORMS ? whole : rest;
+    /* the last two are needed again at once: sent only where memory is all that counts */
+    int64_t layers = j->m.config.layers;
+    if (at == all_with_inputs(s)) j->m.offload.layers[OFFLOAD_INPUTS] = twice ? layers : MAX2(layers - 2, 1);
+}
+
+static bool apply_squeeze(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
+    int64_t squeeze = p->at[AXIS_SQUEEZE], pieces = s->free.ffn_chunks ? job_useful_pieces(j) : 0;
+    bool whole = !s->free.recompute || p->at[AXIS_RECOMPUTE] >= all_blocks(s);
+    if (!squeeze) return true;
+    if (squeeze < 3 && (!pieces || !whole)) return false; /* what is kept is not cut */
+    if (squeeze == 2 && !s->free.recompute) return false;
+    if (squeeze == 3 && !can_attend_itself(s)) return false;
+    if (pieces && whole) j->ffn_chunks = pieces;
+    if (squeeze == 3) j->attend = ATTEND_OWN;
+    return true;
+}
+
+static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
+    Offload *o = &j->m.offload;
+    for (int i = 0; i < s->n_segments; i++) {
+        int k = s->segment[i].kind;
+        int64_t n = layers_of(s, p, i, p->rung);
+        if (n && k >= OFFLOAD_KINDS) j->side_offload[k - OFFLOAD_KINDS] = n;
+        if (k >= OFFLOAD_KINDS) continue; /* other models' weights go to pinned memory alone */
+        if (n) o->layers[k] = n, o->on_disk[k] = has_one_memory(s) ? n : 0;
+        if (p->disk) o->on_disk[k] = MIN2(o->layers[k], layers_of(s, p, i, p->disk));
+    }
+}
+
+/* False: there is no such point, or it is another one's twin. */
+static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
+    const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
+    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, asked = micro->rows == s->asked.micro_batch;
+    *j = s->asked;
+    if (p->rung > rungs_of(s, p)) return false;
+    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least && !asked) return false; /* fewer rows do more for less */
+    j->micro_batch = micro->rows;
+    j->accum = micro->accum;
+    j->update_in_backward = micro->early;
+    if (!apply_squeeze(j, s, p)) return false;
+    bool twice = p->at[AXIS_SQUEEZE] >= 2 && j->ffn_chunks > 1 && s->free.recompute;
+    apply_recompute(j, s, p->at[AXIS_RECOMPUTE], twice);
+    if (p->at[AXIS_HEAD]) {
+        int64_t chunk = j->head_chunk ? j->head_chunk : job_default_chunk(j, s->kind);
+        if (chunk <= HEAD_TILE || j->micro_batch * j->seq <= HEAD_TILE) return false;
+        j->head_chunk = HEAD_TILE;
+    }
+    apply_offload(j, s, p);
+    return true;
+}
+
+/* ---- the space ---- */
+
+static bool is_in_segment(const Tensor *t, const SearchSegment *g, const Task *task) {
+    static const int kind_of[ROLE_COUNT] = {[ROLE_WEIGHT] = 1 + OFFLOAD_WEIGHTS, [ROLE_MASTER] = 1 + OFFLOAD_MOMENTS,
+                                            [ROLE_MOMENT] = 1 + OFFLOAD_MOMENTS, [ROLE_GRADIENT] = 1 + OFFLOAD_GRADIENTS};
+    if (t->base || t->rank < 2 || !kind_of[t->role]) return false;
+    if (g->kind < OFFLOAD_KINDS) return !t->model && kind_of[t->role] == 1 + g->kind;
+    return t->model && t->role == ROLE_WEIGHT && !strcmp(t->model, task->side[g->kind - OFFLOAD_KINDS].name);
+}
+
+/* How many bytes of each segment a layer holds at most, and what is outside the layers. */
+static void weigh_state(SearchSpace *s, const Program *p) {
+    for (int i = 0; i < s->n_segments; i++) {
+        SearchSegment *g = &s->segment[i];
+        int64_t *layer = MEM_NEW(int64_t, g->layers);
+        for (Tid id = 1; id < p->n_t; id++) {
+            const Tensor *t = &p->t[id];
+            if (is_in_segment(t, g, s->asked.task)) *(t->layer >= 0 ? &layer[t->layer] : &g->outer_bytes) += prog_bytes(p, id);
+        }
+        for (int64_t l = 0; l < g->layers; l++) g->layer_bytes = MAX2(g->layer_bytes, layer[l]);
+        mem_free(layer);
+    }
+}
+
+/* In the order of what a byte costs: a reference is read once for many rows, an evaluator once for every token. On the CPU
+ * pinned memory saves nothing, and only what is trained may go to disk. */
+static void set_ladder(SearchSpace *s) {
+    const JobSpec *a = &s->asked;
+    bool full = a->train && !a->lora, sides = a->task && !has_one_memory(s);
+    const struct {
+        int kind;
+        bool goes;
+    } order[] = {{OFFLOAD_KINDS, sides}, {OFFLOAD_MOMENTS, full}, {OFFLOAD_GRADIENTS, full}, {OFFLOAD_WEIGHTS, true},
+                 {OFFLOAD_KINDS + 1, sides}};
+    if (!s->free.offload || (has_one_memory(s) && !s->free.disk)) return;
+    for (int i = 0; i < COUNT_OF(order); i++) {
+        int side = order[i].kind - OFFLOAD_KINDS;
+        if (!order[i].goes || (side >= 0 && (side >= a->task->n_sides || !a->task->side[side].may_offload))) continue;
+        s->segment[s->n_segments++] =
+            (SearchSegment){.kind = order[i].kind, .layers = side < 0 ? a->m.config.layers : a->task->side[side].layers};
+        s->fit.rungs += s->segment[s->n_segments - 1].layers;
+    }
+}
+
+static void space_init(SearchSpace *s, const JobSpec *asked, const Machine *m, SearchFreedom free) {
+    *s = (SearchSpace){.asked = *asked, .free = free, .kind = m->kind};
+    s->fit = (FitSpace){.axes = AXES, .relief = relief, .disk_relief = disk_relief, .disk_rungs = disk_rungs};
+    set_micro_axis(s);
+    s->fit.unordered[AXIS_MICRO] = asked->rows != NULL; /* a smaller one may compute fewer rows that hold nothing */
+    set_recompute_axis(s);
+    s->fit.settings[AXIS_SQUEEZE] = SEARCH_SQUEEZE;
+    s->fit.settings[AXIS_HEAD] = 1 + free.head_chunk;
+    set_ladder(s);
+    s->fit.disk = free.offload && free.disk && !has_one_memory(s);
+    s->fit.user = s;
+}
+
+JobSpec search_spec(const Search *f, int64_t trial) {
+    JobSpec spec;
+    CHECK(apply(&spec, &f->space, &f->fit.trial[trial].p));
+    return spec;
+}
+
+void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
+    SearchSpace *s = MEM_NEW(SearchSpace, 1);
+    space_init(s, spec, m, free);
+    FitPoint p = {0};
+    for (int a = 0; a < AXES; a++) p.at[a] = s->fit.settings[a] - 1;
+    p.rung = rungs_of(s, &p);
+    /* what does not exist there is the nearest that does */
+    JobSpec tight;
+    bool ok = apply(&tight, s, &p);
+    for (p.at[AXIS_SQUEEZE] = SEARCH_SQUEEZE - 1; !ok && p.at[AXIS_SQUEEZE] >= 0; p.at[AXIS_SQUEEZE]--)
+        for (p.at[AXIS_HEAD] = s->fit.settings[AXIS_HEAD] - 1; !ok && p.at[AXIS_HEAD] >= 0; p.at[AXIS_HEAD]--)
+            ok = apply(&tight, s, &p);
+    CHECK(ok);
+    *spec = tight;
+    mem_free(s);
+}
+
+/* ---- plans ---- */
+
+typedef struct Planner { /* what a trial needs beside the point */
+    SearchSpace *space;
+    SearchMemo *memo;
+    int which; /* of the memo's machines */
+    const HostBytes *host;
+    Job *job;   /* owns: a place to plan in */
+    Ring *ring; /* owns: likewise */
+} Planner;
 
 void search_memo_free(SearchMemo *memo) {
     mem_free(memo->kept);
@@ -65,392 +245,182 @@ void search_memo_free(SearchMemo *memo) {
     memo->n = memo->cap = memo->cap_seconds = 0;
 }
 
-static int64_t memo_find(const SearchMemo *memo, const Try *t) {
+static int64_t memo_find(const SearchMemo *memo, const FitPoint *p) {
     for (int64_t i = 0; i < memo->n; i++)
-        if (same_try(&memo->kept[i], t)) return i;
+        if (!memcmp(&memo->kept[i].p, p, sizeof *p)) return i;
     return -1;
 }
 
-static int64_t memo_plan(Walk *w, Try t) {
+static int64_t memo_plan(Planner *w, const JobSpec *spec, const FitPoint *p) {
     SearchMemo *memo = w->memo;
-    JobSpec spec = *w->asked;
-    search_apply(&spec, &t);
-    spec.estimate = true;
     int64_t at = memo->n++, n = memo->n_machines;
     memo->kept = mem_grow(memo->kept, &memo->cap, memo->n, sizeof *memo->kept);
     memo->seconds = mem_grow(memo->seconds, &memo->cap_seconds, memo->n * n, sizeof *memo->seconds);
-    bool opened = job_open(w->job, &spec, w->m, w->host, NULL);
-    t.device_bytes = opened ? job_process_bytes(w->job) : INT64_MAX;
-    t.host_bytes = opened && w->m->kind != MACHINE_CPU ? job_host_bytes(w->job) : 0;
-    t.disk_bytes = opened ? job_disk_bytes(w->job) : 0;
-    for (int k = 0; k < n; k++) {
-        if (opened) w->job->machine = memo->machine[k];
-        memo->seconds[at * n + k] = opened ? job_update_seconds(w->job) : 0;
-    }
-    if (opened) job_close(w->job);
-    memo->kept[at] = t;
+    bool planned = job_plan(w->job, w->ring, spec, &memo->machine[w->which], w->host, NULL);
+    memo->kept[at] = (FitTrial){.p = *p, .fits = planned};
+    if (planned)
+        memo->kept[at].c = (FitCost){.device_bytes = ring_process_bytes(w->ring), .host_bytes = ring_host_bytes(w->ring),
+                                     .disk_bytes = ring_disk_bytes(w->ring)};
+    for (int k = 0; k < n; k++)
+        memo->seconds[at * n + k] = planned ? ring_round_seconds(w->ring, &memo->machine[k]) : -1;
+    ring_close(w->ring);
     return at;
 }
 
-static bool memory_holds(const SearchLimits *l, const Try *t) {
-    return t->device_bytes <= l->device_bytes && (!l->host_bytes || t->host_bytes <= l->host_bytes);
+static bool cost(void *user, const FitPoint *p, FitCost *out) {
+    Planner *w = user;
+    int64_t at = memo_find(w->memo, p);
+    if (at < 0) {
+        JobSpec spec;
+        if (!apply(&spec, w->space, p)) return false;
+        spec.estimate = true;
+        at = memo_plan(w, &spec, p);
+    }
+    *out = w->memo->kept[at].c;
+    out->seconds = w->memo->seconds[at * w->memo->n_machines + w->which];
+    return w->memo->kept[at].fits;
 }
 
-static bool disk_holds(const SearchLimits *l, const Try *t) { return !l->disk_bytes || t->disk_bytes <= l->disk_bytes; }
-
-static const Try *try_now(Walk *w, Try t) {
-    Search *f = w->found;
-    for (int i = 0; i < f->n; i++)
-        if (same_try(&f->tried[i], &t)) return &f->tried[i];
-    if (f->n == SEARCH_TRIES) return NULL;
-    int64_t at = memo_find(w->memo, &t);
-    if (at < 0) at = memo_plan(w, t);
-    CHECK(w->memo->kept && w->memo->seconds);
-    Try *kept = &f->tried[f->n++];
-    *kept = w->memo->kept[at];
-    kept->update_seconds = w->memo->seconds[at * w->memo->n_machines + w->which];
-    kept->fits = memory_holds(&w->limits, kept) && disk_holds(&w->limits, kept);
-    if (kept->fits && (w->fastest <= 0 || kept->update_seconds < w->fastest)) w->fastest = kept->update_seconds;
-    return kept;
-}
+/* The space's own functions take the space; a trial takes the planner. */
+static int64_t planner_relief(void *user, const FitPoint *p, int64_t n) { return relief(((Planner *)user)->space, p, n); }
+static int64_t planner_disk_rungs(void *user, const FitPoint *p) { return p->rung; }
 
 /* The bytes of the placed arena instead of the bound. */
-static void place(Walk *w, Try *t) {
-    JobSpec spec = *w->asked;
-    search_apply(&spec, t);
-    t->placed = true;
-    t->fits = job_open(w->job, &spec, w->m, w->host, NULL);
-    if (!t->fits) return;
-    t->device_bytes = job_process_bytes(w->job);
-    t->disk_bytes = job_disk_bytes(w->job);
-    t->fits = t->device_bytes <= w->limits.device_bytes && disk_holds(&w->limits, t);
-    job_close(w->job);
-}
-
-static const AwayKind state_order[] = {AWAY_MOMENTS, AWAY_GRADIENTS, AWAY_WEIGHTS};
-
-/* So many layers' state on disk, of what is away. */
-static Try with_on_disk(Try t, int64_t rung) {
-    for (int i = 0; i < COUNT_OF(state_order) && rung > 0; i++) {
-        AwayKind k = state_order[i];
-        t.on_disk[k] = MIN2(rung, t.away[k]);
-        rung -= t.on_disk[k];
+static bool place(Planner *w, const JobSpec *spec, FitCost *c, FitLimits limits) {
+    bool ok = job_plan(w->job, w->ring, spec, &w->memo->machine[w->which], w->host, NULL);
+    if (ok) {
+        c->device_bytes = ring_process_bytes(w->ring);
+        c->disk_bytes = ring_disk_bytes(w->ring);
+        ok = fit_holds(&limits, c);
     }
-    return t;
-}
-
-/* The same with as much on disk as the host's memory makes necessary. */
-static const Try *try_homes(Walk *w, Try t) {
-    const Try *done = try_now(w, t);
-    bool short_of_host = done && w->limits.host_bytes && done->host_bytes > w->limits.host_bytes;
-    if (!short_of_host || !w->free.disk || !w->free.offload || done->device_bytes > w->limits.device_bytes) return done;
-    int64_t low = 0, high = t.away[AWAY_MOMENTS] + t.away[AWAY_GRADIENTS] + t.away[AWAY_WEIGHTS];
-    const Try *least = high ? try_now(w, with_on_disk(t, high)) : NULL;
-    if (!least || !memory_holds(&w->limits, least)) return done;
-    while (high - low > 1) { /* the memory does not hold low, and holds high; the disk may hold neither */
-        int64_t mid = (low + high) / 2;
-        const Try *half = try_now(w, with_on_disk(t, mid));
-        if (!half) break;
-        if (memory_holds(&w->limits, half)) high = mid, least = half;
-        else low = mid;
-    }
-    return least;
-}
-
-static bool fits(Walk *w, Try t) {
-    const Try *done = try_homes(w, t);
-    return done && done->fits;
-}
-
-/* ---- the two ladders ---- */
-
-static bool has_one_memory(const Walk *w) { return w->m->kind == MACHINE_CPU; } /* there pinned memory saves nothing */
-
-/* What leaves the device, in this order: a frozen model has only weights to send, and inside backward no gradients. */
-static int kinds_that_go(AwayKind *order, const Walk *w, const Try *t) {
-    bool full = w->asked->train && !w->asked->lora;
-    int n = 0;
-    for (int i = 0; i < COUNT_OF(state_order); i++) {
-        bool goes = state_order[i] == AWAY_WEIGHTS || (full && (state_order[i] == AWAY_MOMENTS || !t->update_in_backward));
-        if (goes) order[n++] = state_order[i];
-    }
-    return n;
-}
-
-static int64_t state_rungs(const Walk *w, const Try *t) {
-    AwayKind order[AWAY_KINDS];
-    if (!w->free.offload || (has_one_memory(w) && !w->free.disk)) return 0;
-    return w->asked->model.layers * kinds_that_go(order, w, t);
-}
-
-static void set_rung(Try *t, const Walk *w, int64_t rung) {
-    AwayKind order[AWAY_KINDS];
-    int64_t layers = w->asked->model.layers;
-    kinds_that_go(order, w, t);
-    for (int i = 0; rung > 0; i++, rung -= layers) {
-        t->away[order[i]] = MIN2(rung, layers);
-        if (has_one_memory(w)) t->on_disk[order[i]] = t->away[order[i]];
-    }
-}
-
-static bool can_set(const Walk *w, Activations a) {
-    if (a == KEEP_ALL) return true;
-    if (!w->free.recompute || !w->asked->train) return false;
-    return a != SEND_INPUTS || (w->free.offload && w->m->kind != MACHINE_CPU);
-}
-
-static void set_activations(Try *t, const Walk *w, Activations a, int blocks) {
-    int layers = w->asked->model.layers;
-    if (!w->free.recompute) {
-        t->level = -1;
-        return;
-    }
-    t->level = a == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
-    t->blocks = a == DROP_SOME_BLOCKS ? blocks : a > DROP_SOME_BLOCKS ? layers : 0;
-    /* the last two are needed again at once: sent only where memory is all that counts */
-    if (a == SEND_INPUTS) t->away[AWAY_INPUTS] = t->twice ? layers : MAX2(layers - 2, 1);
-}
-
-typedef struct Ladder {
-    Try base;
-    Activations level;
-    bool of_blocks; /* n counts whole blocks, not state rungs */
-} Ladder;
-
-static Try at_rung(const Walk *w, const Ladder *l, int64_t n) {
-    Try t = l->base;
-    set_activations(&t, w, l->level, l->of_blocks ? (int)n : 0);
-    if (!l->of_blocks) set_rung(&t, w, n);
-    return t;
-}
-
-#define SAME_TIME 1e-3 /* two times so near to each other are the same: the model knows no better */
-
-static bool is_hopeless(const Walk *w, const Try *t) {
-    return !t || (!t->fits && w->fastest > 0 && t->update_seconds > (1 + SAME_TIME) * w->fastest);
-}
-
-/* The device holds it; what the host does not hold may go to disk. */
-static bool is_small_enough(const Walk *w, const Try *t) {
-    return t->fits || (w->free.disk && w->free.offload && t->device_bytes <= w->limits.device_bytes);
-}
-
-/* The least n in [low, high] for which it fits; high + 1 when none does, or none that does could be the fastest. Bytes
- * fall with n, time grows. */
-static int64_t least_that_fits(Walk *w, const Ladder *l, int64_t low, int64_t high) {
-    int64_t none = high + 1;
-    const Try *t = try_now(w, at_rung(w, l, low));
-    if (is_hopeless(w, t)) return none;
-    if (is_small_enough(w, t)) return fits(w, at_rung(w, l, low)) ? low : none;
-    t = low == high ? NULL : try_now(w, at_rung(w, l, high));
-    if (!t || !is_small_enough(w, t)) return none;
-    while (high - low > 1) { /* low is too large, high is not */
-        int64_t mid = (low + high) / 2;
-        t = try_now(w, at_rung(w, l, mid));
-        if (is_hopeless(w, t)) break;
-        *(is_small_enough(w, t) ? &high : &low) = mid;
-    }
-    return fits(w, at_rung(w, l, high)) ? high : none;
-}
-
-/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32 what one
- * takes is little beside what attention does. */
-enum { FFN_PIECE = 2048, FFN_LEAST_PIECES = 4, FFN_MOST_PIECES = 32 };
-
-static int64_t more_pieces(const Walk *w, int64_t tokens) { /* 0: not worth it, or not ours to say */
-    int64_t n = MIN2((tokens + FFN_PIECE - 1) / FFN_PIECE, FFN_MOST_PIECES);
-    return w->free.ffn_chunks && w->asked->train && n >= FFN_LEAST_PIECES ? n : 0;
-}
-
-/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by tiles. */
-static bool can_attend_itself(const Walk *w) {
-    return w->free.attention && w->asked->attend == ATTEND_FAST && w->m->kind == MACHINE_CUDA;
-}
-
-/* Long rows: what attention needs after the feed-forward is worth making a second time. */
-static bool can_make_twice(const Walk *w, int64_t tokens) { return w->free.recompute && more_pieces(w, tokens) > 0; }
-
-/* Gives true when nothing had to be switched on. */
-static bool try_micro_batch(Walk *w, Try base) {
-    Ladder plain = {base, KEEP_ALL, false};
-    if (fits(w, at_rung(w, &plain, 0))) return true;
-    if (w->free.update_in_backward && base.accum == 1 && !base.update_in_backward && job_can_update_early(w->asked)) {
-        plain.base.update_in_backward = base.update_in_backward = true; /* costs next to nothing: before all else */
-        if (fits(w, at_rung(w, &plain, 0))) return false;
-    }
-    int layers = w->asked->model.layers;
-    int64_t rungs = state_rungs(w, &base);
-    for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++) {
-        if (!can_set(w, (Activations)a)) continue;
-        if (base.ffn_chunks > 1 && w->free.recompute && a < DROP_BLOCKS) continue; /* kept: nothing to cut */
-        Ladder l = {base, (Activations)a, a == DROP_SOME_BLOCKS};
-        if (l.of_blocks) least_that_fits(w, &l, 1, layers - 1);
-        else if (least_that_fits(w, &l, 0, rungs) == 0) return false; /* a later level is slower and needs no less state */
-    }
-    return false;
-}
-
-/* ---- the whole ---- */
-
-static int64_t smaller_chunk(const Walk *w, int64_t tokens) {
-    int64_t chunk = w->asked->head_chunk ? w->asked->head_chunk : job_default_chunk(w->asked, w->m->kind);
-    return chunk > HEAD_TILE && tokens > HEAD_TILE ? HEAD_TILE : 0;
-}
-
-/* Of two that take the same time, the one that moves less. */
-static bool is_better(const Try *a, const Try *b) {
-    double apart = a->update_seconds - b->update_seconds;
-    if (apart < -SAME_TIME * b->update_seconds) return true;
-    return apart <= SAME_TIME * b->update_seconds && a->host_bytes < b->host_bytes;
-}
-
-static void rank(Search *f) {
-    f->best = f->next_best = -1;
-    for (int i = 0; i < f->n; i++) {
-        if (!f->tried[i].fits) continue;
-        if (f->best < 0 || is_better(&f->tried[i], &f->tried[f->best])) f->next_best = f->best, f->best = i;
-        else if (f->next_best < 0 || is_better(&f->tried[i], &f->tried[f->next_best])) f->next_best = i;
-    }
-}
-
-static bool fits_so(Walk *w, Try base) {
-    try_micro_batch(w, base);
-    rank(w->found);
-    return w->found->best >= 0;
-}
-
-/* What is left when not even one row fits: its feed-forward in pieces, attention's inputs made twice, attention without a library, the
- * head in small chunks, each on top of those before. Where something fits without them they would gain a hundredth at most. */
-static void try_last_resorts(Walk *w, int64_t rows) {
-    const JobSpec *s = w->asked;
-    int64_t micro = w->free.micro_batch ? 1 : s->micro_batch, pieces = more_pieces(w, micro * s->seq);
-    int64_t chunk = w->free.head_chunk ? smaller_chunk(w, micro * s->seq) : 0;
-    Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = s->head_chunk};
-    base.ffn_chunks = MAX2(pieces, s->ffn_chunks);
-    memcpy(base.away, s->away, sizeof base.away);
-    if (pieces && fits_so(w, base)) return;
-    base.twice = can_make_twice(w, micro * s->seq);
-    if (base.twice && fits_so(w, base)) return;
-    base.own_attention = can_attend_itself(w);
-    if (base.own_attention && fits_so(w, base)) return;
-    if (!chunk || (!pieces && !base.own_attention)) return; /* a small chunk alone was tried with every micro-batch */
-    base.head_chunk = chunk;
-    fits_so(w, base);
+    ring_close(w->ring);
+    return ok;
 }
 
 /* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, and so
  * on, where the plan that was found leaves room for their logits; more rows where memory is not worth a recomputation and
  * the run is a fast one: a deterministic one has the same bits recomputed or not, so the same chunks. */
-static void give_head_room(Walk *w) {
+static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     enum { MOST_ROWS = 32768, SAME_ROWS = 8192, MOST_PIECES = 8 };
-    Try t = w->found->tried[w->found->best];
-    JobSpec spec = *w->asked;
-    search_apply(&spec, &t);
-    bool same = spec.attend == ATTEND_OWN;
-    for (int l = 0; l < spec.model.layers; l++) same |= spec.recompute[l] != RECOMPUTE_NONE;
-    int64_t rows = t.micro_batch * spec.seq, most = MIN2(rows, same ? SAME_ROWS : MOST_ROWS);
-    bool trained = w->asked->train && !w->asked->lora;
-    if (w->m->kind != MACHINE_CUDA || !trained || !w->free.head_room || t.head_chunk) return;
+    const SearchSpace *s = w->space;
+    bool same = spec->attend == ATTEND_OWN, trained = spec->train && !spec->lora;
+    for (int l = 0; l < spec->m.config.layers; l++) same |= spec->recompute[l] != RECOMPUTE_NONE;
+    int64_t most = MIN2(spec->micro_batch * spec->seq, same ? SAME_ROWS : MOST_ROWS);
+    if (s->kind != MACHINE_CUDA || !trained || !s->free.head_room || spec->head_chunk) return;
     for (int pieces = 1; pieces <= MOST_PIECES; pieces *= 2) {
-        t.head_chunk = mem_round_up((most + pieces - 1) / pieces, HEAD_TILE);
-        if (t.head_chunk <= job_default_chunk(w->asked, w->m->kind)) return;
-        place(w, &t);
-        if (!t.fits) continue;
-        w->found->tried[w->found->best] = t;
+        JobSpec more = *spec;
+        FitCost c = {0};
+        more.head_chunk = mem_round_up((most + pieces - 1) / pieces, HEAD_TILE);
+        if (more.head_chunk <= job_default_chunk(spec, s->kind)) return;
+        if (!place(w, &more, &c, limits)) continue;
+        *spec = more;
         return;
     }
 }
 
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
-                SearchLimits limits) {
-    SearchMemo memo = {.machine = m, .n_machines = 1};
-    bool fits_somehow = job_search_memo(found, spec, &memo, 0, host, free, limits);
-    search_memo_free(&memo);
-    return fits_somehow;
+/* Searches until the best is known to fit as it is placed. A plan that placing takes over a limit keeps its true bytes in the memo,
+ * and what was skipped because of it is looked at again. */
+static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *spec, FitLimits limits) {
+    while (fit_search(f, space, limits)) {
+        FitTrial *t = &f->trial[f->best];
+        JobSpec found;
+        apply(&found, w->space, &t->p);
+        bool fits = place(w, &found, &t->c, limits);
+        w->memo->kept[memo_find(w->memo, &t->p)].c = t->c;
+        if (fits) {
+            give_head_room(w, &found, limits);
+            *spec = found;
+            return true;
+        }
+        fit_free(f);
+    }
+    return false;
 }
 
-void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free) {
-    Walk w = {.asked = spec, .m = m, .free = free};
-    int64_t rows = job_rows(spec), micro = free.micro_batch ? 1 : spec->micro_batch;
-    Try t = {.micro_batch = micro, .accum = free.micro_batch ? rows : spec->accum, .head_chunk = spec->head_chunk};
-    int64_t chunk = free.head_chunk ? smaller_chunk(&w, micro * spec->seq) : 0;
-    if (chunk) t.head_chunk = chunk;
-    t.ffn_chunks = MAX2(spec->ffn_chunks, more_pieces(&w, micro * spec->seq));
-    t.own_attention = can_attend_itself(&w);
-    t.twice = can_make_twice(&w, micro * spec->seq);
-    memcpy(t.away, spec->away, sizeof t.away);
-    memcpy(t.on_disk, spec->on_disk, sizeof t.on_disk);
-    Activations least = KEEP_ALL;
-    for (int a = KEEP_ALL; a < ACTIVATION_LEVELS; a++)
-        if (can_set(&w, (Activations)a)) least = (Activations)a;
-    bool early = free.update_in_backward && t.accum == 1 && job_can_update_early(spec);
-    t.update_in_backward = spec->update_in_backward || early;
-    set_activations(&t, &w, least, 0);
-    set_rung(&t, &w, state_rungs(&w, &t));
-    search_apply(spec, &t);
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits) {
+    SearchMemo memo = {.machine = m, .n_machines = 1};
+    bool fits = job_search_memo(found, spec, &memo, 0, host, free, limits);
+    search_memo_free(&memo);
+    return fits;
 }
 
 bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
-                     SearchLimits limits) {
+                     FitLimits limits) {
     double began = now_ms();
-    JobSpec asked = *spec;
-    Walk w = {.found = found, .asked = &asked, .memo = memo, .which = which, .m = &memo->machine[which], .host = host, .free = free,
-              .limits = limits, .job = MEM_NEW(Job, 1)};
-    int64_t rows = job_rows(&asked);
-    *found = (Search){.best = -1, .next_best = -1};
-    for (int64_t micro = free.micro_batch ? rows : asked.micro_batch;; micro = (micro + 1) / 2) {
-        Try base = {.micro_batch = micro, .accum = (rows + micro - 1) / micro, .head_chunk = asked.head_chunk,
-                    .ffn_chunks = asked.ffn_chunks, .update_in_backward = asked.update_in_backward};
-        memcpy(base.away, asked.away, sizeof base.away);
-        memcpy(base.on_disk, asked.on_disk, sizeof base.on_disk);
-        if (micro * asked.seq > INT32_MAX / 2) continue;
-        if (is_hopeless(&w, try_now(&w, at_rung(&w, &(Ladder){base, KEEP_ALL, false}, 0)))) break;
-        bool plain = try_micro_batch(&w, base);
-        if (!plain && free.head_chunk && smaller_chunk(&w, micro * asked.seq)) {
-            base.head_chunk = smaller_chunk(&w, micro * asked.seq);
-            rank(found);
-            if (found->best < 0) try_micro_batch(&w, base);
-        }
-        /* where updates differ, a smaller one computes fewer rows that hold nothing */
-        if ((plain && !asked.rows) || !free.micro_batch || micro == 1) break;
-    }
-    rank(found);
-    if (found->best < 0) try_last_resorts(&w, rows);
-    for (rank(found); found->best >= 0 && !found->tried[found->best].placed; rank(found))
-        place(&w, &found->tried[found->best]);
-    if (found->best >= 0) give_head_room(&w);
+    *found = (Search){.asked_bytes = INT64_MAX};
+    SearchSpace *s = &found->space;
+    space_init(s, spec, &memo->machine[which], free);
+    Planner w = {.space = s, .memo = memo, .which = which, .host = host, .job = MEM_NEW(Job, 1), .ring = MEM_NEW(Ring, 1)};
+    JobSpec plain = s->asked;
+    plain.estimate = true;
+    if (job_plan(w.job, w.ring, &plain, &memo->machine[which], host, NULL)) weigh_state(s, &w.ring->p);
+    ring_close(w.ring);
+    FitSpace fit = s->fit;
+    fit.user = &w;
+    fit.cost = cost;
+    fit.relief = fit.disk_relief = planner_relief;
+    fit.disk_rungs = planner_disk_rungs;
+    bool fits = search_placed(&w, &found->fit, &fit, spec, limits);
+    if (found->fit.n) found->asked_bytes = found->fit.trial[0].c.device_bytes;
     mem_free(w.job);
-    if (found->best >= 0) search_apply(spec, &found->tried[found->best]);
+    mem_free(w.ring);
     found->ms = now_ms() - began;
-    return found->best >= 0;
+    return fits;
 }
 
-void job_plan_flags(Str *out, const JobSpec *s) {
-    int blocks = 0;
-    bool twice = s->recompute[0] == RECOMPUTE_TWICE;
-    RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK;
-    while (blocks < s->model.layers && s->recompute[blocks] == whole) blocks++;
-    Try t = {.micro_batch = s->micro_batch, .accum = s->accum, .head_chunk = s->head_chunk, .blocks = blocks, .twice = twice,
-             .ffn_chunks = s->ffn_chunks, .update_in_backward = s->update_in_backward,
-             .level = blocks < s->model.layers ? s->recompute[blocks] : RECOMPUTE_NONE};
-    memcpy(t.away, s->away, sizeof t.away);
-    memcpy(t.on_disk, s->on_disk, sizeof t.on_disk);
-    search_flags(out, &t, s);
+void search_free(Search *f) { fit_free(&f->fit); }
+
+/* ---- what --allow gives up ---- */
+
+/* Bytes fall along the axes: where the smallest plan does not fit, none does. */
+static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits) {
+    Job *j = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
+    JobSpec tight = *spec;
+    search_tightest(&tight, m, free);
+    bool fits = job_plan(j, r, &tight, m, host, NULL) && ring_process_bytes(r) <= limits.device_bytes;
+    ring_close(r);
+    mem_free(r);
+    mem_free(j);
+    return fits;
 }
 
-void search_flags(Str *out, const Try *t, const JobSpec *spec) {
-    int layers = spec->model.layers;
-    const char *whole = plan_recompute_name(t->twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK);
-    job_batch_flags(out, spec, t->micro_batch, t->accum);
-    if (t->level >= 0 && t->blocks && t->blocks < layers)
-        str_addf(out, " --recompute %s:0-%d,%s:%d-%d", whole, t->blocks - 1,
-                 plan_recompute_name((RecomputeLevel)t->level), t->blocks, layers - 1);
-    else if (t->level >= 0)
-        str_addf(out, " --recompute %s", t->blocks ? whole : plan_recompute_name((RecomputeLevel)t->level));
-    str_add(out, " --offload ");
-    job_away_text(out, t->away, t->on_disk, layers);
-    if (t->update_in_backward) str_add(out, " --update-in-backward on");
-    if (t->head_chunk) str_addf(out, " --head-chunk %lld", (long long)t->head_chunk);
-    if (t->ffn_chunks > 1) str_addf(out, " --ffn-chunks %lld", (long long)t->ffn_chunks);
-    if (t->own_attention) str_add(out, " --attention own");
+bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits,
+                        unsigned allow) {
+    while (technique_take(spec, allow, m->kind))
+        if (smallest_fits(spec, m, host, free, limits)) return true;
+    return false;
+}
+
+/* What was taken on the way and is not needed with what came after it is given back. */
+static void give_back(JobSpec *now, const JobSpec *asked, const Machine *m, const HostBytes *host, SearchFreedom free,
+                      FitLimits limits) {
+    for (int i = 0; i < technique_count; i++) {
+        const Technique *t = &technique_table[i];
+        if (!t->allow || t->allow == ALLOW_SEQ || !t->is_on(t, now, asked)) continue;
+        JobSpec less = *now;
+        t->undo(t, &less, asked);
+        if (smallest_fits(&less, m, host, free, limits)) *now = less;
+    }
+}
+
+bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                        FitLimits limits, unsigned allow) {
+    JobSpec now = *spec;
+    *found = (Search){.fit.best = -1};
+    while (search_least_taken(&now, m, host, free, limits, allow)) {
+        JobSpec fitted = now;
+        give_back(&fitted, spec, m, host, free, limits);
+        search_free(found);
+        bool fits = job_search(found, &fitted, m, host, free, limits);
+        if (!fits) { /* the host's memory: only with all of it */
+            fitted = now;
+            search_free(found);
+            fits = job_search(found, &fitted, m, host, free, limits);
+        }
+        if (!fits) continue;
+        *spec = fitted;
+        return true;
+    }
+    return false;
 }

@@ -1,17 +1,20 @@
-/* search.h - from a budget to the fastest plan that fits, without changing the mathematics.
+/* search.h - from a budget to the fastest plan that fits, without changing the mathematics; and, where it may, with what --allow
+ * names. The search itself is fit/fit.h's; here stands which axes a job has:
  *
- * Words
- *   activation level   how much less backward finds kept: nothing less, norms, some whole blocks, all blocks, all
- *                      blocks with their inputs in pinned memory
- *   state rung         how much state has left the device: moments of 1..L layers, then gradients, then weights
- *                      (a frozen model has only weights to send)
- *   disk rung          how much of that lies on disk, because the host's memory does not hold it; where there is but one
- *                      memory (the CPU), all of it
- *   try                one combination, planned exactly: its bytes and its time */
+ *     micro-batch   all rows at once (then: updated inside backward), half of them, ... one
+ *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention needs made twice; attention without a
+ *                   library's scratch
+ *     head          likewise: in its usual chunks, or in the smallest
+ *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in pinned memory
+ *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what is trained (a
+ *                   frozen model has only weights), then an evaluator's, which every token reads
+ *     disk          of what has left, as much on disk as the host's memory does not hold; where there is but one memory (the
+ *                   CPU), all of it */
 #ifndef TRAIN_SEARCH_H
 #define TRAIN_SEARCH_H
 
-#include "train/job.h"
+#include "fit/fit.h"
+#include "train/technique.h"
 
 /* What the search may decide; the rest stays as asked. */
 typedef struct SearchFreedom {
@@ -25,31 +28,33 @@ typedef struct SearchFreedom {
     bool update_in_backward; /* where accumulation is 1 */
 } SearchFreedom;
 
-typedef struct SearchLimits {
-    int64_t device_bytes; /* what the process may take there */
-    int64_t host_bytes;   /* pinned and ordinary memory beside a device; 0: no limit known */
-    int64_t disk_bytes;   /* of --offload-dir; 0: no limit known */
-} SearchLimits;
+enum { SEARCH_MICRO = 64, SEARCH_STOPS = 8, SEARCH_SQUEEZE = 4, SEARCH_SEGMENTS = OFFLOAD_INPUTS + JOB_SIDES };
 
-typedef struct Try {
-    int64_t micro_batch, accum, head_chunk, ffn_chunks;
-    bool own_attention;       /* where a library's was asked for or left open */
-    int blocks, level;        /* layers recomputed whole, and the level of the others (RecomputeLevel) */
-    bool twice;               /* those whole ones at RECOMPUTE_TWICE */
-    int64_t away[AWAY_KINDS], on_disk[AWAY_KINDS];
-    bool update_in_backward;
-    int64_t device_bytes, host_bytes, disk_bytes;
-    double update_seconds;
-    bool fits;
-    bool placed;              /* device_bytes are those of the placed arena, not the bound just below them */
-} Try;
+typedef struct SearchSegment { /* of the ladder: what can leave the device layer by layer */
+    int kind;                  /* an OffloadKind of the trained model, or OFFLOAD_KINDS + a side */
+    int64_t layers, layer_bytes, outer_bytes; /* of a layer at most; of embedding and head */
+} SearchSegment;
 
-enum { SEARCH_TRIES = 256 };
+typedef struct SearchMicro {
+    int64_t rows, accum;
+    bool early; /* updated inside backward */
+} SearchMicro;
+
+typedef struct SearchSpace { /* what a point means */
+    JobSpec asked;
+    SearchFreedom free;
+    MachineKind kind;
+    SearchMicro micro[SEARCH_MICRO];
+    int64_t stops[SEARCH_STOPS];
+    SearchSegment segment[SEARCH_SEGMENTS]; /* of the ladder, in order */
+    int n_segments;
+    FitSpace fit;
+} SearchSpace;
 
 typedef struct Search {
-    Try tried[SEARCH_TRIES]; /* in order; the first: as asked, with nothing switched on */
-    int n;
-    int best, next_best;     /* -1: none fits */
+    SearchSpace space;
+    Fit fit;             /* owns */
+    int64_t asked_bytes; /* of the device, with nothing switched on; INT64_MAX: it cannot be planned */
     double ms;
 } Search;
 
@@ -58,51 +63,32 @@ typedef struct Search {
 typedef struct SearchMemo {
     const Machine *machine; /* keeps */
     int n_machines;
-    Try *kept;       /* owns */
-    double *seconds; /* owns: of kept plan i on machine k at [i * n_machines + k] */
+    FitTrial *kept;  /* owns */
+    double *seconds; /* owns: of kept plan i on machine k at [i * n_machines + k]; below 0: it cannot be planned */
     int64_t n, cap, cap_seconds;
 } SearchMemo;
 void search_memo_free(SearchMemo *memo);
 
-/* Fills `found` and, when something fits, changes *spec into the fastest that does. */
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
-                SearchLimits limits);
+/* Fills `found` and, when something fits, changes *spec into the fastest that does. Gives: search_free. */
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits);
 /* The same on machine `which` of the memo. */
 bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
-                     SearchLimits limits);
+                     FitLimits limits);
+void search_free(Search *f);
+JobSpec search_spec(const Search *f, int64_t trial); /* the job as that trial had it */
 
-/* The smallest plan the search can reach: one row at a time, everything recomputed, everything away. */
+/* The smallest plan the search can reach: one row at a time, everything recomputed, everything offloaded. */
 void search_tightest(JobSpec *spec, const Machine *m, SearchFreedom free);
 
-void search_apply(JobSpec *spec, const Try *t);
-/* A spec as flags: the recompute of its first and of its last layers, what is away, and the batch. */
-void job_plan_flags(Str *out, const JobSpec *spec);
-/* The flags that say the same: "--micro-batch 2 --accum 8 --recompute block --offload moments". */
-void search_flags(Str *out, const Try *t, const JobSpec *spec);
-
-/* ---- what may be taken when nothing fits as asked (allow.c) ---- */
-
-/* In order of damage: what comes first is taken first. */
-typedef enum Allow {
-    ALLOW_8BIT = 1, /* moments in 8 bit */
-    ALLOW_INT8 = 2, /* frozen weights in int8, then the head too */
-    ALLOW_NF4 = 4,  /* frozen weights in NF4 */
-    ALLOW_RANK = 8, /* half the rank, down to 8; the adapters' scale stays */
-    ALLOW_SEQ = 16, /* half the length, down to 128 */
-    ALLOW_ALL = 31
-} Allow;
+/* ---- what may be taken when nothing fits as asked ---- */
 
 /* Takes what is allowed, one after the other, until something fits; *spec is then the fastest that does,
- * with what was taken. When nothing fits, *spec stays as it was. */
+ * with what was taken. When nothing fits, *spec stays as it was. Gives: search_free. */
 bool job_search_allowed(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
-                        SearchLimits limits, unsigned allow);
+                        FitLimits limits, unsigned allow);
 /* The first changes along the order with which the smallest plan fits, in *spec; false: none. */
-bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, SearchLimits limits,
+bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits,
                         unsigned allow);
-/* One change further along the order; false: nothing is left. */
-bool search_take(JobSpec *spec, unsigned allow);
-/* "--moments 8bit --quantize nf4 --seq 512": in what `now` differs from `asked`. */
-void search_taken_flags(Str *out, const JobSpec *now, const JobSpec *asked);
 
 /* ---- what each technique gives (savings.c) ---- */
 
@@ -112,11 +98,21 @@ typedef struct Saving {
     double seconds;                   /* more for each update */
     bool maths;
 } Saving;
-enum { JOB_SAVINGS = 16 };
+enum { JOB_SAVINGS = 24 };
 
-/* The job as it would be with nothing switched on; rows: of one micro-batch then. */
-void job_plain_spec(JobSpec *plain, const JobSpec *spec, int64_t rows);
 /* For every technique that is on in j and off in plain: the job planned without it alone. Gives their number. */
 int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes *host);
+
+/* A change that would make a job smaller: flags to paste, and what they do. */
+typedef struct Change {
+    char flags[240];
+    int64_t saves_bytes;
+    double slowdown;    /* 1.31: 31 % more time a token; 0: not known */
+    bool maths;         /* changes the mathematics: offered, never taken */
+} Change;
+enum { JOB_CHANGES = 12 };
+
+/* The cheapest changes (by slowdown, then by bytes) that fit budget_bytes (0: any that saves). Gives their number. */
+int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Change *out);
 
 #endif

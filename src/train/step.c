@@ -20,17 +20,17 @@ enum { NOTE_LOSS, NOTE_VERDICT };
 void step_put_batch(Run *r, const Batch *batch) {
     const Job *j = r->job;
     int64_t n = batch->rows * batch->seq * 4;
-    exec_put(&r->x, j->in.ids, batch->ids, 0, n);
-    exec_put(&r->x, j->in.positions, batch->positions, 0, n);
-    exec_put(&r->x, j->in.doc_begin, batch->doc_begin, 0, n);
-    if (j->in.id_order) exec_put(&r->x, j->in.id_order, batch->id_order, 0, n);
-    exec_put(&r->x, j->labels, batch->labels, 0, n);
-    exec_put(&r->x, j->weight, batch->weight, 0, n);
+    exec_put(&r->ring->x, j->in.ids, batch->ids, 0, n);
+    exec_put(&r->ring->x, j->in.positions, batch->positions, 0, n);
+    exec_put(&r->ring->x, j->in.doc_begin, batch->doc_begin, 0, n);
+    if (j->in.id_order) exec_put(&r->ring->x, j->in.id_order, batch->id_order, 0, n);
+    exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
+    exec_put(&r->ring->x, j->weight, batch->weight, 0, n);
 }
 
 void step_put_float(Run *r, Tid t, double value) {
     float f = (float)value;
-    exec_put(&r->x, t, &f, 0, 4);
+    exec_put(&r->ring->x, t, &f, 0, 4);
 }
 
 static int64_t rows_of(const Run *r, DataPlace at) {
@@ -53,11 +53,11 @@ static void put_divisor(Run *r, const Update *u, int64_t scored) {
 static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
     step_put_batch(r, batch);
-    step_put_float(r, r->job->p.beta, micro ? 1 : 0);
-    int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)rng_fold(s->seed, (uint64_t)u->step),
+    step_put_float(r, r->ring->p.beta, micro ? 1 : 0);
+    int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)rng_fold(s->m.seed, (uint64_t)u->step),
                                   [CLOCK_FIRST_TOKEN] = micro * s->micro_batch * s->seq, [CLOCK_MICRO] = micro,
                                   [CLOCK_STEP] = u->step};
-    exec_put(&r->x, r->job->p.clock, clock, 0, sizeof clock);
+    exec_put(&r->ring->x, r->ring->p.clock, clock, 0, sizeof clock);
 }
 
 static void load_micro(Run *r, const Update *u, int64_t micro) {
@@ -83,7 +83,7 @@ static void put_dials(Run *r, const Update *u) {
     double t = (double)(u->step - u->scaling.skipped + 1);
     float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
                                [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
-    exec_put(&r->x, r->job->dials, dials, 0, sizeof dials);
+    exec_put(&r->ring->x, r->job->dials, dials, 0, sizeof dials);
     step_put_float(r, r->job->max_norm, r->o.clip);
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
 }
@@ -108,18 +108,18 @@ bool step_queue_micros(Run *r, Update *u, const Update *before) {
         u->scored = item->update_scored;
         if (!m) put_divisor(r, u, item->update_scored);
         put_micro(r, u, &item->batch, m);
-        exec_play(&r->x, r->job->phase_micro);
+        exec_play(&r->ring->x, r->job->micro);
     }
     return true;
 }
 
 void step_queue_update(Run *r, const Update *u) {
-    if (r->job->phase_update >= 0) {
+    if (r->job->update >= 0) {
         put_dials(r, u);
-        exec_play(&r->x, r->job->phase_update);
+        exec_play(&r->ring->x, r->job->update);
     }
-    exec_note(&r->x, NOTE_LOSS, r->job->loss);
-    exec_note(&r->x, NOTE_VERDICT, r->job->verdict);
+    exec_note(&r->ring->x, NOTE_LOSS, r->job->loss);
+    exec_note(&r->ring->x, NOTE_VERDICT, r->job->verdict);
 }
 
 /* ---- reading ---- */
@@ -134,9 +134,9 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
     put_divisor(r, u, list_update(r, u->at));
     for (int64_t m = 0; m * r->job->spec.micro_batch < r->rows.n_rows; m++) {
         load_micro(r, u, m);
-        int i = exec_find_not_finite(&r->x, r->job->phase_micro, e);
+        int i = exec_find_not_finite(&r->ring->x, r->job->micro, e);
         if (i < 0) continue;
-        const Step *s = &r->job->p.s[i];
+        const Step *s = &r->ring->p.s[i];
         char where[48] = "outside the layers";
         if (s->layer >= 0) snprintf(where, sizeof where, "in layer %d", s->layer);
         return fail(e, ERR_FAIL,
@@ -144,7 +144,7 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
                     "'%s' (%s). %s; the last checkpoint stands. A lower --lr, "
                     "a --warmup-steps, or --precision fp32 may help",
                     step, u->loss, u->norm, where, prog_region_name(s->region), op_name(s->op),
-                    prog_first_out(s) ? prog_t(&r->job->p, prog_first_out(s))->name : "", weights);
+                    prog_first_out(s) ? prog_t(&r->ring->p, prog_first_out(s))->name : "", weights);
     }
     return fail(e, ERR_FAIL, "step %lld: the loss or the gradient norm is not finite (loss %g, norm %g)", step, u->loss,
                 u->norm);
@@ -152,8 +152,8 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
 
 bool step_read(Run *r, Update *u, Err *e) {
     double verdict[VERDICT_WORDS];
-    if (!exec_read_note(&r->x, NOTE_LOSS, r->job->loss, &u->loss, e) ||
-        !exec_read_note(&r->x, NOTE_VERDICT, r->job->verdict, verdict, e))
+    if (!exec_read_note(&r->ring->x, NOTE_LOSS, r->job->loss, &u->loss, e) ||
+        !exec_read_note(&r->ring->x, NOTE_VERDICT, r->job->verdict, verdict, e))
         return false;
     u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];

@@ -16,15 +16,15 @@ static void wait_seconds(double seconds) { /* a signal ends it */
 }
 
 bool run_trim(Run *r, Err *e) {
-    if (!exec_sync(&r->x, e)) return false;
-    int64_t before = run_process_bytes(r);
+    if (!exec_sync(&r->ring->x, e)) return false;
+    int64_t before = ring_in_use(r->ring);
     double began = sensors_seconds();
-    int64_t given = exec_trim(&r->x);
+    int64_t given = exec_trim(&r->ring->x);
     double gave_ms = (sensors_seconds() - began) * 1e3;
-    int64_t after = run_process_bytes(r);
+    int64_t after = ring_in_use(r->ring);
     wait_seconds(r->o.cleanup_delay_seconds);
     began = sensors_seconds();
-    if (!exec_restore(&r->x, e)) return false;
+    if (!exec_restore(&r->ring->x, e)) return false;
     log_line("step %lld: %s bytes given back in %.1f ms (%s bytes held, then %s), taken again in %.1f ms",
              (long long)r->step, units_count(given).s, gave_ms, units_count(before).s, units_count(after).s,
              (sensors_seconds() - began) * 1e3);

@@ -5,11 +5,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "exec/exec.h"
-#include "model/decoder.h"
+#include "model/model.h"
 #include "plan/plan.h"
 #include "tests/snug.h"
 #include "tests/test.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 static Backend *open_cpu(Machine *m) {
     Err e = {0};
@@ -34,12 +34,21 @@ static Exec open_exec(Program *p, Backend *b, const Machine *m) {
 typedef struct Decode {
     Backend *b;
     Program p;
-    Decoder d;
-    DecoderInput prefill, one;
+    Model d;
+    ModelInput prefill, one;
     Tid prefill_logits, one_logits;
     int prompt;
     Exec x;
 } Decode;
+
+static Tid cached_logits(Decode *d, ModelInput *in, const char *name, int seq, const Tid *cache, int slots) {
+    ModelOut out = {.tap_layer = -1};
+    *in = model_input(&d->p, &d->d, name, 1, seq);
+    in->cache = cache;
+    in->slots = slots;
+    model_hidden(&d->p, &d->d, in, &out);
+    return op_head_logits(&d->p, out.hidden, d->d.head);
+}
 
 /* Prefill and decode are two phases over one cache: {prefill, decode x steps}. */
 static void decode_open(Decode *d, const char *folder, int prompt, int slots) {
@@ -50,23 +59,16 @@ static void decode_open(Decode *d, const char *folder, int prompt, int slots) {
     d->b = open_cpu(&m);
     d->prompt = prompt;
     prog_init(&d->p);
-    decoder_weights(&d->p, &d->d, &c, &(WeightSpec){.format = FMT_F32, .stored = FMT_F32, .activations = FMT_F32});
-    Tid *caches = MEM_NEW(Tid, c.layers);
-    for (int l = 0; l < c.layers; l++) caches[l] = decoder_cache(&d->p, &d->d, l, 1, slots);
+    model_weights(&d->p, &d->d, &(ModelSpec){.config = c, .activations = FMT_F32}, NULL);
+    const Tid *cache = model_cache(&d->p, &d->d, 1, slots, FMT_F32);
     prog_begin_phase(&d->p, "prefill", 1);
-    d->prefill = decoder_input(&d->p, &d->d, "prefill", 1, prompt);
-    d->prefill_logits = op_head_logits(&d->p, decoder_hidden(&d->p, &d->d, &d->prefill, caches, slots), d->d.head);
+    d->prefill_logits = cached_logits(d, &d->prefill, "prefill", prompt, cache, slots);
     prog_end_phase(&d->p);
     prog_begin_phase(&d->p, "decode", slots);
-    d->one = decoder_input(&d->p, &d->d, "one", 1, 1);
-    d->one_logits = op_head_logits(&d->p, decoder_hidden(&d->p, &d->d, &d->one, caches, slots), d->d.head);
+    d->one_logits = cached_logits(d, &d->one, "one", 1, cache, slots);
     prog_end_phase(&d->p);
-    mem_free(caches);
     d->x = open_exec(&d->p, d->b, &m);
-    EXPECT_OK(weights_load(&d->x, ROLE_WEIGHT, folder, &e));
-    float inv_freq[512], scale;
-    config_rope(&c, inv_freq, &scale);
-    exec_put(&d->x, d->d.inv_freq, inv_freq, 0, c.head_dim / 2 * 4);
+    EXPECT_OK(weights_load(&d->x, NULL, ROLE_WEIGHT, folder, &e));
 }
 
 static int best(const float *v, int64_t n) {
@@ -78,7 +80,7 @@ static int best(const float *v, int64_t n) {
 
 /* Greedy ids after the prompt, one decode play a token. */
 static void decode_run(Decode *d, const int32_t *prompt, int32_t *out, int n) {
-    int64_t vocab = d->d.c.vocab;
+    int64_t vocab = d->d.spec.config.vocab;
     float *logits = MEM_NEW(float, vocab);
     for (int i = 0; i < d->prompt; i++) {
         int32_t position = i;

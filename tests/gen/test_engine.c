@@ -195,7 +195,7 @@ TEST(cancelling_one_of_several_samples_ends_all_that_are_left) {
     }
     EXPECT(cancelled >= 1 && last == 1 && done < 6 && t.n.n_busy == 0 && !t.n.queue && engine_room(&t.n) == 3);
     engine_close(&t.n); /* with requests under way: nothing is lost */
-    engine_open(&t.n, &t.g, &t.g.x, NULL, (EngineOptions){0});
+    engine_open(&t.n, &t.g, NULL, (EngineOptions){0});
     submit_some(&t.n, 0, 6, 9);
     engine_step(&t.n, &e);
     for (EngineEvent ev; engine_event(&t.n, &ev);) {}

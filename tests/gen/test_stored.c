@@ -6,20 +6,21 @@
 /* Steps of that op in a pass. */
 static int count_in(const Gen *g, const GenPass *pass, OpId op) {
     int n = 0;
-    for (int i = g->p.phase[pass->phase].begin; i < g->p.phase[pass->phase].end; i++) n += g->p.s[i].op == op;
+    for (int i = g->ring->p.phase[pass->phase].begin; i < g->ring->p.phase[pass->phase].end; i++) n += g->ring->p.s[i].op == op;
     return n;
 }
 
 static void expect_stored(MachineKind kind, Format stored, int64_t most) {
     Gen g;
+    Ring r;
     Err e = {0};
     Machine m = machine_generic_cpu(1);
-    GenSpec spec = {.activations = FMT_BF16, .cache = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true,
+    GenSpec spec = {.m = {.activations = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true}, .cache = FMT_BF16,
                     .slots = 130, .context = 256, .chunk = 256};
-    spec.model = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
+    spec.m.config = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
                                .vocab = 90, .rms_eps = 1e-5, .rope_theta = 10000, .dtype = FMT_BF16};
     m.kind = kind;
-    bool ok = gen_plan(&g, &spec, &m, NULL, &e);
+    bool ok = gen_plan(&g, &r, &spec, &m, NULL, &e);
     EXPECT_OK(ok);
     if (!ok) return;
     for (int i = 0; i < g.n_decode + g.n_packs + g.n_prefill; i++) {
@@ -32,6 +33,7 @@ static void expect_stored(MachineKind kind, Format stored, int64_t most) {
             test_note("    %lld rows: %d of %d weights are decoded", (long long)(p->rows * p->seq), decodes, products);
     }
     gen_close(&g);
+    ring_close(&r);
 }
 
 TEST(passes_of_some_rows_read_weights_as_they_are_stored) {

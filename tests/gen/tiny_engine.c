@@ -4,14 +4,14 @@
 #include "tests/test.h"
 
 static void fill_weights(Gen *g, int32_t poisoned) { /* large enough that the prompt matters */
-    for (Tid t = 1; t < g->p.n_t; t++) {
-        if (g->p.t[t].role != ROLE_WEIGHT || g->p.t[t].base) continue;
-        bool embedding = t == g->d.embedding;
-        for (int64_t i = 0; i < prog_elements(&g->p, t); i++) {
+    for (Tid t = 1; t < g->ring->p.n_t; t++) {
+        if (g->ring->p.t[t].role != ROLE_WEIGHT || g->ring->p.t[t].base) continue;
+        bool embedding = t == g->m.embedding;
+        for (int64_t i = 0; i < prog_elements(&g->ring->p, t); i++) {
             uint32_t word = ((uint32_t)i + (uint32_t)t * 7919u) * 2654435761u;
             float x = ((float)(word >> 24) - 128.0f) / 300.0f;
-            if (embedding && i / prog_cols(&g->p, t) == poisoned) x = NAN;
-            exec_put(&g->x, t, &x, i * 4, 4);
+            if (embedding && i / prog_cols(&g->ring->p, t) == poisoned) x = NAN;
+            exec_put(&g->ring->x, t, &x, i * 4, 4);
         }
     }
 }
@@ -19,13 +19,13 @@ static void fill_weights(Gen *g, int32_t poisoned) { /* large enough that the pr
 bool tiny_engine_open(TinyEngine *t, TinySpec how) {
     Err e = {0};
     Machine m = {0};
-    GenSpec spec = {.activations = FMT_F32,
+    GenSpec spec = {.m = {.activations = FMT_F32},
                     .cache = FMT_F32,
                     .slots = how.slots ? how.slots : 4,
                     .context = TINY_CONTEXT,
                     .chunk = how.chunk ? how.chunk : 16,
                     .invariant = how.invariant};
-    spec.model = (ModelConfig){.layers = 2,
+    spec.m.config = (ModelConfig){.layers = 2,
                                .hidden = 32,
                                .heads = 2,
                                .kv_heads = 1,
@@ -39,12 +39,12 @@ bool tiny_engine_open(TinyEngine *t, TinySpec how) {
     *t = (TinyEngine){0};
     bool ok = backend_open(&t->b, "cpu", (BackendOptions){.threads = 1}, &e);
     if (ok) t->b->describe(t->b, &m);
-    ok = ok && gen_plan(&t->g, &spec, &m, NULL, &e) && gen_open(&t->g, t->b, &e);
+    ok = ok && gen_plan(&t->g, &t->ring, &spec, &m, NULL, &e) && ring_open(&t->ring, t->b, &e) && gen_open(&t->g, &e);
     if (ok) fill_weights(&t->g, how.poisoned);
     ok = ok && gen_warm(&t->g, &e);
     if (!EXPECT(ok)) test_note("    %s", e.text);
     if (!ok) return false;
-    engine_open(&t->n, &t->g, &t->g.x, how.tokenizer, how.options);
+    engine_open(&t->n, &t->g, how.tokenizer, how.options);
     t->n.late = how.late;
     return true;
 }
@@ -52,5 +52,6 @@ bool tiny_engine_open(TinyEngine *t, TinySpec how) {
 void tiny_engine_close(TinyEngine *t) {
     engine_close(&t->n);
     gen_close(&t->g);
+    ring_close(&t->ring);
     t->b->close(t->b);
 }

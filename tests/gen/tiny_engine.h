@@ -8,6 +8,7 @@ enum { TINY_TOKENS = 90, TINY_CONTEXT = 64 };
 
 typedef struct TinyEngine {
     Backend *b;
+    Ring ring;
     Gen g;
     Engine n;
 } TinyEngine;

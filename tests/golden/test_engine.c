@@ -8,7 +8,7 @@
 #include "store/safetensors.h"
 #include "tests/test.h"
 #include "train/job.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 static const char *const cases[] = {"qwen2_tied", "qwen2_untied", "llama3", "llama_linear", "llama_yarn",
                                     "qwen3", "mistral", "llama_plain", "qwen2_packed"};
@@ -100,18 +100,12 @@ static float *golden_tensor(const Golden *g, const char *name, int64_t *n) {
     return v;
 }
 
-static void put_inputs(Exec *x, const DecoderInput *in, const Golden *g) {
+static void put_inputs(Exec *x, const ModelInput *in, const Golden *g) {
     int64_t n = g->rows * g->seq * 4;
     exec_put(x, in->ids, g->ids, 0, n);
     exec_put(x, in->positions, g->positions, 0, n);
     exec_put(x, in->doc_begin, g->doc_begin, 0, n);
     if (in->id_order) exec_put(x, in->id_order, g->order, 0, n);
-}
-
-static void put_rope(Exec *x, const Decoder *d) {
-    float inv_freq[512], scale;
-    config_rope(&d->c, inv_freq, &scale);
-    exec_put(x, d->inv_freq, inv_freq, 0, d->c.head_dim / 2 * 4);
 }
 
 static LoraSpec lora_of(const Golden *g) {
@@ -128,8 +122,8 @@ static bool load_weights(Exec *x, const Golden *g, bool lora) {
     Err e = {0};
     char path[400];
     snprintf(path, sizeof path, "%s/adapter", g->folder);
-    EXPECT_OK(weights_load(x, ROLE_WEIGHT, g->folder, &e));
-    if (lora) EXPECT_OK(weights_load(x, ROLE_ADAPTER, path, &e));
+    EXPECT_OK(weights_load(x, NULL, ROLE_WEIGHT, g->folder, &e));
+    if (lora) EXPECT_OK(weights_load(x, NULL, ROLE_ADAPTER, path, &e));
     return e.code == 0;
 }
 
@@ -162,21 +156,21 @@ static void check_logits(const Golden *g, bool lora) {
     Machine m = {0};
     b->describe(b, &m);
     Program p;
-    Decoder d;
+    Model d;
     prog_init(&p);
-    decoder_weights(&p, &d, &g->config, &(WeightSpec){.format = FMT_F32, .stored = FMT_F32, .activations = FMT_F32,
-                                                      .gradients = FMT_F32, .lora = lora ? lora_of(g) : (LoraSpec){0}});
+    model_weights(&p, &d, &(ModelSpec){.config = g->config, .activations = FMT_F32, .adapter = lora ? lora_of(g) : (LoraSpec){0}}, NULL);
     p.clock = prog_tensor(&p, "clock", ROLE_DIAL, FMT_I64, 1, DIMS(CLOCK_WORDS));
     prog_begin_phase(&p, "forward", 1);
-    DecoderInput in = decoder_input(&p, &d, "batch", g->rows, g->seq);
-    Tid logits = op_head_logits(&p, decoder_hidden(&p, &d, &in, NULL, 0), d.head);
+    ModelInput in = model_input(&p, &d, "batch", g->rows, g->seq);
+    ModelOut out = {.tap_layer = -1};
+    model_hidden(&p, &d, &in, &out);
+    Tid logits = op_head_logits(&p, out.hidden, d.head);
     prog_end_phase(&p);
     Placement pl = plan_all(&p, &m);
     EXPECT_OK(plan_verify(&p, &e));
     Exec x;
     EXPECT_OK(exec_open(&x, &p, b, pl.arena_bytes, &e));
     if (load_weights(&x, g, lora)) {
-        put_rope(&x, &d);
         put_inputs(&x, &in, g);
         exec_play(&x, 0);
         EXPECT_OK(exec_sync(&x, &e));
@@ -221,33 +215,33 @@ static void check_gradients(const Golden *g, bool lora, RecomputeLevel level, bo
     Machine m = {0};
     EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     b->describe(b, &m);
-    JobSpec s = {.model = g->config, .train = true, .lora = lora, .activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
-                 .seq = g->seq, .micro_batch = g->rows, .accum = 1, .sweep = sweep};
-    if (lora) s.adapter = lora_of(g);
+    JobSpec s = {.m = {.config = g->config, .activations = FMT_F32}, .train = true, .lora = lora, .weights = FMT_F32, .gradients = FMT_F32,
+                 .seq = g->seq, .micro_batch = g->rows, .accum = 1, .no_sweep = !sweep};
+    if (lora) s.m.adapter = lora_of(g);
     for (int l = 0; l < g->config.layers; l++) s.recompute[l] = level;
     Job *j = MEM_NEW(Job, 1);
-    EXPECT_OK(job_open(j, &s, &m, NULL, &e));
-    EXPECT_OK(plan_verify(&j->p, &e));
+    Ring r;
+    EXPECT_OK(job_plan(j, &r, &s, &m, NULL, &e));
+    EXPECT_OK(plan_verify(&r.p, &e));
     Exec x;
-    EXPECT_OK(exec_open(&x, &j->p, b, j->placement.arena_bytes, &e));
+    EXPECT_OK(exec_open(&x, &r.p, b, r.placement.arena_bytes, &e));
     if (load_weights(&x, g, lora)) {
         float divisor = (float)g->scored, beta = 0;
-        put_rope(&x, &j->d);
         put_inputs(&x, &j->in, g);
         exec_put(&x, j->labels, g->labels, 0, g->rows * g->seq * 4);
         exec_put(&x, j->weight, g->weight, 0, g->rows * g->seq * 4);
         exec_put(&x, j->divisor, &divisor, 0, 4);
-        exec_put(&x, j->p.beta, &beta, 0, 4);
-        exec_poison(&x, j->phase_micro);
-        exec_play(&x, j->phase_micro);
+        exec_put(&x, r.p.beta, &beta, 0, 4);
+        exec_poison(&x, j->micro);
+        exec_play(&x, j->micro);
         EXPECT_OK(exec_sync(&x, &e));
         double loss;
         exec_get(&x, j->loss, &loss, 0, 8);
         double want_loss = json_number_value(json_object_get(g->expected, lora ? "lora_loss" : "loss"));
         EXPECT_NEAR(loss, want_loss, 1e-5 * fabs(want_loss));
         int compared = 0;
-        for (Tid id = 1; id < j->p.n_t; id++) {
-            const Tensor *t = prog_t(&j->p, id);
+        for (Tid id = 1; id < r.p.n_t; id++) {
+            const Tensor *t = prog_t(&r.p, id);
             char key[300];
             if (!t->file_name || t->role != (lora ? ROLE_ADAPTER : ROLE_WEIGHT)) continue;
             snprintf(key, sizeof key, "%s%s", lora ? "lora_grad." : "grad.", t->file_name);
@@ -267,7 +261,7 @@ static void check_gradients(const Golden *g, bool lora, RecomputeLevel level, bo
         EXPECT(compared > 8);
     }
     exec_close(&x);
-    job_close(j);
+    ring_close(&r);
     mem_free(j);
     b->close(b);
 }

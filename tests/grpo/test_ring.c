@@ -19,18 +19,18 @@ static void tiny_model(ModelConfig *c, const char *layers) {
 static JobSpec job_spec(bool lora) {
     JobSpec s = {.train = true,
                  .lora = lora,
-                 .activations = FMT_F32,
+                 .m.activations = FMT_F32,
                  .weights = FMT_F32,
                  .gradients = FMT_F32,
                  .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f},
                  .seq = ROW,
                  .micro_batch = ROWS,
                  .accum = 2,
-                 .random_init = true,
-                 .seed = 3};
-    tiny_model(&s.model, "num_hidden_layers=2");
-    s.model.dtype = FMT_F32;
-    if (lora) s.adapter = (LoraSpec){.rank = 4, .alpha = 8, .dropout = 0.2f, .targets = 127, .format = FMT_F32};
+                 .m.random_init = true,
+                 .m.seed = 3};
+    tiny_model(&s.m.config, "num_hidden_layers=2");
+    s.m.config.dtype = FMT_F32;
+    if (lora) s.m.adapter = (LoraSpec){.rank = 4, .alpha = 8, .dropout = 0.2f, .targets = 127, .format = FMT_F32};
     s.recompute[0] = RECOMPUTE_BLOCK;
     return s;
 }
@@ -44,9 +44,10 @@ static GrpoSpec grpo_spec(const JobSpec *s, const char *evaluator_layers) {
                   .evaluator_tokens = 4,
                   .slots = 2,
                   .chunk = 16};
-    g.reference.model = s->model;
-    tiny_model(&g.evaluator.model, evaluator_layers);
-    g.evaluator.model.dtype = FMT_F32;
+    g.reference = (ModelSpec){.config = s->m.config, .activations = FMT_F32};
+    g.evaluator.activations = FMT_F32;
+    tiny_model(&g.evaluator.config, evaluator_layers);
+    g.evaluator.config.dtype = FMT_F32;
     return g;
 }
 
@@ -58,39 +59,40 @@ TEST(a_ring_of_three_models_holds_the_rules) {
     for (int k = 0; k < 12; k++) {
         JobSpec s = job_spec(k % 2);
         GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
-        g.evaluator.sent = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
+        g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
         if (k >= 6)
-            g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.sent = 2;
+            g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.offload.layers[OFFLOAD_WEIGHTS] = 2;
         if (k == 7) g.reference_kind = REFERENCE_NONE;
-        if (k == 8 || k == 0) s.away[AWAY_MOMENTS] = s.away[AWAY_WEIGHTS] = 2;
-        JobBeside beside = grpo_beside(&g);
-        s.beside = &beside;
+        if (k == 8 || k == 0) s.m.offload.layers[OFFLOAD_MOMENTS] = s.m.offload.layers[OFFLOAD_WEIGHTS] = 2;
+        GrpoTask task = grpo_task(&g);
+        s.task = &task.task;
         Job *j = MEM_NEW(Job, 1);
-        EXPECT_OK(job_open(j, &s, &m, NULL, &e));
-        EXPECT_OK(plan_verify(&j->p, &e));
-        const Program *p = &j->p;
+        Ring ring;
+        EXPECT_OK(job_plan(j, &ring, &s, &m, NULL, &e));
+        EXPECT_OK(plan_verify(&ring.p, &e));
+        const Program *p = &ring.p;
         const Tensor *own = prog_t(p, prog_find(p, "layers.0.qkv_w")),
                      *other = prog_t(p, prog_find(p, "evaluator.layers.2.qkv_w"));
         EXPECT(!own->model && other->model && !strcmp(other->model, GRPO_EVALUATOR));
-        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.sent > 0) &&
+        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.offload.layers[OFFLOAD_WEIGHTS] > 0) &&
                (own->home.pool == POOL_PINNED) == (k == 8 || k == 0));
-        EXPECT(!prog_find(p, "reference.head") == (g.reference_kind != REFERENCE_MODEL) || s.model.tied);
+        EXPECT(!prog_find(p, "reference.head") == (g.reference_kind != REFERENCE_MODEL) || s.m.config.tied);
         EXPECT(!prog_find(p, "reference.layers.1.down_w") == (g.reference_kind != REFERENCE_MODEL));
         EXPECT(prog_find_phase(p, "prefill12") < prog_find_phase(p, "evaluator.prefill16"));
         EXPECT(prog_find_phase(p, "evaluator.decode2") < prog_find_phase(p, "micro"));
         EXPECT((prog_find_phase(p, "reference") < 0) == (g.reference_kind == REFERENCE_NONE));
         const GrpoRing *r = grpo_ring(j); /* caches are gone when the policy learns */
         EXPECT(p->t[r->policy.cache[0]].death < p->phase[prog_find_phase(p, "evaluator.prefill16")].begin);
-        EXPECT(p->t[r->evaluator.cache[2]].death < p->phase[j->phase_micro].begin);
+        EXPECT(p->t[r->evaluator.cache[2]].death < p->phase[j->micro].begin);
         /* a search sees fewer shapes and the same bytes */
         JobSpec quick = s;
         quick.estimate = true;
-        int64_t placed = j->placement.lower_bound_bytes[POOL_DEVICE];
-        job_close(j);
-        EXPECT_OK(job_open(j, &quick, &m, NULL, &e));
-        int64_t apart = placed - j->placement.lower_bound_bytes[POOL_DEVICE]; /* inputs of the other shapes */
+        int64_t placed = ring.placement.lower_bound_bytes[POOL_DEVICE];
+        ring_close(&ring);
+        EXPECT_OK(job_plan(j, &ring, &quick, &m, NULL, &e));
+        int64_t apart = placed - ring.placement.lower_bound_bytes[POOL_DEVICE]; /* inputs of the other shapes */
         if (!EXPECT(apart >= 0 && apart < 8192)) test_note("    case %d: %lld bytes apart", k, (long long)apart);
-        job_close(j);
+        ring_close(&ring);
         mem_free(j);
     }
 }
@@ -120,7 +122,7 @@ TEST(an_update_plays_every_answer_once) {
 typedef struct Played {
     Backend *b;
     Job job;
-    Exec x;
+    Ring ring;
 } Played;
 
 static void open_played(Played *f, const JobSpec *s) {
@@ -128,23 +130,19 @@ static void open_played(Played *f, const JobSpec *s) {
     Machine m = {0};
     EXPECT_OK(backend_open(&f->b, "cpu", (BackendOptions){.threads = 2}, &e));
     f->b->describe(f->b, &m);
-    EXPECT_OK(job_open(&f->job, s, &m, NULL, &e));
-    EXPECT_OK(exec_open(&f->x, &f->job.p, f->b, f->job.placement.arena_bytes, &e));
-    const Program *p = &f->job.p;
-    float inv_freq[512], scale;
-    config_rope(&s->model, inv_freq, &scale);
+    EXPECT_OK(job_plan(&f->job, &f->ring, s, &m, NULL, &e));
+    EXPECT_OK(ring_open(&f->ring, f->b, &e));
+    const Program *p = &f->ring.p;
     for (Tid t = 1; t < p->n_t; t++) {
         if (p->t[t].base || p->t[t].offset < 0) continue;
-        if (p->t[t].role == ROLE_TABLE) exec_put(&f->x, t, inv_freq, 0, s->model.head_dim / 2 * 4);
         if (p->t[t].role == ROLE_MOMENT || p->t[t].role == ROLE_STATISTIC)
-            memset(exec_address(&f->x, t), 0, (size_t)p->t[t].bytes);
+            memset(exec_address(&f->ring.x, t), 0, (size_t)p->t[t].bytes);
     }
-    exec_play(&f->x, f->job.phase_init);
+    exec_play(&f->ring.x, f->job.init);
 }
 
 static void close_played(Played *f) {
-    exec_close(&f->x);
-    job_close(&f->job);
+    ring_close(&f->ring);
     f->b->close(f->b);
 }
 
@@ -215,30 +213,30 @@ static void put_rows(Played *f, int micro) {
     for (int id = 0; id < VOCAB; id++)
         for (int i = 0; i < TOKENS; i++)
             if (ids[i] == id) order[n++] = i;
-    exec_put(&f->x, j->in.ids, ids, 0, sizeof ids);
-    exec_put(&f->x, j->in.positions, positions, 0, sizeof positions);
-    exec_put(&f->x, j->in.doc_begin, docs, 0, sizeof docs);
-    if (j->in.id_order) exec_put(&f->x, j->in.id_order, order, 0, sizeof order);
-    exec_put(&f->x, j->labels, labels, 0, sizeof labels);
-    exec_put(&f->x, j->weight, weight, 0, sizeof weight);
-    exec_put(&f->x, j->divisor, &divisor, 0, 4);
-    exec_put(&f->x, j->dials, dials, 0, sizeof dials);
-    exec_put(&f->x, j->max_norm, &max_norm, 0, 4);
-    exec_put(&f->x, j->p.beta, &beta, 0, 4);
-    exec_put(&f->x, j->p.clock, clock, 0, sizeof clock);
+    exec_put(&f->ring.x, j->in.ids, ids, 0, sizeof ids);
+    exec_put(&f->ring.x, j->in.positions, positions, 0, sizeof positions);
+    exec_put(&f->ring.x, j->in.doc_begin, docs, 0, sizeof docs);
+    if (j->in.id_order) exec_put(&f->ring.x, j->in.id_order, order, 0, sizeof order);
+    exec_put(&f->ring.x, j->labels, labels, 0, sizeof labels);
+    exec_put(&f->ring.x, j->weight, weight, 0, sizeof weight);
+    exec_put(&f->ring.x, j->divisor, &divisor, 0, 4);
+    exec_put(&f->ring.x, j->dials, dials, 0, sizeof dials);
+    exec_put(&f->ring.x, j->max_norm, &max_norm, 0, 4);
+    exec_put(&f->ring.x, f->ring.p.beta, &beta, 0, 4);
+    exec_put(&f->ring.x, f->ring.p.clock, clock, 0, sizeof clock);
 }
 
 static double train(Played *f) {
     for (int micro = 0; micro < 2; micro++) {
         put_rows(f, micro);
         if (micro)
-            exec_play(&f->x, f->job.phase_micro);
+            exec_play(&f->ring.x, f->job.micro);
         else
-            poisoned_play(&f->x, f->job.phase_micro);
+            poisoned_play(&f->ring.x, f->job.micro);
     }
-    poisoned_play(&f->x, f->job.phase_update);
+    poisoned_play(&f->ring.x, f->job.update);
     double loss;
-    memcpy(&loss, exec_address(&f->x, f->job.loss), sizeof loss);
+    memcpy(&loss, exec_address(&f->ring.x, f->job.loss), sizeof loss);
     return loss;
 }
 
@@ -254,9 +252,9 @@ static void play_a_ring(bool lora) {
     JobSpec s = job_spec(lora), plain = s;
     GrpoSpec g =
         grpo_spec(&s, "num_hidden_layers=2"); /* the same shape as the policy, so that it can have its weights */
-    g.evaluator.sent = lora ? 2 : 0;
-    JobBeside beside = grpo_beside(&g);
-    s.beside = &beside;
+    g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = lora ? 2 : 0;
+    GrpoTask task = grpo_task(&g);
+    s.task = &task.task;
     Played *ring = MEM_NEW(Played, 1), *alone = MEM_NEW(Played, 1);
     Gen *gen = MEM_NEW(Gen, 1);
     Backend *b = NULL;
@@ -264,38 +262,40 @@ static void play_a_ring(bool lora) {
     open_played(alone, &plain);
     const GrpoRing *r = grpo_ring(&ring->job);
     GenSpec one = r->policy.spec;
-    one.adapter = s.adapter;
-    one.adapter.dropout = 0;
+    one.m.adapter.dropout = 0;
+    one.m.random_init = false;
+    Ring answers;
     EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e)); /* a backend holds one program */
-    EXPECT_OK(gen_plan(gen, &one, &alone->job.machine, NULL, &e) && gen_open(gen, b, &e));
-    copy_weights(&ring->x, "reference.", &ring->x);
-    copy_weights(&ring->x, "evaluator.", &ring->x);
+    EXPECT_OK(gen_plan(gen, &answers, &one, &alone->ring.machine, NULL, &e) && ring_open(&answers, b, &e) && gen_open(gen, &e));
+    copy_weights(&ring->ring.x, "reference.", &ring->ring.x);
+    copy_weights(&ring->ring.x, "evaluator.", &ring->ring.x);
     float mine[VOCAB + 2], others[VOCAB + 2], judged[VOCAB + 2] = {0}, logp[2][TOKENS];
     for (int update = 0; update < 2; update++) {
-        copy_weights(&gen->x, "", &alone->x);
-        answer(&ring->x, &r->policy, mine);
-        answer(&gen->x, gen, others);
+        copy_weights(&answers.x, "", &alone->ring.x);
+        answer(&ring->ring.x, &r->policy, mine);
+        answer(&answers.x, gen, others);
         expect_same_bits(mine, others, VOCAB + 2, "an answer");
         float first = judged[0];
-        answer(&ring->x, &r->evaluator, judged);
+        answer(&ring->ring.x, &r->evaluator, judged);
         if (update)
             EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
         else if (!lora)
             expect_same_bits(mine, judged, VOCAB + 2, "the evaluator with the policy's weights");
         put_rows(ring, 0);
-        poisoned_play(&ring->x, r->phase_reference);
-        memcpy(logp[update], exec_address(&ring->x, r->reference_logp), sizeof logp[0]);
+        poisoned_play(&ring->ring.x, r->phase_reference);
+        memcpy(logp[update], exec_address(&ring->ring.x, r->reference_logp), sizeof logp[0]);
         EXPECT(train(ring) == train(alone));
     }
     expect_same_bits(logp[0], logp[1], TOKENS, "the reference after an update");
-    for (Tid t = 1; t < alone->job.p.n_t; t++) {
-        const Tensor *w = prog_t(&alone->job.p, t);
+    for (Tid t = 1; t < alone->ring.p.n_t; t++) {
+        const Tensor *w = prog_t(&alone->ring.p, t);
         if (!w->trainable || w->base) continue;
-        Tid there = prog_find(&ring->job.p, w->name);
-        if (!EXPECT(there && !memcmp(exec_address(&ring->x, there), exec_address(&alone->x, t), (size_t)w->bytes)))
+        Tid there = prog_find(&ring->ring.p, w->name);
+        if (!EXPECT(there && !memcmp(exec_address(&ring->ring.x, there), exec_address(&alone->ring.x, t), (size_t)w->bytes)))
             test_note("    %s", w->name);
     }
     gen_close(gen);
+    ring_close(&answers);
     b->close(b);
     close_played(ring);
     close_played(alone);

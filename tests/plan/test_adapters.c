@@ -9,21 +9,22 @@ typedef struct Pairs {
 
 static Pairs planned(uint32_t targets, RecomputeLevel level, MachineKind kind, int64_t seq) {
     Err e = {0};
-    JobSpec s = {.train = true, .lora = true, .activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
+    JobSpec s = {.train = true, .lora = true, .m.activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
                  .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = seq, .micro_batch = 1,
-                 .accum = 1, .evaluate = true, .sweep = true,
-                 .adapter = {.rank = 8, .alpha = 16, .targets = targets, .format = FMT_BF16}};
-    EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
+                 .accum = 1, .evaluate = true,
+                 .m.adapter = {.rank = 8, .alpha = 16, .targets = targets, .format = FMT_BF16}};
+    EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=2", "vocab_size=1024"};
-    EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
+    EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
     for (int l = 0; l < 2; l++) s.recompute[l] = level;
     Pairs n = {0};
     Job *j = MEM_NEW(Job, 1);
+    Ring r;
     Machine m = machine_generic_cpu(2);
     m.kind = kind;
-    EXPECT_OK(job_open(j, &s, &m, NULL, &e));
-    EXPECT_OK(plan_verify(&j->p, &e));
-    const Program *p = &j->p;
+    EXPECT_OK(job_plan(j, &r, &s, &m, NULL, &e));
+    EXPECT_OK(plan_verify(&r.p, &e));
+    const Program *p = &r.p;
     for (int64_t i = 1; i < p->n_s; i++) {
         const Step *before = &p->s[i - 1], *step = &p->s[i];
         if (step->op == OP_LORA && step->lora.in.y0) n.after++;
@@ -33,13 +34,13 @@ static Pairs planned(uint32_t targets, RecomputeLevel level, MachineKind kind, i
         EXPECT(before->lora.in.x == step->linear.in.x);
         EXPECT(p->t[step->linear.out.y].slot == p->t[step->linear.in.so_far].slot); /* no memory for it */
     }
-    n.bytes = j->placement.arena_bytes[POOL_DEVICE];
-    job_close(j);
+    n.bytes = r.placement.arena_bytes[POOL_DEVICE];
+    ring_close(&r);
     mem_free(j);
     return n;
 }
 
-enum { ALL = 127, Q_AND_V = 1 << PROJ_Q | 1 << PROJ_V, GATE_AND_UP = 1 << PROJ_GATE | 1 << PROJ_UP };
+enum { ALL = 127, Q_AND_V = 1 << 0 | 1 << 2, GATE_AND_UP = 1 << 4 | 1 << 5 }; /* the decoder's projections */
 
 TEST(adapters_go_first_on_a_gpu) {
     Pairs n = planned(ALL, RECOMPUTE_NONE, MACHINE_CUDA, 256);

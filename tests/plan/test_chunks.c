@@ -9,7 +9,7 @@ static JobSpec spec(bool lora, RecomputeLevel level) {
     Err e = {0};
     JobSpec s = {.train = true,
                  .lora = lora,
-                 .activations = FMT_BF16,
+                 .m.activations = FMT_BF16,
                  .weights = FMT_BF16,
                  .gradients = FMT_BF16,
                  .moments = MOMENTS_BF16,
@@ -17,12 +17,11 @@ static JobSpec spec(bool lora, RecomputeLevel level) {
                  .seq = TOKENS,
                  .micro_batch = 1,
                  .accum = 2,
-                 .evaluate = true,
-                 .sweep = true};
-    EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
+                 .evaluate = true};
+    EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=4", "vocab_size=1024"};
-    EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
-    if (lora) s.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
+    EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+    if (lora) s.m.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
     for (int l = 0; l < 4; l++) s.recompute[l] = level;
     return s;
 }
@@ -36,23 +35,24 @@ static Counts planned(const JobSpec *s, MachineKind kind) {
     Err e = {0};
     Counts c = {0};
     Job *j = MEM_NEW(Job, 1);
+    Ring r;
     Machine m = machine_generic_cpu(2);
     m.kind = kind;
-    EXPECT_OK(job_open(j, s, &m, NULL, &e));
-    EXPECT_OK(plan_verify(&j->p, &e));
-    const Program *p = &j->p;
-    c.bytes = j->placement.arena_bytes[POOL_DEVICE];
+    EXPECT_OK(job_plan(j, &r, s, &m, NULL, &e));
+    EXPECT_OK(plan_verify(&r.p, &e));
+    const Program *p = &r.p;
+    c.bytes = r.placement.arena_bytes[POOL_DEVICE];
     c.steps = p->n_s;
-    for (int i = p->phase[j->phase_micro].begin; i < p->phase[j->phase_micro].end; i++) {
+    for (int i = p->phase[j->micro].begin; i < p->phase[j->micro].end; i++) {
         const Step *t = &p->s[i];
         if (t->op == OP_SWIGLU) c.swiglus[t->region == REGION_RECOMPUTE]++;
-        if (t->op == OP_LINEAR_DW && prog_rows(p, t->linear_dw.out.dw) == 2 * s->model.ffn) c.dw++;
+        if (t->op == OP_LINEAR_DW && prog_rows(p, t->linear_dw.out.dw) == 2 * s->m.config.ffn) c.dw++;
         for (int k = 0; k < MAX_OUT; k++)
             if (t->out[k] && p->t[t->out[k]].role == ROLE_ACTIVATION &&
-                prog_cols(p, t->out[k]) == 2 * s->model.ffn)
+                prog_cols(p, t->out[k]) == 2 * s->m.config.ffn)
                 c.largest = MAX2(c.largest, prog_rows(p, t->out[k]));
     }
-    job_close(j);
+    ring_close(&r);
     mem_free(j);
     return c;
 }
@@ -61,8 +61,8 @@ TEST(pieces_hold_the_rules_in_every_mode) {
     for (int k = 0; k < 64; k++) {
         JobSpec s = spec(k & 1, (RecomputeLevel)(k >> 1 & 3));
         s.ffn_chunks = 3 + k % 5;
-        if (k & 8) s.away[AWAY_WEIGHTS] = 4, s.away[AWAY_GRADIENTS] = 2, s.away[AWAY_INPUTS] = 3;
-        if (k & 16 && s.lora) s.quantised = true, s.stored = k & 32 ? FMT_NF4 : FMT_INT8;
+        if (k & 8) s.m.offload.layers[OFFLOAD_WEIGHTS] = 4, s.m.offload.layers[OFFLOAD_GRADIENTS] = 2, s.m.offload.layers[OFFLOAD_INPUTS] = 3;
+        if (k & 16 && s.lora) s.m.quantised = true, s.m.stored = k & 32 ? FMT_NF4 : FMT_INT8;
         if (k & 32) s.accum = 1;
         JobSpec whole = s;
         whole.ffn_chunks = 0;
@@ -82,7 +82,7 @@ TEST(what_lies_between_the_products_exists_for_one_piece) {
         EXPECT(was.largest == TOKENS && cut.largest == TOKENS / PIECES);
         EXPECT(cut.swiglus[0] == 4 * PIECES && cut.swiglus[1] == 4 * PIECES && cut.dw == (lora ? 0 : 4 * PIECES));
         /* gate, up, SwiGLU and its gradient at least, of all but one piece */
-        int64_t saved = was.bytes - cut.bytes, least = 4 * s.model.ffn * TOKENS * 2 * (PIECES - 1) / PIECES;
+        int64_t saved = was.bytes - cut.bytes, least = 4 * s.m.config.ffn * TOKENS * 2 * (PIECES - 1) / PIECES;
         if (!EXPECT(saved > least / 2)) test_note("    saved %lld of %lld", (long long)saved, (long long)least);
     }
 }
@@ -90,7 +90,7 @@ TEST(what_lies_between_the_products_exists_for_one_piece) {
 TEST(what_cannot_be_cut_stays_whole) {
     JobSpec s = spec(true, RECOMPUTE_BLOCK);
     s.ffn_chunks = PIECES;
-    s.adapter.dropout = 0.1f; /* draws are counted from the step's first token */
+    s.m.adapter.dropout = 0.1f; /* draws are counted from the step's first token */
     Counts cut = planned(&s, MACHINE_CPU);
     EXPECT(cut.swiglus[0] == 4 && cut.swiglus[1] == 4 && cut.largest == TOKENS);
     for (int level = RECOMPUTE_NONE; level < RECOMPUTE_LEVELS;

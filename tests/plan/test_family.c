@@ -34,7 +34,7 @@ TEST(another_block_goes_through_every_pass) {
         plan_sweep(&passed);
         recompute(&passed, &d, level);
         plan_fuse(&passed);
-        plan_offload_late(&passed, d.layers, variant & 2);
+        plan_offload(&passed, d.layers, variant & 2);
         plan_materialise(&passed);
         plan_all(&plain, &m);
         Placement pl = plan_all(&passed, &m);
@@ -94,7 +94,7 @@ TEST(offloaded_inputs_come_back_behind_whatever_attends) {
     int found = 0;
     decoder_record(&p, &d);
     recompute(&p, &d, RECOMPUTE_BLOCK);
-    plan_offload_late(&p, d.layers, true);
+    plan_offload(&p, d.layers, true);
     for (int i = 0; i < p.n_s; i++) {
         if (p.s[i].queue != QUEUE_COPY_IN || p.s[i].layer < 0) continue;
         int before = i - 1;

@@ -279,7 +279,7 @@ TEST(offloaded_inputs_come_back) {
         int64_t recorded = plain.n_t;
         if (variant & 4) plan_recompute(&away, per_layer, d.layers);
         if (variant & 8) send_away(&away, AWAY_KINDS - 1, variant & 1 ? POOL_DISK : POOL_PINNED);
-        plan_offload(&away, 2 + variant % 2);
+        plan_offload(&away, 2 + variant % 2, false);
         plan_materialise(&away);
         plan_all(&plain, &m);
         Placement pl = plan_all(&away, &m);
@@ -304,7 +304,7 @@ TEST(offloaded_inputs_leave_the_device) {
         Program p;
         decoder_record(&p, &d);
         plan_recompute(&p, per_layer, d.layers);
-        plan_offload(&p, on ? d.layers - 2 : 0);
+        plan_offload(&p, on ? d.layers - 2 : 0, false);
         plan_materialise(&p);
         bytes[on] = plan_all(&p, &m).arena_bytes[POOL_DEVICE];
         prog_free(&p);

@@ -93,30 +93,33 @@ TEST(a_run_goes_on_with_its_state_on_disk) {
     same_free(&whole), same_free(&half), same_free(&again);
 }
 
-/* Beside a device, what lies outside the layers follows them: into pinned memory with all of them, to disk when all lie there. */
+/* Beside a device, what lies outside the layers follows them: into pinned memory with all of them, to disk when all lie there; a
+ * frozen embedding waits in pinned memory, where its rows are read in place. */
 TEST(embedding_and_head_follow_the_layers) {
     for (int k = 0; k < 12; k++) {
         bool lora = k & 1;
-        JobSpec s = {.train = true, .lora = lora, .activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
+        JobSpec s = {.train = true, .lora = lora, .m.activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
                      .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = 256, .micro_batch = 1,
-                     .accum = 1 + (k >> 1 & 1), .evaluate = true, .sweep = true};
+                     .accum = 1 + (k >> 1 & 1), .evaluate = true};
         const char *small[] = {"num_hidden_layers=3", "vocab_size=4096",
                                k & 2 ? "tie_word_embeddings=true" : "tie_word_embeddings=false"};
         int64_t on_disk = k / 4 == 0 ? 3 : k / 4 == 1 ? 2 : 0;
         Err e = {0};
-        EXPECT(config_from_preset(&s.model, "qwen2.5-0.5b"));
-        EXPECT_OK(config_set(&s.model, small, COUNT_OF(small), &e));
-        if (lora) s.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
-        for (int kind = AWAY_WEIGHTS; kind <= (lora ? AWAY_WEIGHTS : AWAY_GRADIENTS); kind++)
-            s.away[kind] = 3, s.on_disk[kind] = on_disk;
+        EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
+        EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+        if (lora) s.m.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
+        for (int kind = OFFLOAD_WEIGHTS; kind <= (lora ? OFFLOAD_WEIGHTS : OFFLOAD_GRADIENTS); kind++)
+            s.m.offload.layers[kind] = 3, s.m.offload.on_disk[kind] = on_disk;
         Job *j = MEM_NEW(Job, 1);
+        Ring r;
         Machine m = machine_generic_cpu(2);
         m.kind = MACHINE_CUDA;
-        EXPECT_OK(job_open(j, &s, &m, NULL, &e));
-        EXPECT_OK(plan_verify(&j->p, &e));
-        Pool pool = on_disk == 3 ? POOL_DISK : POOL_PINNED;
-        EXPECT(prog_t(&j->p, j->d.embedding)->home.pool == pool && prog_t(&j->p, j->d.head)->home.pool == pool);
-        job_close(j);
+        EXPECT_OK(job_plan(j, &r, &s, &m, NULL, &e));
+        EXPECT_OK(plan_verify(&r.p, &e));
+        Pool head = on_disk == 3 ? POOL_DISK : POOL_PINNED, embedding = lora ? POOL_PINNED : head; /* frozen: read by rows */
+        if (lora && s.m.config.tied) head = POOL_PINNED;
+        EXPECT(prog_t(&r.p, j->m.embedding)->home.pool == embedding && prog_t(&r.p, j->m.head)->home.pool == head);
+        ring_close(&r);
         mem_free(j);
     }
 }

@@ -3,21 +3,15 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "ir/fill.h"
 
 enum { CHUNK = 1024, TILE_NUMBERS = 1 << 14 };
 _Static_assert(CHUNK % FORMAT_MOMENT_BLOCK == 0, "a chunk is whole blocks of 8-bit moments");
 
 /* ---- fill ---- */
 
-static void draw(float *dst, const AttrFill *k, int64_t first, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t at = (uint64_t)(first + i);
-        switch (k->kind) {
-            case FILL_CONSTANT: dst[i] = k->scale; break;
-            case FILL_NORMAL: dst[i] = k->scale * rng_normal(k->key, at); break;
-            case FILL_UNIFORM: dst[i] = k->scale * (2.0f * rng_uniform(k->key, at) - 1.0f); break;
-        }
-    }
+static void draw(float *dst, const AttrFill *f, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = fill_number(f, first + i);
 }
 
 /* Whole numbers and fp64 are counters and statistics: they are set, not drawn. */

@@ -1,18 +1,24 @@
-/* weights.h - parameters between their files and their planned slots, never held twice. */
-#ifndef TRAIN_WEIGHTS_H
-#define TRAIN_WEIGHTS_H
+/* weights.h - parameters between their files, their random starts and their planned slots, never held twice. */
+#ifndef WEIGHTS_WEIGHTS_H
+#define WEIGHTS_WEIGHTS_H
 
 #include "exec/exec.h"
-#include "model/config.h"
+#include "model/model.h"
 #include "store/safetensors.h"
 
-/* Reads every tensor of that role (weights or adapters) from a folder into its slot, converting dtypes on the way.
- * A tensor that is missing or has another shape is refused by name. */
-bool weights_load(Exec *x, Role role, const char *folder, Err *e);
-/* Where a program holds several models: those of this one (Tensor.model). */
-bool weights_load_model(Exec *x, const char *model, Role role, const char *folder, Err *e);
+/* ---- random starts (start.c) ---- */
 
-/* Writes them: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
+AttrFill weights_fill(const ModelConfig *c, const char *file_name, uint64_t seed); /* how a parameter starts */
+/* In the phase at hand: the model's fresh adapters and, where it is not loaded, its weights. */
+void weights_record_start(Program *p, const Model *m);
+
+/* ---- files (load.c, save.c) ---- */
+
+/* Reads every tensor of that role (weights or adapters) of that model (Model.name) from a folder into its slot, converting
+ * dtypes and quantising on the way. A tensor that is missing or has another shape is refused by name. */
+bool weights_load(Exec *x, const char *model, Role role, const char *folder, Err *e);
+
+/* Writes them, those of the model without a name: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
 bool weights_save(Exec *x, Role role, const char *folder, Err *e);
 
 /* What weights_save and weights_save_optimizer will write, to the byte; from the plan alone. */
@@ -26,8 +32,10 @@ bool weights_load_optimizer(Exec *x, const char *path, Err *e);
 /* Masters start as what their weights hold. */
 void weights_start_masters(Exec *x);
 
-/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. A signal interrupts this
- * and what follows (base/stop.h). */
+/* ---- models made without a run (make.c) ---- */
+
+/* A random model as an HF folder, written tensor by tensor; the same for any number of threads. A signal interrupts
+ * this and what follows (base/stop.h). */
 bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
 
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with

@@ -1,14 +1,13 @@
-/* weights_make.c - models made without a run: drawn at random, quantised, or merged with an adapter. One tensor at a time. */
+/* make.c - models made without a run: drawn at random, quantised, or merged with an adapter. One tensor at a time. */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/rng.h"
 #include "base/threads.h"
 #include "base/work.h"
+#include "ir/fill.h"
 #include "store/adapter.h"
-#include "train/job.h"
-#include "train/weights.h"
-#include "train/weights_int.h"
+#include "weights/weights.h"
+#include "weights/weights_int.h"
 
 enum { DRAWN = 1 << 14 /* numbers, by one thread */, STRETCH = 1 << 20 /* by all of them, then written */ };
 
@@ -21,7 +20,7 @@ typedef struct Names { /* the file tensors of a model, from the same recording t
     int64_t n, capacity_id, capacity_entry;
 } Names;
 
-/* What job_set_homes quantises, and the head where it is meant. */
+/* What model_homes quantises, and the head where it is meant. */
 static Format stored_as(const ModelConfig *c, const Tensor *t) {
     if (c->quant != QUANT_OWN || t->rank != 2) return c->dtype;
     if (t->layer >= 0) return c->quant_format;
@@ -31,8 +30,8 @@ static Format stored_as(const ModelConfig *c, const Tensor *t) {
 
 static void names_of(Names *s, const ModelConfig *c) {
     prog_init(&s->p);
-    Decoder d;
-    decoder_weights(&s->p, &d, c, &(WeightSpec){.format = c->dtype, .stored = c->dtype, .activations = c->dtype});
+    Model m;
+    model_weights(&s->p, &m, &(ModelSpec){.config = *c, .activations = c->dtype}, NULL);
     for (Tid id = 1; id < s->p.n_t; id++) {
         const Tensor *t = prog_t(&s->p, id);
         if (!t->file_name) continue;
@@ -40,8 +39,7 @@ static void names_of(Names *s, const ModelConfig *c) {
         s->entry = mem_grow(s->entry, &s->capacity_entry, s->n + 1, sizeof *s->entry);
         s->id[s->n] = id;
         StTensor *e = &s->entry[s->n++];
-        *e = (StTensor){.name = t->file_name, .rank = t->rank,
-                        .dtype = c->dtype == FMT_F32 ? ST_F32 : c->dtype == FMT_F16 ? ST_F16 : ST_BF16};
+        *e = (StTensor){.name = t->file_name, .rank = t->rank, .dtype = weights_dtype(c->dtype)};
         for (int i = 0; i < t->rank; i++) e->dim[i] = t->dim[i];
         if (stored_as(c, t) == c->dtype) continue;
         e->dtype = ST_U8;
@@ -53,12 +51,6 @@ static void names_free(Names *s) {
     mem_free(s->id);
     mem_free(s->entry);
     prog_free(&s->p);
-}
-
-static float drawn(const AttrFill *f, int64_t i) {
-    if (f->kind == FILL_NORMAL) return f->scale * rng_normal(f->key, (uint64_t)i);
-    if (f->kind == FILL_UNIFORM) return f->scale * (2 * rng_uniform(f->key, (uint64_t)i) - 1);
-    return f->scale;
 }
 
 typedef struct Drawing { /* a stretch of a tensor, drawn by all threads before it is written */
@@ -73,7 +65,7 @@ static void draw_piece(void *context, int64_t piece, int worker) {
     const Drawing *d = context;
     float value[DRAWN];
     int64_t from = piece * DRAWN, n = MIN2(DRAWN, d->n - from);
-    for (int64_t k = 0; k < n; k++) value[k] = drawn(&d->fill, d->first + from + k);
+    for (int64_t k = 0; k < n; k++) value[k] = fill_number(&d->fill, d->first + from + k);
     format_table[d->format].encode(d->raw + from * format_item_bytes(d->format), value, 1, n, 0, 1);
 }
 
@@ -100,7 +92,7 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
     work_begin(&work, WORK_COUNT, names.n, "drawing tensors");
     for (int64_t i = 0; i < names.n && ok; i++) {
         const StTensor *t = &names.entry[i];
-        d.fill = job_fill(c, t->name, seed);
+        d.fill = weights_fill(c, t->name, seed);
         ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e) &&
              work_on(&work, i + 1, e);
     }

@@ -1,10 +1,10 @@
-/* weights_source.c - what a weight may look like on file, and that quantising never hides a broken one. */
+/* source.c - what a weight may look like on file, and that quantising never hides a broken one. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
-#include "train/weights_int.h"
+#include "weights/weights_int.h"
 
 static bool format_of(StDtype d, Format *f) {
     switch (d) {

@@ -1,8 +1,8 @@
 /* weights_int.h - a tensor of a file as a stream of numbers, whatever it is stored as, and on to another format. */
-#ifndef TRAIN_WEIGHTS_INT_H
-#define TRAIN_WEIGHTS_INT_H
+#ifndef WEIGHTS_WEIGHTS_INT_H
+#define WEIGHTS_WEIGHTS_INT_H
 
-#include "ir/format.h"
+#include "ir/prog.h"
 #include "store/bnb.h"
 
 enum { PIECE = 1 << 16 }; /* numbers converted at a time */
@@ -15,6 +15,15 @@ typedef struct Piece { /* one conversion's scratch */
     char raw[PIECE * 8];
     float value[PIECE];
 } Piece;
+
+/* A plain format as a file names it; blocked formats travel as bytes. */
+static inline StDtype weights_dtype(Format f) {
+    return f == FMT_F32 ? ST_F32 : f == FMT_BF16 ? ST_BF16 : f == FMT_F16 ? ST_F16 : ST_U8;
+}
+
+static inline bool weights_in_optimizer(const Tensor *t) {
+    return !t->base && (t->role == ROLE_MOMENT || t->role == ROLE_MASTER);
+}
 
 typedef struct Source {
     const StSet *s;    /* keeps */

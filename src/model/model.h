@@ -1,0 +1,113 @@
+/* model.h - what every family of models gives the rooms above: weights, hidden states, caches, adapters.
+ *
+ * A family fills one ModelFamily row, and config.h says which family a config.json belongs to; nothing outside this room
+ * knows a layer by name. A model records; it computes nothing.
+ *
+ *     model_weights(p, &m, &spec, NULL)       the weights, under the names of their files; a frozen model
+ *     in = model_input(p, &m, "batch", 4, 512)
+ *     model_hidden(p, &m, &in, &out)          a pass over 4 rows of 512 tokens: out.hidden
+ *     op_head_logp(p, out.hidden, m.head, ...)
+ *     model_homes(p, &m, machine)             behind the last recorded phase: where its tensors wait */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "ir/op.h"
+#include "model/spec.h"
+
+typedef struct ModelFamily ModelFamily;
+
+typedef struct Adapter { /* beside one product, for one to three projections */
+    Tid a, b;            /* (groups*r, K), (sum of rows, r); NONE: no adapter */
+    AttrLora attr;
+} Adapter;
+
+/* How what is trained is kept; a frozen model keeps its file's dtype and has no gradients. */
+typedef struct ModelTraining {
+    bool weights;     /* all weights are trained; otherwise the adapters alone */
+    Format format;    /* of trained weights */
+    Format gradients;
+} ModelTraining;
+
+typedef struct Model {
+    ModelSpec spec;
+    const ModelFamily *family;
+    const char *name;    /* of its tensors, where a program holds several models; NULL: they have none */
+    Tid embedding, head; /* the same where they are tied */
+    void *own;           /* the family's, in the program's arena */
+} Model;
+
+/* One batch of rows of fixed length; tensors are (rows*seq) unless stated. */
+typedef struct ModelInput {
+    int64_t rows, seq;
+    Tid ids, positions, doc_begin;
+    Tid id_order;    /* tokens sorted by id: only where the embedding is trained */
+    AttendBy attend; /* other than ATTEND_OWN: every row is one document */
+    bool direct;     /* products read quantised weights as they are stored: rows*seq <= linear_direct_rows */
+    /* decode and prefill: */
+    const Tid *cache; /* model_cache's; NULL: a pass without a cache */
+    int64_t slots;    /* tokens that a row of it holds */
+    Tid cache_rows;   /* (rows): which row of the cache; NONE: a row's own number */
+    bool distinct_cache_rows; /* no two rows have the same one, unless idle */
+} ModelInput;
+
+enum { MODEL_TERMS = 8, MODEL_ADAPTERS = 16 };
+
+typedef struct ModelOut {
+    Tid hidden;           /* (rows*seq, C), after the last norm */
+    int tap_layer;        /* asked for by the caller: the residual stream behind this layer; -1: not wanted */
+    Tid tap;              /* it */
+    Tid term[MODEL_TERMS]; /* statistics (1) fp64 that layers add to themselves: losses of their own */
+    int n_terms;
+} ModelOut;
+
+struct ModelFamily {
+    const char *name;
+    const char *const *projections; /* that an adapter may sit on: "self_attn.q_proj", bits of LoraSpec.targets in this order */
+    int n_projections;
+    int64_t (*own_bytes)(const ModelConfig *c); /* of Model.own, which begins as zeros */
+    int caches;                     /* tensors of the cache, per layer */
+    void (*weights)(Program *p, Model *m, const ModelTraining *t);
+    void (*hidden)(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
+    Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f); /* of the layer at hand */
+    int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
+};
+
+extern const ModelFamily family_decoder; /* decoder.c: Qwen2, Qwen3, Llama, Mistral */
+
+const char *model_projection_name(const ModelFamily *f, int i); /* "q_proj" */
+
+/* t NULL: nothing is trained. The model's name is p->model. */
+void model_weights(Program *p, Model *m, const ModelSpec *spec, const ModelTraining *t);
+ModelInput model_input(Program *p, const Model *m, const char *prefix, int64_t rows, int64_t seq);
+void model_hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
+/* layers * family->caches tensors, in the program's arena. */
+const Tid *model_cache(Program *p, const Model *m, int64_t rows, int64_t slots, Format f);
+int model_cache_tensors(const Model *m);
+
+/* The same weights without dropout and, when they are not wanted, without adapters. */
+Model model_twin(Program *p, const Model *m, bool adapters);
+
+/* homes.c: where this model's tensors (weights, and what training adds to them) wait, and how they are stored. Once all of
+ * them are recorded. */
+void model_homes(Program *p, const Model *m, MachineKind machine);
+
+int64_t model_count(const Program *p, bool trainable_only); /* parameters of all models */
+
+/* ---- for families ---- */
+
+/* A weight under its file's name; cols 0: a vector. Trained where t says so. */
+Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name, int64_t rows,
+                 int64_t cols);
+void model_train(Program *p, Tid weight, Format gradient); /* gives it a gradient */
+
+typedef struct ModelPart { /* rows of a stacked weight */
+    int projection;        /* of the family */
+    int64_t rows;
+} ModelPart;
+/* Names the rows of a stacked weight, and of its bias (NONE: it has none), as their files do. */
+void model_parts(Program *p, const Model *m, Tid weight, Tid bias, const ModelPart *part, int n);
+/* One adapter over the projections of a stacked product that the spec targets. cols: the product's inner width. */
+Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part, int n,
+                      int64_t cols);
+
+#endif
