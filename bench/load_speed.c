@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "train/job.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 static double now_s(void) {
     struct timespec t;
@@ -42,20 +42,20 @@ int main(int argc, char **argv) {
     Machine m = {0};
     Job *j = MEM_NEW(Job, 1);
     JobSpec *s = MEM_NEW(JobSpec, 1);
-    Exec x;
+    Ring *r = MEM_NEW(Ring, 1);
     StSet set;
-    *s = (JobSpec){.train = converts, .activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
+    *s = (JobSpec){.train = converts, .m.activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
                    .optimizer = OPTIMIZER_SGD, .seq = 16, .micro_batch = 1, .accum = 1};
-    if (!config_from_file(&s->model, argv[1], &e) || !backend_open(&b, "cpu", (BackendOptions){0}, &e)) return complain(&e);
+    if (!config_from_file(&s->m.config, argv[1], &e) || !backend_open(&b, "cpu", (BackendOptions){0}, &e)) return complain(&e);
     b->describe(b, &m);
-    if (!job_open(j, s, &m, NULL, &e) || !exec_open(&x, &j->p, b, j->placement.arena_bytes, &e)) return complain(&e);
+    if (!job_plan(j, r, s, &m, NULL, &e) || !ring_open(r, b, &e)) return complain(&e);
     if (!st_open(&set, argv[1], &e)) return complain(&e);
     double load = 1e9, read = 1e9;
     for (int i = 0; i < repeats; i++) {
         double start = now_s();
-        if (!weights_load(&x, ROLE_WEIGHT, argv[1], &e)) return complain(&e);
+        if (!weights_load(&r->x, NULL, ROLE_WEIGHT, argv[1], &e)) return complain(&e);
         load = MIN2(load, now_s() - start);
-        read = MIN2(read, read_s(&set, x.pool[POOL_DEVICE], x.pool_bytes[POOL_DEVICE]));
+        read = MIN2(read, read_s(&set, r->x.pool[POOL_DEVICE], r->x.pool_bytes[POOL_DEVICE]));
     }
     printf("{\"bytes\":%lld,\"into\":\"%s\",\"load_MB_per_s\":%.0f,\"read_MB_per_s\":%.0f,\"ratio\":%.3f}\n",
            (long long)set.total_bytes, argv[2], (double)set.total_bytes / load / 1e6, (double)set.total_bytes / read / 1e6,
