@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,7 +169,8 @@ int world_run(const char *folder, const char *binary, const char *input, const c
 }
 
 const char *world_binary(void) {
-    return getenv("SNUG") ? getenv("SNUG") : "./snug";
+    static char path[PATH_MAX]; /* whole: commands run in folders of their own */
+    return realpath(getenv("SNUG") ? getenv("SNUG") : "./snug", path) ? path : "./snug";
 }
 
 bool world_must(const char *folder, const char *arguments) {

@@ -11,6 +11,8 @@
 #include "cli/share.h"
 #include "train/run.h"
 
+enum { LEAST_ROOM = 64 << 20 };
+
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     *w = (Words){0};
     char own[SHARE_PATH], path[1200];
@@ -36,11 +38,13 @@ void setup_words_free(Words *w) {
 }
 
 /* The memory that rows lie in: the process's own on the CPU, beside a device the host's. What the plan needs besides is not
- * known yet; what no plan can do without is taken off. */
+ * known yet; what no plan can do without is taken off. Where that alone is too much, some rows are read all the same, so
+ * that the plan can say by how much. */
 int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w) {
     int64_t room = m->kind == MACHINE_CPU ? limits.device_bytes : limits.host_bytes;
     if (!room || room == INT64_MAX) return 0;
-    return MAX2(room - m->runtime_bytes - (w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0), 1);
+    int64_t left = room - m->runtime_bytes - (w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0);
+    return left > 0 ? left : LEAST_ROOM;
 }
 
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out) {

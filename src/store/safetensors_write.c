@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -42,12 +43,12 @@ static bool check_limit(const StWriter *w, Err *e) {
     for (int64_t i = 0; i < w->n && limit >= 0; i++) {
         filled =
             i && w->tensor[i].file == w->tensor[i - 1].file ? filled + w->tensor[i].bytes : w->tensor[i].bytes;
-        if (filled > limit)
-            return fail(e, ERR_BUDGET,
-                        "%s: a file of %s is to be written (with '%s'), and files may have %s (ulimit -f). Raise "
-                        "that limit",
-                        w->folder ? w->folder : w->path, units_bytes(filled).s, w->tensor[i].name,
-                        units_bytes(limit).s);
+        if (filled <= limit) continue;
+        fail(e, ERR_BUDGET,
+             "%s: a file of %s is to be written (with '%s'), and files may have %s (ulimit -f). Raise that limit",
+             w->folder ? w->folder : w->path, units_bytes(filled).s, w->tensor[i].name, units_bytes(limit).s);
+        if (e) e->error = EFBIG; /* as the system would say it: a run waits for the limit to be raised */
+        return false;
     }
     return true;
 }

@@ -165,9 +165,9 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
 
 /* ---- the loop ---- */
 
-/* An update that wrote nothing taught nothing. */
+/* An update whose gradients overflowed has a loss all the same, unless forward overflowed too. */
 static void add_loss(Run *r, const Update *u) {
-    if (u->skipped) return;
+    if (!isfinite(u->loss)) return;
     r->state.unlogged_loss += u->loss * (double)u->scored;
     r->state.unlogged_tokens += u->scored;
 }

@@ -14,7 +14,8 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#define IN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --log-steps 1 --budget 1GiB "
+#define IN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --log-steps 1 --budget 1GiB " \
+    "--global-batch 1 "
 
 /* Runs in "w"; what it said is in *err. */
 static bool ran(Str *err, const char *arguments) {
@@ -245,11 +246,21 @@ TEST(curves_of_an_overwritten_run_go_with_it_and_a_resumed_run_adds_its_own) {
 
 /* ---- asked to leave ---- */
 
-/* An update of so many micro-steps lasts for minutes: what leaves within it is answered in the middle of it. */
+/* So many rows that an update of all of them lasts for a while. */
+static void make_many_rows(void) {
+    Str rows = {0}, many = {0};
+    file_read(world_path("rows.jsonl"), &rows, 0, NULL);
+    while (many.len < 16 << 20) str_add_bytes(&many, rows.data, rows.len);
+    file_write_all(world_path("many.jsonl"), many.data, many.len, NULL);
+    str_free(&rows), str_free(&many);
+}
+
+/* What leaves within a long update is answered in the middle of it. */
 TEST(a_run_asked_to_leave_inside_an_update_leaves_before_its_end) {
     Str out = {0}, err = {0};
     if (!world_make(world_binary())) return;
-    pid_t pid = world_start("w", world_binary(), NULL, IN "--steps 2 --accum 1000000 --out out");
+    make_many_rows();
+    pid_t pid = world_start("w", world_binary(), NULL, IN "--data ../many.jsonl --steps 2 --global-batch 1000000 --pack off --out out");
     for (int i = 0; i < 1200 && !file_exists(world_path("w/out/metrics.jsonl")); i++) world_sleep(0.05);
     world_sleep(0.1);
     kill(pid, SIGINT);
@@ -327,8 +338,7 @@ static bool run_on_terminal(Str *to, const char *arguments) {
     int master = posix_openpt(O_RDWR | O_NOCTTY), code = -1;
     char command[1200], piece[4096];
     if (master < 0 || grantpt(master) || unlockpt(master)) return false;
-    snprintf(command, sizeof command, "-c 'exec %s%s %s 2>%s'", world_binary()[0] == '/' ? "" : "../",
-             world_binary(), arguments, ptsname(master));
+    snprintf(command, sizeof command, "-c 'exec \"%s\" %s 2>%s'", world_binary(), arguments, ptsname(master));
     int slave = open(ptsname(master), O_RDWR | O_NOCTTY); /* held, so that the end of the process is no hang-up */
     pid_t pid = world_start("w", "/bin/sh", NULL, command);
     fcntl(master, F_SETFL, O_NONBLOCK);

@@ -217,7 +217,7 @@ TEST(a_limit_on_file_sizes_that_comes_later_is_waited_for) {
     if (!EXPECT(world_wait(pid) == 256 && getrlimit(RLIMIT_FSIZE, &all) == 0)) return;
     EXPECT(prlimit(pid, RLIMIT_FSIZE, &(struct rlimit){2048, all.rlim_max}, NULL) == 0);
     kill(pid, SIGCONT);
-    EXPECT(world_says("w", "File too large. The run keeps its state and tries again"));
+    EXPECT(world_says("w", "(ulimit -f). Raise that limit. The run keeps its state and tries again"));
     EXPECT(prlimit(pid, RLIMIT_FSIZE, &all, NULL) == 0);
     EXPECT(world_wait(pid) == 0 &&
            world_check_tree(&why, world_path("w/out"), world_path("full/out"), NULL, true));

@@ -98,6 +98,13 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
     }
 }
 
+/* Batches differ, so an epoch is held against the one before. */
+static bool learns(const Outcome *o) {
+    double first = 0, second = 0;
+    for (int i = 0; i < STEPS / 2; i++) first += o->loss[i], second += o->loss[STEPS / 2 + i];
+    return second < first;
+}
+
 static const char *const modes[] = {"--precision fp32", "--precision bf16", "--precision bf16 --master fp32 --moments fp32",
                                     "--precision bf16 --moments 8bit",
                                     "--precision fp16 --loss-scale 2e6 --loss-scale-window 2", /* some steps overflow, some grow */
@@ -126,7 +133,7 @@ TEST(every_memory_feature_keeps_the_bits) {
         snprintf(flags, sizeof flags, "%s %s", modes[m], plain);
         snprintf(name, sizeof name, "m%d", m);
         Outcome base = train(name, flags);
-        EXPECT(base.n == STEPS && base.loss[STEPS - 1] < base.loss[0]);
+        EXPECT(base.n == STEPS && learns(&base));
         for (int f = 0; f < (int)(sizeof features / sizeof *features); f++) {
             if (test_brief() && (f + m) % SHARE) continue;
             /* on a GPU a head's sums are cut by its chunk, and threads are the host's */
