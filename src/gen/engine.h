@@ -44,6 +44,7 @@ typedef struct Request {
     int n_stop_ids;
     StopTexts stops;
     bool want_logp;
+    bool logp_at_temperature; /* log-probabilities of what is drawn from, before penalties and cuts */
     bool stream;           /* EVENT_TEXT as the text grows, not only all of it at the end */
     int64_t number;        /* the caller's name for it, in messages and events */
 } Request;

@@ -31,6 +31,7 @@ void slot_enter(Engine *n, int slot, Ticket *t) {
                     .top_k = (int32_t)MIN2(how->top_k, INT32_MAX),
                     .first = (int32_t)r->n_prompt,
                     .want_logp = r->want_logp,
+                    .logp_scale = r->logp_at_temperature && how->temperature > 0 ? 1 / how->temperature : 0,
                     .vocab = n->drawable,
                     .forced = (int32_t)r->n_forced};
     exec_put(n->x, n->g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);

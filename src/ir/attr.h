@@ -44,12 +44,28 @@ static inline int64_t lora_rank_on_x(const AttrLora *l) {
 
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */
+    float scale;   /* of the logits: 1 / temperature; 0: 1 */
 } AttrHead;
+static inline float attr_head_scale(const AttrHead *h) { return h->scale > 0 ? h->scale : 1; }
 enum { HEAD_TILE = 128 }; /* rows summed into the weight gradient at a time: fixed, so that chunks keep the bits */
 
 typedef struct AttrScale {
     float by;
 } AttrScale;
+
+typedef struct AttrPolicy {
+    float clip_low, clip_high; /* how far a ratio may be from 1 */
+    float kl;                  /* weight of the distance to the reference */
+} AttrPolicy;
+enum { /* what policy_loss counts beside the loss, over tokens whose weight is not 0 */
+    POLICY_TOKENS,
+    POLICY_KL,
+    POLICY_LOW, /* ratios clipped from below and from above */
+    POLICY_HIGH,
+    POLICY_APART, /* |logp - sampled|: summed, and the largest */
+    POLICY_MOST_APART,
+    POLICY_FACTS
+};
 
 typedef struct AttrUpdate {
     float beta1, beta2, eps, weight_decay, lr_mult;
@@ -69,6 +85,7 @@ typedef union Attr {
     AttrLora lora;
     AttrHead head;
     AttrScale scale;
+    AttrPolicy policy;
     AttrUpdate update;
     AttrFill fill;
 } Attr;

@@ -148,6 +148,10 @@ static inline int64_t sample_row_bytes(int64_t vocab) { return (20 * vocab + 255
 void op_sample(Program *p, DrawTensors t, Tid logits, Tid slots, Tid positions);
 Tid op_pick(Program *p, Tid ids, Tid slots, Tid positions);                          /* -> (N) i32 */
 /* -sum(v * weight) / divisor, added over micro-steps into a statistic by the beta dial. */
+typedef struct PolicyOperands { /* op_policy.c; sampled, old, ref: NONE where there is none */
+    Tid logp, sampled, old, ref, advantage, weight, divisor, stat, facts;
+} PolicyOperands;
+Tid op_policy_loss(Program *p, const PolicyOperands *o, AttrPolicy attr); /* gives stat, a root */
 Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale);
 Tid op_stop_gradient(Program *p, Tid x); /* a view through which no gradient flows */
 

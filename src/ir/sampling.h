@@ -29,6 +29,7 @@ typedef struct DrawHow {
     int32_t top_k;
     int32_t first;     /* position of the answer's first token: its draw has number 0 */
     int32_t want_logp; /* 0: logp is given as 0 */
+    float logp_scale;  /* of the logits that logp is taken of: 1 / temperature; 0: 1 */
     int32_t vocab;     /* only ids below it: a row that fills an embedding up has no text; 0: all */
     int32_t forced;    /* the first so many tokens of the answer are not drawn: they stand in the ids already */
 } DrawHow;
@@ -36,7 +37,7 @@ typedef struct DrawHow {
 /* What came of it: a row of the output `drawn`. */
 typedef struct Drawn {
     int32_t id;  /* -1: the logits hold a number that is not finite, or nothing can come */
-    float logp;  /* of the model itself: nothing kept out, temperature 1 */
+    float logp;  /* of the model itself: nothing kept out, at DrawHow.logp_scale */
 } Drawn;
 
 enum { DRAW_WORDS = sizeof(DrawHow) / 4, DRAWN_WORDS = sizeof(Drawn) / 4, DRAW_BITS = 44, DRAW_MOST_VOCAB = 1 << 19 };

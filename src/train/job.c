@@ -10,7 +10,7 @@
 AttrHead job_head_attr(const Job *j) {
     int64_t rows = j->spec.micro_batch * j->spec.seq;
     int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec, j->ring->machine.kind);
-    return (AttrHead){MIN2(chunk, rows)};
+    return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale};
 }
 
 /* A GPU's products want thousands of rows; on a CPU about 64 MiB of logits are enough, but at least one tile. */

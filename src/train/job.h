@@ -64,6 +64,7 @@ typedef struct JobSpec {
     bool evaluate;         /* a held-out set is evaluated between updates */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
+    float head_scale;      /* of the logits: 1 / temperature; 0: 1 */
     int64_t ffn_chunks;    /* pieces the feed-forward's tokens are cut into; 0, 1: whole */
     bool update_in_backward; /* a weight is updated as soon as its gradient is complete: accumulation 1, no clip */
     AttendBy attend;       /* other than ATTEND_OWN: no row is packed */

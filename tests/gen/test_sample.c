@@ -125,7 +125,7 @@ TEST(the_likeliest_and_rows_that_went_wrong) {
     EXPECT(sample_token(&s, logits, &greedy, NULL, 0, 0) == 17); /* the first of equals */
     double sum = 0;
     for (int i = 0; i < VOCAB; i++) sum += exp(logits[i] - 30.0);
-    EXPECT_NEAR(sample_logp(logits, VOCAB, 3), logits[3] - 30.0 - log(sum), 1e-5);
+    EXPECT_NEAR(sample_logp(logits, VOCAB, 3, 1), logits[3] - 30.0 - log(sum), 1e-5);
     logits[2] = NAN;
     EXPECT(sample_token(&s, logits, &greedy, NULL, 0, 0) == -1 && sample_token(&s, logits, &plain, NULL, 0, 0) == -1);
     for (int i = 0; i < VOCAB; i++) logits[i] = i == 9 ? 1 : -INFINITY;

@@ -144,7 +144,7 @@ TEST(dropout_keeps_its_share_and_the_mean) {
 /* sum of dlogp * log-softmax(x w^T)[label] */
 typedef struct Head {
     const int32_t *labels;
-    double *x, *w, *dlogp;
+    double *x, *w, *dlogp, scale;
 } Head;
 
 static double head_loss(void *context) {
@@ -154,7 +154,7 @@ static double head_loss(void *context) {
         double z[M], total = 0;
         for (int j = 0; j < M; j++) {
             z[j] = 0;
-            for (int c = 0; c < K; c++) z[j] += k->x[i * K + c] * k->w[j * K + c];
+            for (int c = 0; c < K; c++) z[j] += k->scale * k->x[i * K + c] * k->w[j * K + c];
             total += exp(z[j]);
         }
         if (k->labels[i] >= 0) sum += k->dlogp[i] * (z[k->labels[i]] - log(total));
@@ -162,18 +162,18 @@ static double head_loss(void *context) {
     return sum;
 }
 
-TEST(head_gradients_follow_differences) {
+static void head_case(float scale) {
     Bench b;
     static const int32_t labels[N] = {3, -1, 0, M - 1, 3};
-    AttrHead at = {.chunk = 128};
-    bench_open(&b, "head %d x %d x %d", N, M, K);
+    AttrHead at = {.chunk = 128, .scale = scale};
+    bench_open(&b, "head %d x %d x %d, logits times %g", N, M, K, (double)scale);
     Tid x = normal_matrix(&b, N, K, 1), w = normal_matrix(&b, M, K, 2), to = bench_vector(&b, FMT_I32, N);
     Tid dlogp = normal_matrix(&b, 1, N, 3), logp = bench_vector(&b, FMT_F32, N);
     Tid lse = bench_vector(&b, FMT_F32, N);
     Tid dx = bench_matrix(&b, FMT_F32, N, K), dw = bench_matrix(&b, FMT_F32, M, K);
     Tid first = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     bench_set_i32(&b, to, labels);
-    Head k = {labels, bench_initial(&b, x), bench_initial(&b, w), bench_initial(&b, dlogp)};
+    Head k = {labels, bench_initial(&b, x), bench_initial(&b, w), bench_initial(&b, dlogp), (double)scale};
     bench_run(&b, (Step){.op = OP_HEAD_LOGP, .head_logp = {.in = {x, w, to}, .out = {logp, lse}}, .attr.head = at},
               1, false);
     double sum = 0, *got = bench_now(&b, logp);
@@ -198,4 +198,9 @@ TEST(head_gradients_follow_differences) {
     bench_differences(&b, "dx of the sweep", k.x, bench_now(&b, dx), N * K, head_loss, &k, 1e-5);
     bench_differences(&b, "dw of the sweep", k.w, bench_now(&b, dw), M * K, head_loss, &k, 1e-5);
     bench_close(&b);
+}
+
+TEST(head_gradients_follow_differences) {
+    head_case(1);
+    head_case(1 / 0.7f);
 }

@@ -184,7 +184,7 @@ static Tid forward(Recorder *r) { /* log-probabilities (N) */
     }
     p->layer = -1;
     p->part = PART_NONE;
-    return op_head_logp(p, op_rmsnorm(p, x, r->norm, 1e-6f), r->head, r->labels, (AttrHead){r->d->chunk});
+    return op_head_logp(p, op_rmsnorm(p, x, r->norm, 1e-6f), r->head, r->labels, (AttrHead){.chunk = r->d->chunk});
 }
 
 static void update(Recorder *r) {

@@ -59,7 +59,7 @@ static void head_begin(Head *h) { /* a trained head over an input that needs a g
     h->x = prog_like(&h->p, "x", h->seed);
     prog_emit(&h->p, (Step){.op = OP_SWIGLU, .swiglu = {.in = {h->seed}, .out = {h->x}}});
     h->p.t[h->x].needs_grad = true;
-    h->logp = op_head_logp(&h->p, h->x, h->w, h->labels, (AttrHead){128});
+    h->logp = op_head_logp(&h->p, h->x, h->w, h->labels, (AttrHead){.chunk = 128});
 }
 
 static int head_end(Head *h, Tid dlogp) { /* how many sweeps came of it */

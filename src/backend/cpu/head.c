@@ -23,6 +23,7 @@ typedef struct Head {
     float *logp, *lse, *entropy;
     Matrix dx, dw;              /* data NULL: not wanted */
     float beta;
+    float scale;                /* of the logits: 1 / temperature */
     uint64_t key;
     float *logits;              /* (chunk, V) in the workspace ... */
     int64_t scratch;            /* ... and behind it the products' stages */
@@ -34,6 +35,7 @@ static Head open_head(Backend *b, const Args *a, Operand x, Operand w, Operand l
     Head h = {.b = b, .args = a, .rows = cpu_rows(x.t), .width = cpu_cols(x.t), .vocabulary = cpu_rows(w.t),
               .x = product_matrix(x), .w = product_matrix(w), .labels = labels.data};
     h.chunk = MIN2(a->step->attr.head.chunk, h.rows);
+    h.scale = attr_head_scale(&a->step->attr.head);
     h.scratch = units_round_up(h.chunk * h.vocabulary * 4, 256);
     h.logits = cpu_scratch(a, 0, h.chunk * h.vocabulary * 4, 0);
     CHECK(labels.t->format == FMT_I32);
@@ -42,7 +44,9 @@ static Head open_head(Backend *b, const Args *a, Operand x, Operand w, Operand l
 
 /* ---- rows ---- */
 
-static float row_gradient(const Head *h, int64_t row) { return h->labels[row] < 0 ? 0.0f : h->dlogp[row]; }
+static float row_gradient(const Head *h, int64_t row) {
+    return h->labels[row] < 0 ? 0.0f : h->dlogp[row] * h->scale;
+}
 
 static float *row_logits(const Head *h, int64_t row) { return h->logits + (row - h->first) * h->vocabulary; }
 
@@ -96,6 +100,7 @@ static void do_row(void *context, int64_t i, int worker) {
     int64_t row = h->begin + i;
     CHECK_MSG(h->labels[row] < h->vocabulary, "label %d of row %lld is beyond the vocabulary", h->labels[row],
               (long long)row);
+    if (h->scale != 1.0f) scale(row_logits(h, row), h->scale, h->vocabulary);
     if (!h->lse_in) score_row(h, row);
     if (h->dlogp) gradient_row(h, row);
 }

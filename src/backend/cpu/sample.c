@@ -117,12 +117,12 @@ int32_t sample_token(Sampler *s, const float *logits, const DrawHow *how, const 
     return (int32_t)id;
 }
 
-float sample_logp(const float *logits, int64_t vocab, int32_t id) {
+float sample_logp(const float *logits, int64_t vocab, int32_t id, float scale) {
     float top = logits[likeliest(logits, vocab)];
     double sum = 0;
-    for (int64_t i = 0; i < vocab; i++) sum += expf(logits[i] - top);
+    for (int64_t i = 0; i < vocab; i++) sum += expf((logits[i] - top) * scale);
     if (sum <= 0) return -INFINITY; /* numbers that are none */
-    return (float)((double)(logits[id] - top) - log(sum));
+    return (float)((double)((logits[id] - top) * scale) - log(sum));
 }
 
 static bool is_sound(const float *logits, int64_t vocab) { /* as load_scores judges them */
@@ -154,7 +154,8 @@ static void sample_rows(void *context, int64_t part, int worker) { /* rows part,
         int32_t id = !forced                     ? sample_token(&s, logits, how, ids, next, next - how->first)
                      : is_sound(logits, s.vocab) ? ids[next]
                                                  : -1;
-        float logp = how->want_logp && id >= 0 ? sample_logp(logits, vocab, id) : 0;
+        float scale = how->logp_scale > 0 ? how->logp_scale : 1;
+        float logp = how->want_logp && id >= 0 ? sample_logp(logits, vocab, id, scale) : 0;
         ((Drawn *)a->sample.out.drawn.data)[slots[n]] = (Drawn){id, logp};
         if (next < room) ids[next] = id;
     }

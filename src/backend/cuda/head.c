@@ -21,7 +21,8 @@ static Head open_head(Backend *b, Queue q, const Args *a, Operand x, Operand w, 
     h.logits = (CudaMatrix){.format = h.x.format, .rows = chunk, .cols = h.weight.rows, .ld = ld};
     h.logits.data = cuda_work_take(&h.w, chunk * ld * format_item_bytes(h.x.format));
     h.rows = (CudaHeadRows){
-        .logits = cuda_numbers(h.logits), .ld = ld, .vocabulary = (int)h.weight.rows, .labels = labels.data};
+        .logits = cuda_numbers(h.logits), .ld = ld, .vocabulary = (int)h.weight.rows, .labels = labels.data,
+        .scale = attr_head_scale(&a->step->attr.head)};
     return h;
 }
 

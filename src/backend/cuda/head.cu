@@ -3,6 +3,7 @@
  *
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
+ * A logit here is the stored number times `scale` (1 / temperature), and so is what it becomes.
  *
  * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum
  * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that has
@@ -81,7 +82,7 @@ template <typename T> DEVICE Score merge_block(Score s) { /* every thread gets i
     return s;
 }
 
-template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n, int kept) {
+template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n, int kept, float scale) {
     constexpr int N = PACK<T>;
     Score s = {-INFINITY, 0, 0};
     float v[N], one[1];
@@ -91,30 +92,32 @@ template <typename T, bool ENTROPY> DEVICE Score score_row(const T *x, int n, in
         uint4 q = ((const uint4 *)x)[i];
         if (i < kept) keep[i] = q;
         load<N>(v, (const T *)&q);
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] *= scale;
         add_logits<T, N, ENTROPY>(s, v);
     }
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS) {
-        one[0] = to_float(x[i]);
+        one[0] = to_float(x[i]) * scale;
         add_logits<T, 1, ENTROPY>(s, one);
     }
     return merge_block<T>(s);
 }
 
-template <typename T> DEVICE void gradient_pack(T *to, uint4 q, float g, float lse) {
+template <typename T> DEVICE void gradient_pack(T *to, uint4 q, float g, float lse, float scale) {
     constexpr int N = PACK<T>;
     float v[N];
     load<N>(v, (const T *)&q);
 #pragma unroll
-    for (int k = 0; k < N; k++) v[k] = -g * exponential<T>(v[k] - lse);
+    for (int k = 0; k < N; k++) v[k] = -g * exponential<T>(v[k] * scale - lse);
     store_past<N>(to, v);
 }
 
 /* Every logit as if it were not the label's. A thread kept the packs itself that it takes from shared memory. */
-template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, float lse) {
+template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, float lse, float scale) {
     constexpr int N = PACK<T>;
     int packs = n / N;
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS)
-        x[i] = from_float<T>(-g * exponential<T>(to_float(x[i]) - lse));
+        x[i] = from_float<T>(-g * exponential<T>(to_float(x[i]) * scale - lse));
     for (int i = packs - 1 - (int)threadIdx.x; i >= kept; i -= BATCH * THREADS) {
         uint4 q[BATCH];
 #pragma unroll
@@ -122,9 +125,9 @@ template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, f
             if (i - b * THREADS >= kept) q[b] = ((const uint4 *)x)[i - b * THREADS];
 #pragma unroll
         for (int b = 0; b < BATCH; b++)
-            if (i - b * THREADS >= kept) gradient_pack<T>(x + (int64_t)(i - b * THREADS) * N, q[b], g, lse);
+            if (i - b * THREADS >= kept) gradient_pack<T>(x + (int64_t)(i - b * THREADS) * N, q[b], g, lse, scale);
     }
-    for (int i = threadIdx.x; i < kept; i += THREADS) gradient_pack<T>(x + (int64_t)i * N, keep[i], g, lse);
+    for (int i = threadIdx.x; i < kept; i += THREADS) gradient_pack<T>(x + (int64_t)i * N, keep[i], g, lse, scale);
 }
 
 template <typename T> DEVICE void clear_row(T *x, int n) {
@@ -155,21 +158,21 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     T *x = (T *)h.logits.data + row * h.ld;
     int label = h.labels[row];
     bool scored = label >= 0 && label < h.vocabulary;
-    float logit = scored ? to_float(x[label]) : 0.0f; /* read before the gradient replaces it */
+    float logit = scored ? to_float(x[label]) * h.scale : 0.0f; /* read before the gradient replaces it */
     if (SCORE) {
-        Score s = score_row<T, ENTROPY>(x, h.vocabulary, kept);
+        Score s = score_row<T, ENTROPY>(x, h.vocabulary, kept, h.scale);
         if (threadIdx.x == 0) lse = tell_row<ENTROPY>(h, row, logit, label, s);
     } else if (threadIdx.x == 0) {
         lse = h.lse[row];
     }
     if (!TURN) return;
     __syncthreads();
-    float g = label < 0 ? 0.0f : h.dlogp[row];
+    float g = label < 0 ? 0.0f : h.dlogp[row] * h.scale;
     if (g == 0.0f) {
         clear_row<T>(x, h.vocabulary);
         return;
     }
-    gradient_row<T>(x, h.vocabulary, kept, g, lse);
+    gradient_row<T>(x, h.vocabulary, kept, g, lse, h.scale);
     __syncthreads();
     if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
 }

@@ -435,6 +435,25 @@ void cuda_token_sum_grad(Backend *b, Queue q, const Args *a) {
                                a->step->attr.scale.by);
 }
 
+void cuda_policy_loss(Backend *b, Queue q, const Args *a) {
+    CudaPolicy p = {.logp = a->policy_loss.in.logp.data, .sampled = a->policy_loss.in.sampled.data,
+                    .old = a->policy_loss.in.old.data, .ref = a->policy_loss.in.ref.data,
+                    .advantage = a->policy_loss.in.advantage.data, .weight = a->policy_loss.in.weight.data,
+                    .divisor = a->policy_loss.in.divisor.data, .beta = a->policy_loss.in.beta.data,
+                    .stat = a->policy_loss.out.stat.data, .facts = a->policy_loss.out.facts.data,
+                    .n = cuda_count(a->policy_loss.in.logp.t), .attr = a->step->attr.policy};
+    cuda_launch_policy_loss(cuda_stream(b, q), &p);
+}
+
+void cuda_policy_loss_grad(Backend *b, Queue q, const Args *a) {
+    CudaPolicy p = {.logp = a->policy_loss_grad.in.logp.data, .old = a->policy_loss_grad.in.old.data,
+                    .ref = a->policy_loss_grad.in.ref.data, .advantage = a->policy_loss_grad.in.advantage.data,
+                    .weight = a->policy_loss_grad.in.weight.data, .divisor = a->policy_loss_grad.in.divisor.data,
+                    .dlogp = a->policy_loss_grad.out.dlogp.data, .n = cuda_count(a->policy_loss_grad.in.logp.t),
+                    .attr = a->step->attr.policy};
+    cuda_launch_policy_loss_grad(cuda_stream(b, q), &p);
+}
+
 /* ---- updates ---- */
 
 /* Steps that follow each other are gathered into launches; a launch ends where no more fit or where something that

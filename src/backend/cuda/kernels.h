@@ -123,6 +123,15 @@ void cuda_launch_pick(cudaStream_t s, int32_t *to, const int32_t *ids, const int
 
 /* ---- the loss (loss.cu) ---- */
 
+typedef struct CudaPolicy { /* vectors of n fp32 numbers; NULL: there is none */
+    const float *logp, *sampled, *old, *ref, *advantage, *weight, *divisor, *beta;
+    float *dlogp;
+    double *stat, *facts;
+    int64_t n;
+    AttrPolicy attr;
+} CudaPolicy;
+void cuda_launch_policy_loss(cudaStream_t s, const CudaPolicy *p);
+void cuda_launch_policy_loss_grad(cudaStream_t s, const CudaPolicy *p);
 void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
                            const float *beta, int64_t n, float scale);
 void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,

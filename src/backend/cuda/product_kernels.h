@@ -90,6 +90,7 @@ typedef struct CudaHeadRows { /* rows of logits: scored, and replaced by their g
     CudaNumbers logits;       /* (rows, ld), of which `vocabulary` count */
     int64_t rows, ld;
     int vocabulary;
+    float scale;              /* a logit is the stored number times this: 1 / temperature */
     const int32_t *labels;
     float *logp, *lse, *entropy; /* logp NULL: not scored, lse is read; entropy NULL: not wanted */
     const float *dlogp;          /* NULL: no gradient */

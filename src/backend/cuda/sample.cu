@@ -329,9 +329,9 @@ DEVICE void mark_seen(uint32_t *seen, const int32_t *ids, int n, int vocab) {
 }
 
 /* top: the largest logit that can come, as the model gave it. */
-DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int vocab) {
+DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int vocab, float scale) {
     float sum = 0;
-    for_ids(r, r.rank * THREADS + threadIdx.x, vocab, r.ranks * THREADS, [&](int, float x) { sum += expf(x - top); });
+    for_ids(r, r.rank * THREADS + threadIdx.x, vocab, r.ranks * THREADS, [&](int, float x) { sum += expf((x - top) * scale); });
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0) s.real[threadIdx.x / WARP] = sum;
     __syncthreads();
@@ -341,7 +341,7 @@ DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int voc
     row_barrier(r);
     sum = 0;
     for (int k = 0; k < r.ranks; k++) sum += *of_block(&s.told_real, k);
-    return (r.logits[id] - top) - logf(sum);
+    return (r.logits[id] - top) * scale - logf(sum);
 }
 
 struct Best {
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
         id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
     }
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
-    if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab);
+    if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab, how.logp_scale > 0 ? how.logp_scale : 1.0f);
     row_barrier(r); /* all are done with this block's memory */
     if (threadIdx.x || r.rank) return;
     if (best.unsound) id = -1;
