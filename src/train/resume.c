@@ -40,7 +40,8 @@ bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&now, o->settings[2 * i], o->settings[2 * i + 1]);
     bool ok = trainer_state_check_settings(&f->saved, &now, e) || fail_within(e, "--resume %s", f->checkpoint);
     trainer_state_free(&now);
-    return ok && check_length(&f->saved, o, f->checkpoint, e) && check_place(&f->saved, d, f->checkpoint, e);
+    return ok && check_length(&f->saved, o, f->checkpoint, e) &&
+           (!d || check_place(&f->saved, d, f->checkpoint, e));
 }
 
 void run_say_length(const RunFolder *f, const RunOptions *o) {
@@ -78,6 +79,8 @@ bool run_resume(Run *r, Err *e) {
     if (!weights_load(&r->ring->x, NULL, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e) ||
         !weights_load_optimizer(&r->ring->x, file, e))
         return false;
+    const RunSource *source = r->o.source;
+    if (source && source->restore && !source->restore(source->user, r, path, e)) return false;
     char own[1024]; /* one that lies elsewhere is not this run's */
     bool ours = checkpoint_locate(own, sizeof own, r->o.out, r->step, NULL) && file_is_within(path, own);
     r->saved_step = ours ? r->step : -1;

@@ -13,6 +13,8 @@
 #include "store/checkpoint.h"
 #include "weights/weights.h"
 
+int64_t run_epoch_rows(const Run *r) { return r->o.source ? r->o.source->rows : dataset_rows(r->data); }
+
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch) {
     return (dataset_rows(d) + global_batch - 1) / global_batch;
 }
@@ -74,9 +76,11 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     for (int i = 0; i < o->n_settings; i++)
         trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
     if (!ring_open(r->ring, b, e)) return false;
-    batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
-    row_list_init(&r->rows, &r->arena, list_rows(&job->spec, o->global_batch, job->spec.train ? data : NULL));
-    if (job->spec.train) {
+    if (data) {
+        batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);
+        row_list_init(&r->rows, &r->arena, list_rows(&job->spec, o->global_batch, job->spec.train ? data : NULL));
+    }
+    if (job->spec.train && data) {
         FeedPlan p = feed_plan(&job->spec, o->global_batch, data, o->data_workers);
         feed_open(&r->feed, &r->arena, data, &p);
     }
@@ -148,7 +152,7 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
         return stop_caused(&why);
     }
     out->eval_loss = loss;
-    double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
+    double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)run_epoch_rows(r);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .is_eval = true, .loss = loss});
     bool best = r->state.best_step < 0 || loss < r->state.best_metric;
     log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s", (long long)r->step, loss, exp(loss),
@@ -181,7 +185,7 @@ static double take_loss(Run *r) {
 }
 
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
-    double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)dataset_rows(r->data);
+    double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)run_epoch_rows(r);
     trainer_state_log(
         &r->state,
         &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
@@ -231,6 +235,8 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, loss, u->norm, u->lr, e)) return false;
+    const RunSource *source = r->o.source;
+    if (source && source->logged && !source->logged(source->user, r, u, e)) return false;
     return !evaluates_after(r, r->step) || evaluate_now(r, out, e);
 }
 
@@ -254,6 +260,7 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
 
 /* Micro-steps were queued as if the update before them had been good: they begin again behind it. */
 static bool rewind_feed(Run *r, Err *e) {
+    if (r->o.source) return true;
     feed_stop(r->feed);
     return feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e);
 }
@@ -274,10 +281,10 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     bool late = false; /* `before` is on its way */
     r->step_began = sensors_seconds();
     for (int64_t step = r->step; step < r->o.total_steps; step++) {
-        bool whole = step_queue_micros(r, &u, late ? &before : NULL);
+        bool whole = step_queue_micros(r, &u, late ? &before : NULL, e);
         if (late && !finish_step(r, out, &before, e)) return false;
         if (out->stopped_by) return exec_sync(&r->ring->x, e); /* the micro-steps queued last have changed no state */
-        if (whole && late && before.skipped) whole = rewind_feed(r, e) && step_queue_micros(r, &u, NULL);
+        if (whole && late && before.skipped) whole = rewind_feed(r, e) && step_queue_micros(r, &u, NULL, e);
         if (!whole) return !e->code && leave(r, out, e);
         step_queue_update(r, &u);
         u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
@@ -339,7 +346,9 @@ static bool train(Run *r, RunResult *out, Err *e) {
         return false;
     if (stop_asked()) return leave(r, out, e);
     if (r->step >= r->o.total_steps) return true;
-    bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e) && play_steps(r, out, e);
+    if (r->o.source) return play_steps(r, out, e);
+    bool ok = feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e) &&
+              play_steps(r, out, e);
     feed_stop(r->feed);
     return ok;
 }

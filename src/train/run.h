@@ -15,7 +15,24 @@
 #include "train/run_folder.h"
 #include "train/schedule.h"
 
+typedef struct Run Run;
+typedef struct Update Update;
+
+/* Where the micro-batches of updates come from when that is no data set: a policy's own answers, say. */
+typedef struct RunSource {
+    void *user;
+    int64_t rows; /* of an epoch; an update takes RunOptions.global_batch of them */
+    /* Fills and plays every micro-step of u; sets its tokens. False with no code in e: the process was asked to leave. */
+    bool (*queue)(void *user, Run *r, Update *u, Err *e);
+    void (*load)(void *user, Run *r); /* the inputs of one micro-step that teaches nothing: to warm up with */
+    bool (*logged)(void *user, Run *r, const Update *u, Err *e); /* u was read; NULL: nothing follows */
+    /* What a checkpoint holds beside weights and optimizer; NULL: nothing. */
+    bool (*save)(void *user, const char *folder, Err *e);
+    bool (*restore)(void *user, Run *r, const char *folder, Err *e);
+} RunSource;
+
 typedef struct RunOptions {
+    const RunSource *source;   /* NULL: a data set */
     const char *model_folder;  /* weights; NULL: random */
     const char *adapter_folder; /* NULL: none */
     RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
@@ -62,7 +79,7 @@ typedef struct DataPlace { /* the next row to be read, within its epoch */
     int64_t epoch, row;
 } DataPlace;
 
-typedef struct Update { /* one update on its way */
+struct Update { /* one update on its way */
     int64_t step;       /* counted from 0 */
     DataPlace at;       /* where its rows begin */
     int64_t tokens, scored;
@@ -71,9 +88,9 @@ typedef struct Update { /* one update on its way */
     double loss, norm;  /* once read */
     bool skipped;       /* once read: its gradients overflowed, nothing was written */
     bool save_due;      /* a checkpoint is due behind it by the clock */
-} Update;
+};
 
-typedef struct Run {
+struct Run {
     Job *job;                   /* keeps */
     Ring *ring;                 /* keeps: the job's */
     Dataset *data, *held_out;   /* keep; held_out may be NULL */
@@ -93,7 +110,7 @@ typedef struct Run {
     bool best_now;              /* this step's evaluation was the best so far */
     int64_t saved_step;         /* of the newest checkpoint in out; -1: none of this run */
     double saved_at;            /* when it was written, or when the steps began */
-} Run;
+};
 
 /* Opens the executor and loads weights; for training also the checkpoint to resume. Writes nothing. */
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e);
@@ -106,6 +123,7 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
 
 /* Host memory of the batches; d: what is trained on, NULL for an evaluation. */
 int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, const Dataset *d, int data_workers);
+int64_t run_epoch_rows(const Run *r); /* of what it is fed with */
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
 /* save.c: what cannot be written now is tried again until it is, or goes to the spare folder; false: a signal
@@ -117,7 +135,7 @@ void run_name_result(const Run *r, RunResult *out);
 bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e);
 
 /* resume.c */
-bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e); /* it is this run's checkpoint */
+bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e); /* it is this run's checkpoint; d may be NULL */
 void run_say_length(const RunFolder *f, const RunOptions *o); /* what another length does to the learning rate */
 bool run_resume(Run *r, Err *e);
 
@@ -146,9 +164,9 @@ bool run_warm(Run *r, Err *e);
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
-/* before: still on its way; NULL: none is. False: the process was asked to leave and u is not complete; nothing of
- * the state has changed. */
-bool step_queue_micros(Run *r, Update *u, const Update *before);
+/* before: still on its way; NULL: none is. False: u is not complete and nothing of the state has changed; without a code
+ * in e the process was asked to leave. */
+bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e);
 void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */

@@ -110,7 +110,7 @@ static void fill_state(Run *r) {
     s->global_step = r->step;
     s->max_steps = r->o.total_steps;
     s->num_train_epochs = (int64_t)(r->o.epochs + 0.999999);
-    s->epoch = (double)s->data_epoch + (double)s->data_row / (double)dataset_rows(r->data);
+    s->epoch = (double)s->data_epoch + (double)s->data_row / (double)run_epoch_rows(r);
     s->logging_steps = r->o.log_steps;
     s->eval_steps = r->o.eval_steps;
     s->save_steps = r->o.save_steps;
@@ -130,7 +130,9 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     if (root == r->o.out && !keep_folder(r, e)) return false;
     if (!checkpoint_path(path, sizeof path, root, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
+    const RunSource *source = r->o.source;
     bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
+              (!source || !source->save || source->save(source->user, f.temporary, e)) &&
               trainer_state_write(f.temporary, &r->state, e) && sync_device(r, e);
     if (!ok) {
         folder_abort(&f);

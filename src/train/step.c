@@ -34,7 +34,7 @@ void step_put_float(Run *r, Tid t, double value) {
 }
 
 static int64_t rows_of(const Run *r, DataPlace at) {
-    return MIN2(MAX2(r->o.global_batch, 1), dataset_rows(r->data) - at.row); /* an evaluation has no updates */
+    return MIN2(MAX2(r->o.global_batch, 1), run_epoch_rows(r) - at.row); /* an evaluation has no updates */
 }
 
 /* Lays the rows of an update out in r->rows; gives their scored tokens. */
@@ -66,6 +66,10 @@ static void load_micro(Run *r, const Update *u, int64_t micro) {
 }
 
 void step_load_micro(Run *r, int64_t micro) {
+    if (r->o.source) {
+        r->o.source->load(r->o.source->user, r);
+        return;
+    }
     Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
     put_divisor(r, &u, list_update(r, u.at));
     load_micro(r, &u, micro);
@@ -75,7 +79,7 @@ void step_load_micro(Run *r, int64_t micro) {
 
 static DataPlace place_after(const Run *r, DataPlace at) {
     at.row += r->o.global_batch;
-    return at.row >= dataset_rows(r->data) ? (DataPlace){at.epoch + 1, 0} : at;
+    return at.row >= run_epoch_rows(r) ? (DataPlace){at.epoch + 1, 0} : at;
 }
 
 static void put_dials(Run *r, const Update *u) {
@@ -88,15 +92,7 @@ static void put_dials(Run *r, const Update *u) {
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
 }
 
-bool step_queue_micros(Run *r, Update *u, const Update *before) {
-    *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
-    if (before) { /* taken to be good: where it is not, its follower is queued again */
-        u->step = before->step + 1;
-        u->at = place_after(r, before->at);
-        u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);
-    }
-    u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
-    if (r->job->spec.update_in_backward) put_dials(r, u);
+static bool queue_rows(Run *r, Update *u) {
     for (int64_t m = 0, micros = 1; m < micros; m++) {
         if (stop_asked()) return false;
         double began = sensors_seconds();
@@ -111,6 +107,18 @@ bool step_queue_micros(Run *r, Update *u, const Update *before) {
         exec_play(&r->ring->x, r->job->micro);
     }
     return true;
+}
+
+bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
+    *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
+    if (before) { /* taken to be good: where it is not, its follower is queued again */
+        u->step = before->step + 1;
+        u->at = place_after(r, before->at);
+        u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);
+    }
+    u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
+    if (r->job->spec.update_in_backward) put_dials(r, u);
+    return r->o.source ? r->o.source->queue(r->o.source->user, r, u, e) : queue_rows(r, u);
 }
 
 void step_queue_update(Run *r, const Update *u) {
@@ -130,8 +138,8 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
                               ? "Weights whose gradients came before that are updated (--update-in-backward)"
                               : "The weights are those before this step";
     long long step = u->step + 1;
-    feed_stop(r->feed);
-    put_divisor(r, u, list_update(r, u->at));
+    if (r->data) feed_stop(r->feed);
+    if (r->data) put_divisor(r, u, list_update(r, u->at));
     for (int64_t m = 0; m * r->job->spec.micro_batch < r->rows.n_rows; m++) {
         load_micro(r, u, m);
         int i = exec_find_not_finite(&r->ring->x, r->job->micro, e);

@@ -202,8 +202,8 @@ TEST_SLOW(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     }
     EXPECT(i == 9);
     json_decref(h200);
-    /* left to the planner it fits 96 and 80 GB too, without another model or batch: moments wait in pinned memory
-     */
+    /* left to the planner it fits 96 and 80 GB too, without another model or batch: the reference or moments wait in
+     * pinned memory, whichever costs less time */
     static const char *const gpus[] = {"'H100 96'", "a100-80", "l40s"};
     for (int k = 0; k < (test_brief() ? 1 : 3); k++) {
         char flags[300];
@@ -216,7 +216,7 @@ TEST_SLOW(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
         EXPECT(number(named(models, "role", "evaluator"), "device_bytes") == judge);
         int64_t sent =
             number(named(models, "role", "reference"), "pinned_bytes"); /* on 48 GB the reference is streamed */
-        EXPECT(k < 2 ? sent == 0 : sent > policy - 2000000);
+        EXPECT(k < 2 || sent > policy - 2000000);
         json_decref(j);
     }
     /* what the guide says of 80 and 48 GB, with everything resident */
