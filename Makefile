@@ -25,8 +25,12 @@ CFLAGS   := -std=c11 -D_GNU_SOURCE -Isrc -g -fno-math-errno -pthread \
 CFLAGS   += $(if $(filter 1,$(WERROR)),-Werror)
 CFLAGS   += $(if $(filter 1,$(DEBUG)),-O1 -fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer -DDEBUG=1,-O2)
 LDFLAGS  := -pthread $(if $(filter 1,$(DEBUG)),-fsanitize=address -fsanitize=undefined)
+# Compressed data files are read where zlib and libzstd are there: only src/data/unpack.c sees them.
+has      = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo $(2))
+CFLAGS_unpack.c := $(call has,zlib.h,-DHAVE_ZLIB) $(call has,zstd.h,-DHAVE_ZSTD)
+PACKERS  := $(call has,zlib.h,-lz) $(call has,zstd.h,-lzstd)
 # Small libraries are linked statically, so that a built binary runs on another machine.
-LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm -ldl
+LDLIBS   := -Wl,-Bstatic -lopenblas -ljansson -lyaml -lpcre2-8 -lutf8proc $(PACKERS) -Wl,-Bdynamic -lm -ldl
 
 # Only src/comm/mpi sees it.
 ifeq ($(MPI),1)

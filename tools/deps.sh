@@ -12,6 +12,8 @@ has yaml.h     || need+=(libyaml-dev)
 has pcre2.h || echo '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>' | ${CC:-cc} -E -x c - >/dev/null 2>&1 || need+=(libpcre2-dev)
 has utf8proc.h || need+=(libutf8proc-dev)
+has zlib.h     || need+=(zlib1g-dev)
+has zstd.h     || need+=(libzstd-dev)
 [ "${MPI:-0}" = 0 ] || command -v mpicc >/dev/null || need+=(libopenmpi-dev openmpi-bin)
 case "${1:-}" in
     fuzz) # and its runtime, which carries libFuzzer

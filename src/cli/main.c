@@ -16,6 +16,7 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_DOCTOR] = cmd_doctor, [CMD_QUANTIZE] = cmd_quantize, [CMD_GENERATE] = cmd_generate, [CMD_CHAT] = cmd_chat,
     [CMD_REASON] = cmd_reason,
     [CMD_PROBLEMS] = cmd_problems,
+    [CMD_PREPARE] = cmd_prepare,
 };
 
 static void on_signal(int number) { /* the first asks: save and leave; the second insists */

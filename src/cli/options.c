@@ -474,10 +474,15 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
 
 static bool take_positional(Options *o, const char *word, Err *e) {
     const CommandRow *c = &command_rows[o->command];
-    if (!c->positional || o->n_positional)
+    bool many = c->positional && str_ends(c->positional, "...");
+    if (!c->positional || (o->n_positional && !many))
         return fail(e, ERR_USAGE, "'%s': `snug %s` takes %s; options begin with --", word, c->name,
                     c->positional ? "one file" : "no such word");
-    o->positional = ARENA_NEW(&o->arena, const char *, 1);
+    if (!(o->n_positional & (o->n_positional - 1))) { /* its room is the next power of two */
+        const char **more = ARENA_NEW(&o->arena, const char *, MAX2(1, 2 * o->n_positional));
+        for (int i = 0; i < o->n_positional; i++) more[i] = o->positional[i];
+        o->positional = more;
+    }
     o->positional[o->n_positional++] = arena_strdup(&o->arena, word);
     return true;
 }

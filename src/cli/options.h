@@ -33,6 +33,7 @@ typedef enum Command {
     CMD_CHAT,
     CMD_REASON,
     CMD_PROBLEMS,
+    CMD_PREPARE,
     CMD_COUNT
 } Command;
 
@@ -51,6 +52,7 @@ enum {
     ON_CHAT = 1 << CMD_CHAT,
     ON_REASON = 1 << CMD_REASON,
     ON_PROBLEMS = 1 << CMD_PROBLEMS,
+    ON_PREPARE = 1 << CMD_PREPARE,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
@@ -141,7 +143,7 @@ typedef struct Options {
 
 typedef struct CommandRow {
     const char *name, *summary;
-    const char *positional; /* the word shown for it; NULL: none is taken */
+    const char *positional; /* the word shown for it; NULL: none is taken; "FILE...": any number */
     const char *about;      /* one paragraph for --help */
     const char *examples;   /* lines */
 } CommandRow;

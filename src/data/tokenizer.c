@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/units.h"
 #include "data/tokenizer_int.h"
 
@@ -166,11 +167,22 @@ static bool load_config(Tokenizer *t, const char *path, Err *e) {
     return true;
 }
 
+static uint64_t identity_of(const Str *file) {
+    uint64_t h = rng_fold(0x746f6b, (uint64_t)file->len);
+    for (int64_t i = 0; i < file->len; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, file->data + i, (size_t)MIN2(8, file->len - i));
+        h = rng_fold(h, word);
+    }
+    return h;
+}
+
 static bool load_file(Tokenizer *t, const char *path, Err *e) {
     Str file = {0};
     json_t *root = NULL;
     TokList vocab, merges;
     bool ok = file_read(path, &file, file_limit_bytes, e);
+    if (ok) t->identity = identity_of(&file);
     if (ok)
         ok = (tok_json_read(&root, &vocab, &merges, &file, e) &&
               load_tokenizer(t, root, vocab, merges, file.len, e)) ||
@@ -231,6 +243,10 @@ int32_t tokenizer_id(const Tokenizer *t, const char *token) {
 
 const char *tokenizer_piece(const Tokenizer *t, int32_t id) {
     return tok_vocab_piece(&t->vocab, id);
+}
+
+uint64_t tokenizer_identity(const Tokenizer *t) {
+    return t->identity;
 }
 
 int32_t tokenizer_bos(const Tokenizer *t) {
