@@ -28,24 +28,31 @@ static void say(void *user, const PrepareCounts *now) {
     double done = (double)(now->bytes_done - t->bytes_at_start), left = (double)(now->bytes - now->bytes_done);
     log_line("%3.0f %%  %s tokens, %s documents, %s shards; %.1f MB/s of text, %s left",
              now->bytes ? 100.0 * (double)now->bytes_done / (double)now->bytes : 100.0, units_count(now->tokens).s,
-             units_count(now->documents).s, units_count(now->shards).s, (double)now->text_bytes / 1e6 / (seconds - t->began),
+             units_count(now->documents).s, units_count(now->shards).s,
+             (double)now->text_bytes / 1e6 / (seconds - t->began),
              done > 0 ? units_seconds((seconds - t->began) * left / done).s : "not known what is");
 }
 
 static void print_result(const Options *o, const PrepareCounts *c, double seconds) {
     double speed = (double)c->text_bytes / 1e6 / MAX2(seconds, 1e-9);
-    if (c->was_done) log_line("%s: was prepared before, nothing was left to do", opt_text(o, OPT_OUT));
-    else if (c->stopped) log_line("stopped; what is in whole shards is kept, and the same command goes on");
+    if (c->was_done)
+        log_line("%s: was prepared before, nothing was left to do", opt_text(o, OPT_OUT));
+    else if (c->stopped)
+        log_line("stopped; what is in whole shards is kept, and the same command goes on");
     else
-        log_line("%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of text",
-                 opt_text(o, OPT_OUT), units_count(c->tokens).s, units_count(c->documents).s, units_count(c->shards).s,
-                 units_count(c->rows).s, units_count(c->dropped).s, units_count(c->inputs).s, speed);
+        log_line(
+            "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of "
+            "text",
+            opt_text(o, OPT_OUT), units_count(c->tokens).s, units_count(c->documents).s, units_count(c->shards).s,
+            units_count(c->rows).s, units_count(c->dropped).s, units_count(c->inputs).s, speed);
     if (opt_flag(o, OPT_JSON))
-        printf("{\"tokens\":%lld,\"documents\":%lld,\"dropped\":%lld,\"rows\":%lld,\"shards\":%lld,\"inputs\":%lld,\"text_bytes\":%lld,"
-               "\"seconds\":%.3f,\"resumed\":%s,\"stopped\":%s,\"was_done\":%s}\n",
-               (long long)c->tokens, (long long)c->documents, (long long)c->dropped, (long long)c->rows, (long long)c->shards,
-               (long long)c->inputs, (long long)c->text_bytes, seconds, c->resumed ? "true" : "false", c->stopped ? "true" : "false",
-               c->was_done ? "true" : "false");
+        printf(
+            "{\"tokens\":%lld,\"documents\":%lld,\"dropped\":%lld,\"rows\":%lld,\"shards\":%lld,\"inputs\":%lld,"
+            "\"text_bytes\":%lld,"
+            "\"seconds\":%.3f,\"resumed\":%s,\"stopped\":%s,\"was_done\":%s}\n",
+            (long long)c->tokens, (long long)c->documents, (long long)c->dropped, (long long)c->rows,
+            (long long)c->shards, (long long)c->inputs, (long long)c->text_bytes, seconds,
+            c->resumed ? "true" : "false", c->stopped ? "true" : "false", c->was_done ? "true" : "false");
 }
 
 bool cmd_prepare(const Options *o, Err *e) {
@@ -56,9 +63,14 @@ bool cmd_prepare(const Options *o, Err *e) {
     Told told = {.began = sensors_seconds(), .last = sensors_seconds()};
     if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
     int threads = (int)opt_int(o, OPT_THREADS);
-    PrepareOptions options = {.tokenizer = t, .threads = threads ? threads : threads_available(), .shard_tokens = opt_int(o, OPT_SHARD_TOKENS),
-                              .max_document = opt_int(o, OPT_MAX_DOCUMENT), .text_field = opt_text(o, OPT_TEXT_FIELD),
-                              .pack_seq = opt_int(o, OPT_PACK_ROWS), .overwrite = opt_flag(o, OPT_OVERWRITE), .stop = &cmd_stop};
+    PrepareOptions options = {.tokenizer = t,
+                              .threads = threads ? threads : threads_available(),
+                              .shard_tokens = opt_int(o, OPT_SHARD_TOKENS),
+                              .max_document = opt_int(o, OPT_MAX_DOCUMENT),
+                              .text_field = opt_text(o, OPT_TEXT_FIELD),
+                              .pack_seq = opt_int(o, OPT_PACK_ROWS),
+                              .overwrite = opt_flag(o, OPT_OVERWRITE),
+                              .stop = &cmd_stop};
     bool ok = file_make_dirs(out, e) && runlock_take(&lock, out, e) &&
               prepare_corpus(&counts, out, o->positional, o->n_positional, &options, say, &told, e);
     if (ok) print_result(o, &counts, sensors_seconds() - told.began);

@@ -12,29 +12,29 @@
 #include "base/str.h"
 #include "data/shard.h"
 
-enum { MOST_OPEN = 64 };      /* files; the one that was not used for longest is closed */
-enum { INDEX_BLOCK = 512 };   /* places of documents read at a time */
+enum { MOST_OPEN = 64 };    /* files; the one that was not used for longest is closed */
+enum { INDEX_BLOCK = 512 }; /* places of documents read at a time */
 
 typedef struct CorpusFile {
     char *path;
-    int fd;                   /* -1: not open now */
-    int users;                /* reading now */
-    int64_t used;             /* when it was last asked for */
-    FileFacts facts;          /* when the corpus was opened */
+    int fd;          /* -1: not open now */
+    int users;       /* reading now */
+    int64_t used;    /* when it was last asked for */
+    FileFacts facts; /* when the corpus was opened */
     int64_t header_bytes, tokens, first_token;
     int32_t bytes_per_token;
     int64_t documents, index_at; /* index_at 0: not listed */
-    uint64_t mark;            /* of its content, for the fingerprint */
+    uint64_t mark;               /* of its content, for the fingerprint */
 } CorpusFile;
 
 struct Corpus {
-    CorpusFile *file;         /* owns */
+    CorpusFile *file; /* owns */
     int64_t n, capacity;
     CorpusOptions o;
     int64_t tokens, documents;
-    bool listed, eos_first;   /* documents are listed; the end-of-text token comes before its document */
+    bool listed, eos_first; /* documents are listed; the end-of-text token comes before its document */
     char text[120];
-    pthread_mutex_t lock;     /* of the files' descriptors and the error */
+    pthread_mutex_t lock; /* of the files' descriptors and the error */
     int n_open;
     int64_t clock;
     Err err;
@@ -45,7 +45,8 @@ struct Corpus {
 typedef enum BinFormat { BIN_NONE, BIN_SHARD, BIN_LLM_C_16, BIN_LLM_C_32, BIN_LLMQ } BinFormat;
 
 static int32_t word_at(const unsigned char *h, int i) {
-    return (int32_t)((uint32_t)h[4 * i] | (uint32_t)h[4 * i + 1] << 8 | (uint32_t)h[4 * i + 2] << 16 | (uint32_t)h[4 * i + 3] << 24);
+    return (int32_t)((uint32_t)h[4 * i] | (uint32_t)h[4 * i + 1] << 8 | (uint32_t)h[4 * i + 2] << 16 |
+                     (uint32_t)h[4 * i + 3] << 24);
 }
 
 static BinFormat tell_format(const unsigned char *h, int64_t n) {
@@ -116,12 +117,13 @@ static bool take_shard(Corpus *c, CorpusFile *f, Err *e) {
     if (!found) return fail(e, ERR_FAIL, "%s: is not a token shard", f->path);
     if (c->o.tokenizer && s.tokenizer && s.tokenizer != c->o.tokenizer)
         return fail(e, ERR_FAIL,
-                    "%s: was prepared with another tokenizer than the model's (%016llx, the model's is %016llx). Prepare the text again "
+                    "%s: was prepared with another tokenizer than the model's (%016llx, the model's is %016llx). "
+                    "Prepare the text again "
                     "with --tokenizer of this model",
                     f->path, (unsigned long long)s.tokenizer, (unsigned long long)c->o.tokenizer);
     if (s.vocab > c->o.vocab)
-        return fail(e, ERR_FAIL, "%s: was prepared for a vocabulary of %lld ids, the model has %lld", f->path, (long long)s.vocab,
-                    (long long)c->o.vocab);
+        return fail(e, ERR_FAIL, "%s: was prepared for a vocabulary of %lld ids, the model has %lld", f->path,
+                    (long long)s.vocab, (long long)c->o.vocab);
     f->header_bytes = SHARD_HEADER_BYTES;
     f->bytes_per_token = s.bytes_per_token;
     f->tokens = s.tokens;
@@ -144,9 +146,12 @@ static bool take_bin(Corpus *c, CorpusFile *f, BinFormat format, Err *e) {
     if (llmq && word_at(h, 3) != 4)
         return fail(e, ERR_FAIL, "%s: has tokens of %d bytes, 4 were expected", f->path, (int)word_at(h, 3));
     if (llmq && word_at(h, 2) >= 2 && word_at(h, 6))
-        return fail(e, ERR_FAIL, "%s: holds samples with masks, not plain text. Give the rows they were made of as JSON lines", f->path);
+        return fail(e, ERR_FAIL,
+                    "%s: holds samples with masks, not plain text. Give the rows they were made of as JSON lines",
+                    f->path);
     if (f->header_bytes + f->tokens * f->bytes_per_token > f->facts.bytes)
-        return fail(e, ERR_FAIL, "%s: its header names %lld tokens, and the file ends before. Was the copy cut short?", f->path,
+        return fail(e, ERR_FAIL,
+                    "%s: its header names %lld tokens, and the file ends before. Was the copy cut short?", f->path,
                     (long long)f->tokens);
     return mark_file(f, e);
 }
@@ -155,7 +160,8 @@ static bool open_bin(Corpus *c, const char *path, Err *e) {
     BinFormat format = format_of(path);
     CorpusFile *f = add_file(c, path, e);
     if (!f) return false;
-    static const char *const names[] = {"", "a token shard", "tokens of llm.c", "tokens of llm.c", "tokens of llmq"};
+    static const char *const names[] = {"", "a token shard", "tokens of llm.c", "tokens of llm.c",
+                                        "tokens of llmq"};
     bool ok = format == BIN_SHARD ? take_shard(c, f, e) : take_bin(c, f, format, e);
     if (ok) snprintf(c->text, sizeof c->text, "%s, uint%d", names[format], 8 * f->bytes_per_token);
     return ok;
@@ -178,14 +184,19 @@ static bool open_packed(Corpus *c, const char *folder, Err *e) {
     CorpusFile *f = ok ? add_file(c, path_in(&path, folder, "train.bin"), e) : NULL;
     if (f) {
         const char *dtype = json_string_value(json_object_get(meta, "dtype"));
-        int64_t rows = json_integer_value(json_object_get(meta, "num_sequences")), seq = json_integer_value(json_object_get(meta, "seq_len"));
+        int64_t rows = json_integer_value(json_object_get(meta, "num_sequences")),
+                seq = json_integer_value(json_object_get(meta, "seq_len"));
         f->bytes_per_token = dtype && strstr(dtype, "uint16") ? 2 : 4;
         f->tokens = mem_mul(rows, seq);
-        snprintf(c->text, sizeof c->text, "packed rows of %lld tokens (train.bin), %s", (long long)seq, dtype ? dtype : "uint32");
-        ok = !dtype || strstr(dtype, "uint16") || strstr(dtype, "uint32") || fail(e, ERR_FAIL, "%s/metadata.json: dtype '%.20s'", folder, dtype);
+        snprintf(c->text, sizeof c->text, "packed rows of %lld tokens (train.bin), %s", (long long)seq,
+                 dtype ? dtype : "uint32");
+        ok = !dtype || strstr(dtype, "uint16") || strstr(dtype, "uint32") ||
+             fail(e, ERR_FAIL, "%s/metadata.json: dtype '%.20s'", folder, dtype);
         if (ok && (f->tokens <= 0 || mem_mul(f->tokens, f->bytes_per_token) != f->facts.bytes))
-            ok = fail(e, ERR_FAIL, "%s: train.bin has %lld bytes, metadata.json names %lld rows of %lld tokens. Was the copy cut short?", folder,
-                      (long long)f->facts.bytes, (long long)rows, (long long)seq);
+            ok = fail(e, ERR_FAIL,
+                      "%s: train.bin has %lld bytes, metadata.json names %lld rows of %lld tokens. Was the copy "
+                      "cut short?",
+                      folder, (long long)f->facts.bytes, (long long)rows, (long long)seq);
         ok = ok && mark_file(f, e);
     }
     json_decref(meta);
@@ -199,7 +210,9 @@ static bool open_shards(Corpus *c, const char *folder, Err *e) {
     size_t i;
     if (!file_exists(path_in(&path, folder, "manifest.json"))) {
         str_free(&path);
-        return fail(e, ERR_FAIL, "%s: is not prepared to its end. Run `snug prepare` again: it goes on where it stopped", folder);
+        return fail(e, ERR_FAIL,
+                    "%s: is not prepared to its end. Run `snug prepare` again: it goes on where it stopped",
+                    folder);
     }
     bool ok = read_json(&manifest, path.data, e);
     const json_t *list = json_object_get(manifest, "shards");
@@ -210,7 +223,8 @@ static bool open_shards(Corpus *c, const char *folder, Err *e) {
         if (!name) fail(e, ERR_FAIL, "%s/manifest.json: shard %zu has no file", folder, i);
         ok = f && take_shard(c, f, e);
         if (ok && f->tokens != json_integer_value(json_object_get(shard, "tokens")))
-            ok = fail(e, ERR_FAIL, "%s: has %lld tokens, the manifest says otherwise. Prepare it again", f->path, (long long)f->tokens);
+            ok = fail(e, ERR_FAIL, "%s: has %lld tokens, the manifest says otherwise. Prepare it again", f->path,
+                      (long long)f->tokens);
         if (!ok) break;
         if (c->n_open > MOST_OPEN / 2) {
             file_close(f->fd);
@@ -220,8 +234,8 @@ static bool open_shards(Corpus *c, const char *folder, Err *e) {
     }
     if (ok && !c->n) ok = fail(e, ERR_FAIL, "%s: holds no tokens", folder);
     if (ok)
-        snprintf(c->text, sizeof c->text, "%lld token shard%s of snug prepare, uint%d", (long long)c->n, c->n == 1 ? "" : "s",
-                 8 * c->file[0].bytes_per_token);
+        snprintf(c->text, sizeof c->text, "%lld token shard%s of snug prepare, uint%d", (long long)c->n,
+                 c->n == 1 ? "" : "s", 8 * c->file[0].bytes_per_token);
     json_decref(manifest);
     str_free(&path);
     return ok;
@@ -233,7 +247,8 @@ bool corpus_open(Corpus **out, const char *path, const CorpusOptions *o, Err *e)
     c->o = *o;
     pthread_mutex_init(&c->lock, NULL);
     bool folder = file_is_dir(path);
-    bool shards = folder && (file_exists(path_in(&p, path, "manifest.json")) || file_exists(path_in(&p, path, "progress.json")));
+    bool shards = folder && (file_exists(path_in(&p, path, "manifest.json")) ||
+                             file_exists(path_in(&p, path, "progress.json")));
     bool ok = shards ? open_shards(c, path, e) : folder ? open_packed(c, path, e) : open_bin(c, path, e);
     for (int64_t i = 0; ok && i < c->n; i++) {
         c->file[i].first_token = c->tokens;
@@ -260,9 +275,15 @@ void corpus_close(Corpus *c) {
 
 /* ---- questions ---- */
 
-int64_t corpus_tokens(const Corpus *c) { return c->tokens; }
-int64_t corpus_documents(const Corpus *c) { return c->listed ? c->documents : -1; }
-const char *corpus_text(const Corpus *c) { return c->text; }
+int64_t corpus_tokens(const Corpus *c) {
+    return c->tokens;
+}
+int64_t corpus_documents(const Corpus *c) {
+    return c->listed ? c->documents : -1;
+}
+const char *corpus_text(const Corpus *c) {
+    return c->text;
+}
 
 int64_t corpus_bytes(const Corpus *c) {
     int64_t bytes = (int64_t)sizeof *c + c->capacity * (int64_t)sizeof *c->file;
@@ -315,7 +336,9 @@ static bool begin_use(Corpus *c, CorpusFile *f, Err *e) {
     }
     FileFacts now = ok ? file_facts(f->fd) : f->facts;
     if (now.bytes != f->facts.bytes || now.changed_ns != f->facts.changed_ns)
-        ok = fail(e, ERR_FAIL, "%s: was changed while the run reads it. Go on from the last checkpoint once it is as it was", f->path);
+        ok = fail(e, ERR_FAIL,
+                  "%s: was changed while the run reads it. Go on from the last checkpoint once it is as it was",
+                  f->path);
     f->used = ++c->clock;
     f->users += ok;
     pthread_mutex_unlock(&c->lock);
@@ -332,16 +355,20 @@ static int64_t file_of(const Corpus *c, int64_t token) {
     int64_t low = 0, high = c->n;
     while (high - low > 1) {
         int64_t mid = (low + high) / 2;
-        if (c->file[mid].first_token <= token) low = mid;
-        else high = mid;
+        if (c->file[mid].first_token <= token)
+            low = mid;
+        else
+            high = mid;
     }
     return low;
 }
 
-/* Little-endian numbers become ours where they stand: two bytes lie at the end of the room and are widened from the front. */
+/* Little-endian numbers become ours where they stand: two bytes lie at the end of the room and are widened from
+ * the front. */
 static bool read_tokens(Corpus *c, const CorpusFile *f, int64_t at, int64_t n, uint32_t *to, Err *e) {
     unsigned char *raw = (unsigned char *)to + (4 - f->bytes_per_token) * n;
-    if (!file_pread(f->fd, raw, n * f->bytes_per_token, f->header_bytes + at * f->bytes_per_token, f->path, e)) return false;
+    if (!file_pread(f->fd, raw, n * f->bytes_per_token, f->header_bytes + at * f->bytes_per_token, f->path, e))
+        return false;
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
         const unsigned char *b = raw + i * f->bytes_per_token;
@@ -351,7 +378,9 @@ static bool read_tokens(Corpus *c, const CorpusFile *f, int64_t at, int64_t n, u
         largest = id > largest ? id : largest;
     }
     if (largest < c->o.vocab) return true;
-    return fail(e, ERR_FAIL, "%s: holds the id %u among tokens %lld to %lld; the model's vocabulary has %lld ids. Is it another tokenizer's?",
+    return fail(e, ERR_FAIL,
+                "%s: holds the id %u among tokens %lld to %lld; the model's vocabulary has %lld ids. Is it "
+                "another tokenizer's?",
                 f->path, largest, (long long)at, (long long)(at + n - 1), (long long)c->o.vocab);
 }
 
@@ -374,8 +403,10 @@ static bool first_behind(const CorpusFile *f, int64_t at, int64_t *doc, Err *e) 
         int64_t mid = (low + high) / 2;
         uint64_t begin;
         if (!read_index(f, mid, 1, &begin, e)) return false;
-        if ((int64_t)begin <= at) low = mid;
-        else high = mid;
+        if ((int64_t)begin <= at)
+            low = mid;
+        else
+            high = mid;
     }
     *doc = high;
     return true;
@@ -409,7 +440,8 @@ static void mark_by_eos(const Corpus *c, const uint32_t *token, int64_t n, uint8
 }
 
 /* One file's part of what is asked for; a file's first token begins a document. */
-static bool read_part(Corpus *c, CorpusFile *f, int64_t at, int64_t n, uint32_t *token, uint8_t *starts, int64_t *count, Err *e) {
+static bool read_part(Corpus *c, CorpusFile *f, int64_t at, int64_t n, uint32_t *token, uint8_t *starts,
+                      int64_t *count, Err *e) {
     if (!begin_use(c, f, e)) return false;
     bool ok = !token || read_tokens(c, f, at, n, token, e);
     if (ok && count && c->listed) ok = find_starts(f, at, n, starts, count, e);
@@ -417,14 +449,16 @@ static bool read_part(Corpus *c, CorpusFile *f, int64_t at, int64_t n, uint32_t 
     return ok;
 }
 
-static bool read_span(Corpus *c, int64_t begin, int64_t n, uint32_t *token, uint8_t *starts, int64_t *count, Err *e) {
+static bool read_span(Corpus *c, int64_t begin, int64_t n, uint32_t *token, uint8_t *starts, int64_t *count,
+                      Err *e) {
     CHECK(begin >= 0 && n >= 0 && begin + n <= c->tokens);
     bool want_tokens = token != NULL;
     for (int64_t done = 0, i = n ? file_of(c, begin) : 0; done < n; i++) {
         CorpusFile *f = &c->file[i];
         int64_t at = begin + done - f->first_token, part = MIN2(n - done, f->tokens - at);
         if (part <= 0) continue;
-        if (!read_part(c, f, at, part, want_tokens ? token + done : NULL, starts ? starts + done : NULL, count, e)) return false;
+        if (!read_part(c, f, at, part, want_tokens ? token + done : NULL, starts ? starts + done : NULL, count, e))
+            return false;
         if (done && count && c->listed) {
             if (starts) starts[done] = 1;
             ++*count;

@@ -1,8 +1,9 @@
 /* prepare.c - who reads, who tokenises and who writes in a round of a preparation.
  *
- * Three rounds are on their way: of one the rows are read, of one they are tokenised, of one the tokens are written. Reading
- * and writing are one tile of the team's work, every block of rows is another; so what is read and written keeps its order
- * and needs no lock. A text file is one document: its pieces follow each other, one a round. */
+ * Three rounds are on their way: of one the rows are read, of one they are tokenised, of one the tokens are
+ * written. Reading and writing are one tile of the team's work, every block of rows is another; so what is read
+ * and written keeps its order and needs no lock. A text file is one document: its pieces follow each other, one a
+ * round. */
 #include "data/prepare.h"
 
 #include <stdio.h>
@@ -14,28 +15,32 @@
 #include "base/threads.h"
 #include "data/prepare_int.h"
 
-enum { BLOCK_BYTES = 1 << 20, ROUNDS = 3, SHARD_DOCUMENTS = 1 << 20 /* its index stays in memory until it is closed */ };
+enum {
+    BLOCK_BYTES = 1 << 20,
+    ROUNDS = 3,
+    SHARD_DOCUMENTS = 1 << 20 /* its index stays in memory until it is closed */
+};
 
 typedef struct RawRow {
-    int64_t at, bytes;      /* in the block's text */
+    int64_t at, bytes; /* in the block's text */
     int64_t line;
-    PreparePlace after;     /* once it is done */
-    int64_t ids_end;        /* filled by the tokeniser: its tokens end here */
+    PreparePlace after; /* once it is done */
+    int64_t ids_end;    /* filled by the tokeniser: its tokens end here */
 } RawRow;
 
 typedef struct Block {
     int64_t input;
     Str text;
-    RawRow *row;            /* owns */
+    RawRow *row; /* owns */
     int64_t n, capacity;
-    bool is_text;           /* a piece of a document, not rows; row[0] is it */
-    bool begins, ends;      /* a text: with this piece */
+    bool is_text;      /* a piece of a document, not rows; row[0] is it */
+    bool begins, ends; /* a text: with this piece */
     TokenIds ids;
     Err err;
 } Block;
 
 typedef struct Round {
-    Block *block;           /* owns: [Prepare.blocks] */
+    Block *block; /* owns: [Prepare.blocks] */
     int n;
 } Round;
 
@@ -46,8 +51,8 @@ typedef struct Speaker { /* of one thread */
 } Speaker;
 
 typedef struct Feedstock { /* what is known of an input while blocks of it are under way */
-    const char *field;      /* the column of its text */
-    RowReader table;        /* names and separator of a table's columns */
+    const char *field;     /* the column of its text */
+    RowReader table;       /* names and separator of a table's columns */
     SourceForm form;
 } Feedstock;
 
@@ -56,18 +61,18 @@ typedef struct Prepare {
     PrepareJob job;
     PrepareCounts *done;
     DataOptions data;
-    Speaker *speaker;       /* owns: one a thread, one for a text that goes on, one for first rows */
+    Speaker *speaker; /* owns: one a thread, one for a text that goes on, one for first rows */
     int threads, blocks;
     Round round[ROUNDS], *reads, *tokenises, *writes;
-    Feedstock *stock;       /* owns: one an input */
+    Feedstock *stock; /* owns: one an input */
     RowReader reader;
-    bool open;              /* it is */
-    bool in_text;           /* the reader stands inside a text */
-    int64_t input;          /* that is read, or next */
+    bool open;     /* it is */
+    bool in_text;  /* the reader stands inside a text */
+    int64_t input; /* that is read, or next */
     ShardOut shard;
     bool writing;
-    int64_t bytes_before;   /* of inputs that are read to their end */
-    Err err;                /* of reading or writing */
+    int64_t bytes_before; /* of inputs that are read to their end */
+    Err err;              /* of reading or writing */
 } Prepare;
 
 /* ---- reading ---- */
@@ -84,15 +89,22 @@ static bool settle_input(Prepare *p, Err *e) {
     dataset_maker_reset(&speaker->maker);
     bool ok = dataset_reader_row(&first, speaker->row, &found, e);
     if (ok && found)
-        ok = dataset_settle_row(&speaker->maker, speaker->row, e) || fail_within(e, "%s:%lld", r->path, (long long)first.row_line);
+        ok = dataset_settle_row(&speaker->maker, speaker->row, e) ||
+             fail_within(e, "%s:%lld", r->path, (long long)first.row_line);
     if (ok && found && speaker->maker.kind != DATA_TEXT)
-        ok = fail(e, ERR_FAIL, "%s: its rows are %s. Shards hold plain text: name its column with --text-field, or train on the file itself",
+        ok = fail(e, ERR_FAIL,
+                  "%s: its rows are %s. Shards hold plain text: name its column with --text-field, or train on "
+                  "the file itself",
                   r->path, str_text(&speaker->maker.kind_text));
     s->field = ok && found ? speaker->maker.main : NULL;
     row_free(speaker->row);
     if (ok && r->form == SOURCE_TABLE) {
-        s->table = (RowReader){.path = p->job.input[p->input].path, .fd = -1, .name = first.name, .n_names = first.n_names,
-                               .separator = first.separator, .header = first.header};
+        s->table = (RowReader){.path = p->job.input[p->input].path,
+                               .fd = -1,
+                               .name = first.name,
+                               .n_names = first.n_names,
+                               .separator = first.separator,
+                               .header = first.header};
         first.name = NULL; /* taken over */
         first.header = (Str){0};
     }
@@ -207,10 +219,13 @@ static bool check_utf8(const Block *b, const char *path, Err *e) {
     const char *text = str_text(&b->text);
     for (int64_t at = 0, n; at < b->text.len; at += n) {
         utf8proc_int32_t c;
-        if ((unsigned char)text[at] < 0x80) n = 1;
-        else n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, b->text.len - at, &c);
+        if ((unsigned char)text[at] < 0x80)
+            n = 1;
+        else
+            n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, b->text.len - at, &c);
         if (n <= 0)
-            return fail(e, ERR_FAIL, "%s: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)", path, (unsigned char)text[at]);
+            return fail(e, ERR_FAIL, "%s: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)", path,
+                        (unsigned char)text[at]);
     }
     return true;
 }
@@ -236,11 +251,12 @@ static bool parse_row(Speaker *s, const Feedstock *stock, char *text, int64_t by
     if (stock->form == SOURCE_TABLE) return dataset_table_row(&stock->table, s->row, text, bytes, line, e);
     if (row_scan(s->row, text, bytes)) return true;
     json_error_t at;
-    json_t *tree = bytes < BLOCK_BYTES ? json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at) : NULL;
-    if (tree && json_is_object(tree)) return row_from_tree(s->row, tree), true;
+    json_t *tree = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    if (json_is_object(tree)) return row_from_tree(s->row, tree), true;
+    fail(e, ERR_FAIL, "is not JSON: %s. Each line must hold one object, such as {\"text\": \"...\"}",
+         tree ? "not an object" : at.text);
     json_decref(tree);
-    return fail(e, ERR_FAIL, "is not JSON: %s. Each line must hold one object, such as {\"text\": \"...\"}",
-                bytes < BLOCK_BYTES && !tree ? at.text : "no object that is understood");
+    return false;
 }
 
 static bool speak_row(Speaker *s, const Feedstock *stock, Block *b, RawRow *raw, Err *e) {
@@ -248,7 +264,8 @@ static bool speak_row(Speaker *s, const Feedstock *stock, Block *b, RawRow *raw,
     const char *text;
     int64_t bytes;
     if (!parse_row(s, stock, b->text.data + raw->at, raw->bytes, raw->line, e)) return false;
-    bool ok = dataset_need_text(&text, &bytes, s->row, stock->field, e) && dataset_text_begin(&s->maker, &s->sample, e);
+    bool ok =
+        dataset_need_text(&text, &bytes, s->row, stock->field, e) && dataset_text_begin(&s->maker, &s->sample, e);
     for (int64_t at = 0; ok && at < bytes; at += PIECE)
         ok = dataset_text_more(&s->maker, &s->sample, text + at, MIN2(bytes - at, PIECE), e);
     ok = ok && dataset_text_end(&s->maker, &s->sample, e);
@@ -323,8 +340,10 @@ static bool write_block(Prepare *p, const Block *b, Err *e) {
     for (int64_t i = 0; i < b->n; at = b->row[i++].ids_end) {
         int64_t n = b->row[i].ids_end - at;
         bool ends = !b->is_text || b->ends, alone = !b->is_text || (b->begins && b->ends);
-        if (alone && n < 2) in->dropped++; /* nothing to predict */
-        else if (!write_document(p, b->ids.ids + at, n, ends, in, e)) return false;
+        if (alone && n < 2)
+            in->dropped++; /* nothing to predict */
+        else if (!write_document(p, b->ids.ids + at, n, ends, in, e))
+            return false;
         if (!ends) continue;
         in->rows++;
         p->job.place = b->row[i].after;
@@ -369,7 +388,8 @@ static void count(Prepare *p) {
     }
     c->inputs_done = p->input;
     c->bytes_done = p->bytes_before;
-    if (p->open) c->bytes_done += p->reader.unpack ? unpack_packed_bytes(p->reader.unpack) : dataset_reader_at(&p->reader);
+    if (p->open)
+        c->bytes_done += p->reader.unpack ? unpack_packed_bytes(p->reader.unpack) : dataset_reader_at(&p->reader);
 }
 
 static bool run_rounds(Prepare *p, Threads *team, PrepareSay *say, void *user, Err *e) {
@@ -448,8 +468,8 @@ static bool run_job(Prepare *p, PrepareSay *say, void *user, Err *e) {
     return ok && (p->done->stopped || finish(p, e));
 }
 
-bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *names, int n, const PrepareOptions *o, PrepareSay *say,
-                    void *user, Err *e) {
+bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *names, int n, const PrepareOptions *o,
+                    PrepareSay *say, void *user, Err *e) {
     Prepare *p = MEM_NEW(Prepare, 1);
     int64_t vocab = tokenizer_vocab_size(o->tokenizer);
     int32_t eos = tokenizer_eos(o->tokenizer);
@@ -458,18 +478,26 @@ bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *nam
     p->done = done;
     p->threads = MAX2(o->threads, 1);
     p->blocks = 2 * p->threads;
-    p->data = (DataOptions){.tokenizer = o->tokenizer, .eos_id = eos, .seq = 2, .vocab = vocab, .text_field = o->text_field};
+    p->data = (DataOptions){
+        .tokenizer = o->tokenizer, .eos_id = eos, .seq = 2, .vocab = vocab, .text_field = o->text_field};
     p->job = (PrepareJob){.out = out, .o = o};
-    p->job.like = (ShardFacts){.bytes_per_token = vocab <= 65536 ? 2 : 4, .vocab = vocab, .eos = eos,
+    p->job.like = (ShardFacts){.bytes_per_token = vocab <= 65536 ? 2 : 4,
+                               .vocab = vocab,
+                               .eos = eos,
                                .tokenizer = tokenizer_identity(o->tokenizer)};
     p->reader.fd = -1;
-    bool ok = eos >= 0 || fail(e, ERR_FAIL, "the tokenizer names no end-of-text token (eos_token of tokenizer_config.json), which stands behind "
-                                            "every document");
+    bool ok =
+        eos >= 0 ||
+        fail(e, ERR_FAIL,
+             "the tokenizer names no end-of-text token (eos_token of tokenizer_config.json), which stands behind "
+             "every document");
     ok = ok && file_make_dirs(out, e) && prepare_job_open(&p->job, &done->was_done, names, n, e);
     done->inputs = p->job.n_inputs;
     for (int64_t i = 0; i < p->job.n_inputs; i++) done->bytes += p->job.input[i].facts.bytes;
-    if (ok && !done->was_done) ok = run_job(p, say, user, e);
-    else if (ok && o->pack_seq) ok = prepare_pack(&p->job, e);
+    if (ok && !done->was_done)
+        ok = run_job(p, say, user, e);
+    else if (ok && o->pack_seq)
+        ok = prepare_pack(&p->job, e);
     free_all(p);
     mem_free(p);
     return ok;

@@ -7,26 +7,26 @@
 #include "data/shard.h"
 
 typedef struct PrepareInput {
-    char *path;                  /* owns */
+    char *path; /* owns */
     FileFacts facts;
     int64_t rows, documents, dropped, tokens;
 } PrepareInput;
 
 typedef struct PreparePlace { /* where reading goes on */
-    int64_t input;               /* of the list */
-    int64_t at, line;            /* in it, unpacked; 0: from its beginning */
+    int64_t input;            /* of the list */
+    int64_t at, line;         /* in it, unpacked; 0: from its beginning */
 } PreparePlace;
 
 /* What was decided, what is done: progress.json and manifest.json. */
 typedef struct PrepareJob {
-    const char *out;             /* borrows, like o */
+    const char *out; /* borrows, like o */
     const PrepareOptions *o;
-    PrepareInput *input;         /* owns */
+    PrepareInput *input; /* owns */
     int64_t n_inputs, capacity;
-    ShardFacts like;             /* of every shard */
-    ShardFacts *shard;           /* owns: those that are written */
+    ShardFacts like;   /* of every shard */
+    ShardFacts *shard; /* owns: those that are written */
     int64_t n_shards, shard_capacity;
-    PreparePlace place;          /* behind the last shard */
+    PreparePlace place; /* behind the last shard */
 } PrepareJob;
 
 /* Lists the inputs, and finds what an earlier run has done. *done: all of it. */
@@ -35,6 +35,6 @@ void prepare_job_free(PrepareJob *j);
 bool prepare_job_save(const PrepareJob *j, Err *e);   /* progress.json */
 bool prepare_job_finish(const PrepareJob *j, Err *e); /* manifest.json; progress.json is removed */
 void prepare_shard_path(char *to, size_t size, const PrepareJob *j, int64_t shard);
-bool prepare_pack(const PrepareJob *j, Err *e);       /* train.bin and metadata.json of the shards, which are removed */
+bool prepare_pack(const PrepareJob *j, Err *e); /* train.bin and metadata.json of the shards, which are removed */
 
 #endif

@@ -13,7 +13,9 @@ void prepare_shard_path(char *to, size_t size, const PrepareJob *j, int64_t shar
     snprintf(to, size, "%s/shard-%05lld.bin", j->out, (long long)shard);
 }
 
-static void path_in(char *to, size_t size, const PrepareJob *j, const char *name) { snprintf(to, size, "%s/%s", j->out, name); }
+static void path_in(char *to, size_t size, const PrepareJob *j, const char *name) {
+    snprintf(to, size, "%s/%s", j->out, name);
+}
 
 /* ---- as JSON ---- */
 
@@ -27,8 +29,9 @@ static json_t *input_json(const PrepareInput *in, bool counts) {
     json_t *j = json_pack("{s:s, s:I, s:I}", "path", in->path, "bytes", (json_int_t)in->facts.bytes, "changed_ns",
                           (json_int_t)in->facts.changed_ns);
     if (counts)
-        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I}", "rows", (json_int_t)in->rows, "documents", (json_int_t)in->documents,
-                                            "dropped", (json_int_t)in->dropped, "tokens", (json_int_t)in->tokens));
+        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I}", "rows", (json_int_t)in->rows, "documents",
+                                            (json_int_t)in->documents, "dropped", (json_int_t)in->dropped,
+                                            "tokens", (json_int_t)in->tokens));
     return j;
 }
 
@@ -36,9 +39,11 @@ static json_t *input_json(const PrepareInput *in, bool counts) {
 static json_t *settings_json(const PrepareJob *j) {
     json_t *inputs = json_array();
     for (int64_t i = 0; i < j->n_inputs; i++) json_array_append_new(inputs, input_json(&j->input[i], false));
-    return json_pack("{s:i, s:o, s:I, s:i, s:I, s:I, s:s, s:o}", "format", FORMAT, "tokenizer", hex(j->like.tokenizer), "vocab",
-                     (json_int_t)j->like.vocab, "eos", (int)j->like.eos, "shard_tokens", (json_int_t)j->o->shard_tokens, "max_document",
-                     (json_int_t)j->o->max_document, "text_field", j->o->text_field ? j->o->text_field : "", "inputs", inputs);
+    return json_pack("{s:i, s:o, s:I, s:i, s:I, s:I, s:s, s:o}", "format", FORMAT, "tokenizer",
+                     hex(j->like.tokenizer), "vocab", (json_int_t)j->like.vocab, "eos", (int)j->like.eos,
+                     "shard_tokens", (json_int_t)j->o->shard_tokens, "max_document",
+                     (json_int_t)j->o->max_document, "text_field", j->o->text_field ? j->o->text_field : "",
+                     "inputs", inputs);
 }
 
 static json_t *shard_json(const PrepareJob *j, int64_t i) {
@@ -47,8 +52,8 @@ static json_t *shard_json(const PrepareJob *j, int64_t i) {
     prepare_shard_path(path, sizeof path, j, i);
     snprintf(crc[0], sizeof crc[0], "%08x", f->tokens_crc);
     snprintf(crc[1], sizeof crc[1], "%08x", f->index_crc);
-    return json_pack("{s:s, s:I, s:I, s:s, s:s}", "file", strrchr(path, '/') + 1, "tokens", (json_int_t)f->tokens, "documents",
-                     (json_int_t)f->documents, "tokens_crc32", crc[0], "index_crc32", crc[1]);
+    return json_pack("{s:s, s:I, s:I, s:s, s:s}", "file", strrchr(path, '/') + 1, "tokens", (json_int_t)f->tokens,
+                     "documents", (json_int_t)f->documents, "tokens_crc32", crc[0], "index_crc32", crc[1]);
 }
 
 static json_t *counts_json(const PrepareJob *j) {
@@ -73,9 +78,9 @@ static bool write_json(json_t *root, const PrepareJob *j, const char *name, Err 
 }
 
 bool prepare_job_save(const PrepareJob *j, Err *e) {
-    json_t *root = json_pack("{s:o, s:o, s:o, s:{s:I, s:I, s:I}}", "settings", settings_json(j), "shards", shards_json(j), "counts",
-                             counts_json(j), "next", "input", (json_int_t)j->place.input, "at", (json_int_t)j->place.at, "line",
-                             (json_int_t)j->place.line);
+    json_t *root = json_pack("{s:o, s:o, s:o, s:{s:I, s:I, s:I}}", "settings", settings_json(j), "shards",
+                             shards_json(j), "counts", counts_json(j), "next", "input", (json_int_t)j->place.input,
+                             "at", (json_int_t)j->place.at, "line", (json_int_t)j->place.line);
     return write_json(root, j, "progress.json", e);
 }
 
@@ -87,8 +92,9 @@ bool prepare_job_finish(const PrepareJob *j, Err *e) {
         documents += j->shard[i].documents;
     }
     json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "made_by", "snug prepare", "dtype",
-                             j->like.bytes_per_token == 2 ? "uint16" : "uint32", "tokens", (json_int_t)tokens, "documents",
-                             (json_int_t)documents, "settings", settings_json(j), "shards", shards_json(j), "inputs", counts_json(j));
+                             j->like.bytes_per_token == 2 ? "uint16" : "uint32", "tokens", (json_int_t)tokens,
+                             "documents", (json_int_t)documents, "settings", settings_json(j), "shards",
+                             shards_json(j), "inputs", counts_json(j));
     path_in(path, sizeof path, j, "progress.json");
     return write_json(root, j, "manifest.json", e) && file_remove_tree(path, e);
 }
@@ -113,9 +119,11 @@ static bool same_settings(const PrepareJob *j, const json_t *root, const char *n
     const json_t *was = json_object_get(root, "settings");
     const char *key, *differs = NULL;
     json_t *value;
-    json_object_foreach(now, key, value) if (!differs && !json_equal(value, json_object_get(was, key))) differs = key;
+    json_object_foreach(now, key, value) if (!differs && !json_equal(value, json_object_get(was, key))) differs =
+        key;
     if (differs)
-        fail(e, ERR_FAIL, "%s: holds a preparation with other %s (%s/%s). Choose another --out, or give --overwrite", j->out,
+        fail(e, ERR_FAIL,
+             "%s: holds a preparation with other %s (%s/%s). Choose another --out, or give --overwrite", j->out,
              !strcmp(differs, "inputs") ? "inputs, or inputs that were changed since" : differs, j->out, name);
     json_decref(now);
     return !differs;
@@ -130,7 +138,8 @@ static bool take_shards(PrepareJob *j, const json_t *list, Err *e) {
         int fd;
         prepare_shard_path(path, sizeof path, j, (int64_t)i);
         if (!file_open_read(path, &fd, e)) return false;
-        bool ok = shard_read(&f, &found, fd, path, e) && (found || fail(e, ERR_FAIL, "%s: is not a token shard", path));
+        bool ok = shard_read(&f, &found, fd, path, e) &&
+                  (found || fail(e, ERR_FAIL, "%s: is not a token shard", path)) && shard_check(&f, fd, path, e);
         file_close(fd);
         if (!ok) return false;
         j->shard = mem_grow(j->shard, &j->shard_capacity, j->n_shards + 1, sizeof *j->shard);
@@ -153,14 +162,18 @@ static void take_counts(PrepareJob *j, const json_t *list) {
 static bool go_on(PrepareJob *j, bool *done, Err *e) {
     json_t *manifest, *progress = NULL;
     *done = false;
-    bool ok = read_state(&manifest, j, "manifest.json", e) && (manifest || read_state(&progress, j, "progress.json", e));
+    bool ok =
+        read_state(&manifest, j, "manifest.json", e) && (manifest || read_state(&progress, j, "progress.json", e));
     if (ok && manifest)
-        *done = ok = same_settings(j, manifest, "manifest.json", e) && take_shards(j, json_object_get(manifest, "shards"), e);
+        *done = ok = same_settings(j, manifest, "manifest.json", e) &&
+                     take_shards(j, json_object_get(manifest, "shards"), e);
     if (ok && progress) {
         const json_t *next = json_object_get(progress, "next");
-        ok = same_settings(j, progress, "progress.json", e) && take_shards(j, json_object_get(progress, "shards"), e);
+        ok = same_settings(j, progress, "progress.json", e) &&
+             take_shards(j, json_object_get(progress, "shards"), e);
         take_counts(j, json_object_get(progress, "counts"));
-        j->place = (PreparePlace){json_integer_value(json_object_get(next, "input")), json_integer_value(json_object_get(next, "at")),
+        j->place = (PreparePlace){json_integer_value(json_object_get(next, "input")),
+                                  json_integer_value(json_object_get(next, "at")),
                                   json_integer_value(json_object_get(next, "line"))};
     }
     json_decref(manifest);
@@ -175,8 +188,9 @@ static bool remove_unfinished(const PrepareJob *j, bool all, Err *e) {
     if (!file_list(j->out, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {
-        bool ours = str_starts(names[i], "shard-") || str_starts(names[i], "progress.json") || str_starts(names[i], "manifest.json") ||
-                    str_starts(names[i], "train.bin") || str_starts(names[i], "metadata.json");
+        bool ours = str_starts(names[i], "shard-") || str_starts(names[i], "progress.json") ||
+                    str_starts(names[i], "manifest.json") || str_starts(names[i], "train.bin") ||
+                    str_starts(names[i], "metadata.json");
         if (ok && ours && (all || strstr(names[i], ".tmp-"))) {
             snprintf(path, sizeof path, "%s/%s", j->out, names[i]);
             ok = file_remove_tree(path, e);
@@ -206,13 +220,24 @@ static bool list_inputs(PrepareJob *j, const char *const *names, int n, Err *e) 
     return true;
 }
 
+/* What this makes would be read by the next run. */
+static bool check_inputs(const PrepareJob *j, Err *e) {
+    size_t n = strlen(j->out);
+    for (int64_t i = 0; i < j->n_inputs; i++)
+        if (str_starts(j->input[i].path, j->out) && j->input[i].path[n] == '/')
+            return fail(e, ERR_FAIL, "%s: is an input and lies in --out. Choose another --out", j->input[i].path);
+    return true;
+}
+
 bool prepare_job_open(PrepareJob *j, bool *done, const char *const *names, int n, Err *e) {
     char packed[1200];
     path_in(packed, sizeof packed, j, "metadata.json");
     *done = false;
-    if (!list_inputs(j, names, n, e)) return false;
+    if (!list_inputs(j, names, n, e) || !check_inputs(j, e)) return false;
     if (!j->o->overwrite && file_exists(packed))
-        return fail(e, ERR_FAIL, "%s: holds packed rows already (metadata.json). Choose another --out, or give --overwrite", j->out);
+        return fail(e, ERR_FAIL,
+                    "%s: holds packed rows already (metadata.json). Choose another --out, or give --overwrite",
+                    j->out);
     if (!remove_unfinished(j, j->o->overwrite, e)) return false;
     return go_on(j, done, e);
 }
@@ -252,7 +277,8 @@ bool prepare_pack(const PrepareJob *j, Err *e) {
     if (!corpus_open(&c, j->out, &options, e)) return false;
     int64_t rows = corpus_tokens(c) / seq;
     path_in(path, sizeof path, j, "train.bin");
-    bool ok = rows > 0 || fail(e, ERR_FAIL, "%lld tokens do not fill one row of %lld", (long long)corpus_tokens(c), (long long)seq);
+    bool ok = rows > 0 || fail(e, ERR_FAIL, "%lld tokens do not fill one row of %lld", (long long)corpus_tokens(c),
+                               (long long)seq);
     ok = ok && file_begin(&f, path, e);
     if (ok && !write_rows(&f, c, rows * seq, e)) {
         file_abort(&f);
@@ -260,8 +286,8 @@ bool prepare_pack(const PrepareJob *j, Err *e) {
     }
     corpus_close(c);
     ok = ok && file_commit(&f, e);
-    json_t *meta = json_pack("{s:I, s:I, s:I, s:s}", "num_sequences", (json_int_t)rows, "seq_len", (json_int_t)seq, "total_tokens",
-                             (json_int_t)(rows * seq), "dtype", "uint32");
+    json_t *meta = json_pack("{s:I, s:I, s:I, s:s}", "num_sequences", (json_int_t)rows, "seq_len", (json_int_t)seq,
+                             "total_tokens", (json_int_t)(rows * seq), "dtype", "uint32");
     if (!ok) json_decref(meta);
     ok = ok && write_json(meta, j, "metadata.json", e);
     path_in(path, sizeof path, j, "manifest.json"); /* first: shards without it are no corpus */

@@ -8,10 +8,12 @@
 static const char magic[8] = {'S', 'N', 'U', 'G', 'T', 'O', 'K', '\n'};
 enum { BUFFER_BYTES = 1 << 18, CHECK_BYTES = 1 << 18 };
 
-/* CRC-32 as zlib, gzip and PNG have it, so that other programs can check a shard; goes on from crc, begin with 0. */
+/* CRC-32 as zlib, gzip and PNG have it, so that other programs can check a shard; goes on from crc, begin with 0.
+ */
 static uint32_t crc32(uint32_t crc, const void *bytes, int64_t n) {
-    static const uint32_t of_half[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-                                         0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    static const uint32_t of_half[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+                                         0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+                                         0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
     const unsigned char *b = bytes;
     crc = ~crc;
     for (int64_t i = 0; i < n; i++) { /* half a byte at a time: the tokenizer takes a hundred times as long */
@@ -57,7 +59,9 @@ int64_t shard_index_at(const ShardFacts *f) {
     return mem_round_up(mem_add(SHARD_HEADER_BYTES, mem_mul(f->tokens, f->bytes_per_token)), 8);
 }
 
-static int64_t file_bytes(const ShardFacts *f) { return mem_add(shard_index_at(f), mem_mul(mem_add(f->documents, 1), 8)); }
+static int64_t file_bytes(const ShardFacts *f) {
+    return mem_add(shard_index_at(f), mem_mul(mem_add(f->documents, 1), 8));
+}
 
 bool shard_read(ShardFacts *f, bool *found, int fd, const char *path, Err *e) {
     unsigned char h[SHARD_HEADER_BYTES];
@@ -68,7 +72,9 @@ bool shard_read(ShardFacts *f, bool *found, int fd, const char *path, Err *e) {
     if (!file_pread(fd, h, MIN2(bytes, SHARD_HEADER_BYTES), 0, path, e)) return false;
     if (memcmp(h, magic, sizeof magic)) return true;
     *found = true;
-    if (bytes < SHARD_HEADER_BYTES) return fail(e, ERR_FAIL, "%s: is a token shard that ends inside its header. Was the copy cut short?", path);
+    if (bytes < SHARD_HEADER_BYTES)
+        return fail(e, ERR_FAIL, "%s: is a token shard that ends inside its header. Was the copy cut short?",
+                    path);
     Cursor c = {h + sizeof magic};
     uint64_t version = get(&c, 4);
     f->bytes_per_token = (int32_t)get(&c, 4);
@@ -81,18 +87,21 @@ bool shard_read(ShardFacts *f, bool *found, int fd, const char *path, Err *e) {
     f->index_crc = (uint32_t)get(&c, 4);
     uint32_t crc = crc32(0, h, c.at - h);
     if (version != SHARD_VERSION)
-        return fail(e, ERR_FAIL, "%s: is a token shard of version %llu; this version reads %d", path, (unsigned long long)version,
-                    SHARD_VERSION);
-    bool sane = f->tokens >= 0 && f->documents >= 0 && f->documents <= f->tokens && (f->bytes_per_token == 2 || f->bytes_per_token == 4);
+        return fail(e, ERR_FAIL, "%s: is a token shard of version %llu; this version reads %d", path,
+                    (unsigned long long)version, SHARD_VERSION);
+    bool sane = f->tokens >= 0 && f->documents >= 0 && f->documents <= f->tokens &&
+                (f->bytes_per_token == 2 || f->bytes_per_token == 4);
     if (crc != get(&c, 4) || !sane || file_bytes(f) < 0)
         return fail(e, ERR_FAIL, "%s: is a token shard whose header is damaged. Prepare it again", path);
     if (bytes != file_bytes(f))
-        return fail(e, ERR_FAIL, "%s: is a token shard of %lld bytes, its header says %lld. Was the copy cut short?", path,
+        return fail(e, ERR_FAIL,
+                    "%s: is a token shard of %lld bytes, its header says %lld. Was the copy cut short?", path,
                     (long long)bytes, (long long)file_bytes(f));
     return true;
 }
 
-static bool check_range(uint32_t want, int64_t from, int64_t to, int fd, const char *path, const char *what, Err *e) {
+static bool check_range(uint32_t want, int64_t from, int64_t to, int fd, const char *path, const char *what,
+                        Err *e) {
     char *buffer = mem_resize(NULL, CHECK_BYTES);
     uint32_t crc = 0;
     bool ok = true;
@@ -102,7 +111,9 @@ static bool check_range(uint32_t want, int64_t from, int64_t to, int fd, const c
         if (ok) crc = crc32(crc, buffer, n);
     }
     mem_free(buffer);
-    if (ok && crc != want) return fail(e, ERR_FAIL, "%s: its %s do not have the checksum that was written. Prepare it again", path, what);
+    if (ok && crc != want)
+        return fail(e, ERR_FAIL, "%s: its %s do not have the checksum that was written. Prepare it again", path,
+                    what);
     return ok;
 }
 
@@ -155,7 +166,8 @@ static bool finish(ShardOut *s, Err *e) {
     ShardFacts *f = &s->facts;
     unsigned char h[SHARD_HEADER_BYTES], gap[8] = {0};
     int64_t end = SHARD_HEADER_BYTES + f->tokens * f->bytes_per_token;
-    if (!flush(s, &f->tokens_crc, e) || !file_write(s->file.fd, gap, shard_index_at(f) - end, s->file.path, e)) return false;
+    if (!flush(s, &f->tokens_crc, e) || !file_write(s->file.fd, gap, shard_index_at(f) - end, s->file.path, e))
+        return false;
     f->documents = s->begin.n;
     pile_add(&s->begin, &f->tokens, 1);
     for (int64_t i = 0; i < s->begin.n; i++)

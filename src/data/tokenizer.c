@@ -167,22 +167,11 @@ static bool load_config(Tokenizer *t, const char *path, Err *e) {
     return true;
 }
 
-static uint64_t identity_of(const Str *file) {
-    uint64_t h = rng_fold(0x746f6b, (uint64_t)file->len);
-    for (int64_t i = 0; i < file->len; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, file->data + i, (size_t)MIN2(8, file->len - i));
-        h = rng_fold(h, word);
-    }
-    return h;
-}
-
 static bool load_file(Tokenizer *t, const char *path, Err *e) {
     Str file = {0};
     json_t *root = NULL;
     TokList vocab, merges;
     bool ok = file_read(path, &file, file_limit_bytes, e);
-    if (ok) t->identity = identity_of(&file);
     if (ok)
         ok = (tok_json_read(&root, &vocab, &merges, &file, e) &&
               load_tokenizer(t, root, vocab, merges, file.len, e)) ||
@@ -246,7 +235,13 @@ const char *tokenizer_piece(const Tokenizer *t, int32_t id) {
 }
 
 uint64_t tokenizer_identity(const Tokenizer *t) {
-    return t->identity;
+    uint64_t h = rng_fold(0x746f6b, (uint64_t)t->vocab.n);
+    for (int64_t id = 0; id < t->vocab.n; id++) {
+        const char *piece = tok_vocab_piece(&t->vocab, (int32_t)id);
+        for (const char *c = piece ? piece : ""; *c; c++) h = rng_fold(h, (unsigned char)*c);
+        h = rng_fold(h, (uint64_t)id << 8);
+    }
+    return h;
 }
 
 int32_t tokenizer_bos(const Tokenizer *t) {

@@ -205,7 +205,6 @@ struct Tokenizer {
     int32_t ascii_id[128];   /* piece an ASCII character starts as, when not byte level */
     TokenIds prefix, suffix; /* what the post-processor adds */
     int32_t bos, eos, pad;
-    uint64_t identity;       /* of the file's bytes */
     int stream_step;         /* the split step that tells which words no longer change; -1: none does */
 };
 

@@ -19,7 +19,8 @@ typedef struct Format {
     const char *name, *mark, *library, *by_hand;
     int64_t mark_bytes;
     void *(*begin)(void); /* NULL: the build is without its library; gives NULL: no memory */
-    /* One call of the library: uses some of the packed bytes and writes some. False, with a reason: they are damaged. */
+    /* One call of the library: uses some of the packed bytes and writes some. False, with a reason: they are
+     * damaged. */
     bool (*step)(Unpack *u, void *to, int64_t *got, int64_t room, const char **why);
     void (*end)(void *state);
 } Format;
@@ -39,8 +40,12 @@ struct Unpack {
 /* ---- gzip ---- */
 
 #ifdef HAVE_ZLIB
-static void *gzip_alloc(void *unused, unsigned n, unsigned each) { return mem_alloc((int64_t)n * each); }
-static void gzip_free(void *unused, void *p) { mem_free(p); }
+static void *gzip_alloc(void *unused, unsigned n, unsigned each) {
+    return mem_alloc((int64_t)n * each);
+}
+static void gzip_free(void *unused, void *p) {
+    mem_free(p);
+}
 
 static void *gzip_begin(void) {
     enum { GZIP_ONLY = 16 };
@@ -82,7 +87,9 @@ static bool gzip_step(Unpack *u, void *to, int64_t *got, int64_t room, const cha
 /* ---- zstd ---- */
 
 #ifdef HAVE_ZSTD
-static void zstd_end(void *state) { ZSTD_freeDStream(state); }
+static void zstd_end(void *state) {
+    ZSTD_freeDStream(state);
+}
 
 static void *zstd_begin(void) {
     ZSTD_DStream *s = ZSTD_createDStream();
@@ -125,7 +132,9 @@ bool unpack_open(Unpack **out, int fd, const char *path, Err *e) {
         if (!memcmp(mark, formats[i].mark, (size_t)formats[i].mark_bytes)) f = &formats[i];
     if (!f) return true;
     if (!f->begin)
-        return fail(e, ERR_FAIL, "%s: is compressed (%s), and snug was built without %s. Unpack it first (%s), or build again with the library",
+        return fail(e, ERR_FAIL,
+                    "%s: is compressed (%s), and snug was built without %s. Unpack it first (%s), or build again "
+                    "with the library",
                     path, f->name, f->library, f->by_hand);
     void *state = f->begin();
     if (!state) return fail(e, ERR_FAIL, "%s: no memory to unpack it", path);
@@ -143,7 +152,9 @@ void unpack_close(Unpack *u) {
     mem_free(u);
 }
 
-int64_t unpack_packed_bytes(const Unpack *u) { return u->read_bytes - (u->end - u->begin); }
+int64_t unpack_packed_bytes(const Unpack *u) {
+    return u->read_bytes - (u->end - u->begin);
+}
 
 static bool more_packed(Unpack *u, Err *e) {
     u->begin = 0;

@@ -1,5 +1,6 @@
-/* test_corpus.c - token shards: rows from disk are those of the same text in memory; shards do not depend on threads, on the
- * packing of the input, or on a run that was cut off; and what is damaged, changed or another tokenizer's is refused. */
+/* test_corpus.c - token shards: rows from disk are those of the same text in memory; shards do not depend on
+ * threads, on the packing of the input, or on a run that was cut off; and what is damaged, changed or another
+ * tokenizer's is refused. */
 #include "data/corpus.h"
 
 #include <jansson.h>
@@ -34,7 +35,8 @@ static void put_bytes(const char *name, const void *bytes, int64_t n) {
 
 /* Rows of text of drawn lengths, some empty, some long. */
 static void make_text(Str *s, int rows, uint64_t key) {
-    static const char *const words[] = {"river ", "stone", " a", "\\n", "caf\xc3\xa9 ", "1234", "\\u00e9", " end."};
+    static const char *const words[] = {"river ",       "stone", " a",      "\\n",
+                                        "caf\xc3\xa9 ", "1234",  "\\u00e9", " end."};
     str_clear(s);
     for (int r = 0; r < rows; r++) {
         int n = (int)(rng_u32(key, (uint64_t)r) % 40);
@@ -55,7 +57,8 @@ static Tokenizer *open_tokenizer(void) {
     return again;
 }
 
-static PrepareCounts prepare(const Tokenizer *t, const char *out, const char *const *names, int n, PrepareOptions o) {
+static PrepareCounts prepare(const Tokenizer *t, const char *out, const char *const *names, int n,
+                             PrepareOptions o) {
     PrepareCounts c = {0};
     Err e = {0};
     o.tokenizer = t;
@@ -84,7 +87,8 @@ static void expect_same_rows(const Dataset *a, const Dataset *b, const char *wha
         dataset_row_fill(a, row, x, x + seq, u, x + 2 * seq, x + 3 * seq);
         dataset_row_fill(b, row, y, y + seq, v, y + 2 * seq, y + 3 * seq);
         same = same && !memcmp(x, y, sizeof *x * (size_t)(4 * seq)) && !memcmp(u, v, sizeof *u * (size_t)seq) &&
-               dataset_row_scored(a, row) == dataset_row_scored(b, row) && dataset_row_tokens(a, row) == dataset_row_tokens(b, row);
+               dataset_row_scored(a, row) == dataset_row_scored(b, row) &&
+               dataset_row_tokens(a, row) == dataset_row_tokens(b, row);
     }
     Err e = {0};
     if (!EXPECT(same && dataset_ok(b, &e))) test_note("    %s: %s", what, e.text);
@@ -214,7 +218,8 @@ static void expect_unpacked(const Tokenizer *t, const char *packed_name, uint64_
     EXPECT_OK(prepare_corpus(&c, in_tmp("unpacked"), name, 1, &o, NULL, NULL, &e));
     EXPECT(c.documents == 2 * documents);
     put_bytes(packed_name, packed.data, n - 3);
-    EXPECT(!prepare_corpus(&c, in_tmp("unpacked"), name, 1, &o, NULL, NULL, &e) && strstr(e.text, "cannot be unpacked"));
+    EXPECT(!prepare_corpus(&c, in_tmp("unpacked"), name, 1, &o, NULL, NULL, &e) &&
+           strstr(e.text, "cannot be unpacked"));
     str_free(&packed);
     str_free(&twice);
 }
@@ -271,7 +276,8 @@ TEST(a_preparation_that_is_cut_off_goes_on_to_the_same_shards) {
             EXPECT(!corpus_open(&corpus, in_tmp("cut"), &co, &e) && strstr(e.text, "is not prepared to its end"));
         }
     }
-    EXPECT(stops > 2 && c.resumed && c.tokens == whole.tokens && c.documents == whole.documents && c.dropped == whole.dropped && c.rows == whole.rows);
+    EXPECT(stops > 2 && c.resumed && c.tokens == whole.tokens && c.documents == whole.documents &&
+           c.dropped == whole.dropped && c.rows == whole.rows);
     EXPECT(folder_hash("cut") == folder_hash("whole") && !file_exists(in_tmp("cut/progress.json")));
     o.stop = NULL;
     PrepareCounts again = prepare(t, "cut", names, 3, o); /* nothing is left to do */
@@ -279,10 +285,12 @@ TEST(a_preparation_that_is_cut_off_goes_on_to_the_same_shards) {
     o.max_document = 100;
     Err e = {0};
     o.tokenizer = t;
-    EXPECT(!prepare_corpus(&c, in_tmp("cut"), names, 3, &o, NULL, NULL, &e) && strstr(e.text, "other max_document"));
+    EXPECT(!prepare_corpus(&c, in_tmp("cut"), names, 3, &o, NULL, NULL, &e) &&
+           strstr(e.text, "other max_document"));
     o.overwrite = true;
     PrepareCounts short_ones = prepare(t, "cut", names, 3, o);
-    EXPECT(short_ones.documents > whole.documents && short_ones.tokens == whole.tokens + short_ones.documents - whole.documents);
+    EXPECT(short_ones.documents > whole.documents &&
+           short_ones.tokens == whole.tokens + short_ones.documents - whole.documents);
     str_free(&text);
     tokenizer_close(t);
 }
@@ -298,7 +306,7 @@ static void expect_refused(const Tokenizer *t, const char *path, const char *say
 }
 
 TEST(shards_that_are_short_damaged_or_of_another_tokenizer_are_refused) {
-    Tokenizer *t = open_tokenizer(), *other = tiny_tokenizer(true);
+    Tokenizer *t = open_tokenizer(), *other = tiny_spaced_tokenizer();
     Str text = {0}, shard = {0};
     Err e = {0};
     make_text(&text, 50, 9);
@@ -332,12 +340,14 @@ TEST(shards_that_are_short_damaged_or_of_another_tokenizer_are_refused) {
     ShardFacts f;
     bool found;
     int fd;
-    EXPECT_OK(file_open_read(in_tmp("k/shard-00000.bin"), &fd, &e) && shard_read(&f, &found, fd, "k", &e) && shard_check(&f, fd, "k", &e));
+    EXPECT_OK(file_open_read(in_tmp("k/shard-00000.bin"), &fd, &e) && shard_read(&f, &found, fd, "k", &e) &&
+              shard_check(&f, fd, "k", &e));
     file_close(fd);
     shard.data[SHARD_HEADER_BYTES + 7] ^= 1;
     put_bytes("k2.bin", shard.data, shard.len);
     EXPECT_OK(file_open_read(in_tmp("k2.bin"), &fd, &e));
-    EXPECT(shard_read(&f, &found, fd, "k2", &e) && found && !shard_check(&f, fd, "k2", &e) && strstr(e.text, "checksum"));
+    EXPECT(shard_read(&f, &found, fd, "k2", &e) && found && !shard_check(&f, fd, "k2", &e) &&
+           strstr(e.text, "checksum"));
     file_close(fd);
     /* changed while it is read: the rows before were good, those after hold nothing and the error says why */
     EXPECT_OK(dataset_open(&d, in_tmp("k"), &o, &e));
@@ -425,7 +435,8 @@ static void expect_bin(const char *path, const char *kind, const char *const *ro
 }
 
 TEST(token_files_of_other_programs_are_read) {
-    static const uint32_t behind[] = {'a', 'b', TINY_EOS, 'c', 'd', 'e', TINY_EOS}, before[] = {TINY_EOS, 'a', 'b', TINY_EOS, 'c', 'd', 'e'};
+    static const uint32_t behind[] = {'a', 'b', TINY_EOS, 'c', 'd', 'e', TINY_EOS},
+                          before[] = {TINY_EOS, 'a', 'b', TINY_EOS, 'c', 'd', 'e'};
     const char *rows_behind[] = {"ab<259>c|b<259>.d|0003", "de<259>_|e<259>."};
     const char *rows_before[] = {"<259>ab<259>|ab.c|0003", "cde_|de."};
     put_bin("g.bin", 20240520, 1, before, 7, 2);
@@ -470,7 +481,8 @@ TEST(packed_rows_are_written_and_read_back) {
     EXPECT_STR(json_string_value(json_object_get(meta, "dtype")), "uint32");
     json_decref(meta);
     EXPECT_OK(file_read(in_tmp("packed/train.bin"), &bin, 0, &e));
-    EXPECT(bin.len == rows * 200 && !file_exists(in_tmp("packed/manifest.json")) && !file_exists(in_tmp("packed/shard-00000.bin")));
+    EXPECT(bin.len == rows * 200 && !file_exists(in_tmp("packed/manifest.json")) &&
+           !file_exists(in_tmp("packed/shard-00000.bin")));
     /* any length of a row may be trained on; documents end with the end of text, as in the shards */
     DataOptions o = data_options(t, 50);
     Dataset *a = NULL, *b = NULL;
@@ -506,16 +518,18 @@ TEST(rows_held_out_of_a_corpus_are_drawn_by_key) {
     EXPECT_OK(dataset_split(d, &held, 0.1, &e));
     if (whole && held) {
         int64_t n = dataset_rows(whole), all = 0, late = 0;
-        EXPECT(dataset_rows(held) == n - (int64_t)(0.9 * (double)n + 1e-9) && dataset_rows(d) + dataset_rows(held) == n);
+        EXPECT(dataset_rows(held) == n - (int64_t)(0.9 * (double)n + 1e-9) &&
+               dataset_rows(d) + dataset_rows(held) == n);
         int *seen = MEM_NEW(int, n);
-        char (*text_of)[600] = mem_alloc(n * 600);
+        char(*text_of)[600] = mem_alloc(n * 600);
         for (int64_t i = 0; i < n; i++) snprintf(text_of[i], 600, "%s", tiny_row(whole, i));
         for (int side = 0; side < 2; side++) {
             const Dataset *s = side ? held : d;
             for (int64_t i = 0; i < dataset_rows(s); i++) {
                 const char *row = tiny_row(s, i);
                 int64_t at = 0;
-                while (at < n && (seen[at] || strcmp(text_of[at], row))) at++; /* rows may be alike: each is used once */
+                while (at < n && (seen[at] || strcmp(text_of[at], row)))
+                    at++; /* rows may be alike: each is used once */
                 EXPECT(at < n);
                 if (at < n) seen[at] = 1 + side, all++;
                 late += side && at >= n - dataset_rows(held);
