@@ -8,21 +8,23 @@
 #include "cli/cmd.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
+#include "model/config.h"
 #include "obs/sensors.h"
 #include "store/lock.h"
 
 typedef struct Told {
-    double began, last;
+    double began, last;     /* began: with the first row; 0: not yet */
     int64_t bytes_at_start; /* of an earlier run */
-    bool started;
 } Told;
 
 static void say(void *user, const PrepareCounts *now) {
     enum { EVERY_SECONDS = 5 };
     Told *t = user;
     double seconds = sensors_seconds();
-    if (!t->started) t->bytes_at_start = now->bytes_done;
-    t->started = true;
+    if (!t->began) {
+        t->bytes_at_start = now->bytes_done;
+        t->began = t->last = seconds;
+    }
     if (seconds - t->last < EVERY_SECONDS) return;
     t->last = seconds;
     double done = (double)(now->bytes_done - t->bytes_at_start), left = (double)(now->bytes - now->bytes_done);
@@ -37,8 +39,6 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
     double speed = (double)c->text_bytes / 1e6 / MAX2(seconds, 1e-9);
     if (c->was_done)
         log_line("%s: was prepared before, nothing was left to do", opt_text(o, OPT_OUT));
-    else if (c->stopped)
-        log_line("stopped; what is in whole shards is kept, and the same command goes on");
     else
         log_line(
             "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of "
@@ -48,11 +48,37 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
     if (opt_flag(o, OPT_JSON))
         printf(
             "{\"tokens\":%lld,\"documents\":%lld,\"dropped\":%lld,\"rows\":%lld,\"shards\":%lld,\"inputs\":%lld,"
-            "\"text_bytes\":%lld,"
-            "\"seconds\":%.3f,\"resumed\":%s,\"stopped\":%s,\"was_done\":%s}\n",
+            "\"text_bytes\":%lld,\"seconds\":%.3f,\"resumed\":%s,\"was_done\":%s}\n",
             (long long)c->tokens, (long long)c->documents, (long long)c->dropped, (long long)c->rows,
             (long long)c->shards, (long long)c->inputs, (long long)c->text_bytes, seconds,
-            c->resumed ? "true" : "false", c->stopped ? "true" : "false", c->was_done ? "true" : "false");
+            c->resumed ? "true" : "false", c->was_done ? "true" : "false");
+}
+
+/* A name that is not there is refused before --out is made. */
+static bool check_names(const Options *o, Err *e) {
+    for (int i = 0; i < o->n_positional; i++) {
+        int fd;
+        if (file_is_dir(o->positional[i])) continue;
+        if (!file_open_read(o->positional[i], &fd, e)) return false;
+        file_close(fd);
+    }
+    return true;
+}
+
+/* As training finds it: the tokenizer's, else that of the model it lies with. */
+static bool find_eos(int32_t *eos, const Tokenizer *t, const char *folder, Err *e) {
+    char path[1200];
+    ModelConfig config;
+    *eos = tokenizer_eos(t);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    if (*eos < 0 && file_exists(path)) {
+        if (!config_from_file(&config, folder, e)) return false;
+        *eos = config.eos_id;
+    }
+    return *eos >= 0 || fail(e, ERR_FAIL,
+                             "%s: names no end-of-text token, which stands behind every document: neither "
+                             "tokenizer_config.json (eos_token) nor config.json (eos_token_id)",
+                             folder);
 }
 
 bool cmd_prepare(const Options *o, Err *e) {
@@ -60,8 +86,8 @@ bool cmd_prepare(const Options *o, Err *e) {
     Tokenizer *t;
     RunLock lock = {.fd = -1};
     PrepareCounts counts;
-    Told told = {.began = sensors_seconds(), .last = sensors_seconds()};
-    if (!tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
+    Told told = {0};
+    if (!check_names(o, e) || !tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
     int threads = (int)opt_int(o, OPT_THREADS);
     PrepareOptions options = {.tokenizer = t,
                               .threads = threads ? threads : threads_available(),
@@ -71,9 +97,13 @@ bool cmd_prepare(const Options *o, Err *e) {
                               .pack_seq = opt_int(o, OPT_PACK_ROWS),
                               .overwrite = opt_flag(o, OPT_OVERWRITE),
                               .stop = &cmd_stop};
-    bool ok = file_make_dirs(out, e) && runlock_take(&lock, out, e) &&
+    bool ok = find_eos(&options.eos, t, opt_text(o, OPT_TOKENIZER), e) && file_make_dirs(out, e) &&
+              runlock_take(&lock, out, e) &&
               prepare_corpus(&counts, out, o->positional, o->n_positional, &options, say, &told, e);
-    if (ok) print_result(o, &counts, sensors_seconds() - told.began);
+    if (ok && counts.stopped)
+        ok = fail(e, ERR_FAIL, "interrupted: %s shards are kept in %s, and the same command goes on behind them",
+                  units_count(counts.shards).s, out);
+    if (ok) print_result(o, &counts, told.began ? sensors_seconds() - told.began : 0);
     runlock_release(&lock);
     tokenizer_close(t);
     return ok;

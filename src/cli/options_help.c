@@ -243,7 +243,9 @@ static void add_usage(Str *out, Command c) {
         add_left(out, &option_rows[i]);
         if (i == OPT_FROM && row->positional) str_addf(out, " %s", row->positional);
     }
-    str_add(out, " [options]\n");
+    str_add(out, " [options]");
+    if (row->positional && str_ends(row->positional, "...")) str_addf(out, " %s", row->positional);
+    str_add_char(out, '\n');
 }
 
 void options_help(Str *out, Command c) {

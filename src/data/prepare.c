@@ -298,7 +298,6 @@ static bool close_shard(Prepare *p, Err *e) {
     if (!shard_commit(&p->shard, e)) return false;
     j->shard = mem_grow(j->shard, &j->shard_capacity, j->n_shards + 1, sizeof *j->shard);
     j->shard[j->n_shards++] = p->shard.facts;
-    p->done->shards = j->n_shards;
     return prepare_job_save(j, e);
 }
 
@@ -386,6 +385,7 @@ static void count(Prepare *p) {
         c->dropped += j->input[i].dropped;
         c->tokens += j->input[i].tokens;
     }
+    c->shards = j->n_shards;
     c->inputs_done = p->input;
     c->bytes_done = p->bytes_before;
     if (p->open)
@@ -452,6 +452,7 @@ static void free_all(Prepare *p) {
 
 static bool finish(Prepare *p, Err *e) {
     if (p->writing && !close_shard(p, e)) return false;
+    count(p);
     if (!p->job.n_shards) return fail(e, ERR_FAIL, "no text was found in what was named");
     return prepare_job_finish(&p->job, e) && (!p->o->pack_seq || prepare_pack(&p->job, e));
 }
@@ -463,6 +464,8 @@ static bool run_job(Prepare *p, PrepareSay *say, void *user, Err *e) {
     for (int64_t i = 0; i < p->input; i++) p->bytes_before += p->job.input[i].facts.bytes;
     p->done->resumed = p->job.n_shards > 0;
     init_rounds(p);
+    count(p);
+    if (say) say(user, p->done);
     bool ok = init_speakers(p, e) && threads_open(&team, p->threads, e) && run_rounds(p, team, say, user, e);
     threads_close(team);
     return ok && (p->done->stopped || finish(p, e));
@@ -471,33 +474,29 @@ static bool run_job(Prepare *p, PrepareSay *say, void *user, Err *e) {
 bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *names, int n, const PrepareOptions *o,
                     PrepareSay *say, void *user, Err *e) {
     Prepare *p = MEM_NEW(Prepare, 1);
-    int64_t vocab = tokenizer_vocab_size(o->tokenizer);
-    int32_t eos = tokenizer_eos(o->tokenizer);
+    int64_t vocab = MAX2(tokenizer_vocab_size(o->tokenizer), o->eos + 1);
     *done = (PrepareCounts){0};
     p->o = o;
     p->done = done;
     p->threads = MAX2(o->threads, 1);
     p->blocks = 2 * p->threads;
     p->data = (DataOptions){
-        .tokenizer = o->tokenizer, .eos_id = eos, .seq = 2, .vocab = vocab, .text_field = o->text_field};
+        .tokenizer = o->tokenizer, .eos_id = o->eos, .seq = 2, .vocab = vocab, .text_field = o->text_field};
     p->job = (PrepareJob){.out = out, .o = o};
     p->job.like = (ShardFacts){.bytes_per_token = vocab <= 65536 ? 2 : 4,
                                .vocab = vocab,
-                               .eos = eos,
+                               .eos = o->eos,
                                .tokenizer = tokenizer_identity(o->tokenizer)};
     p->reader.fd = -1;
-    bool ok =
-        eos >= 0 ||
-        fail(e, ERR_FAIL,
-             "the tokenizer names no end-of-text token (eos_token of tokenizer_config.json), which stands behind "
-             "every document");
-    ok = ok && file_make_dirs(out, e) && prepare_job_open(&p->job, &done->was_done, names, n, e);
+    bool ok = file_make_dirs(out, e) && prepare_job_open(&p->job, &done->was_done, names, n, e);
     done->inputs = p->job.n_inputs;
     for (int64_t i = 0; i < p->job.n_inputs; i++) done->bytes += p->job.input[i].facts.bytes;
     if (ok && !done->was_done)
         ok = run_job(p, say, user, e);
-    else if (ok && o->pack_seq)
-        ok = prepare_pack(&p->job, e);
+    else if (ok) {
+        count(p);
+        ok = !o->pack_seq || prepare_pack(&p->job, e);
+    }
     free_all(p);
     mem_free(p);
     return ok;

@@ -14,6 +14,7 @@
 
 typedef struct PrepareOptions {
     const Tokenizer *tokenizer;
+    int32_t eos; /* end of text, put behind every document */
     int threads;
     int64_t shard_tokens;   /* a shard is closed behind the document that reaches this */
     int64_t max_document;   /* tokens after which a document is cut, with an end-of-text token; 0: never */
@@ -32,7 +33,7 @@ typedef struct PrepareCounts {
     bool resumed, stopped, was_done; /* was_done: nothing was left to do */
 } PrepareCounts;
 
-typedef void PrepareSay(void *user, const PrepareCounts *now); /* after every round */
+typedef void PrepareSay(void *user, const PrepareCounts *now); /* before the first row, and after every round */
 
 /* out is made; names are files or folders of them. */
 bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *names, int n, const PrepareOptions *o,

@@ -167,6 +167,7 @@ static bool go_on(PrepareJob *j, bool *done, Err *e) {
     if (ok && manifest)
         *done = ok = same_settings(j, manifest, "manifest.json", e) &&
                      take_shards(j, json_object_get(manifest, "shards"), e);
+    if (ok && manifest) take_counts(j, json_object_get(manifest, "inputs"));
     if (ok && progress) {
         const json_t *next = json_object_get(progress, "next");
         ok = same_settings(j, progress, "progress.json", e) &&

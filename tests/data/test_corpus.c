@@ -62,6 +62,7 @@ static PrepareCounts prepare(const Tokenizer *t, const char *out, const char *co
     PrepareCounts c = {0};
     Err e = {0};
     o.tokenizer = t;
+    o.eos = TINY_EOS;
     if (!o.threads) o.threads = 2;
     if (!o.shard_tokens) o.shard_tokens = 1 << 20;
     EXPECT_OK(prepare_corpus(&c, in_tmp(out), names, n, &o, NULL, NULL, &e));
@@ -200,7 +201,7 @@ static bool pack(const char *program, const char *name) {
 static void expect_unpacked(const Tokenizer *t, const char *packed_name, uint64_t want) {
     const char *name[] = {in_tmp(packed_name)};
     PrepareCounts c;
-    PrepareOptions o = {.tokenizer = t, .threads = 2, .shard_tokens = 20000, .overwrite = true};
+    PrepareOptions o = {.tokenizer = t, .eos = TINY_EOS, .threads = 2, .shard_tokens = 20000, .overwrite = true};
     Err e = {0};
     Str packed = {0};
     if (!prepare_corpus(&c, in_tmp("unpacked"), name, 1, &o, NULL, NULL, &e)) {
@@ -268,6 +269,7 @@ TEST(a_preparation_that_is_cut_off_goes_on_to_the_same_shards) {
         Err e = {0};
         o.stop = &s.stop;
         o.tokenizer = t;
+        o.eos = TINY_EOS;
         EXPECT_OK(prepare_corpus(&c, in_tmp("cut"), names, 3, &o, count_rounds, &s, &e));
         done = !c.stopped;
         if (!done && file_exists(in_tmp("cut/progress.json"))) {
@@ -285,6 +287,7 @@ TEST(a_preparation_that_is_cut_off_goes_on_to_the_same_shards) {
     o.max_document = 100;
     Err e = {0};
     o.tokenizer = t;
+    o.eos = TINY_EOS;
     EXPECT(!prepare_corpus(&c, in_tmp("cut"), names, 3, &o, NULL, NULL, &e) &&
            strstr(e.text, "other max_document"));
     o.overwrite = true;
@@ -386,7 +389,7 @@ TEST(rows_that_cannot_be_prepared_are_refused_by_their_line) {
         put_bytes(bad[i].name, bad[i].text, (int64_t)strlen(bad[i].text));
         const char *names[] = {in_tmp(bad[i].name)};
         snprintf(out, sizeof out, "bad%d", i);
-        PrepareOptions o = {.tokenizer = t, .threads = 2, .shard_tokens = 1000};
+        PrepareOptions o = {.tokenizer = t, .eos = TINY_EOS, .threads = 2, .shard_tokens = 1000};
         if (!EXPECT(!prepare_corpus(&c, in_tmp(out), names, 1, &o, NULL, NULL, &e) && strstr(e.text, bad[i].says)))
             test_note("    %s: %s", bad[i].text, e.text);
     }
