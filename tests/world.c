@@ -315,7 +315,7 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
 /* Files that tell of one process: each run has its own. */
 static bool is_of_the_run(const char *name) {
     return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") ||
-           str_ends(name, ".progress");
+           str_ends(name, ".progress") || !strcmp(name, "progress.json");
 }
 
 static bool parses(const char *path) {
@@ -377,12 +377,16 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 }
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
-    char metrics[PATH_BYTES], reason[PATH_BYTES];
+    static const char *const growing[] = {"metrics.jsonl", "reason.json", "manifest.json"};
+    bool grows = false; /* a run folder, and a corpus, does; others are made as a whole */
     if (!file_exists(want)) return !file_exists(now);
     if (!complete && !before && !file_exists(now)) return true; /* not begun; what was there before is there still */
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", want); /* a run folder grows; others are made as a whole */
-    snprintf(reason, sizeof reason, "%s/reason.json", want);
-    return check_folder(why, now, want, before, complete, file_exists(metrics) || file_exists(reason));
+    for (int i = 0; i < COUNT_OF(growing); i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s/%s", want, growing[i]);
+        grows |= file_exists(path);
+    }
+    return check_folder(why, now, want, before, complete, grows);
 }
 
 /* ---- what a next process would see ---- */
@@ -397,7 +401,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     snprintf(plain, sizeof plain, "%s", name);
     char *pid = strstr(plain, ".tmp-");
     if (pid) pid[5] = 0;
-    if (is_of_the_run(name) && !str_ends(name, ".progress")) return true;
+    if (is_of_the_run(name) && !strstr(name, "progress")) return true;
     mix(h, plain, (int64_t)strlen(plain) + 1);
     if (file_is_dir(path)) return each(path, mix_entry, h);
     Str text = {0};

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -73,13 +74,21 @@ static const char *path_in(Str *to, const char *folder, const char *name) {
     return to->data;
 }
 
+static bool holds(const char *folder, const char *name) {
+    Str p = {0};
+    bool there = file_exists(path_in(&p, folder, name));
+    str_free(&p);
+    return there;
+}
+
+/* Where both are there, shards are what a killed preparation had still to remove. */
+static bool is_packed(const char *folder) {
+    return holds(folder, "metadata.json") && holds(folder, "train.bin");
+}
+
 bool corpus_is(const char *path) {
     if (!file_is_dir(path)) return str_ends(path, ".bin") && format_of(path) != BIN_NONE;
-    Str p = {0};
-    bool is = file_exists(path_in(&p, path, "manifest.json")) || file_exists(path_in(&p, path, "progress.json")) ||
-              (file_exists(path_in(&p, path, "metadata.json")) && file_exists(path_in(&p, path, "train.bin")));
-    str_free(&p);
-    return is;
+    return is_packed(path) || holds(path, "manifest.json") || holds(path, "progress.json");
 }
 
 /* ---- opening ---- */
@@ -110,17 +119,21 @@ static bool mark_file(CorpusFile *f, Err *e) {
     return true;
 }
 
+static bool check_tokenizer(const Corpus *c, uint64_t tokenizer, const char *path, Err *e) {
+    if (!c->o.tokenizer || !tokenizer || tokenizer == c->o.tokenizer) return true;
+    return fail(
+        e, ERR_FAIL,
+        "%s: was prepared with another tokenizer than the model's (%016llx, the model's is %016llx). Prepare "
+        "the text again with --tokenizer of this model",
+        path, (unsigned long long)tokenizer, (unsigned long long)c->o.tokenizer);
+}
+
 static bool take_shard(Corpus *c, CorpusFile *f, Err *e) {
     ShardFacts s;
     bool found;
     if (!shard_read(&s, &found, f->fd, f->path, e)) return false;
     if (!found) return fail(e, ERR_FAIL, "%s: is not a token shard", f->path);
-    if (c->o.tokenizer && s.tokenizer && s.tokenizer != c->o.tokenizer)
-        return fail(e, ERR_FAIL,
-                    "%s: was prepared with another tokenizer than the model's (%016llx, the model's is %016llx). "
-                    "Prepare the text again "
-                    "with --tokenizer of this model",
-                    f->path, (unsigned long long)s.tokenizer, (unsigned long long)c->o.tokenizer);
+    if (!check_tokenizer(c, s.tokenizer, f->path, e)) return false;
     if (s.vocab > c->o.vocab)
         return fail(e, ERR_FAIL, "%s: was prepared for a vocabulary of %lld ids, the model has %lld", f->path,
                     (long long)s.vocab, (long long)c->o.vocab);
@@ -197,7 +210,8 @@ static bool open_packed(Corpus *c, const char *folder, Err *e) {
                       "%s: train.bin has %lld bytes, metadata.json names %lld rows of %lld tokens. Was the copy "
                       "cut short?",
                       folder, (long long)f->facts.bytes, (long long)rows, (long long)seq);
-        ok = ok && mark_file(f, e);
+        const char *tokenizer = json_string_value(json_object_get(json_object_get(meta, "settings"), "tokenizer"));
+        ok = ok && check_tokenizer(c, tokenizer ? strtoull(tokenizer, NULL, 16) : 0, folder, e) && mark_file(f, e);
     }
     json_decref(meta);
     str_free(&path);
@@ -216,7 +230,8 @@ static bool open_shards(Corpus *c, const char *folder, Err *e) {
     }
     bool ok = read_json(&manifest, path.data, e);
     const json_t *list = json_object_get(manifest, "shards");
-    if (ok && !json_is_array(list)) ok = fail(e, ERR_FAIL, "%s: is not a manifest of `snug prepare`", path.data);
+    if (ok && !json_is_array(list))
+        ok = fail(e, ERR_FAIL, "%s: is not a manifest of `snug prepare`. Name the files of the folder", path.data);
     json_array_foreach((json_t *)(ok ? list : NULL), i, shard) {
         const char *name = json_string_value(json_object_get(shard, "file"));
         CorpusFile *f = name ? add_file(c, path_in(&path, folder, name), e) : NULL;
@@ -242,21 +257,17 @@ static bool open_shards(Corpus *c, const char *folder, Err *e) {
 }
 
 bool corpus_open(Corpus **out, const char *path, const CorpusOptions *o, Err *e) {
-    Str p = {0};
     Corpus *c = MEM_NEW(Corpus, 1);
     c->o = *o;
     pthread_mutex_init(&c->lock, NULL);
     bool folder = file_is_dir(path);
-    bool shards = folder && (file_exists(path_in(&p, path, "manifest.json")) ||
-                             file_exists(path_in(&p, path, "progress.json")));
-    bool ok = shards ? open_shards(c, path, e) : folder ? open_packed(c, path, e) : open_bin(c, path, e);
+    bool ok = !folder ? open_bin(c, path, e) : is_packed(path) ? open_packed(c, path, e) : open_shards(c, path, e);
     for (int64_t i = 0; ok && i < c->n; i++) {
         c->file[i].first_token = c->tokens;
         c->tokens += c->file[i].tokens;
         c->documents += c->file[i].documents;
     }
     if (ok && c->tokens < 2) ok = fail(e, ERR_FAIL, "%s: holds no tokens", path);
-    str_free(&p);
     *out = ok ? c : NULL;
     if (!ok) corpus_close(c);
     return ok;

@@ -495,7 +495,7 @@ bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *nam
         ok = run_job(p, say, user, e);
     else if (ok) {
         count(p);
-        ok = !o->pack_seq || prepare_pack(&p->job, e);
+        ok = !o->pack_seq || p->job.packed || prepare_pack(&p->job, e);
     }
     free_all(p);
     mem_free(p);

@@ -26,6 +26,7 @@ typedef struct PrepareJob {
     ShardFacts like;   /* of every shard */
     ShardFacts *shard; /* owns: those that are written */
     int64_t n_shards, shard_capacity;
+    bool packed;        /* train.bin is there, in the place of shards */
     PreparePlace place; /* behind the last shard */
 } PrepareJob;
 
@@ -35,6 +36,6 @@ void prepare_job_free(PrepareJob *j);
 bool prepare_job_save(const PrepareJob *j, Err *e);   /* progress.json */
 bool prepare_job_finish(const PrepareJob *j, Err *e); /* manifest.json; progress.json is removed */
 void prepare_shard_path(char *to, size_t size, const PrepareJob *j, int64_t shard);
-bool prepare_pack(const PrepareJob *j, Err *e); /* train.bin and metadata.json of the shards, which are removed */
+bool prepare_pack(PrepareJob *j, Err *e); /* train.bin and metadata.json of the shards, which are removed */
 
 #endif

@@ -182,24 +182,43 @@ static bool go_on(PrepareJob *j, bool *done, Err *e) {
     return ok;
 }
 
-/* Files that a killed run was writing: their names tell. */
-static bool remove_unfinished(const PrepareJob *j, bool all, Err *e) {
+typedef enum Remove { REMOVE_UNFINISHED, REMOVE_SHARDS, REMOVE_ALL } Remove;
+
+/* Of our files those that a killed run was writing, which their names tell, or those that make up shards, or all.
+ */
+static bool remove_files(const PrepareJob *j, Remove what, Err *e) {
     char **names, path[1400];
     int64_t n;
     if (!file_list(j->out, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {
-        bool ours = str_starts(names[i], "shard-") || str_starts(names[i], "progress.json") ||
-                    str_starts(names[i], "manifest.json") || str_starts(names[i], "train.bin") ||
-                    str_starts(names[i], "metadata.json");
-        if (ok && ours && (all || strstr(names[i], ".tmp-"))) {
-            snprintf(path, sizeof path, "%s/%s", j->out, names[i]);
-            ok = file_remove_tree(path, e);
-        }
+        const char *name = names[i];
+        bool shards =
+            str_starts(name, "shard-") || str_starts(name, "progress.json") || str_starts(name, "manifest.json");
+        bool ours = shards || str_starts(name, "train.bin") || str_starts(name, "metadata.json");
+        bool now = strstr(name, ".tmp-") || what == REMOVE_ALL || (what == REMOVE_SHARDS && shards);
+        snprintf(path, sizeof path, "%s/%s", j->out, name);
+        if (ok && ours && now) ok = file_remove_tree(path, e);
         mem_free(names[i]);
     }
     mem_free(names);
     return ok;
+}
+
+/* Packed rows of the same settings: all is done, but perhaps for shards that were still to be removed. */
+static bool take_packed(PrepareJob *j, bool *done, Err *e) {
+    json_t *meta;
+    if (!read_state(&meta, j, "metadata.json", e)) return false;
+    bool ours = j->o->pack_seq && j->o->pack_seq == json_integer_value(json_object_get(meta, "seq_len")) &&
+                json_object_get(meta, "settings");
+    bool ok =
+        ours ||
+        fail(e, ERR_FAIL,
+             "%s: holds packed rows already (metadata.json). Choose another --out, or give --overwrite", j->out);
+    ok = ok && same_settings(j, meta, "metadata.json", e) && remove_files(j, REMOVE_SHARDS, e);
+    if (ok) take_counts(j, json_object_get(meta, "inputs"));
+    json_decref(meta);
+    return *done = j->packed = ok;
 }
 
 static bool list_inputs(PrepareJob *j, const char *const *names, int n, Err *e) {
@@ -235,12 +254,8 @@ bool prepare_job_open(PrepareJob *j, bool *done, const char *const *names, int n
     path_in(packed, sizeof packed, j, "metadata.json");
     *done = false;
     if (!list_inputs(j, names, n, e) || !check_inputs(j, e)) return false;
-    if (!j->o->overwrite && file_exists(packed))
-        return fail(e, ERR_FAIL,
-                    "%s: holds packed rows already (metadata.json). Choose another --out, or give --overwrite",
-                    j->out);
-    if (!remove_unfinished(j, j->o->overwrite, e)) return false;
-    return go_on(j, done, e);
+    if (!j->o->overwrite && file_exists(packed)) return take_packed(j, done, e);
+    return remove_files(j, j->o->overwrite ? REMOVE_ALL : REMOVE_UNFINISHED, e) && go_on(j, done, e);
 }
 
 void prepare_job_free(PrepareJob *j) {
@@ -269,7 +284,7 @@ static bool write_rows(FileOut *f, Corpus *c, int64_t tokens, Err *e) {
     return ok;
 }
 
-bool prepare_pack(const PrepareJob *j, Err *e) {
+bool prepare_pack(PrepareJob *j, Err *e) {
     Corpus *c;
     FileOut f;
     char path[1200];
@@ -287,15 +302,10 @@ bool prepare_pack(const PrepareJob *j, Err *e) {
     }
     corpus_close(c);
     ok = ok && file_commit(&f, e);
-    json_t *meta = json_pack("{s:I, s:I, s:I, s:s}", "num_sequences", (json_int_t)rows, "seq_len", (json_int_t)seq,
-                             "total_tokens", (json_int_t)(rows * seq), "dtype", "uint32");
-    if (!ok) json_decref(meta);
-    ok = ok && write_json(meta, j, "metadata.json", e);
-    path_in(path, sizeof path, j, "manifest.json"); /* first: shards without it are no corpus */
-    ok = ok && file_remove_tree(path, e);
-    for (int64_t i = 0; ok && i < j->n_shards; i++) {
-        prepare_shard_path(path, sizeof path, j, i);
-        ok = file_remove_tree(path, e);
-    }
-    return ok;
+    if (!ok) return false;
+    json_t *meta = json_pack("{s:I, s:I, s:I, s:s, s:o, s:o}", "num_sequences", (json_int_t)rows, "seq_len",
+                             (json_int_t)seq, "total_tokens", (json_int_t)(rows * seq), "dtype", "uint32",
+                             "settings", settings_json(j), "inputs", counts_json(j));
+    j->packed = write_json(meta, j, "metadata.json", e) && remove_files(j, REMOVE_SHARDS, e);
+    return j->packed;
 }
