@@ -63,8 +63,8 @@ const CommandRow command_rows[CMD_COUNT] = {
          .summary = "turn files of text into token shards that are trained on from disk",
          .positional = "FILE...",
          .about = "JSON lines, tables, texts, and folders of them, also .gz and .zst. --out receives shards and "
-                  "manifest.json; train and eval take the folder as --data and read it a row at a time. Killed or stopped, "
-                  "the same command goes on.",
+                  "manifest.json; train and eval take the folder as --data and read it a row at a time. Killed or "
+                  "stopped, the same command goes on.",
          .examples = "snug prepare --tokenizer m0 --out tokens books/ web.jsonl.zst\n"
                      "snug prepare --tokenizer m0 --out packed --pack-rows 2048 web.jsonl.gz\n"},
     [CMD_EVAL] = {.name = "eval",

@@ -72,7 +72,8 @@ void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first) {
         }
         const int64_t *member = l->member + from;
         int64_t n = l->first[first + r + 1] - from;
-        dataset_members_fill(d, member, n, &b->read, b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
+        dataset_members_fill(d, member, n, &b->read, b->ids + at, b->labels + at, b->weight + at,
+                             b->positions + at, b->doc_begin + at);
         for (int64_t i = 0; i < n; i++) {
             b->tokens += dataset_row_tokens(d, member[i]);
             b->scored += dataset_row_scored(d, member[i]);

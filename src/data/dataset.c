@@ -133,7 +133,7 @@ static int64_t corpus_scored(const Dataset *d, const DataPart *p, RowWindow w) {
     enum { PIECE = 1024 };
     uint32_t scratch[PIECE];
     int64_t n = w.n + w.more, starts = 0;
-    for (int64_t at = 0; !d->joined && at + 1 < n; at += PIECE - 1) /* each begins with the last of the one before */
+    for (int64_t at = 0; !d->joined && at + 1 < n; at += PIECE - 1) /* pieces share a token: the first is not told of */
         starts += corpus_count_starts(p->corpus, w.begin + at, MIN2(PIECE, n - at), scratch);
     return n - 1 - starts;
 }
@@ -193,7 +193,8 @@ static void fill_window(const Dataset *d, const DataPart *p, RowWindow w, const 
     put_padding(o, w.n, d->seq);
 }
 
-static void fill_from_disk(const Dataset *d, const DataPart *p, RowWindow w, const RowScratch *s, const RowOut *o) {
+static void fill_from_disk(const Dataset *d, const DataPart *p, RowWindow w, const RowScratch *s,
+                           const RowOut *o) {
     int64_t begin = 0;
     corpus_read(p->corpus, w.begin, w.n + w.more, s->token, s->starts);
     for (int64_t t = 0; t < w.n; t++) {
@@ -213,16 +214,18 @@ static int64_t fill_document(const Dataset *d, int64_t doc, int64_t at, const Ro
     return at;
 }
 
-void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch, int32_t *ids, int32_t *labels,
-                          float *weight, int32_t *positions, int32_t *doc_begin) {
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch,
+                          int32_t *ids, int32_t *labels, float *weight, int32_t *positions, int32_t *doc_begin) {
     RowOut o = {ids, labels, positions, doc_begin, weight};
     int64_t at = 0;
     for (int64_t k = 0; k < n; k++) {
         const DataPart *p = dataset_part_of(d, member[k]);
         if (p->mode == ROWS_STREAM) { /* which shares its row with nobody */
             RowWindow w = window_of(d, p, member[k]);
-            if (p->corpus) fill_from_disk(d, p, w, scratch, &o);
-            else fill_window(d, p, w, &o);
+            if (p->corpus)
+                fill_from_disk(d, p, w, scratch, &o);
+            else
+                fill_window(d, p, w, &o);
             return;
         }
         RowSpan r = documents_of(p, member[k]);
@@ -234,7 +237,8 @@ void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, co
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin) {
     bool disk = dataset_part_of(d, row)->corpus != NULL;
-    RowScratch s = {.token = disk ? MEM_NEW(uint32_t, d->seq + 1) : NULL, .starts = disk ? MEM_NEW(uint8_t, d->seq + 1) : NULL};
+    RowScratch s = {.token = disk ? MEM_NEW(uint32_t, d->seq + 1) : NULL,
+                    .starts = disk ? MEM_NEW(uint8_t, d->seq + 1) : NULL};
     dataset_members_fill(d, &row, 1, &s, ids, labels, weight, positions, doc_begin);
     mem_free(s.token);
     mem_free(s.starts);

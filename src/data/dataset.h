@@ -159,8 +159,8 @@ typedef struct RowScratch {
     uint32_t *token; /* [seq + 1] */
     uint8_t *starts; /* [seq + 1] */
 } RowScratch;
-void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch, int32_t *ids, int32_t *labels,
-                          float *weight, int32_t *positions, int32_t *doc_begin);
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch,
+                          int32_t *ids, int32_t *labels, float *weight, int32_t *positions, int32_t *doc_begin);
 /* False, with the first error, once reading from disk has failed: rows filled since then hold nothing. */
 bool dataset_ok(const Dataset *d, Err *e);
 

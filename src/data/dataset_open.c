@@ -99,14 +99,18 @@ static bool open_corpus(Opening *p, DataPart *part, Err *e) {
     const DataOptions *o = p->o;
     DataStore *store = p->d->store;
     if (o->max_samples)
-        return fail(e, ERR_USAGE, "%s: --max-samples counts samples, and a corpus of tokens has rows. Give --steps", part->path);
-    if (o->prompt_template || o->text_field || o->template_mode == TEMPLATE_CHAT)
-        return fail(e, ERR_USAGE, "%s: holds tokens; templates and columns were settled when it was prepared", part->path);
-    if (o->pack == PACK_OFF || o->pack == PACK_UPDATE)
         return fail(e, ERR_USAGE,
-                    "%s: is a stream of tokens, whose rows are always filled; leave --pack away, or give --pack on", part->path);
-    CorpusOptions c = {.vocab = o->vocab, .eos = o->eos_id,
-                       .tokenizer = o->tokenizer ? tokenizer_identity(o->tokenizer) : 0};
+                    "%s: --max-samples counts samples, and a corpus of tokens has rows. Give --steps", part->path);
+    if (o->prompt_template || o->text_field || o->template_mode == TEMPLATE_CHAT)
+        return fail(e, ERR_USAGE, "%s: holds tokens; templates and columns were settled when it was prepared",
+                    part->path);
+    if (o->pack == PACK_OFF || o->pack == PACK_UPDATE)
+        return fail(
+            e, ERR_USAGE,
+            "%s: is a stream of tokens, whose rows are always filled; leave --pack away, or give --pack on",
+            part->path);
+    CorpusOptions c = {
+        .vocab = o->vocab, .eos = o->eos_id, .tokenizer = o->tokenizer ? tokenizer_identity(o->tokenizer) : 0};
     if (!corpus_open(&part->corpus, part->path, &c, e)) return false;
     store->corpus[store->n_corpora++] = part->corpus;
     part->kind = DATA_TEXT;
@@ -122,8 +126,9 @@ static bool peek(Opening *p, DataPart *part, const char *path, Err *e) {
     bool found = true;
     if (!dataset_reader_open(r, path, e)) return false;
     Row *row = MEM_NEW(Row, 1);
-    bool ok = r->seekable || r->unpack ||
-              fail(e, ERR_USAGE, "%s: is a pipe. Several --data are looked at before they are read: give files", path);
+    bool ok =
+        r->seekable || r->unpack ||
+        fail(e, ERR_USAGE, "%s: is a pipe. Several --data are looked at before they are read: give files", path);
     if (ok && r->form != SOURCE_TEXT) {
         set_room(p);
         ok = dataset_reader_row(r, row, &found, e);
@@ -148,7 +153,8 @@ static bool peek_all(Opening *p, const SourceFiles *files, Err *e) {
         on_disk |= d->part[i].corpus != NULL;
     }
     for (int i = 0; i < d->n_parts && !all_text; i++) {
-        RowMode filled = is_plain(d->part[i].kind, false) ? ROWS_STREAM : ROWS_FITTED; /* rows, as a corpus has them */
+        RowMode filled =
+            is_plain(d->part[i].kind, false) ? ROWS_STREAM : ROWS_FITTED; /* rows, as a corpus has them */
         if (p->o->pack == PACK_AUTO) d->part[i].mode = on_disk ? filled : ROWS_DOCUMENTS;
     }
     return true;
@@ -364,7 +370,8 @@ static bool read_parts(Opening *p, SourceFiles *files, Err *e) {
     Dataset *d = p->d;
     d->store->corpus = MEM_NEW(Corpus *, d->n_parts);
     for (int i = 0; i < d->n_parts; i++)
-        if (corpus_is(d->part[i].path) ? !open_corpus(p, &d->part[i], e) : !source_files(&files[i], d->part[i].path, e))
+        if (corpus_is(d->part[i].path) ? !open_corpus(p, &d->part[i], e)
+                                       : !source_files(&files[i], d->part[i].path, e))
             return false;
     bool several = d->n_parts > 1;
     if (several && !peek_all(p, files, e)) return false;

@@ -1,9 +1,9 @@
 /* dataset_read.c - how rows are taken out of a file one by one, with the line each began on.
  *
- * The window is as long as the longest row so far. Where the next one does not end inside it, the file is looked through
- * ahead of the window, by small pieces, until its end is found: so its length is known, and can be refused, before memory
- * is taken for it. Only of a pipe or a compressed file, which cannot be looked into, the window is doubled until the row
- * ends. */
+ * The window is as long as the longest row so far. Where the next one does not end inside it, the file is looked
+ * through ahead of the window, by small pieces, until its end is found: so its length is known, and can be
+ * refused, before memory is taken for it. Only of a pipe or a compressed file, which cannot be looked into, the
+ * window is doubled until the row ends. */
 #include <string.h>
 
 #include "base/file.h"
@@ -39,7 +39,8 @@ static void make_room(RowReader *r, int64_t want) {
 static bool read_some(RowReader *r, Err *e) {
     int64_t n, room = r->capacity - r->end;
     char *to = r->buffer + r->end;
-    if (!(r->unpack ? unpack_read(r->unpack, to, &n, room, e) : file_read_some(r->fd, to, &n, room, r->path, e))) return false;
+    if (!(r->unpack ? unpack_read(r->unpack, to, &n, room, e) : file_read_some(r->fd, to, &n, room, r->path, e)))
+        return false;
     r->end += n;
     r->offset += n;
     r->at_end = n == 0;
@@ -377,7 +378,9 @@ bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e) {
     return true;
 }
 
-int64_t dataset_reader_at(const RowReader *r) { return r->offset - (r->end - r->begin); }
+int64_t dataset_reader_at(const RowReader *r) {
+    return r->offset - (r->end - r->begin);
+}
 
 bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e) {
     if (at < dataset_reader_at(r)) return true; /* the very beginning */
@@ -391,7 +394,9 @@ bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e) {
         int64_t n = MIN2(at - dataset_reader_at(r), r->end - r->begin);
         r->begin += n;
         if (r->begin < r->end) break;
-        if (r->at_end) return fail(e, ERR_FAIL, "%s: ends before byte %lld, where it was left. Was it changed?", r->path, (long long)at);
+        if (r->at_end)
+            return fail(e, ERR_FAIL, "%s: ends before byte %lld, where it was left. Was it changed?", r->path,
+                        (long long)at);
         if (!fill(r, e)) return false;
     }
     r->line = line;

@@ -1,5 +1,5 @@
-/* dataset_split.c - what is held out: the end of every part; of a corpus on disk, whose end may be of another kind than its
- * beginning, rows drawn by key. Tokens are shared with the set they are taken from. */
+/* dataset_split.c - what is held out: the end of every part; of a corpus on disk, whose end may be of another kind
+ * than its beginning, rows drawn by key. Tokens are shared with the set they are taken from. */
 #include <math.h>
 
 #include "base/mem.h"

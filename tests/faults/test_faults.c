@@ -251,7 +251,8 @@ TEST(tokenize_survives_every_fault) {
 static bool make_reader(void) {
     return world_faulty() && world_make(world_faulty()) &&
            EXPECT(world_run("made", getenv("FAULTY"), NULL,
-                            "init --model llama-3.2-1b --out ../reader --tokenizer ../words --dtype fp32 --set eos_token_id=2 "
+                            "init --model llama-3.2-1b --out ../reader --tokenizer ../words --dtype fp32 --set "
+                            "eos_token_id=2 "
                             "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 "
                             "--set num_key_value_heads=1 --set intermediate_size=16 --set vocab_size=424") == 0);
 }
@@ -266,8 +267,9 @@ TEST(train_from_shards_survives_every_fault) {
     if (!EXPECT(world_run("made", getenv("FAULTY"), NULL, PREPARE "../tokens") == 0)) return;
     sweep(&(Scenario){.name = "train from shards",
                       .is_run = true,
-                      .arguments = "train --model ../reader --data ../tokens --out out --seq 16 --steps 3 --save-steps 2 "
-                                   "--log-steps 1 --threads 1 --budget 1GiB --micro-batch 2"});
+                      .arguments =
+                          "train --model ../reader --data ../tokens --out out --seq 16 --steps 3 --save-steps 2 "
+                          "--log-steps 1 --threads 1 --budget 1GiB --micro-batch 2"});
 }
 
 /* Leaves the first checkpoint of a finished run in `to`, as if the process had ended there. */

@@ -49,7 +49,8 @@ static void expect_close(const double *a, const double *b, int n, double bound, 
         last[0] += a[n - 1 - i], last[1] += b[n - 1 - i];
     }
     if (!EXPECT(n == STEPS && last[0] < 0.95 * first[0] && last[1] < 0.95 * first[1])) /* both learn */
-        test_note("    epochs %.4f -> %.4f, %.4f -> %.4f", first[0] / EPOCH, last[0] / EPOCH, first[1] / EPOCH, last[1] / EPOCH);
+        test_note("    epochs %.4f -> %.4f, %.4f -> %.4f", first[0] / EPOCH, last[0] / EPOCH, first[1] / EPOCH,
+                  last[1] / EPOCH);
     EXPECT(fabs(a[n - 1] - b[n - 1]) < bound);
 }
 
