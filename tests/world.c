@@ -221,6 +221,15 @@ static bool copy_one(void *to, const char *folder, const char *name) {
     return file_is_dir(from) ? world_copy_tree(from, dest) : file_copy(from, dest, NULL);
 }
 
+bool world_complain(const char *folder, int round, const char *what) {
+    Str err = {0};
+    world_said(NULL, &err, folder);
+    const char *text = str_text(&err), *end = strlen(text) > 1500 ? text + strlen(text) - 1500 : text;
+    fprintf(stderr, "  round %d: %s\n%s\n", round, what, end);
+    str_free(&err);
+    return false;
+}
+
 bool world_copy_tree(const char *from, const char *to) {
     if (!file_remove_tree(to, NULL)) return false;
     return !file_is_dir(from) || (file_make_dirs(to, NULL) && each(from, copy_one, (void *)to));

@@ -23,6 +23,8 @@ void world_sleep(double seconds);
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments);
 void world_said(Str *out, Str *err, const char *folder); /* replaces both; either may be NULL */
 
+bool world_complain(const char *folder, int round, const char *what); /* prints it and the end of what was said; false */
+
 bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
 /* Results of a `snug reason` (JSON, CSV, HTML): the same but for when and how fast. */

@@ -432,6 +432,8 @@ static bool find_starts(const CorpusFile *f, int64_t at, int64_t n, uint8_t *sta
         int64_t block = MIN2(f->documents - doc, INDEX_BLOCK);
         if (!read_index(f, doc, block, begin, e)) return false;
         for (int64_t i = 0; i < block && more; i++) {
+            if ((int64_t)begin[i] <= at || begin[i] > (uint64_t)f->tokens)
+                return fail(e, ERR_FAIL, "%s: its list of documents is damaged. Prepare it again", f->path);
             more = (int64_t)begin[i] < at + n;
             if (more && starts) starts[(int64_t)begin[i] - at] = 1;
             *count += more;

@@ -76,7 +76,7 @@ static bool looks_like_amr(const char *bytes, int64_t n) {
         told |= left > 6 && !memcmp(line, "# ::", 4);
         graph |= left > 4 && line[0] == '(' && memchr(line, '/', (size_t)MIN2(left, 40));
         line = memchr(line, '\n', (size_t)left);
-        line += line != NULL;
+        if (line) line++;
     }
     return told && graph;
 }

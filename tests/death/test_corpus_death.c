@@ -63,21 +63,12 @@ static bool run_whole(Plan *p) {
     return EXPECT(ok);
 }
 
-static bool complain(const char *folder, int round, const char *what) {
-    Str err = {0};
-    world_said(NULL, &err, folder);
-    const char *text = str_text(&err), *end = strlen(text) > 1500 ? text + strlen(text) - 1500 : text;
-    fprintf(stderr, "  round %d: %s\n%s\n", round, what, end);
-    str_free(&err);
-    return false;
-}
-
 static bool ended_alike(const char *folder, int round) {
     Str why = {0};
     const char *out = world_path("%s/out", folder);
     bool ok = world_check_tree(&why, out, world_path("whole/out"), NULL, true) && !world_temporaries(out) &&
               !file_exists(world_path("%s/out/progress.json", folder));
-    if (!ok) complain(folder, round, why.len ? str_text(&why) : "something is left over");
+    if (!ok) world_complain(folder, round, why.len ? str_text(&why) : "something is left over");
     str_free(&why);
     return ok;
 }
@@ -99,13 +90,13 @@ static bool killed_round(void *context, int worker, int round) {
         world_sleep(at);
         kill(pid, SIGKILL);
         code = world_wait(pid);
-        if (code && code != 128 + SIGKILL) return complain(folder, round, "another end than by the signal");
+        if (code && code != 128 + SIGKILL) return world_complain(folder, round, "another end than by the signal");
     }
     if (getenv("VERBOSE"))
         printf("  round %d: %s%s\n", round, code ? "killed" : "done",
                file_exists(world_path("%s/out/progress.json", folder)) ? " behind a shard" : "");
     if (code && world_run(folder, p->binary, NULL, next_command(p, folder)))
-        return complain(folder, round, "cannot go on");
+        return world_complain(folder, round, "cannot go on");
     return ended_alike(folder, round);
 }
 
