@@ -274,8 +274,7 @@ static void add_lines(Job *j, const HostBytes *host) {
     if (j->spec.beside)
         ledger_add(&j->ledger, pool, "requests", "prompts, answers, sampling", j->spec.beside->host_bytes(j), false);
     if (host && host->tokenizer) ledger_add(&j->ledger, pool, "tokenizer", NULL, host->tokenizer, false);
-    if (host && host->data)
-        ledger_add(&j->ledger, pool, "data", "token ids in memory; shards stay on disk", host->data, false);
+    if (host && host->data) ledger_add(&j->ledger, pool, "data", "token ids of the whole set", host->data, false);
     /* while rows are read there are no pools yet: only what is more than they will take counts */
     int64_t pools = j->placement.arena_bytes[POOL_PINNED] + (m->kind == MACHINE_CPU ? j->placement.arena_bytes[POOL_DEVICE] : 0);
     int64_t reading = host ? host->reading - pools - host->batches : 0;

@@ -189,10 +189,11 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
         whole = evaluate_rows(r, d, &batches, tokens);
     }
-    if (!exec_sync(&r->x, e) || !dataset_ok(d, e)) return false;
+    if (!exec_sync(&r->x, e)) return false;
     if (!whole) /* a part of the set has another loss */
         return fail(e, ERR_FAIL, "evaluation: stopped by signal %d after %lld batches", (int)*r->o.stop, (long long)batches);
     if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
+    if (!dataset_ok(d, e)) return false;
     double sum;
     exec_get(&r->x, j->eval_loss, &sum, 0, 8);
     *loss = sum / (double)*tokens;
@@ -319,7 +320,8 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
 static bool queue_again(Run *r, Update *u, Err *e) {
     feed_stop(r->feed);
     if (!feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e)) return false;
-    return step_queue_micros(r, u, NULL, e);
+    step_queue_micros(r, u, NULL);
+    return true;
 }
 
 /* On a device that works while the host goes on, the numbers of an update are read when the micro-steps of the next
@@ -330,7 +332,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
     bool late = false; /* `before` is on its way */
     r->step_began = sensors_seconds();
     for (int64_t step = r->step; step < r->o.total_steps; step++) {
-        if (!step_queue_micros(r, &u, late ? &before : NULL, e)) return false;
+        step_queue_micros(r, &u, late ? &before : NULL);
         if (late && !finish_step(r, out, &before, e)) return false;
         if (out->stopped_by) return exec_sync(&r->x, e); /* the micro-steps queued last have changed no state */
         if (late && before.skipped && !queue_again(r, &u, e)) return false;

@@ -120,8 +120,7 @@ void run_measure_line(Run *r, const char *line, int64_t less_bytes); /* what was
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
-/* before: still on its way; NULL: none is. False: the data cannot be read. */
-bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e);
+void step_queue_micros(Run *r, Update *u, const Update *before); /* before: still on its way; NULL: none is */
 void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */

@@ -87,7 +87,7 @@ static void put_dials(Run *r, const Update *u) {
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
 }
 
-bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
+void step_queue_micros(Run *r, Update *u, const Update *before) {
     *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
     if (before) { /* taken to be good: where it is not, its follower is queued again */
         u->step = before->step + 1;
@@ -100,7 +100,6 @@ bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
         double began = sensors_seconds();
         const FeedItem *item = feed_next(r->feed);
         u->data_seconds += sensors_seconds() - began;
-        if (!dataset_ok(r->data, e)) return false;
         CHECK(item->epoch == u->at.epoch && item->row == u->at.row && item->micro == m);
         micros = item->micros;
         u->tokens += item->batch.tokens;
@@ -109,7 +108,6 @@ bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
         put_micro(r, u, &item->batch, m);
         exec_play(&r->x, r->job->phase_micro);
     }
-    return true;
 }
 
 void step_queue_update(Run *r, const Update *u) {
@@ -157,6 +155,7 @@ bool step_read(Run *r, Update *u, Err *e) {
     u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];
     u->skipped = verdict[VERDICT_OK] == 0;
+    if (!dataset_ok(r->data, e)) return false; /* rows that could not be read: the update is not taken over */
     LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, !u->skipped);
     if (u->skipped && (!r->job->unscale || after.scale < 1)) {
         explain_not_finite(r, u, e);

@@ -115,3 +115,25 @@ TEST(a_training_from_shards_killed_at_any_moment_goes_on_with_the_next_row) {
     Plan p;
     if (make_world(&p, TRAIN, TRAIN " --resume") && run_whole(&p)) EXPECT(world_share(killed_round, &p, ROUNDS));
 }
+
+/* Waits for the first checkpoint, writes to a shard and gives how the run ended. */
+static int change_under(pid_t pid, const char *shard) {
+    for (int i = 0; i < 30000 && !world_has_checkpoint(world_path("changed/out")); i++) world_sleep(0.002);
+    FILE *f = fopen(shard, "a");
+    if (f) fputc('x', f), fclose(f);
+    return world_wait(pid);
+}
+
+TEST(a_training_whose_shard_changes_stops_and_says_so) {
+    Plan p;
+    Str err = {0};
+    if (!make_world(&p, TRAIN, TRAIN)) return;
+    char shard[1200];
+    snprintf(shard, sizeof shard, "%s", world_path("tokens/shard-00000.bin"));
+    int code = change_under(world_start("changed", p.binary, NULL, TRAIN " --steps 1000000 --val-split 0"), shard);
+    world_said(NULL, &err, "changed");
+    if (!EXPECT(code == 1 && strstr(str_text(&err), "shard-00000.bin: was changed while the run reads it")))
+        test_note("    exit %d: %s", code, str_text(&err));
+    EXPECT(world_has_checkpoint(world_path("changed/out")) && !world_temporaries(world_path("changed/out")));
+    str_free(&err);
+}
