@@ -304,6 +304,7 @@ static bool close_shard(Prepare *p, Err *e) {
 static bool begin_shard(Prepare *p, Err *e) {
     char path[1200];
     if (p->writing) return true;
+    if (!prepare_job_clear(&p->job, e)) return false;
     prepare_shard_path(path, sizeof path, &p->job, p->job.n_shards);
     p->writing = shard_begin(&p->shard, path, &p->job.like, e);
     return p->writing;

@@ -27,12 +27,14 @@ typedef struct PrepareJob {
     ShardFacts *shard; /* owns: those that are written */
     int64_t n_shards, shard_capacity;
     bool packed;        /* train.bin is there, in the place of shards */
+    bool replaces;      /* what is in the folder, once there are tokens to write */
     PreparePlace place; /* behind the last shard */
 } PrepareJob;
 
 /* Lists the inputs, and finds what an earlier run has done. *done: all of it. */
 bool prepare_job_open(PrepareJob *j, bool *done, const char *const *names, int n, Err *e);
 void prepare_job_free(PrepareJob *j);
+bool prepare_job_clear(PrepareJob *j, Err *e);        /* before the first shard: what is replaced goes away */
 bool prepare_job_save(const PrepareJob *j, Err *e);   /* progress.json */
 bool prepare_job_finish(const PrepareJob *j, Err *e); /* manifest.json; progress.json is removed */
 void prepare_shard_path(char *to, size_t size, const PrepareJob *j, int64_t shard);

@@ -254,8 +254,16 @@ bool prepare_job_open(PrepareJob *j, bool *done, const char *const *names, int n
     path_in(packed, sizeof packed, j, "metadata.json");
     *done = false;
     if (!list_inputs(j, names, n, e) || !check_inputs(j, e)) return false;
-    if (!j->o->overwrite && file_exists(packed)) return take_packed(j, done, e);
-    return remove_files(j, j->o->overwrite ? REMOVE_ALL : REMOVE_UNFINISHED, e) && go_on(j, done, e);
+    j->replaces = j->o->overwrite;
+    if (j->replaces) return true;
+    if (file_exists(packed)) return take_packed(j, done, e);
+    return remove_files(j, REMOVE_UNFINISHED, e) && go_on(j, done, e);
+}
+
+bool prepare_job_clear(PrepareJob *j, Err *e) {
+    if (j->replaces && !remove_files(j, REMOVE_ALL, e)) return false;
+    j->replaces = false;
+    return true;
 }
 
 void prepare_job_free(PrepareJob *j) {

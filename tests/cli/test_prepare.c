@@ -159,6 +159,13 @@ TEST(prepare_refuses_and_leaves_nothing_or_what_was_there) {
     expect_said(r, 1, "other max_document");
     r = snug_run("prepare --tokenizer %s --out %s %s", test_path("m"), test_path("out"), test_path("a.jsonl"));
     expect_said(r, 0, "nothing was left to do");
+    /* --overwrite replaces it, but not with an input that is refused */
+    EXPECT_OK(file_write_all(test_path("bad.jsonl"), "{\"text\": \"a b c\"}\n{\"text\": 7}\n", 30, &e));
+    r = snug_run("prepare --tokenizer %s --out %s --overwrite %s", test_path("m"), test_path("out"),
+                 test_path("bad.jsonl"));
+    expect_said(r, 1, "bad.jsonl:2: field 'text' is a number");
+    r = snug_run("prepare --tokenizer %s --out %s %s", test_path("m"), test_path("out"), test_path("a.jsonl"));
+    expect_said(r, 0, "nothing was left to do");
     /* a shard that changed on disk is found by its checksum */
     Str shard = {0};
     EXPECT_OK(file_read(test_path("out/shard-00000.bin"), &shard, 0, &e));
