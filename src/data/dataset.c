@@ -196,6 +196,7 @@ static void fill_window(const Dataset *d, const DataPart *p, RowWindow w, const 
 static void fill_from_disk(const Dataset *d, const DataPart *p, RowWindow w, const RowScratch *s,
                            const RowOut *o) {
     int64_t begin = 0;
+    CHECK(s->token && s->starts);
     corpus_read(p->corpus, w.begin, w.n + w.more, s->token, s->starts);
     for (int64_t t = 0; t < w.n; t++) {
         bool follows = t + 1 < w.n || w.more, same = d->joined || !s->starts[t + 1];

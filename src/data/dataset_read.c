@@ -282,7 +282,7 @@ static bool skip_empty_lines(RowReader *r, int *c, Err *e) {
 
 /* Finds the next row, *bytes from the first unread byte on; -1: there is none. */
 static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
-    int c;
+    int c = 0;
     bool more = true;
     *bytes = -1;
     if (!(r->form == SOURCE_TABLE ? skip_empty_lines : skip_blanks)(r, &c, e)) return false;
@@ -343,7 +343,7 @@ bool dataset_reader_next(RowReader *r, json_t **row, Err *e) {
 
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
     int64_t bytes;
-    json_t *tree;
+    json_t *tree = NULL;
     *found = false;
     if (!find_row(r, &bytes, e)) return false;
     if (bytes < 0) return true;

@@ -201,7 +201,7 @@ static Block *next_block(Prepare *p, Round *round) {
 static bool read_round(Prepare *p, Round *round, Err *e) {
     round->n = 0;
     while (round->n < p->blocks && p->input < p->job.n_inputs) {
-        bool more;
+        bool more = false;
         if (!p->open && !open_input(p, e)) return false;
         Block *b = next_block(p, round);
         bool text = p->stock[p->input].form == SOURCE_TEXT;
