@@ -250,6 +250,15 @@ static bool copy_one(void *to, const char *folder, const char *name) {
     return file_is_dir(from) ? world_copy_tree(from, dest) : file_copy(from, dest, NULL);
 }
 
+bool world_complain(const char *folder, int round, const char *what) {
+    Str err = {0};
+    world_said(NULL, &err, folder);
+    const char *text = str_text(&err), *end = strlen(text) > 1500 ? text + strlen(text) - 1500 : text;
+    fprintf(stderr, "  round %d: %s\n%s\n", round, what, end);
+    str_free(&err);
+    return false;
+}
+
 bool world_copy_tree(const char *from, const char *to) {
     if (!file_remove_tree(to, NULL)) return false;
     return !file_is_dir(from) || (file_make_dirs(to, NULL) && each(from, copy_one, (void *)to));
@@ -344,7 +353,7 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
 /* Files that tell of one process: each run has its own. */
 static bool is_of_the_run(const char *name) {
     return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") ||
-           str_ends(name, ".progress");
+           str_ends(name, ".progress") || !strcmp(name, "progress.json");
 }
 
 static bool parses(const char *path) {
@@ -406,8 +415,8 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 }
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
-    static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl"};
-    bool grows = false; /* a run folder does, and those of reason and generate; others are made as a whole */
+    static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json"};
+    bool grows = false; /* a run folder does, a corpus, and those of reason and generate; others are made as a whole */
     for (int i = 0; i < COUNT_OF(growing); i++) {
         char path[PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", want, growing[i]);
@@ -430,7 +439,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     snprintf(plain, sizeof plain, "%s", name);
     char *pid = strstr(plain, ".tmp-");
     if (pid) pid[5] = 0;
-    if (is_of_the_run(name) && !str_ends(name, ".progress")) return true;
+    if (is_of_the_run(name) && !strstr(name, "progress")) return true;
     mix(h, plain, (int64_t)strlen(plain) + 1);
     if (file_is_dir(path)) return each(path, mix_entry, h);
     Str text = {0};

@@ -27,6 +27,8 @@ void world_said(Str *out, Str *err, const char *folder); /* replaces both; eithe
 bool world_says(const char *folder,
                 const char *text); /* waits until its standard error holds that; false: a minute passed */
 
+bool world_complain(const char *folder, int round, const char *what); /* prints it and the end of what was said; false */
+
 bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
 /* Results of a `snug reason` (JSON, CSV, HTML): the same but for when and how fast. */

@@ -17,6 +17,8 @@ package() { # name: packages of apt, dnf, pacman, zypper
     yaml)       echo "libyaml-dev@libyaml-devel@libyaml@libyaml-devel" ;;
     pcre2)      echo "libpcre2-dev@pcre2-devel@pcre2@pcre2-devel" ;;
     utf8proc)   echo "libutf8proc-dev@utf8proc-devel@libutf8proc@utf8proc-devel" ;;
+    zlib)       echo "zlib1g-dev@zlib-devel@zlib@zlib-devel" ;;
+    zstd)       echo "libzstd-dev@libzstd-devel@zstd@libzstd-devel" ;;
     mpi)        echo "libopenmpi-dev openmpi-bin@openmpi-devel@openmpi@openmpi-devel" ;;
     clang)      echo "clang@clang@clang@clang" ;;
     fuzzer)     echo "libclang-rt-dev@compiler-rt@compiler-rt@clang" ;;

@@ -14,8 +14,8 @@
 set -u
 out=$1 cc=${CC:-cc} cflags=${CFLAGS:-} ldflags=${LDFLAGS:-} openblas=${OPENBLAS:-}
 export LC_ALL=C
-names="openblas jansson yaml pcre2 utf8proc"
-link_name() { case $1 in pcre2) echo pcre2-8 ;; *) echo "$1" ;; esac; }
+names="openblas jansson yaml pcre2 utf8proc zlib zstd"
+link_name() { case $1 in pcre2) echo pcre2-8 ;; zlib) echo z ;; *) echo "$1" ;; esac; }
 
 program() { # what the sources call and an older or another library may not have
     case $1 in
@@ -50,6 +50,13 @@ program() { # what the sources call and an older or another library may not have
             utf8proc_int32_t c;
             return utf8proc_iterate((const utf8proc_uint8_t *)"a", -1, &c) != 1 || utf8proc_toupper(c) == c;
         }' ;;
+    zlib) echo '#include <zlib.h>
+        int main(void) {
+            z_stream z = {0};
+            return inflateInit2(&z, 31) != Z_OK || inflate(&z, Z_NO_FLUSH) == Z_STREAM_END;
+        }' ;;
+    zstd) echo '#include <zstd.h>
+        int main(void) { return ZSTD_isError(ZSTD_initDStream(ZSTD_createDStream())) != 0; }' ;;
     esac
 }
 
@@ -66,7 +73,7 @@ facts() { # of files: path, size, time
 }
 
 headers() { # paths of the headers that are found without a further flag
-    local h all="cblas jansson yaml pcre2 utf8proc"
+    local h all="cblas jansson yaml pcre2 utf8proc zlib zstd"
     for h in $all; do printf '#if __has_include(<%s.h>)\n#include <%s.h>\n#endif\n' $h $h; done |
         $cc $cflags -DPCRE2_CODE_UNIT_WIDTH=8 -M -x c - 2>/dev/null | tr -s ' \\' '\n' | grep -E "/(${all// /|})\.h\$"
 }

@@ -85,6 +85,10 @@ FileFacts file_facts(int fd) {
                        .at = S_ISREG(st.st_mode) ? (int64_t)lseek(fd, 0, SEEK_CUR) : -1};
 }
 
+bool file_seek(int fd, int64_t at, const char *path, Err *e) {
+    return lseek(fd, (off_t)at, SEEK_SET) == (off_t)at || refused(e, path, "seek in it");
+}
+
 bool file_open_append(const char *path, int *fd, Err *e) {
     *fd = open_here(path, O_RDWR | O_CREAT | O_APPEND);
     return *fd >= 0 || refused(e, path, "open");

@@ -28,6 +28,7 @@ typedef struct FileFacts { /* of an open file: another size or time later means 
     int64_t at;   /* where it is read next; -1: a pipe or a device, which cannot be read at any place */
 } FileFacts;
 FileFacts file_facts(int fd);
+bool file_seek(int fd, int64_t at, const char *path, Err *e); /* read on from there */
 bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *path, Err *e); /* all or a refusal */
 bool file_read_some(int fd, void *to, int64_t *got, int64_t room, const char *path, Err *e); /* 0: the end */
 bool file_write(int fd, const void *from, int64_t bytes, const char *path, Err *e);

@@ -35,6 +35,7 @@ typedef enum Command {
     CMD_PROBLEMS,
     CMD_AMR,
     CMD_SMATCH,
+    CMD_PREPARE,
     CMD_COUNT
 } Command;
 
@@ -55,6 +56,7 @@ enum {
     ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_AMR = 1 << CMD_AMR,
     ON_SMATCH = 1 << CMD_SMATCH,
+    ON_PREPARE = 1 << CMD_PREPARE,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */

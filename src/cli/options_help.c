@@ -58,8 +58,20 @@ const CommandRow command_rows[CMD_COUNT] = {
              "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave with exit code 0.",
          .examples =
              "snug train --model m0 --data train.jsonl --out out --mode lora --lr 2e-4 --seq 512 --budget 2GiB\n"
+             "snug train --model m0 --data tokens --mode full --seq 1024\n"
              "snug train --config recipes/sft-lora.yaml --set lr=1e-4\n"
              "snug train --config out/config.yaml --resume\n"},
+    [CMD_PREPARE] =
+        {.name = "prepare",
+         .summary = "turn files of text into token shards that are trained on from disk",
+         .positional = "FILE...",
+         .least = 1,
+         .most = 4096,
+         .about = "JSON lines, tables, texts, and folders of them, also .gz and .zst. --out receives shards and "
+                  "manifest.json; train and eval take the folder as --data and read it a row at a time. Killed or "
+                  "stopped, the same command goes on.",
+         .examples = "snug prepare --tokenizer m0 --out tokens books/ web.jsonl.zst\n"
+                     "snug prepare --tokenizer m0 --out packed --pack-rows 2048 web.jsonl.gz\n"},
     [CMD_EVAL] = {.name = "eval",
                   .summary = "loss and perplexity of a model, with or without an adapter",
                   .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"},

@@ -13,10 +13,12 @@ void batch_init(Batch *b, Arena *a, int64_t rows, int64_t seq) {
     for (int i = 0; i < COUNT_OF(arrays); i++) *arrays[i] = ARENA_NEW(a, int32_t, n);
     b->weight = ARENA_NEW(a, float, n);
     b->counts = ARENA_NEW(a, int32_t, DIGITS);
+    b->read = (RowScratch){ARENA_NEW(a, uint32_t, seq + 1), ARENA_NEW(a, uint8_t, seq + 1)};
 }
 
 int64_t batch_bytes(int64_t rows, int64_t seq) {
-    return rows * seq * (int64_t)(6 * sizeof(int32_t) + sizeof(float)) + DIGITS * (int64_t)sizeof(int32_t);
+    return rows * seq * (int64_t)(6 * sizeof(int32_t) + sizeof(float)) + DIGITS * (int64_t)sizeof(int32_t) +
+           (seq + 1) * (int64_t)(sizeof(uint32_t) + sizeof(uint8_t));
 }
 
 static void fill_padding(Batch *b, int64_t from) {
@@ -70,7 +72,8 @@ void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first) {
         }
         const int64_t *member = l->member + from;
         int64_t n = l->first[first + r + 1] - from;
-        dataset_members_fill(d, member, n, b->ids + at, b->labels + at, b->weight + at, b->positions + at, b->doc_begin + at);
+        dataset_members_fill(d, member, n, &b->read, b->ids + at, b->labels + at, b->weight + at,
+                             b->positions + at, b->doc_begin + at);
         for (int64_t i = 0; i < n; i++) {
             b->tokens += dataset_row_tokens(d, member[i]);
             b->scored += dataset_row_scored(d, member[i]);

@@ -14,6 +14,7 @@ typedef struct Batch {
     int32_t *id_order;                             /* places 0 .. rows*seq-1 sorted by (id, place) */
     int64_t tokens, scored;                        /* of the real rows */
     int32_t *scratch, *counts;                     /* of the sort */
+    RowScratch read;                               /* of rows that are read from disk */
 } Batch;
 
 void batch_init(Batch *b, Arena *a, int64_t rows, int64_t seq);

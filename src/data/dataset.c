@@ -12,6 +12,8 @@ void dataset_close(Dataset *d) {
     if (!--d->store->sets) {
         pile_free(&d->store->token);
         pile_free(&d->store->doc);
+        for (int i = 0; i < d->store->n_corpora; i++) corpus_close(d->store->corpus[i]);
+        mem_free(d->store->corpus);
         mem_free(d->store);
     }
     for (int i = 0; i < d->n_parts; i++) {
@@ -46,6 +48,7 @@ bool dataset_is_packed(const Dataset *d) {
 int64_t dataset_bytes(const Dataset *d) {
     int64_t bytes = (int64_t)sizeof *d + (int64_t)strlen(d->name) + 1;
     if (d->owns_store) bytes += (int64_t)sizeof *d->store + pile_bytes(&d->store->token) + pile_bytes(&d->store->doc);
+    for (int i = 0; d->owns_store && i < d->store->n_corpora; i++) bytes += corpus_bytes(d->store->corpus[i]);
     for (int i = 0; i < d->n_parts; i++) {
         const DataPart *p = &d->part[i];
         bytes += (int64_t)(sizeof *p + strlen(p->path) + strlen(p->kind_text) + 2);
@@ -56,6 +59,7 @@ int64_t dataset_bytes(const Dataset *d) {
 
 static uint64_t part_fingerprint(uint64_t h, const Dataset *d, const DataPart *p) {
     h = rng_fold(rng_fold(rng_fold(h, (uint64_t)p->mode), (uint64_t)p->n_rows), p->share);
+    if (p->corpus) return rng_fold(rng_fold(h, corpus_fingerprint(p->corpus)), (uint64_t)p->keyed_first);
     for (int64_t i = 0; i < p->n_docs; i++)
         h = rng_fold(h, (uint64_t)(dataset_doc(d, p->first_doc + i)->begin - p->first_token));
     for (int64_t t = 0; t < p->n_tokens; t++)
@@ -87,7 +91,15 @@ const DataPart *dataset_part_of(const Dataset *d, int64_t row) {
     return &d->part[i];
 }
 
+bool dataset_ok(const Dataset *d, Err *e) {
+    for (int i = 0; i < d->store->n_corpora; i++)
+        if (!corpus_ok(d->store->corpus[i], e)) return false;
+    return true;
+}
+
 /* ---- rows ---- */
+
+enum { SPLIT_KEY = 0x73706c69 };
 
 typedef struct RowSpan { /* its documents: places in row_doc, or documents */
     int64_t from, to;
@@ -110,19 +122,32 @@ typedef struct RowWindow { /* of a stream */
 } RowWindow;
 
 static RowWindow window_of(const Dataset *d, const DataPart *p, int64_t row) {
-    int64_t at = (row - p->first_row) * d->seq, n = MIN2(d->seq, p->n_tokens - at);
+    int64_t r = row - p->first_row;
+    if (p->keyed_rows) r = rng_permuted(rng_fold(d->seed, SPLIT_KEY), p->keyed_rows, p->keyed_first + r);
+    int64_t at = r * d->seq, n = MIN2(d->seq, p->n_tokens - at);
     return (RowWindow){p->first_token + at, n, at + n < p->n_tokens};
 }
 
-static int64_t stream_scored(const Dataset *d, RowWindow w) {
+/* Labels of a row on disk: all but those of tokens that begin a document. */
+static int64_t corpus_scored(const Dataset *d, const DataPart *p, RowWindow w) {
+    enum { PIECE = 1024 };
+    uint32_t scratch[PIECE];
+    int64_t n = w.n + w.more, starts = 0;
+    for (int64_t at = 0; !d->joined && at + 1 < n; at += PIECE - 1) /* pieces share a token: the first is not told of */
+        starts += corpus_count_starts(p->corpus, w.begin + at, MIN2(PIECE, n - at), scratch);
+    return n - 1 - starts;
+}
+
+static int64_t stream_scored(const Dataset *d, const DataPart *p, RowWindow w) {
     int64_t scored = 0;
+    if (p->corpus) return corpus_scored(d, p, w);
     for (int64_t i = 1; i < w.n + w.more; i++) scored += d->joined || is_scored(token_at(d, w.begin + i));
     return scored;
 }
 
 int64_t dataset_row_scored(const Dataset *d, int64_t row) {
     const DataPart *p = dataset_part_of(d, row);
-    if (p->mode == ROWS_STREAM) return stream_scored(d, window_of(d, p, row));
+    if (p->mode == ROWS_STREAM) return stream_scored(d, p, window_of(d, p, row));
     RowSpan r = documents_of(p, row);
     int64_t n = 0;
     for (int64_t i = r.from; i < r.to; i++) n += dataset_doc(d, document_at(p, i))->scored;
@@ -168,6 +193,19 @@ static void fill_window(const Dataset *d, const DataPart *p, RowWindow w, const 
     put_padding(o, w.n, d->seq);
 }
 
+static void fill_from_disk(const Dataset *d, const DataPart *p, RowWindow w, const RowScratch *s,
+                           const RowOut *o) {
+    int64_t begin = 0;
+    CHECK(s->token && s->starts);
+    corpus_read(p->corpus, w.begin, w.n + w.more, s->token, s->starts);
+    for (int64_t t = 0; t < w.n; t++) {
+        bool follows = t + 1 < w.n || w.more, same = d->joined || !s->starts[t + 1];
+        if (t && s->starts[t] && !d->joined) begin = t;
+        put_token(o, t, begin, s->token[t], follows ? s->token[t + 1] : 0, follows && same);
+    }
+    put_padding(o, w.n, d->seq);
+}
+
 static int64_t fill_document(const Dataset *d, int64_t doc, int64_t at, const RowOut *o) {
     int64_t from = dataset_doc(d, doc)->begin, n = dataset_doc_tokens(d, doc), begin = at;
     for (int64_t i = 0; i < n; i++, at++) {
@@ -177,14 +215,18 @@ static int64_t fill_document(const Dataset *d, int64_t doc, int64_t at, const Ro
     return at;
 }
 
-void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, int32_t *ids, int32_t *labels, float *weight,
-                          int32_t *positions, int32_t *doc_begin) {
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch,
+                          int32_t *ids, int32_t *labels, float *weight, int32_t *positions, int32_t *doc_begin) {
     RowOut o = {ids, labels, positions, doc_begin, weight};
     int64_t at = 0;
     for (int64_t k = 0; k < n; k++) {
         const DataPart *p = dataset_part_of(d, member[k]);
         if (p->mode == ROWS_STREAM) { /* which shares its row with nobody */
-            fill_window(d, p, window_of(d, p, member[k]), &o);
+            RowWindow w = window_of(d, p, member[k]);
+            if (p->corpus)
+                fill_from_disk(d, p, w, scratch, &o);
+            else
+                fill_window(d, p, w, &o);
             return;
         }
         RowSpan r = documents_of(p, member[k]);
@@ -195,5 +237,10 @@ void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, in
 
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin) {
-    dataset_members_fill(d, &row, 1, ids, labels, weight, positions, doc_begin);
+    bool disk = dataset_part_of(d, row)->corpus != NULL;
+    RowScratch s = {.token = disk ? MEM_NEW(uint32_t, d->seq + 1) : NULL,
+                    .starts = disk ? MEM_NEW(uint8_t, d->seq + 1) : NULL};
+    dataset_members_fill(d, &row, 1, &s, ids, labels, weight, positions, doc_begin);
+    mem_free(s.token);
+    mem_free(s.starts);
 }

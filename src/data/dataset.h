@@ -154,8 +154,14 @@ void update_rows_free(UpdateRows *u);
  * document begins. What is left of the row is a document of its own: ids 0, no labels. */
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin);
-/* The same for rows of the set that share a row. */
-void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, int32_t *ids, int32_t *labels, float *weight,
-                          int32_t *positions, int32_t *doc_begin);
+/* The same for rows of the set that share a row. scratch: for tokens that are read from disk. */
+typedef struct RowScratch {
+    uint32_t *token; /* [seq + 1] */
+    uint8_t *starts; /* [seq + 1] */
+} RowScratch;
+void dataset_members_fill(const Dataset *d, const int64_t *member, int64_t n, const RowScratch *scratch,
+                          int32_t *ids, int32_t *labels, float *weight, int32_t *positions, int32_t *doc_begin);
+/* False, with the first error, once reading from disk has failed: rows filled since then hold nothing. */
+bool dataset_ok(const Dataset *d, Err *e);
 
 #endif

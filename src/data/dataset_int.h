@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "data/corpus.h"
 #include "data/dataset.h"
 #include "data/pile.h"
 #include "data/row.h"
@@ -27,6 +28,8 @@ _Static_assert(sizeof(Doc) == 16, "a pile wants a power of two");
 
 typedef struct DataStore { /* tokens and documents, in the file's order; a held-out set is a part of the same */
     Pile token, doc;       /* doc: one more, where the last one ends */
+    Corpus **corpus;       /* owns: [n_corpora], those of the parts that stay on disk */
+    int n_corpora;
     int sets;              /* that use it */
 } DataStore;
 
@@ -48,6 +51,9 @@ typedef struct DataPart { /* what one --data names: a file, or the files of a fo
     int64_t first_row, n_rows;     /* of the set */
     int64_t *row_first;            /* [n_rows + 1]: where a row's documents begin in row_doc */
     int64_t *row_doc;              /* [n_docs]: documents, row by row */
+    Corpus *corpus;                /* its tokens stay on disk: a stream; NULL: they are in the store. Borrows from it */
+    int64_t keyed_rows;            /* rows of a corpus that was split by key; 0: it was not */
+    int64_t keyed_first;           /* where its own begin in that order */
     DataReport report;
 } DataPart;
 
@@ -77,9 +83,9 @@ const DataPart *dataset_part_of(const Dataset *d, int64_t row);
 
 /* ---- dataset_read.c, dataset_table.c ---- */
 
-bool dataset_reader_line(RowReader *r, char **line, int64_t *bytes, Err *e);
 bool dataset_table_header(RowReader *r, Err *e); /* reads the names of the columns */
-bool dataset_table_row(RowReader *r, Row *row, char *record, int64_t bytes, Err *e);
+/* A record as fields; of the reader only its names, separator and path are looked at. */
+bool dataset_table_row(const RowReader *r, Row *row, char *record, int64_t bytes, int64_t line, Err *e);
 
 /* ---- dataset_scan.c ---- */
 

@@ -70,6 +70,7 @@ static bool check_kept(const Opening *p, int64_t row_bytes, int64_t line, Err *e
 static void count_reading(Opening *p) {
     int64_t words = p->maker.stream ? token_stream_bytes(p->maker.stream) : 0;
     int64_t rows = p->reader.longest_bytes * (1 + (p->maker.settled ? dataset_row_cost(&p->maker) : 0));
+    if (p->reader.unpack) rows += UNPACK_MOST_BYTES + p->reader.longest_bytes; /* a window that was doubled */
     p->d->reading_bytes = MAX2(p->d->reading_bytes, SCRATCH_BYTES + rows + words);
 }
 
@@ -94,13 +95,42 @@ static bool settle(Opening *p, Row *row, Err *e) {
     return dataset_settle_row(&p->maker, row, e) || fail_within(e, "%s:%lld", r->path, (long long)r->row_line);
 }
 
+/* ---- corpora on disk ---- */
+
+static bool open_corpus(Opening *p, DataPart *part, Err *e) {
+    const DataOptions *o = p->o;
+    DataStore *store = p->d->store;
+    if (o->max_samples)
+        return fail(e, ERR_USAGE,
+                    "%s: --max-samples counts samples, and a corpus of tokens has rows. Give --steps", part->path);
+    if (o->prompt_template || o->text_field || o->template_mode == TEMPLATE_CHAT)
+        return fail(e, ERR_USAGE, "%s: holds tokens; templates and columns were settled when it was prepared",
+                    part->path);
+    if (o->pack == PACK_OFF || o->pack == PACK_UPDATE)
+        return fail(
+            e, ERR_USAGE,
+            "%s: is a stream of tokens, whose rows are always filled; leave --pack away, or give --pack on",
+            part->path);
+    CorpusOptions c = {
+        .vocab = o->vocab, .eos = o->eos_id, .tokenizer = o->tokenizer ? tokenizer_identity(o->tokenizer) : 0};
+    if (!corpus_open(&part->corpus, part->path, &c, e)) return false;
+    store->corpus[store->n_corpora++] = part->corpus;
+    part->kind = DATA_TEXT;
+    part->mode = ROWS_STREAM;
+    part->n_tokens = corpus_tokens(part->corpus);
+    part->kind_text = mem_strdup(corpus_text(part->corpus));
+    return true;
+}
+
 /* Looks at the first row of a file. */
 static bool peek(Opening *p, DataPart *part, const char *path, Err *e) {
     RowReader *r = &p->reader;
     bool found = true;
     if (!dataset_reader_open(r, path, e)) return false;
     Row *row = MEM_NEW(Row, 1);
-    bool ok = r->seekable || fail(e, ERR_USAGE, "%s: is a pipe. Several --data are looked at before they are read: give files", path);
+    bool ok =
+        r->seekable || r->unpack ||
+        fail(e, ERR_USAGE, "%s: is a pipe. Several --data are looked at before they are read: give files", path);
     if (ok && r->form != SOURCE_TEXT) {
         set_room(p);
         ok = dataset_reader_row(r, row, &found, e);
@@ -118,13 +148,17 @@ static bool peek(Opening *p, DataPart *part, const char *path, Err *e) {
 /* Texts beside samples are kept as samples are: what an update or a row holds must be of one sort. */
 static bool peek_all(Opening *p, const SourceFiles *files, Err *e) {
     Dataset *d = p->d;
-    bool all_text = true;
+    bool all_text = true, on_disk = false;
     for (int i = 0; i < d->n_parts; i++) {
-        if (!peek(p, &d->part[i], files[i].path[0], e)) return false;
+        if (!d->part[i].corpus && !peek(p, &d->part[i], files[i].path[0], e)) return false;
         all_text &= d->part[i].kind == DATA_TEXT;
+        on_disk |= d->part[i].corpus != NULL;
     }
-    for (int i = 0; i < d->n_parts && !all_text; i++)
-        if (p->o->pack == PACK_AUTO) d->part[i].mode = ROWS_DOCUMENTS;
+    for (int i = 0; i < d->n_parts && !all_text; i++) {
+        RowMode filled =
+            is_plain(d->part[i].kind, false) ? ROWS_STREAM : ROWS_FITTED; /* rows, as a corpus has them */
+        if (p->o->pack == PACK_AUTO) d->part[i].mode = on_disk ? filled : ROWS_DOCUMENTS;
+    }
     return true;
 }
 
@@ -180,7 +214,7 @@ static bool read_rows(Opening *p, Err *e) {
         if (!ok) break;
         dataset_keep_end(&p->keeper);
         p->taken++;
-        ok = check_kept(p, 0, r->row_line, e) && work_on(&p->work, dataset_reader_at(r), e);
+        ok = check_kept(p, 0, r->row_line, e) && work_on(&p->work, dataset_reader_done(r), e);
     }
     mem_free(row);
     return ok;
@@ -216,7 +250,7 @@ static bool take_text(Opening *p, Str *piece, Err *e) {
         if (!dataset_text_more(&p->maker, &p->keeper.sample, str_text(piece), good, e))
             return fail_within(e, "%s:%lld", r->path, (long long)r->line);
         dataset_keep_some(&p->keeper);
-        if (!check_kept(p, 0, r->line, e) || !work_on(&p->work, dataset_reader_at(r), e)) return false;
+        if (!check_kept(p, 0, r->line, e) || !work_on(&p->work, dataset_reader_done(r), e)) return false;
         set_room(p);
         piece->len -= good;
         if (piece->len) memmove(piece->data, piece->data + good, (size_t)piece->len);
@@ -338,12 +372,15 @@ static Dataset *new_set(const DataFile *file, int n, const DataOptions *o) {
 
 static bool read_parts(Opening *p, SourceFiles *files, Err *e) {
     Dataset *d = p->d;
+    d->store->corpus = MEM_NEW(Corpus *, d->n_parts);
     for (int i = 0; i < d->n_parts; i++)
-        if (!source_files(&files[i], d->part[i].path, e)) return false;
+        if (corpus_is(d->part[i].path) ? !open_corpus(p, &d->part[i], e)
+                                       : !source_files(&files[i], d->part[i].path, e))
+            return false;
     bool several = d->n_parts > 1;
     if (several && !peek_all(p, files, e)) return false;
     for (int i = 0; i < d->n_parts; i++)
-        if (!read_part(p, &d->part[i], &files[i], several, e)) return false;
+        if (!d->part[i].corpus && !read_part(p, &d->part[i], &files[i], several, e)) return false;
     return true;
 }
 

@@ -83,7 +83,7 @@ void dataset_place(Dataset *d) {
         mem_free(p->row_first);
         mem_free(p->row_doc);
         p->row_first = p->row_doc = NULL;
-        p->n_rows = p->mode == ROWS_STREAM ? (p->n_tokens + d->seq - 1) / d->seq : p->n_docs;
+        if (!p->keyed_rows) p->n_rows = p->mode == ROWS_STREAM ? (p->n_tokens + d->seq - 1) / d->seq : p->n_docs;
         if (p->mode == ROWS_FITTED) fit_documents(d, p);
         p->first_row = d->n_rows;
         d->n_rows += p->n_rows;

@@ -1,8 +1,9 @@
 /* dataset_read.c - how rows are taken out of a file one by one, with the line each began on.
  *
- * The window is as long as the longest row so far. Where the next one does not end inside it, the file is looked through
- * ahead of the window, by small pieces, until its end is found: so its length is known, and can be refused, before memory
- * is taken for it. Only of a pipe, which cannot be looked into, the window is doubled until the row ends. */
+ * The window is as long as the longest row so far. Where the next one does not end inside it, the file is looked
+ * through ahead of the window, by small pieces, until its end is found: so its length is known, and can be
+ * refused, before memory is taken for it. Only of a pipe or a compressed file, which cannot be looked into, the
+ * window is doubled until the row ends. */
 #include <string.h>
 
 #include "base/file.h"
@@ -36,8 +37,10 @@ static void make_room(RowReader *r, int64_t want) {
 
 /* Adds at least one byte to the window, or sets at_end. */
 static bool read_some(RowReader *r, Err *e) {
-    int64_t n;
-    if (!file_read_some(r->fd, r->buffer + r->end, &n, r->capacity - r->end, r->path, e)) return false;
+    int64_t n, room = r->capacity - r->end;
+    char *to = r->buffer + r->end;
+    if (!(r->unpack ? unpack_read(r->unpack, to, &n, room, e) : file_read_some(r->fd, to, &n, room, r->path, e)))
+        return false;
     r->end += n;
     r->offset += n;
     r->at_end = n == 0;
@@ -216,7 +219,9 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
     *r = (RowReader){.fd = -1};
     if (!file_open_read(path, &fd, e)) return false;
     new_reader(r, fd, path);
-    if (look_at_start(r, e)) return true;
+    bool ok = unpack_open(&r->unpack, fd, path, e);
+    if (r->unpack) r->seekable = false;
+    if (ok && look_at_start(r, e)) return true;
     dataset_reader_close(r);
     return false;
 }
@@ -224,6 +229,7 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
 void dataset_reader_close(RowReader *r) {
     mem_free(r->buffer);
     mem_free(r->name);
+    unpack_close(r->unpack);
     str_free(&r->scratch);
     str_free(&r->header);
     file_close(r->fd);
@@ -276,7 +282,7 @@ static bool skip_empty_lines(RowReader *r, int *c, Err *e) {
 
 /* Finds the next row, *bytes from the first unread byte on; -1: there is none. */
 static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
-    int c;
+    int c = 0;
     bool more = true;
     *bytes = -1;
     if (!(r->form == SOURCE_TABLE ? skip_empty_lines : skip_blanks)(r, &c, e)) return false;
@@ -337,7 +343,7 @@ bool dataset_reader_next(RowReader *r, json_t **row, Err *e) {
 
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
     int64_t bytes;
-    json_t *tree;
+    json_t *tree = NULL;
     *found = false;
     if (!find_row(r, &bytes, e)) return false;
     if (bytes < 0) return true;
@@ -345,7 +351,7 @@ bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
         char *record = r->buffer + r->begin;
         step(r, MIN2(bytes + 1, r->end - r->begin)); /* with its line end, which may become the end of a text */
         *found = true;
-        return dataset_table_row(r, row, record, bytes, e);
+        return dataset_table_row(r, row, record, bytes, r->row_line, e);
     }
     if (!row_scan(row, r->buffer + r->begin, bytes)) {
         if (!read_tree(r, &tree, bytes, e)) return false;
@@ -364,10 +370,40 @@ bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e
     return true;
 }
 
-/* The next line of a table as it stands; -1 bytes: there is none. */
-bool dataset_reader_line(RowReader *r, char **line, int64_t *bytes, Err *e) {
+bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e) {
     if (!find_row(r, bytes, e)) return false;
-    *line = r->buffer + r->begin;
-    if (*bytes >= 0) step(r, MIN2(*bytes + 1, r->end - r->begin));
+    *text = r->buffer + r->begin;
+    bool with_end = r->form == SOURCE_TABLE && *bytes >= 0; /* there a blank line end could be an empty cell */
+    if (*bytes >= 0) step(r, MIN2(*bytes + with_end, r->end - r->begin));
+    return true;
+}
+
+int64_t dataset_reader_done(const RowReader *r) {
+    return r->unpack ? unpack_packed_bytes(r->unpack) : dataset_reader_at(r);
+}
+
+int64_t dataset_reader_at(const RowReader *r) {
+    return r->offset - (r->end - r->begin);
+}
+
+bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e) {
+    if (at < dataset_reader_at(r)) return true; /* the very beginning */
+    if (r->seekable && at > r->offset) {
+        if (!file_seek(r->fd, at, r->path, e)) return false;
+        r->begin = r->end = 0;
+        r->offset = at;
+        r->at_end = false;
+    }
+    while (dataset_reader_at(r) < at) {
+        int64_t n = MIN2(at - dataset_reader_at(r), r->end - r->begin);
+        r->begin += n;
+        if (r->begin < r->end) break;
+        if (r->at_end)
+            return fail(e, ERR_FAIL, "%s: ends before byte %lld, where it was left. Was it changed?", r->path,
+                        (long long)at);
+        if (!fill(r, e)) return false;
+    }
+    r->line = line;
+    r->after_first = true;
     return true;
 }

@@ -38,6 +38,14 @@ static void count_part(const Dataset *d, DataPart *p) {
     r->rows = p->n_rows;
     r->tokens = p->n_tokens;
     r->samples = r->scored_tokens = 0;
+    if (p->corpus) {
+        int64_t documents = MAX2(corpus_documents(p->corpus), 1), all = (p->n_tokens + d->seq - 1) / d->seq;
+        double share = all ? (double)p->n_rows / (double)all : 0; /* less what is held out */
+        r->tokens = (int64_t)(share * (double)p->n_tokens);
+        r->samples = MAX2((int64_t)(share * (double)documents), 1);
+        r->scored_tokens = r->tokens - (d->joined ? 1 : r->samples);
+        return;
+    }
     for (int64_t i = p->first_doc; i < p->first_doc + p->n_docs; i++) {
         r->samples += is_sample(d, i);
         r->scored_tokens += p->mode == ROWS_STREAM ? 0 : dataset_doc(d, i)->scored;
@@ -62,8 +70,9 @@ void dataset_count(Dataset *d) {
         r->rows += p->report.rows;
         r->longest = MAX2(r->longest, p->report.longest);
     }
-    r->median = r->samples ? length_at(d, (r->samples - 1) / 2) : 0;
-    r->p95 = r->samples ? length_at(d, (r->samples * 95 + 99) / 100 - 1) : 0;
+    int64_t known = count_up_to(d, INT32_MAX); /* of documents on disk no lengths are */
+    r->median = known ? length_at(d, (known - 1) / 2) : 0;
+    r->p95 = known ? length_at(d, (known * 95 + 99) / 100 - 1) : 0;
     r->fill = r->rows ? (double)r->tokens / ((double)r->rows * (double)d->seq) : 0;
 }
 
@@ -78,15 +87,15 @@ int64_t dataset_enough(const Dataset *d) {
 
 /* Samples by length, in doubling steps. */
 static void add_histogram(Str *out, const Dataset *d) {
-    int64_t count[BUCKETS] = {0}, most = 1, before = 0;
+    int64_t count[BUCKETS] = {0}, most = 1, before = 0, known = count_up_to(d, INT32_MAX);
     int low = BUCKETS, high = 0;
     for (int b = 3; b < BUCKETS; b++) { /* up to 8 tokens */
-        int64_t up_to = b < 31 ? count_up_to(d, (int64_t)1 << b) : d->report.samples;
+        int64_t up_to = count_up_to(d, (int64_t)1 << MIN2(b, 40));
         count[b] = up_to - before;
         before = up_to;
         most = MAX2(most, count[b]);
         if (count[b]) low = MIN2(low, b), high = b;
-        if (up_to == d->report.samples) break;
+        if (up_to == known) break;
     }
     for (int b = low; b <= high; b++) {
         int64_t bar = count[b] ? MAX2(count[b] * BAR / most, 1) : 0;
@@ -115,7 +124,7 @@ static void add_parts(Str *out, const Dataset *d) {
 static void add_samples(Str *out, const Dataset *d) {
     const DataReport *r = &d->report;
     int64_t others = r->dropped - r->unanswered;
-    str_addf(out, "samples  %s", units_count(r->samples).s);
+    str_addf(out, r->median ? "samples  %s" : "texts    %s", units_count(r->samples).s);
     if (others) str_addf(out, "; %s dropped (the answer is empty or was cut away)", units_count(others).s);
     if (r->unanswered)
         str_addf(out, "; %s dropped (no turn is the assistant's: there is nothing to learn)", units_count(r->unanswered).s);
@@ -145,6 +154,7 @@ void dataset_report_text(Str *out, const Dataset *d) {
             out,
             "         in %s conversations earlier answers are not scored: the chat template changes them later\n",
             units_count(r->last_only).s);
+    if (!r->median) return;
     str_addf(out, "lengths  median %s, 95 %% up to %s, longest %s\n", units_count(r->median).s,
              units_count(r->p95).s, units_count(r->longest).s);
     add_histogram(out, d);

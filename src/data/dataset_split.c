@@ -1,4 +1,5 @@
-/* dataset_split.c - what is held out: the end of every part. Tokens are shared with the set they are taken from. */
+/* dataset_split.c - what is held out: the end of every part; of a corpus on disk, whose end may be of another kind
+ * than its beginning, rows drawn by key. Tokens are shared with the set they are taken from. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -35,8 +36,22 @@ static void split_stream(Dataset *d, DataPart *p, DataPart *h, int64_t keep) {
     cut_at(d, p, h, doc + takes_after, takes_after ? after : takes_before ? before : cut);
 }
 
+/* Rows keyed_first .. of one permutation of all: the first of them are held out. */
+static bool split_corpus(DataPart *p, DataPart *h, double fraction) {
+    int64_t all = p->n_rows, held = MAX2(all - (int64_t)floor((double)all * (1 - fraction) + 1e-9), 1);
+    if (all < 2) return false;
+    held = MIN2(held, all - 1);
+    p->keyed_rows = h->keyed_rows = all;
+    h->keyed_first = 0;
+    h->n_rows = held;
+    p->keyed_first = held;
+    p->n_rows = all - held;
+    return true;
+}
+
 /* Nothing is held out of a part that has one document, or one row, alone. */
 static bool split_part(Dataset *d, DataPart *p, DataPart *h, double fraction) {
+    if (p->corpus) return split_corpus(p, h, fraction);
     bool stream = p->mode == ROWS_STREAM && p->n_rows > 1;
     int64_t all = stream ? p->n_rows : p->n_docs, keep = (int64_t)floor((double)all * (1 - fraction) + 1e-9);
     h->n_docs = h->n_tokens = 0;

@@ -36,7 +36,7 @@ static int64_t count_of(char c, const char *text, int64_t n) {
 
 static char separator_of(const char *path, const char *line, int64_t n) {
     char best = ',';
-    if (str_ends(path, ".tsv") || str_ends(path, ".TSV")) return '\t';
+    if (strstr(path, ".tsv") || strstr(path, ".TSV")) return '\t';
     for (const char *c = ";\t"; *c; c++)
         if (count_of(*c, line, n) > count_of(best, line, n)) best = *c;
     return best;
@@ -46,7 +46,7 @@ bool dataset_table_header(RowReader *r, Err *e) {
     char *line;
     int64_t bytes, at = 0, n;
     r->separator = ',';
-    if (!dataset_reader_line(r, &line, &bytes, e)) return false;
+    if (!dataset_reader_raw(r, &line, &bytes, e)) return false;
     if (bytes < 0) return fail(e, ERR_FAIL, "%s: is empty. Its first line must name the columns", r->path);
     r->separator = separator_of(r->path, line, bytes);
     str_add_bytes(&r->header, line, without_return(line, bytes));
@@ -70,9 +70,9 @@ static bool is_utf8(const char *text, int64_t n) {
     return true;
 }
 
-bool dataset_table_row(RowReader *r, Row *row, char *record, int64_t bytes, Err *e) {
+bool dataset_table_row(const RowReader *r, Row *row, char *record, int64_t bytes, int64_t row_line, Err *e) {
     int64_t at = 0, n = without_return(record, bytes);
-    long long line = (long long)r->row_line;
+    long long line = (long long)row_line;
     row->n = 0;
     row->tree = NULL;
     if (!is_utf8(record, n))

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "data/row.h"
 #include "data/source.h"
+#include "data/unpack.h"
 
 typedef struct RowReader {
     const char *path;        /* keeps until closed */
@@ -27,6 +28,7 @@ typedef struct RowReader {
     SourceForm form;
     bool at_end, after_first;
     bool seekable;           /* the file can be looked into beyond the window */
+    Unpack *unpack;          /* owns; NULL: it is not compressed */
     Str scratch;             /* of the scanner */
     char separator;          /* of a table */
     Str header;              /* its first line; names point into it */
@@ -39,10 +41,16 @@ bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e); /* a 
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
 /* The same without a tree. The row stands until the next call; row_free it before. *found false: the end. */
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e);
+/* A row as it stands in the file, to be parsed elsewhere (row_scan, dataset_table_row); -1 bytes at the end. */
+bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e);
+int64_t dataset_reader_at(const RowReader *r); /* the byte of the file, unpacked, that is read next */
+int64_t dataset_reader_done(const RowReader *r); /* bytes of the file as it lies that are read: for a bar */
+/* On from a place that dataset_reader_at told behind a row. */
+bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e);
+
 /* Plain text: what is there of it now, and stands until the next call; 0 bytes at the end. */
 bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e);
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e); /* whether a row of so many bytes may be read */
 void dataset_reader_close(RowReader *r);
-static inline int64_t dataset_reader_at(const RowReader *r) { return r->offset - (r->end - r->begin); } /* bytes read */
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/unpack.h"
 
 #define TO_LINES "Convert it to JSON lines first"
 #define UNPACK "Unpack it first"
@@ -20,8 +21,6 @@ static const struct {
     {"ARROW1", 6, "is an Arrow file", TO_LINES " (datasets: to_json)"},
     {"Obj\x01", 4, "is an Avro file", TO_LINES},
     {"ORC", 3, "is an ORC file", TO_LINES},
-    {"\x1f\x8b", 2, "is compressed (gzip)", UNPACK " (gunzip)"},
-    {"\x28\xb5\x2f\xfd", 4, "is compressed (zstd)", UNPACK " (unzstd)"},
     {"BZh", 3, "is compressed (bzip2)", UNPACK " (bunzip2)"},
     {"\xfd" "7zXZ", 5, "is compressed (xz)", UNPACK " (unxz)"},
     {"PK\x03\x04", 4, "is a zip archive (or a document of an office program)", UNPACK ", or save it as text"},
@@ -38,9 +37,10 @@ static const struct {
     {"{\\rtf", 5, "is a rich text document", "Save it as plain text, named .txt"},
 };
 
+/* Of the file once it is unpacked. */
 static bool has_ending(const char *path, const char *ending) {
-    size_t n = strlen(path), m = strlen(ending);
-    return n > m && !strcasecmp(path + n - m, ending);
+    size_t n = (size_t)unpack_name_bytes(path), m = strlen(ending);
+    return n > m && !strncasecmp(path + n - m, ending, m);
 }
 
 static bool is_one_of(const char *path, const char *const *endings, int n) {
@@ -76,7 +76,7 @@ static bool looks_like_amr(const char *bytes, int64_t n) {
         told |= left > 6 && !memcmp(line, "# ::", 4);
         graph |= left > 4 && line[0] == '(' && memchr(line, '/', (size_t)MIN2(left, 40));
         line = memchr(line, '\n', (size_t)left);
-        line += line != NULL;
+        if (line) line++;
     }
     return told && graph;
 }

@@ -1,5 +1,6 @@
-/* source.h - what a file is, told by its first bytes and its name. What is no list of samples is refused by name, with what to
- * do about it: nothing is taken for text, or for anything else, by guessing. */
+/* source.h - what a file is, told by its first bytes (unpacked, where it is compressed) and its name. What is no
+ * list of samples is refused by name, with what to do about it: nothing is taken for text, or for anything else,
+ * by guessing. */
 #ifndef DATA_SOURCE_H
 #define DATA_SOURCE_H
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/units.h"
 #include "data/tokenizer_int.h"
 
@@ -231,6 +232,16 @@ int32_t tokenizer_id(const Tokenizer *t, const char *token) {
 
 const char *tokenizer_piece(const Tokenizer *t, int32_t id) {
     return tok_vocab_piece(&t->vocab, id);
+}
+
+uint64_t tokenizer_identity(const Tokenizer *t) {
+    uint64_t h = rng_fold(0x746f6b, (uint64_t)t->vocab.n);
+    for (int64_t id = 0; id < t->vocab.n; id++) {
+        const char *piece = tok_vocab_piece(&t->vocab, (int32_t)id);
+        for (const char *c = piece ? piece : ""; *c; c++) h = rng_fold(h, (unsigned char)*c);
+        h = rng_fold(h, (uint64_t)id << 8);
+    }
+    return h;
 }
 
 int32_t tokenizer_bos(const Tokenizer *t) {

@@ -73,6 +73,8 @@ int32_t tokenizer_eos(const Tokenizer *t);
 int32_t tokenizer_pad(const Tokenizer *t);
 
 int64_t tokenizer_bytes(const Tokenizer *t); /* memory it keeps */
+/* Of its ids and what they spell: token shards tell by it whose they are. */
+uint64_t tokenizer_identity(const Tokenizer *t);
 
 /* Turns llama2.c's tokenizer .bin into tokenizer.json and tokenizer_config.json in out_folder (made if needed).
  * vocab_size 0: as many tokens as the file holds. out_folder NULL: it is read and checked, nothing is written. */

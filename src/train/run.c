@@ -132,6 +132,7 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     if (!whole && !stop_check(e)) /* a part of the set has another loss */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);
     if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
+    if (!dataset_ok(d, e)) return false;
     double sum;
     exec_get(&r->ring->x, j->eval_loss, &sum, 0, 8);
     *loss = sum / (double)*tokens;

@@ -179,8 +179,10 @@ static void check_peak(const char *command, const char *what, Peak *p, bool with
 /* Half a megabyte less than the plan: refused, and what was read until then stayed within. */
 static void check_refused(const Shape *s, const char *path, int64_t planned) {
     int64_t budget = planned - (1 << 19);
-    Peak p = run("train --device cpu --model %s --data %s --steps 1 --seq 128 --out %s --no-save --budget %lld", test_path("m"), path,
-                 test_path("o2"), (long long)budget);
+    Peak p =
+        run("train --device cpu --model %s --data %s --steps 1 --seq 128 --micro-batch 1 --recompute none "
+            "--head-chunk 384 --out %s --no-save --budget %lld",
+            test_path("m"), path, test_path("o2"), (long long)budget);
     bool within = test_sanitized() || p.bytes <= budget;
     if (!EXPECT(p.code == 3 && within && !file_exists(test_path("o2"))))
         test_note("    %s with %lld bytes: exit %d, peak %s: %s", s->name, (long long)budget, p.code, units_bytes(p.bytes).s,
@@ -200,10 +202,12 @@ TEST(the_kernels_peak_while_data_is_read_is_within_the_plan) {
         FILE *f = fopen(path, "w");
         shapes[i].write(f);
         fclose(f);
-        const char *job = "--device cpu --seq 128";
+        const char *job = "--device cpu --seq 128 --micro-batch 1";
         Peak plan = run("plan --json %s --model %s --data %s", job, test_path("m"), path);
-        Peak train = run("train --json %s --model %s --data %s --steps 1 --out %s --no-save --overwrite", job, test_path("m"), path,
-                         test_path("o"));
+        Peak train =
+            run("train --json %s --recompute none --head-chunk 384 --model %s --data %s --steps 1 --out %s "
+                "--no-save --overwrite",
+                job, test_path("m"), path, test_path("o"));
         Peak eval = run("eval --json %s --model %s --data %s --eval-batches 1", job, test_path("m"), path);
         int64_t planned = train.planned;
         check_peak("plan", shapes[i].name, &plan, within);

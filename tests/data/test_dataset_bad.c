@@ -36,7 +36,7 @@ TEST(dataset_refuses_bad_files) {
         {"a.json", "[\n1]", "a.json:2: a JSON object was expected", NULL},
         {"a.json", "[]", "a.json: holds no samples", NULL},
         {"a.jsonl", "PAR1xxxx", "a.jsonl: is a Parquet file", "JSON lines"},
-        {"a.jsonl", "\x1f\x8b\x08", "a.jsonl: is compressed", NULL},
+        {"a.jsonl", "\x1f\x8b\x08\x01\x01\x01\x01\x01\x01\x03zz", "a.jsonl: cannot be unpacked", "cut short"},
         {"a.txt", "ok\nno\xe9\n", "a.txt:2: byte 0xe9 is not UTF-8", "iconv"},
         {"a.txt", "", "a.txt: no sample is left of 1", NULL},
         {"a.jsonl", "{\"text\": \"\"}\n", "a.jsonl: no sample is left of 1", "--seq"},

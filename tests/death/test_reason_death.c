@@ -38,20 +38,11 @@ static bool make_plan(Plan *p) {
     return EXPECT(ok);
 }
 
-static bool complain(const char *folder, int round, const char *what) {
-    Str err = {0};
-    world_said(NULL, &err, folder);
-    const char *text = str_text(&err), *end = strlen(text) > 1500 ? text + strlen(text) - 1500 : text;
-    fprintf(stderr, "  round %d: %s\n%s\n", round, what, end);
-    str_free(&err);
-    return false;
-}
-
 static bool ended_alike(const char *folder, int round) {
     Str why = {0};
     bool ok = world_check_tree(&why, world_path("%s/out", folder), world_path("whole/out"), NULL, true) &&
               !file_exists(world_path("%s/out/reason.json.progress", folder));
-    if (!ok) complain(folder, round, why.len ? str_text(&why) : "its progress is still there");
+    if (!ok) world_complain(folder, round, why.len ? str_text(&why) : "its progress is still there");
     str_free(&why);
     return ok;
 }
@@ -73,10 +64,10 @@ static bool disturbed_round(void *context, int worker, int round) {
         met |= code != 0;
         bool asked = number == SIGTERM && code == 1; /* it says where it goes on */
         if (code && !asked && code != 128 + number)
-            return complain(folder, round, "another end than by the signal");
+            return world_complain(folder, round, "another end than by the signal");
     }
     if (getenv("VERBOSE")) printf("  round %d: %s after %.0f ms\n", round, met ? "disturbed" : "done", at * 1e3);
-    if (code && world_run(folder, p->binary, NULL, RUN)) return complain(folder, round, "cannot go on");
+    if (code && world_run(folder, p->binary, NULL, RUN)) return world_complain(folder, round, "cannot go on");
     return ended_alike(folder, round);
 }
 

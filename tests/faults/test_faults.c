@@ -246,6 +246,33 @@ TEST(tokenize_survives_every_fault) {
                       .says_same = true});
 }
 
+#define PREPARE "prepare --tokenizer ../reader --shard-tokens 40 --threads 1 ../text.jsonl --out "
+
+/* A model that names an end of text, which stands behind every document. */
+static bool make_reader(void) {
+    return world_faulty() && world_make(world_faulty()) &&
+           EXPECT(world_run("made", getenv("FAULTY"), NULL,
+                            "init --model llama-3.2-1b --out ../reader --tokenizer ../words --dtype fp32 --set "
+                            "eos_token_id=2 "
+                            "--set num_hidden_layers=1 --set hidden_size=16 --set num_attention_heads=2 "
+                            "--set num_key_value_heads=1 --set intermediate_size=16 --set vocab_size=424") == 0);
+}
+
+TEST(prepare_survives_every_fault) {
+    if (!make_reader()) return;
+    sweep(&(Scenario){.name = "prepare", .arguments = PREPARE "out"});
+}
+
+TEST(train_from_shards_survives_every_fault) {
+    if (!make_reader()) return;
+    if (!EXPECT(world_run("made", getenv("FAULTY"), NULL, PREPARE "../tokens") == 0)) return;
+    sweep(&(Scenario){.name = "train from shards",
+                      .is_run = true,
+                      .arguments =
+                          "train --model ../reader --data ../tokens --out out --seq 16 --steps 3 --save-steps 2 "
+                          "--log-steps 1 --threads 1 --budget 1GiB --micro-batch 2"});
+}
+
 /* Leaves the first checkpoint of a finished run in `to`, as if the process had ended there. */
 static bool first_checkpoint_only(const char *from, const char *to) {
     static const char *const later[] = {"checkpoint-4", "checkpoint-5", "model", "adapter"};

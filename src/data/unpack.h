@@ -1,0 +1,24 @@
+/* unpack.h - a file's bytes as they are read on, unpacked where it is compressed (gzip, zstd); and nothing else of
+ * the two libraries. A build that was made without one of them refuses its files by name. */
+#ifndef DATA_UNPACK_H
+#define DATA_UNPACK_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct Unpack Unpack;
+
+/* Looks at the beginning of a file that is open and can be read at any place. *u NULL: it is not compressed.
+ * Borrows fd and keeps path. Gives: unpack_close. */
+bool unpack_open(Unpack **u, int fd, const char *path, Err *e);
+void unpack_close(Unpack *u);                                              /* NULL is fine */
+bool unpack_read(Unpack *u, void *to, int64_t *got, int64_t room, Err *e); /* 0: the end */
+int64_t unpack_packed_bytes(const Unpack *u);                              /* of the file, read so far */
+
+enum { UNPACK_MOST_BYTES = 36 << 20 }; /* memory that it takes at most; a file that wants more is refused */
+
+/* Bytes of the name without ".gz" or ".zst": what the file is called once it is unpacked. */
+int64_t unpack_name_bytes(const char *path);
+
+#endif
