@@ -1,4 +1,5 @@
-/* cmd_train.c - snug train: plan, check the budget, load, run, show planned beside measured. */
+/* cmd_train.c - snug train, and every command that trains: plan, check the budget, load, run, show planned beside
+ * measured. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,44 +8,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/cmd.h"
-#include "cli/peak.h"
-#include "cli/rules.h"
-#include "cli/setup.h"
+#include "cli/session.h"
 #include "cli/show.h"
-#include "train/run.h"
 #include "train/search.h"
-
-typedef struct Session {
-    Options found; /* a copy of those given, in which --allow may settle some */
-    const Options *o; /* it */
-    Taken taken;
-    ModelFiles model;
-    Words words;
-    Dataset *data, *held_out;
-    Backend *backend;
-    Machine machine;
-    HostBytes host;
-    JobSpec asked, spec; /* before the planner decided, and after */
-    Job job;
-    Ring ring;
-    bool planned;
-    UpdateRows rows; /* of the updates, where they differ */
-    char out[600]; /* when it is not given */
-    int64_t global_batch, budget_bytes;
-    FitLimits limits;
-    int data_workers;
-    Str config_yaml, plan_json;
-    json_t *settings;
-    const char *pairs[2 * 128]; /* of settings */
-    RunFolder folder;
-    SavePlan saving;
-    Run run;
-    bool running;
-} Session;
 
 static bool open_data(Session *s, Err *e) {
     const Options *o = s->o;
+    if (s->task) return setup_words(&s->words, o, &s->model, e) && s->task->open(s, e);
     if (!setup_words(&s->words, o, &s->model, e)) return false;
     int64_t room = setup_data_room(&s->machine, s->limits, &s->words);
     if (!setup_data(&s->data, o, &s->words, &s->model, OPT_DATA, room, e)) return false;
@@ -71,11 +41,15 @@ static bool reopen_data(Session *s, Err *e) {
     return open_data(s, e);
 }
 
+static void count_batches(Session *s) {
+    if (s->data) s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
+}
+
 /* Less memory was found than planned: the job anew, smaller. */
 static bool replan(Session *s, Shortage what, Err *e) {
     if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
     s->budget_bytes = s->limits.device_bytes;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
+    count_batches(s);
     ring_close(&s->ring);
     return job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e);
 }
@@ -91,20 +65,21 @@ static bool check_free(Session *s, Err *e) {
 }
 
 static bool pack(Session *s, Err *e) {
+    if (s->task) return s->task->shape(s, e);
     return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host, s->limits, e);
 }
 
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
+    count_batches(s);
     s->budget_bytes = s->limits.device_bytes;
     if (!pack(s, e)) return false;
     s->asked = s->spec;
     setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
     setup_record_taken(&s->found, &s->taken, &s->spec);
-    if (s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
-    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers); /* of the micro-batch that was found */
+    if (s->data && s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
+    count_batches(s); /* of the micro-batch that was found */
     s->planned = true;
     if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e)) return false;
     Str text = {0};
@@ -128,8 +103,11 @@ static void fill_settings(Session *s, RunOptions *ro) {
     if (s->settings) json_decref(s->settings);
     s->settings = options_json(s->o, true);
     char data[24];
-    snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
-    json_object_set_new(s->settings, "data", json_string(data));
+    if (s->task) s->task->settings(s, s->settings);
+    if (s->data) {
+        snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
+        json_object_set_new(s->settings, "data", json_string(data));
+    }
     /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
     json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
     const char *name;
@@ -168,9 +146,25 @@ static void fill_schedule(const Session *s, RunOptions *ro) {
         if (opt_is(o, OPT_SCHEDULE, schedule_names[i])) sch->kind = (ScheduleKind)i;
 }
 
+static void fill_length(Session *s, RunOptions *ro) {
+    int64_t per_epoch = 0;
+    char rows[64];
+    const char *of = rows;
+    if (s->task) {
+        ro->total_steps = s->task->updates(s, &per_epoch, &of);
+    } else {
+        per_epoch = run_steps_per_epoch(s->data, s->global_batch);
+        ro->total_steps = setup_updates(s->o, s->data, s->global_batch);
+        snprintf(rows, sizeof rows, "%s %s", units_count(s->global_batch).s,
+                 dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples");
+    }
+    log_line("%s updates of %s: %s an epoch; predicted %s", units_count(ro->total_steps).s, of,
+             units_count(per_epoch).s,
+             units_seconds(ring_round_seconds(&s->ring, &s->ring.machine) * (double)ro->total_steps).s);
+}
+
 static void fill_run_options(Session *s, RunOptions *ro) {
     const Options *o = s->o;
-    int64_t per_epoch = run_steps_per_epoch(s->data, s->global_batch);
     *ro = (RunOptions){.folder = &s->folder, .out = opt_text(o, OPT_OUT), .spare_dir = opt_text(o, OPT_SPARE_DIR),
                        .base_name = opt_text(o, OPT_MODEL),
                        .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
@@ -190,12 +184,13 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     if (!ro->save) ro->save_seconds = 0;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
-    ro->total_steps = setup_updates(o, s->data, s->global_batch);
+    fill_length(s, ro);
     fill_schedule(s, ro);
-    log_line("%s updates of %s %s: %s an epoch; predicted %s", units_count(ro->total_steps).s,
-             units_count(s->global_batch).s,
-             dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples",
-             units_count(per_epoch).s, units_seconds(ring_round_seconds(&s->ring, &s->ring.machine) * (double)ro->total_steps).s);
+    if (s->task) { /* the next answers want the weights of this update */
+        ro->source = &s->source;
+        ro->ahead = false;
+        ro->global_batch = 1;
+    }
 }
 
 /* config.yaml and plan.json, as they will be written. */
@@ -259,7 +254,8 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     set_number(o, "loss", r->loss);
     set_number(o, "eval_loss", r->eval_loss);
     set_number(o, "tokens_per_s", r->tokens_per_s);
-    double tokens = (double)(session->global_batch * j->spec.seq) * dataset_report(session->data)->fill;
+    double tokens = (double)(session->global_batch * j->spec.seq);
+    if (session->data) tokens *= dataset_report(session->data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
     set_number(o, "predicted_tokens_per_s", tokens / ring_round_seconds(j->ring, &j->ring->machine));
     technique_layout_flags(&plan, &j->spec);
@@ -280,6 +276,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     const char *name = opt_text(session->o, OPT_RUN_NAME);
     if (name) json_object_set_new(o, "run_name", json_string(name));
     json_object_set_new(o, "result", json_string(r->result));
+    if (session->task) session->task->result(session, o);
     print_json_line(o);
 }
 
@@ -325,7 +322,7 @@ static void say_measured_lines(const Job *j) {
 static bool open_run(Session *s, Err *e) {
     RunOptions ro;
     for (;;) {
-        if (!prepare(s, &ro, e)) return false;
+        if (!prepare(s, &ro, e) || (s->task && !s->task->start(s, e))) return false;
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
         if (!s->ring.x.refused_bytes) return false;
@@ -349,6 +346,7 @@ static bool train(Session *s, Err *e) {
 }
 
 static void close_session(Session *s) {
+    if (s->task) s->task->close(s);
     if (s->running) run_close(&s->run);
     run_folder_close(&s->folder);
     if (s->settings) json_decref(s->settings);
@@ -405,8 +403,9 @@ static bool look_at_folder(Session *s, Err *e) {
     return spare_inputs(o, e) && run_folder_look(&s->folder, &ask, e);
 }
 
-bool cmd_train(const Options *o, Err *e) {
+bool session_run(const Options *o, const SessionTask *task, Err *e) {
     Session *s = MEM_NEW(Session, 1);
+    s->task = task;
     s->found = *o; /* its texts stay the caller's */
     s->o = &s->found;
     Str text = {0};
@@ -430,3 +429,5 @@ bool cmd_train(const Options *o, Err *e) {
     *e = (Err){0};
     return true;
 }
+
+bool cmd_train(const Options *o, Err *e) { return session_run(o, NULL, e); }

@@ -16,37 +16,36 @@
 
 /* ---- when an answer ends ---- */
 
-static void add_stop_id(GenSetup *n, int64_t id) {
-    if (id < 0 || id >= n->model.config.vocab || n->n_stop_ids == GEN_STOP_IDS) return;
-    for (int i = 0; i < n->n_stop_ids; i++)
-        if (n->stop_id[i] == id) return;
-    n->stop_id[n->n_stop_ids++] = (int32_t)id;
+static void add_stop_id(StopIds *s, int64_t id, int64_t vocab) {
+    if (id < 0 || id >= vocab || s->n == GEN_STOP_IDS) return;
+    for (int i = 0; i < s->n; i++)
+        if (s->id[i] == id) return;
+    s->id[s->n++] = (int32_t)id;
 }
 
-static void add_stop_json(GenSetup *n, const json_t *ids) { /* a number or a list of them */
-    if (json_is_integer(ids)) add_stop_id(n, json_integer_value(ids));
+static void add_stop_json(StopIds *s, const json_t *ids, int64_t vocab) { /* a number or a list of them */
+    if (json_is_integer(ids)) add_stop_id(s, json_integer_value(ids), vocab);
     for (size_t i = 0; i < json_array_size(ids); i++)
-        if (json_is_integer(json_array_get(ids, i))) add_stop_id(n, json_integer_value(json_array_get(ids, i)));
+        if (json_is_integer(json_array_get(ids, i))) add_stop_id(s, json_integer_value(json_array_get(ids, i)), vocab);
 }
 
-/* Whatever the model's files call an end of text: any of them ends an answer. */
-static bool find_stop_ids(GenSetup *n, Err *e) {
+bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err *e) {
     static const char *const files[] = {"generation_config.json", "config.json"};
-    if (n->o->command == CMD_GENERATE && opt_flag(n->o, OPT_IGNORE_EOS)) return true;
+    *s = (StopIds){0};
     for (int i = 0; i < COUNT_OF(files); i++) {
         char path[1200];
         json_error_t je;
         Str text = {0};
-        snprintf(path, sizeof path, "%s/%s", n->model.folder, files[i]);
+        snprintf(path, sizeof path, "%s/%s", m->folder, files[i]);
         if (!file_exists(path)) continue;
         if (!file_read(path, &text, 1 << 20, e)) return false;
         json_t *j = json_loadb(str_text(&text), (size_t)text.len, 0, &je);
         str_free(&text);
         if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
-        add_stop_json(n, json_object_get(j, "eos_token_id"));
+        add_stop_json(s, json_object_get(j, "eos_token_id"), m->config.vocab);
         json_decref(j);
     }
-    if (n->words.tokenizer) add_stop_id(n, tokenizer_eos(n->words.tokenizer));
+    if (t) add_stop_id(s, tokenizer_eos(t), m->config.vocab);
     return true;
 }
 
@@ -118,7 +117,8 @@ bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
            (opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
            gen_setup_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
-           find_stop_ids(n, e);
+           ((o->command == CMD_GENERATE && opt_flag(o, OPT_IGNORE_EOS)) ||
+            gen_setup_stop_ids(&n->stop, &n->model, n->words.tokenizer, e));
 }
 
 void gen_setup_end(GenSetup *n) {
@@ -276,8 +276,8 @@ Request gen_setup_request(const GenSetup *n, uint64_t seed) {
     Request r = {.max_new = opt_int(o, OPT_MAX_TOKENS),
                  .samples = many ? (int)opt_int(o, OPT_N) : 1,
                  .key = rng_fold(seed, 0x6e17),
-                 .stop_id = n->stop_id,
-                 .n_stop_ids = n->n_stop_ids,
+                 .stop_id = n->stop.id,
+                 .n_stop_ids = n->stop.n,
                  .want_logp = opt_flag(o, OPT_LOGPROBS)};
     r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE)
                                            : o->command == CMD_CHAT      ? 0.7f
@@ -302,15 +302,5 @@ bool gen_setup_encode_text(const GenSetup *n, TokenIds *out, const char *text, i
 bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messages, Err *e) {
     if (!need_tokenizer(n, e)) return false;
     if (!n->words.chat) return fail(e, ERR_FAIL, "%s: has no chat template; give the prompt as text", n->model.folder);
-    const Tokenizer *t = n->words.tokenizer;
-    int32_t bos = tokenizer_bos(t), eos = tokenizer_eos(t);
-    json_t *vars = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
-    if (bos >= 0) json_object_set_new(vars, "bos_token", json_string(tokenizer_piece(t, bos)));
-    if (eos >= 0) json_object_set_new(vars, "eos_token", json_string(tokenizer_piece(t, eos)));
-    Str text = {0};
-    bool ok = template_render(n->words.chat, &text, vars, e) &&
-              tokenizer_encode(t, out, str_text(&text), text.len, TOKENIZE_PLAIN, e);
-    str_free(&text);
-    json_decref(vars);
-    return ok;
+    return template_encode_chat(n->words.chat, n->words.tokenizer, out, messages, e);
 }

@@ -8,6 +8,13 @@
 
 enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
 
+typedef struct StopIds { /* any of them ends an answer */
+    int32_t id[GEN_STOP_IDS];
+    int n;
+} StopIds;
+/* Whatever the model's files call an end of text. */
+bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err *e);
+
 typedef struct GenSetup {
     const Options *o;
     ModelFiles model;
@@ -19,8 +26,7 @@ typedef struct GenSetup {
     Gen *gen;             /* NULL until planned */
     Engine engine;        /* on it, once started */
     int64_t budget_bytes;
-    int32_t stop_id[GEN_STOP_IDS];
-    int n_stop_ids;
+    StopIds stop;
 } GenSetup;
 
 /* How the model is kept and computed, by the options; slots and context are the caller's. */

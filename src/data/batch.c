@@ -21,13 +21,14 @@ int64_t batch_bytes(int64_t rows, int64_t seq) {
            (seq + 1) * (int64_t)(sizeof(uint32_t) + sizeof(uint8_t));
 }
 
-static void fill_padding(Batch *b, int64_t from) {
-    for (int64_t t = 0; t < b->seq; t++) {
-        b->ids[from + t] = 0;
-        b->labels[from + t] = -1;
-        b->weight[from + t] = 0;
-        b->positions[from + t] = (int32_t)t;
-        b->doc_begin[from + t] = 0;
+void batch_pad(Batch *b, int64_t row, int64_t from) {
+    for (int64_t t = from; t < b->seq; t++) {
+        int64_t at = row * b->seq + t;
+        b->ids[at] = 0;
+        b->labels[at] = -1;
+        b->weight[at] = 0;
+        b->positions[at] = (int32_t)(t - from);
+        b->doc_begin[at] = (int32_t)from;
     }
 }
 
@@ -44,7 +45,7 @@ static void sort_by_digit(const Batch *b, int32_t *to, const int32_t *from, int6
     for (int64_t i = 0; i < n; i++) to[b->counts[(b->ids[from[i]] >> shift) & (DIGITS - 1)]++] = from[i];
 }
 
-static void sort_ids(Batch *b) {
+void batch_sort(Batch *b) {
     int64_t n = b->rows * b->seq;
     int32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -67,7 +68,7 @@ void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first) {
     for (int64_t r = 0; r < b->rows; r++) {
         int64_t at = r * b->seq, from = first + r < l->n_rows ? l->first[first + r] : 0;
         if (first + r >= l->n_rows) {
-            fill_padding(b, at);
+            batch_pad(b, r, 0);
             continue;
         }
         const int64_t *member = l->member + from;
@@ -79,5 +80,5 @@ void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first) {
             b->scored += dataset_row_scored(d, member[i]);
         }
     }
-    sort_ids(b);
+    batch_sort(b);
 }

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "data/tokenizer.h"
 
 typedef struct Template Template;
 
@@ -32,5 +33,8 @@ bool template_render(const Template *t, Str *out, const json_t *vars, Err *e);
  * a list of {name, template}: "default" is used). *found = false and *t = NULL when there is none. Gives:
  * template_free. */
 bool template_load(Template **t, bool *found, const char *folder, Err *e);
+
+/* The ids of a conversation (JSON array of messages) that asks for an answer; appends to out. */
+bool template_encode_chat(const Template *t, const Tokenizer *k, TokenIds *out, const json_t *messages, Err *e);
 
 #endif

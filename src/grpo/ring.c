@@ -55,6 +55,44 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
     if (s->reference_kind == REFERENCE_MODEL) model_homes(p, &r->reference, j->ring->machine.kind);
 }
 
+/* The same of the policy as it stands, for updates that follow others of the same answers. */
+static void record_old(GrpoRing *r, Job *j, const Model *policy) {
+    Program *p = &j->ring->p;
+    ModelInput in = j->in;
+    ModelOut out = {.tap_layer = -1};
+    in.id_order = NONE;
+    r->phase_old = prog_begin_phase(p, "old", MAX2(j->spec.accum, 2));
+    model_hidden(p, policy, &in, &out);
+    r->old_logp = op_head_logp(p, out.hidden, policy->head, j->labels, job_head_attr(j));
+    prog_end_phase(p);
+}
+
+static Tid row_input(Program *p, const Job *j, const char *name) {
+    return prog_tensor(p, name, ROLE_INPUT, FMT_F32, 1, DIMS(j->spec.micro_batch * j->spec.seq));
+}
+
+static void record_inputs(GrpoRing *r, const GrpoSpec *s, Job *j) {
+    Program *p = &j->ring->p;
+    r->sampled = row_input(p, j, "sampled_logp");
+    r->advantage = row_input(p, j, "advantage");
+    if (s->needs_old) r->old = row_input(p, j, "old_logp");
+    if (s->reference_kind != REFERENCE_NONE) r->ref = row_input(p, j, "reference_logp");
+    r->facts = prog_tensor(p, "policy_facts", ROLE_STATISTIC, FMT_F64, 1, DIMS(POLICY_FACTS));
+}
+
+static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+    const GrpoSpec *s = &((const GrpoTask *)task)->spec;
+    const GrpoRing *r = grpo_ring(j);
+    Program *p = &j->ring->p;
+    ModelOut out = {.tap_layer = -1};
+    model_hidden(p, m, &j->in, &out);
+    PolicyOperands o = {.logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j)),
+                        .sampled = r->sampled, .old = r->old, .ref = r->ref, .advantage = r->advantage,
+                        .weight = j->weight, .divisor = j->divisor, .stat = stat, .facts = r->facts};
+    roots->root[roots->n++] = (Root){op_policy_loss(p, &o, s->loss), NONE};
+    for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
+}
+
 static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     const ModelConfig *policy = &j->spec.m.config, *reference = &s->reference.config;
     CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora, "trained weights cannot be their own reference");
@@ -80,7 +118,8 @@ static bool record(const Task *task, Job *j, Err *e) {
     if (!check(s, j, e)) return false;
     GrpoRing *r = j->own = ARENA_NEW(&ring->p.arena, GrpoRing, 1);
     GrpoPlays n = grpo_plays(s, j->spec.micro_batch * j->spec.accum, j->spec.accum);
-    r->phase_reference = -1;
+    r->phase_reference = r->phase_old = -1;
+    record_inputs(r, s, j);
     Model policy = model_twin(&ring->p, &j->m, true);
     GenSpec answers = passes_of(s, j, &j->spec.m, s->prompt_tokens, s->answer_tokens);
     if (!gen_record(&r->policy, ring, &answers, &policy, e)) return false;
@@ -89,6 +128,10 @@ static bool record(const Task *task, Job *j, Err *e) {
         if (!record_evaluator(r, s, j, e)) return false;
         add_passes(ring, &r->evaluator, n.evaluator_prefill, n.evaluator_decode);
     }
+    if (s->needs_old) {
+        record_old(r, j, &policy);
+        ring_add_plays(ring, r->phase_old, (double)j->spec.accum);
+    }
     if (s->reference_kind == REFERENCE_NONE) return true;
     record_reference(r, s, j);
     ring_add_plays(ring, r->phase_reference, (double)n.reference);
@@ -96,7 +139,7 @@ static bool record(const Task *task, Job *j, Err *e) {
 }
 
 GrpoTask grpo_task(const GrpoSpec *s) {
-    Task t = {.name = "grpo", .record = record, .loss = task_supervised.loss, .n_sides = 2};
+    Task t = {.name = "grpo", .record = record, .loss = policy_loss, .n_sides = 2};
     bool reference = s->reference_kind == REFERENCE_MODEL;
     t.side[GRPO_SIDE_REFERENCE] = (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};
     t.side[GRPO_SIDE_EVALUATOR] = (TaskSide){GRPO_EVALUATOR, s->evaluator.config.layers, s->has_evaluator && s->evaluator_may_move};

@@ -2,8 +2,8 @@
  * evaluator that reads its answers, a reference it is held near to.
  *
  * The phases, in order: init; the policy's passes over its cache (prefillN, decodeN); the evaluator's
- * (evaluator.prefillN, evaluator.decodeN); reference (log-probabilities of a micro-batch); micro x accumulation;
- * update. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
+ * (evaluator.prefillN, evaluator.decodeN); reference (log-probabilities of a micro-batch); old (the same of the policy
+ * itself, where answers are trained on more than once); micro x accumulation; update. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
  * them: what one phase needs for itself takes bytes that another has left. The policy's tensors have no prefix,
  * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
  * trained.
@@ -38,6 +38,8 @@ typedef struct GrpoSpec {
     int64_t evaluator_tokens; /* the evaluator's answer, to the prompt and the policy's answer */
     int64_t slots;            /* answers at a time; 0: all of an update, up to GRPO_SLOTS */
     int64_t chunk;            /* prompt tokens of one pass */
+    AttrPolicy loss;          /* clips, and the weight of the distance to the reference */
+    bool needs_old;           /* some update trains on answers of earlier weights (Batches.needs_old_logps) */
 } GrpoSpec;
 enum { GRPO_SLOTS = 64 };
 
@@ -46,6 +48,11 @@ typedef struct GrpoRing {
     Model reference;
     int phase_reference; /* -1: none */
     Tid reference_logp;  /* (N): read after each play */
+    int phase_old;       /* the policy's own log-probabilities, as reference; -1: not needed */
+    Tid old_logp;
+    /* inputs (N) of a micro-step beside the job's own; old, ref: NONE where there is none */
+    Tid sampled, old, ref, advantage;
+    Tid facts; /* (POLICY_FACTS): statistic of an update */
 } GrpoRing;
 
 enum { GRPO_SIDE_REFERENCE, GRPO_SIDE_EVALUATOR }; /* Task.side; offloaded layers are JobSpec.side_offload's */

@@ -45,10 +45,13 @@ bool ring_warm(Ring *r, void (*play)(void *user), void *user, Err *e) {
 
 int64_t ring_in_use(const Ring *r) {
     int64_t n = r->b->in_use(r->b);
-    return n >= 0 ? n : sensors_anon_bytes(); /* read once: it costs a file */
+    return n >= 0 ? n : sensors_anon_bytes();
 }
 
-void ring_measure(Ring *r) { r->peak_bytes = MAX2(r->peak_bytes, ring_in_use(r)); }
+void ring_measure(Ring *r) {
+    int64_t now = ring_in_use(r); /* read once: it costs a file */
+    r->peak_bytes = MAX2(r->peak_bytes, now);
+}
 
 void ring_measure_line(Ring *r, const char *name, int64_t less_bytes) {
     int64_t now = r->b->in_use(r->b);

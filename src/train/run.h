@@ -171,6 +171,7 @@ void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
 void step_put_batch(Run *r, const Batch *batch);
+void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro); /* with the dials of that micro-step */
 void step_put_float(Run *r, Tid t, double value);
 
 /* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */

@@ -50,7 +50,7 @@ static void put_divisor(Run *r, const Update *u, int64_t scored) {
     step_put_float(r, r->job->divisor, (double)MAX2(scored, 1) / u->scaling.scale);
 }
 
-static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
+void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
     step_put_batch(r, batch);
     step_put_float(r, r->ring->p.beta, micro ? 1 : 0);
@@ -62,7 +62,7 @@ static void put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro
 
 static void load_micro(Run *r, const Update *u, int64_t micro) {
     batch_fill(&r->batch, r->data, &r->rows, micro * r->job->spec.micro_batch);
-    put_micro(r, u, &r->batch, micro);
+    step_put_micro(r, u, &r->batch, micro);
 }
 
 void step_load_micro(Run *r, int64_t micro) {
@@ -103,7 +103,7 @@ static bool queue_rows(Run *r, Update *u) {
         u->tokens += item->batch.tokens;
         u->scored = item->update_scored;
         if (!m) put_divisor(r, u, item->update_scored);
-        put_micro(r, u, &item->batch, m);
+        step_put_micro(r, u, &item->batch, m);
         exec_play(&r->ring->x, r->job->micro);
     }
     return true;

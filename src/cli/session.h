@@ -1,0 +1,58 @@
+/* session.h - a training command from its options to its last line: one way for all that is trained, whatever the updates are
+ * made of. */
+#ifndef CLI_SESSION_H
+#define CLI_SESSION_H
+
+#include "cli/cmd.h"
+#include "cli/peak.h"
+#include "cli/rules.h"
+#include "cli/setup.h"
+#include "train/run.h"
+
+typedef struct Session Session;
+
+/* What a command has instead of a data set; user: Session.own. */
+typedef struct SessionTask {
+    bool (*open)(Session *s, Err *e);  /* what is learned from; fills host.data, tokenizer, reading and the spec's task */
+    bool (*shape)(Session *s, Err *e); /* the spec, before the planner decides; fills host.batches */
+    bool (*start)(Session *s, Err *e); /* the job is planned: fills source */
+    int64_t (*updates)(const Session *s, int64_t *per_epoch, const char **of); /* of the run; of: "64 answers" */
+    void (*settings)(const Session *s, json_t *to); /* what a resumed run must agree on, beside options */
+    void (*result)(const Session *s, json_t *to);   /* into the last line */
+    void (*close)(Session *s);
+} SessionTask;
+
+struct Session {
+    Options found; /* a copy of those given, in which --allow may settle some */
+    const Options *o; /* it */
+    const SessionTask *task; /* NULL: a data set */
+    void *own;               /* the task's; owns */
+    RunSource source;        /* the task's */
+    Taken taken;
+    ModelFiles model;
+    Words words;
+    Dataset *data, *held_out;
+    Backend *backend;
+    Machine machine;
+    HostBytes host;
+    JobSpec asked, spec; /* before the planner decided, and after */
+    Job job;
+    Ring ring;
+    bool planned;
+    UpdateRows rows; /* of the updates, where they differ */
+    char out[600]; /* when it is not given */
+    int64_t global_batch, budget_bytes;
+    FitLimits limits;
+    int data_workers;
+    Str config_yaml, plan_json;
+    json_t *settings;
+    const char *pairs[2 * 128]; /* of settings */
+    RunFolder folder;
+    SavePlan saving;
+    Run run;
+    bool running;
+};
+
+bool session_run(const Options *o, const SessionTask *task, Err *e);
+
+#endif

@@ -1,0 +1,377 @@
+/* run.c - the order of a rollout and of its updates, and what is kept of both. */
+#include "grpo/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/stop.h"
+#include "base/units.h"
+#include "grpo/answers.h"
+#include "obs/sensors.h"
+#include "store/jsonfile.h"
+
+const char *const grpo_part_names[GRPO_PARTS] = {"rollout", "evaluator", "rewards", "reference", "training"};
+
+static void begin_part(GrpoRun *g) { g->part_began = sensors_seconds(); }
+static void end_part(GrpoRun *g, GrpoPart part) { g->seconds[part] += sensors_seconds() - g->part_began; }
+
+/* ---- memory ---- */
+
+static int64_t completions_of(const Batches *b) { return b->completions * b->generations; }
+
+int64_t grpo_host_bytes(const JobSpec *s, const GrpoSpec *g, const GrpoOptions *o) {
+    enum { TEXT_BYTES = 8 }; /* of a token, in what is written and what is answered to it */
+    int64_t n = completions_of(&o->batches), held_out = o->held_out ? o->held_out->n : 0;
+    int64_t context = g->prompt_tokens + g->answer_tokens, texts = 2 * TEXT_BYTES * context;
+    int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * o->items->n * 8;
+    return rollout_bytes(n, context, g->answer_tokens) + rollout_bytes(held_out, context, g->answer_tokens) +
+           (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) + 4 * s->micro_batch * s->seq +
+           MIB;
+}
+
+bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
+    const GrpoSpec *s = &((const GrpoTask *)job->spec.task)->spec;
+    int64_t n = completions_of(&o->batches), held_out = o->held_out ? o->held_out->n : 0;
+    int64_t most = MAX2(n, held_out), context = s->prompt_tokens + s->answer_tokens;
+    *g = (GrpoRun){.o = *o, .job = job, .reward_first = NAN, .reward_last = NAN};
+    g->before = g->after = (GrpoScore){.mean = NAN, .error = NAN};
+    arena_init(&g->arena, "grpo");
+    rollout_init(&g->rollout, n, context, s->answer_tokens);
+    if (held_out) rollout_init(&g->held_out, held_out, context, s->answer_tokens);
+    rollout_rows_init(&g->rows, &g->arena, most);
+    rollout_batch_init(&g->batch, &g->arena, job->spec.micro_batch, job->spec.seq);
+    g->logp = ARENA_NEW(&g->arena, float, job->spec.micro_batch * job->spec.seq);
+    g->given = ARENA_NEW(&g->arena, double, most *MAX2(o->n_rewards, 1));
+    double **doubles[] = {&g->reward, &g->advantage, &g->weight};
+    int64_t **wholes[] = {&g->tokens, &g->member, &g->order};
+    for (int i = 0; i < COUNT_OF(doubles); i++) *doubles[i] = ARENA_NEW(&g->arena, double, most);
+    for (int i = 0; i < COUNT_OF(wholes); i++) *wholes[i] = ARENA_NEW(&g->arena, int64_t, most);
+    g->prompt_item = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
+    g->scratch = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
+    g->truncated = ARENA_NEW(&g->arena, bool, most);
+    return answers_open_helpers(g, e);
+}
+
+void grpo_run_close(GrpoRun *g) {
+    if (!g->job) return;
+    answers_close(g);
+    if (g->samples_open) samples_close(&g->samples);
+    rollout_free(&g->rollout);
+    rollout_free(&g->held_out);
+    arena_free(&g->arena);
+    *g = (GrpoRun){0};
+}
+
+/* ---- a micro-batch ---- */
+
+static void put_rows(GrpoRun *g, Run *r, Tid to, const float *numbers) {
+    if (to) exec_put(&r->ring->x, to, numbers, 0, g->batch.b.rows * g->batch.b.seq * 4);
+}
+
+static void put_batch(GrpoRun *g, Run *r) {
+    const GrpoRing *ring = grpo_ring(g->job);
+    put_rows(g, r, ring->sampled, g->batch.sampled);
+    put_rows(g, r, ring->old, g->batch.old);
+    put_rows(g, r, ring->ref, g->batch.ref);
+    put_rows(g, r, ring->advantage, g->batch.advantage);
+}
+
+static void load(void *user, Run *r) { /* padding alone */
+    GrpoRun *g = user;
+    Update u = {.step = r->step, .scaling = r->state.scaling};
+    g->rows.rows = 0;
+    rollout_batch_fill(&g->batch, &g->rollout, &g->rows, 0, NULL);
+    put_batch(g, r);
+    step_put_float(r, g->job->divisor, 1);
+    step_put_micro(r, &u, &g->batch.b, 0);
+}
+
+/* Log-probabilities of every completion by a phase that is no training: the reference's, or the policy's own. */
+static bool take_logps(GrpoRun *g, Run *r, int phase, Tid logp, RolloutLogp to, Err *e) {
+    const Batch *b = &g->batch.b;
+    for (int64_t i = 0; i < g->rollout.n; i++) g->member[i] = i;
+    rollout_rows_pack(&g->rows, &g->rollout, g->member, g->rollout.n, b->seq);
+    for (int64_t first = 0; first < g->rows.rows; first += b->rows) {
+        if (stop_asked()) return false;
+        rollout_batch_fill(&g->batch, &g->rollout, &g->rows, first, NULL);
+        step_put_batch(r, b);
+        exec_play(&r->ring->x, phase);
+        if (!exec_sync(&r->ring->x, e)) return false;
+        exec_get(&r->ring->x, logp, g->logp, 0, b->rows * b->seq * 4);
+        rollout_take(&g->rollout, &g->batch, &g->rows, first, g->logp, to);
+    }
+    return true;
+}
+
+/* ---- a rollout ---- */
+
+static void count_completions(GrpoRun *g) {
+    GrpoFacts *f = &g->facts;
+    const Rollout *r = &g->rollout;
+    double sum = 0, ended = 0, n_ended = 0, cut = 0;
+    f->tokens_least = INFINITY, f->tokens_most = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        double n = (double)completion_tokens(&r->c[i]);
+        sum += n;
+        f->tokens_least = fmin(f->tokens_least, n);
+        f->tokens_most = fmax(f->tokens_most, n);
+        cut += r->c[i].truncated;
+        if (!r->c[i].truncated) ended += n, n_ended += 1;
+    }
+    f->tokens_mean = sum / (double)r->n;
+    f->ended_mean = n_ended > 0 ? ended / n_ended : (double)NAN;
+    f->clipped_share = cut / (double)r->n;
+}
+
+/* Advantages of each generation batch on its own. */
+static void take_advantages(GrpoRun *g) {
+    const Batches *b = &g->o.batches;
+    double mean = 0, std = 0, zero = 0;
+    g->facts.unscored = advantage_rewards(g->reward, g->given, g->o.reward_weight, g->rollout.n, g->o.n_rewards, NULL);
+    for (int64_t k = 0; k < b->generations; k++) {
+        int64_t at = k * b->completions;
+        AdvantageFacts f =
+            advantage_make(g->advantage + at, g->reward + at, b->completions, b->spec.group, g->o.scale);
+        mean += f.reward_mean, std += f.reward_std, zero += f.zero_std_share;
+    }
+    double n = (double)b->generations;
+    g->facts.advantage = (AdvantageFacts){mean / n, std / n, zero / n};
+    for (int k = 0; k < g->o.n_rewards; k++) {
+        double unused;
+        advantage_function(&g->facts.function_mean[k], &unused, g->given, g->rollout.n, g->o.n_rewards, k);
+    }
+    for (int64_t i = 0; i < g->rollout.n; i++) {
+        g->rollout.c[i].reward = g->reward[i];
+        g->rollout.c[i].advantage = g->advantage[i];
+    }
+}
+
+static bool write_samples(GrpoRun *g, int64_t step, Err *e) {
+    if (!g->samples_open) return true;
+    SampleRow *row = MEM_NEW(SampleRow, g->rollout.n);
+    for (int64_t i = 0; i < g->rollout.n; i++) {
+        const Completion *c = &g->rollout.c[i];
+        const Item *item = &g->o.items->item[c->item];
+        bool judged = g->o.remote || grpo_ring(g->job)->evaluator.ring;
+        row[i] = (SampleRow){.item = c->item, .sample = c->sample, .question = item->question, .gold = item->gold,
+                             .completion = str_text(&c->text), .answer = judged ? str_text(&c->answer) : NULL,
+                             .rewards = c->given, .why = str_text(&c->why), .reward = c->reward,
+                             .advantage = c->advantage, .tokens = completion_tokens(c), .truncated = c->truncated};
+    }
+    bool ok = samples_write(&g->samples, step, row, g->rollout.n, e);
+    mem_free(row);
+    return ok;
+}
+
+static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *e) {
+    const Batches *b = &g->o.batches;
+    const GrpoRing *ring = grpo_ring(g->job);
+    Rollout *to = &g->rollout;
+    for (int64_t k = 0; k < b->generations; k++)
+        batches_prompts(g->prompt_item + k * b->prompts, g->scratch, b, g->o.items->n, number * b->generations + k,
+                        g->o.shuffle, g->o.seed);
+    Ask ask = {.items = g->o.items, .item = g->prompt_item, .prompts = b->prompts * b->generations,
+               .samples = (int)b->spec.group, .key = rng_fold(rng_fold(g->o.seed, 0x9090), (uint64_t)number)};
+    begin_part(g);
+    if (!answers_ask(g, to, &ask, e)) return false;
+    end_part(g, GRPO_ANSWERS);
+    begin_part(g);
+    if (!answers_judge(g, to, e)) return false;
+    end_part(g, GRPO_JUDGING);
+    begin_part(g);
+    if (!answers_score(g, to, g->o.items, e)) return false;
+    take_advantages(g);
+    count_completions(g);
+    end_part(g, GRPO_REWARDS);
+    begin_part(g);
+    if (ring->phase_reference >= 0 &&
+        !take_logps(g, r, ring->phase_reference, ring->reference_logp, ROLLOUT_REF, e))
+        return false;
+    if (ring->phase_old >= 0 && !take_logps(g, r, ring->phase_old, ring->old_logp, ROLLOUT_OLD, e)) return false;
+    end_part(g, GRPO_LOGPS);
+    to->number = number;
+    if (isnan(g->reward_first)) g->reward_first = g->facts.advantage.reward_mean;
+    g->reward_last = g->facts.advantage.reward_mean;
+    return write_samples(g, step + 1, e);
+}
+
+/* ---- an update ---- */
+
+/* The completions of an update into g->member, with the weight of their tokens; gives how many. */
+static int64_t gather(GrpoRun *g, int64_t update) {
+    const Batches *b = &g->o.batches;
+    int64_t n = 0, batch = b->spec.batch, ordered = -1;
+    for (int64_t i = 0; i < g->rollout.n; i++) {
+        g->tokens[i] = completion_tokens(&g->rollout.c[i]);
+        g->truncated[i] = g->rollout.c[i].truncated;
+    }
+    for (int64_t micro = 0; micro < b->spec.accum; micro++) {
+        BatchPlace at = batches_place(b, update, micro);
+        int64_t base = at.generation * b->completions, all = 0;
+        if (ordered != at.generation)
+            batches_order(g->order, b, g->rollout.number * b->generations + at.generation, g->o.seed);
+        ordered = at.generation;
+        for (int64_t i = 0; i < b->completions; i++) all += g->tokens[base + i];
+        for (int64_t i = 0; i < batch; i++) g->member[n + i] = g->order[at.first + i];
+        LossBatch loss = {.kind = g->o.loss, .mask_truncated = g->o.mask_truncated, .tokens = g->tokens + base,
+                          .truncated = g->truncated + base, .generation_tokens = all, .member = g->member + n,
+                          .n = batch, .accum = b->spec.accum, .max_completion = g->rollout.answer};
+        double *weight = MEM_NEW(double, batch), divisor = advantage_weights(weight, &loss);
+        for (int64_t i = 0; i < batch; i++) {
+            g->member[n + i] += base;
+            g->weight[g->member[n + i]] = weight[i] / divisor;
+        }
+        mem_free(weight);
+        n += batch;
+    }
+    return n;
+}
+
+static bool train_update(GrpoRun *g, Run *r, Update *u, int64_t update, Err *e) {
+    const Batch *b = &g->batch.b;
+    int64_t n = gather(g, update), micro = 0;
+    rollout_rows_pack(&g->rows, &g->rollout, g->member, n, b->seq);
+    begin_part(g);
+    step_put_float(r, g->job->divisor, 1 / u->scaling.scale);
+    for (int64_t first = 0; first < MAX2(g->rows.rows, 1); first += b->rows, micro++) {
+        if (stop_asked()) return false;
+        rollout_batch_fill(&g->batch, &g->rollout, &g->rows, first, g->weight);
+        put_batch(g, r);
+        step_put_micro(r, u, b, micro);
+        exec_play(&r->ring->x, g->job->micro);
+        u->tokens += b->tokens;
+        u->scored += b->scored;
+    }
+    return true;
+}
+
+static void say_score(const char *when, const GrpoScore *s) {
+    log_line("held-out items %s: mean reward %.4f +- %.4f (95 %%, %lld items)", when, s->mean, 1.96 * s->error,
+             (long long)s->n);
+}
+
+static bool measure(GrpoRun *g, GrpoScore *to, const char *when, Err *e) {
+    const Items *items = g->o.held_out;
+    if (!items || !items->n) return true;
+    for (int64_t i = 0; i < items->n; i++) g->prompt_item[i] = i;
+    Ask ask = {.items = items, .item = g->prompt_item, .prompts = items->n, .samples = 1, .greedy = true};
+    if (!answers_ask(g, &g->held_out, &ask, e) || !answers_judge(g, &g->held_out, e) ||
+        !answers_score(g, &g->held_out, items, e))
+        return false;
+    advantage_rewards(g->reward, g->given, g->o.reward_weight, items->n, g->o.n_rewards, NULL);
+    double sum = 0, squares = 0, n = (double)items->n;
+    for (int64_t i = 0; i < items->n; i++) sum += g->reward[i];
+    for (int64_t i = 0; i < items->n; i++) squares += (g->reward[i] - sum / n) * (g->reward[i] - sum / n);
+    *to = (GrpoScore){.mean = sum / n, .error = n > 1 ? sqrt(squares / (n - 1) / n) : (double)NAN, .n = items->n};
+    say_score(when, to);
+    return true;
+}
+
+static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
+    if (g->ready) return true;
+    if (!answers_open_voices(g, e)) return false;
+    g->ready = true;
+    if (g->o.folder) {
+        SamplesSpec s = {.folder = g->o.folder, .title = "GRPO samples", .names = g->o.reward_name,
+                         .functions = g->o.n_rewards, .every = g->o.sample_steps, .resumed_step = step};
+        if (!samples_open(&g->samples, &s, e)) return false;
+        g->samples_open = true;
+    }
+    if (g->measured) return true;
+    g->measured = true;
+    return measure(g, &g->before, "before", e);
+}
+
+static bool queue(void *user, Run *r, Update *u, Err *e) {
+    GrpoRun *g = user;
+    int64_t updates = g->o.batches.updates, number = u->step / updates;
+    bool ok = get_ready(g, r, u->step, e) &&
+              (g->rollout.number == number || make_rollout(g, r, number, u->step, e)) &&
+              train_update(g, r, u, u->step % updates, e);
+    if (!ok && stop_caused(e)) *e = (Err){0};
+    return ok;
+}
+
+static bool logged(void *user, Run *r, const Update *u, Err *e) {
+    GrpoRun *g = user;
+    GrpoFacts *f = &g->facts;
+    end_part(g, GRPO_TRAINING);
+    exec_get(&r->ring->x, grpo_ring(g->job)->facts, f->policy, 0, sizeof f->policy);
+    double tokens = fmax(f->policy[POLICY_TOKENS], 1);
+    g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
+    if (r->step == r->o.total_steps && !measure(g, &g->after, "after", e)) return false;
+    if (r->step % r->o.log_steps && r->step != r->o.total_steps) return true;
+    log_line("  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, KL %.4g, clipped %.3f, logp "
+             "sampled-trained %.2g mean, %.2g max",
+             f->advantage.reward_mean, f->advantage.reward_std, 100 * f->advantage.zero_std_share, f->tokens_mean,
+             f->policy[POLICY_KL] / tokens, (f->policy[POLICY_LOW] + f->policy[POLICY_HIGH]) / tokens,
+             f->policy[POLICY_APART] / tokens, f->policy[POLICY_MOST_APART]);
+    const Metric fields[] = {METRIC_REAL("reward", f->advantage.reward_mean),
+                             METRIC_REAL("reward_std", f->advantage.reward_std),
+                             METRIC_REAL("frac_reward_zero_std", f->advantage.zero_std_share),
+                             METRIC_INT("unscored", f->unscored),
+                             METRIC_REAL("completions_mean_length", f->tokens_mean),
+                             METRIC_REAL("completions_min_length", f->tokens_least),
+                             METRIC_REAL("completions_max_length", f->tokens_most),
+                             METRIC_REAL("completions_mean_terminated_length", f->ended_mean),
+                             METRIC_REAL("completions_clipped_ratio", f->clipped_share),
+                             METRIC_REAL("kl", f->policy[POLICY_KL] / tokens),
+                             METRIC_REAL("clip_ratio_low", f->policy[POLICY_LOW] / tokens),
+                             METRIC_REAL("clip_ratio_high", f->policy[POLICY_HIGH] / tokens),
+                             METRIC_REAL("logp_difference_mean", f->policy[POLICY_APART] / tokens),
+                             METRIC_REAL("logp_difference_max", f->policy[POLICY_MOST_APART]),
+                             METRIC_REAL("seconds_rollout", g->seconds[GRPO_ANSWERS]),
+                             METRIC_REAL("seconds_evaluator", g->seconds[GRPO_JUDGING]),
+                             METRIC_REAL("seconds_training", g->seconds[GRPO_TRAINING])};
+    return run_write_metrics(r, "grpo", fields, COUNT_OF(fields), e);
+}
+
+/* ---- checkpoints ---- */
+
+static json_t *score_json(const GrpoScore *s) {
+    return isnan(s->mean) ? json_null() : json_pack("{s:f, s:f, s:I}", "mean", s->mean, "error", s->error, "n",
+                                                    (json_int_t)s->n);
+}
+
+static bool save(void *user, const char *folder, Err *e) {
+    const GrpoRun *g = user;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/grpo_state.json", folder);
+    json_t *j = json_pack("{s:o, s:o, s:f}", "before", score_json(&g->before), "reward_first",
+                          isnan(g->reward_first) ? json_null() : json_real(g->reward_first), "apart_most",
+                          g->apart_most);
+    if (g->o.batches.updates > 1 && g->rollout.number >= 0)
+        json_object_set_new(j, "rollout", rollout_json(&g->rollout));
+    bool ok = jsonfile_write(path, j, e);
+    json_decref(j);
+    return ok;
+}
+
+static bool restore(void *user, Run *r, const char *folder, Err *e) {
+    GrpoRun *g = user;
+    char path[1200];
+    json_t *j;
+    snprintf(path, sizeof path, "%s/grpo_state.json", folder);
+    if (!jsonfile_read(&j, path, 0, e)) return false;
+    const json_t *before = json_object_get(j, "before"), *first = json_object_get(j, "reward_first"),
+                 *rollout = json_object_get(j, "rollout");
+    if (json_is_object(before))
+        g->before = (GrpoScore){json_number_value(json_object_get(before, "mean")),
+                                json_number_value(json_object_get(before, "error")),
+                                json_integer_value(json_object_get(before, "n"))};
+    if (json_is_number(first)) g->reward_first = json_number_value(first);
+    g->apart_most = json_number_value(json_object_get(j, "apart_most"));
+    g->measured = true;
+    bool ok = !rollout || r->step % g->o.batches.updates == 0 || rollout_from_json(&g->rollout, rollout, e) ||
+              fail_within(e, "%s", path);
+    json_decref(j);
+    return ok;
+}
+
+RunSource grpo_source(GrpoRun *g) {
+    int64_t per_epoch = batches_rollouts(&g->o.batches, g->o.items->n, 1) * g->o.batches.updates;
+    return (RunSource){.user = g, .rows = MAX2(per_epoch, 1), .queue = queue, .load = load, .logged = logged,
+                       .save = save, .restore = restore};
+}

@@ -1,0 +1,98 @@
+/* run.h - GRPO as a source of updates (train/run.h): a rollout is answered, judged and compared with the reference, then its
+ * completions train some updates.
+ *
+ * The phases follow one another on one ring: policy answers, evaluator answers them, rewards, reference, training. The policy
+ * answers with the very weights that are trained, and every update reports how far the sampler's log-probabilities were from
+ * the trainer's. Random numbers are keyed by (seed, prompt, sample), so a resumed run draws what it would have drawn. */
+#ifndef GRPO_RUN_H
+#define GRPO_RUN_H
+
+#include "data/template.h"
+#include "data/tokenizer.h"
+#include "gen/engine.h"
+#include "grpo/advantage.h"
+#include "grpo/batches.h"
+#include "grpo/items.h"
+#include "grpo/process.h"
+#include "grpo/remote.h"
+#include "grpo/ring.h"
+#include "grpo/rollout.h"
+#include "grpo/samples.h"
+#include "train/run.h"
+
+typedef struct GrpoVoice { /* a model that answers; keeps what it points to */
+    const Tokenizer *tokenizer;
+    const Template *chat; /* NULL: prompts are plain texts */
+    const int32_t *stop_id;
+    int n_stop_ids;
+    Sampling sampling;
+} GrpoVoice;
+
+typedef struct GrpoOptions { /* keeps what it points to */
+    Batches batches;
+    const Items *items, *held_out; /* held_out: NULL, or evaluated before and after */
+    bool shuffle;
+    uint64_t seed;
+    LossKind loss;
+    RewardScale scale;
+    bool mask_truncated;
+    const char *reward_name[REWARDS_MOST];
+    const Reward *reward[REWARDS_MOST]; /* NULL: the command's */
+    double reward_weight[REWARDS_MOST];
+    int n_rewards;
+    const ScorerSpec *command; /* NULL: none */
+    GrpoVoice policy, evaluator;
+    const RemoteSpec *remote; /* an evaluator elsewhere; NULL: on the ring, or none */
+    const char *folder;       /* for samples and rewards; NULL: nothing is written */
+    int64_t sample_steps;     /* steps between tables of samples; 0: none */
+} GrpoOptions;
+
+typedef enum GrpoPart { GRPO_ANSWERS, GRPO_JUDGING, GRPO_REWARDS, GRPO_LOGPS, GRPO_TRAINING, GRPO_PARTS } GrpoPart;
+extern const char *const grpo_part_names[GRPO_PARTS]; /* rollout, evaluator, rewards, reference, training */
+
+typedef struct GrpoScore { /* of held-out items: mean reward, its standard error */
+    double mean, error;
+    int64_t n;
+} GrpoScore;
+
+typedef struct GrpoFacts { /* of the latest rollout and update */
+    AdvantageFacts advantage;
+    double function_mean[REWARDS_MOST];
+    double tokens_mean, tokens_least, tokens_most, ended_mean; /* of completions; ended: by their end of text */
+    double clipped_share;                                       /* ended by their length */
+    int64_t unscored;
+    double policy[POLICY_FACTS]; /* of the update */
+} GrpoFacts;
+
+typedef struct GrpoRun {
+    GrpoOptions o;
+    Job *job;
+    bool ready, measured; /* voices can answer; the held-out items were answered before the first update */
+    Engine policy, evaluator;
+    Arena arena;
+    Rollout rollout, held_out;
+    RolloutRows rows;
+    RolloutBatch batch;
+    float *logp;            /* (micro-batch, seq) as read from the device */
+    double *given, *reward, *advantage, *weight; /* by completion */
+    int64_t *tokens, *member, *order, *prompt_item, *scratch;
+    bool *truncated;
+    Samples samples;
+    bool samples_open;
+    Scorer *scorer;
+    Remote *remote;
+    Rollout *asked; /* what the scorer or the remote evaluator works on */
+    double seconds[GRPO_PARTS], part_began;
+    GrpoFacts facts;
+    double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
+    GrpoScore before, after;
+    int64_t step; /* of the rollout at hand, for samples */
+} GrpoRun;
+
+/* The job's ring is planned and open only later: nothing is answered before the first update. Gives: grpo_run_close. */
+bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e);
+void grpo_run_close(GrpoRun *g); /* zeros are fine */
+RunSource grpo_source(GrpoRun *g);
+int64_t grpo_host_bytes(const JobSpec *s, const GrpoSpec *g, const GrpoOptions *o); /* of its arrays and texts, at most */
+
+#endif
