@@ -91,7 +91,7 @@ bool options_lookup(OptHit *hit, Command c, const char *word) {
 
 /* plan takes every option of train, so that a training command can be planned as it stands. */
 bool options_belongs(const OptRow *row, Command c) {
-    return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_TRAIN));
+    return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_SUPERVISED));
 }
 
 /* The nearest name or alias of this command into found; false: none is near. */

@@ -36,6 +36,7 @@ typedef enum Command {
     CMD_AMR,
     CMD_SMATCH,
     CMD_PREPARE,
+    CMD_GRPO,
     CMD_COUNT
 } Command;
 
@@ -44,7 +45,9 @@ enum {
     ON_PLAN = 1 << CMD_PLAN,
     ON_INIT = 1 << CMD_INIT,
     ON_CONVERT = 1 << CMD_CONVERT,
-    ON_TRAIN = 1 << CMD_TRAIN,
+    ON_SUPERVISED = 1 << CMD_TRAIN,
+    ON_GRPO = 1 << CMD_GRPO,
+    ON_TRAIN = ON_SUPERVISED | ON_GRPO, /* trains */
     ON_QUANTIZE = 1 << CMD_QUANTIZE,
     ON_EVAL = 1 << CMD_EVAL | ON_QUANTIZE, /* quantize evaluates too: before and after */
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
@@ -73,6 +76,7 @@ typedef enum OptGroup {
     GROUP_DATA,
     GROUP_GENERATE,
     GROUP_REASON,
+    GROUP_GRPO,
     GROUP_AMR,
     GROUP_MEMORY,
     GROUP_CADENCE,

@@ -18,6 +18,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_DATA] = "From text to rows",
     [GROUP_GENERATE] = "Generation",
     [GROUP_REASON] = "Problems, judging, improving",
+    [GROUP_GRPO] = "A policy, its rewards and its evaluator",
     [GROUP_AMR] = "Graphs",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
@@ -72,6 +73,15 @@ const CommandRow command_rows[CMD_COUNT] = {
                   "stopped, the same command goes on.",
          .examples = "snug prepare --tokenizer m0 --out tokens books/ web.jsonl.zst\n"
                      "snug prepare --tokenizer m0 --out packed --pack-rows 2048 web.jsonl.gz\n"},
+    [CMD_GRPO] =
+        {.name = "grpo",
+         .summary = "train a policy on its own answers (GRPO), judged by rewards or an evaluator model",
+         .about = "Prompts of --data are answered --group times each, with the weights that are trained; answers, or "
+                  "what an --evaluator answers to them, are rewarded; the policy moves towards the better ones of a "
+                  "group, held near to --reference. One ring, one budget: `snug plan --task grpo` prints it. "
+                  "--batch-size counts answers.",
+         .examples = "snug grpo --config recipes/grpo-demo.yaml\n"
+                     "snug grpo --model m0 --parser easy_math --data gsm8k.jsonl --mode lora --out runs/g\n"},
     [CMD_EVAL] = {.name = "eval",
                   .summary = "loss and perplexity of a model, with or without an adapter",
                   .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"},

@@ -57,7 +57,7 @@ static bool prepare(PlanCase *c, Err *e) {
     if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
         return false;
     c->has_grpo = opt_is(o, OPT_TASK, "grpo");
-    if (c->has_grpo && !plan_grpo_prepare(c, e)) return false;
+    if (c->has_grpo && !grpo_setup(&c->grpo, &c->asked, &c->global_batch, o, &c->model, e)) return false;
     if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
     c->free = setup_freedom(o);
     c->has_budget = setup_has_budget(o);

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "cli/setup.h"
-#include "grpo/ring.h"
+#include "cli/grpo_setup.h"
 #include "train/search.h"
 
 typedef struct PlanCase {
@@ -24,7 +24,7 @@ typedef struct PlanCase {
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     bool has_grpo;
-    GrpoTask grpo; /* --task grpo: what stands beside the policy */
+    GrpoSetup grpo; /* --task grpo: what stands beside the policy */
     Job job;
     Ring ring;
     bool planned;
@@ -54,7 +54,6 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c);
 bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e);
 
 /* ---- --task grpo (plan_grpo.c) ---- */
-bool plan_grpo_prepare(PlanCase *c, Err *e); /* the models beside the policy, into c->asked */
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c);
 void plan_grpo_say_update(Str *text, const PlanCase *c); /* how many prompts and answers, and how long */
 void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c);

@@ -1,5 +1,5 @@
-/* plan_grpo.c - how options name the models beside a policy, and what their ring looks like to a person: whose
- * weights are where, what each phase takes, on which cards it goes. */
+/* plan_grpo.c - what the ring of a policy looks like to a person: whose weights are where, what each phase takes, on which
+ * cards it goes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,108 +8,6 @@
 #include "base/units.h"
 #include "cli/plan_case.h"
 #include "ir/cards.h"
-
-/* ---- from options to models ---- */
-
-static bool parse_word(ModelSpec *m, bool *placed, const char *word, int64_t len) {
-    char text[32] = "", *end;
-    if (len >= (int64_t)sizeof text) return false;
-    memcpy(text, word, (size_t)len);
-    bool nf4 = !strcmp(text, "nf4");
-    if (nf4 || !strcmp(text, "int8")) {
-        m->quantised = true;
-        m->stored = nf4 ? FMT_NF4 : FMT_INT8;
-        return true;
-    }
-    *placed = true;
-    int64_t *layers = &m->offload.layers[OFFLOAD_WEIGHTS];
-    *layers = strcmp(text, "streamed") ? 0 : m->config.layers;
-    if (*layers || !strcmp(text, "resident")) return true;
-    if (strncmp(text, "streamed=", 9)) return false;
-    *layers = strtol(text + 9, &end, 10);
-    return !*end && *layers >= 1 && *layers <= m->config.layers;
-}
-
-/* "int8,streamed=24" */
-static bool parse_how(ModelSpec *m, bool *placed, const char *flag, const char *how, Err *e) {
-    for (const char *at = how; at && *at; at += *at == ',') {
-        int64_t len = (int64_t)strcspn(at, ",");
-        if (!parse_word(m, placed, at, len))
-            return fail(
-                e, ERR_USAGE,
-                "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, streamed or "
-                "streamed=LAYERS",
-                flag, (int)len, at, m->config.layers);
-        at += len;
-    }
-    return true;
-}
-
-/* MODEL[:HOW]; a path may hold colons, HOW never holds a slash. */
-static bool open_side(ModelSpec *m, bool *may_move, const char *flag, const char *text, const ModelConfig *same, Err *e) {
-    char name[1024];
-    const char *colon = strrchr(text, ':');
-    if (colon && strchr(colon, '/')) colon = NULL;
-    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
-    *m = (ModelSpec){0};
-    if (same && !strcmp(name, "same")) {
-        m->config = *same;
-    } else {
-        ModelFiles found;
-        if (!setup_model_named(&found, flag, name, e)) return false;
-        m->config = found.config;
-    }
-    if (m->config.quant == QUANT_OWN) m->quantised = true, m->stored = m->config.quant_format;
-    bool placed = false;
-    if (!parse_how(m, &placed, flag, colon ? colon + 1 : NULL, e)) return false;
-    *may_move = !placed;
-    return true;
-}
-
-static bool open_reference(PlanCase *c, Err *e) {
-    const char *text = opt_text(c->o, OPT_REFERENCE);
-    GrpoSpec *g = &c->grpo.spec;
-    if (!strcmp(text, "none")) return true;
-    bool base = !strcmp(text, "same") && c->asked.lora;
-    g->reference_kind = base ? REFERENCE_BASE : REFERENCE_MODEL;
-    return base || open_side(&g->reference, &g->reference_may_move, "--reference", text, &c->model.config, e);
-}
-
-bool plan_grpo_prepare(PlanCase *c, Err *e) {
-    const Options *o = c->o;
-    GrpoSpec *g = &c->grpo.spec;
-    JobSpec *s = &c->asked;
-    *g = (GrpoSpec){.group = opt_int(o, OPT_GROUP),
-                    .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
-                    .answer_tokens = opt_int(o, OPT_MAX_TOKENS),
-                    .slots = opt_int(o, OPT_SLOTS),
-                    .chunk = opt_int(o, OPT_PREFILL_CHUNK)};
-    g->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : g->answer_tokens;
-    if (!g->chunk) g->chunk = 2048;
-    int64_t row = g->prompt_tokens + g->answer_tokens;
-    if (opt_given(o, OPT_SEQ) && s->seq != row)
-        return fail(e, ERR_USAGE,
-                    "--seq %lld: a row of grpo is a prompt and its answer, --prompt-tokens and --max-tokens: %lld",
-                    (long long)s->seq, (long long)row);
-    s->seq = row;
-    if (!opt_given(o, OPT_GLOBAL_BATCH) && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)) {
-        s->micro_batch = c->global_batch = g->group;
-        s->accum = 1;
-    }
-    if (c->global_batch % g->group)
-        return fail(e, ERR_USAGE,
-                    "a global batch of %lld answers is not made of groups of %lld; see --group and --global-batch",
-                    (long long)c->global_batch, (long long)g->group);
-    if (!open_reference(c, e)) return false;
-    g->has_evaluator = opt_given(o, OPT_EVALUATOR);
-    if (g->has_evaluator && !open_side(&g->evaluator, &g->evaluator_may_move, "--evaluator", opt_text(o, OPT_EVALUATOR), NULL, e))
-        return false;
-    g->reference.activations = g->evaluator.activations = s->m.activations;
-    c->grpo = grpo_task(g);
-    s->task = &c->grpo.task;
-    s->no_sweep = true; /* what flows into the head depends on the log-probabilities it gives */
-    return true;
-}
 
 /* ---- the models ---- */
 
@@ -244,7 +142,7 @@ static json_t *add_card(Str *text, const PlanCase *c, SearchMemo *memo, int whic
         Str flags = {0}, note = {0};
         technique_layout_flags(&flags, &s);
         for (int i = 0; i < JOB_SIDES; i++)
-            if (s.side_offload[i]) str_addf(&note, "%s%s", note.len ? ", " : "", c->grpo.task.side[i].name);
+            if (s.side_offload[i]) str_addf(&note, "%s%s", note.len ? ", " : "", c->grpo.task.task.side[i].name);
         str_addf(text, "%10s  %10s  %s%s%s\n", units_bytes(cost->device_bytes).s, units_seconds(cost->seconds).s,
                  str_text(&flags), note.len ? "; streamed: " : "", str_text(&note));
         json_object_update_new(

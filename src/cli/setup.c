@@ -31,7 +31,7 @@ bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e) {
     char hub[200];
     const char *name = opt_text(o, OPT_MODEL), *random = "";
     if (m->has_folder) return true;
-    if (o->command == CMD_TRAIN || (ON_GEN >> o->command & 1))
+    if ((ON_TRAIN >> o->command & 1) || (ON_GEN >> o->command & 1))
         random = "; or begin from random weights with --init random";
     if (!config_preset_hub(hub, sizeof hub, name))
         return fail(e, ERR_FAIL,
@@ -100,7 +100,7 @@ static void set_training(JobSpec *s, const Options *o) {
                  : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
     s->optimizer = opt_is(o, OPT_OPTIMIZER, "sgd") ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
     s->update = (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .lr_mult = 1};
-    if (o->command == CMD_TRAIN) {
+    if ((ON_TRAIN >> o->command & 1)) {
         s->update.beta1 = (float)opt_real(o, OPT_BETA1);
         s->update.beta2 = (float)opt_real(o, OPT_BETA2);
         s->update.eps = (float)opt_real(o, OPT_EPS);
@@ -122,7 +122,7 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
     if (c->quant == QUANT_BNB_NF4)
         log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name,
                  s->m.quantised ? " and quantised again as " : " to ", format_name(s->m.quantised ? s->m.stored : c->dtype));
-    if (c->quant != QUANT_OWN || (o->command == CMD_TRAIN && opt_given(o, OPT_INIT))) return true;
+    if (c->quant != QUANT_OWN || ((ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT))) return true;
     if (opt_given(o, OPT_QUANTIZE) && (!s->m.quantised || s->m.stored != c->quant_format))
         return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
                     "quantised", opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
@@ -181,8 +181,8 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
                     format_name(s->m.stored));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
-    s->m.random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
-    if (o->command == CMD_TRAIN) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
+    s->m.random_init = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT);
+    if ((ON_TRAIN >> o->command & 1)) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!set_update(s, o, e)) return false;
     const char *recompute = opt_text(o, OPT_RECOMPUTE);
     return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);

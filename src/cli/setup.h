@@ -55,6 +55,7 @@ typedef struct Words { /* what turns text into ids */
     Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
     Template *chat;
 } Words;
+bool setup_words_of(Words *w, const char *folder, Err *e); /* of a folder that has a tokenizer */
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e);
 void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */

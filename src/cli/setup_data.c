@@ -13,6 +13,15 @@
 
 enum { LEAST_ROOM = 64 << 20 };
 
+bool setup_words_of(Words *w, const char *folder, Err *e) {
+    *w = (Words){0};
+    bool found;
+    if (!tokenizer_open(&w->tokenizer, folder, e)) return false;
+    if (!file_is_dir(folder) || template_load(&w->chat, &found, folder, e)) return true;
+    setup_words_free(w);
+    return false;
+}
+
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     *w = (Words){0};
     char own[SHARE_PATH], path[1200];
@@ -22,13 +31,7 @@ bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     if (!folder) return true;
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;
-    bool found;
-    if (!tokenizer_open(&w->tokenizer, folder, e)) return false;
-    if (file_is_dir(folder) && !template_load(&w->chat, &found, folder, e)) {
-        setup_words_free(w);
-        return false;
-    }
-    return true;
+    return setup_words_of(w, folder, e);
 }
 
 void setup_words_free(Words *w) {

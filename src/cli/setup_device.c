@@ -110,8 +110,8 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS),
                               .deterministic = opt_flag(o, OPT_DETERMINISTIC), .tf32 = opt_flag(o, OPT_TF32),
                               .offload_dir = opt_given(o, OPT_OFFLOAD_DIR) ? opt_text(o, OPT_OFFLOAD_DIR) : NULL,
-                              .trims = o->command == CMD_TRAIN && opt_int(o, OPT_TRIM_EVERY),
-                              .ranges = o->command == CMD_TRAIN && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
+                              .trims = (ON_TRAIN >> o->command & 1) && opt_int(o, OPT_TRIM_EVERY),
+                              .ranges = (ON_TRAIN >> o->command & 1) && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
     if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) return use_card(m, o, e);
     if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;

@@ -172,6 +172,10 @@ void engine_cancel_all(Engine *n);
 EngineState engine_step(Engine *n, Err *e); /* the state it leaves: IDLE when nothing is under way or queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
+/* Other phases of the ring were played: nothing that was cached counts any more, and no number of it is left. Only while
+ * nothing is under way or queued. */
+void engine_forget(Engine *n);
+
 /* How many samples may be submitted so that one of them waits when all slots are taken; 0 or less: none. */
 int64_t engine_room(const Engine *n);
 

@@ -47,13 +47,20 @@ static void leave(Engine *n, EngineSlot *s) {
 static void wipe_cache(Engine *n, int slot) {
     static const char zeros[1 << 16];
     const Gen *g = n->g;
-    for (int l = 0; l < g->spec.m.config.layers; l++) {
+    for (int l = 0; l < model_cache_tensors(&g->m); l++) {
         int64_t row = prog_bytes(n->x->p, g->cache[l]) / g->spec.slots;
         for (int64_t at = 0; at < row; at += (int64_t)sizeof zeros)
             exec_put(n->x, g->cache[l], zeros, slot * row + at, MIN2((int64_t)sizeof zeros, row - at));
     }
     n->slot[slot].n_cached = 0;
     if (n->prompt_slot == slot) n->prompt_ticket = -1;
+}
+
+void engine_forget(Engine *n) {
+    CHECK(!n->n_busy && !n->queue);
+    if (n->g->phase_clear >= 0) exec_play(n->x, n->g->phase_clear);
+    for (int64_t i = 0; i < n->g->spec.slots; i++) n->slot[i].n_cached = 0;
+    n->prompt_ticket = -1;
 }
 
 static void slot_fail(Engine *n, int slot, const char *error) {

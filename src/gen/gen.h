@@ -28,6 +28,7 @@ typedef struct GenSpec {
                            all) */
     int64_t host_room_bytes; /* for gen_fit: pinned and ordinary memory beside a device; 0: not known */
     bool estimate;      /* only the largest shapes, which take the most: for a search, not to be run */
+    bool shares_arena;  /* other phases of the ring use the cache's bytes in between: engine_forget clears it */
     bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
 } GenSpec;
 
@@ -55,6 +56,7 @@ typedef struct Gen {
     Tid prompt_logits;      /* (1,V): of the prompt prefilled last, for each of its samples */
     Tid first_slot, first_position; /* (1): the phase that draws from those */
     int phase_first, phase_init;    /* init: random weights; -1: none */
+    int phase_clear;        /* the cache becomes zeros; -1: none */
 
     /* once open */
     Arena arena;            /* scratch of gen_warm and gen_profile */

@@ -116,13 +116,21 @@ static bool check_spec(const GenSpec *s, Err *e) {
     return true;
 }
 
+static void record_clear(Gen *g) {
+    Program *p = &g->ring->p;
+    g->phase_clear = prog_begin_phase(p, "clear", 1);
+    for (int i = 0; i < model_cache_tensors(&g->m); i++) op_fill(p, g->cache[i], (AttrFill){.kind = FILL_CONSTANT});
+    prog_end_phase(p);
+}
+
 bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e) {
-    *g = (Gen){.spec = *spec, .ring = r, .phase_init = -1};
+    *g = (Gen){.spec = *spec, .ring = r, .phase_init = -1, .phase_clear = -1};
     if (!check_spec(spec, e)) return false;
     if (m) g->m = *m;
     else model_weights(&r->p, &g->m, &spec->m, NULL);
     g->cache = model_cache(&r->p, &g->m, spec->slots, spec->context, spec->cache);
     record_slots(g);
+    if (spec->shares_arena) record_clear(g);
     if (!m) record_init(g);
     record_passes(g);
     if (!m) model_homes(&r->p, &g->m, r->machine.kind);

@@ -105,6 +105,7 @@ typedef struct Asking {
 } Asking;
 
 static bool run_asking(Asking *a, Err *e) {
+    engine_forget(a->n);
     for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->total;) {
         while (a->next < a->total && engine_room(a->n) > 0)
             if (!a->submit(a->user, a->next++, e)) return false;

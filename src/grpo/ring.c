@@ -32,6 +32,7 @@ static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelSpec *model
                      .slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS),
                      .context = prompt + answer,
                      .chunk = MIN2(s->chunk, prompt),
+                     .shares_arena = true,
                      .estimate = j->spec.estimate};
 }
 

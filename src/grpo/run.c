@@ -271,7 +271,7 @@ static bool measure(GrpoRun *g, GrpoScore *to, const char *when, Err *e) {
 
 static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     if (g->ready) return true;
-    if (!answers_open_voices(g, e)) return false;
+    if (!g->o.load_sides(g->o.load_user, e) || !answers_open_voices(g, e)) return false;
     g->ready = true;
     if (g->o.folder) {
         SamplesSpec s = {.folder = g->o.folder, .title = "GRPO samples", .names = g->o.reward_name,

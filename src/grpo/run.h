@@ -45,6 +45,8 @@ typedef struct GrpoOptions { /* keeps what it points to */
     const RemoteSpec *remote; /* an evaluator elsewhere; NULL: on the ring, or none */
     const char *folder;       /* for samples and rewards; NULL: nothing is written */
     int64_t sample_steps;     /* steps between tables of samples; 0: none */
+    bool (*load_sides)(void *user, Err *e); /* weights of the evaluator and the reference, into the open ring */
+    void *load_user;
 } GrpoOptions;
 
 typedef enum GrpoPart { GRPO_ANSWERS, GRPO_JUDGING, GRPO_REWARDS, GRPO_LOGPS, GRPO_TRAINING, GRPO_PARTS } GrpoPart;

@@ -1,0 +1,282 @@
+/* cmd_grpo.c - snug grpo: from options to items, rewards and voices; the rest is a training session. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "cli/gen_setup.h"
+#include "cli/grpo_setup.h"
+#include "cli/session.h"
+#include "grpo/run.h"
+#include "weights/weights.h"
+
+enum { COMMAND_WORDS = 64 };
+
+typedef struct GrpoSession {
+    GrpoSetup setup;
+    GrpoOptions o;
+    Items items, held_out;
+    Words evaluator;
+    StopIds stop, evaluator_stop;
+    ScorerSpec scorer;
+    char *command; /* owns: the words of --reward-command, cut */
+    const char *argv[COMMAND_WORDS + 1];
+    RemoteSpec remote;
+    char of[96]; /* "64 answers to 8 prompts" */
+    GrpoRun run;
+} GrpoSession;
+
+/* ---- items ---- */
+
+static bool read_items(GrpoSession *g, const Session *s, Err *e) {
+    const Options *o = s->o;
+    const char *parser = opt_text(o, OPT_PARSER);
+    bool test = !strcmp(parser, "test");
+    Str meta = {0};
+    if (!test && !opt_given(o, OPT_DATA))
+        return fail(e, ERR_USAGE, "--data is missing: the rows that --parser %s reads (--parser test needs none)", parser);
+    if (opt_given(o, OPT_META_PROMPT) && !items_meta_prompt(&meta, opt_text(o, OPT_META_PROMPT), e)) return false;
+    ItemQuery q = {.parser = parser, .path = test ? NULL : opt_text(o, OPT_DATA),
+                   .prompt_field = opt_text(o, OPT_PROMPT_FIELD), .answer_field = opt_text(o, OPT_ANSWER_FIELD),
+                   .meta_prompt = str_text(&meta), .plain = !s->words.chat, .shuffle = opt_flag(o, OPT_SHUFFLE),
+                   .seed = (uint64_t)opt_int(o, OPT_SEED),
+                   .count = opt_given(o, OPT_MAX_SAMPLES) ? opt_int(o, OPT_MAX_SAMPLES) : -1};
+    bool ok = items_read(&g->items, &q, e);
+    int64_t held_out = opt_int(o, OPT_EVAL_ITEMS);
+    if (ok && held_out && (test || opt_given(o, OPT_EVAL_DATA))) {
+        q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
+        q.path = test ? NULL : opt_text(o, OPT_EVAL_DATA);
+        q.count = held_out;
+        ok = items_read(&g->held_out, &q, e);
+    }
+    str_free(&meta);
+    return ok;
+}
+
+/* ---- rewards ---- */
+
+static const char *reward_of_parser(const char *parser) {
+    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
+                                         {"classification", "classification"}, {"test", "last_number"}};
+    for (int i = 0; i < COUNT_OF(own); i++)
+        if (!strcmp(parser, own[i][0])) return own[i][1];
+    return "accuracy";
+}
+
+static bool set_command(GrpoSession *g, const Options *o, Err *e) {
+    int n = 0;
+    if (!opt_given(o, OPT_REWARD_COMMAND))
+        return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
+    g->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
+    for (char *word = strtok(g->command, " \t"); word && n < COMMAND_WORDS; word = strtok(NULL, " \t"))
+        g->argv[n++] = word;
+    if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
+    g->scorer = (ScorerSpec){.argv = g->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
+                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
+    g->o.command = &g->scorer;
+    return true;
+}
+
+static bool set_rewards(GrpoSession *g, const Options *o, Err *e) {
+    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
+    int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
+    int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
+    if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
+    if (n_weights && n_weights != n)
+        return fail(e, ERR_USAGE, "--reward-weights: %d for %d rewards", n_weights, n);
+    for (int i = 0; i < n; i++) {
+        bool command = !strcmp(names[i], "command");
+        g->o.reward_name[i] = names[i];
+        g->o.reward_weight[i] = 1;
+        if (command ? !set_command(g, o, e) : !(g->o.reward[i] = reward_find(names[i], e))) return false;
+        char *end = NULL;
+        if (n_weights) g->o.reward_weight[i] = strtod(weights[i], &end);
+        if (n_weights && (end == weights[i] || *end || !isfinite(g->o.reward_weight[i])))
+            return fail(e, ERR_USAGE, "--reward-weights %s: is not a number", weights[i]);
+    }
+    g->o.n_rewards = n;
+    return true;
+}
+
+/* ---- voices ---- */
+
+static Sampling sampling_of(const Options *o) {
+    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
+                      .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
+                      .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
+}
+
+static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
+    const char *folder = s->model.has_folder ? s->model.folder : opt_text(s->o, OPT_MODEL);
+    if (!s->words.tokenizer)
+        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
+    if (!gen_setup_stop_ids(&g->stop, &s->model, s->words.tokenizer, e)) return false;
+    g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer, .chat = s->words.chat, .stop_id = g->stop.id,
+                              .n_stop_ids = g->stop.n, .sampling = sampling_of(s->o)};
+    if (!(g->o.policy.sampling.temperature > 0))
+        return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
+    return true;
+}
+
+static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
+    const Options *o = s->o;
+    const ModelFiles *m = &g->setup.evaluator;
+    if (opt_given(o, OPT_EVALUATOR_URL)) {
+        if (g->setup.spec.has_evaluator)
+            return fail(e, ERR_USAGE, "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
+        g->remote = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL), .model = opt_text(o, OPT_EVALUATOR_NAME),
+                                 .key = getenv("OPENAI_API_KEY"), .seed = opt_int(o, OPT_SEED),
+                                 .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE),
+                                 .max_tokens = g->setup.spec.evaluator_tokens};
+        g->o.remote = &g->remote;
+        return remote_api_find(&g->remote.api, opt_text(o, OPT_EVALUATOR_API), e);
+    }
+    if (!g->setup.spec.has_evaluator) return true;
+    if (!m->has_folder && !g->setup.spec.evaluator.random_init)
+        return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder", opt_text(o, OPT_EVALUATOR));
+    /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
+    bool has_words = m->has_folder && setup_words_of(&g->evaluator, m->folder, e);
+    if (m->has_folder && !has_words && e->code) return false;
+    const Words *w = g->evaluator.tokenizer ? &g->evaluator : &s->words;
+    if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
+    g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = g->evaluator_stop.id,
+                                 .n_stop_ids = g->evaluator_stop.n,
+                                 .sampling = {.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1,
+                                              .repetition = 1}};
+    return true;
+}
+
+/* ---- the session's steps ---- */
+
+static bool open_items(Session *s, Err *e) {
+    GrpoSession *g = s->own = MEM_NEW(GrpoSession, 1);
+    const Options *o = s->o;
+    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) || !read_items(g, s, e)) return false;
+    g->o.batches = g->setup.batches;
+    if (!batches_check_prompts(&g->o.batches, g->items.n, e)) return false;
+    g->o.items = &g->items;
+    g->o.held_out = g->held_out.n ? &g->held_out : NULL;
+    g->o.shuffle = opt_flag(o, OPT_SHUFFLE);
+    g->o.seed = (uint64_t)opt_int(o, OPT_SEED);
+    g->o.mask_truncated = opt_flag(o, OPT_MASK_TRUNCATED);
+    g->o.sample_steps = opt_int(o, OPT_SAMPLE_STEPS);
+    g->o.folder = opt_text(o, OPT_OUT);
+    if (!loss_kind_find(&g->o.loss, opt_text(o, OPT_LOSS_TYPE), e) ||
+        !reward_scale_find(&g->o.scale, opt_text(o, OPT_SCALE_REWARDS), e))
+        return false;
+    if (!set_rewards(g, o, e) || !set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
+    s->host.tokenizer = tokenizer_bytes(s->words.tokenizer) +
+                        (g->evaluator.tokenizer ? tokenizer_bytes(g->evaluator.tokenizer) : 0);
+    log_line("%s items%s%s", units_count(g->items.n).s, g->held_out.n ? ", held out: " : "",
+             g->held_out.n ? units_count(g->held_out.n).s : "");
+    return true;
+}
+
+/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter of the
+ * most to all to be equally likely, so that it leaves little padding to be computed. */
+static void expect_rows(Session *s) {
+    UpdateRows *u = &s->rows;
+    update_rows_free(u);
+    *u = (UpdateRows){.samples = s->global_batch, .most = s->global_batch, .fill = 0.9};
+    u->count = MEM_NEW(int64_t, u->most + 1);
+    for (int64_t r = MAX2(u->most / 4, 1); r <= u->most; r++) {
+        u->count[r] = 1;
+        u->updates++;
+        u->mean_rows += (double)r;
+    }
+    u->mean_rows /= (double)u->updates;
+    u->mean_tokens = u->mean_rows * u->fill * (double)s->spec.seq;
+    s->spec.rows = u;
+    s->spec.accum = (u->most + s->spec.micro_batch - 1) / s->spec.micro_batch;
+}
+
+static bool shape(Session *s, Err *e) {
+    GrpoSession *g = s->own;
+    expect_rows(s);
+    s->spec.attend = s->spec.attend_asked = ATTEND_OWN; /* answers lie side by side in a row */
+    s->spec.evaluate = false;
+    s->host.batches = grpo_host_bytes(&s->spec, &g->setup.spec, &g->o);
+    return e->code == ERR_NONE;
+}
+
+static bool load_side(const Session *s, const char *name, const ModelFiles *files, const ModelSpec *m, Err *e) {
+    return m->random_init || weights_load(&((Session *)s)->ring.x, name, ROLE_WEIGHT, files->folder, e);
+}
+
+/* The models beside the policy: read when the ring is open, before anything is answered. */
+static bool load_sides(void *session, Err *e) {
+    const Session *s = session;
+    const GrpoSession *g = s->own;
+    const GrpoSpec *spec = &g->setup.spec;
+    return (spec->reference_kind != REFERENCE_MODEL ||
+            load_side(s, GRPO_REFERENCE, &g->setup.reference, &spec->reference, e)) &&
+           (!spec->has_evaluator || load_side(s, GRPO_EVALUATOR, &g->setup.evaluator, &spec->evaluator, e));
+}
+
+static bool start(Session *s, Err *e) {
+    GrpoSession *g = s->own;
+    grpo_run_close(&g->run);
+    g->o.load_sides = load_sides;
+    g->o.load_user = s;
+    if (!grpo_run_open(&g->run, &s->job, &g->o, e)) return false;
+    s->source = grpo_source(&g->run);
+    return true;
+}
+
+static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
+    GrpoSession *g = s->own;
+    const Batches *b = &g->o.batches;
+    double epochs = opt_real(s->o, OPT_EPOCHS);
+    *per_epoch = batches_rollouts(b, g->items.n, 1) * b->updates;
+    snprintf(g->of, sizeof g->of, "%s answers to %s prompts", units_count(b->spec.batch * b->spec.accum).s,
+             units_count(b->spec.batch * b->spec.accum / b->spec.group).s);
+    *of = g->of;
+    if (opt_given(s->o, OPT_STEPS)) return opt_int(s->o, OPT_STEPS);
+    return MAX2((int64_t)ceil(epochs * (double)*per_epoch - 1e-9), 1);
+}
+
+static void settings(const Session *s, json_t *to) {
+    const GrpoSession *g = s->own;
+    char hash[24];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)g->items.hash);
+    json_object_set_new(to, "data", json_string(hash));
+}
+
+static void set_real(json_t *to, const char *name, double v) {
+    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
+}
+
+static void result(const Session *s, json_t *to) {
+    const GrpoRun *g = &((const GrpoSession *)s->own)->run;
+    json_t *seconds = json_object();
+    set_real(to, "reward_first", g->reward_first);
+    set_real(to, "reward_last", g->reward_last);
+    set_real(to, "eval_before", g->before.mean);
+    set_real(to, "eval_before_error", g->before.error);
+    set_real(to, "eval_after", g->after.mean);
+    set_real(to, "eval_after_error", g->after.error);
+    set_real(to, "logp_difference_max", g->apart_most);
+    for (int i = 0; i < GRPO_PARTS; i++) set_real(seconds, grpo_part_names[i], g->seconds[i]);
+    json_object_set_new(to, "seconds", seconds);
+}
+
+static void close_items(Session *s) {
+    GrpoSession *g = s->own;
+    if (!g) return;
+    grpo_run_close(&g->run);
+    items_free(&g->items);
+    items_free(&g->held_out);
+    setup_words_free(&g->evaluator);
+    mem_free(g->command);
+    mem_free(g);
+    s->own = NULL;
+}
+
+bool cmd_grpo(const Options *o, Err *e) {
+    static const SessionTask task = {.open = open_items, .shape = shape, .start = start, .updates = updates,
+                                     .settings = settings, .result = result, .close = close_items};
+    return session_run(o, &task, e);
+}

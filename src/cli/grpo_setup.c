@@ -1,0 +1,123 @@
+/* grpo_setup.c - how options name the models beside a policy, its batches and its loss: for `snug plan --task grpo` and for
+ * `snug grpo` alike. */
+#include "cli/grpo_setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- from options to models ---- */
+
+static bool parse_word(ModelSpec *m, bool *placed, const char *word, int64_t len) {
+    char text[32] = "", *end;
+    if (len >= (int64_t)sizeof text) return false;
+    memcpy(text, word, (size_t)len);
+    bool nf4 = !strcmp(text, "nf4");
+    if (nf4 || !strcmp(text, "int8")) {
+        m->quantised = true;
+        m->stored = nf4 ? FMT_NF4 : FMT_INT8;
+        return true;
+    }
+    *placed = true;
+    int64_t *layers = &m->offload.layers[OFFLOAD_WEIGHTS];
+    *layers = strcmp(text, "streamed") ? 0 : m->config.layers;
+    if (*layers || !strcmp(text, "resident")) return true;
+    if (strncmp(text, "streamed=", 9)) return false;
+    *layers = strtol(text + 9, &end, 10);
+    return !*end && *layers >= 1 && *layers <= m->config.layers;
+}
+
+/* "int8,streamed=24" */
+static bool parse_how(ModelSpec *m, bool *placed, const char *flag, const char *how, Err *e) {
+    for (const char *at = how; at && *at; at += *at == ',') {
+        int64_t len = (int64_t)strcspn(at, ",");
+        if (!parse_word(m, placed, at, len))
+            return fail(
+                e, ERR_USAGE,
+                "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, streamed or "
+                "streamed=LAYERS",
+                flag, (int)len, at, m->config.layers);
+        at += len;
+    }
+    return true;
+}
+
+/* MODEL[:HOW]; a path may hold colons, HOW never holds a slash. */
+static bool open_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
+                      const ModelFiles *same, Err *e) {
+    char name[1024];
+    const char *colon = strrchr(text, ':');
+    if (colon && strchr(colon, '/')) colon = NULL;
+    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+    *m = (ModelSpec){0};
+    if (same && !strcmp(name, "same")) *files = *same;
+    else if (!setup_model_named(files, flag, name, e)) return false;
+    m->config = files->config;
+    if (m->config.quant == QUANT_OWN) m->quantised = true, m->stored = m->config.quant_format;
+    bool placed = false;
+    if (!parse_how(m, &placed, flag, colon ? colon + 1 : NULL, e)) return false;
+    *may_move = !placed;
+    return true;
+}
+
+static bool open_reference(GrpoSetup *g, const Options *o, const JobSpec *s, const ModelFiles *policy, Err *e) {
+    const char *text = opt_text(o, OPT_REFERENCE);
+    if (!strcmp(text, "none") || !(g->spec.loss.kl > 0)) return true;
+    bool base = !strcmp(text, "same") && s->lora;
+    g->spec.reference_kind = base ? REFERENCE_BASE : REFERENCE_MODEL;
+    return base || open_side(&g->spec.reference, &g->reference, &g->spec.reference_may_move, "--reference", text, policy, e);
+}
+
+/* What is drawn and not loaded. A copy of a drawn policy is drawn as the policy is. */
+static void set_start(ModelSpec *m, const ModelFiles *files, const JobSpec *s, const Options *o) {
+    m->activations = s->m.activations;
+    m->random_init = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT) && (!files->has_folder || s->m.random_init);
+    m->seed = s->m.seed;
+}
+
+/* One group of answers when nothing is said about batches. */
+static bool set_batches(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, Err *e) {
+    int64_t group = g->spec.group;
+    bool has_micro = opt_given(o, OPT_MICRO_BATCH), has_accum = opt_given(o, OPT_ACCUM);
+    if (!opt_given(o, OPT_GLOBAL_BATCH) && !has_micro && !has_accum) {
+        s->micro_batch = *global_batch = group;
+        s->accum = 1;
+    }
+    BatchSpec b = {.batch = has_micro ? s->micro_batch : *global_batch, .accum = has_micro ? s->accum : 1, .group = group,
+                   .steps = opt_int(o, OPT_STEPS_PER_GENERATION), .iterations = opt_int(o, OPT_ITERATIONS)};
+    if (!has_micro && has_accum) b.accum = s->accum, b.batch = *global_batch / s->accum;
+    return batches_make(&g->batches, &b, e);
+}
+
+bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e) {
+    double high = opt_real(o, OPT_EPSILON_HIGH), low = o->command == CMD_GRPO ? opt_real(o, OPT_EPSILON) : 0.2;
+    *g = (GrpoSetup){.spec = {.group = opt_int(o, OPT_GROUP),
+                              .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
+                              .answer_tokens = opt_int(o, OPT_MAX_TOKENS),
+                              .slots = opt_int(o, OPT_SLOTS),
+                              .chunk = opt_int(o, OPT_PREFILL_CHUNK)}};
+    GrpoSpec *spec = &g->spec;
+    spec->loss = (AttrPolicy){(float)low, (float)(opt_given(o, OPT_EPSILON_HIGH) ? high : low), (float)opt_real(o, OPT_KL)};
+    spec->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : spec->answer_tokens;
+    if (!spec->chunk) spec->chunk = 2048;
+    int64_t row = spec->prompt_tokens + spec->answer_tokens;
+    if (opt_given(o, OPT_SEQ) && s->seq != row)
+        return fail(e, ERR_USAGE,
+                    "--seq %lld: a row of grpo is a prompt and its answer, --prompt-tokens and --max-tokens: %lld",
+                    (long long)s->seq, (long long)row);
+    s->seq = row;
+    if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
+    spec->needs_old = g->batches.needs_old_logps;
+    spec->has_evaluator = opt_given(o, OPT_EVALUATOR);
+    if (spec->has_evaluator && !open_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move, "--evaluator",
+                                          opt_text(o, OPT_EVALUATOR), policy, e))
+        return false;
+    set_start(&spec->reference, &g->reference, s, o);
+    set_start(&spec->evaluator, &g->evaluator, s, o);
+    g->task = grpo_task(spec);
+    double temperature = opt_given(o, OPT_TEMPERATURE) ? opt_real(o, OPT_TEMPERATURE) : 1;
+    if (o->command == CMD_GRPO && temperature > 0) s->head_scale = (float)(1 / temperature);
+    s->task = &g->task.task;
+    s->no_sweep = true; /* what flows into the head depends on the log-probabilities it gives */
+    return true;
+}
