@@ -378,10 +378,6 @@ bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e) {
     return true;
 }
 
-int64_t dataset_reader_at(const RowReader *r) {
-    return r->offset - (r->end - r->begin);
-}
-
 bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e) {
     if (at < dataset_reader_at(r)) return true; /* the very beginning */
     if (r->seekable && at > r->offset) {

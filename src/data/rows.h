@@ -43,7 +43,6 @@ bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e);
 /* A row as it stands in the file, to be parsed elsewhere (row_scan, dataset_table_row); -1 bytes at the end. */
 bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e);
-int64_t dataset_reader_at(const RowReader *r); /* the byte of the file, unpacked, that is read next */
 /* On from a place that dataset_reader_at told behind a row. */
 bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e);
 
@@ -51,5 +50,6 @@ bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e);
 bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e);
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e); /* whether a row of so many bytes may be read */
 void dataset_reader_close(RowReader *r);
+static inline int64_t dataset_reader_at(const RowReader *r) { return r->offset - (r->end - r->begin); } /* bytes read */
 
 #endif
