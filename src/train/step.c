@@ -155,7 +155,7 @@ bool step_read(Run *r, Update *u, Err *e) {
     u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];
     u->skipped = verdict[VERDICT_OK] == 0;
-    if (!dataset_ok(r->data, e)) return false; /* rows that could not be read: the update is not taken over */
+    if (r->data && !dataset_ok(r->data, e)) return false; /* rows that could not be read: the update is not taken over */
     LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, !u->skipped);
     if (u->skipped && (!r->job->unscale || after.scale < 1)) {
         explain_not_finite(r, u, e);
