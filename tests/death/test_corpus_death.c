@@ -130,7 +130,9 @@ TEST(a_training_whose_shard_changes_stops_and_says_so) {
     if (!make_world(&p, TRAIN, TRAIN)) return;
     char shard[1200];
     snprintf(shard, sizeof shard, "%s", world_path("tokens/shard-00000.bin"));
-    int code = change_under(world_start("changed", p.binary, NULL, TRAIN " --steps 1000000 --val-split 0"), shard);
+    int code = change_under(
+        world_start("changed", p.binary, NULL, TRAIN " --steps 1000000 --val-split 0 --save-total-limit 2"),
+        shard);
     world_said(NULL, &err, "changed");
     if (!EXPECT(code == 1 && strstr(str_text(&err), "shard-00000.bin: was changed while the run reads it")))
         test_note("    exit %d: %s", code, str_text(&err));
