@@ -224,9 +224,16 @@ static void put_rows(Played *f, int micro) {
     exec_put(&f->ring.x, j->max_norm, &max_norm, 0, 4);
     exec_put(&f->ring.x, f->ring.p.beta, &beta, 0, 4);
     exec_put(&f->ring.x, f->ring.p.clock, clock, 0, sizeof clock);
+    const GrpoRing *r = f->job.spec.task ? grpo_ring(&f->job) : NULL;
+    if (!r) return;
+    float ones[TOKENS], zeros[TOKENS] = {0}; /* an advantage of 1: the gradient is that of plain training */
+    for (int i = 0; i < TOKENS; i++) ones[i] = 1;
+    exec_put(&f->ring.x, r->advantage, ones, 0, sizeof ones);
+    exec_put(&f->ring.x, r->sampled, zeros, 0, sizeof zeros);
+    if (r->ref) exec_put(&f->ring.x, r->ref, zeros, 0, sizeof zeros);
 }
 
-static double train(Played *f) {
+static void train(Played *f) {
     for (int micro = 0; micro < 2; micro++) {
         put_rows(f, micro);
         if (micro)
@@ -235,9 +242,6 @@ static double train(Played *f) {
             poisoned_play(&f->ring.x, f->job.micro);
     }
     poisoned_play(&f->ring.x, f->job.update);
-    double loss;
-    memcpy(&loss, exec_address(&f->ring.x, f->job.loss), sizeof loss);
-    return loss;
 }
 
 static void expect_same_bits(const float *a, const float *b, int n, const char *what) {
@@ -284,7 +288,7 @@ static void play_a_ring(bool lora) {
         put_rows(ring, 0);
         poisoned_play(&ring->ring.x, r->phase_reference);
         memcpy(logp[update], exec_address(&ring->ring.x, r->reference_logp), sizeof logp[0]);
-        EXPECT(train(ring) == train(alone));
+        train(ring), train(alone);
     }
     expect_same_bits(logp[0], logp[1], TOKENS, "the reference after an update");
     for (Tid t = 1; t < alone->ring.p.n_t; t++) {

@@ -1,0 +1,91 @@
+/* test_grpo.c - snug grpo as a person runs it: what the last line says, what is on disk, and that a run goes on. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+#define TINY                                                                                                   \
+    "--model models/tally --device cpu --threads 1 --parser test --max-samples 24 --eval-samples 8 --group 4 " \
+    "--global-batch 16 --prompt-tokens 32 --max-tokens 12 --temperature 0.8 --log-steps 1 --sample-steps 1 "   \
+    "--precision fp32 --lr 1e-4 --json "
+
+static json_t *run(const char *out, const char *flags) {
+    Ran r = snug_run("grpo " TINY "--out %s/%s %s", test_tmp(), out, flags);
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    const char *line = strrchr(str_text(&r.out), '{') ? strchr(str_text(&r.out), '{') : "";
+    json_t *j = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+    ran_free(&r);
+    EXPECT(j != NULL);
+    return j;
+}
+
+static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
+static const char *text(const json_t *j, const char *key) { return json_string_value(json_object_get(j, key)); }
+
+TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
+    char path[400];
+    json_t *j = run("a", "--steps 3 --reward last_number --reward length --reward-weights 1 --reward-weights 0.1");
+    static const char *const keys[] = {"reward_first", "reward_last", "eval_before", "eval_after", "logp_difference_max"};
+    for (int i = 0; i < COUNT_OF(keys); i++)
+        if (!EXPECT(json_is_number(json_object_get(j, keys[i])))) test_note("    %s", keys[i]);
+    EXPECT(number(j, "steps") == 3 && number(j, "planned_bytes") == number(j, "measured_bytes"));
+    EXPECT(number(j, "process_measured_bytes") <= number(j, "process_planned_bytes"));
+    EXPECT(number(j, "logp_difference_max") < 1e-3); /* fp32: sampler and trainer are the same model */
+    EXPECT(number(json_object_get(j, "seconds"), "training") > 0);
+    static const char *const files[] = {"rewards.jsonl", "samples.jsonl", "samples.html", "metrics.jsonl",
+                                        "model/model.safetensors", "plan.json", "config.yaml"};
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        snprintf(path, sizeof path, "%s/a/%s", test_tmp(), files[i]);
+        if (!EXPECT(file_exists(path))) test_note("    %s", path);
+    }
+    json_decref(j);
+}
+
+/* In the middle of a rollout too: its answers are part of the checkpoint. */
+TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
+    static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1", "--mode lora --lora-rank 4 --num-iterations 2",
+                                       "--loss-type grpo --micro-batch 8 --mask-truncated-completions"};
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        char flags[300], name[16];
+        if (test_brief() && i != 1) continue;
+        snprintf(flags, sizeof flags, "--steps 5 --schedule constant %s", ways[i]);
+        snprintf(name, sizeof name, "whole%d", i);
+        json_t *whole = run(name, flags);
+        snprintf(flags, sizeof flags, "--steps 3 --schedule constant %s", ways[i]);
+        snprintf(name, sizeof name, "part%d", i);
+        json_decref(run(name, flags));
+        snprintf(flags, sizeof flags, "--steps 5 --schedule constant --resume %s", ways[i]);
+        json_t *part = run(name, flags);
+        if (!EXPECT(text(whole, "checksum") && !strcmp(text(whole, "checksum"), text(part, "checksum"))))
+            test_note("    %s", ways[i]);
+        EXPECT(number(whole, "reward_last") == number(part, "reward_last") &&
+               number(whole, "eval_before") == number(part, "eval_before") &&
+               number(whole, "eval_after") == number(part, "eval_after"));
+        json_decref(whole), json_decref(part);
+    }
+}
+
+TEST(an_evaluator_on_the_ring_answers_what_the_policy_wrote) {
+    json_t *j = run("judged", "--steps 2 --evaluator models/tally --evaluator-tokens 12 --reward length");
+    EXPECT(number(j, "reward_first") >= 0 && number(j, "planned_bytes") == number(j, "measured_bytes"));
+    EXPECT(number(json_object_get(j, "seconds"), "evaluator") > 0);
+    json_decref(j);
+}
+
+TEST(what_cannot_be_is_refused_before_anything_is_written) {
+    static const char *const bad[][2] = {{"--global-batch 15", "group"}, {"--temperature 0", "--temperature"},
+                                         {"--reward nonsense", "nonsense"}, {"--reward command", "--reward-command"},
+                                         {"--reward-weights 1 --reward-weights 2", "--reward-weights"},
+                                         {"--parser math", "--data"}};
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        Ran r = snug_run("grpo " TINY "--out %s/bad --steps 1 %s", test_tmp(), bad[i][0]);
+        char path[300];
+        snprintf(path, sizeof path, "%s/bad", test_tmp());
+        if (!EXPECT(r.code != 0 && strstr(str_text(&r.err), bad[i][1]) && !file_exists(path)))
+            test_note("    %s: exit %d\n%s", bad[i][0], r.code, str_text(&r.err));
+        ran_free(&r);
+    }
+}
