@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# docs.sh - the documentation as a reader meets it: commands run as they are written, flags are known, links lead somewhere.
+# docs.sh - the documentation as a reader meets it: commands run as they are written, flags are known, links lead somewhere,
+# tables of measurements are those of bench/results.
 #
 # README.md, CONTRIBUTING.md and docs/*.md. A block fenced as ```sh holds commands, one fenced as ```console commands behind
 # "$ " and what they say. The blocks of a document run in their order, line by line, in one folder. In front of a block,
@@ -121,4 +122,11 @@ for document in "${documents[@]}" ARCHITECTURE.md; do
 done
 [ ! -s "$work/log" ]
 verdict every_link_leads_to_a_file_and_a_heading $?
+
+if command -v python3 > /dev/null; then
+    bench/performance.py --check > "$work/log" 2>&1
+    verdict tables_of_performance_are_made_from_the_results $?
+else
+    skip "there is no python3 to make the tables of docs/performance.md"
+fi
 closing

@@ -52,13 +52,13 @@ static bool commit_or_abort(FolderOut *f, bool ok, Err *e) {
     return false;
 }
 
-/* --tokenizer of init: something must be there to be copied. */
+/* --tokenizer of init, found by name too: something must be there to be copied. */
 static bool check_tokenizer(const Options *o, Err *e) {
-    const char *folder = opt_text(o, OPT_TOKENIZER);
+    char own[SHARE_PATH];
     int files = 0;
     if (!opt_given(o, OPT_TOKENIZER)) return true;
-    hf_side_bytes(folder, &files);
-    return files || fail(e, ERR_FAIL, "--tokenizer %s: is no folder with a tokenizer.json", folder);
+    hf_side_bytes(share_find(own, "models", opt_text(o, OPT_TOKENIZER)), &files);
+    return files || fail(e, ERR_FAIL, "--tokenizer %s: is no folder with a tokenizer.json", opt_text(o, OPT_TOKENIZER));
 }
 
 /* The last words, and with --json the last line. */
