@@ -42,7 +42,11 @@ run_line() { # command
 end=--there-is-no-such-option
 parse_line() { # command: functions stand for the programs, and say whether they would be understood
     snug() {
-        local said
+        local said word before=
+        for word; do # a file that an earlier command would have made
+            case $before:$word in --config:recipes/*) ;; --config:*) mkdir -p "$(dirname "$word")" && : > "$word" ;; esac
+            before=$word
+        done
         said=$("$real" "$@" $end 2>&1 < /dev/null)
         [ "$said" = "snug: $end: there is no such option; \`snug $1 --help\` lists them" ] && return
         echo "$said"
