@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# docs.sh - the documentation as a reader meets it: commands run as they are written, flags are known, links lead somewhere,
-# tables of measurements are those of bench/results.
+# docs.sh - the documentation as a reader meets it: commands run as they are written, flags are known, links lead
+# somewhere, tables of measurements are those of bench/results.
 #
-# README.md, CONTRIBUTING.md and docs/*.md. A block fenced as ```sh holds commands, one fenced as ```console commands behind
-# "$ " and what they say. The blocks of a document run in their order, line by line, in one folder. In front of a block,
-#   <!-- shell: parse -->   nothing runs: it needs a GPU, a download or hours. snug must accept the options; make must know
-#                           its targets; scripts must be there. A line that is no command of these is refused.
-# QUICK=1 treats all blocks so.
+# README.md, CONTRIBUTING.md and docs/*.md. A block fenced as ```sh holds commands, one fenced as ```console commands
+# behind "$ " and what they say. The blocks of a document run in their order, line by line, in one folder. In front of
+# a block,
+#   <!-- shell: parse -->   nothing runs: it needs a GPU, a download or hours. snug must accept the options; make must
+#                           know its targets; scripts must be there. Any other line is refused.
+# QUICK=1 treats all blocks so; so does a binary with sanitizers, which takes more memory than its plan says.
 set -u
 cd "$(dirname "$0")/.."
 . tests/shell/verdict.sh
@@ -14,6 +15,7 @@ unset MAKEFLAGS MAKELEVEL MFLAGS
 export CUDA_VISIBLE_DEVICES= XDG_CONFIG_HOME=/nonexistent
 root=$PWD
 real=$(realpath "${SNUG:-./snug}")
+[[ $real != *-debug1/* ]] || QUICK=1
 mkdir "$work/bin" && ln -s "$real" "$work/bin/snug"
 export PATH=$work/bin:$PATH
 documents=(README.md CONTRIBUTING.md docs/*.md)
@@ -44,7 +46,10 @@ parse_line() { # command: functions stand for the programs, and say whether they
     snug() {
         local said word before=
         for word; do # a file that an earlier command would have made
-            case $before:$word in --config:recipes/*) ;; --config:*) mkdir -p "$(dirname "$word")" && : > "$word" ;; esac
+            case $before:$word in
+            --config:recipes/*) ;;
+            --config:*) mkdir -p "$(dirname "$word")" && : > "$word" ;;
+            esac
             before=$word
         done
         said=$("$real" "$@" $end 2>&1 < /dev/null)
@@ -107,7 +112,8 @@ while read -r span; do
         (parse_line "snug $verb $words") > "$work/out" 2>&1 && continue 2
     done
     echo "$span: $(tail -n 1 "$work/out")" >> "$work/log"
-done < <(sed -nE 's/^\|[^|]*\| (.*) \|$/\1/p' docs/coming-from.md | grep -oE '`(--[^` ]+ |snug )[^`]*`' | tr -d '`' | sort -u)
+done < <(sed -nE 's/^\|[^|]*\| (.*) \|$/\1/p' docs/coming-from.md |
+    grep -oE '`(--[^` ]+ |snug )[^`]*`' | tr -d '`' | sort -u)
 [ ! -s "$work/log" ]
 verdict what_coming_from_tells_to_use_is_accepted $?
 
@@ -136,7 +142,8 @@ find Makefile rooms.txt src tests tools bench fuzz recipes -type f > "$work/file
 while IFS=: read -r document name; do
     case $name in cblas.h) continue ;; esac # another project's
     grep -qE "(^|/)$name\$" "$work/files" || echo "$document: $name: no such file" >> "$work/log"
-done < <(grep -oE '`[A-Za-z0-9_./]+\.(c|h|cu|cuh|def|sh|py|mk)`' "${documents[@]}" ARCHITECTURE.md | tr -d '`' | sort -u)
+done < <(grep -oE '`[A-Za-z0-9_./]+\.(c|h|cu|cuh|def|sh|py|mk)`' "${documents[@]}" ARCHITECTURE.md |
+    tr -d '`' | sort -u)
 [ ! -s "$work/log" ]
 verdict every_source_file_that_is_named_is_there $?
 
