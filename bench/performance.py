@@ -224,8 +224,8 @@ def cpu():
         for options, words in (("--mode full", "all weights"),
                                ("--mode lora --lora-rank 16 --recompute block", "adapters, block recompute")):
             r = last(lines("cpu-plan"), model=model, options=options)
-            add(f"planning {model}, {words}", f"{r['plan_ms']:.1f} ms", f"{r['steps']} steps, {r['tensors']} tensors", "",
-                r["at"])
+            add(f"planning {model}, {words}", f"{r['plan_ms']:.1f} ms", f"{r['steps']} steps, {r['tensors']} tensors",
+                "", r["at"])
     return table(["what", "snug", "floor or peer", "ratio", "line"], rows)
 
 

@@ -560,7 +560,8 @@ static bool settle_batch(Options *o, Err *e) {
     const OptValue *global = &o->value[OPT_GLOBAL_BATCH];
     if (!global->set && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)) {
         derive(o, OPT_GLOBAL_BATCH, GLOBAL_BATCH);
-        derive(o, OPT_ACCUM, (double)((GLOBAL_BATCH + micro->i - 1) / micro->i));
+        int64_t steps = (GLOBAL_BATCH + micro->i - 1) / micro->i;
+        derive(o, OPT_ACCUM, (double)steps);
         return true;
     }
     if (!global->set || accum->source > global->source) {

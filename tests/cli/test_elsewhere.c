@@ -5,24 +5,12 @@
 #include "base/file.h"
 #include "cli/elsewhere.h"
 #include "cli/options_int.h"
+#include "tests/cli/words.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
 #define TRAIN "--model|m|--data|d.jsonl|"
 #define ANSWER "--model|m|--prompt|x|"
-
-static bool parse(Options *o, Command c, const char *line, Err *e) {
-    static char text[4096];
-    char *argv[64];
-    int argc = 0;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *at = text; at && *at;) {
-        argv[argc++] = at;
-        if ((at = strchr(at, '|'))) *at++ = 0;
-    }
-    *e = (Err){0};
-    return options_parse(o, c, argc, argv, e);
-}
 
 /* ---- the table ---- */
 
