@@ -56,5 +56,5 @@ done
 
 part "growth"
 bench/growth.sh
-[ -n "${RESULTS:-}" ] || bench/cpu_table.sh
+[ -n "${RESULTS:-}" ] || bench/performance.py
 part "done"

@@ -11,9 +11,11 @@ bool units_parse_bytes(const char *text, int64_t *bytes) {
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"", 1},        {"b", 1},         {"k", 1024.0},      {"kb", 1e3},          {"kib", 1024.0},
-                 {"m", 1048576}, {"mb", 1e6},      {"mib", 1048576.0}, {"g", 1073741824.0},  {"gb", 1e9},
-                 {"gib", 1073741824.0}, {"t", 1099511627776.0}, {"tb", 1e12}, {"tib", 1099511627776.0}};
+    } units[] = {{"", 1},                {"b", 1},
+                 {"k", 1024.0},          {"ki", 1024.0},          {"kib", 1024.0},          {"kb", 1e3},
+                 {"m", 1048576.0},       {"mi", 1048576.0},       {"mib", 1048576.0},       {"mb", 1e6},
+                 {"g", 1073741824.0},    {"gi", 1073741824.0},    {"gib", 1073741824.0},    {"gb", 1e9},
+                 {"t", 1099511627776.0}, {"ti", 1099511627776.0}, {"tib", 1099511627776.0}, {"tb", 1e12}};
     char *end;
     double value = strtod(text, &end);
     if (end == text || !isfinite(value) || value < 0) return false;

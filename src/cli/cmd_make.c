@@ -52,7 +52,7 @@ static bool commit_or_abort(FolderOut *f, bool ok, Err *e) {
     return false;
 }
 
-/* --tokenizer of init: something must be there to be copied. */
+/* --tokenizer of init, found by name too: something must be there to be copied. */
 static bool check_tokenizer(const Options *o, Err *e) {
     char own[SHARE_PATH];
     int files = 0;

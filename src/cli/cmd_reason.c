@@ -209,9 +209,6 @@ static bool check_options(const Options *o, Err *e) {
     if (opt_int(o, OPT_RANK) >= opt_int(o, OPT_RANKS))
         return fail(e, ERR_USAGE, "--rank %s: there are --ranks %s, counted from 0", opt_text(o, OPT_RANK),
                     opt_text(o, OPT_RANKS));
-    for (int i = 0; i < OPT_COUNT; i++)
-        if (option_rows[i].idle && opt_flag(o, (OptId)i))
-            log_line("--%s: %s", option_rows[i].name, option_rows[i].help);
     if (opt_given(o, OPT_CLEANUP_DELAY)) log_line("--cleanup-delay: taken and not needed: nothing is left behind");
     return true;
 }

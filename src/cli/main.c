@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/elsewhere.h"
 #include "cli/rules.h"
 
 static const char version[] = "0.9.0";
@@ -112,6 +113,7 @@ int main(int argc, char **argv) {
     Options o;
     if (options_parse(&o, c, argc - 2, argv + 2, &e)) {
         if (quiet || opt_flag(&o, OPT_QUIET)) log_only_warnings();
+        elsewhere_notices(&o);
         if (o.help)
             options_help(&text, c);
         else if (rules_check(&o, RULE_OPTIONS, NULL, &e)) {

@@ -21,36 +21,6 @@ const OptRow option_rows[OPT_COUNT] = {
 #undef OPTION
 };
 
-/* Names of other tools' options that have no counterpart here, and what to do instead. */
-static const struct {
-    const char *name, *hint;
-} elsewhere[] = {
-    {"eval-strategy", "say how often with eval-steps"},
-    {"evaluation-strategy", "say how often with eval-steps"},
-    {"save-strategy", "say how often with save-steps"},
-    {"logging-strategy", "say how often with log-steps"},
-    {"per-device-eval-batch-size", "evaluation uses micro-batch"},
-    {"report-to", "metrics.jsonl, train.log and TensorBoard events are always written"},
-    {"logging-dir", "metrics and TensorBoard events are written to the out folder"},
-    {"metric-for-best-model", "save-best goes by the evaluation loss"},
-    {"attn-implementation", "attention never holds the score matrix; on a GPU see attention"},
-    {"bnb-4bit-quant-type", "quantize nf4 says it all"},
-    {"bnb-4bit-use-double-quant", "quantize nf4 always quantises its scales too"},
-    {"bnb-4bit-compute-dtype", "products are in the precision of the activations"},
-    {"cleanup-delay", "nothing is left behind that could be cleaned up"},
-    {"cleanup-between-batches", "nothing is left behind that could be cleaned up"},
-    {"ddp-find-unused-parameters", "what has no gradient has none in the program either"},
-    {"deepspeed", "offload and recompute are found by the planner; see budget and max-memory"},
-    {"device-map", "the planner places every byte; see budget, max-memory and offload"},
-    {"low-memory", "give the budget; the planner takes what it needs and no more"},
-    {"low-cpu-mem-usage", "weights are read straight to their place, a piece at a time"},
-    {"master-addr", "ranks find each other through the files of --out"},
-    {"master-port", "ranks find each other through the files of --out"},
-    {"max-gpu-memory", "it is max-memory device=SIZE here"},
-    {"optimize-gpu", "there is nothing to switch on; `snug doctor` measures the device"},
-    {"torch-empty-cache-steps", "there is no cache: all memory is placed before the first step"},
-};
-
 /* ---- finding a row by name or alias ---- */
 
 /* Matches a word with one entry of an alias list: "name", or "name=on/off" for a switch. */
@@ -118,9 +88,6 @@ static bool nearest_name(char found[64], const Options *o, const char *word) {
 }
 
 bool options_unknown(const Options *o, const char *where, const char *word, Err *e) {
-    for (int i = 0; i < COUNT_OF(elsewhere); i++)
-        if (str_same_word(elsewhere[i].name, word))
-            return fail(e, ERR_USAGE, "%s%s is not an option here: %s", where, word, elsewhere[i].hint);
     const char *command = command_rows[o->command].name;
     char near[64];
     if (nearest_name(near, o, word))
@@ -199,7 +166,9 @@ static const char *choice_text(Arena *a, const char *choices, int at) {
     return arena_printf(a, "%.*s", (int)strcspn(choices, "=|"), choices);
 }
 
-static bool refuse_choice(const OptRow *row, const char *where, const char *text, Err *e) {
+static bool refuse_choice(const Options *o, const OptRow *row, const char *where, const char *text, Err *e) {
+    const char *why = elsewhere_why_not(o->command, (OptId)(row - option_rows), text);
+    if (why) return fail(e, ERR_USAGE, "%s: there is no %s: %s", where, text, why);
     Str names = {0};
     for (const char *c = row->choices; *c; c += *c == '|') {
         int len = (int)strcspn(c, "=|");
@@ -269,7 +238,7 @@ static bool put_pair(Options *o, OptValue *v, const OptRow *row, const char *whe
 static bool put_choices(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
     bool all = str_same_word(text, "all") || str_same_word(text, "all-linear");
     int found = choice_find(row->choices, text);
-    if (!all && found < 0) return refuse_choice(row, where, text, e);
+    if (!all && found < 0) return refuse_choice(o, row, where, text, e);
     OptValue merged = {0};
     for (int i = 0; i < choice_count(row->choices); i++) {
         bool in = all || i == found;
@@ -321,6 +290,14 @@ static void join_lists(Options *o) {
 
 /* ---- one value ---- */
 
+static bool refuse_size(const char *where, const char *text, Err *e) {
+    if (str_ends(text, "%"))
+        return fail(e, ERR_USAGE, "%s: '%s' is a share, and a plan is made for an amount of bytes, the same on every "
+                                  "machine: give a size such as 24GiB; unset: what is free now",
+                    where, text);
+    return fail(e, ERR_USAGE, "%s: '%s' is not a size such as 24GiB, 24G, 512MB or 4096", where, text);
+}
+
 static bool put_whole(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
     double number;
     if (!parse_number(text, &number) || number != floor(number) || fabs(number) > 9e15)
@@ -348,7 +325,7 @@ static bool put_by_type(Options *o, OptValue *v, const OptRow *row, const char *
             return in_range(row, where, text, v->r, e);
         case OPT_BYTES:
             if (!units_parse_bytes(text, &v->i))
-                return fail(e, ERR_USAGE, "%s: '%s' is not a size such as 24GiB, 512MiB or 4096", where, text);
+                return refuse_size(where, text, e);
             v->text = arena_strdup(&o->arena, text);
             return in_range(row, where, text, (double)v->i, e);
         case OPT_TEXT:
@@ -356,7 +333,7 @@ static bool put_by_type(Options *o, OptValue *v, const OptRow *row, const char *
                 row->escapes && v->source == FROM_FLAG ? unescape(&o->arena, text) : arena_strdup(&o->arena, text);
             return *text || fail(e, ERR_USAGE, "%s: the value is empty", where);
         case OPT_CHOICE:
-            if ((choice = choice_find(row->choices, text)) < 0) return refuse_choice(row, where, text, e);
+            if ((choice = choice_find(row->choices, text)) < 0) return refuse_choice(o, row, where, text, e);
             v->text = choice_text(&o->arena, row->choices, choice);
             return true;
         case OPT_LIST:
@@ -404,7 +381,7 @@ bool options_put(Options *o, const OptHit *hit, const char *text, OptSource sour
     fresh.origin = origin ? arena_strdup(&o->arena, origin) : NULL;
     if (!put_by_type(o, &fresh, row, where, value, e)) return false;
     *v = fresh;
-    return true;
+    return row->type != OPT_CHOICE || elsewhere_value(o, hit->id, value, source, origin, e);
 }
 
 /* ---- the command line ---- */
@@ -415,26 +392,31 @@ static bool put_set(Options *o, const char *text, Err *e) {
     if (!equals || equals == text) return fail(e, ERR_USAGE, "--set: '%s' is not NAME=VALUE", text);
     const char *name = arena_printf(&o->arena, "%.*s", (int)(equals - text), text);
     OptHit hit;
-    if (!options_lookup(&hit, o->command, name)) return options_unknown(o, "--set ", name, e);
+    const char *origin = arena_printf(&o->arena, "--set %s", name);
+    if (!options_lookup(&hit, o->command, name))
+        return elsewhere_put(o, "--set ", name, equals + 1, FROM_FLAG, origin, e);
     const OptRow *row = &option_rows[hit.id];
     if (!options_belongs(row, o->command) || hit.id == OPT_SET || hit.id == OPT_CONFIG || hit.id == OPT_HELP)
         return fail(e, ERR_USAGE, "--set %s: this is not set that way for `snug %s`", name,
                     command_rows[o->command].name);
-    return options_put(o, &hit, equals + 1, FROM_FLAG, arena_printf(&o->arena, "--set %s", name), e);
+    return options_put(o, &hit, equals + 1, FROM_FLAG, origin, e);
 }
 
 static bool looks_like_option(const char *word) {
     return word[0] == '-' && word[1] == '-';
 }
 
+static bool is_truth(const char *word) { return !strcasecmp(word, "true") || !strcasecmp(word, "false"); }
+
 /* The value of a flag that may stand alone: the next word when it is one of its values. */
 static bool takes_next(const OptHit *hit, const OptRow *row, const char *next) {
     if (!next || next[0] == '-') return false;
-    if (hit->is_switch || row->type == OPT_FLAG) return !strcasecmp(next, "true") || !strcasecmp(next, "false");
+    if (is_truth(next)) return true;
+    if (hit->is_switch || row->type == OPT_FLAG) return false;
     return !row->choices || choice_find(row->choices, next) >= 0;
 }
 
-static bool refuse_foreign(const Options *o, const OptRow *row, const char *word, Err *e) {
+bool options_foreign(const Options *o, const OptRow *row, const char *word, Err *e) {
     Str names = {0};
     for (int c = 0; c < CMD_COUNT; c++)
         if (row->commands >> c & 1) str_addf(&names, "%s%s", names.len ? ", " : "", command_rows[c].name);
@@ -442,6 +424,20 @@ static bool refuse_foreign(const Options *o, const OptRow *row, const char *word
          command_rows[o->command].name);
     str_free(&names);
     return false;
+}
+
+/* An option of another tool: a switch, alone or before true or false, or a name before its value. */
+static bool take_foreign(Options *o, const char *name, const char *value, const char *next, int *at, Err *e) {
+    bool negated = str_starts(name, "no-") || str_starts(name, "no_");
+    if (negated && elsewhere_kind(o->command, name + 3) != ELSEWHERE_SWITCH) negated = false;
+    const char *origin = arena_printf(&o->arena, "--%s", name);
+    ElsewhereKind kind = elsewhere_kind(o->command, negated ? name + 3 : name);
+    if (!value && !negated && next && (kind == ELSEWHERE_VALUE ? !looks_like_option(next) : is_truth(next))) {
+        value = next;
+        ++*at;
+    }
+    if (kind == ELSEWHERE_SWITCH && !value) value = negated ? "false" : "true";
+    return elsewhere_put(o, "--", negated ? name + 3 : name, value ? value : "", FROM_FLAG, origin, e);
 }
 
 /* Reads argv[*at], and the word after it when that is its value. only_config: pass over everything else. */
@@ -454,12 +450,13 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
     bool negated = false;
     if (!options_lookup(&hit, o->command, name)) {
         negated = (str_starts(name, "no-") || str_starts(name, "no_")) && options_lookup(&hit, o->command, name + 3);
-        if (!negated) return options_unknown(o, "--", name, e);
+        if (!negated) return only_config || take_foreign(o, name, inline_value, next, at, e);
     }
     const OptRow *row = &option_rows[hit.id];
     const char *off = row->type == OPT_FLAG || hit.is_switch ? "false" : row->off;
-    if (!options_belongs(row, o->command))
-        return row->idle ? options_unknown(o, "--", name, e) : refuse_foreign(o, row, name, e);
+    if (!options_belongs(row, o->command) && elsewhere_kind(o->command, name) != ELSEWHERE_UNKNOWN)
+        return only_config || take_foreign(o, name, inline_value, next, at, e);
+    if (!options_belongs(row, o->command)) return options_foreign(o, row, name, e);
     if (negated && (!off || inline_value))
         return fail(e, ERR_USAGE, "--%s: --%s needs a value and has no opposite", name, row->name);
     bool may_stand_alone = hit.is_switch || row->bare || row->type == OPT_FLAG;
@@ -563,7 +560,8 @@ static bool settle_batch(Options *o, Err *e) {
     const OptValue *global = &o->value[OPT_GLOBAL_BATCH];
     if (!global->set && !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM)) {
         derive(o, OPT_GLOBAL_BATCH, GLOBAL_BATCH);
-        derive(o, OPT_ACCUM, (double)((GLOBAL_BATCH + micro->i - 1) / micro->i));
+        int64_t steps = (GLOBAL_BATCH + micro->i - 1) / micro->i;
+        derive(o, OPT_ACCUM, (double)steps);
         return true;
     }
     if (!global->set || accum->source > global->source) {
@@ -627,6 +625,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     join_lists(o);
     keep_usual(o);
     if (!take_words(o, argc, argv, true, e) || !take_words(o, argc, argv, false, e)) return false;
+    if (!elsewhere_settle(o, e)) return false;
     join_lists(o);
     bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
                       opt_flag(o, OPT_MERGE); /* about no model */

@@ -122,7 +122,6 @@ typedef struct OptRow {
     bool once;         /* about this invocation, not about the job: not saved */
     bool one_each;     /* lists: every use is one element, commas are text */
     bool of_flags;     /* the value is made of flags and may begin with -- */
-    bool idle;         /* taken so that commands written for other tools run as they stand; help says why nothing follows */
     bool escapes;      /* texts: \n and \t on the command line mean what they say */
     bool left_open;    /* the planner's to say unless given: a default is not saved, or it would be given then */
 } OptRow;
@@ -141,6 +140,12 @@ typedef struct OptValue {
     int n;              /* of list */
 } OptValue;
 
+typedef struct OptImplied { /* an option of another tool that was taken: elsewhere.h */
+    const struct Elsewhere *row;
+    OptSource source;
+    const char *origin;
+} OptImplied;
+
 typedef struct Options {
     Command command;
     bool help; /* --help was given: nothing else was checked */
@@ -148,6 +153,8 @@ typedef struct Options {
     const char *usual[OPT_COUNT]; /* the default as its value's text; NULL: unset */
     const char **positional; /* words that are not options */
     int n_positional;
+    OptImplied implied[32];
+    int n_implied;
     Arena arena; /* owns all texts */
 } Options;
 

@@ -350,7 +350,8 @@ static void add_shown(Str *out, const char *text) {
 }
 
 void options_print(Str *out, const Options *o, bool changed_only) {
-    static const char *const honoured[] = {"HF_HOME", "OMP_NUM_THREADS"};
+    static const char *const honoured[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME",
+                                           "OMP_NUM_THREADS"};
     for (int i = 0; i < OPT_COUNT; i++) {
         const OptRow *row = &option_rows[i];
         const OptValue *v = &o->value[i];

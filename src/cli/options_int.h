@@ -2,6 +2,7 @@
 #ifndef CLI_OPTIONS_INT_H
 #define CLI_OPTIONS_INT_H
 
+#include "cli/elsewhere.h"
 #include "cli/options.h"
 
 typedef struct OptHit {
@@ -21,6 +22,23 @@ bool options_unknown(const Options *o, const char *where, const char *word, Err 
 
 bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e);
 void options_forget(Options *o, OptId id); /* back to unset */
+
+/* Says which commands the row belongs to; always false. */
+bool options_foreign(const Options *o, const OptRow *row, const char *word, Err *e);
+
+/* ---- options of other tools (elsewhere.c) ---- */
+
+typedef enum ElsewhereKind { ELSEWHERE_UNKNOWN, ELSEWHERE_SWITCH, ELSEWHERE_VALUE } ElsewhereKind;
+ElsewhereKind elsewhere_kind(Command c, const char *name);
+
+/* Takes or refuses name and value; what they mean is set by elsewhere_settle, once all words are there. An unknown name
+ * is options_unknown's. */
+bool elsewhere_put(Options *o, const char *where, const char *name, const char *value, OptSource source,
+                   const char *origin, Err *e);
+/* The same for a foreign value of one of our own options, which has taken it already. */
+bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e);
+const char *elsewhere_why_not(Command c, OptId id, const char *value); /* NULL: nothing is known about it */
+bool elsewhere_settle(Options *o, Err *e); /* two that contradict each other: ERR_USAGE */
 
 bool options_read_yaml(Options *o, const char *path, Err *e);
 

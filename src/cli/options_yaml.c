@@ -57,6 +57,14 @@ static bool put_sequence(Reader *r, const OptHit *hit, const yaml_node_t *node, 
     return true;
 }
 
+static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value, const char *origin,
+                         Err *e) {
+    const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
+    if (!text && !is_null(value)) return false;
+    bool known = elsewhere_kind(r->o->command, name) != ELSEWHERE_UNKNOWN;
+    return (known && !text) || elsewhere_put(r->o, where, name, text ? text : "", FROM_FILE, origin, e);
+}
+
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
     const char *name = scalar_text(r, key, e);
@@ -66,7 +74,7 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
     snprintf(where, sizeof where, "%.296s: ", origin);
     if (value->type == YAML_MAPPING_NODE) return scalar_text(r, value, e) != NULL;
-    if (!options_lookup(&hit, r->o->command, name)) return options_unknown(r->o, where, name, e);
+    if (!options_lookup(&hit, r->o->command, name)) return take_foreign(r, where, name, value, origin, e);
     if (hit.id == OPT_CONFIG || hit.id == OPT_HELP || (hit.id == OPT_SET && r->o->command != CMD_INIT))
         return fail(e, ERR_USAGE, "%s%s is for the command line, not for a file", where, name);
     bool silent = hit.is_switch && value->type == YAML_SCALAR_NODE && !hit.off[0] &&

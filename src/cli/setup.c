@@ -13,9 +13,29 @@
 
 bool setup_model(ModelFiles *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
 
+/* Where the hub's library keeps models: the first of these variables that is set, in its order. */
+static const char *hub_cache(char path[SHARE_PATH]) {
+    static const struct {
+        const char *variable, *below;
+    } places[] = {{"HF_HUB_CACHE", ""},
+                  {"HUGGINGFACE_HUB_CACHE", ""},
+                  {"HF_HOME", "/hub"},
+                  {"XDG_CACHE_HOME", "/huggingface/hub"},
+                  {"HOME", "/.cache/huggingface/hub"}};
+    for (int i = 0; i < COUNT_OF(places); i++) {
+        const char *at = getenv(places[i].variable), *home = getenv("HOME");
+        bool in_home = at && str_starts(at, "~/") && home;
+        if (!at || !*at) continue;
+        int n = snprintf(path, SHARE_PATH, "%s%s%s", in_home ? home : "", in_home ? at + 1 : at, places[i].below);
+        return n < SHARE_PATH ? path : NULL;
+    }
+    return NULL;
+}
+
 bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e) {
+    char cache[SHARE_PATH];
     *m = (ModelFiles){0};
-    if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, getenv("HF_HOME"), getenv("HOME"), e)) return false;
+    if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, hub_cache(cache), e)) return false;
     if (m->has_folder) return config_from_file(&m->config, m->folder, e);
     if (config_from_preset(&m->config, name)) return true;
     char path[SHARE_PATH];

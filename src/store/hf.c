@@ -66,17 +66,13 @@ static bool use_folder(char *out_path, size_t size, const char *folder, Err *e) 
     return true;
 }
 
-bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *hf_home, const char *home,
-                Err *e) {
+bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *cache, Err *e) {
     char name[512], entry[PATH_BYTES], revision[REVISION_BYTES + 1], snapshot[PATH_BYTES + 220];
     *found = false;
     if (file_is_dir(model)) return *found = use_folder(out_path, size, model, e);
-    if (!cache_name(name, sizeof name, model)) return true;
-    bool given = hf_home && hf_home[0];
-    if (!given && (!home || !home[0])) return true;
-    int n = given ? snprintf(entry, sizeof entry, "%s/hub/%s", hf_home, name)
-                  : snprintf(entry, sizeof entry, "%s/.cache/huggingface/hub/%s", home, name);
-    if (n >= (int)sizeof entry) return fail(e, ERR_FAIL, "%s: the cache's path is too long", entry);
+    if (!cache || !cache_name(name, sizeof name, model)) return true;
+    if (snprintf(entry, sizeof entry, "%s/%s", cache, name) >= (int)sizeof entry)
+        return fail(e, ERR_FAIL, "%s: the cache's path is too long", entry);
     if (!file_is_dir(entry)) return true;
     if (!read_revision(revision, sizeof revision, entry, e)) return false;
     snprintf(snapshot, sizeof snapshot, "%s/snapshots/%s", entry, revision);

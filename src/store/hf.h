@@ -8,12 +8,10 @@
 
 #include "base/err.h"
 
-/* model: a folder with config.json, or a hub id ("owner/name") in the local Hugging Face cache, which is
- * <hf_home>/hub, or <home>/.cache/huggingface/hub when hf_home is NULL or empty (both: the values of HF_HOME and
- * HOME; home may be NULL too). found false without an error: it is neither. A folder or a cache entry that is
- * there but cannot be used is an error. */
-bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *hf_home, const char *home,
-                Err *e);
+/* model: a folder with config.json, or a hub id ("owner/name") in the local Hugging Face cache, whose folder is `cache`
+ * (NULL: there is none). found false without an error: it is neither. A folder or a cache entry that is there but cannot
+ * be used is an error. */
+bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *cache, Err *e);
 
 /* Copies tokenizer files, chat templates and generation_config.json, those that are there. Not config.json, not
  * weights. */

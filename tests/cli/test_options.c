@@ -3,23 +3,8 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "cli/options.h"
+#include "tests/cli/words.h"
 #include "tests/test.h"
-
-/* Parses words separated by '|' (so that values may hold spaces). */
-static bool parse(Options *o, Command c, const char *line, Err *e) {
-    static char text[8192];
-    char *argv[64];
-    int argc = 0;
-    unsetenv("OMP_NUM_THREADS");
-    snprintf(text, sizeof text, "%s", line);
-    for (char *at = text; at && *at;) {
-        argv[argc++] = at;
-        if ((at = strchr(at, '|'))) *at++ = 0;
-    }
-    *e = (Err){0};
-    return options_parse(o, c, argc, argv, e);
-}
 
 #define JOB "--model|m|--data|d.jsonl|--out|o|"
 

@@ -276,7 +276,7 @@ TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
 TEST(switches_of_other_tools_are_refused_with_the_reason) {
     Ran r = snug_run("plan " SMALL "--device_map auto");
     expect_said(&r, 2, "device_map", "max-memory");
-    r = snug_run("plan " SMALL "--bnb_4bit_use_double_quant true");
+    r = snug_run("plan " SMALL "--bnb_4bit_use_double_quant false");
     expect_said(&r, 2, "bnb_4bit_use_double_quant", "quantize nf4");
 }
 

@@ -1,5 +1,6 @@
 /* test_same.c - saving memory never changes the answer: each memory feature on equals off, bit for bit; resumed
- * equals uninterrupted; threads 1 equals N. Shown by losses to the last digit and the checksum of what was trained. */
+ * equals uninterrupted; threads 1 equals N. Shown by losses to the last digit and the checksum of what was trained.
+ * What is only equal to rounding (another split of the global batch) is held against stated bounds. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -160,24 +161,34 @@ TEST(offload_keeps_the_bits_without_accumulation) {
     }
 }
 
-/* The sums over a global batch are grouped otherwise: fp32 rounding differs, nothing else. */
+/* The sums over a global batch are grouped otherwise: equal to rounding, that of fp32 sums or of 16-bit gradients, which
+ * are rounded once for each micro-batch. The bounds are stated in docs/techniques.md. Before the first update nothing
+ * differs but the sum of the rows' losses, which is fp64. */
 TEST(every_split_of_the_global_batch_gives_the_same_losses) {
     static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2",
                                          "--micro-batch 1", "--micro-batch 3", "--micro-batch 5"};
-    static const char *const kinds[] = {"--precision fp32", "--mode lora --precision fp32 --lora-dropout 0.2"};
+    static const struct {
+        const char *flags;
+        double most; /* of |loss - loss of one micro-batch| / loss */
+    } kinds[] = {{"--precision fp32", 2e-5},
+                 {"--mode lora --precision fp32 --lora-dropout 0.2", 2e-5},
+                 {"--precision bf16", 5e-3},
+                 {"--precision fp16", 5e-3}};
     test_tmp_in_memory();
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < COUNT_OF(kinds); k++) {
         Outcome base = {0};
-        for (int i = 0; i < (int)(sizeof splits / sizeof *splits); i += test_brief() ? 4 : 1) {
+        for (int i = 0; i < COUNT_OF(splits); i += test_brief() ? 4 : 1) {
             char flags[300], name[32];
-            snprintf(flags, sizeof flags, "%s %s", kinds[k], splits[i]);
+            snprintf(flags, sizeof flags, "%s %s", kinds[k].flags, splits[i]);
             snprintf(name, sizeof name, "s%d-%d", k, i);
             Outcome o = train(name, flags);
             drop_run(name);
             if (!i) base = o;
-            for (int s = 0; s < STEPS; s++)
-                if (!EXPECT(fabs(o.loss[s] - base.loss[s]) <= 2e-5 * base.loss[s]))
+            for (int s = 0; s < STEPS; s++) {
+                double most = s || snug_device() ? kinds[k].most : 1e-12;
+                if (!EXPECT(fabs(o.loss[s] - base.loss[s]) <= most * base.loss[s]))
                     test_note("    %s, step %d: %.9g against %.9g", flags, s + 1, o.loss[s], base.loss[s]);
+            }
         }
     }
 }

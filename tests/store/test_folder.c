@@ -134,13 +134,13 @@ TEST(hf_resolves_a_folder_with_a_configuration) {
     Err e = {0};
     char path[512];
     bool found;
-    EXPECT(!hf_resolve(path, sizeof path, &found, test_tmp(), NULL, NULL, &e));
+    EXPECT(!hf_resolve(path, sizeof path, &found, test_tmp(), NULL, &e));
     EXPECT(strstr(e.text, "no config.json") && !found);
     put_text(tmp_path("config.json"), "{}");
-    EXPECT_OK(hf_resolve(path, sizeof path, &found, test_tmp(), NULL, NULL, &e));
+    EXPECT_OK(hf_resolve(path, sizeof path, &found, test_tmp(), NULL, &e));
     EXPECT(found);
     EXPECT_STR(path, test_tmp());
-    EXPECT(!hf_resolve(path, 4, &found, test_tmp(), NULL, NULL, &e));
+    EXPECT(!hf_resolve(path, 4, &found, test_tmp(), NULL, &e));
 }
 
 static void make_cache(const char *hub, const char *revision) {
@@ -161,15 +161,12 @@ TEST(hf_resolves_a_hub_id_in_the_cache) {
     char path[1024];
     bool found;
     make_cache(tmp_path("hf/hub"), "abc123\n");
-    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf"), "/nowhere", &e));
+    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf/hub"), &e));
     EXPECT(found);
     EXPECT_STR(path, tmp_path("hf/hub/models--Qwen--Qwen2.5-0.5B/snapshots/abc123"));
-    make_cache(tmp_path("home/.cache/huggingface/hub"), "abc123");
-    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", "", tmp_path("home"), &e));
-    EXPECT(found && strstr(path, "home/.cache") != NULL);
-    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-7B", tmp_path("hf"), NULL, &e));
+    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-7B", tmp_path("hf/hub"), &e));
     EXPECT(!found);
-    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", NULL, NULL, &e));
+    EXPECT_OK(hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", NULL, &e));
     EXPECT(!found);
 }
 
@@ -180,17 +177,17 @@ TEST(hf_refuses_broken_cache_entries_and_ignores_odd_ids) {
     bool found;
     for (int i = 0; i < 10; i++) {
         if (file_is_dir(odd[i])) continue; /* "/" is a folder, and without a configuration */
-        EXPECT_OK(hf_resolve(path, sizeof path, &found, odd[i], test_tmp(), NULL, &e));
+        EXPECT_OK(hf_resolve(path, sizeof path, &found, odd[i], test_tmp(), &e));
         EXPECT(!found);
     }
     make_cache(tmp_path("hf/hub"), "../../escape");
-    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf"), NULL, &e));
+    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf/hub"), &e));
     EXPECT(strstr(e.text, "does not hold a revision") && !found);
     make_cache(tmp_path("hf/hub"), "def456");
-    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf"), NULL, &e));
+    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf/hub"), &e));
     EXPECT(strstr(e.text, "no config.json") && !found);
     EXPECT(unlink(tmp_path("hf/hub/models--Qwen--Qwen2.5-0.5B/refs/main")) == 0);
-    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf"), NULL, &e));
+    EXPECT(!hf_resolve(path, sizeof path, &found, "Qwen/Qwen2.5-0.5B", tmp_path("hf/hub"), &e));
     EXPECT(strstr(e.text, "refs/main") != NULL);
 }
 

@@ -190,7 +190,7 @@ static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
     else if (!on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
-/* What our own kernels do faster than the library inside a step (docs/performance.md): short rows backward, and of heads of
+/* What our own kernels do faster than the library inside a step (docs/kernels.md): short rows backward, and of heads of
  * 64 numbers forward too. */
 static bool ours_are_faster(Backend *b, const AttrHeads *h, Operand qkv, bool backward) {
     enum { LONGEST = 1024, NARROW = 64 };

@@ -1,0 +1,248 @@
+/* elsewhere.c - what options of other tools mean here, and how their meaning becomes values of our own options. */
+#include "cli/elsewhere.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/log.h"
+#include "cli/options_int.h"
+
+#define NO_SPLIT "data are files here: give the file of that split to --data, and one to evaluate on to --eval-data " \
+                 "(or hold a share out with --val-split)"
+#define ONE_DEVICE "a run uses one device; `snug reason --ranks N --rank I` divides problems among processes"
+#define NO_PROMPTS "only answers are scored, never prompts; for a loss over all tokens give rows with one text field"
+#define ADAMW_OR_SGD "AdamW and SGD are there; "
+#define NOTHING_LEFT "nothing is left behind that could be cleaned up"
+#define NOTHING_TO_SWITCH "there is nothing to switch on; `snug doctor` measures the device"
+#define NOTHING_LOADED "nothing is downloaded or uploaded"
+
+#define MEANS(word, of, ours, ...) {.name = word, .value = of, .means = ours, __VA_ARGS__}
+#define IDLE(word, of, reason, ...) {.name = word, .value = of, .means = "", .why = reason, __VA_ARGS__}
+#define NOT(word, of, reason, ...) {.name = word, .value = of, .why = reason, __VA_ARGS__}
+
+/* Of rows with the same name the first that fits value and command counts. */
+const Elsewhere elsewhere[] = {
+    /* optimizers by Hugging Face's names; options.def has those that are AdamW and nothing else */
+    MEANS("optimizer", "adamw-8bit", "moments=8bit"),
+    MEANS("optimizer", "adamw-bnb-8bit", "moments=8bit"),
+    MEANS("optimizer", "adamw-torch-8bit", "moments=8bit"),
+    MEANS("optimizer", "paged-adamw-8bit", "moments=8bit"), /* paged: --offload auto, as the budget needs */
+    MEANS("optimizer", "paged-adamw", "moments=fp32"),
+    MEANS("optimizer", "paged-adamw-32bit", "moments=fp32"),
+    NOT("optimizer", "adamw-anyprecision", "it is --optimizer adamw --moments bf16 here"),
+    NOT("optimizer", "adamw-torch-4bit", "moments have 8 bits at least: --moments 8bit"),
+    NOT("optimizer", "adafactor", ADAMW_OR_SGD "what it saves, --moments 8bit and --offload moments save too"),
+    NOT("optimizer", "galore*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
+    NOT("optimizer", "apollo*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
+    NOT("optimizer", "lomo", "it is --optimizer sgd --update-in-backward on --accum 1 --clip 0 here"),
+    NOT("optimizer", "adalomo", ADAMW_OR_SGD "updates inside backward: --update-in-backward on"),
+    NOT("optimizer", "*lion*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
+    NOT("optimizer", "*ademamix*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
+
+    /* what is learned and answered */
+    IDLE("do-sample", "true", NULL, .commands = ON_CHAT | ON_REASON), /* they sample unless --temperature 0 */
+    MEANS("do-sample", "true", "temperature?=1"),
+    MEANS("do-sample", "false", "temperature=0"),
+    IDLE("assistant-only-loss", "true", NULL),
+    NOT("assistant-only-loss", "false", NO_PROMPTS),
+    IDLE("completion-only-loss", "true", NULL),
+    NOT("completion-only-loss", "false", NO_PROMPTS),
+    IDLE("train-on-inputs", "false", NULL),
+    NOT("train-on-inputs", "true", NO_PROMPTS),
+    IDLE("train-on-prompt", "false", NULL),
+    NOT("train-on-prompt", "true", NO_PROMPTS),
+    MEANS("mask-history", "true", "score=last"),
+    MEANS("mask-history", "false", "score=all"),
+    NOT("neftune-noise-alpha", "*", "noise on embeddings is not there"),
+    IDLE("label-smoothing-factor", "0", NULL),
+    NOT("label-smoothing-factor", "*", "the loss is plain cross-entropy"),
+    IDLE("metric-for-best-model", "eval-loss", NULL),
+    NOT("metric-for-best-model", "*", "save-best goes by the evaluation loss"),
+
+    /* where data come from */
+    NOT("split", "*", NO_SPLIT),
+    NOT("dataset-split", "*", NO_SPLIT),
+    NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
+    NOT("dataset-config", "*", NO_SPLIT),
+    NOT("dataset-config-name", "*", NO_SPLIT),
+    IDLE("dataset-num-proc", "*", "rows are encoded while they are read"),
+    IDLE("preprocessing-num-workers", "*", "rows are encoded while they are read"),
+    IDLE("group-by-length", NULL, "the samples of an update share rows, so no padding is computed (--pack)"),
+    IDLE("remove-unused-columns", NULL, NULL),
+    IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED, .commands = ON_REASON),
+    IDLE("push-to-hub", "false", NULL),
+    NOT("push-to-hub", "true", NOTHING_LOADED "; the result is a folder that the hub's own tool uploads"),
+    IDLE("trust-remote-code", NULL, "no code of a model's folder is run"),
+    IDLE("use-fast", NULL, "there is one tokenizer, and it is fast"),
+
+    /* what is said, and when */
+    MEANS("log-level", "debug", "quiet=false"),
+    MEANS("log-level", "info", "quiet=false"),
+    MEANS("log-level", "passive", "quiet=false"),
+    MEANS("log-level", "warning", "quiet=true"),
+    MEANS("log-level", "error", "quiet=true"),
+    MEANS("log-level", "critical", "quiet=true"),
+    IDLE("debug", NULL, "the log has everything; --explain, --profile and `snug plan --listing` show more"),
+    IDLE("verbose", NULL, "everything is said unless --quiet is given"),
+    IDLE("warnings", NULL, "there are no libraries' warnings; those of snug are about this job and stay"),
+    IDLE("eval-strategy", "no", NULL),
+    NOT("eval-strategy", "*", "say how often with eval-steps"),
+    IDLE("evaluation-strategy", "no", NULL),
+    NOT("evaluation-strategy", "*", "say how often with eval-steps"),
+    NOT("save-strategy", "*", "say how often with save-steps or save-minutes; --no-save: never"),
+    NOT("logging-strategy", "*", "say how often with log-steps"),
+    IDLE("logging-first-step", NULL, "the first step is always logged"),
+    NOT("report-to", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
+    NOT("logging-dir", "*", "metrics and TensorBoard events are written to the out folder"),
+
+    /* memory */
+    NOT("per-device-eval-batch-size", "*", "evaluation uses micro-batch"),
+    NOT("attn-implementation", "*", "attention never holds the score matrix; on a GPU see attention"),
+    NOT("flash-attn", "*", "attention never holds the score matrix; on a GPU see attention"),
+    IDLE("use-flash-attention-2", NULL, "attention never holds the score matrix; on a GPU see --attention"),
+    IDLE("bnb-4bit-quant-type", "nf4", "--quantize nf4 is what load_in_4bit means here"),
+    NOT("bnb-4bit-quant-type", "*", "quantize nf4 is the 4-bit format that is there"),
+    IDLE("bnb-4bit-use-double-quant", "true", "--quantize nf4 always quantises its scales too"),
+    NOT("bnb-4bit-use-double-quant", "false", "quantize nf4 always quantises its scales too"),
+    NOT("bnb-4bit-compute-dtype", "*", "products are in the precision of the activations"),
+    NOT("cleanup-between-batches", NULL, NOTHING_LEFT),
+    NOT("deepspeed", "*", "offload and recompute are found by the planner; see budget and max-memory"),
+    NOT("device-map", "*", "the planner places every byte; see budget, max-memory and offload"),
+    NOT("gpu-memory-utilization", "*", "give the amount: --budget 20GiB; unset: what is free now"),
+    NOT("max-gpu-memory", "*", "it is max-memory device=SIZE here"),
+    IDLE("low-memory", NULL, "the plan takes what --budget allows and no more", .commands = ON_REASON),
+    NOT("low-memory", NULL, "give the budget; the planner takes what it needs and no more"),
+    IDLE("low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
+    IDLE("optimize-gpu", NULL, NOTHING_TO_SWITCH, .commands = ON_REASON),
+    NOT("optimize-gpu", NULL, NOTHING_TO_SWITCH),
+
+    /* several devices */
+    IDLE("nproc-per-node", "1", NULL),
+    NOT("nproc-per-node", "*", ONE_DEVICE),
+    NOT("num-processes", "*", ONE_DEVICE),
+    NOT("nnodes", "*", ONE_DEVICE),
+    NOT("node-rank", "*", ONE_DEVICE),
+    NOT("local-rank", "*", ONE_DEVICE),
+    IDLE("tensor-parallel-size", "1", NULL),
+    NOT("tensor-parallel-size", "*", ONE_DEVICE),
+    NOT("fsdp", "*", ONE_DEVICE),
+    NOT("master-addr", "*", "ranks find each other through the files of --out"),
+    NOT("master-port", "*", "ranks find each other through the files of --out"),
+    IDLE("ddp-find-unused-parameters", NULL, "what has no gradient has none in the program either"),
+};
+
+int elsewhere_count(void) { return COUNT_OF(elsewhere); }
+
+/* ---- finding a row ---- */
+
+static bool is_truth(const char *text) { return !strcasecmp(text, "true") || !strcasecmp(text, "false"); }
+
+static bool value_fits(const char *pattern, const char *value) {
+    char inner[64], word[64];
+    int len = pattern ? (int)strlen(pattern) : 0;
+    if (!pattern || !strcmp(pattern, "*")) return true;
+    if (pattern[len - 1] != '*') return str_same_word(pattern, value);
+    bool anywhere = *pattern == '*';
+    snprintf(inner, sizeof inner, "%.*s", len - 1 - anywhere, pattern + anywhere);
+    for (const char *at = value; *at && (at == value || anywhere); at++) {
+        snprintf(word, sizeof word, "%.*s", (int)strlen(inner), at);
+        if (str_same_word(inner, word)) return true;
+    }
+    return false;
+}
+
+/* value NULL: any row of this name. */
+static const Elsewhere *find(Command c, const char *name, const char *value) {
+    for (int i = 0; i < COUNT_OF(elsewhere); i++) {
+        const Elsewhere *row = &elsewhere[i];
+        if (row->commands && !(row->commands >> c & 1)) continue;
+        if (str_same_word(row->name, name) && (!value || value_fits(row->value, value))) return row;
+    }
+    return NULL;
+}
+
+ElsewhereKind elsewhere_kind(Command c, const char *name) {
+    const Elsewhere *row = find(c, name, NULL);
+    if (!row) return ELSEWHERE_UNKNOWN;
+    return !row->value || is_truth(row->value) ? ELSEWHERE_SWITCH : ELSEWHERE_VALUE;
+}
+
+/* ---- what it means ---- */
+
+/* One element of `means`, "name=value" or "name?=value", taken apart. */
+typedef struct Meaning {
+    char name[48], value[48];
+    bool unless_given;
+    OptHit hit;
+} Meaning;
+
+static bool next_meaning(Meaning *m, const char **at, Command c) {
+    if (!**at) return false;
+    int len = (int)strcspn(*at, ","), name = (int)strcspn(*at, "?=");
+    m->unless_given = (*at)[name] == '?';
+    int value = name + 1 + m->unless_given;
+    snprintf(m->name, sizeof m->name, "%.*s", name, *at);
+    snprintf(m->value, sizeof m->value, "%.*s", len - value, *at + value);
+    CHECK_MSG(options_lookup(&m->hit, c, m->name), "%s", m->name);
+    *at += len + ((*at)[len] == ',');
+    return true;
+}
+
+static bool keep(Options *o, const Elsewhere *row, OptSource source, const char *origin, Err *e) {
+    if (o->n_implied == COUNT_OF(o->implied)) return fail(e, ERR_USAGE, "%s: too many options of other tools", origin);
+    o->implied[o->n_implied++] = (OptImplied){row, source, origin ? arena_strdup(&o->arena, origin) : NULL};
+    return true;
+}
+
+bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e) {
+    const Elsewhere *row = find(o->command, option_rows[id].name, value);
+    return !row || !row->means || keep(o, row, source, origin, e);
+}
+
+const char *elsewhere_why_not(Command c, OptId id, const char *value) {
+    const Elsewhere *row = find(c, option_rows[id].name, value);
+    return row && !row->means ? row->why : NULL;
+}
+
+bool elsewhere_put(Options *o, const char *where, const char *name, const char *value, OptSource source,
+                   const char *origin, Err *e) {
+    if (elsewhere_kind(o->command, name) == ELSEWHERE_UNKNOWN) return options_unknown(o, where, name, e);
+    bool is_switch = elsewhere_kind(o->command, name) == ELSEWHERE_SWITCH;
+    if (is_switch && !is_truth(value))
+        return fail(e, ERR_USAGE, "%s%s: '%s' is neither true nor false", where, name, value);
+    const Elsewhere *row = find(o->command, name, value);
+    if (!row) return fail(e, ERR_USAGE, "%s%s: '%s' has no meaning here", where, name, value);
+    if (!row->means) return fail(e, ERR_USAGE, "%s%s is not an option here: %s", where, name, row->why);
+    Meaning m;
+    for (const char *at = row->means; next_meaning(&m, &at, o->command);)
+        if (!options_belongs(&option_rows[m.hit.id], o->command))
+            return source == FROM_FILE || options_foreign(o, &option_rows[m.hit.id], name, e);
+    return keep(o, row, source, origin, e);
+}
+
+/* What is given by its own name counts where it says the same; otherwise the two contradict each other. */
+static bool settle(Options *o, const OptImplied *im, const Meaning *m, Err *e) {
+    const OptValue *v = &o->value[m->hit.id];
+    if (v->source > im->source) return true;
+    bool by_itself = v->source == im->source && v->origin && strcmp(v->origin, im->origin);
+    if (!by_itself) return options_put(o, &m->hit, m->value, im->source, im->origin, e);
+    if (m->unless_given || !strcmp(v->text, m->value)) return true;
+    return fail(e, ERR_USAGE, "%s means %s %s, but %s says %s; leave one of them out", im->origin, m->name, m->value,
+                v->origin, v->text);
+}
+
+bool elsewhere_settle(Options *o, Err *e) {
+    for (int i = 0; i < o->n_implied; i++) {
+        Meaning m;
+        for (const char *at = o->implied[i].row->means; next_meaning(&m, &at, o->command);)
+            if (options_belongs(&option_rows[m.hit.id], o->command) && !settle(o, &o->implied[i], &m, e)) return false;
+    }
+    return true;
+}
+
+void elsewhere_notices(const Options *o) {
+    for (int i = 0; i < o->n_implied; i++)
+        if (!*o->implied[i].row->means && o->implied[i].row->why)
+            log_line("%s: taken and not needed: %s", o->implied[i].origin, o->implied[i].row->why);
+}

@@ -1,0 +1,231 @@
+/* test_elsewhere.c - options of other tools: each is taken with its meaning, or refused with the reason and what to use
+ * instead; on the command line, in files, and in the environment. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "cli/elsewhere.h"
+#include "cli/options_int.h"
+#include "tests/cli/words.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+#define TRAIN "--model|m|--data|d.jsonl|"
+#define ANSWER "--model|m|--prompt|x|"
+
+/* ---- the table ---- */
+
+TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
+    for (int i = 0; i < elsewhere_count(); i++) {
+        const Elsewhere *row = &elsewhere[i];
+        EXPECT(row->means || row->why);
+        if (!row->means || !*row->means) continue;
+        for (const char *at = row->means; *at; at += strcspn(at, ","), at += *at == ',') {
+            char name[64], value[64];
+            EXPECT(sscanf(at, "%63[^?=]%*[?=]%63[^,]", name, value) == 2);
+            Options o;
+            Err e;
+            OptHit hit;
+            if (!EXPECT(options_lookup(&hit, CMD_TRAIN, name))) continue;
+            EXPECT_STR(option_rows[hit.id].name, name);
+            bool trains = option_rows[hit.id].commands & ON_TRAIN;
+            EXPECT_OK(parse(&o, trains ? CMD_TRAIN : CMD_GENERATE, trains ? TRAIN : ANSWER, &e));
+            EXPECT_OK(options_put(&o, &hit, value, FROM_FLAG, "--x", &e));
+            EXPECT_STR(opt_text(&o, hit.id), value);
+            options_free(&o);
+        }
+    }
+}
+
+TEST(elsewhere_rows_are_no_names_of_our_own) {
+    for (int i = 0; i < elsewhere_count(); i++) {
+        OptHit hit;
+        bool found = options_lookup(&hit, CMD_TRAIN, elsewhere[i].name);
+        bool known = found && options_belongs(&option_rows[hit.id], CMD_TRAIN);
+        if (!EXPECT(!known || option_rows[hit.id].choices))
+            test_note("    %s is an option or an alias: the row is never met", elsewhere[i].name);
+    }
+}
+
+/* ---- what is taken ---- */
+
+TEST(names_of_other_tools_are_taken_with_their_meaning) {
+    static const struct {
+        Command command;
+        const char *flags;
+        OptId id;
+        const char *value; /* NULL: as without them */
+    } cases[] = {
+        {CMD_TRAIN, TRAIN "--packing|True", OPT_PACK, "on"},
+        {CMD_TRAIN, TRAIN "--packing|False", OPT_PACK, "off"},
+        {CMD_TRAIN, TRAIN "--packing=true", OPT_PACK, "on"},
+        {CMD_TRAIN, TRAIN "--packing|update", OPT_PACK, "update"},
+        {CMD_TRAIN, TRAIN "--optim|adamw_torch_fused", OPT_MOMENTS, NULL},
+        {CMD_TRAIN, TRAIN "--optim|paged_adamw_8bit", OPT_MOMENTS, "8bit"},
+        {CMD_TRAIN, TRAIN "--optim|paged_adamw_8bit", OPT_OPTIMIZER, "adamw"},
+        {CMD_TRAIN, TRAIN "--optim|adamw_bnb_8bit", OPT_MOMENTS, "8bit"},
+        {CMD_TRAIN, TRAIN "--optim|paged_adamw_32bit", OPT_MOMENTS, "fp32"},
+        {CMD_TRAIN, TRAIN "--moments|8bit|--optim|adamw_8bit", OPT_MOMENTS, "8bit"},
+        {CMD_TRAIN, TRAIN "--set|optim=adamw_8bit", OPT_MOMENTS, "8bit"},
+        {CMD_TRAIN, TRAIN "--dataset_text_field|body", OPT_TEXT_FIELD, "body"},
+        {CMD_TRAIN, TRAIN "--assistant_only_loss|True", OPT_SCORE, NULL},
+        {CMD_TRAIN, TRAIN "--assistant_only_loss", OPT_SCORE, NULL},
+        {CMD_TRAIN, TRAIN "--mask_history|true", OPT_SCORE, "last"},
+        {CMD_TRAIN, TRAIN "--val_set_size|0.05", OPT_VAL_SPLIT, "0.05"},
+        {CMD_TRAIN, TRAIN "--cpu-offload", OPT_OFFLOAD, "weights"},
+        {CMD_TRAIN, TRAIN "--cpu_offload|true|--seq|8", OPT_OFFLOAD, "weights"},
+        {CMD_TRAIN, TRAIN "--cpu_offload|False", OPT_OFFLOAD, "none"},
+        {CMD_TRAIN, TRAIN "--cpu-offload|weights=12,moments", OPT_OFFLOAD, "weights=12,moments"},
+        {CMD_GENERATE, ANSWER "--cpu-offload|--max-tokens|4", OPT_OFFLOAD, "weights"},
+        {CMD_TRAIN, TRAIN "--num_workers|4", OPT_DATA_WORKERS, "4"},
+        {CMD_TRAIN, TRAIN "--log-level|warning", OPT_QUIET, "true"},
+        {CMD_TRAIN, TRAIN "--log_level=info", OPT_QUIET, "false"},
+        {CMD_TRAIN, TRAIN "--debug", OPT_QUIET, NULL},
+        {CMD_TRAIN, TRAIN "--no-warnings|--debug|true", OPT_QUIET, NULL},
+        {CMD_TRAIN, TRAIN "--nproc_per_node|1", OPT_QUIET, NULL},
+        {CMD_REASON, "--model|m|--out|o|--dataset-name|gsm8k", OPT_DATASET, "gsm8k"},
+        {CMD_GENERATE, ANSWER "--do_sample", OPT_TEMPERATURE, "1"},
+        {CMD_GENERATE, ANSWER "--do_sample|True|--temperature|0.7", OPT_TEMPERATURE, "0.7"},
+        {CMD_GENERATE, ANSWER "--temperature|0.7|--do_sample", OPT_TEMPERATURE, "0.7"},
+        {CMD_GENERATE, ANSWER "--do_sample|False", OPT_TEMPERATURE, "0"},
+        {CMD_GENERATE, ANSWER "--no-do_sample", OPT_TEMPERATURE, "0"},
+        {CMD_REASON, "--model|m|--out|o|--do_sample", OPT_TEMPERATURE, "0.6"},
+        {CMD_TRAIN, TRAIN "--budget|24Gi", OPT_BUDGET, "24Gi"},
+        {CMD_TRAIN, TRAIN "--budget|24GiB", OPT_BUDGET, "24GiB"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o, plain;
+        Err e;
+        EXPECT_OK(parse(&plain, cases[i].command, cases[i].command == CMD_TRAIN ? TRAIN : "--model|m|--out|o", &e));
+        const char *want = cases[i].value ? cases[i].value : opt_text(&plain, cases[i].id);
+        bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
+        const char *got = opt_text(&o, cases[i].id);
+        if (!EXPECT(ok) || !EXPECT((!got && !want) || (got && want && !strcmp(got, want))))
+            test_note("    %s: '%s' %s", cases[i].flags, got ? got : "unset", e.text);
+        options_free(&o);
+        options_free(&plain);
+    }
+    Options o;
+    Err e;
+    EXPECT_OK(parse(&o, CMD_TRAIN, TRAIN "--budget|24Gi", &e));
+    EXPECT(opt_bytes(&o, OPT_BUDGET) == 24LL << 30);
+    options_free(&o);
+}
+
+TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
+    static const struct {
+        Command command;
+        const char *flags, *says;
+    } cases[] = {
+        {CMD_TRAIN, TRAIN "--optim|adafactor", "--optim: there is no adafactor: AdamW and SGD are there"},
+        {CMD_TRAIN, TRAIN "--optim|paged_lion_8bit", "--moments 8bit"},
+        {CMD_TRAIN, TRAIN "--optim|galore_adamw_layerwise", "--update-in-backward on"},
+        {CMD_TRAIN, TRAIN "--optim|lomo", "--optimizer sgd --update-in-backward on"},
+        {CMD_TRAIN, TRAIN "--optim|nonsense", "'nonsense' is not one of: adamw, sgd"},
+        {CMD_TRAIN, TRAIN "--optim|adamw_8bit|--moments|fp32", "means moments 8bit, but --moments says fp32"},
+        {CMD_TRAIN, TRAIN "--moments|fp32|--optim|adamw_8bit", "leave one of them out"},
+        {CMD_TRAIN, TRAIN "--assistant_only_loss|False", "rows with one text field"},
+        {CMD_TRAIN, TRAIN "--val_set_size|2000", "0 to 0.99 of the data, as a share"},
+        {CMD_TRAIN, TRAIN "--dataset_name|a/b", "--data FILE"},
+        {CMD_TRAIN, TRAIN "--split|train", "give the file of that split to --data"},
+        {CMD_TRAIN, TRAIN "--nproc_per_node=4", "one device"},
+        {CMD_TRAIN, TRAIN "--log-level|loud", "'loud' has no meaning here"},
+        {CMD_TRAIN, TRAIN "--debug=maybe", "neither true nor false"},
+        {CMD_TRAIN, TRAIN "--do_sample", "belongs to: generate, chat, reason"},
+        {CMD_EVAL, TRAIN "--num_workers|4", "belongs to: train"},
+        {CMD_TRAIN, TRAIN "--budget|50%", "give a size such as 24GiB; unset: what is free now"},
+        {CMD_GENERATE, ANSWER "--do_sample|False|--temperature|0.7", "means temperature 0, but --temperature says 0.7"},
+        {CMD_GENERATE, ANSWER "--temperature|0.7|--no-do-sample", "leave one of them out"},
+        {CMD_GENERATE, ANSWER "--gpu-memory-utilization|0.9", "--budget 20GiB"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o;
+        Err e;
+        bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
+        if (!EXPECT(!ok && e.code == ERR_USAGE && strstr(e.text, cases[i].says)))
+            test_note("    %s: %s", cases[i].flags, e.text);
+        options_free(&o);
+    }
+}
+
+TEST(names_of_other_tools_in_a_file_give_way_to_flags) {
+    Options o;
+    Err e;
+    char line[600];
+    const char *yaml = "optim: paged_adamw_8bit\npacking: true\nassistant_only_loss: true\nlog_level: warning\n"
+                       "do_sample: true\nreport_to: ~\n";
+    EXPECT_OK(file_write_all(test_path("r.yaml"), yaml, (int64_t)strlen(yaml), &e));
+    snprintf(line, sizeof line, "--config|%s|" TRAIN "--moments|fp32", test_path("r.yaml"));
+    EXPECT_OK(parse(&o, CMD_TRAIN, line, &e)); /* do_sample belongs to another command: passed over */
+    EXPECT_STR(opt_text(&o, OPT_MOMENTS), "fp32");
+    EXPECT_STR(opt_text(&o, OPT_PACK), "on");
+    EXPECT(opt_flag(&o, OPT_QUIET));
+    options_free(&o);
+    yaml = "moments: fp32\n";
+    EXPECT_OK(file_write_all(test_path("r.yaml"), yaml, (int64_t)strlen(yaml), &e));
+    snprintf(line, sizeof line, "--config|%s|" TRAIN "--optim|adamw_8bit", test_path("r.yaml"));
+    EXPECT_OK(parse(&o, CMD_TRAIN, line, &e));
+    EXPECT_STR(opt_text(&o, OPT_MOMENTS), "8bit");
+    options_free(&o);
+    yaml = "split: train\n";
+    EXPECT_OK(file_write_all(test_path("r.yaml"), yaml, (int64_t)strlen(yaml), &e));
+    snprintf(line, sizeof line, "--config|%s|" TRAIN, test_path("r.yaml"));
+    EXPECT(!parse(&o, CMD_TRAIN, line, &e) && strstr(e.text, "r.yaml:1: split is not an option here"));
+    options_free(&o);
+}
+
+TEST(options_taken_and_not_needed_say_so) {
+    Ran r = snug_run("plan --model qwen2.5-0.5b --mode lora --seq 64 --budget 24GiB --debug --no-warnings "
+                     "--trust_remote_code");
+    EXPECT(r.code == 0);
+    EXPECT(strstr(str_text(&r.err), "--debug: taken and not needed: the log has everything") &&
+           strstr(str_text(&r.err), "--no-warnings: taken and not needed") &&
+           strstr(str_text(&r.err), "--trust_remote_code: taken and not needed"));
+    ran_free(&r);
+}
+
+/* ---- the environment ---- */
+
+static void put_cached(const char *hub, const char *folder) {
+    static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": %d}";
+    Err e;
+    char path[600];
+    snprintf(path, sizeof path, "%s/models--a--b/refs", hub);
+    EXPECT_OK(file_make_dirs(path, &e));
+    strcat(path, "/main");
+    EXPECT_OK(file_write_all(path, folder, (int64_t)strlen(folder), &e));
+    snprintf(path, sizeof path, "%s/models--a--b/snapshots/%s", hub, folder);
+    EXPECT_OK(file_make_dirs(path, &e));
+    strcat(path, "/config.json");
+    EXPECT_OK(file_write_all(path, config, (int64_t)strlen(config), &e));
+}
+
+/* The configuration lacks fields, so the refusal names the file that was found. */
+TEST(a_hub_id_is_looked_for_where_the_hubs_library_keeps_it) {
+    static const struct {
+        const char *variable, *value, *hub;
+    } places[] = {{"HOME", "home", "home/.cache/huggingface/hub"},
+                  {"XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"},
+                  {"HF_HOME", "hf", "hf/hub"},
+                  {"HUGGINGFACE_HUB_CACHE", "old", "old"},
+                  {"HF_HUB_CACHE", "cache", "cache"}};
+    char set[2000] = "";
+    for (int i = 0; i < COUNT_OF(places); i++) {
+        char more[400], found[100];
+        put_cached(test_path(places[i].hub), places[i].value);
+        snprintf(more, sizeof more, "%s=%s ", places[i].variable, test_path(places[i].value));
+        strcat(set, more);
+        Str command = {0};
+        str_addf(&command, "env -u HF_HUB_CACHE -u HUGGINGFACE_HUB_CACHE -u HF_HOME -u XDG_CACHE_HOME %s "
+                 "%s plan --model a/b 2>%s",
+                 set, getenv("SNUG") ? getenv("SNUG") : "./snug", test_path("err"));
+        EXPECT(system(str_text(&command)) != 0);
+        str_free(&command);
+        Str said = {0};
+        Err e;
+        EXPECT_OK(file_read(test_path("err"), &said, 1 << 16, &e));
+        snprintf(found, sizeof found, "snapshots/%s", places[i].value);
+        if (!EXPECT(strstr(str_text(&said), found) != NULL))
+            test_note("    %s: %s", places[i].variable, str_text(&said));
+        str_free(&said);
+    }
+}
