@@ -11,7 +11,11 @@
 #include "store/adapter.h"
 #include "store/hf.h"
 
-bool setup_model(ModelFiles *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
+bool setup_model(ModelFiles *m, const Options *o, Err *e) {
+    return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e) &&
+           (!opt_given(o, OPT_SELECTION) || config_select(&m->config, opt_text(o, OPT_SELECTION), e)) &&
+           (!opt_given(o, OPT_GATES) || config_gates(&m->config, opt_text(o, OPT_GATES), e));
+}
 
 bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e) {
     *m = (ModelFiles){0};
@@ -87,7 +91,7 @@ static void set_training(JobSpec *s, const Options *o) {
         s->m.adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
         s->weights = s->gradients = s->m.adapter.format;
         const char *const *list;
-        const ModelFamily *family = s->m.config.family ? s->m.config.family : &family_decoder;
+        const ModelFamily *family = model_family(&s->m.config);
         for (int i = 0, n = opt_list(o, OPT_LORA_TARGETS, &list); i < n; i++)
             for (int p = 0; p < family->n_projections; p++) {
                 const char *name = model_projection_name(family, p); /* "q_proj"; the option says "q" */

@@ -74,7 +74,10 @@ static void record_evaluate(Job *j) {
     JobRoots roots = {0};
     j->m_eval = model_twin(p, &j->m, true);
     j->evaluate = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
+    ModelInput trained_on = j->in;
+    j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
     task_supervised.loss(&task_supervised, j, &j->m_eval, j->eval_loss, &roots);
+    j->in = trained_on;
     prog_end_phase(p);
 }
 
@@ -98,6 +101,7 @@ static void record_inputs(Job *j) {
     j->in.attend = s->attend;
     j->labels = prog_tensor(p, "labels", ROLE_INPUT, FMT_I32, 1, n);
     j->weight = prog_tensor(p, "token_weight", ROLE_INPUT, FMT_F32, 1, n);
+    if (s->train) j->in.weight = j->weight, j->in.divisor = j->divisor;
     j->loss = prog_tensor(p, "loss", ROLE_STATISTIC, FMT_F64, 1, one);
     j->eval_loss = prog_tensor(p, "eval_loss", ROLE_STATISTIC, FMT_F64, 1, one);
     j->verdict = prog_tensor(p, "verdict", ROLE_STATISTIC, FMT_F64, 1, DIMS(VERDICT_WORDS));
@@ -115,8 +119,9 @@ static bool is_countable(const JobSpec *s) {
     return mem_mul(mem_mul(token, mem_mul(s->micro_batch, s->seq)), 8) >= 0;
 }
 
-static bool check_spec(const JobSpec *s, Err *e) {
+static bool check_spec(const JobSpec *s, MachineKind machine, Err *e) {
     const ModelConfig *c = &s->m.config;
+    if (!model_runs_on(c, machine, e)) return false;
     if (c->layers > JOB_LAYERS)
         return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
     if (c->sliding_window && s->seq > c->sliding_window)
@@ -124,6 +129,8 @@ static bool check_spec(const JobSpec *s, Err *e) {
                     "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
                     "use --seq %lld or less",
                     (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+    if (s->train && s->lora && !s->m.adapter.targets)
+        return fail(e, ERR_USAGE, "--lora-targets: %s has none of these projections", c->name);
     if (s->m.head_int8 && s->train && !s->lora)
         return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
@@ -171,7 +178,7 @@ static PlanChoices choices_of(const JobSpec *s) {
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
     *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1};
     ring_init(r, m);
-    if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;
+    if (!stop_check(e) || !check_spec(spec, m->kind, e) || !record(j, e)) return false;
     if (host) {
         ring_add_host(r, "tokenizer", NULL, host->tokenizer);
         ring_add_host(r, "data", "token ids of the whole set", host->data);
