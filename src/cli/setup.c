@@ -81,6 +81,20 @@ bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
     return !s->train || set_master(s, o, e);
 }
 
+/* The projections that an option names and the model has: "q" is "q_proj". */
+static uint32_t targets_of(const ModelConfig *c, const Options *o, OptId id) {
+    const char *const *list;
+    const ModelFamily *family = model_family(c);
+    uint32_t named = 0;
+    for (int i = 0, n = opt_list(o, id, &list); i < n; i++)
+        for (int p = 0; p < family->n_projections; p++) {
+            const char *name = model_projection_name(family, p);
+            size_t stem = strcspn(name, "_");
+            if (!strncmp(list[i], name, stem) && !list[i][stem]) named |= 1u << p;
+        }
+    return named & (family->present ? family->present(c) : UINT32_MAX);
+}
+
 static void set_training(JobSpec *s, const Options *o) {
     const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
     s->lora = opt_is(o, OPT_MODE, "lora");
@@ -90,15 +104,8 @@ static void set_training(JobSpec *s, const Options *o) {
         s->m.adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
         s->m.adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
         s->weights = s->gradients = s->m.adapter.format;
-        const char *const *list;
-        const ModelFamily *family = model_family(&s->m.config);
-        for (int i = 0, n = opt_list(o, OPT_LORA_TARGETS, &list); i < n; i++)
-            for (int p = 0; p < family->n_projections; p++) {
-                const char *name = model_projection_name(family, p); /* "q_proj"; the option says "q" */
-                size_t stem = strcspn(name, "_");
-                bool same = !strncmp(list[i], name, stem) && !list[i][stem];
-                if (same || !strcmp(list[i], "all")) s->m.adapter.targets |= 1u << p;
-            }
+        s->m.adapter.targets = targets_of(&s->m.config, o, OPT_LORA_TARGETS);
+        if (opt_given(o, OPT_LORA_ALSO)) s->m.adapter.targets |= targets_of(&s->m.config, o, OPT_LORA_ALSO);
     }
     s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
                  : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;

@@ -225,6 +225,14 @@ static int adapters(Model *m, int layer, Adapter **out) {
     return COUNT_OF(on);
 }
 
+static uint32_t present(const ModelConfig *c) {
+    uint32_t bits = (1u << PROJ_VALUE_GATE) - 1;
+    if (c->gsa.value_gate) bits |= 1u << PROJ_VALUE_GATE;
+    if (c->gsa.output_gate) bits |= 1u << PROJ_OUTPUT_GATE;
+    if (c->gsa.selection == SELECTION_LEARNED) bits |= 1u << PROJ_QUERY | 1u << PROJ_KEY | 1u << PROJ_WEIGHT;
+    return bits;
+}
+
 /* ---- random starts ---- */
 
 static AttrFill xavier(double gain, double from, double to) {
@@ -262,4 +270,4 @@ static AttrFill start(const ModelConfig *c, const char *name) {
 
 const ModelFamily family_gsa = {.name = "gsa", .projections = projections, .n_projections = PROJ_COUNT, .own_bytes = own_bytes,
                                 .caches = CACHES, .weights = weights, .hidden = hidden, .cache = cache, .adapters = adapters,
-                                .start = start, .cpu_only = true};
+                                .start = start, .present = present, .cpu_only = true};

@@ -73,6 +73,7 @@ struct ModelFamily {
     Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f); /* of the layer at hand */
     int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
     AttrFill (*start)(const ModelConfig *c, const char *file_name); /* a random start, but for its key; NULL: normal, init_std */
+    uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool cpu_only;                  /* a GPU has no kernels for it */
 };
 
