@@ -8,6 +8,11 @@
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
+/* An indexer's scores are ranked in steps of one in so many. A token that is repeated has the same index key each time in the
+ * first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single token's), and of equal ones the
+ * latest is taken. */
+#define SPARSE_STEPS 4096.0f
+
 static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv_heads; }
 static inline int64_t sparse_bytes(int64_t numbers) { return (numbers * 4 + 255) / 256 * 256; }
 static inline int64_t sparse_span(const AttrHeads *h) { return h->slots ? h->slots : h->seq; } /* keys of one row */

@@ -61,8 +61,12 @@ static Tid selection(Program *p, const Layer *w, const ModelInput *in, Tid index
 }
 
 static void add_term(Program *p, ModelOut *out, const ModelInput *in, IndexLossTensors t, AttrSparse a) {
-    if (!out->n_terms)
+    if (!out->n_terms) { /* one sum for all layers */
+        int layer = p->layer;
+        p->layer = -1;
         out->term[out->n_terms++] = prog_tensor(p, "index_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
+        p->layer = layer;
+    }
     t.doc_begin = in->doc_begin, t.weight = in->weight, t.divisor = in->divisor;
     op_index_loss(p, out->term[0], t, a);
 }

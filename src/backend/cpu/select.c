@@ -215,15 +215,20 @@ static uint32_t kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *ab
 }
 
 static void write_best(int32_t *to, int64_t most, const float *x, uint32_t *order, Seen seen, int64_t k) {
-    int64_t n = seen.end - seen.begin, above = 0, put = 0;
+    int64_t n = seen.end - seen.begin, above = 0, equal = 0, put = 0;
     for (int64_t i = 0; i < n; i++) order[i] = draw_order(x[i]);
     uint32_t least = k > 0 ? kth_largest(order, n, k, &above) : UINT32_MAX;
-    int64_t equal = k - above;
+    for (int64_t i = 0; i < n; i++) equal += order[i] == least;
+    int64_t skipped = equal - (k - above); /* of equals, the earlier ones */
     for (int64_t i = 0; i < n && put < k; i++) {
-        if (order[i] < least || (order[i] == least && equal-- <= 0)) continue;
+        if (order[i] < least || (order[i] == least && skipped-- > 0)) continue;
         to[put++] = (int32_t)(seen.begin + i);
     }
     while (put < most) to[put++] = -1;
+}
+
+CPU_VECTOR static void round_scores(float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = rintf(x[i] * SPARSE_STEPS);
 }
 
 static void draw_scores(const Select *t, float *row, Seen seen) { /* by places within the document: in a cache they are the same */
@@ -249,6 +254,7 @@ static void select_tile(void *context, int64_t tile, int worker) {
         int32_t *to = (int32_t *)t->a->select.out.keys.data + (token + i) * t->most;
         float *scores = s.row + i * s.span;
         int64_t n = seen.end - seen.begin, k = n > 0 ? MIN2(keys_kept(&t->k, scores + seen.begin, n), t->most) : 0;
+        if (n > 0 && t->k.by == SELECT_LEARNED) round_scores(scores + seen.begin, n);
         if (n > 0 && t->k.by == SELECT_RANDOM) draw_scores(t, scores, seen);
         if (n > 0 && t->k.by == SELECT_ORACLE) attention_of(t, &s, scores, token + i, seen);
         write_best(to, t->most, scores + seen.begin, s.order, n > 0 ? seen : (Seen){0}, k);
