@@ -36,6 +36,8 @@ CASES = {
     "packed": dict(docs=[9, 2, 11]),
     "ntk": dict(rope_scaling=dict(type="ntk", factor=4.0), tie_word_embeddings=True),
     "yarn": dict(rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=32), rope_base=50.0, d_head=8, n_kv_heads=1),
+    "warmup": dict(stage="warmup"),
+    "warmup_packed": dict(stage="warmup", docs=[5, 17], indexer_activation="relu"),
     "converted": dict(qkv_bias=True, qk_norm=True),
 }
 
@@ -151,7 +153,8 @@ def attention(c, w, layer, h, positions, seen, out):
         mask = select(c, layer, I, seen, whole)
         part = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
         alpha = c.get("dense_residual_alpha", 0.0)
-        o = (1 - alpha) * torch.einsum("hts,shd->thd", part, v) + alpha * dense
+        if out["stage"] != "warmup":
+            o = (1 - alpha) * torch.einsum("hts,shd->thd", part, v) + alpha * dense
         out["keys"].append(mask)
         for stage, p, over in (("sparse", part, mask), ("dense", whole, seen)):
             p = p.mean(0).detach()
@@ -212,7 +215,7 @@ def shapes(c):
 
 
 def make_case(name, change, folder):
-    docs = change.pop("docs", [SEQ])
+    docs, stage = change.pop("docs", [SEQ]), change.pop("stage", "sparse")
     c = {**BASE, **change}
     torch.manual_seed(sum(map(ord, name)))
     w = {}
@@ -224,14 +227,14 @@ def make_case(name, change, folder):
     begin = torch.tensor([sum(docs[:i]) for i, n in enumerate(docs) for _ in range(n)])
     positions = torch.arange(SEQ) - begin
     weight = (torch.rand(ROWS, SEQ) < 0.8).double()
-    out = {"keys": [], "sparse": [], "dense": []}
+    out = {"keys": [], "sparse": [], "dense": [], "stage": stage}
     logits = torch.stack([forward(c, w, ids[r], positions, begin, out) for r in range(ROWS)])
     logp = torch.log_softmax(logits, -1).gather(-1, labels[..., None])[..., 0]
     loss = -(logp * weight).sum() / weight.sum()
     learned = c.get("selection", "learned") == "learned"
     index_loss = torch.zeros(())
     if learned:
-        per = torch.stack(out["sparse"]).view(ROWS, c["n_layers"], SEQ)
+        per = torch.stack(out["dense" if stage == "warmup" else "sparse"]).view(ROWS, c["n_layers"], SEQ)
         index_loss = (per * weight[:, None]).sum() / weight.sum()
     (loss + index_loss).backward()
     expected = {"ids": ids.int(), "labels": labels.int(), "positions": positions.int().repeat(ROWS, 1),

@@ -118,10 +118,28 @@ static void set_training(JobSpec *s, const Options *o) {
         s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
         const char *part;
         double mult;
-        for (int i = 0; i < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
+        if (s->m.config.type == TYPE_GSA) s->lr_rule[s->n_lr_rules++] = (LrRule){"indexer", (float)opt_real(o, OPT_INDEXER_LR)};
+        for (int i = 0; s->n_lr_rules < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
             s->lr_rule[s->n_lr_rules++] = (LrRule){part, (float)mult};
     }
     if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
+}
+
+/* The stage in which only an indexer's own part learns from the rest of its model: models of type gsa. */
+static bool set_warmup(JobSpec *s, const Options *o, Err *e) {
+    const ModelConfig *c = &s->m.config;
+    const ModelFamily *family = model_family(c);
+    bool asked = opt_given(o, OPT_INDEXER_WARMUP) || opt_given(o, OPT_INDEXER_WARMUP_STEPS);
+    uint32_t indexer = family->present ? family->present(c) >> ADAPTER_INDEX_QUERY << ADAPTER_INDEX_QUERY : 0;
+    bool learns = family->has_warmup && family->has_warmup(c) && (!s->lora || s->m.adapter.targets & indexer);
+    if (!learns)
+        return !asked || fail(e, ERR_USAGE, "--indexer-warmup: %s has no indexer that learns here (models of type gsa with --selection learned; "
+                              "with --mode lora also --lora-also query,key,weight)", c->name);
+    bool none = opt_given(o, OPT_INDEXER_WARMUP) ? opt_is(o, OPT_INDEXER_WARMUP, "none") : !c->gsa.warmup && !asked;
+    int64_t steps = opt_given(o, OPT_INDEXER_WARMUP_STEPS) ? opt_int(o, OPT_INDEXER_WARMUP_STEPS) : c->gsa.warmup_steps;
+    s->warmup_steps = none ? 0 : steps;
+    s->warmup_frozen = opt_given(o, OPT_INDEXER_WARMUP) && opt_is(o, OPT_INDEXER_WARMUP, "frozen");
+    return true;
 }
 
 /* How a frozen model's projections are kept: as asked, or as its folder holds them. */
@@ -194,7 +212,7 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->m.random_init = o->command == CMD_TRAIN && opt_given(o, OPT_INIT);
     if (o->command == CMD_TRAIN) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
-    if (!set_update(s, o, e)) return false;
+    if (!set_warmup(s, o, e) || !set_update(s, o, e)) return false;
     const char *recompute = opt_text(o, OPT_RECOMPUTE);
     return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);
 }

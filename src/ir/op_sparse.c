@@ -19,7 +19,9 @@
  *   index_loss      in index bias qkv lse keys? doc_begin weight(N) divisor(1) beta?
  *                   out stat(1) fp64 = beta*stat + sum over t of weight * KL(p_t || softmax of I_t) / divisor, where p_t is the mean
  *                   over heads of the attention whose logarithmic sums are lse; over the keys, or over all that t sees
- *   index_loss_grad in the same, clock?                        out d_index, d_bias(2J)?: qkv is a constant here */
+ *   index_loss_grad in the same, clock?                        out d_index, d_bias(2J)?: qkv is a constant here
+ *   attend_report   in qkv keys doc_begin beta?                out stat(REPORT_WORDS) fp64: what dense attention would give the keys
+ *   gate_report     in z beta?                                 out stat(REPORT_WORDS) fp64: how far gates are open */
 #include "ir/op_int.h"
 #include "ir/sparse.h"
 
@@ -168,11 +170,14 @@ static int64_t attend_selected_workspace(const Program *p, const Step *s, const 
 
 /* ---- what the indexer learns ---- */
 
+/* The first to write a statistic in a phase begins it, the others add. */
+static Tid beta_of(const Program *p, Tid stat) { return prog_is_written(p, stat) ? NONE : p->beta; }
+
 Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr) {
     prog_emit(p, (Step){.op = OP_INDEX_LOSS,
                         .index_loss = {.in = {.index = t.index, .bias = t.bias, .qkv = t.qkv, .lse = t.lse, .keys = t.keys,
                                               .doc_begin = t.doc_begin, .weight = t.weight, .divisor = t.divisor,
-                                              .beta = prog_is_written(p, stat) ? NONE : p->beta},
+                                              .beta = beta_of(p, stat)},
                                        .out = {stat}},
                         .attr.sparse = attr});
     return stat;
@@ -223,6 +228,33 @@ static int64_t index_loss_workspace(const Program *p, const Step *s, const Machi
     return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }
 
+/* ---- what is reported ---- */
+
+void op_attend_report(Program *p, Tid stat, Tid qkv, Tid keys, Tid doc_begin, AttrHeads attr) {
+    prog_emit(p, (Step){.op = OP_ATTEND_REPORT,
+                        .attend_report = {.in = {qkv, keys, doc_begin, beta_of(p, stat)}, .out = {stat}}, .attr.heads = attr});
+}
+
+void op_gate_report(Program *p, Tid stat, Tid z, AttrGate attr) {
+    prog_emit(p, (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta_of(p, stat)}, .out = {stat}}, .attr.gate = attr});
+}
+
+static const char *report_shape(const Program *p, const Step *s) {
+    return prog_elements(p, s->op == OP_GATE_REPORT ? s->gate_report.out.stat : s->attend_report.out.stat) == REPORT_WORDS ? NULL : "stat is not (REPORT_WORDS)";
+}
+
+static double attend_report_flops(const Program *p, const Step *s) {
+    return pairs_seen((double)prog_rows(p, s->attend_report.in.qkv), &s->attr.heads) * 2.0 * s->attr.heads.heads * s->attr.heads.head_dim;
+}
+
+static int64_t attend_report_workspace(const Program *p, const Step *s, const Machine *m) {
+    if (m->kind != MACHINE_CPU) return 0;
+    return sparse_bytes(2 * REPORT_WORDS * prog_rows(p, s->attend_report.in.qkv)) + sparse_report_bytes(&s->attr.heads) * m->threads;
+}
+
+const OpRow op_row_attend_report = {.shape = report_shape, .flops = attend_report_flops, .workspace = attend_report_workspace,
+    .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
+const OpRow op_row_gate_report = {.shape = report_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_gate = {.shape = gate_shape, .grad = gate_grad, .flags = OPF_CHEAP | OPF_ROWWISE, .share = SHARE_MAY,
     .share_out = OP_OUT(gate, y), .share_in = OP_IN(gate, x)};
 const OpRow op_row_gate_grad = {.shape = gate_shape, .flags = OPF_ROWWISE, .share = SHARE_MAY,

@@ -17,10 +17,16 @@ static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv
 static inline int64_t sparse_bytes(int64_t numbers) { return (numbers * 4 + 255) / 256 * 256; }
 static inline int64_t sparse_span(const AttrHeads *h) { return h->slots ? h->slots : h->seq; } /* keys of one row */
 
+/* One token's attention over all keys: a row of it, the scores of a group of heads, their queries, a block of keys. */
+static inline int64_t sparse_dense_numbers(const AttrHeads *h) {
+    return sparse_group(h) * (sparse_span(h) + h->head_dim) + SPARSE_BLOCK * (int64_t)h->head_dim;
+}
+static inline int64_t sparse_report_bytes(const AttrHeads *h) { return sparse_bytes(sparse_dense_numbers(h) + 2 * sparse_span(h)); }
+
 /* One worker's scratch of select: scores of a tile against all keys, and what makes them. */
 static inline int64_t sparse_select_bytes(const AttrSparse *a) {
     int64_t span = sparse_span(&a->heads), rows = (int64_t)SPARSE_TILE * a->index_heads, dim = a->index_dim, oracle = 0;
-    if (a->by == SELECT_ORACLE) oracle = sparse_group(&a->heads) * (span + a->heads.head_dim) + SPARSE_BLOCK * a->heads.head_dim;
+    if (a->by == SELECT_ORACLE) oracle = sparse_dense_numbers(&a->heads);
     return sparse_bytes(rows * (dim + 1 + SPARSE_BLOCK) + SPARSE_BLOCK * dim + (SPARSE_TILE + 1) * span + oracle);
 }
 

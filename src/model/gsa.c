@@ -60,47 +60,80 @@ static Tid selection(Program *p, const Layer *w, const ModelInput *in, Tid index
     return op_select(p, t, a);                                                               // (N, K)
 }
 
+/* The indexer's loss, where somebody learns by it. */
 static void add_term(Program *p, ModelOut *out, const ModelInput *in, IndexLossTensors t, AttrSparse a) {
+    if (!in->weight || (!p->t[t.index].needs_grad && !p->t[t.bias].needs_grad)) return;
     if (!out->n_terms) { /* one sum for all layers */
         int layer = p->layer;
         p->layer = -1;
-        out->term[out->n_terms++] = prog_tensor(p, "index_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
+        out->term[out->n_terms++] = prog_tensor(p, in->warmup ? "warmup_index_loss" : "index_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
         p->layer = layer;
     }
     t.doc_begin = in->doc_begin, t.weight = in->weight, t.divisor = in->divisor;
     op_index_loss(p, out->term[0], t, a);
 }
 
-/* h: the block's input; qkv: rotated. */
-static Tid sparse(Program *p, const ModelConfig *c, const Layer *w, const ModelInput *in, Tid h, Tid qkv, AttrHeads heads, ModelOut *out) {
-    AttrSparse a = sparse_of(c, in, heads, p->layer);
-    Tid lse, index = model_product(p, in, "index", op_stop_gradient(p, h), w->index, NONE, &w->on_index);
-    Tid keys = selection(p, w, in, index, qkv, a);
-    Tid o = op_attend_selected(p, qkv, keys, in->cache ? in->cache[p->layer * CACHES + CACHE_KV] : NONE, in->cache_rows, heads, &lse);
-    if (in->weight && a.by == SELECT_LEARNED)
-        add_term(p, out, in, (IndexLossTensors){.index = index, .bias = w->index_bias, .qkv = qkv, .lse = lse, .keys = keys}, a);
-    return o;
-}
-
 static Tid dense(Program *p, const ModelInput *in, Tid qkv, AttrHeads a) {
     if (in->cache) return op_attend_cache(p, qkv, in->cache[p->layer * CACHES + CACHE_KV], in->positions, in->cache_rows, a);
-    a.by = in->attend;
+    a.by = in->warmup ? ATTEND_OWN : in->attend; /* whose lse the indexer learns from */
     return op_attend(p, qkv, in->doc_begin, a);
 }
 
-static Tid gate(Program *p, const ModelInput *in, const char *name, Tid h, Tid x, Tid w, Tid bias, const Adapter *on, AttrGate a) {
-    Tid z = model_product(p, in, arena_printf(&p->arena, "%s_z", name), h, w, bias, on);
+typedef struct Block { /* what a layer's attention is recorded with */
+    const ModelConfig *c;
+    const Layer *w;
+    const ModelInput *in;
+    ModelOut *out;
+    Tid h; /* its input, normed */
+} Block;
+
+static Tid index_of(Program *p, const Block *b) {
+    return model_product(p, b->in, "index", op_stop_gradient(p, b->h), b->w->index, NONE, &b->w->on_index);
+}
+
+/* All keys are attended to, and the indexer learns from all of it. */
+static Tid warmed_up(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
+    Tid o = dense(p, b->in, qkv, heads), lse = p->s[p->n_s - 1].attend.out.lse;
+    add_term(p, b->out, b->in, (IndexLossTensors){.index = index_of(p, b), .bias = b->w->index_bias, .qkv = qkv, .lse = lse},
+             sparse_of(b->c, b->in, heads, p->layer));
+    return o;
+}
+
+/* qkv: rotated. */
+static Tid sparse(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
+    const ModelInput *in = b->in;
+    AttrSparse a = sparse_of(b->c, in, heads, p->layer);
+    Tid lse, index = index_of(p, b), keys = selection(p, b->w, in, index, qkv, a);
+    Tid o = op_attend_selected(p, qkv, keys, in->cache ? in->cache[p->layer * CACHES + CACHE_KV] : NONE, in->cache_rows, heads, &lse);
+    if (a.by == SELECT_LEARNED)
+        add_term(p, b->out, in, (IndexLossTensors){.index = index, .bias = b->w->index_bias, .qkv = qkv, .lse = lse, .keys = keys}, a);
+    if (b->out->report) op_attend_report(p, b->out->report[p->layer], qkv, keys, in->doc_begin, heads);
+    return o;
+}
+
+static Tid attended(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
+    const GsaConfig *g = &b->c->gsa;
+    if (b->in->warmup) return warmed_up(p, b, qkv, heads);
+    if (g->selection == SELECTION_ALL) return dense(p, b->in, qkv, heads);
+    Tid o = sparse(p, b, qkv, heads);
+    if (g->dense_share == 0) return o;
+    return op_mix(p, "attended_mixed", o, dense(p, b->in, qkv, heads), (AttrMix){1 - (float)g->dense_share, (float)g->dense_share});
+}
+
+static Tid gate(Program *p, const Block *b, const char *name, Tid x, Tid w, Tid bias, const Adapter *on, AttrGate a) {
+    Tid z = model_product(p, b->in, arena_printf(&p->arena, "%s_z", name), b->h, w, bias, on);
+    if (b->out->report) op_gate_report(p, b->out->report[p->layer], z, a);
     return op_gate(p, name, x, z, a);
 }
 
 static Tid attention(Program *p, const ModelConfig *c, const Gsa *d, const Layer *w, const ModelInput *in, Tid x, ModelOut *out) {
     const GsaConfig *g = &c->gsa;
     AttrHeads rope = model_heads(c, in->seq, d->rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
-    Tid h = op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps);                               // (N, C)
-    Tid qkv = model_product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv), o = NONE;     // (N, (H+2G)*D)
+    Block b = {c, w, in, out, op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps)};            // (N, C)
+    Tid qkv = model_product(p, in, "qkv", b.h, w->qkv, w->qkv_bias, &w->on_qkv);             // (N, (H+2G)*D)
     if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1));
     if (g->value_gate)
-        qkv = gate(p, in, "values_gated", h, qkv, w->value_gate, w->value_gate_bias, &w->on_value_gate,
+        qkv = gate(p, &b, "values_gated", qkv, w->value_gate, w->value_gate_bias, &w->on_value_gate,
                    (AttrGate){g->gate_act, (int64_t)(c->heads + c->kv_heads) * c->head_dim, 1});
     if (in->cache) {
         rope.slots = a.slots = in->slots;
@@ -109,20 +142,26 @@ static Tid attention(Program *p, const ModelConfig *c, const Gsa *d, const Layer
     } else {
         qkv = op_rope(p, qkv, in->positions, d->inv_freq, rope);
     }
-    if (g->selection != SELECTION_ALL) o = sparse(p, c, w, in, h, qkv, a, out);              // (N, H*D)
-    if (!o || g->dense_share > 0) {
-        Tid all = dense(p, in, qkv, a);
-        o = o ? op_mix(p, "attended_mixed", o, all, (AttrMix){1 - (float)g->dense_share, (float)g->dense_share}) : all;
-    }
+    Tid o = attended(p, &b, qkv, a);                                                         // (N, H*D)
     if (g->output_gate)
-        o = gate(p, in, "attended_gated", h, o, w->output_gate, w->output_gate_bias, &w->on_output_gate,
+        o = gate(p, &b, "attended_gated", o, w->output_gate, w->output_gate_bias, &w->on_output_gate,
                  (AttrGate){g->gate_act, 0, g->gate_a_head ? c->head_dim : 1});
     return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
+}
+
+/* Statistics of every layer, where it has any. */
+static const Tid *report_of(Program *p, const ModelConfig *c) {
+    Tid *stat = ARENA_NEW(&p->arena, Tid, c->layers);
+    if (c->gsa.selection == SELECTION_ALL && !c->gsa.value_gate && !c->gsa.output_gate) return NULL;
+    for (p->layer = 0; p->layer < c->layers; p->layer++)
+        stat[p->layer] = prog_tensor(p, "attention_report", ROLE_STATISTIC, FMT_F64, 1, DIMS(REPORT_WORDS));
+    return stat;
 }
 
 static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
     const ModelConfig *c = &m->spec.config;
     const Gsa *d = m->own;
+    if (in->report) out->report = report_of(p, c);
     Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations);          // (N, C)
     for (int l = 0; l < c->layers; l++) {
         p->layer = l;
@@ -229,6 +268,8 @@ static int adapters(Model *m, int layer, Adapter **out) {
     return COUNT_OF(on);
 }
 
+static bool has_warmup(const ModelConfig *c) { return c->gsa.selection == SELECTION_LEARNED; }
+
 static uint32_t present(const ModelConfig *c) {
     uint32_t bits = (1u << PROJ_VALUE_GATE) - 1;
     if (c->gsa.value_gate) bits |= 1u << PROJ_VALUE_GATE;
@@ -274,4 +315,4 @@ static AttrFill start(const ModelConfig *c, const char *name) {
 
 const ModelFamily family_gsa = {.name = "gsa", .projections = projections, .n_projections = PROJ_COUNT, .own_bytes = own_bytes,
                                 .caches = CACHES, .weights = weights, .hidden = hidden, .cache = cache, .adapters = adapters,
-                                .start = start, .present = present, .cpu_only = true};
+                                .start = start, .present = present, .has_warmup = has_warmup, .reports = true, .cpu_only = true};

@@ -50,6 +50,8 @@ typedef struct ModelInput {
     bool distinct_cache_rows; /* no two rows have the same one, unless idle */
     /* training, for losses of layers (ModelOut.term): what a token counts, and by what the sum is divided. NONE: none are wanted */
     Tid weight, divisor;
+    bool warmup; /* of parts that learn from the others: they are only taught, not yet asked (ModelFamily.has_warmup) */
+    bool report; /* ModelOut.report is wanted */
 } ModelInput;
 
 enum { MODEL_TERMS = 8, MODEL_ADAPTERS = 16 };
@@ -60,6 +62,7 @@ typedef struct ModelOut {
     Tid tap;              /* it */
     Tid term[MODEL_TERMS]; /* statistics (1) fp64 that layers add to themselves: losses of their own */
     int n_terms;
+    const Tid *report;    /* a layer each: (REPORT_WORDS) fp64 statistics of its attention; NULL: there is nothing to say */
 } ModelOut;
 
 struct ModelFamily {
@@ -74,6 +77,8 @@ struct ModelFamily {
     int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
     AttrFill (*start)(const ModelConfig *c, const char *file_name); /* a random start, but for its key; NULL: normal, init_std */
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
+    bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
+    bool reports;                   /* ModelOut.report */
     bool cpu_only;                  /* a GPU has no kernels for it */
 };
 

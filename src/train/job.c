@@ -52,21 +52,54 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, logp, j->weight, j->divisor, -1), NONE};
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
+    if (out.n_terms) j->index_loss = out.term[0];
 }
 
 const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
 
 static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
 
-static void record_micro(Job *j) {
+/* Forward, loss and backward over a batch. */
+static int record_pass(Job *j, const char *name, bool warmup) {
     Program *p = &j->ring->p;
-    JobRoots roots = {0};
-    j->micro = prog_begin_phase(p, "micro", j->spec.accum);
-    int begin = (int)p->n_s;
-    task_of(j)->loss(task_of(j), j, &j->m, j->loss, &roots);
+    JobRoots all = {0}, roots = {0};
+    int phase = prog_begin_phase(p, name, j->spec.accum), begin = (int)p->n_s;
+    j->in.warmup = warmup;
+    task_of(j)->loss(task_of(j), j, &j->m, j->loss, &all);
+    j->in.warmup = false;
+    for (int i = 0; i < all.n; i++) /* of a frozen warm-up only the losses of layers are learned by */
+        if (!warmup || !j->spec.warmup_frozen || all.root[i].tensor != j->loss) roots.root[roots.n++] = all.root[i];
     prog_backward(p, begin, roots.root, roots.n);
-    if (!j->spec.update_in_backward) prog_end_phase(p);
+    return phase;
+}
+
+static void record_micro(Job *j) {
+    j->micro = record_pass(j, "micro", false);
+    if (!j->spec.update_in_backward) prog_end_phase(&j->ring->p);
     ring_add_plays(j->ring, j->micro, job_micro_steps(&j->spec));
+}
+
+static bool record_warmup(Job *j, Err *e) {
+    if (!j->spec.warmup_steps) return true;
+    j->warmup = record_pass(j, "warmup", true);
+    j->warmup_index_loss = j->index_loss;
+    prog_end_phase(&j->ring->p);
+    return !j->spec.warmup_frozen || job_record_warmup_update(j, e);
+}
+
+/* What attention does, on a batch like those that are learned from; a family that has nothing to say records nothing. */
+static void record_report(Job *j) {
+    Program *p = &j->ring->p;
+    ModelOut out = {.tap_layer = -1};
+    ModelInput in = j->in;
+    if (!model_family(&j->spec.m.config)->reports) return;
+    Model twin = model_twin(p, &j->m, true);
+    in.weight = in.divisor = NONE;
+    in.report = true;
+    j->report = prog_begin_phase(p, "report", 1);
+    model_hidden(p, &twin, &in, &out);
+    prog_end_phase(p);
+    j->report_stat = out.report;
 }
 
 static void record_evaluate(Job *j) {
@@ -156,8 +189,10 @@ static bool record(Job *j, Err *e) {
     record_init(j);
     if (task_of(j)->record && !task_of(j)->record(task_of(j), j, e)) return false;
     if (s->train) {
+        if (!record_warmup(j, e)) return false;
         record_micro(j);
         if (!job_record_update(j, e)) return false;
+        record_report(j);
     }
     if (s->evaluate || !s->train) record_evaluate(j);
     model_homes(p, &j->m, j->ring->machine.kind);
@@ -176,7 +211,8 @@ static PlanChoices choices_of(const JobSpec *s) {
 }
 
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
-    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1};
+    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1, .warmup = -1, .warmup_update = -1,
+               .report = -1};
     ring_init(r, m);
     if (!stop_check(e) || !check_spec(spec, m->kind, e) || !record(j, e)) return false;
     if (host) {

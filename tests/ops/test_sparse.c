@@ -414,3 +414,48 @@ TEST(the_loss_of_an_indexer_and_its_gradient) {
     }
     if (!test_brief()) loss_case(140, 133, false, false);
 }
+
+/* ---- the report ---- */
+
+TEST(a_report_counts_the_attention_that_selected_keys_hold) {
+    enum { ROWS = 2, SEQ = 40, MOST = 9 };
+    Bench b;
+    AttrSparse at = sparse_of(SEQ, KEEP_FIXED, MOST);
+    int64_t n = ROWS * SEQ, heads = at.heads.heads;
+    bench_open(&b, "attend_report");
+    Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3), keys = bench_matrix(&b, FMT_I32, n, MOST);
+    Tid stat = bench_vector(&b, FMT_F64, REPORT_WORDS), beta = bench_number(&b, FMT_F32, 0), z = bench_draw(&b, FMT_F32, 7, 33, 5);
+    Sparse k = {.at = at, .n = n, .qkv = bench_initial(&b, qkv), .most = MOST, .doc = MEM_NEW(int32_t, n), .keys = MEM_NEW(int32_t, n * MOST)};
+    Tid docs = bench_docs(&b, k.doc, n, SEQ, 23);
+    draw_keys(&k, &b, keys);
+    double want[REPORT_WORDS] = {0}, p[SEQ];
+    for (int64_t t = 0; t < n; t++) {
+        int64_t row = t / SEQ * SEQ, begin = k.doc[t], count = t % SEQ + 1 - begin, kept_here = 0;
+        memset(p, 0, sizeof p);
+        for (int64_t h = 0; h < heads; h++) {
+            double sum = 0;
+            for (int64_t s = 0; s < count; s++) sum += exp(qk(&k, t, row + begin + s, h));
+            for (int64_t s = 0; s < count; s++) p[s] += exp(qk(&k, t, row + begin + s, h)) / sum / (double)heads;
+        }
+        for (; kept_here < MOST && k.keys[t * MOST + kept_here] >= 0; kept_here++) want[REPORT_MASS] += p[k.keys[t * MOST + kept_here] - begin];
+        want[REPORT_TOKENS]++, want[REPORT_SEEN] += (double)count, want[REPORT_KEYS] += (double)kept_here;
+        if (count > 1) want[REPORT_LATER]++, want[REPORT_FIRST] += p[0];
+        for (int64_t i = 0; i < kept_here; i++) { /* the largest, one after another */
+            int64_t best = 0;
+            for (int64_t s = 1; s < count; s++) best = p[s] > p[best] ? s : best;
+            want[REPORT_BEST] += p[best];
+            p[best] = -1;
+        }
+    }
+    b.p.t[stat].role = ROLE_STATISTIC;
+    bench_check(&b, (Step){.op = OP_ATTEND_REPORT, .attend_report = {.in = {qkv, keys, docs, beta}, .out = {stat}}, .attr.heads = at.heads});
+    for (int i = 0; i < REPORT_WORDS; i++) EXPECT_NEAR(((double *)b.now[stat])[i], want[i], 1e-4);
+    bench_check(&b, (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta}, .out = {stat}}, .attr.gate = {GATE_TANH, 0, 1}});
+    double open = 0, *gates = bench_initial(&b, z);
+    for (int i = 0; i < 7 * 33; i++) open += gate_value(GATE_TANH, gates[i]);
+    EXPECT_NEAR(((double *)b.now[stat])[REPORT_OPEN], open, 1e-4);
+    EXPECT(((double *)b.now[stat])[REPORT_GATES] == 7 * 33);
+    mem_free(k.doc);
+    mem_free(k.keys);
+    bench_close(&b);
+}

@@ -86,22 +86,20 @@ typedef struct Scores { /* a worker's scratch */
     float *q, *w, *s, *keys;      /* (TILE*J, E), (TILE, J), (TILE*J, BLOCK), (BLOCK, E) */
     float *row;                   /* (TILE, span) */
     uint32_t *order;              /* (span) */
-    float *head_q, *head_s, *head_k; /* oracle: (group, D), (group, span), (BLOCK, D) */
+    float *dense;                 /* oracle: sparse_dense_row's */
     int64_t span;
 } Scores;
 
 static Scores scores_of(const Select *t, float *scratch) {
     const AttrSparse *k = &t->k;
-    int64_t rows = (int64_t)TILE * k->index_heads, group = sparse_group(&k->heads);
+    int64_t rows = (int64_t)TILE * k->index_heads;
     Scores s = {.q = scratch, .span = sparse_span(&k->heads)};
     s.w = s.q + rows * k->index_dim;
     s.s = s.w + rows;
     s.keys = s.s + rows * BLOCK;
     s.row = s.keys + (int64_t)BLOCK * k->index_dim;
     s.order = (uint32_t *)(s.row + TILE * s.span);
-    s.head_q = (float *)(s.order + s.span);
-    s.head_s = s.head_q + group * k->heads.head_dim;
-    s.head_k = s.head_s + group * s.span;
+    s.dense = (float *)(s.order + s.span);
     return s;
 }
 
@@ -144,29 +142,6 @@ static void score_tile(const Select *t, const Scores *s, int64_t token, int64_t 
     }
 }
 
-/* The attention that heads would give the keys of `seen`, summed over them: what an oracle ranks by. */
-static void attention_of(const Select *t, const Scores *s, float *row, int64_t token, Seen seen) {
-    const AttrHeads *h = &t->k.heads;
-    Operand qkv = t->a->select.in.qkv;
-    int64_t dim = h->head_dim, group = sparse_group(h), width = (h->heads + 2 * h->kv_heads) * dim, n = seen.end - seen.begin;
-    memset(row + seen.begin, 0, (size_t)n * sizeof *row);
-    for (int64_t g = 0; g < h->kv_heads; g++) {
-        Keys keys = sparse_heads(h, qkv, t->a->select.in.kv_cache, cache_row(t->a->select.in.rows, token / h->seq), g);
-        cpu_load(s->head_q, qkv.data, qkv.t->format, token * width + g * group * dim, group * dim);
-        for (int64_t at = 0; at < n; at += BLOCK) {
-            int64_t some = MIN2(BLOCK, n - at);
-            keys_gather(s->head_k, &keys, NULL, seen.begin + at, some);
-            cpu_multiply(&(CpuBlock){.rows = group, .cols = some, .inner = dim, .a = s->head_q, .lda = dim, .b = s->head_k,
-                                     .ldb = dim, .b_flip = true, .c = s->head_s + at, .ldc = s->span, .alpha = h->scale});
-        }
-        for (int64_t r = 0; r < group; r++) {
-            float *p = s->head_s + r * s->span;
-            cpu_exp(p, p, cpu_max(p, n), n);
-            add_weighted(row + seen.begin, p, (float)(1.0 / cpu_sum(p, n)), n);
-        }
-    }
-}
-
 /* ---- how many, and which ---- */
 
 static double spread_of(const float *x, int64_t n) { /* unbiased variance over mean square */
@@ -198,8 +173,7 @@ static int64_t keys_kept(const AttrSparse *a, const float *x, int64_t n) {
     return MIN2((int64_t)k, n);
 }
 
-/* The k-th largest of n numbers in their order as words; *above: how many are larger. */
-static uint32_t kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *above) {
+uint32_t sparse_kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *above) {
     uint32_t prefix = 0, mask = 0;
     *above = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -217,7 +191,7 @@ static uint32_t kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *ab
 static void write_best(int32_t *to, int64_t most, const float *x, uint32_t *order, Seen seen, int64_t k) {
     int64_t n = seen.end - seen.begin, above = 0, equal = 0, put = 0;
     for (int64_t i = 0; i < n; i++) order[i] = draw_order(x[i]);
-    uint32_t least = k > 0 ? kth_largest(order, n, k, &above) : UINT32_MAX;
+    uint32_t least = k > 0 ? sparse_kth_largest(order, n, k, &above) : UINT32_MAX;
     for (int64_t i = 0; i < n; i++) equal += order[i] == least;
     int64_t skipped = equal - (k - above); /* of equals, the earlier ones */
     for (int64_t i = 0; i < n && put < k; i++) {
@@ -256,7 +230,9 @@ static void select_tile(void *context, int64_t tile, int worker) {
         int64_t n = seen.end - seen.begin, k = n > 0 ? MIN2(keys_kept(&t->k, scores + seen.begin, n), t->most) : 0;
         if (n > 0 && t->k.by == SELECT_LEARNED) round_scores(scores + seen.begin, n);
         if (n > 0 && t->k.by == SELECT_RANDOM) draw_scores(t, scores, seen);
-        if (n > 0 && t->k.by == SELECT_ORACLE) attention_of(t, &s, scores, token + i, seen);
+        if (n > 0 && t->k.by == SELECT_ORACLE)
+            sparse_dense_row(scores, &t->k.heads, t->a->select.in.qkv, t->a->select.in.kv_cache, cache_row(t->a->select.in.rows, row),
+                             token + i, seen.begin, seen.end, s.dense);
         write_best(to, t->most, scores + seen.begin, s.order, n > 0 ? seen : (Seen){0}, k);
     }
 }

@@ -30,6 +30,13 @@ void sparse_act(float *x, float bias, bool relu, int64_t n);
 /* Weights of the index heads of one token: sigmoid(w + bias). */
 void sparse_weights(float *w, const AttrSparse *a, Operand index, const float *bias, int64_t token);
 
+/* The attention that a token's heads would give keys [begin, end) of its row, summed over heads: row[begin..end). Scratch:
+ * sparse_dense_numbers. */
+void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache, int64_t cache_row, int64_t token, int64_t begin,
+                      int64_t end, float *scratch);
+/* The k-th largest of n numbers in their order as words (ir/sampling.h); *above: how many are larger. */
+uint32_t sparse_kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *above);
+
 static inline int64_t sparse_count(const int32_t *list, int64_t most) { /* keys of a selection */
     int64_t n = 0;
     while (n < most && list[n] >= 0) n++;

@@ -13,3 +13,5 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) { refuse(b, a); }
 void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) { refuse(b, a); }
 void cuda_index_loss(Backend *b, Queue q, const Args *a) { refuse(b, a); }
 void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) { refuse(b, a); }
+void cuda_attend_report(Backend *b, Queue q, const Args *a) { refuse(b, a); }
+void cuda_gate_report(Backend *b, Queue q, const Args *a) { refuse(b, a); }
