@@ -81,6 +81,9 @@ json_t *config_to_json(const ModelConfig *c); /* a config.json that transformers
 
 int64_t config_parameters(const ModelConfig *c);
 
+/* The same model with sparse attention: an indexer with the usual sizes, no gates. */
+bool config_make_sparse(ModelConfig *c, Err *e);
+
 /* "learned", "random", "oracle", "all" -> c->gsa; and "both", "value", "output", "none" for its gates. Other models have neither:
  * ERR_USAGE. */
 bool config_select(ModelConfig *c, const char *selection, Err *e);

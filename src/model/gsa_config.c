@@ -178,6 +178,23 @@ int64_t gsa_layer_parameters(const ModelConfig *c) {
     return (g->selection == SELECTION_ALL ? 0 : index) + (g->value_gate ? kv * (c->hidden + 1) : 0) + (g->output_gate ? outputs * (c->hidden + 1) : 0);
 }
 
+bool config_make_sparse(ModelConfig *c, Err *e) {
+    ModelConfig dense = *c;
+    float inv_freq[512], scale;
+    if (c->type == TYPE_GSA) return fail(e, ERR_USAGE, "%s: is of type gsa already", c->name);
+    if (c->quant != QUANT_NONE) return fail(e, ERR_FAIL, "%s: is quantised; convert the model before it was", c->name);
+    if (c->sliding_window) return fail(e, ERR_FAIL, "%s: attends to a sliding window, which models of type gsa have not", c->name);
+    config_rope(c, inv_freq, &scale);
+    gsa_defaults(c);
+    c->type = TYPE_GSA;
+    c->rms_eps = dense.rms_eps;
+    c->max_positions = dense.max_positions;
+    c->rope = dense.rope;
+    if (c->rope.kind == ROPE_YARN) c->rope.attention_factor = scale; /* what its own kind derives is said here */
+    c->gsa.value_gate = c->gsa.output_gate = false;
+    return true;
+}
+
 /* ---- switches ---- */
 
 static bool is_gsa(const ModelConfig *c, const char *flag, const char *value, Err *e) {

@@ -1,7 +1,9 @@
 /* test_gsa.c - the family of gated sparse attention from outside: its config.json, its sizes and starts, memory techniques that must
  * keep its bits, keys of a token that must not depend on others, and what is refused. */
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/file.h"
 #include "base/rng.h"
 #include "ring/ring.h"
 #include "tests/snug.h"
@@ -259,6 +261,33 @@ TEST(random_starts_of_gsa_are_the_published_ones) {
 }
 
 /* ---- the program ---- */
+
+static double loss_of(const char *model, const char *data, const char *more) {
+    Ran r = snug_run("eval --device cpu --precision fp32 --seq 64 --json --model %s --data %s %s", model, data, more);
+    const char *at = strstr(str_text(&r.out), "\"loss\":");
+    double loss = at ? atof(at + 7) : (double)NAN;
+    if (!EXPECT(r.code == 0 && at)) test_note("%s%s", str_text(&r.out), str_text(&r.err));
+    ran_free(&r);
+    return loss;
+}
+
+/* With all keys, and with as many as there are, it is the dense model still; biases and norms of q and k are kept. */
+TEST(a_dense_model_made_sparse_keeps_its_loss) {
+    static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3", "tests/golden/llama_yarn"};
+    char rows[200], to[200];
+    snprintf(rows, sizeof rows, "%s/ids.jsonl", test_tmp());
+    const char *line = "{\"ids\": [5, 9, 31, 77, 12, 5, 60, 8, 9, 100, 42, 7, 7, 19, 3, 2, 55, 81]}\n";
+    EXPECT(file_write_all(rows, line, (int64_t)strlen(line), NULL));
+    for (int i = 0; i < COUNT_OF(from); i++) {
+        snprintf(to, sizeof to, "%s/sparse%d", test_tmp(), i);
+        Ran r = snug_run("convert --from dense %s --out %s --set k_base=64 --set k_min=64 --set k_max=64 --set d_indexer=8", from[i], to);
+        if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+        double dense = loss_of(from[i], rows, "");
+        EXPECT_NEAR(loss_of(to, rows, "--selection all"), dense, 1e-5 * dense);
+        EXPECT_NEAR(loss_of(to, rows, ""), dense, 1e-5 * dense);
+    }
+}
 
 #define TINY "--set d_model=32 --set n_layers=2 --set n_heads=4 --set n_kv_heads=2 --set d_ffn=48 --set d_indexer=8 --set n_indexer_heads=2 " \
              "--set k_base=8 --set k_min=4 --set k_max=12 --set vocab_size=768 --dtype fp32"
