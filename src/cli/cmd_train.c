@@ -253,6 +253,12 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     set_number(o, "first_loss", r->first_loss);
     set_number(o, "loss", r->loss);
     set_number(o, "eval_loss", r->eval_loss);
+    if (j->report >= 0) {
+        set_number(o, "indexer_recall", r->attention.recall);
+        set_number(o, "k_mean", r->attention.k_mean);
+        set_number(o, "gate_mean", r->attention.gate_mean);
+        set_number(o, "index_loss", r->attention.index_loss);
+    }
     set_number(o, "tokens_per_s", r->tokens_per_s);
     double tokens = (double)(session->global_batch * j->spec.seq);
     if (session->data) tokens *= dataset_report(session->data)->fill;

@@ -468,7 +468,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
                     next ? " (a value that begins with -- is written --name=VALUE)" : "");
     if (!value) value = argv[++*at];
     if (only_config != (hit.id == OPT_CONFIG)) return true;
-    if (hit.id == OPT_SET && o->command != CMD_INIT) return put_set(o, value, e);
+    if (hit.id == OPT_SET && o->command != CMD_INIT && o->command != CMD_CONVERT) return put_set(o, value, e);
     return options_put(o, &hit, value, FROM_FLAG, arena_printf(&o->arena, "--%s", name), e) &&
            (hit.id != OPT_CONFIG || options_read_yaml(o, share_find(own, "recipes", value), e));
 }

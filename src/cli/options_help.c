@@ -44,11 +44,12 @@ const CommandRow command_rows[CMD_COUNT] = {
                       "snug init --model qwen2.5-0.5b --out m0 --set num_hidden_layers=2 --set vocab_size=4096\n"},
     [CMD_CONVERT] = {.name = "convert",
                      .summary = "turn weights in another format into a Hugging Face folder",
-                     .positional = "FILE",
+                     .positional = "FILE|DIR",
                      .least = 1,
                      .most = 1,
                      .examples =
-                         "snug convert --from llama2c stories260K.bin --tokenizer tok512.bin --out stories\n"},
+                         "snug convert --from llama2c stories260K.bin --tokenizer tok512.bin --out stories\n"
+                         "snug convert --from dense Qwen2.5-0.5B --out sparse --set k_base=512 --set k_min=128 --set k_max=1024\n"},
     [CMD_TRAIN] =
         {.name = "train",
          .summary = "train or tune a model inside a memory budget",

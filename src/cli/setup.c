@@ -11,7 +11,11 @@
 #include "store/adapter.h"
 #include "store/hf.h"
 
-bool setup_model(ModelFiles *m, const Options *o, Err *e) { return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e); }
+bool setup_model(ModelFiles *m, const Options *o, Err *e) {
+    return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e) &&
+           (!opt_given(o, OPT_SELECTION) || config_select(&m->config, opt_text(o, OPT_SELECTION), e)) &&
+           (!opt_given(o, OPT_GATES) || config_gates(&m->config, opt_text(o, OPT_GATES), e));
+}
 
 /* Where the hub's library keeps models: the first of these variables that is set, in its order. */
 static const char *hub_cache(char path[SHARE_PATH]) {
@@ -97,6 +101,20 @@ bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
     return !s->train || set_master(s, o, e);
 }
 
+/* The projections that an option names and the model has: "q" is "q_proj". */
+static uint32_t targets_of(const ModelConfig *c, const Options *o, OptId id) {
+    const char *const *list;
+    const ModelFamily *family = model_family(c);
+    uint32_t named = 0;
+    for (int i = 0, n = opt_list(o, id, &list); i < n; i++)
+        for (int p = 0; p < family->n_projections; p++) {
+            const char *name = model_projection_name(family, p);
+            size_t stem = strcspn(name, "_");
+            if (!strncmp(list[i], name, stem) && !list[i][stem]) named |= 1u << p;
+        }
+    return named & (family->present ? family->present(c) : UINT32_MAX);
+}
+
 static void set_training(JobSpec *s, const Options *o) {
     const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
     s->lora = opt_is(o, OPT_MODE, "lora");
@@ -106,15 +124,8 @@ static void set_training(JobSpec *s, const Options *o) {
         s->m.adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
         s->m.adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
         s->weights = s->gradients = s->m.adapter.format;
-        const char *const *list;
-        const ModelFamily *family = s->m.config.family ? s->m.config.family : &family_decoder;
-        for (int i = 0, n = opt_list(o, OPT_LORA_TARGETS, &list); i < n; i++)
-            for (int p = 0; p < family->n_projections; p++) {
-                const char *name = model_projection_name(family, p); /* "q_proj"; the option says "q" */
-                size_t stem = strcspn(name, "_");
-                bool same = !strncmp(list[i], name, stem) && !list[i][stem];
-                if (same || !strcmp(list[i], "all")) s->m.adapter.targets |= 1u << p;
-            }
+        s->m.adapter.targets = targets_of(&s->m.config, o, OPT_LORA_TARGETS);
+        if (opt_given(o, OPT_LORA_ALSO)) s->m.adapter.targets |= targets_of(&s->m.config, o, OPT_LORA_ALSO);
     }
     s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
                  : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
@@ -127,10 +138,28 @@ static void set_training(JobSpec *s, const Options *o) {
         s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
         const char *part;
         double mult;
-        for (int i = 0; i < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
+        if (s->m.config.type == TYPE_GSA) s->lr_rule[s->n_lr_rules++] = (LrRule){"indexer", (float)opt_real(o, OPT_INDEXER_LR)};
+        for (int i = 0; s->n_lr_rules < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
             s->lr_rule[s->n_lr_rules++] = (LrRule){part, (float)mult};
     }
     if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
+}
+
+/* The stage in which only an indexer's own part learns from the rest of its model: models of type gsa. */
+static bool set_warmup(JobSpec *s, const Options *o, Err *e) {
+    const ModelConfig *c = &s->m.config;
+    const ModelFamily *family = model_family(c);
+    bool asked = opt_given(o, OPT_INDEXER_WARMUP) || opt_given(o, OPT_INDEXER_WARMUP_STEPS);
+    uint32_t indexer = family->present ? family->present(c) >> ADAPTER_INDEX_QUERY << ADAPTER_INDEX_QUERY : 0;
+    bool learns = family->has_warmup && family->has_warmup(c) && (!s->lora || s->m.adapter.targets & indexer);
+    if (!learns)
+        return !asked || fail(e, ERR_USAGE, "--indexer-warmup: %s has no indexer that learns here (models of type gsa with --selection learned; "
+                              "with --mode lora also --lora-also query,key,weight)", c->name);
+    bool none = opt_given(o, OPT_INDEXER_WARMUP) ? opt_is(o, OPT_INDEXER_WARMUP, "none") : !c->gsa.warmup && !asked;
+    int64_t steps = opt_given(o, OPT_INDEXER_WARMUP_STEPS) ? opt_int(o, OPT_INDEXER_WARMUP_STEPS) : c->gsa.warmup_steps;
+    s->warmup_steps = none ? 0 : steps;
+    s->warmup_frozen = opt_given(o, OPT_INDEXER_WARMUP) && opt_is(o, OPT_INDEXER_WARMUP, "frozen");
+    return true;
 }
 
 /* How a frozen model's projections are kept: as asked, or as its folder holds them. */
@@ -202,8 +231,8 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     s->m.random_init = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT);
-    if ((ON_TRAIN >> o->command & 1)) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
-    if (!set_update(s, o, e)) return false;
+    if (ON_TRAIN >> o->command & 1) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
+    if (!set_warmup(s, o, e) || !set_update(s, o, e)) return false;
     const char *recompute = opt_text(o, OPT_RECOMPUTE);
     return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);
 }

@@ -26,6 +26,39 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     bool distinct_cache_rows; /* no two rows of a play that are not idle have the same row of the cache */
 } AttrHeads;
 
+typedef enum GateAct { GATE_SIGMOID, GATE_TANH /* (tanh + 1) / 2 */, GATE_SILU } GateAct;
+
+typedef struct AttrGate { /* columns [first, first + group * cols of z) of x are multiplied, `group` by each number of z */
+    GateAct act;
+    int64_t first, group;
+} AttrGate;
+
+typedef struct AttrMix {
+    float a, b;
+} AttrMix;
+
+/* By what keys are ranked, and how many of them a query attends to. */
+typedef enum SelectBy { SELECT_LEARNED, SELECT_RANDOM, SELECT_ORACLE /* the attention they would have */ } SelectBy;
+typedef enum KeepBy { KEEP_FIXED, KEEP_VARIANCE, KEEP_ENTROPY } KeepBy;
+
+typedef struct AttrSparse { /* an indexer: of one token the queries of its heads, one key, a weight a head */
+    AttrHeads heads; /* of the attention it serves: seq, slots; the layout of qkv where that is read */
+    int index_heads, index_dim;
+    bool relu;       /* its scores are summed behind a relu; otherwise behind a sigmoid */
+    SelectBy by;
+    KeepBy keep;
+    int64_t k_base, k_min, k_max;
+    float temperature;
+    uint64_t key;    /* of a random selection */
+} AttrSparse;
+static inline int64_t sparse_index_width(const AttrSparse *a) {
+    return (int64_t)a->index_heads * a->index_dim + a->index_dim + a->index_heads;
+}
+static inline int64_t sparse_most_keys(const AttrSparse *a) { /* columns of a selection */
+    int64_t most = a->keep == KEEP_FIXED ? a->k_base : a->k_max, all = a->heads.slots ? a->heads.slots : a->heads.seq;
+    return most < all ? most : all;
+}
+
 typedef struct AttrLinear {
     bool direct; /* a quantised weight is read as it is stored: nothing decodes it before */
 } AttrLinear;
@@ -82,6 +115,9 @@ typedef union Attr {
     AttrNorm norm;
     AttrHeads heads;
     AttrLinear linear;
+    AttrGate gate;
+    AttrMix mix;
+    AttrSparse sparse;
     AttrLora lora;
     AttrHead head;
     AttrScale scale;

@@ -138,6 +138,28 @@ Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);              
  * cache: only q of what it returns counts. */
 Tid op_rope_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid inv_freq, Tid rows, AttrHeads attr);
 Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, Tid rows, AttrHeads attr);
+/* Sparse attention (op_sparse.c). cache, rows: as for op_attend_cache; doc_begin counts where there is no cache, positions where
+ * there is one. qkv, kv_cache: rotated, for SELECT_ORACLE alone. */
+typedef struct SelectTensors {
+    Tid index, bias, doc_begin, positions, rows, cache, qkv, kv_cache;
+} SelectTensors;
+Tid op_select(Program *p, SelectTensors t, AttrSparse attr);                          /* -> (N, keys) i32 */
+void op_index_put(Program *p, Tid cache, Tid index, Tid positions, Tid rows, AttrSparse attr);
+Tid op_attend_selected(Program *p, Tid qkv, Tid keys, Tid cache, Tid rows, AttrHeads attr, Tid *lse); /* lse may be NULL */
+typedef struct IndexLossTensors {
+    Tid index, bias, qkv, lse;
+    Tid keys;            /* NONE: all that a token sees */
+    Tid doc_begin, weight, divisor;
+} IndexLossTensors;
+Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr);         /* adds to a statistic */
+/* What attention does, summed over tokens into a row of fp64 words. */
+enum { REPORT_TOKENS, REPORT_SEEN, REPORT_KEYS, REPORT_MASS /* of attention on the keys */, REPORT_BEST /* on as many of the best */,
+       REPORT_FIRST /* on a document's first token */, REPORT_LATER /* tokens that are not it */, REPORT_GATES /* how many */,
+       REPORT_OPEN /* sum of their values */, REPORT_SHUT /* below a tenth */, REPORT_WORDS };
+void op_attend_report(Program *p, Tid stat, Tid qkv, Tid keys, Tid doc_begin, AttrHeads attr);
+void op_gate_report(Program *p, Tid stat, Tid z, AttrGate attr);
+Tid op_gate(Program *p, const char *name, Tid x, Tid z, AttrGate attr);
+Tid op_mix(Program *p, const char *name, Tid a, Tid b, AttrMix attr);                 /* attr.a * a + attr.b * b; b may be NONE */
 Tid op_swiglu(Program *p, Tid gate_up);                                               /* (N,2F) -> (N,F) */
 Tid op_add(Program *p, const char *name, Tid a, Tid b);
 Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */

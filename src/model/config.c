@@ -1,5 +1,5 @@
 /* config.c - how a config.json is read and written: names, defaults, and what is refused. */
-#include "model/config.h"
+#include "model/config_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/model.h"
 
 enum { MAX_HEAD_DIM = 1024 };
 
@@ -18,16 +19,17 @@ static const struct {
     [TYPE_LLAMA] = {"llama", "LlamaForCausalLM"},
     [TYPE_MISTRAL] = {"mistral", "MistralForCausalLM"},
     [TYPE_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
+    [TYPE_GSA] = {"gsa", "GSAForCausalLM"},
 };
 
 static const struct {
     const char *name;
     RopeKind kind;
-} rope_kinds[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN}};
+} rope_kinds[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"ntk", ROPE_NTK}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN}};
 
 /* ---- reading ---- */
 
-static bool get_int(const json_t *j, const char *key, int64_t *value, bool required, const char *where, Err *e) {
+bool config_get_int(const json_t *j, const char *key, int64_t *value, bool required, const char *where, Err *e) {
     const json_t *v = json_object_get(j, key);
     if (!v || json_is_null(v)) return !required || fail(e, ERR_FAIL, "%s: '%s' is missing", where, key);
     if (!json_is_integer(v)) return fail(e, ERR_FAIL, "%s: '%s' is not a whole number", where, key);
@@ -35,15 +37,15 @@ static bool get_int(const json_t *j, const char *key, int64_t *value, bool requi
     return true;
 }
 
-static bool get_int32(const json_t *j, const char *key, int *value, bool required, const char *where, Err *e) {
+bool config_get_int32(const json_t *j, const char *key, int *value, bool required, const char *where, Err *e) {
     int64_t wide = *value;
-    if (!get_int(j, key, &wide, required, where, e)) return false;
+    if (!config_get_int(j, key, &wide, required, where, e)) return false;
     if (wide < INT32_MIN || wide > INT32_MAX) return fail(e, ERR_FAIL, "%s: '%s' is out of range", where, key);
     *value = (int)wide;
     return true;
 }
 
-static bool get_real(const json_t *j, const char *key, double *value, const char *where, Err *e) {
+bool config_get_real(const json_t *j, const char *key, double *value, const char *where, Err *e) {
     const json_t *v = json_object_get(j, key);
     if (!v || json_is_null(v)) return true;
     if (!json_is_number(v)) return fail(e, ERR_FAIL, "%s: '%s' is not a number", where, key);
@@ -51,7 +53,7 @@ static bool get_real(const json_t *j, const char *key, double *value, const char
     return true;
 }
 
-static bool get_bool(const json_t *j, const char *key, bool *value, const char *where, Err *e) {
+bool config_get_bool(const json_t *j, const char *key, bool *value, const char *where, Err *e) {
     const json_t *v = json_object_get(j, key);
     if (!v || json_is_null(v)) return true;
     if (!json_is_boolean(v)) return fail(e, ERR_FAIL, "%s: '%s' is not true or false", where, key);
@@ -67,13 +69,13 @@ static bool read_type(ModelConfig *c, const json_t *j, const char *where, Err *e
             c->type = (ModelType)i;
             return true;
         }
-    return fail(e, ERR_FAIL, "%s: model_type '%s' is not supported. Supported: qwen2, qwen3, llama, mistral", where, type);
+    return fail(e, ERR_FAIL, "%s: model_type '%s' is not supported. Supported: qwen2, qwen3, llama, mistral, gsa", where, type);
 }
 
 static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     const json_t *r = json_object_get(j, "rope_parameters"); /* newer files hold theta here too */
     if (!json_is_object(r)) r = json_object_get(j, "rope_scaling");
-    if (!get_real(j, "rope_theta", &c->rope_theta, where, e)) return false;
+    if (!config_get_real(j, "rope_theta", &c->rope_theta, where, e)) return false;
     if (!r || json_is_null(r)) return true;
     if (!json_is_object(r)) return fail(e, ERR_FAIL, "%s: 'rope_scaling' is not an object", where);
     const char *type = json_string_value(json_object_get(r, "rope_type"));
@@ -86,24 +88,24 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
             known = true;
         }
     if (!known)
-        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, llama3, yarn", where,
+        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, ntk, llama3, yarn", where,
                     type);
     RopeScaling *s = &c->rope;
-    if (s->kind == ROPE_PLAIN) return get_real(r, "rope_theta", &c->rope_theta, where, e);
+    if (s->kind == ROPE_PLAIN) return config_get_real(r, "rope_theta", &c->rope_theta, where, e);
     s->original_positions = (double)c->max_positions;
     s->factor = 0; /* absent: from the two lengths */
     bool truncate = true;
-    bool ok = get_real(r, "rope_theta", &c->rope_theta, where, e) && get_real(r, "factor", &s->factor, where, e) &&
-              get_real(r, "low_freq_factor", &s->low_freq, where, e) &&
-              get_real(r, "high_freq_factor", &s->high_freq, where, e) &&
-              get_real(r, "original_max_position_embeddings", &s->original_positions, where, e) &&
-              get_real(r, "beta_fast", &s->beta_fast, where, e) && get_real(r, "beta_slow", &s->beta_slow, where, e) &&
-              get_real(r, "attention_factor", &s->attention_factor, where, e) &&
-              get_real(r, "mscale", &s->mscale, where, e) &&
-              get_real(r, "mscale_all_dim", &s->mscale_all_dim, where, e) &&
-              get_bool(r, "truncate", &truncate, where, e);
+    bool ok = config_get_real(r, "rope_theta", &c->rope_theta, where, e) && config_get_real(r, "factor", &s->factor, where, e) &&
+              config_get_real(r, "low_freq_factor", &s->low_freq, where, e) &&
+              config_get_real(r, "high_freq_factor", &s->high_freq, where, e) &&
+              config_get_real(r, "original_max_position_embeddings", &s->original_positions, where, e) &&
+              config_get_real(r, "beta_fast", &s->beta_fast, where, e) && config_get_real(r, "beta_slow", &s->beta_slow, where, e) &&
+              config_get_real(r, "attention_factor", &s->attention_factor, where, e) &&
+              config_get_real(r, "mscale", &s->mscale, where, e) &&
+              config_get_real(r, "mscale_all_dim", &s->mscale_all_dim, where, e) &&
+              config_get_bool(r, "truncate", &truncate, where, e);
     /* a length at the top level wins, and nulls or zeros mean the usual values: so transformers reads them */
-    ok = ok && get_real(j, "original_max_position_embeddings", &s->original_positions, where, e);
+    ok = ok && config_get_real(j, "original_max_position_embeddings", &s->original_positions, where, e);
     s->keep_fractions = !truncate;
     if (s->beta_fast <= 0) s->beta_fast = 32;
     if (s->beta_slow <= 0) s->beta_slow = 1;
@@ -169,30 +171,30 @@ static void set_name(ModelConfig *c, const char *name) {
     c->name[n] = 0;
 }
 
-bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e) {
-    if (!json_is_object(j)) return fail(e, ERR_FAIL, "%s: is not a JSON object", where);
+static bool read_config(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     *c = (ModelConfig){.rms_eps = 1e-6, .rope_theta = 10000, .init_std = 0.02, .max_positions = 2048};
     c->rope = (RopeScaling){.factor = 1, .low_freq = 1, .high_freq = 4, .beta_fast = 32, .beta_slow = 1};
     set_name(c, where);
     if (!read_type(c, j, where, e) || !read_dtype(c, j, where, e) || !read_quant(c, j, where, e)) return false;
     c->qkv_bias = c->type == TYPE_QWEN2;
     c->qk_norm = c->type == TYPE_QWEN3;
+    if (c->type == TYPE_GSA) gsa_defaults(c);
     bool attention_bias = false, mlp_bias = false, use_window = c->type == TYPE_MISTRAL;
-    if (!get_int(j, "hidden_size", &c->hidden, true, where, e) ||
-        !get_int(j, "intermediate_size", &c->ffn, true, where, e) ||
-        !get_int(j, "vocab_size", &c->vocab, true, where, e) ||
-        !get_int32(j, "num_hidden_layers", &c->layers, true, where, e) ||
-        !get_int32(j, "num_attention_heads", &c->heads, true, where, e))
+    if (!config_get_int(j, "hidden_size", &c->hidden, true, where, e) ||
+        !config_get_int(j, "intermediate_size", &c->ffn, true, where, e) ||
+        !config_get_int(j, "vocab_size", &c->vocab, true, where, e) ||
+        !config_get_int32(j, "num_hidden_layers", &c->layers, true, where, e) ||
+        !config_get_int32(j, "num_attention_heads", &c->heads, true, where, e))
         return false;
     c->kv_heads = c->heads;
-    if (!get_int32(j, "num_key_value_heads", &c->kv_heads, false, where, e) ||
-        !get_int32(j, "head_dim", &c->head_dim, false, where, e) ||
-        !get_int(j, "max_position_embeddings", &c->max_positions, false, where, e) ||
-        !get_real(j, "rms_norm_eps", &c->rms_eps, where, e) || !get_real(j, "initializer_range", &c->init_std, where, e) ||
-        !get_bool(j, "tie_word_embeddings", &c->tied, where, e) || !read_rope(c, j, where, e) ||
-        !get_bool(j, "attention_bias", &attention_bias, where, e) || !get_bool(j, "mlp_bias", &mlp_bias, where, e) ||
-        !get_bool(j, "use_sliding_window", &use_window, where, e) ||
-        !get_int(j, "sliding_window", &c->sliding_window, false, where, e))
+    if (!config_get_int32(j, "num_key_value_heads", &c->kv_heads, false, where, e) ||
+        !config_get_int32(j, "head_dim", &c->head_dim, false, where, e) ||
+        !config_get_int(j, "max_position_embeddings", &c->max_positions, false, where, e) ||
+        !config_get_real(j, "rms_norm_eps", &c->rms_eps, where, e) || !config_get_real(j, "initializer_range", &c->init_std, where, e) ||
+        !config_get_bool(j, "tie_word_embeddings", &c->tied, where, e) || !read_rope(c, j, where, e) ||
+        !config_get_bool(j, "attention_bias", &attention_bias, where, e) || !config_get_bool(j, "mlp_bias", &mlp_bias, where, e) ||
+        !config_get_bool(j, "use_sliding_window", &use_window, where, e) ||
+        !config_get_int(j, "sliding_window", &c->sliding_window, false, where, e))
         return false;
     if (!use_window) c->sliding_window = 0; /* Qwen2 files name one that is not used */
     if (!c->head_dim && c->heads > 0) c->head_dim = (int)(c->hidden / c->heads);
@@ -203,7 +205,18 @@ bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e
         return fail(e, ERR_FAIL, "%s: hidden_act '%s' is not supported (silu is)", where, act);
     c->bos_id = first_id(json_object_get(j, "bos_token_id"));
     c->eos_id = first_id(json_object_get(j, "eos_token_id"));
-    return config_check(c, where, e);
+    return (c->type != TYPE_GSA || gsa_read(c, j, where, e)) && config_check(c, where, e);
+}
+
+bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e) {
+    if (!json_is_object(j)) return fail(e, ERR_FAIL, "%s: is not a JSON object", where);
+    const char *type = json_string_value(json_object_get(j, "model_type"));
+    if (!type || strcmp(type, types[TYPE_GSA].type)) return read_config(c, j, where, e);
+    json_t *common = gsa_common_names(j);
+    bool ok = read_config(c, common, where, e);
+    json_decref(common);
+    if (ok) gsa_warn(c, j, where);
+    return ok;
 }
 
 bool config_from_file(ModelConfig *c, const char *folder, Err *e) {
@@ -252,7 +265,7 @@ bool config_check(const ModelConfig *c, const char *where, Err *e) {
         return fail(e, ERR_FAIL, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", where, c->heads,
                     c->kv_heads);
     if (c->head_dim % 2) return fail(e, ERR_FAIL, "%s: head_dim %d is odd, rotary positions need pairs", where, c->head_dim);
-    return check_rope(c, where, e);
+    return check_rope(c, where, e) && (c->type != TYPE_GSA || gsa_check(c, where, e));
 }
 
 /* ---- writing ---- */
@@ -273,7 +286,7 @@ static json_t *rope_to_json(const ModelConfig *c) {
         if (s->mscale_all_dim > 0) json_object_set_new(r, "mscale_all_dim", json_real(s->mscale_all_dim));
         if (s->keep_fractions) json_object_set_new(r, "truncate", json_false());
     }
-    if (s->kind != ROPE_LINEAR)
+    if (s->kind != ROPE_LINEAR && s->kind != ROPE_NTK)
         json_object_set_new(r, "original_max_position_embeddings", json_integer((json_int_t)s->original_positions));
     return r;
 }
@@ -312,6 +325,7 @@ json_t *config_to_json(const ModelConfig *c) {
         if (c->quant_head) json_object_set_new(q, "head", json_string(format_name(FMT_INT8)));
         json_object_set_new(j, "quantization_config", q);
     }
+    if (c->type == TYPE_GSA) gsa_write(c, j);
     return j;
 }
 
@@ -321,7 +335,7 @@ static bool set_key(json_t *j, const char *key_value, Err *e) {
         return fail(e, ERR_USAGE, "--set %s: write key=value, such as num_hidden_layers=2", key_value);
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)MIN2(eq - key_value, 63), key_value);
-    if (!json_object_get(j, key) && strcmp(key, "head_dim")) {
+    if (!json_object_get(j, key) && strcmp(key, "head_dim") && strcmp(key, "d_head")) {
         const char *names[64], *name;
         json_t *value;
         int n = 0;
@@ -337,7 +351,10 @@ static bool set_key(json_t *j, const char *key_value, Err *e) {
 
 bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e) {
     json_t *j = config_to_json(c);
-    if (c->head_dim == c->hidden / c->heads) json_object_del(j, "head_dim"); /* it follows from the width still */
+    if (c->head_dim == c->hidden / c->heads) { /* it follows from the width still */
+        json_object_del(j, "head_dim");
+        json_object_del(j, "d_head");
+    }
     bool ok = true;
     for (int i = 0; i < n && ok; i++) ok = set_key(j, key_values[i], e);
     ModelConfig changed;
@@ -358,7 +375,7 @@ int64_t config_parameters(const ModelConfig *c) {
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
     int64_t attention = c->hidden * (q + 2 * kv) + q * c->hidden + (c->qkv_bias ? q + 2 * kv : 0) +
                         (c->out_bias ? c->hidden : 0) + (c->qk_norm ? 2 * c->head_dim : 0);
-    int64_t layer = attention + 3 * c->hidden * c->ffn + 2 * c->hidden;
+    int64_t layer = attention + 3 * c->hidden * c->ffn + 2 * c->hidden + (c->type == TYPE_GSA ? gsa_layer_parameters(c) : 0);
     return c->vocab * c->hidden * (c->tied ? 1 : 2) + c->layers * layer + c->hidden;
 }
 
@@ -395,7 +412,8 @@ static double llama3_frequency(const RopeScaling *s, double f) {
 void config_rope(const ModelConfig *c, float *inv_freq, float *scale) {
     const RopeScaling *s = &c->rope;
     for (int i = 0; i < c->head_dim / 2; i++) {
-        double f = pow(c->rope_theta, -2.0 * i / c->head_dim);
+        double stretch = s->kind == ROPE_NTK && c->head_dim > 2 ? pow(s->factor, c->head_dim / (c->head_dim - 2.0)) : 1;
+        double f = pow(c->rope_theta * stretch, -2.0 * i / c->head_dim);
         if (s->kind == ROPE_LINEAR) f /= s->factor;
         if (s->kind == ROPE_LLAMA3) f = llama3_frequency(s, f);
         if (s->kind == ROPE_YARN) f = yarn_frequency(c, i, f);

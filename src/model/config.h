@@ -7,10 +7,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "ir/attr.h"
 #include "ir/format.h"
 
-typedef enum ModelType { TYPE_QWEN2, TYPE_LLAMA, TYPE_MISTRAL, TYPE_QWEN3, TYPE_COUNT } ModelType;
-typedef enum RopeKind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
+typedef enum ModelType { TYPE_QWEN2, TYPE_LLAMA, TYPE_MISTRAL, TYPE_QWEN3, TYPE_GSA, TYPE_COUNT } ModelType;
+typedef enum RopeKind { ROPE_PLAIN, ROPE_LINEAR, ROPE_NTK, ROPE_LLAMA3, ROPE_YARN } RopeKind;
 
 typedef struct RopeScaling {
     RopeKind kind;
@@ -24,6 +25,23 @@ typedef struct RopeScaling {
 } RopeScaling;
 
 typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of a folder's projections, and by whom */
+
+/* Gated sparse attention (docs/sparse-attention.md). */
+typedef enum Selection { SELECTION_LEARNED, SELECTION_RANDOM, SELECTION_ORACLE, SELECTION_ALL, SELECTION_COUNT } Selection;
+typedef struct GsaConfig {
+    int index_heads, index_dim;
+    bool index_relu;       /* indexer_activation */
+    KeepBy keep;           /* how many keys: use_adaptive_k, adaptive_k_method */
+    int64_t k_base, k_min, k_max;
+    double temperature;
+    bool value_gate, output_gate, gate_a_head; /* gate_a_head: the output gate is one number a head */
+    GateAct gate_act;
+    double gate_bias;      /* where it starts */
+    double dense_share;    /* dense_residual_alpha: o = (1 - a) sparse + a dense */
+    bool warmup;           /* the indexer learns from dense attention first */
+    int64_t warmup_steps;
+    Selection selection;   /* which keys are attended to; all: dense attention, and no indexer */
+} GsaConfig;
 
 typedef struct ModelConfig {
     char name[128]; /* preset or folder */
@@ -42,6 +60,7 @@ typedef struct ModelConfig {
     Format quant_format; /* QUANT_OWN: int8 or nf4 */
     bool quant_head;     /* QUANT_OWN: the head is int8 too */
     int bos_id, eos_id; /* -1: none; the first of several */
+    GsaConfig gsa;      /* TYPE_GSA */
 } ModelConfig;
 
 /* From the JSON of a config.json (borrows). `where` names it in errors. What is not understood is refused by name. */
@@ -61,6 +80,14 @@ bool config_check(const ModelConfig *c, const char *where, Err *e);
 json_t *config_to_json(const ModelConfig *c); /* a config.json that transformers reads; gives: json_decref */
 
 int64_t config_parameters(const ModelConfig *c);
+
+/* The same model with sparse attention: an indexer with the usual sizes, no gates. */
+bool config_make_sparse(ModelConfig *c, Err *e);
+
+/* "learned", "random", "oracle", "all" -> c->gsa; and "both", "value", "output", "none" for its gates. Other models have neither:
+ * ERR_USAGE. */
+bool config_select(ModelConfig *c, const char *selection, Err *e);
+bool config_gates(ModelConfig *c, const char *gates, Err *e);
 
 /* The rotary frequencies (head_dim/2) and the factor on cos and sin. */
 void config_rope(const ModelConfig *c, float *inv_freq, float *scale);

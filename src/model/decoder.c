@@ -12,8 +12,9 @@ static const char *const projections[PROJ_COUNT] = {"self_attn.q_proj", "self_at
                                                     "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
 
 typedef struct Layer {
-    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias, ffn_norm, gate_up, down;
-    Adapter on_qkv, on_out, on_gate_up, on_down;
+    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias;
+    ModelFfn ffn;
+    Adapter on_qkv, on_out;
 } Layer;
 
 typedef struct Decoder { /* Model.own */
@@ -25,21 +26,11 @@ typedef struct Decoder { /* Model.own */
 
 /* ---- the pass ---- */
 
-static Tid product(Program *p, const ModelInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a) {
-    Tid y = in->direct ? op_linear_direct(p, name, x, w, bias) : op_linear(p, name, x, w, bias);
-    return a->a ? op_lora(p, y, x, a->a, a->b, a->attr) : y;
-}
-
-static AttrHeads heads(const ModelConfig *c, int64_t seq, float scale) {
-    return (AttrHeads){.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .seq = seq,
-                       .scale = scale, .eps = (float)c->rms_eps};
-}
-
 static Tid attention(Program *p, const ModelConfig *c, const Decoder *d, const Layer *w, const ModelInput *in, Tid x) {
     Tid h = op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps);                     // (N, C)
-    Tid qkv = product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);           // (N, (H+2G)*D)
-    if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, heads(c, in->seq, 1));
-    AttrHeads rope = heads(c, in->seq, d->rope_scale), a = heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
+    Tid qkv = model_product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);           // (N, (H+2G)*D)
+    if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1));
+    AttrHeads rope = model_heads(c, in->seq, d->rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
     Tid o;
     if (in->cache) {
         Tid cache = in->cache[p->layer];
@@ -52,14 +43,7 @@ static Tid attention(Program *p, const ModelConfig *c, const Decoder *d, const L
         qkv = op_rope(p, qkv, in->positions, d->inv_freq, rope);
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
     }
-    return op_add(p, "after_attention", x, product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
-}
-
-static Tid feed_forward(Program *p, const ModelConfig *c, const Layer *w, const ModelInput *in, Tid x) {
-    Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)c->rms_eps);                      // (N, C)
-    Tid gate_up = product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);  // (N, 2F)
-    Tid y = product(p, in, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
-    return op_add(p, "after_ffn", x, y);                                           // (N, C)
+    return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
 }
 
 static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
@@ -71,7 +55,7 @@ static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *o
         p->part = PART_ATTENTION;
         x = attention(p, c, d, &d->layer[l], in, x);
         p->part = PART_FFN;
-        x = feed_forward(p, c, &d->layer[l], in, x);
+        x = model_feed_forward(p, c, &d->layer[l].ffn, in, x);
         if (l == out->tap_layer) out->tap = x;
     }
     p->layer = -1;
@@ -86,35 +70,26 @@ static Tid cache(Program *p, const Model *m, int which, int64_t rows, int64_t sl
 
 /* ---- the weights ---- */
 
-static const char *in_layer(Program *p, const char *part) {
-    return arena_printf(&p->arena, "model.layers.%d.%s", p->layer, part);
-}
-
 static void layer_weights(Program *p, const Model *m, const ModelTraining *t, Layer *w) {
     const ModelConfig *c = &m->spec.config;
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
     const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}}, out[] = {{PROJ_O, c->hidden}};
-    const ModelPart gate_up[] = {{PROJ_GATE, c->ffn}, {PROJ_UP, c->ffn}}, down[] = {{PROJ_DOWN, c->hidden}};
 
-    w->attn_norm = model_weight(p, m, t, "attn_norm", in_layer(p, "input_layernorm.weight"), c->hidden, 0);
+    w->attn_norm = model_weight(p, m, t, "attn_norm", model_in_layer(p, "input_layernorm.weight"), c->hidden, 0);
     w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
     if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
     model_parts(p, m, w->qkv, w->qkv_bias, qkv, 3);
     if (c->qk_norm) {
-        w->q_norm = model_weight(p, m, t, "q_norm", in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
-        w->k_norm = model_weight(p, m, t, "k_norm", in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
+        w->q_norm = model_weight(p, m, t, "q_norm", model_in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
+        w->k_norm = model_weight(p, m, t, "k_norm", model_in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
     }
-    w->out = model_weight(p, m, t, "out_w", in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
-    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
-    w->ffn_norm = model_weight(p, m, t, "ffn_norm", in_layer(p, "post_attention_layernorm.weight"), c->hidden, 0);
-    w->gate_up = model_weight(p, m, t, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
-    model_parts(p, m, w->gate_up, NONE, gate_up, 2);
-    w->down = model_weight(p, m, t, "down_w", in_layer(p, "mlp.down_proj.weight"), c->hidden, c->ffn);
+    w->out = model_weight(p, m, t, "out_w", model_in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
+    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", model_in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
+    model_ffn_weights(p, m, t, &w->ffn, PROJ_GATE);
 
     w->on_qkv = model_adapter(p, m, t, "qkv", qkv, 3, c->hidden);
     w->on_out = model_adapter(p, m, t, "out", out, 1, q);
-    w->on_gate_up = model_adapter(p, m, t, "gate_up", gate_up, 2, c->hidden);
-    w->on_down = model_adapter(p, m, t, "down", down, 1, c->ffn);
+    model_ffn_adapters(p, m, t, &w->ffn, PROJ_GATE);
 }
 
 static void weights(Program *p, Model *m, const ModelTraining *t) {
@@ -138,7 +113,7 @@ static int64_t own_bytes(const ModelConfig *c) { return (int64_t)sizeof(Decoder)
 
 static int adapters(Model *m, int layer, Adapter **out) {
     Layer *w = &((Decoder *)m->own)->layer[layer];
-    Adapter *on[] = {&w->on_qkv, &w->on_out, &w->on_gate_up, &w->on_down};
+    Adapter *on[] = {&w->on_qkv, &w->on_out, &w->ffn.on_gate_up, &w->ffn.on_down};
     for (int i = 0; i < COUNT_OF(on); i++) out[i] = on[i];
     return COUNT_OF(on);
 }

@@ -48,6 +48,10 @@ typedef struct ModelInput {
     int64_t slots;    /* tokens that a row of it holds */
     Tid cache_rows;   /* (rows): which row of the cache; NONE: a row's own number */
     bool distinct_cache_rows; /* no two rows have the same one, unless idle */
+    /* training, for losses of layers (ModelOut.term): what a token counts, and by what the sum is divided. NONE: none are wanted */
+    Tid weight, divisor;
+    bool warmup; /* of parts that learn from the others: they are only taught, not yet asked (ModelFamily.has_warmup) */
+    bool report; /* ModelOut.report is wanted */
 } ModelInput;
 
 enum { MODEL_TERMS = 8, MODEL_ADAPTERS = 16 };
@@ -58,6 +62,7 @@ typedef struct ModelOut {
     Tid tap;              /* it */
     Tid term[MODEL_TERMS]; /* statistics (1) fp64 that layers add to themselves: losses of their own */
     int n_terms;
+    const Tid *report;    /* a layer each: (REPORT_WORDS) fp64 statistics of its attention; NULL: there is nothing to say */
 } ModelOut;
 
 struct ModelFamily {
@@ -70,9 +75,19 @@ struct ModelFamily {
     void (*hidden)(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
     Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f); /* of the layer at hand */
     int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
+    AttrFill (*start)(const ModelConfig *c, const char *file_name); /* a random start, but for its key; NULL: normal, init_std */
+    uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
+    bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
+    bool reports;                   /* ModelOut.report */
+    bool cpu_only;                  /* a GPU has no kernels for it */
 };
 
 extern const ModelFamily family_decoder; /* decoder.c: Qwen2, Qwen3, Llama, Mistral */
+extern const ModelFamily family_gsa;     /* gsa.c: gated sparse attention */
+
+const ModelFamily *model_family(const ModelConfig *c);
+/* Refuses a machine that the family cannot run on. */
+bool model_runs_on(const ModelConfig *c, MachineKind machine, Err *e);
 
 const char *model_projection_name(const ModelFamily *f, int i); /* "q_proj" */
 
@@ -94,6 +109,20 @@ void model_homes(Program *p, const Model *m, MachineKind machine);
 int64_t model_count(const Program *p, bool trainable_only); /* parameters of all models */
 
 /* ---- for families ---- */
+
+/* block.c: what their blocks have in common. */
+typedef struct ModelFfn {
+    Tid norm, gate_up, down;
+    Adapter on_gate_up, on_down;
+} ModelFfn;
+enum { FFN_GATE, FFN_UP, FFN_DOWN }; /* a family's projections from its number of "mlp.gate_proj" on */
+void model_ffn_weights(Program *p, const Model *m, const ModelTraining *t, ModelFfn *w, int first_projection);
+void model_ffn_adapters(Program *p, const Model *m, const ModelTraining *t, ModelFfn *w, int first_projection);
+Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelFfn *w, const ModelInput *in, Tid x); /* SwiGLU, and x */
+/* x w^T + bias, and what the adapter adds. */
+Tid model_product(Program *p, const ModelInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a);
+AttrHeads model_heads(const ModelConfig *c, int64_t seq, float scale);
+const char *model_in_layer(Program *p, const char *part); /* "model.layers.3.<part>" */
 
 /* A weight under its file's name; cols 0: a vector. Trained where t says so. */
 Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name, int64_t rows,

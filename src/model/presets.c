@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
-#include "model/config.h"
+#include "model/config_int.h"
 
 typedef struct Preset {
     const char *name;
@@ -22,6 +22,7 @@ typedef struct Preset {
 #define QWEN2 TYPE_QWEN2
 #define QWEN3 TYPE_QWEN3
 #define LLAMA TYPE_LLAMA
+#define GSA TYPE_GSA
 static const Preset presets[] = {
     /* name             family layers heads kv  dim hidden  ffn   vocab  positions   eps  theta  tied  llama3    bos     eos   std */
     {"qwen2.5-0.5b",     QWEN2,  24,  14,  2,  64,  896,  4864, 151936,  32768, 1e-6, 1e6, true,  0, 151643, 151643, 0.02},
@@ -42,6 +43,10 @@ static const Preset presets[] = {
     {"llama-3.1-70b",    LLAMA,  80,  64,  8, 128, 8192, 28672, 128256, 131072, 1e-5, 5e5, false, 8, 128000, 128001, 0.02},
     {"llama-2-7b",       LLAMA,  32,  32, 32, 128, 4096, 11008,  32000,   4096, 1e-5, 1e4, false, 0, 1, 2, 0.02},
     {"mistral-7b-v0.3", TYPE_MISTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 32768, 1e-5, 1e6, false, 0, 1, 2, 0.02},
+    {"gsa-512m",         GSA,     8,   8,  2,  64,  512,  1536, 151936,   8192, 1e-5, 1e4, false, 0, 151643, 151643, 0.02},
+    {"gsa-512m-768",     GSA,    12,   8,  2,  96,  768,  2048, 151936,   8192, 1e-5, 1e4, false, 0, 151643, 151643, 0.02},
+    {"gsa-1b",           GSA,    14,   8,  2, 112,  896,  2304, 151936,   8192, 1e-5, 1e4, false, 0, 151643, 151643, 0.02},
+    {"gsa-1.7b",         GSA,    24,  16,  4, 128, 2048,  5504, 128256, 131072, 1e-5, 1e4, false, 0, 128000, 128001, 0.02},
     {"smollm2-135m",     LLAMA,  30,   9,  3,  64,  576,  1536,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 1.0 / 24},
     {"smollm2-360m",     LLAMA,  32,  15,  5,  64,  960,  2560,  49152,   8192, 1e-5, 1e5, true,  0, 0, 0, 0.02},
     {"smollm2-1.7b",     LLAMA,  24,  32, 32,  64, 2048,  8192,  49152,   8192, 1e-5, 1.3e5, true,  0, 0, 0, 0.02},
@@ -104,6 +109,7 @@ bool config_from_preset(ModelConfig *c, const char *name) {
         c->rope.factor = s->llama3_factor;
         c->rope.original_positions = 8192;
     }
+    if (s->type == TYPE_GSA) gsa_preset(c);
     snprintf(c->name, sizeof c->name, "%s", s->name);
     return true;
 }

@@ -11,10 +11,11 @@
 
 typedef enum AdapterTarget {
     ADAPTER_Q, ADAPTER_K, ADAPTER_V, ADAPTER_O, ADAPTER_GATE, ADAPTER_UP, ADAPTER_DOWN,
+    ADAPTER_VALUE_GATE, ADAPTER_OUTPUT_GATE, ADAPTER_INDEX_QUERY, ADAPTER_INDEX_KEY, ADAPTER_INDEX_WEIGHT, /* of models of type gsa */
     ADAPTER_TARGET_COUNT
 } AdapterTarget;
 
-enum { ADAPTER_ALL_TARGETS = (1 << ADAPTER_TARGET_COUNT) - 1 };
+enum { ADAPTER_ALL_TARGETS = (1 << ADAPTER_VALUE_GATE) - 1 }; /* those that every model has */
 
 typedef struct AdapterConfig {
     int rank;

@@ -52,21 +52,54 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, logp, j->weight, j->divisor, -1), NONE};
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
+    if (out.n_terms) j->index_loss = out.term[0];
 }
 
 const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
 
 static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
 
-static void record_micro(Job *j) {
+/* Forward, loss and backward over a batch. */
+static int record_pass(Job *j, const char *name, bool warmup) {
     Program *p = &j->ring->p;
-    JobRoots roots = {0};
-    j->micro = prog_begin_phase(p, "micro", j->spec.accum);
-    int begin = (int)p->n_s;
-    task_of(j)->loss(task_of(j), j, &j->m, j->loss, &roots);
+    JobRoots all = {0}, roots = {0};
+    int phase = prog_begin_phase(p, name, j->spec.accum), begin = (int)p->n_s;
+    j->in.warmup = warmup;
+    task_of(j)->loss(task_of(j), j, &j->m, j->loss, &all);
+    j->in.warmup = false;
+    for (int i = 0; i < all.n; i++) /* of a frozen warm-up only the losses of layers are learned by */
+        if (!warmup || !j->spec.warmup_frozen || all.root[i].tensor != j->loss) roots.root[roots.n++] = all.root[i];
     prog_backward(p, begin, roots.root, roots.n);
-    if (!j->spec.update_in_backward) prog_end_phase(p);
+    return phase;
+}
+
+static void record_micro(Job *j) {
+    j->micro = record_pass(j, "micro", false);
+    if (!j->spec.update_in_backward) prog_end_phase(&j->ring->p);
     ring_add_plays(j->ring, j->micro, job_micro_steps(&j->spec));
+}
+
+static bool record_warmup(Job *j, Err *e) {
+    if (!j->spec.warmup_steps) return true;
+    j->warmup = record_pass(j, "warmup", true);
+    j->warmup_index_loss = j->index_loss;
+    prog_end_phase(&j->ring->p);
+    return !j->spec.warmup_frozen || job_record_warmup_update(j, e);
+}
+
+/* What attention does, on a batch like those that are learned from; a family that has nothing to say records nothing. */
+static void record_report(Job *j) {
+    Program *p = &j->ring->p;
+    ModelOut out = {.tap_layer = -1};
+    ModelInput in = j->in;
+    if (!model_family(&j->spec.m.config)->reports) return;
+    Model twin = model_twin(p, &j->m, true);
+    in.weight = in.divisor = NONE;
+    in.report = true;
+    j->report = prog_begin_phase(p, "report", 1);
+    model_hidden(p, &twin, &in, &out);
+    prog_end_phase(p);
+    j->report_stat = out.report;
 }
 
 static void record_evaluate(Job *j) {
@@ -74,7 +107,10 @@ static void record_evaluate(Job *j) {
     JobRoots roots = {0};
     j->m_eval = model_twin(p, &j->m, true);
     j->evaluate = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
+    ModelInput trained_on = j->in;
+    j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
     task_supervised.loss(&task_supervised, j, &j->m_eval, j->eval_loss, &roots);
+    j->in = trained_on;
     prog_end_phase(p);
 }
 
@@ -98,6 +134,7 @@ static void record_inputs(Job *j) {
     j->in.attend = s->attend;
     j->labels = prog_tensor(p, "labels", ROLE_INPUT, FMT_I32, 1, n);
     j->weight = prog_tensor(p, "token_weight", ROLE_INPUT, FMT_F32, 1, n);
+    if (s->train) j->in.weight = j->weight, j->in.divisor = j->divisor;
     j->loss = prog_tensor(p, "loss", ROLE_STATISTIC, FMT_F64, 1, one);
     j->eval_loss = prog_tensor(p, "eval_loss", ROLE_STATISTIC, FMT_F64, 1, one);
     j->verdict = prog_tensor(p, "verdict", ROLE_STATISTIC, FMT_F64, 1, DIMS(VERDICT_WORDS));
@@ -115,8 +152,9 @@ static bool is_countable(const JobSpec *s) {
     return mem_mul(mem_mul(token, mem_mul(s->micro_batch, s->seq)), 8) >= 0;
 }
 
-static bool check_spec(const JobSpec *s, Err *e) {
+static bool check_spec(const JobSpec *s, MachineKind machine, Err *e) {
     const ModelConfig *c = &s->m.config;
+    if (!model_runs_on(c, machine, e)) return false;
     if (c->layers > JOB_LAYERS)
         return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
     if (c->sliding_window && s->seq > c->sliding_window)
@@ -124,6 +162,8 @@ static bool check_spec(const JobSpec *s, Err *e) {
                     "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
                     "use --seq %lld or less",
                     (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+    if (s->train && s->lora && !s->m.adapter.targets)
+        return fail(e, ERR_USAGE, "--lora-targets: %s has none of these projections", c->name);
     if (s->m.head_int8 && s->train && !s->lora)
         return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
@@ -149,8 +189,10 @@ static bool record(Job *j, Err *e) {
     record_init(j);
     if (task_of(j)->record && !task_of(j)->record(task_of(j), j, e)) return false;
     if (s->train) {
+        if (!record_warmup(j, e)) return false;
         record_micro(j);
         if (!job_record_update(j, e)) return false;
+        record_report(j);
     }
     if (s->evaluate || !s->train) record_evaluate(j);
     model_homes(p, &j->m, j->ring->machine.kind);
@@ -169,9 +211,10 @@ static PlanChoices choices_of(const JobSpec *s) {
 }
 
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
-    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1};
+    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1, .warmup = -1, .warmup_update = -1,
+               .report = -1};
     ring_init(r, m);
-    if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;
+    if (!stop_check(e) || !check_spec(spec, m->kind, e) || !record(j, e)) return false;
     if (host) {
         ring_add_host(r, "tokenizer", NULL, host->tokenizer);
         ring_add_host(r, "data", "token ids of the whole set", host->data);

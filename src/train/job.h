@@ -71,6 +71,8 @@ typedef struct JobSpec {
     AttendBy attend_asked; /* what it was before a plan may have chosen our own kernels, which take less memory */
     bool estimate;         /* not placed: bytes are lower bounds, nothing can be played (a search) */
     const Task *task;      /* NULL: task_supervised */
+    int64_t warmup_steps;  /* the first updates are the model's own warm-up (ModelInput.warmup); 0: it has none */
+    bool warmup_frozen;    /* in which nothing else learns */
     int64_t side_offload[JOB_SIDES]; /* layers of the task's other models whose weights wait in pinned memory */
     bool no_sweep;         /* the head's forward and gradient are not fused; only to compare */
 } JobSpec;
@@ -94,6 +96,11 @@ struct Job {
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
     int init, micro, update, evaluate; /* phases; -1: absent */
+    int warmup, warmup_update;         /* what is played instead of micro and update in the first warmup_steps updates */
+    int report;                        /* ModelOut.report over a batch */
+    const Tid *report_stat;
+    Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
+    Tid warmup_index_loss; /* the same of the warm-up */
     void *own;             /* the task's; in the program's arena */
 };
 
@@ -107,10 +114,12 @@ int64_t job_rows(const JobSpec *s);       /* of an update at most: accum for a m
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
-/* Accumulation and clip aside: it trains, and no overflow takes an update back. */
-static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->m.activations != FMT_F16; }
+/* Accumulation and clip aside: it trains in one stage, and no overflow takes an update back. */
+static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->m.activations != FMT_F16 && !s->warmup_steps; }
 
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
+/* A phase that updates only what the last recorded phase gave a gradient; moments are those of the other update. */
+bool job_record_warmup_update(Job *j, Err *e);
 
 #endif

@@ -238,6 +238,7 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (log_now && !log_step(r, loss, u->norm, u->lr, e)) return false;
     const RunSource *source = r->o.source;
     if (source && source->logged && !source->logged(source->user, r, u, e)) return false;
+    if (run_reports_after(r, r->step) && !run_report(r, &out->attention, e)) return false;
     return !evaluates_after(r, r->step) || evaluate_now(r, out, e);
 }
 
@@ -290,7 +291,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         step_queue_update(r, &u);
         u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
         bool looks =
-            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1);
+            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1) || run_reports_after(r, step + 1);
         late = r->o.ahead && r->progress.steps_here && !looks;
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
@@ -358,6 +359,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     *out = (RunResult){.first_loss = NAN,
                        .loss = NAN,
                        .eval_loss = NAN,
+                       .attention = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
                        .planned_bytes = r->ring->placement.arena_bytes[POOL_DEVICE],
                        .process_planned_bytes = ring_process_bytes(r->ring),
                        .stopped_by = (int)stop_signal};

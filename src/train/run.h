@@ -60,12 +60,22 @@ typedef struct RunOptions {
     double cleanup_delay_seconds;
 } RunOptions;
 
+typedef struct AttentionReport { /* over all layers; NaN: the model has no such part */
+    double recall;      /* of the attention that as many of the best keys hold, the share that the selected hold */
+    double k_mean;      /* keys a token attends to */
+    double coverage;    /* of those it sees */
+    double first_token; /* attention on a document's first token, were all attended to */
+    double gate_mean, gate_shut; /* how far gates are open, and the share below a tenth */
+    double index_loss;  /* of the last update */
+} AttentionReport;
+
 typedef struct RunResult {
     int64_t steps, skipped_steps;
     double first_loss;          /* of the first update here */
     double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
     double tokens_per_s;
     double eval_loss;           /* NaN: not evaluated */
+    AttentionReport attention;  /* on the batch behind the last update that was logged */
     int64_t planned_bytes, measured_bytes;
     int64_t process_planned_bytes, process_measured_bytes;
     int64_t allocations_after_first_step;
@@ -156,6 +166,10 @@ AdapterConfig run_adapter_config(const JobSpec *s, const char *base_name);
 bool run_check_room(const SavePlan *s, const Job *j, const RunOptions *o, const char *offload_dir, Err *e);
 void run_saving_text(Str *out, const SavePlan *s, const RunOptions *o);
 json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
+
+/* report.c: what attention does on the next batch, as a row of metrics. Nothing where the model does not say. */
+bool run_reports_after(const Run *r, int64_t step);
+bool run_report(Run *r, AttentionReport *out, Err *e);
 
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);

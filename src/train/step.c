@@ -82,9 +82,18 @@ static DataPlace place_after(const Run *r, DataPlace at) {
     return at.row >= run_epoch_rows(r) ? (DataPlace){at.epoch + 1, 0} : at;
 }
 
+/* The phases of an update: the first ones may be a warm-up's. */
+static bool warms_up(const Run *r, const Update *u) { return u->step < r->job->spec.warmup_steps; }
+static int micro_phase(const Run *r, const Update *u) { return warms_up(r, u) ? r->job->warmup : r->job->micro; }
+static int update_phase(const Run *r, const Update *u) {
+    return warms_up(r, u) && r->job->warmup_update >= 0 ? r->job->warmup_update : r->job->update;
+}
+
 static void put_dials(Run *r, const Update *u) {
     const AttrUpdate *a = &r->job->spec.update;
     double t = (double)(u->step - u->scaling.skipped + 1);
+    if (r->job->warmup_update >= 0 && !warms_up(r, u)) /* most moments begin only now */
+        t = MAX2(t - (double)r->job->spec.warmup_steps, 1);
     float dials[DIAL_WORDS] = {[DIAL_LR] = (float)u->lr, [DIAL_CORRECT1] = (float)(1 / (1 - pow(a->beta1, t))),
                                [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
     exec_put(&r->ring->x, r->job->dials, dials, 0, sizeof dials);
@@ -104,7 +113,7 @@ static bool queue_rows(Run *r, Update *u) {
         u->scored = item->update_scored;
         if (!m) put_divisor(r, u, item->update_scored);
         step_put_micro(r, u, &item->batch, m);
-        exec_play(&r->ring->x, r->job->micro);
+        exec_play(&r->ring->x, micro_phase(r, u));
     }
     return true;
 }
@@ -124,7 +133,7 @@ bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
 void step_queue_update(Run *r, const Update *u) {
     if (r->job->update >= 0) {
         put_dials(r, u);
-        exec_play(&r->ring->x, r->job->update);
+        exec_play(&r->ring->x, update_phase(r, u));
     }
     exec_note(&r->ring->x, NOTE_LOSS, r->job->loss);
     exec_note(&r->ring->x, NOTE_VERDICT, r->job->verdict);
@@ -142,7 +151,7 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
     if (r->data) put_divisor(r, u, list_update(r, u->at));
     for (int64_t m = 0; m * r->job->spec.micro_batch < r->rows.n_rows; m++) {
         load_micro(r, u, m);
-        int i = exec_find_not_finite(&r->ring->x, r->job->micro, e);
+        int i = exec_find_not_finite(&r->ring->x, micro_phase(r, u), e);
         if (i < 0) continue;
         const Step *s = &r->ring->p.s[i];
         char where[48] = "outside the layers";

@@ -25,9 +25,14 @@ static bool lr_mult_of(const Job *j, Tid t, float *mult, Err *e) {
     return true;
 }
 
-static Tid moment(Program *p, Tid w, const char *what, Format f) {
+/* "layers.3.qkv_w.m": made by the first update that needs it. */
+static Tid twin_of(Job *j, Tid w, const char *what, Role role, Format f) {
+    Program *p = &j->ring->p;
     Tensor t = *prog_t(p, w);
-    Tid m = prog_tensor(p, arena_printf(&p->arena, "%s.%s", t.name, what), ROLE_MOMENT, f, t.rank, t.dim);
+    const char *name = arena_printf(&p->arena, "%s.%s", t.name, what);
+    Tid m = j->warmup_update >= 0 ? prog_find(p, name) : NONE; /* otherwise there is but one update */
+    if (m) return m;
+    m = prog_tensor(p, name, role, f, t.rank, t.dim);
     p->t[m].layer = t.layer;
     return m;
 }
@@ -41,12 +46,9 @@ static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
     Tensor t = *prog_t(p, w);
     if (t.rank < 2) attr.weight_decay = 0; /* norms and biases are not decayed */
     UpdateTensors u = {.weight = w, .gradient = t.grad, .dials = j->dials, .verdict = verdict};
-    if (s->master && t.format != FMT_F32) {
-        u.master = prog_tensor(p, arena_printf(&p->arena, "%s.master", t.name), ROLE_MASTER, FMT_F32, t.rank, t.dim);
-        p->t[u.master].layer = t.layer;
-    }
-    if (s->optimizer == OPTIMIZER_ADAMW || attr.beta1 > 0) u.m = moment(p, w, "m", first[s->moments]);
-    if (s->optimizer == OPTIMIZER_ADAMW) u.v = moment(p, w, "v", second[s->moments]);
+    if (s->master && t.format != FMT_F32) u.master = twin_of(j, w, "master", ROLE_MASTER, FMT_F32);
+    if (s->optimizer == OPTIMIZER_ADAMW || attr.beta1 > 0) u.m = twin_of(j, w, "m", ROLE_MOMENT, first[s->moments]);
+    if (s->optimizer == OPTIMIZER_ADAMW) u.v = twin_of(j, w, "v", ROLE_MOMENT, second[s->moments]);
     p->layer = t.layer;
     if (s->optimizer == OPTIMIZER_ADAMW) op_adamw(p, u, attr);
     else op_sgd(p, u, attr);
@@ -67,35 +69,64 @@ static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int lay
     return verdict;
 }
 
-bool job_record_update(Job *j, Err *e) {
+/* Of the tensors whose gradient a step from `since` on has written. */
+static bool is_updated(const Program *p, Tid t, int since) {
+    return p->t[t].trainable && p->t[p->t[t].grad].recorded >= since;
+}
+
+/* parts: a number for each of them. */
+static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
     Program *p = &j->ring->p;
-    Tid last = (Tid)p->n_t, verdicts = NONE, *part = MEM_NEW(Tid, last);
+    Tid verdicts = NONE, *part = MEM_NEW(Tid, last);
     bool inside = j->spec.update_in_backward, ok = true;
     int64_t n = 0;
-    for (Tid t = 1; t < last; t++) n += p->t[t].trainable;
-    j->parts = prog_tensor(p, "squares", ROLE_STATISTIC, FMT_F64, 1, DIMS(MAX2(n, 1)));
-    if (inside) verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(MAX2(n, 1), VERDICT_WORDS));
-    else j->update = prog_begin_phase(p, "update", 1);
+    if (inside) verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(prog_elements(p, parts), VERDICT_WORDS));
     prog_keys_of(p, "update");
     p->region = REGION_UPDATE;
-    n = 0;
     for (Tid t = 1; t < last; t++)
-        if (p->t[t].trainable) {
-            part[t] = prog_view(p, "square", j->parts, n++, 1);
+        if (is_updated(p, t, since)) {
+            part[t] = prog_view(p, "square", parts, n++, 1);
             p->layer = p->t[t].layer;
             op_sum_squares(p, part[t], p->t[t].grad);
         }
     p->layer = -1;
-    op_clip(p, j->verdict, j->parts, j->loss, j->max_norm, j->unscale);
+    op_clip(p, j->verdict, parts, j->loss, j->max_norm, j->unscale);
     n = 0;
     for (Tid t = 1; t < last && ok; t++) {
-        if (!p->t[t].trainable) continue;
+        if (!is_updated(p, t, since)) continue;
         Tid verdict = inside ? record_own_verdict(j, verdicts, n++, part[t], p->t[t].layer) : j->verdict;
         ok = record_one_update(j, t, verdict, e);
     }
     mem_free(part);
     p->layer = -1;
+    return ok;
+}
+
+static Tid squares_of(Program *p, const char *name, Tid last, int since) {
+    int64_t n = 0;
+    for (Tid t = 1; t < last; t++) n += is_updated(p, t, since);
+    return prog_tensor(p, name, ROLE_STATISTIC, FMT_F64, 1, DIMS(MAX2(n, 1)));
+}
+
+bool job_record_update(Job *j, Err *e) {
+    Program *p = &j->ring->p;
+    Tid last = (Tid)p->n_t;
+    int since = p->phase[j->micro].begin;
+    j->parts = squares_of(p, "squares", last, since);
+    if (!j->spec.update_in_backward) j->update = prog_begin_phase(p, "update", 1);
+    bool ok = record_updates(j, j->parts, last, since, e);
     prog_end_phase(p);
-    if (!inside) ring_add_plays(j->ring, j->update, 1);
+    if (!j->spec.update_in_backward) ring_add_plays(j->ring, j->update, 1);
+    return ok;
+}
+
+bool job_record_warmup_update(Job *j, Err *e) {
+    Program *p = &j->ring->p;
+    Tid last = (Tid)p->n_t;
+    int since = p->phase[j->warmup].begin;
+    Tid parts = squares_of(p, "warmup_squares", last, since);
+    j->warmup_update = prog_begin_phase(p, "warmup_update", 1);
+    bool ok = record_updates(j, parts, last, since, e);
+    prog_end_phase(p);
     return ok;
 }

@@ -24,18 +24,21 @@ static void play_pass(Run *r, int phase) {
     exec_play(&r->ring->x, phase);
 }
 
-static void play_update(Run *r) {
-    if (r->job->update < 0) return;
+static void play_update(Run *r, int phase) {
+    if (phase < 0) return;
     double loss = NAN;
     put_dials(r);
     exec_put(&r->ring->x, r->job->loss, &loss, 0, sizeof loss);
-    exec_play(&r->ring->x, r->job->update);
+    exec_play(&r->ring->x, phase);
 }
 
 static void play_all(void *run) {
     Run *r = run;
+    play_pass(r, r->job->warmup);
+    play_update(r, r->job->warmup_update);
     play_pass(r, r->job->micro);
-    play_update(r);
+    play_update(r, r->job->update);
+    play_pass(r, r->job->report);
     play_pass(r, r->job->evaluate);
 }
 

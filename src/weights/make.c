@@ -1,4 +1,4 @@
-/* make.c - models made without a run: drawn at random, quantised, or merged with an adapter. One tensor at a time. */
+/* make.c - models made without a run: drawn at random, completed, quantised, or merged with an adapter. One tensor at a time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -112,7 +112,7 @@ static bool write_on(void *context, const void *data, int64_t at, int64_t bytes,
     return st_write_data(context, data, bytes, e);
 }
 
-static bool write_quantised(StWriter *w, const ModelConfig *c, const StSet *s, const Tensor *t, Piece *piece, Err *e) {
+static bool write_stored(StWriter *w, const ModelConfig *c, const StSet *s, const Tensor *t, Piece *piece, Err *e) {
     Source from;
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dim[i];
@@ -151,10 +151,47 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     if (begun) st_write_interruptible(w);
     work_begin(&work, WORK_COUNT, names.n, "quantising tensors");
     for (int64_t i = 0; i < names.n && ok; i++)
-        ok = write_quantised(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
+        ok = write_stored(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
     work_end(&work);
     if (begun && ok) ok = st_write_end(w, e);
     else if (begun) st_write_abort(w);
+    mem_free(piece);
+    names_free(&names);
+    st_close(&s);
+    return ok;
+}
+
+/* ---- completed ---- */
+
+bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed, int n_threads,
+                      int64_t *drawn, Err *e) {
+    StSet s;
+    if (!st_open(&s, model_folder, e)) return false;
+    Names names = {0};
+    names_of(&names, c);
+    Threads *threads = NULL;
+    StWriter *w = NULL;
+    Piece *piece = MEM_NEW(Piece, 1);
+    Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
+    bool begun = threads_open(&threads, n_threads, e) &&
+                 st_write_folder_begin(&w, out_folder, names.entry, names.n, st_shard_bytes(), NULL, e), ok = begun;
+    Work work;
+    *drawn = 0;
+    if (begun) st_write_interruptible(w);
+    work_begin(&work, WORK_COUNT, names.n, "writing tensors");
+    for (int64_t i = 0; i < names.n && ok; i++) {
+        const Tensor *t = prog_t(&names.p, names.id[i]);
+        bool there = st_find(&s, t->file_name) || (!strncmp(t->file_name, "model.", 6) && st_find(&s, t->file_name + 6));
+        d.fill = weights_fill(c, t->file_name, seed);
+        *drawn += !there;
+        ok = (there ? write_stored(w, c, &s, t, piece, e) : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
+             work_on(&work, i + 1, e);
+    }
+    work_end(&work);
+    if (begun && ok) ok = st_write_end(w, e);
+    else if (begun) st_write_abort(w);
+    threads_close(threads);
+    mem_free(d.raw);
     mem_free(piece);
     names_free(&names);
     st_close(&s);

@@ -13,6 +13,10 @@ static uint64_t fill_key(uint64_t seed, const char *file_name) {
 
 AttrFill weights_fill(const ModelConfig *c, const char *file_name, uint64_t seed) {
     AttrFill f = {.kind = FILL_CONSTANT, .key = fill_key(seed, file_name)};
+    if (model_family(c)->start) {
+        AttrFill own = model_family(c)->start(c, file_name);
+        return own.key = f.key, own;
+    }
     if (strstr(file_name, "norm.weight")) f.scale = 1;
     else if (!strstr(file_name, ".bias")) f = (AttrFill){FILL_NORMAL, (float)c->init_std, f.key};
     return f;

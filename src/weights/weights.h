@@ -38,6 +38,11 @@ void weights_start_masters(Exec *x);
  * this and what follows (base/stop.h). */
 bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
 
+/* A model of which the folder holds a part, written whole: what is missing there is drawn, the rest is the same numbers as
+ * c->dtype. *drawn: how many tensors that were. */
+bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed, int threads, int64_t *drawn,
+                      Err *e);
+
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
  * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
