@@ -46,6 +46,7 @@ enum {
     ON_TRAIN = 1 << CMD_TRAIN,
     ON_QUANTIZE = 1 << CMD_QUANTIZE,
     ON_EVAL = 1 << CMD_EVAL | ON_QUANTIZE, /* quantize evaluates too: before and after */
+    ON_SUITE = 1 << CMD_EVAL,              /* eval alone */
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
     ON_MERGE = 1 << CMD_MERGE,
     ON_DOCTOR = 1 << CMD_DOCTOR,
@@ -70,6 +71,7 @@ typedef enum OptGroup {
     GROUP_OPTIMIZER,
     GROUP_DATA,
     GROUP_GENERATE,
+    GROUP_SUITE,
     GROUP_REASON,
     GROUP_AMR,
     GROUP_MEMORY,
