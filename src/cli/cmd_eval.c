@@ -1,4 +1,5 @@
-/* cmd_eval.c - snug eval: loss and perplexity of a model, with or without an adapter, on held-out text. */
+/* cmd_eval.c - snug eval: loss and perplexity of a model, with or without an adapter, on held-out text; benchmarks are
+ * eval_suite.c's. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/eval_suite.h"
 #include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
@@ -37,7 +39,7 @@ static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, 
     return ok;
 }
 
-bool cmd_eval(const Options *o, Err *e) {
+static bool eval_data(const Options *o, Err *e) {
     ModelFiles m;
     JobSpec s;
     Words w = {0};
@@ -69,4 +71,11 @@ bool cmd_eval(const Options *o, Err *e) {
     if (d) dataset_close(d);
     setup_words_free(&w);
     return ok;
+}
+
+bool cmd_eval(const Options *o, Err *e) {
+    if (opt_given(o, OPT_SUITE)) return eval_suite(o, e);
+    if (!opt_given(o, OPT_DATA))
+        return fail(e, ERR_USAGE, "`snug eval` needs --data FILE (text to evaluate on) or --suite NAME,... (benchmarks)");
+    return eval_data(o, e);
 }

@@ -50,6 +50,7 @@ enum {
     ON_TRAIN = ON_SUPERVISED | ON_GRPO, /* trains */
     ON_QUANTIZE = 1 << CMD_QUANTIZE,
     ON_EVAL = 1 << CMD_EVAL | ON_QUANTIZE, /* quantize evaluates too: before and after */
+    ON_SUITE = 1 << CMD_EVAL,              /* eval alone */
     ON_TOKENIZE = 1 << CMD_TOKENIZE,
     ON_MERGE = 1 << CMD_MERGE,
     ON_DOCTOR = 1 << CMD_DOCTOR,
@@ -75,6 +76,7 @@ typedef enum OptGroup {
     GROUP_OPTIMIZER,
     GROUP_DATA,
     GROUP_GENERATE,
+    GROUP_SUITE,
     GROUP_REASON,
     GROUP_GRPO,
     GROUP_AMR,

@@ -17,6 +17,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_OPTIMIZER] = "Optimizer and schedule",
     [GROUP_DATA] = "From text to rows",
     [GROUP_GENERATE] = "Generation",
+    [GROUP_SUITE] = "Benchmarks",
     [GROUP_REASON] = "Problems, judging, improving",
     [GROUP_GRPO] = "A policy, its rewards and its evaluator",
     [GROUP_AMR] = "Graphs",
@@ -84,8 +85,15 @@ const CommandRow command_rows[CMD_COUNT] = {
          .examples = "snug grpo --config recipes/grpo-demo.yaml\n"
                      "snug grpo --model m0 --parser easy_math --data gsm8k.jsonl --mode lora --out runs/g\n"},
     [CMD_EVAL] = {.name = "eval",
-                  .summary = "loss and perplexity of a model, with or without an adapter",
-                  .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"},
+                  .summary = "loss and perplexity of a model, with or without an adapter; benchmarks",
+                  .about =
+                      "With --suite, the benchmarks that people quote: choices are scored by their log-likelihood, answers of gsm8k "
+                      "are generated and extracted, prompts and measures are those of lm-evaluation-harness; rows are read "
+                      "from local files, nothing is downloaded. --json prints the results in its layout "
+                      "(results.hellaswag[\"acc_norm,none\"]). docs/evaluation.md tells more.",
+                  .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"
+                              "snug eval --model m0 --suite hellaswag,arc,mmlu --suite-data bench --limit 200 --json\n"
+                              "snug eval --model m0 --suite needle --lengths 1024,4096 --svg needle.svg\n"},
     [CMD_TOKENIZE] = {.name = "tokenize",
                       .summary = "texts in, token ids out",
                       .about =

@@ -26,6 +26,7 @@ static bool has_steps(const Options *o, const RuleFacts *f) { return opt_given(o
 static bool has_warmup_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_WARMUP_STEPS) > 0; }
 static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
 static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
+static bool has_no_suite(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SUITE); }
 static bool is_cudnn(const Options *o, const RuleFacts *f) { return f->on_cpu && opt_is(o, OPT_ATTENTION, "cudnn"); }
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
 
@@ -93,6 +94,8 @@ static void say_warmup(Str *out, const Options *o, const RuleFacts *f) {
     .text = "only --task grpo has it. Did you mean --task grpo?"
 #define ANSWERS .by = OPT_TASK, .needs = "generate|grpo", .verdict = RULE_WARN, .commands = ON_PLAN, \
     .text = "has no effect on a training job; it belongs to --task generate or grpo"
+#define BENCHMARK .by = OPT_SUITE, .broken = has_no_suite, .verdict = RULE_REFUSE, .commands = ON_SUITE, \
+    .text = "belongs to the benchmarks of --suite, and none is asked for"
 #define GREEDY .by = OPT_TEMPERATURE, .broken = is_greedy, .verdict = RULE_WARN, .commands = ON_GENERATE, \
     .text = "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"
 #define ON_A_GPU .by = OPT_DEVICE, .verdict = RULE_WARN, .stage = RULE_RUN, .commands = ON_TRAIN, \
@@ -161,6 +164,19 @@ const Rule rules[] = {
     {.id = OPT_MAX_TOKENS, ANSWERS},
     {.id = OPT_PREFILL_CHUNK, ANSWERS},
     {.id = OPT_KV_CACHE, ANSWERS},
+    {.id = OPT_SUITE_DATA, BENCHMARK},
+    {.id = OPT_LIMIT, BENCHMARK},
+    {.id = OPT_NUM_FEWSHOT, BENCHMARK},
+    {.id = OPT_LENGTHS, BENCHMARK},
+    {.id = OPT_DEPTHS, BENCHMARK},
+    {.id = OPT_ITEMS, BENCHMARK},
+    {.id = OPT_SLOTS, BENCHMARK},
+    {.id = OPT_CONTEXT, BENCHMARK},
+    {.id = OPT_PREFILL_CHUNK, BENCHMARK},
+    {.id = OPT_KV_CACHE, BENCHMARK},
+    {.id = OPT_INVARIANT, BENCHMARK},
+    {.id = OPT_SVG, BENCHMARK},
+    {.id = OPT_HTML, BENCHMARK},
     {.id = OPT_TOP_K, GREEDY},
     {.id = OPT_TOP_P, GREEDY},
     {.id = OPT_MIN_P, GREEDY},

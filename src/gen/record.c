@@ -105,7 +105,7 @@ static bool check_spec(const GenSpec *s, MachineKind machine, Err *e) {
                     "a context of %lld tokens: this model attends to a sliding window of %lld, which is not supported; "
                     "use --context %lld or less",
                     (long long)s->context, (long long)c->sliding_window, (long long)c->sliding_window);
-    if (c->max_positions && s->context > c->max_positions)
+    if (c->max_positions && s->context > c->max_positions + 1) /* the last token of a request is never run */
         return fail(e, ERR_USAGE,
                     "a context of %lld tokens: this model knows %lld positions; shorten the prompt or --max-tokens",
                     (long long)s->context, (long long)c->max_positions);

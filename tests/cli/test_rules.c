@@ -9,6 +9,7 @@
 
 #define TRAIN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --steps 2 --out new --dry-run "
 #define PLAN "plan --model ../model --seq 16 --budget 1GiB "
+#define EVAL "eval --model ../model --data ../rows.jsonl --seq 16 "
 #define ANSWER "generate --model ../model --prompts ../ids.jsonl --max-tokens 1 "
 
 /* One command for each row, in the table's order; says: of rows that speak with numbers. */
@@ -62,6 +63,19 @@ static const struct {
     {PLAN "--max-tokens 4", NULL},
     {PLAN "--prefill-chunk 4", NULL},
     {PLAN "--kv-cache int8", NULL},
+    {EVAL "--suite-data .", NULL},
+    {EVAL "--limit 4", NULL},
+    {EVAL "--num-fewshot 4", NULL},
+    {EVAL "--lengths 64", NULL},
+    {EVAL "--depths 4", NULL},
+    {EVAL "--items items.jsonl", NULL},
+    {EVAL "--slots 4", NULL},
+    {EVAL "--context 40", NULL},
+    {EVAL "--prefill-chunk 4", NULL},
+    {EVAL "--kv-cache int8", NULL},
+    {EVAL "--invariant", NULL},
+    {EVAL "--svg a.svg", NULL},
+    {EVAL "--html a.html", NULL},
     {ANSWER "--top-k 4", NULL},
     {ANSWER "--top-p 0.5", NULL},
     {ANSWER "--min-p 0.5", NULL},
