@@ -35,6 +35,7 @@ typedef enum Command {
     CMD_PROBLEMS,
     CMD_AMR,
     CMD_SMATCH,
+    CMD_UNLEARN,
     CMD_COUNT
 } Command;
 
@@ -55,6 +56,7 @@ enum {
     ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_AMR = 1 << CMD_AMR,
     ON_SMATCH = 1 << CMD_SMATCH,
+    ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
@@ -72,6 +74,7 @@ typedef enum OptGroup {
     GROUP_GENERATE,
     GROUP_REASON,
     GROUP_AMR,
+    GROUP_UNLEARN,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,

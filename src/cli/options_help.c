@@ -19,6 +19,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_GENERATE] = "Generation",
     [GROUP_REASON] = "Problems, judging, improving",
     [GROUP_AMR] = "Graphs",
+    [GROUP_UNLEARN] = "Unlearning",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -157,6 +158,13 @@ const CommandRow command_rows[CMD_COUNT] = {
              "as one without triples. Several predictions are compared in one table.",
          .examples = "snug smatch gold.amr pred.amr\n"
                      "snug smatch gold.amr checkpoint-200.amr checkpoint-400.amr --json\n"},
+    [CMD_UNLEARN] =
+        {.name = "unlearn",
+         .summary = "take what was learned from some samples out of a model again",
+         .about =
+             "Works on a run that was trained with --step-log. docs/unlearning.md tells what the log holds, what a "
+             "replay is, and what is promised.",
+         .examples = "snug unlearn --run out --method replay --at 40 --out theta40\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {
