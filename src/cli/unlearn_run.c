@@ -73,8 +73,16 @@ static bool plan(UnlearnRun *r, int vectors, Err *e) {
            setup_check_budget(&r->job, &r->host, r->limits, e) && setup_check_free(&r->ring, r->backend, e);
 }
 
+/* Where the person says so, builds and machines may differ: states that are passed show whether the bits do. */
+static void pass_over_binary(UnlearnRun *r, json_t *job) {
+    static const char *const keys[] = {"binary", "device"};
+    for (int i = 0; i < COUNT_OF(keys) && opt_flag(r->o, OPT_OTHER_BINARY); i++)
+        json_object_set(job, keys[i], json_object_get(r->history.job, keys[i]));
+}
+
 static bool check_belongs(UnlearnRun *r, Err *e) {
     json_t *job = setup_history_job(&r->given, &r->model, r->data, &r->spec, &r->machine, e);
+    if (job) pass_over_binary(r, job);
     bool ok = job && history_check_job(&r->history, job, e);
     json_decref(job);
     return ok;
@@ -147,14 +155,16 @@ bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
                 units_count(sizes.bytes - has).s);
 }
 
-bool unlearn_run_write(UnlearnRun *r, const char *name, const Str *text, char *path, size_t size, Err *e) {
+bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *path, size_t size, Err *e) {
     FolderOut f;
     char file[1200];
     snprintf(path, size, "%s/%s", opt_text(r->o, OPT_OUT), result_name(r));
     if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e)) return false;
     bool ok = run_write_trained(&r->run, f.temporary, e) && run_sync_device(&r->run, e);
-    snprintf(file, sizeof file, "%s/%s", f.temporary, name ? name : "");
-    if (ok && name) ok = file_write_all(file, str_text(text), text->len, e);
+    for (int i = 0; ok && i < n; i++) {
+        snprintf(file, sizeof file, "%s/%s", f.temporary, texts[i].name);
+        ok = file_write_all(file, str_text(texts[i].text), texts[i].text->len, e);
+    }
     if (ok) return folder_commit(&f, e);
     folder_abort(&f);
     return false;

@@ -37,9 +37,14 @@ void unlearn_run_close(UnlearnRun *r);
 /* theta at the end of the run, from its result; refused where the log ended with other weights. */
 bool unlearn_run_load_result(UnlearnRun *r, Err *e);
 
-/* Writes what stands in the slots to --out: model or adapter, and beside the weights a text under that name (NULL: none). It
- * appears as a whole. path: gets its folder. */
+typedef struct UnlearnText { /* a file beside the weights */
+    const char *name;
+    const Str *text;
+} UnlearnText;
+
+/* Writes what stands in the slots to --out: model or adapter, with texts beside the weights. It appears as a whole. path: gets its
+ * folder. */
 bool unlearn_run_check_out(UnlearnRun *r, Err *e);
-bool unlearn_run_write(UnlearnRun *r, const char *name, const Str *text, char *path, size_t size, Err *e);
+bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *path, size_t size, Err *e);
 
 #endif

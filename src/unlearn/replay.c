@@ -78,7 +78,7 @@ static bool play_micros(Replay *r, WalkRows rows, Err *e) {
 static bool check_state(Replay *r, Err *e) {
     const HistoryState *known = history_state_before(r->h, r->step);
     bool at_end = r->step == r->h->n_steps;
-    if (!at_end && (!known || known->step != r->step)) return true;
+    if (r->astray || (!at_end && (!known || known->step != r->step))) return true;
     uint64_t want = at_end ? r->h->checksum : known->checksum;
     if (weights_checksum(&r->run->ring->x, job_trained_role(r->run->job)) == want) return true;
     return fail(e, ERR_FAIL, "step log %s: the weights after %" PRId64 " updates are not those that were logged. Was a file of the log "
@@ -92,7 +92,7 @@ static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     step_queue_update(run, &u);
     if (!exec_sync(&run->ring->x, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, VERDICT_WORDS * 8);
-    if ((verdict[VERDICT_OK] == 0) != r->h->step[r->step].overflowed)
+    if (!r->astray && (verdict[VERDICT_OK] == 0) != r->h->step[r->step].overflowed)
         return fail(e, ERR_FAIL, "step log %s: step %" PRId64 " overflows here and did not then, or the other way round", r->h->folder,
                     r->step);
     r->has_gradients = r->has_theta = false;
@@ -135,12 +135,34 @@ bool replay_seek(Replay *r, int64_t step, Err *e) {
     const HistoryState *s = history_state_before(r->h, step);
     int64_t from = s ? s->step : 0;
     double verdict[VERDICT_WORDS];
-    if (r->step > step || r->step < from) {
-        r->has_gradients = r->has_theta = false;
+    if (r->astray || r->step > step || r->step < from) {
+        r->has_gradients = r->has_theta = r->astray = false;
         if (!(s ? load_state(r, s, e) : load_start(r, e))) return false;
     }
     while (r->step < step)
         if (!play_update(r, verdict, e)) return false;
+    return true;
+}
+
+static bool saw_removed(const Replay *r) {
+    const HistoryStep *s = &r->h->step[r->step];
+    bool saw = false;
+    for (int64_t i = 0; i < s->n; i++) saw |= r->removed[s->sample[i]];
+    return saw;
+}
+
+bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
+    double verdict[VERDICT_WORDS];
+    if (!replay_seek(r, from, e)) return false;
+    r->astray = true;
+    while (r->step < r->h->n_steps) {
+        bool saw = saw_removed(r);
+        r->step += saw && whole_steps;
+        if (saw && whole_steps) continue;
+        if (!play_micros(r, WALK_KEPT, e)) return false;
+        r->has_gradients = true;
+        if (!play_update(r, verdict, e)) return false;
+    }
     return true;
 }
 
@@ -199,10 +221,15 @@ static double walk_norm(void *user) {
     return vec_norm(r->theta, r->params.n);
 }
 
+static double walk_lr(void *user) {
+    const Replay *r = user;
+    return r->h->step[r->step].lr;
+}
+
 Walk replay_walk(Replay *r) {
     const JobSpec *s = &r->run->job->spec;
     bool sgd = s->optimizer == OPTIMIZER_SGD;
     return (Walk){.user = r, .n = r->params.n, .steps = r->h->n_steps, .span = r->params.span, .n_spans = r->params.n_tensors,
                   .momentum = sgd ? s->update.beta1 : 0, .adaptive = !sgd, .seek = walk_seek, .gradient = walk_gradient,
-                  .advance = walk_advance, .norm = walk_norm};
+                  .advance = walk_advance, .norm = walk_norm, .lr = walk_lr};
 }

@@ -19,6 +19,7 @@ typedef struct Replay {
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     float *theta;        /* owns; theta[step], where has_theta */
     bool has_theta;
+    bool astray;         /* the slots hold what no log knows: the next seek loads */
     int64_t passes;      /* over an update's batch, forward and backward */
 } Replay;
 
@@ -29,5 +30,8 @@ bool replay_open(Replay *r, Run *run, const History *h, Err *e);
 void replay_close(Replay *r);
 bool replay_seek(Replay *r, int64_t step, Err *e);
 Walk replay_walk(Replay *r); /* borrows */
+/* The oracle: plays the run from that update on as it would have gone without the removed rows (weight 0, the divisor stays), or
+ * without any update that saw one of them. Leaves the weights it comes to. */
+bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct Walk {
     /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL) the same of the momentum. */
     bool (*advance)(void *user, float *u, float *dm, WalkRate *rate, Err *e);
     double (*norm)(void *user); /* of theta[s] */
+    double (*lr)(void *user);   /* the learning rate of the update at hand */
 } Walk;
 
 #endif

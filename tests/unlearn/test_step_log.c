@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/unlearn/logged_run.h"
 
 #define TRAIN "train --model %s --data %s --out %s --seq 48 --global-batch 8 --lr 3e-3 --threads 2 --log-steps 1 "
 
@@ -59,6 +60,28 @@ TEST(replayed_weights_are_those_of_the_run_bit_for_bit) {
         snprintf(flags, sizeof flags, "--steps 9 --save-steps 3 --overwrite %s", table[i].flags);
         if (must_train("o", flags)) expect_replayed("o", table[i].what, table[i].file, 9);
     }
+}
+
+TEST(a_replayed_update_is_the_difference_of_two_states_to_the_bit) {
+    LoggedRun l;
+    WalkRate rate;
+    Err e = {0};
+    char before[600], after[600];
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --save-steps 1 --optimizer sgd --momentum 0.5")) return;
+    snprintf(before, sizeof before, "%s/checkpoint-4", test_path("o"));
+    snprintf(after, sizeof after, "%s/checkpoint-5", test_path("o"));
+    if (logged_run_open(&l, "o")) {
+        float *a = logged_run_vector(&l, before), *b = logged_run_vector(&l, after), *u = MEM_NEW(float, l.walk.n);
+        l.run.replay.astray = true;
+        EXPECT_OK(l.walk.seek(l.walk.user, 4, &e));
+        EXPECT_OK(l.walk.advance(l.walk.user, u, NULL, &rate, &e));
+        int64_t same = 0, moved = 0;
+        for (int64_t i = 0; i < l.walk.n; i++) same += u[i] == b[i] - a[i], moved += u[i] != 0;
+        EXPECT(same == l.walk.n && moved > l.walk.n / 2); /* never all zero */
+        mem_free(a), mem_free(b), mem_free(u);
+    }
+    logged_run_close(&l);
 }
 
 TEST(a_resumed_run_goes_on_in_its_log) {
