@@ -14,6 +14,7 @@
 #include "cli/show.h"
 #include "cli/unlearn_run.h"
 #include "obs/sensors.h"
+#include "unlearn/baseline.h"
 #include "unlearn/lmcleaner.h"
 #include "unlearn/vec.h"
 #include "weights/weights.h"
@@ -297,7 +298,79 @@ static bool lmcleaner(Removal *m, Err *e) {
     return finish(r, clean_json(m), m->began, path, e);
 }
 
+/* ---- losses ---- */
+
+static LossSpec read_loss(const Options *o) {
+    int kind = 0;
+    while (kind < LOSS_KINDS - 1 && !opt_is(o, OPT_METHOD, loss_names[kind])) kind++;
+    LossSpec s = loss_defaults((LossKind)kind);
+    if (opt_given(o, OPT_LOSS_GAMMA)) s.gamma = opt_real(o, OPT_LOSS_GAMMA);
+    if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
+    if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);
+    if (opt_given(o, OPT_LOSS_BETA2)) s.beta2 = opt_real(o, OPT_LOSS_BETA2);
+    s.delta = opt_real(o, OPT_LOSS_DELTA);
+    return s;
+}
+
+/* The samples of all --forget together. */
+static bool read_set(Removal *m, ForgetSet *f, Err *e) {
+    UnlearnRun *r = &m->run;
+    const char *const *list;
+    int n = opt_list(r->o, OPT_FORGET, &list);
+    if (n != 1) return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set", n ? "is given several times" : "which samples?");
+    return check_numbering(r->data, e) && forget_open(f, list[0], dataset_rows(r->data), NULL, e);
+}
+
+static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
+    UnlearnRun *r = &m->run;
+    if (!opt_given(r->o, OPT_REFUSALS))
+        return fail(e, ERR_USAGE, "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every sample to forget");
+    r->given.value[OPT_REFUSALS] = r->o->value[OPT_REFUSALS];
+    if (!setup_data(d, &r->given, &r->words, &r->model, OPT_REFUSALS, 0, e)) return false;
+    return dataset_rows(*d) == f->n || fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
+                                            dataset_rows(*d), f->n);
+}
+
+static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *refusals, Err *e) {
+    UnlearnRun *r = &m->run;
+    BaselineReport report;
+    char path[1100];
+    Baseline b = {.run = &r->run, .loss = *loss, .forget = f, .refusals = refusals, .epochs = opt_real(r->o, OPT_EPOCHS),
+                  .batch = opt_int(r->o, OPT_GLOBAL_BATCH), .seed = (uint64_t)opt_int(r->o, OPT_SEED),
+                  .schedule = {.kind = SCHEDULE_LINEAR, .lr = opt_real(r->o, OPT_LR)}};
+    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e) || !unlearn_run_write(r, NULL, 0, path, sizeof path, e)) return false;
+    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
+             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, path);
+    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples", (json_int_t)f->n,
+                               "updates", (json_int_t)report.updates, "forward_passes", (json_int_t)report.forward_passes,
+                               "backward_passes", (json_int_t)report.backward_passes);
+    set_number(result, "first_loss", report.first_loss);
+    set_number(result, "loss", report.loss);
+    set_number(result, "forget_nll_before", report.forget_nll_before);
+    set_number(result, "forget_nll_after", report.forget_nll_after);
+    set_number(result, "unlearning_seconds", report.seconds);
+    json_object_set_new(result, "checksum", checksum_json(r));
+    return finish(r, result, m->began, path, e);
+}
+
+static bool baseline(Removal *m, const Options *o, Err *e) {
+    LossSpec loss = read_loss(o);
+    ForgetSet f = {0};
+    Dataset *refusals = NULL;
+    bool dpo = loss.kind == LOSS_DPO;
+    int64_t batch = opt_int(o, OPT_GLOBAL_BATCH), rows = baseline_rows(&loss, batch, dpo);
+    bool ok = unlearn_run_open_result(&m->run, o, &task_scored, rows, dpo ? batch : 0, e) &&
+              read_set(m, &f, e) && (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
+    forget_free(&f);
+    if (refusals) dataset_close(refusals);
+    return ok;
+}
+
 /* ---- the command ---- */
+
+static bool reads_log(const Options *o) {
+    return opt_is(o, OPT_METHOD, "lmcleaner") || opt_is(o, OPT_METHOD, "retrain") || opt_is(o, OPT_METHOD, "replay");
+}
 
 static int vectors_of(const Removal *m, const Options *o) {
     return opt_is(o, OPT_METHOD, "lmcleaner") ? clean_vectors(1, m->how.gamma_iterations) : 0;
@@ -306,8 +379,8 @@ static int vectors_of(const Removal *m, const Options *o) {
 bool cmd_unlearn(const Options *o, Err *e) {
     Removal *m = MEM_NEW(Removal, 1);
     m->began = sensors_seconds();
-    bool ok = read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e);
-    if (ok) ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
+    bool ok = reads_log(o) ? read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e) : baseline(m, o, e);
+    if (ok && reads_log(o)) ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
                  : opt_is(o, OPT_METHOD, "retrain") ? retrain_only(m, e)
                                                     : lmcleaner(m, e);
     for (int i = 0; i < m->n_requests; i++) forget_free(&m->request[i].set);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "store/folder.h"
+#include "unlearn/baseline.h"
 #include "weights/weights.h"
 
 /* ---- what the run was ---- */
@@ -23,8 +24,6 @@ static bool read_options(UnlearnRun *r, Err *e) {
     options_reset(&r->given, OPT_BUDGET); /* of this machine, now */
     for (int i = 0; i < COUNT_OF(ours); i++)
         if (opt_given(r->o, ours[i])) r->given.value[ours[i]] = r->o->value[ours[i]];
-    if (!opt_given(&r->given, OPT_STEP_LOG))
-        return fail(e, ERR_FAIL, "--run %s: was trained without --step-log, so nobody knows which step saw what. Train again with it", r->folder);
     options_settle(&r->given, OPT_OUT, r->folder, "--run");
     options_settle(&r->given, OPT_UPDATE_IN_BACKWARD, "off", "unlearn"); /* gradients are looked at */
     return true;
@@ -33,6 +32,8 @@ static bool read_options(UnlearnRun *r, Err *e) {
 /* The split of a global batch decides the order of sums: it is the logged one, whatever the planner would choose now. */
 static bool read_history(UnlearnRun *r, Err *e) {
     char folder[1024];
+    if (!opt_given(&r->given, OPT_STEP_LOG))
+        return fail(e, ERR_FAIL, "--run %s: was trained without --step-log, so nobody knows which step saw what. Train again with it", r->folder);
     setup_history_folder(folder, sizeof folder, &r->given);
     if (!history_read(&r->history, folder, e)) return false;
     r->has_history = true;
@@ -108,6 +109,58 @@ bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {
            (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) && setup_backend(&r->backend, &r->machine, g, e) &&
            setup_fall_back(&r->spec, g, &r->machine, e) && setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) &&
            plan(r, vectors, e) && check_belongs(r, e) && start(r, e);
+}
+
+/* ---- the run's result, tuned further ---- */
+
+static bool settle_tuning(UnlearnRun *r, Err *e) {
+    static const OptId ours[] = {OPT_LR, OPT_EPOCHS, OPT_WEIGHT_DECAY, OPT_CLIP, OPT_MICRO_BATCH, OPT_OPTIMIZER, OPT_SEED};
+    Options *g = &r->given;
+    bool was_lora = opt_is(g, OPT_MODE, "lora");
+    for (int i = 0; i < COUNT_OF(ours); i++) g->value[ours[i]] = r->o->value[ours[i]];
+    if (opt_given(r->o, OPT_MODE)) g->value[OPT_MODE] = r->o->value[OPT_MODE];
+    if (opt_given(r->o, OPT_LORA_RANK)) g->value[OPT_LORA_RANK] = r->o->value[OPT_LORA_RANK];
+    g->value[OPT_MICRO_BATCH].source = FROM_FLAG; /* the planner leaves it: which rows share one is laid out by the method */
+    options_reset(g, OPT_INIT);
+    options_settle(g, OPT_PACK, "off", "unlearn"); /* a row is a sample */
+    options_settle(g, OPT_LORA_DROPOUT, "0", "unlearn");
+    snprintf(r->base, sizeof r->base, "%s/%s", r->folder, was_lora ? "adapter" : "model");
+    if (!file_is_dir(r->base)) return fail(e, ERR_FAIL, "--run %s: holds no %s: the run has not ended", r->folder, was_lora ? "adapter" : "model");
+    if (was_lora) options_settle(g, OPT_ADAPTER, r->base, "--run");
+    return was_lora ? setup_model(&r->model, g, e) : setup_model_named(&r->model, "--run", r->base, e);
+}
+
+static bool plan_result(UnlearnRun *r, const Task *task, int64_t rows, int64_t apart, Err *e) {
+    JobSpec *s = &r->spec;
+    s->task = task;
+    s->micro_batch = MIN2(s->micro_batch, rows - apart);
+    s->accum = (rows - apart + s->micro_batch - 1) / s->micro_batch + (apart + s->micro_batch - 1) / s->micro_batch;
+    r->global_batch = rows;
+    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(rows, s->seq, dataset_rows(r->data));
+    if (!setup_attention(s, &r->given, false, e)) return false;
+    setup_fit(s, &r->given, &r->machine, &r->host, r->limits);
+    r->planned = true;
+    return job_plan(&r->job, &r->ring, s, &r->machine, &r->host, e) && setup_check_budget(&r->job, &r->host, r->limits, e) &&
+           setup_check_free(&r->ring, r->backend, e);
+}
+
+static bool start_result(UnlearnRun *r, Err *e) {
+    RunOptions ro = {.model_folder = r->model.folder, .base_name = opt_text(&r->given, OPT_MODEL), .clip = opt_real(&r->given, OPT_CLIP),
+                     .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
+                     .global_batch = r->global_batch};
+    r->running = true;
+    return run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e);
+}
+
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e) {
+    *r = (UnlearnRun){.o = o};
+    snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
+    const Options *g = &r->given;
+    int64_t unused;
+    return read_options(r, e) && settle_tuning(r, e) && setup_spec(&r->spec, &unused, g, &r->model.config, true, e) &&
+           setup_adapter(&r->spec, g, e) && setup_need_weights(&r->model, g, e) && setup_backend(&r->backend, &r->machine, g, e) &&
+           setup_fall_back(&r->spec, g, &r->machine, e) && setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) &&
+           plan_result(r, task, rows, apart, e) && start_result(r, e);
 }
 
 void unlearn_run_close(UnlearnRun *r) {

@@ -11,7 +11,7 @@ typedef struct UnlearnRun {
     bool parsed, has_history, planned, running, replaying;
     char folder[1024];  /* of the run */
     char result[1100];  /* its model or adapter */
-    char micro_text[24]; /* what given's values point to */
+    char micro_text[24], base[1100]; /* what given's values point to */
     History history;
     ModelFiles model;
     Words words;
@@ -33,6 +33,10 @@ typedef struct UnlearnRun {
  * the model, that the method holds besides. Nothing is written. unlearn_run_close in either case. */
 bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e);
 void unlearn_run_close(UnlearnRun *r);
+
+/* The same for a method that tunes the run's result: its model and data, this command's batch and rates, no log. rows: of an update;
+ * apart: of these, those that share no micro-batch with the others. */
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e);
 
 /* theta at the end of the run, from its result; refused where the log ended with other weights. */
 bool unlearn_run_load_result(UnlearnRun *r, Err *e);
