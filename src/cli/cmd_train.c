@@ -209,6 +209,19 @@ static void fill_texts(Session *s, RunOptions *ro) {
     ro->plan_json = str_text(&s->plan_json);
 }
 
+static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
+    int64_t resumed = s->folder.saved.global_step;
+    history_close(&s->history);
+    if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e)) return false;
+    ro->history = s->history.open ? &s->history : NULL;
+    if (!run_plan_step_log(&s->step_log, &s->job, ro, e) || !run_check_step_log_room(&s->step_log, &s->saving, ro, e)) return false;
+    Str text = {0};
+    if (ro->history) run_step_log_text(&text, &s->step_log, &s->job, ro);
+    if (text.len) log_line("%s", str_text(&text));
+    str_free(&text);
+    return true;
+}
+
 /* Everything about the run that can be refused before weights are loaded. */
 static bool prepare(Session *s, RunOptions *ro, Err *e) {
     fill_run_options(s, ro);
@@ -219,7 +232,7 @@ static bool prepare(Session *s, RunOptions *ro, Err *e) {
     if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
     run_say_length(&s->folder, ro);
     if (!run_plan_saving(&s->saving, &s->job, ro, e) ||
-        !run_check_room(&s->saving, &s->job, ro, opt_text(s->o, OPT_OFFLOAD_DIR), e))
+        !run_check_room(&s->saving, &s->job, ro, opt_text(s->o, OPT_OFFLOAD_DIR), e) || !prepare_step_log(s, ro, e))
         return false;
     Str text = {0};
     run_saving_text(&text, &s->saving, ro);
@@ -275,6 +288,12 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     peak_json(o, peak);
     set_count(o, "allocations_after_first_step", r->allocations_after_first_step);
     set_count(o, "checkpoint_bytes", session->saving.checkpoint_bytes);
+    if (session->history.open) {
+        set_count(o, "step_log_bytes", session->history.bytes);
+        set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
+        set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
+        set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+    }
     snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)r->checksum);
     json_object_set_new(o, "checksum", json_string(checksum));
     set_count(o, "stopped_by", r->stopped_by);
@@ -354,6 +373,7 @@ static bool train(Session *s, Err *e) {
 static void close_session(Session *s) {
     if (s->task) s->task->close(s);
     if (s->running) run_close(&s->run);
+    history_close(&s->history);
     run_folder_close(&s->folder);
     if (s->settings) json_decref(s->settings);
     str_free(&s->config_yaml);

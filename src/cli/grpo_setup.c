@@ -90,14 +90,14 @@ static bool set_batches(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const O
 }
 
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e) {
-    double high = opt_real(o, OPT_EPSILON_HIGH), low = o->command == CMD_GRPO ? opt_real(o, OPT_EPSILON) : 0.2;
+    double high = opt_real(o, OPT_RATIO_CLIP_HIGH), low = o->command == CMD_GRPO ? opt_real(o, OPT_RATIO_CLIP) : 0.2;
     *g = (GrpoSetup){.spec = {.group = opt_int(o, OPT_GROUP),
                               .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
                               .answer_tokens = opt_int(o, OPT_MAX_TOKENS),
                               .slots = opt_int(o, OPT_SLOTS),
                               .chunk = opt_int(o, OPT_PREFILL_CHUNK)}};
     GrpoSpec *spec = &g->spec;
-    spec->loss = (AttrPolicy){(float)low, (float)(opt_given(o, OPT_EPSILON_HIGH) ? high : low), (float)opt_real(o, OPT_KL)};
+    spec->loss = (AttrPolicy){(float)low, (float)(opt_given(o, OPT_RATIO_CLIP_HIGH) ? high : low), (float)opt_real(o, OPT_KL)};
     spec->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : spec->answer_tokens;
     if (!spec->chunk) spec->chunk = 2048;
     int64_t row = spec->prompt_tokens + spec->answer_tokens;

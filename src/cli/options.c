@@ -519,6 +519,11 @@ static const struct {
     {CMD_REASON, OPT_MAX_TOKENS, "4096"},
     {CMD_REASON, OPT_QUANTIZE, "int8"},
     {CMD_AMR, OPT_PROMPT, "plain"},
+    {CMD_UNLEARN, OPT_LR, "1e-5"},
+    {CMD_UNLEARN, OPT_EPOCHS, "10"},
+    {CMD_UNLEARN, OPT_GLOBAL_BATCH, "32"},
+    {CMD_UNLEARN, OPT_MICRO_BATCH, "8"},
+    {CMD_UNLEARN, OPT_SEED, "0"},
 };
 
 const char *options_fallback(OptId id, Command c) {

@@ -37,6 +37,7 @@ typedef enum Command {
     CMD_SMATCH,
     CMD_PREPARE,
     CMD_GRPO,
+    CMD_UNLEARN,
     CMD_COUNT
 } Command;
 
@@ -61,6 +62,7 @@ enum {
     ON_AMR = 1 << CMD_AMR,
     ON_SMATCH = 1 << CMD_SMATCH,
     ON_PREPARE = 1 << CMD_PREPARE,
+    ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
@@ -80,6 +82,7 @@ typedef enum OptGroup {
     GROUP_REASON,
     GROUP_GRPO,
     GROUP_AMR,
+    GROUP_UNLEARN,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,

@@ -21,6 +21,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_REASON] = "Problems, judging, improving",
     [GROUP_GRPO] = "A policy, its rewards and its evaluator",
     [GROUP_AMR] = "Graphs",
+    [GROUP_UNLEARN] = "Unlearning",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -188,6 +189,17 @@ const CommandRow command_rows[CMD_COUNT] = {
              "as one without triples. Several predictions are compared in one table.",
          .examples = "snug smatch gold.amr pred.amr\n"
                      "snug smatch gold.amr checkpoint-200.amr checkpoint-400.amr --json\n"},
+    [CMD_UNLEARN] =
+        {.name = "unlearn",
+         .summary = "take what was learned from some samples out of a model again",
+         .about =
+             "Works on a run that was trained with --step-log. The last line says how many updates saw the samples, "
+             "how many Hessian products were made, the norm of the correction and whether it is certified; the "
+             "record of it is audit.jsonl beside the weights. docs/unlearning.md tells what is promised.",
+         .examples = "snug unlearn --run out --forget forget01 --window 10 --out out/forgot01\n"
+                     "snug unlearn --run out --forget rows.txt --hessian exact --epsilon 1 --bound 0.1 --out private\n"
+                     "snug unlearn --run out --method retrain --forget forget01 --out oracle\n"
+                     "snug unlearn --run out --method replay --at 40 --out theta40\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

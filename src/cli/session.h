@@ -49,6 +49,8 @@ struct Session {
     const char *pairs[2 * 128]; /* of settings */
     RunFolder folder;
     SavePlan saving;
+    HistoryLog history; /* all zero: no step log */
+    StepLogPlan step_log;
     Run run;
     bool running;
 };

@@ -8,6 +8,7 @@
 #include "data/template.h"
 #include "data/tokenizer.h"
 #include "exec/exec.h"
+#include "store/history.h"
 #include "train/search.h"
 
 typedef struct ModelFiles {
@@ -68,6 +69,16 @@ int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch);
  * packing the samples of an update and of giving each a row, said in one line. */
 bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
                    const Machine *m, const HostBytes *host, FitLimits limits, Err *e);
+
+/* ---- setup_history.c ---- */
+
+/* What fixes the bits of a training run, as the header of its step log: {name: text}. Gives; NULL: see e. */
+json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s, const Machine *machine, Err *e);
+/* --step-log: its folder; "auto" is in --out. */
+void setup_history_folder(char *to, size_t size, const Options *o);
+/* Looks at it for a run that resumes at that step (0: begins). Without --step-log l stays all zero. */
+bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
+                   const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e);
 
 /* ---- setup_budget.c ---- */
 

@@ -80,6 +80,7 @@ typedef struct JobSpec {
 /* Bytes of host memory that a run takes beside the ring's own, known before it. */
 typedef struct HostBytes {
     int64_t data, tokenizer, batches;
+    int64_t vectors; /* as long as the model, beside it: what unlearning carries */
     int64_t reading; /* taken besides `data` while it is read, and given back before the pools are taken */
 } HostBytes;
 
@@ -114,6 +115,7 @@ int64_t job_rows(const JobSpec *s);       /* of an update at most: accum for a m
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
+static inline Role job_trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
 /* Accumulation and clip aside: it trains in one stage, and no overflow takes an update back. */
 static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->m.activations != FMT_F16 && !s->warmup_steps; }
 

@@ -39,11 +39,9 @@ int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, const Dataset *d
     return own + feed_bytes(&p) + (int64_t)data_workers * FEED_STACK_BYTES;
 }
 
-static Role trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
-
 /* ---- opening ---- */
 
-static bool start_weights(Run *r, Err *e) {
+bool run_start_weights(Run *r, Err *e) {
     Job *j = r->job;
     exec_play(&r->ring->x, j->init); /* random weights and fresh adapters; nothing when all come from files */
     if (!exec_sync(&r->ring->x, e)) return false;
@@ -84,7 +82,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         FeedPlan p = feed_plan(&job->spec, o->global_batch, data, o->data_workers);
         feed_open(&r->feed, &r->arena, data, &p);
     }
-    if (!stop_check(e) || !start_weights(r, e) || !ring_settle(r->ring, e)) return false;
+    if (!stop_check(e) || !run_start_weights(r, e) || !ring_settle(r->ring, e)) return false;
     if (!start_state(r, e) || (o->warm && !run_warm(r, e))) return false;
     if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
@@ -251,6 +249,7 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     if (first) out->first_loss = u->loss;
     if (!after_step(r, out, u, e)) return false;
     if (!first) out->allocations_after_first_step += mem_stats().requests - r->requests;
+    if (!run_log_step(r, u, e)) return false;
     out->stopped_by = (int)stop_signal;
     bool save = saves_after(r, r->step) || u->save_due || out->stopped_by || (r->o.save_best && r->best_now);
     if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
@@ -291,7 +290,8 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         step_queue_update(r, &u);
         u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
         bool looks =
-            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1) || run_reports_after(r, step + 1);
+            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1) ||
+            run_logs_state_after(r, step + 1) || run_reports_after(r, step + 1);
         late = r->o.ahead && r->progress.steps_here && !looks;
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;
@@ -333,7 +333,7 @@ static bool is_finished(const Run *r) {
 /* From here on the run writes. */
 static bool begin(Run *r, Err *e) {
     if (!run_folder_begin(r->o.folder, r->o.config_yaml, r->o.plan_json, e) ||
-        !metrics_open(&r->metrics, r->o.out, r->step, e))
+        !metrics_open(&r->metrics, r->o.out, r->step, e) || (r->o.history && !history_begin(r->o.history, e)))
         return false;
     r->metrics_open = true;
     r->saved_at = sensors_seconds();
@@ -371,10 +371,11 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = trains ? progress_tokens_per_s(&r->progress) : (double)NAN;
     out->process_measured_bytes = r->ring->peak_bytes;
-    out->checksum = weights_checksum(&r->ring->x, trained_role(r->job));
+    out->checksum = weights_checksum(&r->ring->x, job_trained_role(r->job));
     if (out->finished) recall(r, out);
     if (out->finished && r->o.save) run_name_result(r, out);
     if (!trains || out->stopped_by) return true;
+    if (!run_log_end(r, out->checksum, e)) return false;
     if (r->o.save && !run_save_result(r, out, e)) return false;
     return !r->o.profile || profile(r, e); /* last: the weights are written, one more update does no harm */
 }

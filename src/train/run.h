@@ -10,6 +10,7 @@
 #include "obs/metrics.h"
 #include "obs/progress.h"
 #include "store/adapter.h"
+#include "store/history.h"
 #include "store/trainer_state.h"
 #include "train/job.h"
 #include "train/run_folder.h"
@@ -37,6 +38,7 @@ typedef struct RunOptions {
     const char *adapter_folder; /* NULL: none */
     RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
     const char *out;            /* its path */
+    HistoryLog *history;        /* keeps; the step log, looked at. NULL: none */
     const char *spare_dir;      /* for what cannot be written to out; NULL: the run waits until it can */
     const char *base_name;     /* for adapter_config.json */
     const char *config_yaml;   /* text, saved as config.yaml */
@@ -125,6 +127,7 @@ struct Run {
 /* Opens the executor and loads weights; for training also the checkpoint to resume. Writes nothing. */
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e);
 void run_close(Run *r);
+bool run_start_weights(Run *r, Err *e); /* those that a run begins with, as run_open put them there */
 
 /* Begins the run folder and plays the steps. A run that is finished already, and a dry run, write nothing. */
 bool run_train(Run *r, RunResult *out, Err *e);
@@ -138,8 +141,14 @@ int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
 /* save.c: what cannot be written now is tried again until it is, or goes to the spare folder; false: a signal
  * ended the waiting, or it is no matter of the disk. */
+typedef bool RunWrite(Run *r, const char *root, void *what, Err *e); /* root: the run folder, or one in its place */
+bool run_until_written(Run *r, RunWrite *put, void *what, Err *e);
 bool run_save_checkpoint(Run *r, Err *e);
 bool run_save_result(Run *r, RunResult *out, Err *e);
+/* What was trained, as others read it: an HF model folder, or a PEFT adapter. */
+bool run_write_trained(Run *r, const char *folder, Err *e);
+/* What was read back from the device is sound. A device that failed stays so: waiting would not help. */
+bool run_sync_device(Run *r, Err *e);
 bool run_has_result(const Run *r); /* it stands in the run folder */
 void run_name_result(const Run *r, RunResult *out);
 bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e);
@@ -171,6 +180,21 @@ json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
 bool run_reports_after(const Run *r, int64_t step);
 bool run_report(Run *r, AttentionReport *out, Err *e);
 
+/* step_log.c: what the step log takes on disk, and its lines. */
+typedef struct StepLogPlan {
+    int64_t line_bytes;  /* of an update, at most */
+    int64_t state_bytes; /* of a checkpoint: what is trained and the optimizer's state */
+    int64_t states;      /* checkpoints to come */
+    int64_t disk_bytes;  /* all of it */
+} StepLogPlan;
+bool run_plan_step_log(StepLogPlan *p, const Job *j, const RunOptions *o, Err *e);
+/* ERR_BUDGET with the missing bytes; saving: what the run's own folder takes of the same disk. */
+bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const RunOptions *o, Err *e);
+void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o);
+bool run_logs_state_after(const Run *r, int64_t step); /* the log gets a checkpoint then */
+bool run_log_step(Run *r, const Update *u, Err *e);    /* an update that is done, and the checkpoint behind it */
+bool run_log_end(Run *r, uint64_t checksum, Err *e);
+
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
 
@@ -185,8 +209,11 @@ void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
 void step_put_batch(Run *r, const Batch *batch);
-void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro); /* with the dials of that micro-step */
 void step_put_float(Run *r, Tid t, double value);
+void step_put_divisor(Run *r, const Update *u, int64_t scored);
+void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro); /* inputs, beta and clock of a micro-step */
+int64_t step_list_update(Run *r, DataPlace at); /* the rows of an update into r->rows; gives their scored tokens */
+uint64_t step_key(const Run *r, int64_t step);  /* of what that update draws */
 
 /* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */
 bool run_trim(Run *r, Err *e);

@@ -14,7 +14,7 @@
 
 static const char *const results[] = {"model", "adapter"};
 static const char *const own_files[] = {"model",     "adapter",       "config.yaml",
-                                        "plan.json", "metrics.jsonl", "train.log"};
+                                        "plan.json", "metrics.jsonl", "train.log",   "step-log"};
 
 /* What a run has written there, or was writing when it was killed (folder.h): all that --overwrite removes. The lock
  * stays, and is held: nobody else's run begins meanwhile. */

@@ -22,8 +22,6 @@
 
 /* ---- until it is written ---- */
 
-typedef bool WriteFn(Run *r, const char *root, void *what, Err *e); /* root: the run folder, or one in its place */
-
 static const double first_wait_seconds = 0.05, longest_wait_seconds = 10;
 
 /* False: a signal came that had not come before. */
@@ -37,7 +35,7 @@ static bool wait_a_while(double seconds, bool asked_before) {
 }
 
 /* The folder of this run in the spare one: SPARE/NAME for an out folder .../NAME. */
-static bool write_elsewhere(Run *r, WriteFn *put, void *what, Err *e) {
+static bool write_elsewhere(Run *r, RunWrite *put, void *what, Err *e) {
     char root[1024];
     const char *slash = strrchr(r->o.out, '/'), *name = slash && slash[1] ? slash + 1 : slash ? "run" : r->o.out;
     snprintf(root, sizeof root, "%s/%s", r->o.spare_dir, name);
@@ -46,7 +44,7 @@ static bool write_elsewhere(Run *r, WriteFn *put, void *what, Err *e) {
     return true;
 }
 
-static bool until_written(Run *r, WriteFn *put, void *what, Err *e) {
+bool run_until_written(Run *r, RunWrite *put, void *what, Err *e) {
     bool asked_before = stop_asked();
     for (double wait = first_wait_seconds;; wait = MIN2(2 * wait, longest_wait_seconds)) {
         *e = (Err){0};
@@ -72,8 +70,7 @@ static bool until_written(Run *r, WriteFn *put, void *what, Err *e) {
 
 /* ---- what is written ---- */
 
-/* What was trained, as others read it: an HF model folder, or a PEFT adapter. */
-static bool write_trained(Run *r, const char *folder, Err *e) {
+bool run_write_trained(Run *r, const char *folder, Err *e) {
     const JobSpec *s = &r->job->spec;
     if (r->o.model_folder && !hf_copy_side_files(r->o.model_folder, folder, e)) return false;
     if (s->lora) {
@@ -90,8 +87,7 @@ static bool write_trained(Run *r, const char *folder, Err *e) {
     return ok && weights_save(&r->ring->x, ROLE_WEIGHT, folder, e);
 }
 
-/* What was read back from the device is sound. A device that failed stays so: waiting would not help. */
-static bool sync_device(Run *r, Err *e) {
+bool run_sync_device(Run *r, Err *e) {
     bool ok = exec_sync(&r->ring->x, e);
     if (!ok) e->error = 0;
     return ok;
@@ -131,9 +127,9 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     if (!checkpoint_path(path, sizeof path, root, r->step, e) || !folder_begin(&f, path, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
     const RunSource *source = r->o.source;
-    bool ok = write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
+    bool ok = run_write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
               (!source || !source->save || source->save(source->user, f.temporary, e)) &&
-              trainer_state_write(f.temporary, &r->state, e) && sync_device(r, e);
+              trainer_state_write(f.temporary, &r->state, e) && run_sync_device(r, e);
     if (!ok) {
         folder_abort(&f);
         return false;
@@ -154,7 +150,7 @@ static void prune(Run *r) {
 
 bool run_save_checkpoint(Run *r, Err *e) {
     fill_state(r);
-    if (!until_written(r, write_checkpoint, NULL, e)) return false;
+    if ((r->o.history && !history_flush(r->o.history, e)) || !run_until_written(r, write_checkpoint, NULL, e)) return false;
     r->saved_step = r->step;
     r->saved_at = sensors_seconds();
     ring_measure(r->ring);
@@ -203,7 +199,7 @@ static bool write_result(Run *r, const char *root, void *what, Err *e) {
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
                 file_is_dir(best_folder);
-    if (!(best ? copy_best(r, f.temporary, e) : write_trained(r, f.temporary, e)) || !sync_device(r, e)) {
+    if (!(best ? copy_best(r, f.temporary, e) : run_write_trained(r, f.temporary, e)) || !run_sync_device(r, e)) {
         folder_abort(&f);
         return false;
     }
@@ -213,7 +209,7 @@ static bool write_result(Run *r, const char *root, void *what, Err *e) {
 }
 
 bool run_save_result(Run *r, RunResult *out, Err *e) {
-    if (!until_written(r, write_result, out, e)) return false;
+    if (!run_until_written(r, write_result, out, e)) return false;
     prune(r); /* a run killed between its last save and the pruning */
     return true;
 }
@@ -234,7 +230,7 @@ static bool write_record(Run *r, const char *root, void *what, Err *e) {
 
 bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e) {
     Record record = {kind, fields, n};
-    if (!r->o.spare_dir) return until_written(r, write_record, &record, e);
+    if (!r->o.spare_dir) return run_until_written(r, write_record, &record, e);
     if (!write_record(r, NULL, &record, e))
         log_warn("%s. A record is missing there", e->text); /* the run goes on elsewhere */
     *e = (Err){0};

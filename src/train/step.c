@@ -37,8 +37,7 @@ static int64_t rows_of(const Run *r, DataPlace at) {
     return MIN2(MAX2(r->o.global_batch, 1), run_epoch_rows(r) - at.row); /* an evaluation has no updates */
 }
 
-/* Lays the rows of an update out in r->rows; gives their scored tokens. */
-static int64_t list_update(Run *r, DataPlace at) {
+int64_t step_list_update(Run *r, DataPlace at) {
     int64_t n = 0;
     dataset_list_rows(r->data, &r->rows, at.epoch, at.row, MIN2(rows_of(r, at), r->rows.most));
     for (int64_t i = 0; i < r->rows.n; i++) n += dataset_row_scored(r->data, r->rows.member[i]);
@@ -46,15 +45,17 @@ static int64_t list_update(Run *r, DataPlace at) {
 }
 
 /* The loss and its gradients come out multiplied by the scale: the update and step_read divide it out again. */
-static void put_divisor(Run *r, const Update *u, int64_t scored) {
+void step_put_divisor(Run *r, const Update *u, int64_t scored) {
     step_put_float(r, r->job->divisor, (double)MAX2(scored, 1) / u->scaling.scale);
 }
+
+uint64_t step_key(const Run *r, int64_t step) { return rng_fold(r->job->spec.m.seed, (uint64_t)step); }
 
 void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
     step_put_batch(r, batch);
     step_put_float(r, r->ring->p.beta, micro ? 1 : 0);
-    int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)rng_fold(s->m.seed, (uint64_t)u->step),
+    int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)step_key(r, u->step),
                                   [CLOCK_FIRST_TOKEN] = micro * s->micro_batch * s->seq, [CLOCK_MICRO] = micro,
                                   [CLOCK_STEP] = u->step};
     exec_put(&r->ring->x, r->ring->p.clock, clock, 0, sizeof clock);
@@ -71,7 +72,7 @@ void step_load_micro(Run *r, int64_t micro) {
         return;
     }
     Update u = {.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
-    put_divisor(r, &u, list_update(r, u.at));
+    step_put_divisor(r, &u, step_list_update(r, u.at));
     load_micro(r, &u, micro);
 }
 
@@ -111,7 +112,7 @@ static bool queue_rows(Run *r, Update *u) {
         micros = item->micros;
         u->tokens += item->batch.tokens;
         u->scored = item->update_scored;
-        if (!m) put_divisor(r, u, item->update_scored);
+        if (!m) step_put_divisor(r, u, item->update_scored);
         step_put_micro(r, u, &item->batch, m);
         exec_play(&r->ring->x, micro_phase(r, u));
     }
@@ -148,7 +149,7 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
                               : "The weights are those before this step";
     long long step = u->step + 1;
     if (r->data) feed_stop(r->feed);
-    if (r->data) put_divisor(r, u, list_update(r, u->at));
+    if (r->data) step_put_divisor(r, u, step_list_update(r, u->at));
     for (int64_t m = 0; m * r->job->spec.micro_batch < r->rows.n_rows; m++) {
         load_micro(r, u, m);
         int i = exec_find_not_finite(&r->ring->x, micro_phase(r, u), e);

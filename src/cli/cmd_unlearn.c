@@ -1,0 +1,393 @@
+/* cmd_unlearn.c - snug unlearn: a logged run opened again, and what a method makes of it. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/peak.h"
+#include "cli/show.h"
+#include "cli/unlearn_run.h"
+#include "obs/sensors.h"
+#include "unlearn/baseline.h"
+#include "unlearn/lmcleaner.h"
+#include "unlearn/vec.h"
+#include "weights/weights.h"
+
+enum { MOST_REQUESTS = 64 };
+
+typedef struct Removal {
+    UnlearnRun run;
+    CleanOptions how;
+    CleanRequest request[MOST_REQUESTS];
+    int n_requests;
+    bool *removed;  /* owns; of all requests */
+    int64_t first;  /* the first touched update */
+    float *sum, *v; /* own */
+    double correction_norm, applied_norm, noise_norm;
+    double oracle_error, random_error; /* against retraining; NaN: not asked for */
+    double began;
+} Removal;
+
+static void set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
+
+static void set_number(json_t *to, const char *name, double v) {
+    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
+}
+
+/* What every method's last line ends with. Takes over result. */
+static bool finish(UnlearnRun *r, json_t *result, double began, const char *path, Err *e) {
+    ring_measure(&r->ring);
+    Peak peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
+    set_number(result, "seconds", sensors_seconds() - began);
+    set_count(result, "planned_bytes", r->ring.placement.arena_bytes[POOL_DEVICE]);
+    set_count(result, "measured_bytes", r->ring.x.pool_bytes[POOL_DEVICE]);
+    set_count(result, "process_planned_bytes", ring_process_bytes(&r->ring));
+    set_count(result, "process_measured_bytes", peak.budget_bytes);
+    peak_json(result, &peak);
+    json_object_set_new(result, "result", json_string(path));
+    show_print_json(result);
+    json_decref(result);
+    return peak_settle(&peak, r->o, e);
+}
+
+static json_t *checksum_json(UnlearnRun *r) {
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, weights_checksum(&r->ring.x, job_trained_role(&r->job)));
+    return json_string(text);
+}
+
+/* ---- replay ---- */
+
+static bool replay(Removal *m, Err *e) {
+    UnlearnRun *r = &m->run;
+    char path[1100];
+    int64_t end = r->history.n_steps, at = opt_given(r->o, OPT_AT) ? opt_int(r->o, OPT_AT) : end;
+    if (at > end) return fail(e, ERR_USAGE, "--at %" PRId64 ": the run has %" PRId64 " updates", at, end);
+    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e) || !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
+        return false;
+    log_line("the weights after %s updates: %s", units_count(at).s, path);
+    json_t *result = json_pack("{s:s, s:I, s:I, s:o}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
+                               (json_int_t)r->replay.passes, "checksum", checksum_json(r));
+    return finish(r, result, m->began, path, e);
+}
+
+/* ---- the request ---- */
+
+/* Noise that anybody could draw again hides nothing: its key comes from the system unless a seed is given. */
+static bool draw_key(NoiseOptions *n, const Options *o, Err *e) {
+    static const char source[] = "/dev/urandom";
+    int fd;
+    int64_t got = 0;
+    n->key_is_known = opt_given(o, OPT_NOISE_SEED);
+    n->key = rng_fold(0x6e6f697365, (uint64_t)opt_int(o, OPT_NOISE_SEED));
+    if (n->key_is_known || !(n->epsilon > 0)) return true;
+    if (!file_open_read(source, &fd, e)) return false;
+    bool ok = file_read_some(fd, &n->key, &got, sizeof n->key, source, e) && (got == sizeof n->key || fail(e, ERR_FAIL, "%s: is empty", source));
+    file_close(fd);
+    return ok;
+}
+
+static bool read_window(Removal *m, const char *text, Err *e) {
+    char *end;
+    m->how.window_share = strcmp(text, "auto") ? 0 : 0.01;
+    if (m->how.window_share > 0) return true;
+    m->how.propagate.window = strtoll(text, &end, 10);
+    return (end != text && !*end && m->how.propagate.window >= 0) ||
+           fail(e, ERR_USAGE, "--window %s: is neither auto nor a number of updates from 0", text);
+}
+
+static bool read_how(Removal *m, const Options *o, Err *e) {
+    PropagateOptions *p = &m->how.propagate;
+    NoiseOptions *n = &m->how.noise;
+    if (!read_window(m, opt_text(o, OPT_WINDOW), e)) return false;
+    *p = (PropagateOptions){.window = p->window, .damping = opt_real(o, OPT_DAMPING), .guard = opt_flag(o, OPT_NORM_GUARD),
+                            .difference = opt_real(o, OPT_DIFFERENCE)};
+    for (int i = 0; i < HESSIAN_KINDS; i++)
+        if (opt_is(o, OPT_HESSIAN, hessian_names[i])) p->hessian = (HessianKind)i;
+    *n = (NoiseOptions){.epsilon = opt_real(o, OPT_EPSILON), .delta = opt_real(o, OPT_DELTA), .bound = opt_real(o, OPT_BOUND),
+                        .beta = opt_real(o, OPT_NOISE_BETA), .rank = (int)opt_int(o, OPT_PROJECTOR_RANK), .projector_key = 42};
+    for (int i = 0; i < NOISE_KINDS; i++)
+        if (opt_is(o, OPT_NOISE, noise_names[i])) n->kind = (NoiseKind)i;
+    m->how.each_step = opt_is(o, OPT_PASS_MODE, "each");
+    bool measures = n->epsilon > 0 || m->how.window_share > 0 || opt_given(o, OPT_GAMMA_ITERATIONS);
+    m->how.gamma_iterations = measures ? (int)opt_int(o, OPT_GAMMA_ITERATIONS) : 0;
+    return draw_key(n, o, e);
+}
+
+static bool settle_mode(Removal *m, Err *e) {
+    const Options *o = m->run.o;
+    PropagateOptions *p = &m->how.propagate;
+    bool adaptive = m->run.spec.optimizer != OPTIMIZER_SGD, steps = opt_is(o, OPT_REMOVE, "steps");
+    if (opt_is(o, OPT_REMOVE, "samples") && adaptive)
+        return fail(e, ERR_USAGE, "--remove samples: what one sample did to an update of AdamW is not a sum over samples; give --remove "
+                    "steps, or train with --optimizer sgd");
+    p->mode = steps || adaptive ? PROPAGATE_STEPS : PROPAGATE_SAMPLES;
+    if (p->hessian == HESSIAN_EXACT && m->run.spec.weights != FMT_F32)
+        return fail(e, ERR_USAGE, "--hessian exact: is made of differences, which %s weights are too coarse for; train with --precision "
+                    "fp32, or give --hessian fisher", format_name(m->run.spec.weights));
+    return true;
+}
+
+/* Numbers of samples are places in the file only where every sample became a row. */
+static bool check_numbering(const Dataset *d, Err *e) {
+    const DataReport *r = dataset_report(d);
+    return !r->dropped || fail(e, ERR_FAIL, "--forget: %" PRId64 " samples of the data have nothing to learn and became no row, so the "
+                               "numbers of the others are not their places in the file. Take them out and train again", r->dropped);
+}
+
+static bool read_requests(Removal *m, Err *e) {
+    UnlearnRun *r = &m->run;
+    const char *const *list;
+    int n = opt_list(r->o, OPT_FORGET, &list);
+    int64_t rows = dataset_rows(r->data);
+    if (!n) return fail(e, ERR_USAGE, "--forget: which samples? Give a file of their numbers, or forget01, forget05, forget10");
+    if (n > MOST_REQUESTS) return fail(e, ERR_USAGE, "--forget: %d requests, at most %d at a time", n, MOST_REQUESTS);
+    if (!check_numbering(r->data, e)) return false;
+    m->removed = MEM_NEW(bool, rows);
+    m->first = r->history.n_steps;
+    for (int i = 0; i < n; i++) {
+        CleanRequest *q = &m->request[m->n_requests++];
+        q->name = list[i];
+        if (!forget_open(&q->set, list[i], rows, &r->history, e)) return false;
+        for (int64_t k = 0; k < q->set.n; k++) m->removed[q->set.sample[k]] = true;
+        m->first = MIN2(m->first, q->set.step[0]);
+        log_line("--forget %s: %s samples, seen by %s of %s updates", list[i], units_count(q->set.n).s, units_count(q->set.n_steps).s,
+                 units_count(r->history.n_steps).s);
+    }
+    return true;
+}
+
+/* ---- against retraining ---- */
+
+static double distance(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum);
+}
+
+/* m->v: the weights of retraining. theta: those at the end of the run. */
+static void compare(Removal *m, const float *theta, int64_t n) {
+    double moved = distance(theta, m->v, n), dot = 0, norm = vec_norm(m->sum, n), random = 0, off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double way = (double)m->v[i] - (double)theta[i], draw = (double)rng_normal(0x72616e64, (uint64_t)i);
+        off += (way - (double)m->sum[i]) * (way - (double)m->sum[i]);
+        dot += way * draw;
+        random += draw * draw;
+    }
+    m->oracle_error = sqrt(off) / moved;
+    m->random_error = sqrt(moved * moved - 2 * dot * norm / sqrt(random) + norm * norm) / moved; /* a correction of equal norm */
+}
+
+static bool retrain(Removal *m, Err *e) {
+    Replay *p = &m->run.replay;
+    p->removed = m->removed;
+    return replay_retrain(p, m->first, m->how.propagate.mode == PROPAGATE_STEPS, e);
+}
+
+static bool retrain_only(Removal *m, Err *e) {
+    UnlearnRun *r = &m->run;
+    char path[1100];
+    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e) ||
+        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
+        return false;
+    log_line("retrained from update %s on without what is to be forgotten: %s", units_count(m->first).s, path);
+    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from", (json_int_t)m->first,
+                               "replayed_updates", (json_int_t)r->replay.passes, "checksum", checksum_json(r));
+    return finish(r, result, m->began, path, e);
+}
+
+/* ---- lmcleaner ---- */
+
+/* From here on the slots hold the end of the run, and no replay knows where it stands. */
+static bool load_end(Removal *m, Err *e) {
+    m->run.replay.astray = true;
+    m->run.replay.has_theta = m->run.replay.has_gradients = false;
+    return unlearn_run_load_result(&m->run, e);
+}
+
+static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
+    m->sum = MEM_NEW(float, w->n);
+    m->v = MEM_NEW(float, w->n);
+    for (int i = 0; i < m->n_requests; i++) {
+        m->run.replay.removed = m->request[i].set.removed;
+        if (!clean_request(w, &m->how, &m->request[i], m->sum, m->v, e)) return false;
+    }
+    m->correction_norm = vec_norm(m->sum, w->n);
+    return true;
+}
+
+static bool apply(Removal *m, const Walk *w, Err *e) {
+    Params *params = &m->run.replay.params;
+    Exec *x = &m->run.ring.x;
+    float *theta = m->run.replay.theta;
+    bool oracle = opt_flag(m->run.o, OPT_ORACLE);
+    m->oracle_error = m->random_error = NAN;
+    if (oracle && !retrain(m, e)) return false;
+    if (oracle) params_get(params, x, m->v);
+    if (!load_end(m, e)) return false;
+    params_get(params, x, theta);
+    if (oracle) compare(m, theta, w->n);
+    vec_add(theta, m->sum, 1, w->n);
+    for (int i = 0; i < m->n_requests; i++) {
+        clean_cover(w, &m->how, &m->request[i], i, theta, m->v);
+        m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
+    }
+    params_get(params, x, m->v);
+    params_put(params, x, theta);
+    params_get(params, x, theta);
+    m->applied_norm = distance(theta, m->v, w->n); /* what rounding to the weights' format has left of it */
+    return true;
+}
+
+static json_t *clean_json(const Removal *m) {
+    PropagateReport all = {0};
+    double gamma = NAN, truncation = 0, epsilon[MOST_REQUESTS], delta = m->how.noise.delta * (m->n_requests + (m->n_requests > 1));
+    const char *why_not = NULL;
+    for (int i = 0; i < m->n_requests; i++) {
+        const CleanRequest *q = &m->request[i];
+        all.steps_touched += q->report.steps_touched;
+        all.hvp_calls += q->report.hvp_calls;
+        all.guarded += q->report.guarded;
+        all.window_used = MAX2(all.window_used, q->report.window_used);
+        if (!isnan(q->gamma)) gamma = isnan(gamma) ? q->gamma : fmax(gamma, q->gamma);
+        truncation += q->truncation;
+        epsilon[i] = m->how.noise.epsilon;
+        if (q->why_not) why_not = q->why_not;
+    }
+    json_t *o = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:b}", "method", "lmcleaner", "requests", m->n_requests, "steps_touched",
+                          (json_int_t)all.steps_touched, "K_used", (json_int_t)all.window_used, "hvp_calls", (json_int_t)all.hvp_calls,
+                          "guarded", (json_int_t)all.guarded, "certified", !why_not);
+    json_object_set_new(o, "why_not", why_not ? json_string(why_not) : json_null());
+    set_number(o, "correction_norm", m->correction_norm);
+    set_number(o, "applied_norm", m->applied_norm);
+    set_number(o, "noise_norm", m->noise_norm);
+    set_number(o, "gamma", gamma);
+    set_number(o, "truncation_bound", truncation);
+    set_number(o, "epsilon_total", m->how.noise.epsilon > 0 ? certificate_compose(epsilon, m->n_requests, m->how.noise.delta) : (double)NAN);
+    set_number(o, "delta_total", m->how.noise.epsilon > 0 ? delta : (double)NAN);
+    set_number(o, "oracle_error", m->oracle_error);
+    set_number(o, "random_error", m->random_error);
+    set_count(o, "passes", m->run.replay.passes);
+    return o;
+}
+
+static bool lmcleaner(Removal *m, Err *e) {
+    UnlearnRun *r = &m->run;
+    Walk w = replay_walk(&r->replay);
+    char path[1100];
+    Str audit = {0}, requeue = {0};
+    Chain chain = {0};
+    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
+        !propagate_requests(m, &w, e) || !apply(m, &w, e))
+        return false;
+    for (int i = 0; i < m->n_requests; i++) clean_record(&audit, &chain, &m->request[i], &m->how, r->history.n_steps);
+    clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->data));
+    const UnlearnText texts[] = {{"audit.jsonl", &audit}, {"requeue.json", &requeue}};
+    bool ok = unlearn_run_write(r, texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, path, sizeof path, e);
+    str_free(&audit);
+    str_free(&requeue);
+    if (!ok) return false;
+    log_line("a correction of norm %.4g, made in %s passes over batches of the run: %s", m->correction_norm,
+             units_count(r->replay.passes).s, path);
+    return finish(r, clean_json(m), m->began, path, e);
+}
+
+/* ---- losses ---- */
+
+static LossSpec read_loss(const Options *o) {
+    int kind = 0;
+    while (kind < LOSS_KINDS - 1 && !opt_is(o, OPT_METHOD, loss_names[kind])) kind++;
+    LossSpec s = loss_defaults((LossKind)kind);
+    if (opt_given(o, OPT_LOSS_GAMMA)) s.gamma = opt_real(o, OPT_LOSS_GAMMA);
+    if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
+    if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);
+    if (opt_given(o, OPT_LOSS_BETA2)) s.beta2 = opt_real(o, OPT_LOSS_BETA2);
+    s.delta = opt_real(o, OPT_LOSS_DELTA);
+    return s;
+}
+
+/* The samples of all --forget together. */
+static bool read_set(Removal *m, ForgetSet *f, Err *e) {
+    UnlearnRun *r = &m->run;
+    const char *const *list;
+    int n = opt_list(r->o, OPT_FORGET, &list);
+    if (n != 1) return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set", n ? "is given several times" : "which samples?");
+    return check_numbering(r->data, e) && forget_open(f, list[0], dataset_rows(r->data), NULL, e);
+}
+
+static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
+    UnlearnRun *r = &m->run;
+    if (!opt_given(r->o, OPT_REFUSALS))
+        return fail(e, ERR_USAGE, "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every sample to forget");
+    r->given.value[OPT_REFUSALS] = r->o->value[OPT_REFUSALS];
+    if (!setup_data(d, &r->given, &r->words, &r->model, OPT_REFUSALS, 0, e)) return false;
+    return dataset_rows(*d) == f->n || fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
+                                            dataset_rows(*d), f->n);
+}
+
+static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *refusals, Err *e) {
+    UnlearnRun *r = &m->run;
+    BaselineReport report;
+    char path[1100];
+    Baseline b = {.run = &r->run, .loss = *loss, .forget = f, .refusals = refusals, .epochs = opt_real(r->o, OPT_EPOCHS),
+                  .batch = opt_int(r->o, OPT_GLOBAL_BATCH), .seed = (uint64_t)opt_int(r->o, OPT_SEED),
+                  .schedule = {.kind = SCHEDULE_LINEAR, .lr = opt_real(r->o, OPT_LR)}};
+    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e) || !unlearn_run_write(r, NULL, 0, path, sizeof path, e)) return false;
+    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
+             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, path);
+    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples", (json_int_t)f->n,
+                               "updates", (json_int_t)report.updates, "forward_passes", (json_int_t)report.forward_passes,
+                               "backward_passes", (json_int_t)report.backward_passes);
+    set_number(result, "first_loss", report.first_loss);
+    set_number(result, "loss", report.loss);
+    set_number(result, "forget_nll_before", report.forget_nll_before);
+    set_number(result, "forget_nll_after", report.forget_nll_after);
+    set_number(result, "unlearning_seconds", report.seconds);
+    json_object_set_new(result, "checksum", checksum_json(r));
+    return finish(r, result, m->began, path, e);
+}
+
+static bool baseline(Removal *m, const Options *o, Err *e) {
+    LossSpec loss = read_loss(o);
+    ForgetSet f = {0};
+    Dataset *refusals = NULL;
+    bool dpo = loss.kind == LOSS_DPO;
+    int64_t batch = opt_int(o, OPT_GLOBAL_BATCH), rows = baseline_rows(&loss, batch, dpo);
+    bool ok = unlearn_run_open_result(&m->run, o, &task_scored, rows, dpo ? batch : 0, e) &&
+              read_set(m, &f, e) && (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
+    forget_free(&f);
+    if (refusals) dataset_close(refusals);
+    return ok;
+}
+
+/* ---- the command ---- */
+
+static bool reads_log(const Options *o) {
+    return opt_is(o, OPT_METHOD, "lmcleaner") || opt_is(o, OPT_METHOD, "retrain") || opt_is(o, OPT_METHOD, "replay");
+}
+
+static int vectors_of(const Removal *m, const Options *o) {
+    return opt_is(o, OPT_METHOD, "lmcleaner") ? clean_vectors(1, m->how.gamma_iterations) : 0;
+}
+
+bool cmd_unlearn(const Options *o, Err *e) {
+    Removal *m = MEM_NEW(Removal, 1);
+    m->began = sensors_seconds();
+    bool ok = reads_log(o) ? read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e) : baseline(m, o, e);
+    if (ok && reads_log(o)) ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
+                 : opt_is(o, OPT_METHOD, "retrain") ? retrain_only(m, e)
+                                                    : lmcleaner(m, e);
+    for (int i = 0; i < m->n_requests; i++) forget_free(&m->request[i].set);
+    unlearn_run_close(&m->run);
+    mem_free(m->removed);
+    mem_free(m->sum);
+    mem_free(m->v);
+    mem_free(m);
+    return ok;
+}

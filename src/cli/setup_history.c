@@ -1,0 +1,88 @@
+/* setup_history.c - from options to a step log: where it is, and what of a run fixes its bits. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "cli/setup.h"
+#include "store/identity.h"
+
+/* Another binary may order its sums in another way. */
+static bool hash_program(char hex[SHA256_HEX], Err *e) {
+    char path[1100];
+    Str text = {0};
+    Sha256 s;
+    sha256_begin(&s);
+    if (!file_of_program(path, sizeof path)) return fail(e, ERR_FAIL, "--step-log: the system does not tell which binary this is");
+    if (!file_read(path, &text, 0, e)) return false;
+    sha256_add(&s, text.data, text.len);
+    sha256_end_hex(&s, hex);
+    str_free(&text);
+    return true;
+}
+
+static void set_hex(json_t *to, const char *key, uint64_t value) {
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    json_object_set_new(to, key, json_string(text));
+}
+
+static void set_count(json_t *to, const char *key, int64_t value) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    json_object_set_new(to, key, json_string(text));
+}
+
+/* Bits depend on the kind of processor and its products, not on how many threads there are. */
+static void set_device(json_t *to, const Machine *m) {
+    char name[sizeof m->name], part[32];
+    snprintf(name, sizeof name, "%s", m->name);
+    snprintf(part, sizeof part, ", %d thread%s", m->threads, m->threads == 1 ? "" : "s");
+    char *at = m->kind == MACHINE_CPU ? strstr(name, part) : NULL;
+    if (at) memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+    json_object_set_new(to, "device", json_string(name));
+}
+
+json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s, const Machine *machine, Err *e) {
+    char binary[SHA256_HEX];
+    uint64_t model = 0, adapter = 0;
+    bool from_files = m->has_folder && !s->m.random_init;
+    if (!hash_program(binary, e) || (from_files && !identity_of(&model, m->folder, e)) ||
+        (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)))
+        return NULL;
+    json_t *job = options_json(o, true);
+    json_object_set_new(job, "binary", json_string(binary));
+    if (from_files) set_hex(job, "model", model);
+    if (opt_given(o, OPT_ADAPTER)) set_hex(job, "adapter", adapter);
+    set_hex(job, "data", dataset_fingerprint(d));
+    set_count(job, "micro-batch", s->micro_batch);
+    set_count(job, "accum", s->accum);
+    set_device(job, machine);
+    return job;
+}
+
+void setup_history_folder(char *to, size_t size, const Options *o) {
+    const char *given = opt_text(o, OPT_STEP_LOG);
+    if (strcmp(given, "auto")) snprintf(to, size, "%s", given);
+    else snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
+}
+
+bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
+                   const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e) {
+    char folder[1024];
+    *l = (HistoryLog){0};
+    if (!opt_given(o, OPT_STEP_LOG)) return true;
+    if (dataset_is_packed(d) && !dataset_packs_updates(d))
+        return fail(e, ERR_USAGE, "--step-log: its lines name samples, and a row holds parts of several here; give --pack update or off");
+    if (machine->kind != MACHINE_CPU && !opt_flag(o, OPT_DETERMINISTIC))
+        return fail(e, ERR_USAGE, "--step-log: on a GPU product algorithms are chosen by the clock, and a replay would differ; add "
+                    "--deterministic");
+    json_t *job = setup_history_job(o, m, d, s, machine, e);
+    if (!job) return false;
+    setup_history_folder(folder, sizeof folder, o);
+    if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step, opt_flag(o, OPT_OVERWRITE), global_batch, e))
+        return false;
+    l->threads = machine->threads;
+    return true;
+}

@@ -1,0 +1,113 @@
+/* step_log.c - what a run writes into its step log (store/history.h), and what that takes on disk.
+ *
+ * The light log: the rate, the samples and the key of every update, and the state every so many of them. Steps are
+ * replayable bit for bit, so that this is enough for every state and every update between. */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "store/folder.h"
+#include "train/run.h"
+#include "weights/weights.h"
+
+enum { BLOCK_BYTES = 4096, STATE_FILES = 4, HEADER_BYTES = 16 << 10 }; /* beyond the lengths of files; the first line */
+
+/* ---- room ---- */
+
+bool run_plan_step_log(StepLogPlan *p, const Job *j, const RunOptions *o, Err *e) {
+    *p = (StepLogPlan){0};
+    if (!o->history) return true;
+    StSizes trained, optimizer;
+    if (!weights_sizes(&trained, &j->ring->p, job_trained_role(j), e) || !weights_optimizer_sizes(&optimizer, &j->ring->p, e))
+        return false;
+    int64_t from = o->history->from, stride = o->history->stride;
+    p->line_bytes = history_line_bytes(o->global_batch);
+    p->state_bytes = trained.bytes + optimizer.bytes + STATE_FILES * BLOCK_BYTES;
+    p->states = stride ? o->total_steps / stride - from / stride : 0;
+    int64_t lines = mem_mul(o->total_steps - from + 1, p->line_bytes);
+    p->disk_bytes = mem_add(mem_add(lines, mem_mul(p->states, p->state_bytes)), HEADER_BYTES);
+    if (p->disk_bytes < 0) p->disk_bytes = INT64_MAX;
+    return true;
+}
+
+bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const RunOptions *o, Err *e) {
+    if (!o->history) return true;
+    const char *folder = o->history->folder;
+    int64_t has = file_free_bytes(folder), need = p->disk_bytes;
+    if (o->save && file_same_disk(folder, o->out) && saving->disk_bytes > 0) need = mem_add(need, saving->disk_bytes);
+    if (need < 0) need = INT64_MAX;
+    if (has < 0 || need <= has) return true;
+    return fail(e, ERR_BUDGET,
+                "does not fit the disk: the step log may take %s bytes (%s) in %s (%lld checkpoints of %s), with what the run writes "
+                "to the same disk %s; %s are free there, %s (%s bytes) are missing. Nothing was loaded. Make room, or write fewer "
+                "checkpoints: --step-log-stride N",
+                units_count(p->disk_bytes).s, units_bytes(p->disk_bytes).s, folder, (long long)p->states,
+                units_bytes(p->state_bytes).s, units_bytes(need).s, units_bytes(has).s, units_bytes(need - has).s,
+                units_count(need - has).s);
+}
+
+void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o) {
+    int64_t steps = MAX2(o->total_steps - o->history->from, 1), trained = model_count(&j->ring->p, true);
+    str_addf(out, "step log: %s: at most %s bytes a step, %lld checkpoints of %s: %s a step; updates kept as bf16 would be %s",
+             o->history->folder, units_count(p->line_bytes).s, (long long)p->states, units_bytes(p->state_bytes).s,
+             units_bytes(p->disk_bytes / steps).s, units_bytes(2 * trained).s);
+}
+
+/* ---- lines ---- */
+
+bool run_logs_state_after(const Run *r, int64_t step) {
+    return r->o.history && r->o.history->stride && step % r->o.history->stride == 0;
+}
+
+static bool write_step(Run *r, const char *root, void *what, Err *e) {
+    (void)root;
+    return history_add_step(r->o.history, what, e);
+}
+
+static bool write_state_files(Run *r, const char *folder, Err *e) {
+    char file[1200];
+    snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
+    return weights_save(&r->ring->x, job_trained_role(r->job), folder, e) && weights_save_optimizer(&r->ring->x, file, e) &&
+           run_sync_device(r, e);
+}
+
+static bool write_state(Run *r, const char *root, void *unused, Err *e) {
+    char path[1024];
+    FolderOut f;
+    (void)root;
+    (void)unused;
+    if (!history_state_path(path, sizeof path, r->o.history->folder, r->step, e) || !folder_remove(path, e) ||
+        !folder_begin(&f, path, e))
+        return false;
+    if (!write_state_files(r, f.temporary, e)) {
+        folder_abort(&f);
+        return false;
+    }
+    HistoryState s = {r->step, weights_checksum(&r->ring->x, job_trained_role(r->job))};
+    return folder_commit(&f, e) && history_add_state(r->o.history, s, e);
+}
+
+/* The order of an epoch is a function of the seed: it may be asked for while a feed fills batches. */
+bool run_log_step(Run *r, const Update *u, Err *e) {
+    if (!r->o.history) return true;
+    HistoryStep s = {.step = u->step, .epoch = u->at.epoch, .row = u->at.row, .lr = u->lr, .key = step_key(r, u->step),
+                     .scale = u->scaling.scale, .skipped = u->scaling.skipped, .overflowed = u->skipped, .sample = r->rows.member};
+    s.n = MIN2(r->o.global_batch, dataset_rows(r->data) - u->at.row);
+    for (int64_t i = 0; i < s.n; i++) r->rows.member[i] = dataset_row_at(r->data, u->at.epoch, u->at.row + i);
+    if (!run_until_written(r, write_step, &s, e)) return false;
+    return !run_logs_state_after(r, r->step) || run_until_written(r, write_state, NULL, e);
+}
+
+static bool write_end(Run *r, const char *root, void *checksum, Err *e) {
+    (void)root;
+    return history_add_end(r->o.history, (HistoryState){r->step, *(const uint64_t *)checksum}, e);
+}
+
+bool run_log_end(Run *r, uint64_t checksum, Err *e) {
+    if (!r->o.history) return true;
+    if (!run_until_written(r, write_end, &checksum, e)) return false;
+    log_line("step log: %s bytes in %s, %s a step without its checkpoints", units_count(r->o.history->bytes).s,
+             r->o.history->folder, units_bytes(r->o.history->bytes / MAX2(r->step, 1)).s);
+    return true;
+}

@@ -1,0 +1,38 @@
+/* baseline.h - a model tuned away from some samples by one of the known losses (losses.h).
+ *
+ * An update is `batch` forgotten samples, as many retained ones drawn at random beside them (where the loss has a retain term) and,
+ * for dpo, their refusals. Their log-probabilities are scored first, in a phase of their own on the ring; from these the host makes
+ * the token weights of a supervised step. The reference is the model as it begins: its log-probabilities are scored before the
+ * first update, so that no second copy of it is ever held. */
+#ifndef UNLEARN_BASELINE_H
+#define UNLEARN_BASELINE_H
+
+#include "train/run.h"
+#include "unlearn/forget.h"
+#include "unlearn/losses.h"
+
+extern const Task task_scored; /* supervised, with a phase that gives every token's log-probability */
+
+typedef struct Baseline {
+    Run *run;                 /* keeps; opened, its spec's task is task_scored */
+    LossSpec loss;
+    const ForgetSet *forget;  /* keeps */
+    Dataset *refusals;        /* keeps; row i stands in for forget->sample[i]; NULL: none */
+    double epochs;
+    int64_t batch;            /* forgotten samples of an update */
+    Schedule schedule;        /* warmup_steps and total_steps are filled */
+    uint64_t seed;
+} Baseline;
+
+typedef struct BaselineReport {
+    int64_t updates, forward_passes, backward_passes; /* passes of a micro-batch */
+    double first_loss, loss;                          /* of the updates; NaN: it has no value */
+    double forget_nll_before, forget_nll_after;       /* mean over the tokens of the forget set */
+    double seconds;
+} BaselineReport;
+
+int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals); /* of an update */
+int64_t baseline_bytes(int64_t rows, int64_t seq, int64_t samples); /* host memory, samples being those of the data */
+bool baseline_run(Baseline *b, BaselineReport *out, Err *e);
+
+#endif

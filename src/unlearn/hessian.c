@@ -1,0 +1,49 @@
+/* hessian.c - products with the Hessian of a batch's loss, made from gradients, and what power iteration makes of them. */
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "unlearn/propagate.h"
+#include "unlearn/vec.h"
+
+const char *const hessian_names[HESSIAN_KINDS] = {"fisher", "diagonal", "exact"};
+
+static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out, float *scratch, Err *e) {
+    double norm = vec_norm(v, w->n), theta = w->norm(w->user);
+    if (norm == 0 || !isfinite(norm)) {
+        vec_zero(out, w->n);
+        return true;
+    }
+    double h = o->difference * (theta > 0 ? theta : 1) / norm;
+    if (!w->gradient(w->user, out, rows, v, h, e) || !w->gradient(w->user, scratch, rows, v, -h, e)) return false;
+    for (int64_t i = 0; i < w->n; i++) out[i] = (float)(((double)out[i] - (double)scratch[i]) / (2 * h));
+    return true;
+}
+
+bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out, float *scratch, Err *e) {
+    if (o->hessian == HESSIAN_EXACT) return differences(w, o, rows, v, out, scratch, e);
+    if (!w->gradient(w->user, out, rows, NULL, 0, e)) return false;
+    double along = o->hessian == HESSIAN_FISHER ? vec_dot(out, v, w->n) : 0;
+    for (int64_t i = 0; i < w->n; i++)
+        out[i] = (float)((double)out[i] * (o->hessian == HESSIAN_FISHER ? along : (double)out[i] * (double)v[i]));
+    return true;
+}
+
+bool contraction(const Walk *w, const PropagateOptions *o, double lr, int iterations, uint64_t key, float *x, float *y,
+                 float *scratch, double *gamma, Err *e) {
+    PropagateOptions exact = *o;
+    exact.hessian = HESSIAN_EXACT;
+    for (int64_t i = 0; i < w->n; i++) x[i] = rng_normal(key, (uint64_t)i);
+    *gamma = 0;
+    for (int k = 0; k < iterations; k++) {
+        vec_scale(x, 1 / vec_norm(x, w->n), w->n);
+        if (!hessian_product(w, &exact, WALK_ALL, x, y, scratch, e)) return false;
+        for (int s = 0; s < w->n_spans; s++) {
+            const WalkSpan *p = &w->span[s];
+            for (int64_t i = p->first; i < p->first + p->count; i++)
+                x[i] = (float)((double)x[i] - lr * p->mult * ((double)y[i] + p->decay * (double)x[i]));
+        }
+        *gamma = vec_norm(x, w->n);
+    }
+    return true;
+}

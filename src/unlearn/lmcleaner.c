@@ -1,0 +1,148 @@
+/* lmcleaner.c - the way of a request, and what is written down about it. */
+#include "unlearn/lmcleaner.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "obs/sensors.h"
+#include "unlearn/vec.h"
+
+enum { CONTRACTION_VECTORS = 3 };
+
+int clean_vectors(double momentum, int gamma_iterations) {
+    int moving = propagate_vectors(momentum);
+    return 2 + (gamma_iterations ? MAX2(moving, CONTRACTION_VECTORS) : moving);
+}
+
+/* ---- the correction ---- */
+
+static void join(PropagateReport *to, const PropagateReport *part) {
+    to->steps_touched += part->steps_touched;
+    to->window_used = MAX2(to->window_used, part->window_used);
+    to->hvp_calls += part->hvp_calls;
+    to->guarded += part->guarded;
+    to->added_norm += part->added_norm;
+    to->largest_norm = fmax(to->largest_norm, part->largest_norm);
+    if (part->rate_high > 0) {
+        to->rate_low = to->rate_high > 0 ? fmin(to->rate_low, part->rate_low) : part->rate_low;
+        to->rate_high = fmax(to->rate_high, part->rate_high);
+    }
+    to->clipped |= part->clipped;
+}
+
+static bool propagate_all(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e) {
+    PropagateOptions options = o->propagate;
+    options.window = r->window;
+    int64_t n = r->set.n_steps, each = o->each_step ? 1 : n;
+    double before = vec_norm(sum, w->n);
+    for (int64_t i = 0; i < n; i += each) {
+        PropagateReport part;
+        if (!propagate(w, &options, r->set.step + i, each, v, &part, e)) return false;
+        vec_add(sum, v, 1, w->n);
+        join(&r->report, &part);
+        r->report.norm = part.norm;
+    }
+    if (o->each_step) r->report.norm = before > 0 ? NAN : vec_norm(sum, w->n);
+    return true;
+}
+
+/* Before the update of that number; of several measurements the largest counts. */
+static bool measure_contraction(const Walk *w, const CleanOptions *o, CleanRequest *r, int64_t step, float *x, Err *e) {
+    float *y = MEM_NEW(float, w->n), *scratch = MEM_NEW(float, w->n);
+    double gamma = 0;
+    bool ok = w->seek(w->user, step, e) && contraction(w, &o->propagate, w->lr(w->user), o->gamma_iterations, (uint64_t)step, x, y,
+                                                       scratch, &gamma, e);
+    mem_free(y);
+    mem_free(scratch);
+    r->gamma = isnan(r->gamma) ? gamma : fmax(r->gamma, gamma);
+    return ok;
+}
+
+static void choose_window(const Walk *w, const CleanOptions *o, CleanRequest *r) {
+    int64_t enough = o->window_share > 0 ? certificate_window(r->gamma, o->window_share) : o->propagate.window;
+    r->window = enough < 0 ? w->steps : enough;
+}
+
+bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e) {
+    double began = sensors_seconds();
+    r->gamma = NAN;
+    int64_t last = r->set.step[r->set.n_steps - 1];
+    bool measures = o->gamma_iterations > 0;
+    if (measures && !measure_contraction(w, o, r, r->set.step[0], v, e)) return false;
+    choose_window(w, o, r);
+    if (!propagate_all(w, o, r, sum, v, e)) return false;
+    if (measures && !measure_contraction(w, o, r, last + r->report.window_used, v, e)) return false; /* the window's other end */
+    r->truncation = isnan(r->gamma) ? (double)INFINITY : certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm;
+    r->seconds = sensors_seconds() - began;
+    return true;
+}
+
+void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *theta, float *scratch) {
+    double missed = isfinite(r->truncation) ? r->truncation : 0, measured = fmax(r->report.largest_norm, missed);
+    NoiseOptions own = o->noise;
+    own.key = rng_fold(own.key, (uint64_t)number);
+    CertificateFacts facts = {.noise = &own, .adaptive = w->adaptive, .momentum = w->momentum > 0, .clipped = r->report.clipped,
+                              .guarded = r->report.guarded > 0, .exact_products = o->propagate.hessian == HESSIAN_EXACT,
+                              .gamma = r->gamma, .measured = measured};
+    r->noise = noise_scale(&own, measured);
+    r->noise_norm = noise_add(&own, &r->noise, theta, scratch, w->n);
+    r->why_not = certificate_refusal(&facts);
+}
+
+/* ---- the record ---- */
+
+static void add_number(Str *out, const char *key, double v) {
+    if (isfinite(v)) str_addf(out, ",\"%s\":%.9g", key, v);
+    else str_addf(out, ",\"%s\":null", key);
+}
+
+void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau) {
+    const PropagateReport *p = &r->report;
+    int64_t from = out->len;
+    str_addf(out, "{\"samples\":%" PRId64 ",\"steps_touched\":%" PRId64 ",\"tz\":[", r->set.n, p->steps_touched);
+    for (int64_t i = 0; i < r->set.n_steps; i++) str_addf(out, i ? ",%" PRId64 : "%" PRId64, r->set.step[i]);
+    str_addf(out, "],\"tau\":%" PRId64 ",\"K\":%" PRId64 ",\"K_used\":%" PRId64 ",\"hvp_calls\":%" PRId64, tau, r->window,
+             p->window_used, p->hvp_calls);
+    str_addf(out, ",\"mode\":\"%s\",\"remove\":\"%s\",\"pass\":\"%s\"", hessian_names[o->propagate.hessian],
+             o->propagate.mode == PROPAGATE_STEPS ? "steps" : "samples", o->each_step ? "each" : "one");
+    add_number(out, "damping", o->propagate.damping);
+    add_number(out, "v_norm", p->norm);
+    add_number(out, "added_norm", p->added_norm);
+    str_addf(out, ",\"guarded\":%" PRId64 ",\"used_historical_params\":true", p->guarded);
+    add_number(out, "gamma", r->gamma);
+    add_number(out, "truncation_bound", r->truncation);
+    str_addf(out, ",\"noise_mode\":\"%s\",\"noise_injected\":%s", noise_names[o->noise.kind], r->noise_norm > 0 ? "true" : "false");
+    add_number(out, "epsilon", o->noise.epsilon);
+    add_number(out, "delta", o->noise.delta);
+    add_number(out, "delta_cert", r->noise.bound);
+    add_number(out, "sigma_parallel", r->noise.sigma);
+    add_number(out, "sigma_perp", r->noise.across);
+    add_number(out, "noise_norm", r->noise_norm);
+    str_addf(out, ",\"certified\":%s,\"why_not\":", r->why_not ? "false" : "true");
+    if (r->why_not) str_addf(out, "\"%s\"", r->why_not);
+    else str_add(out, "null");
+    add_number(out, "wall_time_ms", 1000 * r->seconds);
+    chain_close(chain, out, from);
+}
+
+void clean_requeue(Str *out, const CleanRequest *request, int n, const History *h, int64_t rows) {
+    bool *wanted = MEM_NEW(bool, rows);
+    const char *comma = "";
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < request[k].set.n_steps; i++) {
+            const HistoryStep *s = &h->step[request[k].set.step[i]];
+            for (int64_t j = 0; j < s->n; j++) wanted[s->sample[j]] = true;
+        }
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < request[k].set.n; i++) wanted[request[k].set.sample[i]] = false;
+    str_add(out, "[");
+    for (int64_t i = 0; i < rows; i++) {
+        if (!wanted[i]) continue;
+        str_addf(out, "%s%" PRId64, comma, i);
+        comma = ",";
+    }
+    str_add(out, "]\n");
+    mem_free(wanted);
+}

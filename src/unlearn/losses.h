@@ -1,0 +1,51 @@
+/* losses.h - the known losses of unlearning as functions of the log-probabilities of the labels.
+ *
+ * None of these reads more of a model than log p(label) of every scored token, so the gradient of each is the sum over tokens of
+ * dL/dlogp * grad logp. What is given back is weight = -dL/dlogp: a supervised step with these token weights and divisor 1 has
+ * exactly the gradient of the loss. So no loss needs an op of its own, and the reference enters as numbers that were computed once.
+ *
+ * F forget rows, R retain rows, nll the negative log-probability of a row's answer (its tokens added up), ref that of the reference:
+ *   graddiff  gamma * -mean token nll(F) + alpha * mean token nll(R)              gradascent: the first term alone
+ *   npo       gamma * mean over rows -2/beta log sigmoid(beta (nll - ref))        + alpha * retain
+ *   simnpo    gamma * mean over rows -2/beta log sigmoid(beta (nll / tokens - delta)) + alpha * retain
+ *   dpo       gamma * mean over pairs -2/beta log sigmoid(beta ((ref - nll) of the refusal - (ref - nll) of the forgotten)) + alpha * retain
+ *   wga       gamma * -mean token p^beta nll, p^beta a constant                   + alpha * retain
+ *   satimp    the same with p^beta1 (1 - p)^beta2
+ *   ceu       gamma * mean token cross-entropy to the model's own distribution without the true token, a constant; the first token of
+ *             an answer does not count. Its gradient is p / (1 - p) * grad logp. No retain term
+ * retain: mean token nll(R). */
+#ifndef UNLEARN_LOSSES_H
+#define UNLEARN_LOSSES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum LossKind { LOSS_GRADASCENT, LOSS_GRADDIFF, LOSS_NPO, LOSS_SIMNPO, LOSS_DPO, LOSS_WGA, LOSS_SATIMP, LOSS_CEU, LOSS_KINDS } LossKind;
+
+typedef struct LossSpec {
+    LossKind kind;
+    double gamma, alpha; /* of forgetting and retaining */
+    double beta, beta2;  /* satimp has two */
+    double delta;        /* simnpo */
+} LossSpec;
+
+extern const char *const loss_names[LOSS_KINDS];
+LossSpec loss_defaults(LossKind kind); /* as their authors and open-unlearning have them */
+bool loss_has_retain(const LossSpec *s);
+bool loss_has_reference(LossKind kind);
+
+typedef enum LossRowKind { ROW_FORGET, ROW_RETAIN, ROW_REFUSAL } LossRowKind;
+
+typedef struct LossRow { /* one answer */
+    LossRowKind kind;
+    int pair;            /* of a refusal: the number of the row it stands in for */
+    const float *logp;   /* [n] of its scored tokens */
+    float *weight;       /* [n] gets -dL/dlogp */
+    int64_t n;
+    double reference;    /* nll of the reference */
+} LossRow;
+
+/* Of one update. NaN for ceu, whose value is no function of these. */
+double loss_weights(const LossSpec *s, const LossRow *row, int n);
+
+#endif

@@ -1,0 +1,127 @@
+/* propagate.c - the recursion, one update after the other, and its guard. */
+#include "unlearn/propagate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/work.h"
+#include "unlearn/vec.h"
+
+typedef struct Carried {
+    const Walk *w;
+    const PropagateOptions *o;
+    PropagateReport *out;
+    float *v, *m;         /* the deviation of theta; of the momentum, NULL: there is none */
+    float *change, *other;
+    double reference;     /* |v| behind the last removal */
+} Carried;
+
+int propagate_vectors(double momentum) { return momentum > 0 ? 3 : 2; }
+
+/* ---- one update ---- */
+
+/* v <- v - lr * (scale * change + (decay + damping) * v), through the momentum where there is one. */
+static void take_step(Carried *c, WalkRate rate) {
+    for (int k = 0; k < c->w->n_spans; k++) {
+        const WalkSpan *s = &c->w->span[k];
+        double lr = rate.lr * s->mult, decay = s->decay + c->o->damping;
+        for (int64_t i = s->first; i < s->first + s->count; i++) {
+            double force = rate.scale * (double)c->change[i] + decay * (double)c->v[i];
+            if (c->m) force = c->m[i] = (float)(c->w->momentum * (double)c->m[i] + force);
+            c->v[i] = (float)((double)c->v[i] - lr * force);
+        }
+    }
+}
+
+static void note_rate(PropagateReport *r, WalkRate rate) {
+    r->rate_low = r->rate_high > 0 ? fmin(r->rate_low, rate.lr) : rate.lr;
+    r->rate_high = fmax(r->rate_high, rate.lr);
+    r->clipped |= rate.scale < 1;
+}
+
+static bool product_into_change(Carried *c, WalkRows rows, Err *e) {
+    if (c->reference == 0) { /* nothing has been removed yet: v is 0 */
+        vec_zero(c->change, c->w->n);
+        return true;
+    }
+    c->out->hvp_calls++;
+    return hessian_product(c->w, c->o, rows, c->v, c->change, c->other, e);
+}
+
+static bool remove_step(Carried *c, Err *e) {
+    WalkRate rate;
+    int64_t n = c->w->n;
+    if (!c->w->advance(c->w->user, c->change, c->m ? c->other : NULL, &rate, e)) return false;
+    vec_add(c->v, c->change, -1, n);
+    if (c->m) vec_add(c->m, c->other, -1, n);
+    c->out->added_norm += vec_norm(c->change, n);
+    return true;
+}
+
+static bool remove_samples(Carried *c, Err *e) {
+    WalkRate rate;
+    int64_t n = c->w->n;
+    if (!product_into_change(c, WALK_KEPT, e) || !c->w->gradient(c->w->user, c->other, WALK_REMOVED, NULL, 0, e)) return false;
+    double removed = vec_norm(c->other, n);
+    vec_add(c->change, c->other, -1, n);
+    if (!c->w->advance(c->w->user, NULL, NULL, &rate, e)) return false;
+    note_rate(c->out, rate);
+    take_step(c, rate);
+    c->out->added_norm += rate.lr * rate.scale * removed;
+    return true;
+}
+
+static bool pass_through(Carried *c, Err *e) {
+    WalkRate rate;
+    if (!product_into_change(c, WALK_ALL, e) || !c->w->advance(c->w->user, NULL, NULL, &rate, e)) return false;
+    note_rate(c->out, rate);
+    take_step(c, rate);
+    return true;
+}
+
+static void guard(Carried *c, bool removal) {
+    double norm = vec_norm(c->v, c->w->n);
+    if (removal && isfinite(norm)) c->reference = norm;
+    bool wild = !isfinite(norm), large = norm > fmax(10 * c->reference, 0.05);
+    if (c->o->guard && (wild || (large && !removal))) {
+        c->out->guarded++;
+        if (wild) vec_zero(c->v, c->w->n);
+        else vec_scale(c->v, c->reference / norm, c->w->n);
+        norm = wild ? 0 : c->reference;
+    }
+    c->out->norm = norm;
+    c->out->largest_norm = fmax(c->out->largest_norm, norm);
+}
+
+/* ---- the window ---- */
+
+static bool walk_window(Carried *c, const int64_t *touched, int64_t n, Err *e) {
+    int64_t last = touched[n - 1], end = last + MIN2(c->o->window, c->w->steps - 1 - last);
+    Work work;
+    work_begin(&work, WORK_COUNT, end + 1 - touched[0], "propagating");
+    bool ok = c->w->seek(c->w->user, touched[0], e);
+    for (int64_t s = touched[0], i = 0; ok && s <= end; s++) {
+        bool removal = i < n && touched[i] == s;
+        i += removal;
+        ok = !removal ? pass_through(c, e) : c->o->mode == PROPAGATE_STEPS ? remove_step(c, e) : remove_samples(c, e);
+        if (ok) guard(c, removal);
+        ok = ok && work_on(&work, s + 1 - touched[0], e);
+    }
+    work_end(&work);
+    c->out->window_used = end - last;
+    return ok;
+}
+
+bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched, int64_t n, float *v, PropagateReport *out, Err *e) {
+    CHECK(n > 0);
+    *out = (PropagateReport){.steps_touched = n};
+    Carried c = {.w = w, .o = o, .out = out, .v = v, .change = MEM_NEW(float, w->n), .other = MEM_NEW(float, w->n)};
+    if (w->momentum > 0) c.m = MEM_NEW(float, w->n);
+    vec_zero(v, w->n);
+    bool ok = walk_window(&c, touched, n, e);
+    mem_free(c.change);
+    mem_free(c.other);
+    mem_free(c.m);
+    return ok;
+}

@@ -1,0 +1,40 @@
+/* walk.h - a training run that can be walked through again: what unlearning asks of it, whoever computes it.
+ *
+ * The walk stands before an update s, at theta[s]. The loss of an update is that of its batch: the sum over the scored tokens
+ * / their number, where rows that are left out keep their place in that number. */
+#ifndef UNLEARN_WALK_H
+#define UNLEARN_WALK_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef enum WalkRows { WALK_ALL, WALK_KEPT, WALK_REMOVED } WalkRows;
+
+typedef struct WalkSpan { /* parameters that are updated alike */
+    int64_t first, count;
+    double mult;  /* of the learning rate */
+    double decay; /* weight decay */
+} WalkSpan;
+
+typedef struct WalkRate { /* of an update: theta -= lr * mult * (scale * gradient + decay * theta) */
+    double lr, scale;     /* scale: below 1 where the gradient was clipped */
+} WalkRate;
+
+typedef struct Walk {
+    void *user;
+    int64_t n, steps; /* parameters; updates of the run */
+    const WalkSpan *span;
+    int n_spans;
+    double momentum;
+    bool adaptive; /* AdamW: what an update does to a deviation is known by u alone */
+    bool (*seek)(void *user, int64_t step, Err *e);
+    /* Of the loss of the update at hand, over some of its rows, at theta[s] + h * along (NULL: theta[s]). */
+    bool (*gradient)(void *user, float *g, WalkRows rows, const float *along, double h, Err *e);
+    /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL) the same of the momentum. */
+    bool (*advance)(void *user, float *u, float *dm, WalkRate *rate, Err *e);
+    double (*norm)(void *user); /* of theta[s] */
+    double (*lr)(void *user);   /* the learning rate of the update at hand */
+} Walk;
+
+#endif

@@ -1,0 +1,32 @@
+/* logged_run.c - how tests look into a replay. */
+#include "tests/unlearn/logged_run.h"
+
+#include "base/log.h"
+#include "tests/test.h"
+#include "weights/weights.h"
+
+bool logged_run_open(LoggedRun *l, const char *name) {
+    char out[600];
+    char *words[] = {"--run", test_path(name), "--out", out, "--threads", "2", "--other-binary"};
+    Err e = {0};
+    snprintf(out, sizeof out, "%s/unused", test_tmp());
+    *l = (LoggedRun){0};
+    log_only_warnings();
+    bool ok = options_parse(&l->o, CMD_UNLEARN, 7, words, &e) && unlearn_run_open(&l->run, &l->o, 0, &e);
+    if (!EXPECT(ok)) test_note("    %s", e.text);
+    if (ok) l->walk = replay_walk(&l->run.replay);
+    return ok;
+}
+
+void logged_run_close(LoggedRun *l) {
+    unlearn_run_close(&l->run);
+    options_free(&l->o);
+}
+
+float *logged_run_vector(LoggedRun *l, const char *folder) {
+    Err e = {0};
+    float *v = MEM_NEW(float, l->walk.n);
+    EXPECT_OK(weights_load(&l->run.ring.x, NULL, ROLE_WEIGHT, folder, &e));
+    params_get(&l->run.replay.params, &l->run.ring.x, v);
+    return v;
+}

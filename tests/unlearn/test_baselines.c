@@ -1,0 +1,106 @@
+/* test_baselines.c - the losses as commands: a step has the gradient that torch gives, and every method forgets. */
+#include "base/file.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+#include "tests/unlearn/logged_run.h"
+#include "unlearn/losses.h"
+#include "unlearn/vec.h"
+
+#define FIXTURE "tests/unlearn/hvp/"
+
+static bool must(Ran r) {
+    bool ok = EXPECT(r.code == 0);
+    if (!ok) test_note("    %s", str_text(&r.err));
+    ran_free(&r);
+    return ok;
+}
+
+static json_t *unlearn(const char *flags) {
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s --overwrite --threads 2 --json %s", test_path("o"), test_path("f"), test_path("u"), flags);
+    json_t *result = r.code == 0 ? ran_json(&r) : NULL;
+    if (!EXPECT(result != NULL)) test_note("    %s: %s", flags, str_text(&r.err));
+    ran_free(&r);
+    return result;
+}
+
+/* theta - lr * d(-nll) / dtheta: the weights go up the gradient of double backward's fixture. */
+TEST(a_step_of_gradient_ascent_is_the_gradient_of_torch) {
+    LoggedRun l;
+    char result[600];
+    if (!must(snug_run("train --model " FIXTURE "model --data " FIXTURE "rows.jsonl --out %s --seq 16 --global-batch 6 --steps 1 --lr 0 "
+                       "--threads 2 --step-log", test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "[0,1,2,3,4,5]", 13, NULL));
+    json_t *j = unlearn("--method gradascent --optimizer sgd --clip 0 --weight-decay 0 --epochs 1 --lr 1 --global-batch 6 --micro-batch 4");
+    if (j && logged_run_open(&l, "o")) {
+        int64_t n = l.walk.n;
+        snprintf(result, sizeof result, "%s/model", test_path("u"));
+        float *before = logged_run_vector(&l, FIXTURE "model"), *after = logged_run_vector(&l, result);
+        float *g = logged_run_vector(&l, FIXTURE "gradient");
+        vec_add(after, before, -1, n);
+        double norm = vec_norm(g, n);
+        vec_add(after, g, -1, n);
+        EXPECT_NEAR(vec_norm(after, n) / norm, 0, 1e-5);
+        mem_free(before), mem_free(after), mem_free(g);
+        logged_run_close(&l);
+    }
+    json_decref(j);
+}
+
+TEST(every_loss_forgets_and_takes_what_was_planned) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 40 --lr 3e-3 --threads 2", test_path("m"),
+                       test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n40\n41\n", 8, NULL));
+    Str rows = {0};
+    for (int i = 0; i < 3; i++) str_addf(&rows, "{\"ids\":[%d,7,8,9,10]}\n", i);
+    EXPECT(file_write_all(test_path("refusals.jsonl"), rows.data, rows.len, NULL));
+    str_free(&rows);
+    for (int kind = 0; kind < LOSS_KINDS; kind++) {
+        char flags[900];
+        snprintf(flags, sizeof flags, "--method %s --lr 2e-3 --epochs 6 --global-batch 2 --micro-batch 3 --retain-alpha 0.2 --gamma 1 --refusals %s",
+                 loss_names[kind], test_path("refusals.jsonl"));
+        json_t *j = unlearn(flags);
+        if (!j) continue;
+        double before = json_number_value(json_object_get(j, "forget_nll_before")), after = json_number_value(json_object_get(j, "forget_nll_after"));
+        bool weak = kind == LOSS_SATIMP; /* tokens that are unlikely already are left alone */
+        if (!EXPECT(after > before - (weak ? 0.5 : 0))) test_note("    %s: %.4f -> %.4f", loss_names[kind], before, after);
+        EXPECT(json_number_value(json_object_get(j, "updates")) == 12); /* two an epoch: 2 and 1 samples */
+        EXPECT(json_number_value(json_object_get(j, "planned_bytes")) == json_number_value(json_object_get(j, "measured_bytes")));
+        EXPECT(json_number_value(json_object_get(j, "above_plan_bytes")) == 0);
+        json_decref(j);
+    }
+}
+
+TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 2 --threads 2", test_path("m"), test_path("rows.jsonl"),
+                       test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n", 2, NULL));
+    static const struct {
+        const char *flags, *says;
+        int code;
+    } table[] = {{"--method dpo", "--refusals FILE", 2}, {"--method npo --budget 1KiB", "does not fit", 3},
+                 {"--method lmcleaner", "was trained without --step-log", 1}, {"--method npoo", "npo", 2}};
+    for (int i = 0; i < 4; i++) {
+        Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", test_path("o"), test_path("f"), test_path("new"), table[i].flags);
+        if (!EXPECT(r.code == table[i].code && strstr(str_text(&r.err), table[i].says))) test_note("    %s: %d, %s", table[i].flags, r.code, str_text(&r.err));
+        EXPECT(!file_exists(test_path("new")));
+        ran_free(&r);
+    }
+}
+
+TEST(an_adapter_is_tuned_away_from_samples_too) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 30 --lr 1e-2 --mode lora --lora-rank 4 --threads 2",
+                       test_path("m"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n40\n", 5, NULL));
+    json_t *j = unlearn("--method npo --lr 5e-3 --epochs 6 --global-batch 2");
+    if (!j) return;
+    EXPECT(json_number_value(json_object_get(j, "forget_nll_after")) > json_number_value(json_object_get(j, "forget_nll_before")));
+    EXPECT(strstr(json_string_value(json_object_get(j, "result")), "u/adapter"));
+    json_decref(j);
+}

@@ -1,0 +1,55 @@
+/* test_hessian.c - gradients and Hessian products of a small decoder against torch's double backward in fp64
+ * (tools/make_unlearn_golden.py). */
+#include <stdlib.h>
+
+#include "tests/snug.h"
+#include "tests/test.h"
+#include "tests/unlearn/logged_run.h"
+#include "unlearn/propagate.h"
+#include "unlearn/vec.h"
+
+#define FIXTURE "tests/unlearn/hvp/"
+
+static bool train_fixture(const char *flags) {
+    Ran r = snug_run("train --model " FIXTURE "model --data " FIXTURE "rows.jsonl --out %s --seq 16 --global-batch 6 --steps 2 "
+                     "--optimizer sgd --clip 0 --weight-decay 0 --lr 0.01 --threads 2 --step-log %s", test_path("o"), flags);
+    bool ok = EXPECT(r.code == 0);
+    if (!ok) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    return ok;
+}
+
+static void expect_alike(const char *what, const float *a, const float *b, int64_t n, double tolerance) {
+    double dot = vec_dot(a, b, n), x = vec_norm(a, n), y = vec_norm(b, n), off = 0;
+    for (int64_t i = 0; i < n; i++) off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    off = sqrt(off) / y;
+    if (!EXPECT(off <= tolerance && dot / (x * y) >= 0.9999)) test_note("    %s: relative error %.3g, cosine %.9g", what, off, dot / (x * y));
+    else if (getenv("VERBOSE")) test_note("    %s: relative error %.3g, cosine 1 - %.3g", what, off, 1 - dot / (x * y));
+}
+
+TEST(hessian_products_are_those_of_double_backward) {
+    LoggedRun l;
+    Err e = {0};
+    if (!train_fixture("")) return;
+    if (logged_run_open(&l, "o")) {
+        int64_t n = l.walk.n;
+        float *v = logged_run_vector(&l, FIXTURE "v"), *g = logged_run_vector(&l, FIXTURE "gradient");
+        float *hv = logged_run_vector(&l, FIXTURE "hv"), *out = MEM_NEW(float, n), *scratch = MEM_NEW(float, n);
+        l.run.replay.astray = true; /* the slots hold anything: the walk must load its start */
+        EXPECT_OK(l.walk.seek(l.walk.user, 0, &e));
+        EXPECT_OK(l.walk.gradient(l.walk.user, out, WALK_ALL, NULL, 0, &e));
+        expect_alike("gradient", out, g, n, 1e-5);
+        for (double d = PROPAGATE_DIFFERENCE / 4; d < 3 * PROPAGATE_DIFFERENCE; d *= 2) {
+            PropagateOptions o = {.hessian = HESSIAN_EXACT, .difference = d};
+            char what[40];
+            snprintf(what, sizeof what, "exact, difference %.2e", d);
+            EXPECT_OK(hessian_product(&l.walk, &o, WALK_ALL, v, out, scratch, &e));
+            expect_alike(what, out, hv, n, 1e-3);
+        }
+        EXPECT_OK(l.walk.gradient(l.walk.user, out, WALK_ALL, NULL, 0, &e)); /* theta came back to the bit */
+        expect_alike("gradient again", out, g, n, 1e-5);
+        EXPECT_OK(replay_seek(&l.run.replay, 2, &e));
+        mem_free(v), mem_free(g), mem_free(hv), mem_free(out), mem_free(scratch);
+    }
+    logged_run_close(&l);
+}

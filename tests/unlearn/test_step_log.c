@@ -1,0 +1,186 @@
+/* test_step_log.c - the light log from outside: every state of a run comes back bit for bit, and a log that is not whole, not
+ * this run's or was edited is refused by name. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+#include "tests/unlearn/logged_run.h"
+
+#define TRAIN "train --model %s --data %s --out %s --seq 48 --global-batch 8 --lr 3e-3 --threads 2 --log-steps 1 "
+
+static Ran train(const char *out, const char *flags) {
+    return snug_run(TRAIN "--step-log --step-log-stride 4 %s", test_path("m"), test_path("rows.jsonl"), test_path(out), flags);
+}
+
+static bool must_train(const char *out, const char *flags) {
+    Ran r = train(out, flags);
+    bool ok = EXPECT(r.code == 0);
+    if (!ok) test_note("%s: %s", flags, str_text(&r.err));
+    ran_free(&r);
+    return ok;
+}
+
+static bool same_bytes(const char *a, const char *b) {
+    Str x = {0}, y = {0};
+    bool same = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL) && x.len == y.len && !memcmp(x.data, y.data, (size_t)x.len);
+    str_free(&x);
+    str_free(&y);
+    return same;
+}
+
+/* Every checkpoint of the run (every three steps) against a replay to that step. */
+static void expect_replayed(const char *out, const char *what, const char *file, int steps) {
+    for (int at = 3; at <= steps; at += 3) {
+        char a[600], b[600];
+        Ran r = snug_run("unlearn --run %s --method replay --at %d --out %s --overwrite --threads 1", test_path(out), at, test_path("r"));
+        snprintf(a, sizeof a, "%s/checkpoint-%d/%s", test_path(out), at, strchr(file, '/') + 1);
+        snprintf(b, sizeof b, "%s/%s", test_path("r"), file);
+        if (!EXPECT(r.code == 0 && same_bytes(a, b))) test_note("    %s, after %d updates: %s", what, at, str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
+TEST(replayed_weights_are_those_of_the_run_bit_for_bit) {
+    static const struct {
+        const char *what, *flags, *file;
+    } table[] = {
+        {"sgd", "--optimizer sgd --clip 0 --weight-decay 0", "model/model.safetensors"},
+        {"sgd with momentum", "--optimizer sgd --momentum 0.9 --schedule linear --warmup-steps 2", "model/model.safetensors"},
+        {"adamw", "--micro-batch 2", "model/model.safetensors"},
+        {"adamw in bf16, rounded at random", "--precision bf16 --micro-batch 2 --accum 4", "model/model.safetensors"},
+        {"adamw, fp32 twins", "--precision bf16 --master fp32", "model/model.safetensors"},
+        {"adapters with dropout", "--mode lora --lora-rank 4 --lora-dropout 0.1", "adapter/adapter_model.safetensors"},
+    };
+    snug_make_job((SnugJob){2, 32, 48});
+    int n = (int)(sizeof table / sizeof *table);
+    for (int i = 0; i < n; i += test_brief() ? 2 : 1) {
+        char flags[300];
+        snprintf(flags, sizeof flags, "--steps 9 --save-steps 3 --overwrite %s", table[i].flags);
+        if (must_train("o", flags)) expect_replayed("o", table[i].what, table[i].file, 9);
+    }
+}
+
+TEST(a_replayed_update_is_the_difference_of_two_states_to_the_bit) {
+    LoggedRun l;
+    WalkRate rate;
+    Err e = {0};
+    char before[600], after[600];
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --save-steps 1 --optimizer sgd --momentum 0.5")) return;
+    snprintf(before, sizeof before, "%s/checkpoint-4", test_path("o"));
+    snprintf(after, sizeof after, "%s/checkpoint-5", test_path("o"));
+    if (logged_run_open(&l, "o")) {
+        float *a = logged_run_vector(&l, before), *b = logged_run_vector(&l, after), *u = MEM_NEW(float, l.walk.n);
+        l.run.replay.astray = true;
+        EXPECT_OK(l.walk.seek(l.walk.user, 4, &e));
+        EXPECT_OK(l.walk.advance(l.walk.user, u, NULL, &rate, &e));
+        int64_t same = 0, moved = 0;
+        for (int64_t i = 0; i < l.walk.n; i++) same += u[i] == b[i] - a[i], moved += u[i] != 0;
+        EXPECT(same == l.walk.n && moved > l.walk.n / 2); /* never all zero */
+        mem_free(a), mem_free(b), mem_free(u);
+    }
+    logged_run_close(&l);
+}
+
+TEST(a_resumed_run_goes_on_in_its_log) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --save-steps 3")) return;
+    Ran r = train("o", "--steps 9 --save-steps 3 --schedule-steps 6 --resume checkpoint-3"); /* lines beyond it go */
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    expect_replayed("o", "resumed", "model/model.safetensors", 9);
+    r = train("o", "--steps 12 --save-steps 3 --schedule-steps 6 --resume --micro-batch 1");
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "micro-batch"));
+    ran_free(&r);
+}
+
+/* ---- refusals ---- */
+
+static void edit(const char *path, const char *from, const char *to) {
+    Str text = {0}, changed = {0};
+    EXPECT(file_read(path, &text, 0, NULL));
+    char *at = strstr(text.data, from);
+    if (!EXPECT(at)) return;
+    str_add_bytes(&changed, text.data, at - text.data);
+    str_add(&changed, to);
+    str_add(&changed, at + strlen(from));
+    EXPECT(file_write_all(path, changed.data, changed.len, NULL));
+    str_free(&text);
+    str_free(&changed);
+}
+
+static void expect_refused(const char *says) {
+    Ran r = snug_run("unlearn --run %s --method replay --at 3 --out %s", test_path("o"), test_path("r"));
+    if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), says))) test_note("    wanted '%s', got %d: %s", says, r.code, str_text(&r.err));
+    EXPECT(!file_exists(test_path("r")));
+    ran_free(&r);
+}
+
+static char log_path[600];
+
+static bool restore(const Str *log) { return EXPECT(file_write_all(log_path, log->data, log->len, NULL)); }
+
+TEST(a_log_that_was_edited_cut_short_or_is_anothers_is_refused) {
+    Str log = {0};
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --optimizer sgd --clip 0")) return;
+    snprintf(log_path, sizeof log_path, "%s/step-log/steps.jsonl", test_path("o"));
+    EXPECT(file_read(log_path, &log, 0, NULL));
+
+    edit(log_path, "\"samples\":[", "\"samples\":[1,");
+    expect_refused("hash chain");
+    restore(&log);
+    char *line = strstr(log.data, "{\"step\":3"), *next = strchr(line, '\n') + 1;
+    Str without = {0}; /* a line is taken out */
+    str_add_bytes(&without, log.data, line - log.data);
+    str_add(&without, next);
+    EXPECT(file_write_all(log_path, without.data, without.len, NULL));
+    expect_refused("hash chain");
+    restore(&log);
+    EXPECT(truncate(log_path, line - log.data) == 0);
+    expect_refused("is cut short");
+    restore(&log);
+    EXPECT(truncate(log_path, line + 20 - log.data) == 0); /* in the middle of a line, as by a kill */
+    expect_refused("is cut short");
+    restore(&log);
+
+    if (must_train("p", "--steps 6 --optimizer sgd --clip 0 --seed 7")) {
+        char other[600];
+        snprintf(other, sizeof other, "%s/step-log/steps.jsonl", test_path("p"));
+        EXPECT(file_copy(other, log_path, NULL));
+        expect_refused("belongs to another run: seed is 7 there, 42 here");
+    }
+    restore(&log);
+    edit(test_path("rows.jsonl"), "{\"ids\":[", "{\"ids\":[5,");
+    expect_refused("data is");
+    str_free(&log);
+    str_free(&without);
+}
+
+TEST(a_state_of_the_log_that_was_changed_is_refused) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --step-log-stride 2 --optimizer sgd --clip 0")) return;
+    char path[600];
+    snprintf(path, sizeof path, "%s/step-log/state-2/model.safetensors", test_path("o"));
+    Str text = {0};
+    EXPECT(file_read(path, &text, 0, NULL));
+    text.data[text.len - 3] ^= 1;
+    EXPECT(file_write_all(path, text.data, text.len, NULL));
+    str_free(&text);
+    expect_refused("are not those that were logged");
+}
+
+TEST(a_step_log_that_has_no_room_is_refused_before_anything_is_written) {
+    snug_make_job((SnugJob){2, 32, 48});
+    Ran r = snug_run(TRAIN "--step-log %s --step-log-stride 1 --steps 1000000 --save-minutes 0", test_path("m"),
+                     test_path("rows.jsonl"), test_path("o"), test_path("log"));
+    if (!EXPECT(r.code == 3 && strstr(str_text(&r.err), "the step log may take"))) test_note("%d: %s", r.code, str_text(&r.err));
+    EXPECT(!file_exists(test_path("o")) && !file_exists(test_path("log")));
+    ran_free(&r);
+    r = snug_run(TRAIN "--step-log --pack on --steps 2", test_path("m"), test_path("rows.jsonl"), test_path("o"));
+    EXPECT(r.code == 2 && strstr(str_text(&r.err), "--pack update or off"));
+    EXPECT(!file_exists(test_path("o")));
+    ran_free(&r);
+}
