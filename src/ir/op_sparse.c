@@ -119,7 +119,9 @@ static double select_flops(const Program *p, const Step *s) {
 }
 
 static int64_t select_workspace(const Program *p, const Step *s, const Machine *m) {
-    return m->kind == MACHINE_CPU ? sparse_select_bytes(&s->attr.sparse) * m->threads : 0;
+    const AttrSparse *a = &s->attr.sparse;
+    if (m->kind == MACHINE_CPU) return sparse_select_bytes(a) * m->threads;
+    return sparse_device_rows_bytes(prog_rows(p, s->select.in.index), sparse_span(&a->heads), a->by == SELECT_ORACLE ? 2 : 1);
 }
 
 /* ---- attention over what was selected ---- */
@@ -163,7 +165,9 @@ static double attend_selected_flops(const Program *p, const Step *s) {
 }
 
 static int64_t attend_selected_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
+    bool cpu = m->kind == MACHINE_CPU;
+    if (!cpu && s->op == OP_ATTEND_SELECTED) return 0;
+    if (!cpu) return sparse_bytes(prog_rows(p, s->attend_selected_grad.in.qkv) * s->attr.heads.heads);
     if (s->op == OP_ATTEND_SELECTED_GRAD) return sparse_attend_grad_bytes(&s->attr.heads) * m->threads;
     return sparse_attend_bytes(&s->attr.heads, prog_cols(p, s->attend_selected.in.keys)) * m->threads;
 }
@@ -223,7 +227,7 @@ static double index_loss_flops(const Program *p, const Step *s) {
 static int64_t index_loss_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index);
-    if (m->kind != MACHINE_CPU) return 0;
+    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, tokens, s->op == OP_INDEX_LOSS_GRAD);
     if (s->op == OP_INDEX_LOSS) return sparse_bytes(2 * tokens) + sparse_loss_bytes(a, false) * m->threads;
     return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }
@@ -248,8 +252,9 @@ static double attend_report_flops(const Program *p, const Step *s) {
 }
 
 static int64_t attend_report_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
-    return sparse_bytes(2 * REPORT_WORDS * prog_rows(p, s->attend_report.in.qkv)) + sparse_report_bytes(&s->attr.heads) * m->threads;
+    int64_t tokens = prog_rows(p, s->attend_report.in.qkv), parts = sparse_bytes(2 * REPORT_WORDS * tokens);
+    if (m->kind != MACHINE_CPU) return parts + sparse_device_rows_bytes(tokens, s->attr.heads.seq, 2);
+    return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
 const OpRow op_row_attend_report = {.shape = report_shape, .flops = attend_report_flops, .workspace = attend_report_workspace,

@@ -50,4 +50,16 @@ static inline int64_t sparse_loss_bytes(const AttrSparse *a, bool grad) {
     return sparse_bytes(numbers);
 }
 
+/* ---- a GPU ---- */
+
+/* Blocks that share the tokens of a step, each with a few rows of `span` numbers of its own: fewer where rows are long. */
+static inline int64_t sparse_device_blocks(int64_t tokens, int64_t span) { return MIN2(tokens, span <= 8192 ? 1056 : 264); }
+static inline int64_t sparse_device_rows_bytes(int64_t tokens, int64_t span, int64_t rows) {
+    return sparse_bytes(sparse_device_blocks(tokens, span) * span * rows);
+}
+static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, int64_t tokens, bool grad) {
+    if (!grad) return sparse_bytes(2 * tokens) + sparse_device_rows_bytes(tokens, a->heads.seq, 2);
+    return sparse_bytes(tokens) + sparse_bytes(tokens * 2 * a->index_heads) + sparse_device_rows_bytes(tokens, a->heads.seq, 2 + a->index_heads);
+}
+
 #endif

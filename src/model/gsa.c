@@ -315,4 +315,4 @@ static AttrFill start(const ModelConfig *c, const char *name) {
 
 const ModelFamily family_gsa = {.name = "gsa", .projections = projections, .n_projections = PROJ_COUNT, .own_bytes = own_bytes,
                                 .caches = CACHES, .weights = weights, .hidden = hidden, .cache = cache, .adapters = adapters,
-                                .start = start, .present = present, .has_warmup = has_warmup, .reports = true, .cpu_only = true};
+                                .start = start, .present = present, .has_warmup = has_warmup, .reports = true};

@@ -79,15 +79,12 @@ struct ModelFamily {
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
     bool reports;                   /* ModelOut.report */
-    bool cpu_only;                  /* a GPU has no kernels for it */
 };
 
 extern const ModelFamily family_decoder; /* decoder.c: Qwen2, Qwen3, Llama, Mistral */
 extern const ModelFamily family_gsa;     /* gsa.c: gated sparse attention */
 
 const ModelFamily *model_family(const ModelConfig *c);
-/* Refuses a machine that the family cannot run on. */
-bool model_runs_on(const ModelConfig *c, MachineKind machine, Err *e);
 
 const char *model_projection_name(const ModelFamily *f, int i); /* "q_proj" */
 

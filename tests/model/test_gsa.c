@@ -318,5 +318,5 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
     expect_run(0, "", line);
     snprintf(line, sizeof line, "eval --device cpu --model models/tally --data %s/rows.jsonl --selection random", at);
     expect_run(2, "no sparse attention", line);
-    expect_run(2, "no GPU kernels", "plan --model gsa-512m --gpu h100");
+    expect_run(0, "183,662,144 parameters", "plan --model gsa-512m --gpu h100 --seq 1024 --micro-batch 2 --accum 32");
 }
