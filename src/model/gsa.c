@@ -10,27 +10,23 @@
 #include "base/rng.h"
 #include "model/model.h"
 
-enum { PROJ_Q, PROJ_K, PROJ_V, PROJ_O, PROJ_GATE, PROJ_UP, PROJ_DOWN, PROJ_VALUE_GATE, PROJ_OUTPUT_GATE, PROJ_QUERY, PROJ_KEY,
-       PROJ_WEIGHT, PROJ_COUNT };
+enum { PROJ_VALUE_GATE = PROJ_USUAL, PROJ_OUTPUT_GATE, PROJ_QUERY, PROJ_KEY, PROJ_WEIGHT, PROJ_COUNT };
 
-static const char *const projections[PROJ_COUNT] = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-    "self_attn.value_gate", "self_attn.output_gate", "self_attn.indexer.query_proj", "self_attn.indexer.key_proj",
-    "self_attn.indexer.weight_proj"};
+static const char *const projections[PROJ_COUNT] = {MODEL_USUAL_PROJECTIONS, "self_attn.value_gate", "self_attn.output_gate",
+                                                    "self_attn.indexer.query_proj", "self_attn.indexer.key_proj",
+                                                    "self_attn.indexer.weight_proj"};
 
 enum { CACHE_KV, CACHE_INDEX, CACHES };
 
 typedef struct Layer {
-    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias;
+    ModelBlock block;
     Tid value_gate, value_gate_bias, output_gate, output_gate_bias;
     Tid index, index_bias; /* (J*E + E + J, C); (2J): of the weights, then of the scores */
-    ModelFfn ffn;
-    Adapter on_qkv, on_out, on_value_gate, on_output_gate, on_index;
+    Adapter on_value_gate, on_output_gate, on_index;
 } Layer;
 
 typedef struct Gsa { /* Model.own */
-    Tid final_norm, inv_freq;
-    float rope_scale;
+    ModelEnds ends;
     Layer layer[];
 } Gsa;
 
@@ -126,27 +122,29 @@ static Tid gate(Program *p, const Block *b, const char *name, Tid x, Tid w, Tid 
     return op_gate(p, name, x, z, a);
 }
 
-static Tid attention(Program *p, const ModelConfig *c, const Gsa *d, const Layer *w, const ModelInput *in, Tid x, ModelOut *out) {
+static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, ModelOut *out) {
+    const ModelConfig *c = &m->spec.config;
     const GsaConfig *g = &c->gsa;
-    AttrHeads rope = model_heads(c, in->seq, d->rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
-    Block b = {c, w, in, out, op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps)};            // (N, C)
-    Tid qkv = model_product(p, in, "qkv", b.h, w->qkv, w->qkv_bias, &w->on_qkv);             // (N, (H+2G)*D)
-    if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1));
+    const Gsa *d = m->own;
+    const Layer *w = &d->layer[p->layer];
+    AttrHeads rope = model_heads(c, in->seq, d->ends.rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
+    Block b = {c, w, in, out, op_rmsnorm(p, x, w->block.attn_norm, (float)c->rms_eps)};      // (N, C)
+    Tid qkv = model_qkv(p, c, &w->block, in, b.h);                                           // (N, (H+2G)*D)
     if (g->value_gate)
         qkv = gate(p, &b, "values_gated", qkv, w->value_gate, w->value_gate_bias, &w->on_value_gate,
                    (AttrGate){g->gate_act, (int64_t)(c->heads + c->kv_heads) * c->head_dim, 1});
     if (in->cache) {
         rope.slots = a.slots = in->slots;
         rope.distinct_cache_rows = a.distinct_cache_rows = in->distinct_cache_rows;
-        qkv = op_rope_put(p, in->cache[p->layer * CACHES + CACHE_KV], qkv, in->positions, d->inv_freq, in->cache_rows, rope);
+        qkv = op_rope_put(p, in->cache[p->layer * CACHES + CACHE_KV], qkv, in->positions, d->ends.inv_freq, in->cache_rows, rope);
     } else {
-        qkv = op_rope(p, qkv, in->positions, d->inv_freq, rope);
+        qkv = op_rope(p, qkv, in->positions, d->ends.inv_freq, rope);
     }
     Tid o = attended(p, &b, qkv, a);                                                         // (N, H*D)
     if (g->output_gate)
         o = gate(p, &b, "attended_gated", o, w->output_gate, w->output_gate_bias, &w->on_output_gate,
                  (AttrGate){g->gate_act, 0, g->gate_a_head ? c->head_dim : 1});
-    return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
+    return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->block.out, w->block.out_bias, &w->block.on_out));
 }
 
 /* Statistics of every layer, where it has any. */
@@ -158,22 +156,12 @@ static const Tid *report_of(Program *p, const ModelConfig *c) {
     return stat;
 }
 
+static const ModelBlock *block_of(const Model *m, int layer) { return &((const Gsa *)m->own)->layer[layer].block; }
+
 static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
-    const ModelConfig *c = &m->spec.config;
-    const Gsa *d = m->own;
-    if (in->report) out->report = report_of(p, c);
-    Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations);          // (N, C)
-    for (int l = 0; l < c->layers; l++) {
-        p->layer = l;
-        p->part = PART_ATTENTION;
-        x = attention(p, c, d, &d->layer[l], in, x, out);
-        p->part = PART_FFN;
-        x = model_feed_forward(p, c, &d->layer[l].ffn, in, x);
-        if (l == out->tap_layer) out->tap = x;
-    }
+    if (in->report) out->report = report_of(p, &m->spec.config);
     p->layer = -1;
-    p->part = PART_NONE;
-    out->hidden = op_rmsnorm(p, x, d->final_norm, (float)c->rms_eps);
+    model_pass(p, m, in, out, &((const Gsa *)m->own)->ends, attention, block_of);
 }
 
 static Tid cache(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f) {
@@ -220,52 +208,27 @@ static void gate_weights(Program *p, const Model *m, const ModelTraining *t, Lay
     }
 }
 
-static void layer_weights(Program *p, const Model *m, const ModelTraining *t, Layer *w) {
-    const ModelConfig *c = &m->spec.config;
-    int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
-    const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}}, out[] = {{PROJ_O, c->hidden}};
-    w->attn_norm = model_weight(p, m, t, "attn_norm", model_in_layer(p, "input_layernorm.weight"), c->hidden, 0);
-    w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
-    if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
-    model_parts(p, m, w->qkv, w->qkv_bias, qkv, 3);
-    if (c->qk_norm) {
-        w->q_norm = model_weight(p, m, t, "q_norm", model_in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
-        w->k_norm = model_weight(p, m, t, "k_norm", model_in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
-    }
-    w->out = model_weight(p, m, t, "out_w", model_in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
-    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", model_in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
-    w->on_qkv = model_adapter(p, m, t, "qkv", qkv, 3, c->hidden);
-    w->on_out = model_adapter(p, m, t, "out", out, 1, q);
+static void layer_weights(Program *p, Model *m, const ModelTraining *t, int layer) {
+    Layer *w = &((Gsa *)m->own)->layer[layer];
+    model_block_weights(p, m, t, &w->block);
+    model_block_adapters(p, m, t, &w->block);
     gate_weights(p, m, t, w);
-    if (c->gsa.selection != SELECTION_ALL) index_weights(p, m, t, w);
-    model_ffn_weights(p, m, t, &w->ffn, PROJ_GATE);
-    model_ffn_adapters(p, m, t, &w->ffn, PROJ_GATE);
+    if (m->spec.config.gsa.selection != SELECTION_ALL) index_weights(p, m, t, w);
 }
 
 static void weights(Program *p, Model *m, const ModelTraining *t) {
-    const ModelConfig *c = &m->spec.config;
-    Gsa *d = m->own;
-    float frequency[512];
-    CHECK(c->head_dim / 2 <= COUNT_OF(frequency));
-    config_rope(c, frequency, &d->rope_scale);
-    m->embedding = model_weight(p, m, t, "embedding", "model.embed_tokens.weight", c->vocab, c->hidden);
-    for (int l = 0; l < c->layers; l++) {
-        p->layer = l;
-        layer_weights(p, m, t, &d->layer[l]);
-    }
-    p->layer = -1;
-    d->final_norm = model_weight(p, m, t, "final_norm", "model.norm.weight", c->hidden, 0);
-    m->head = c->tied ? m->embedding : model_weight(p, m, t, "head", "lm_head.weight", c->vocab, c->hidden);
-    d->inv_freq = prog_table(p, "inv_freq", frequency, c->head_dim / 2);
+    model_all_weights(p, m, t, &((Gsa *)m->own)->ends, layer_weights);
 }
 
 static int64_t own_bytes(const ModelConfig *c) { return (int64_t)sizeof(Gsa) + c->layers * (int64_t)sizeof(Layer); }
 
 static int adapters(Model *m, int layer, Adapter **out) {
     Layer *w = &((Gsa *)m->own)->layer[layer];
-    Adapter *on[] = {&w->on_qkv, &w->on_out, &w->on_value_gate, &w->on_output_gate, &w->on_index, &w->ffn.on_gate_up, &w->ffn.on_down};
-    for (int i = 0; i < COUNT_OF(on); i++) out[i] = on[i];
-    return COUNT_OF(on);
+    int n = model_block_list(&w->block, out);
+    out[n++] = &w->on_value_gate;
+    out[n++] = &w->on_output_gate;
+    out[n++] = &w->on_index;
+    return n;
 }
 
 static bool has_warmup(const ModelConfig *c) { return c->gsa.selection == SELECTION_LEARNED; }
