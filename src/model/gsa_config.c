@@ -134,6 +134,8 @@ bool gsa_check(const ModelConfig *c, const char *where, Err *e) {
         return fail(e, ERR_FAIL, "%s: 'dense_residual_alpha' is %g, it must be between 0 and 1", where, g->dense_share);
     if (!(g->temperature >= 0 && g->temperature <= 1e6))
         return fail(e, ERR_FAIL, "%s: 'adaptive_k_temperature' is %g, it must be 0 or more", where, g->temperature);
+    if (!(g->gate_bias >= -1e3 && g->gate_bias <= 1e3))
+        return fail(e, ERR_FAIL, "%s: 'gate_bias_init' is %g, it must be between -1000 and 1000", where, g->gate_bias);
     return g->warmup_steps >= 0 || fail(e, ERR_FAIL, "%s: 'indexer_warmup_steps' is negative", where);
 }
 

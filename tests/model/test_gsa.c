@@ -215,6 +215,37 @@ static double loss_of(const char *model, const char *data, const char *more) {
     return loss;
 }
 
+static void checksum_of(char *to, size_t size, const char *command) {
+    Ran r = snug_run("%s", command);
+    const char *at = strstr(str_text(&r.out), "\"checksum\":");
+    snprintf(to, size, "%.*s", at ? 29 : 0, at ? at : "");
+    if (!EXPECT(r.code == 0 && at)) test_note("    %s\n%s%s", command, str_text(&r.out), str_text(&r.err));
+    ran_free(&r);
+}
+
+/* A run that is cut in its warm-up and one that is not end with the same weights, beyond the switch of the stages. */
+TEST(a_warmup_that_is_resumed_ends_with_the_same_weights) {
+    static const char *const kinds[] = {"joint", "frozen"};
+    const char *at = test_tmp();
+    char line[900], whole[40], again[40];
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        const char *job = "train --device cpu --model tests/golden/gsa/whole --data %s/rows.jsonl --seq 16 --micro-batch 2 --accum 1 --steps 6 --json "
+                          "--indexer-warmup %s --indexer-warmup-steps 4 --precision fp32 --out %s/%s%d %s";
+        const char *rows = "{\"ids\": [5, 9, 31, 7, 12, 5, 30, 8, 9, 10, 4, 7, 7, 19]}\n{\"ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}\n";
+        snprintf(line, sizeof line, "%s/rows.jsonl", at);
+        EXPECT(file_write_all(line, rows, (int64_t)strlen(rows), NULL));
+        snprintf(line, sizeof line, job, at, kinds[i], at, "whole", i, "");
+        checksum_of(whole, sizeof whole, line);
+        snprintf(line, sizeof line, job, at, kinds[i], at, "cut", i, "--save-steps 3");
+        checksum_of(again, sizeof again, line);
+        snprintf(line, sizeof line, "rm -rf %s/cut%d/model %s/cut%d/checkpoint-6", at, i, at, i);
+        EXPECT(system(line) == 0);
+        snprintf(line, sizeof line, "train --config %s/cut%d/config.yaml --resume --json", at, i);
+        checksum_of(again, sizeof again, line);
+        EXPECT_STR(again, whole);
+    }
+}
+
 /* With all keys, and with as many as there are, it is the dense model still; biases and norms of q and k are kept. */
 TEST(a_dense_model_made_sparse_keeps_its_loss) {
     static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3", "tests/golden/llama_yarn"};
