@@ -1,5 +1,5 @@
-/* block.c - what the families' models have in common: products with their adapters, projections of attention, the SwiGLU
- * feed-forward, and the walk over the layers.
+/* block.c - what the families' models have in common: products with their adapters, projections of attention, the
+ * SwiGLU feed-forward, and the walk over the layers.
  *
  * N tokens = rows * seq, C width, H heads, G KV heads, D head size, F hidden width of the feed-forward, V vocabulary.
  * q, k, v are one product and so are gate and up: their weights are stacked rows, each a view with its file's name. */
@@ -11,8 +11,12 @@ Tid model_product(Program *p, const ModelInput *in, const char *name, Tid x, Tid
 }
 
 AttrHeads model_heads(const ModelConfig *c, int64_t seq, float scale) {
-    return (AttrHeads){.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .seq = seq,
-                       .scale = scale, .eps = (float)c->rms_eps};
+    return (AttrHeads){.heads = c->heads,
+                       .kv_heads = c->kv_heads,
+                       .head_dim = c->head_dim,
+                       .seq = seq,
+                       .scale = scale,
+                       .eps = (float)c->rms_eps};
 }
 
 const char *model_in_layer(Program *p, const char *part) {
@@ -22,21 +26,21 @@ const char *model_in_layer(Program *p, const char *part) {
 /* ---- the pass ---- */
 
 Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid h) {
-    Tid qkv = model_product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv);           // (N, (H+2G)*D)
+    Tid qkv = model_product(p, in, "qkv", h, w->qkv, w->qkv_bias, &w->on_qkv); // (N, (H+2G)*D)
     return c->qk_norm ? op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1)) : qkv;
 }
 
 Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x) {
-    Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)c->rms_eps);                            // (N, C)
-    Tid gate_up = model_product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up);  // (N, 2F)
+    Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)c->rms_eps);                           // (N, C)
+    Tid gate_up = model_product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up); // (N, 2F)
     Tid y = model_product(p, in, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
-    return op_add(p, "after_ffn", x, y);                                                 // (N, C)
+    return op_add(p, "after_ffn", x, y); // (N, C)
 }
 
-void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out, const ModelEnds *ends, ModelAttention *attention,
-                ModelBlockOf *block) {
+void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out, const ModelEnds *ends,
+                ModelAttention *attention, ModelBlockOf *block) {
     const ModelConfig *c = &m->spec.config;
-    Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations);       // (N, C)
+    Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations); // (N, C)
     for (int l = 0; l < c->layers; l++) {
         p->layer = l;
         p->part = PART_ATTENTION;
@@ -55,7 +59,8 @@ void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out,
 void model_block_weights(Program *p, const Model *m, const ModelTraining *t, ModelBlock *w) {
     const ModelConfig *c = &m->spec.config;
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
-    const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}}, gate_up[] = {{PROJ_GATE, c->ffn}, {PROJ_UP, c->ffn}};
+    const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}},
+                    gate_up[] = {{PROJ_GATE, c->ffn}, {PROJ_UP, c->ffn}};
     w->attn_norm = model_weight(p, m, t, "attn_norm", model_in_layer(p, "input_layernorm.weight"), c->hidden, 0);
     w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
     if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
@@ -65,7 +70,8 @@ void model_block_weights(Program *p, const Model *m, const ModelTraining *t, Mod
         w->k_norm = model_weight(p, m, t, "k_norm", model_in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
     }
     w->out = model_weight(p, m, t, "out_w", model_in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
-    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", model_in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
+    if (c->out_bias)
+        w->out_bias = model_weight(p, m, t, "out_bias", model_in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
     w->ffn_norm = model_weight(p, m, t, "ffn_norm", model_in_layer(p, "post_attention_layernorm.weight"), c->hidden, 0);
     w->gate_up = model_weight(p, m, t, "gate_up_w", NULL, 2 * c->ffn, c->hidden);
     model_parts(p, m, w->gate_up, NONE, gate_up, 2);

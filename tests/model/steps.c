@@ -5,9 +5,16 @@
 #include "plan/plan.h"
 
 JobSpec steps_spec(const ModelConfig *c, bool lora, uint32_t lora_targets) {
-    JobSpec s = {.train = true, .lora = lora, .m = {.config = *c, .activations = FMT_F32, .random_init = true, .seed = 4}, .weights = FMT_F32,
-                 .gradients = FMT_F32, .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1}, .seq = STEPS_SEQ,
-                 .micro_batch = STEPS_ROWS, .accum = 2, .evaluate = true};
+    JobSpec s = {.train = true,
+                 .lora = lora,
+                 .m = {.config = *c, .activations = FMT_F32, .random_init = true, .seed = 4},
+                 .weights = FMT_F32,
+                 .gradients = FMT_F32,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1},
+                 .seq = STEPS_SEQ,
+                 .micro_batch = STEPS_ROWS,
+                 .accum = 2,
+                 .evaluate = true};
     if (lora) s.m.adapter = (LoraSpec){.rank = 4, .alpha = 8, .targets = lora_targets, .format = FMT_F32};
     return s;
 }

@@ -1,5 +1,5 @@
-/* test_gsa.c - the family of gated sparse attention from outside: its config.json, its sizes and starts, memory techniques that must
- * keep its bits, keys of a token that must not depend on others, and what is refused. */
+/* test_gsa.c - the family of gated sparse attention from outside: its config.json, its sizes and starts, memory
+ * techniques that must keep its bits, keys of a token that must not depend on others, and what is refused. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,8 +16,9 @@ enum { SEQ = STEPS_SEQ, VOCAB = STEPS_VOCAB };
 static ModelConfig tiny(void) {
     ModelConfig c;
     Err e = {0};
-    const char *const set[] = {"d_model=32", "n_layers=2", "n_heads=4", "n_kv_heads=2", "d_ffn=48", "vocab_size=50", "d_indexer=8",
-                               "n_indexer_heads=2", "k_base=6", "k_min=3", "k_max=9", "torch_dtype=float32"};
+    const char *const set[] = {"d_model=32", "n_layers=2",    "n_heads=4",   "n_kv_heads=2",
+                               "d_ffn=48",   "vocab_size=50", "d_indexer=8", "n_indexer_heads=2",
+                               "k_base=6",   "k_min=3",       "k_max=9",     "torch_dtype=float32"};
     EXPECT(config_from_preset(&c, "gsa-512m"));
     EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
     return c;
@@ -36,10 +37,13 @@ TEST(memory_techniques_keep_the_bits_of_gsa) {
         s.warmup_frozen = i == 3;
         steps_train(&s, true, plain, plain + STEPS);
         EXPECT((i == 3 || plain[STEPS - 1] < plain[0]) && isfinite(plain[0]) && plain[STEPS] > 0);
-        if (i == 3) EXPECT(plain[STEPS + 1] < plain[STEPS] && plain[1] == plain[0]); /* only the indexer has learned, and it has */
+        if (i == 3)
+            EXPECT(plain[STEPS + 1] < plain[STEPS] &&
+                   plain[1] == plain[0]); /* only the indexer has learned, and it has */
         for (int level = RECOMPUTE_NORM; level <= RECOMPUTE_TWICE; level++) {
             for (int l = 0; l < s.m.config.layers; l++) s.recompute[l] = (RecomputeLevel)level;
-            if (level == RECOMPUTE_BLOCK) s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 1;
+            if (level == RECOMPUTE_BLOCK)
+                s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 1;
             steps_train(&s, true, with, with + STEPS);
             if (!EXPECT(!memcmp(plain, with, sizeof plain))) test_note("    case %d, level %d", i, level);
         }
@@ -79,7 +83,8 @@ static void pass_open(Pass *t, int64_t rows, int64_t seq) {
     exec_play(&t->r.x, t->init);
 }
 
-static void pass_play(Pass *t, float *logits, const int32_t *ids, const int32_t *positions, const int32_t *docs, int64_t n) {
+static void pass_play(Pass *t, float *logits, const int32_t *ids, const int32_t *positions, const int32_t *docs,
+                      int64_t n) {
     exec_put(&t->r.x, t->in.ids, ids, 0, n * 4);
     exec_put(&t->r.x, t->in.positions, positions, 0, n * 4);
     exec_put(&t->r.x, t->in.doc_begin, docs, 0, n * 4);
@@ -133,7 +138,8 @@ TEST(presets_of_gsa_have_the_published_sizes) {
         const char *name;
         double millions;
         int64_t k_base;
-    } preset[] = {{"gsa-512m", 183.7, 512}, {"gsa-512m-768", 319.6, 512}, {"gsa-1b", 405.2, 512}, {"gsa-1.7b", 1730.5, 2048}};
+    } preset[] = {
+        {"gsa-512m", 183.7, 512}, {"gsa-512m-768", 319.6, 512}, {"gsa-1b", 405.2, 512}, {"gsa-1.7b", 1730.5, 2048}};
     for (int i = 0; i < COUNT_OF(preset); i++) {
         ModelConfig c;
         EXPECT(config_from_preset(&c, preset[i].name) && c.gsa.k_base == preset[i].k_base);
@@ -150,13 +156,15 @@ TEST(presets_of_gsa_have_the_published_sizes) {
 TEST(a_config_of_gsa_is_written_as_it_is_read) {
     Err e = {0};
     ModelConfig c = tiny(), again;
-    const char *const set[] = {"gate_activation=silu", "use_adaptive_k=false", "selection=oracle", "dense_residual_alpha=0.25",
-                               "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true"};
+    const char *const set[] = {
+        "gate_activation=silu",    "use_adaptive_k=false",      "selection=oracle", "dense_residual_alpha=0.25",
+        "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true"};
     EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
     json_t *j = config_to_json(&c);
     EXPECT(json_object_get(j, "d_model") && !json_object_get(j, "hidden_size"));
     EXPECT_OK(config_from_json(&again, j, c.name, &e));
-    EXPECT(!memcmp(&again.gsa, &c.gsa, sizeof c.gsa) && again.hidden == c.hidden && again.head_dim == 8 && again.qkv_bias);
+    EXPECT(!memcmp(&again.gsa, &c.gsa, sizeof c.gsa) && again.hidden == c.hidden && again.head_dim == 8 &&
+           again.qkv_bias);
     json_decref(j);
 }
 
@@ -200,7 +208,8 @@ TEST(random_starts_of_gsa_are_the_published_ones) {
                  {"lm_head.weight", FILL_NORMAL, 0.02}};
     for (int i = 0; i < COUNT_OF(start); i++) {
         AttrFill f = weights_fill(&c, start[i].name, 1);
-        if (!EXPECT(f.kind == start[i].kind && fabs(f.scale - start[i].scale) < 1e-6)) test_note("    %s: %g", start[i].name, f.scale);
+        if (!EXPECT(f.kind == start[i].kind && fabs(f.scale - start[i].scale) < 1e-6))
+            test_note("    %s: %g", start[i].name, f.scale);
     }
 }
 
@@ -229,9 +238,13 @@ TEST(a_warmup_that_is_resumed_ends_with_the_same_weights) {
     const char *at = test_tmp();
     char line[900], whole[40], again[40];
     for (int i = 0; i < COUNT_OF(kinds); i++) {
-        const char *job = "train --device cpu --model tests/golden/gsa/whole --data %s/rows.jsonl --seq 16 --micro-batch 2 --accum 1 --steps 6 --json "
-                          "--indexer-warmup %s --indexer-warmup-steps 4 --precision fp32 --out %s/%s%d %s";
-        const char *rows = "{\"ids\": [5, 9, 31, 7, 12, 5, 30, 8, 9, 10, 4, 7, 7, 19]}\n{\"ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}\n";
+        const char *job =
+            "train --device cpu --model tests/golden/gsa/whole --data %s/rows.jsonl --seq 16 --micro-batch 2 --accum 1 "
+            "--steps 6 --json "
+            "--indexer-warmup %s --indexer-warmup-steps 4 --precision fp32 --out %s/%s%d %s";
+        const char *rows =
+            "{\"ids\": [5, 9, 31, 7, 12, 5, 30, 8, 9, 10, 4, 7, 7, 19]}\n{\"ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, "
+            "12]}\n";
         snprintf(line, sizeof line, "%s/rows.jsonl", at);
         EXPECT(file_write_all(line, rows, (int64_t)strlen(rows), NULL));
         snprintf(line, sizeof line, job, at, kinds[i], at, "whole", i, "");
@@ -248,14 +261,17 @@ TEST(a_warmup_that_is_resumed_ends_with_the_same_weights) {
 
 /* With all keys, and with as many as there are, it is the dense model still; biases and norms of q and k are kept. */
 TEST(a_dense_model_made_sparse_keeps_its_loss) {
-    static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3", "tests/golden/llama_yarn"};
+    static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3",
+                                       "tests/golden/llama_yarn"};
     char rows[200], to[200];
     snprintf(rows, sizeof rows, "%s/ids.jsonl", test_tmp());
     const char *line = "{\"ids\": [5, 9, 31, 77, 12, 5, 60, 8, 9, 100, 42, 7, 7, 19, 3, 2, 55, 81]}\n";
     EXPECT(file_write_all(rows, line, (int64_t)strlen(line), NULL));
     for (int i = 0; i < COUNT_OF(from); i++) {
         snprintf(to, sizeof to, "%s/sparse%d", test_tmp(), i);
-        Ran r = snug_run("convert --from dense %s --out %s --set k_base=64 --set k_min=64 --set k_max=64 --set d_indexer=8", from[i], to);
+        Ran r =
+            snug_run("convert --from dense %s --out %s --set k_base=64 --set k_min=64 --set k_max=64 --set d_indexer=8",
+                     from[i], to);
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         double dense = loss_of(from[i], rows, "");
@@ -264,8 +280,10 @@ TEST(a_dense_model_made_sparse_keeps_its_loss) {
     }
 }
 
-#define TINY "--set d_model=32 --set n_layers=2 --set n_heads=4 --set n_kv_heads=2 --set d_ffn=48 --set d_indexer=8 --set n_indexer_heads=2 " \
-             "--set k_base=8 --set k_min=4 --set k_max=12 --set vocab_size=768 --dtype fp32"
+#define TINY                                                                                                       \
+    "--set d_model=32 --set n_layers=2 --set n_heads=4 --set n_kv_heads=2 --set d_ffn=48 --set d_indexer=8 --set " \
+    "n_indexer_heads=2 "                                                                                           \
+    "--set k_base=8 --set k_min=4 --set k_max=12 --set vocab_size=768 --dtype fp32"
 
 static void expect_run(int code, const char *word, const char *command) {
     Ran r = snug_run("%s", command);
@@ -281,15 +299,23 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
     expect_run(0, "parameters", line);
     snprintf(line, sizeof line, "problems --n 40 --roles none --out %s/rows.jsonl", at);
     expect_run(0, "", line);
-    static const char *const ways[] = {"", "--selection random", "--selection oracle", "--selection all", "--gates none", "--mode lora --lora-also all"};
+    static const char *const ways[] = {"",
+                                       "--selection random",
+                                       "--selection oracle",
+                                       "--selection all",
+                                       "--gates none",
+                                       "--mode lora --lora-also all"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        snprintf(line, sizeof line, "train --device cpu --model %s/m --data %s/rows.jsonl --out %s/r%d --seq 64 --micro-batch 2 --accum 2 --steps 3 --json %s",
+        snprintf(line, sizeof line,
+                 "train --device cpu --model %s/m --data %s/rows.jsonl --out %s/r%d --seq 64 --micro-batch 2 --accum 2 "
+                 "--steps 3 --json %s",
                  at, at, at, i, ways[i]);
         expect_run(0, "\"above_plan_bytes\":0", line);
     }
     snprintf(line, sizeof line, "eval --device cpu --model %s/r0/model --data %s/rows.jsonl --seq 64 --json", at, at);
     expect_run(0, "perplexity", line);
-    snprintf(line, sizeof line, "generate --device cpu --model %s/r0/model --prompt Tom --max-tokens 9 --temperature 0 --json", at);
+    snprintf(line, sizeof line,
+             "generate --device cpu --model %s/r0/model --prompt Tom --max-tokens 9 --temperature 0 --json", at);
     expect_run(0, "", line);
     snprintf(line, sizeof line, "eval --device cpu --model models/tally --data %s/rows.jsonl --selection random", at);
     expect_run(2, "no sparse attention", line);

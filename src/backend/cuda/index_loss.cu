@@ -1,9 +1,10 @@
-/* index_loss.cu - what an indexer learns: the divergence of its scores' softmax from the attention of the heads it serves.
- * Reference: cpu/index_loss.c.
+/* index_loss.cu - what an indexer learns: the divergence of its scores' softmax from the attention of the heads it
+ * serves. Reference: cpu/index_loss.c.
  *
- * A block takes one token after another. In its rows of the workspace: p, the mean over heads of e^(q.k - lse); the scores I; for the
- * gradient what each index head passes on. Gradients of index keys: a block owns TILE keys of a row and walks over the queries behind them in
- * order, computing p and I of each pair again; a warp owns the sums of its keys. Divisor, weights and beta are dials. */
+ * A block takes one token after another. In its rows of the workspace: p, the mean over heads of e^(q.k - lse); the
+ * scores I; for the gradient what each index head passes on. Gradients of index keys: a block owns TILE keys of a row
+ * and walks over the queries behind them in order, computing p and I of each pair again; a warp owns the sums of its
+ * keys. Divisor, weights and beta are dials. */
 #include "backend/cuda/parts.cuh"
 #include "backend/cuda/sparse.cuh"
 
@@ -22,23 +23,28 @@ DEVICE Counted counted_of(const CudaIndexLoss &a, int64_t token) {
     int low = 0, high = (int)a.most;
     while (low < high) { /* behind the last key stand -1 */
         int middle = (low + high) / 2;
-        if (list[middle] >= 0) low = middle + 1;
-        else high = middle;
+        if (list[middle] >= 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return {list, begin, low};
 }
 
 /* Shared memory: the index query, then the queries of all heads (H, D) and their lse (H). */
-template <typename T> DEVICE void load_token(const CudaIndexLoss &a, const IndexQuery &x, float *q, float *lse, int64_t token) {
+template <typename T>
+DEVICE void load_token(const CudaIndexLoss &a, const IndexQuery &x, float *q, float *lse, int64_t token) {
     const AttrHeads &h = a.s.k.heads;
     int64_t width = (int64_t)(h.heads + 2 * h.kv_heads) * h.head_dim;
     load_index_query<T>(x, a.s, token);
-    for (int i = threadIdx.x; i < h.heads * h.head_dim; i += blockDim.x) q[i] = to_float(((const T *)a.s.qkv)[token * width + i]);
+    for (int i = threadIdx.x; i < h.heads * h.head_dim; i += blockDim.x)
+        q[i] = to_float(((const T *)a.s.qkv)[token * width + i]);
     for (int i = threadIdx.x; i < h.heads; i += blockDim.x) lse[i] = a.lse[token * h.heads + i];
 }
 
 /* p of one key, by one thread. */
-template <typename T> DEVICE float attention_on(const CudaIndexLoss &a, const float *q, const float *lse, int64_t row, int s) {
+template <typename T>
+DEVICE float attention_on(const CudaIndexLoss &a, const float *q, const float *lse, int64_t row, int s) {
     const AttrHeads &h = a.s.k.heads;
     int group = h.heads / h.kv_heads;
     float sum = 0;
@@ -53,8 +59,8 @@ template <typename T> DEVICE float attention_on(const CudaIndexLoss &a, const fl
 
 /* Rows p and I of a token; gives the logarithmic sum of I. */
 template <typename T>
-DEVICE float fill_rows(const CudaIndexLoss &a, const IndexQuery &x, const float *q, const float *lse, float *p, float *score, Counted keys,
-                       int64_t row, double *part, float *part_max) {
+DEVICE float fill_rows(const CudaIndexLoss &a, const IndexQuery &x, const float *q, const float *lse, float *p,
+                       float *score, Counted keys, int64_t row, double *part, float *part_max) {
     float top = -INFINITY;
     for (int i = threadIdx.x; i < keys.n; i += blockDim.x) {
         p[i] = attention_on<T>(a, q, lse, row, keys[i]);
@@ -67,7 +73,8 @@ DEVICE float fill_rows(const CudaIndexLoss &a, const IndexQuery &x, const float 
     return top + (float)log(total_of_block(sum, part));
 }
 
-template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS) index_loss_kernel(CudaIndexLoss a) {
+template <typename T>
+__global__ void __launch_bounds__(SPARSE_THREADS) index_loss_kernel(CudaIndexLoss a) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];
     __shared__ float part_max[WARP];
@@ -90,7 +97,8 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS) index_lo
     }
 }
 
-__global__ void __launch_bounds__(1024) loss_sum_kernel(double *stat, const double *parts, int64_t n, const float *divisor, const float *beta) {
+__global__ void __launch_bounds__(1024)
+    loss_sum_kernel(double *stat, const double *parts, int64_t n, const float *divisor, const float *beta) {
     __shared__ double part[WARP];
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += parts[i];
@@ -104,14 +112,16 @@ __global__ void __launch_bounds__(1024) loss_sum_kernel(double *stat, const doub
 
 DEVICE float slope(float act, bool relu) { return relu ? (act > 0 ? 1.0f : 0.0f) : act * (1.0f - act); }
 
-template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS) index_grad_kernel(CudaIndexLoss a) {
+template <typename T>
+__global__ void __launch_bounds__(SPARSE_THREADS) index_grad_kernel(CudaIndexLoss a) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];
     __shared__ float part_max[WARP];
     IndexQuery x = index_query_at(memory, a.s.k);
     int heads = x.heads, dim = x.dim;
     float *q = memory + x.padded * (dim + 2), *lse = q + a.s.k.heads.heads * a.s.k.heads.head_dim;
-    float *d = a.s.workspace + (int64_t)blockIdx.x * (2 + heads) * a.s.span, *score = d + a.s.span, *through = score + a.s.span;
+    float *d = a.s.workspace + (int64_t)blockIdx.x * (2 + heads) * a.s.span, *score = d + a.s.span,
+          *through = score + a.s.span;
     int64_t width = (int64_t)heads * dim + dim + heads;
     for (int64_t token = blockIdx.x; token < a.s.tokens; token += gridDim.x) {
         Counted keys = counted_of(a, token);
@@ -131,7 +141,10 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS) index_gr
             for (int i = threadIdx.x; i < keys.n && counts; i += blockDim.x) {
                 float pre[HEADS_AT_ONCE];
                 index_heads(pre, x, key_of<T>(a.s.index_keys, row, keys[i], 0), j / HEADS_AT_ONCE * HEADS_AT_ONCE);
-                float mine = j % HEADS_AT_ONCE == 0 ? pre[0] : j % HEADS_AT_ONCE == 1 ? pre[1] : j % HEADS_AT_ONCE == 2 ? pre[2] : pre[3];
+                float mine = j % HEADS_AT_ONCE == 0   ? pre[0]
+                             : j % HEADS_AT_ONCE == 1 ? pre[1]
+                             : j % HEADS_AT_ONCE == 2 ? pre[2]
+                                                      : pre[3];
                 float act = index_act(mine, a.s.k.relu), da = d[i] * x.w[j] * slope(act, a.s.k.relu);
                 through[(int64_t)j * a.s.span + i] = da;
                 weight += (double)d[i] * act;
@@ -150,7 +163,8 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS) index_gr
         for (int i = threadIdx.x; i < heads * dim; i += blockDim.x) {
             float total = 0;
             for (int k = 0; k < keys.n && counts; k++)
-                total += through[(int64_t)(i / dim) * a.s.span + k] * key_of<T>(a.s.index_keys, row, keys[k], 0)[i % dim];
+                total +=
+                    through[(int64_t)(i / dim) * a.s.span + k] * key_of<T>(a.s.index_keys, row, keys[k], 0)[i % dim];
             to[i] = from_float<T>(total * rsqrtf((float)dim));
         }
         if (threadIdx.x == 0) a.index_lse[token] = sum;
@@ -165,22 +179,26 @@ DEVICE unsigned bits_of(const CudaIndexLoss &a, int64_t token, int first) {
     Counted keys = counted_of(a, token);
     unsigned bits = 0;
     if (!keys.list) {
-        for (int s = max(first, keys.begin); s < min(first + (int)TILE, keys.begin + keys.n); s++) bits |= 1u << (s - first);
+        for (int s = max(first, keys.begin); s < min(first + (int)TILE, keys.begin + keys.n); s++)
+            bits |= 1u << (s - first);
         return bits;
     }
     int low = 0, high = keys.n;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (keys.list[middle] < first) low = middle + 1;
-        else high = middle;
+        if (keys.list[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
     }
     for (; low < keys.n && keys.list[low] < first + (int)TILE; low++) bits |= 1u << (keys.list[low] - first);
     return bits;
 }
 
 /* dI of a pair, by a warp. */
-template <typename T> DEVICE float pair_gradient(const CudaIndexLoss &a, const IndexQuery &x, const float *q, const float *lse, int64_t token,
-                                                 int64_t row, int s) {
+template <typename T>
+DEVICE float pair_gradient(const CudaIndexLoss &a, const IndexQuery &x, const float *q, const float *lse, int64_t token,
+                           int64_t row, int s) {
     const AttrHeads &h = a.s.k.heads;
     int lane = threadIdx.x % WARP, group = h.heads / h.kv_heads;
     float p = 0, score = 0;
@@ -199,13 +217,15 @@ template <typename T> DEVICE float pair_gradient(const CudaIndexLoss &a, const I
     return (expf(score - a.index_lse[token]) - p / (float)h.heads) * a.weight[token] / *a.divisor;
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) index_dk_kernel(CudaIndexLoss a) {
+template <typename T>
+__global__ void __launch_bounds__(THREADS) index_dk_kernel(CudaIndexLoss a) {
     extern __shared__ float memory[];
     __shared__ unsigned mask[THREADS];
     const AttrHeads &h = a.s.k.heads;
     IndexQuery x = index_query_at(memory, a.s.k);
     float *q = memory + x.padded * (x.dim + 2), *lse = q + h.heads * h.head_dim, *dk = lse + h.heads;
-    int tiles = (int)((h.seq + TILE - 1) / TILE), first = blockIdx.x % tiles * TILE, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int tiles = (int)((h.seq + TILE - 1) / TILE), first = blockIdx.x % tiles * TILE, lane = threadIdx.x % WARP,
+        warp = threadIdx.x / WARP;
     int64_t row = blockIdx.x / tiles, token0 = row * h.seq, width = (int64_t)x.heads * x.dim + x.dim + x.heads;
     constexpr int EACH = TILE / WARPS;
     for (int i = threadIdx.x; i < TILE * x.dim; i += THREADS) dk[i] = 0;
@@ -226,8 +246,10 @@ template <typename T> __global__ void __launch_bounds__(THREADS) index_dk_kernel
                 for (int j = 0; j < x.heads; j++) {
                     float dot = 0;
                     for (int e = lane; e < x.dim; e += WARP) dot += x.q[j * x.dim + e] * key[e];
-                    float act = index_act(warp_sum(dot) + x.bias[j], a.s.k.relu), da = d * x.w[j] * slope(act, a.s.k.relu);
-                    for (int e = lane; e < x.dim; e += WARP) dk[mine * x.dim + e] += da * x.q[j * x.dim + e]; /* q is scaled */
+                    float act = index_act(warp_sum(dot) + x.bias[j], a.s.k.relu),
+                          da = d * x.w[j] * slope(act, a.s.k.relu);
+                    for (int e = lane; e < x.dim; e += WARP)
+                        dk[mine * x.dim + e] += da * x.q[j * x.dim + e]; /* q is scaled */
                 }
             }
         }
@@ -235,7 +257,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) index_dk_kernel
     __syncthreads();
     for (int i = threadIdx.x; i < TILE * x.dim; i += THREADS) {
         int s = first + i / x.dim;
-        if (s < h.seq) ((T *)a.d_index)[(token0 + s) * width + (int64_t)x.heads * x.dim + i % x.dim] = from_float<T>(dk[i]);
+        if (s < h.seq)
+            ((T *)a.d_index)[(token0 + s) * width + (int64_t)x.heads * x.dim + i % x.dim] = from_float<T>(dk[i]);
     }
 }
 
@@ -252,11 +275,13 @@ extern "C" void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a) {
 }
 
 extern "C" void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a) {
-    int64_t seq = a->s.k.heads.seq, rows = a->s.tokens / seq, tiles = (seq + TILE - 1) / TILE, words = 2 * a->s.k.index_heads;
+    int64_t seq = a->s.k.heads.seq, rows = a->s.tokens / seq, tiles = (seq + TILE - 1) / TILE,
+            words = 2 * a->s.k.index_heads;
     with_real(a->s.format, [&](auto t) {
         using T = decltype(t);
         index_grad_kernel<T><<<a->s.blocks, SPARSE_THREADS, shared_bytes(&a->s.k, 0), s>>>(*a);
-        index_dk_kernel<T><<<(unsigned)(rows * tiles), THREADS, shared_bytes(&a->s.k, (int64_t)TILE * a->s.k.index_dim), s>>>(*a);
+        index_dk_kernel<T>
+            <<<(unsigned)(rows * tiles), THREADS, shared_bytes(&a->s.k, (int64_t)TILE * a->s.k.index_dim), s>>>(*a);
     });
     if (a->d_bias.data) join_parts(s, a->d_bias, a->bias_parts, a->s.tokens, words, words, a->beta, a->key);
 }

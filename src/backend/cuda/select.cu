@@ -1,9 +1,10 @@
-/* select.cu - which keys each query attends to, the cache of index keys, and what the selection holds of dense attention.
- * Reference: cpu/select.c, cpu/report.c.
+/* select.cu - which keys each query attends to, the cache of index keys, and what the selection holds of dense
+ * attention. Reference: cpu/select.c, cpu/report.c.
  *
- * A block takes one token after another. Its scores stand in a row of the block's own in the workspace, so that there are as many rows
- * as blocks, never as tokens. The k-th best is found by its bits, eight at a time; keys are written in ascending order by counting
- * within a block. A thread scores a key: its E numbers are read once for four index heads. */
+ * A block takes one token after another. Its scores stand in a row of the block's own in the workspace, so that there
+ * are as many rows as blocks, never as tokens. The k-th best is found by its bits, eight at a time; keys are written
+ * in ascending order by counting within a block. A thread scores a key: its E numbers are read once for four index
+ * heads. */
 #include "backend/cuda/sparse.cuh"
 
 DEVICE double keys_wanted(const AttrSparse &k, const float *x, int n, double *part, float *part_max) {
@@ -37,7 +38,8 @@ DEVICE double keys_wanted(const AttrSparse &k, const float *x, int n, double *pa
     return wanted;
 }
 
-/* Where a thread's flag stands among those of the block, in order; *total: how many there are. count: a word a warp. */
+/* Where a thread's flag stands among those of the block, in order; *total: how many there are. count: a word a warp.
+ * */
 DEVICE int place_of(bool flag, int *total, int *count) {
     unsigned votes = __ballot_sync(~0u, flag);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, before = 0, all = 0;
@@ -52,7 +54,8 @@ DEVICE int place_of(bool flag, int *total, int *count) {
     return before + __popc(votes & ((1u << lane) - 1));
 }
 
-DEVICE void write_best(int32_t *to, int most, const float *x, Seen seen, int k, int *count, uint32_t *found, double *part) {
+DEVICE void write_best(int32_t *to, int most, const float *x, Seen seen, int k, int *count, uint32_t *found,
+                       double *part) {
     int above = 0, put = 0, passed = 0;
     uint32_t least = kth_largest(x, seen.n, k, &above, count, found);
     double equal = 0;
@@ -72,8 +75,8 @@ DEVICE void write_best(int32_t *to, int most, const float *x, Seen seen, int k, 
     for (int i = k + threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
 }
 
-template <typename T, typename K> __global__ void __launch_bounds__(SPARSE_THREADS)
-    select_kernel(CudaSparse a, int32_t *keys, int most) {
+template <typename T, typename K>
+__global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, int32_t *keys, int most) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];
     __shared__ float part_max[WARP];
@@ -108,7 +111,8 @@ template <typename T, typename K> __global__ void __launch_bounds__(SPARSE_THREA
 }
 
 /* A warp a token. */
-template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS)
+template <typename T>
+__global__ void __launch_bounds__(SPARSE_THREADS)
     index_put_kernel(CudaSparse a, CudaNumbers cache, int64_t row_bytes, int64_t scale_at) {
     int64_t token = (int64_t)blockIdx.x * SPARSE_WARPS + threadIdx.x / WARP;
     int lane = threadIdx.x % WARP, dim = a.k.index_dim, heads = a.k.index_heads;
@@ -131,7 +135,8 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS)
 
 /* ---- the report ---- */
 
-template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS)
+template <typename T>
+__global__ void __launch_bounds__(SPARSE_THREADS)
     attend_report_kernel(CudaSparse a, double *parts, const int32_t *keys, int most) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];
@@ -163,8 +168,16 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS)
         }
         if (threadIdx.x == 0) {
             bool later = seen.n > 1;
-            double words[SPARSE_REPORT_WORDS] = {1, (double)seen.n, (double)k, mass / heads, best / heads, later ? x[0] / heads : 0.0,
-                                                 (double)later, 0, 0, 0};
+            double words[SPARSE_REPORT_WORDS] = {1,
+                                                 (double)seen.n,
+                                                 (double)k,
+                                                 mass / heads,
+                                                 best / heads,
+                                                 later ? x[0] / heads : 0.0,
+                                                 (double)later,
+                                                 0,
+                                                 0,
+                                                 0};
 #pragma unroll
             for (int i = 0; i < SPARSE_REPORT_WORDS; i++) parts[token * SPARSE_REPORT_WORDS + i] = words[i];
         }
@@ -172,7 +185,8 @@ template <typename T> __global__ void __launch_bounds__(SPARSE_THREADS)
     }
 }
 
-__global__ void __launch_bounds__(1024) report_sum_kernel(double *stat, const double *parts, int64_t tokens, const float *beta) {
+__global__ void __launch_bounds__(1024)
+    report_sum_kernel(double *stat, const double *parts, int64_t tokens, const float *beta) {
     __shared__ double part[WARP];
     double keep = (double)read_beta(beta);
     for (int w = 0; w < SPARSE_REPORT_WORDS; w++) {
@@ -190,21 +204,24 @@ static size_t query_bytes(const AttrSparse *k) {
 
 extern "C" void cuda_launch_select(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most) {
     with_keys(a->format, a->index_keys.format, [&](auto t, auto k) {
-        select_kernel<decltype(t), decltype(k)><<<a->blocks, SPARSE_THREADS, query_bytes(&a->k), s>>>(*a, keys, (int)most);
+        select_kernel<decltype(t), decltype(k)>
+            <<<a->blocks, SPARSE_THREADS, query_bytes(&a->k), s>>>(*a, keys, (int)most);
     });
 }
 
-extern "C" void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaNumbers cache, int64_t row_bytes, int64_t scale_at) {
+extern "C" void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaNumbers cache, int64_t row_bytes,
+                                      int64_t scale_at) {
     with_real(a->format, [&](auto t) {
-        index_put_kernel<decltype(t)><<<blocks_for(a->tokens, SPARSE_WARPS), SPARSE_THREADS, 0, s>>>(*a, cache, row_bytes, scale_at);
+        index_put_kernel<decltype(t)>
+            <<<blocks_for(a->tokens, SPARSE_WARPS), SPARSE_THREADS, 0, s>>>(*a, cache, row_bytes, scale_at);
     });
 }
 
-extern "C" void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts, const int32_t *keys, int64_t most,
-                                          const float *beta) {
+extern "C" void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts,
+                                          const int32_t *keys, int64_t most, const float *beta) {
     with_real(a->format, [&](auto t) {
-        attend_report_kernel<decltype(t)><<<a->blocks, SPARSE_THREADS, (size_t)a->k.heads.head_dim * sizeof(float), s>>>(*a, parts, keys,
-                                                                                                                        (int)most);
+        attend_report_kernel<decltype(t)>
+            <<<a->blocks, SPARSE_THREADS, (size_t)a->k.heads.head_dim * sizeof(float), s>>>(*a, parts, keys, (int)most);
     });
     report_sum_kernel<<<1, 1024, 0, s>>>(stat, parts, a->tokens, beta);
 }
