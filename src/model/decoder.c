@@ -21,7 +21,8 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
     const ModelBlock *w = &d->layer[p->layer];
     Tid h = op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps);                     // (N, C)
     Tid qkv = model_qkv(p, c, w, in, h);                                           // (N, (H+2G)*D)
-    AttrHeads rope = model_heads(c, in->seq, d->ends.rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
+    AttrHeads rope = model_heads(c, in->seq, d->ends.rope_scale),
+              a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
     Tid o;
     if (in->cache) {
         Tid cache = in->cache[p->layer];
@@ -60,10 +61,20 @@ static void weights(Program *p, Model *m, const ModelTraining *t) {
     model_all_weights(p, m, t, &((Decoder *)m->own)->ends, layer_weights);
 }
 
-static int64_t own_bytes(const ModelConfig *c) { return (int64_t)sizeof(Decoder) + c->layers * (int64_t)sizeof(ModelBlock); }
+static int64_t own_bytes(const ModelConfig *c) {
+    return (int64_t)sizeof(Decoder) + c->layers * (int64_t)sizeof(ModelBlock);
+}
 
-static int adapters(Model *m, int layer, Adapter **out) { return model_block_list(&((Decoder *)m->own)->layer[layer], out); }
+static int adapters(Model *m, int layer, Adapter **out) {
+    return model_block_list(&((Decoder *)m->own)->layer[layer], out);
+}
 
-const ModelFamily family_decoder = {.name = "decoder", .projections = projections, .n_projections = PROJ_USUAL,
-                                    .own_bytes = own_bytes, .caches = 1, .weights = weights, .hidden = hidden,
-                                    .cache = cache, .adapters = adapters};
+const ModelFamily family_decoder = {.name = "decoder",
+                                    .projections = projections,
+                                    .n_projections = PROJ_USUAL,
+                                    .own_bytes = own_bytes,
+                                    .caches = 1,
+                                    .weights = weights,
+                                    .hidden = hidden,
+                                    .cache = cache,
+                                    .adapters = adapters};

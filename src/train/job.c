@@ -210,7 +210,14 @@ static PlanChoices choices_of(const JobSpec *s) {
 }
 
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
-    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1, .warmup = -1, .warmup_update = -1,
+    *j = (Job){.spec = *spec,
+               .ring = r,
+               .init = -1,
+               .micro = -1,
+               .update = -1,
+               .evaluate = -1,
+               .warmup = -1,
+               .warmup_update = -1,
                .report = -1};
     ring_init(r, m);
     if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;

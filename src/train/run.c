@@ -282,8 +282,8 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         if (!whole) return !e->code && leave(r, out, e);
         step_queue_update(r, &u);
         u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
-        bool looks =
-            u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) || trims_after(r, step + 1) || run_reports_after(r, step + 1);
+        bool looks = u.save_due || evaluates_after(r, step + 1) || saves_after(r, step + 1) ||
+                     trims_after(r, step + 1) || run_reports_after(r, step + 1);
         late = r->o.ahead && r->progress.steps_here && !looks;
         before = u;
         if (!late && !finish_step(r, out, &u, e)) return false;

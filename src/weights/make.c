@@ -126,8 +126,10 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     for (int64_t i = 0; i < names.n && ok; i++)
         ok = write_stored(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
     work_end(&work);
-    if (begun && ok) ok = st_write_end(w, e);
-    else if (begun) st_write_abort(w);
+    if (begun && ok)
+        ok = st_write_end(w, e);
+    else if (begun)
+        st_write_abort(w);
     mem_free(piece);
     names_free(&names);
     st_close(&s);
@@ -141,7 +143,8 @@ static bool is_there(const StSet *s, const char *name) { /* also where it was sa
 }
 
 /* s NULL: all of it is drawn. */
-static bool write_model(const ModelConfig *c, const StSet *s, const char *folder, uint64_t seed, int n_threads, int64_t *drawn, Err *e) {
+static bool write_model(const ModelConfig *c, const StSet *s, const char *folder, uint64_t seed, int n_threads,
+                        int64_t *drawn, Err *e) {
     Names names = {0};
     names_of(&names, c);
     Threads *threads = NULL;
@@ -159,7 +162,8 @@ static bool write_model(const ModelConfig *c, const StSet *s, const char *folder
         bool there = is_there(s, t->file_name);
         d.fill = weights_fill(c, t->file_name, seed);
         *drawn += !there;
-        ok = (there ? write_stored(w, c, s, t, piece, e) : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
+        ok = (there ? write_stored(w, c, s, t, piece, e)
+                    : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
              work_on(&work, i + 1, e);
     }
     work_end(&work);
@@ -177,8 +181,8 @@ bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t see
     return write_model(c, NULL, folder, seed, threads, &drawn, e);
 }
 
-bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed, int threads, int64_t *drawn,
-                      Err *e) {
+bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed,
+                      int threads, int64_t *drawn, Err *e) {
     StSet s;
     *drawn = 0;
     if (!st_open(&s, model_folder, e)) return false;
