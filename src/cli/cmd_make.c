@@ -103,16 +103,20 @@ static bool convert_dense(const Options *o, Err *e) {
     int64_t heap, drawn;
     int n = opt_list(o, OPT_SET, &set);
     if (!setup_check_out(o, e) || !setup_model_named(&m, "convert", from, e)) return false;
-    if (!m.has_folder) return fail(e, ERR_FAIL, "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
-    if (!config_make_sparse(&m.config, e) || (opt_given(o, OPT_GATES) && !config_gates(&m.config, opt_text(o, OPT_GATES), e)) ||
-        (n && !config_set(&m.config, set, n, e)) || !weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
+    if (!m.has_folder)
+        return fail(e, ERR_FAIL,
+                    "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
+    if (!config_make_sparse(&m.config, e) ||
+        (opt_given(o, OPT_GATES) && !config_gates(&m.config, opt_text(o, OPT_GATES), e)) ||
+        (n && !config_set(&m.config, set, n, e)) || !weights_make_bytes(&heap, &m.config, NULL, e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok = write_config(&m.config, f.temporary, e) &&
               weights_complete(&m.config, m.folder, f.temporary, (uint64_t)opt_int(o, OPT_SEED), 1, &drawn, e) &&
               hf_copy_side_files(m.folder, f.temporary, e);
     if (!commit_or_abort(&f, ok, e)) return false;
-    log_line("%s: %s parameters, %lld tensors drawn, the others from %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
-             (long long)drawn, from);
+    log_line("%s: %s parameters, %lld tensors drawn, the others from %s", opt_text(o, OPT_OUT),
+             units_count(config_parameters(&m.config)).s, (long long)drawn, from);
     return finish(o, &m.config, process_runtime_bytes(1) + heap, e);
 }
 

@@ -75,7 +75,8 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     snprintf(where, sizeof where, "%.296s: ", origin);
     if (value->type == YAML_MAPPING_NODE) return scalar_text(r, value, e) != NULL;
     if (!options_lookup(&hit, r->o->command, name)) return take_foreign(r, where, name, value, origin, e);
-    if (hit.id == OPT_CONFIG || hit.id == OPT_HELP || (hit.id == OPT_SET && r->o->command != CMD_INIT && r->o->command != CMD_CONVERT))
+    if (hit.id == OPT_CONFIG || hit.id == OPT_HELP ||
+        (hit.id == OPT_SET && r->o->command != CMD_INIT && r->o->command != CMD_CONVERT))
         return fail(e, ERR_USAGE, "%s%s is for the command line, not for a file", where, name);
     bool silent = hit.is_switch && value->type == YAML_SCALAR_NODE && !hit.off[0] &&
                   !strcasecmp((const char *)value->data.scalar.value, "false"); /* fp16: false beside bf16: true */

@@ -138,7 +138,8 @@ static void set_training(JobSpec *s, const Options *o) {
         s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
         const char *part;
         double mult;
-        if (s->m.config.type == TYPE_GSA) s->lr_rule[s->n_lr_rules++] = (LrRule){"indexer", (float)opt_real(o, OPT_INDEXER_LR)};
+        if (s->m.config.type == TYPE_GSA)
+            s->lr_rule[s->n_lr_rules++] = (LrRule){"indexer", (float)opt_real(o, OPT_INDEXER_LR)};
         for (int i = 0; s->n_lr_rules < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
             s->lr_rule[s->n_lr_rules++] = (LrRule){part, (float)mult};
     }
@@ -153,8 +154,12 @@ static bool set_warmup(JobSpec *s, const Options *o, Err *e) {
     uint32_t indexer = family->present ? family->present(c) >> ADAPTER_INDEX_QUERY << ADAPTER_INDEX_QUERY : 0;
     bool learns = family->has_warmup && family->has_warmup(c) && (!s->lora || s->m.adapter.targets & indexer);
     if (!learns)
-        return !asked || fail(e, ERR_USAGE, "--indexer-warmup: %s has no indexer that learns here (models of type gsa with --selection learned; "
-                              "with --mode lora also --lora-also query,key,weight)", c->name);
+        return !asked ||
+               fail(
+                   e, ERR_USAGE,
+                   "--indexer-warmup: %s has no indexer that learns here (models of type gsa with --selection learned; "
+                   "with --mode lora also --lora-also query,key,weight)",
+                   c->name);
     bool none = opt_given(o, OPT_INDEXER_WARMUP) ? opt_is(o, OPT_INDEXER_WARMUP, "none") : !c->gsa.warmup && !asked;
     int64_t steps = opt_given(o, OPT_INDEXER_WARMUP_STEPS) ? opt_int(o, OPT_INDEXER_WARMUP_STEPS) : c->gsa.warmup_steps;
     s->warmup_steps = none ? 0 : steps;

@@ -97,9 +97,8 @@ static void record_passes(Gen *g) {
 
 /* ---- the plan ---- */
 
-static bool check_spec(const GenSpec *s, MachineKind machine, Err *e) {
+static bool check_spec(const GenSpec *s, Err *e) {
     const ModelConfig *c = &s->m.config;
-    if (!model_runs_on(c, machine, e)) return false;
     if (c->sliding_window && s->context > c->sliding_window)
         return fail(e, ERR_USAGE,
                     "a context of %lld tokens: this model attends to a sliding window of %lld, which is not supported; "
@@ -126,7 +125,7 @@ static void record_clear(Gen *g) {
 
 bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e) {
     *g = (Gen){.spec = *spec, .ring = r, .phase_init = -1, .phase_clear = -1};
-    if (!check_spec(spec, r->machine.kind, e)) return false;
+    if (!check_spec(spec, e)) return false;
     if (m) g->m = *m;
     else model_weights(&r->p, &g->m, &spec->m, NULL);
     g->cache = model_cache(&r->p, &g->m, spec->slots, spec->context, spec->cache);

@@ -3,25 +3,27 @@
  * index is (N, J*E + E + J): of one token the queries of J index heads, one key of E numbers, a weight for each head.
  * bias is (2J): of the weights, then of the scores. A token's score of a key it sees is
  *     I[t,s] = sum_j sigmoid(w[t,j] + bias[j]) * act(q[t,j] . k[s] / sqrt(E) + bias[J+j]),  act: sigmoid or relu
- *   gate            in x(N,M) z(N,Z)                           out y(N,M): columns [first, first + group*Z) times act(z)
- *   gate_grad       in dy(N,M) x(N,M) z(N,Z)                   out dx(N,M)? dz(N,Z)?
- *   mix             in a(N,M) b(N,M)?                          out a*attr.a + b*attr.b
- *   index_put       in index positions(N) rows(N/seq)?         out cache(R, slots, E): the key, at its position
+ *   gate            in x(N,M) z(N,Z)                    out y(N,M): columns [first, first + group*Z) times act(z)
+ *   gate_grad       in dy(N,M) x(N,M) z(N,Z)            out dx(N,M)? dz(N,Z)?
+ *   mix             in a(N,M) b(N,M)?                   out a*attr.a + b*attr.b
+ *   index_put       in index positions(N) rows(N/seq)?  out cache(R, slots, E): the key, at its position
  *   select          in index bias doc_begin(N)? positions(N)? rows? cache? qkv? kv_cache?   out keys(N,K) i32
- *                   the k_t best of the keys that a token sees, ascending, then -1. Without a cache it sees [doc_begin, t] of
- *                   its row, with one the slots 0..positions. An indexer's scores are ranked in steps of
- *                   1/4096 (ir/sparse.h); of equal ones the latest key is taken
+ *                   the k_t best of the keys that a token sees, ascending, then -1. Without a cache it sees
+ *                   [doc_begin, t] of its row, with one the slots 0..positions. An indexer's scores are ranked in
+ *                   steps of 1/4096 (ir/sparse.h); of equal ones the latest key is taken.
  *                   k_t depends on the token's own scores alone: k_base, or k_base * (1/2 + 1/(1 + T n)) with
  *                   n = variance / (mean square + 1e-8), or k_base * (1/2 + T * entropy of softmax / ln(seen + 1));
  *                   between k_min and k_max, never more than it sees
- *   attend_selected in qkv keys cache? rows?                   out o(N,H*D) lse(N,H)?
- *   attend_selected_grad  in d_o qkv o lse keys                out d_qkv
+ *   attend_selected in qkv keys cache? rows?            out o(N,H*D) lse(N,H)?
+ *   attend_selected_grad  in d_o qkv o lse keys         out d_qkv
  *   index_loss      in index bias qkv lse keys? doc_begin weight(N) divisor(1) beta?
- *                   out stat(1) fp64 = beta*stat + sum over t of weight * KL(p_t || softmax of I_t) / divisor, where p_t is the mean
- *                   over heads of the attention whose logarithmic sums are lse; over the keys, or over all that t sees
- *   index_loss_grad in the same, clock?                        out d_index, d_bias(2J)?: qkv is a constant here
- *   attend_report   in qkv keys doc_begin beta?                out stat(REPORT_WORDS) fp64: what dense attention would give the keys
- *   gate_report     in z beta?                                 out stat(REPORT_WORDS) fp64: how far gates are open */
+ *                   out stat(1) fp64 = beta*stat + sum over t of weight * KL(p_t || softmax of I_t) / divisor, where
+ *                   p_t is the mean over heads of the attention whose logarithmic sums are lse; over the keys, or
+ *                   over all that t sees
+ *   index_loss_grad in the same, clock?                 out d_index d_bias(2J)?: qkv is a constant here
+ *   attend_report   in qkv keys doc_begin beta?         out stat(REPORT_WORDS) fp64: what dense attention would give
+ *                   the keys
+ *   gate_report     in z beta?                          out stat(REPORT_WORDS) fp64: how far gates are open */
 #include "ir/op_int.h"
 #include "ir/sparse.h"
 
@@ -49,7 +51,8 @@ static const char *gate_shape(const Program *p, const Step *s) {
     Tid x = grad ? s->gate_grad.in.x : s->gate.in.x, z = grad ? s->gate_grad.in.z : s->gate.in.z;
     const AttrGate *a = &s->attr.gate;
     if (prog_rows(p, x) != prog_rows(p, z)) return "x and z have other tokens";
-    if (a->first < 0 || a->group < 1 || a->first + a->group * prog_cols(p, z) > prog_cols(p, x)) return "z gates columns that x has not";
+    if (a->first < 0 || a->group < 1 || a->first + a->group * prog_cols(p, z) > prog_cols(p, x))
+        return "z gates columns that x has not";
     return NULL;
 }
 
@@ -72,13 +75,16 @@ static const char *mix_shape(const Program *p, const Step *s) {
 /* ---- selection ---- */
 
 static const char *index_wrong(const Program *p, const AttrSparse *a, Tid index) {
-    if (a->index_heads < 1 || a->index_dim < 1 || prog_cols(p, index) != sparse_index_width(a)) return "index is not J*E + E + J wide";
+    if (a->index_heads < 1 || a->index_dim < 1 || prog_cols(p, index) != sparse_index_width(a))
+        return "index is not J*E + E + J wide";
     if (a->heads.seq < 1 || prog_rows(p, index) % a->heads.seq) return "the tokens are not whole rows of seq";
     return NULL;
 }
 
 void op_index_put(Program *p, Tid cache, Tid index, Tid positions, Tid rows, AttrSparse attr) {
-    prog_emit(p, (Step){.op = OP_INDEX_PUT, .index_put = {.in = {index, positions, rows}, .out = {cache}}, .attr.sparse = attr});
+    prog_emit(
+        p,
+        (Step){.op = OP_INDEX_PUT, .index_put = {.in = {index, positions, rows}, .out = {cache}}, .attr.sparse = attr});
 }
 
 static const char *index_put_shape(const Program *p, const Step *s) {
@@ -88,10 +94,13 @@ static const char *index_put_shape(const Program *p, const Step *s) {
 }
 
 Tid op_select(Program *p, SelectTensors t, AttrSparse attr) {
-    Tid keys = prog_tensor(p, "selected", ROLE_ACTIVATION, FMT_I32, 2, DIMS(prog_rows(p, t.index), sparse_most_keys(&attr)));
-    prog_emit(p, (Step){.op = OP_SELECT,
-                        .select = {.in = {t.index, t.bias, t.doc_begin, t.positions, t.rows, t.cache, t.qkv, t.kv_cache}, .out = {keys}},
-                        .attr.sparse = attr});
+    Tid keys =
+        prog_tensor(p, "selected", ROLE_ACTIVATION, FMT_I32, 2, DIMS(prog_rows(p, t.index), sparse_most_keys(&attr)));
+    prog_emit(p,
+              (Step){.op = OP_SELECT,
+                     .select = {.in = {t.index, t.bias, t.doc_begin, t.positions, t.rows, t.cache, t.qkv, t.kv_cache},
+                                .out = {keys}},
+                     .attr.sparse = attr});
     return keys;
 }
 
@@ -103,7 +112,8 @@ static const char *select_shape(const Program *p, const Step *s) {
     if (prog_elements(p, s->select.in.bias) != 2 * a->index_heads) return "bias is not (2J)";
     if (!(cached ? s->select.in.positions : s->select.in.doc_begin)) return "what a token sees is not said";
     if (prog_cols(p, s->select.out.keys) != sparse_most_keys(a)) return "keys has other columns than can be selected";
-    if (a->by == SELECT_ORACLE && (!s->select.in.qkv || (cached && !s->select.in.kv_cache))) return "an oracle reads qkv";
+    if (a->by == SELECT_ORACLE && (!s->select.in.qkv || (cached && !s->select.in.kv_cache)))
+        return "an oracle reads qkv";
     return NULL;
 }
 
@@ -119,17 +129,22 @@ static double select_flops(const Program *p, const Step *s) {
 }
 
 static int64_t select_workspace(const Program *p, const Step *s, const Machine *m) {
-    return m->kind == MACHINE_CPU ? sparse_select_bytes(&s->attr.sparse) * m->threads : 0;
+    const AttrSparse *a = &s->attr.sparse;
+    if (m->kind == MACHINE_CPU) return sparse_select_bytes(a) * m->threads;
+    return sparse_device_rows_bytes(prog_rows(p, s->select.in.index), sparse_span(&a->heads),
+                                    a->by == SELECT_ORACLE ? 2 : 1);
 }
 
 /* ---- attention over what was selected ---- */
 
 Tid op_attend_selected(Program *p, Tid qkv, Tid keys, Tid cache, Tid rows, AttrHeads attr, Tid *lse) {
     int64_t n = prog_rows(p, qkv);
-    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2, DIMS(n, (int64_t)attr.heads * attr.head_dim));
+    Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
+                        DIMS(n, (int64_t)attr.heads * attr.head_dim));
     Tid sums = cache ? NONE : prog_tensor(p, "attend_lse", ROLE_ACTIVATION, FMT_F32, 2, DIMS(n, attr.heads));
     prog_emit(p, (Step){.op = OP_ATTEND_SELECTED,
-                        .attend_selected = {.in = {qkv, keys, cache, rows}, .out = {o, sums}}, .attr.heads = attr});
+                        .attend_selected = {.in = {qkv, keys, cache, rows}, .out = {o, sums}},
+                        .attr.heads = attr});
     if (lse) *lse = sums;
     return o;
 }
@@ -138,7 +153,10 @@ static void attend_selected_grad(Program *p, Step s, Grads *g) {
     Tid qkv = s.attend_selected.in.qkv, o = s.attend_selected.out.o, d_qkv = prog_like(p, "d_qkv", qkv);
     CHECK_MSG(s.attend_selected.out.lse, "attention to a cache has no gradient%s", "");
     prog_emit(p, (Step){.op = OP_ATTEND_SELECTED_GRAD,
-                        .attend_selected_grad = {.in = {.d_o = grad_get(g, o), .qkv = qkv, .o = o, .lse = s.attend_selected.out.lse,
+                        .attend_selected_grad = {.in = {.d_o = grad_get(g, o),
+                                                        .qkv = qkv,
+                                                        .o = o,
+                                                        .lse = s.attend_selected.out.lse,
                                                         .keys = s.attend_selected.in.keys},
                                                  .out = {d_qkv}},
                         .attr = s.attr});
@@ -163,7 +181,9 @@ static double attend_selected_flops(const Program *p, const Step *s) {
 }
 
 static int64_t attend_selected_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
+    bool cpu = m->kind == MACHINE_CPU;
+    if (!cpu && s->op == OP_ATTEND_SELECTED) return 0;
+    if (!cpu) return sparse_bytes(prog_rows(p, s->attend_selected_grad.in.qkv) * s->attr.heads.heads);
     if (s->op == OP_ATTEND_SELECTED_GRAD) return sparse_attend_grad_bytes(&s->attr.heads) * m->threads;
     return sparse_attend_bytes(&s->attr.heads, prog_cols(p, s->attend_selected.in.keys)) * m->threads;
 }
@@ -175,8 +195,14 @@ static Tid beta_of(const Program *p, Tid stat) { return prog_is_written(p, stat)
 
 Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr) {
     prog_emit(p, (Step){.op = OP_INDEX_LOSS,
-                        .index_loss = {.in = {.index = t.index, .bias = t.bias, .qkv = t.qkv, .lse = t.lse, .keys = t.keys,
-                                              .doc_begin = t.doc_begin, .weight = t.weight, .divisor = t.divisor,
+                        .index_loss = {.in = {.index = t.index,
+                                              .bias = t.bias,
+                                              .qkv = t.qkv,
+                                              .lse = t.lse,
+                                              .keys = t.keys,
+                                              .doc_begin = t.doc_begin,
+                                              .weight = t.weight,
+                                              .divisor = t.divisor,
                                               .beta = beta_of(p, stat)},
                                        .out = {stat}},
                         .attr.sparse = attr});
@@ -186,13 +212,20 @@ Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr) {
 static void index_loss_grad(Program *p, Step s, Grads *g) {
     Tid index = s.index_loss.in.index, bias = s.index_loss.in.bias, beta = NONE, d_bias = NONE;
     Tid d_index = prog_like(p, "d_index", index);
-    CHECK_MSG(grad_get(g, s.index_loss.out.stat) == s.index_loss.out.stat, "an index loss is a root: its gradient is 1%s", "");
+    CHECK_MSG(grad_get(g, s.index_loss.out.stat) == s.index_loss.out.stat,
+              "an index loss is a root: its gradient is 1%s", "");
     if (p->t[bias].trainable) d_bias = grad_of_weight(p, bias, &beta);
     prog_emit(p, (Step){.op = OP_INDEX_LOSS_GRAD,
-                        .index_loss_grad = {.in = {.index = index, .bias = bias, .qkv = s.index_loss.in.qkv, .lse = s.index_loss.in.lse,
-                                                   .keys = s.index_loss.in.keys, .doc_begin = s.index_loss.in.doc_begin,
-                                                   .weight = s.index_loss.in.weight, .divisor = s.index_loss.in.divisor,
-                                                   .beta = beta, .clock = p->clock},
+                        .index_loss_grad = {.in = {.index = index,
+                                                   .bias = bias,
+                                                   .qkv = s.index_loss.in.qkv,
+                                                   .lse = s.index_loss.in.lse,
+                                                   .keys = s.index_loss.in.keys,
+                                                   .doc_begin = s.index_loss.in.doc_begin,
+                                                   .weight = s.index_loss.in.weight,
+                                                   .divisor = s.index_loss.in.divisor,
+                                                   .beta = beta,
+                                                   .clock = p->clock},
                                             .out = {d_index, d_bias}},
                         .attr = s.attr});
     grad_flow(p, g, index, d_index);
@@ -207,14 +240,18 @@ static const char *index_loss_shape(const Program *p, const Step *s) {
     const char *wrong = index_wrong(p, a, s->index_loss.in.index);
     if (wrong) return wrong;
     if (prog_elements(p, s->index_loss.in.bias) != 2 * a->index_heads) return "bias is not (2J)";
-    if (prog_cols(p, s->index_loss.in.qkv) != (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim) return "qkv is not (H+2G)*D wide";
-    return prog_elements(p, s->index_loss.in.lse) == prog_rows(p, s->index_loss.in.index) * h->heads ? NULL : "lse is not (N,H)";
+    if (prog_cols(p, s->index_loss.in.qkv) != (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim)
+        return "qkv is not (H+2G)*D wide";
+    return prog_elements(p, s->index_loss.in.lse) == prog_rows(p, s->index_loss.in.index) * h->heads
+               ? NULL
+               : "lse is not (N,H)";
 }
 
 static double index_loss_flops(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
     Tid keys = s->index_loss.in.keys;
-    double pairs = keys ? (double)prog_elements(p, keys) : pairs_seen((double)prog_rows(p, s->index_loss.in.index), &a->heads);
+    double pairs =
+        keys ? (double)prog_elements(p, keys) : pairs_seen((double)prog_rows(p, s->index_loss.in.index), &a->heads);
     double index = 2.0 * a->index_heads * a->index_dim * (s->op == OP_INDEX_LOSS_GRAD ? 3 : 1);
     return pairs * (index + 2.0 * a->heads.heads * a->heads.head_dim);
 }
@@ -223,7 +260,7 @@ static double index_loss_flops(const Program *p, const Step *s) {
 static int64_t index_loss_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index);
-    if (m->kind != MACHINE_CPU) return 0;
+    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, tokens, s->op == OP_INDEX_LOSS_GRAD);
     if (s->op == OP_INDEX_LOSS) return sparse_bytes(2 * tokens) + sparse_loss_bytes(a, false) * m->threads;
     return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }
@@ -232,42 +269,74 @@ static int64_t index_loss_workspace(const Program *p, const Step *s, const Machi
 
 void op_attend_report(Program *p, Tid stat, Tid qkv, Tid keys, Tid doc_begin, AttrHeads attr) {
     prog_emit(p, (Step){.op = OP_ATTEND_REPORT,
-                        .attend_report = {.in = {qkv, keys, doc_begin, beta_of(p, stat)}, .out = {stat}}, .attr.heads = attr});
+                        .attend_report = {.in = {qkv, keys, doc_begin, beta_of(p, stat)}, .out = {stat}},
+                        .attr.heads = attr});
 }
 
 void op_gate_report(Program *p, Tid stat, Tid z, AttrGate attr) {
-    prog_emit(p, (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta_of(p, stat)}, .out = {stat}}, .attr.gate = attr});
+    prog_emit(
+        p,
+        (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta_of(p, stat)}, .out = {stat}}, .attr.gate = attr});
 }
 
 static const char *report_shape(const Program *p, const Step *s) {
-    return prog_elements(p, s->op == OP_GATE_REPORT ? s->gate_report.out.stat : s->attend_report.out.stat) == REPORT_WORDS ? NULL : "stat is not (REPORT_WORDS)";
+    return prog_elements(p, s->op == OP_GATE_REPORT ? s->gate_report.out.stat : s->attend_report.out.stat) ==
+                   REPORT_WORDS
+               ? NULL
+               : "stat is not (REPORT_WORDS)";
 }
 
 static double attend_report_flops(const Program *p, const Step *s) {
-    return pairs_seen((double)prog_rows(p, s->attend_report.in.qkv), &s->attr.heads) * 2.0 * s->attr.heads.heads * s->attr.heads.head_dim;
+    return pairs_seen((double)prog_rows(p, s->attend_report.in.qkv), &s->attr.heads) * 2.0 * s->attr.heads.heads *
+           s->attr.heads.head_dim;
 }
 
 static int64_t attend_report_workspace(const Program *p, const Step *s, const Machine *m) {
-    if (m->kind != MACHINE_CPU) return 0;
-    return sparse_bytes(2 * REPORT_WORDS * prog_rows(p, s->attend_report.in.qkv)) + sparse_report_bytes(&s->attr.heads) * m->threads;
+    int64_t tokens = prog_rows(p, s->attend_report.in.qkv), parts = sparse_bytes(2 * REPORT_WORDS * tokens);
+    if (m->kind != MACHINE_CPU) return parts + sparse_device_rows_bytes(tokens, s->attr.heads.seq, 2);
+    return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-const OpRow op_row_attend_report = {.shape = report_shape, .flops = attend_report_flops, .workspace = attend_report_workspace,
-    .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
+const OpRow op_row_attend_report = {.shape = report_shape,
+                                    .flops = attend_report_flops,
+                                    .workspace = attend_report_workspace,
+                                    .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_gate_report = {.shape = report_shape, .flags = OPF_WRITES_STATE};
-const OpRow op_row_gate = {.shape = gate_shape, .grad = gate_grad, .flags = OPF_CHEAP | OPF_ROWWISE, .share = SHARE_MAY,
-    .share_out = OP_OUT(gate, y), .share_in = OP_IN(gate, x)};
-const OpRow op_row_gate_grad = {.shape = gate_shape, .flags = OPF_ROWWISE, .share = SHARE_MAY,
-    .share_out = OP_OUT(gate_grad, dx), .share_in = OP_IN(gate_grad, dy)};
-const OpRow op_row_mix = {.shape = mix_shape, .grad = mix_grad, .flags = OPF_ROWWISE, .share = SHARE_MAY,
-    .share_out = OP_OUT(mix, y), .share_in = OP_IN(mix, a)};
+const OpRow op_row_gate = {.shape = gate_shape,
+                           .grad = gate_grad,
+                           .flags = OPF_CHEAP | OPF_ROWWISE,
+                           .share = SHARE_MAY,
+                           .share_out = OP_OUT(gate, y),
+                           .share_in = OP_IN(gate, x)};
+const OpRow op_row_gate_grad = {.shape = gate_shape,
+                                .flags = OPF_ROWWISE,
+                                .share = SHARE_MAY,
+                                .share_out = OP_OUT(gate_grad, dx),
+                                .share_in = OP_IN(gate_grad, dy)};
+const OpRow op_row_mix = {.shape = mix_shape,
+                          .grad = mix_grad,
+                          .flags = OPF_ROWWISE,
+                          .share = SHARE_MAY,
+                          .share_out = OP_OUT(mix, y),
+                          .share_in = OP_IN(mix, a)};
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
-const OpRow op_row_select = {.shape = select_shape, .flops = select_flops, .workspace = select_workspace, .flags = OPF_MIXES_TOKENS};
-const OpRow op_row_attend_selected = {.shape = attend_selected_shape, .grad = attend_selected_grad, .flops = attend_selected_flops,
-    .workspace = attend_selected_workspace, .flags = OPF_MIXES_TOKENS};
-const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape, .flops = attend_selected_flops,
-    .workspace = attend_selected_workspace, .flags = OPF_MIXES_TOKENS};
-const OpRow op_row_index_loss = {.shape = index_loss_shape, .grad = index_loss_grad, .flops = index_loss_flops,
-    .workspace = index_loss_workspace, .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
-const OpRow op_row_index_loss_grad = {.shape = index_loss_shape, .flops = index_loss_flops, .workspace = index_loss_workspace,
-    .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
+const OpRow op_row_select = {
+    .shape = select_shape, .flops = select_flops, .workspace = select_workspace, .flags = OPF_MIXES_TOKENS};
+const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
+                                      .grad = attend_selected_grad,
+                                      .flops = attend_selected_flops,
+                                      .workspace = attend_selected_workspace,
+                                      .flags = OPF_MIXES_TOKENS};
+const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape,
+                                           .flops = attend_selected_flops,
+                                           .workspace = attend_selected_workspace,
+                                           .flags = OPF_MIXES_TOKENS};
+const OpRow op_row_index_loss = {.shape = index_loss_shape,
+                                 .grad = index_loss_grad,
+                                 .flops = index_loss_flops,
+                                 .workspace = index_loss_workspace,
+                                 .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
+const OpRow op_row_index_loss_grad = {.shape = index_loss_shape,
+                                      .flops = index_loss_flops,
+                                      .workspace = index_loss_workspace,
+                                      .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};

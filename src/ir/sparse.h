@@ -1,5 +1,5 @@
-/* sparse.h - how the CPU cuts the ops of op_sparse.c: known here, because the cut gives the scratch bytes, and a plan must
- * know those. All counts are of fp32 numbers unless they say bytes. */
+/* sparse.h - how the CPU cuts the ops of op_sparse.c: known here, because the cut gives the scratch bytes, and a plan
+ * must know those. All counts are of fp32 numbers unless they say bytes. */
 #ifndef IR_SPARSE_H
 #define IR_SPARSE_H
 
@@ -8,20 +8,23 @@
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
-/* An indexer's scores are ranked in steps of one in so many. A token that is repeated has the same index key each time in the
- * first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single token's), and of equal ones the
- * latest is taken. */
+/* An indexer's scores are ranked in steps of one in so many. A token that is repeated has the same index key each
+ * time in the first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single
+ * token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
 
 static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv_heads; }
 static inline int64_t sparse_bytes(int64_t numbers) { return (numbers * 4 + 255) / 256 * 256; }
 static inline int64_t sparse_span(const AttrHeads *h) { return h->slots ? h->slots : h->seq; } /* keys of one row */
 
-/* One token's attention over all keys: a row of it, the scores of a group of heads, their queries, a block of keys. */
+/* One token's attention over all keys: a row of it, the scores of a group of heads, their queries, a block of keys.
+ * */
 static inline int64_t sparse_dense_numbers(const AttrHeads *h) {
     return sparse_group(h) * (sparse_span(h) + h->head_dim) + SPARSE_BLOCK * (int64_t)h->head_dim;
 }
-static inline int64_t sparse_report_bytes(const AttrHeads *h) { return sparse_bytes(sparse_dense_numbers(h) + 2 * sparse_span(h)); }
+static inline int64_t sparse_report_bytes(const AttrHeads *h) {
+    return sparse_bytes(sparse_dense_numbers(h) + 2 * sparse_span(h));
+}
 
 /* One worker's scratch of select: scores of a tile against all keys, and what makes them. */
 static inline int64_t sparse_select_bytes(const AttrSparse *a) {
@@ -40,14 +43,30 @@ static inline int64_t sparse_attend_grad_bytes(const AttrHeads *h) {
     return sparse_bytes(4 * h->seq * dim + 3 * SPARSE_BLOCK * dim + group * (4 * dim + 2 * SPARSE_BLOCK + 2));
 }
 
-/* Of one token: its scores, the attention they should follow, and what each index head gave; for the gradient also the sums
- * of a row's index keys. */
+/* Of one token: its scores, the attention they should follow, and what each index head gave; for the gradient also
+ * the sums of a row's index keys. */
 static inline int64_t sparse_loss_bytes(const AttrSparse *a, bool grad) {
     int64_t span = a->heads.seq, dim = MAX2(a->heads.head_dim, a->index_dim), group = sparse_group(&a->heads);
     int64_t numbers = span * (3 + a->index_heads) + SPARSE_BLOCK * dim + MAX2(group, a->index_heads) * SPARSE_BLOCK +
                       group * a->heads.head_dim + a->index_heads * (a->index_dim + 1);
     if (grad) numbers += (span + a->index_heads) * a->index_dim;
     return sparse_bytes(numbers);
+}
+
+/* ---- a GPU ---- */
+
+/* Blocks that share the tokens of a step, each with a few rows of `span` numbers of its own: fewer where rows are
+ * long. */
+static inline int64_t sparse_device_blocks(int64_t tokens, int64_t span) {
+    return MIN2(tokens, span <= 8192 ? 1056 : 264);
+}
+static inline int64_t sparse_device_rows_bytes(int64_t tokens, int64_t span, int64_t rows) {
+    return sparse_bytes(sparse_device_blocks(tokens, span) * span * rows);
+}
+static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, int64_t tokens, bool grad) {
+    if (!grad) return sparse_bytes(2 * tokens) + sparse_device_rows_bytes(tokens, a->heads.seq, 2);
+    return sparse_bytes(tokens) + sparse_bytes(tokens * 2 * a->index_heads) +
+           sparse_device_rows_bytes(tokens, a->heads.seq, 2 + a->index_heads);
 }
 
 #endif

@@ -25,7 +25,8 @@ static const struct {
 static const struct {
     const char *name;
     RopeKind kind;
-} rope_kinds[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"ntk", ROPE_NTK}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN}};
+} rope_kinds[] = {
+    {"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"ntk", ROPE_NTK}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN}};
 
 /* ---- reading ---- */
 
@@ -69,7 +70,8 @@ static bool read_type(ModelConfig *c, const json_t *j, const char *where, Err *e
             c->type = (ModelType)i;
             return true;
         }
-    return fail(e, ERR_FAIL, "%s: model_type '%s' is not supported. Supported: qwen2, qwen3, llama, mistral, gsa", where, type);
+    return fail(e, ERR_FAIL, "%s: model_type '%s' is not supported. Supported: qwen2, qwen3, llama, mistral, gsa",
+                where, type);
 }
 
 static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e) {
@@ -88,18 +90,20 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
             known = true;
         }
     if (!known)
-        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, ntk, llama3, yarn", where,
-                    type);
+        return fail(e, ERR_FAIL, "%s: rope type '%s' is not supported. Supported: default, linear, ntk, llama3, yarn",
+                    where, type);
     RopeScaling *s = &c->rope;
     if (s->kind == ROPE_PLAIN) return config_get_real(r, "rope_theta", &c->rope_theta, where, e);
     s->original_positions = (double)c->max_positions;
     s->factor = 0; /* absent: from the two lengths */
     bool truncate = true;
-    bool ok = config_get_real(r, "rope_theta", &c->rope_theta, where, e) && config_get_real(r, "factor", &s->factor, where, e) &&
+    bool ok = config_get_real(r, "rope_theta", &c->rope_theta, where, e) &&
+              config_get_real(r, "factor", &s->factor, where, e) &&
               config_get_real(r, "low_freq_factor", &s->low_freq, where, e) &&
               config_get_real(r, "high_freq_factor", &s->high_freq, where, e) &&
               config_get_real(r, "original_max_position_embeddings", &s->original_positions, where, e) &&
-              config_get_real(r, "beta_fast", &s->beta_fast, where, e) && config_get_real(r, "beta_slow", &s->beta_slow, where, e) &&
+              config_get_real(r, "beta_fast", &s->beta_fast, where, e) &&
+              config_get_real(r, "beta_slow", &s->beta_slow, where, e) &&
               config_get_real(r, "attention_factor", &s->attention_factor, where, e) &&
               config_get_real(r, "mscale", &s->mscale, where, e) &&
               config_get_real(r, "mscale_all_dim", &s->mscale_all_dim, where, e) &&
@@ -190,9 +194,11 @@ static bool read_config(ModelConfig *c, const json_t *j, const char *where, Err 
     if (!config_get_int32(j, "num_key_value_heads", &c->kv_heads, false, where, e) ||
         !config_get_int32(j, "head_dim", &c->head_dim, false, where, e) ||
         !config_get_int(j, "max_position_embeddings", &c->max_positions, false, where, e) ||
-        !config_get_real(j, "rms_norm_eps", &c->rms_eps, where, e) || !config_get_real(j, "initializer_range", &c->init_std, where, e) ||
+        !config_get_real(j, "rms_norm_eps", &c->rms_eps, where, e) ||
+        !config_get_real(j, "initializer_range", &c->init_std, where, e) ||
         !config_get_bool(j, "tie_word_embeddings", &c->tied, where, e) || !read_rope(c, j, where, e) ||
-        !config_get_bool(j, "attention_bias", &attention_bias, where, e) || !config_get_bool(j, "mlp_bias", &mlp_bias, where, e) ||
+        !config_get_bool(j, "attention_bias", &attention_bias, where, e) ||
+        !config_get_bool(j, "mlp_bias", &mlp_bias, where, e) ||
         !config_get_bool(j, "use_sliding_window", &use_window, where, e) ||
         !config_get_int(j, "sliding_window", &c->sliding_window, false, where, e))
         return false;
@@ -375,7 +381,8 @@ int64_t config_parameters(const ModelConfig *c) {
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
     int64_t attention = c->hidden * (q + 2 * kv) + q * c->hidden + (c->qkv_bias ? q + 2 * kv : 0) +
                         (c->out_bias ? c->hidden : 0) + (c->qk_norm ? 2 * c->head_dim : 0);
-    int64_t layer = attention + 3 * c->hidden * c->ffn + 2 * c->hidden + (c->type == TYPE_GSA ? gsa_layer_parameters(c) : 0);
+    int64_t layer =
+        attention + 3 * c->hidden * c->ffn + 2 * c->hidden + (c->type == TYPE_GSA ? gsa_layer_parameters(c) : 0);
     return c->vocab * c->hidden * (c->tied ? 1 : 2) + c->layers * layer + c->hidden;
 }
 

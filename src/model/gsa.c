@@ -1,54 +1,61 @@
-/* gsa.c - the decoder with gated sparse attention: a small indexer selects the keys that a query attends to, gates stand on
- * values and outputs.
+/* gsa.c - the decoder with gated sparse attention: a small indexer selects the keys that a query attends to, gates
+ * stand on values and outputs.
  *
- * N tokens = rows * seq, C width, H heads, G KV heads, D head size, J index heads of E numbers, K keys selected. The indexer
- * reads the block's input but gives it no gradient: it learns by its own loss alone (op_index_loss), and the rest of the model by
- * the language's alone. */
+ * N tokens = rows * seq, C width, H heads, G KV heads, D head size, J index heads of E numbers, K keys selected. The
+ * indexer reads the block's input but gives it no gradient: it learns by its own loss alone (op_index_loss), and the
+ * rest of the model by the language's alone. */
 #include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "model/model.h"
 
-enum { PROJ_Q, PROJ_K, PROJ_V, PROJ_O, PROJ_GATE, PROJ_UP, PROJ_DOWN, PROJ_VALUE_GATE, PROJ_OUTPUT_GATE, PROJ_QUERY, PROJ_KEY,
-       PROJ_WEIGHT, PROJ_COUNT };
+enum { PROJ_VALUE_GATE = PROJ_USUAL, PROJ_OUTPUT_GATE, PROJ_QUERY, PROJ_KEY, PROJ_WEIGHT, PROJ_COUNT };
 
-static const char *const projections[PROJ_COUNT] = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-    "self_attn.value_gate", "self_attn.output_gate", "self_attn.indexer.query_proj", "self_attn.indexer.key_proj",
-    "self_attn.indexer.weight_proj"};
+static const char *const projections[PROJ_COUNT] = {MODEL_USUAL_PROJECTIONS,      "self_attn.value_gate",
+                                                    "self_attn.output_gate",      "self_attn.indexer.query_proj",
+                                                    "self_attn.indexer.key_proj", "self_attn.indexer.weight_proj"};
 
 enum { CACHE_KV, CACHE_INDEX, CACHES };
 
 typedef struct Layer {
-    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias;
+    ModelBlock block;
     Tid value_gate, value_gate_bias, output_gate, output_gate_bias;
     Tid index, index_bias; /* (J*E + E + J, C); (2J): of the weights, then of the scores */
-    ModelFfn ffn;
-    Adapter on_qkv, on_out, on_value_gate, on_output_gate, on_index;
+    Adapter on_value_gate, on_output_gate, on_index;
 } Layer;
 
 typedef struct Gsa { /* Model.own */
-    Tid final_norm, inv_freq;
-    float rope_scale;
+    ModelEnds ends;
     Layer layer[];
 } Gsa;
 
 /* ---- the pass ---- */
 
 static AttrSparse sparse_of(const ModelConfig *c, const ModelInput *in, AttrHeads heads, int layer) {
-    static const SelectBy by[SELECTION_COUNT] = {[SELECTION_LEARNED] = SELECT_LEARNED, [SELECTION_RANDOM] = SELECT_RANDOM,
-                                                 [SELECTION_ORACLE] = SELECT_ORACLE};
+    static const SelectBy by[SELECTION_COUNT] = {
+        [SELECTION_LEARNED] = SELECT_LEARNED, [SELECTION_RANDOM] = SELECT_RANDOM, [SELECTION_ORACLE] = SELECT_ORACLE};
     const GsaConfig *g = &c->gsa;
-    return (AttrSparse){.heads = heads, .index_heads = g->index_heads, .index_dim = g->index_dim, .relu = g->index_relu,
-                        .by = by[g->selection], .keep = g->keep, .k_base = g->k_base, .k_min = g->k_min, .k_max = g->k_max,
-                        .temperature = (float)g->temperature, .key = rng_fold(0x65a, (uint64_t)layer)};
+    return (AttrSparse){.heads = heads,
+                        .index_heads = g->index_heads,
+                        .index_dim = g->index_dim,
+                        .relu = g->index_relu,
+                        .by = by[g->selection],
+                        .keep = g->keep,
+                        .k_base = g->k_base,
+                        .k_min = g->k_min,
+                        .k_max = g->k_max,
+                        .temperature = (float)g->temperature,
+                        .key = rng_fold(0x65a, (uint64_t)layer)};
 }
 
 /* Which keys each token attends to. */
 static Tid selection(Program *p, const Layer *w, const ModelInput *in, Tid index, Tid qkv, AttrSparse a) {
     bool oracle = a.by == SELECT_ORACLE;
-    SelectTensors t = {.index = index, .bias = w->index_bias, .doc_begin = in->cache ? NONE : in->doc_begin, .qkv = oracle ? qkv : NONE};
+    SelectTensors t = {.index = index,
+                       .bias = w->index_bias,
+                       .doc_begin = in->cache ? NONE : in->doc_begin,
+                       .qkv = oracle ? qkv : NONE};
     if (in->cache) {
         const Tid *cache = in->cache + p->layer * CACHES;
         op_index_put(p, cache[CACHE_INDEX], index, in->positions, in->cache_rows, a);
@@ -57,7 +64,7 @@ static Tid selection(Program *p, const Layer *w, const ModelInput *in, Tid index
         t.cache = cache[CACHE_INDEX];
         t.kv_cache = oracle ? cache[CACHE_KV] : NONE;
     }
-    return op_select(p, t, a);                                                               // (N, K)
+    return op_select(p, t, a); // (N, K)
 }
 
 /* The indexer's loss, where somebody learns by it. */
@@ -66,7 +73,8 @@ static void add_term(Program *p, ModelOut *out, const ModelInput *in, IndexLossT
     if (!out->n_terms) { /* one sum for all layers */
         int layer = p->layer;
         p->layer = -1;
-        out->term[out->n_terms++] = prog_tensor(p, in->warmup ? "warmup_index_loss" : "index_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
+        out->term[out->n_terms++] =
+            prog_tensor(p, in->warmup ? "warmup_index_loss" : "index_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
         p->layer = layer;
     }
     t.doc_begin = in->doc_begin, t.weight = in->weight, t.divisor = in->divisor;
@@ -74,7 +82,8 @@ static void add_term(Program *p, ModelOut *out, const ModelInput *in, IndexLossT
 }
 
 static Tid dense(Program *p, const ModelInput *in, Tid qkv, AttrHeads a) {
-    if (in->cache) return op_attend_cache(p, qkv, in->cache[p->layer * CACHES + CACHE_KV], in->positions, in->cache_rows, a);
+    if (in->cache)
+        return op_attend_cache(p, qkv, in->cache[p->layer * CACHES + CACHE_KV], in->positions, in->cache_rows, a);
     a.by = in->warmup ? ATTEND_OWN : in->attend; /* whose lse the indexer learns from */
     return op_attend(p, qkv, in->doc_begin, a);
 }
@@ -94,7 +103,8 @@ static Tid index_of(Program *p, const Block *b) {
 /* All keys are attended to, and the indexer learns from all of it. */
 static Tid warmed_up(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     Tid o = dense(p, b->in, qkv, heads), lse = p->s[p->n_s - 1].attend.out.lse;
-    add_term(p, b->out, b->in, (IndexLossTensors){.index = index_of(p, b), .bias = b->w->index_bias, .qkv = qkv, .lse = lse},
+    add_term(p, b->out, b->in,
+             (IndexLossTensors){.index = index_of(p, b), .bias = b->w->index_bias, .qkv = qkv, .lse = lse},
              sparse_of(b->c, b->in, heads, p->layer));
     return o;
 }
@@ -104,9 +114,11 @@ static Tid sparse(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     const ModelInput *in = b->in;
     AttrSparse a = sparse_of(b->c, in, heads, p->layer);
     Tid lse, index = index_of(p, b), keys = selection(p, b->w, in, index, qkv, a);
-    Tid o = op_attend_selected(p, qkv, keys, in->cache ? in->cache[p->layer * CACHES + CACHE_KV] : NONE, in->cache_rows, heads, &lse);
+    Tid o = op_attend_selected(p, qkv, keys, in->cache ? in->cache[p->layer * CACHES + CACHE_KV] : NONE, in->cache_rows,
+                               heads, &lse);
     if (a.by == SELECT_LEARNED)
-        add_term(p, b->out, in, (IndexLossTensors){.index = index, .bias = b->w->index_bias, .qkv = qkv, .lse = lse, .keys = keys}, a);
+        add_term(p, b->out, in,
+                 (IndexLossTensors){.index = index, .bias = b->w->index_bias, .qkv = qkv, .lse = lse, .keys = keys}, a);
     if (b->out->report) op_attend_report(p, b->out->report[p->layer], qkv, keys, in->doc_begin, heads);
     return o;
 }
@@ -117,7 +129,8 @@ static Tid attended(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     if (g->selection == SELECTION_ALL) return dense(p, b->in, qkv, heads);
     Tid o = sparse(p, b, qkv, heads);
     if (g->dense_share == 0) return o;
-    return op_mix(p, "attended_mixed", o, dense(p, b->in, qkv, heads), (AttrMix){1 - (float)g->dense_share, (float)g->dense_share});
+    return op_mix(p, "attended_mixed", o, dense(p, b->in, qkv, heads),
+                  (AttrMix){1 - (float)g->dense_share, (float)g->dense_share});
 }
 
 static Tid gate(Program *p, const Block *b, const char *name, Tid x, Tid w, Tid bias, const Adapter *on, AttrGate a) {
@@ -126,27 +139,32 @@ static Tid gate(Program *p, const Block *b, const char *name, Tid x, Tid w, Tid 
     return op_gate(p, name, x, z, a);
 }
 
-static Tid attention(Program *p, const ModelConfig *c, const Gsa *d, const Layer *w, const ModelInput *in, Tid x, ModelOut *out) {
+static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, ModelOut *out) {
+    const ModelConfig *c = &m->spec.config;
     const GsaConfig *g = &c->gsa;
-    AttrHeads rope = model_heads(c, in->seq, d->rope_scale), a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
-    Block b = {c, w, in, out, op_rmsnorm(p, x, w->attn_norm, (float)c->rms_eps)};            // (N, C)
-    Tid qkv = model_product(p, in, "qkv", b.h, w->qkv, w->qkv_bias, &w->on_qkv);             // (N, (H+2G)*D)
-    if (c->qk_norm) qkv = op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1));
+    const Gsa *d = m->own;
+    const Layer *w = &d->layer[p->layer];
+    AttrHeads rope = model_heads(c, in->seq, d->ends.rope_scale),
+              a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
+    Block b = {c, w, in, out, op_rmsnorm(p, x, w->block.attn_norm, (float)c->rms_eps)}; // (N, C)
+    Tid qkv = model_qkv(p, c, &w->block, in, b.h);                                      // (N, (H+2G)*D)
     if (g->value_gate)
         qkv = gate(p, &b, "values_gated", qkv, w->value_gate, w->value_gate_bias, &w->on_value_gate,
                    (AttrGate){g->gate_act, (int64_t)(c->heads + c->kv_heads) * c->head_dim, 1});
     if (in->cache) {
         rope.slots = a.slots = in->slots;
         rope.distinct_cache_rows = a.distinct_cache_rows = in->distinct_cache_rows;
-        qkv = op_rope_put(p, in->cache[p->layer * CACHES + CACHE_KV], qkv, in->positions, d->inv_freq, in->cache_rows, rope);
+        qkv = op_rope_put(p, in->cache[p->layer * CACHES + CACHE_KV], qkv, in->positions, d->ends.inv_freq,
+                          in->cache_rows, rope);
     } else {
-        qkv = op_rope(p, qkv, in->positions, d->inv_freq, rope);
+        qkv = op_rope(p, qkv, in->positions, d->ends.inv_freq, rope);
     }
-    Tid o = attended(p, &b, qkv, a);                                                         // (N, H*D)
+    Tid o = attended(p, &b, qkv, a); // (N, H*D)
     if (g->output_gate)
         o = gate(p, &b, "attended_gated", o, w->output_gate, w->output_gate_bias, &w->on_output_gate,
                  (AttrGate){g->gate_act, 0, g->gate_a_head ? c->head_dim : 1});
-    return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
+    return op_add(p, "after_attention", x,
+                  model_product(p, in, "attn_out", o, w->block.out, w->block.out_bias, &w->block.on_out));
 }
 
 /* Statistics of every layer, where it has any. */
@@ -158,27 +176,18 @@ static const Tid *report_of(Program *p, const ModelConfig *c) {
     return stat;
 }
 
+static const ModelBlock *block_of(const Model *m, int layer) { return &((const Gsa *)m->own)->layer[layer].block; }
+
 static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
-    const ModelConfig *c = &m->spec.config;
-    const Gsa *d = m->own;
-    if (in->report) out->report = report_of(p, c);
-    Tid x = op_embed(p, m->embedding, in->ids, in->id_order, m->spec.activations);          // (N, C)
-    for (int l = 0; l < c->layers; l++) {
-        p->layer = l;
-        p->part = PART_ATTENTION;
-        x = attention(p, c, d, &d->layer[l], in, x, out);
-        p->part = PART_FFN;
-        x = model_feed_forward(p, c, &d->layer[l].ffn, in, x);
-        if (l == out->tap_layer) out->tap = x;
-    }
+    if (in->report) out->report = report_of(p, &m->spec.config);
     p->layer = -1;
-    p->part = PART_NONE;
-    out->hidden = op_rmsnorm(p, x, d->final_norm, (float)c->rms_eps);
+    model_pass(p, m, in, out, &((const Gsa *)m->own)->ends, attention, block_of);
 }
 
 static Tid cache(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f) {
     const ModelConfig *c = &m->spec.config;
-    if (which == CACHE_INDEX) return prog_tensor(p, "index_cache", ROLE_CACHE, f, 3, DIMS(rows, slots, c->gsa.index_dim));
+    if (which == CACHE_INDEX)
+        return prog_tensor(p, "index_cache", ROLE_CACHE, f, 3, DIMS(rows, slots, c->gsa.index_dim));
     return prog_tensor(p, "kv_cache", ROLE_CACHE, f, 4, DIMS(rows, slots, (int64_t)2 * c->kv_heads, c->head_dim));
 }
 
@@ -206,66 +215,46 @@ static void index_weights(Program *p, const Model *m, const ModelTraining *t, La
 
 static void gate_weights(Program *p, const Model *m, const ModelTraining *t, Layer *w) {
     const ModelConfig *c = &m->spec.config;
-    int64_t values = (int64_t)c->kv_heads * c->head_dim, outputs = c->gsa.gate_a_head ? c->heads : (int64_t)c->heads * c->head_dim;
+    int64_t values = (int64_t)c->kv_heads * c->head_dim,
+            outputs = c->gsa.gate_a_head ? c->heads : (int64_t)c->heads * c->head_dim;
     const ModelPart value[] = {{PROJ_VALUE_GATE, values}}, output[] = {{PROJ_OUTPUT_GATE, outputs}};
     if (c->gsa.value_gate) {
-        w->value_gate = model_weight(p, m, t, "value_gate_w", model_in_layer(p, "self_attn.value_gate.weight"), values, c->hidden);
-        w->value_gate_bias = model_weight(p, m, t, "value_gate_bias", model_in_layer(p, "self_attn.value_gate.bias"), values, 0);
+        w->value_gate =
+            model_weight(p, m, t, "value_gate_w", model_in_layer(p, "self_attn.value_gate.weight"), values, c->hidden);
+        w->value_gate_bias =
+            model_weight(p, m, t, "value_gate_bias", model_in_layer(p, "self_attn.value_gate.bias"), values, 0);
         w->on_value_gate = model_adapter(p, m, t, "value_gate", value, 1, c->hidden);
     }
     if (c->gsa.output_gate) {
-        w->output_gate = model_weight(p, m, t, "output_gate_w", model_in_layer(p, "self_attn.output_gate.weight"), outputs, c->hidden);
-        w->output_gate_bias = model_weight(p, m, t, "output_gate_bias", model_in_layer(p, "self_attn.output_gate.bias"), outputs, 0);
+        w->output_gate = model_weight(p, m, t, "output_gate_w", model_in_layer(p, "self_attn.output_gate.weight"),
+                                      outputs, c->hidden);
+        w->output_gate_bias =
+            model_weight(p, m, t, "output_gate_bias", model_in_layer(p, "self_attn.output_gate.bias"), outputs, 0);
         w->on_output_gate = model_adapter(p, m, t, "output_gate", output, 1, c->hidden);
     }
 }
 
-static void layer_weights(Program *p, const Model *m, const ModelTraining *t, Layer *w) {
-    const ModelConfig *c = &m->spec.config;
-    int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
-    const ModelPart qkv[] = {{PROJ_Q, q}, {PROJ_K, kv}, {PROJ_V, kv}}, out[] = {{PROJ_O, c->hidden}};
-    w->attn_norm = model_weight(p, m, t, "attn_norm", model_in_layer(p, "input_layernorm.weight"), c->hidden, 0);
-    w->qkv = model_weight(p, m, t, "qkv_w", NULL, q + 2 * kv, c->hidden);
-    if (c->qkv_bias) w->qkv_bias = model_weight(p, m, t, "qkv_bias", NULL, q + 2 * kv, 0);
-    model_parts(p, m, w->qkv, w->qkv_bias, qkv, 3);
-    if (c->qk_norm) {
-        w->q_norm = model_weight(p, m, t, "q_norm", model_in_layer(p, "self_attn.q_norm.weight"), c->head_dim, 0);
-        w->k_norm = model_weight(p, m, t, "k_norm", model_in_layer(p, "self_attn.k_norm.weight"), c->head_dim, 0);
-    }
-    w->out = model_weight(p, m, t, "out_w", model_in_layer(p, "self_attn.o_proj.weight"), c->hidden, q);
-    if (c->out_bias) w->out_bias = model_weight(p, m, t, "out_bias", model_in_layer(p, "self_attn.o_proj.bias"), c->hidden, 0);
-    w->on_qkv = model_adapter(p, m, t, "qkv", qkv, 3, c->hidden);
-    w->on_out = model_adapter(p, m, t, "out", out, 1, q);
+static void layer_weights(Program *p, Model *m, const ModelTraining *t, int layer) {
+    Layer *w = &((Gsa *)m->own)->layer[layer];
+    model_block_weights(p, m, t, &w->block);
+    model_block_adapters(p, m, t, &w->block);
     gate_weights(p, m, t, w);
-    if (c->gsa.selection != SELECTION_ALL) index_weights(p, m, t, w);
-    model_ffn_weights(p, m, t, &w->ffn, PROJ_GATE);
-    model_ffn_adapters(p, m, t, &w->ffn, PROJ_GATE);
+    if (m->spec.config.gsa.selection != SELECTION_ALL) index_weights(p, m, t, w);
 }
 
 static void weights(Program *p, Model *m, const ModelTraining *t) {
-    const ModelConfig *c = &m->spec.config;
-    Gsa *d = m->own;
-    float frequency[512];
-    CHECK(c->head_dim / 2 <= COUNT_OF(frequency));
-    config_rope(c, frequency, &d->rope_scale);
-    m->embedding = model_weight(p, m, t, "embedding", "model.embed_tokens.weight", c->vocab, c->hidden);
-    for (int l = 0; l < c->layers; l++) {
-        p->layer = l;
-        layer_weights(p, m, t, &d->layer[l]);
-    }
-    p->layer = -1;
-    d->final_norm = model_weight(p, m, t, "final_norm", "model.norm.weight", c->hidden, 0);
-    m->head = c->tied ? m->embedding : model_weight(p, m, t, "head", "lm_head.weight", c->vocab, c->hidden);
-    d->inv_freq = prog_table(p, "inv_freq", frequency, c->head_dim / 2);
+    model_all_weights(p, m, t, &((Gsa *)m->own)->ends, layer_weights);
 }
 
 static int64_t own_bytes(const ModelConfig *c) { return (int64_t)sizeof(Gsa) + c->layers * (int64_t)sizeof(Layer); }
 
 static int adapters(Model *m, int layer, Adapter **out) {
     Layer *w = &((Gsa *)m->own)->layer[layer];
-    Adapter *on[] = {&w->on_qkv, &w->on_out, &w->on_value_gate, &w->on_output_gate, &w->on_index, &w->ffn.on_gate_up, &w->ffn.on_down};
-    for (int i = 0; i < COUNT_OF(on); i++) out[i] = on[i];
-    return COUNT_OF(on);
+    int n = model_block_list(&w->block, out);
+    out[n++] = &w->on_value_gate;
+    out[n++] = &w->on_output_gate;
+    out[n++] = &w->on_index;
+    return n;
 }
 
 static bool has_warmup(const ModelConfig *c) { return c->gsa.selection == SELECTION_LEARNED; }
@@ -284,8 +273,8 @@ static AttrFill xavier(double gain, double from, double to) {
     return (AttrFill){FILL_UNIFORM, (float)(gain * sqrt(6 / (from + to))), 0};
 }
 
-/* Uniform by the widths of both sides: q, k, v by 1/sqrt(2), the output by the number of layers, the indexer by 1, gates and index
- * weights by a tenth; the feed-forward within 1/sqrt(inputs). */
+/* Uniform by the widths of both sides: q, k, v by 1/sqrt(2), the output by the number of layers, the indexer by 1,
+ * gates and index weights by a tenth; the feed-forward within 1/sqrt(inputs). */
 static AttrFill start(const ModelConfig *c, const char *name) {
     const GsaConfig *g = &c->gsa;
     double width = (double)c->hidden, q = (double)c->heads * c->head_dim, kv = (double)c->kv_heads * c->head_dim;
@@ -313,6 +302,16 @@ static AttrFill start(const ModelConfig *c, const char *name) {
     return (AttrFill){FILL_NORMAL, (float)c->init_std, 0}; /* embedding and head */
 }
 
-const ModelFamily family_gsa = {.name = "gsa", .projections = projections, .n_projections = PROJ_COUNT, .own_bytes = own_bytes,
-                                .caches = CACHES, .weights = weights, .hidden = hidden, .cache = cache, .adapters = adapters,
-                                .start = start, .present = present, .has_warmup = has_warmup, .reports = true, .cpu_only = true};
+const ModelFamily family_gsa = {.name = "gsa",
+                                .projections = projections,
+                                .n_projections = PROJ_COUNT,
+                                .own_bytes = own_bytes,
+                                .caches = CACHES,
+                                .weights = weights,
+                                .hidden = hidden,
+                                .cache = cache,
+                                .adapters = adapters,
+                                .start = start,
+                                .present = present,
+                                .has_warmup = has_warmup,
+                                .reports = true};

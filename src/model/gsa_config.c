@@ -1,4 +1,5 @@
-/* gsa_config.c - the fields of gated sparse attention in a config.json: their names, defaults, and what is refused. */
+/* gsa_config.c - the fields of gated sparse attention in a config.json: their names, defaults, and what is refused.
+ * */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,16 +9,22 @@
 #include "model/model.h"
 
 static const char *const act_names[] = {[GATE_SIGMOID] = "sigmoid", [GATE_TANH] = "tanh", [GATE_SILU] = "silu"};
-static const char *const keep_names[] = {[KEEP_FIXED] = "fixed", [KEEP_VARIANCE] = "variance", [KEEP_ENTROPY] = "entropy"};
+static const char *const keep_names[] = {
+    [KEEP_FIXED] = "fixed", [KEEP_VARIANCE] = "variance", [KEEP_ENTROPY] = "entropy"};
 static const char *const index_acts[] = {"sigmoid", "relu"};
 static const char *const selection_names[SELECTION_COUNT] = {"learned", "random", "oracle", "all"};
 
 /* What it calls as other models do not. */
 static const struct {
     const char *common, *own;
-} renamed[] = {{"hidden_size", "d_model"}, {"intermediate_size", "d_ffn"}, {"num_hidden_layers", "n_layers"},
-               {"num_attention_heads", "n_heads"}, {"num_key_value_heads", "n_kv_heads"}, {"head_dim", "d_head"},
-               {"rms_norm_eps", "norm_eps"}, {"rope_theta", "rope_base"}};
+} renamed[] = {{"hidden_size", "d_model"},
+               {"intermediate_size", "d_ffn"},
+               {"num_hidden_layers", "n_layers"},
+               {"num_attention_heads", "n_heads"},
+               {"num_key_value_heads", "n_kv_heads"},
+               {"head_dim", "d_head"},
+               {"rms_norm_eps", "norm_eps"},
+               {"rope_theta", "rope_base"}};
 
 static void rename_key(json_t *j, const char *from, const char *to) {
     json_t *value = json_object_get(j, from);
@@ -43,8 +50,18 @@ void gsa_defaults(ModelConfig *c) {
     c->rms_eps = 1e-5;
     c->max_positions = 131072;
     c->rope.attention_factor = 1; /* yarn: its frequencies alone */
-    c->gsa = (GsaConfig){.index_heads = 4, .index_dim = 64, .keep = KEEP_VARIANCE, .k_base = 2048, .k_min = 256, .k_max = 4096,
-                         .temperature = 1, .value_gate = true, .output_gate = true, .gate_bias = 0.5, .warmup = true, .warmup_steps = 1000};
+    c->gsa = (GsaConfig){.index_heads = 4,
+                         .index_dim = 64,
+                         .keep = KEEP_VARIANCE,
+                         .k_base = 2048,
+                         .k_min = 256,
+                         .k_max = 4096,
+                         .temperature = 1,
+                         .value_gate = true,
+                         .output_gate = true,
+                         .gate_bias = 0.5,
+                         .warmup = true,
+                         .warmup_steps = 1000};
 }
 
 void gsa_preset(ModelConfig *c) {
@@ -59,7 +76,8 @@ void gsa_preset(ModelConfig *c) {
 }
 
 /* One of a few words; absent: the value stays. */
-static bool get_word(const json_t *j, const char *key, const char *const *words, int n, int *value, const char *where, Err *e) {
+static bool get_word(const json_t *j, const char *key, const char *const *words, int n, int *value, const char *where,
+                     Err *e) {
     const json_t *v = json_object_get(j, key);
     const char *word = json_string_value(v);
     if (!v || json_is_null(v)) return true;
@@ -68,8 +86,8 @@ static bool get_word(const json_t *j, const char *key, const char *const *words,
             *value = i;
             return true;
         }
-    return fail(e, ERR_FAIL, "%s: '%s' is '%s', which is not supported. Supported: %s, %s%s%s", where, key, word ? word : "no text",
-                words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
+    return fail(e, ERR_FAIL, "%s: '%s' is '%s', which is not supported. Supported: %s, %s%s%s", where, key,
+                word ? word : "no text", words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
 }
 
 static bool read_keep(ModelConfig *c, const json_t *j, const char *where, Err *e) {
@@ -80,7 +98,8 @@ static bool read_keep(ModelConfig *c, const json_t *j, const char *where, Err *e
         !get_word(j, "adaptive_k_method", keep_names, COUNT_OF(keep_names), &method, where, e))
         return false;
     g->keep = adaptive ? (KeepBy)method : KEEP_FIXED;
-    return config_get_int(j, "k_base", &g->k_base, false, where, e) && config_get_int(j, "k_min", &g->k_min, false, where, e) &&
+    return config_get_int(j, "k_base", &g->k_base, false, where, e) &&
+           config_get_int(j, "k_min", &g->k_min, false, where, e) &&
            config_get_int(j, "k_max", &g->k_max, false, where, e) &&
            config_get_real(j, "adaptive_k_temperature", &g->temperature, where, e);
 }
@@ -99,13 +118,15 @@ static bool read_gates(ModelConfig *c, const json_t *j, const char *where, Err *
 static bool refuse_dropout(const json_t *j, const char *key, const char *where, Err *e) {
     double share = 0;
     if (!config_get_real(j, key, &share, where, e)) return false;
-    return share == 0 || fail(e, ERR_FAIL, "%s: '%s' is %g; no dropout but an adapter's is supported, set it to 0", where, key, share);
+    return share == 0 || fail(e, ERR_FAIL, "%s: '%s' is %g; no dropout but an adapter's is supported, set it to 0",
+                              where, key, share);
 }
 
 bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     GsaConfig *g = &c->gsa;
     int index_act = 0, selection = SELECTION_LEARNED;
-    if (c->rope.kind == ROPE_YARN && !json_object_get(json_object_get(j, "rope_scaling"), "original_max_position_embeddings"))
+    if (c->rope.kind == ROPE_YARN &&
+        !json_object_get(json_object_get(j, "rope_scaling"), "original_max_position_embeddings"))
         c->rope.original_positions = 4096;
     bool ok = config_get_int32(j, "d_indexer", &g->index_dim, false, where, e) &&
               config_get_int32(j, "n_indexer_heads", &g->index_heads, false, where, e) &&
@@ -114,7 +135,8 @@ bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e) {
               config_get_bool(j, "use_indexer_warmup", &g->warmup, where, e) &&
               config_get_int(j, "indexer_warmup_steps", &g->warmup_steps, false, where, e) &&
               get_word(j, "selection", selection_names, SELECTION_COUNT, &selection, where, e) &&
-              config_get_bool(j, "qkv_bias", &c->qkv_bias, where, e) && config_get_bool(j, "out_bias", &c->out_bias, where, e) &&
+              config_get_bool(j, "qkv_bias", &c->qkv_bias, where, e) &&
+              config_get_bool(j, "out_bias", &c->out_bias, where, e) &&
               config_get_bool(j, "qk_norm", &c->qk_norm, where, e);
     g->index_relu = index_act == 1;
     g->selection = (Selection)selection;
@@ -128,27 +150,31 @@ bool gsa_check(const ModelConfig *c, const char *where, Err *e) {
     if (g->index_dim < 1 || g->index_dim > 1024)
         return fail(e, ERR_FAIL, "%s: 'd_indexer' is %d, it must be between 1 and 1024", where, g->index_dim);
     if (g->k_min < 1 || g->k_min > g->k_base || g->k_base > g->k_max || g->k_max > INT32_MAX)
-        return fail(e, ERR_FAIL, "%s: 1 <= k_min <= k_base <= k_max must hold; they are %lld, %lld, %lld", where, (long long)g->k_min,
-                    (long long)g->k_base, (long long)g->k_max);
+        return fail(e, ERR_FAIL, "%s: 1 <= k_min <= k_base <= k_max must hold; they are %lld, %lld, %lld", where,
+                    (long long)g->k_min, (long long)g->k_base, (long long)g->k_max);
     if (!(g->dense_share >= 0 && g->dense_share <= 1))
         return fail(e, ERR_FAIL, "%s: 'dense_residual_alpha' is %g, it must be between 0 and 1", where, g->dense_share);
     if (!(g->temperature >= 0 && g->temperature <= 1e6))
         return fail(e, ERR_FAIL, "%s: 'adaptive_k_temperature' is %g, it must be 0 or more", where, g->temperature);
+    if (!(g->gate_bias >= -1e3 && g->gate_bias <= 1e3))
+        return fail(e, ERR_FAIL, "%s: 'gate_bias_init' is %g, it must be between -1000 and 1000", where, g->gate_bias);
     return g->warmup_steps >= 0 || fail(e, ERR_FAIL, "%s: 'indexer_warmup_steps' is negative", where);
 }
 
 void gsa_write(const ModelConfig *c, json_t *j) {
     const GsaConfig *g = &c->gsa;
-    json_t *own = json_pack("{s:i, s:i, s:s, s:b, s:s, s:I, s:I, s:I, s:f}", "d_indexer", g->index_dim, "n_indexer_heads", g->index_heads,
-                            "indexer_activation", index_acts[g->index_relu], "use_adaptive_k", g->keep != KEEP_FIXED,
-                            "adaptive_k_method", keep_names[g->keep == KEEP_FIXED ? KEEP_VARIANCE : g->keep], "k_base", (json_int_t)g->k_base,
-                            "k_min", (json_int_t)g->k_min, "k_max", (json_int_t)g->k_max, "adaptive_k_temperature", g->temperature);
-    json_t *more = json_pack("{s:b, s:b, s:b, s:s, s:f, s:f, s:b, s:I, s:s, s:f, s:f, s:b, s:b, s:b}", "use_value_gate", g->value_gate,
-                             "use_output_gate", g->output_gate, "output_gate_per_head", g->gate_a_head, "gate_activation",
-                             act_names[g->gate_act], "gate_bias_init", g->gate_bias, "dense_residual_alpha", g->dense_share,
-                             "use_indexer_warmup", g->warmup, "indexer_warmup_steps", (json_int_t)g->warmup_steps, "selection",
-                             selection_names[g->selection], "attention_dropout", 0.0, "hidden_dropout", 0.0, "qkv_bias", c->qkv_bias,
-                             "out_bias", c->out_bias, "qk_norm", c->qk_norm);
+    json_t *own = json_pack(
+        "{s:i, s:i, s:s, s:b, s:s, s:I, s:I, s:I, s:f}", "d_indexer", g->index_dim, "n_indexer_heads", g->index_heads,
+        "indexer_activation", index_acts[g->index_relu], "use_adaptive_k", g->keep != KEEP_FIXED, "adaptive_k_method",
+        keep_names[g->keep == KEEP_FIXED ? KEEP_VARIANCE : g->keep], "k_base", (json_int_t)g->k_base, "k_min",
+        (json_int_t)g->k_min, "k_max", (json_int_t)g->k_max, "adaptive_k_temperature", g->temperature);
+    json_t *more =
+        json_pack("{s:b, s:b, s:b, s:s, s:f, s:f, s:b, s:I, s:s, s:f, s:f, s:b, s:b, s:b}", "use_value_gate",
+                  g->value_gate, "use_output_gate", g->output_gate, "output_gate_per_head", g->gate_a_head,
+                  "gate_activation", act_names[g->gate_act], "gate_bias_init", g->gate_bias, "dense_residual_alpha",
+                  g->dense_share, "use_indexer_warmup", g->warmup, "indexer_warmup_steps", (json_int_t)g->warmup_steps,
+                  "selection", selection_names[g->selection], "attention_dropout", 0.0, "hidden_dropout", 0.0,
+                  "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "qk_norm", c->qk_norm);
     json_object_update(j, own);
     json_object_update(j, more);
     json_decref(own);
@@ -157,8 +183,9 @@ void gsa_write(const ModelConfig *c, json_t *j) {
 }
 
 void gsa_warn(const ModelConfig *c, const json_t *j, const char *where) {
-    static const char *const harmless[] = {"transformers_version", "use_flash_attention", "use_triton_kernels", "pad_token_id", "dtype",
-                                           "auto_map", "rope_parameters", "_name_or_path"};
+    static const char *const harmless[] = {
+        "transformers_version", "use_flash_attention", "use_triton_kernels", "pad_token_id", "dtype", "auto_map",
+        "rope_parameters",      "_name_or_path"};
     json_t *known = config_to_json(c);
     const char *key;
     json_t *value;
@@ -173,9 +200,11 @@ void gsa_warn(const ModelConfig *c, const json_t *j, const char *where) {
 
 int64_t gsa_layer_parameters(const ModelConfig *c) {
     const GsaConfig *g = &c->gsa;
-    int64_t kv = (int64_t)c->kv_heads * c->head_dim, outputs = g->gate_a_head ? c->heads : (int64_t)c->heads * c->head_dim;
+    int64_t kv = (int64_t)c->kv_heads * c->head_dim,
+            outputs = g->gate_a_head ? c->heads : (int64_t)c->heads * c->head_dim;
     int64_t index = c->hidden * ((int64_t)(g->index_heads + 1) * g->index_dim + g->index_heads) + 2 * g->index_heads;
-    return (g->selection == SELECTION_ALL ? 0 : index) + (g->value_gate ? kv * (c->hidden + 1) : 0) + (g->output_gate ? outputs * (c->hidden + 1) : 0);
+    return (g->selection == SELECTION_ALL ? 0 : index) + (g->value_gate ? kv * (c->hidden + 1) : 0) +
+           (g->output_gate ? outputs * (c->hidden + 1) : 0);
 }
 
 bool config_make_sparse(ModelConfig *c, Err *e) {
@@ -183,7 +212,8 @@ bool config_make_sparse(ModelConfig *c, Err *e) {
     float inv_freq[512], scale;
     if (c->type == TYPE_GSA) return fail(e, ERR_USAGE, "%s: is of type gsa already", c->name);
     if (c->quant != QUANT_NONE) return fail(e, ERR_FAIL, "%s: is quantised; convert the model before it was", c->name);
-    if (c->sliding_window) return fail(e, ERR_FAIL, "%s: attends to a sliding window, which models of type gsa have not", c->name);
+    if (c->sliding_window)
+        return fail(e, ERR_FAIL, "%s: attends to a sliding window, which models of type gsa have not", c->name);
     config_rope(c, inv_freq, &scale);
     gsa_defaults(c);
     c->type = TYPE_GSA;
@@ -198,7 +228,9 @@ bool config_make_sparse(ModelConfig *c, Err *e) {
 /* ---- switches ---- */
 
 static bool is_gsa(const ModelConfig *c, const char *flag, const char *value, Err *e) {
-    return c->type == TYPE_GSA || fail(e, ERR_USAGE, "--%s %s: %s has no sparse attention; the option is for models of type gsa", flag, value, c->name);
+    return c->type == TYPE_GSA ||
+           fail(e, ERR_USAGE, "--%s %s: %s has no sparse attention; the option is for models of type gsa", flag, value,
+                c->name);
 }
 
 bool config_select(ModelConfig *c, const char *selection, Err *e) {

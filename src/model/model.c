@@ -103,12 +103,6 @@ Model model_twin(Program *p, const Model *m, bool adapters) {
 
 const ModelFamily *model_family(const ModelConfig *c) { return c->family ? c->family : &family_decoder; }
 
-bool model_runs_on(const ModelConfig *c, MachineKind machine, Err *e) {
-    const ModelFamily *f = model_family(c);
-    if (machine == MACHINE_CPU || !f->cpu_only) return true;
-    return fail(e, ERR_USAGE, "%s: models of the family %s have no GPU kernels yet; use --device cpu (for a plan: without --gpu)", c->name, f->name);
-}
-
 void model_weights(Program *p, Model *m, const ModelSpec *spec, const ModelTraining *t) {
     *m = (Model){.spec = *spec, .family = model_family(&spec->config), .name = p->model};
     int64_t bytes = m->family->own_bytes(&spec->config);

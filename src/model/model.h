@@ -79,15 +79,12 @@ struct ModelFamily {
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
     bool reports;                   /* ModelOut.report */
-    bool cpu_only;                  /* a GPU has no kernels for it */
 };
 
 extern const ModelFamily family_decoder; /* decoder.c: Qwen2, Qwen3, Llama, Mistral */
 extern const ModelFamily family_gsa;     /* gsa.c: gated sparse attention */
 
 const ModelFamily *model_family(const ModelConfig *c);
-/* Refuses a machine that the family cannot run on. */
-bool model_runs_on(const ModelConfig *c, MachineKind machine, Err *e);
 
 const char *model_projection_name(const ModelFamily *f, int i); /* "q_proj" */
 
@@ -110,15 +107,33 @@ int64_t model_count(const Program *p, bool trainable_only); /* parameters of all
 
 /* ---- for families ---- */
 
-/* block.c: what their blocks have in common. */
-typedef struct ModelFfn {
-    Tid norm, gate_up, down;
-    Adapter on_gate_up, on_down;
-} ModelFfn;
-enum { FFN_GATE, FFN_UP, FFN_DOWN }; /* a family's projections from its number of "mlp.gate_proj" on */
-void model_ffn_weights(Program *p, const Model *m, const ModelTraining *t, ModelFfn *w, int first_projection);
-void model_ffn_adapters(Program *p, const Model *m, const ModelTraining *t, ModelFfn *w, int first_projection);
-Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelFfn *w, const ModelInput *in, Tid x); /* SwiGLU, and x */
+/* block.c: what their blocks have in common. Projections are a family's, in PEFT's usual order from its first number on. */
+enum { PROJ_Q, PROJ_K, PROJ_V, PROJ_O, PROJ_GATE, PROJ_UP, PROJ_DOWN, PROJ_USUAL };
+#define MODEL_USUAL_PROJECTIONS                                                                                          \
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", \
+        "mlp.down_proj"
+
+typedef struct ModelBlock { /* of one layer */
+    Tid attn_norm, qkv, qkv_bias, q_norm, k_norm, out, out_bias, ffn_norm, gate_up, down;
+    Adapter on_qkv, on_out, on_gate_up, on_down;
+} ModelBlock;
+enum { MODEL_BLOCK_ADAPTERS = 4 };
+void model_block_weights(Program *p, const Model *m, const ModelTraining *t, ModelBlock *w);
+void model_block_adapters(Program *p, const Model *m, const ModelTraining *t, ModelBlock *w);
+int model_block_list(ModelBlock *w, Adapter **out); /* its adapters; gives MODEL_BLOCK_ADAPTERS */
+Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid h); /* with the norms of heads */
+Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x); /* SwiGLU, and x */
+
+typedef struct ModelEnds { /* what stands around the layers */
+    Tid final_norm, inv_freq; /* table (D/2) */
+    float rope_scale;
+} ModelEnds;
+typedef void ModelLayerWeights(Program *p, Model *m, const ModelTraining *t, int layer);
+void model_all_weights(Program *p, Model *m, const ModelTraining *t, ModelEnds *ends, ModelLayerWeights *layer);
+typedef Tid ModelAttention(Program *p, const Model *m, const ModelInput *in, Tid x, ModelOut *out); /* of p->layer, and x */
+typedef const ModelBlock *ModelBlockOf(const Model *m, int layer);
+void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out, const ModelEnds *ends, ModelAttention *attention,
+                ModelBlockOf *block);
 /* x w^T + bias, and what the adapter adds. */
 Tid model_product(Program *p, const ModelInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a);
 AttrHeads model_heads(const ModelConfig *c, int64_t seq, float scale);

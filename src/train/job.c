@@ -152,9 +152,8 @@ static bool is_countable(const JobSpec *s) {
     return mem_mul(mem_mul(token, mem_mul(s->micro_batch, s->seq)), 8) >= 0;
 }
 
-static bool check_spec(const JobSpec *s, MachineKind machine, Err *e) {
+static bool check_spec(const JobSpec *s, Err *e) {
     const ModelConfig *c = &s->m.config;
-    if (!model_runs_on(c, machine, e)) return false;
     if (c->layers > JOB_LAYERS)
         return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
     if (c->sliding_window && s->seq > c->sliding_window)
@@ -211,10 +210,17 @@ static PlanChoices choices_of(const JobSpec *s) {
 }
 
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
-    *j = (Job){.spec = *spec, .ring = r, .init = -1, .micro = -1, .update = -1, .evaluate = -1, .warmup = -1, .warmup_update = -1,
+    *j = (Job){.spec = *spec,
+               .ring = r,
+               .init = -1,
+               .micro = -1,
+               .update = -1,
+               .evaluate = -1,
+               .warmup = -1,
+               .warmup_update = -1,
                .report = -1};
     ring_init(r, m);
-    if (!stop_check(e) || !check_spec(spec, m->kind, e) || !record(j, e)) return false;
+    if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;
     if (host) {
         ring_add_host(r, "tokenizer", NULL, host->tokenizer);
         ring_add_host(r, "data", "token ids of the whole set", host->data);

@@ -3,16 +3,21 @@
 
 #include "train/run.h"
 
-static bool logs_after(const Run *r, int64_t step) { return step % r->o.log_steps == 0 || step == r->o.total_steps || step == 1; }
+static bool logs_after(const Run *r, int64_t step) {
+    return step % r->o.log_steps == 0 || step == r->o.total_steps || step == 1;
+}
 
 bool run_reports_after(const Run *r, int64_t step) { return r->job->report >= 0 && logs_after(r, step); }
 
 static double share(double part, double whole) { return whole > 0 ? part / whole : (double)NAN; }
 
 static AttentionReport report_of(const double *w) {
-    return (AttentionReport){.recall = share(w[REPORT_MASS], w[REPORT_BEST]), .k_mean = share(w[REPORT_KEYS], w[REPORT_TOKENS]),
-                             .coverage = share(w[REPORT_KEYS], w[REPORT_SEEN]), .first_token = share(w[REPORT_FIRST], w[REPORT_LATER]),
-                             .gate_mean = share(w[REPORT_OPEN], w[REPORT_GATES]), .gate_shut = share(w[REPORT_SHUT], w[REPORT_GATES]),
+    return (AttentionReport){.recall = share(w[REPORT_MASS], w[REPORT_BEST]),
+                             .k_mean = share(w[REPORT_KEYS], w[REPORT_TOKENS]),
+                             .coverage = share(w[REPORT_KEYS], w[REPORT_SEEN]),
+                             .first_token = share(w[REPORT_FIRST], w[REPORT_LATER]),
+                             .gate_mean = share(w[REPORT_OPEN], w[REPORT_GATES]),
+                             .gate_shut = share(w[REPORT_SHUT], w[REPORT_GATES]),
                              .index_loss = NAN};
 }
 
@@ -31,9 +36,9 @@ bool run_report(Run *r, AttentionReport *out, Err *e) {
     Tid loss = r->step <= j->spec.warmup_steps ? j->warmup_index_loss : j->index_loss;
     if (loss) exec_get(&r->ring->x, loss, &out->index_loss, 0, 8);
     out->index_loss /= r->state.scaling.scale;
-    Metric fields[] = {METRIC_REAL("gate_mean", out->gate_mean), METRIC_REAL("gate_shut", out->gate_shut),
+    Metric fields[] = {METRIC_REAL("gate_mean", out->gate_mean),   METRIC_REAL("gate_shut", out->gate_shut),
                        METRIC_REAL("indexer_recall", out->recall), METRIC_REAL("k_mean", out->k_mean),
-                       METRIC_REAL("coverage", out->coverage), METRIC_REAL("first_token", out->first_token),
+                       METRIC_REAL("coverage", out->coverage),     METRIC_REAL("first_token", out->first_token),
                        METRIC_REAL("index_loss", out->index_loss)};
     int n = 0;
     for (int i = 0; i < COUNT_OF(fields); i++)

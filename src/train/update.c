@@ -80,7 +80,8 @@ static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
     Tid verdicts = NONE, *part = MEM_NEW(Tid, last);
     bool inside = j->spec.update_in_backward, ok = true;
     int64_t n = 0;
-    if (inside) verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(prog_elements(p, parts), VERDICT_WORDS));
+    if (inside)
+        verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(prog_elements(p, parts), VERDICT_WORDS));
     prog_keys_of(p, "update");
     p->region = REGION_UPDATE;
     for (Tid t = 1; t < last; t++)

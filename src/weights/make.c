@@ -78,33 +78,6 @@ static bool write_drawn(StWriter *w, Drawing *d, Threads *threads, int64_t numbe
     return true;
 }
 
-bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int n_threads, Err *e) {
-    Names names = {0};
-    names_of(&names, c);
-    Threads *threads = NULL;
-    StWriter *w = NULL;
-    Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
-    bool begun = threads_open(&threads, n_threads, e) &&
-                 st_write_folder_begin(&w, folder, names.entry, names.n, st_shard_bytes(), NULL, e),
-         ok = begun;
-    Work work;
-    if (begun) st_write_interruptible(w);
-    work_begin(&work, WORK_COUNT, names.n, "drawing tensors");
-    for (int64_t i = 0; i < names.n && ok; i++) {
-        const StTensor *t = &names.entry[i];
-        d.fill = weights_fill(c, t->name, seed);
-        ok = write_drawn(w, &d, threads, st_tensor_bytes(t) / st_dtype_bytes(t->dtype), e) &&
-             work_on(&work, i + 1, e);
-    }
-    work_end(&work);
-    if (begun && ok) ok = st_write_end(w, e);
-    else if (begun) st_write_abort(w);
-    threads_close(threads);
-    mem_free(d.raw);
-    names_free(&names);
-    return ok;
-}
-
 /* ---- quantised ---- */
 
 static bool write_on(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
@@ -153,20 +126,25 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
     for (int64_t i = 0; i < names.n && ok; i++)
         ok = write_stored(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
     work_end(&work);
-    if (begun && ok) ok = st_write_end(w, e);
-    else if (begun) st_write_abort(w);
+    if (begun && ok)
+        ok = st_write_end(w, e);
+    else if (begun)
+        st_write_abort(w);
     mem_free(piece);
     names_free(&names);
     st_close(&s);
     return ok;
 }
 
-/* ---- completed ---- */
+/* ---- whole models, drawn or read ---- */
 
-bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed, int n_threads,
-                      int64_t *drawn, Err *e) {
-    StSet s;
-    if (!st_open(&s, model_folder, e)) return false;
+static bool is_there(const StSet *s, const char *name) { /* also where it was saved without the head's wrapper */
+    return s && (st_find(s, name) || (!strncmp(name, "model.", 6) && st_find(s, name + 6)));
+}
+
+/* s NULL: all of it is drawn. */
+static bool write_model(const ModelConfig *c, const StSet *s, const char *folder, uint64_t seed, int n_threads,
+                        int64_t *drawn, Err *e) {
     Names names = {0};
     names_of(&names, c);
     Threads *threads = NULL;
@@ -174,17 +152,18 @@ bool weights_complete(const ModelConfig *c, const char *model_folder, const char
     Piece *piece = MEM_NEW(Piece, 1);
     Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
     bool begun = threads_open(&threads, n_threads, e) &&
-                 st_write_folder_begin(&w, out_folder, names.entry, names.n, st_shard_bytes(), NULL, e), ok = begun;
+                 st_write_folder_begin(&w, folder, names.entry, names.n, st_shard_bytes(), NULL, e),
+         ok = begun;
     Work work;
-    *drawn = 0;
     if (begun) st_write_interruptible(w);
-    work_begin(&work, WORK_COUNT, names.n, "writing tensors");
+    work_begin(&work, WORK_COUNT, names.n, s ? "writing tensors" : "drawing tensors");
     for (int64_t i = 0; i < names.n && ok; i++) {
         const Tensor *t = prog_t(&names.p, names.id[i]);
-        bool there = st_find(&s, t->file_name) || (!strncmp(t->file_name, "model.", 6) && st_find(&s, t->file_name + 6));
+        bool there = is_there(s, t->file_name);
         d.fill = weights_fill(c, t->file_name, seed);
         *drawn += !there;
-        ok = (there ? write_stored(w, c, &s, t, piece, e) : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
+        ok = (there ? write_stored(w, c, s, t, piece, e)
+                    : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
              work_on(&work, i + 1, e);
     }
     work_end(&work);
@@ -194,6 +173,20 @@ bool weights_complete(const ModelConfig *c, const char *model_folder, const char
     mem_free(d.raw);
     mem_free(piece);
     names_free(&names);
+    return ok;
+}
+
+bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e) {
+    int64_t drawn = 0;
+    return write_model(c, NULL, folder, seed, threads, &drawn, e);
+}
+
+bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed,
+                      int threads, int64_t *drawn, Err *e) {
+    StSet s;
+    *drawn = 0;
+    if (!st_open(&s, model_folder, e)) return false;
+    bool ok = write_model(c, &s, out_folder, seed, threads, drawn, e);
     st_close(&s);
     return ok;
 }

@@ -1,5 +1,6 @@
-/* test_gsa.c - gated sparse attention against a reference in double precision (tools/make_gsa_golden.py): logits, both losses and
- * every gradient for each of its switches; prefill and decode against whole rows; a token's keys against other company. */
+/* test_gsa.c - gated sparse attention against a reference in double precision (tools/make_gsa_golden.py): logits,
+ * both losses and every gradient for each of its switches; prefill and decode against whole rows; a token's keys
+ * against other company. */
 #include "base/file.h"
 #include "gen/gen.h"
 #include "store/safetensors.h"
@@ -9,8 +10,9 @@
 
 enum { ROWS = 2, SEQ = 22, TOKENS = ROWS * SEQ };
 
-static const char *const cases[] = {"whole", "fixed_k", "entropy", "relu", "random", "oracle", "all", "no_gates", "value_gate",
-                                    "output_gate", "gate_a_head", "blend", "packed", "ntk", "yarn", "converted"};
+static const char *const cases[] = {"whole",  "fixed_k",  "entropy",    "relu",        "random",      "oracle",
+                                    "all",    "no_gates", "value_gate", "output_gate", "gate_a_head", "blend",
+                                    "packed", "ntk",      "yarn",       "converted"};
 
 typedef struct Case {
     const char *folder;
@@ -125,8 +127,17 @@ static void train_case(const char *name, bool warmup, bool frozen) {
     Ring r;
     Job *j = MEM_NEW(Job, 1);
     case_open(&c, name);
-    JobSpec s = {.m = model_spec(&c), .train = true, .weights = FMT_F32, .gradients = FMT_F32, .seq = SEQ, .micro_batch = ROWS, .accum = 1,
-                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1}, .evaluate = true, .warmup_steps = warmup, .warmup_frozen = frozen};
+    JobSpec s = {.m = model_spec(&c),
+                 .train = true,
+                 .weights = FMT_F32,
+                 .gradients = FMT_F32,
+                 .seq = SEQ,
+                 .micro_batch = ROWS,
+                 .accum = 1,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1},
+                 .evaluate = true,
+                 .warmup_steps = warmup,
+                 .warmup_frozen = frozen};
     EXPECT_OK(job_plan(j, &r, &s, &c.m, NULL, &e) && plan_verify(&r.p, &e));
     EXPECT_OK(ring_open(&r, c.b, &e) && weights_load(&r.x, NULL, ROLE_WEIGHT, c.folder, &e) && ring_settle(&r, &e));
     put_batch(j, &c);
@@ -141,7 +152,8 @@ static void train_case(const char *name, bool warmup, bool frozen) {
     if (stat) {
         exec_get(&r.x, stat, &index_loss, 0, 8);
         expected(&c, "index_loss", &want, 8);
-        if (!EXPECT(fabs(index_loss - want) < 1e-4)) test_note("    %s: index loss %.8g, reference %.8g", c.folder, index_loss, want);
+        if (!EXPECT(fabs(index_loss - want) < 1e-4))
+            test_note("    %s: index loss %.8g, reference %.8g", c.folder, index_loss, want);
     }
     EXPECT(expect_gradients(j, &c, frozen) >= (frozen ? 10 : 20));
     ring_close(&r);
@@ -168,7 +180,8 @@ typedef struct Pass {
     Tid logits;
 } Pass;
 
-static void record_pass(Ring *r, const Model *m, Pass *pass, const char *name, int64_t rows, int64_t seq, const Tid *cache, int64_t slots) {
+static void record_pass(Ring *r, const Model *m, Pass *pass, const char *name, int64_t rows, int64_t seq,
+                        const Tid *cache, int64_t slots) {
     ModelOut out = {.tap_layer = -1};
     pass->phase = prog_begin_phase(&r->p, name, 2);
     pass->in = model_input(&r->p, m, name, rows, seq);

@@ -3,9 +3,8 @@
  * and answering must hold for it as they do for the decoder. */
 #include <math.h>
 
-#include "base/rng.h"
 #include "gen/gen.h"
-#include "tests/test.h"
+#include "tests/model/steps.h"
 #include "train/search.h"
 
 /* ---- the family ---- */
@@ -129,84 +128,25 @@ static const ModelFamily family_made_up = {.name = "made-up", .projections = pro
 
 /* ---- what must hold for it ---- */
 
-enum { SEQ = 16, ROWS = 2, TOKENS = SEQ * ROWS, VOCAB = 50, STEPS = 3 };
+enum { VOCAB = STEPS_VOCAB };
 
 static JobSpec job_spec(bool lora) {
-    JobSpec s = {.train = true, .lora = lora, .m = {.activations = FMT_F32, .random_init = true, .seed = 4}, .weights = FMT_F32,
-                 .gradients = FMT_F32, .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1}, .seq = SEQ,
-                 .micro_batch = ROWS, .accum = 2, .evaluate = true};
-    s.m.config = (ModelConfig){.family = &family_made_up, .layers = 3, .hidden = 32, .heads = 4, .kv_heads = 2, .head_dim = 8,
-                               .ffn = 48, .vocab = VOCAB, .max_positions = 64, .rms_eps = 1e-6, .init_std = 0.1, .dtype = FMT_F32,
-                               .tied = true, .rope_theta = 1000};
-    if (lora) s.m.adapter = (LoraSpec){.rank = 4, .alpha = 8, .targets = (1u << PROJECTIONS) - 1, .format = FMT_F32};
-    return s;
-}
-
-static void put_batch(Job *j, int micro, int step) {
-    Exec *x = &j->ring->x;
-    int32_t ids[TOKENS], labels[TOKENS], positions[TOKENS], docs[TOKENS] = {0}, order[TOKENS];
-    float weight[TOKENS], divisor = 2 * TOKENS, beta = micro > 0, norm = 1, dials[DIAL_WORDS] = {1e-2f, 10, 100};
-    int64_t clock[CLOCK_WORDS] = {7 + step, micro * TOKENS, micro, step};
-    int n = 0;
-    for (int i = 0; i < TOKENS; i++) {
-        ids[i] = (int32_t)(rng_u32(5, (uint64_t)(micro * TOKENS + i)) % VOCAB);
-        labels[i] = (ids[i] * 7 + 3) % VOCAB;
-        positions[i] = i % SEQ;
-        weight[i] = 1;
-    }
-    for (int id = 0; id < VOCAB; id++)
-        for (int i = 0; i < TOKENS; i++)
-            if (ids[i] == id) order[n++] = i;
-    exec_put(x, j->in.ids, ids, 0, sizeof ids);
-    exec_put(x, j->in.positions, positions, 0, sizeof positions);
-    exec_put(x, j->in.doc_begin, docs, 0, sizeof docs);
-    if (j->in.id_order) exec_put(x, j->in.id_order, order, 0, sizeof order);
-    exec_put(x, j->labels, labels, 0, sizeof labels);
-    exec_put(x, j->weight, weight, 0, sizeof weight);
-    exec_put(x, j->divisor, &divisor, 0, 4);
-    exec_put(x, j->dials, dials, 0, sizeof dials);
-    exec_put(x, j->max_norm, &norm, 0, 4);
-    exec_put(x, j->ring->p.beta, &beta, 0, 4);
-    exec_put(x, j->ring->p.clock, clock, 0, sizeof clock);
-}
-
-/* Losses of a few steps. */
-static void train(const JobSpec *s, double *loss) {
-    Err e = {0};
-    Machine m = {0};
-    Backend *b = NULL;
-    Job *j = MEM_NEW(Job, 1);
-    Ring r;
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2, .offload_dir = test_tmp()}, &e));
-    b->describe(b, &m);
-    EXPECT_OK(job_plan(j, &r, s, &m, NULL, &e));
-    EXPECT_OK(plan_verify(&r.p, &e));
-    EXPECT_OK(ring_open(&r, b, &e) && ring_settle(&r, &e));
-    exec_play(&r.x, j->init);
-    for (int step = 0; step < STEPS; step++) {
-        for (int micro = 0; micro < 2; micro++) {
-            put_batch(j, micro, step);
-            exec_play(&r.x, j->micro);
-        }
-        exec_play(&r.x, j->update);
-        EXPECT_OK(exec_sync(&r.x, &e));
-        exec_get(&r.x, j->loss, &loss[step], 0, 8);
-    }
-    ring_close(&r);
-    b->close(b);
-    mem_free(j);
+    ModelConfig c = {.family = &family_made_up, .layers = 3, .hidden = 32, .heads = 4, .kv_heads = 2, .head_dim = 8,
+                     .ffn = 48, .vocab = VOCAB, .max_positions = 64, .rms_eps = 1e-6, .init_std = 0.1, .dtype = FMT_F32,
+                     .tied = true, .rope_theta = 1000};
+    return steps_spec(&c, lora, (1u << PROJECTIONS) - 1);
 }
 
 TEST(memory_techniques_keep_the_bits_of_a_second_family) {
     for (int lora = 0; lora < 2; lora++) {
         JobSpec s = job_spec(lora);
         double plain[STEPS], with[STEPS];
-        train(&s, plain);
+        steps_train(&s, false, plain, NULL);
         EXPECT(plain[STEPS - 1] < plain[0] && isfinite(plain[0]));
         for (int level = RECOMPUTE_NORM; level <= RECOMPUTE_BLOCK; level++) {
             for (int l = 0; l < s.m.config.layers; l++) s.recompute[l] = (RecomputeLevel)level;
             if (level == RECOMPUTE_BLOCK) s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 2;
-            train(&s, with);
+            steps_train(&s, false, with, NULL);
             if (!EXPECT(!memcmp(plain, with, sizeof plain))) test_note("    %s, level %d", lora ? "lora" : "full", level);
         }
     }

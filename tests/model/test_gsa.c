@@ -1,103 +1,51 @@
-/* test_gsa.c - the family of gated sparse attention from outside: its config.json, its sizes and starts, memory techniques that must
- * keep its bits, keys of a token that must not depend on others, and what is refused. */
+/* test_gsa.c - the family of gated sparse attention from outside: its config.json, its sizes and starts, memory
+ * techniques that must keep its bits, keys of a token that must not depend on others, and what is refused. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/file.h"
 #include "base/rng.h"
 #include "ring/ring.h"
+#include "tests/model/steps.h"
 #include "tests/snug.h"
 #include "tests/test.h"
-#include "train/job.h"
 #include "weights/weights.h"
 
-enum { SEQ = 24, ROWS = 2, TOKENS = SEQ * ROWS, VOCAB = 50, STEPS = 3 };
+enum { SEQ = STEPS_SEQ, VOCAB = STEPS_VOCAB };
 
 static ModelConfig tiny(void) {
     ModelConfig c;
     Err e = {0};
-    const char *const set[] = {"d_model=32", "n_layers=2", "n_heads=4", "n_kv_heads=2", "d_ffn=48", "vocab_size=50", "d_indexer=8",
-                               "n_indexer_heads=2", "k_base=6", "k_min=3", "k_max=9", "torch_dtype=float32"};
+    const char *const set[] = {"d_model=32", "n_layers=2",    "n_heads=4",   "n_kv_heads=2",
+                               "d_ffn=48",   "vocab_size=50", "d_indexer=8", "n_indexer_heads=2",
+                               "k_base=6",   "k_min=3",       "k_max=9",     "torch_dtype=float32"};
     EXPECT(config_from_preset(&c, "gsa-512m"));
     EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
     return c;
 }
 
 static JobSpec job_spec(bool lora) {
-    JobSpec s = {.train = true, .lora = lora, .m = {.config = tiny(), .activations = FMT_F32, .random_init = true, .seed = 4},
-                 .weights = FMT_F32, .gradients = FMT_F32, .update = {.beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .lr_mult = 1}, .seq = SEQ,
-                 .micro_batch = ROWS, .accum = 2, .evaluate = true};
-    if (lora) s.m.adapter = (LoraSpec){.rank = 4, .alpha = 8, .targets = family_gsa.present(&s.m.config), .format = FMT_F32};
-    return s;
-}
-
-static void put_batch(Job *j, int micro, int step) {
-    Exec *x = &j->ring->x;
-    int32_t ids[TOKENS], labels[TOKENS], positions[TOKENS], docs[TOKENS], order[TOKENS];
-    float weight[TOKENS], divisor = 2 * TOKENS, beta = micro > 0, norm = 1, dials[DIAL_WORDS] = {1e-2f, 10, 100};
-    int64_t clock[CLOCK_WORDS] = {7 + step, micro * TOKENS, micro, step};
-    int n = 0;
-    for (int i = 0; i < TOKENS; i++) {
-        ids[i] = (int32_t)(rng_u32(5, (uint64_t)(micro * TOKENS + i)) % VOCAB);
-        labels[i] = (ids[i] * 7 + 3) % VOCAB;
-        docs[i] = i % SEQ < 7 ? 0 : 7;
-        positions[i] = i % SEQ - docs[i];
-        weight[i] = 1;
-    }
-    for (int id = 0; id < VOCAB; id++)
-        for (int i = 0; i < TOKENS; i++)
-            if (ids[i] == id) order[n++] = i;
-    exec_put(x, j->in.ids, ids, 0, sizeof ids);
-    exec_put(x, j->in.positions, positions, 0, sizeof positions);
-    exec_put(x, j->in.doc_begin, docs, 0, sizeof docs);
-    if (j->in.id_order) exec_put(x, j->in.id_order, order, 0, sizeof order);
-    exec_put(x, j->labels, labels, 0, sizeof labels);
-    exec_put(x, j->weight, weight, 0, sizeof weight);
-    exec_put(x, j->divisor, &divisor, 0, 4);
-    exec_put(x, j->dials, dials, 0, sizeof dials);
-    exec_put(x, j->max_norm, &norm, 0, 4);
-    exec_put(x, j->ring->p.beta, &beta, 0, 4);
-    exec_put(x, j->ring->p.clock, clock, 0, sizeof clock);
-}
-
-/* Both losses of a few steps. */
-static void train(const JobSpec *s, double *loss) {
-    Err e = {0};
-    Machine m = {0};
-    Backend *b = NULL;
-    Job *j = MEM_NEW(Job, 1);
-    Ring r;
-    EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2, .offload_dir = test_tmp()}, &e));
-    b->describe(b, &m);
-    EXPECT_OK(job_plan(j, &r, s, &m, NULL, &e) && plan_verify(&r.p, &e));
-    EXPECT_OK(ring_open(&r, b, &e) && ring_settle(&r, &e));
-    exec_play(&r.x, j->init);
-    for (int step = 0; step < STEPS; step++) {
-        for (int micro = 0; micro < 2; micro++) {
-            put_batch(j, micro, step);
-            exec_play(&r.x, j->micro);
-        }
-        exec_get(&r.x, prog_find(&r.p, "index_loss"), &loss[2 * step + 1], 0, 8);
-        exec_play(&r.x, j->update);
-        EXPECT_OK(exec_sync(&r.x, &e));
-        exec_get(&r.x, j->loss, &loss[2 * step], 0, 8);
-    }
-    ring_close(&r);
-    b->close(b);
-    mem_free(j);
+    ModelConfig c = tiny();
+    return steps_spec(&c, lora, family_gsa.present(&c));
 }
 
 TEST(memory_techniques_keep_the_bits_of_gsa) {
-    for (int lora = 0; lora < 2; lora++) {
-        JobSpec s = job_spec(lora);
+    for (int i = 0; i < 4; i++) { /* full, lora, with a warm-up, with a frozen one */
+        JobSpec s = job_spec(i == 1);
         double plain[2 * STEPS], with[2 * STEPS];
-        train(&s, plain);
-        EXPECT(plain[2 * STEPS - 2] < plain[0] && isfinite(plain[0]) && plain[1] > 0);
+        s.warmup_steps = i > 1 ? 2 : 0;
+        s.warmup_frozen = i == 3;
+        steps_train(&s, true, plain, plain + STEPS);
+        EXPECT((i == 3 || plain[STEPS - 1] < plain[0]) && isfinite(plain[0]) && plain[STEPS] > 0);
+        if (i == 3)
+            EXPECT(plain[STEPS + 1] < plain[STEPS] &&
+                   plain[1] == plain[0]); /* only the indexer has learned, and it has */
         for (int level = RECOMPUTE_NORM; level <= RECOMPUTE_TWICE; level++) {
             for (int l = 0; l < s.m.config.layers; l++) s.recompute[l] = (RecomputeLevel)level;
-            if (level == RECOMPUTE_BLOCK) s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 1;
-            train(&s, with);
-            if (!EXPECT(!memcmp(plain, with, sizeof plain))) test_note("    %s, level %d", lora ? "lora" : "full", level);
+            if (level == RECOMPUTE_BLOCK)
+                s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 1;
+            steps_train(&s, true, with, with + STEPS);
+            if (!EXPECT(!memcmp(plain, with, sizeof plain))) test_note("    case %d, level %d", i, level);
         }
     }
 }
@@ -135,7 +83,8 @@ static void pass_open(Pass *t, int64_t rows, int64_t seq) {
     exec_play(&t->r.x, t->init);
 }
 
-static void pass_play(Pass *t, float *logits, const int32_t *ids, const int32_t *positions, const int32_t *docs, int64_t n) {
+static void pass_play(Pass *t, float *logits, const int32_t *ids, const int32_t *positions, const int32_t *docs,
+                      int64_t n) {
     exec_put(&t->r.x, t->in.ids, ids, 0, n * 4);
     exec_put(&t->r.x, t->in.positions, positions, 0, n * 4);
     exec_put(&t->r.x, t->in.doc_begin, docs, 0, n * 4);
@@ -189,7 +138,8 @@ TEST(presets_of_gsa_have_the_published_sizes) {
         const char *name;
         double millions;
         int64_t k_base;
-    } preset[] = {{"gsa-512m", 183.7, 512}, {"gsa-512m-768", 319.6, 512}, {"gsa-1b", 405.2, 512}, {"gsa-1.7b", 1730.5, 2048}};
+    } preset[] = {
+        {"gsa-512m", 183.7, 512}, {"gsa-512m-768", 319.6, 512}, {"gsa-1b", 405.2, 512}, {"gsa-1.7b", 1730.5, 2048}};
     for (int i = 0; i < COUNT_OF(preset); i++) {
         ModelConfig c;
         EXPECT(config_from_preset(&c, preset[i].name) && c.gsa.k_base == preset[i].k_base);
@@ -206,13 +156,15 @@ TEST(presets_of_gsa_have_the_published_sizes) {
 TEST(a_config_of_gsa_is_written_as_it_is_read) {
     Err e = {0};
     ModelConfig c = tiny(), again;
-    const char *const set[] = {"gate_activation=silu", "use_adaptive_k=false", "selection=oracle", "dense_residual_alpha=0.25",
-                               "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true"};
+    const char *const set[] = {
+        "gate_activation=silu",    "use_adaptive_k=false",      "selection=oracle", "dense_residual_alpha=0.25",
+        "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true"};
     EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
     json_t *j = config_to_json(&c);
     EXPECT(json_object_get(j, "d_model") && !json_object_get(j, "hidden_size"));
     EXPECT_OK(config_from_json(&again, j, c.name, &e));
-    EXPECT(!memcmp(&again.gsa, &c.gsa, sizeof c.gsa) && again.hidden == c.hidden && again.head_dim == 8 && again.qkv_bias);
+    EXPECT(!memcmp(&again.gsa, &c.gsa, sizeof c.gsa) && again.hidden == c.hidden && again.head_dim == 8 &&
+           again.qkv_bias);
     json_decref(j);
 }
 
@@ -256,7 +208,8 @@ TEST(random_starts_of_gsa_are_the_published_ones) {
                  {"lm_head.weight", FILL_NORMAL, 0.02}};
     for (int i = 0; i < COUNT_OF(start); i++) {
         AttrFill f = weights_fill(&c, start[i].name, 1);
-        if (!EXPECT(f.kind == start[i].kind && fabs(f.scale - start[i].scale) < 1e-6)) test_note("    %s: %g", start[i].name, f.scale);
+        if (!EXPECT(f.kind == start[i].kind && fabs(f.scale - start[i].scale) < 1e-6))
+            test_note("    %s: %g", start[i].name, f.scale);
     }
 }
 
@@ -271,16 +224,54 @@ static double loss_of(const char *model, const char *data, const char *more) {
     return loss;
 }
 
+static void checksum_of(char *to, size_t size, const char *command) {
+    Ran r = snug_run("%s", command);
+    const char *at = strstr(str_text(&r.out), "\"checksum\":");
+    snprintf(to, size, "%.*s", at ? 29 : 0, at ? at : "");
+    if (!EXPECT(r.code == 0 && at)) test_note("    %s\n%s%s", command, str_text(&r.out), str_text(&r.err));
+    ran_free(&r);
+}
+
+/* A run that is cut in its warm-up and one that is not end with the same weights, beyond the switch of the stages. */
+TEST(a_warmup_that_is_resumed_ends_with_the_same_weights) {
+    static const char *const kinds[] = {"joint", "frozen"};
+    const char *at = test_tmp();
+    char line[900], whole[40], again[40];
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        const char *job =
+            "train --device cpu --model tests/golden/gsa/whole --data %s/rows.jsonl --seq 16 --micro-batch 2 --accum 1 "
+            "--steps 6 --json "
+            "--indexer-warmup %s --indexer-warmup-steps 4 --precision fp32 --out %s/%s%d %s";
+        const char *rows =
+            "{\"ids\": [5, 9, 31, 7, 12, 5, 30, 8, 9, 10, 4, 7, 7, 19]}\n{\"ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, "
+            "12]}\n";
+        snprintf(line, sizeof line, "%s/rows.jsonl", at);
+        EXPECT(file_write_all(line, rows, (int64_t)strlen(rows), NULL));
+        snprintf(line, sizeof line, job, at, kinds[i], at, "whole", i, "");
+        checksum_of(whole, sizeof whole, line);
+        snprintf(line, sizeof line, job, at, kinds[i], at, "cut", i, "--save-steps 3");
+        checksum_of(again, sizeof again, line);
+        snprintf(line, sizeof line, "rm -rf %s/cut%d/model %s/cut%d/checkpoint-6", at, i, at, i);
+        EXPECT(system(line) == 0);
+        snprintf(line, sizeof line, "train --config %s/cut%d/config.yaml --resume --json", at, i);
+        checksum_of(again, sizeof again, line);
+        EXPECT_STR(again, whole);
+    }
+}
+
 /* With all keys, and with as many as there are, it is the dense model still; biases and norms of q and k are kept. */
 TEST(a_dense_model_made_sparse_keeps_its_loss) {
-    static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3", "tests/golden/llama_yarn"};
+    static const char *const from[] = {"models/tally", "tests/golden/qwen2_untied", "tests/golden/qwen3",
+                                       "tests/golden/llama_yarn"};
     char rows[200], to[200];
     snprintf(rows, sizeof rows, "%s/ids.jsonl", test_tmp());
     const char *line = "{\"ids\": [5, 9, 31, 77, 12, 5, 60, 8, 9, 100, 42, 7, 7, 19, 3, 2, 55, 81]}\n";
     EXPECT(file_write_all(rows, line, (int64_t)strlen(line), NULL));
     for (int i = 0; i < COUNT_OF(from); i++) {
         snprintf(to, sizeof to, "%s/sparse%d", test_tmp(), i);
-        Ran r = snug_run("convert --from dense %s --out %s --set k_base=64 --set k_min=64 --set k_max=64 --set d_indexer=8", from[i], to);
+        Ran r =
+            snug_run("convert --from dense %s --out %s --set k_base=64 --set k_min=64 --set k_max=64 --set d_indexer=8",
+                     from[i], to);
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         double dense = loss_of(from[i], rows, "");
@@ -289,8 +280,10 @@ TEST(a_dense_model_made_sparse_keeps_its_loss) {
     }
 }
 
-#define TINY "--set d_model=32 --set n_layers=2 --set n_heads=4 --set n_kv_heads=2 --set d_ffn=48 --set d_indexer=8 --set n_indexer_heads=2 " \
-             "--set k_base=8 --set k_min=4 --set k_max=12 --set vocab_size=768 --dtype fp32"
+#define TINY                                                                                                       \
+    "--set d_model=32 --set n_layers=2 --set n_heads=4 --set n_kv_heads=2 --set d_ffn=48 --set d_indexer=8 --set " \
+    "n_indexer_heads=2 "                                                                                           \
+    "--set k_base=8 --set k_min=4 --set k_max=12 --set vocab_size=768 --dtype fp32"
 
 static void expect_run(int code, const char *word, const char *command) {
     Ran r = snug_run("%s", command);
@@ -306,17 +299,25 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
     expect_run(0, "parameters", line);
     snprintf(line, sizeof line, "problems --n 40 --roles none --out %s/rows.jsonl", at);
     expect_run(0, "", line);
-    static const char *const ways[] = {"", "--selection random", "--selection oracle", "--selection all", "--gates none", "--mode lora --lora-also all"};
+    static const char *const ways[] = {"",
+                                       "--selection random",
+                                       "--selection oracle",
+                                       "--selection all",
+                                       "--gates none",
+                                       "--mode lora --lora-also all"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        snprintf(line, sizeof line, "train --device cpu --model %s/m --data %s/rows.jsonl --out %s/r%d --seq 64 --micro-batch 2 --accum 2 --steps 3 --json %s",
+        snprintf(line, sizeof line,
+                 "train --device cpu --model %s/m --data %s/rows.jsonl --out %s/r%d --seq 64 --micro-batch 2 --accum 2 "
+                 "--steps 3 --json %s",
                  at, at, at, i, ways[i]);
         expect_run(0, "\"above_plan_bytes\":0", line);
     }
     snprintf(line, sizeof line, "eval --device cpu --model %s/r0/model --data %s/rows.jsonl --seq 64 --json", at, at);
     expect_run(0, "perplexity", line);
-    snprintf(line, sizeof line, "generate --device cpu --model %s/r0/model --prompt Tom --max-tokens 9 --temperature 0 --json", at);
+    snprintf(line, sizeof line,
+             "generate --device cpu --model %s/r0/model --prompt Tom --max-tokens 9 --temperature 0 --json", at);
     expect_run(0, "", line);
     snprintf(line, sizeof line, "eval --device cpu --model models/tally --data %s/rows.jsonl --selection random", at);
     expect_run(2, "no sparse attention", line);
-    expect_run(2, "no GPU kernels", "plan --model gsa-512m --gpu h100");
+    expect_run(0, "183,662,144 parameters", "plan --model gsa-512m --gpu h100 --seq 1024 --micro-batch 2 --accum 32");
 }

@@ -1,5 +1,5 @@
-/* test_sparse.c - gates, the indexer's selection, attention over what it selects and the loss it learns by: against plain loops in
- * doubles, at lengths around every tile and block, and against central differences. */
+/* test_sparse.c - gates, the indexer's selection, attention over what it selects and the loss it learns by: against
+ * plain loops in doubles, at lengths around every tile and block, and against central differences. */
 #include "base/rng.h"
 #include "ir/sparse.h"
 #include "tests/ops/bench.h"
@@ -32,8 +32,8 @@ static double gate_loss(void *context) {
 
 static void gate_case(Format f, AttrGate at, int64_t n, int64_t cols, int64_t gates) {
     Bench b;
-    bench_open(&b, "gate %d, %s, %lld x %lld, %lld gates of %lld from %lld", at.act, format_name(f), (long long)n, (long long)cols,
-               (long long)gates, (long long)at.group, (long long)at.first);
+    bench_open(&b, "gate %d, %s, %lld x %lld, %lld gates of %lld from %lld", at.act, format_name(f), (long long)n,
+               (long long)cols, (long long)gates, (long long)at.group, (long long)at.first);
     Tid x = bench_draw(&b, f, n, cols, 1), z = bench_draw(&b, f, n, gates, 2), dy = bench_draw(&b, f, n, cols, 3);
     Tid y = bench_matrix(&b, f, n, cols), dx = bench_matrix(&b, f, n, cols), dz = bench_matrix(&b, f, n, gates);
     Gates k = {at, n, cols, gates, bench_initial(&b, x), bench_initial(&b, z), bench_initial(&b, dy)};
@@ -52,8 +52,8 @@ TEST(gates_multiply_their_columns) {
     for (int act = GATE_SIGMOID; act <= GATE_SILU; act++)
         for (int f = 0; f < COUNT_OF(formats); f++) {
             gate_case(formats[f], (AttrGate){(GateAct)act, 0, 1}, 5, 7, 7);
-            gate_case(formats[f], (AttrGate){(GateAct)act, 24, 1}, 9, 40, 16);   /* values behind queries and keys */
-            gate_case(formats[f], (AttrGate){(GateAct)act, 2, 8}, 11, 37, 4);    /* a number a head */
+            gate_case(formats[f], (AttrGate){(GateAct)act, 24, 1}, 9, 40, 16); /* values behind queries and keys */
+            gate_case(formats[f], (AttrGate){(GateAct)act, 2, 8}, 11, 37, 4);  /* a number a head */
             gate_case(formats[f], (AttrGate){(GateAct)act, 1, 1}, 3, 2051, 2050);
             gate_case(formats[f], (AttrGate){(GateAct)act, 0, 300}, 2, 1200, 4);
         }
@@ -62,7 +62,8 @@ TEST(gates_multiply_their_columns) {
 TEST(mix_is_a_weighted_sum) {
     Bench b;
     bench_open(&b, "mix");
-    Tid x = bench_draw(&b, FMT_F32, 33, 70, 1), y = bench_draw(&b, FMT_F32, 33, 70, 2), to = bench_matrix(&b, FMT_F32, 33, 70);
+    Tid x = bench_draw(&b, FMT_F32, 33, 70, 1), y = bench_draw(&b, FMT_F32, 33, 70, 2),
+        to = bench_matrix(&b, FMT_F32, 33, 70);
     double *want = bench_initial(&b, x), *other = bench_initial(&b, y);
     for (int i = 0; i < 33 * 70; i++) want[i] = 0.75 * want[i] + 0.25 * other[i];
     bench_check(&b, (Step){.op = OP_MIX, .mix = {.in = {x, y}, .out = {to}}, .attr.mix = {0.75f, 0.25f}});
@@ -106,31 +107,38 @@ static double qk(const Sparse *k, int64_t t, int64_t s, int64_t h) {
 static int64_t kept(const Sparse *k, const double *x, int64_t n) {
     double sum = 0, square = 0, var = 0, value = (double)k->at.k_base, top = -1e300, total = 0, entropy = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i], square += x[i] * x[i], top = fmax(top, x[i]);
-    for (int64_t i = 0; i < n; i++) var += (x[i] - sum / (double)n) * (x[i] - sum / (double)n), total += exp(x[i] - top);
+    for (int64_t i = 0; i < n; i++)
+        var += (x[i] - sum / (double)n) * (x[i] - sum / (double)n), total += exp(x[i] - top);
     for (int64_t i = 0; i < n; i++) entropy -= exp(x[i] - top) / total * log(exp(x[i] - top) / total);
     if (k->at.keep == KEEP_FIXED) return MIN2(k->at.k_base, n);
     var = n > 1 ? var / (double)(n - 1) : 0;
-    if (k->at.keep == KEEP_VARIANCE) value *= 0.5 + 1 / (1 + k->at.temperature * var / (square / (double)n + 1e-8));
-    else value *= 0.5 + k->at.temperature * entropy / log((double)n + 1);
+    if (k->at.keep == KEEP_VARIANCE)
+        value *= 0.5 + 1 / (1 + k->at.temperature * var / (square / (double)n + 1e-8));
+    else
+        value *= 0.5 + k->at.temperature * entropy / log((double)n + 1);
     return MIN2((int64_t)fmin(fmax(value, (double)k->at.k_min), (double)k->at.k_max), n);
 }
 
 /* Whether `list` holds the k best of x[0..n), as far as fp32 can tell. */
-static void expect_best(Bench *b, const int32_t *list, int64_t most, int64_t begin, const double *x, int64_t n, int64_t k, int64_t token) {
+static void expect_best(Bench *b, const int32_t *list, int64_t most, int64_t begin, const double *x, int64_t n,
+                        int64_t k, int64_t token) {
     int64_t have = 0, wrong = 0;
     double least = 1e300, best_out = -1e300;
     while (have < most && list[have] >= 0) have++;
     for (int64_t i = have; i < most; i++) wrong += list[i] != -1;
-    for (int64_t i = 0; i < have; i++) wrong += list[i] < begin || list[i] >= begin + n || (i && list[i] <= list[i - 1]);
+    for (int64_t i = 0; i < have; i++)
+        wrong += list[i] < begin || list[i] >= begin + n || (i && list[i] <= list[i - 1]);
     for (int64_t s = 0, at = 0; s < n && !wrong; s++) {
         bool in = at < have && list[at] == begin + s;
         at += in;
-        if (in) least = fmin(least, x[s]);
-        else best_out = fmax(best_out, x[s]);
+        if (in)
+            least = fmin(least, x[s]);
+        else
+            best_out = fmax(best_out, x[s]);
     }
     if (!EXPECT(!wrong && have == MIN2(k, most) && least >= best_out - 2.0 / 4096))
-        test_note("    %s: token %lld has %lld keys of %lld, wanted %lld; %g and %g", b->about, (long long)token, (long long)have,
-                  (long long)n, (long long)k, least, best_out);
+        test_note("    %s: token %lld has %lld keys of %lld, wanted %lld; %g and %g", b->about, (long long)token,
+                  (long long)have, (long long)n, (long long)k, least, best_out);
 }
 
 static Tid bench_docs(Bench *b, int32_t *doc, int64_t n, int64_t seq, int64_t doc_len) {
@@ -141,8 +149,15 @@ static Tid bench_docs(Bench *b, int32_t *doc, int64_t n, int64_t seq, int64_t do
 }
 
 static AttrSparse sparse_of(int64_t seq, KeepBy keep, int64_t k) {
-    AttrSparse a = {.heads = {.heads = 4, .kv_heads = 2, .head_dim = 6, .seq = seq, .scale = 0.4f}, .index_heads = 3, .index_dim = 5,
-                    .keep = keep, .k_base = k, .k_min = MAX2(k / 2, 1), .k_max = 2 * k, .temperature = 1, .key = 7};
+    AttrSparse a = {.heads = {.heads = 4, .kv_heads = 2, .head_dim = 6, .seq = seq, .scale = 0.4f},
+                    .index_heads = 3,
+                    .index_dim = 5,
+                    .keep = keep,
+                    .k_base = k,
+                    .k_min = MAX2(k / 2, 1),
+                    .k_max = 2 * k,
+                    .temperature = 1,
+                    .key = 7};
     return a;
 }
 
@@ -152,16 +167,21 @@ static void select_case(int64_t seq, int64_t doc_len, AttrSparse at) {
     int64_t n = ROWS * seq, width = sparse_index_width(&at);
     at.heads.seq = seq;
     int64_t most = sparse_most_keys(&at), qkv_width = (at.heads.heads + 2 * at.heads.kv_heads) * at.heads.head_dim;
-    bench_open(&b, "select %d keep %d, rows of %lld, documents of %lld, k %lld", at.by, at.keep, (long long)seq, (long long)doc_len,
-               (long long)at.k_base);
+    bench_open(&b, "select %d keep %d, rows of %lld, documents of %lld, k %lld", at.by, at.keep, (long long)seq,
+               (long long)doc_len, (long long)at.k_base);
     int32_t *doc = MEM_NEW(int32_t, n);
     Tid index = bench_draw(&b, FMT_F32, n, width, 1), bias = bench_draw(&b, FMT_F32, 1, 2 * at.index_heads, 2);
     Tid qkv = bench_draw(&b, FMT_F32, n, qkv_width, 3), docs = bench_docs(&b, doc, n, seq, doc_len);
     Tid keys = bench_matrix(&b, FMT_I32, n, most);
-    Sparse k = {.at = at, .n = n, .index = bench_initial(&b, index), .bias = bench_initial(&b, bias), .qkv = bench_initial(&b, qkv)};
-    bench_check(&b, (Step){.op = OP_SELECT,
-                           .select = {.in = {.index = index, .bias = bias, .doc_begin = docs, .qkv = qkv}, .out = {keys}},
-                           .attr.sparse = at});
+    Sparse k = {.at = at,
+                .n = n,
+                .index = bench_initial(&b, index),
+                .bias = bench_initial(&b, bias),
+                .qkv = bench_initial(&b, qkv)};
+    bench_check(&b,
+                (Step){.op = OP_SELECT,
+                       .select = {.in = {.index = index, .bias = bias, .doc_begin = docs, .qkv = qkv}, .out = {keys}},
+                       .attr.sparse = at});
     double *x = bench_doubles(&b, seq);
     for (int64_t t = 0; t < n; t++) {
         int64_t row = t / seq * seq, begin = doc[t], count = t % seq + 1 - begin;
@@ -211,10 +231,12 @@ TEST(of_equal_scores_the_latest_keys_are_selected) {
     bench_set(&b, index, bench_doubles(&b, SEQ * sparse_index_width(&at)));
     bench_set(&b, bias, bench_doubles(&b, 6));
     bench_set_i32(&b, docs, (int32_t[SEQ]){0});
-    bench_check(&b, (Step){.op = OP_SELECT, .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+    bench_check(&b, (Step){.op = OP_SELECT,
+                           .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
                            .attr.sparse = at});
     for (int t = 0; t < SEQ; t++)
-        for (int i = 0; i < K; i++) EXPECT(((int32_t *)b.now[keys])[t * K + i] == (i > t ? -1 : t < K ? i : t - K + 1 + i));
+        for (int i = 0; i < K; i++)
+            EXPECT(((int32_t *)b.now[keys])[t * K + i] == (i > t ? -1 : t < K ? i : t - K + 1 + i));
     bench_close(&b);
 }
 
@@ -227,28 +249,36 @@ static void cached_case(Format cache_format, SelectBy by) {
     int64_t width = sparse_index_width(&at), most = sparse_most_keys(&at), differ = 0;
     int32_t positions[SEQ];
     bench_open(&b, "a cache in %s, by %d", format_name(cache_format), by);
-    Tid index = bench_draw(&b, FMT_F32, SEQ, width, 1), bias = bench_draw(&b, FMT_F32, 1, 6, 2), docs = bench_vector(&b, FMT_I32, SEQ);
-    Tid keys = bench_matrix(&b, FMT_I32, SEQ, most), places = bench_vector(&b, FMT_I32, SEQ), cache = bench_cube(&b, cache_format, 1, SLOTS, 5);
-    Tid last = bench_matrix(&b, FMT_F32, 1, width), place = bench_vector(&b, FMT_I32, 1), got = bench_matrix(&b, FMT_I32, 1, most);
+    Tid index = bench_draw(&b, FMT_F32, SEQ, width, 1), bias = bench_draw(&b, FMT_F32, 1, 6, 2),
+        docs = bench_vector(&b, FMT_I32, SEQ);
+    Tid keys = bench_matrix(&b, FMT_I32, SEQ, most), places = bench_vector(&b, FMT_I32, SEQ),
+        cache = bench_cube(&b, cache_format, 1, SLOTS, 5);
+    Tid last = bench_matrix(&b, FMT_F32, 1, width), place = bench_vector(&b, FMT_I32, 1),
+        got = bench_matrix(&b, FMT_I32, 1, most);
     for (int i = 0; i < SEQ; i++) positions[i] = i;
     bench_set_i32(&b, docs, (int32_t[SEQ]){0});
     bench_set_i32(&b, places, positions);
     bench_set_i32(&b, place, (int32_t[]){AT});
     b.p.t[cache].role = ROLE_CACHE;
-    bench_check(&b, (Step){.op = OP_SELECT, .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+    bench_check(&b, (Step){.op = OP_SELECT,
+                           .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
                            .attr.sparse = at});
     int32_t want[64];
     memcpy(want, (int32_t *)b.now[keys] + AT * most, (size_t)most * 4);
     bench_set(&b, last, bench_initial(&b, index) + AT * width);
     at.heads.slots = SLOTS;
-    bench_run(&b, (Step){.op = OP_INDEX_PUT, .index_put = {.in = {index, places}, .out = {cache}}, .attr.sparse = at}, 1, false);
+    bench_run(&b, (Step){.op = OP_INDEX_PUT, .index_put = {.in = {index, places}, .out = {cache}}, .attr.sparse = at},
+              1, false);
     memcpy(b.initial[cache], b.now[cache], (size_t)prog_bytes(&b.p, cache));
     one = at;
     one.heads.seq = 1;
-    bench_check(&b, (Step){.op = OP_SELECT, .select = {.in = {.index = last, .bias = bias, .positions = place, .cache = cache}, .out = {got}},
-                           .attr.sparse = one});
+    bench_check(
+        &b, (Step){.op = OP_SELECT,
+                   .select = {.in = {.index = last, .bias = bias, .positions = place, .cache = cache}, .out = {got}},
+                   .attr.sparse = one});
     for (int64_t i = 0; i < most; i++) differ += ((int32_t *)b.now[got])[i] != want[i];
-    if (!EXPECT(cache_format == FMT_F32 ? !differ : differ <= most)) test_note("    %s: %lld differ", b.about, (long long)differ);
+    if (!EXPECT(cache_format == FMT_F32 ? !differ : differ <= most))
+        test_note("    %s: %lld differ", b.about, (long long)differ);
     bench_close(&b);
 }
 
@@ -261,7 +291,8 @@ TEST(a_cache_of_index_keys_selects_as_whole_rows_do) {
 /* ---- attention ---- */
 
 static int64_t listed(const Sparse *k, int64_t t, int64_t i) { /* a token of the batch; -1: no more */
-    int64_t seq = k->at.heads.seq, row = t / seq * seq, s = k->keys ? (i < k->most ? k->keys[t * k->most + i] : -1) : k->doc[t] + i;
+    int64_t seq = k->at.heads.seq, row = t / seq * seq,
+            s = k->keys ? (i < k->most ? k->keys[t * k->most + i] : -1) : k->doc[t] + i;
     return s < 0 || row + s > t ? -1 : row + s;
 }
 
@@ -292,23 +323,27 @@ static void draw_keys(Sparse *k, Bench *b, Tid keys) { /* a few of what each tok
     for (int64_t t = 0; t < k->n; t++) {
         int64_t put = 0, at = t % k->at.heads.seq;
         for (int64_t s = k->doc[t]; s <= at; s++)
-            if (put < k->most - 1 && s < at && rng_u32(11, (uint64_t)(t * 1000 + s)) % 3 == 0) k->keys[t * k->most + put++] = (int32_t)s;
+            if (put < k->most - 1 && s < at && rng_u32(11, (uint64_t)(t * 1000 + s)) % 3 == 0)
+                k->keys[t * k->most + put++] = (int32_t)s;
         k->keys[t * k->most + put++] = (int32_t)at;
         while (put < k->most) k->keys[t * k->most + put++] = -1;
     }
     bench_set_i32(b, keys, k->keys);
 }
 
-static void attend_case(Format f, int64_t seq, int64_t doc_len, int64_t most, int heads, int kv_heads, int dim, bool differences) {
+static void attend_case(Format f, int64_t seq, int64_t doc_len, int64_t most, int heads, int kv_heads, int dim,
+                        bool differences) {
     enum { ROWS = 2 };
     Bench b;
     AttrSparse at = sparse_of(seq, KEEP_FIXED, most);
     at.heads = (AttrHeads){.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .seq = seq, .scale = 0.3f};
     int64_t n = ROWS * seq, width = (heads + 2 * kv_heads) * dim;
-    bench_open(&b, "attend_selected %s, rows of %lld, %lld keys, %d/%d heads of %d", format_name(f), (long long)seq, (long long)most,
-               heads, kv_heads, dim);
-    Tid qkv = bench_draw(&b, f, n, width, 1), d_o = bench_draw(&b, f, n, heads * dim, 2), keys = bench_matrix(&b, FMT_I32, n, most);
-    Tid o = bench_matrix(&b, f, n, heads * dim), lse = bench_matrix(&b, FMT_F32, n, heads), d_qkv = bench_matrix(&b, f, n, width);
+    bench_open(&b, "attend_selected %s, rows of %lld, %lld keys, %d/%d heads of %d", format_name(f), (long long)seq,
+               (long long)most, heads, kv_heads, dim);
+    Tid qkv = bench_draw(&b, f, n, width, 1), d_o = bench_draw(&b, f, n, heads * dim, 2),
+        keys = bench_matrix(&b, FMT_I32, n, most);
+    Tid o = bench_matrix(&b, f, n, heads * dim), lse = bench_matrix(&b, FMT_F32, n, heads),
+        d_qkv = bench_matrix(&b, f, n, width);
     Sparse k = {.at = at, .n = n, .qkv = bench_initial(&b, qkv), .d_o = bench_initial(&b, d_o), .most = most};
     k.doc = MEM_NEW(int32_t, n);
     k.keys = MEM_NEW(int32_t, n * most);
@@ -317,13 +352,16 @@ static void attend_case(Format f, int64_t seq, int64_t doc_len, int64_t most, in
     double *want = bench_doubles(&b, n * heads * dim), *want_lse = bench_doubles(&b, n * heads);
     for (int64_t i = 0; i < n * heads * dim; i++)
         want[i] = attended(&k, i / (heads * dim), i / dim % heads, i % dim, &want_lse[i / dim]);
-    bench_check(&b, (Step){.op = OP_ATTEND_SELECTED, .attend_selected = {.in = {qkv, keys}, .out = {o, lse}}, .attr.heads = at.heads});
+    bench_check(&b, (Step){.op = OP_ATTEND_SELECTED,
+                           .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
+                           .attr.heads = at.heads});
     bench_expect(&b, o, want, 2e-6);
     bench_expect(&b, lse, want_lse, 3e-6);
     memcpy(b.initial[o], b.now[o], (size_t)prog_bytes(&b.p, o));
     memcpy(b.initial[lse], b.now[lse], (size_t)prog_bytes(&b.p, lse));
     bench_check(&b, (Step){.op = OP_ATTEND_SELECTED_GRAD,
-                           .attend_selected_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .keys = keys}, .out = {d_qkv}},
+                           .attend_selected_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .keys = keys},
+                                                    .out = {d_qkv}},
                            .attr.heads = at.heads});
     if (differences) bench_differences(&b, "d_qkv", k.qkv, bench_now(&b, d_qkv), n * width, attend_loss, &k, 1e-4);
     mem_free(k.doc);
@@ -367,14 +405,22 @@ static void loss_case(int64_t seq, int64_t doc_len, bool selected, bool with_rel
     AttrSparse at = sparse_of(seq, KEEP_FIXED, MOST);
     at.relu = with_relu;
     int64_t n = ROWS * seq, width = sparse_index_width(&at), heads = at.heads.heads;
-    bench_open(&b, "index_loss, rows of %lld, documents of %lld%s%s", (long long)seq, (long long)doc_len, selected ? ", selected" : "",
-               with_relu ? ", relu" : "");
+    bench_open(&b, "index_loss, rows of %lld, documents of %lld%s%s", (long long)seq, (long long)doc_len,
+               selected ? ", selected" : "", with_relu ? ", relu" : "");
     Tid index = bench_draw(&b, FMT_F32, n, width, 1), bias = bench_draw(&b, FMT_F32, 1, 2 * at.index_heads, 2);
-    Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3), keys = bench_matrix(&b, FMT_I32, n, MOST);
-    Tid lse = bench_matrix(&b, FMT_F32, n, heads), weight = bench_vector(&b, FMT_F32, n), divisor = bench_number(&b, FMT_F32, 8);
-    Tid stat = bench_vector(&b, FMT_F64, 1), d_index = bench_matrix(&b, FMT_F32, n, width), d_bias = bench_vector(&b, FMT_F32, 2 * at.index_heads);
+    Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3),
+        keys = bench_matrix(&b, FMT_I32, n, MOST);
+    Tid lse = bench_matrix(&b, FMT_F32, n, heads), weight = bench_vector(&b, FMT_F32, n),
+        divisor = bench_number(&b, FMT_F32, 8);
+    Tid stat = bench_vector(&b, FMT_F64, 1), d_index = bench_matrix(&b, FMT_F32, n, width),
+        d_bias = bench_vector(&b, FMT_F32, 2 * at.index_heads);
     Tid beta = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
-    Sparse k = {.at = at, .n = n, .index = bench_initial(&b, index), .bias = bench_initial(&b, bias), .qkv = bench_initial(&b, qkv), .most = MOST};
+    Sparse k = {.at = at,
+                .n = n,
+                .index = bench_initial(&b, index),
+                .bias = bench_initial(&b, bias),
+                .qkv = bench_initial(&b, qkv),
+                .most = MOST};
     k.doc = MEM_NEW(int32_t, n);
     Tid docs = bench_docs(&b, k.doc, n, seq, doc_len);
     k.keys = MEM_NEW(int32_t, n * MOST);
@@ -423,9 +469,16 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
     AttrSparse at = sparse_of(SEQ, KEEP_FIXED, MOST);
     int64_t n = ROWS * SEQ, heads = at.heads.heads;
     bench_open(&b, "attend_report");
-    Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3), keys = bench_matrix(&b, FMT_I32, n, MOST);
-    Tid stat = bench_vector(&b, FMT_F64, REPORT_WORDS), beta = bench_number(&b, FMT_F32, 0), z = bench_draw(&b, FMT_F32, 7, 33, 5);
-    Sparse k = {.at = at, .n = n, .qkv = bench_initial(&b, qkv), .most = MOST, .doc = MEM_NEW(int32_t, n), .keys = MEM_NEW(int32_t, n * MOST)};
+    Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3),
+        keys = bench_matrix(&b, FMT_I32, n, MOST);
+    Tid stat = bench_vector(&b, FMT_F64, REPORT_WORDS), beta = bench_number(&b, FMT_F32, 0),
+        z = bench_draw(&b, FMT_F32, 7, 33, 5);
+    Sparse k = {.at = at,
+                .n = n,
+                .qkv = bench_initial(&b, qkv),
+                .most = MOST,
+                .doc = MEM_NEW(int32_t, n),
+                .keys = MEM_NEW(int32_t, n * MOST)};
     Tid docs = bench_docs(&b, k.doc, n, SEQ, 23);
     draw_keys(&k, &b, keys);
     double want[REPORT_WORDS] = {0}, p[SEQ];
@@ -437,7 +490,8 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
             for (int64_t s = 0; s < count; s++) sum += exp(qk(&k, t, row + begin + s, h));
             for (int64_t s = 0; s < count; s++) p[s] += exp(qk(&k, t, row + begin + s, h)) / sum / (double)heads;
         }
-        for (; kept_here < MOST && k.keys[t * MOST + kept_here] >= 0; kept_here++) want[REPORT_MASS] += p[k.keys[t * MOST + kept_here] - begin];
+        for (; kept_here < MOST && k.keys[t * MOST + kept_here] >= 0; kept_here++)
+            want[REPORT_MASS] += p[k.keys[t * MOST + kept_here] - begin];
         want[REPORT_TOKENS]++, want[REPORT_SEEN] += (double)count, want[REPORT_KEYS] += (double)kept_here;
         if (count > 1) want[REPORT_LATER]++, want[REPORT_FIRST] += p[0];
         for (int64_t i = 0; i < kept_here; i++) { /* the largest, one after another */
@@ -448,9 +502,13 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
         }
     }
     b.p.t[stat].role = ROLE_STATISTIC;
-    bench_check(&b, (Step){.op = OP_ATTEND_REPORT, .attend_report = {.in = {qkv, keys, docs, beta}, .out = {stat}}, .attr.heads = at.heads});
+    bench_check(&b, (Step){.op = OP_ATTEND_REPORT,
+                           .attend_report = {.in = {qkv, keys, docs, beta}, .out = {stat}},
+                           .attr.heads = at.heads});
     for (int i = 0; i < REPORT_WORDS; i++) EXPECT_NEAR(((double *)b.now[stat])[i], want[i], 1e-4);
-    bench_check(&b, (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta}, .out = {stat}}, .attr.gate = {GATE_TANH, 0, 1}});
+    bench_check(
+        &b,
+        (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta}, .out = {stat}}, .attr.gate = {GATE_TANH, 0, 1}});
     double open = 0, *gates = bench_initial(&b, z);
     for (int i = 0; i < 7 * 33; i++) open += gate_value(GATE_TANH, gates[i]);
     EXPECT_NEAR(((double *)b.now[stat])[REPORT_OPEN], open, 1e-4);

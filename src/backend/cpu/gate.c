@@ -1,6 +1,7 @@
 /* gate.c - gates on some columns of a row, their gradient, and sums of two tensors with a factor each.
  *
- * A row is handled whole and in chunks that are read before they are written: an output may stand in its input's place. */
+ * A row is handled whole and in chunks that are read before they are written: an output may stand in its input's
+ * place. */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
@@ -39,7 +40,12 @@ typedef struct Gate {
 } Gate;
 
 static Gate gate_of(const Args *a, Operand x, Operand z) {
-    return (Gate){.a = a, .attr = a->step->attr.gate, .x = x, .z = z, .rows = cpu_rows(x.t), .cols = cpu_cols(x.t),
+    return (Gate){.a = a,
+                  .attr = a->step->attr.gate,
+                  .x = x,
+                  .z = z,
+                  .rows = cpu_rows(x.t),
+                  .cols = cpu_cols(x.t),
                   .gates = cpu_cols(z.t)};
 }
 

@@ -1,7 +1,8 @@
 /* index_loss.c - what an indexer learns: that the softmax of its scores be the attention of the heads it serves.
  *
- * Of one token at a time: p, the mean over heads of e^(q.k - lse) over the keys that count; the scores I and what each index head
- * gave; then KL(p || softmax I), whose gradient by I is softmax(I) - p. Index keys' gradients are summed per row by one worker. */
+ * Of one token at a time: p, the mean over heads of e^(q.k - lse) over the keys that count; the scores I and what
+ * each index head gave; then KL(p || softmax I), whose gradient by I is softmax(I) - p. Index keys' gradients are
+ * summed per row by one worker. */
 #include <math.h>
 #include <string.h>
 
@@ -21,12 +22,12 @@ typedef struct Loss {
     int64_t tokens, most, each, first_scratch;
 } Loss;
 
-typedef struct Work { /* a worker's scratch */
-    float *score, *p, *d;      /* (span) each: I, the target, dI */
-    float *act;                /* (J, span): what each index head gives a key */
-    float *block, *s;          /* (BLOCK, max(D,E)), (max(group,J), BLOCK) */
-    float *q, *index_q, *w;    /* (group, D), (J, E), (J) */
-    float *dk, *dq;            /* gradient: (seq, E), (J, E) */
+typedef struct Work {       /* a worker's scratch */
+    float *score, *p, *d;   /* (span) each: I, the target, dI */
+    float *act;             /* (J, span): what each index head gives a key */
+    float *block, *s;       /* (BLOCK, max(D,E)), (max(group,J), BLOCK) */
+    float *q, *index_q, *w; /* (group, D), (J, E), (J) */
+    float *dk, *dq;         /* gradient: (seq, E), (J, E) */
     int64_t span;
 } Work;
 
@@ -71,8 +72,17 @@ static void attention(const Loss *t, const Work *w, int64_t token, List l) {
         for (int64_t at = 0; at < l.n; at += BLOCK) {
             int64_t n = MIN2(BLOCK, l.n - at);
             keys_gather(w->block, &keys, l.list, l.first + at, n);
-            cpu_multiply(&(CpuBlock){.rows = group, .cols = n, .inner = dim, .a = w->q, .lda = dim, .b = w->block, .ldb = dim,
-                                     .b_flip = true, .c = w->s, .ldc = BLOCK, .alpha = h->scale});
+            cpu_multiply(&(CpuBlock){.rows = group,
+                                     .cols = n,
+                                     .inner = dim,
+                                     .a = w->q,
+                                     .lda = dim,
+                                     .b = w->block,
+                                     .ldb = dim,
+                                     .b_flip = true,
+                                     .c = w->s,
+                                     .ldc = BLOCK,
+                                     .alpha = h->scale});
             for (int64_t r = 0; r < group; r++) {
                 float *s = w->s + r * BLOCK;
                 cpu_exp(s, s, t->lse[token * h->heads + g * group + r], n);
@@ -94,8 +104,17 @@ static void scores(const Loss *t, const Work *w, int64_t token, List l) {
     for (int64_t at = 0; at < l.n; at += BLOCK) {
         int64_t n = MIN2(BLOCK, l.n - at);
         keys_gather(w->block, &keys, l.list, l.first + at, n);
-        cpu_multiply(&(CpuBlock){.rows = heads, .cols = n, .inner = dim, .a = w->index_q, .lda = dim, .b = w->block, .ldb = dim,
-                                 .b_flip = true, .c = w->act + at, .ldc = w->span, .alpha = 1.0f / sqrtf((float)dim)});
+        cpu_multiply(&(CpuBlock){.rows = heads,
+                                 .cols = n,
+                                 .inner = dim,
+                                 .a = w->index_q,
+                                 .lda = dim,
+                                 .b = w->block,
+                                 .ldb = dim,
+                                 .b_flip = true,
+                                 .c = w->act + at,
+                                 .ldc = w->span,
+                                 .alpha = 1.0f / sqrtf((float)dim)});
     }
     for (int64_t j = 0; j < heads; j++) {
         sparse_act(w->act + j * w->span, t->bias[heads + j], k->relu, l.n);
@@ -119,7 +138,8 @@ static Loss loss_of(const Args *a) { /* both ops have their operands in the same
     Loss t = {.a = a, .k = a->step->attr.sparse, .index = a->index_loss.in.index, .qkv = a->index_loss.in.qkv};
     Operand bias = a->index_loss.in.bias, keys = a->index_loss.in.keys;
     float divisor;
-    CHECK_MSG(t.k.index_heads <= MOST_HEADS && a->index_loss.in.weight.t->format == FMT_F32, "%d index heads", t.k.index_heads);
+    CHECK_MSG(t.k.index_heads <= MOST_HEADS && a->index_loss.in.weight.t->format == FMT_F32, "%d index heads",
+              t.k.index_heads);
     cpu_load(t.bias, bias.data, bias.t->format, 0, 2 * t.k.index_heads);
     cpu_load(&divisor, a->index_loss.in.divisor.data, a->index_loss.in.divisor.t->format, 0, 1);
     t.divisor = divisor;
@@ -187,8 +207,17 @@ static void back_queries(const Loss *t, const Work *w, int64_t token, List l) {
     for (int64_t at = 0; at < l.n; at += BLOCK) {
         int64_t n = MIN2(BLOCK, l.n - at);
         keys_gather(w->block, &keys, l.list, l.first + at, n);
-        cpu_multiply(&(CpuBlock){.rows = heads, .cols = dim, .inner = n, .a = w->act + at, .lda = w->span, .b = w->block, .ldb = dim,
-                                 .c = w->dq, .ldc = dim, .alpha = 1.0f / sqrtf((float)dim), .beta = 1});
+        cpu_multiply(&(CpuBlock){.rows = heads,
+                                 .cols = dim,
+                                 .inner = n,
+                                 .a = w->act + at,
+                                 .lda = w->span,
+                                 .b = w->block,
+                                 .ldb = dim,
+                                 .c = w->dq,
+                                 .ldc = dim,
+                                 .alpha = 1.0f / sqrtf((float)dim),
+                                 .beta = 1});
     }
 }
 

@@ -1,5 +1,5 @@
-/* report.c - what attention does, for people: how much of the attention that a token would give all keys its selection holds, how
- * much falls on the first token, how far gates are open. */
+/* report.c - what attention does, for people: how much of the attention that a token would give all keys its
+ * selection holds, how much falls on the first token, how far gates are open. */
 #include <math.h>
 #include <string.h>
 
@@ -12,9 +12,10 @@ CPU_VECTOR static void add_scaled(float *restrict to, const float *x, float by, 
     for (int64_t i = 0; i < n; i++) to[i] += by * x[i];
 }
 
-void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache, int64_t cache_row, int64_t token, int64_t begin,
-                      int64_t end, float *scratch) {
-    int64_t dim = h->head_dim, group = sparse_group(h), width = (h->heads + 2 * h->kv_heads) * dim, n = end - begin, span = sparse_span(h);
+void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache, int64_t cache_row, int64_t token,
+                      int64_t begin, int64_t end, float *scratch) {
+    int64_t dim = h->head_dim, group = sparse_group(h), width = (h->heads + 2 * h->kv_heads) * dim, n = end - begin,
+            span = sparse_span(h);
     float *q = scratch, *s = q + group * dim, *block = s + group * span;
     memset(row + begin, 0, (size_t)n * sizeof *row);
     for (int64_t g = 0; g < h->kv_heads; g++) {
@@ -23,8 +24,17 @@ void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache
         for (int64_t at = 0; at < n; at += BLOCK) {
             int64_t some = MIN2(BLOCK, n - at);
             keys_gather(block, &keys, NULL, begin + at, some);
-            cpu_multiply(&(CpuBlock){.rows = group, .cols = some, .inner = dim, .a = q, .lda = dim, .b = block, .ldb = dim,
-                                     .b_flip = true, .c = s + at, .ldc = span, .alpha = h->scale});
+            cpu_multiply(&(CpuBlock){.rows = group,
+                                     .cols = some,
+                                     .inner = dim,
+                                     .a = q,
+                                     .lda = dim,
+                                     .b = block,
+                                     .ldb = dim,
+                                     .b_flip = true,
+                                     .c = s + at,
+                                     .ldc = span,
+                                     .alpha = h->scale});
         }
         for (int64_t r = 0; r < group; r++) {
             float *p = s + r * span;
@@ -63,7 +73,8 @@ static void report_token(void *context, int64_t token, int worker) {
     int64_t end = token % t->h.seq + 1, begin = MAX2(((const int32_t *)a->attend_report.in.doc_begin.data)[token], 0);
     int64_t k = sparse_count(list, t->most);
     memset(to, 0, REPORT_WORDS * sizeof *to);
-    sparse_dense_row(row, &t->h, a->attend_report.in.qkv, (Operand){0}, token / t->h.seq, token, begin, end, (float *)(order + t->h.seq));
+    sparse_dense_row(row, &t->h, a->attend_report.in.qkv, (Operand){0}, token / t->h.seq, token, begin, end,
+                     (float *)(order + t->h.seq));
     to[REPORT_TOKENS] = 1;
     to[REPORT_SEEN] = (double)(end - begin);
     to[REPORT_KEYS] = (double)k;
@@ -79,7 +90,10 @@ static void add_words(Operand stat, Operand beta, const double *sum) {
 }
 
 void cpu_attend_report(Backend *b, Queue q, const Args *a) {
-    Report t = {.a = a, .h = a->step->attr.heads, .tokens = cpu_rows(a->attend_report.in.qkv.t), .most = cpu_cols(a->attend_report.in.keys.t)};
+    Report t = {.a = a,
+                .h = a->step->attr.heads,
+                .tokens = cpu_rows(a->attend_report.in.qkv.t),
+                .most = cpu_cols(a->attend_report.in.keys.t)};
     double sum[REPORT_WORDS] = {0};
     t.each = sparse_report_bytes(&t.h);
     threads_for(cpu_threads(b), t.tokens, report_token, &t);

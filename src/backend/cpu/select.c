@@ -1,7 +1,8 @@
 /* select.c - which keys a query attends to: an indexer's scores, how many of them count, and the best of them.
  *
- * A tile of queries is scored against the keys of its row, block by block; only the tile's scores exist at a time. The k-th best
- * score is found by its bits, eight at a time, so that equal scores, infinities and NaNs have one order and one cost. */
+ * A tile of queries is scored against the keys of its row, block by block; only the tile's scores exist at a time.
+ * The k-th best score is found by its bits, eight at a time, so that equal scores, infinities and NaNs have one order
+ * and one cost. */
 #include <math.h>
 #include <string.h>
 
@@ -62,11 +63,14 @@ static void put_one(void *context, int64_t token, int worker) {
     int64_t position = ((const int32_t *)a->index_put.in.positions.data)[token], dim = k->index_dim;
     int64_t to = cache_row(a->index_put.in.rows, token / k->heads.seq) * k->heads.slots + position;
     float key[1024];
-    CHECK_MSG(dim <= COUNT_OF(key) && position < k->heads.slots, "an index key of %lld numbers at %lld", (long long)dim, (long long)position);
+    CHECK_MSG(dim <= COUNT_OF(key) && position < k->heads.slots, "an index key of %lld numbers at %lld", (long long)dim,
+              (long long)position);
     if (position < 0) return;
     cpu_load(key, index.data, index.t->format, token * sparse_index_width(k) + k->index_heads * dim, dim);
-    if (cache.t->format == FMT_INT8) format_table[FMT_INT8].encode(cache.data, key, cpu_rows(cache.t), dim, to, 1);
-    else cpu_write(cache, to * dim, key, dim);
+    if (cache.t->format == FMT_INT8)
+        format_table[FMT_INT8].encode(cache.data, key, cpu_rows(cache.t), dim, to, 1);
+    else
+        cpu_write(cache, to * dim, key, dim);
 }
 
 void cpu_index_put(Backend *b, Queue q, const Args *a) {
@@ -82,11 +86,11 @@ typedef struct Select {
     int64_t rows, tiles, each, most; /* most: columns of keys */
 } Select;
 
-typedef struct Scores { /* a worker's scratch */
-    float *q, *w, *s, *keys;      /* (TILE*J, E), (TILE, J), (TILE*J, BLOCK), (BLOCK, E) */
-    float *row;                   /* (TILE, span) */
-    uint32_t *order;              /* (span) */
-    float *dense;                 /* oracle: sparse_dense_row's */
+typedef struct Scores {      /* a worker's scratch */
+    float *q, *w, *s, *keys; /* (TILE*J, E), (TILE, J), (TILE*J, BLOCK), (BLOCK, E) */
+    float *row;              /* (TILE, span) */
+    uint32_t *order;         /* (span) */
+    float *dense;            /* oracle: sparse_dense_row's */
     int64_t span;
 } Scores;
 
@@ -133,8 +137,17 @@ static void score_tile(const Select *t, const Scores *s, int64_t token, int64_t 
     for (int64_t at = all.begin; at < all.end; at += BLOCK) {
         int64_t n = MIN2(BLOCK, all.end - at);
         keys_gather(s->keys, &keys, NULL, at, n);
-        cpu_multiply(&(CpuBlock){.rows = tokens * heads, .cols = n, .inner = dim, .a = s->q, .lda = dim, .b = s->keys, .ldb = dim,
-                                 .b_flip = true, .c = s->s, .ldc = BLOCK, .alpha = 1.0f / sqrtf((float)dim)});
+        cpu_multiply(&(CpuBlock){.rows = tokens * heads,
+                                 .cols = n,
+                                 .inner = dim,
+                                 .a = s->q,
+                                 .lda = dim,
+                                 .b = s->keys,
+                                 .ldb = dim,
+                                 .b_flip = true,
+                                 .c = s->s,
+                                 .ldc = BLOCK,
+                                 .alpha = 1.0f / sqrtf((float)dim)});
         for (int64_t r = 0; r < tokens * heads; r++) {
             sparse_act(s->s + r * BLOCK, t->bias[heads + r % heads], k->relu, n);
             add_weighted(s->row + r / heads * s->span + at, s->s + r * BLOCK, s->w[r], n);
@@ -205,7 +218,8 @@ CPU_VECTOR static void round_scores(float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = rintf(x[i] * SPARSE_STEPS);
 }
 
-static void draw_scores(const Select *t, float *row, Seen seen) { /* by places within the document: in a cache they are the same */
+static void draw_scores(const Select *t, float *row,
+                        Seen seen) { /* by places within the document: in a cache they are the same */
     uint64_t key = rng_fold(t->k.key, (uint64_t)(seen.end - seen.begin));
     for (int64_t i = seen.begin; i < seen.end; i++) row[i] = rng_uniform(key, (uint64_t)(i - seen.begin));
 }
@@ -231,8 +245,8 @@ static void select_tile(void *context, int64_t tile, int worker) {
         if (n > 0 && t->k.by == SELECT_LEARNED) round_scores(scores + seen.begin, n);
         if (n > 0 && t->k.by == SELECT_RANDOM) draw_scores(t, scores, seen);
         if (n > 0 && t->k.by == SELECT_ORACLE)
-            sparse_dense_row(scores, &t->k.heads, t->a->select.in.qkv, t->a->select.in.kv_cache, cache_row(t->a->select.in.rows, row),
-                             token + i, seen.begin, seen.end, s.dense);
+            sparse_dense_row(scores, &t->k.heads, t->a->select.in.qkv, t->a->select.in.kv_cache,
+                             cache_row(t->a->select.in.rows, row), token + i, seen.begin, seen.end, s.dense);
         write_best(to, t->most, scores + seen.begin, s.order, n > 0 ? seen : (Seen){0}, k);
     }
 }

@@ -1,7 +1,7 @@
 /* selected.c - attention over the keys that were selected for each query, and the walk back.
  *
- * The keys of a query are gathered block by block, for all heads of a KV head at once; scores of one query exist at a time. In
- * backward one worker owns a whole (row, KV head), so that dK and dV are summed in the order of the queries:
+ * The keys of a query are gathered block by block, for all heads of a KV head at once; scores of one query exist at a
+ * time. In backward one worker owns a whole (row, KV head), so that dK and dV are summed in the order of the queries:
  *   P = e^(S - lse);  dV[s] += P^T dO;  dS = P * (dO V^T - rowsum(dO * O));  dQ = scale*dS K;  dK[s] += scale*dS^T Q */
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,9 @@ static Selected selected_of(const Args *a, Operand qkv, Operand keys, Operand ca
     return t;
 }
 
-static const int32_t *list_of(const Selected *t, int64_t token) { return (const int32_t *)t->keys.data + token * t->most; }
+static const int32_t *list_of(const Selected *t, int64_t token) {
+    return (const int32_t *)t->keys.data + token * t->most;
+}
 static int64_t width_of(const Selected *t) { return (t->h.heads + 2 * t->h.kv_heads) * t->h.head_dim; }
 
 static Keys keys_of(const Selected *t, int64_t token, int64_t g) {
@@ -34,9 +36,19 @@ static Keys keys_of(const Selected *t, int64_t token, int64_t g) {
 }
 
 /* C(rows, cols) = alpha * A B^T + beta * C over rows of `inner` numbers that stand side by side. */
-static void times_rows(float *c, int64_t ldc, const float *a, const float *b, int64_t rows, int64_t cols, int64_t inner, float alpha) {
-    cpu_multiply(&(CpuBlock){.rows = rows, .cols = cols, .inner = inner, .a = a, .lda = inner, .b = b, .ldb = inner, .b_flip = true,
-                             .c = c, .ldc = ldc, .alpha = alpha});
+static void times_rows(float *c, int64_t ldc, const float *a, const float *b, int64_t rows, int64_t cols, int64_t inner,
+                       float alpha) {
+    cpu_multiply(&(CpuBlock){.rows = rows,
+                             .cols = cols,
+                             .inner = inner,
+                             .a = a,
+                             .lda = inner,
+                             .b = b,
+                             .ldb = inner,
+                             .b_flip = true,
+                             .c = c,
+                             .ldc = ldc,
+                             .alpha = alpha});
 }
 
 /* Of one head's scores: a softmax, and its logarithmic sum. */
@@ -52,7 +64,8 @@ static float softmax(float *s, int64_t n) {
 static void attend_one(void *context, int64_t tile, int worker) {
     const Selected *t = context;
     int64_t token = tile / t->h.kv_heads, g = tile % t->h.kv_heads, dim = t->h.head_dim, group = t->group;
-    float *block = cpu_scratch(t->a, 0, t->each, worker), *q = block + BLOCK * dim, *o = q + group * dim, *s = o + group * dim;
+    float *block = cpu_scratch(t->a, 0, t->each, worker), *q = block + BLOCK * dim, *o = q + group * dim,
+          *s = o + group * dim;
     const int32_t *list = list_of(t, token);
     int64_t n = sparse_count(list, t->most);
     Keys k = keys_of(t, token, g), v = keys_of(t, token, g + t->h.kv_heads);
@@ -71,27 +84,37 @@ static void attend_one(void *context, int64_t tile, int worker) {
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t some = MIN2(BLOCK, n - at);
         keys_gather(block, &v, list, at, some);
-        cpu_multiply(&(CpuBlock){.rows = group, .cols = dim, .inner = some, .a = s + at, .lda = t->most, .b = block, .ldb = dim,
-                                 .c = o, .ldc = dim, .alpha = 1, .beta = 1});
+        cpu_multiply(&(CpuBlock){.rows = group,
+                                 .cols = dim,
+                                 .inner = some,
+                                 .a = s + at,
+                                 .lda = t->most,
+                                 .b = block,
+                                 .ldb = dim,
+                                 .c = o,
+                                 .ldc = dim,
+                                 .alpha = 1,
+                                 .beta = 1});
     }
     cpu_write(t->a->attend_selected.out.o, (token * t->h.heads + g * group) * dim, o, group * dim);
 }
 
 void cpu_attend_selected(Backend *b, Queue q, const Args *a) {
-    Selected t = selected_of(a, a->attend_selected.in.qkv, a->attend_selected.in.keys, a->attend_selected.in.cache, a->attend_selected.in.rows);
+    Selected t = selected_of(a, a->attend_selected.in.qkv, a->attend_selected.in.keys, a->attend_selected.in.cache,
+                             a->attend_selected.in.rows);
     t.each = sparse_attend_bytes(&t.h, t.most);
     threads_for(cpu_threads(b), t.tokens * t.h.kv_heads, attend_one, &t);
 }
 
 /* ---- backward ---- */
 
-typedef struct Back { /* a worker's scratch */
-    float *k, *v, *dk, *dv;    /* (seq, D): one row's, of one KV head */
-    float *some_k, *some_v;    /* (BLOCK, D): gathered */
-    float *part;               /* (BLOCK, D): what is added to their gradients */
-    float *q, *d_o, *dq, *o;   /* (group, D) */
-    float *p, *dp;             /* (group, BLOCK) */
-    float *delta, *lse;        /* (group) */
+typedef struct Back {        /* a worker's scratch */
+    float *k, *v, *dk, *dv;  /* (seq, D): one row's, of one KV head */
+    float *some_k, *some_v;  /* (BLOCK, D): gathered */
+    float *part;             /* (BLOCK, D): what is added to their gradients */
+    float *q, *d_o, *dq, *o; /* (group, D) */
+    float *p, *dp;           /* (group, BLOCK) */
+    float *delta, *lse;      /* (group) */
 } Back;
 
 static Back back_of(const Selected *t, float *scratch) {
@@ -119,10 +142,19 @@ CPU_VECTOR static void add_row(float *restrict to, const float *x, int64_t n) {
 }
 
 /* to[list[i]] += by * (A^T B)[i] for the keys of a block; A (group, BLOCK), B (group, D). */
-static void add_outer(float *to, float *part, const int32_t *list, const float *a, const float *b, int64_t group, int64_t n,
-                      int64_t dim, float by) {
-    cpu_multiply(&(CpuBlock){.rows = n, .cols = dim, .inner = group, .a = a, .lda = BLOCK, .a_flip = true, .b = b, .ldb = dim,
-                             .c = part, .ldc = dim, .alpha = by});
+static void add_outer(float *to, float *part, const int32_t *list, const float *a, const float *b, int64_t group,
+                      int64_t n, int64_t dim, float by) {
+    cpu_multiply(&(CpuBlock){.rows = n,
+                             .cols = dim,
+                             .inner = group,
+                             .a = a,
+                             .lda = BLOCK,
+                             .a_flip = true,
+                             .b = b,
+                             .ldb = dim,
+                             .c = part,
+                             .ldc = dim,
+                             .alpha = by});
     for (int64_t i = 0; i < n; i++) add_row(to + list[i] * dim, part + i * dim, dim);
 }
 
@@ -138,14 +170,24 @@ static void back_block(const Selected *t, const Back *w, const int32_t *list, in
     add_outer(w->dv, w->part, list, w->p, w->d_o, group, n, dim, 1);
     for (int64_t r = 0; r < group; r++)
         for (int64_t i = 0; i < n; i++) w->p[r * BLOCK + i] *= w->dp[r * BLOCK + i] - w->delta[r];
-    cpu_multiply(&(CpuBlock){.rows = group, .cols = dim, .inner = n, .a = w->p, .lda = BLOCK, .b = w->some_k, .ldb = dim,
-                             .c = w->dq, .ldc = dim, .alpha = t->h.scale, .beta = 1});
+    cpu_multiply(&(CpuBlock){.rows = group,
+                             .cols = dim,
+                             .inner = n,
+                             .a = w->p,
+                             .lda = BLOCK,
+                             .b = w->some_k,
+                             .ldb = dim,
+                             .c = w->dq,
+                             .ldc = dim,
+                             .alpha = t->h.scale,
+                             .beta = 1});
     add_outer(w->dk, w->part, list, w->p, w->q, group, n, dim, t->h.scale);
 }
 
 static void back_query(const Selected *t, const Back *w, int64_t token, int64_t g) {
     const Args *a = t->a;
-    int64_t dim = t->h.head_dim, group = t->group, at = (token * t->h.heads + g * group) * dim, n = sparse_count(list_of(t, token), t->most);
+    int64_t dim = t->h.head_dim, group = t->group, at = (token * t->h.heads + g * group) * dim,
+            n = sparse_count(list_of(t, token), t->most);
     int64_t q = token * width_of(t) + g * group * dim;
     const float *lse = (const float *)a->attend_selected_grad.in.lse.data + at / dim;
     cpu_load(w->q, t->qkv.data, t->qkv.t->format, q, group * dim);
@@ -178,7 +220,8 @@ static void grad_one(void *context, int64_t tile, int worker) {
 }
 
 void cpu_attend_selected_grad(Backend *b, Queue q, const Args *a) {
-    Selected t = selected_of(a, a->attend_selected_grad.in.qkv, a->attend_selected_grad.in.keys, (Operand){0}, (Operand){0});
+    Selected t =
+        selected_of(a, a->attend_selected_grad.in.qkv, a->attend_selected_grad.in.keys, (Operand){0}, (Operand){0});
     t.each = sparse_attend_grad_bytes(&t.h);
     threads_for(cpu_threads(b), t.tokens / t.h.seq * t.h.kv_heads, grad_one, &t);
 }

@@ -21,7 +21,8 @@ static inline void keys_gather(float *dst, const Keys *k, const int32_t *list, i
     for (int64_t i = 0; i < n; i++) keys_load(dst + i * k->width, k, list ? list[first + i] : first + i);
 }
 
-/* Of row `row` (of a batch, or of a cache where there is one): KV head g's keys (values: g + kv_heads), the index keys. */
+/* Of row `row` (of a batch, or of a cache where there is one): KV head g's keys (values: g + kv_heads), the index
+ * keys. */
 Keys sparse_heads(const AttrHeads *h, Operand qkv, Operand cache, int64_t row, int64_t g);
 Keys sparse_index_keys(const AttrSparse *a, Operand index, Operand cache, int64_t row);
 
@@ -30,10 +31,10 @@ void sparse_act(float *x, float bias, bool relu, int64_t n);
 /* Weights of the index heads of one token: sigmoid(w + bias). */
 void sparse_weights(float *w, const AttrSparse *a, Operand index, const float *bias, int64_t token);
 
-/* The attention that a token's heads would give keys [begin, end) of its row, summed over heads: row[begin..end). Scratch:
- * sparse_dense_numbers. */
-void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache, int64_t cache_row, int64_t token, int64_t begin,
-                      int64_t end, float *scratch);
+/* The attention that a token's heads would give keys [begin, end) of its row, summed over heads: row[begin..end).
+ * Scratch: sparse_dense_numbers. */
+void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache, int64_t cache_row, int64_t token,
+                      int64_t begin, int64_t end, float *scratch);
 /* The k-th largest of n numbers in their order as words (ir/sampling.h); *above: how many are larger. */
 uint32_t sparse_kth_largest(const uint32_t *x, int64_t n, int64_t k, int64_t *above);
 

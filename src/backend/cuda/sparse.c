@@ -1,17 +1,248 @@
-/* sparse.c - gated sparse attention on the GPU: refused before anything is loaded (ModelFamily.cpu_only), and here should a
- * program hold its ops all the same. */
+/* sparse.c - which tensors of a step the kernels of gated sparse attention take, from Args to launcher.
+ *
+ * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu. */
+#include "ir/sparse.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/sparse_kernels.h"
 
-static void refuse(Backend *b, const Args *a) { cuda_fail(b, "%s has no GPU kernel yet; use --device cpu", op_name(a->step->op)); }
+_Static_assert((int)SPARSE_REPORT_WORDS == REPORT_WORDS && REPORT_SHUT == REPORT_WORDS - 1 &&
+                   REPORT_OPEN == REPORT_WORDS - 2 && REPORT_GATES == REPORT_WORDS - 3 && REPORT_LATER == 6,
+               "sparse_kernels.h repeats the report's words");
 
-void cuda_gate(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_gate_grad(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_mix(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_index_put(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_select(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_attend_selected(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_index_loss(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_attend_report(Backend *b, Queue q, const Args *a) { refuse(b, a); }
-void cuda_gate_report(Backend *b, Queue q, const Args *a) { refuse(b, a); }
+enum { MOST_SHARED = 48 * 1024 };
+
+static CudaNumbers numbers(Operand x) { return (CudaNumbers){x.data, x.data ? x.t->format : FMT_F32}; }
+
+/* fp32, bf16 or fp16, and all of them the same. */
+static bool one_format(Backend *b, const Args *a, Operand x, Operand y) {
+    if (cuda_is_number(x.t->format) && (!y.t || x.t->format == y.t->format)) return true;
+    cuda_fail(b, "%s: %s is in %s%s%s%s%s; the GPU's kernel takes one format of fp32, bf16, fp16", op_name(a->step->op),
+              x.t->name, format_name(x.t->format), y.t ? " and " : "", y.t ? y.t->name : "", y.t ? " in " : "",
+              y.t ? format_name(y.t->format) : "");
+    return false;
+}
+
+static bool fits_shared(Backend *b, const Args *a, int64_t numbers_needed) {
+    if (numbers_needed * 4 <= MOST_SHARED) return true;
+    cuda_fail(b, "%s: heads of this size and number need %lld bytes of shared memory, the GPU's kernel has %d",
+              op_name(a->step->op), (long long)numbers_needed * 4, MOST_SHARED);
+    return false;
+}
+
+static char *workspace(const Args *a, int64_t bytes) {
+    CHECK_MSG(a->workspace_bytes >= bytes, "%s: its row gives %lld bytes of workspace, %lld are needed",
+              op_name(a->step->op), (long long)a->workspace_bytes, (long long)bytes);
+    return a->workspace;
+}
+
+/* ---- gates ---- */
+
+void cuda_gate(Backend *b, Queue q, const Args *a) {
+    Operand x = a->gate.in.x, z = a->gate.in.z, y = a->gate.out.y;
+    if (!one_format(b, a, x, z) || !one_format(b, a, x, y)) return;
+    cuda_launch_gate(cuda_stream(b, q), numbers(y), x.data, z.data, cuda_rows(x.t), cuda_cols(x.t), cuda_cols(z.t),
+                     a->step->attr.gate);
+}
+
+void cuda_gate_grad(Backend *b, Queue q, const Args *a) {
+    Operand dy = a->gate_grad.in.dy, x = a->gate_grad.in.x, z = a->gate_grad.in.z, dx = a->gate_grad.out.dx,
+            dz = a->gate_grad.out.dz;
+    if (!one_format(b, a, x, z) || !one_format(b, a, x, dy) || !one_format(b, a, x, dx) || !one_format(b, a, x, dz))
+        return;
+    cuda_launch_gate_grad(cuda_stream(b, q), x.t->format, dx.data, dz.data, dy.data, x.data, z.data, cuda_rows(x.t),
+                          cuda_cols(x.t), cuda_cols(z.t), a->step->attr.gate);
+}
+
+void cuda_mix(Backend *b, Queue q, const Args *a) {
+    Operand x = a->mix.in.a, other = a->mix.in.b, y = a->mix.out.y;
+    if (!one_format(b, a, x, other) || !one_format(b, a, x, y)) return;
+    cuda_launch_mix(cuda_stream(b, q), numbers(y), x.data, other.data, cuda_count(y.t), a->step->attr.mix);
+}
+
+void cuda_gate_report(Backend *b, Queue q, const Args *a) {
+    Operand z = a->gate_report.in.z;
+    if (!one_format(b, a, z, z)) return;
+    cuda_launch_gate_report(cuda_stream(b, q), a->gate_report.out.stat.data, numbers(z), cuda_count(z.t),
+                            a->step->attr.gate.act, a->gate_report.in.beta.data);
+}
+
+/* ---- keys ---- */
+
+/* Of a cache (R, slots, n, D), n heads a slot. */
+static CudaKeys cached_keys(Operand cache, int64_t slots, int64_t heads, int64_t dim) {
+    bool int8 = cache.t->format == FMT_INT8;
+    return (CudaKeys){.data = cache.data,
+                      .format = cache.t->format,
+                      .stride = int8 ? format_row_bytes(FMT_INT8, dim) : dim,
+                      .scale_at = int8 ? format_row_scale(FMT_INT8, dim) : 0,
+                      .per_row = slots * heads,
+                      .step = heads};
+}
+
+static CudaKeys row_keys(Operand x, int64_t seq, int64_t col) {
+    return (CudaKeys){
+        .data = x.data, .format = x.t->format, .stride = cuda_cols(x.t), .per_row = seq, .step = 1, .col = col};
+}
+
+static CudaKeys head_keys(const AttrHeads *h, Operand qkv, Operand cache, int64_t *head_step) {
+    *head_step = cache.data && cache.t->format == FMT_INT8 ? 1 : h->head_dim;
+    return cache.data ? cached_keys(cache, h->slots, 2 * h->kv_heads, h->head_dim)
+                      : row_keys(qkv, h->seq, (int64_t)h->heads * h->head_dim);
+}
+
+/* An int8 cache, or one in the activations' format. */
+static bool cache_format_ok(Backend *b, const Args *a, Operand cache, Operand x) {
+    return !cache.t || cache.t->format == FMT_INT8 || one_format(b, a, x, cache);
+}
+
+static int64_t query_numbers(const AttrSparse *k) { return (k->index_heads + 3) / 4 * 4 * (k->index_dim + 2); }
+
+static CudaSparse sparse_of(const AttrSparse *k, Operand index, Operand bias, int64_t tokens) {
+    int64_t span = sparse_span(&k->heads);
+    return (CudaSparse){.k = *k,
+                        .format = index.t->format,
+                        .index = index.data,
+                        .bias = numbers(bias),
+                        .tokens = tokens,
+                        .span = span,
+                        .index_keys = row_keys(index, k->heads.seq, (int64_t)k->index_heads * k->index_dim),
+                        .blocks = (int)sparse_device_blocks(tokens, span)};
+}
+
+void cuda_index_put(Backend *b, Queue q, const Args *a) {
+    const AttrSparse *k = &a->step->attr.sparse;
+    Operand index = a->index_put.in.index, cache = a->index_put.out.cache;
+    if (!one_format(b, a, index, (Operand){0}) || !cache_format_ok(b, a, cache, index)) return;
+    CudaSparse s = sparse_of(k, index, (Operand){0}, cuda_rows(index.t));
+    s.positions = a->index_put.in.positions.data;
+    s.rows = a->index_put.in.rows.data;
+    bool int8 = cache.t->format == FMT_INT8;
+    cuda_launch_index_put(cuda_stream(b, q), &s, numbers(cache), int8 ? format_row_bytes(FMT_INT8, k->index_dim) : 0,
+                          int8 ? format_row_scale(FMT_INT8, k->index_dim) : 0);
+}
+
+void cuda_select(Backend *b, Queue q, const Args *a) {
+    const AttrSparse *k = &a->step->attr.sparse;
+    Operand index = a->select.in.index, cache = a->select.in.cache, qkv = a->select.in.qkv, keys = a->select.out.keys;
+    int64_t tokens = cuda_rows(index.t);
+    if (!one_format(b, a, index, qkv) || !one_format(b, a, a->select.in.bias, (Operand){0}) ||
+        !cache_format_ok(b, a, cache, index) || !fits_shared(b, a, query_numbers(k) + k->heads.head_dim))
+        return;
+    CudaSparse s = sparse_of(k, index, a->select.in.bias, tokens);
+    s.qkv = qkv.data;
+    s.doc_begin = a->select.in.doc_begin.data;
+    s.rows = a->select.in.rows.data;
+    if (cache.data) {
+        s.positions = a->select.in.positions.data;
+        s.index_keys = cached_keys(cache, k->heads.slots, 1, k->index_dim);
+    }
+    if (qkv.data) s.keys = head_keys(&k->heads, qkv, a->select.in.kv_cache, &s.head_step);
+    s.workspace = (float *)workspace(a, sparse_device_rows_bytes(tokens, s.span, k->by == SELECT_ORACLE ? 2 : 1));
+    cuda_launch_select(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t));
+}
+
+void cuda_attend_report(Backend *b, Queue q, const Args *a) {
+    Operand qkv = a->attend_report.in.qkv, keys = a->attend_report.in.keys;
+    int64_t tokens = cuda_rows(qkv.t), parts = sparse_bytes(2 * REPORT_WORDS * tokens);
+    CudaSparse s = {.k.heads = a->step->attr.heads,
+                    .format = qkv.t->format,
+                    .qkv = qkv.data,
+                    .doc_begin = a->attend_report.in.doc_begin.data,
+                    .tokens = tokens,
+                    .span = a->step->attr.heads.seq};
+    if (!one_format(b, a, qkv, (Operand){0}) || !fits_shared(b, a, s.k.heads.head_dim)) return;
+    s.keys = head_keys(&s.k.heads, qkv, (Operand){0}, &s.head_step);
+    s.blocks = (int)sparse_device_blocks(tokens, s.span);
+    char *scratch = workspace(a, parts + sparse_device_rows_bytes(tokens, s.span, 2));
+    s.workspace = (float *)(scratch + parts);
+    cuda_launch_attend_report(cuda_stream(b, q), &s, a->attend_report.out.stat.data, (double *)scratch, keys.data,
+                              cuda_cols(keys.t), a->attend_report.in.beta.data);
+}
+
+/* ---- attention ---- */
+
+static CudaSelected selected_of(const Args *a, Operand qkv, Operand keys, Operand cache) {
+    CudaSelected s = {.h = a->step->attr.heads,
+                      .format = qkv.t->format,
+                      .qkv = qkv.data,
+                      .list = keys.data,
+                      .tokens = cuda_rows(qkv.t),
+                      .most = cuda_cols(keys.t)};
+    s.keys = head_keys(&s.h, qkv, cache, &s.head_step);
+    return s;
+}
+
+void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
+    Operand qkv = a->attend_selected.in.qkv, cache = a->attend_selected.in.cache, o = a->attend_selected.out.o;
+    const AttrHeads *h = &a->step->attr.heads;
+    if (!one_format(b, a, qkv, o) || !cache_format_ok(b, a, cache, qkv) ||
+        !fits_shared(b, a, sparse_group(h) * (2 * h->head_dim + 128 + 3)))
+        return;
+    CudaSelected s = selected_of(a, qkv, a->attend_selected.in.keys, cache);
+    s.rows = a->attend_selected.in.rows.data;
+    s.o = o.data;
+    s.lse = a->attend_selected.out.lse.data;
+    cuda_launch_attend_selected(cuda_stream(b, q), &s);
+}
+
+void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) {
+    Operand qkv = a->attend_selected_grad.in.qkv, d_o = a->attend_selected_grad.in.d_o,
+            o = a->attend_selected_grad.in.o;
+    Operand d_qkv = a->attend_selected_grad.out.d_qkv;
+    const AttrHeads *h = &a->step->attr.heads;
+    int64_t tile = h->head_dim <= 128 ? 32 : h->head_dim <= 256 ? 16 : 8;
+    if (!one_format(b, a, qkv, o) || !one_format(b, a, qkv, d_o) || !one_format(b, a, qkv, d_qkv) ||
+        !fits_shared(b, a, sparse_group(h) * (3 * h->head_dim + 128 + 1)) || !fits_shared(b, a, 2 * tile * h->head_dim))
+        return;
+    CudaSelected s = selected_of(a, qkv, a->attend_selected_grad.in.keys, (Operand){0});
+    s.o = o.data;
+    s.lse = a->attend_selected_grad.in.lse.data;
+    cuda_launch_attend_selected_grad(cuda_stream(b, q), &s, d_o.data, d_qkv.data,
+                                     (float *)workspace(a, sparse_bytes(s.tokens * h->heads)));
+}
+
+/* ---- the loss: index_loss_grad has its operands in the same places ---- */
+
+static bool loss_of(CudaIndexLoss *l, Backend *b, const Args *a) {
+    const AttrSparse *k = &a->step->attr.sparse;
+    Operand index = a->index_loss.in.index, qkv = a->index_loss.in.qkv, keys = a->index_loss.in.keys,
+            bias = a->index_loss.in.bias;
+    if (!one_format(b, a, index, qkv) || !one_format(b, a, bias, (Operand){0}) ||
+        !fits_shared(b, a, query_numbers(k) + (int64_t)k->heads.heads * (k->heads.head_dim + 1) + 32 * k->index_dim))
+        return false;
+    CHECK(a->index_loss.in.weight.t->format == FMT_F32 && a->index_loss.in.divisor.t->format == FMT_F32);
+    *l = (CudaIndexLoss){.s = sparse_of(k, index, bias, cuda_rows(index.t)),
+                         .lse = a->index_loss.in.lse.data,
+                         .weight = a->index_loss.in.weight.data,
+                         .list = keys.data,
+                         .most = keys.data ? cuda_cols(keys.t) : 0,
+                         .divisor = a->index_loss.in.divisor.data,
+                         .beta = a->index_loss.in.beta.data};
+    l->s.qkv = qkv.data;
+    l->s.doc_begin = a->index_loss.in.doc_begin.data;
+    l->s.keys = head_keys(&k->heads, qkv, (Operand){0}, &l->s.head_step);
+    return true;
+}
+
+void cuda_index_loss(Backend *b, Queue q, const Args *a) {
+    CudaIndexLoss l;
+    if (!loss_of(&l, b, a)) return;
+    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.tokens, false));
+    l.parts = (double *)scratch;
+    l.s.workspace = (float *)(scratch + sparse_bytes(2 * l.s.tokens));
+    l.stat = a->index_loss.out.stat.data;
+    cuda_launch_index_loss(cuda_stream(b, q), &l);
+}
+
+void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
+    CudaIndexLoss l;
+    if (!loss_of(&l, b, a) || !one_format(b, a, a->index_loss_grad.in.index, a->index_loss_grad.out.d_index)) return;
+    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.tokens, true));
+    l.index_lse = (float *)scratch;
+    l.bias_parts = (float *)(scratch + sparse_bytes(l.s.tokens));
+    l.s.workspace = (float *)((char *)l.bias_parts + sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads));
+    l.d_index = a->index_loss_grad.out.d_index.data;
+    l.d_bias = numbers(a->index_loss_grad.out.d_bias);
+    l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
+    cuda_launch_index_loss_grad(cuda_stream(b, q), &l);
+}

@@ -1,0 +1,83 @@
+/* sparse_kernels.h - the launchers of gated sparse attention, between sparse.c and sparse*.cu. As in kernels.h: they
+ * queue and return; pointers are device memory. */
+#ifndef BACKEND_CUDA_SPARSE_KERNELS_H
+#define BACKEND_CUDA_SPARSE_KERNELS_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SPARSE_THREADS = 256, SPARSE_REPORT_WORDS = 10 };
+
+typedef struct CudaKeys { /* keys of one row: key s is numbers [col, ...) of row first + s*step */
+    const void *data;
+    Format format;    /* that of the activations, or int8 */
+    int64_t stride;   /* numbers, int8: bytes, from row to row */
+    int64_t scale_at; /* int8: byte of a row's scale */
+    int64_t per_row;  /* rows of the tensor that a row of the batch (of the cache) has */
+    int64_t step, first, col;
+} CudaKeys;
+
+typedef struct CudaSparse { /* what select, the loss and the report read */
+    AttrSparse k;
+    Format format; /* of index and qkv */
+    const void *index, *qkv;
+    CudaNumbers bias;                            /* (2J) */
+    const int32_t *doc_begin, *positions, *rows; /* positions: with a cache */
+    CudaKeys index_keys, keys;                   /* keys: of KV head 0; head g stands g*head_step behind it */
+    int64_t head_step;
+    int64_t tokens, span;
+    int blocks; /* that share the tokens; each has `rows_each` rows of span numbers in the workspace */
+    float *workspace;
+} CudaSparse;
+
+void cuda_launch_gate(cudaStream_t s, CudaNumbers y, const void *x, const void *z, int64_t rows, int64_t cols,
+                      int64_t gates, AttrGate a);
+void cuda_launch_gate_grad(cudaStream_t s, Format f, void *dx, void *dz, const void *dy, const void *x, const void *z,
+                           int64_t rows, int64_t cols, int64_t gates, AttrGate a);
+void cuda_launch_mix(cudaStream_t s, CudaNumbers y, const void *a, const void *b, int64_t n, AttrMix by);
+void cuda_launch_gate_report(cudaStream_t s, double *stat, CudaNumbers z, int64_t n, GateAct act, const float *beta);
+
+void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaNumbers cache, int64_t row_bytes, int64_t scale_at);
+void cuda_launch_select(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most);
+void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts, const int32_t *keys,
+                               int64_t most, const float *beta);
+
+typedef struct CudaSelected {
+    AttrHeads h;
+    Format format;
+    const void *qkv;
+    CudaKeys keys; /* of KV head 0; values of head g stand (kv_heads + g) * head_step behind it */
+    int64_t head_step;
+    const int32_t *list, *rows; /* (tokens, most); rows: which row of a cache */
+    int64_t tokens, most;
+    void *o;
+    float *lse; /* NULL: not wanted */
+} CudaSelected;
+void cuda_launch_attend_selected(cudaStream_t s, const CudaSelected *a);
+/* a->o, a->lse: forward's. delta: workspace (tokens, heads). */
+void cuda_launch_attend_selected_grad(cudaStream_t s, const CudaSelected *a, const void *d_o, void *d_qkv,
+                                      float *delta);
+
+typedef struct CudaIndexLoss {
+    CudaSparse s;
+    const float *lse, *weight;
+    const int32_t *list; /* NULL: all that is seen */
+    int64_t most;
+    const float *divisor, *beta;
+    double *stat;                  /* the loss */
+    double *parts;                 /* workspace (tokens) */
+    void *d_index;                 /* the gradient */
+    CudaNumbers d_bias;            /* data NULL: not wanted */
+    float *index_lse, *bias_parts; /* workspace (tokens), (tokens, 2J) */
+    CudaKey key;
+} CudaIndexLoss;
+void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a);
+void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,325 @@
+/* test_gsa.c - gated sparse attention on the GPU against the CPU: gates, selections by every rule with and without a
+ * cache, attention over selected keys and its gradient, the indexer's loss and its gradient, reports. Selections may
+ * differ where two scores are as good as equal: such tokens are counted. */
+#include "base/rng.h"
+#include "ir/sparse.h"
+#include "tests/cuda/cuda_test.h"
+
+typedef struct Shape {
+    Format f;
+    int64_t rows, seq, doc;
+    int heads, kv_heads, dim, index_heads, index_dim;
+    int64_t k;
+} Shape;
+
+static const Shape shapes[] = {
+    {FMT_F32, 2, 40, 40, 4, 2, 16, 2, 8, 9},       {FMT_F32, 1, 300, 77, 8, 2, 64, 4, 64, 130},
+    {FMT_F32, 3, 17, 5, 3, 1, 20, 5, 12, 6},       {FMT_BF16, 2, 257, 257, 8, 2, 64, 4, 64, 64},
+    {FMT_BF16, 1, 129, 60, 16, 4, 128, 4, 64, 33}, {FMT_F16, 2, 64, 64, 6, 6, 32, 1, 16, 16},
+    {FMT_BF16, 1, 70, 70, 4, 1, 256, 4, 32, 20},
+};
+
+static AttrSparse sparse_of(const Shape *c, KeepBy keep, SelectBy by) {
+    return (AttrSparse){.heads = {.heads = c->heads,
+                                  .kv_heads = c->kv_heads,
+                                  .head_dim = c->dim,
+                                  .seq = c->seq,
+                                  .scale = 1.0f / sqrtf((float)c->dim)},
+                        .index_heads = c->index_heads,
+                        .index_dim = c->index_dim,
+                        .by = by,
+                        .keep = keep,
+                        .k_base = c->k,
+                        .k_min = MAX2(c->k / 2, 1),
+                        .k_max = 2 * c->k,
+                        .temperature = 1,
+                        .key = 5};
+}
+
+static double slack(Format f) { return f == FMT_F32 ? 2e-5 : f == FMT_F16 ? 4e-3 : 2e-2; }
+
+static Tid normal(CudaTest *t, Format f, int64_t rows, int64_t cols, uint64_t key) {
+    Tid x = cuda_test_matrix(t, f, rows, cols);
+    cuda_test_normal(t, x, key, 1);
+    return x;
+}
+
+static Tid documents(CudaTest *t, const Shape *c) {
+    int64_t n = c->rows * c->seq;
+    int32_t *begin = MEM_NEW(int32_t, n);
+    Tid id = cuda_test_vector(t, FMT_I32, n);
+    for (int64_t i = 0; i < n; i++) begin[i] = (int32_t)(i % c->seq / c->doc * c->doc);
+    cuda_test_set_i32(t, id, begin);
+    mem_free(begin);
+    return id;
+}
+
+/* Some of what each token sees, itself among them, ascending, then -1. */
+static Tid some_keys(CudaTest *t, const Shape *c, int64_t most) {
+    int64_t n = c->rows * c->seq;
+    int32_t *keys = MEM_NEW(int32_t, n * most);
+    Tid id = cuda_test_matrix(t, FMT_I32, n, most);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t put = 0, at = i % c->seq;
+        for (int64_t s = at / c->doc * c->doc; s < at && put < most - 1; s++)
+            if (rng_u32(3, (uint64_t)(i * 4096 + s)) % 2) keys[i * most + put++] = (int32_t)s;
+        keys[i * most + put++] = (int32_t)at;
+        while (put < most) keys[i * most + put++] = -1;
+    }
+    cuda_test_set_i32(t, id, keys);
+    mem_free(keys);
+    return id;
+}
+
+/* ---- gates ---- */
+
+TEST(gates_on_the_gpu_are_the_cpus) {
+    if (!cuda_test_ready()) return;
+    static const Format formats[] = {FMT_F32, FMT_BF16, FMT_F16};
+    static const struct {
+        int64_t cols, gates, first, group;
+    } shape[] = {{7, 7, 0, 1}, {96, 32, 64, 1}, {37, 4, 2, 8}, {2051, 2050, 1, 1}};
+    for (int f = 0; f < COUNT_OF(formats); f++)
+        for (int act = GATE_SIGMOID; act <= GATE_SILU; act++)
+            for (int i = 0; i < COUNT_OF(shape); i++) {
+                CudaTest t;
+                AttrGate at = {(GateAct)act, shape[i].first, shape[i].group};
+                cuda_test_open(&t, "gate %d, %s, %lld columns", act, format_name(formats[f]), (long long)shape[i].cols);
+                Tid x = normal(&t, formats[f], 33, shape[i].cols, 1), z = normal(&t, formats[f], 33, shape[i].gates, 2);
+                Tid dy = normal(&t, formats[f], 33, shape[i].cols, 3),
+                    y = cuda_test_matrix(&t, formats[f], 33, shape[i].cols);
+                Tid dx = cuda_test_matrix(&t, formats[f], 33, shape[i].cols),
+                    dz = cuda_test_matrix(&t, formats[f], 33, shape[i].gates);
+                cuda_test_run(&t, (Step){.op = OP_GATE, .gate = {.in = {x, z}, .out = {y}}, .attr.gate = at}, false);
+                cuda_test_expect(&t, y, 1e-5);
+                cuda_test_run(&t, (Step){.op = OP_GATE, .gate = {.in = {x, z}, .out = {y}}, .attr.gate = at}, true);
+                cuda_test_run(
+                    &t, (Step){.op = OP_GATE_GRAD, .gate_grad = {.in = {dy, x, z}, .out = {dx, dz}}, .attr.gate = at},
+                    false);
+                cuda_test_expect(&t, dx, 1e-5);
+                cuda_test_expect(&t, dz, 2e-5);
+                cuda_test_run(
+                    &t, (Step){.op = OP_GATE_GRAD, .gate_grad = {.in = {dy, x, z}, .out = {dx, dz}}, .attr.gate = at},
+                    true);
+                cuda_test_expect(&t, dz, 2e-5);
+                cuda_test_run(&t, (Step){.op = OP_MIX, .mix = {.in = {x, dy}, .out = {y}}, .attr.mix = {0.7f, 0.3f}},
+                              false);
+                cuda_test_expect(&t, y, 1e-6);
+                Tid stat = cuda_test_vector(&t, FMT_F64, REPORT_WORDS), beta = cuda_test_number(&t, FMT_F32, 0);
+                t.p.t[stat].role = ROLE_STATISTIC;
+                cuda_test_run(
+                    &t, (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta}, .out = {stat}}, .attr.gate = at},
+                    false);
+                for (int w = 0; w < REPORT_WORDS; w++)
+                    EXPECT_NEAR(((double *)t.gpu[stat])[w], ((double *)t.cpu[stat])[w],
+                                1e-3 + (w == REPORT_SHUT ? 2 : 0));
+                cuda_test_close(&t);
+            }
+}
+
+/* ---- selections ---- */
+
+/* Tokens whose keys differ are those with scores as good as equal: few. Their number of keys may differ by one. */
+static void expect_keys(CudaTest *t, Tid keys, double share) {
+    int64_t n = prog_rows(&t->p, keys), most = prog_cols(&t->p, keys), differ = 0;
+    const int32_t *a = t->cpu[keys], *b = t->gpu[keys];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t have = 0, want = 0, wrong = 0;
+        while (have < most && b[i * most + have] >= 0) have++;
+        while (want < most && a[i * most + want] >= 0) want++;
+        for (int64_t k = 1; k < have; k++) wrong += b[i * most + k] <= b[i * most + k - 1];
+        for (int64_t k = have; k < most; k++) wrong += b[i * most + k] != -1;
+        if (!EXPECT(!wrong && have >= want - 1 && have <= want + 1))
+            test_note("    %s: token %lld has %lld keys, the CPU %lld", t->about, (long long)i, (long long)have,
+                      (long long)want);
+        differ += memcmp(a + i * most, b + i * most, (size_t)most * 4) != 0;
+    }
+    if (!EXPECT((double)differ <= share * (double)n))
+        test_note("    %s: %lld of %lld tokens differ", t->about, (long long)differ, (long long)n);
+}
+
+static void select_case(const Shape *c, KeepBy keep, SelectBy by, bool with_relu) {
+    CudaTest t;
+    AttrSparse at = sparse_of(c, keep, by);
+    int64_t n = c->rows * c->seq;
+    at.relu = with_relu;
+    cuda_test_open(&t, "select by %d, keep %d, %s, rows of %lld", by, keep, format_name(c->f), (long long)c->seq);
+    Tid index = normal(&t, c->f, n, sparse_index_width(&at), 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+        docs = documents(&t, c);
+    Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 3),
+        keys = cuda_test_matrix(&t, FMT_I32, n, sparse_most_keys(&at));
+    cuda_test_run(&t,
+                  (Step){.op = OP_SELECT,
+                         .select = {.in = {.index = index, .bias = bias, .doc_begin = docs, .qkv = qkv}, .out = {keys}},
+                         .attr.sparse = at},
+                  false);
+    expect_keys(&t, keys, by == SELECT_RANDOM && keep == KEEP_FIXED ? 0 : 0.1);
+    cuda_test_close(&t);
+}
+
+TEST(selections_on_the_gpu_are_the_cpus) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
+            for (int by = SELECT_LEARNED; by <= SELECT_ORACLE; by++)
+                select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, i % 2);
+}
+
+/* A few tokens behind a cache that holds others' keys. */
+static void cached_case(const Shape *c, Format cache_format) {
+    enum { SLOTS = 96, CACHE_ROWS = 3 };
+    CudaTest t;
+    Shape one = *c;
+    one.rows = CACHE_ROWS, one.seq = 2;
+    AttrSparse at = sparse_of(&one, KEEP_VARIANCE, SELECT_LEARNED);
+    at.heads.slots = SLOTS;
+    int64_t n = one.rows * one.seq, width = sparse_index_width(&at), most = sparse_most_keys(&at);
+    cuda_test_open(&t, "a cache in %s for %s", format_name(cache_format), format_name(c->f));
+    Tid index = normal(&t, c->f, n, width, 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2);
+    Tid cache = cuda_test_cube(&t, cache_format, CACHE_ROWS, SLOTS, c->index_dim),
+        places = cuda_test_vector(&t, FMT_I32, n);
+    Tid kv = cuda_test_cube(&t, cache_format, CACHE_ROWS, SLOTS * 2 * c->kv_heads, c->dim),
+        rows = cuda_test_vector(&t, FMT_I32, CACHE_ROWS);
+    Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 3),
+        keys = cuda_test_matrix(&t, FMT_I32, n, most);
+    Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim);
+    cuda_test_normal(&t, cache, 5, 1);
+    cuda_test_normal(&t, kv, 6, 1);
+    cuda_test_set_i32(&t, places, (int32_t[]){60, 61, 3, 4, -1, -1});
+    cuda_test_set_i32(&t, rows, (int32_t[]){2, 0, 1});
+    t.p.t[cache].role = t.p.t[kv].role = ROLE_CACHE;
+    cuda_test_run(
+        &t, (Step){.op = OP_INDEX_PUT, .index_put = {.in = {index, places, rows}, .out = {cache}}, .attr.sparse = at},
+        false);
+    cuda_test_near(&t, cache, 1e-6, 0.02);
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_SELECT,
+               .select = {.in = {.index = index, .bias = bias, .positions = places, .rows = rows, .cache = cache},
+                          .out = {keys}},
+               .attr.sparse = at},
+        false);
+    expect_keys(&t, keys, 0.4);
+    int32_t *list = MEM_NEW(int32_t, n * most);
+    for (int64_t i = 0; i < n * most; i++) list[i] = i / most < 4 && i % most < 3 ? (int32_t)(i % most) : -1;
+    cuda_test_set_i32(&t, keys, list);
+    mem_free(list);
+    cuda_test_run(&t,
+                  (Step){.op = OP_ATTEND_SELECTED,
+                         .attend_selected = {.in = {qkv, keys, kv, rows}, .out = {.o = o}},
+                         .attr.heads = at.heads},
+                  false);
+    cuda_test_near(&t, o, slack(c->f), slack(c->f));
+    cuda_test_close(&t);
+}
+
+TEST(caches_of_index_keys_on_the_gpu_are_the_cpus) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        cached_case(&shapes[i], shapes[i].f);
+        cached_case(&shapes[i], FMT_INT8);
+    }
+}
+
+/* ---- attention ---- */
+
+static void keep_cpu(CudaTest *t, Tid id) { memcpy(t->initial[id], t->cpu[id], (size_t)prog_bytes(&t->p, id)); }
+
+TEST(attention_over_selected_keys_on_the_gpu_is_the_cpus) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        const Shape *c = &shapes[i];
+        CudaTest t;
+        AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
+        int64_t n = c->rows * c->seq, width = (c->heads + 2 * c->kv_heads) * c->dim;
+        cuda_test_open(&t, "attend_selected %s, rows of %lld, %lld keys", format_name(c->f), (long long)c->seq,
+                       (long long)c->k);
+        Tid qkv = normal(&t, c->f, n, width, 1), d_o = normal(&t, c->f, n, c->heads * c->dim, 2),
+            keys = some_keys(&t, c, c->k);
+        Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
+        Tid d_qkv = cuda_test_matrix(&t, c->f, n, width);
+        cuda_test_run(&t,
+                      (Step){.op = OP_ATTEND_SELECTED,
+                             .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
+                             .attr.heads = at.heads},
+                      false);
+        cuda_test_near(&t, o, slack(c->f), slack(c->f));
+        cuda_test_near(&t, lse, 1e-4, 1e-4);
+        keep_cpu(&t, o);
+        keep_cpu(&t, lse);
+        cuda_test_run(&t,
+                      (Step){.op = OP_ATTEND_SELECTED_GRAD,
+                             .attend_selected_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .keys = keys},
+                                                      .out = {d_qkv}},
+                             .attr.heads = at.heads},
+                      false);
+        cuda_test_near(&t, d_qkv, 5 * slack(c->f), slack(c->f));
+        Tid stat = cuda_test_vector(&t, FMT_F64, REPORT_WORDS), beta = cuda_test_number(&t, FMT_F32, 0),
+            docs = documents(&t, c);
+        t.p.t[stat].role = ROLE_STATISTIC;
+        cuda_test_run(&t,
+                      (Step){.op = OP_ATTEND_REPORT,
+                             .attend_report = {.in = {qkv, keys, docs, beta}, .out = {stat}},
+                             .attr.heads = at.heads},
+                      false);
+        for (int w = 0; w < REPORT_WORDS; w++)
+            EXPECT_NEAR(((double *)t.gpu[stat])[w], ((double *)t.cpu[stat])[w], 1e-3 * (double)n);
+        cuda_test_close(&t);
+    }
+}
+
+/* ---- the loss ---- */
+
+static void loss_case(const Shape *c, bool selected, bool with_relu) {
+    CudaTest t;
+    AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
+    AttrHeads heads = at.heads;
+    int64_t n = c->rows * c->seq, width = sparse_index_width(&at);
+    at.relu = with_relu;
+    cuda_test_open(&t, "index_loss %s, rows of %lld%s", format_name(c->f), (long long)c->seq,
+                   selected ? ", selected" : "");
+    Tid index = normal(&t, c->f, n, width, 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+        docs = documents(&t, c);
+    Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 3), keys = some_keys(&t, c, c->k);
+    Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
+    Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, 8),
+        beta = cuda_test_number(&t, FMT_F32, 0);
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width);
+    Tid d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads), clock = cuda_test_clock(&t, 1, 0, 0);
+    double *weights = MEM_NEW(double, n);
+    for (int64_t i = 0; i < n; i++) weights[i] = (double)(i % 3);
+    cuda_test_set(&t, weight, weights);
+    mem_free(weights);
+    t.p.t[stat].role = ROLE_STATISTIC;
+    t.p.t[d_bias].role = ROLE_GRADIENT;
+    if (selected)
+        cuda_test_run(
+            &t,
+            (Step){
+                .op = OP_ATTEND_SELECTED, .attend_selected = {.in = {qkv, keys}, .out = {o, lse}}, .attr.heads = heads},
+            false);
+    else
+        cuda_test_run(&t, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = heads},
+                      false);
+    keep_cpu(&t, lse);
+    Step s = {.op = OP_INDEX_LOSS, .attr.sparse = at};
+    s.index_loss.in.index = index, s.index_loss.in.bias = bias, s.index_loss.in.qkv = qkv, s.index_loss.in.lse = lse;
+    s.index_loss.in.keys = selected ? keys : NONE, s.index_loss.in.doc_begin = docs, s.index_loss.in.weight = weight;
+    s.index_loss.in.divisor = divisor, s.index_loss.in.beta = beta, s.index_loss.out.stat = stat;
+    cuda_test_run(&t, s, false);
+    double want = *(double *)t.cpu[stat];
+    EXPECT_NEAR(*(double *)t.gpu[stat], want, 1e-4 * (1 + fabs(want)));
+    s.op = OP_INDEX_LOSS_GRAD;
+    s.index_loss_grad.in.clock = clock;
+    s.index_loss_grad.out.d_index = d_index, s.index_loss_grad.out.d_bias = d_bias;
+    cuda_test_run(&t, s, false);
+    cuda_test_near(&t, d_index, slack(c->f), slack(c->f));
+    cuda_test_near(&t, d_bias, 1e-3, 1e-3);
+    cuda_test_close(&t);
+}
+
+TEST(the_loss_of_an_indexer_on_the_gpu_is_the_cpus) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++)
+        for (int selected = 0; selected < 2; selected++) loss_case(&shapes[i], selected, i % 2);
+}
