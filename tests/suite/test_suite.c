@@ -225,6 +225,7 @@ TEST(what_cannot_be_evaluated_is_refused_by_name) {
     expect_refused(2, "the model sees 1024 tokens", "--suite needle --lengths 4096");
     expect_refused(2, "must be a whole number", "--suite needle --lengths 12x");
     expect_refused(2, "only --suite needle", "--suite boolq --suite-data " DATA " --svg x.svg");
+    expect_refused(1, "there is no folder none", "--suite boolq --suite-data " DATA " --items none/items.jsonl");
     expect_refused(1, "too few rows for 40", "--suite boolq --num-fewshot 40 --suite-data " DATA);
     expect_refused(3, "does not fit", "--suite boolq --budget 1KiB --suite-data " DATA);
     write_row("boolq/validation.jsonl", "{\"passage\": \"a\", \"question\": \"b\"}\n");
