@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """compare_lm_eval.py - snug eval --suite against lm-evaluation-harness, item by item, on items drawn by a seed.
 
-    python3 tools/compare_lm_eval.py [N] [SEED]            (needs lm_eval 0.4.13, torch, transformers, datasets)
+    python3 tools/compare_lm_eval.py [N] [SEED] [--parts choices,shots,texts,answers] [--models tally,random]
+                                                           (needs lm_eval 0.4.13, torch, transformers, datasets)
     python3 tools/compare_lm_eval.py --fixtures tests/suite
 
 Items have the fields of the data sets on the hub and are given to the harness's own task files as local JSON. Two models:
@@ -355,6 +356,8 @@ def main():
     p.add_argument("n", nargs="?", type=int, default=200)
     p.add_argument("seed", nargs="?", type=int, default=1)
     p.add_argument("--fixtures")
+    p.add_argument("--parts", default="choices,shots,texts,answers", help="what is compared (all take many minutes)")
+    p.add_argument("--models", default="tally,random")
     a = p.parse_args()
     import logging
     logging.disable(logging.WARNING)
@@ -366,15 +369,18 @@ def main():
             return
         folder = f"{work}/data"
         draw(folder, a.n, a.seed, 40)
-        for name, model in (("tally", tally), ("random, with BOS", make_model(work))):
+        for name in a.models.split(","):
             print(name)
+            model = tally if name == "tally" else make_model(work)
             lm = open_harness(model)
-            compare(c, lm, model, folder, work, CHOICES, 0)
-            compare(c, lm, model, folder, work, CHOICES, 3)
-            compare_texts(c, lm, model, folder, work, run_harness(lm, folder, work, ["wikitext"], None))
-            if name == "tally":
-                for shots in (0, 5):
-                    compare(c, lm, model, folder, work, ["gsm8k"], shots)
+            if "choices" in a.parts:
+                compare(c, lm, model, folder, work, CHOICES, 0)
+            if "shots" in a.parts:
+                compare(c, lm, model, folder, work, CHOICES, 3)
+            if "texts" in a.parts:
+                compare_texts(c, lm, model, folder, work, run_harness(lm, folder, work, ["wikitext"], None))
+            for shots in (0, 5) if name == "tally" and "answers" in a.parts else ():
+                compare(c, lm, model, folder, work, ["gsm8k"], shots)
     print(f"{c.items} items, {c.requests} requests, largest difference of a log-likelihood {c.worst:.1e} ({c.beyond} above 1e-4), "
           f"{c.bad} differences")
     sys.exit(1 if c.bad else 0)
