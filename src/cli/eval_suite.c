@@ -60,6 +60,20 @@ static bool read_lengths(SuiteJob *j, Err *e) {
     return true;
 }
 
+/* What is written at the end has a place: it would be late to say that then. */
+static bool check_places(const Options *o, Err *e) {
+    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML};
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        const char *path = opt_text(o, files[i]), *slash = path ? strrchr(path, '/') : NULL;
+        char folder[1000];
+        if (!slash) continue;
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        if (slash > path && !file_is_dir(folder))
+            return fail(e, ERR_FAIL, "--%s %s: there is no folder %s", option_rows[files[i]].name, path, folder);
+    }
+    return true;
+}
+
 /* Tokens that the model may see: its positions, or fewer by --context or a sliding window. */
 static int64_t positions_of(const SuiteJob *j) {
     const ModelConfig *c = &j->setup.model.config;
@@ -105,7 +119,7 @@ static bool write_with(void (*put)(Str *out, const Suite *s), const SuiteJob *j,
     if (!opt_given(j->o, id)) return true;
     put(&text, j->suite);
     const char *path = opt_text(j->o, id);
-    bool ok = file_make_parents(path, e) && file_write_all(path, str_text(&text), text.len, e);
+    bool ok = file_write_all(path, str_text(&text), text.len, e);
     if (ok) log_line("written: %s", path);
     str_free(&text);
     return ok;
@@ -178,7 +192,7 @@ static bool evaluate(SuiteJob *j, Err *e) {
 
 bool eval_suite(const Options *o, Err *e) {
     SuiteJob j = {.o = o};
-    if (!check_names(o, e) || !read_lengths(&j, e)) return false;
+    if (!check_names(o, e) || !read_lengths(&j, e) || !check_places(o, e)) return false;
     bool ok = evaluate(&j, e);
     suite_close(j.suite);
     gen_setup_end(&j.setup);

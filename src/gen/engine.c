@@ -189,16 +189,18 @@ static int64_t common_prefix(const EngineSlot *s, const Request *r) {
     return n;
 }
 
-/* A free slot: the one whose cache begins most like the prompt. -1: none is free. */
+/* A free slot: the one whose cache begins most like the prompt, if that is half of it or more. A shorter beginning is not
+ * worth a cache that another request may continue: then the slot that loses the fewest tokens. -1: none is free. */
 static int free_slot(const Engine *n, const Request *r) {
-    int best = -1;
-    int64_t best_prefix = -1;
+    int like = -1, least = -1;
+    int64_t like_prefix = -1;
     for (int i = 0; i < n->g->spec.slots; i++) {
         if (n->slot[i].ticket) continue;
         int64_t prefix = common_prefix(&n->slot[i], r);
-        if (prefix > best_prefix) best = i, best_prefix = prefix;
+        if (prefix > like_prefix) like = i, like_prefix = prefix;
+        if (least < 0 || n->slot[i].n_cached < n->slot[least].n_cached) least = i;
     }
-    return best;
+    return 2 * like_prefix >= r->n_prompt ? like : least;
 }
 
 /* Copies the cache of the prompt that was prefilled last into another slot. */

@@ -33,7 +33,7 @@ static bool encode_alone(Suite *s, Piece *p, const char *text, Err *e) {
     TokenIds ids = {0};
     if (s->prefix < 0)
         return fail(e, ERR_FAIL, "the tokenizer has neither a BOS nor an EOS token to stand for an empty context");
-    if (s->prefix < 0 || !tokenizer_encode(s->spec.tokenizer, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, e))
+    if (!tokenizer_encode(s->spec.tokenizer, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, e))
         return false;
     bool there = ids.n && ids.ids[0] == s->prefix;
     p->prompt = keep(s, &s->prefix, 1);

@@ -216,7 +216,7 @@ static json_t *item_json(const Suite *s, const Item *it) {
 
 bool suite_write_items(const Suite *s, const char *path, Err *e) {
     FileOut f;
-    if (!file_make_parents(path, e) || !file_begin(&f, path, e)) return false;
+    if (!file_begin(&f, path, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < s->n_items && ok; i++) {
         json_t *j = item_json(s, &s->item[i]);

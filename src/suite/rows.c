@@ -83,6 +83,10 @@ static bool take_shot(void *user, const json_t *row, bool *enough, Err *e) {
     return true;
 }
 
+static int64_t shots_bytes(const Shots *s) {
+    return s->arena.used_bytes + s->capacity * (int64_t)(sizeof *s->text + sizeof *s->subject + sizeof *s->row);
+}
+
 static void shots_free(Shots *s) {
     mem_free(s->text);
     mem_free(s->subject);
@@ -226,6 +230,7 @@ static bool read_file(Suite *s, TaskFile *f, Err *e) {
                   f->shots_path, f->n_shots, f->row->name);
     ok = ok && (!f->n_shots || each_row(f->shots_path, take_shot, f, e)) &&
          each_row(f->path, take_item, &(Taking){s, f}, e);
+    s->reading_bytes = MAX2(s->reading_bytes, shots_bytes(&f->shots));
     texts_close(&f->texts);
     shots_free(&f->shots);
     return ok;
@@ -244,7 +249,8 @@ static TaskFile file_in(const Suite *s, const TaskRow *row, const char *folder, 
 static bool add_subjects(Suite *s, const TaskRow *row, const char *folder, bool *found, Err *e) {
     char **name, path[1100];
     int64_t n;
-    bool ok = file_list(folder, &name, &n, e);
+    bool ok = true;
+    if (!file_list(folder, &name, &n, e)) return false;
     for (int64_t i = 0; ok && i < n; i++) {
         snprintf(path, sizeof path, "%.800s/%.200s", folder, name[i]);
         TaskFile f = file_in(s, row, path, name[i]);
@@ -252,8 +258,8 @@ static bool add_subjects(Suite *s, const TaskRow *row, const char *folder, bool 
         *found = true;
         ok = read_file(s, &f, e);
     }
-    for (int64_t i = 0; ok && i < n; i++) mem_free(name[i]);
-    if (ok) mem_free(name);
+    for (int64_t i = 0; i < n; i++) mem_free(name[i]);
+    mem_free(name);
     return ok;
 }
 

@@ -16,6 +16,7 @@ typedef struct ItemRun {
     int64_t next, done;   /* in order; pieces that are scored */
     int next_piece;       /* of the item that is begun next */
     int64_t pieces;
+    int64_t open;         /* requests under way: never more than slots, so that a next choice finds its item's slot free */
     Work work;
 } ItemRun;
 
@@ -70,12 +71,13 @@ static bool submit(ItemRun *r, int64_t item, int piece, Err *e) {
         q.stops.text = row->until;
         while (q.stops.n < COUNT_OF(row->until) && row->until[q.stops.n]) q.stops.n++;
     }
+    r->open++;
     if (engine_submit(r->n, &q, NULL, e)) return true;
     return fail_within(e, "%s, item %lld", s->task[it->task].name, (long long)it->doc);
 }
 
 static bool submit_next(ItemRun *r, Err *e) {
-    while (engine_room(r->n) > 0 && r->next < r->s->n_items) {
+    while (r->open < r->n->g->spec.slots && r->next < r->s->n_items) {
         int64_t item = r->order[r->next];
         const Item *it = &r->s->item[item];
         if (!submit(r, item, r->next_piece, e)) return false;
@@ -96,6 +98,7 @@ static bool take(ItemRun *r, const EngineEvent *ev, Err *e) {
     if (ev->kind == EVENT_FAILED)
         return fail(e, ERR_FAIL, "%s, item %lld: %s", r->s->task[it->task].name, (long long)it->doc, ev->error);
     r->done++;
+    r->open--;
     if (!p->n_forced) {
         it->answer = mem_strdup(ev->text ? str_text(ev->text) : "");
         return true;

@@ -84,5 +84,5 @@ int64_t suite_at_once(const Suite *s) {
 
 int64_t suite_bytes(const Suite *s) {
     int64_t lists = s->item_capacity * (int64_t)sizeof *s->item + s->task_capacity * (int64_t)sizeof *s->task;
-    return s->arena.used_bytes + lists + s->answer_bytes + s->n_items * (int64_t)sizeof(int64_t);
+    return s->arena.used_bytes + lists + s->answer_bytes + s->reading_bytes + s->n_items * (int64_t)sizeof(int64_t);
 }

@@ -51,7 +51,7 @@ bool suite_open(Suite **s, const SuiteSpec *spec, Err *e);
 void suite_close(Suite *s); /* NULL is fine */
 
 int64_t suite_context(const Suite *s);  /* tokens of the longest request */
-int64_t suite_bytes(const Suite *s);    /* host memory of the items, answers included */
+int64_t suite_bytes(const Suite *s);    /* host memory of the items, answers and the reading of files included */
 int64_t suite_at_once(const Suite *s);  /* requests that may be under way at a time */
 
 /* Scores every item. Requests of an item follow each other in one slot, so what they have in common is computed once;

@@ -102,6 +102,7 @@ struct Suite {
     int64_t n_items, item_capacity;
     int64_t context;
     int64_t answer_bytes;  /* at most, of all answers */
+    int64_t reading_bytes; /* the most that was taken besides while a file was read */
 };
 
 /* Its pieces share nothing and need not wait for each other. */

@@ -37,6 +37,8 @@ const OutsideCommand outside_command[] = {
     {"eval", "eval --json --model ../large --data ../rows.jsonl --seq 16", NULL, true},
     {"eval, adapter", "eval --json --model ../large --adapter ../tuned/adapter --data ../rows.jsonl --seq 16",
      NULL, true},
+    {"eval, benchmarks",
+     "eval --json " TALLY "--suite needle,perplexity --data ../text.jsonl --lengths 384 --depths 1 --limit 1 --threads 2", NULL, true},
     {"tokenize", "tokenize --json --tokenizer ../words", "in.jsonl", false},
     {"merge", "merge --json --model ../large --adapter ../tuned/adapter --out made --overwrite --threads 2", NULL,
      false},

@@ -359,6 +359,17 @@ TEST(reason_survives_every_fault) {
                                    "--out out/reason.json"});
 }
 
+TEST(benchmarks_survive_every_fault) {
+    static const char rows[] = "{\"passage\":\"A cat sat.\",\"question\":\"did a cat sit\",\"label\":1}\n"
+                               "{\"passage\":\"A dog ran.\",\"question\":\"did a cat run\",\"label\":0}\n";
+    if (!world_faulty() || !world_make(world_faulty()) ||
+        !EXPECT(file_write_all(world_path("boolq.jsonl"), rows, sizeof rows - 1, NULL)))
+        return;
+    sweep(&(Scenario){.name = "benchmarks",
+                      .arguments = "eval --model ../words --suite boolq --suite-data .. --slots 2 --invariant --threads 1 "
+                                   "--budget 1GiB --items items.jsonl"});
+}
+
 TEST(generate_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
     sweep(&(Scenario){.name = "generate",
