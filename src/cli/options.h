@@ -36,6 +36,7 @@ typedef enum Command {
     CMD_AMR,
     CMD_SMATCH,
     CMD_UNLEARN,
+    CMD_UNLEARN_EVAL,
     CMD_COUNT
 } Command;
 
@@ -57,6 +58,7 @@ enum {
     ON_AMR = 1 << CMD_AMR,
     ON_SMATCH = 1 << CMD_SMATCH,
     ON_UNLEARN = 1 << CMD_UNLEARN,
+    ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
