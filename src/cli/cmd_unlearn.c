@@ -308,17 +308,21 @@ static LossSpec read_loss(const Options *o) {
     if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
     if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);
     if (opt_given(o, OPT_LOSS_BETA2)) s.beta2 = opt_real(o, OPT_LOSS_BETA2);
-    s.delta = opt_real(o, OPT_LOSS_DELTA);
+    if (opt_given(o, OPT_LOSS_DELTA)) s.delta = opt_real(o, OPT_LOSS_DELTA);
+    s.divergence = opt_is(o, OPT_RETAIN_LOSS, "kl");
     return s;
 }
 
 /* The samples of all --forget together. */
-static bool read_set(Removal *m, ForgetSet *f, Err *e) {
+static bool read_set(Removal *m, const LossSpec *loss, ForgetSet *f, Err *e) {
     UnlearnRun *r = &m->run;
     const char *const *list;
     int n = opt_list(r->o, OPT_FORGET, &list);
     if (n != 1) return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set", n ? "is given several times" : "which samples?");
-    return check_numbering(r->data, e) && forget_open(f, list[0], dataset_rows(r->data), NULL, e);
+    int64_t rows = dataset_rows(r->data);
+    if (!check_numbering(r->data, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
+    return f->n < rows || !loss_has_retain(loss) ||
+           fail(e, ERR_FAIL, "--forget %s: names all samples, and nothing is left for the retain term; give --retain-alpha 0", list[0]);
 }
 
 static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
@@ -359,8 +363,8 @@ static bool baseline(Removal *m, const Options *o, Err *e) {
     Dataset *refusals = NULL;
     bool dpo = loss.kind == LOSS_DPO;
     int64_t batch = opt_int(o, OPT_GLOBAL_BATCH), rows = baseline_rows(&loss, batch, dpo);
-    bool ok = unlearn_run_open_result(&m->run, o, &task_scored, rows, dpo ? batch : 0, e) &&
-              read_set(m, &f, e) && (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
+    bool ok = unlearn_run_open_result(&m->run, o, &loss, rows, dpo ? batch : 0, e) &&
+              read_set(m, &loss, &f, e) && (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
     forget_free(&f);
     if (refusals) dataset_close(refusals);
     return ok;

@@ -130,13 +130,16 @@ static bool settle_tuning(UnlearnRun *r, Err *e) {
     return was_lora ? setup_model(&r->model, g, e) : setup_model_named(&r->model, "--run", r->base, e);
 }
 
-static bool plan_result(UnlearnRun *r, const Task *task, int64_t rows, int64_t apart, Err *e) {
+static bool plan_result(UnlearnRun *r, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
     JobSpec *s = &r->spec;
-    s->task = task;
+    s->task = baseline_task(loss);
+    if (loss_has_model(loss) && opt_given(&r->given, OPT_ADAPTER))
+        return fail(e, ERR_USAGE, "--method %s: holds a reference model beside, and this run's is a base with an adapter; merge it first "
+                    "(`snug merge`)", loss_names[loss->kind]);
     s->micro_batch = MIN2(s->micro_batch, rows - apart);
     s->accum = (rows - apart + s->micro_batch - 1) / s->micro_batch + (apart + s->micro_batch - 1) / s->micro_batch;
     r->global_batch = rows;
-    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(rows, s->seq, dataset_rows(r->data));
+    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(loss, s, rows, dataset_rows(r->data));
     if (!setup_attention(s, &r->given, false, e)) return false;
     setup_fit(s, &r->given, &r->machine, &r->host, r->limits);
     r->planned = true;
@@ -152,7 +155,7 @@ static bool start_result(UnlearnRun *r, Err *e) {
     return run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e);
 }
 
-bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e) {
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
     *r = (UnlearnRun){.o = o};
     snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
     const Options *g = &r->given;
@@ -160,7 +163,7 @@ bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, 
     return read_options(r, e) && settle_tuning(r, e) && setup_spec(&r->spec, &unused, g, &r->model.config, true, e) &&
            setup_adapter(&r->spec, g, e) && setup_need_weights(&r->model, g, e) && setup_backend(&r->backend, &r->machine, g, e) &&
            setup_fall_back(&r->spec, g, &r->machine, e) && setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) &&
-           plan_result(r, task, rows, apart, e) && start_result(r, e);
+           plan_result(r, loss, rows, apart, e) && start_result(r, e);
 }
 
 void unlearn_run_close(UnlearnRun *r) {

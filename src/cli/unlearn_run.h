@@ -3,6 +3,7 @@
 #define CLI_UNLEARN_RUN_H
 
 #include "cli/setup.h"
+#include "unlearn/baseline.h"
 #include "unlearn/replay.h"
 
 typedef struct UnlearnRun {
@@ -36,7 +37,7 @@ void unlearn_run_close(UnlearnRun *r);
 
 /* The same for a method that tunes the run's result: its model and data, this command's batch and rates, no log. rows: of an update;
  * apart: of these, those that share no micro-batch with the others. */
-bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e);
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *loss, int64_t rows, int64_t apart, Err *e);
 
 /* theta at the end of the run, from its result; refused where the log ended with other weights. */
 bool unlearn_run_load_result(UnlearnRun *r, Err *e);

@@ -12,6 +12,11 @@
 #include "unlearn/losses.h"
 
 extern const Task task_scored; /* supervised, with a phase that gives every token's log-probability */
+/* baseline_dense.c: what a loss asks of the ring. Those beyond log-probabilities (dense.h) put the gradients of logits or hidden states
+ * there themselves; a reference model, where one stands beside, has its tensors under this name. */
+#define BASELINE_REFERENCE "reference"
+const Task *baseline_task(const LossSpec *s);
+static inline int baseline_tap(const ModelConfig *c) { return MIN2(7, c->layers - 1); } /* rmu: behind which layer */
 
 typedef struct Baseline {
     Run *run;                 /* keeps; opened, its spec's task is task_scored */
@@ -32,7 +37,8 @@ typedef struct BaselineReport {
 } BaselineReport;
 
 int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals); /* of an update */
-int64_t baseline_bytes(int64_t rows, int64_t seq, int64_t samples); /* host memory, samples being those of the data */
+/* Host memory; samples are those of the data. */
+int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples);
 bool baseline_run(Baseline *b, BaselineReport *out, Err *e);
 
 #endif

@@ -5,20 +5,23 @@
 
 #include "base/check.h"
 
-const char *const loss_names[LOSS_KINDS] = {"gradascent", "graddiff", "npo", "simnpo", "dpo", "wga", "satimp", "ceu"};
+const char *const loss_names[LOSS_KINDS] = {"gradascent", "graddiff", "npo", "simnpo", "dpo", "wga", "satimp", "ceu", "undial", "pdu", "rmu"};
 
 LossSpec loss_defaults(LossKind kind) {
     static const LossSpec table[LOSS_KINDS] = {
         [LOSS_GRADASCENT] = {.gamma = 1}, [LOSS_GRADDIFF] = {.gamma = 1, .alpha = 1}, [LOSS_NPO] = {.gamma = 1, .alpha = 1, .beta = 0.1},
         [LOSS_SIMNPO] = {.gamma = 0.125, .alpha = 1, .beta = 4.5}, [LOSS_DPO] = {.gamma = 1, .alpha = 1, .beta = 0.1},
         [LOSS_WGA] = {.gamma = 1, .alpha = 1, .beta = 1}, [LOSS_SATIMP] = {.gamma = 1, .alpha = 1, .beta = 5, .beta2 = 1},
-        [LOSS_CEU] = {.gamma = 1}};
+        [LOSS_CEU] = {.gamma = 1}, [LOSS_UNDIAL] = {.gamma = 1, .alpha = 1, .beta = 10},
+        [LOSS_PDU] = {.gamma = 1, .alpha = 1, .beta = 1, .delta = 0.3}, [LOSS_RMU] = {.gamma = 1, .alpha = 1, .beta = 2}};
     LossSpec s = table[kind];
     s.kind = kind;
     return s;
 }
 
 bool loss_has_retain(const LossSpec *s) { return s->alpha > 0 && s->kind != LOSS_GRADASCENT && s->kind != LOSS_CEU; }
+bool loss_is_dense(const LossSpec *s) { return s->kind >= LOSS_UNDIAL || (s->divergence && loss_has_retain(s)); }
+bool loss_has_model(const LossSpec *s) { return s->kind == LOSS_UNDIAL || s->kind == LOSS_RMU || (s->divergence && loss_has_retain(s)); }
 bool loss_has_reference(LossKind kind) { return kind == LOSS_NPO || kind == LOSS_DPO; }
 
 static double nll_of(const LossRow *r) {
