@@ -1,4 +1,5 @@
-/* cmd_unlearn_eval.c - snug unlearn-eval: TOFU's metrics of a model, beside one that never saw what was to be forgotten. */
+/* cmd_unlearn_eval.c - snug unlearn-eval: TOFU's metrics of a model, beside one that never saw what was to be
+ * forgotten. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,10 +18,10 @@ enum { WORDS_MOST = 24, SLOTS = 32 };
 typedef struct Evaluation {
     const Options *o;
     EvalItems items;
-    Str rows;               /* what is scored, as JSON lines */
+    Str rows; /* what is scored, as JSON lines */
     Scores scores, retain;
-    json_t *retain_logs;    /* owns */
-    char **generated[EVAL_SETS]; /* own */
+    json_t *retain_logs;                   /* owns */
+    char **generated[EVAL_SETS];           /* own */
     int64_t planned_bytes, measured_bytes; /* of the largest arena */
     int64_t process_planned_bytes;         /* of the largest process */
     double began;
@@ -35,9 +36,12 @@ typedef struct SubCommand {
     Options o;
 } SubCommand;
 
-static bool begin_part(SubCommand *p, const Options *o, Command c, const char *model, const char *const *more, int n, Err *e) {
-    static const OptId passed[] = {OPT_THREADS, OPT_DEVICE, OPT_BUDGET, OPT_PRECISION, OPT_TOKENIZER, OPT_TEMPLATE, OPT_MACHINE};
-    static const char *const flags[] = {"--threads", "--device", "--budget", "--precision", "--tokenizer", "--template", "--machine"};
+static bool begin_part(SubCommand *p, const Options *o, Command c, const char *model, const char *const *more, int n,
+                       Err *e) {
+    static const OptId passed[] = {OPT_THREADS,   OPT_DEVICE,   OPT_BUDGET, OPT_PRECISION,
+                                   OPT_TOKENIZER, OPT_TEMPLATE, OPT_MACHINE};
+    static const char *const flags[] = {"--threads",   "--device",   "--budget", "--precision",
+                                        "--tokenizer", "--template", "--machine"};
     *p = (SubCommand){.word = {"--model", model}, .n = 2};
     for (int i = 0; i < COUNT_OF(passed); i++)
         if (opt_given(o, passed[i])) p->word[p->n++] = flags[i], p->word[p->n++] = opt_text(o, passed[i]);
@@ -67,9 +71,15 @@ typedef struct Scoring {
 static bool open_rows(Scoring *s, const Evaluation *v, int fd, Err *e) {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    DataOptions d = {.tokenizer = s->words.tokenizer, .chat = s->words.chat, .seq = opt_int(v->o, OPT_SEQ), .vocab = s->model.config.vocab,
-                     .eos_id = s->model.config.eos_id, .pack = PACK_OFF};
-    if (!s->words.tokenizer) return fail(e, ERR_FAIL, "--model %s: has no tokenizer, and questions are texts. Give --tokenizer DIR", s->model.folder);
+    DataOptions d = {.tokenizer = s->words.tokenizer,
+                     .chat = s->words.chat,
+                     .seq = opt_int(v->o, OPT_SEQ),
+                     .vocab = s->model.config.vocab,
+                     .eos_id = s->model.config.eos_id,
+                     .pack = PACK_OFF};
+    if (!s->words.tokenizer)
+        return fail(e, ERR_FAIL, "--model %s: has no tokenizer, and questions are texts. Give --tokenizer DIR",
+                    s->model.folder);
     int32_t bos = tokenizer_bos(s->words.tokenizer), eos = tokenizer_eos(s->words.tokenizer);
     if (eos >= 0) d.eos_id = eos, d.eos_text = tokenizer_piece(s->words.tokenizer, eos);
     if (bos >= 0) d.bos_text = tokenizer_piece(s->words.tokenizer, bos);
@@ -81,8 +91,8 @@ static bool open_rows(Scoring *s, const Evaluation *v, int fd, Err *e) {
         d.seq = dataset_enough(s->data);
     }
     return dataset_rows(s->data) == v->items.rows ||
-           fail(e, ERR_FAIL, "--seq %lld: %lld answers have no room behind their questions; give a longer one", (long long)opt_int(v->o, OPT_SEQ),
-                (long long)(v->items.rows - dataset_rows(s->data)));
+           fail(e, ERR_FAIL, "--seq %lld: %lld answers have no room behind their questions; give a longer one",
+                (long long)opt_int(v->o, OPT_SEQ), (long long)(v->items.rows - dataset_rows(s->data)));
 }
 
 static bool write_rows(int *fd, const Evaluation *v, Err *e) {
@@ -92,11 +102,14 @@ static bool write_rows(int *fd, const Evaluation *v, Err *e) {
 static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
     s->spec.task = &task_logits;
     s->spec.seq = dataset_seq(s->data);
-    s->host = (HostBytes){.data = dataset_bytes(s->data) + 2 * v->rows.len, .reading = dataset_reading_bytes(s->data),
-                          .tokenizer = tokenizer_bytes(s->words.tokenizer), .vectors = 2 * scores_bytes(s->data)};
+    s->host = (HostBytes){.data = dataset_bytes(s->data) + 2 * v->rows.len,
+                          .reading = dataset_reading_bytes(s->data),
+                          .tokenizer = tokenizer_bytes(s->words.tokenizer),
+                          .vectors = 2 * scores_bytes(s->data)};
     s->host.batches = run_batch_bytes(&s->spec, 0, NULL, 0);
     s->planned = true;
-    return setup_attention(&s->spec, &s->part.o, false, e) && job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) &&
+    return setup_attention(&s->spec, &s->part.o, false, e) &&
+           job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) &&
            setup_check_budget(&s->job, &s->host, s->limits, e) && setup_check_free(&s->ring, s->backend, e);
 }
 
@@ -106,12 +119,13 @@ static bool score_with(Scoring *s, Evaluation *v, Scores *out, const char *model
     if (!begin_part(&s->part, v->o, CMD_EVAL, model, more, COUNT_OF(more), e) || !setup_model(&s->model, o, e) ||
         !setup_need_weights(&s->model, o, e) || !setup_spec(&s->spec, NULL, o, &s->model.config, false, e) ||
         !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
-        !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) || !open_rows(s, v, fd, e) ||
-        !plan_scoring(s, v, e))
+        !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
+        !open_rows(s, v, fd, e) || !plan_scoring(s, v, e))
         return false;
     RunOptions ro = {.model_folder = s->model.folder};
     s->running = true;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) || !scores_make(out, &s->run, s->data, e)) return false;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) || !scores_make(out, &s->run, s->data, e))
+        return false;
     v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
     v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);
     v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&s->ring));
@@ -178,7 +192,9 @@ static bool ask(Asking *a, int64_t most_new, Err *e) {
     for (int64_t i = 0; i < a->n; i++) longest = MAX2(longest, a->prompt[i].n);
     a->setup.spec.slots = MIN2(a->n, SLOTS);
     a->setup.spec.context = longest + most_new;
-    if (!gen_setup_start(&a->setup, &(GenHost){.requests = a->n * (longest + most_new) * 8}, true, a->setup.spec.context, e)) return false;
+    if (!gen_setup_start(&a->setup, &(GenHost){.requests = a->n * (longest + most_new) * 8}, true,
+                         a->setup.spec.context, e))
+        return false;
     for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->n;) {
         if (!submit(a, most_new, e)) return false;
         state = engine_step(&a->setup.engine, e);
@@ -237,7 +253,10 @@ static bool write_files(const Evaluation *v, const json_t *all, const json_t *su
 }
 
 static bool report(Evaluation *v, Err *e) {
-    EvalInput in = {.items = &v->items, .scores = &v->scores, .retain = v->retain.token ? &v->retain : NULL, .retain_logs = v->retain_logs};
+    EvalInput in = {.items = &v->items,
+                    .scores = &v->scores,
+                    .retain = v->retain.token ? &v->retain : NULL,
+                    .retain_logs = v->retain_logs};
     for (int s = 0; s < SET_HOLDOUT; s++) in.generated[s] = v->generated[s];
     json_t *all = evaluate_all(&in), *summary = evaluate_summary(all), *line = json_copy(summary);
     bool ok = write_files(v, all, summary, e);
@@ -256,13 +275,16 @@ static bool report(Evaluation *v, Err *e) {
 
 static bool evaluate(Evaluation *v, Err *e) {
     const Options *o = v->o;
-    if (!questions_read(&v->items, opt_text(o, OPT_DATA), opt_text(o, OPT_FORGET), opt_int(o, OPT_MAX_SAMPLES), e)) return false;
-    if (opt_given(o, OPT_RETAIN_LOGS) && !jsonfile_read(&v->retain_logs, opt_text(o, OPT_RETAIN_LOGS), 1 << 30, e)) return false;
+    if (!questions_read(&v->items, opt_text(o, OPT_DATA), opt_text(o, OPT_FORGET), opt_int(o, OPT_MAX_SAMPLES), e))
+        return false;
+    if (opt_given(o, OPT_RETAIN_LOGS) && !jsonfile_read(&v->retain_logs, opt_text(o, OPT_RETAIN_LOGS), 1 << 30, e))
+        return false;
     questions_rows(&v->rows, &v->items);
-    log_line("%s: %s questions to forget, %s answers to score", opt_text(o, OPT_FORGET), units_count(v->items.set[SET_FORGET].n).s,
-             units_count(v->items.rows).s);
+    log_line("%s: %s questions to forget, %s answers to score", opt_text(o, OPT_FORGET),
+             units_count(v->items.set[SET_FORGET].n).s, units_count(v->items.rows).s);
     if (!score(v, &v->scores, opt_text(o, OPT_MODEL), e)) return false;
-    if (opt_given(o, OPT_RETAIN_MODEL) && !score(v, &v->retain, opt_text(o, OPT_RETAIN_MODEL), e)) return fail_within(e, "--retain-model");
+    if (opt_given(o, OPT_RETAIN_MODEL) && !score(v, &v->retain, opt_text(o, OPT_RETAIN_MODEL), e))
+        return fail_within(e, "--retain-model");
     if (opt_flag(o, OPT_ROUGE) && !generate(v, e)) return false;
     if (!v->retain.token && !v->retain_logs)
         log_warn("no --retain-model and no --retain-logs: forget quality is not known, and privleak is against 0.5");

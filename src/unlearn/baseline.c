@@ -49,7 +49,8 @@ int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
 int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
     int64_t seq = job->seq, width = dense_width(job, s), tokens = job->micro_batch * seq;
     int64_t dense = width * 4 * (4 + (loss_has_model(s) ? tokens : 0));
-    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) + samples * 32 + dense;
+    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
+           samples * 32 + dense;
 }
 
 static Dataset *data_of(const Tuning *t, int i) {
@@ -58,7 +59,8 @@ static Dataset *data_of(const Tuning *t, int i) {
 
 static void add_row(Tuning *t, LossRowKind kind, int64_t member, int64_t place, int pair) {
     int64_t seq = t->b->run->job->spec.seq;
-    t->row[t->n] = (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
+    t->row[t->n] =
+        (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
     t->member[t->n] = member;
     t->place[t->n++] = place;
 }
@@ -76,15 +78,18 @@ static int64_t draw_retained(const Tuning *t, int64_t update, int64_t i) {
 
 static void lay_out(Tuning *t, int64_t update, int64_t per_epoch) {
     const Baseline *b = t->b;
-    int64_t epoch = update / per_epoch, first = update % per_epoch * b->batch, n = MIN2(b->batch, b->forget->n - first);
+    int64_t epoch = update / per_epoch, first = update % per_epoch * b->batch,
+            n = MIN2(b->batch, b->forget->n - first);
     uint64_t key = rng_fold(rng_fold(b->seed, 0x666f72676574), (uint64_t)epoch);
     t->n = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t place = rng_permuted(key, b->forget->n, first + i);
         add_row(t, ROW_FORGET, b->forget->sample[place], place, 0);
     }
-    for (int64_t i = 0; i < n && loss_has_retain(&b->loss); i++) add_row(t, ROW_RETAIN, draw_retained(t, update, i), 0, 0);
-    for (int64_t i = 0; i < n && b->loss.kind == LOSS_DPO; i++) add_row(t, ROW_REFUSAL, t->place[i], t->place[i], (int)i);
+    for (int64_t i = 0; i < n && loss_has_retain(&b->loss); i++)
+        add_row(t, ROW_RETAIN, draw_retained(t, update, i), 0, 0);
+    for (int64_t i = 0; i < n && b->loss.kind == LOSS_DPO; i++)
+        add_row(t, ROW_REFUSAL, t->place[i], t->place[i], (int)i);
     for (int i = 0; i < t->n; i++) {
         bool refusal = t->row[i].kind == ROW_REFUSAL;
         t->row[i].reference = refusal ? t->refusal_reference[t->place[i]] : t->reference[t->place[i]];
@@ -176,13 +181,16 @@ static bool step(Tuning *t, const Update *u, Err *e) {
     double verdict[VERDICT_WORDS], dense = 0;
     t->out->loss = weigh(t);
     step_put_divisor(run, u, 1);
-    if (!loss_is_dense(&t->b->loss)) play_weighted(t, u);
-    else if (!dense_step(t, u, &dense, e)) return false;
+    if (!loss_is_dense(&t->b->loss))
+        play_weighted(t, u);
+    else if (!dense_step(t, u, &dense, e))
+        return false;
     t->out->loss += dense;
     step_queue_update(run, u);
     if (!exec_sync(&run->ring->x, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, sizeof verdict);
-    return verdict[VERDICT_OK] != 0 || fail(e, ERR_FAIL, "update %lld: a gradient is not finite. A lower --lr may help", (long long)u->step + 1);
+    return verdict[VERDICT_OK] != 0 ||
+           fail(e, ERR_FAIL, "update %lld: a gradient is not finite. A lower --lr may help", (long long)u->step + 1);
 }
 
 /* ---- the run ---- */
@@ -204,13 +212,16 @@ static bool score_set(Tuning *t, LossRowKind kind, double *nll, double *mean, Er
             tokens += t->row[i].n;
         }
     }
-    if (mean) *mean = t->b->loss.kind == LOSS_RMU ? (double)NAN : sum / (double)MAX2(tokens, 1); /* whose passes end below the head */
+    if (mean)
+        *mean = t->b->loss.kind == LOSS_RMU ? (double)NAN
+                                            : sum / (double)MAX2(tokens, 1); /* whose passes end below the head */
     return true;
 }
 
 static bool play_updates(Tuning *t, Err *e) {
     Baseline *b = t->b;
-    int64_t per_epoch = (b->forget->n + b->batch - 1) / b->batch, total = MAX2((int64_t)ceil(b->epochs * (double)per_epoch - 1e-9), 1);
+    int64_t per_epoch = (b->forget->n + b->batch - 1) / b->batch,
+            total = MAX2((int64_t)ceil(b->epochs * (double)per_epoch - 1e-9), 1);
     Work work;
     bool ok = true;
     b->schedule.total_steps = total;
@@ -259,10 +270,11 @@ bool baseline_run(Baseline *b, BaselineReport *out, Err *e) {
     *out = (BaselineReport){.first_loss = NAN, .loss = NAN};
     arena_init(&a, "unlearning");
     init(&t, &a);
-    bool ok = (!loss_has_model(&b->loss) || weights_load(&b->run->ring->x, BASELINE_REFERENCE, ROLE_WEIGHT, b->run->o.model_folder, e)) &&
+    bool ok = (!loss_has_model(&b->loss) ||
+               weights_load(&b->run->ring->x, BASELINE_REFERENCE, ROLE_WEIGHT, b->run->o.model_folder, e)) &&
               score_set(&t, ROW_FORGET, t.reference, &out->forget_nll_before, e) &&
-              (b->loss.kind != LOSS_DPO || score_set(&t, ROW_REFUSAL, t.refusal_reference, NULL, e)) && play_updates(&t, e) &&
-              score_set(&t, ROW_FORGET, NULL, &out->forget_nll_after, e);
+              (b->loss.kind != LOSS_DPO || score_set(&t, ROW_REFUSAL, t.refusal_reference, NULL, e)) &&
+              play_updates(&t, e) && score_set(&t, ROW_FORGET, NULL, &out->forget_nll_after, e);
     arena_free(&a);
     out->seconds = sensors_seconds() - began;
     return ok;

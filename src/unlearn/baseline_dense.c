@@ -1,7 +1,9 @@
-/* baseline_dense.c - losses on whole vectors: the host reads logits or hidden states of a micro-batch and gives back their gradients.
+/* baseline_dense.c - losses on whole vectors: the host reads logits or hidden states of a micro-batch and gives back
+ * their gradients.
  *
- * The micro-step's root is the tensor itself, with a gradient that is an input: backward goes on from what the host has put there.
- * So these losses need no op of their own either. The reference, where there is one, is a frozen copy of the weights on the same ring. */
+ * The micro-step's root is the tensor itself, with a gradient that is an input: backward goes on from what the host
+ * has put there. So these losses need no op of their own either. The reference, where there is one, is a frozen copy
+ * of the weights on the same ring. */
 #include <string.h>
 
 #include "base/rng.h"
@@ -11,10 +13,10 @@
 #include "unlearn/vec.h"
 
 typedef struct DensePass {
-    int own, reference;   /* phases; reference -1: none */
-    Tid out, ref_out;     /* (N, width): read after each play; a hidden state doubled */
-    Tid d;                /* input (N, width) */
-    bool hidden;          /* a hidden state, not logits */
+    int own, reference; /* phases; reference -1: none */
+    Tid out, ref_out;   /* (N, width): read after each play; a hidden state doubled */
+    Tid d;              /* input (N, width) */
+    bool hidden;        /* a hidden state, not logits */
 } DensePass;
 
 /* ---- recording ---- */
@@ -44,7 +46,8 @@ static void record_reference(Job *j, DensePass *s, Model *reference) {
 static bool record(Job *j, bool hidden, bool has_reference) {
     Program *p = &j->ring->p;
     DensePass *s = j->own = ARENA_NEW(&p->arena, DensePass, 1);
-    int64_t rows = j->spec.micro_batch * j->spec.seq, width = hidden ? j->spec.m.config.hidden : j->spec.m.config.vocab;
+    int64_t rows = j->spec.micro_batch * j->spec.seq,
+            width = hidden ? j->spec.m.config.hidden : j->spec.m.config.vocab;
     *s = (DensePass){.reference = -1, .hidden = hidden};
     s->d = prog_tensor(p, "d_upstream", ROLE_INPUT, j->spec.m.activations, 2, DIMS(rows, width));
     Model own = model_twin(p, &j->m, true), *reference = ARENA_NEW(&p->arena, Model, 1);
@@ -83,8 +86,10 @@ static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
 }
 
 static const Task task_logits_own = {.name = "unlearning on logits", .record = record_logits, .loss = logits_loss};
-static const Task task_logits_beside = {.name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};
-static const Task task_hidden_beside = {.name = "unlearning on hidden states", .record = record_hidden_beside, .loss = hidden_loss};
+static const Task task_logits_beside = {
+    .name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};
+static const Task task_hidden_beside = {
+    .name = "unlearning on hidden states", .record = record_hidden_beside, .loss = hidden_loss};
 
 const Task *baseline_task(const LossSpec *s) {
     if (!loss_is_dense(s)) return &task_scored;
@@ -124,15 +129,19 @@ typedef struct Counts {
 } Counts;
 
 /* One scored token: number k of row r, ref the reference's vector. Adds to t->d. */
-static double token_loss(Tuning *t, const LossRow *r, int64_t k, int32_t label, const float *ref, int64_t n, const Counts *c) {
+static double token_loss(Tuning *t, const LossRow *r, int64_t k, int32_t label, const float *ref, int64_t n,
+                         const Counts *c) {
     const LossSpec *s = &t->b->loss;
     bool retain = r->kind == ROW_RETAIN;
     double scale = (retain ? s->alpha : s->gamma) / c->tokens[r->kind];
     if (s->kind == LOSS_RMU) {
         double each = (retain ? s->alpha : s->gamma) / (c->rows[r->kind] * (double)r->n);
-        return each * (retain ? dense_square(t->d, t->z, ref, 1, n, each) : dense_square(t->d, t->z, t->direction, s->beta, n, each));
+        return each * (retain ? dense_square(t->d, t->z, ref, 1, n, each)
+                              : dense_square(t->d, t->z, t->direction, s->beta, n, each));
     }
-    if (retain) return scale * (s->divergence ? dense_divergence(t->d, t->z, ref, n, scale) : dense_label(t->d, t->z, n, label, scale));
+    if (retain)
+        return scale * (s->divergence ? dense_divergence(t->d, t->z, ref, n, scale)
+                                      : dense_label(t->d, t->z, n, label, scale));
     if (s->kind == LOSS_UNDIAL) return scale * dense_undial(t->d, t->z, ref, n, label, s->beta, scale);
     if (s->kind == LOSS_PDU) return scale * dense_margin(t->d, t->z, n, scale);
     dense_label(t->d, t->z, n, label, (double)r->weight[k]); /* d(-logp) times -dL/dlogp */
@@ -170,12 +179,14 @@ static void move_alpha(Tuning *t) {
     LossSpec *s = &t->b->loss;
     double nll = 0, tokens = 0;
     for (int i = 0; i < t->n; i++)
-        for (int64_t k = 0; t->row[i].kind == ROW_RETAIN && k < t->row[i].n; k++, tokens++) nll -= (double)t->row[i].logp[k];
+        for (int64_t k = 0; t->row[i].kind == ROW_RETAIN && k < t->row[i].n; k++, tokens++)
+            nll -= (double)t->row[i].logp[k];
     double next = s->alpha + s->beta * (nll / MAX2(tokens, 1) - s->delta);
     s->alpha = next > 1e-6 ? next : 1e-6; /* the rows of an update stay the same ones */
 }
 
-/* The score phase here gives vectors: the log-probabilities of labels, which some losses want first, are made from them. */
+/* The score phase here gives vectors: the log-probabilities of labels, which some losses want first, are made from
+ * them. */
 static void take_labels(Tuning *t, int first, int rows) {
     const DensePass *s = t->b->run->job->own;
     int64_t seq = t->batch.seq, n = dense_width(&t->b->run->job->spec, &t->b->loss);

@@ -7,7 +7,7 @@
 
 typedef struct Row { /* log p(i) = z[i] - less(i) - lse */
     const float *z;
-    int32_t label;   /* lowered by strength */
+    int32_t label; /* lowered by strength */
     double strength, lse;
 } Row;
 
@@ -43,7 +43,8 @@ static double toward(float *d, const Row *p, const Row *q, int64_t n, double sca
     return value;
 }
 
-double dense_undial(float *d, const float *z, const float *ref, int64_t n, int32_t label, double strength, double scale) {
+double dense_undial(float *d, const float *z, const float *ref, int64_t n, int32_t label, double strength,
+                    double scale) {
     Row p = row_of(z, n, -1, 0), q = row_of(ref, n, label, strength);
     double entropy;
     return toward(d, &p, &q, n, scale, &entropy);

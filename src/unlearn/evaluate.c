@@ -15,7 +15,9 @@ static const char *const attack_names[ATTACKS] = {"mia_loss", "mia_min_k", "mia_
 
 /* ---- one item ---- */
 
-static double answer_nll(const Scores *s, const EvalItem *i) { return metric_nll(scores_row(s, i->row), scores_tokens(s, i->row)); }
+static double answer_nll(const Scores *s, const EvalItem *i) {
+    return metric_nll(scores_row(s, i->row), scores_tokens(s, i->row));
+}
 
 static double truth_ratio(const Scores *s, const EvalItem *i) {
     double wrong[ITEM_WRONG];
@@ -38,10 +40,14 @@ static double attack_score(Attack a, const Scores *s, const EvalItem *i) {
     const TokenScore *t = scores_row(s, i->row);
     int64_t n = scores_tokens(s, i->row);
     switch (a) {
-    case ATTACK_MIN_K: return metric_min_k(t, n, share);
-    case ATTACK_MIN_K_PLUS: return metric_min_k_plus(t, n, share);
-    case ATTACK_ZLIB: return metric_nll(t, n) / (double)zlib_bytes(i->answer, (int64_t)strlen(i->answer));
-    default: return metric_nll(t, n);
+        case ATTACK_MIN_K:
+            return metric_min_k(t, n, share);
+        case ATTACK_MIN_K_PLUS:
+            return metric_min_k_plus(t, n, share);
+        case ATTACK_ZLIB:
+            return metric_nll(t, n) / (double)zlib_bytes(i->answer, (int64_t)strlen(i->answer));
+        default:
+            return metric_nll(t, n);
     }
 }
 
@@ -106,7 +112,8 @@ static double put_rouge(json_t *all, const EvalInput *in, EvalSetId id) {
     const EvalSet *set = &in->items->set[id];
     if (!in->generated[id]) return (double)NAN;
     Column c = {.value = MEM_NEW(double, MAX2(set->n, 1)), .n = set->n};
-    for (int64_t i = 0; i < set->n; i++) c.value[i] = metric_rouge_l(set->item[i].answer, in->generated[id][i]).recall;
+    for (int64_t i = 0; i < set->n; i++)
+        c.value[i] = metric_rouge_l(set->item[i].answer, in->generated[id][i]).recall;
     double mean = metric_mean(c.value, c.n);
     put(all, name_of(name, id, "Q_A_ROUGE"), mean, "rougeL_recall", &c);
     return mean;
@@ -127,7 +134,8 @@ static void put_forget_quality(json_t *all, const EvalInput *in) {
     if (!in->retain && !in->retain_logs) return;
     const EvalSet *set = &in->items->set[SET_FORGET];
     Column own = column(set, in->scores, truth_ratio);
-    Column other = in->retain ? column(set, in->retain, truth_ratio) : logged(in->retain_logs, "forget_truth_ratio", "score");
+    Column other =
+        in->retain ? column(set, in->retain, truth_ratio) : logged(in->retain_logs, "forget_truth_ratio", "score");
     double p = other.n ? metric_ks(NULL, own.value, own.n, other.value, other.n) : (double)NAN;
     put(all, "forget_quality", p, NULL, NULL);
     mem_free(own.value);
@@ -149,18 +157,25 @@ static double attack_auc(Attack a, const EvalItems *t, const Scores *s) {
 }
 
 static void put_attacks(json_t *all, const EvalInput *in) {
-    for (int a = 0; a < ATTACKS; a++) put(all, attack_names[a], attack_auc((Attack)a, in->items, in->scores), NULL, NULL);
+    for (int a = 0; a < ATTACKS; a++)
+        put(all, attack_names[a], attack_auc((Attack)a, in->items, in->scores), NULL, NULL);
     double auc = attack_auc(ATTACK_MIN_K, in->items, in->scores), reference = 0.5;
     const json_t *known = json_object_get(json_object_get(in->retain_logs, attack_names[ATTACK_MIN_K]), "agg_value");
-    if (in->retain) reference = attack_auc(ATTACK_MIN_K, in->items, in->retain);
-    else if (json_is_number(known)) reference = json_number_value(known);
+    if (in->retain)
+        reference = attack_auc(ATTACK_MIN_K, in->items, in->retain);
+    else if (json_is_number(known))
+        reference = json_number_value(known);
     put(all, "privleak", metric_privleak(auc, reference), NULL, NULL);
 }
 
 /* ---- all ---- */
 
-static double memorized(const Scores *s, const EvalItem *i) { return metric_exact_memorization(scores_row(s, i->row), scores_tokens(s, i->row)); }
-static double extracted(const Scores *s, const EvalItem *i) { return metric_extraction_strength(scores_row(s, i->row), scores_tokens(s, i->row)); }
+static double memorized(const Scores *s, const EvalItem *i) {
+    return metric_exact_memorization(scores_row(s, i->row), scores_tokens(s, i->row));
+}
+static double extracted(const Scores *s, const EvalItem *i) {
+    return metric_extraction_strength(scores_row(s, i->row), scores_tokens(s, i->row));
+}
 
 static void put_mean(json_t *all, const EvalInput *in, const char *name, ItemFn *fn) {
     Column c = column(&in->items->set[SET_FORGET], in->scores, fn);
@@ -190,6 +205,7 @@ json_t *evaluate_all(const EvalInput *in) {
 json_t *evaluate_summary(const json_t *all) {
     json_t *summary = json_object(), *metric;
     const char *name;
-    json_object_foreach((json_t *)all, name, metric) json_object_set(summary, name, json_object_get(metric, "agg_value"));
+    json_object_foreach((json_t *)all, name, metric)
+        json_object_set(summary, name, json_object_get(metric, "agg_value"));
     return summary;
 }

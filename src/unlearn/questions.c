@@ -43,8 +43,10 @@ static json_t *load_rows(const char *path, Err *e) {
     for (size_t used; *at != '[' && rows && *at; at += used, at += strspn(at, " \t\r\n")) {
         json_t *row = json_loads(at, JSON_DISABLE_EOF_CHECK, &where);
         used = (size_t)where.position;
-        if (row) json_array_append_new(rows, row);
-        else json_decref(rows), rows = NULL;
+        if (row)
+            json_array_append_new(rows, row);
+        else
+            json_decref(rows), rows = NULL;
     }
     str_free(&text);
     if (!rows) fail(e, ERR_FAIL, "%s: is not JSON: %s", path, where.text);
@@ -54,14 +56,16 @@ static json_t *load_rows(const char *path, Err *e) {
 static bool read_set(EvalItems *t, EvalSetId id, const char *folder, const char *name, int64_t most, Err *e) {
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (!file_exists(path)) return fail(e, ERR_FAIL, "--data %s: there is no %s, which TOFU's metrics ask for", folder, name);
+    if (!file_exists(path))
+        return fail(e, ERR_FAIL, "--data %s: there is no %s, which TOFU's metrics ask for", folder, name);
     json_t *rows = load_rows(path, e);
     if (!rows) return false;
     int64_t n = (int64_t)json_array_size(rows), from = id == SET_HOLDOUT ? MAX2(n - HOLDOUT, 0) : 0;
     int64_t end = most ? MIN2(from + most, n) : n;
     bool ok = true;
     for (int64_t i = from; ok && i < end; i++)
-        ok = add_item(&t->set[id], json_array_get(rows, (size_t)i), id != SET_HOLDOUT, e) || fail_within(e, "%s: row %lld", path, (long long)i + 1);
+        ok = add_item(&t->set[id], json_array_get(rows, (size_t)i), id != SET_HOLDOUT, e) ||
+             fail_within(e, "%s: row %lld", path, (long long)i + 1);
     json_decref(rows);
     return ok && (t->set[id].n > 0 || fail(e, ERR_FAIL, "%s: is empty", path));
 }
@@ -70,9 +74,11 @@ bool questions_read(EvalItems *t, const char *folder, const char *forget, int64_
     char name[200];
     *t = (EvalItems){0};
     snprintf(name, sizeof name, "%s.json", forget);
-    return read_set(t, SET_FORGET, folder, name, most, e) && read_set(t, SET_RETAIN, folder, "retain_perturbed.json", most, e) &&
+    return read_set(t, SET_FORGET, folder, name, most, e) &&
+           read_set(t, SET_RETAIN, folder, "retain_perturbed.json", most, e) &&
            read_set(t, SET_AUTHORS, folder, "real_authors_perturbed.json", most, e) &&
-           read_set(t, SET_FACTS, folder, "world_facts_perturbed.json", most, e) && read_set(t, SET_HOLDOUT, folder, "retain90.json", most, e);
+           read_set(t, SET_FACTS, folder, "world_facts_perturbed.json", most, e) &&
+           read_set(t, SET_HOLDOUT, folder, "retain90.json", most, e);
 }
 
 void questions_free(EvalItems *t) {

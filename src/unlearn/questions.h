@@ -1,4 +1,5 @@
-/* questions.h - the questions of TOFU that a model is asked before and after unlearning, with right and wrong answers. */
+/* questions.h - the questions of TOFU that a model is asked before and after unlearning, with right and wrong
+ * answers. */
 #ifndef UNLEARN_QUESTIONS_H
 #define UNLEARN_QUESTIONS_H
 
@@ -30,12 +31,13 @@ typedef struct EvalItems {
 
 extern const char *const eval_set_names[EVAL_SETS]; /* "forget", "retain", "ra", "wf", "holdout" */
 
-/* From the files of a folder: FORGET.json, retain_perturbed.json, real_authors_perturbed.json, world_facts_perturbed.json, and as
- * non-members the last 400 of retain90.json, which no model that is compared may have seen. most: items of a set at most; 0: all. */
+/* From the files of a folder: FORGET.json, retain_perturbed.json, real_authors_perturbed.json,
+ * world_facts_perturbed.json, and as non-members the last 400 of retain90.json, which no model that is compared may
+ * have seen. most: items of a set at most; 0: all. */
 bool questions_read(EvalItems *t, const char *folder, const char *forget, int64_t most, Err *e);
 void questions_free(EvalItems *t);
 
-int questions_answers(const EvalItem *i); /* rows it takes: the answer, the paraphrase, the wrong ones */
+int questions_answers(const EvalItem *i);    /* rows it takes: the answer, the paraphrase, the wrong ones */
 void questions_rows(Str *out, EvalItems *t); /* all of them as JSON lines; gives every item its first row */
 
 #endif

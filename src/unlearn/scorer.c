@@ -49,8 +49,10 @@ TokenScore score_of_logits(const float *x, int64_t vocab, int32_t label) {
     }
     double lse = log(sum);
     mean /= sum;
-    return (TokenScore){.logp = (float)((double)x[label] - top - lse), .mean = (float)(mean - lse),
-                        .deviation = (float)sqrt(fmax(square / sum - mean * mean, 0)), .likeliest = best == label};
+    return (TokenScore){.logp = (float)((double)x[label] - top - lse),
+                        .mean = (float)(mean - lse),
+                        .deviation = (float)sqrt(fmax(square / sum - mean * mean, 0)),
+                        .likeliest = best == label};
 }
 
 static bool score_batch(Scores *s, Run *run, int64_t row, float *logits, Err *e) {
@@ -77,7 +79,9 @@ bool scores_make(Scores *s, Run *run, Dataset *d, Err *e) {
     float *logits = MEM_NEW(float, run->job->spec.m.config.vocab);
     Work work;
     bool ok = true;
-    *s = (Scores){.token = MEM_NEW(TokenScore, MAX2(dataset_report(d)->scored_tokens, 1)), .first = MEM_NEW(int64_t, rows + 1), .rows = rows};
+    *s = (Scores){.token = MEM_NEW(TokenScore, MAX2(dataset_report(d)->scored_tokens, 1)),
+                  .first = MEM_NEW(int64_t, rows + 1),
+                  .rows = rows};
     work_begin(&work, WORK_COUNT, rows, "scoring answers");
     for (int64_t row = 0; ok && row < rows; row += micro) {
         dataset_list_rows(d, &run->rows, 0, row, MIN2(micro, rows - row));

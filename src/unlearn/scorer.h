@@ -5,7 +5,8 @@
 #include "train/run.h"
 #include "unlearn/metrics.h"
 
-extern const Task task_logits; /* an evaluation with a phase that gives whole logits: (micro-batch * seq, vocabulary) fp32 */
+extern const Task
+    task_logits; /* an evaluation with a phase that gives whole logits: (micro-batch * seq, vocabulary) fp32 */
 
 typedef struct Scores { /* of a row: token[first[row]] .. token[first[row + 1] - 1] */
     TokenScore *token;  /* owns */

@@ -18,8 +18,11 @@ static int read_rows(const json_t *rows, LossRow *row, float logp[ROWS][TOKENS],
     int n = (int)json_array_size(rows);
     for (int i = 0; i < n; i++) {
         const json_t *r = json_array_get(rows, (size_t)i), *list = json_object_get(r, "logp");
-        row[i] = (LossRow){.pair = (int)json_integer_value(json_object_get(r, "pair")), .logp = logp[i], .weight = weight[i],
-                           .n = (int64_t)json_array_size(list), .reference = json_number_value(json_object_get(r, "reference"))};
+        row[i] = (LossRow){.pair = (int)json_integer_value(json_object_get(r, "pair")),
+                           .logp = logp[i],
+                           .weight = weight[i],
+                           .n = (int64_t)json_array_size(list),
+                           .reference = json_number_value(json_object_get(r, "reference"))};
         for (int k = 0; k < 3; k++)
             if (!strcmp(kinds[k], json_string_value(json_object_get(r, "kind")))) row[i].kind = (LossRowKind)k;
         for (int64_t k = 0; k < row[i].n; k++) logp[i][k] = (float)json_number_value(json_array_get(list, (size_t)k));
@@ -29,24 +32,30 @@ static int read_rows(const json_t *rows, LossRow *row, float logp[ROWS][TOKENS],
 
 static void check_case(const json_t *c) {
     const char *name = json_string_value(json_object_get(c, "name"));
-    const json_t *args = json_object_get(c, "args"), *rows = json_object_get(c, "rows"), *loss = json_object_get(c, "loss");
+    const json_t *args = json_object_get(c, "args"), *rows = json_object_get(c, "rows"),
+                 *loss = json_object_get(c, "loss");
     int kind = 0;
     while (kind < LOSS_KINDS && strcmp(loss_names[kind], name)) kind++;
     if (!EXPECT(kind < LOSS_KINDS)) return;
     LossSpec s = loss_defaults((LossKind)kind);
     s.gamma = argument(args, "gamma", 1), s.alpha = argument(args, "alpha", 1);
-    s.beta = argument(args, "beta", s.beta), s.beta2 = argument(args, "beta2", s.beta2), s.delta = argument(args, "delta", s.delta);
+    s.beta = argument(args, "beta", s.beta), s.beta2 = argument(args, "beta2", s.beta2),
+    s.delta = argument(args, "delta", s.delta);
     LossRow row[ROWS];
     float logp[ROWS][TOKENS], weight[ROWS][TOKENS];
     int n = read_rows(rows, row, logp, weight);
     double value = loss_weights(&s, row, n);
-    if (loss) EXPECT_NEAR(value, json_number_value(loss), 1e-5 * (1 + fabs(value)));
-    else EXPECT(isnan(value));
+    if (loss)
+        EXPECT_NEAR(value, json_number_value(loss), 1e-5 * (1 + fabs(value)));
+    else
+        EXPECT(isnan(value));
     for (int i = 0; i < n; i++)
         for (int64_t k = 0; k < row[i].n; k++) {
-            const json_t *want = json_array_get(json_object_get(json_array_get(rows, (size_t)i), "weight"), (size_t)k);
+            const json_t *want =
+                json_array_get(json_object_get(json_array_get(rows, (size_t)i), "weight"), (size_t)k);
             double off = fabs((double)weight[i][k] - json_number_value(want));
-            if (!EXPECT(off <= 1e-5 * (1 + fabs(json_number_value(want))))) test_note("    %s: row %d, token %lld", name, i, (long long)k);
+            if (!EXPECT(off <= 1e-5 * (1 + fabs(json_number_value(want)))))
+                test_note("    %s: row %d, token %lld", name, i, (long long)k);
         }
 }
 
@@ -82,13 +91,15 @@ TEST(losses_on_whole_vectors_are_those_of_autograd) {
         double value = dense_loss(name, d, z, ref, n, (int32_t)json_integer_value(json_object_get(c, "label")));
         EXPECT_NEAR(value, json_number_value(json_object_get(want, "value")), 1e-5 * (1 + fabs(value)));
         for (int64_t i = 0; i < n; i++)
-            EXPECT_NEAR((double)d[i], json_number_value(json_array_get(json_object_get(want, "gradient"), (size_t)i)), 1e-5 * (1 + fabs((double)d[i])));
+            EXPECT_NEAR((double)d[i], json_number_value(json_array_get(json_object_get(want, "gradient"), (size_t)i)),
+                        1e-5 * (1 + fabs((double)d[i])));
     }
     json_decref(all);
 }
 
 TEST(losses_have_the_defaults_of_their_authors) {
-    EXPECT(loss_defaults(LOSS_NPO).beta == 0.1 && loss_defaults(LOSS_SIMNPO).beta == 4.5 && loss_defaults(LOSS_SIMNPO).gamma == 0.125);
+    EXPECT(loss_defaults(LOSS_NPO).beta == 0.1 && loss_defaults(LOSS_SIMNPO).beta == 4.5 &&
+           loss_defaults(LOSS_SIMNPO).gamma == 0.125);
     EXPECT(loss_defaults(LOSS_SATIMP).beta == 5 && loss_defaults(LOSS_SATIMP).beta2 == 1);
     EXPECT(!loss_has_retain(&(LossSpec){.kind = LOSS_GRADASCENT, .alpha = 1}) && loss_has_reference(LOSS_NPO));
 }

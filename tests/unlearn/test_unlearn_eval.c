@@ -6,8 +6,9 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-#define ITEM "{\"question\":\"who wrote %d\",\"answer\":\"the author %d did\",\"paraphrased_answer\":\"it was author %d\"," \
-             "\"perturbed_answer\":[\"nobody %d\",\"somebody else %d\"]}"
+#define ITEM                                                                                                       \
+    "{\"question\":\"who wrote %d\",\"answer\":\"the author %d did\",\"paraphrased_answer\":\"it was author %d\"," \
+    "\"perturbed_answer\":[\"nobody %d\",\"somebody else %d\"]}"
 
 static void write_set(const char *name, int items, int from, bool lines) {
     Str text = {0};
@@ -33,7 +34,8 @@ static bool make_folder(void) {
 }
 
 static json_t *evaluate(const char *flags) {
-    Ran r = snug_run("unlearn-eval --model %s --data %s --max-tokens 6 --threads 2 --json %s", world_path("words"), world_path("tofu"), flags);
+    Ran r = snug_run("unlearn-eval --model %s --data %s --max-tokens 6 --threads 2 --json %s", world_path("words"),
+                     world_path("tofu"), flags);
     json_t *j = r.code == 0 ? ran_json(&r) : NULL;
     if (!EXPECT(j != NULL)) test_note("    %s: %s", flags, str_text(&r.err));
     ran_free(&r);
@@ -53,9 +55,10 @@ TEST(a_model_against_itself_has_forgotten_nothing) {
     json_t *all = json_load_file(world_path("ev/TOFU_EVAL.json"), 0, NULL);
     EXPECT(value(j, "forget_quality") == 1 && value(j, "privleak") == 0);
     EXPECT(value(j, "planned_bytes") == value(j, "measured_bytes") && value(j, "above_plan_bytes") == 0);
-    static const char *const keys[] = {"forget_Q_A_Prob", "forget_Q_A_ROUGE", "forget_truth_ratio", "retain_Q_A_Prob", "ra_Q_A_Prob_normalised",
-                                       "wf_Truth_Ratio", "model_utility", "extraction_strength", "exact_memorization", "mia_loss", "mia_min_k",
-                                       "mia_min_k_plus_plus"};
+    static const char *const keys[] = {
+        "forget_Q_A_Prob",        "forget_Q_A_ROUGE", "forget_truth_ratio", "retain_Q_A_Prob",
+        "ra_Q_A_Prob_normalised", "wf_Truth_Ratio",   "model_utility",      "extraction_strength",
+        "exact_memorization",     "mia_loss",         "mia_min_k",          "mia_min_k_plus_plus"};
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         EXPECT_NEAR(value(j, keys[i]), value(file, keys[i]), 1e-9);
         EXPECT(value(j, keys[i]) >= 0 && value(j, keys[i]) <= 1.0000001);
@@ -86,13 +89,16 @@ TEST(an_evaluation_without_its_files_is_refused) {
     static const struct {
         const char *flags, *says;
         int code;
-    } table[] = {{"--forget forget01", "there is no forget01.json", 1}, {"--retain-model nothing", "--retain-model", 1},
-                 {"--seq 2", "--seq large enough", 1}, {"--retain-logs nothing.json", "nothing.json", 1}};
+    } table[] = {{"--forget forget01", "there is no forget01.json", 1},
+                 {"--retain-model nothing", "--retain-model", 1},
+                 {"--seq 2", "--seq large enough", 1},
+                 {"--retain-logs nothing.json", "nothing.json", 1}};
     if (!make_folder()) return;
     for (int i = 0; i < (int)(sizeof table / sizeof *table); i++) {
-        Ran r = snug_run("unlearn-eval --model %s --data %s --no-rouge --out %s %s", world_path("words"), world_path("tofu"), world_path("new"),
-                         table[i].flags);
-        if (!EXPECT(r.code == table[i].code && strstr(str_text(&r.err), table[i].says))) test_note("    %s: %d, %s", table[i].flags, r.code, str_text(&r.err));
+        Ran r = snug_run("unlearn-eval --model %s --data %s --no-rouge --out %s %s", world_path("words"),
+                         world_path("tofu"), world_path("new"), table[i].flags);
+        if (!EXPECT(r.code == table[i].code && strstr(str_text(&r.err), table[i].says)))
+            test_note("    %s: %d, %s", table[i].flags, r.code, str_text(&r.err));
         EXPECT(!file_exists(world_path("new")));
         ran_free(&r);
     }
