@@ -134,6 +134,30 @@ def losses():
         f.write("\n")
 
 
+def dense():
+    """Values and gradients of losses on whole vectors: label, undial, divergence, margin, square."""
+    torch.manual_seed(7)
+    out = []
+    for _ in range(4):
+        z = (torch.randn(13, dtype=torch.double) * 2).float().double().requires_grad_()
+        ref = (torch.randn(13, dtype=torch.double) * 2).float().double()
+        label = int(torch.randint(0, 13, ()).item())
+        logp = torch.log_softmax(z, -1)
+        lowered = ref.clone()
+        lowered[label] -= 10
+        q, p_ref = torch.softmax(lowered, -1), torch.softmax(ref, -1)
+        values = dict(label=-logp[label], undial=-(q * logp).sum(), divergence=(p_ref * (torch.log(p_ref) - logp)).sum(),
+                      margin=(z.max() - z.mean()) ** 2, square=((z - 2 * ref) ** 2).mean())
+        case = dict(z=z.tolist(), ref=ref.tolist(), label=label, losses={})
+        for name, v in values.items():
+            (g,) = torch.autograd.grad(v, z, retain_graph=True)
+            case["losses"][name] = dict(value=float(v), gradient=g.tolist())
+        out.append(case)
+    with open(os.path.join(ROOT, "..", "dense.json"), "w") as f:
+        json.dump(out, f)
+        f.write("\n")
+
+
 def main():
     shutil.rmtree(ROOT, ignore_errors=True)
     os.makedirs(ROOT)
@@ -152,6 +176,7 @@ def main():
         for ids in data:
             f.write(json.dumps({"ids": ids}) + "\n")
     losses()
+    dense()
 
 
 main()

@@ -69,7 +69,8 @@ static bool replay(Removal *m, Err *e) {
     char path[1100];
     int64_t end = r->history.n_steps, at = opt_given(r->o, OPT_AT) ? opt_int(r->o, OPT_AT) : end;
     if (at > end) return fail(e, ERR_USAGE, "--at %" PRId64 ": the run has %" PRId64 " updates", at, end);
-    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e) || !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
+    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e) ||
+        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
         return false;
     log_line("the weights after %s updates: %s", units_count(at).s, path);
     json_t *result = json_pack("{s:s, s:I, s:I, s:o}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
@@ -88,7 +89,8 @@ static bool draw_key(NoiseOptions *n, const Options *o, Err *e) {
     n->key = rng_fold(0x6e6f697365, (uint64_t)opt_int(o, OPT_NOISE_SEED));
     if (n->key_is_known || !(n->epsilon > 0)) return true;
     if (!file_open_read(source, &fd, e)) return false;
-    bool ok = file_read_some(fd, &n->key, &got, sizeof n->key, source, e) && (got == sizeof n->key || fail(e, ERR_FAIL, "%s: is empty", source));
+    bool ok = file_read_some(fd, &n->key, &got, sizeof n->key, source, e) &&
+              (got == sizeof n->key || fail(e, ERR_FAIL, "%s: is empty", source));
     file_close(fd);
     return ok;
 }
@@ -106,12 +108,18 @@ static bool read_how(Removal *m, const Options *o, Err *e) {
     PropagateOptions *p = &m->how.propagate;
     NoiseOptions *n = &m->how.noise;
     if (!read_window(m, opt_text(o, OPT_WINDOW), e)) return false;
-    *p = (PropagateOptions){.window = p->window, .damping = opt_real(o, OPT_DAMPING), .guard = opt_flag(o, OPT_NORM_GUARD),
+    *p = (PropagateOptions){.window = p->window,
+                            .damping = opt_real(o, OPT_DAMPING),
+                            .guard = opt_flag(o, OPT_NORM_GUARD),
                             .difference = opt_real(o, OPT_DIFFERENCE)};
     for (int i = 0; i < HESSIAN_KINDS; i++)
         if (opt_is(o, OPT_HESSIAN, hessian_names[i])) p->hessian = (HessianKind)i;
-    *n = (NoiseOptions){.epsilon = opt_real(o, OPT_EPSILON), .delta = opt_real(o, OPT_DELTA), .bound = opt_real(o, OPT_BOUND),
-                        .beta = opt_real(o, OPT_NOISE_BETA), .rank = (int)opt_int(o, OPT_PROJECTOR_RANK), .projector_key = 42};
+    *n = (NoiseOptions){.epsilon = opt_real(o, OPT_EPSILON),
+                        .delta = opt_real(o, OPT_DELTA),
+                        .bound = opt_real(o, OPT_BOUND),
+                        .beta = opt_real(o, OPT_NOISE_BETA),
+                        .rank = (int)opt_int(o, OPT_PROJECTOR_RANK),
+                        .projector_key = 42};
     for (int i = 0; i < NOISE_KINDS; i++)
         if (opt_is(o, OPT_NOISE, noise_names[i])) n->kind = (NoiseKind)i;
     m->how.each_step = opt_is(o, OPT_PASS_MODE, "each");
@@ -125,20 +133,29 @@ static bool settle_mode(Removal *m, Err *e) {
     PropagateOptions *p = &m->how.propagate;
     bool adaptive = m->run.spec.optimizer != OPTIMIZER_SGD, steps = opt_is(o, OPT_REMOVE, "steps");
     if (opt_is(o, OPT_REMOVE, "samples") && adaptive)
-        return fail(e, ERR_USAGE, "--remove samples: what one sample did to an update of AdamW is not a sum over samples; give --remove "
-                    "steps, or train with --optimizer sgd");
+        return fail(
+            e, ERR_USAGE,
+            "--remove samples: what one sample did to an update of AdamW is not a sum over samples; give --remove "
+            "steps, or train with --optimizer sgd");
     p->mode = steps || adaptive ? PROPAGATE_STEPS : PROPAGATE_SAMPLES;
     if (p->hessian == HESSIAN_EXACT && m->run.spec.weights != FMT_F32)
-        return fail(e, ERR_USAGE, "--hessian exact: is made of differences, which %s weights are too coarse for; train with --precision "
-                    "fp32, or give --hessian fisher", format_name(m->run.spec.weights));
+        return fail(
+            e, ERR_USAGE,
+            "--hessian exact: is made of differences, which %s weights are too coarse for; train with --precision "
+            "fp32, or give --hessian fisher",
+            format_name(m->run.spec.weights));
     return true;
 }
 
 /* Numbers of samples are places in the file only where every sample became a row. */
 static bool check_numbering(const Dataset *d, Err *e) {
     const DataReport *r = dataset_report(d);
-    return !r->dropped || fail(e, ERR_FAIL, "--forget: %" PRId64 " samples of the data have nothing to learn and became no row, so the "
-                               "numbers of the others are not their places in the file. Take them out and train again", r->dropped);
+    return !r->dropped ||
+           fail(e, ERR_FAIL,
+                "--forget: %" PRId64
+                " samples of the data have nothing to learn and became no row, so the "
+                "numbers of the others are not their places in the file. Take them out and train again",
+                r->dropped);
 }
 
 static bool read_requests(Removal *m, Err *e) {
@@ -146,7 +163,9 @@ static bool read_requests(Removal *m, Err *e) {
     const char *const *list;
     int n = opt_list(r->o, OPT_FORGET, &list);
     int64_t rows = dataset_rows(r->data);
-    if (!n) return fail(e, ERR_USAGE, "--forget: which samples? Give a file of their numbers, or forget01, forget05, forget10");
+    if (!n)
+        return fail(e, ERR_USAGE,
+                    "--forget: which samples? Give a file of their numbers, or forget01, forget05, forget10");
     if (n > MOST_REQUESTS) return fail(e, ERR_USAGE, "--forget: %d requests, at most %d at a time", n, MOST_REQUESTS);
     if (!check_numbering(r->data, e)) return false;
     m->removed = MEM_NEW(bool, rows);
@@ -157,8 +176,8 @@ static bool read_requests(Removal *m, Err *e) {
         if (!forget_open(&q->set, list[i], rows, &r->history, e)) return false;
         for (int64_t k = 0; k < q->set.n; k++) m->removed[q->set.sample[k]] = true;
         m->first = MIN2(m->first, q->set.step[0]);
-        log_line("--forget %s: %s samples, seen by %s of %s updates", list[i], units_count(q->set.n).s, units_count(q->set.n_steps).s,
-                 units_count(r->history.n_steps).s);
+        log_line("--forget %s: %s samples, seen by %s of %s updates", list[i], units_count(q->set.n).s,
+                 units_count(q->set.n_steps).s, units_count(r->history.n_steps).s);
     }
     return true;
 }
@@ -181,7 +200,8 @@ static void compare(Removal *m, const float *theta, int64_t n) {
         random += draw * draw;
     }
     m->oracle_error = sqrt(off) / moved;
-    m->random_error = sqrt(moved * moved - 2 * dot * norm / sqrt(random) + norm * norm) / moved; /* a correction of equal norm */
+    m->random_error =
+        sqrt(moved * moved - 2 * dot * norm / sqrt(random) + norm * norm) / moved; /* a correction of equal norm */
 }
 
 static bool retrain(Removal *m, Err *e) {
@@ -197,8 +217,9 @@ static bool retrain_only(Removal *m, Err *e) {
         !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
         return false;
     log_line("retrained from update %s on without what is to be forgotten: %s", units_count(m->first).s, path);
-    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from", (json_int_t)m->first,
-                               "replayed_updates", (json_int_t)r->replay.passes, "checksum", checksum_json(r));
+    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from",
+                               (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes, "checksum",
+                               checksum_json(r));
     return finish(r, result, m->began, path, e);
 }
 
@@ -247,7 +268,8 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
 
 static json_t *clean_json(const Removal *m) {
     PropagateReport all = {0};
-    double gamma = NAN, truncation = 0, epsilon[MOST_REQUESTS], delta = m->how.noise.delta * (m->n_requests + (m->n_requests > 1));
+    double gamma = NAN, truncation = 0, epsilon[MOST_REQUESTS],
+           delta = m->how.noise.delta * (m->n_requests + (m->n_requests > 1));
     const char *why_not = NULL;
     for (int i = 0; i < m->n_requests; i++) {
         const CleanRequest *q = &m->request[i];
@@ -260,16 +282,19 @@ static json_t *clean_json(const Removal *m) {
         epsilon[i] = m->how.noise.epsilon;
         if (q->why_not) why_not = q->why_not;
     }
-    json_t *o = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:b}", "method", "lmcleaner", "requests", m->n_requests, "steps_touched",
-                          (json_int_t)all.steps_touched, "K_used", (json_int_t)all.window_used, "hvp_calls", (json_int_t)all.hvp_calls,
-                          "guarded", (json_int_t)all.guarded, "certified", !why_not);
+    json_t *o =
+        json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:b}", "method", "lmcleaner", "requests", m->n_requests,
+                  "steps_touched", (json_int_t)all.steps_touched, "K_used", (json_int_t)all.window_used, "hvp_calls",
+                  (json_int_t)all.hvp_calls, "guarded", (json_int_t)all.guarded, "certified", !why_not);
     json_object_set_new(o, "why_not", why_not ? json_string(why_not) : json_null());
     set_number(o, "correction_norm", m->correction_norm);
     set_number(o, "applied_norm", m->applied_norm);
     set_number(o, "noise_norm", m->noise_norm);
     set_number(o, "gamma", gamma);
     set_number(o, "truncation_bound", truncation);
-    set_number(o, "epsilon_total", m->how.noise.epsilon > 0 ? certificate_compose(epsilon, m->n_requests, m->how.noise.delta) : (double)NAN);
+    set_number(
+        o, "epsilon_total",
+        m->how.noise.epsilon > 0 ? certificate_compose(epsilon, m->n_requests, m->how.noise.delta) : (double)NAN);
     set_number(o, "delta_total", m->how.noise.epsilon > 0 ? delta : (double)NAN);
     set_number(o, "oracle_error", m->oracle_error);
     set_number(o, "random_error", m->random_error);
@@ -308,42 +333,61 @@ static LossSpec read_loss(const Options *o) {
     if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
     if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);
     if (opt_given(o, OPT_LOSS_BETA2)) s.beta2 = opt_real(o, OPT_LOSS_BETA2);
-    s.delta = opt_real(o, OPT_LOSS_DELTA);
+    if (opt_given(o, OPT_LOSS_DELTA)) s.delta = opt_real(o, OPT_LOSS_DELTA);
+    s.divergence = opt_is(o, OPT_RETAIN_LOSS, "kl");
     return s;
 }
 
 /* The samples of all --forget together. */
-static bool read_set(Removal *m, ForgetSet *f, Err *e) {
+static bool read_set(Removal *m, const LossSpec *loss, ForgetSet *f, Err *e) {
     UnlearnRun *r = &m->run;
     const char *const *list;
     int n = opt_list(r->o, OPT_FORGET, &list);
-    if (n != 1) return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set", n ? "is given several times" : "which samples?");
-    return check_numbering(r->data, e) && forget_open(f, list[0], dataset_rows(r->data), NULL, e);
+    if (n != 1)
+        return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set",
+                    n ? "is given several times" : "which samples?");
+    int64_t rows = dataset_rows(r->data);
+    if (!check_numbering(r->data, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
+    return f->n < rows || !loss_has_retain(loss) ||
+           fail(e, ERR_FAIL,
+                "--forget %s: names all samples, and nothing is left for the retain term; give --retain-alpha 0",
+                list[0]);
 }
 
 static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
     UnlearnRun *r = &m->run;
     if (!opt_given(r->o, OPT_REFUSALS))
-        return fail(e, ERR_USAGE, "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every sample to forget");
+        return fail(e, ERR_USAGE,
+                    "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every "
+                    "sample to forget");
     r->given.value[OPT_REFUSALS] = r->o->value[OPT_REFUSALS];
     if (!setup_data(d, &r->given, &r->words, &r->model, OPT_REFUSALS, 0, e)) return false;
-    return dataset_rows(*d) == f->n || fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
-                                            dataset_rows(*d), f->n);
+    return dataset_rows(*d) == f->n ||
+           fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
+                dataset_rows(*d), f->n);
 }
 
 static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *refusals, Err *e) {
     UnlearnRun *r = &m->run;
     BaselineReport report;
     char path[1100];
-    Baseline b = {.run = &r->run, .loss = *loss, .forget = f, .refusals = refusals, .epochs = opt_real(r->o, OPT_EPOCHS),
-                  .batch = opt_int(r->o, OPT_GLOBAL_BATCH), .seed = (uint64_t)opt_int(r->o, OPT_SEED),
+    Baseline b = {.run = &r->run,
+                  .loss = *loss,
+                  .forget = f,
+                  .refusals = refusals,
+                  .epochs = opt_real(r->o, OPT_EPOCHS),
+                  .batch = opt_int(r->o, OPT_GLOBAL_BATCH),
+                  .seed = (uint64_t)opt_int(r->o, OPT_SEED),
                   .schedule = {.kind = SCHEDULE_LINEAR, .lr = opt_real(r->o, OPT_LR)}};
-    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e) || !unlearn_run_write(r, NULL, 0, path, sizeof path, e)) return false;
+    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e) ||
+        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
+        return false;
     log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
              units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, path);
-    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples", (json_int_t)f->n,
-                               "updates", (json_int_t)report.updates, "forward_passes", (json_int_t)report.forward_passes,
-                               "backward_passes", (json_int_t)report.backward_passes);
+    json_t *result =
+        json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples",
+                  (json_int_t)f->n, "updates", (json_int_t)report.updates, "forward_passes",
+                  (json_int_t)report.forward_passes, "backward_passes", (json_int_t)report.backward_passes);
     set_number(result, "first_loss", report.first_loss);
     set_number(result, "loss", report.loss);
     set_number(result, "forget_nll_before", report.forget_nll_before);
@@ -359,8 +403,8 @@ static bool baseline(Removal *m, const Options *o, Err *e) {
     Dataset *refusals = NULL;
     bool dpo = loss.kind == LOSS_DPO;
     int64_t batch = opt_int(o, OPT_GLOBAL_BATCH), rows = baseline_rows(&loss, batch, dpo);
-    bool ok = unlearn_run_open_result(&m->run, o, &task_scored, rows, dpo ? batch : 0, e) &&
-              read_set(m, &f, e) && (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
+    bool ok = unlearn_run_open_result(&m->run, o, &loss, rows, dpo ? batch : 0, e) && read_set(m, &loss, &f, e) &&
+              (!dpo || open_refusals(m, &refusals, &f, e)) && tune(m, &loss, &f, refusals, e);
     forget_free(&f);
     if (refusals) dataset_close(refusals);
     return ok;
@@ -379,10 +423,12 @@ static int vectors_of(const Removal *m, const Options *o) {
 bool cmd_unlearn(const Options *o, Err *e) {
     Removal *m = MEM_NEW(Removal, 1);
     m->began = sensors_seconds();
-    bool ok = reads_log(o) ? read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e) : baseline(m, o, e);
-    if (ok && reads_log(o)) ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
-                 : opt_is(o, OPT_METHOD, "retrain") ? retrain_only(m, e)
-                                                    : lmcleaner(m, e);
+    bool ok =
+        reads_log(o) ? read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e) : baseline(m, o, e);
+    if (ok && reads_log(o))
+        ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
+             : opt_is(o, OPT_METHOD, "retrain") ? retrain_only(m, e)
+                                                : lmcleaner(m, e);
     for (int i = 0; i < m->n_requests; i++) forget_free(&m->request[i].set);
     unlearn_run_close(&m->run);
     mem_free(m->removed);

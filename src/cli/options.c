@@ -524,6 +524,10 @@ static const struct {
     {CMD_UNLEARN, OPT_GLOBAL_BATCH, "32"},
     {CMD_UNLEARN, OPT_MICRO_BATCH, "8"},
     {CMD_UNLEARN, OPT_SEED, "0"},
+    {CMD_UNLEARN_EVAL, OPT_FORGET, "forget10"},
+    {CMD_UNLEARN_EVAL, OPT_MAX_TOKENS, "200"},
+    {CMD_UNLEARN_EVAL, OPT_SEQ, "512"},
+    {CMD_UNLEARN_EVAL, OPT_MICRO_BATCH, "4"},
 };
 
 const char *options_fallback(OptId id, Command c) {

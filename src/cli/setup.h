@@ -73,7 +73,8 @@ bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, 
 /* ---- setup_history.c ---- */
 
 /* What fixes the bits of a training run, as the header of its step log: {name: text}. Gives; NULL: see e. */
-json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s, const Machine *machine, Err *e);
+json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
+                          const Machine *machine, Err *e);
 /* --step-log: its folder; "auto" is in --out. */
 void setup_history_folder(char *to, size_t size, const Options *o);
 /* Looks at it for a run that resumes at that step (0: begins). Without --step-log l stays all zero. */

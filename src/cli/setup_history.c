@@ -14,7 +14,8 @@ static bool hash_program(char hex[SHA256_HEX], Err *e) {
     Str text = {0};
     Sha256 s;
     sha256_begin(&s);
-    if (!file_of_program(path, sizeof path)) return fail(e, ERR_FAIL, "--step-log: the system does not tell which binary this is");
+    if (!file_of_program(path, sizeof path))
+        return fail(e, ERR_FAIL, "--step-log: the system does not tell which binary this is");
     if (!file_read(path, &text, 0, e)) return false;
     sha256_add(&s, text.data, text.len);
     sha256_end_hex(&s, hex);
@@ -44,7 +45,8 @@ static void set_device(json_t *to, const Machine *m) {
     json_object_set_new(to, "device", json_string(name));
 }
 
-json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s, const Machine *machine, Err *e) {
+json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
+                          const Machine *machine, Err *e) {
     char binary[SHA256_HEX];
     uint64_t model = 0, adapter = 0;
     bool from_files = m->has_folder && !s->m.random_init;
@@ -64,8 +66,10 @@ json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *
 
 void setup_history_folder(char *to, size_t size, const Options *o) {
     const char *given = opt_text(o, OPT_STEP_LOG);
-    if (strcmp(given, "auto")) snprintf(to, size, "%s", given);
-    else snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
+    if (strcmp(given, "auto"))
+        snprintf(to, size, "%s", given);
+    else
+        snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
 }
 
 bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
@@ -74,14 +78,18 @@ bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const D
     *l = (HistoryLog){0};
     if (!opt_given(o, OPT_STEP_LOG)) return true;
     if (dataset_is_packed(d) && !dataset_packs_updates(d))
-        return fail(e, ERR_USAGE, "--step-log: its lines name samples, and a row holds parts of several here; give --pack update or off");
+        return fail(
+            e, ERR_USAGE,
+            "--step-log: its lines name samples, and a row holds parts of several here; give --pack update or off");
     if (machine->kind != MACHINE_CPU && !opt_flag(o, OPT_DETERMINISTIC))
-        return fail(e, ERR_USAGE, "--step-log: on a GPU product algorithms are chosen by the clock, and a replay would differ; add "
+        return fail(e, ERR_USAGE,
+                    "--step-log: on a GPU product algorithms are chosen by the clock, and a replay would differ; add "
                     "--deterministic");
     json_t *job = setup_history_job(o, m, d, s, machine, e);
     if (!job) return false;
     setup_history_folder(folder, sizeof folder, o);
-    if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step, opt_flag(o, OPT_OVERWRITE), global_batch, e))
+    if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step, opt_flag(o, OPT_OVERWRITE),
+                      global_batch, e))
         return false;
     l->threads = machine->threads;
     return true;

@@ -29,11 +29,15 @@ static bool read_options(UnlearnRun *r, Err *e) {
     return true;
 }
 
-/* The split of a global batch decides the order of sums: it is the logged one, whatever the planner would choose now. */
+/* The split of a global batch decides the order of sums: it is the logged one, whatever the planner would choose now.
+ */
 static bool read_history(UnlearnRun *r, Err *e) {
     char folder[1024];
     if (!opt_given(&r->given, OPT_STEP_LOG))
-        return fail(e, ERR_FAIL, "--run %s: was trained without --step-log, so nobody knows which step saw what. Train again with it", r->folder);
+        return fail(
+            e, ERR_FAIL,
+            "--run %s: was trained without --step-log, so nobody knows which step saw what. Train again with it",
+            r->folder);
     setup_history_folder(folder, sizeof folder, &r->given);
     if (!history_read(&r->history, folder, e)) return false;
     r->has_history = true;
@@ -49,7 +53,8 @@ static bool open_data(UnlearnRun *r, Err *e) {
     if (!setup_words(&r->words, o, &r->model, e)) return false;
     int64_t room = setup_data_room(&r->machine, r->limits, &r->words);
     if (!setup_data(&r->data, o, &r->words, &r->model, OPT_DATA, room, e)) return false;
-    if (opt_real(o, OPT_VAL_SPLIT) > 0 && !dataset_split(r->data, &r->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
+    if (opt_real(o, OPT_VAL_SPLIT) > 0 && !dataset_split(r->data, &r->held_out, opt_real(o, OPT_VAL_SPLIT), e))
+        return false;
     r->host.data = dataset_bytes(r->data) + (r->held_out ? dataset_bytes(r->held_out) : 0);
     r->host.reading = setup_reading_bytes(r->data, NULL);
     r->host.tokenizer = r->words.tokenizer ? tokenizer_bytes(r->words.tokenizer) : 0;
@@ -60,7 +65,8 @@ static bool open_data(UnlearnRun *r, Err *e) {
 
 static bool plan(UnlearnRun *r, int vectors, Err *e) {
     const Options *o = &r->given;
-    if (!setup_packing(&r->spec, &r->rows, r->data, NULL, r->global_batch, o, &r->machine, &r->host, r->limits, e)) return false;
+    if (!setup_packing(&r->spec, &r->rows, r->data, NULL, r->global_batch, o, &r->machine, &r->host, r->limits, e))
+        return false;
     r->host.batches = run_batch_bytes(&r->spec, r->global_batch, r->data, 0);
     if (!job_plan(&r->job, &r->ring, &r->spec, &r->machine, NULL, e)) { /* how many parameters are there? */
         ring_close(&r->ring);
@@ -92,8 +98,12 @@ static bool check_belongs(UnlearnRun *r, Err *e) {
 static bool start(UnlearnRun *r, Err *e) {
     RunOptions ro = {.model_folder = r->model.has_folder && !r->spec.m.random_init ? r->model.folder : NULL,
                      .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
-                     .base_name = opt_text(&r->given, OPT_MODEL), .clip = opt_real(&r->given, OPT_CLIP),
-                     .global_batch = r->global_batch, .total_steps = r->history.n_steps, .loss_scale = 1, .loss_scale_window = 1};
+                     .base_name = opt_text(&r->given, OPT_MODEL),
+                     .clip = opt_real(&r->given, OPT_CLIP),
+                     .global_batch = r->global_batch,
+                     .total_steps = r->history.n_steps,
+                     .loss_scale = 1,
+                     .loss_scale_window = 1};
     r->running = true;
     if (!run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e)) return false;
     r->replaying = true;
@@ -106,61 +116,76 @@ bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {
     const Options *g = &r->given;
     return read_options(r, e) && read_history(r, e) && setup_model(&r->model, g, e) &&
            setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) && setup_adapter(&r->spec, g, e) &&
-           (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) && setup_backend(&r->backend, &r->machine, g, e) &&
-           setup_fall_back(&r->spec, g, &r->machine, e) && setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) &&
-           plan(r, vectors, e) && check_belongs(r, e) && start(r, e);
+           (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) &&
+           setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
+           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, e) &&
+           check_belongs(r, e) && start(r, e);
 }
 
 /* ---- the run's result, tuned further ---- */
 
 static bool settle_tuning(UnlearnRun *r, Err *e) {
-    static const OptId ours[] = {OPT_LR, OPT_EPOCHS, OPT_WEIGHT_DECAY, OPT_CLIP, OPT_MICRO_BATCH, OPT_OPTIMIZER, OPT_SEED};
+    static const OptId ours[] = {OPT_LR,          OPT_EPOCHS,    OPT_WEIGHT_DECAY, OPT_CLIP,
+                                 OPT_MICRO_BATCH, OPT_OPTIMIZER, OPT_SEED};
     Options *g = &r->given;
     bool was_lora = opt_is(g, OPT_MODE, "lora");
     for (int i = 0; i < COUNT_OF(ours); i++) g->value[ours[i]] = r->o->value[ours[i]];
     if (opt_given(r->o, OPT_MODE)) g->value[OPT_MODE] = r->o->value[OPT_MODE];
     if (opt_given(r->o, OPT_LORA_RANK)) g->value[OPT_LORA_RANK] = r->o->value[OPT_LORA_RANK];
-    g->value[OPT_MICRO_BATCH].source = FROM_FLAG; /* the planner leaves it: which rows share one is laid out by the method */
+    g->value[OPT_MICRO_BATCH].source =
+        FROM_FLAG; /* the planner leaves it: which rows share one is laid out by the method */
     options_reset(g, OPT_INIT);
     options_settle(g, OPT_PACK, "off", "unlearn"); /* a row is a sample */
     options_settle(g, OPT_LORA_DROPOUT, "0", "unlearn");
     snprintf(r->base, sizeof r->base, "%s/%s", r->folder, was_lora ? "adapter" : "model");
-    if (!file_is_dir(r->base)) return fail(e, ERR_FAIL, "--run %s: holds no %s: the run has not ended", r->folder, was_lora ? "adapter" : "model");
+    if (!file_is_dir(r->base))
+        return fail(e, ERR_FAIL, "--run %s: holds no %s: the run has not ended", r->folder,
+                    was_lora ? "adapter" : "model");
     if (was_lora) options_settle(g, OPT_ADAPTER, r->base, "--run");
     return was_lora ? setup_model(&r->model, g, e) : setup_model_named(&r->model, "--run", r->base, e);
 }
 
-static bool plan_result(UnlearnRun *r, const Task *task, int64_t rows, int64_t apart, Err *e) {
+static bool plan_result(UnlearnRun *r, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
     JobSpec *s = &r->spec;
-    s->task = task;
+    s->task = baseline_task(loss);
+    if (loss_has_model(loss) && opt_given(&r->given, OPT_ADAPTER))
+        return fail(
+            e, ERR_USAGE,
+            "--method %s: holds a reference model beside, and this run's is a base with an adapter; merge it first "
+            "(`snug merge`)",
+            loss_names[loss->kind]);
     s->micro_batch = MIN2(s->micro_batch, rows - apart);
     s->accum = (rows - apart + s->micro_batch - 1) / s->micro_batch + (apart + s->micro_batch - 1) / s->micro_batch;
     r->global_batch = rows;
-    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(rows, s->seq, dataset_rows(r->data));
+    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(loss, s, rows, dataset_rows(r->data));
     if (!setup_attention(s, &r->given, false, e)) return false;
     setup_fit(s, &r->given, &r->machine, &r->host, r->limits);
     r->planned = true;
-    return job_plan(&r->job, &r->ring, s, &r->machine, &r->host, e) && setup_check_budget(&r->job, &r->host, r->limits, e) &&
-           setup_check_free(&r->ring, r->backend, e);
+    return job_plan(&r->job, &r->ring, s, &r->machine, &r->host, e) &&
+           setup_check_budget(&r->job, &r->host, r->limits, e) && setup_check_free(&r->ring, r->backend, e);
 }
 
 static bool start_result(UnlearnRun *r, Err *e) {
-    RunOptions ro = {.model_folder = r->model.folder, .base_name = opt_text(&r->given, OPT_MODEL), .clip = opt_real(&r->given, OPT_CLIP),
+    RunOptions ro = {.model_folder = r->model.folder,
+                     .base_name = opt_text(&r->given, OPT_MODEL),
+                     .clip = opt_real(&r->given, OPT_CLIP),
                      .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
                      .global_batch = r->global_batch};
     r->running = true;
     return run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e);
 }
 
-bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e) {
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *loss, int64_t rows, int64_t apart,
+                             Err *e) {
     *r = (UnlearnRun){.o = o};
     snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
     const Options *g = &r->given;
     int64_t unused;
     return read_options(r, e) && settle_tuning(r, e) && setup_spec(&r->spec, &unused, g, &r->model.config, true, e) &&
-           setup_adapter(&r->spec, g, e) && setup_need_weights(&r->model, g, e) && setup_backend(&r->backend, &r->machine, g, e) &&
-           setup_fall_back(&r->spec, g, &r->machine, e) && setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) &&
-           plan_result(r, task, rows, apart, e) && start_result(r, e);
+           setup_adapter(&r->spec, g, e) && setup_need_weights(&r->model, g, e) &&
+           setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
+           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan_result(r, loss, rows, apart, e) &&
+           start_result(r, e);
 }
 
 void unlearn_run_close(UnlearnRun *r) {
@@ -187,8 +212,10 @@ bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
     if (!weights_load(x, NULL, role, r->result, e)) return false;
     weights_start_masters(x);
     if (weights_checksum(x, role) == r->history.checksum) return true;
-    return fail(e, ERR_FAIL, "step log %s: does not belong to %s: the run that it describes ended with other weights. Were they "
-                "trained further, merged or replaced?", r->history.folder, r->result);
+    return fail(e, ERR_FAIL,
+                "step log %s: does not belong to %s: the run that it describes ended with other weights. Were they "
+                "trained further, merged or replaced?",
+                r->history.folder, r->result);
 }
 
 bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
@@ -197,14 +224,18 @@ bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
     StSizes sizes;
     snprintf(path, sizeof path, "%s/%s", out, result_name(r));
     if (file_exists(path) && !opt_flag(r->o, OPT_OVERWRITE))
-        return fail(e, ERR_FAIL, "--out %s: holds a %s already. Choose another, or give --overwrite", out, result_name(r));
+        return fail(e, ERR_FAIL, "--out %s: holds a %s already. Choose another, or give --overwrite", out,
+                    result_name(r));
     if (file_is_within(path, r->folder) && file_exists(path))
         return fail(e, ERR_USAGE, "--out %s: is the run that is read. Choose another", out);
     if (!folder_check(path, e) || !weights_sizes(&sizes, &r->ring.p, job_trained_role(&r->job), e)) return false;
     int64_t has = file_free_bytes(out);
     return has < 0 || sizes.bytes <= has ||
-           fail(e, ERR_BUDGET, "does not fit the disk: the result takes %s bytes in %s, %s are free there, %s (%s bytes) are missing. "
-                "Nothing was written", units_count(sizes.bytes).s, out, units_bytes(has).s, units_bytes(sizes.bytes - has).s,
+           fail(e, ERR_BUDGET,
+                "does not fit the disk: the result takes %s bytes in %s, %s are free there, %s (%s bytes) are "
+                "missing. "
+                "Nothing was written",
+                units_count(sizes.bytes).s, out, units_bytes(has).s, units_bytes(sizes.bytes - has).s,
                 units_count(sizes.bytes - has).s);
 }
 
@@ -212,7 +243,8 @@ bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *pat
     FolderOut f;
     char file[1200];
     snprintf(path, size, "%s/%s", opt_text(r->o, OPT_OUT), result_name(r));
-    if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e)) return false;
+    if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e))
+        return false;
     bool ok = run_write_trained(&r->run, f.temporary, e) && run_sync_device(&r->run, e);
     for (int i = 0; ok && i < n; i++) {
         snprintf(file, sizeof file, "%s/%s", f.temporary, texts[i].name);

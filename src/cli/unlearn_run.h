@@ -1,16 +1,18 @@
-/* unlearn_run.h - a finished training run opened again from its folder: options, model, data, step log, and a plan to replay it. */
+/* unlearn_run.h - a finished training run opened again from its folder: options, model, data, step log, and a plan to
+ * replay it. */
 #ifndef CLI_UNLEARN_RUN_H
 #define CLI_UNLEARN_RUN_H
 
 #include "cli/setup.h"
+#include "unlearn/baseline.h"
 #include "unlearn/replay.h"
 
 typedef struct UnlearnRun {
-    const Options *o;   /* of this command; keeps */
-    Options given;      /* of the run: its config.yaml */
+    const Options *o; /* of this command; keeps */
+    Options given;    /* of the run: its config.yaml */
     bool parsed, has_history, planned, running, replaying;
-    char folder[1024];  /* of the run */
-    char result[1100];  /* its model or adapter */
+    char folder[1024];               /* of the run */
+    char result[1100];               /* its model or adapter */
     char micro_text[24], base[1100]; /* what given's values point to */
     History history;
     ModelFiles model;
@@ -29,14 +31,15 @@ typedef struct UnlearnRun {
     Replay replay;
 } UnlearnRun;
 
-/* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors: as long as
- * the model, that the method holds besides. Nothing is written. unlearn_run_close in either case. */
+/* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors: as
+ * long as the model, that the method holds besides. Nothing is written. unlearn_run_close in either case. */
 bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e);
 void unlearn_run_close(UnlearnRun *r);
 
-/* The same for a method that tunes the run's result: its model and data, this command's batch and rates, no log. rows: of an update;
- * apart: of these, those that share no micro-batch with the others. */
-bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const Task *task, int64_t rows, int64_t apart, Err *e);
+/* The same for a method that tunes the run's result: its model and data, this command's batch and rates, no log.
+ * rows: of an update; apart: of these, those that share no micro-batch with the others. */
+bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *loss, int64_t rows, int64_t apart,
+                             Err *e);
 
 /* theta at the end of the run, from its result; refused where the log ended with other weights. */
 bool unlearn_run_load_result(UnlearnRun *r, Err *e);
@@ -46,8 +49,8 @@ typedef struct UnlearnText { /* a file beside the weights */
     const Str *text;
 } UnlearnText;
 
-/* Writes what stands in the slots to --out: model or adapter, with texts beside the weights. It appears as a whole. path: gets its
- * folder. */
+/* Writes what stands in the slots to --out: model or adapter, with texts beside the weights. It appears as a whole.
+ * path: gets its folder. */
 bool unlearn_run_check_out(UnlearnRun *r, Err *e);
 bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *path, size_t size, Err *e);
 

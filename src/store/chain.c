@@ -29,7 +29,9 @@ bool chain_check(Chain *c, const char *line, int64_t bytes, Err *e) {
         return fail(e, ERR_FAIL, "has no hash chain at its end: it is no line of this log, or was changed");
     digest(link, c, line, text);
     if (memcmp(link, line + text + (int64_t)sizeof key - 1, 2 * SHA256_BYTES))
-        return fail(e, ERR_FAIL, "does not follow from the lines before it (hash chain): one of them was changed, taken out or moved");
+        return fail(
+            e, ERR_FAIL,
+            "does not follow from the lines before it (hash chain): one of them was changed, taken out or moved");
     memcpy(c->link, link, sizeof link);
     return true;
 }

@@ -1,7 +1,7 @@
 /* chain.h - JSON lines of which none can be changed, taken out or moved without its showing.
  *
- * Every line ends with ,"chain":"<SHA-256>"} : the digest of the line before's chain and of this line's own text up to there.
- * What is missing at the end shows only where the last line says that it is the last. */
+ * Every line ends with ,"chain":"<SHA-256>"} : the digest of the line before's chain and of this line's own text up
+ * to there. What is missing at the end shows only where the last line says that it is the last. */
 #ifndef STORE_CHAIN_H
 #define STORE_CHAIN_H
 

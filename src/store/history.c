@@ -43,8 +43,8 @@ static bool find_place(HistoryLog *l, const History *h, int64_t step, Err *e) {
     return !e->code;
 }
 
-bool history_look(HistoryLog *l, const char *folder, json_t *job, int64_t stride, int64_t resumed_step, bool overwrite,
-                  int64_t most_samples, Err *e) {
+bool history_look(HistoryLog *l, const char *folder, json_t *job, int64_t stride, int64_t resumed_step,
+                  bool overwrite, int64_t most_samples, Err *e) {
     *l = (HistoryLog){.job = job, .stride = stride, .from = resumed_step, .open = true, .fd = -1};
     l->line.capacity = history_line_bytes(most_samples);
     l->line.data = mem_alloc(l->line.capacity);
@@ -54,11 +54,15 @@ bool history_look(HistoryLog *l, const char *folder, json_t *job, int64_t stride
     if (!resumed_step) {
         l->anew = true;
         return overwrite || !file_exists(l->path) ||
-               fail(e, ERR_FAIL, "--step-log %s: holds the log of a run already. Give another folder, or --overwrite", folder);
+               fail(e, ERR_FAIL, "--step-log %s: holds the log of a run already. Give another folder, or --overwrite",
+                    folder);
     }
     if (!file_exists(l->path))
-        return fail(e, ERR_FAIL, "--step-log %s: the run resumes at step %" PRId64 " and its log is not there: the steps before are "
-                    "not known. Resume without --step-log, or begin anew", folder, resumed_step);
+        return fail(e, ERR_FAIL,
+                    "--step-log %s: the run resumes at step %" PRId64
+                    " and its log is not there: the steps before are "
+                    "not known. Resume without --step-log, or begin anew",
+                    folder, resumed_step);
     History h;
     bool ok = history_read(&h, folder, e) && history_check_job(&h, job, e);
     if (ok && h.stride != stride)
@@ -86,7 +90,8 @@ static bool put_header(HistoryLog *l, Err *e) {
     char *job = json_dumps(l->job, JSON_COMPACT);
     if (!job) return fail(e, ERR_FAIL, "%s: the job cannot be written as JSON", l->path);
     str_clear(&l->line);
-    str_addf(&l->line, "{\"snug_step_log\":1,\"stride\":%" PRId64 ",\"threads\":%d,\"job\":%s", l->stride, l->threads, job);
+    str_addf(&l->line, "{\"snug_step_log\":1,\"stride\":%" PRId64 ",\"threads\":%d,\"job\":%s", l->stride, l->threads,
+             job);
     mem_free(job);
     return put_line(l, e) && file_flush(l->fd, l->path, e);
 }
@@ -104,8 +109,9 @@ bool history_begin(HistoryLog *l, Err *e) {
 bool history_add_step(HistoryLog *l, const HistoryStep *s, Err *e) {
     Str *t = &l->line;
     str_clear(t);
-    str_addf(t, "{\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"row\":%" PRId64 ",\"lr\":%.17g,\"key\":\"%016" PRIx64 "\"", s->step,
-             s->epoch, s->row, s->lr, s->key);
+    str_addf(
+        t, "{\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"row\":%" PRId64 ",\"lr\":%.17g,\"key\":\"%016" PRIx64 "\"",
+        s->step, s->epoch, s->row, s->lr, s->key);
     if (s->scale != 1 || s->skipped) str_addf(t, ",\"scale\":%.17g,\"skipped\":%" PRId64, s->scale, s->skipped);
     if (s->overflowed) str_add(t, ",\"overflowed\":true");
     str_add(t, ",\"samples\":[");

@@ -26,15 +26,16 @@ static bool take_samples(History *h, HistoryStep *s, const json_t *line, Err *e)
     s->n = (int64_t)json_array_size(list);
     if (!json_is_array(list)) return fail(e, ERR_FAIL, "has no \"samples\"");
     h->sample = mem_grow(h->sample, &h->samples_capacity, h->n_samples + s->n, sizeof *h->sample);
-    for (int64_t i = 0; i < s->n; i++) h->sample[h->n_samples + i] = json_integer_value(json_array_get(list, (size_t)i));
+    for (int64_t i = 0; i < s->n; i++)
+        h->sample[h->n_samples + i] = json_integer_value(json_array_get(list, (size_t)i));
     h->n_samples += s->n;
     return true;
 }
 
 static bool take_step(History *h, const json_t *line, Err *e) {
     HistoryStep s = {.scale = 1, .overflowed = json_is_true(json_object_get(line, "overflowed"))};
-    if (!get_int(line, "step", &s.step, e) || !get_int(line, "epoch", &s.epoch, e) || !get_int(line, "row", &s.row, e) ||
-        !get_hex(line, "key", &s.key, e) || !take_samples(h, &s, line, e))
+    if (!get_int(line, "step", &s.step, e) || !get_int(line, "epoch", &s.epoch, e) ||
+        !get_int(line, "row", &s.row, e) || !get_hex(line, "key", &s.key, e) || !take_samples(h, &s, line, e))
         return false;
     s.lr = json_number_value(json_object_get(line, "lr"));
     if (json_object_get(line, "scale")) s.scale = json_number_value(json_object_get(line, "scale"));
@@ -49,7 +50,8 @@ static bool take_step(History *h, const json_t *line, Err *e) {
 static bool take_state(History *h, const json_t *line, const char *kind, Err *e) {
     HistoryState s;
     if (!get_int(line, kind, &s.step, e) || !get_hex(line, "checksum", &s.checksum, e)) return false;
-    if (s.step != h->n_steps || h->ended) return fail(e, ERR_FAIL, "is about step %" PRId64 " and stands elsewhere", s.step);
+    if (s.step != h->n_steps || h->ended)
+        return fail(e, ERR_FAIL, "is about step %" PRId64 " and stands elsewhere", s.step);
     if (!strcmp(kind, "end")) {
         h->ended = true;
         h->checksum = s.checksum;
@@ -72,10 +74,11 @@ static bool take_line(History *h, const char *text, int64_t bytes, Err *e) {
     json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
     if (!line) return fail(e, ERR_FAIL, "is not JSON");
     bool ok = chain_check(&h->chain, text, bytes, e);
-    if (ok) ok = !h->job                              ? take_header(h, line, e)
-                 : json_object_get(line, "step")       ? take_step(h, line, e)
-                 : json_object_get(line, "checkpoint") ? take_state(h, line, "checkpoint", e)
-                                                       : take_state(h, line, "end", e);
+    if (ok)
+        ok = !h->job                               ? take_header(h, line, e)
+             : json_object_get(line, "step")       ? take_step(h, line, e)
+             : json_object_get(line, "checkpoint") ? take_state(h, line, "checkpoint", e)
+                                                   : take_state(h, line, "end", e);
     json_decref(line);
     return ok;
 }
@@ -121,7 +124,8 @@ bool history_check_job(const History *h, const json_t *job, Err *e) {
     json_t *value;
     for (int turn = 0; turn < 2; turn++) { /* what is here, then what only the log says */
         json_object_foreach(turn ? h->job : (json_t *)job, key, value) {
-            const char *there = json_string_value(json_object_get(h->job, key)), *here = json_string_value(json_object_get(job, key));
+            const char *there = json_string_value(json_object_get(h->job, key)),
+                       *here = json_string_value(json_object_get(job, key));
             if (there && here && !strcmp(there, here)) continue;
             return fail(e, ERR_FAIL, "step log %s: belongs to another run: %s is %s there, %s here", h->folder, key,
                         there ? there : "not set", here ? here : "not set");

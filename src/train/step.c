@@ -24,7 +24,8 @@ void step_put_batch(Run *r, const Batch *batch) {
     exec_put(&r->ring->x, j->in.positions, batch->positions, 0, n);
     exec_put(&r->ring->x, j->in.doc_begin, batch->doc_begin, 0, n);
     if (j->in.id_order) exec_put(&r->ring->x, j->in.id_order, batch->id_order, 0, n);
-    exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
+    bool has_labels = prog_t(&r->ring->p, j->labels)->birth >= 0; /* a task's loss may do without them */
+    if (has_labels) exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
     exec_put(&r->ring->x, j->weight, batch->weight, 0, n);
 }
 

@@ -11,7 +11,11 @@
 #include "train/run.h"
 #include "weights/weights.h"
 
-enum { BLOCK_BYTES = 4096, STATE_FILES = 4, HEADER_BYTES = 16 << 10 }; /* beyond the lengths of files; the first line */
+enum {
+    BLOCK_BYTES = 4096,
+    STATE_FILES = 4,
+    HEADER_BYTES = 16 << 10
+}; /* beyond the lengths of files; the first line */
 
 /* ---- room ---- */
 
@@ -19,7 +23,8 @@ bool run_plan_step_log(StepLogPlan *p, const Job *j, const RunOptions *o, Err *e
     *p = (StepLogPlan){0};
     if (!o->history) return true;
     StSizes trained, optimizer;
-    if (!weights_sizes(&trained, &j->ring->p, job_trained_role(j), e) || !weights_optimizer_sizes(&optimizer, &j->ring->p, e))
+    if (!weights_sizes(&trained, &j->ring->p, job_trained_role(j), e) ||
+        !weights_optimizer_sizes(&optimizer, &j->ring->p, e))
         return false;
     int64_t from = o->history->from, stride = o->history->stride;
     p->line_bytes = history_line_bytes(o->global_batch);
@@ -39,8 +44,10 @@ bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const
     if (need < 0) need = INT64_MAX;
     if (has < 0 || need <= has) return true;
     return fail(e, ERR_BUDGET,
-                "does not fit the disk: the step log may take %s bytes (%s) in %s (%lld checkpoints of %s), with what the run writes "
-                "to the same disk %s; %s are free there, %s (%s bytes) are missing. Nothing was loaded. Make room, or write fewer "
+                "does not fit the disk: the step log may take %s bytes (%s) in %s (%lld checkpoints of %s), with "
+                "what the run writes "
+                "to the same disk %s; %s are free there, %s (%s bytes) are missing. Nothing was loaded. Make room, "
+                "or write fewer "
                 "checkpoints: --step-log-stride N",
                 units_count(p->disk_bytes).s, units_bytes(p->disk_bytes).s, folder, (long long)p->states,
                 units_bytes(p->state_bytes).s, units_bytes(need).s, units_bytes(has).s, units_bytes(need - has).s,
@@ -49,9 +56,11 @@ bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const
 
 void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o) {
     int64_t steps = MAX2(o->total_steps - o->history->from, 1), trained = model_count(&j->ring->p, true);
-    str_addf(out, "step log: %s: at most %s bytes a step, %lld checkpoints of %s: %s a step; updates kept as bf16 would be %s",
-             o->history->folder, units_count(p->line_bytes).s, (long long)p->states, units_bytes(p->state_bytes).s,
-             units_bytes(p->disk_bytes / steps).s, units_bytes(2 * trained).s);
+    str_addf(
+        out,
+        "step log: %s: at most %s bytes a step, %lld checkpoints of %s: %s a step; updates kept as bf16 would be %s",
+        o->history->folder, units_count(p->line_bytes).s, (long long)p->states, units_bytes(p->state_bytes).s,
+        units_bytes(p->disk_bytes / steps).s, units_bytes(2 * trained).s);
 }
 
 /* ---- lines ---- */
@@ -68,8 +77,8 @@ static bool write_step(Run *r, const char *root, void *what, Err *e) {
 static bool write_state_files(Run *r, const char *folder, Err *e) {
     char file[1200];
     snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
-    return weights_save(&r->ring->x, job_trained_role(r->job), folder, e) && weights_save_optimizer(&r->ring->x, file, e) &&
-           run_sync_device(r, e);
+    return weights_save(&r->ring->x, job_trained_role(r->job), folder, e) &&
+           weights_save_optimizer(&r->ring->x, file, e) && run_sync_device(r, e);
 }
 
 static bool write_state(Run *r, const char *root, void *unused, Err *e) {
@@ -91,8 +100,15 @@ static bool write_state(Run *r, const char *root, void *unused, Err *e) {
 /* The order of an epoch is a function of the seed: it may be asked for while a feed fills batches. */
 bool run_log_step(Run *r, const Update *u, Err *e) {
     if (!r->o.history) return true;
-    HistoryStep s = {.step = u->step, .epoch = u->at.epoch, .row = u->at.row, .lr = u->lr, .key = step_key(r, u->step),
-                     .scale = u->scaling.scale, .skipped = u->scaling.skipped, .overflowed = u->skipped, .sample = r->rows.member};
+    HistoryStep s = {.step = u->step,
+                     .epoch = u->at.epoch,
+                     .row = u->at.row,
+                     .lr = u->lr,
+                     .key = step_key(r, u->step),
+                     .scale = u->scaling.scale,
+                     .skipped = u->scaling.skipped,
+                     .overflowed = u->skipped,
+                     .sample = r->rows.member};
     s.n = MIN2(r->o.global_batch, dataset_rows(r->data) - u->at.row);
     for (int64_t i = 0; i < s.n; i++) r->rows.member[i] = dataset_row_at(r->data, u->at.epoch, u->at.row + i);
     if (!run_until_written(r, write_step, &s, e)) return false;

@@ -1,5 +1,5 @@
 /* baseline.c - which rows an update has, how they are scored, and how their weights become a step. */
-#include "unlearn/baseline.h"
+#include "unlearn/baseline_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "base/stop.h"
 #include "base/work.h"
 #include "obs/sensors.h"
+#include "weights/weights.h"
 
 /* ---- the phase that scores ---- */
 
@@ -41,26 +42,15 @@ const Task task_scored = {.name = "unlearning", .record = record_score, .loss = 
 
 /* ---- the rows of an update ---- */
 
-typedef struct Tuning {
-    Baseline *b;
-    BaselineReport *out;
-    Batch batch;
-    RowList list;
-    LossRow *row;
-    int64_t *member;     /* of the data, or of the refusals */
-    float *logp, *weight; /* (rows, seq): of scored tokens, packed to the front of each row */
-    float *slots;        /* (micro-batch, seq) as the device gives and takes them */
-    double *reference, *refusal_reference; /* nll of the reference, by place in the forget set */
-    int64_t *place;      /* of a row: its place in the forget set */
-    int n;
-} Tuning;
-
 int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
     return batch * (1 + loss_has_retain(s) + (s->kind == LOSS_DPO && refusals));
 }
 
-int64_t baseline_bytes(int64_t rows, int64_t seq, int64_t samples) {
-    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) + samples * 32;
+int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
+    int64_t seq = job->seq, width = dense_width(job, s), tokens = job->micro_batch * seq;
+    int64_t dense = width * 4 * (4 + (loss_has_model(s) ? tokens : 0));
+    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
+           samples * 32 + dense;
 }
 
 static Dataset *data_of(const Tuning *t, int i) {
@@ -69,7 +59,8 @@ static Dataset *data_of(const Tuning *t, int i) {
 
 static void add_row(Tuning *t, LossRowKind kind, int64_t member, int64_t place, int pair) {
     int64_t seq = t->b->run->job->spec.seq;
-    t->row[t->n] = (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
+    t->row[t->n] =
+        (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
     t->member[t->n] = member;
     t->place[t->n++] = place;
 }
@@ -87,15 +78,18 @@ static int64_t draw_retained(const Tuning *t, int64_t update, int64_t i) {
 
 static void lay_out(Tuning *t, int64_t update, int64_t per_epoch) {
     const Baseline *b = t->b;
-    int64_t epoch = update / per_epoch, first = update % per_epoch * b->batch, n = MIN2(b->batch, b->forget->n - first);
+    int64_t epoch = update / per_epoch, first = update % per_epoch * b->batch,
+            n = MIN2(b->batch, b->forget->n - first);
     uint64_t key = rng_fold(rng_fold(b->seed, 0x666f72676574), (uint64_t)epoch);
     t->n = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t place = rng_permuted(key, b->forget->n, first + i);
         add_row(t, ROW_FORGET, b->forget->sample[place], place, 0);
     }
-    for (int64_t i = 0; i < n && loss_has_retain(&b->loss); i++) add_row(t, ROW_RETAIN, draw_retained(t, update, i), 0, 0);
-    for (int64_t i = 0; i < n && b->loss.kind == LOSS_DPO; i++) add_row(t, ROW_REFUSAL, t->place[i], t->place[i], (int)i);
+    for (int64_t i = 0; i < n && loss_has_retain(&b->loss); i++)
+        add_row(t, ROW_RETAIN, draw_retained(t, update, i), 0, 0);
+    for (int64_t i = 0; i < n && b->loss.kind == LOSS_DPO; i++)
+        add_row(t, ROW_REFUSAL, t->place[i], t->place[i], (int)i);
     for (int i = 0; i < t->n; i++) {
         bool refusal = t->row[i].kind == ROW_REFUSAL;
         t->row[i].reference = refusal ? t->refusal_reference[t->place[i]] : t->reference[t->place[i]];
@@ -104,8 +98,7 @@ static void lay_out(Tuning *t, int64_t update, int64_t per_epoch) {
 
 /* ---- passes ---- */
 
-/* Rows first .. of one data set, at most a micro-batch of them, into the batch; gives how many. */
-static int fill(Tuning *t, int first) {
+int tuning_fill(Tuning *t, int first) {
     int64_t most = t->b->run->job->spec.micro_batch;
     Dataset *d = data_of(t, first);
     int n = 0;
@@ -142,38 +135,62 @@ static void put_weights(Tuning *t, int first, int n) {
     }
 }
 
-static bool score(Tuning *t, Err *e) {
+static bool score_labels(Tuning *t, int first, int n, Err *e) {
     Run *run = t->b->run;
     const ScorePass *s = run->job->own;
     Exec *x = &run->ring->x;
+    step_put_batch(run, &t->batch);
+    exec_play(x, s->phase);
+    if (!exec_sync(x, e)) return false;
+    exec_get(x, s->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
+    take_logp(t, first, n);
+    return true;
+}
+
+static bool score(Tuning *t, Err *e) {
+    bool dense = loss_is_dense(&t->b->loss);
     for (int first = 0, n; first < t->n; first += n) {
         if (!stop_check(e)) return false;
-        n = fill(t, first);
-        step_put_batch(run, &t->batch);
-        exec_play(x, s->phase);
-        if (!exec_sync(x, e)) return false;
-        exec_get(x, s->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
-        take_logp(t, first, n);
+        n = tuning_fill(t, first);
+        if (!(dense ? dense_score(t, first, n, e) : score_labels(t, first, n, e))) return false;
         t->out->forward_passes++;
     }
     return true;
 }
 
-static bool step(Tuning *t, const Update *u, Err *e) {
+static void play_weighted(Tuning *t, const Update *u) {
     Run *run = t->b->run;
-    double verdict[VERDICT_WORDS];
-    step_put_divisor(run, u, 1);
     for (int first = 0, n, micro = 0; first < t->n; first += n, micro++) {
-        n = fill(t, first);
+        n = tuning_fill(t, first);
         put_weights(t, first, n);
         step_put_micro(run, u, &t->batch, micro);
         exec_play(&run->ring->x, run->job->micro);
         t->out->backward_passes++;
     }
+}
+
+/* Token weights that log-probabilities alone decide; under a retain term by divergence, those of forgetting. */
+static double weigh(Tuning *t) {
+    LossSpec s = t->b->loss;
+    if (loss_is_dense(&s)) s.alpha = 0;
+    return s.kind < LOSS_UNDIAL ? loss_weights(&s, t->row, t->n) : 0;
+}
+
+static bool step(Tuning *t, const Update *u, Err *e) {
+    Run *run = t->b->run;
+    double verdict[VERDICT_WORDS], dense = 0;
+    t->out->loss = weigh(t);
+    step_put_divisor(run, u, 1);
+    if (!loss_is_dense(&t->b->loss))
+        play_weighted(t, u);
+    else if (!dense_step(t, u, &dense, e))
+        return false;
+    t->out->loss += dense;
     step_queue_update(run, u);
     if (!exec_sync(&run->ring->x, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, sizeof verdict);
-    return verdict[VERDICT_OK] != 0 || fail(e, ERR_FAIL, "update %lld: a gradient is not finite. A lower --lr may help", (long long)u->step + 1);
+    return verdict[VERDICT_OK] != 0 ||
+           fail(e, ERR_FAIL, "update %lld: a gradient is not finite. A lower --lr may help", (long long)u->step + 1);
 }
 
 /* ---- the run ---- */
@@ -195,13 +212,16 @@ static bool score_set(Tuning *t, LossRowKind kind, double *nll, double *mean, Er
             tokens += t->row[i].n;
         }
     }
-    if (mean) *mean = sum / (double)MAX2(tokens, 1);
+    if (mean)
+        *mean = t->b->loss.kind == LOSS_RMU ? (double)NAN
+                                            : sum / (double)MAX2(tokens, 1); /* whose passes end below the head */
     return true;
 }
 
 static bool play_updates(Tuning *t, Err *e) {
     Baseline *b = t->b;
-    int64_t per_epoch = (b->forget->n + b->batch - 1) / b->batch, total = MAX2((int64_t)ceil(b->epochs * (double)per_epoch - 1e-9), 1);
+    int64_t per_epoch = (b->forget->n + b->batch - 1) / b->batch,
+            total = MAX2((int64_t)ceil(b->epochs * (double)per_epoch - 1e-9), 1);
     Work work;
     bool ok = true;
     b->schedule.total_steps = total;
@@ -210,10 +230,8 @@ static bool play_updates(Tuning *t, Err *e) {
     for (int64_t i = 0; ok && i < total; i++) {
         Update u = {.step = i, .lr = schedule_lr(&b->schedule, i), .scaling = {.scale = 1}};
         lay_out(t, i, per_epoch);
-        ok = score(t, e);
-        if (ok) t->out->loss = loss_weights(&b->loss, t->row, t->n);
+        ok = score(t, e) && step(t, &u, e) && work_on(&work, i + 1, e);
         if (ok && !i) t->out->first_loss = t->out->loss;
-        ok = ok && step(t, &u, e) && work_on(&work, i + 1, e);
         t->out->updates += ok;
     }
     work_end(&work);
@@ -234,6 +252,14 @@ static void init(Tuning *t, Arena *a) {
     t->slots = ARENA_NEW(a, float, s->micro_batch * s->seq);
     t->reference = ARENA_NEW(a, double, b->forget->n);
     t->refusal_reference = ARENA_NEW(a, double, b->forget->n);
+    int64_t width = dense_width(s, &b->loss);
+    if (!width) return;
+    t->z = ARENA_NEW(a, float, width);
+    t->d = ARENA_NEW(a, float, width);
+    t->direction = ARENA_NEW(a, float, width);
+    t->raw = ARENA_NEW(a, char, width * 4);
+    if (loss_has_model(&b->loss)) t->ref = ARENA_NEW(a, float, width * s->micro_batch * s->seq);
+    dense_begin(t);
 }
 
 bool baseline_run(Baseline *b, BaselineReport *out, Err *e) {
@@ -244,9 +270,11 @@ bool baseline_run(Baseline *b, BaselineReport *out, Err *e) {
     *out = (BaselineReport){.first_loss = NAN, .loss = NAN};
     arena_init(&a, "unlearning");
     init(&t, &a);
-    bool ok = score_set(&t, ROW_FORGET, t.reference, &out->forget_nll_before, e) &&
-              (b->loss.kind != LOSS_DPO || score_set(&t, ROW_REFUSAL, t.refusal_reference, NULL, e)) && play_updates(&t, e) &&
-              score_set(&t, ROW_FORGET, NULL, &out->forget_nll_after, e);
+    bool ok = (!loss_has_model(&b->loss) ||
+               weights_load(&b->run->ring->x, BASELINE_REFERENCE, ROLE_WEIGHT, b->run->o.model_folder, e)) &&
+              score_set(&t, ROW_FORGET, t.reference, &out->forget_nll_before, e) &&
+              (b->loss.kind != LOSS_DPO || score_set(&t, ROW_REFUSAL, t.refusal_reference, NULL, e)) &&
+              play_updates(&t, e) && score_set(&t, ROW_FORGET, NULL, &out->forget_nll_after, e);
     arena_free(&a);
     out->seconds = sensors_seconds() - began;
     return ok;

@@ -1,9 +1,9 @@
 /* baseline.h - a model tuned away from some samples by one of the known losses (losses.h).
  *
- * An update is `batch` forgotten samples, as many retained ones drawn at random beside them (where the loss has a retain term) and,
- * for dpo, their refusals. Their log-probabilities are scored first, in a phase of their own on the ring; from these the host makes
- * the token weights of a supervised step. The reference is the model as it begins: its log-probabilities are scored before the
- * first update, so that no second copy of it is ever held. */
+ * An update is `batch` forgotten samples, as many retained ones drawn at random beside them (where the loss has a
+ * retain term) and, for dpo, their refusals. Their log-probabilities are scored first, in a phase of their own on the
+ * ring; from these the host makes the token weights of a supervised step. The reference is the model as it begins:
+ * its log-probabilities are scored before the first update, so that no second copy of it is ever held. */
 #ifndef UNLEARN_BASELINE_H
 #define UNLEARN_BASELINE_H
 
@@ -12,15 +12,21 @@
 #include "unlearn/losses.h"
 
 extern const Task task_scored; /* supervised, with a phase that gives every token's log-probability */
+/* baseline_dense.c: what a loss asks of the ring. Those beyond log-probabilities (dense.h) put the gradients of
+ * logits or hidden states there themselves; a reference model, where one stands beside, has its tensors under this
+ * name. */
+#define BASELINE_REFERENCE "reference"
+const Task *baseline_task(const LossSpec *s);
+static inline int baseline_tap(const ModelConfig *c) { return MIN2(7, c->layers - 1); } /* rmu: behind which layer */
 
 typedef struct Baseline {
-    Run *run;                 /* keeps; opened, its spec's task is task_scored */
+    Run *run; /* keeps; opened, its spec's task is task_scored */
     LossSpec loss;
-    const ForgetSet *forget;  /* keeps */
-    Dataset *refusals;        /* keeps; row i stands in for forget->sample[i]; NULL: none */
+    const ForgetSet *forget; /* keeps */
+    Dataset *refusals;       /* keeps; row i stands in for forget->sample[i]; NULL: none */
     double epochs;
-    int64_t batch;            /* forgotten samples of an update */
-    Schedule schedule;        /* warmup_steps and total_steps are filled */
+    int64_t batch;     /* forgotten samples of an update */
+    Schedule schedule; /* warmup_steps and total_steps are filled */
     uint64_t seed;
 } Baseline;
 
@@ -32,7 +38,8 @@ typedef struct BaselineReport {
 } BaselineReport;
 
 int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals); /* of an update */
-int64_t baseline_bytes(int64_t rows, int64_t seq, int64_t samples); /* host memory, samples being those of the data */
+/* Host memory; samples are those of the data. */
+int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples);
 bool baseline_run(Baseline *b, BaselineReport *out, Err *e);
 
 #endif

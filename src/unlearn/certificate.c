@@ -65,14 +65,17 @@ int64_t certificate_window(double gamma, double share) {
 const char *certificate_refusal(const CertificateFacts *f) {
     const NoiseOptions *n = f->noise;
     if (!(n->epsilon > 0) || n->kind == NOISE_NONE) return "no noise was asked for (--epsilon)";
-    if (f->adaptive) return "AdamW: what its updates do to a deviation is not bounded by the Hessian; train with --optimizer sgd";
+    if (f->adaptive)
+        return "AdamW: what its updates do to a deviation is not bounded by the Hessian; train with --optimizer sgd";
     if (f->momentum) return "momentum: the contraction of plain SGD says nothing about it";
-    if (!f->exact_products) return "the Hessian was approximated, and nobody bounds by how much; give --hessian exact";
+    if (!f->exact_products)
+        return "the Hessian was approximated, and nobody bounds by how much; give --hessian exact";
     if (f->clipped) return "a gradient of the window was clipped; train with --clip 0";
     if (isnan(f->gamma)) return "the contraction was not measured (--gamma-iterations)";
     if (!(f->gamma < 1)) return "the steps do not contract: the measured gamma is not below 1";
     if (f->guarded) return "the norm guard changed the correction";
-    if (!(n->bound > 0)) return "no public bound was given (--bound): the noise was made from what was measured on the samples";
+    if (!(n->bound > 0))
+        return "no public bound was given (--bound): the noise was made from what was measured on the samples";
     if (n->bound < f->measured) return "the bound that was given is below what was measured";
     if (n->key_is_known) return "the noise is drawn from a seed that is known (--noise-seed)";
     return NULL;

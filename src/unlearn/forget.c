@@ -15,8 +15,9 @@ enum { FILE_BYTES = 1 << 30 };
 
 static bool add(ForgetSet *f, int64_t *capacity, int64_t sample, int64_t rows, const char *where, Err *e) {
     if (sample < 0 || sample >= rows)
-        return fail(e, ERR_FAIL, "--forget %s: there is no sample %" PRId64 "; the run was trained on samples 0 to %" PRId64, where, sample,
-                    rows - 1);
+        return fail(e, ERR_FAIL,
+                    "--forget %s: there is no sample %" PRId64 "; the run was trained on samples 0 to %" PRId64,
+                    where, sample, rows - 1);
     f->sample = mem_grow(f->sample, capacity, f->n + 1, sizeof *f->sample);
     f->sample[f->n++] = sample;
     return true;
@@ -35,8 +36,10 @@ static bool read_split(ForgetSet *f, const char *name, int64_t rows, bool *is_sp
     *is_split = n > 0 && !file_exists(name);
     if (!*is_split) return true;
     if (rows != TOFU_SAMPLES)
-        return fail(e, ERR_FAIL, "--forget %s: is the last %" PRId64 " of TOFU's %d samples, and this run was trained on %" PRId64
-                    ". Give a file of sample numbers", name, n, TOFU_SAMPLES, rows);
+        return fail(e, ERR_FAIL,
+                    "--forget %s: is the last %" PRId64 " of TOFU's %d samples, and this run was trained on %" PRId64
+                    ". Give a file of sample numbers",
+                    name, n, TOFU_SAMPLES, rows);
     for (int64_t i = rows - n; i < rows; i++)
         if (!add(f, &capacity, i, rows, name, e)) return false;
     return true;
@@ -46,7 +49,8 @@ static bool read_list(ForgetSet *f, const json_t *list, int64_t rows, const char
     int64_t capacity = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v)) return fail(e, ERR_FAIL, "--forget %s: element %zu of the list is not a whole number", path, i);
+        if (!json_is_integer(v))
+            return fail(e, ERR_FAIL, "--forget %s: element %zu of the list is not a whole number", path, i);
         if (!add(f, &capacity, json_integer_value(v), rows, path, e)) return false;
     }
     return true;
@@ -62,7 +66,10 @@ static bool read_lines(ForgetSet *f, const char *text, int64_t rows, const char 
         at = found ? end : at;
         at += strspn(at, " \t\r");
         if (*at && *at != '\n')
-            return fail(e, ERR_FAIL, "--forget %s:%" PRId64 ": is not a sample number. The file holds a JSON list, or a number a line", path, line);
+            return fail(e, ERR_FAIL,
+                        "--forget %s:%" PRId64
+                        ": is not a sample number. The file holds a JSON list, or a number a line",
+                        path, line);
         at += *at == '\n';
         if (found && !add(f, &capacity, sample, rows, path, e)) return false;
     }
@@ -117,7 +124,9 @@ bool forget_open(ForgetSet *f, const char *text, int64_t rows, const History *h,
     f->n = kept;
     if (!h) return true;
     find_steps(f, h);
-    return f->n_steps > 0 || fail(e, ERR_FAIL, "--forget %s: no update of the run saw any of these samples; there is nothing to take out", text);
+    return f->n_steps > 0 ||
+           fail(e, ERR_FAIL,
+                "--forget %s: no update of the run saw any of these samples; there is nothing to take out", text);
 }
 
 void forget_free(ForgetSet *f) {

@@ -1,4 +1,5 @@
-/* hessian.c - products with the Hessian of a batch's loss, made from gradients, and what power iteration makes of them. */
+/* hessian.c - products with the Hessian of a batch's loss, made from gradients, and what power iteration makes of
+ * them. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -8,7 +9,8 @@
 
 const char *const hessian_names[HESSIAN_KINDS] = {"fisher", "diagonal", "exact"};
 
-static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out, float *scratch, Err *e) {
+static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out,
+                        float *scratch, Err *e) {
     double norm = vec_norm(v, w->n), theta = w->norm(w->user);
     if (norm == 0 || !isfinite(norm)) {
         vec_zero(out, w->n);
@@ -20,7 +22,8 @@ static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows,
     return true;
 }
 
-bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out, float *scratch, Err *e) {
+bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out,
+                     float *scratch, Err *e) {
     if (o->hessian == HESSIAN_EXACT) return differences(w, o, rows, v, out, scratch, e);
     if (!w->gradient(w->user, out, rows, NULL, 0, e)) return false;
     double along = o->hessian == HESSIAN_FISHER ? vec_dot(out, v, w->n) : 0;
@@ -29,8 +32,8 @@ bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, co
     return true;
 }
 
-bool contraction(const Walk *w, const PropagateOptions *o, double lr, int iterations, uint64_t key, float *x, float *y,
-                 float *scratch, double *gamma, Err *e) {
+bool contraction(const Walk *w, const PropagateOptions *o, double lr, int iterations, uint64_t key, float *x,
+                 float *y, float *scratch, double *gamma, Err *e) {
     PropagateOptions exact = *o;
     exact.hessian = HESSIAN_EXACT;
     for (int64_t i = 0; i < w->n; i++) x[i] = rng_normal(key, (uint64_t)i);

@@ -49,11 +49,12 @@ static bool propagate_all(const Walk *w, const CleanOptions *o, CleanRequest *r,
 }
 
 /* Before the update of that number; of several measurements the largest counts. */
-static bool measure_contraction(const Walk *w, const CleanOptions *o, CleanRequest *r, int64_t step, float *x, Err *e) {
+static bool measure_contraction(const Walk *w, const CleanOptions *o, CleanRequest *r, int64_t step, float *x,
+                                Err *e) {
     float *y = MEM_NEW(float, w->n), *scratch = MEM_NEW(float, w->n);
     double gamma = 0;
-    bool ok = w->seek(w->user, step, e) && contraction(w, &o->propagate, w->lr(w->user), o->gamma_iterations, (uint64_t)step, x, y,
-                                                       scratch, &gamma, e);
+    bool ok = w->seek(w->user, step, e) && contraction(w, &o->propagate, w->lr(w->user), o->gamma_iterations,
+                                                       (uint64_t)step, x, y, scratch, &gamma, e);
     mem_free(y);
     mem_free(scratch);
     r->gamma = isnan(r->gamma) ? gamma : fmax(r->gamma, gamma);
@@ -73,8 +74,10 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     if (measures && !measure_contraction(w, o, r, r->set.step[0], v, e)) return false;
     choose_window(w, o, r);
     if (!propagate_all(w, o, r, sum, v, e)) return false;
-    if (measures && !measure_contraction(w, o, r, last + r->report.window_used, v, e)) return false; /* the window's other end */
-    r->truncation = isnan(r->gamma) ? (double)INFINITY : certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm;
+    if (measures && !measure_contraction(w, o, r, last + r->report.window_used, v, e))
+        return false; /* the window's other end */
+    r->truncation = isnan(r->gamma) ? (double)INFINITY
+                                    : certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm;
     r->seconds = sensors_seconds() - began;
     return true;
 }
@@ -83,9 +86,14 @@ void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int numb
     double missed = isfinite(r->truncation) ? r->truncation : 0, measured = fmax(r->report.largest_norm, missed);
     NoiseOptions own = o->noise;
     own.key = rng_fold(own.key, (uint64_t)number);
-    CertificateFacts facts = {.noise = &own, .adaptive = w->adaptive, .momentum = w->momentum > 0, .clipped = r->report.clipped,
-                              .guarded = r->report.guarded > 0, .exact_products = o->propagate.hessian == HESSIAN_EXACT,
-                              .gamma = r->gamma, .measured = measured};
+    CertificateFacts facts = {.noise = &own,
+                              .adaptive = w->adaptive,
+                              .momentum = w->momentum > 0,
+                              .clipped = r->report.clipped,
+                              .guarded = r->report.guarded > 0,
+                              .exact_products = o->propagate.hessian == HESSIAN_EXACT,
+                              .gamma = r->gamma,
+                              .measured = measured};
     r->noise = noise_scale(&own, measured);
     r->noise_norm = noise_add(&own, &r->noise, theta, scratch, w->n);
     r->why_not = certificate_refusal(&facts);
@@ -94,8 +102,10 @@ void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int numb
 /* ---- the record ---- */
 
 static void add_number(Str *out, const char *key, double v) {
-    if (isfinite(v)) str_addf(out, ",\"%s\":%.9g", key, v);
-    else str_addf(out, ",\"%s\":null", key);
+    if (isfinite(v))
+        str_addf(out, ",\"%s\":%.9g", key, v);
+    else
+        str_addf(out, ",\"%s\":null", key);
 }
 
 void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau) {
@@ -103,8 +113,8 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
     int64_t from = out->len;
     str_addf(out, "{\"samples\":%" PRId64 ",\"steps_touched\":%" PRId64 ",\"tz\":[", r->set.n, p->steps_touched);
     for (int64_t i = 0; i < r->set.n_steps; i++) str_addf(out, i ? ",%" PRId64 : "%" PRId64, r->set.step[i]);
-    str_addf(out, "],\"tau\":%" PRId64 ",\"K\":%" PRId64 ",\"K_used\":%" PRId64 ",\"hvp_calls\":%" PRId64, tau, r->window,
-             p->window_used, p->hvp_calls);
+    str_addf(out, "],\"tau\":%" PRId64 ",\"K\":%" PRId64 ",\"K_used\":%" PRId64 ",\"hvp_calls\":%" PRId64, tau,
+             r->window, p->window_used, p->hvp_calls);
     str_addf(out, ",\"mode\":\"%s\",\"remove\":\"%s\",\"pass\":\"%s\"", hessian_names[o->propagate.hessian],
              o->propagate.mode == PROPAGATE_STEPS ? "steps" : "samples", o->each_step ? "each" : "one");
     add_number(out, "damping", o->propagate.damping);
@@ -113,7 +123,8 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
     str_addf(out, ",\"guarded\":%" PRId64 ",\"used_historical_params\":true", p->guarded);
     add_number(out, "gamma", r->gamma);
     add_number(out, "truncation_bound", r->truncation);
-    str_addf(out, ",\"noise_mode\":\"%s\",\"noise_injected\":%s", noise_names[o->noise.kind], r->noise_norm > 0 ? "true" : "false");
+    str_addf(out, ",\"noise_mode\":\"%s\",\"noise_injected\":%s", noise_names[o->noise.kind],
+             r->noise_norm > 0 ? "true" : "false");
     add_number(out, "epsilon", o->noise.epsilon);
     add_number(out, "delta", o->noise.delta);
     add_number(out, "delta_cert", r->noise.bound);
@@ -121,8 +132,10 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
     add_number(out, "sigma_perp", r->noise.across);
     add_number(out, "noise_norm", r->noise_norm);
     str_addf(out, ",\"certified\":%s,\"why_not\":", r->why_not ? "false" : "true");
-    if (r->why_not) str_addf(out, "\"%s\"", r->why_not);
-    else str_add(out, "null");
+    if (r->why_not)
+        str_addf(out, "\"%s\"", r->why_not);
+    else
+        str_add(out, "null");
     add_number(out, "wall_time_ms", 1000 * r->seconds);
     chain_close(chain, out, from);
 }

@@ -1,7 +1,8 @@
-/* lmcleaner.h - online certified unlearning: a request is propagated to a correction, measured, and covered with noise.
+/* lmcleaner.h - online certified unlearning: a request is propagated to a correction, measured, and covered with
+ * noise.
  *
- * Requests come one after another and are applied to the same weights, each with its own window and its own noise. Several sets
- * that are to be forgotten together are one request: one pass carries one v for all of them. */
+ * Requests come one after another and are applied to the same weights, each with its own window and its own noise.
+ * Several sets that are to be forgotten together are one request: one pass carries one v for all of them. */
 #ifndef UNLEARN_LMCLEANER_H
 #define UNLEARN_LMCLEANER_H
 
@@ -13,22 +14,23 @@
 
 typedef struct CleanOptions {
     PropagateOptions propagate;
-    double window_share;   /* above 0: the window is chosen so that at most this share is missed; where nothing contracts, to the end */
-    bool each_step;        /* every touched update is propagated alone, as if the others stayed; the corrections are added */
+    double window_share; /* above 0: the window is chosen so that at most this share is missed; where nothing
+                            contracts, to the end */
+    bool each_step; /* every touched update is propagated alone, as if the others stayed; the corrections are added */
     NoiseOptions noise;
-    int gamma_iterations;  /* of the power iteration; 0: the contraction is not measured */
+    int gamma_iterations; /* of the power iteration; 0: the contraction is not measured */
 } CleanOptions;
 
 typedef struct CleanRequest {
-    const char *name;      /* as given */
+    const char *name; /* as given */
     ForgetSet set;
     PropagateReport report;
-    int64_t window;        /* K */
-    double gamma;          /* NaN: not measured */
-    double truncation;     /* what the window may have missed at most; infinite: nobody knows */
+    int64_t window;    /* K */
+    double gamma;      /* NaN: not measured */
+    double truncation; /* what the window may have missed at most; infinite: nobody knows */
     Noise noise;
     double noise_norm;
-    const char *why_not;   /* NULL: certified */
+    const char *why_not; /* NULL: certified */
     double seconds;
 } CleanRequest;
 

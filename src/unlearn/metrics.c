@@ -46,7 +46,8 @@ static double lowest(double *x, int64_t n, double share) {
 static double min_k(const TokenScore *t, int64_t n, double share, bool normalised) {
     double *x = MEM_NEW(double, MAX2(n, 1));
     for (int64_t i = 0; i < n; i++)
-        x[i] = normalised ? ((double)t[i].logp - (double)t[i].mean) / fmax((double)t[i].deviation, 1e-10) : (double)t[i].logp;
+        x[i] = normalised ? ((double)t[i].logp - (double)t[i].mean) / fmax((double)t[i].deviation, 1e-10)
+                          : (double)t[i].logp;
     double out = n ? lowest(x, n, share) : 0;
     mem_free(x);
     return out;
@@ -110,9 +111,9 @@ static int64_t largest_gap(const double *a, int64_t n, const double *b, int64_t 
     return gap;
 }
 
-/* Of all orders in which n and m draws can come, the share whose path touches |i m - j n| >= gap. f(i, j) is that share of the paths
- * to (i, j): 1 outside, else the mean of its two predecessors', weighted by their numbers of paths. Nothing is subtracted, so the
- * smallest p-values keep their digits. */
+/* Of all orders in which n and m draws can come, the share whose path touches |i m - j n| >= gap. f(i, j) is that
+ * share of the paths to (i, j): 1 outside, else the mean of its two predecessors', weighted by their numbers of
+ * paths. Nothing is subtracted, so the smallest p-values keep their digits. */
 static double share_of_paths(int64_t gap, int64_t n, int64_t m) {
     double *f = MEM_NEW(double, m + 1);
     for (int64_t i = 0; i <= n; i++)

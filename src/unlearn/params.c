@@ -31,7 +31,8 @@ void params_init(Params *p, const Job *j) {
         ParamTensor *k = &p->tensor[p->n_tensors];
         *k = (ParamTensor){.weight = t, .first = p->n, .count = prog_elements(prog, t)};
         const AttrUpdate *a = update_of(prog, t, &k->moment, &k->master);
-        p->span[p->n_tensors++] = (WalkSpan){.first = k->first, .count = k->count, .mult = a->lr_mult, .decay = a->weight_decay};
+        p->span[p->n_tensors++] =
+            (WalkSpan){.first = k->first, .count = k->count, .mult = a->lr_mult, .decay = a->weight_decay};
         p->n += k->count;
     }
 }
@@ -60,7 +61,8 @@ static void put_tensor(Exec *x, Tid t, const float *from, const float *along, do
     int64_t item = format_item_bytes(f);
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t m = MIN2(PIECE, n - at);
-        for (int64_t i = 0; i < m; i++) sum[i] = along ? (float)((double)from[at + i] + h * (double)along[at + i]) : from[at + i];
+        for (int64_t i = 0; i < m; i++)
+            sum[i] = along ? (float)((double)from[at + i] + h * (double)along[at + i]) : from[at + i];
         format_table[f].encode(raw, sum, 1, m, 0, 1);
         exec_put(x, t, raw, at * item, m * item);
     }

@@ -12,9 +12,9 @@ typedef struct Carried {
     const Walk *w;
     const PropagateOptions *o;
     PropagateReport *out;
-    float *v, *m;         /* the deviation of theta; of the momentum, NULL: there is none */
+    float *v, *m; /* the deviation of theta; of the momentum, NULL: there is none */
     float *change, *other;
-    double reference;     /* |v| behind the last removal */
+    double reference; /* |v| behind the last removal */
 } Carried;
 
 int propagate_vectors(double momentum) { return momentum > 0 ? 3 : 2; }
@@ -62,7 +62,8 @@ static bool remove_step(Carried *c, Err *e) {
 static bool remove_samples(Carried *c, Err *e) {
     WalkRate rate;
     int64_t n = c->w->n;
-    if (!product_into_change(c, WALK_KEPT, e) || !c->w->gradient(c->w->user, c->other, WALK_REMOVED, NULL, 0, e)) return false;
+    if (!product_into_change(c, WALK_KEPT, e) || !c->w->gradient(c->w->user, c->other, WALK_REMOVED, NULL, 0, e))
+        return false;
     double removed = vec_norm(c->other, n);
     vec_add(c->change, c->other, -1, n);
     if (!c->w->advance(c->w->user, NULL, NULL, &rate, e)) return false;
@@ -86,8 +87,10 @@ static void guard(Carried *c, bool removal) {
     bool wild = !isfinite(norm), large = norm > fmax(10 * c->reference, 0.05);
     if (c->o->guard && (wild || (large && !removal))) {
         c->out->guarded++;
-        if (wild) vec_zero(c->v, c->w->n);
-        else vec_scale(c->v, c->reference / norm, c->w->n);
+        if (wild)
+            vec_zero(c->v, c->w->n);
+        else
+            vec_scale(c->v, c->reference / norm, c->w->n);
         norm = wild ? 0 : c->reference;
     }
     c->out->norm = norm;
@@ -113,7 +116,8 @@ static bool walk_window(Carried *c, const int64_t *touched, int64_t n, Err *e) {
     return ok;
 }
 
-bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched, int64_t n, float *v, PropagateReport *out, Err *e) {
+bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched, int64_t n, float *v,
+               PropagateReport *out, Err *e) {
     CHECK(n > 0);
     *out = (PropagateReport){.steps_touched = n};
     Carried c = {.w = w, .o = o, .out = out, .v = v, .change = MEM_NEW(float, w->n), .other = MEM_NEW(float, w->n)};

@@ -13,8 +13,11 @@ int64_t replay_bytes(const Job *j) { return 4 * model_count(&j->ring->p, true); 
 bool replay_open(Replay *r, Run *run, const History *h, Err *e) {
     *r = (Replay){.run = run, .h = h};
     if (!h->ended)
-        return fail(e, ERR_FAIL, "step log %s: is cut short: it holds %" PRId64 " updates and not the end of the run. Was the run "
-                    "interrupted? Finish it with --resume", h->folder, h->n_steps);
+        return fail(e, ERR_FAIL,
+                    "step log %s: is cut short: it holds %" PRId64
+                    " updates and not the end of the run. Was the run "
+                    "interrupted? Finish it with --resume",
+                    h->folder, h->n_steps);
     CHECK(!run->job->spec.update_in_backward);
     params_init(&r->params, run->job);
     r->theta = MEM_NEW(float, r->params.n);
@@ -30,7 +33,10 @@ void replay_close(Replay *r) {
 
 static Update update_at(const Replay *r) {
     const HistoryStep *s = &r->h->step[r->step];
-    return (Update){.step = s->step, .at = {s->epoch, s->row}, .lr = s->lr, .scaling = {.scale = s->scale, .skipped = s->skipped}};
+    return (Update){.step = s->step,
+                    .at = {s->epoch, s->row},
+                    .lr = s->lr,
+                    .scaling = {.scale = s->scale, .skipped = s->skipped}};
 }
 
 static bool check_samples(const Replay *r, Err *e) {
@@ -39,8 +45,10 @@ static bool check_samples(const Replay *r, Err *e) {
     int64_t want = MIN2(r->run->o.global_batch, dataset_rows(d) - s->row);
     bool same = s->row < dataset_rows(d) && s->n == want && s->key == step_key(r->run, s->step);
     for (int64_t i = 0; same && i < s->n; i++) same = s->sample[i] == dataset_row_at(d, s->epoch, s->row + i);
-    return same || fail(e, ERR_FAIL, "step log %s: the samples or the key of step %" PRId64 " are not those that this data and seed give",
-                        r->h->folder, s->step);
+    return same ||
+           fail(e, ERR_FAIL,
+                "step log %s: the samples or the key of step %" PRId64 " are not those that this data and seed give",
+                r->h->folder, s->step);
 }
 
 /* Rows that are left out keep their place in the divisor. */
@@ -81,8 +89,11 @@ static bool check_state(Replay *r, Err *e) {
     if (r->astray || (!at_end && (!known || known->step != r->step))) return true;
     uint64_t want = at_end ? r->h->checksum : known->checksum;
     if (weights_checksum(&r->run->ring->x, job_trained_role(r->run->job)) == want) return true;
-    return fail(e, ERR_FAIL, "step log %s: the weights after %" PRId64 " updates are not those that were logged. Was a file of the log "
-                "changed, or is this another machine?", r->h->folder, r->step);
+    return fail(e, ERR_FAIL,
+                "step log %s: the weights after %" PRId64
+                " updates are not those that were logged. Was a file of the log "
+                "changed, or is this another machine?",
+                r->h->folder, r->step);
 }
 
 static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
@@ -93,8 +104,9 @@ static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     if (!exec_sync(&run->ring->x, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, VERDICT_WORDS * 8);
     if (!r->astray && (verdict[VERDICT_OK] == 0) != r->h->step[r->step].overflowed)
-        return fail(e, ERR_FAIL, "step log %s: step %" PRId64 " overflows here and did not then, or the other way round", r->h->folder,
-                    r->step);
+        return fail(e, ERR_FAIL,
+                    "step log %s: step %" PRId64 " overflows here and did not then, or the other way round",
+                    r->h->folder, r->step);
     r->has_gradients = r->has_theta = false;
     r->step++;
     return check_state(r, e);
@@ -107,7 +119,8 @@ static void zero_moments(Exec *x) {
     for (Tid t = 1; t < x->p->n_t; t++) {
         if (x->p->t[t].role != ROLE_MOMENT || x->p->t[t].base) continue;
         int64_t bytes = prog_bytes(x->p, t);
-        for (int64_t at = 0; at < bytes; at += (int64_t)sizeof zeros) exec_put(x, t, zeros, at, MIN2((int64_t)sizeof zeros, bytes - at));
+        for (int64_t at = 0; at < bytes; at += (int64_t)sizeof zeros)
+            exec_put(x, t, zeros, at, MIN2((int64_t)sizeof zeros, bytes - at));
     }
 }
 
@@ -125,7 +138,8 @@ static bool load_state(Replay *r, const HistoryState *s, Err *e) {
     Exec *x = &r->run->ring->x;
     if (!history_state_path(folder, sizeof folder, r->h->folder, s->step, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
-    if (!weights_load(x, NULL, job_trained_role(r->run->job), folder, e) || !weights_load_optimizer(x, file, e)) return false;
+    if (!weights_load(x, NULL, job_trained_role(r->run->job), folder, e) || !weights_load_optimizer(x, file, e))
+        return false;
     r->step = s->step;
     return check_state(r, e);
 }
@@ -229,7 +243,16 @@ static double walk_lr(void *user) {
 Walk replay_walk(Replay *r) {
     const JobSpec *s = &r->run->job->spec;
     bool sgd = s->optimizer == OPTIMIZER_SGD;
-    return (Walk){.user = r, .n = r->params.n, .steps = r->h->n_steps, .span = r->params.span, .n_spans = r->params.n_tensors,
-                  .momentum = sgd ? s->update.beta1 : 0, .adaptive = !sgd, .seek = walk_seek, .gradient = walk_gradient,
-                  .advance = walk_advance, .norm = walk_norm, .lr = walk_lr};
+    return (Walk){.user = r,
+                  .n = r->params.n,
+                  .steps = r->h->n_steps,
+                  .span = r->params.span,
+                  .n_spans = r->params.n_tensors,
+                  .momentum = sgd ? s->update.beta1 : 0,
+                  .adaptive = !sgd,
+                  .seek = walk_seek,
+                  .gradient = walk_gradient,
+                  .advance = walk_advance,
+                  .norm = walk_norm,
+                  .lr = walk_lr};
 }

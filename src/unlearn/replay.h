@@ -1,7 +1,8 @@
 /* replay.h - a logged run played again: any theta[t] and any update u[t], bit for bit, from the light log.
  *
- * The run must be the one that was logged (history_check_job); its plan may differ in what keeps the bits. States that stand
- * in the log are compared as the replay passes them, so that a replay that differs is refused and not believed. */
+ * The run must be the one that was logged (history_check_job); its plan may differ in what keeps the bits. States
+ * that stand in the log are compared as the replay passes them, so that a replay that differs is refused and not
+ * believed. */
 #ifndef UNLEARN_REPLAY_H
 #define UNLEARN_REPLAY_H
 
@@ -11,16 +12,16 @@
 #include "unlearn/walk.h"
 
 typedef struct Replay {
-    Run *run;            /* keeps; opened, with the plan's update behind backward */
-    const History *h;    /* keeps */
+    Run *run;         /* keeps; opened, with the plan's update behind backward */
+    const History *h; /* keeps */
     Params params;
     int64_t step;        /* theta[step] stands in the slots */
     bool has_gradients;  /* of all rows of that update, at theta[step] */
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     float *theta;        /* owns; theta[step], where has_theta */
     bool has_theta;
-    bool astray;         /* the slots hold what no log knows: the next seek loads */
-    int64_t passes;      /* over an update's batch, forward and backward */
+    bool astray;    /* the slots hold what no log knows: the next seek loads */
+    int64_t passes; /* over an update's batch, forward and backward */
 } Replay;
 
 /* Bytes of ordinary memory that a replay and its walk take. */
@@ -30,8 +31,8 @@ bool replay_open(Replay *r, Run *run, const History *h, Err *e);
 void replay_close(Replay *r);
 bool replay_seek(Replay *r, int64_t step, Err *e);
 Walk replay_walk(Replay *r); /* borrows */
-/* The oracle: plays the run from that update on as it would have gone without the removed rows (weight 0, the divisor stays), or
- * without any update that saw one of them. Leaves the weights it comes to. */
+/* The oracle: plays the run from that update on as it would have gone without the removed rows (weight 0, the divisor
+ * stays), or without any update that saw one of them. Leaves the weights it comes to. */
 bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e);
 
 #endif

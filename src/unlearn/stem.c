@@ -1,7 +1,7 @@
 /* stem.c - which endings go, under which condition on what is left.
  *
- * The *measure* of a stem is how often a vowel is followed by a consonant in it. In every step the first ending of a table that
- * the word has decides; where its condition does not hold, the step changes nothing. */
+ * The *measure* of a stem is how often a vowel is followed by a consonant in it. In every step the first ending of a
+ * table that the word has decides; where its condition does not hold, the step changes nothing. */
 #include "unlearn/stem.h"
 
 #include <stdbool.h>
@@ -37,7 +37,8 @@ static bool ends_double(const char *w, int n) { return n >= 2 && w[n - 1] == w[n
 /* Consonant, vowel, consonant other than w, x, y; or a word of vowel and consonant. */
 static bool ends_short(const char *w, int n) {
     if (n == 2) return !is_consonant(w, 0) && is_consonant(w, 1);
-    return n >= 3 && is_consonant(w, n - 3) && !is_consonant(w, n - 2) && is_consonant(w, n - 1) && !strchr("wxy", w[n - 1]);
+    return n >= 3 && is_consonant(w, n - 3) && !is_consonant(w, n - 2) && is_consonant(w, n - 1) &&
+           !strchr("wxy", w[n - 1]);
 }
 
 static int stem_length(const char *w, const char *ending) { return (int)(strlen(w) - strlen(ending)); }
@@ -60,17 +61,22 @@ static void apply(char *w, const Rule *rules, int n, int least) {
 
 static void plurals(char *w) {
     static const Rule rules[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
-    if (str_ends(w, "ies") && strlen(w) == 4) w[3] = 0; /* dies: die */
-    else apply(w, rules, COUNT_OF(rules), 0);
+    if (str_ends(w, "ies") && strlen(w) == 4)
+        w[3] = 0; /* dies: die */
+    else
+        apply(w, rules, COUNT_OF(rules), 0);
 }
 
 static void mend(char *w) { /* after -ed or -ing has gone */
     static const Rule rules[] = {{"at", "ate"}, {"bl", "ble"}, {"iz", "ize"}};
     int n = (int)strlen(w);
     const Rule *r = find(rules, COUNT_OF(rules), w);
-    if (r) replace(w, r->ending, r->to);
-    else if (ends_double(w, n)) w[n - 1] = strchr("lsz", w[n - 1]) ? w[n - 1] : 0;
-    else if (measure(w, n) == 1 && ends_short(w, n)) strcpy(w + n, "e");
+    if (r)
+        replace(w, r->ending, r->to);
+    else if (ends_double(w, n))
+        w[n - 1] = strchr("lsz", w[n - 1]) ? w[n - 1] : 0;
+    else if (measure(w, n) == 1 && ends_short(w, n))
+        strcpy(w + n, "e");
 }
 
 static void past_and_progressive(char *w) {
@@ -95,10 +101,12 @@ static void y_to_i(char *w) {
 }
 
 static void double_suffixes(char *w) {
-    static const Rule rules[] = {{"ational", "ate"}, {"tional", "tion"}, {"enci", "ence"}, {"anci", "ance"}, {"izer", "ize"}, {"bli", "ble"},
-                                 {"alli", "al"}, {"entli", "ent"}, {"eli", "e"}, {"ousli", "ous"}, {"ization", "ize"}, {"ation", "ate"},
-                                 {"ator", "ate"}, {"alism", "al"}, {"iveness", "ive"}, {"fulness", "ful"}, {"ousness", "ous"}, {"aliti", "al"},
-                                 {"iviti", "ive"}, {"biliti", "ble"}, {"fulli", "ful"}};
+    static const Rule rules[] = {{"ational", "ate"}, {"tional", "tion"}, {"enci", "ence"},   {"anci", "ance"},
+                                 {"izer", "ize"},    {"bli", "ble"},     {"alli", "al"},     {"entli", "ent"},
+                                 {"eli", "e"},       {"ousli", "ous"},   {"ization", "ize"}, {"ation", "ate"},
+                                 {"ator", "ate"},    {"alism", "al"},    {"iveness", "ive"}, {"fulness", "ful"},
+                                 {"ousness", "ous"}, {"aliti", "al"},    {"iviti", "ive"},   {"biliti", "ble"},
+                                 {"fulli", "ful"}};
     if (str_ends(w, "alli") && measure(w, stem_length(w, "alli")) > 0) {
         replace(w, "alli", "al");
         double_suffixes(w);
@@ -112,14 +120,16 @@ static void double_suffixes(char *w) {
 }
 
 static void derivations(char *w) {
-    static const Rule rules[] = {{"icate", "ic"}, {"ative", ""}, {"alize", "al"}, {"iciti", "ic"}, {"ical", "ic"}, {"ful", ""}, {"ness", ""}};
+    static const Rule rules[] = {{"icate", "ic"}, {"ative", ""}, {"alize", "al"}, {"iciti", "ic"},
+                                 {"ical", "ic"},  {"ful", ""},   {"ness", ""}};
     apply(w, rules, COUNT_OF(rules), 1);
 }
 
 static void suffixes(char *w) {
-    static const Rule rules[] = {{"al", ""}, {"ance", ""}, {"ence", ""}, {"er", ""}, {"ic", ""}, {"able", ""}, {"ible", ""}, {"ant", ""},
-                                 {"ement", ""}, {"ment", ""}, {"ent", ""}, {"ion", ""}, {"ou", ""}, {"ism", ""}, {"ate", ""}, {"iti", ""},
-                                 {"ous", ""}, {"ive", ""}, {"ize", ""}};
+    static const Rule rules[] = {{"al", ""},   {"ance", ""}, {"ence", ""}, {"er", ""},    {"ic", ""},
+                                 {"able", ""}, {"ible", ""}, {"ant", ""},  {"ement", ""}, {"ment", ""},
+                                 {"ent", ""},  {"ion", ""},  {"ou", ""},   {"ism", ""},   {"ate", ""},
+                                 {"iti", ""},  {"ous", ""},  {"ive", ""},  {"ize", ""}};
     const Rule *r = find(rules, COUNT_OF(rules), w);
     if (!r) return;
     int n = stem_length(w, r->ending);
@@ -140,10 +150,11 @@ static void final_l(char *w) {
 }
 
 void stem_word(char w[STEM_BYTES]) {
-    static const Rule irregular[] = {{"sky", "sky"}, {"skies", "sky"}, {"dying", "die"}, {"lying", "lie"}, {"tying", "tie"}, {"news", "news"},
-                                     {"innings", "inning"}, {"inning", "inning"}, {"outings", "outing"}, {"outing", "outing"},
-                                     {"cannings", "canning"}, {"canning", "canning"}, {"howe", "howe"}, {"proceed", "proceed"},
-                                     {"exceed", "exceed"}, {"succeed", "succeed"}};
+    static const Rule irregular[] = {
+        {"sky", "sky"},        {"skies", "sky"},       {"dying", "die"},        {"lying", "lie"},
+        {"tying", "tie"},      {"news", "news"},       {"innings", "inning"},   {"inning", "inning"},
+        {"outings", "outing"}, {"outing", "outing"},   {"cannings", "canning"}, {"canning", "canning"},
+        {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"}};
     for (int i = 0; i < COUNT_OF(irregular); i++)
         if (!strcmp(w, irregular[i].ending)) {
             strcpy(w, irregular[i].to);

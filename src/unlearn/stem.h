@@ -1,4 +1,5 @@
-/* stem.h - Porter's stemmer of 1980 for English words, with the departures of the Natural Language Toolkit that ROUGE is measured with. */
+/* stem.h - Porter's stemmer of 1980 for English words, with the departures of the Natural Language Toolkit that ROUGE
+ * is measured with. */
 #ifndef UNLEARN_STEM_H
 #define UNLEARN_STEM_H
 

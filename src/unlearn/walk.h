@@ -1,7 +1,7 @@
 /* walk.h - a training run that can be walked through again: what unlearning asks of it, whoever computes it.
  *
- * The walk stands before an update s, at theta[s]. The loss of an update is that of its batch: the sum over the scored tokens
- * / their number, where rows that are left out keep their place in that number. */
+ * The walk stands before an update s, at theta[s]. The loss of an update is that of its batch: the sum over the
+ * scored tokens / their number, where rows that are left out keep their place in that number. */
 #ifndef UNLEARN_WALK_H
 #define UNLEARN_WALK_H
 

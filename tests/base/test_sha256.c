@@ -6,7 +6,8 @@ static const char *digest_of(const char *text, int64_t piece) {
     static char hex[SHA256_HEX];
     Sha256 s;
     sha256_begin(&s);
-    for (int64_t at = 0, n = (int64_t)strlen(text); at < n; at += piece) sha256_add(&s, text + at, piece < n - at ? piece : n - at);
+    for (int64_t at = 0, n = (int64_t)strlen(text); at < n; at += piece)
+        sha256_add(&s, text + at, piece < n - at ? piece : n - at);
     sha256_end_hex(&s, hex);
     return hex;
 }

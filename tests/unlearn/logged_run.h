@@ -13,7 +13,8 @@ typedef struct LoggedRun {
 /* Of the run folder of that name in test_tmp(). logged_run_close in either case. */
 bool logged_run_open(LoggedRun *l, const char *name);
 void logged_run_close(LoggedRun *l);
-/* A model folder's weights as one vector, in the order of the run's parameters; gives. The run's own weights are lost by it. */
+/* A model folder's weights as one vector, in the order of the run's parameters; gives. The run's own weights are lost
+ * by it. */
 float *logged_run_vector(LoggedRun *l, const char *folder);
 
 #endif

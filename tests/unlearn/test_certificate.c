@@ -1,4 +1,5 @@
-/* test_certificate.c - noise, bounds and composition by their formulas, and everything that a certificate is refused for. */
+/* test_certificate.c - noise, bounds and composition by their formulas, and everything that a certificate is refused
+ * for. */
 #include "base/mem.h"
 #include "tests/test.h"
 #include "unlearn/certificate.h"
@@ -6,7 +7,8 @@
 
 TEST(noise_has_the_standard_deviation_of_its_formula) {
     NoiseOptions o = {.kind = NOISE_ISOTROPIC, .epsilon = 0.5, .delta = 1e-5, .bound = 0.01};
-    EXPECT_NEAR(noise_scale(&o, 7).sigma, 0.01 / 0.5 * sqrt(2 * log(1.25e5)), 1e-12); /* the public bound, not what was measured */
+    EXPECT_NEAR(noise_scale(&o, 7).sigma, 0.01 / 0.5 * sqrt(2 * log(1.25e5)),
+                1e-12); /* the public bound, not what was measured */
     o.bound = 0;
     EXPECT_NEAR(noise_scale(&o, 7).sigma, 7 / 0.5 * sqrt(2 * log(1.25e5)), 1e-9);
     o.kind = NOISE_SUBSPACE, o.beta = 0.1;
@@ -18,7 +20,13 @@ TEST(noise_has_the_standard_deviation_of_its_formula) {
 
 TEST(noise_is_drawn_with_that_deviation_along_and_across_a_subspace) {
     enum { COUNT = 20000 };
-    NoiseOptions o = {.kind = NOISE_ISOTROPIC, .epsilon = 1, .delta = 1e-5, .beta = 0.1, .rank = 50, .projector_key = 42, .key = 11};
+    NoiseOptions o = {.kind = NOISE_ISOTROPIC,
+                      .epsilon = 1,
+                      .delta = 1e-5,
+                      .beta = 0.1,
+                      .rank = 50,
+                      .projector_key = 42,
+                      .key = 11};
     Noise n = {.sigma = 0.5, .across = 0.5};
     float *theta = MEM_NEW(float, COUNT), *scratch = MEM_NEW(float, COUNT);
     double norm = noise_add(&o, &n, theta, scratch, COUNT);

@@ -26,7 +26,8 @@ TEST(tofu_splits_are_the_tail_of_its_rows_not_the_head) {
         ForgetSet f;
         Err e = {0};
         EXPECT_OK(forget_open(&f, splits[i].name, TOFU_SAMPLES, &h, &e));
-        EXPECT(f.n == TOFU_SAMPLES - splits[i].first && f.sample[0] == splits[i].first && f.sample[f.n - 1] == TOFU_SAMPLES - 1);
+        EXPECT(f.n == TOFU_SAMPLES - splits[i].first && f.sample[0] == splits[i].first &&
+               f.sample[f.n - 1] == TOFU_SAMPLES - 1);
         EXPECT(!f.removed[0] && f.removed[TOFU_SAMPLES - 1]);
         EXPECT(f.n_steps == f.n + 1 && f.step[0] == splits[i].first - 1);
         forget_free(&f);
@@ -51,8 +52,13 @@ TEST(forget_sets_are_lists_or_lines_of_numbers) {
     static const char *const same[] = {"[7, 2, 7]", "7\n2\n", "2\r\n\n7\n7", "  [2,7]\n"};
     static const struct {
         const char *text, *says;
-    } bad[] = {{"[1, 2", "is not JSON"}, {"[1, \"2\"]", "element 1"}, {"1\nx\n", ":2: is not a sample number"}, {"", "names no sample"},
-               {"10\n", "there is no sample 10"}, {"-1\n", "there is no sample -1"}, {"1 2\n", "is not a sample number"}};
+    } bad[] = {{"[1, 2", "is not JSON"},
+               {"[1, \"2\"]", "element 1"},
+               {"1\nx\n", ":2: is not a sample number"},
+               {"", "names no sample"},
+               {"10\n", "there is no sample 10"},
+               {"-1\n", "there is no sample -1"},
+               {"1 2\n", "is not a sample number"}};
     ForgetSet f;
     Err e;
     for (int i = 0; i < 4; i++) {
@@ -62,7 +68,8 @@ TEST(forget_sets_are_lists_or_lines_of_numbers) {
         forget_free(&f);
     }
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
-        if (!EXPECT(!open_text(&f, bad[i].text, &e) && strstr(e.text, bad[i].says))) test_note("    '%s': %s", bad[i].text, e.text);
+        if (!EXPECT(!open_text(&f, bad[i].text, &e) && strstr(e.text, bad[i].says)))
+            test_note("    '%s': %s", bad[i].text, e.text);
         forget_free(&f);
     }
     History h = {0};

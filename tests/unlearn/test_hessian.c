@@ -11,8 +11,10 @@
 #define FIXTURE "tests/unlearn/hvp/"
 
 static bool train_fixture(const char *flags) {
-    Ran r = snug_run("train --model " FIXTURE "model --data " FIXTURE "rows.jsonl --out %s --seq 16 --global-batch 6 --steps 2 "
-                     "--optimizer sgd --clip 0 --weight-decay 0 --lr 0.01 --threads 2 --step-log %s", test_path("o"), flags);
+    Ran r = snug_run("train --model " FIXTURE "model --data " FIXTURE
+                     "rows.jsonl --out %s --seq 16 --global-batch 6 --steps 2 "
+                     "--optimizer sgd --clip 0 --weight-decay 0 --lr 0.01 --threads 2 --step-log %s",
+                     test_path("o"), flags);
     bool ok = EXPECT(r.code == 0);
     if (!ok) test_note("%s", str_text(&r.err));
     ran_free(&r);
@@ -23,8 +25,10 @@ static void expect_alike(const char *what, const float *a, const float *b, int64
     double dot = vec_dot(a, b, n), x = vec_norm(a, n), y = vec_norm(b, n), off = 0;
     for (int64_t i = 0; i < n; i++) off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
     off = sqrt(off) / y;
-    if (!EXPECT(off <= tolerance && dot / (x * y) >= 0.9999)) test_note("    %s: relative error %.3g, cosine %.9g", what, off, dot / (x * y));
-    else if (getenv("VERBOSE")) test_note("    %s: relative error %.3g, cosine 1 - %.3g", what, off, 1 - dot / (x * y));
+    if (!EXPECT(off <= tolerance && dot / (x * y) >= 0.9999))
+        test_note("    %s: relative error %.3g, cosine %.9g", what, off, dot / (x * y));
+    else if (getenv("VERBOSE"))
+        test_note("    %s: relative error %.3g, cosine 1 - %.3g", what, off, 1 - dot / (x * y));
 }
 
 TEST(hessian_products_are_those_of_double_backward) {

@@ -1,8 +1,10 @@
-/* test_metrics.c - metrics against nltk, rouge-score, scipy and sklearn (tools/make_unlearn_metrics.py), and by their definitions. */
+/* test_metrics.c - metrics against nltk, rouge-score, scipy and sklearn (tools/make_unlearn_metrics.py), and by their
+ * definitions. */
 #include <jansson.h>
 
+#include "base/zlib.h"
 #include "tests/test.h"
-#include "unlearn/metrics.h"
+#include "unlearn/scorer.h"
 #include "unlearn/stem.h"
 
 static json_t *golden(const char *key) { /* gives the whole; *key is found in it */
@@ -64,11 +66,13 @@ TEST(areas_and_harmonic_means_are_those_of_sklearn_and_scipy) {
         int64_t n = reals(at(row, 0), a), m = reals(at(row, 1), b);
         EXPECT_NEAR(metric_auc(a, n, b, m), real(row, 2), 1e-9);
     }
-    json_array_foreach(golden("harmonic"), i, row) EXPECT_NEAR(metric_harmonic_mean(a, reals(at(row, 0), a)), real(row, 1), 1e-9);
+    json_array_foreach(golden("harmonic"), i, row)
+        EXPECT_NEAR(metric_harmonic_mean(a, reals(at(row, 0), a)), real(row, 1), 1e-9);
 }
 
 TEST(metrics_of_an_answer_are_as_defined) {
-    TokenScore t[] = {{-1, -2, 0.5f, true}, {-3, -2, 2, false}, {-0.5f, -1, 1, true}, {-0.1f, -1, 0.5f, true}, {-2, -1, 1, true}};
+    TokenScore t[] = {
+        {-1, -2, 0.5f, true}, {-3, -2, 2, false}, {-0.5f, -1, 1, true}, {-0.1f, -1, 0.5f, true}, {-2, -1, 1, true}};
     EXPECT_NEAR(metric_nll(t, 5), 6.6 / 5, 1e-6);
     EXPECT_NEAR(metric_probability(t, 5), exp(-6.6 / 5), 1e-6);
     EXPECT_NEAR(metric_exact_memorization(t, 5), 0.8, 1e-12);
@@ -82,4 +86,30 @@ TEST(metrics_of_an_answer_are_as_defined) {
     EXPECT(metric_harmonic_mean(zero, 2) == 0);
     EXPECT_NEAR(metric_privleak(0.4, 0.5), 20, 1e-9);
     EXPECT_NEAR(metric_privleak(0.5, 0.5), 0, 1e-9);
+}
+
+TEST(a_token_is_scored_by_its_distribution) {
+    static const float x[] = {1000.5f, 998.25f, 1000.5f, 990, 1001.75f}; /* far from 0: nothing overflows */
+    double sum = 0, mean = 0, square = 0;
+    for (int i = 0; i < 5; i++) sum += exp((double)x[i] - 1000);
+    for (int i = 0; i < 5; i++) {
+        double logp = (double)x[i] - 1000 - log(sum), p = exp(logp);
+        mean += p * logp, square += p * logp * logp;
+    }
+    TokenScore t = score_of_logits(x, 5, 1), best = score_of_logits(x, 5, 4);
+    EXPECT_NEAR((double)t.logp, 998.25 - 1000 - log(sum), 1e-6);
+    EXPECT_NEAR((double)t.mean, mean, 1e-6);
+    EXPECT_NEAR((double)t.deviation, sqrt(square - mean * mean), 1e-6);
+    EXPECT(!t.likeliest && best.likeliest);
+}
+
+TEST(texts_are_as_short_as_zlib_makes_them) {
+    static const char text[] =
+        "The full name of the author is Basil Mahfouz Al-Kuwaiti, and the author is from Kuwait City, Kuwait.";
+    if (zlib_bytes("", 0) < 0) {
+        test_skip("no zlib here");
+        return;
+    }
+    EXPECT(zlib_bytes(text, (int64_t)strlen(text)) == 84);
+    EXPECT(zlib_bytes("", 0) == 8);
 }

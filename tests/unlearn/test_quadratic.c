@@ -1,7 +1,7 @@
 /* test_quadratic.c - where the recursion is exact: least squares trained by SGD, its removals against retraining.
  *
- * The loss of a batch is the sum over its rows of (a . theta - b)^2 / 2, divided by the rows of the whole batch. Theta is kept
- * in fp64; the vectors that pass through the walk are fp32, as in a real run. */
+ * The loss of a batch is the sum over its rows of (a . theta - b)^2 / 2, divided by the rows of the whole batch.
+ * Theta is kept in fp64; the vectors that pass through the walk are fp32, as in a real run. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tests/test.h"
@@ -14,9 +14,9 @@ typedef struct Quadratic {
     double a[ROWS][N], b[ROWS];
     double theta[N], m[N], momentum, decay;
     int64_t step;
-    bool gone[ROWS];   /* samples that are to be removed */
-    bool skip[STEPS];  /* retraining: such an update is left out */
-    bool without;      /* retraining: samples that are gone have weight 0 */
+    bool gone[ROWS];  /* samples that are to be removed */
+    bool skip[STEPS]; /* retraining: such an update is left out */
+    bool without;     /* retraining: samples that are gone have weight 0 */
 } Quadratic;
 
 static const WalkSpan spans[] = {{0, N / 2, 1, 0}, {N / 2, N - N / 2, 0.5, 0}};
@@ -98,8 +98,16 @@ static void make(Quadratic *q, double momentum, double decay) {
 
 static Walk walk_of(Quadratic *q, WalkSpan own[2]) {
     for (int k = 0; k < 2; k++) own[k] = spans[k], own[k].decay = q->decay;
-    return (Walk){.user = q, .n = N, .steps = STEPS, .span = own, .n_spans = 2, .momentum = q->momentum, .seek = seek,
-                  .gradient = gradient, .advance = advance, .norm = norm};
+    return (Walk){.user = q,
+                  .n = N,
+                  .steps = STEPS,
+                  .span = own,
+                  .n_spans = 2,
+                  .momentum = q->momentum,
+                  .seek = seek,
+                  .gradient = gradient,
+                  .advance = advance,
+                  .norm = norm};
 }
 
 static const PropagateOptions plain = {.hessian = HESSIAN_EXACT, .window = STEPS, .difference = 1};
@@ -207,7 +215,8 @@ TEST(the_correction_of_samples_has_the_sign_that_takes_them_out) {
     Quadratic q;
     make(&q, 0, 0);
     q.gone[5] = true;
-    double right = remove_samples(&q, &plain, 1), none = remove_samples(&q, &plain, 0), wrong = remove_samples(&q, &plain, -1);
+    double right = remove_samples(&q, &plain, 1), none = remove_samples(&q, &plain, 0),
+           wrong = remove_samples(&q, &plain, -1);
     EXPECT(right < 1e-6);
     EXPECT_NEAR(none, 1, 1e-9);
     EXPECT_NEAR(wrong, 2, 1e-5); /* twice as far as no removal */
@@ -296,6 +305,7 @@ TEST(sums_of_many_squares_are_in_fp64) {
     enum { MANY = 40000000 };
     float *x = mem_alloc(sizeof(float) * MANY);
     for (int64_t i = 0; i < MANY; i++) x[i] = 1e-3f;
-    EXPECT_NEAR(vec_norm(x, MANY) / (1e-3 * sqrt((double)MANY)), 1, 1e-6); /* in fp32 it would stop growing at 2^24 terms */
+    EXPECT_NEAR(vec_norm(x, MANY) / (1e-3 * sqrt((double)MANY)), 1,
+                1e-6); /* in fp32 it would stop growing at 2^24 terms */
     mem_free(x);
 }

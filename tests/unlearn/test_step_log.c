@@ -1,5 +1,5 @@
-/* test_step_log.c - the light log from outside: every state of a run comes back bit for bit, and a log that is not whole, not
- * this run's or was edited is refused by name. */
+/* test_step_log.c - the light log from outside: every state of a run comes back bit for bit, and a log that is not
+ * whole, not this run's or was edited is refused by name. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,7 +11,8 @@
 #define TRAIN "train --model %s --data %s --out %s --seq 48 --global-batch 8 --lr 3e-3 --threads 2 --log-steps 1 "
 
 static Ran train(const char *out, const char *flags) {
-    return snug_run(TRAIN "--step-log --step-log-stride 4 %s", test_path("m"), test_path("rows.jsonl"), test_path(out), flags);
+    return snug_run(TRAIN "--step-log --step-log-stride 4 %s", test_path("m"), test_path("rows.jsonl"),
+                    test_path(out), flags);
 }
 
 static bool must_train(const char *out, const char *flags) {
@@ -24,7 +25,8 @@ static bool must_train(const char *out, const char *flags) {
 
 static bool same_bytes(const char *a, const char *b) {
     Str x = {0}, y = {0};
-    bool same = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL) && x.len == y.len && !memcmp(x.data, y.data, (size_t)x.len);
+    bool same = file_read(a, &x, 0, NULL) && file_read(b, &y, 0, NULL) && x.len == y.len &&
+                !memcmp(x.data, y.data, (size_t)x.len);
     str_free(&x);
     str_free(&y);
     return same;
@@ -34,10 +36,12 @@ static bool same_bytes(const char *a, const char *b) {
 static void expect_replayed(const char *out, const char *what, const char *file, int steps) {
     for (int at = 3; at <= steps; at += 3) {
         char a[600], b[600];
-        Ran r = snug_run("unlearn --run %s --method replay --at %d --out %s --overwrite --threads 1", test_path(out), at, test_path("r"));
+        Ran r = snug_run("unlearn --run %s --method replay --at %d --out %s --overwrite --threads 1", test_path(out),
+                         at, test_path("r"));
         snprintf(a, sizeof a, "%s/checkpoint-%d/%s", test_path(out), at, strchr(file, '/') + 1);
         snprintf(b, sizeof b, "%s/%s", test_path("r"), file);
-        if (!EXPECT(r.code == 0 && same_bytes(a, b))) test_note("    %s, after %d updates: %s", what, at, str_text(&r.err));
+        if (!EXPECT(r.code == 0 && same_bytes(a, b)))
+            test_note("    %s, after %d updates: %s", what, at, str_text(&r.err));
         ran_free(&r);
     }
 }
@@ -47,11 +51,13 @@ TEST(replayed_weights_are_those_of_the_run_bit_for_bit) {
         const char *what, *flags, *file;
     } table[] = {
         {"sgd", "--optimizer sgd --clip 0 --weight-decay 0", "model/model.safetensors"},
-        {"sgd with momentum", "--optimizer sgd --momentum 0.9 --schedule linear --warmup-steps 2", "model/model.safetensors"},
+        {"sgd with momentum", "--optimizer sgd --momentum 0.9 --schedule linear --warmup-steps 2",
+         "model/model.safetensors"},
         {"adamw", "--micro-batch 2", "model/model.safetensors"},
         {"adamw in bf16, rounded at random", "--precision bf16 --micro-batch 2 --accum 4", "model/model.safetensors"},
         {"adamw, fp32 twins", "--precision bf16 --master fp32", "model/model.safetensors"},
-        {"adapters with dropout", "--mode lora --lora-rank 4 --lora-dropout 0.1", "adapter/adapter_model.safetensors"},
+        {"adapters with dropout", "--mode lora --lora-rank 4 --lora-dropout 0.1",
+         "adapter/adapter_model.safetensors"},
     };
     snug_make_job((SnugJob){2, 32, 48});
     int n = (int)(sizeof table / sizeof *table);
@@ -113,7 +119,8 @@ static void edit(const char *path, const char *from, const char *to) {
 
 static void expect_refused(const char *says) {
     Ran r = snug_run("unlearn --run %s --method replay --at 3 --out %s", test_path("o"), test_path("r"));
-    if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), says))) test_note("    wanted '%s', got %d: %s", says, r.code, str_text(&r.err));
+    if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), says)))
+        test_note("    wanted '%s', got %d: %s", says, r.code, str_text(&r.err));
     EXPECT(!file_exists(test_path("r")));
     ran_free(&r);
 }
@@ -176,7 +183,8 @@ TEST(a_step_log_that_has_no_room_is_refused_before_anything_is_written) {
     snug_make_job((SnugJob){2, 32, 48});
     Ran r = snug_run(TRAIN "--step-log %s --step-log-stride 1 --steps 1000000 --save-minutes 0", test_path("m"),
                      test_path("rows.jsonl"), test_path("o"), test_path("log"));
-    if (!EXPECT(r.code == 3 && strstr(str_text(&r.err), "the step log may take"))) test_note("%d: %s", r.code, str_text(&r.err));
+    if (!EXPECT(r.code == 3 && strstr(str_text(&r.err), "the step log may take")))
+        test_note("%d: %s", r.code, str_text(&r.err));
     EXPECT(!file_exists(test_path("o")) && !file_exists(test_path("log")));
     ran_free(&r);
     r = snug_run(TRAIN "--step-log --pack on --steps 2", test_path("m"), test_path("rows.jsonl"), test_path("o"));

@@ -1,4 +1,5 @@
-/* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals. */
+/* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals.
+ */
 #include "base/file.h"
 #include "store/chain.h"
 #include "tests/snug.h"
@@ -7,20 +8,24 @@
 #define SGD "--optimizer sgd --clip 0 --weight-decay 0 --schedule constant --lr 0.1 "
 
 static bool train(const char *flags) {
-    Ran r = snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 24 --threads 2 --step-log "
-                     "--step-log-stride 6 --overwrite %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), flags);
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 24 --threads 2 --step-log "
+        "--step-log-stride 6 --overwrite %s",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"), flags);
     bool ok = EXPECT(r.code == 0);
     if (!ok) test_note("%s", str_text(&r.err));
     ran_free(&r);
     return ok;
 }
 
-static void forget(const char *text) { EXPECT(file_write_all(test_path("forget.txt"), text, (int64_t)strlen(text), NULL)); }
+static void forget(const char *text) {
+    EXPECT(file_write_all(test_path("forget.txt"), text, (int64_t)strlen(text), NULL));
+}
 
 /* Gives; NULL: it failed, and says so. */
 static json_t *unlearn(const char *flags) {
-    Ran r = snug_run("unlearn --run %s --forget %s --out %s --overwrite --threads 2 --json %s", test_path("o"), test_path("forget.txt"),
-                     test_path("u"), flags);
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s --overwrite --threads 2 --json %s", test_path("o"),
+                     test_path("forget.txt"), test_path("u"), flags);
     json_t *result = r.code == 0 ? ran_json(&r) : NULL;
     if (!EXPECT(result != NULL)) test_note("    %s: %s", flags, str_text(&r.err));
     ran_free(&r);
@@ -42,8 +47,10 @@ TEST(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
     static const struct {
         const char *flags;
         double most; /* of the distance between trained and retrained */
-    } table[] = {{"--hessian exact --damping 0 --window 100", 0.25}, {"--hessian fisher --window 100", 0.9},
-                 {"--hessian diagonal --window 100", 0.9}, {"--hessian exact --damping 0 --remove steps --window 100", 0.35},
+    } table[] = {{"--hessian exact --damping 0 --window 100", 0.25},
+                 {"--hessian fisher --window 100", 0.9},
+                 {"--hessian diagonal --window 100", 0.9},
+                 {"--hessian exact --damping 0 --remove steps --window 100", 0.35},
                  {"--hessian fisher --remove steps --window 10", 0.95},
                  {"--hessian exact --damping 0 --window auto --gamma-iterations 5", 0.25}};
     snug_make_job((SnugJob){2, 32, 48});
@@ -55,7 +62,8 @@ TEST(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
         json_t *j = unlearn(flags);
         if (!j) continue;
         double error = number(j, "oracle_error"), random = number(j, "random_error");
-        if (!EXPECT(error < table[i].most && random > 1)) test_note("    %s: %.3f, random %.3f", table[i].flags, error, random);
+        if (!EXPECT(error < table[i].most && random > 1))
+            test_note("    %s: %.3f, random %.3f", table[i].flags, error, random);
         EXPECT(number(j, "requests") == 1 && number(j, "steps_touched") > 1 && number(j, "hvp_calls") > 0);
         EXPECT(number(j, "correction_norm") > 0); /* never all zero */
         expect_planned(j);
@@ -70,7 +78,8 @@ static void expect_chain(const char *path, int lines) {
     Err e = {0};
     int n = 0;
     EXPECT_OK(file_read(path, &text, 0, &e));
-    for (char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1, n++) EXPECT_OK(chain_check(&chain, at, end - at, &e));
+    for (char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1, n++)
+        EXPECT_OK(chain_check(&chain, at, end - at, &e));
     EXPECT(n == lines);
     char *changed = strstr(str_text(&text), "\"K\":");
     if (changed) changed[4] ^= 1;
@@ -85,7 +94,9 @@ TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
     forget("5\n");
     EXPECT(file_write_all(test_path("second"), "[9]", 3, NULL));
     char flags[800], audit[700];
-    snprintf(flags, sizeof flags, "--forget %s --hessian exact --epsilon 1 --delta 1e-6 --bound 2 --gamma-iterations 4", test_path("second"));
+    snprintf(flags, sizeof flags,
+             "--forget %s --hessian exact --epsilon 1 --delta 1e-6 --bound 2 --gamma-iterations 4",
+             test_path("second"));
     json_t *j = unlearn(flags);
     if (!j) return;
     EXPECT(number(j, "requests") == 2 && json_is_false(json_object_get(j, "certified")));
@@ -103,7 +114,8 @@ TEST(adamw_is_removed_by_whole_steps_and_never_certified) {
     snug_make_job((SnugJob){2, 32, 48});
     if (!train("--lr 1e-3")) return;
     forget("5\n");
-    json_t *j = unlearn("--epsilon 1 --bound 100 --gamma-iterations 2 --noise-seed 3 --hessian exact --window 3 --oracle");
+    json_t *j =
+        unlearn("--epsilon 1 --bound 100 --gamma-iterations 2 --noise-seed 3 --hessian exact --window 3 --oracle");
     if (!j) return;
     EXPECT(strstr(json_string_value(json_object_get(j, "why_not")), "AdamW"));
     EXPECT(number(j, "oracle_error") < 1);
@@ -112,7 +124,8 @@ TEST(adamw_is_removed_by_whole_steps_and_never_certified) {
     Str text = {0};
     snprintf(path, sizeof path, "%s/model/requeue.json", test_path("u"));
     EXPECT(file_read(path, &text, 0, NULL));
-    json_t *list = json_loads(str_text(&text), 0, NULL); /* the benign rows of the removed updates, not the forgotten one */
+    json_t *list =
+        json_loads(str_text(&text), 0, NULL); /* the benign rows of the removed updates, not the forgotten one */
     EXPECT(json_array_size(list) >= 7);
     for (size_t i = 0; i < json_array_size(list); i++) EXPECT(json_integer_value(json_array_get(list, i)) != 5);
     json_decref(list);
@@ -120,8 +133,10 @@ TEST(adamw_is_removed_by_whole_steps_and_never_certified) {
 }
 
 static void expect_refused(const char *flags, int code, const char *says) {
-    Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", test_path("o"), test_path("forget.txt"), test_path("new"), flags);
-    if (!EXPECT(r.code == code && strstr(str_text(&r.err), says))) test_note("    %s: %d, %s", flags, r.code, str_text(&r.err));
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", test_path("o"), test_path("forget.txt"),
+                     test_path("new"), flags);
+    if (!EXPECT(r.code == code && strstr(str_text(&r.err), says)))
+        test_note("    %s: %d, %s", flags, r.code, str_text(&r.err));
     EXPECT(!file_exists(test_path("new")));
     ran_free(&r);
 }

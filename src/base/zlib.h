@@ -1,0 +1,9 @@
+/* zlib.h - how short a text becomes under the zlib that is there, opened at run time. */
+#ifndef BASE_ZLIB_H
+#define BASE_ZLIB_H
+
+#include <stdint.h>
+
+int64_t zlib_bytes(const char *text, int64_t bytes); /* at its usual level; -1: there is no zlib */
+
+#endif

@@ -1,0 +1,310 @@
+/* cmd_unlearn_eval.c - snug unlearn-eval: TOFU's metrics of a model, beside one that never saw what was to be
+ * forgotten. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cmd.h"
+#include "cli/gen_setup.h"
+#include "cli/show.h"
+#include "obs/sensors.h"
+#include "store/jsonfile.h"
+#include "unlearn/evaluate.h"
+
+enum { WORDS_MOST = 24, SLOTS = 32 };
+
+typedef struct Evaluation {
+    const Options *o;
+    EvalItems items;
+    Str rows; /* what is scored, as JSON lines */
+    Scores scores, retain;
+    json_t *retain_logs;                   /* owns */
+    char **generated[EVAL_SETS];           /* own */
+    int64_t planned_bytes, measured_bytes; /* of the largest arena */
+    int64_t process_planned_bytes;         /* of the largest process */
+    double began;
+} Evaluation;
+
+/* ---- options of the parts ---- */
+
+/* A command of its own on one of the models, with what was given here about the machine and the words. */
+typedef struct SubCommand {
+    const char *word[WORDS_MOST];
+    int n;
+    Options o;
+} SubCommand;
+
+static bool begin_part(SubCommand *p, const Options *o, Command c, const char *model, const char *const *more, int n,
+                       Err *e) {
+    static const OptId passed[] = {OPT_THREADS,   OPT_DEVICE,   OPT_BUDGET, OPT_PRECISION,
+                                   OPT_TOKENIZER, OPT_TEMPLATE, OPT_MACHINE};
+    static const char *const flags[] = {"--threads",   "--device",   "--budget", "--precision",
+                                        "--tokenizer", "--template", "--machine"};
+    *p = (SubCommand){.word = {"--model", model}, .n = 2};
+    for (int i = 0; i < COUNT_OF(passed); i++)
+        if (opt_given(o, passed[i])) p->word[p->n++] = flags[i], p->word[p->n++] = opt_text(o, passed[i]);
+    for (int i = 0; i < n; i++) p->word[p->n++] = more[i];
+    return options_parse(&p->o, c, p->n, (char **)p->word, e);
+}
+
+/* ---- scores ---- */
+
+typedef struct Scoring {
+    SubCommand part;
+    ModelFiles model;
+    Words words;
+    Backend *backend;
+    Machine machine;
+    FitLimits limits;
+    JobSpec spec;
+    HostBytes host;
+    Dataset *data;
+    Job job;
+    Ring ring;
+    Run run;
+    bool planned, running;
+} Scoring;
+
+/* The rows go through the same door as training data: a file, which has no name and is gone when it is closed. */
+static bool open_rows(Scoring *s, const Evaluation *v, int fd, Err *e) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    DataOptions d = {.tokenizer = s->words.tokenizer,
+                     .chat = s->words.chat,
+                     .seq = opt_int(v->o, OPT_SEQ),
+                     .vocab = s->model.config.vocab,
+                     .eos_id = s->model.config.eos_id,
+                     .pack = PACK_OFF};
+    if (!s->words.tokenizer)
+        return fail(e, ERR_FAIL, "--model %s: has no tokenizer, and questions are texts. Give --tokenizer DIR",
+                    s->model.folder);
+    int32_t bos = tokenizer_bos(s->words.tokenizer), eos = tokenizer_eos(s->words.tokenizer);
+    if (eos >= 0) d.eos_id = eos, d.eos_text = tokenizer_piece(s->words.tokenizer, eos);
+    if (bos >= 0) d.bos_text = tokenizer_piece(s->words.tokenizer, bos);
+    if (opt_is(v->o, OPT_TEMPLATE, "none")) d.template_mode = TEMPLATE_NONE;
+    for (int turn = 0; turn < 2; turn++) { /* again, with rows no longer than they need be */
+        if (s->data) dataset_close(s->data);
+        s->data = NULL;
+        if (!dataset_open(&s->data, path, &d, e)) return fail_within(e, "the answers of --data");
+        d.seq = dataset_enough(s->data);
+    }
+    return dataset_rows(s->data) == v->items.rows ||
+           fail(e, ERR_FAIL, "--seq %lld: %lld answers have no room behind their questions; give a longer one",
+                (long long)opt_int(v->o, OPT_SEQ), (long long)(v->items.rows - dataset_rows(s->data)));
+}
+
+static bool write_rows(int *fd, const Evaluation *v, Err *e) {
+    return file_open_hidden(".", fd, e) && file_pwrite(*fd, v->rows.data, v->rows.len, 0, "answers to be scored", e);
+}
+
+static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
+    s->spec.task = &task_logits;
+    s->spec.seq = dataset_seq(s->data);
+    s->host = (HostBytes){.data = dataset_bytes(s->data) + 2 * v->rows.len,
+                          .reading = dataset_reading_bytes(s->data),
+                          .tokenizer = tokenizer_bytes(s->words.tokenizer),
+                          .vectors = 2 * scores_bytes(s->data)};
+    s->host.batches = run_batch_bytes(&s->spec, 0, NULL, 0);
+    s->planned = true;
+    return setup_attention(&s->spec, &s->part.o, false, e) &&
+           job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) &&
+           setup_check_budget(&s->job, &s->host, s->limits, e) && setup_check_free(&s->ring, s->backend, e);
+}
+
+static bool score_with(Scoring *s, Evaluation *v, Scores *out, const char *model, int fd, Err *e) {
+    const char *more[] = {"--data", "-", "--micro-batch", opt_text(v->o, OPT_MICRO_BATCH), "--pack", "off"};
+    const Options *o = &s->part.o;
+    if (!begin_part(&s->part, v->o, CMD_EVAL, model, more, COUNT_OF(more), e) || !setup_model(&s->model, o, e) ||
+        !setup_need_weights(&s->model, o, e) || !setup_spec(&s->spec, NULL, o, &s->model.config, false, e) ||
+        !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
+        !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
+        !open_rows(s, v, fd, e) || !plan_scoring(s, v, e))
+        return false;
+    RunOptions ro = {.model_folder = s->model.folder};
+    s->running = true;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) || !scores_make(out, &s->run, s->data, e))
+        return false;
+    v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
+    v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);
+    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&s->ring));
+    return true;
+}
+
+static bool score(Evaluation *v, Scores *out, const char *model, Err *e) {
+    Scoring *s = MEM_NEW(Scoring, 1);
+    int fd = -1;
+    bool ok = write_rows(&fd, v, e) && score_with(s, v, out, model, fd, e);
+    if (s->running) run_close(&s->run);
+    if (s->planned) ring_close(&s->ring);
+    if (s->backend) s->backend->close(s->backend);
+    if (s->data) dataset_close(s->data);
+    setup_words_free(&s->words);
+    options_free(&s->part.o);
+    mem_free(s);
+    if (fd >= 0) file_close(fd);
+    return ok;
+}
+
+/* ---- answers ---- */
+
+typedef struct Asking {
+    SubCommand part;
+    GenSetup setup;
+    TokenIds *prompt; /* own; all items of all sets that are asked */
+    char **answer;    /* gets; owned by the evaluation */
+    int64_t n, next;
+} Asking;
+
+static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
+    if (!a->setup.words.chat || opt_is(&a->part.o, OPT_TEMPLATE, "none"))
+        return gen_setup_encode_text(&a->setup, out, question, (int64_t)strlen(question), e);
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
+    bool ok = gen_setup_encode_chat(&a->setup, out, messages, e);
+    json_decref(messages);
+    return ok;
+}
+
+static bool submit(Asking *a, int64_t most_new, Err *e) {
+    while (engine_room(&a->setup.engine) > 0 && a->next < a->n) {
+        Request r = gen_setup_request(&a->setup, 0);
+        r.prompt = a->prompt[a->next].ids;
+        r.n_prompt = a->prompt[a->next].n;
+        r.max_new = most_new;
+        r.number = a->next++;
+        r.samples = 1;
+        if (!engine_submit(&a->setup.engine, &r, NULL, e)) return false;
+    }
+    return true;
+}
+
+static bool take_answers(Asking *a, Err *e) {
+    for (EngineEvent ev; engine_event(&a->setup.engine, &ev);) {
+        if (ev.kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev.error);
+        if (ev.kind == EVENT_DONE) a->answer[ev.request->number] = mem_strdup(ev.text ? str_text(ev.text) : "");
+    }
+    return true;
+}
+
+static bool ask(Asking *a, int64_t most_new, Err *e) {
+    int64_t longest = 1;
+    for (int64_t i = 0; i < a->n; i++) longest = MAX2(longest, a->prompt[i].n);
+    a->setup.spec.slots = MIN2(a->n, SLOTS);
+    a->setup.spec.context = longest + most_new;
+    if (!gen_setup_start(&a->setup, &(GenHost){.requests = a->n * (longest + most_new) * 8}, true,
+                         a->setup.spec.context, e))
+        return false;
+    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->n;) {
+        if (!submit(a, most_new, e)) return false;
+        state = engine_step(&a->setup.engine, e);
+        if (state == ENGINE_BROKEN || !take_answers(a, e) || !stop_check(e)) return false;
+    }
+    return true;
+}
+
+static bool ask_all(Asking *a, Evaluation *v, Err *e) {
+    const char *more[] = {"--prompt", "-", "--max-tokens", opt_text(v->o, OPT_MAX_TOKENS), "--temperature", "0"};
+    if (!begin_part(&a->part, v->o, CMD_GENERATE, opt_text(v->o, OPT_MODEL), more, COUNT_OF(more), e) ||
+        !gen_setup_begin(&a->setup, &a->part.o, e))
+        return false;
+    int64_t at = 0;
+    for (int s = 0; s < SET_HOLDOUT; s++) a->n += v->items.set[s].n;
+    a->prompt = MEM_NEW(TokenIds, a->n);
+    a->answer = MEM_NEW(char *, a->n);
+    for (int s = 0; s < SET_HOLDOUT; s++)
+        for (int64_t i = 0; i < v->items.set[s].n; i++)
+            if (!encode(a, v->items.set[s].item[i].question, &a->prompt[at++], e)) return false;
+    if (!ask(a, opt_int(v->o, OPT_MAX_TOKENS), e)) return false;
+    v->planned_bytes = MAX2(v->planned_bytes, a->setup.ring.placement.arena_bytes[POOL_DEVICE]);
+    v->measured_bytes = MAX2(v->measured_bytes, a->setup.ring.x.pool_bytes[POOL_DEVICE]);
+    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&a->setup.ring));
+    return true;
+}
+
+/* Greedy answers to every question but the holdout's. */
+static bool generate(Evaluation *v, Err *e) {
+    Asking *a = MEM_NEW(Asking, 1);
+    bool ok = ask_all(a, v, e);
+    for (int64_t s = 0, at = 0; s < SET_HOLDOUT && a->answer; at += v->items.set[s++].n) {
+        v->generated[s] = MEM_NEW(char *, MAX2(v->items.set[s].n, 1));
+        memcpy(v->generated[s], a->answer + at, sizeof(char *) * (size_t)v->items.set[s].n);
+    }
+    for (int64_t i = 0; i < a->n && a->prompt; i++) mem_free(a->prompt[i].ids);
+    mem_free(a->prompt);
+    mem_free(a->answer);
+    gen_setup_end(&a->setup);
+    options_free(&a->part.o);
+    mem_free(a);
+    return ok;
+}
+
+/* ---- the end ---- */
+
+static bool write_files(const Evaluation *v, const json_t *all, const json_t *summary, Err *e) {
+    char path[1200];
+    const char *out = opt_text(v->o, OPT_OUT);
+    if (!out) return true;
+    if (!file_make_dirs(out, e)) return false;
+    snprintf(path, sizeof path, "%s/TOFU_EVAL.json", out);
+    if (!jsonfile_write(path, all, e)) return false;
+    snprintf(path, sizeof path, "%s/TOFU_SUMMARY.json", out);
+    return jsonfile_write(path, summary, e);
+}
+
+static bool report(Evaluation *v, Err *e) {
+    EvalInput in = {.items = &v->items,
+                    .scores = &v->scores,
+                    .retain = v->retain.token ? &v->retain : NULL,
+                    .retain_logs = v->retain_logs};
+    for (int s = 0; s < SET_HOLDOUT; s++) in.generated[s] = v->generated[s];
+    json_t *all = evaluate_all(&in), *summary = evaluate_summary(all), *line = json_copy(summary);
+    bool ok = write_files(v, all, summary, e);
+    Peak peak = peak_of(v->process_planned_bytes);
+    json_object_set_new(line, "seconds", json_real(sensors_seconds() - v->began));
+    json_object_set_new(line, "planned_bytes", json_integer(v->planned_bytes));
+    json_object_set_new(line, "measured_bytes", json_integer(v->measured_bytes));
+    json_object_set_new(line, "process_planned_bytes", json_integer(v->process_planned_bytes));
+    peak_json(line, &peak);
+    if (ok) show_print_json(line);
+    json_decref(all);
+    json_decref(summary);
+    json_decref(line);
+    return ok;
+}
+
+static bool evaluate(Evaluation *v, Err *e) {
+    const Options *o = v->o;
+    if (!questions_read(&v->items, opt_text(o, OPT_DATA), opt_text(o, OPT_FORGET), opt_int(o, OPT_MAX_SAMPLES), e))
+        return false;
+    if (opt_given(o, OPT_RETAIN_LOGS) && !jsonfile_read(&v->retain_logs, opt_text(o, OPT_RETAIN_LOGS), 1 << 30, e))
+        return false;
+    questions_rows(&v->rows, &v->items);
+    log_line("%s: %s questions to forget, %s answers to score", opt_text(o, OPT_FORGET),
+             units_count(v->items.set[SET_FORGET].n).s, units_count(v->items.rows).s);
+    if (!score(v, &v->scores, opt_text(o, OPT_MODEL), e)) return false;
+    if (opt_given(o, OPT_RETAIN_MODEL) && !score(v, &v->retain, opt_text(o, OPT_RETAIN_MODEL), e))
+        return fail_within(e, "--retain-model");
+    if (opt_flag(o, OPT_ROUGE) && !generate(v, e)) return false;
+    if (!v->retain.token && !v->retain_logs)
+        log_warn("no --retain-model and no --retain-logs: forget quality is not known, and privleak is against 0.5");
+    return report(v, e);
+}
+
+bool cmd_unlearn_eval(const Options *o, Err *e) {
+    Evaluation *v = MEM_NEW(Evaluation, 1);
+    v->o = o;
+    v->began = sensors_seconds();
+    bool ok = evaluate(v, e);
+    for (int s = 0; s < EVAL_SETS; s++) {
+        for (int64_t i = 0; v->generated[s] && i < v->items.set[s].n; i++) mem_free(v->generated[s][i]);
+        mem_free(v->generated[s]);
+    }
+    scores_free(&v->scores);
+    scores_free(&v->retain);
+    json_decref(v->retain_logs);
+    questions_free(&v->items);
+    str_free(&v->rows);
+    mem_free(v);
+    return ok;
+}

@@ -1,0 +1,26 @@
+/* scorer.h - the rows of a set through a model: what its distribution says at every scored token. */
+#ifndef UNLEARN_SCORER_H
+#define UNLEARN_SCORER_H
+
+#include "train/run.h"
+#include "unlearn/metrics.h"
+
+extern const Task
+    task_logits; /* an evaluation with a phase that gives whole logits: (micro-batch * seq, vocabulary) fp32 */
+
+typedef struct Scores { /* of a row: token[first[row]] .. token[first[row + 1] - 1] */
+    TokenScore *token;  /* owns */
+    int64_t *first;     /* owns; [rows + 1] */
+    int64_t rows;
+} Scores;
+
+TokenScore score_of_logits(const float *logits, int64_t vocab, int32_t label);
+int64_t scores_bytes(const Dataset *d); /* of all rows */
+/* run: opened on an evaluation of that task. Gives: scores_free. */
+bool scores_make(Scores *s, Run *run, Dataset *d, Err *e);
+void scores_free(Scores *s);
+
+static inline const TokenScore *scores_row(const Scores *s, int64_t row) { return s->token + s->first[row]; }
+static inline int64_t scores_tokens(const Scores *s, int64_t row) { return s->first[row + 1] - s->first[row]; }
+
+#endif

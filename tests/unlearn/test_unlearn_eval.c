@@ -1,0 +1,105 @@
+/* test_unlearn_eval.c - snug unlearn-eval from outside, on a folder like TOFU's. */
+#include <jansson.h>
+
+#include "base/file.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+#include "tests/world.h"
+
+#define ITEM                                                                                                       \
+    "{\"question\":\"who wrote %d\",\"answer\":\"the author %d did\",\"paraphrased_answer\":\"it was author %d\"," \
+    "\"perturbed_answer\":[\"nobody %d\",\"somebody else %d\"]}"
+
+static void write_set(const char *name, int items, int from, bool lines) {
+    Str text = {0};
+    str_add(&text, lines ? "" : "[\n");
+    for (int i = from; i < from + items; i++) {
+        if (i > from) str_add(&text, lines ? "\n" : ",\n");
+        str_addf(&text, ITEM, i, i, i, i, i);
+    }
+    str_add(&text, lines ? "\n" : "]\n");
+    EXPECT(file_write_all(world_path("tofu/%s.json", name), text.data, text.len, NULL));
+    str_free(&text);
+}
+
+static bool make_folder(void) {
+    if (!world_make(world_binary())) return false;
+    EXPECT(file_make_dirs(world_path("tofu"), NULL));
+    write_set("forget10", 4, 0, false);
+    write_set("retain_perturbed", 3, 10, true);
+    write_set("real_authors_perturbed", 3, 20, true);
+    write_set("world_facts_perturbed", 2, 30, true);
+    write_set("retain90", 5, 40, true);
+    return true;
+}
+
+static json_t *evaluate(const char *flags) {
+    Ran r = snug_run("unlearn-eval --model %s --data %s --max-tokens 6 --threads 2 --json %s", world_path("words"),
+                     world_path("tofu"), flags);
+    json_t *j = r.code == 0 ? ran_json(&r) : NULL;
+    if (!EXPECT(j != NULL)) test_note("    %s: %s", flags, str_text(&r.err));
+    ran_free(&r);
+    return j;
+}
+
+static double value(const json_t *j, const char *key) {
+    if (!EXPECT(json_is_number(json_object_get(j, key)))) test_note("    %s is missing", key);
+    return json_number_value(json_object_get(j, key));
+}
+
+TEST(a_model_against_itself_has_forgotten_nothing) {
+    char flags[900];
+    if (!make_folder()) return;
+    snprintf(flags, sizeof flags, "--retain-model %s --out %s", world_path("words"), world_path("ev"));
+    json_t *j = evaluate(flags), *file = json_load_file(world_path("ev/TOFU_SUMMARY.json"), 0, NULL);
+    json_t *all = json_load_file(world_path("ev/TOFU_EVAL.json"), 0, NULL);
+    EXPECT(value(j, "forget_quality") == 1 && value(j, "privleak") == 0);
+    EXPECT(value(j, "planned_bytes") == value(j, "measured_bytes") && value(j, "above_plan_bytes") == 0);
+    static const char *const keys[] = {
+        "forget_Q_A_Prob",        "forget_Q_A_ROUGE", "forget_truth_ratio", "retain_Q_A_Prob",
+        "ra_Q_A_Prob_normalised", "wf_Truth_Ratio",   "model_utility",      "extraction_strength",
+        "exact_memorization",     "mia_loss",         "mia_min_k",          "mia_min_k_plus_plus"};
+    for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
+        EXPECT_NEAR(value(j, keys[i]), value(file, keys[i]), 1e-9);
+        EXPECT(value(j, keys[i]) >= 0 && value(j, keys[i]) <= 1.0000001);
+    }
+    EXPECT(json_object_size(json_object_get(json_object_get(all, "forget_Q_A_Prob"), "value_by_index")) == 4);
+    json_decref(j), json_decref(file), json_decref(all);
+    snprintf(flags, sizeof flags, "--no-rouge --retain-logs %s", world_path("ev/TOFU_EVAL.json"));
+    j = evaluate(flags); /* the same from what was written */
+    EXPECT(value(j, "forget_quality") == 1 && value(j, "privleak") == 0);
+    EXPECT(json_is_null(json_object_get(j, "model_utility")));
+    json_decref(j);
+}
+
+TEST(the_probability_of_an_answer_is_that_of_eval) {
+    if (!make_folder()) return;
+    write_set("forget10", 1, 7, false);
+    static const char row[] = "{\"question\":\"who wrote 7\",\"answer\":\"the author 7 did\"}\n";
+    EXPECT(file_write_all(world_path("row.jsonl"), row, (int64_t)strlen(row), NULL));
+    Ran r = snug_run("eval --model %s --data %s --seq 64 --json", world_path("words"), world_path("row.jsonl"));
+    json_t *by_eval = ran_json(&r), *j = evaluate("--no-rouge");
+    EXPECT_NEAR(-log(value(j, "forget_Q_A_Prob")), value(by_eval, "loss"), 1e-5);
+    EXPECT(!json_object_get(j, "forget_quality")); /* not made up without a model to compare with */
+    json_decref(j), json_decref(by_eval);
+    ran_free(&r);
+}
+
+TEST(an_evaluation_without_its_files_is_refused) {
+    static const struct {
+        const char *flags, *says;
+        int code;
+    } table[] = {{"--forget forget01", "there is no forget01.json", 1},
+                 {"--retain-model nothing", "--retain-model", 1},
+                 {"--seq 2", "--seq large enough", 1},
+                 {"--retain-logs nothing.json", "nothing.json", 1}};
+    if (!make_folder()) return;
+    for (int i = 0; i < (int)(sizeof table / sizeof *table); i++) {
+        Ran r = snug_run("unlearn-eval --model %s --data %s --no-rouge --out %s %s", world_path("words"),
+                         world_path("tofu"), world_path("new"), table[i].flags);
+        if (!EXPECT(r.code == table[i].code && strstr(str_text(&r.err), table[i].says)))
+            test_note("    %s: %d, %s", table[i].flags, r.code, str_text(&r.err));
+        EXPECT(!file_exists(world_path("new")));
+        ran_free(&r);
+    }
+}
