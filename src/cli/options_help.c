@@ -51,7 +51,7 @@ const CommandRow command_rows[CMD_COUNT] = {
                      .most = 1,
                      .examples =
                          "snug convert --from llama2c stories260K.bin --tokenizer tok512.bin --out stories\n"
-                         "snug convert --from dense Qwen2.5-0.5B --out sparse --set k_base=512 --set k_min=128 --set k_max=1024\n"},
+                         "snug convert --from dense Qwen2.5-0.5B --out sparse\n"},
     [CMD_TRAIN] =
         {.name = "train",
          .summary = "train or tune a model inside a memory budget",
