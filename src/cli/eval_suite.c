@@ -1,4 +1,5 @@
-/* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go. */
+/* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go.
+ */
 #include "cli/eval_suite.h"
 
 #include <stdio.h>
@@ -53,7 +54,8 @@ static bool read_lengths(SuiteJob *j, Err *e) {
         char *end;
         int64_t length = j->length[j->n_lengths++] = strtoll(text[i], &end, 10);
         if (*end || length < 64 || length > 4194304)
-            return fail(e, ERR_USAGE, "--lengths %s: must be a whole number of tokens from 64 to 4194304", text[i]);
+            return fail(e, ERR_USAGE, "--lengths %s: must be a whole number of tokens from 64 to 4194304",
+                        text[i]);
         for (int k = 0; k < i; k++)
             if (j->length[k] == length) return fail(e, ERR_USAGE, "--lengths %s: stands there twice", text[i]);
     }
@@ -136,12 +138,12 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
     json_t *root = suite_json(j->suite);
     json_t *more = json_pack(
         "{s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "seconds", j->seconds, "prefill_tokens",
-        (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens", (json_int_t)c->new_tokens,
-        "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds, "slots", (json_int_t)n->gen->spec.slots,
-        "context", (json_int_t)n->gen->spec.context, "planned_bytes",
+        (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens",
+        (json_int_t)c->new_tokens, "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds,
+        "slots", (json_int_t)n->gen->spec.slots, "context", (json_int_t)n->gen->spec.context, "planned_bytes",
         (json_int_t)n->ring.placement.arena_bytes[POOL_DEVICE], "measured_bytes",
-        (json_int_t)n->ring.x.pool_bytes[POOL_DEVICE], "process_planned_bytes", (json_int_t)ring_process_bytes(&n->ring),
-        "process_measured_bytes", (json_int_t)peak->budget_bytes);
+        (json_int_t)n->ring.x.pool_bytes[POOL_DEVICE], "process_planned_bytes",
+        (json_int_t)ring_process_bytes(&n->ring), "process_measured_bytes", (json_int_t)peak->budget_bytes);
     peak_json(more, peak);
     json_object_update(root, more);
     json_decref(more);
@@ -152,18 +154,21 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
 static void say_speed(const SuiteJob *j) {
     const EngineCounts *c = &j->setup.engine.counts;
     int64_t all = c->prefill_tokens + c->shared_tokens + c->new_tokens;
-    log_line("%s tokens of prompts (%s more found in the cache) and %s of continuations in %.2f s: %.1f tokens/s, prefill "
-             "%.1f tokens/s, decode %.1f tokens/s",
-             units_count(c->prefill_tokens).s, units_count(c->shared_tokens).s, units_count(c->new_tokens).s, j->seconds,
-             j->seconds > 0 ? (double)all / j->seconds : 0,
-             c->prefill_seconds > 0 ? (double)c->prefill_tokens / c->prefill_seconds : 0,
-             c->decode_seconds > 0 ? (double)c->new_tokens / c->decode_seconds : 0);
+    log_line(
+        "%s tokens of prompts (%s more found in the cache) and %s of continuations in %.2f s: %.1f tokens/s, "
+        "prefill "
+        "%.1f tokens/s, decode %.1f tokens/s",
+        units_count(c->prefill_tokens).s, units_count(c->shared_tokens).s, units_count(c->new_tokens).s,
+        j->seconds, j->seconds > 0 ? (double)all / j->seconds : 0,
+        c->prefill_seconds > 0 ? (double)c->prefill_tokens / c->prefill_seconds : 0,
+        c->decode_seconds > 0 ? (double)c->new_tokens / c->decode_seconds : 0);
 }
 
 static bool report(SuiteJob *j, Err *e) {
     Peak peak = gen_setup_show_measured(&j->setup);
     say_speed(j);
-    if (opt_flag(j->o, OPT_JSON)) print_json(j, &peak);
+    if (opt_flag(j->o, OPT_JSON))
+        print_json(j, &peak);
     else {
         Str text = {0};
         suite_table(&text, j->suite);

@@ -1,4 +1,5 @@
-/* encode.c - texts as requests: where a continuation begins, what stands for an empty context, how long texts are cut. */
+/* encode.c - texts as requests: where a continuation begins, what stands for an empty context, how texts are cut.
+ */
 #include <string.h>
 
 #include "suite/suite_int.h"
@@ -10,7 +11,8 @@ static const int32_t *keep(Suite *s, const int32_t *ids, int64_t n) {
 }
 
 bool encode_text(const Suite *s, TokenIds *out, const char *text, int64_t bytes, Err *e) {
-    bool begun = s->prefix_text && str_starts(text, s->prefix_text); /* it begins with the token that would be added */
+    bool begun =
+        s->prefix_text && str_starts(text, s->prefix_text); /* it begins with the token that would be added */
     return tokenizer_encode(s->spec.tokenizer, out, text, bytes, begun ? TOKENIZE_PLAIN : TOKENIZE_ADD_SPECIAL, e);
 }
 
@@ -33,8 +35,7 @@ static bool encode_alone(Suite *s, Piece *p, const char *text, Err *e) {
     TokenIds ids = {0};
     if (s->prefix < 0)
         return fail(e, ERR_FAIL, "the tokenizer has neither a BOS nor an EOS token to stand for an empty context");
-    if (!tokenizer_encode(s->spec.tokenizer, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, e))
-        return false;
+    if (!tokenizer_encode(s->spec.tokenizer, &ids, text, (int64_t)strlen(text), TOKENIZE_PLAIN, e)) return false;
     bool there = ids.n && ids.ids[0] == s->prefix;
     p->prompt = keep(s, &s->prefix, 1);
     p->n_prompt = 1;
@@ -45,8 +46,8 @@ static bool encode_alone(Suite *s, Piece *p, const char *text, Err *e) {
 }
 
 /* Encodes both together and takes off as many ids as the context has alone. */
-static bool encode_behind(Suite *s, Piece *p, const char *context, int64_t bytes, const char *whole, TokenIds *known,
-                          Err *e) {
+static bool encode_behind(Suite *s, Piece *p, const char *context, int64_t bytes, const char *whole,
+                          TokenIds *known, Err *e) {
     TokenIds ids = {0}, own = {0}, *first = known ? known : &own;
     bool fresh = !first->n, ok = !fresh || encode_text(s, first, context, bytes, e);
     ok = ok && encode_text(s, &ids, whole, (int64_t)strlen(whole), e);
@@ -79,8 +80,8 @@ bool encode_prompt(Suite *s, Piece *p, const char *prompt, int64_t most_new, Err
     TokenIds ids = {0};
     int64_t room = s->spec.positions - most_new;
     if (room < 1)
-        return fail(e, ERR_FAIL, "an answer takes up to %lld tokens, and the model sees %lld at once", (long long)most_new,
-                    (long long)s->spec.positions);
+        return fail(e, ERR_FAIL, "an answer takes up to %lld tokens, and the model sees %lld at once",
+                    (long long)most_new, (long long)s->spec.positions);
     if (!encode_text(s, &ids, prompt, (int64_t)strlen(prompt), e)) return false;
     p->n_prompt = MIN2(ids.n, room);
     p->prompt = keep(s, ids.ids + ids.n - p->n_prompt, p->n_prompt);
@@ -91,10 +92,12 @@ bool encode_prompt(Suite *s, Piece *p, const char *prompt, int64_t most_new, Err
 
 /* ---- windows over a whole text ---- */
 
-int64_t encode_window_count(const Suite *s, int64_t n) { return (n + s->spec.positions - 1) / s->spec.positions; }
+int64_t encode_window_count(const Suite *s, int64_t n) {
+    return (n + s->spec.positions - 1) / s->spec.positions;
+}
 
-/* Disjoint windows: each id is scored once. The first one begins behind the token that begins a text; the last one sees
- * as many ids before its own as fit. */
+/* Disjoint windows: each id is scored once. The first one begins behind the token that begins a text; the last one
+ * sees as many ids before its own as fit. */
 void encode_windows(Suite *s, Item *item, const int32_t *ids, int64_t n) {
     int64_t most = s->spec.positions;
     const int32_t *all = keep(s, ids, n);

@@ -1,4 +1,5 @@
-/* extract.c - what a model's text says: the answer that a pattern finds in it, and whether two answers are the same. */
+/* extract.c - what a model's text says: the answer that a pattern finds in it, and whether two answers are the
+ * same. */
 #include <string.h>
 #include <strings.h>
 
@@ -7,8 +8,12 @@
 
 #include "suite/suite_int.h"
 
-static void *heap_take(size_t bytes, void *user) { return mem_alloc((int64_t)bytes); }
-static void heap_give(void *block, void *user) { mem_free(block); }
+static void *heap_take(size_t bytes, void *user) {
+    return mem_alloc((int64_t)bytes);
+}
+static void heap_give(void *block, void *user) {
+    mem_free(block);
+}
 
 typedef struct Pattern {
     pcre2_code *code;
@@ -58,7 +63,8 @@ bool extract_answer(char **out, const AnswerFilter *f, const char *text, Err *e)
     *out = mem_strdup(str_text(&bare));
     str_free(&found);
     str_free(&bare);
-    return sound || fail(e, ERR_FAIL, "an answer of %lld bytes could not be searched for \"%s\"", (long long)n, f->regex);
+    return sound ||
+           fail(e, ERR_FAIL, "an answer of %lld bytes could not be searched for \"%s\"", (long long)n, f->regex);
 }
 
 /* Without commas, dollar signs, what stands before the last "#### ", and a dot at the end. */
@@ -67,8 +73,9 @@ static void add_bare(Str *out, const char *text) {
     for (; *text; text++)
         if (*text != ',' && *text != '$') str_add_char(&plain, *text);
     const char *from = str_text(&plain);
-    for (const char *mark; (mark = strstr(from, "#### ")); from = mark + strlen("#### ")) {}
-    int64_t n = (int64_t)strlen(from), line = n && from[n - 1] == '\n'; /* a dot before the last line's end counts too */
+    for (const char *mark; (mark = strstr(from, "#### ")); from = mark + strlen("#### ")) {
+    }
+    int64_t n = (int64_t)strlen(from), line = n && from[n - 1] == '\n'; /* of the last line */
     bool dot = n > line && from[n - 1 - line] == '.';
     str_add_bytes(out, from, n - line - dot);
     if (line) str_add_char(out, '\n');

@@ -36,7 +36,8 @@ static bool fill(const Suite *s, Str *out, Hay *h, int64_t room, Err *e) {
         if (n <= room) return true;
         units -= MAX2((int64_t)((double)(n - room) / each), 1);
     }
-    return fail(e, ERR_FAIL, "a prompt of %lld tokens has no room for the question; give a larger one of --lengths",
+    return fail(e, ERR_FAIL,
+                "a prompt of %lld tokens has no room for the question; give a larger one of --lengths",
                 (long long)room);
 }
 
@@ -44,7 +45,9 @@ static bool add_item(Suite *s, int task, int64_t length, int depth, int64_t numb
     Task *t = &s->task[task];
     Str text = {0};
     uint64_t key = rng_fold(rng_fold_text(s->spec.seed, t->name), (uint64_t)number);
-    Hay h = {.spec = t->row->hay, .key = rng_fold(rng_fold(key, (uint64_t)length), (uint64_t)(depth + 1)), .depth = depth};
+    Hay h = {.spec = t->row->hay,
+             .key = rng_fold(rng_fold(key, (uint64_t)length), (uint64_t)(depth + 1)),
+             .depth = depth};
     bool ok = fill(s, &text, &h, length - t->row->most_new, e);
     if (ok) {
         Item *it = suite_add_item(s, t, 1);
@@ -75,9 +78,8 @@ static bool add_length(Suite *s, int task, int64_t length, Err *e) {
 }
 
 static bool check_length(const Suite *s, int64_t length, Err *e) {
-    return length <= s->spec.positions ||
-           fail(e, ERR_USAGE, "--lengths %lld: the model sees %lld tokens at once", (long long)length,
-                (long long)s->spec.positions);
+    return length <= s->spec.positions || fail(e, ERR_USAGE, "--lengths %lld: the model sees %lld tokens at once",
+                                               (long long)length, (long long)s->spec.positions);
 }
 
 bool haystack_add(Suite *s, const TaskRow *row, Err *e) {

@@ -1,5 +1,6 @@
-/* haystack_text.c - prompts that hide something in a long text: numbers of names, chains of variables, words that come
- * often. Every text follows from a key and a number of units (sentences or words), so any length can be asked for. */
+/* haystack_text.c - prompts that hide something in a long text: numbers of names, chains of variables, words that
+ * come often. Every text follows from a key and a number of units (sentences or words), so any length can be asked
+ * for. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,14 @@
 #include "suite/suite_int.h"
 
 enum { NEEDLES_MOST = 16 };
-enum { DRAW_PLACE = 1, DRAW_FILLER, DRAW_NAME, DRAW_NUMBER, DRAW_WORD, DRAW_ORDER }; /* what random numbers are for */
+enum {
+    DRAW_PLACE = 1,
+    DRAW_FILLER,
+    DRAW_NAME,
+    DRAW_NUMBER,
+    DRAW_WORD,
+    DRAW_ORDER
+}; /* what random numbers are for */
 
 static uint32_t draw(const Hay *h, int what, int64_t i, uint32_t below) {
     return (uint32_t)((uint64_t)rng_u32(rng_fold(h->key, (uint64_t)what), (uint64_t)i) * below >> 32);
@@ -37,8 +45,9 @@ static const char *const filler[] = {
 };
 static const char *const quality[] = {"amber", "brisk",  "copper", "dusty", "eager", "fabled", "gentle", "hollow",
                                       "ivory", "jovial", "kindly", "lunar", "misty", "nimble", "olive",  "plain"};
-static const char *const thing[] = {"anchor",  "bottle", "candle", "dragon",  "engine", "feather", "garden", "hammer",
-                                    "island",  "jacket", "kettle", "lantern", "mirror", "needle",  "orchard", "pebble"};
+static const char *const thing[] = {"anchor", "bottle", "candle",  "dragon", "engine", "feather",
+                                    "garden", "hammer", "island",  "jacket", "kettle", "lantern",
+                                    "mirror", "needle", "orchard", "pebble"};
 
 static void add_name(Str *out, const Hay *h, int i) { /* distinct for every i */
     int64_t at = rng_permuted(rng_fold(h->key, DRAW_NAME), COUNT_OF(quality) * COUNT_OF(thing), i);
@@ -109,20 +118,25 @@ static void chain_prompt(Str *out, Hay *h, int64_t units) {
     unsigned value = 10000 + draw(h, DRAW_NUMBER, 0, 90000);
     for (int i = 0; i < h->spec.keys; i++) {
         add_variable(name, h, i);
-        if (i) str_addf(&all.text[all.n++], "VAR %s = VAR %s.", name, before);
-        else str_addf(&all.text[all.n++], "VAR %s = %u.", name, value);
+        if (i)
+            str_addf(&all.text[all.n++], "VAR %s = VAR %s.", name, before);
+        else
+            str_addf(&all.text[all.n++], "VAR %s = %u.", name, value);
         want(h, name);
         strcpy(before, name);
     }
     str_add(out, "Variables are assigned in the text below. Follow the assignments.\n\n");
     add_haystack(out, h, &all, units);
-    str_addf(out, "\n\nQuestion: Which variables have the value %u?\nAnswer: The %d variables that have the value %u are", value,
-             h->spec.keys, value);
+    str_addf(
+        out,
+        "\n\nQuestion: Which variables have the value %u?\nAnswer: The %d variables that have the value %u are",
+        value, h->spec.keys, value);
 }
 
 /* ---- lists of words ---- */
 
-static void add_word(char to[16], const Hay *h, int64_t i) { /* distinct for every i: three syllables of a permuted number */
+/* Distinct for every i: three syllables of a permuted number. */
+static void add_word(char to[16], const Hay *h, int64_t i) {
     static const char first[] = "bdfgklmnprstvz", second[] = "aeiou";
     int64_t syllables = (int64_t)(sizeof first - 1) * (int64_t)(sizeof second - 1);
     int64_t at = rng_permuted(rng_fold(h->key, DRAW_WORD), syllables * syllables * syllables, i);
@@ -133,14 +147,15 @@ static void add_word(char to[16], const Hay *h, int64_t i) { /* distinct for eve
     to[6] = 0;
 }
 
-/* Word number of the i-th of n places before they are mixed: the wanted ones have half of them, each of the others comes
- * a tenth as often. */
+/* Word number of the i-th of n places before they are mixed: the wanted ones have half of them, each of the others
+ * comes a tenth as often. */
 static int64_t common_word(const Hay *h, int64_t i, int64_t n) {
     int64_t often = MAX2(n / 2 / h->spec.keys, 1), seldom = MAX2(often / 10, 1), wanted = often * h->spec.keys;
     return i < wanted ? i / often : h->spec.keys + (i - wanted) / seldom;
 }
 
-/* Frequencies fall as 1 / rank^2: of n places the first word has about 6 in 10, the second 15 in 100, the third 7. */
+/* Frequencies fall as 1 / rank^2: of n places the first word has about 6 in 10, the second 15 in 100, the third 7.
+ */
 static int64_t frequent_word(int64_t i, int64_t n) {
     double place = ((double)i + 0.5) / (double)n, sum = 0;
     int64_t word = 0;
@@ -166,13 +181,18 @@ static void words_prompt(Str *out, Hay *h, int64_t units) {
         add_word(word, h, i);
         want(h, word);
     }
-    str_addf(out, "\n\nQuestion: Which %d words come most often in the list?\nAnswer: The %d words that come most often are",
-             h->spec.keys, h->spec.keys);
+    str_addf(
+        out,
+        "\n\nQuestion: Which %d words come most often in the list?\nAnswer: The %d words that come most often are",
+        h->spec.keys, h->spec.keys);
 }
 
 void hay_prompt(Str *out, Hay *h, int64_t units) {
     h->n_want = 0;
-    if (h->spec.form == HAY_NEEDLE) needle_prompt(out, h, units);
-    else if (h->spec.form == HAY_CHAIN) chain_prompt(out, h, units);
-    else words_prompt(out, h, units);
+    if (h->spec.form == HAY_NEEDLE)
+        needle_prompt(out, h, units);
+    else if (h->spec.form == HAY_CHAIN)
+        chain_prompt(out, h, units);
+    else
+        words_prompt(out, h, units);
 }

@@ -1,4 +1,5 @@
-/* mt.c - MT19937 by its recurrence, seeded by an array of one word as Python does, and the two ways of random.sample. */
+/* mt.c - MT19937 by its recurrence, seeded by an array of one word as Python does, and both ways of random.sample.
+ */
 #include "suite/mt.h"
 
 #include <math.h>
@@ -75,7 +76,8 @@ static bool is_among(const int64_t *list, int64_t n, int64_t number) {
 }
 
 void mt_sample(Mt *m, int64_t *out, int64_t n, int64_t k) {
-    double few = 21 + (k > 5 ? pow(4, ceil(log((double)k * 3) / log(4))) : 0); /* the size at which Python turns to the list */
+    /* up to this size Python draws from a list */
+    double few = 21 + (k > 5 ? pow(4, ceil(log((double)k * 3) / log(4))) : 0);
     CHECK(k <= n);
     if ((double)n <= few) {
         sample_pool(m, out, n, k);

@@ -100,7 +100,8 @@ static bool read_gold(Rendered *out, const TaskTexts *t, const json_t *fields, E
     long gold = strtol(str_text(&text), &end, 10);
     bool sound = text.len && !*end && gold >= 0 && gold < (long)json_array_size(out->choices);
     if (!sound)
-        fail(e, ERR_FAIL, "the right answer is '%.40s', which is none of the %d choices. Is this a split without answers?",
+        fail(e, ERR_FAIL,
+             "the right answer is '%.40s', which is none of the %d choices. Is this a split without answers?",
              str_text(&text), (int)json_array_size(out->choices));
     str_free(&text);
     out->gold = (int)gold;

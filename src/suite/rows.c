@@ -28,7 +28,7 @@ typedef struct TaskFile { /* the rows of one task, or of tasks by subject */
     TaskTexts texts;
     Shots shots;
     int n_shots;
-    Mt draw;             /* goes on from item to item */
+    Mt draw; /* goes on from item to item */
 } TaskFile;
 
 static uint64_t row_number(const json_t *row) {
@@ -102,7 +102,8 @@ static bool first_shots(const TaskFile *f, int64_t *out, const char *subject) {
     return n == f->n_shots;
 }
 
-/* Drawn anew for every item. Where the rows may hold the item itself, one more is drawn and its copies are left out. */
+/* Drawn anew for every item. Where the rows may hold the item itself, one more is drawn and its copies are left
+ * out. */
 static bool draw_shots(TaskFile *f, int64_t *out, uint64_t item) {
     const Shots *s = &f->shots;
     int64_t drawn[SHOTS_MOST + 1], n = 0, want = f->n_shots + f->row->may_draw_itself;
@@ -168,8 +169,10 @@ typedef struct Taking {
 
 static Task *task_of(Suite *s, const TaskFile *f, const char *subject) {
     char name[80];
-    if (subject) snprintf(name, sizeof name, "%s_%s", f->row->name, subject);
-    else snprintf(name, sizeof name, "%s", f->row->name);
+    if (subject)
+        snprintf(name, sizeof name, "%s_%s", f->row->name, subject);
+    else
+        snprintf(name, sizeof name, "%s", f->row->name);
     for (int64_t i = 0; i < s->n_tasks; i++)
         if (!strcmp(s->task[i].name, name)) return &s->task[i];
     Task *t = suite_add_task(s, f->row, name);
@@ -198,8 +201,8 @@ static bool take_item(void *user, const json_t *row, bool *enough, Err *e) {
     Taking *k = user;
     Suite *s = k->s;
     TaskFile *f = k->file;
-    const char *subject = f->subject || !f->row->subject ? f->subject
-                                                         : json_string_value(field_get(row, f->row->subject));
+    const char *subject =
+        f->subject || !f->row->subject ? f->subject : json_string_value(field_get(row, f->row->subject));
     if (!check_subject(f, subject, e)) return false;
     Task *t = task_of(s, f, subject);
     t->rows++;
@@ -226,7 +229,8 @@ static bool read_file(Suite *s, TaskFile *f, Err *e) {
     mt_seed(&f->draw, SHOT_SEED);
     bool ok = texts_open(&f->texts, f->row, e);
     if (ok && f->n_shots && !file_exists(f->shots_path))
-        ok = fail(e, ERR_FAIL, "%s: is not there, and holds the %d few-shot examples of %s; give --num-fewshot 0, or the file",
+        ok = fail(e, ERR_FAIL,
+                  "%s: is not there, and holds the %d few-shot examples of %s; give --num-fewshot 0, or the file",
                   f->shots_path, f->n_shots, f->row->name);
     ok = ok && (!f->n_shots || each_row(f->shots_path, take_shot, f, e)) &&
          each_row(f->path, take_item, &(Taking){s, f}, e);
@@ -283,6 +287,7 @@ bool rows_add(Suite *s, const TaskRow *row, Err *e) {
     if (file_exists(f.path)) return read_file(s, &f, e);
     if (row->subject && file_is_dir(folder) && !add_subjects(s, row, folder, &found, e)) return false;
     return found ||
-           fail(e, ERR_FAIL, "%s: neither %s nor %s is there. It is the split '%s' of the data set, a JSON object a line",
+           fail(e, ERR_FAIL,
+                "%s: neither %s nor %s is there. It is the split '%s' of the data set, a JSON object a line",
                 row->name, f.path, flat, row->split);
 }

@@ -1,7 +1,8 @@
 /* run.c - items through an engine: in which order requests are submitted, and what their events mean.
  *
- * The choices of an item go one after the other: each finds what it shares with the one before in the slot that is free
- * now. So there are as many items under way as there are slots. Windows of a text share nothing and go at once. */
+ * The choices of an item go one after the other: each finds what it shares with the one before in the slot that is
+ * free now. So there are as many items under way as there are slots. Windows of a text share nothing and go at
+ * once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,11 @@
 typedef struct ItemRun {
     Suite *s;
     Engine *n;
-    int64_t *order;       /* owns: items as they are begun */
-    int64_t next, done;   /* in order; pieces that are scored */
-    int next_piece;       /* of the item that is begun next */
+    int64_t *order;     /* owns: items as they are begun */
+    int64_t next, done; /* in order; pieces that are scored */
+    int next_piece;     /* of the item that is begun next */
     int64_t pieces;
-    int64_t open;         /* requests under way: never more than slots, so that a next choice finds its item's slot free */
+    int64_t open; /* requests under way: at most as many as slots, so that a next choice finds its slot free */
     Work work;
 } ItemRun;
 
@@ -28,7 +29,8 @@ static int64_t item_tokens(const Item *it) {
     return n;
 }
 
-static int compare(const void *a, const void *b, void *suite) { /* by task, then the longest first, then as they came */
+static int compare(const void *a, const void *b,
+                   void *suite) { /* by task, then the longest first, then as they came */
     int64_t i = *(const int64_t *)a, k = *(const int64_t *)b;
     const Item *x = &((const Suite *)suite)->item[i], *y = &((const Suite *)suite)->item[k];
     if (x->task != y->task) return x->task < y->task ? -1 : 1;

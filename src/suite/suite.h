@@ -58,7 +58,7 @@ int64_t suite_at_once(const Suite *s);  /* requests that may be under way at a t
  * items of a task begin with the longest, so that those beside each other are alike in length. */
 bool suite_run(Suite *s, Engine *n, Err *e);
 
-json_t *suite_json(const Suite *s);           /* results, groups, n-shot, n-samples, ... as the harness writes them; gives */
+json_t *suite_json(const Suite *s);           /* results, groups, n-shot, ... as the harness writes them; gives */
 void suite_table(Str *out, const Suite *s);   /* the same for people */
 /* A line for each item: what was asked, in ids, and what came of it. */
 bool suite_write_items(const Suite *s, const char *path, Err *e);

@@ -151,7 +151,7 @@ void hay_prompt(Str *out, Hay *h, int64_t units);
 
 /* encode.c */
 bool encode_text(const Suite *s, TokenIds *out, const char *text, int64_t bytes, Err *e);
-/* Scores `continuation` behind `context`; ids of the context in *known are used where it is not NULL, and kept there. */
+/* Scores `continuation` behind `context`. known, where not NULL, holds the ids of the context from call to call. */
 bool encode_pair(Suite *s, Piece *p, const char *context, const char *continuation, TokenIds *known, Err *e);
 bool encode_prompt(Suite *s, Piece *p, const char *prompt, int64_t most_new, Err *e); /* to be answered */
 void encode_windows(Suite *s, Item *item, const int32_t *ids, int64_t n);             /* as many as item->n */

@@ -5,7 +5,8 @@
 #include "suite/suite_int.h"
 
 #define ARC \
-    .suite = "arc", .kind = TASK_CHOICE, .fields = "question choices answerKey", .prompt = "Question: {{question}}\nAnswer:", \
+    .suite = "arc", .kind = TASK_CHOICE, .fields = "question choices answerKey", \
+    .prompt = "Question: {{question}}\nAnswer:", \
     .choices = "{{choices.text|tojson}}", .gold = "{{choices.label.index(answerKey)}}", .split = "test", \
     .shot_split = "train", .normalised = true, .version = 1
 #define RULER(form, keys, values, asked) \
@@ -101,8 +102,9 @@ static const struct {
     const char *name, *subjects; /* ' ' before and behind each */
 } categories[] = {
     {"mmlu_stem",
-     " abstract_algebra anatomy astronomy college_biology college_chemistry college_computer_science college_mathematics "
-     "college_physics computer_security conceptual_physics electrical_engineering elementary_mathematics "
+     " abstract_algebra anatomy astronomy college_biology college_chemistry college_computer_science "
+     "college_mathematics college_physics computer_security conceptual_physics electrical_engineering "
+     "elementary_mathematics "
      "high_school_biology high_school_chemistry high_school_computer_science high_school_mathematics "
      "high_school_physics high_school_statistics machine_learning "},
     {"mmlu_other",
