@@ -202,14 +202,14 @@ const CommandRow command_rows[CMD_COUNT] = {
                      "snug unlearn --run out --method replay --at 40 --out theta40\n"},
     [CMD_UNLEARN_EVAL] =
         {.name = "unlearn-eval",
-         .summary = "TOFU's metrics: what a model still knows of what it was to forget, and of the rest",
+         .summary = "TOFU's metrics of a model that was made to forget",
          .about =
              "Probability, ROUGE-L, truth ratio, forget quality, model utility, extraction strength, exact memorisation, "
              "membership attacks and privleak, from a folder with TOFU's files. --out gets TOFU_EVAL.json and "
              "TOFU_SUMMARY.json in open-unlearning's layout; the last line has the aggregates. docs/unlearning.md "
              "has the formulas.",
-         .examples = "snug unlearn-eval --model forgot01/model --retain-model oracle/model --data tofu --forget forget01 --out eval\n"
-                     "snug unlearn-eval --model out/model --data tofu --retain-logs oracle-eval/TOFU_EVAL.json --json\n"},
+         .examples = "snug unlearn-eval --model u/model --retain-model oracle/model --data tofu --forget forget01\n"
+                     "snug unlearn-eval --model out/model --data tofu --retain-logs eval/TOFU_EVAL.json --out eval2\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

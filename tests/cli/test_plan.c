@@ -316,7 +316,7 @@ TEST(models_beside_a_policy_are_named_and_checked) {
         {"--evaluator nowhere", "--evaluator nowhere", "Presets"},
         {"--reference llama-3.2-1b", "128256", "cannot be compared"},
         {"--seq 100", "--seq 100", "768"},
-        {"--global-batch 12", "groups of 8", "--group"},
+        {"--global-batch 12", "groups of 8", "--num-generations"},
         {"--max-tokens 40000", "40512 tokens", "32768"},
     };
     for (int i = 0; i < (int)(sizeof wrong / sizeof *wrong); i++) {

@@ -1,5 +1,6 @@
 /* test_step_log.c - the light log from outside: every state of a run comes back bit for bit, and a log that is not
  * whole, not this run's or was edited is refused by name. */
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/unlearn/logged_run.h"
+#include "tests/world.h"
 
 #define TRAIN "train --model %s --data %s --out %s --seq 48 --global-batch 8 --lr 3e-3 --threads 2 --log-steps 1 "
 
@@ -61,7 +63,7 @@ TEST(replayed_weights_are_those_of_the_run_bit_for_bit) {
     };
     snug_make_job((SnugJob){2, 32, 48});
     int n = (int)(sizeof table / sizeof *table);
-    for (int i = 0; i < n; i += test_brief() ? 2 : 1) {
+    for (int i = 0; i < n; i += test_brief() ? 3 : 1) {
         char flags[300];
         snprintf(flags, sizeof flags, "--steps 9 --save-steps 3 --overwrite %s", table[i].flags);
         if (must_train("o", flags)) expect_replayed("o", table[i].what, table[i].file, 9);
@@ -100,6 +102,24 @@ TEST(a_resumed_run_goes_on_in_its_log) {
     r = train("o", "--steps 12 --save-steps 3 --schedule-steps 6 --resume --micro-batch 1");
     EXPECT(r.code == 1 && strstr(str_text(&r.err), "micro-batch"));
     ran_free(&r);
+}
+
+TEST(a_killed_run_leaves_a_log_to_go_on_with) {
+    char words[2000];
+    snug_make_job((SnugJob){2, 32, 48});
+    snprintf(words, sizeof words, TRAIN "--steps 300 --save-steps 3 --step-log --step-log-stride 4", test_path("m"),
+             test_path("rows.jsonl"), test_path("o"));
+    pid_t pid = world_start("k", world_binary(), NULL, words);
+    EXPECT(world_says("k", "checkpoint-6 "));
+    EXPECT(kill(pid, SIGKILL) == 0 && world_wait(pid) == 128 + SIGKILL);
+    Ran r = snug_run("train --config %s/config.yaml --resume --steps 12 --schedule-steps 300", test_path("o"));
+    bool stands_beyond = r.code == 2; /* it was quick: the run is further than that */
+    if (!EXPECT(r.code == 0 || stands_beyond)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    if (stands_beyond) r = snug_run("train --config %s/config.yaml --resume", test_path("o"));
+    if (stands_beyond && !EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    if (stands_beyond) ran_free(&r);
+    expect_replayed("o", "killed and resumed", "model/model.safetensors", 12);
 }
 
 /* ---- refusals ---- */
