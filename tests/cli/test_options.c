@@ -551,7 +551,10 @@ TEST(options_help_is_within_100_columns_and_shows_every_option) {
             const char *at = strstr(help.data, flag);
             bool shown = false;
             for (; at && !shown; at = strstr(at + 1, flag)) shown = strchr(" \n", at[strlen(flag)]) != NULL;
-            if (!EXPECT(shown == (option_rows[i].commands >> c & 1)))
+            bool wanted = false; /* commands may have options of one name: epsilon clips ratios, or is a certificate's */
+            for (int k = 0; k < OPT_COUNT; k++)
+                wanted |= !strcmp(option_rows[k].name, option_rows[i].name) && (option_rows[k].commands >> c & 1);
+            if (!EXPECT(shown == wanted))
                 test_note("    %s in `%s --help`", option_rows[i].name, command_rows[c].name);
         }
         EXPECT(strstr(help.data, "Example:\n  snug ") && strstr(help.data, "Exit codes: 0 done"));
