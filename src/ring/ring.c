@@ -73,8 +73,8 @@ static void add_device_lines(Ring *r) {
     add_line(r, POOL_DEVICE, "attention", "code of the library", library ? LIBRARY_CODE_BYTES : 0);
 }
 
-/* The driver keeps every kernel of a kept play in the host's memory: 33 to 50 KB a step were seen on an H200. */
-static int64_t host_graph_bytes(const Ring *r) { return r->machine.graph_bytes ? r->p.n_s * 52 * KIB : 0; }
+/* The driver keeps every kernel of a kept play in the host's memory: 33 to 88 KB a step were seen on an H200. */
+static int64_t host_graph_bytes(const Ring *r) { return r->machine.graph_bytes ? r->p.n_s * 96 * KIB : 0; }
 
 /* On the CPU it is the device's own memory that these bytes take. */
 static void add_host_lines(Ring *r) {
