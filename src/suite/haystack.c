@@ -88,7 +88,8 @@ bool haystack_add(Suite *s, const TaskRow *row, Err *e) {
     int n = s->spec.n_lengths ? s->spec.n_lengths : COUNT_OF(usual);
     if (n > MEASURES) return fail(e, ERR_USAGE, "--lengths: %d at most", MEASURES);
     while (!s->spec.n_lengths && n > 1 && length[n - 1] > s->spec.positions) n--;
-    if (!s->spec.n_lengths && length[0] > s->spec.positions) length = &s->spec.positions;
+    const int64_t all[1] = {s->spec.positions}; /* the usual lengths are too long: one, of all positions */
+    if (!s->spec.n_lengths && length[0] > s->spec.positions) length = all, n = 1;
     for (int i = 0; i < n; i++)
         if (!check_length(s, length[i], e) || !add_length(s, task, length[i], e)) return false;
     return true;

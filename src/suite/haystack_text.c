@@ -56,7 +56,7 @@ static void add_name(Str *out, const Hay *h, int i) { /* distinct for every i */
 
 static void want(Hay *h, const char *text) {
     CHECK(h->n_want < HAY_WANTED && strlen(text) < sizeof h->want[0]);
-    strcpy(h->want[h->n_want++], text);
+    snprintf(h->want[h->n_want++], sizeof h->want[0], "%s", text);
 }
 
 /* ---- sentences around needles ---- */
@@ -123,7 +123,7 @@ static void chain_prompt(Str *out, Hay *h, int64_t units) {
         else
             str_addf(&all.text[all.n++], "VAR %s = %u.", name, value);
         want(h, name);
-        strcpy(before, name);
+        snprintf(before, sizeof before, "%s", name);
     }
     str_add(out, "Variables are assigned in the text below. Follow the assignments.\n\n");
     add_haystack(out, h, &all, units);

@@ -16,7 +16,7 @@ typedef struct Group { /* several tasks as one */
 } Group;
 
 static bool is_in(const Task *t, const char *group) {
-    return t->group[0] && (!strcmp(group, "mmlu") || !strcmp(t->group, group));
+    return group && t->group[0] && (!strcmp(group, "mmlu") || !strcmp(t->group, group));
 }
 
 /* The mean of all items, and the pooled standard error of tasks of different sizes. */

@@ -1,6 +1,7 @@
 /* suite.c - which tasks were asked for, where their items are kept, and what becomes of them. */
 #include "suite/suite.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "suite/suite_int.h"
@@ -10,7 +11,7 @@ Task *suite_add_task(Suite *s, const TaskRow *row, const char *name) {
     Task *t = &s->task[s->n_tasks++];
     *t = (Task){.row = row};
     CHECK(strlen(name) < sizeof t->name);
-    strcpy(t->name, name);
+    snprintf(t->name, sizeof t->name, "%s", name);
     return t;
 }
 
@@ -25,6 +26,7 @@ Item *suite_add_item(Suite *s, Task *t, int pieces) {
 /* ---- opening ---- */
 
 static bool add_row(Suite *s, const TaskRow *row, Err *e) {
+    CHECK(row);
     if (row->kind == TASK_ROLLING) return rolling_add(s, row, e);
     if (row->kind == TASK_HAYSTACK) return haystack_add(s, row, e);
     return rows_add(s, row, e);

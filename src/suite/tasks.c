@@ -1,5 +1,6 @@
 /* tasks.c - the tasks as data: fields, prompts, choices and measures as lm-evaluation-harness 0.4 has them, and the
  * subjects of MMLU. */
+#include <stdio.h>
 #include <string.h>
 
 #include "suite/suite_int.h"
@@ -125,9 +126,7 @@ const char *task_category_at(int i) { return i < COUNT_OF(categories) ? categori
 const char *task_category(const char *subject) {
     char word[80];
     if (strlen(subject) > sizeof word - 3 || strchr(subject, ' ')) return NULL;
-    word[0] = ' ';
-    strcpy(word + 1, subject);
-    strcat(word, " ");
+    snprintf(word, sizeof word, " %s ", subject);
     for (int i = 0; i < COUNT_OF(categories); i++)
         if (strstr(categories[i].subjects, word)) return categories[i].name;
     return NULL;

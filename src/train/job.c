@@ -21,17 +21,20 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
     return MAX2(rows, HEAD_TILE);
 }
 
-/* Whole tiles, so that a piece's products are cut as those of the whole are. */
 double job_micro_steps(const JobSpec *s) {
     const UpdateRows *u = s->rows;
     if (!u || !u->updates) return (double)s->accum;
     double plays = 0;
-    for (int64_t r = 0; r <= u->most; r++) plays += (double)(u->count[r] * ((r + s->micro_batch - 1) / s->micro_batch));
+    for (int64_t r = 0; r <= u->most; r++) {
+        int64_t micros = (r + s->micro_batch - 1) / s->micro_batch;
+        plays += (double)(u->count[r] * micros);
+    }
     return plays / (double)u->updates;
 }
 
 int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }
 
+/* Whole tiles, so that a piece's products are cut as those of the whole are. */
 int64_t job_ffn_rows(const JobSpec *s) {
     int64_t rows = s->micro_batch * s->seq, pieces = MAX2(s->ffn_chunks, 1);
     return units_round_up((rows + pieces - 1) / pieces, HEAD_TILE);

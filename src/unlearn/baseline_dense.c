@@ -177,11 +177,12 @@ static Counts count(const Tuning *t) {
 /* pdu: the retain loss is held at delta by its multiplier. */
 static void move_alpha(Tuning *t) {
     LossSpec *s = &t->b->loss;
-    double nll = 0, tokens = 0;
+    double nll = 0;
+    int64_t tokens = 0;
     for (int i = 0; i < t->n; i++)
         for (int64_t k = 0; t->row[i].kind == ROW_RETAIN && k < t->row[i].n; k++, tokens++)
             nll -= (double)t->row[i].logp[k];
-    double next = s->alpha + s->beta * (nll / MAX2(tokens, 1) - s->delta);
+    double next = s->alpha + s->beta * (nll / (double)MAX2(tokens, 1) - s->delta);
     s->alpha = next > 1e-6 ? next : 1e-6; /* the rows of an update stay the same ones */
 }
 

@@ -126,7 +126,9 @@ static Column logged(const json_t *logs, const char *metric, const char *key) {
     Column c = {.value = MEM_NEW(double, MAX2((int64_t)json_object_size(by_index), 1))};
     const char *index;
     json_t *row;
-    json_object_foreach((json_t *)by_index, index, row) c.value[c.n++] = json_number_value(json_object_get(row, key));
+    json_object_foreach((json_t *)by_index, index, row) {
+        c.value[c.n++] = json_number_value(json_object_get(row, key));
+    }
     return c;
 }
 

@@ -43,7 +43,14 @@ static bool ends_short(const char *w, int n) {
 
 static int stem_length(const char *w, const char *ending) { return (int)(strlen(w) - strlen(ending)); }
 
-static void replace(char *w, const char *ending, const char *to) { strcpy(w + stem_length(w, ending), to); }
+/* Into a word's own bytes, from that place on; what is put there is never longer than STEM_BYTES has room for. */
+static void put(char *w, int at, const char *to) {
+    size_t bytes = strlen(to) + 1;
+    CHECK((size_t)at + bytes <= STEM_BYTES);
+    memcpy(w + at, to, bytes);
+}
+
+static void replace(char *w, const char *ending, const char *to) { put(w, stem_length(w, ending), to); }
 
 /* The first ending of the table that the word has; NULL: none. */
 static const Rule *find(const Rule *rules, int n, const char *w) {
@@ -76,7 +83,7 @@ static void mend(char *w) { /* after -ed or -ing has gone */
     else if (ends_double(w, n))
         w[n - 1] = strchr("lsz", w[n - 1]) ? w[n - 1] : 0;
     else if (measure(w, n) == 1 && ends_short(w, n))
-        strcpy(w + n, "e");
+        put(w, n, "e");
 }
 
 static void past_and_progressive(char *w) {
@@ -157,7 +164,7 @@ void stem_word(char w[STEM_BYTES]) {
         {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"}};
     for (int i = 0; i < COUNT_OF(irregular); i++)
         if (!strcmp(w, irregular[i].ending)) {
-            strcpy(w, irregular[i].to);
+            put(w, 0, irregular[i].to);
             return;
         }
     if (strlen(w) <= 2) return;

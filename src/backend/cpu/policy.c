@@ -31,7 +31,7 @@ static PolicyToken token_of(const PolicyRows *r, int64_t i, AttrPolicy attr) {
     return t;
 }
 
-static const float *read_rows(float *room, Operand x, int64_t first, int64_t n) {
+static const float *read_if_there(float *room, Operand x, int64_t first, int64_t n) {
     return x.data ? cpu_read(room, x, first, n) : NULL;
 }
 
@@ -58,12 +58,12 @@ void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
     double sum = 0, facts[POLICY_FACTS] = {0}, beta = cpu_beta(a->policy_loss.in.beta);
     for (int64_t c = 0; c < count; c += CHUNK) {
         int64_t n = MIN2(CHUNK, count - c);
-        PolicyRows r = {read_rows(room[0], a->policy_loss.in.logp, c, n),
-                        read_rows(room[1], a->policy_loss.in.sampled, c, n),
-                        read_rows(room[2], a->policy_loss.in.old, c, n),
-                        read_rows(room[3], a->policy_loss.in.ref, c, n),
-                        read_rows(room[4], a->policy_loss.in.advantage, c, n),
-                        read_rows(room[5], a->policy_loss.in.weight, c, n)};
+        PolicyRows r = {cpu_read(room[0], a->policy_loss.in.logp, c, n),
+                        read_if_there(room[1], a->policy_loss.in.sampled, c, n),
+                        read_if_there(room[2], a->policy_loss.in.old, c, n),
+                        read_if_there(room[3], a->policy_loss.in.ref, c, n),
+                        cpu_read(room[4], a->policy_loss.in.advantage, c, n),
+                        cpu_read(room[5], a->policy_loss.in.weight, c, n)};
         for (int64_t i = 0; i < n; i++) {
             if (r.weight[i] == 0) continue;
             PolicyToken t = token_of(&r, i, a->step->attr.policy);
@@ -86,11 +86,11 @@ void cpu_policy_loss_grad(Backend *b, Queue q, const Args *a) {
     double divisor = divisor_of(a->policy_loss_grad.in.divisor);
     for (int64_t c = 0; c < count; c += CHUNK) {
         int64_t n = MIN2(CHUNK, count - c);
-        PolicyRows r = {.logp = read_rows(room[0], a->policy_loss_grad.in.logp, c, n),
-                        .old = read_rows(room[1], a->policy_loss_grad.in.old, c, n),
-                        .ref = read_rows(room[2], a->policy_loss_grad.in.ref, c, n),
-                        .advantage = read_rows(room[3], a->policy_loss_grad.in.advantage, c, n),
-                        .weight = read_rows(room[4], a->policy_loss_grad.in.weight, c, n)};
+        PolicyRows r = {.logp = cpu_read(room[0], a->policy_loss_grad.in.logp, c, n),
+                        .old = read_if_there(room[1], a->policy_loss_grad.in.old, c, n),
+                        .ref = read_if_there(room[2], a->policy_loss_grad.in.ref, c, n),
+                        .advantage = cpu_read(room[3], a->policy_loss_grad.in.advantage, c, n),
+                        .weight = cpu_read(room[4], a->policy_loss_grad.in.weight, c, n)};
         for (int64_t i = 0; i < n; i++)
             dlogp[i] = r.weight[i] == 0 ? 0.0f
                                         : (float)((double)r.weight[i] / divisor * token_of(&r, i, a->step->attr.policy).dlogp);
