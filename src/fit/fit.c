@@ -77,8 +77,8 @@ static void climb(Walk *w, FitPoint p, FitCost c) {
         p.rung = least_relief(s, &p, false, p.rung, s->rungs, c.device_bytes - w->limits.device_bytes);
         const FitTrial *t = p.rung > s->rungs ? NULL : trial_of(w, &p);
         if (!t || is_too_slow(w, t->c.seconds)) return;
-        if (is_within(w->limits.device_bytes, t->c.device_bytes)) fit_host(w, t);
-        c = t->c; /* trials may have moved */
+        c = t->c; /* before others are tried: trials may move */
+        if (is_within(w->limits.device_bytes, c.device_bytes)) fit_host(w, t);
     }
 }
 

@@ -207,7 +207,8 @@ json_t *evaluate_all(const EvalInput *in) {
 json_t *evaluate_summary(const json_t *all) {
     json_t *summary = json_object(), *metric;
     const char *name;
-    json_object_foreach((json_t *)all, name, metric)
+    json_object_foreach((json_t *)all, name, metric) {
         json_object_set(summary, name, json_object_get(metric, "agg_value"));
+    }
     return summary;
 }
