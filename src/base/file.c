@@ -409,8 +409,8 @@ bool file_list(const char *path, char ***names, int64_t *n, Err *e) {
 }
 
 bool file_clear(const char *folder, bool (*goes)(const char *name), Err *e) {
-    char **names, path[PATH_MAX];
-    int64_t n;
+    char **names = NULL, path[PATH_MAX];
+    int64_t n = 0;
     if (!file_list(folder, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {

@@ -63,9 +63,13 @@ ProcessMemory process_memory(void) {
 /* The bytes of one line of maps, "7f..-7f.. r-xp 00001000 08:01 1234   /lib/x.so", if a file (an inode) stands
  * behind it. */
 static int64_t file_bytes_of(const char *line) {
-    unsigned long long begin, end, inode;
-    if (sscanf(line, "%llx-%llx %*s %*s %*s %llu", &begin, &end, &inode) != 3 || !inode) return 0;
-    return (int64_t)(end - begin);
+    char *at;
+    unsigned long long begin = strtoull(line, &at, 16), end = *at == '-' ? strtoull(at + 1, &at, 16) : 0;
+    for (int word = 0; word < 3; word++) { /* rights, offset, device */
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+    }
+    return end > begin && strtoull(at, NULL, 10) ? (int64_t)(end - begin) : 0;
 }
 
 int64_t process_program_bytes_at(const char *root) {
@@ -76,7 +80,7 @@ int64_t process_program_bytes_at(const char *root) {
     if (!file_open_read(path, &fd, NULL)) return -1;
     while (file_read_some(fd, text + used, &n, (int64_t)sizeof text - 1 - used, path, NULL) && n > 0) {
         char *line = text, *stop;
-        text[used += n] = 0;
+        text[used + n] = 0;
         for (; (stop = strchr(line, '\n')); line = stop + 1) {
             *stop = 0;
             sum += file_bytes_of(line);
