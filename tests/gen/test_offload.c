@@ -169,7 +169,7 @@ TEST(what_neither_the_device_nor_the_host_holds_lies_on_disk_and_no_more) {
         host[k] = number(json_object_get(pools, "pinned"), "process_planned_bytes") +
                   number(json_object_get(pools, "host"), "process_planned_bytes");
         EXPECT(number(json_object_get(pools, "device"), "process_planned_bytes") <= 8.0 * 1073741824 &&
-               number(j, "offload_dir_bytes") < 1e6);
+               number(j, "offload_dir_bytes") < 4e6); /* what aligns them: a layer has 466e6 */
         json_decref(j);
         ran_free(&r);
     }
