@@ -83,7 +83,8 @@ static void add_host_lines(Ring *r) {
     add_line(r, pool, "runtime", "code, heap, BLAS buffers, stacks", r->machine.runtime_bytes + prog_heap_bytes(&r->p));
     add_line(r, pool, "graphs", "the driver's side of plays that are kept", host_graph_bytes(r));
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
-    add_line(r, pool, "sanitizers", "a debug build", 256 * MIB + r->placement.arena_bytes[POOL_DEVICE] / 4);
+    int64_t shadow = pool == POOL_DEVICE ? r->placement.arena_bytes[POOL_DEVICE] / 4 : 0; /* of what the process touches */
+    add_line(r, pool, "sanitizers", "a debug build", 256 * MIB + shadow);
 #endif
     for (int i = 0; i < r->n_host; i++) {
         const RingHostLine *h = &r->host[i];

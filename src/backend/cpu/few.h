@@ -23,7 +23,7 @@ extern const ManyKernels many_plain, many_avx2, many_avx512;
 
 static inline const FewKernels *few_kernels(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return &few_avx512;
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* all that have it have f16c */
     return avx2 ? &few_avx2 : &few_plain;
 }
 
