@@ -295,7 +295,7 @@ static bool make_pair(RowMaker *m, Sample *s, Row *row, Text prompt, Text reply,
 }
 
 static bool make_prompt(RowMaker *m, Sample *s, Row *row, Err *e) {
-    Text prompt, reply;
+    Text prompt = {0}, reply = {0};
     return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) && make_pair(m, s, row, prompt, reply, e);
 }
 
@@ -314,7 +314,7 @@ static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
 }
 
 static bool make_fields(RowMaker *m, Sample *s, Row *row, Err *e) {
-    Text reply;
+    Text reply = {0};
     if (!expand(&m->prompt, m->o->prompt_template, row, e)) return false;
     bool ok = m->o->answer_template ? expand(&m->part, m->o->answer_template, row, e) : need_text(&reply, row, m->answer, e);
     if (!ok) return false;

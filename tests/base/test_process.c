@@ -1,4 +1,5 @@
 /* test_process.c - the kernel's figures of this process: from the real files, and from made-up ones. */
+#include <stdatomic.h>
 #include <errno.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -99,13 +100,14 @@ static void *at_once(void *context) {
 }
 
 static void *for_ever(void *context) {
-    for (volatile int *go_on = context; *go_on;) sched_yield();
+    for (atomic_int *go_on = context; atomic_load(go_on);) sched_yield();
     return NULL;
 }
 
 TEST(a_thread_that_does_not_end_in_time_is_left_behind) {
-    static int done, going = 1;
+    static int done;
+    static atomic_int going = 1;
     EXPECT(thread_run_within(60, at_once, &done) == 0 && done == 7);
     EXPECT(thread_run_within(1, for_ever, &going) == ETIMEDOUT);
-    going = 0;
+    atomic_store(&going, 0);
 }
