@@ -22,11 +22,13 @@ static long listed_holder(int fd) {
     long found = 0;
     if (fstat(fd, &st) || !file_read("/proc/locks", &text, LOCKS_BYTES, NULL)) return 0;
     for (char *save = NULL, *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        long pid;
-        unsigned long inode;
-        if (sscanf(line, "%*s FLOCK %*s %*s %ld %*x:%*x:%lu", &pid, &inode) == 2 &&
-            inode == (unsigned long)st.st_ino && pid > 0)
-            found = pid;
+        enum { KIND = 1, PID = 4, FILE_ID };
+        const char *word[FILE_ID + 1] = {0};
+        char *inner = NULL, *at = strtok_r(line, " ", &inner);
+        for (int i = 0; i <= FILE_ID && at; i++, at = strtok_r(NULL, " ", &inner)) word[i] = at;
+        const char *inode = word[FILE_ID] ? strrchr(word[FILE_ID], ':') : NULL;
+        if (inode && !strcmp(word[KIND], "FLOCK") && strtoull(inode + 1, NULL, 10) == (unsigned long long)st.st_ino)
+            found = MAX2(strtol(word[PID], NULL, 10), 0);
     }
     str_free(&text);
     return found;
