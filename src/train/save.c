@@ -46,7 +46,8 @@ static bool write_elsewhere(Run *r, RunWrite *put, void *what, Err *e) {
 
 bool run_until_written(Run *r, RunWrite *put, void *what, Err *e) {
     bool asked_before = stop_asked();
-    for (double wait = first_wait_seconds;; wait = MIN2(2 * wait, longest_wait_seconds)) {
+    double wait = first_wait_seconds;
+    for (;;) {
         *e = (Err){0};
         if (put(r, r->o.out, what, e)) return true;
         if (!e->error) return false;
@@ -60,7 +61,9 @@ bool run_until_written(Run *r, RunWrite *put, void *what, Err *e) {
         if (elsewhere) log_warn("%s", other.text);
         log_warn("%s. The run keeps its state and tries again in %s; %s leaves without it", e->text,
                  units_seconds(wait).s, asked_before ? "another signal" : "Ctrl-C");
-        if (wait_a_while(wait, asked_before)) continue;
+        bool waited = wait_a_while(wait, asked_before);
+        wait = MIN2(2 * wait, longest_wait_seconds);
+        if (waited) continue;
         char last[60] = "nothing was saved before";
         if (r->saved_step >= 0) snprintf(last, sizeof last, "checkpoint-%lld stands", (long long)r->saved_step);
         return fail_within(e, "stopped by signal %d while waiting to write what step %lld has come to; %s",

@@ -109,7 +109,7 @@ static void offer_technique(Offers *o, const Technique *t) {
         fits = true;
     }
     spec = o->job->spec;
-    if (!fits && o->budget_bytes && t->allow && spec.train && t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
+    if (!fits && o->budget_bytes && t->allow && t->take && spec.train && t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
         str_clear(&flags);
         t->flags(t, &flags, &spec);
         offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, str_text(&flags));

@@ -233,7 +233,7 @@ static void merge_room(Merge *m, int64_t numbers) { /* for so many at a time */
 
 /* A matrix of the adapter, whole: its shorter side is the rank. Gives: mem_free. */
 static float *read_f32(Merge *m, const StTensor *t, Err *e) {
-    Format f;
+    Format f = FMT_F32;
     if (!format_to_merge(&f, &m->adapter, t, e)) return NULL;
     int64_t n = t->bytes / st_dtype_bytes(t->dtype);
     float *to = mem_alloc(mem_mul(n, 4));
@@ -259,7 +259,7 @@ static void adapter_names(char *a, char *b, size_t size, const char *name) {
 
 /* Rows at a time: they do not know of each other. */
 static bool merge_rows(Merge *m, StWriter *w, const StTensor *t, Err *e) {
-    Format f;
+    Format f = FMT_F32;
     if (!format_to_merge(&f, &m->base, t, e)) return false;
     int64_t item = st_dtype_bytes(t->dtype), step = MAX2(STRETCH / m->cols, 1), rows = t->dim[0];
     merge_room(m, step * m->cols);
