@@ -19,7 +19,7 @@ static double now_seconds(void) {
 }
 
 int work_bar(char *to, int64_t room, int cells, double share) {
-    char bar[64];
+    char bar[64] = {0};
     double part = MIN2(MAX2(share, 0), 1);
     int filled = (int)(part * cells);
     CHECK(cells < (int)sizeof bar);

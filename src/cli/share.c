@@ -30,7 +30,8 @@ const char *share_find(char path[SHARE_PATH], const char *folder, const char *na
     bool full = str_starts(name, "recipes/") || str_starts(name, "models/");
     for (int i = 0; i < COUNT_OF(places) && file_of_program(root, sizeof root - 16); i++) {
         go_up(root, places[i].up);
-        strcat(root, places[i].down);
+        size_t used = strlen(root);
+        snprintf(root + used, sizeof root - used, "%s", places[i].down);
         bool ours = is_there(recipes, root, "", "recipes");
         if (ours && is_there(path, root, full ? "" : folder, name)) return path;
     }

@@ -71,7 +71,7 @@ static bool take_shot(void *user, const json_t *row, bool *enough, Err *e) {
     rendered_example(&text, f->row, &r);
     rendered_free(&r);
     const char *subject = f->row->subject ? json_string_value(field_get(row, f->row->subject)) : NULL;
-    int64_t room = s->capacity, also = s->capacity;
+    int64_t room = s->capacity, also = room;
     s->text = mem_grow(s->text, &room, s->n + 1, sizeof *s->text);
     s->subject = mem_grow(s->subject, &also, s->n + 1, sizeof *s->subject);
     s->row = mem_grow(s->row, &s->capacity, s->n + 1, sizeof *s->row);
