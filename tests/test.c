@@ -1,9 +1,11 @@
 /* test.c - runs the table of tests of one folder and counts. */
 #include "tests/test.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -130,12 +132,47 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- a test that does not end ---- */
+
+enum { SECONDS_MOST = 600, SECONDS_TO_END = 120 }; /* TEST_SECONDS=N: another most */
+static const char *running;
+static volatile sig_atomic_t expired;
+
+static void say(const char *text) {
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) _exit(1);
+}
+
+/* What the test has started is shown and ended, so that it fails and the others run; a test that hangs by itself ends
+ * the binary. */
+static void end_hung_test(int signal) {
+    (void)signal;
+    say("FAILED ");
+    say(running);
+    say(expired ? ": hangs by itself\n" : ": has not ended in its time. Below it:\n");
+    if (expired) _exit(1);
+    expired = 1;
+    alarm(SECONDS_TO_END);
+    char pid[24];
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    pid_t shell = fork();
+    if (!shell) {
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+        execl("tools/hung.sh", "hung.sh", pid, (char *)NULL);
+        _exit(1);
+    }
+    if (shell > 0) waitpid(shell, NULL, 0);
+}
+
 typedef enum Outcome { PASSED, FAILED, SKIPPED, LEFT, OUTCOMES } Outcome;
 
 static Outcome run(const Test *t) {
     double began = seconds();
-    failures_here = skipped_here[0] = 0;
+    failures_here = skipped_here[0] = expired = 0;
+    running = t->name;
+    alarm(is_set("TEST_SECONDS") ? (unsigned)atoi(getenv("TEST_SECONDS")) : SECONDS_MOST);
     t->fn();
+    alarm(0);
+    failures_here += expired;
     drop_tmp();
     Outcome o = failures_here ? FAILED : skipped_here[0] ? SKIPPED : PASSED;
     static const char *const said[] = {"ok", "FAILED", "skipped"};
@@ -156,6 +193,7 @@ int main(int argc, char **argv) {
     words = argv;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!strcmp(only, "--list")) return list(), 0;
+    signal(SIGALRM, end_hung_test);
     for (int i = 0; i < n_tests; i++)
         if (strstr(tests[i].name, only)) n[is_set("QUICK") && tests[i].slow ? LEFT : run(&tests[i])]++;
     for (int i = 0; i < n_reasons; i++) printf("  %d skipped: %s\n", reasons[i].tests, reasons[i].text);

@@ -79,7 +79,7 @@ while read -r binary; do # a job goes to a GPU where there is one: only the test
     *) start "${binary##*/}" env CUDA_VISIBLE_DEVICES= "$binary" ;;
     esac
 done < <(order "$@")
-for script in tests/*.sh; do start "${script##*/}" bash "$script"; done
+for script in tests/*.sh; do start "${script##*/}" timeout -k 10 1200 bash "$script"; done
 finish
 
 parts_on_gpu() { # binary
