@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/rng.h"
 #include "base/units.h"
 #include "cli/gen_setup.h"
 #include "cli/grpo_setup.h"
@@ -18,8 +17,6 @@ enum { COMMAND_WORDS = 64 };
 typedef struct GrpoSession {
     GrpoSetup setup;
     GrpoOptions o;
-    Items items, held_out;
-    Words evaluator;
     StopIds stop, evaluator_stop;
     ScorerSpec scorer;
     char *command; /* owns: the words of --reward-command, cut */
@@ -28,33 +25,6 @@ typedef struct GrpoSession {
     char of[96]; /* "64 answers to 8 prompts" */
     GrpoRun run;
 } GrpoSession;
-
-/* ---- items ---- */
-
-static bool read_items(GrpoSession *g, const Session *s, Err *e) {
-    const Options *o = s->o;
-    const char *parser = opt_text(o, OPT_PARSER);
-    bool test = !strcmp(parser, "test");
-    Str meta = {0};
-    if (!test && !opt_given(o, OPT_DATA))
-        return fail(e, ERR_USAGE, "--data is missing: the rows that --parser %s reads (--parser test needs none)", parser);
-    if (opt_given(o, OPT_META_PROMPT) && !items_meta_prompt(&meta, opt_text(o, OPT_META_PROMPT), e)) return false;
-    ItemQuery q = {.parser = parser, .path = test ? NULL : opt_text(o, OPT_DATA),
-                   .prompt_field = opt_text(o, OPT_PROMPT_FIELD), .answer_field = opt_text(o, OPT_ANSWER_FIELD),
-                   .meta_prompt = str_text(&meta), .plain = !s->words.chat, .shuffle = opt_flag(o, OPT_SHUFFLE),
-                   .seed = (uint64_t)opt_int(o, OPT_SEED),
-                   .count = opt_given(o, OPT_MAX_SAMPLES) ? opt_int(o, OPT_MAX_SAMPLES) : -1};
-    bool ok = items_read(&g->items, &q, e);
-    int64_t held_out = opt_int(o, OPT_EVAL_ITEMS);
-    if (ok && held_out && (test || opt_given(o, OPT_EVAL_DATA))) {
-        q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
-        q.path = test ? NULL : opt_text(o, OPT_EVAL_DATA);
-        q.count = held_out;
-        ok = items_read(&g->held_out, &q, e);
-    }
-    str_free(&meta);
-    return ok;
-}
 
 /* ---- rewards ---- */
 
@@ -138,9 +108,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     if (!m->has_folder && !g->setup.spec.evaluator.random_init)
         return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder", opt_text(o, OPT_EVALUATOR));
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
-    bool has_words = m->has_folder && setup_words_of(&g->evaluator, m->folder, e);
-    if (m->has_folder && !has_words && e->code) return false;
-    const Words *w = g->evaluator.tokenizer ? &g->evaluator : &s->words;
+    const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
     g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = g->evaluator_stop.id,
                                  .n_stop_ids = g->evaluator_stop.n,
@@ -154,11 +122,12 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
 static bool open_items(Session *s, Err *e) {
     GrpoSession *g = s->own = MEM_NEW(GrpoSession, 1);
     const Options *o = s->o;
-    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) || !read_items(g, s, e)) return false;
+    const Items *items, *held_out;
+    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) || !grpo_setup_read(&g->setup, o, &s->words, e))
+        return false;
+    items = g->o.items = &g->setup.items;
+    held_out = g->o.held_out = g->setup.held_out.n ? &g->setup.held_out : NULL;
     g->o.batches = g->setup.batches;
-    if (!batches_check_prompts(&g->o.batches, g->items.n, e)) return false;
-    g->o.items = &g->items;
-    g->o.held_out = g->held_out.n ? &g->held_out : NULL;
     g->o.shuffle = opt_flag(o, OPT_SHUFFLE);
     g->o.seed = (uint64_t)opt_int(o, OPT_SEED);
     g->o.mask_truncated = opt_flag(o, OPT_MASK_TRUNCATED);
@@ -168,47 +137,25 @@ static bool open_items(Session *s, Err *e) {
         !reward_scale_find(&g->o.scale, opt_text(o, OPT_SCALE_REWARDS), e))
         return false;
     if (!set_rewards(g, o, e) || !set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
-    s->host.tokenizer = tokenizer_bytes(s->words.tokenizer) +
-                        (g->evaluator.tokenizer ? tokenizer_bytes(g->evaluator.tokenizer) : 0);
-    log_line("%s items%s%s", units_count(g->items.n).s, g->held_out.n ? ", held out: " : "",
-             g->held_out.n ? units_count(g->held_out.n).s : "");
+    log_line("%s items%s%s", units_count(items->n).s, held_out ? ", held out: " : "",
+             held_out ? units_count(held_out->n).s : "");
     return true;
 }
 
-/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter of the
- * most to all to be equally likely, so that it leaves little padding to be computed. */
-static void expect_rows(Session *s) {
-    UpdateRows *u = &s->rows;
-    update_rows_free(u);
-    *u = (UpdateRows){.samples = s->global_batch, .most = s->global_batch, .fill = 0.9};
-    u->count = MEM_NEW(int64_t, u->most + 1);
-    for (int64_t r = MAX2(u->most / 4, 1); r <= u->most; r++) {
-        u->count[r] = 1;
-        u->updates++;
-        u->mean_rows += (double)r;
-    }
-    u->mean_rows /= (double)u->updates;
-    u->mean_tokens = u->mean_rows * u->fill * (double)s->spec.seq;
-    s->spec.rows = u;
-    s->spec.accum = (u->most + s->spec.micro_batch - 1) / s->spec.micro_batch;
+static void shape(Session *s) { grpo_setup_shape(&s->spec, &s->rows, s->global_batch); }
+
+static void count(Session *s) {
+    const GrpoSession *g = s->own;
+    s->host = grpo_setup_host(&g->setup, &s->spec, &s->words);
 }
 
-static bool shape(Session *s, Err *e) {
-    GrpoSession *g = s->own;
-    expect_rows(s);
-    s->spec.attend = s->spec.attend_asked = ATTEND_OWN; /* answers lie side by side in a row */
-    s->spec.evaluate = false;
-    s->host.batches = grpo_host_bytes(&s->spec, &g->setup.spec, &g->o);
-    return e->code == ERR_NONE;
-}
-
-static bool load_side(const Session *s, const char *name, const ModelFiles *files, const ModelSpec *m, Err *e) {
-    return m->random_init || weights_load(&((Session *)s)->ring.x, name, ROLE_WEIGHT, files->folder, e);
+static bool load_side(Session *s, const char *name, const ModelFiles *files, const ModelSpec *m, Err *e) {
+    return m->random_init || weights_load(&s->ring.x, name, ROLE_WEIGHT, files->folder, e);
 }
 
 /* The models beside the policy: read when the ring is open, before anything is answered. */
 static bool load_sides(void *session, Err *e) {
-    const Session *s = session;
+    Session *s = session;
     const GrpoSession *g = s->own;
     const GrpoSpec *spec = &g->setup.spec;
     return (spec->reference_kind != REFERENCE_MODEL ||
@@ -229,19 +176,16 @@ static bool start(Session *s, Err *e) {
 static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
     GrpoSession *g = s->own;
     const Batches *b = &g->o.batches;
-    double epochs = opt_real(s->o, OPT_EPOCHS);
-    *per_epoch = batches_rollouts(b, g->items.n, 1) * b->updates;
     snprintf(g->of, sizeof g->of, "%s answers to %s prompts", units_count(b->spec.batch * b->spec.accum).s,
              units_count(b->spec.batch * b->spec.accum / b->spec.group).s);
     *of = g->of;
-    if (opt_given(s->o, OPT_STEPS)) return opt_int(s->o, OPT_STEPS);
-    return MAX2((int64_t)ceil(epochs * (double)*per_epoch - 1e-9), 1);
+    return grpo_setup_updates(&g->setup, s->o, per_epoch);
 }
 
 static void settings(const Session *s, json_t *to) {
     const GrpoSession *g = s->own;
     char hash[24];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)g->items.hash);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)g->setup.items.hash);
     json_object_set_new(to, "data", json_string(hash));
 }
 
@@ -267,16 +211,14 @@ static void close_items(Session *s) {
     GrpoSession *g = s->own;
     if (!g) return;
     grpo_run_close(&g->run);
-    items_free(&g->items);
-    items_free(&g->held_out);
-    setup_words_free(&g->evaluator);
+    grpo_setup_free(&g->setup);
     mem_free(g->command);
     mem_free(g);
     s->own = NULL;
 }
 
 bool cmd_grpo(const Options *o, Err *e) {
-    static const SessionTask task = {.open = open_items, .shape = shape, .start = start, .updates = updates,
+    static const SessionTask task = {.open = open_items, .shape = shape, .count = count, .start = start, .updates = updates,
                                      .settings = settings, .result = result, .close = close_items};
     return session_run(o, &task, e);
 }

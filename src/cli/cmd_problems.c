@@ -1,4 +1,6 @@
 /* cmd_problems.c - snug problems: arithmetic word problems as JSON lines, to train on, to be asked, or for snug reason. */
+#include <string.h>
+
 #include "base/log.h"
 #include "base/process.h"
 #include "base/rng.h"
@@ -40,6 +42,7 @@ bool cmd_problems(const Options *o, Err *e) {
     ArithRole role[32] = {ARITH_SOLVE};
     int n;
     const char *out = opt_text(o, OPT_OUT);
+    if (out && !strcmp(out, "-")) out = NULL; /* standard output */
     if (!read_roles(role, &n, COUNT_OF(role), o, e)) return false;
     Lines s;
     if (!lines_begin(&s, out, opt_flag(o, OPT_OVERWRITE), e)) return false;

@@ -42,6 +42,7 @@ static bool reopen_data(Session *s, Err *e) {
 }
 
 static void count_batches(Session *s) {
+    if (s->task) s->task->count(s);
     if (s->data) s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
 }
 
@@ -65,7 +66,8 @@ static bool check_free(Session *s, Err *e) {
 }
 
 static bool pack(Session *s, Err *e) {
-    if (s->task) return s->task->shape(s, e);
+    if (s->task) s->task->shape(s);
+    if (s->task) return true;
     return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host, s->limits, e);
 }
 
@@ -188,6 +190,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     fill_schedule(s, ro);
     if (s->task) { /* the next answers want the weights of this update */
         ro->source = &s->source;
+        ro->warm = s->backend->asynchronous;
         ro->ahead = false;
         ro->global_batch = 1;
     }

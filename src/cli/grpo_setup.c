@@ -1,10 +1,14 @@
-/* grpo_setup.c - how options name the models beside a policy, its batches and its loss: for `snug plan --task grpo` and for
- * `snug grpo` alike. */
+/* grpo_setup.c - how options name the models beside a policy, its batches, its loss and its items, and what all of it takes
+ * of the host: for `snug plan --task grpo` and for `snug grpo` alike, so that both come to the same bytes. */
 #include "cli/grpo_setup.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/rng.h"
+#include "grpo/run.h"
 
 /* ---- from options to models ---- */
 
@@ -71,7 +75,7 @@ static bool open_reference(GrpoSetup *g, const Options *o, const JobSpec *s, con
 /* What is drawn and not loaded. A copy of a drawn policy is drawn as the policy is. */
 static void set_start(ModelSpec *m, const ModelFiles *files, const JobSpec *s, const Options *o) {
     m->activations = s->m.activations;
-    m->random_init = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT) && (!files->has_folder || s->m.random_init);
+    m->random_init = opt_given(o, OPT_INIT) && (!files->has_folder || s->m.random_init);
     m->seed = s->m.seed;
 }
 
@@ -90,7 +94,7 @@ static bool set_batches(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const O
 }
 
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e) {
-    double high = opt_real(o, OPT_RATIO_CLIP_HIGH), low = o->command == CMD_GRPO ? opt_real(o, OPT_RATIO_CLIP) : 0.2;
+    double high = opt_real(o, OPT_RATIO_CLIP_HIGH), low = opt_real(o, OPT_RATIO_CLIP);
     *g = (GrpoSetup){.spec = {.group = opt_int(o, OPT_GROUP),
                               .prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS),
                               .answer_tokens = opt_int(o, OPT_MAX_TOKENS),
@@ -116,8 +120,80 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     set_start(&spec->evaluator, &g->evaluator, s, o);
     g->task = grpo_task(spec);
     double temperature = opt_given(o, OPT_TEMPERATURE) ? opt_real(o, OPT_TEMPERATURE) : 1;
-    if (o->command == CMD_GRPO && temperature > 0) s->head_scale = (float)(1 / temperature);
+    if (temperature > 0) s->head_scale = (float)(1 / temperature);
     s->task = &g->task.task;
     s->no_sweep = true; /* what flows into the head depends on the log-probabilities it gives */
+    s->warmup_steps = 0; /* a policy answers with the keys that its indexer selects: it is trained so from the first update */
+    s->warmup_frozen = false;
     return true;
+}
+
+void grpo_setup_free(GrpoSetup *g) {
+    items_free(&g->items);
+    items_free(&g->held_out);
+    setup_words_free(&g->evaluator_words);
+}
+
+/* ---- items ---- */
+
+static bool read_items(GrpoSetup *g, const Options *o, const Words *policy, const char *meta, Err *e) {
+    const char *parser = opt_text(o, OPT_PARSER);
+    bool test = !strcmp(parser, "test");
+    if (!test && !opt_given(o, OPT_DATA))
+        return fail(e, ERR_USAGE, "--data is missing: the rows that --parser %s reads (--parser test needs none)", parser);
+    ItemQuery q = {.parser = parser, .path = test ? NULL : opt_text(o, OPT_DATA),
+                   .prompt_field = opt_text(o, OPT_PROMPT_FIELD), .answer_field = opt_text(o, OPT_ANSWER_FIELD),
+                   .meta_prompt = meta, .plain = !policy->chat, .shuffle = opt_flag(o, OPT_SHUFFLE),
+                   .seed = (uint64_t)opt_int(o, OPT_SEED),
+                   .count = opt_given(o, OPT_MAX_SAMPLES) ? opt_int(o, OPT_MAX_SAMPLES) : -1};
+    if (!items_read(&g->items, &q, e)) return false;
+    q.count = opt_int(o, OPT_EVAL_ITEMS);
+    if (!q.count || !(test || opt_given(o, OPT_EVAL_DATA))) return true;
+    q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
+    q.path = test ? NULL : opt_text(o, OPT_EVAL_DATA);
+    return items_read(&g->held_out, &q, e);
+}
+
+bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e) {
+    Str meta = {0};
+    bool ok = !opt_given(o, OPT_META_PROMPT) || items_meta_prompt(&meta, opt_text(o, OPT_META_PROMPT), e);
+    ok = ok && read_items(g, o, policy, str_text(&meta), e) && batches_check_prompts(&g->batches, g->items.n, e);
+    str_free(&meta);
+    if (!ok || !g->spec.has_evaluator || !g->evaluator.has_folder) return ok;
+    return setup_words_of(&g->evaluator_words, g->evaluator.folder, e) || e->code == ERR_NONE;
+}
+
+/* ---- what is planned ---- */
+
+/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter of the
+ * most to all to be equally likely, so that it leaves little padding to be computed. */
+void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch) {
+    update_rows_free(rows);
+    *rows = (UpdateRows){.samples = global_batch, .most = global_batch, .fill = 0.9};
+    rows->count = MEM_NEW(int64_t, rows->most + 1);
+    for (int64_t r = MAX2(rows->most / 4, 1); r <= rows->most; r++) {
+        rows->count[r] = 1;
+        rows->updates++;
+        rows->mean_rows += (double)r;
+    }
+    rows->mean_rows /= (double)rows->updates;
+    rows->mean_tokens = rows->mean_rows * rows->fill * (double)s->seq;
+    s->rows = rows;
+    s->accum = (rows->most + s->micro_batch - 1) / s->micro_batch;
+    s->attend = s->attend_asked = ATTEND_OWN; /* answers lie side by side in a row */
+    s->evaluate = false;                      /* held-out items are answered, not scored by a loss */
+}
+
+static int64_t words_bytes(const Words *w) { return w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0; }
+
+HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy) {
+    return (HostBytes){.data = g->items.bytes + g->held_out.bytes,
+                       .tokenizer = words_bytes(policy) + words_bytes(&g->evaluator_words),
+                       .batches = grpo_host_bytes(s, &g->batches, g->items.n, g->held_out.n)};
+}
+
+int64_t grpo_setup_updates(const GrpoSetup *g, const Options *o, int64_t *per_epoch) {
+    *per_epoch = g->items.n ? batches_rollouts(&g->batches, g->items.n, 1) * g->batches.updates : 0;
+    if (opt_given(o, OPT_STEPS)) return opt_int(o, OPT_STEPS);
+    return MAX2((int64_t)ceil(opt_real(o, OPT_EPOCHS) * (double)*per_epoch - 1e-9), *per_epoch ? 1 : 0);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/setup.h"
 #include "grpo/batches.h"
+#include "grpo/items.h"
 #include "grpo/ring.h"
 
 typedef struct GrpoSetup {
@@ -11,9 +12,22 @@ typedef struct GrpoSetup {
     GrpoTask task; /* of the spec; the job keeps it */
     Batches batches;
     ModelFiles evaluator, reference; /* where their weights are */
+    Items items, held_out;           /* owns */
+    Words evaluator_words;           /* owns; no tokenizer: it has the policy's */
 } GrpoSetup;
 
 /* Fills g and what of the job's spec belongs to it: seq, task, batches. g stays where it is while the job is used. */
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e);
+void grpo_setup_free(GrpoSetup *g); /* zeros are fine */
+
+/* Reads the items, and the words of an evaluator that has some. */
+bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e);
+
+/* Before the planner decides: how many rows updates have, and who attends. */
+void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch);
+/* What a run takes of the host beside its ring. */
+HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy);
+/* Of the whole run: --steps, or those of --epochs. */
+int64_t grpo_setup_updates(const GrpoSetup *g, const Options *o, int64_t *per_epoch);
 
 #endif

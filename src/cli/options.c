@@ -59,9 +59,9 @@ bool options_lookup(OptHit *hit, Command c, const char *word) {
     return false;
 }
 
-/* plan takes every option of train, so that a training command can be planned as it stands. */
+/* plan takes every option of the commands that train, so that each of them can be planned as it stands. */
 bool options_belongs(const OptRow *row, Command c) {
-    return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_SUPERVISED));
+    return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_TRAIN));
 }
 
 /* The nearest name or alias of this command into found; false: none is near. */

@@ -35,7 +35,20 @@ static bool open_data(PlanCase *c, Err *e) {
     return true;
 }
 
+/* The same of a policy's items. */
+static bool open_items(PlanCase *c, Err *e) {
+    Err why = {0};
+    bool none = !opt_given(c->o, OPT_DATA) && !opt_is(c->o, OPT_PARSER, "test");
+    if (setup_words(&c->words, c->o, &c->model, &why) && (none || grpo_setup_read(&c->grpo, c->o, &c->words, &why)))
+        return true;
+    if (why.code == ERR_USAGE) return fail(e, why.code, "%s", why.text);
+    log_warn("planned without the items: %s", why.text);
+    return true;
+}
+
 static void count_updates(PlanCase *c) {
+    if (c->has_grpo) c->updates = grpo_setup_updates(&c->grpo, c->o, &c->updates_per_epoch);
+    if (c->has_grpo) return;
     if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
     if (c->data) c->updates = setup_updates(c->o, c->data, c->global_batch);
     else if (opt_given(c->o, OPT_STEPS)) c->updates = opt_int(c->o, OPT_STEPS);
@@ -43,6 +56,7 @@ static void count_updates(PlanCase *c) {
 
 /* With the data the same host memory as a run takes. */
 static void count_host(PlanCase *c, const JobSpec *s) {
+    if (c->has_grpo) c->host = grpo_setup_host(&c->grpo, s, &c->words);
     if (!c->data) return;
     int workers = c->machine.kind == MACHINE_CUDA;
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
@@ -62,8 +76,12 @@ static bool prepare(PlanCase *c, Err *e) {
     c->free = setup_freedom(o);
     c->has_budget = setup_has_budget(o);
     if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
-    if (!c->has_grpo && !open_data(c, e)) return false; /* a policy's data are prompts, not rows */
+    if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
+    if (c->has_grpo) {
+        grpo_setup_shape(&c->asked, &c->rows, c->global_batch);
+        return true;
+    }
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     if (c->data)
         return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host, c->limits, e);
@@ -88,6 +106,7 @@ void plan_case_close(PlanCase *c) {
     if (c->held_out) dataset_close(c->held_out);
     if (c->data) dataset_close(c->data);
     update_rows_free(&c->rows);
+    grpo_setup_free(&c->grpo);
     setup_words_free(&c->words);
 }
 

@@ -94,6 +94,8 @@ static void say_warmup(Str *out, const Options *o, const RuleFacts *f) {
     .text = "only --task grpo has it. Did you mean --task grpo?"
 #define ANSWERS .by = OPT_TASK, .needs = "generate|grpo", .verdict = RULE_WARN, .commands = ON_PLAN, \
     .text = "has no effect on a training job; it belongs to --task generate or grpo"
+#define SUPERVISED .by = OPT_TASK, .needs = "train|generate", .verdict = RULE_WARN, .commands = ON_PLAN, \
+    .text = "has no effect on --task grpo, and `snug grpo` does not take it"
 #define BENCHMARK .by = OPT_SUITE, .broken = has_no_suite, .verdict = RULE_REFUSE, .commands = ON_SUITE, \
     .text = "belongs to the benchmarks of --suite, and none is asked for"
 #define GREEDY .by = OPT_TEMPERATURE, .broken = is_greedy, .verdict = RULE_WARN, .commands = ON_GENERATE, \
@@ -164,6 +166,27 @@ const Rule rules[] = {
     {.id = OPT_MAX_TOKENS, ANSWERS},
     {.id = OPT_PREFILL_CHUNK, ANSWERS},
     {.id = OPT_KV_CACHE, ANSWERS},
+    {.id = OPT_TEMPERATURE, ANSWERS},
+    {.id = OPT_TOP_K, ANSWERS},
+    {.id = OPT_TOP_P, ANSWERS},
+    {.id = OPT_MIN_P, ANSWERS},
+    {.id = OPT_REPETITION, ANSWERS},
+    {.id = OPT_PACK, SUPERVISED},
+    {.id = OPT_DOCUMENTS, SUPERVISED},
+    {.id = OPT_SCORE, SUPERVISED},
+    {.id = OPT_TEMPLATE, SUPERVISED},
+    {.id = OPT_TEXT_FIELD, SUPERVISED},
+    {.id = OPT_PROMPT_TEMPLATE, SUPERVISED},
+    {.id = OPT_ANSWER_TEMPLATE, SUPERVISED},
+    {.id = OPT_VAL_SPLIT, SUPERVISED},
+    {.id = OPT_EVAL_STEPS, SUPERVISED},
+    {.id = OPT_EVAL_BATCHES, SUPERVISED},
+    {.id = OPT_DATA_WORKERS, SUPERVISED},
+    {.id = OPT_AHEAD, SUPERVISED},
+    {.id = OPT_STEP_LOG, SUPERVISED},
+    {.id = OPT_STEP_LOG_STRIDE, SUPERVISED},
+    {.id = OPT_SAVE_BEST, SUPERVISED},
+    {.id = OPT_ATTENTION, SUPERVISED},
     {.id = OPT_SUITE_DATA, BENCHMARK},
     {.id = OPT_LIMIT, BENCHMARK},
     {.id = OPT_NUM_FEWSHOT, BENCHMARK},

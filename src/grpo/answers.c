@@ -11,25 +11,29 @@
 
 /* ---- voices ---- */
 
-static bool open_voice(Engine *n, const Gen *planned, const GrpoVoice *v, Err *e) {
-    Gen *g = (Gen *)planned; /* in the program's arena; its scratch is taken here */
-    if (!gen_open(g, e) || !gen_warm(g, e)) return false;
-    engine_open(n, g, v->tokenizer, (EngineOptions){0});
-    return true;
+static bool open_voice(Engine *n, Gen *g, const GrpoVoice *v, Err *e) {
+    bool ok = gen_open(g, e) && gen_warm(g, e);
+    if (ok) engine_open(n, g, v->tokenizer, (EngineOptions){0});
+    else gen_close(g);
+    return ok;
+}
+
+static void close_voice(Engine *n, Gen *g) {
+    if (!n->g) return;
+    engine_close(n);
+    gen_close(g);
 }
 
 bool answers_open_voices(GrpoRun *g, Err *e) {
-    const GrpoRing *ring = grpo_ring(g->job);
+    GrpoRing *ring = grpo_ring(g->job);
     return open_voice(&g->policy, &ring->policy, &g->o.policy, e) &&
            (!ring->evaluator.ring || open_voice(&g->evaluator, &ring->evaluator, &g->o.evaluator, e));
 }
 
 void answers_close(GrpoRun *g) {
-    const GrpoRing *ring = grpo_ring(g->job);
-    engine_close(&g->policy);
-    engine_close(&g->evaluator);
-    if (g->ready) arena_free((Arena *)&ring->policy.arena);
-    if (g->ready && ring->evaluator.ring) arena_free((Arena *)&ring->evaluator.arena);
+    GrpoRing *ring = grpo_ring(g->job);
+    close_voice(&g->policy, &ring->policy);
+    close_voice(&g->evaluator, &ring->evaluator);
     scorer_close(g->scorer);
     remote_close(g->remote);
 }

@@ -218,6 +218,26 @@ static bool add_article(Str *task, const json_t *row, Err *e) {
     return field_text(task, row, "description", e);
 }
 
+/* What jansson takes for a value, with the allocator's headers. */
+static int64_t json_heap_bytes(const json_t *j) {
+    enum { VALUE = 48, MEMBER = 112, TABLE = 256 };
+    int64_t bytes = VALUE;
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (json_is_string(j)) bytes += (int64_t)json_string_length(j) + 24;
+    json_array_foreach(j, i, value) bytes += 16 + json_heap_bytes(value);
+    if (json_is_object(j)) bytes += TABLE;
+    json_object_foreach((json_t *)j, key, value) bytes += MEMBER + (int64_t)strlen(key) + json_heap_bytes(value);
+    return bytes;
+}
+
+static int64_t item_bytes(const Item *item) {
+    int64_t bytes = (int64_t)sizeof *item + 3 * 24 + json_heap_bytes(item->columns);
+    bytes += (int64_t)(strlen(item->question) + strlen(item->gold));
+    return bytes + (item->text ? (int64_t)strlen(item->text) : json_heap_bytes(item->messages));
+}
+
 /* Keeps row. The item's messages are taken over. */
 static void place_item(Maker *m, int64_t place, json_t *messages, const char *question, const char *gold,
                        json_t *row) {
@@ -232,6 +252,7 @@ static void place_item(Maker *m, int64_t place, json_t *messages, const char *qu
         item->messages = messages;
         mem_free(text);
     }
+    m->out->bytes += item_bytes(item);
 }
 
 static bool take_row(void *user, json_t *row, int64_t place, Err *e) {

@@ -43,7 +43,8 @@ typedef struct Item {
 typedef struct Items {
     Item *item; /* owns */
     int64_t n;
-    uint64_t hash; /* of all prompts and golds: what a checkpoint belongs to */
+    uint64_t hash;  /* of all prompts and golds: what a checkpoint belongs to */
+    int64_t bytes;  /* that they take of the heap, about */
 } Items;
 
 typedef struct ItemQuery {

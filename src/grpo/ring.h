@@ -62,7 +62,7 @@ typedef struct GrpoTask {
     GrpoSpec spec;
 } GrpoTask;
 GrpoTask grpo_task(const GrpoSpec *s);
-static inline const GrpoRing *grpo_ring(const Job *j) { return j->own; }
+static inline GrpoRing *grpo_ring(const Job *j) { return j->own; }
 
 /* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
 typedef struct GrpoPlays {

@@ -21,11 +21,11 @@ static void end_part(GrpoRun *g, GrpoPart part) { g->seconds[part] += sensors_se
 
 static int64_t completions_of(const Batches *b) { return b->completions * b->generations; }
 
-int64_t grpo_host_bytes(const JobSpec *s, const GrpoSpec *g, const GrpoOptions *o) {
+int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64_t held_out) {
     enum { TEXT_BYTES = 8 }; /* of a token, in what is written and what is answered to it */
-    int64_t n = completions_of(&o->batches), held_out = o->held_out ? o->held_out->n : 0;
-    int64_t context = g->prompt_tokens + g->answer_tokens, texts = 2 * TEXT_BYTES * context;
-    int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * o->items->n * 8;
+    const GrpoSpec *g = &((const GrpoTask *)s->task)->spec;
+    int64_t n = completions_of(b), context = g->prompt_tokens + g->answer_tokens, texts = 2 * TEXT_BYTES * context;
+    int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * items * 8;
     return rollout_bytes(n, context, g->answer_tokens) + rollout_bytes(held_out, context, g->answer_tokens) +
            (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) + 4 * s->micro_batch * s->seq +
            MIB;

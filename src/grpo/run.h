@@ -95,6 +95,7 @@ typedef struct GrpoRun {
 bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e);
 void grpo_run_close(GrpoRun *g); /* zeros are fine */
 RunSource grpo_source(GrpoRun *g);
-int64_t grpo_host_bytes(const JobSpec *s, const GrpoSpec *g, const GrpoOptions *o); /* of its arrays and texts, at most */
+/* Of its arrays and texts, at most; items, held_out: how many there are. */
+int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64_t held_out);
 
 #endif

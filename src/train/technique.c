@@ -249,7 +249,7 @@ static void seq_describe(const Technique *t, Str *out, const JobSpec *s, const J
 }
 static void seq_flags(const Technique *t, Str *out, const JobSpec *s) { FLAG(out, "--seq %lld", (long long)s->seq); }
 static bool seq_take(const Technique *t, JobSpec *s, MachineKind kind) {
-    if (s->seq < 256) return false;
+    if (s->seq < 256 || s->task) return false; /* a task's rows are as long as what it puts there */
     s->seq /= 2;
     return true;
 }

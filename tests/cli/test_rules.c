@@ -9,6 +9,7 @@
 
 #define TRAIN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --steps 2 --out new --dry-run "
 #define PLAN "plan --model ../model --seq 16 --budget 1GiB "
+#define POLICY "plan --task grpo --model ../model --prompt-tokens 8 --max-tokens 8 --group 2 --budget 1GiB "
 #define EVAL "eval --model ../model --data ../rows.jsonl --seq 16 "
 #define ANSWER "generate --model ../model --prompts ../ids.jsonl --max-tokens 1 "
 
@@ -63,6 +64,27 @@ static const struct {
     {PLAN "--max-tokens 4", NULL},
     {PLAN "--prefill-chunk 4", NULL},
     {PLAN "--kv-cache int8", NULL},
+    {PLAN "--temperature 1", NULL},
+    {PLAN "--top-k 4", NULL},
+    {PLAN "--top-p 0.5", NULL},
+    {PLAN "--min-p 0.5", NULL},
+    {PLAN "--repetition-penalty 2", NULL},
+    {POLICY "--pack on", NULL},
+    {POLICY "--documents joined", NULL},
+    {POLICY "--score last", NULL},
+    {POLICY "--template none", NULL},
+    {POLICY "--text-field a", NULL},
+    {POLICY "--prompt-template a", NULL},
+    {POLICY "--answer-template a", NULL},
+    {POLICY "--val-split 0.5", NULL},
+    {POLICY "--eval-steps 1", NULL},
+    {POLICY "--eval-batches 1", NULL},
+    {POLICY "--data-workers 1", NULL},
+    {POLICY "--ahead on", NULL},
+    {POLICY "--step-log", NULL},
+    {POLICY "--step-log-stride 1", NULL},
+    {POLICY "--save-best", NULL},
+    {POLICY "--attention own", NULL},
     {EVAL "--suite-data .", NULL},
     {EVAL "--limit 4", NULL},
     {EVAL "--num-fewshot 4", NULL},

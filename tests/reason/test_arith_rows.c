@@ -110,6 +110,9 @@ TEST(problems_names_a_role_it_does_not_know) {
     Ran ran = snug_run("problems --n 7 --roles solve,guess");
     EXPECT(ran.code == 2 && strstr(str_text(&ran.err), "'guess'") && ran.out.len == 0);
     ran_free(&ran);
+    ran = snug_run("problems --n 2 --roles none --out -"); /* standard output, no file of that name */
+    EXPECT(ran.code == 0 && strstr(str_text(&ran.out), "question") && !file_exists("-"));
+    ran_free(&ran);
     ran = snug_run("problems --part held-out --roles solve");
     json_t *row = ran_json(&ran);
     EXPECT(ran.code == 0 && json_is_object(row)); /* one row, to look at */
