@@ -12,6 +12,7 @@
 #include "cli/lines.h"
 #include "cli/show.h"
 #include "data/rows.h"
+#include "data/source.h"
 
 /* ---- sentences: those of blocks, or one a line ---- */
 
@@ -19,12 +20,12 @@
 static bool read_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
     if (!file_read(path, &text, 0, e)) return false;
-    bool plain = !amr_looks_like(str_text(&text), text.len);
+    bool plain = !source_is_amr(str_text(&text), text.len);
     for (const char *line = str_text(&text); plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
         const char *first = line + strspn(line, " \t\r");
         if (*first && *first != '\n') str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(first, "\r\n"), first);
     }
-    bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, e);
+    bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, 1, e);
     in->end = in->corpus.n;
     str_free(&text);
     str_free(&blocks);
@@ -68,16 +69,14 @@ static void say_rows(const Options *o, const RowCounts *n) {
 }
 
 bool amr_rows_verb(const Options *o, Err *e) {
-    const char *wording = opt_text(o, OPT_PROMPT);
-    bool chat = !strcmp(wording, "chat");
     AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE),
-                         .chat = chat || opt_flag(o, OPT_MESSAGES),
+                         .chat = opt_flag(o, OPT_MESSAGES),
                          .without_answer = opt_flag(o, OPT_WITHOUT_ANSWERS)};
     AmrInput in = {0};
     AmrPrompt p = {0};
     RowCounts n = {0};
     Lines out;
-    bool ok = amr_json_needs_out(o, e) && amr_prompt_open(&p, chat ? "plain" : wording, e);
+    bool ok = amr_json_needs_out(o, e) && amr_prompt_choose(&p, &style, opt_text(o, OPT_AMR_PROMPT), e);
     ok = ok && (style.without_answer ? read_sentences(&in, o->positional[1], e)
                                      : amr_corpus_read(&in.corpus, o->positional[1], e));
     if (ok) amr_input_choose(&in, o);

@@ -171,7 +171,7 @@ const CommandRow command_rows[CMD_COUNT] = {
              "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
              "made up. docs/amr.md tells the task from corpus to score.",
          .examples = "snug amr check train.amr --json\n"
-                     "snug amr rows train.amr --prompt unified --val-split 0.05 --out rows.jsonl\n"
+                     "snug amr rows train.amr --amr-prompt unified --val-split 0.05 --out rows.jsonl\n"
                      "snug amr rows test.amr --without-answers --out prompts.jsonl\n"
                      "snug amr collect answers.jsonl --out pred.amr\n"
                      "snug amr draw --n 5000 --lang vi --out train.amr\n"},
