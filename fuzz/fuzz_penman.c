@@ -5,6 +5,7 @@
 #include "amr/corpus.h"
 #include "amr/prompt.h"
 #include "amr/stats.h"
+#include "data/source.h"
 #include "base/mem.h"
 #include "fuzz/fuzz.h"
 
@@ -63,8 +64,8 @@ static void use_corpus(const uint8_t *data, int64_t size) {
     AmrStats s;
     Str text = {0};
     str_add_bytes(&text, (const char *)data, size);
-    amr_looks_like(str_text(&text), size);
-    if (amr_corpus_parse(&c, &text, "fuzz", NULL)) {
+    source_is_amr(str_text(&text), size);
+    if (amr_corpus_parse(&c, &text, "fuzz", 1, NULL)) {
         int64_t valid = 0;
         for (int64_t i = 0; i < c.n; i++) valid += !c.block[i].fault;
         amr_stats(&s, &c, 0, c.n);

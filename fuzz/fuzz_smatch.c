@@ -16,7 +16,7 @@ static bool is_small(const AmrCorpus *c) {
 static bool parse(AmrCorpus *c, const char *text, int64_t size) {
     Str s = {0};
     str_add_bytes(&s, text, size);
-    bool ok = amr_corpus_parse(c, &s, "fuzz", NULL);
+    bool ok = amr_corpus_parse(c, &s, "fuzz", 1, NULL);
     str_free(&s);
     return ok && is_small(c);
 }

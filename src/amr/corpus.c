@@ -49,36 +49,8 @@ static const char *behind_key(Line l, const char *key) {
     return at;
 }
 
-/* ---- told apart ---- */
-
-/* "(b / bark-01": a variable and a slash behind a parenthesis. */
-static bool begins_node(const char *at, const char *end) {
-    if (at == end || *at++ != '(') return false;
-    while (at < end && amr_is_blank(*at)) at++;
-    const char *variable = at;
-    while (at < end && !amr_ends_word(*at)) at++;
-    if (at == variable) return false;
-    while (at < end && amr_is_blank(*at)) at++;
-    return at < end && *at == '/';
-}
-
 static bool has_metadata(Line l) {
     return l.len > 3 && memmem(l.at, (size_t)l.len, "::", 2);
-}
-
-bool amr_looks_like(const char *text, int64_t bytes) {
-    const char *at = text, *end = text + bytes;
-    bool said = false;
-    if (bytes >= 3 && !memcmp(at, byte_order_mark, 3)) at += 3;
-    for (Line l; at < end; at += l.whole) {
-        l = line_at(at, end);
-        if (!l.len) continue;
-        if (is_comment(l))
-            said |= has_metadata(l);
-        else
-            return begins_node(l.at, end) || (said && *l.at == '(');
-    }
-    return false;
 }
 
 /* ---- blocks ---- */
@@ -144,17 +116,16 @@ static void take_line(AmrCorpus *c, AmrBlock *b, const char *at, Line l, int64_t
     b->bytes += l.whole;
 }
 
-bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, Err *e) {
+bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, int64_t line, Err *e) {
     *c = (AmrCorpus){.path = mem_strdup(path), .text = *text};
     *text = (Str){0};
     arena_init(&c->arena, "corpus");
     const char *at = str_text(&c->text), *end = at + c->text.len;
     AmrBlock b = {0};
-    int64_t number = 1;
     if (end - at >= 3 && !memcmp(at, byte_order_mark, 3)) at += 3;
-    for (Line l; at < end; at += l.whole, number++) {
+    for (Line l; at < end; at += l.whole, line++) {
         l = line_at(at, end);
-        take_line(c, &b, at, l, number);
+        take_line(c, &b, at, l, line);
     }
     end_block(c, &b);
     return c->n ||
@@ -166,7 +137,7 @@ bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, Err *e) {
 bool amr_corpus_read(AmrCorpus *c, const char *path, Err *e) {
     Str text = {0};
     *c = (AmrCorpus){0};
-    if (file_read(path, &text, FILE_BYTES_MOST, e)) return amr_corpus_parse(c, &text, path, e);
+    if (file_read(path, &text, FILE_BYTES_MOST, e)) return amr_corpus_parse(c, &text, path, 1, e);
     str_free(&text);
     return false;
 }

@@ -38,15 +38,10 @@ typedef struct AmrCorpus {
     Arena arena;      /* owns sentences and faults */
 } AmrCorpus;
 
-/* Whether a text begins as such a file does: behind comments, if there are any, a node `(b / bark-01`, or behind
- * comments with
- * `::snt` or another `::key` at least '('. JSON and plain text do not. */
-bool amr_looks_like(const char *text, int64_t bytes);
-
 /* Reads the whole file. Only a file without any block is refused: a bad block is a fault of its own. */
 bool amr_corpus_read(AmrCorpus *c, const char *path, Err *e);
-/* The same for a text that is already there; takes it over. */
-bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, Err *e);
+/* The same for a text that is already there; takes it over. line: the number of its first one. */
+bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, int64_t line, Err *e);
 void amr_corpus_free(AmrCorpus *c);
 
 /* Refuses by name when some block has no fault-free graph: for gold files, which must be whole. */

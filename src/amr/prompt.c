@@ -147,6 +147,12 @@ bool amr_prompt_open(AmrPrompt *p, const char *name, Err *e) {
     return ok;
 }
 
+bool amr_prompt_choose(AmrPrompt *p, AmrRowStyle *style, const char *word, Err *e) {
+    bool chat = !strcmp(word, "chat");
+    style->chat |= chat;
+    return amr_prompt_open(p, chat ? "plain" : word, e);
+}
+
 void amr_prompt_free(AmrPrompt *p) {
     mem_free(p->prompt);
     mem_free(p->answer);

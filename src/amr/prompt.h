@@ -43,6 +43,9 @@ typedef struct AmrRowStyle {
     bool without_answer; /* for snug generate: {"text" or "messages", "id"} */
 } AmrRowStyle;
 
+/* The style by the word a person gives: "chat" is the wording plain as messages. */
+bool amr_prompt_choose(AmrPrompt *p, AmrRowStyle *style, const char *word, Err *e);
+
 /* One line of data for snug train, or for snug generate. The block has a sentence and, unless without_answer, a
  * valid graph; index is its number from 0, which an answer carries in its id. Gives. */
 json_t *amr_row(const AmrPrompt *p, const AmrBlock *b, int64_t index, AmrRowStyle style);

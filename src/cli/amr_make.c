@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "amr/answer.h"
+#include "amr/collect.h"
 #include "amr/draw.h"
 #include "amr/prompt.h"
 #include "base/log.h"
@@ -12,19 +12,19 @@
 #include "cli/lines.h"
 #include "cli/show.h"
 #include "data/rows.h"
+#include "data/source.h"
 
 /* ---- sentences: those of blocks, or one a line ---- */
 
-/* A text that is no corpus becomes one whose blocks have a sentence and no graph. */
-static bool read_sentences(AmrInput *in, const char *path, Err *e) {
+bool amr_input_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
     if (!file_read(path, &text, 0, e)) return false;
-    bool plain = !amr_looks_like(str_text(&text), text.len);
+    bool plain = !source_is_amr(str_text(&text), text.len);
     for (const char *line = str_text(&text); plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
         const char *first = line + strspn(line, " \t\r");
         if (*first && *first != '\n') str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(first, "\r\n"), first);
     }
-    bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, e);
+    bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, 1, e);
     in->end = in->corpus.n;
     str_free(&text);
     str_free(&blocks);
@@ -68,17 +68,15 @@ static void say_rows(const Options *o, const RowCounts *n) {
 }
 
 bool amr_rows_verb(const Options *o, Err *e) {
-    const char *wording = opt_text(o, OPT_PROMPT);
-    bool chat = !strcmp(wording, "chat");
     AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE),
-                         .chat = chat || opt_flag(o, OPT_MESSAGES),
+                         .chat = opt_flag(o, OPT_MESSAGES),
                          .without_answer = opt_flag(o, OPT_WITHOUT_ANSWERS)};
     AmrInput in = {0};
     AmrPrompt p = {0};
     RowCounts n = {0};
     Lines out;
-    bool ok = amr_json_needs_out(o, e) && amr_prompt_open(&p, chat ? "plain" : wording, e);
-    ok = ok && (style.without_answer ? read_sentences(&in, o->positional[1], e)
+    bool ok = amr_json_needs_out(o, e) && amr_prompt_choose(&p, &style, opt_text(o, OPT_AMR_PROMPT), e);
+    ok = ok && (style.without_answer ? amr_input_sentences(&in, o->positional[1], e)
                                      : amr_corpus_read(&in.corpus, o->positional[1], e));
     if (ok) amr_input_choose(&in, o);
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
@@ -91,136 +89,46 @@ bool amr_rows_verb(const Options *o, Err *e) {
 
 /* ---- collect ---- */
 
-typedef struct Collect {
-    AmrInput sentences; /* --sentences; without: no blocks */
-    AmrTake how;
-    PenmanLayout layout;
-    int64_t answers, graphs, failed, other_samples, cut, repaired;
-    AmrRepairs repairs;
-} Collect;
-
-/* From the answer's id, or from --sentences by its index; NULL: unknown. */
-static const char *sentence_of(const Collect *c, const json_t *row) {
-    const json_t *id = json_object_get(row, "id"), *index = json_object_get(row, "index");
-    const char *said = json_string_value(json_object_get(id, "sentence"));
-    if (said) return said;
-    int64_t i = json_is_integer(index) ? json_integer_value(index) : c->answers;
-    return i >= 0 && i < c->sentences.corpus.n ? c->sentences.corpus.block[i].sentence : NULL;
-}
-
-static void add_repairs(Str *out, const AmrRepairs *r) {
-    const struct {
-        const char *name;
-        int64_t n;
-    } done[] = {
-        {"quotes", r->quotes}, {"parentheses", r->parentheses}, {"ends", r->ends}, {"renamed", r->renamed}};
-    int64_t any = 0;
-    for (int i = 0; i < COUNT_OF(done); i++) {
-        if (done[i].n) str_addf(out, "%s %s=%lld", any ? "" : "# ::repaired", done[i].name, (long long)done[i].n);
-        any += done[i].n;
-    }
-    if (any) str_add_char(out, '\n');
-}
-
-static bool is_repaired(const AmrRepairs *r) {
-    return r->quotes + r->parentheses + r->ends + r->renamed > 0;
-}
-
-static void add_answer(Collect *c, Str *out, const char *sentence, const char *text, int64_t bytes) {
-    Penman graph;
-    AmrRepairs done;
-    Err e = {0};
-    str_add(out, "#::snt ");
-    for (const char *s = sentence; *s; s++) str_add_char(out, *s == '\n' || *s == '\r' ? ' ' : *s);
-    str_add_char(out, '\n');
-    if (amr_take(&graph, &done, text, bytes, c->how, &e)) {
-        add_repairs(out, &done);
-        penman_print(out, &graph, c->layout);
-        c->graphs++;
-        c->repaired += is_repaired(&done);
-        c->repairs.quotes += done.quotes;
-        c->repairs.parentheses += done.parentheses;
-        c->repairs.ends += done.ends;
-        c->repairs.renamed += done.renamed;
-    } else {
-        str_addf(out, "# ::failed %s\n", e.text);
-        amr_print_failure(out, sentence);
-        c->failed++;
-    }
-    str_add(out, "\n\n");
-    penman_free(&graph);
-}
-
-static bool take_row(Collect *c, Lines *out, const json_t *row, Err *e) {
-    const json_t *text = json_object_get(row, "text");
-    if (json_integer_value(json_object_get(row, "sample")) > 0) {
-        c->other_samples++;
-        return true;
-    }
-    const char *finish = json_string_value(json_object_get(row, "finish")), *sentence = sentence_of(c, row);
-    if (!json_is_string(text))
-        return fail(e, ERR_FAIL, "the row has no \"text\"; lines as `snug generate` writes them are read here");
-    if (!sentence)
-        return fail(
-            e, ERR_FAIL,
-            "the row does not say its sentence. Make the prompts with `snug amr rows --without-answers`, or name "
-            "the file of the sentences: --sentences FILE");
-    c->cut += finish && !strcmp(finish, "length");
-    add_answer(c, &out->text, sentence, json_string_value(text), (int64_t)json_string_length(text));
-    c->answers++;
-    return lines_pour(out, e);
-}
-
-static bool take_rows(Collect *c, Lines *out, const char *path, Err *e) {
+static bool take_rows(AmrCollect *c, Lines *out, const char *path, Err *e) {
     RowReader r;
     json_t *row = NULL;
     if (!dataset_reader_open(&r, path, e)) return false;
     bool ok = true;
     while (ok && (ok = dataset_reader_next(&r, &row, e)) && row) {
-        if (!take_row(c, out, row, e)) ok = fail_within(e, "%s:%lld", path, (long long)r.row_line);
+        if (!amr_collect_row(c, &out->text, row, e) || !lines_pour(out, e))
+            ok = fail_within(e, "%s:%lld", path, (long long)r.row_line);
         json_decref(row);
     }
     dataset_reader_close(&r);
     return ok;
 }
 
-static void say_collected(const Options *o, const Collect *c) {
-    const AmrRepairs *r = &c->repairs;
-    if (opt_flag(o, OPT_JSON)) {
-        json_t *j =
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I}", "answers", (json_int_t)c->answers,
-                      "graphs", (json_int_t)c->graphs, "failed", (json_int_t)c->failed, "cut", (json_int_t)c->cut,
-                      "repaired", (json_int_t)c->repaired, "repairs", "quotes", (json_int_t)r->quotes,
-                      "parentheses", (json_int_t)r->parentheses, "ends", (json_int_t)r->ends, "renamed",
-                      (json_int_t)r->renamed, "other_samples", (json_int_t)c->other_samples);
-        show_print_json(j);
-        json_decref(j);
-        return;
-    }
-    log_line(
-        "%lld answers: %lld graphs, %lld failures (in place, as `# ::failed`); %lld answers ended at their "
-        "longest",
-        (long long)c->answers, (long long)c->graphs, (long long)c->failed, (long long)c->cut);
-    if (c->repaired)
-        log_line(
-            "%lld graphs were repaired: %lld quotes and %lld parentheses closed, %lld ends cut off, %lld "
-            "variables renamed",
-            (long long)c->repaired, (long long)r->quotes, (long long)r->parentheses, (long long)r->ends,
-            (long long)r->renamed);
-    if (c->other_samples)
-        log_line("%lld further samples of the same prompts were not used", (long long)c->other_samples);
+static void say_collected(const Options *o, const AmrCollect *c) {
+    Str text = {0};
+    json_t *j = amr_collect_json(c);
+    amr_collect_report(&text, c);
+    if (opt_flag(o, OPT_JSON)) show_print_json(j);
+    else log_line("%s", str_text(&text));
+    json_decref(j);
+    str_free(&text);
+}
+
+AmrCollect amr_collect_by(const Options *o) {
+    return (AmrCollect){.how = {.last = opt_is(o, OPT_TAKE, "last"), .repair = opt_flag(o, OPT_REPAIR)},
+                        .layout = amr_layout(o, PENMAN_INDENTED)};
 }
 
 bool amr_collect_verb(const Options *o, Err *e) {
-    Collect c = {.how = {.last = opt_is(o, OPT_TAKE, "last"), .repair = opt_flag(o, OPT_REPAIR)},
-                 .layout = amr_layout(o, PENMAN_INDENTED)};
-    const char *sentences = opt_text(o, OPT_SENTENCES);
+    AmrInput sentences = {0};
+    AmrCollect c = amr_collect_by(o);
+    const char *path = opt_text(o, OPT_SENTENCES);
     Lines out;
-    bool ok = amr_json_needs_out(o, e) && (!sentences || read_sentences(&c.sentences, sentences, e));
+    bool ok = amr_json_needs_out(o, e) && (!path || amr_input_sentences(&sentences, path, e));
+    if (path) c.sentences = &sentences.corpus;
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, take_rows(&c, &out, o->positional[1], e), e);
     if (ok) say_collected(o, &c);
-    amr_corpus_free(&c.sentences.corpus);
+    amr_corpus_free(&sentences.corpus);
     return ok;
 }
 

@@ -2,7 +2,7 @@
 #ifndef CLI_AMR_VERBS_H
 #define CLI_AMR_VERBS_H
 
-#include "amr/corpus.h"
+#include "amr/collect.h"
 #include "cli/cmd.h"
 
 CommandFn amr_rows_verb, amr_collect_verb, amr_draw_verb;
@@ -13,10 +13,14 @@ typedef struct AmrInput {
     int64_t first, end;
 } AmrInput;
 bool amr_input_open(AmrInput *in, const Options *o, Err *e); /* amr_corpus_free(&in->corpus) in either case */
+/* The same for sentences to be parsed: a text that is no corpus becomes one whose blocks have a sentence and no graph. */
+bool amr_input_sentences(AmrInput *in, const char *path, Err *e);
 void amr_input_choose(AmrInput *in, const Options *o);       /* first and end, of a corpus that is there */
 
 /* --layout, or what the verb has without it. */
 PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise);
+
+AmrCollect amr_collect_by(const Options *o); /* --take, --repair, --layout */
 
 /* Refuses --json where the lines themselves would go to standard output. */
 bool amr_json_needs_out(const Options *o, Err *e);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/generate.h"
+#include "cli/show.h"
 #include "obs/progress.h"
 #include "obs/sensors.h"
 
@@ -15,6 +16,7 @@ static const double line_seconds = 60; /* between two lines of progress where th
 
 typedef struct Session {
     const Options *o;
+    const GenerateHooks *hooks;
     GenSetup setup;
     Prompts prompts;
     AnswerLines lines;
@@ -22,6 +24,9 @@ typedef struct Session {
     int64_t samples;     /* of a prompt: its lines are [i * samples, (i + 1) * samples) */
     int64_t next, next_sample; /* to be submitted */
     bool plain;          /* one answer, as text, as it comes */
+    int64_t *whole;      /* owns; tickets whose answers are whole before the model ends them */
+    int64_t n_whole, whole_room;
+    bool ending;         /* these are being ended */
     int64_t found;       /* answers of the run that is resumed */
     int64_t prompt_tokens, answer_tokens, interrupted;
     Progress progress;
@@ -40,10 +45,13 @@ static void add_id(json_t *line, const Prompt *p) {
     if (p->id) json_object_set(line, "id", p->id);
 }
 
+/* Cancelled: by an interrupt, or because all that is wanted is there. */
+static bool is_whole(const Session *s, const EngineEvent *ev) { return ev->end != GEN_END_CANCELLED || s->ending; }
+
 static json_t *answer_json(const Session *s, const EngineEvent *ev) {
     json_t *j = line_head(s, ev->request->number, ev->sample), *ids = json_array(), *logp = json_array();
     json_object_set_new(j, "tokens", json_integer(ev->n));
-    json_object_set_new(j, "finish", json_string(gen_end_name(ev->end)));
+    json_object_set_new(j, "finish", json_string(gen_end_name(s->ending ? GEN_END_TEXT : ev->end)));
     add_id(j, &s->prompts.item[ev->request->number]);
     if (ev->text) json_object_set_new(j, "text", json_stringn(str_text(ev->text), (size_t)ev->text->len));
     for (int64_t i = 0; i < ev->n; i++) {
@@ -114,7 +122,7 @@ static bool next_request(Session *s, Request *r) {
         r->number = s->next;
         r->first_sample = (int)first;
         r->samples = (int)(end - first);
-        r->stream = s->plain;
+        r->stream = s->plain || s->hooks->whole;
         s->next_sample = end;
         return true;
     }
@@ -141,19 +149,27 @@ static bool print_text(const char *text, int64_t bytes, Err *e) {
 }
 
 static bool take_done(Session *s, const EngineEvent *ev, Err *e) {
-    s->interrupted += ev->end == GEN_END_CANCELLED;
+    s->interrupted += !is_whole(s, ev);
     s->prompt_tokens += ev->sample == ev->request->first_sample ? ev->request->n_prompt : 0;
     s->answer_tokens += ev->n;
     if (s->plain) return print_text("\n", 1, e);
-    if (ev->end == GEN_END_CANCELLED) return true;
+    if (!is_whole(s, ev)) return true;
     json_t *j = answer_json(s, ev);
     bool ok = lines_add(&s->lines, ev->request->number * s->samples + ev->sample, j, e);
     json_decref(j);
     return ok;
 }
 
+static bool take_text(Session *s, const EngineEvent *ev, Err *e) {
+    if (!s->hooks->whole) return print_text(ev->fresh, ev->fresh_bytes, e);
+    if (!s->hooks->whole(s->hooks->self, ev)) return true;
+    s->whole = mem_grow(s->whole, &s->whole_room, s->n_whole + 1, sizeof *s->whole);
+    s->whole[s->n_whole++] = ev->ticket;
+    return true;
+}
+
 static bool take_event(Session *s, const EngineEvent *ev, Err *e) {
-    if (ev->kind == EVENT_TEXT) return print_text(ev->fresh, ev->fresh_bytes, e);
+    if (ev->kind == EVENT_TEXT) return take_text(s, ev, e);
     if (ev->kind == EVENT_DONE) return take_done(s, ev, e);
     prompts_fail(&s->prompts, ev->request->number, ev->error);
     return s->plain || add_error(s, ev->request->number, ev->sample, ev->error, e);
@@ -173,6 +189,22 @@ static void show_progress(Session *s) {
     progress_show(&s->progress, &none, keep);
 }
 
+static bool take_events(Session *s, Err *e) {
+    for (EngineEvent ev; engine_event(&s->setup.engine, &ev);)
+        if (!take_event(s, &ev, e)) return false;
+    return true;
+}
+
+/* Answers that are whole leave their slots to others at once. */
+static bool end_whole(Session *s, Err *e) {
+    s->ending = true;
+    for (int64_t i = 0; i < s->n_whole; i++) engine_cancel(&s->setup.engine, s->whole[i]);
+    bool ok = take_events(s, e);
+    s->n_whole = 0;
+    s->ending = false;
+    return ok;
+}
+
 /* Until every prompt is answered, or an interrupt ends what is under way. */
 static bool run_engine(Session *s, Err *e) {
     Engine *n = &s->setup.engine;
@@ -182,9 +214,9 @@ static bool run_engine(Session *s, Err *e) {
         state = engine_step(n, e);
         if (state == ENGINE_BROKEN) return false;
         if (stop_signal) engine_cancel_all(n);
-        for (EngineEvent ev; engine_event(n, &ev);)
-            if (!take_event(s, &ev, e)) return false;
+        if (!take_events(s, e)) return false;
         if (stop_signal) return true;
+        if (s->n_whole && !end_whole(s, e)) return false;
         if (engine_room(n) > 0 && s->next < s->prompts.n) state = ENGINE_BUSY; /* more to submit */
         show_progress(s);
     }
@@ -233,18 +265,25 @@ static bool start(Session *s, Err *e) {
 static void print_summary(const Session *s, double seconds, const Peak *peak) {
     const Gen *g = s->setup.gen;
     const EngineCounts *c = &s->setup.engine.counts;
-    printf(
+    Str text = {0};
+    str_addf(&text, 
         "{\"requests\":%lld,\"answers\":%lld,\"failed\":%lld,\"resumed\":%lld,\"prompt_tokens\":%lld,"
         "\"prefill_tokens\":%lld,\"shared_tokens\":%lld,\"tokens\":%lld,"
         "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
         "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-        "%s,\"plan_ms\":%.4g}\n",
+        "%s,\"plan_ms\":%.4g}",
         (long long)s->prompts.n, (long long)s->lines.n, (long long)s->prompts.n_bad, (long long)s->found,
         (long long)s->prompt_tokens, (long long)c->prefill_tokens, (long long)c->shared_tokens,
         (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds, (long long)g->spec.slots,
         (long long)g->spec.context, (long long)c->plays, (long long)s->setup.ring.placement.arena_bytes[POOL_DEVICE],
         (long long)s->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&s->setup.ring),
         (long long)peak->budget_bytes, peak_text(peak).s, s->setup.ring.plan_ms);
+    json_t *summary = json_loads(str_text(&text), 0, NULL);
+    CHECK(summary);
+    if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, summary);
+    show_print_json(summary);
+    json_decref(summary);
+    str_free(&text);
 }
 
 static bool profile(Session *s, Err *e) {
@@ -281,6 +320,9 @@ static bool say_bad(const Session *s, Err *e) {
     return false;
 }
 
+/* Where prompts that failed have lines of their own, which the hook makes of them, they are counted there. */
+static bool settle_bad(const Session *s, Err *e) { return !s->prompts.n_bad || s->hooks->turn || say_bad(s, e); }
+
 static bool answer_all(Session *s, Err *e) {
     double began = sensors_seconds();
     progress_begin(&s->progress, s->lines.n_done, s->lines.n, began);
@@ -294,25 +336,30 @@ static bool answer_all(Session *s, Err *e) {
     Peak peak = gen_setup_show_measured(&s->setup);
     say_speed(s, seconds);
     if (opt_flag(s->o, OPT_JSON)) print_summary(s, seconds, &peak);
+    else if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, NULL);
     if (opt_flag(s->o, OPT_PROFILE) && !profile(s, e)) return false;
-    return peak_settle(&peak, s->o, e) && (!s->prompts.n_bad || say_bad(s, e));
+    return peak_settle(&peak, s->o, e) && settle_bad(s, e);
 }
 
 static bool generate(Session *s, Err *e) {
     const char *out = opt_text(s->o, OPT_OUT);
-    if (!gen_setup_begin(&s->setup, s->o, e) || !prompts_read(&s->prompts, &s->setup, e) ||
+    const GenerateHooks *h = s->hooks;
+    if (!gen_setup_begin(&s->setup, s->o, e) ||
+        !(h->read ? h->read(h->self, &s->prompts, &s->setup, e) : prompts_read(&s->prompts, &s->setup, e)) ||
         !prompts_plan(&s->prompts, &s->setup, e))
         return false;
-    lines_init(&s->lines, out, s->prompts.n * s->samples);
+    lines_init(&s->lines, out, s->prompts.n * s->samples, h);
     s->plain = !out && opt_given(s->o, OPT_PROMPT) && !opt_flag(s->o, OPT_JSON) && s->lines.n == 1 &&
                s->setup.words.tokenizer && !opt_flag(s->o, OPT_LOGPROBS);
     if (!open_lines(s, e)) return false; /* what is resumed is looked at before anything is loaded */
-    if (s->lines.n_done == s->lines.n) return lines_finish(&s->lines, e) && (!s->prompts.n_bad || say_bad(s, e));
+    if (s->lines.n_done == s->lines.n) return lines_finish(&s->lines, e) && settle_bad(s, e);
     return start(s, e) && begin_lines(s, e) && answer_all(s, e);
 }
 
-bool cmd_generate(const Options *o, Err *e) {
-    Session s = {.o = o, .samples = opt_int(o, OPT_N)};
+bool cmd_generate(const Options *o, Err *e) { return generate_run(o, &(GenerateHooks){0}, e); }
+
+bool generate_run(const Options *o, const GenerateHooks *h, Err *e) {
+    Session s = {.o = o, .hooks = h, .samples = o->command == CMD_GENERATE ? opt_int(o, OPT_N) : 1};
     bool whole;
     if (s.samples > SAMPLES_MOST) return fail(e, ERR_USAGE, "--n: %d at most", SAMPLES_MOST);
     if (!lines_check(o, &whole, e)) return false;
@@ -323,6 +370,7 @@ bool cmd_generate(const Options *o, Err *e) {
     bool ok = generate(&s, e);
     lines_free(&s.lines);
     json_decref(s.job);
+    mem_free(s.whole);
     prompts_free(&s.prompts);
     gen_setup_end(&s.setup);
     return ok;

@@ -5,6 +5,21 @@
 #include "cli/gen_setup.h"
 #include "store/joblog.h"
 
+/* ---- cmd_generate.c ---- */
+
+typedef struct Prompts Prompts;
+
+/* What another command makes of the way from prompts to lines; a member that is NULL leaves it as snug generate has it. */
+typedef struct GenerateHooks {
+    void *self;
+    bool (*read)(void *self, Prompts *p, const GenSetup *g, Err *e); /* the prompts; all that fail are lines of their own */
+    bool (*whole)(void *self, const EngineEvent *text); /* given the text of an answer as it comes: it ends here */
+    bool (*turn)(void *self, Str *line, Err *e);        /* a line of JSON, in order, into what is written in its place */
+    void (*sum_up)(void *self, json_t *summary);        /* behind the last line; NULL: it is told to a person */
+} GenerateHooks;
+
+bool generate_run(const Options *o, const GenerateHooks *h, Err *e);
+
 /* ---- generate_prompts.c ---- */
 
 typedef struct Prompt {
@@ -16,17 +31,20 @@ typedef struct Prompt {
     char *error;     /* owns; why it cannot be answered; NULL: it can */
 } Prompt;
 
-typedef struct Prompts {
+struct Prompts {
     const char *path; /* of --prompts, for messages; NULL: --prompt */
     Prompt *item;     /* owns */
     int64_t n, capacity;
     int64_t n_bad;    /* with an error */
     int64_t bytes;    /* host memory they take, and took while they were read */
     uint64_t hash;    /* of everything in them */
-} Prompts;
+};
 
 /* --prompt, or the rows of --prompts ("-": standard input). A row that is none is refused by its line. */
 bool prompts_read(Prompts *p, const GenSetup *g, Err *e);
+/* One more, from a row as --prompts has them; and, when all are there, what they take. */
+bool prompts_add(Prompts *p, const GenSetup *g, const json_t *row, int64_t line, Err *e);
+void prompts_added(Prompts *p, int64_t read_bytes);
 /* Sets the context that the longest prompt needs with its answer (into g->spec), unless --context was given, and marks
  * those that cannot be answered within it. Refused: none can. */
 bool prompts_plan(Prompts *p, GenSetup *g, Err *e);
@@ -50,13 +68,14 @@ typedef struct AnswerLines {
     char **held;      /* owns; standard output: finished, waiting for those before */
     LinePlace *place; /* owns; a file */
     JobLog log;
+    const GenerateHooks *hooks; /* keeps; its turn makes what is written of a line */
     int64_t written;  /* lines of standard output that are out, or have been passed over */
     int64_t n_done;   /* lines that are there */
 } AnswerLines;
 
 /* --out may be written; *whole: it is there already, and --resume was given. */
 bool lines_check(const Options *o, bool *whole, Err *e);
-void lines_init(AnswerLines *l, const char *out, int64_t n);
+void lines_init(AnswerLines *l, const char *out, int64_t n, const GenerateHooks *hooks);
 /* With a file: begins the log, or goes on with it; every line it holds is given to take. */
 bool lines_open(AnswerLines *l, const json_t *job, bool anew, JobLogTake *take, void *user, Err *e);
 bool lines_has(const AnswerLines *l, int64_t i);

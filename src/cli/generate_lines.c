@@ -32,8 +32,8 @@ bool lines_check(const Options *o, bool *whole, Err *e) {
            fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
 }
 
-void lines_init(AnswerLines *l, const char *out, int64_t n) {
-    *l = (AnswerLines){.out = out && strcmp(out, "-") ? out : NULL, .n = n, .log = {.fd = -1, .lock = {.fd = -1}}};
+void lines_init(AnswerLines *l, const char *out, int64_t n, const GenerateHooks *hooks) {
+    *l = (AnswerLines){.out = out && strcmp(out, "-") ? out : NULL, .n = n, .hooks = hooks, .log = {.fd = -1, .lock = {.fd = -1}}};
     if (l->out) l->place = MEM_NEW(LinePlace, n);
     else l->held = MEM_NEW(char *, n);
 }
@@ -55,16 +55,26 @@ void lines_found(AnswerLines *l, int64_t i, int64_t at, int64_t bytes) {
 
 /* ---- standard output ---- */
 
-static bool print_line(char *line, Err *e) { /* frees it */
-    bool ok = !line[0] || (fputs(line, stdout) >= 0 && putchar('\n') == '\n'); /* "": passed over */
+/* What is written of a line: itself, or what the hook makes of it. */
+static bool turn(const AnswerLines *l, Str *line, Err *e) {
+    return !l->hooks->turn || l->hooks->turn(l->hooks->self, line, e);
+}
+
+static bool print_line(const AnswerLines *l, char *line, Err *e) { /* frees it */
+    Str text = {0};
+    bool passed_over = !line[0];
+    if (!passed_over) str_addf(&text, "%s\n", line);
     mem_free(line);
-    return ok || fail(e, ERR_FAIL, "standard output could not be written");
+    bool ok = passed_over || turn(l, &text, e);
+    if (ok && fputs(str_text(&text), stdout) < 0) ok = fail(e, ERR_FAIL, "standard output could not be written");
+    str_free(&text);
+    return ok;
 }
 
 static bool print_ready(AnswerLines *l, Err *e) { /* lines whose turn has come */
     bool ok = true;
     for (; ok && l->written < l->n && l->held[l->written]; l->written++) {
-        ok = print_line(l->held[l->written], e);
+        ok = print_line(l, l->held[l->written], e);
         l->held[l->written] = NULL;
     }
     return !fflush(stdout) ? ok : fail(e, ERR_FAIL, "standard output could not be written");
@@ -104,7 +114,7 @@ static bool write_in_order(AnswerLines *l, Err *e) {
     for (int64_t i = 0; ok && i < l->n; i++) {
         if (l->place[i].bytes <= 0) continue;
         str_clear(&line);
-        ok = joblog_read(&l->log, &line, l->place[i].at, l->place[i].bytes, e) &&
+        ok = joblog_read(&l->log, &line, l->place[i].at, l->place[i].bytes, e) && turn(l, &line, e) &&
              file_write(f.fd, line.data, line.len, f.temporary, e);
     }
     str_free(&line);
@@ -124,7 +134,7 @@ bool lines_interrupt(AnswerLines *l, Err *e) {
         if (!l->held[i]) continue;
         char *line = l->held[i];
         l->held[i] = NULL;
-        if (!print_line(line, e)) return false;
+        if (!print_line(l, line, e)) return false;
     }
     return !fflush(stdout) || fail(e, ERR_FAIL, "standard output could not be written");
 }

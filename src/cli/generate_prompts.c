@@ -56,6 +56,10 @@ static bool take_row(Prompt *p, const GenSetup *g, const json_t *row, Err *e) {
     return fail(e, ERR_FAIL, "the row has neither text nor messages (a list) nor ids (a list)");
 }
 
+bool prompts_add(Prompts *p, const GenSetup *g, const json_t *row, int64_t line, Err *e) {
+    return take_row(add_prompt(p, g, line), g, row, e);
+}
+
 static bool is_blank(const char *text, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (!strchr(" \t\r", text[i]) || !text[i]) return false;
@@ -66,7 +70,7 @@ static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t b
     json_error_t je;
     json_t *row = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, &je);
     if (!row) return fail(e, ERR_FAIL, "is not JSON: %s", je.text);
-    bool ok = take_row(add_prompt(p, g, number), g, row, e);
+    bool ok = prompts_add(p, g, row, number, e);
     json_decref(row);
     return ok;
 }
@@ -93,6 +97,12 @@ static uint64_t hash_of(const Prompts *p) {
     return h;
 }
 
+void prompts_added(Prompts *p, int64_t read_bytes) {
+    p->bytes = read_bytes + p->capacity * (int64_t)sizeof(Prompt);
+    for (int64_t i = 0; i < p->n; i++) p->bytes += p->item[i].ids.capacity * 4;
+    p->hash = hash_of(p);
+}
+
 static bool read_input(Str *to, Err *e) {
     char some[4096];
     for (int64_t got = 1; got > 0;) {
@@ -111,9 +121,7 @@ bool prompts_read(Prompts *p, const GenSetup *g, Err *e) {
     bool from_input = !strcmp(file, "-");
     p->path = from_input ? "standard input" : file;
     bool ok = (from_input ? read_input(&text, e) : file_read(file, &text, 0, e)) && read_rows(p, g, &text, e);
-    p->bytes = text.len + p->capacity * (int64_t)sizeof(Prompt);
-    for (int64_t i = 0; i < p->n; i++) p->bytes += p->item[i].ids.capacity * 4;
-    p->hash = hash_of(p);
+    prompts_added(p, text.len);
     str_free(&text);
     return ok;
 }

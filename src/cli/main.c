@@ -20,7 +20,7 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_EVAL] = cmd_eval, [CMD_TOKENIZE] = cmd_tokenize, [CMD_MERGE] = cmd_merge,
     [CMD_DOCTOR] = cmd_doctor, [CMD_QUANTIZE] = cmd_quantize, [CMD_GENERATE] = cmd_generate, [CMD_CHAT] = cmd_chat,
     [CMD_REASON] = cmd_reason,
-    [CMD_PROBLEMS] = cmd_problems, [CMD_AMR] = cmd_amr, [CMD_SMATCH] = cmd_smatch,
+    [CMD_PROBLEMS] = cmd_problems, [CMD_AMR] = cmd_amr, [CMD_AMR_PARSE] = cmd_amr_parse, [CMD_SMATCH] = cmd_smatch,
     [CMD_PREPARE] = cmd_prepare, [CMD_GRPO] = cmd_grpo, [CMD_UNLEARN] = cmd_unlearn,
     [CMD_UNLEARN_EVAL] = cmd_unlearn_eval,
 };
@@ -28,7 +28,7 @@ static CommandFn *const functions[CMD_COUNT] = {
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
     return (ON_TRAIN >> c & 1) || c == CMD_GENERATE || c == CMD_REASON || c == CMD_INIT || c == CMD_CONVERT || c == CMD_MERGE ||
-           c == CMD_QUANTIZE || c == CMD_PROBLEMS || c == CMD_AMR || c == CMD_CHAT || c == CMD_PREPARE || c == CMD_UNLEARN ||
+           c == CMD_QUANTIZE || c == CMD_PROBLEMS || c == CMD_AMR || c == CMD_AMR_PARSE || c == CMD_CHAT || c == CMD_PREPARE || c == CMD_UNLEARN ||
            c == CMD_UNLEARN_EVAL;
 }
 
@@ -89,6 +89,13 @@ static bool take_program_words(int *argc, char ***argv, Str *text, bool *quiet, 
     return true;
 }
 
+/* `snug amr parse` has two words: unlike the other verbs of snug amr it runs a model, and has the options of that. */
+static const char *take_command(int *argc, char ***argv) {
+    bool two = *argc > 2 && !strcmp((*argv)[1], "amr") && !strcmp((*argv)[2], "parse");
+    if (two) ++*argv, --*argc;
+    return two ? command_rows[CMD_AMR_PARSE].name : (*argv)[1];
+}
+
 int main(int argc, char **argv) {
     mem_open();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
@@ -111,7 +118,7 @@ int main(int argc, char **argv) {
         str_free(&text);
         return finish(&e);
     }
-    if (!command_find(&c, argv[1], &e)) return finish(&e);
+    if (!command_find(&c, take_command(&argc, &argv), &e)) return finish(&e);
     Options o;
     if (options_parse(&o, c, argc - 2, argv + 2, &e)) {
         if (quiet || opt_flag(&o, OPT_QUIET)) log_only_warnings();

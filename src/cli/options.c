@@ -518,7 +518,7 @@ static const struct {
     {CMD_REASON, OPT_TOP_P, "0.95"},
     {CMD_REASON, OPT_MAX_TOKENS, "4096"},
     {CMD_REASON, OPT_QUANTIZE, "int8"},
-    {CMD_AMR, OPT_PROMPT, "plain"},
+    {CMD_AMR_PARSE, OPT_MAX_TOKENS, "512"},
     {CMD_UNLEARN, OPT_LR, "1e-5"},
     {CMD_UNLEARN, OPT_EPOCHS, "10"},
     {CMD_UNLEARN, OPT_GLOBAL_BATCH, "32"},

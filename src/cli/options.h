@@ -34,6 +34,7 @@ typedef enum Command {
     CMD_REASON,
     CMD_PROBLEMS,
     CMD_AMR,
+    CMD_AMR_PARSE,
     CMD_SMATCH,
     CMD_PREPARE,
     CMD_GRPO,
@@ -61,11 +62,12 @@ enum {
     ON_REASON = 1 << CMD_REASON,
     ON_PROBLEMS = 1 << CMD_PROBLEMS,
     ON_AMR = 1 << CMD_AMR,
+    ON_AMR_PARSE = 1 << CMD_AMR_PARSE,
     ON_SMATCH = 1 << CMD_SMATCH,
     ON_PREPARE = 1 << CMD_PREPARE,
     ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
-    ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
+    ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON | ON_AMR_PARSE, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
     ON_WRITE = ON_INIT | ON_CONVERT | ON_TRAIN | ON_MERGE,

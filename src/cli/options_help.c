@@ -159,7 +159,7 @@ const CommandRow command_rows[CMD_COUNT] = {
                      "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
     [CMD_AMR] =
         {.name = "amr",
-         .summary = "sentences and their AMR graphs: check, rewrite, count, ask for and collect them",
+         .summary = "sentences and their AMR graphs: check, rewrite, count, ask for, collect and draw them",
          .positional = "VERB [FILE]",
          .least = 1,
          .most = 2,
@@ -171,10 +171,23 @@ const CommandRow command_rows[CMD_COUNT] = {
              "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
              "made up. docs/amr.md tells the task from corpus to score.",
          .examples = "snug amr check train.amr --json\n"
-                     "snug amr rows train.amr --prompt unified --val-split 0.05 --out rows.jsonl\n"
+                     "snug amr rows train.amr --amr-prompt unified --val-split 0.05 --out rows.jsonl\n"
                      "snug amr rows test.amr --without-answers --out prompts.jsonl\n"
                      "snug amr collect answers.jsonl --out pred.amr\n"
                      "snug amr draw --n 5000 --lang vi --out train.amr\n"},
+    [CMD_AMR_PARSE] =
+        {.name = "amr parse",
+         .summary = "sentences in, one AMR graph each out, inside a memory budget",
+         .positional = "FILE",
+         .least = 1,
+         .most = 1,
+         .about =
+             "FILE: blocks with # ::snt, or a sentence a line. Asks as --amr-prompt says, which must be what the model was "
+             "trained with; ends an answer where its graph does; writes a block a sentence, in order. An answer without a "
+             "valid graph keeps its place as # ::failed. --resume goes on with what an interrupted run left. The plan is "
+             "that of snug generate, and so is what is told of it.",
+         .examples = "snug amr parse test.amr --model m0 --adapter out/adapter --out pred.amr\n"
+                     "snug amr parse sentences.txt --model m0 --amr-prompt unified --repair --budget 12GiB --out pred.amr\n"},
     [CMD_SMATCH] =
         {.name = "smatch",
          .summary = "how alike files of AMR graphs are: SMATCH, proved where it can be",

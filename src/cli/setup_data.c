@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amr/rows.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/amr_verbs.h"
 #include "cli/setup.h"
 #include "cli/share.h"
 #include "train/run.h"
@@ -88,6 +90,25 @@ static bool open_listed(Dataset **d, const Options *o, OptId id, const DataOptio
     return ok;
 }
 
+/* Any of the files may be an AMR corpus: blocks of it that are left out are told, also where nothing remains. */
+static bool open_with_graphs(Dataset **d, const Options *o, OptId id, DataOptions *options, Err *e) {
+    AmrRows rows = {0};
+    Str text = {0};
+    const char *wording = opt_text(o, OPT_AMR_PROMPT); /* NULL: a command that reads none */
+    AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE), .chat = options->template_mode == TEMPLATE_CHAT};
+    bool ok = !wording || amr_rows_open(&rows, wording, style, e);
+    options->blocks = wording ? &rows.blocks : NULL;
+    ok = ok && open_listed(d, o, id, options, e);
+    amr_rows_report(&text, &rows);
+    if (text.len) log_warn("%s", str_text(&text));
+    str_clear(&text);
+    if (ok) dataset_report_text(&text, *d);
+    if (ok) log_line("%s", str_text(&text));
+    amr_rows_close(&rows);
+    str_free(&text);
+    return ok;
+}
+
 bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes, Err *e) {
     DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
                              .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES),
@@ -113,12 +134,7 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles 
         d_options.seed = (uint64_t)opt_int(o, OPT_SEED);
         d_options.shuffle = opt_flag(o, OPT_SHUFFLE);
     }
-    if (!open_listed(d, o, id, &d_options, e)) return false;
-    Str text = {0};
-    dataset_report_text(&text, *d);
-    log_line("%s", str_text(&text));
-    str_free(&text);
-    return true;
+    return open_with_graphs(d, o, id, &d_options, e);
 }
 
 /* ---- packing ---- */

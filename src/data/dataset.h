@@ -17,6 +17,7 @@
  *                  target, assistant or solution: the first present of each (a problem's solution before its answer)
  *   text           {"text"}, or another field that is named; a .txt file is one document
  *   fields         a prompt template with {fields} of the row, for any other columns
+ * An AMR corpus is told by its content; what makes rows of its blocks comes with the options.
  * Alpaca and prompt/answer go through the model's chat template where it has one, with an optional "system" text; else
  * prompt and answer are encoded apart and joined as they are. The answer ends with EOS; nothing of the prompt is scored. */
 #ifndef DATA_DATASET_H
@@ -66,6 +67,7 @@ typedef struct DataOptions {
     uint64_t seed;
     bool shuffle;                    /* another order of rows every epoch; false: the file's order */
     bool join_documents;             /* rows of plain text: documents see each other; false: each sees only itself */
+    const struct RowBlocks *blocks;  /* makes rows of an AMR corpus (rows.h); NULL: one is refused */
     int64_t limit_bytes;             /* memory that the set, and reading it, may take; 0: any. Beyond: ERR_BUDGET */
 } DataOptions;
 

@@ -111,6 +111,7 @@ typedef struct Sample {
 typedef struct RowMaker {
     const DataOptions *o;    /* borrows while the file is read */
     bool settled;
+    const RowBlocks *blocks; /* the rows are an AMR corpus's; NULL: the file's own */
     DataKind kind;
     bool chat;               /* through the chat template */
     const char *main, *answer; /* fields: ids, messages, text or the prompt; the answer */

@@ -89,8 +89,23 @@ static bool settle_text_field(RowMaker *m, Row *row, Err *e) {
     return true;
 }
 
+/* Rows that were made of blocks: their prompts are settled. */
+static bool settle_blocks(RowMaker *m, Row *row, Err *e) {
+    bool turns = row_get(row, "messages");
+    if (m->o->prompt_template || m->o->text_field || m->o->answer_field)
+        return fail(e, ERR_USAGE,
+                    "an AMR corpus has sentences and graphs, not columns: a prompt of your own is a file for --amr-prompt "
+                    "(recipes/amr/), not --prompt-template, --answer-template or --text-field");
+    m->kind = turns ? DATA_MESSAGES : DATA_PROMPT;
+    m->main = turns ? "messages" : "prompt";
+    m->answer = turns ? NULL : "completion";
+    str_add(&m->kind_text, m->blocks->text);
+    return true;
+}
+
 static bool settle_kind(RowMaker *m, Row *row, Err *e) {
     const char *name, *answer = find_answer_field(m, row);
+    if (m->blocks) return settle_blocks(m, row, e);
     if (m->o->prompt_template) return settle_fields(m, row, e);
     if (m->o->text_field) return settle_text_field(m, row, e);
     if (!refuse_others(row, e)) return false;
@@ -129,14 +144,14 @@ static void say_template(RowMaker *m, bool bare) {
     }
     if (bare) return;
     str_add(&m->kind_text, m->kind == DATA_ALPACA ? ", in a plain wording" : ", joined as they are");
-    if (o->chat && m->kind == DATA_FIELDS && o->template_mode == TEMPLATE_AUTO)
+    if (o->chat && (m->kind == DATA_FIELDS || m->blocks) && o->template_mode == TEMPLATE_AUTO)
         str_add(&m->kind_text, " (--template chat makes them turns of the model's chat template)");
 }
 
 static bool settle_template(RowMaker *m, Err *e) {
     const DataOptions *o = m->o;
     bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT;
-    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT, pair = !turns && !bare && m->kind != DATA_FIELDS;
+    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT, pair = !turns && !bare && m->kind != DATA_FIELDS && !m->blocks;
     if (m->kind != DATA_IDS && !o->tokenizer)
         return fail(e, ERR_FAIL,
                     "text can only be encoded with the model's tokenizer, and the model has none. "
@@ -176,6 +191,7 @@ bool dataset_settle_text(RowMaker *m, Err *e) {
  * goes through the tokenizer piece by piece, unless that has to see all of it. */
 int dataset_row_cost(const RowMaker *m) {
     bool bounded = !m->o->tokenizer || token_stream_is_bounded(m->o->tokenizer);
+    if (m->blocks) return 200; /* its graph as a tree, then as text */
     if (m->chat) return 40;
     if (m->kind == DATA_IDS) return 4;
     return (m->kind == DATA_TEXT ? 0 : 12) + (bounded ? 0 : 16);

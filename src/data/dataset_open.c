@@ -91,6 +91,7 @@ static void tell_part(Opening *p, DataPart *part) {
 
 static bool settle(Opening *p, Row *row, Err *e) {
     const RowReader *r = &p->reader;
+    p->maker.blocks = r->form == SOURCE_AMR ? r->blocks : NULL;
     if (r->form == SOURCE_TEXT) return dataset_settle_text(&p->maker, e) || fail_within(e, "%s", r->path);
     return dataset_settle_row(&p->maker, row, e) || fail_within(e, "%s:%lld", r->path, (long long)r->row_line);
 }
@@ -126,7 +127,7 @@ static bool open_corpus(Opening *p, DataPart *part, Err *e) {
 static bool peek(Opening *p, DataPart *part, const char *path, Err *e) {
     RowReader *r = &p->reader;
     bool found = true;
-    if (!dataset_reader_open(r, path, e)) return false;
+    if (!dataset_reader_open_blocks(r, path, p->o->blocks, e)) return false;
     Row *row = MEM_NEW(Row, 1);
     bool ok =
         r->seekable || r->unpack ||
@@ -181,7 +182,11 @@ static bool make_text(Opening *p, Row *row, Err *e) {
 
 /* The first row of a part says of which kind it is. */
 static bool settle_first(Opening *p, Row *row, Err *e) {
-    if (p->maker.settled) return true;
+    bool amr = p->reader.form == SOURCE_AMR;
+    if (p->maker.settled)
+        return amr == (p->maker.blocks != NULL) ||
+               fail(e, ERR_FAIL, "%s: is %s AMR corpus, and the files before it are %s. Give each kind a --data of its own",
+                    p->reader.path, amr ? "an" : "no", amr ? "not" : "of that kind");
     if (!settle(p, row, e)) return false;
     if (!p->told) tell_part(p, p->part);
     p->told = true;
@@ -277,7 +282,7 @@ static bool read_text(Opening *p, Err *e) {
 
 static bool read_file(Opening *p, const char *path, Err *e) {
     RowReader *r = &p->reader;
-    if (!dataset_reader_open(r, path, e)) return false;
+    if (!dataset_reader_open_blocks(r, path, p->o->blocks, e)) return false;
     FileFacts before = file_facts(r->fd);
     work_begin(&p->work, WORK_BYTES, before.bytes, "reading and tokenising %s", path);
     bool ok = r->form == SOURCE_TEXT ? read_text(p, e) : read_rows(p, e);

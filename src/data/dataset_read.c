@@ -79,7 +79,7 @@ static bool skip_blanks(RowReader *r, int *c, Err *e) {
 typedef struct EndSearch { /* goes on from one piece of a row to the next */
     int64_t depth;
     bool in_text, escaped; /* of a table: inside quotes, and behind a quote there */
-    bool in_field;         /* of a table: behind the first letter of a field */
+    bool in_field;         /* of a table: behind the first letter of a field; of a block: the line is not empty */
 } EndSearch;
 
 /* Bytes of the piece up to the end of the object that the search began with; -1: it does not end here. */
@@ -120,7 +120,17 @@ static int64_t record_end(const RowReader *r, EndSearch *s, const char *piece, i
     return -1;
 }
 
+/* The same of a block: it ends with an empty line. */
+static int64_t block_end(EndSearch *s, const char *piece, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (piece[i] == '\n' && !s->in_field) return i;
+        s->in_field = piece[i] != '\n' && (s->in_field || !is_blank(piece[i]));
+    }
+    return -1;
+}
+
 static int64_t find_end(const RowReader *r, EndSearch *s, const char *piece, int64_t n) {
+    if (r->form == SOURCE_AMR) return block_end(s, piece, n);
     if (r->form == SOURCE_ARRAY) return object_end(s, piece, n);
     if (r->form == SOURCE_TABLE) return record_end(r, s, piece, n);
     const char *stop = memchr(piece, '\n', (size_t)n);
@@ -203,7 +213,13 @@ static bool look_at_start(RowReader *r, Err *e) {
     for (int64_t i = 0; i < r->end && blank; i++) blank = is_blank(r->buffer[i]);
     if (blank && r->at_end && !str_ends(r->path, ".txt"))
         return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
-    return source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e) && begin_rows(r, e);
+    if (!source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e)) return false;
+    if (r->form == SOURCE_AMR && !r->blocks)
+        return fail(e, ERR_FAIL,
+                    "%s: this is an AMR corpus, which `snug train` and `snug eval` read; elsewhere `snug amr rows` makes "
+                    "samples of it",
+                    r->path);
+    return begin_rows(r, e) && (r->form != SOURCE_AMR || r->blocks->begin(r->blocks->self, r->path, e));
 }
 
 bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
@@ -214,11 +230,12 @@ bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
     return ok;
 }
 
-bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
+bool dataset_reader_open_blocks(RowReader *r, const char *path, const RowBlocks *blocks, Err *e) {
     int fd;
     *r = (RowReader){.fd = -1};
     if (!file_open_read(path, &fd, e)) return false;
     new_reader(r, fd, path);
+    r->blocks = blocks;
     bool ok = unpack_open(&r->unpack, fd, path, e);
     if (r->unpack) r->seekable = false;
     if (ok && look_at_start(r, e)) return true;
@@ -226,7 +243,12 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
     return false;
 }
 
+bool dataset_reader_open(RowReader *r, const char *path, Err *e) {
+    return dataset_reader_open_blocks(r, path, NULL, e);
+}
+
 void dataset_reader_close(RowReader *r) {
+    json_decref(r->made);
     mem_free(r->buffer);
     mem_free(r->name);
     unpack_close(r->unpack);
@@ -341,10 +363,29 @@ bool dataset_reader_next(RowReader *r, json_t **row, Err *e) {
     return true;
 }
 
+/* The next row of an AMR corpus: of the piece that was read last, or of the first one behind it that has any. */
+static bool next_made(RowReader *r, Row *row, bool *found, Err *e) {
+    while (r->n_taken == json_array_size(r->made)) {
+        int64_t bytes;
+        if (!find_row(r, &bytes, e)) return false;
+        if (bytes < 0) return true;
+        json_decref(r->made);
+        r->made = json_array();
+        r->n_taken = 0;
+        if (!r->blocks->rows(r->blocks->self, r->made, r->buffer + r->begin, bytes, r->row_line, e))
+            return fail_within(e, "%s:%lld", r->path, (long long)r->row_line);
+        step(r, bytes);
+    }
+    row_from_tree(row, json_incref(json_array_get(r->made, r->n_taken++)));
+    *found = true;
+    return true;
+}
+
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
     int64_t bytes;
     json_t *tree = NULL;
     *found = false;
+    if (r->form == SOURCE_AMR) return next_made(r, row, found, e);
     if (!find_row(r, &bytes, e)) return false;
     if (bytes < 0) return true;
     if (r->form == SOURCE_TABLE) {

@@ -13,6 +13,16 @@
 #include "data/source.h"
 #include "data/unpack.h"
 
+/* What makes rows of an AMR corpus, which this room takes apart but does not read: the amr room. */
+typedef struct RowBlocks {
+    void *self;
+    const char *text;   /* "AMR corpus, asked by the wording plain": what the rows are; borrows */
+    bool (*begin)(void *self, const char *path, Err *e); /* a file is read from its beginning, perhaps once more */
+    /* A piece of it, parted from others by empty lines: its rows, {"prompt", "completion"} or {"messages"}, are appended to
+     * the list; what holds none is counted, not refused. line: of the file, from 1. */
+    bool (*rows)(void *self, json_t *rows, const char *text, int64_t bytes, int64_t line, Err *e);
+} RowBlocks;
+
 typedef struct RowReader {
     const char *path;        /* keeps until closed */
     int fd;
@@ -34,9 +44,14 @@ typedef struct RowReader {
     Str header;              /* its first line; names point into it */
     char **name;             /* owns; [n_names] */
     int n_names;
+    const RowBlocks *blocks; /* borrows; of an AMR corpus */
+    json_t *made;            /* owns; rows of the latest piece */
+    size_t n_taken;          /* of them */
 } RowReader;
 
 bool dataset_reader_open(RowReader *r, const char *path, Err *e); /* refuses what is empty, or no list of samples */
+/* The same for files that may also be an AMR corpus; blocks NULL: one is refused. */
+bool dataset_reader_open_blocks(RowReader *r, const char *path, const RowBlocks *blocks, Err *e);
 bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e); /* a file that is open; takes fd over */
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
 /* The same without a tree. The row stands until the next call; row_free it before. *found false: the end. */

@@ -68,18 +68,46 @@ static bool is_binary(const char *bytes, int64_t n) {
     return odd * 20 > n;
 }
 
-/* Blocks of an AMR corpus: comments such as "# ::snt The boy wants to go.", then a graph in parentheses. */
-static bool looks_like_amr(const char *bytes, int64_t n) {
-    bool told = false, graph = false;
-    for (const char *line = bytes, *end = bytes + n; line && line < end;) {
-        int64_t left = end - line;
-        told |= left > 6 && !memcmp(line, "# ::", 4);
-        graph |= left > 4 && line[0] == '(' && memchr(line, '/', (size_t)MIN2(left, 40));
-        line = memchr(line, '\n', (size_t)left);
-        if (line) line++;
-    }
-    return told && graph;
+/* ---- AMR ---- */
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* "(b / bark-01": a variable and a slash behind a parenthesis. */
+static bool begins_node(const char *at, const char *end) {
+    if (at == end || *at++ != '(') return false;
+    while (at < end && is_space(*at)) at++;
+    const char *variable = at;
+    while (at < end && *at && !is_space(*at) && !strchr("\"()/:~", *at)) at++;
+    if (at == variable) return false;
+    while (at < end && is_space(*at)) at++;
+    return at < end && *at == '/';
 }
+
+/* The key of "# ::key value" follows; NULL: it is no such line. */
+static const char *metadata_key(const char *at, const char *end) {
+    const char *key = end - at > 3 ? memmem(at, (size_t)(end - at), "::", 2) : NULL;
+    return key ? key + 2 : NULL;
+}
+
+bool source_is_amr(const char *bytes, int64_t n) {
+    const char *at = bytes, *end = bytes + n;
+    bool has_metadata = false;
+    if (n >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3;
+    while (at < end) {
+        while (at < end && is_space(*at)) at++;
+        if (at == end) return false;
+        if (*at != '#') return begins_node(at, end) || (has_metadata && *at == '(');
+        const char *stop = at;
+        while (stop < end && *stop != '\n' && *stop != '\r') stop++;
+        const char *key = metadata_key(at, stop);
+        if (key && stop - key >= 4 && !memcmp(key, "snt", 3) && is_space(key[3])) return true;
+        has_metadata |= key != NULL;
+        at = stop;
+    }
+    return false;
+}
+
+/* ---- telling ---- */
 
 static const char *skip_blanks(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
@@ -105,13 +133,15 @@ static void show_start(char to[24], const char *at, const char *end) {
 }
 
 static const char *const text_names[] = {".txt", ".text"}, *const tables[] = {".csv", ".tsv"},
-                  *const json_names[] = {".jsonl", ".json", ".ndjson", ".jsonlines"};
+                  *const json_names[] = {".jsonl", ".json", ".ndjson", ".jsonlines"}, *const amr_names[] = {".amr"};
 
 bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e) {
     if (!refuse_marked(path, bytes, n, e)) return false;
     if (is_binary(bytes, n)) return fail(e, ERR_FAIL, "%s: is a binary file of an unknown kind. Samples are JSON lines, a table or text", path);
-    if (looks_like_amr(bytes, n))
-        return fail(e, ERR_FAIL, "%s: this looks like an AMR corpus: `snug amr rows` makes samples of it", path);
+    if (source_is_amr(bytes, n)) {
+        *form = SOURCE_AMR;
+        return true;
+    }
     const char *end = bytes + n, *at = bytes;
     if (n >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) at += 3;
     at = skip_blanks(at, end);
@@ -134,7 +164,7 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
 }
 
 const char *source_text(SourceForm form) {
-    static const char *const names[] = {"JSON lines", "a JSON array", "a table", "plain text"};
+    static const char *const names[] = {"JSON lines", "a JSON array", "a table", "plain text", "AMR blocks"};
     return names[form];
 }
 
@@ -142,6 +172,7 @@ const char *source_text(SourceForm form) {
 
 static int form_by_name(const char *path) { /* 0: none of them */
     if (is_one_of(path, text_names, COUNT_OF(text_names))) return 1;
+    if (is_one_of(path, amr_names, COUNT_OF(amr_names))) return 3;
     return is_one_of(path, tables, COUNT_OF(tables)) || is_one_of(path, json_names, COUNT_OF(json_names)) ? 2 : 0;
 }
 
@@ -177,10 +208,10 @@ bool source_files(SourceFiles *f, const char *path, Err *e) {
     if (!file_is_dir(path)) return add_file(f, path), true;
     bool ok = walk(f, path, 0, e);
     if (ok && !f->n)
-        ok = fail(e, ERR_FAIL, "%s: holds no .txt, .jsonl, .json, .csv or .tsv file (%lld others are there)", path, (long long)f->passed);
+        ok = fail(e, ERR_FAIL, "%s: holds no .txt, .jsonl, .json, .csv, .tsv or .amr file (%lld others are there)", path, (long long)f->passed);
     for (int64_t i = 1; ok && i < f->n; i++)
         if (form_by_name(f->path[i]) != form_by_name(f->path[0]))
-            ok = fail(e, ERR_FAIL, "%s: holds texts and rows (%s, %s). Name the files, or give each kind a folder of its own", path,
+            ok = fail(e, ERR_FAIL, "%s: holds files of different kinds (%s, %s). Name the files, or give each kind a folder of its own", path,
                       f->path[0], f->path[i]);
     if (!ok) source_files_free(f);
     return ok;

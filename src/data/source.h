@@ -12,7 +12,8 @@ typedef enum SourceForm {
     SOURCE_LINES, /* a JSON object on each line */
     SOURCE_ARRAY, /* a JSON array of objects */
     SOURCE_TABLE, /* .csv or .tsv with a line of names */
-    SOURCE_TEXT   /* .txt: one document */
+    SOURCE_TEXT,  /* .txt: one document */
+    SOURCE_AMR    /* blocks of a sentence and its graph, parted by empty lines, whatever the name */
 } SourceForm;
 
 enum { SOURCE_LOOK_BYTES = 4096 }; /* what is looked at */
@@ -20,6 +21,10 @@ enum { SOURCE_LOOK_BYTES = 4096 }; /* what is looked at */
 /* bytes: the first n of the file; fewer than SOURCE_LOOK_BYTES: all of it. */
 bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e);
 const char *source_text(SourceForm form); /* "JSON lines" */
+
+/* Whether a text begins as an AMR corpus does: with comments, one of them `# ::snt ...`; or behind comments, if there
+ * are any, with a node `(b / bark-01`, or behind comments with another `::key` at least with '('. */
+bool source_is_amr(const char *bytes, int64_t n);
 
 /* The files that a name stands for: a file is itself; a folder, those in it and below it that hold samples, by name, all of
  * one form. passed: how many others are there. */

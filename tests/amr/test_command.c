@@ -101,7 +101,7 @@ TEST(stats_and_triples_are_json) {
 TEST(rows_are_written_for_each_prompt) {
     put("c.amr", corpus_text);
     expect_done(snug_run("amr rows %s --out %s", test_path("c.amr"), test_path("plain.jsonl")));
-    Ran r = snug_run("amr rows %s --prompt unified --layout flat --json --out %s", test_path("c.amr"),
+    Ran r = snug_run("amr rows %s --amr-prompt unified --layout flat --json --out %s", test_path("c.amr"),
                      test_path("unified.jsonl"));
     json_t *sum = ran_json(&r);
     EXPECT(number(sum, "rows") == 2 && number(sum, "invalid") == 2 && number(sum, "without_sentence") == 0);
@@ -115,11 +115,11 @@ TEST(rows_are_written_for_each_prompt) {
                "(g / go-02\n:ARG0 b))");
     json_decref(row);
     str_free(&s);
-    expect_done(snug_run("amr rows %s --prompt chat --out %s", test_path("c.amr"), test_path("chat.jsonl")));
+    expect_done(snug_run("amr rows %s --amr-prompt chat --out %s", test_path("c.amr"), test_path("chat.jsonl")));
     EXPECT(file_read(test_path("chat.jsonl"), &s, 0, NULL) &&
            strstr(str_text(&s), "\"role\":\"assistant\",\"content\":\"(s / sủa :agent (c / chó))\""));
     str_free(&s);
-    expect_refused(snug_run("amr rows %s --prompt nosuch", test_path("c.amr")), 2, "neither plain, chat, unified");
+    expect_refused(snug_run("amr rows %s --amr-prompt nosuch", test_path("c.amr")), 2, "neither plain, chat, unified");
     put("bad.amr", "#::snt x\n(a / b\n");
     expect_refused(snug_run("amr rows %s --out %s", test_path("bad.amr"), test_path("bad.jsonl")), 1,
                    "no block has a sentence and a valid graph");

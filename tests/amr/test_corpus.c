@@ -3,13 +3,14 @@
 
 #include "amr/stats.h"
 #include "base/file.h"
+#include "data/source.h"
 #include "tests/test.h"
 
 static void parse(AmrCorpus *c, const char *text) {
     Str s = {0};
     Err e;
     str_add(&s, text);
-    EXPECT_OK(amr_corpus_parse(c, &s, "x.amr", &e));
+    EXPECT_OK(amr_corpus_parse(c, &s, "x.amr", 1, &e));
 }
 
 TEST(a_corpus_is_told_by_its_content) {
@@ -25,7 +26,8 @@ TEST(a_corpus_is_told_by_its_content) {
         {true, "# ::snt a graph that is broken from the start\n(b bark-01"},
         {false, ""},
         {false, "\n\n"},
-        {false, "# ::snt only a sentence\n"},
+        {false, "# snt\nno key"},
+        {true, "# ::snt only a sentence\n"},
         {false, "{\"text\": \"(a / b)\"}\n"},
         {false, "[{\"prompt\": 1}]"},
         {false, "Once upon a time (long ago / far away) there was a dog.\n"},
@@ -36,7 +38,7 @@ TEST(a_corpus_is_told_by_its_content) {
         {false, "(1 + 2) / 3"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++)
-        if (!EXPECT(amr_looks_like(cases[i].text, (int64_t)strlen(cases[i].text)) == cases[i].is))
+        if (!EXPECT(source_is_amr(cases[i].text, (int64_t)strlen(cases[i].text)) == cases[i].is))
             test_note("    case %d: %s", i, cases[i].text);
 }
 
@@ -85,7 +87,7 @@ TEST(a_file_without_blocks_is_refused) {
     Err e;
     Str s = {0};
     str_add(&s, "# only comments\n");
-    EXPECT(!amr_corpus_parse(&c, &s, "x.txt", &e) && strstr(e.text, "x.txt: holds no block"));
+    EXPECT(!amr_corpus_parse(&c, &s, "x.txt", 1, &e) && strstr(e.text, "x.txt: holds no block"));
     amr_corpus_free(&c);
     EXPECT(!amr_corpus_read(&c, test_path("absent.amr"), &e) && strstr(e.text, "absent.amr"));
     amr_corpus_free(&c);

@@ -18,7 +18,7 @@ static void draw_corpus(AmrCorpus *c, AmrLanguage language, AmrPart part, uint64
         str_addf(&s, "#::snt %s\n%s\n\n", d.sentence.data, d.graph.data);
     }
     amr_drawn_free(&d);
-    EXPECT_OK(amr_corpus_parse(c, &s, "drawn", &e));
+    EXPECT_OK(amr_corpus_parse(c, &s, "drawn", 1, &e));
     EXPECT_OK(amr_corpus_require_valid(c, &e));
     EXPECT(c->n == DRAWS);
 }
@@ -48,7 +48,7 @@ static int concepts_not_in(const AmrCorpus *a, const AmrCorpus *b) { /* concepts
     Str s = {0};
     Err e;
     str_addf(&s, "%s\n%s", a->text.data, b->text.data);
-    EXPECT_OK(amr_corpus_parse(&joined, &s, "joined", &e));
+    EXPECT_OK(amr_corpus_parse(&joined, &s, "joined", 1, &e));
     amr_stats(&both, &joined, 0, joined.n);
     amr_stats(&one, a, 0, a->n);
     amr_corpus_free(&joined);

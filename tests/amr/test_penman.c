@@ -29,7 +29,7 @@ static void expect_as_penman(const json_t *row, int64_t *accepted) {
     Err e = {0};
     Str s = {0};
     str_add(&s, text);
-    EXPECT_OK(amr_corpus_parse(&c, &s, "text", &e));
+    EXPECT_OK(amr_corpus_parse(&c, &s, "text", 1, &e));
     EXPECT(c.n == 1);
     json_t *made = amr_block_json(&c.block[0], 1, PENMAN_INDENTED);
     bool wanted = json_is_true(json_object_get(row, "accepted"));

@@ -15,7 +15,7 @@ static void one_block(AmrCorpus *c) {
     Str s = {0};
     Err e;
     str_add(&s, block_text);
-    EXPECT_OK(amr_corpus_parse(c, &s, "x.amr", &e));
+    EXPECT_OK(amr_corpus_parse(c, &s, "x.amr", 1, &e));
 }
 
 TEST(the_graph_without_variables_names_concepts_alone) {

@@ -16,7 +16,7 @@ static SmatchScore score_with(const char *gold, const char *predicted, SmatchOpt
     Err e = {0};
     str_add(&a, gold);
     str_add(&b, predicted);
-    EXPECT_OK(amr_corpus_parse(&g, &a, "gold", &e) && amr_corpus_parse(&p, &b, "predicted", &e));
+    EXPECT_OK(amr_corpus_parse(&g, &a, "gold", 1, &e) && amr_corpus_parse(&p, &b, "predicted", 1, &e));
     EXPECT_OK(smatch_score(&s, &g, &p, &o, &e));
     amr_corpus_free(&g);
     amr_corpus_free(&p);
@@ -225,7 +225,7 @@ static void expect_no_score(const char *gold, const char *predicted, const char 
     Err e = {0};
     str_add(&a, gold);
     str_add(&b, predicted);
-    EXPECT_OK(amr_corpus_parse(&g, &a, "gold", &e) && amr_corpus_parse(&p, &b, "pred", &e));
+    EXPECT_OK(amr_corpus_parse(&g, &a, "gold", 1, &e) && amr_corpus_parse(&p, &b, "pred", 1, &e));
     EXPECT(!smatch_score(&s, &g, &p, &o, &e) && strstr(e.text, part));
     smatch_score_free(&s);
     o.skip_bad_gold = true;

@@ -64,8 +64,8 @@ TEST(data_is_said_for_what_it_is_taken_or_refused) {
         const char *says;
     } some[] = {
         {"a.txt", "# ::id 1\n# ::snt The boy wants to go.\n(w / want-01\n   :ARG0 (b / boy))\n", "", 1,
-         "a.txt: this looks like an AMR corpus: `snug amr rows`"},
-        {"a.amr", "# ::id 1\n# ::snt Go.\n(g / go-02)\n", "", 1, "looks like an AMR corpus"},
+         "a.txt:1: text can only be encoded with the model's tokenizer"}, /* no longer taken for plain text */
+        {"a.amr", "# ::id 1\n# ::snt Go.\n(g / go-02)\n", "", 1, "a.amr:1: text can only be encoded"},
         {"a.md", "# Title\n", "", 1, "is not a list of samples: it begins with \"# Title\""},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", ",%s/none.jsonl", 1, "none.jsonl: cannot open"},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", ":0", 2, "a weight lies above 0"},

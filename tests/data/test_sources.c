@@ -177,7 +177,7 @@ TEST(a_folder_of_texts_is_a_document_each) {
     const char *rows[] = {"aa<259>cc<259>|a<259>.c<259>.|000333", "zz<259>___|z<259>."};
     expect_rows(folder, &o, 2, rows, "plain text (one document), 3 files, 1 others passed over");
     put_file("books/rows.jsonl", BYTES("{\"text\": \"x\"}\n"));
-    EXPECT(!dataset_open(&d, folder, &o, &e) && strstr(e.text, "holds texts and rows"));
+    EXPECT(!dataset_open(&d, folder, &o, &e) && strstr(e.text, "holds files of different kinds"));
     snprintf(folder, sizeof folder, "%s/empty", test_tmp());
     EXPECT_OK(file_make_dirs(folder, &e));
     EXPECT(!dataset_open(&d, folder, &o, &e) && strstr(e.text, "holds no .txt, .jsonl"));
