@@ -18,7 +18,7 @@ B      := build/cuda$(CUDA)-debug$(DEBUG)$(if $(filter 1,$(MPI)),-mpi1)
 F      := $(B)-faults1
 
 # The rooms, bottom up; rooms.txt says who may include whom.
-ROOMS := base ir model plan backend backend/cpu exec data store obs comm/mpi fit ring weights gen suite train reason amr grpo unlearn cli
+ROOMS := base ir model plan backend backend/cpu exec data store obs comm/mpi fit ring weights gen suite train reason amr grpo unlearn monitor cli
 SRC   := $(foreach r,$(ROOMS),$(sort $(wildcard src/$(r)/*.c)))
 LIB   := $(filter-out src/cli/main.c,$(SRC))
 TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))
@@ -149,7 +149,13 @@ $(B)/count_allocations.so: tests/preload/count_allocations.c $(STAMP) | libs-the
 	$(call note,LD,count_allocations.so)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
 
-test-bins: $(TESTBIN) $(B)/count_allocations.so
+# Stands for the driver's NVML in tests/monitor: fixed readings; and one that has hardly any calls.
+$(B)/fake_nvml.so $(B)/bare_nvml.so: tests/preload/fake_nvml.c $(STAMP) | libs-there
+	@mkdir -p $(@D)
+	$(call note,LD,$(@F))
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra $(if $(filter bare%,$(@F)),-DBARE) -shared -fPIC -o $@ $<
+
+test-bins: $(TESTBIN) $(B)/count_allocations.so $(B)/fake_nvml.so $(B)/bare_nvml.so
 
 DEPS = $(PROBE) tools/deps.sh $(STAMP)
 deps:
@@ -159,7 +165,7 @@ demo: deps
 	@$(MAKE) --no-print-directory snug
 	@tools/demo.sh
 
-CHECK = ASSETS=$(call quote,$(ASSETS)) SNUG=$(B)/snug CUDA=$(CUDA) MPI=$(MPI) FAULTY=$(call quote,$(CURDIR)/$(F)/snug) \
+CHECK = ASSETS=$(call quote,$(ASSETS)) SNUG=$(B)/snug FAKES=$(B) CUDA=$(CUDA) MPI=$(MPI) FAULTY=$(call quote,$(CURDIR)/$(F)/snug) \
         PRELOAD=$(if $(filter 0,$(DEBUG)),$(B)/count_allocations.so) CC=$(call quote,$(CC)) tools/check.sh
 check: deps
 	@$(MAKE) --no-print-directory $(B)/snug $(F)/snug test-bins

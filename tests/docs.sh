@@ -44,15 +44,18 @@ run_line() { # command
 end=--there-is-no-such-option
 parse_line() { # command: functions stand for the programs, and say whether they would be understood
     snug() {
-        local said word before=
-        for word; do # a file that an earlier command would have made
+        local said word before= words=()
+        for word; do
+            [ "$word" != -- ] || break # what stands behind is another program's
+            words+=("$word")
+            # a file that an earlier command would have made
             case $before:$word in
             --config:recipes/*) ;;
             --config:*) mkdir -p "$(dirname "$word")" && : > "$word" ;;
             esac
             before=$word
         done
-        said=$("$real" "$@" $end 2>&1 < /dev/null)
+        said=$("$real" "${words[@]}" $end 2>&1 < /dev/null)
         [ "$said" = "snug: $end: there is no such option; \`snug $1 --help\` lists them" ] && return
         echo "$said"
         exit 1
@@ -86,7 +89,7 @@ done
 # Of other programs; and what a document says is not there yet, in a line <!-- flags: not yet: --a --b -->.
 foreign=" --gpu-reset --justinstance --justattribute --justrelation \
 $(sed -nE 's/^<!-- flags: not yet: (.*) -->$/\1/p' "${documents[@]}" | paste -sd' ') "
-verbs=(train plan generate reason eval amr smatch doctor problems quantize init convert chat merge tokenize)
+verbs=(train plan generate reason eval amr smatch doctor problems quantize init convert chat merge tokenize monitor)
 is_known() { # --flag
     local verb
     case $foreign in *" $1 "*) return ;; esac

@@ -8,6 +8,8 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,7 +43,7 @@ static bool open_pipe(int ends[2]) {
 }
 
 /* Signals as a program expects them: none blocked, those we ignore as they are by default. */
-static void set_attributes(posix_spawnattr_t *attributes) {
+static void set_attributes(posix_spawnattr_t *attributes, short group) {
     sigset_t none, usual;
     sigemptyset(&none);
     sigemptyset(&usual);
@@ -50,7 +52,7 @@ static void set_attributes(posix_spawnattr_t *attributes) {
     sigaddset(&usual, SIGTERM);
     sigaddset(&usual, SIGHUP);
     posix_spawnattr_init(attributes);
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(attributes, (short)(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
     posix_spawnattr_setpgroup(attributes, 0);
     posix_spawnattr_setsigmask(attributes, &none);
     posix_spawnattr_setsigdefault(attributes, &usual);
@@ -59,7 +61,7 @@ static void set_attributes(posix_spawnattr_t *attributes) {
 static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err) {
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t files;
-    set_attributes(&attributes);
+    set_attributes(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
@@ -141,6 +143,36 @@ void child_wait(ChildWait *w, int n, int milliseconds) {
         w[i].has_bytes = ready && polled[2 * i].revents;
         w[i].has_room = ready && polled[2 * i + 1].revents;
     }
+}
+
+/* ---- a command in the foreground ---- */
+
+bool child_run(int *pid, const char *const *argv, Err *e) {
+    posix_spawnattr_t attributes;
+    pid_t id = 0;
+    set_attributes(&attributes, 0);
+    int status = fault_here(FAULT_PROCESS, argv[0])
+                     ? errno
+                     : posix_spawnp(&id, argv[0], NULL, &attributes, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    *pid = (int)id;
+    if (status) return fail_system(e, status, "%s: cannot be started: %s", argv[0], strerror(status));
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what it leaves behind stays below us, and is counted */
+    return true;
+}
+
+bool child_ended(int pid, ChildEnd *end) {
+    int status = 0;
+    struct rusage used = {0};
+    pid_t got = wait4(pid, &status, WNOHANG, &used);
+    if (got == 0 || (got < 0 && errno == EINTR)) return false;
+    *end = (ChildEnd){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                      .peak_bytes = (int64_t)used.ru_maxrss << 10};
+    return true;
+}
+
+void child_send(int pid, int signal) {
+    kill(pid, signal);
 }
 
 /* ---- ending ---- */

@@ -32,6 +32,18 @@ void child_end_input(Child *c);
 enum { CHILD_HOW = 48 };
 void child_stop(Child *c, double seconds, char how[CHILD_HOW]);
 
+/* ---- a command in the foreground ---- */
+
+/* It has our standard input, output and error, and what the terminal sends. */
+bool child_run(int *pid, const char *const *argv, Err *e);
+
+typedef struct ChildEnd {
+    int code;           /* its exit code; 128 + the signal that ended it */
+    int64_t peak_bytes; /* the most that one process of it ever had resident */
+} ChildEnd;
+bool child_ended(int pid, ChildEnd *end); /* does not wait; true once */
+void child_send(int pid, int signal);
+
 typedef struct ChildWait {
     const Child *c;  /* one without a process is passed over */
     bool wants_room; /* wait until it takes bytes, too */

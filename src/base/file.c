@@ -280,6 +280,25 @@ bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e) {
     return file_commit(&f, e);
 }
 
+bool file_replace(const char *path, const void *data, int64_t bytes, Err *e) {
+    FileOut f;
+    if (!file_begin(&f, path, e)) return false;
+    bool ok = file_write(f.fd, data, bytes, f.temporary, e);
+    close(f.fd);
+    ok = ok && ((!fault_here(FAULT_RENAME, f.temporary) && rename(f.temporary, path) == 0) || refused(e, path, "replace"));
+    if (!ok) remove_here(f.temporary);
+    return ok;
+}
+
+bool file_make_private(const char *path, Err *e) {
+    struct stat st;
+    if ((fault_here(FAULT_MAKE, path) || mkdir(path, 0700)) && errno != EEXIST)
+        return refused(e, path, "create the folder");
+    if (lstat(path, &st)) return refused(e, path, "open the folder");
+    if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022)) return true;
+    return fail(e, ERR_FAIL, "%s: is not a folder of this user alone", path);
+}
+
 bool file_make_dirs(const char *path, Err *e) {
     char part[PATH_MAX];
     if (strlen(path) >= sizeof part) return fail(e, ERR_FAIL, "%s: the path is too long", path);

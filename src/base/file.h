@@ -54,6 +54,12 @@ bool file_commit(FileOut *f, Err *e); /* on failure the temporary is removed */
 void file_abort(FileOut *f);
 bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); /* begin + write + commit */
 
+/* The same without flushing: for what need not outlive the machine. Allocates nothing. */
+bool file_replace(const char *path, const void *data, int64_t bytes, Err *e);
+
+/* A folder that only this user can enter, in a place where everybody may make one; one that is another user's, or a
+ * link, is refused. */
+bool file_make_private(const char *path, Err *e);
 bool file_make_dirs(const char *path, Err *e);               /* like mkdir -p */
 bool file_make_parents(const char *path, Err *e);            /* of a file: the folder it lies in */
 bool file_remove_tree(const char *path, Err *e);             /* absent is fine */

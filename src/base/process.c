@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/threads.h"
 #include "base/units.h"
 
@@ -104,6 +106,79 @@ int64_t process_program_bytes(void) {
 int64_t process_runtime_bytes(int threads) {
     int64_t program = process_program_bytes();
     return MAX2(program, 0) + HEAP_BYTES + threads * (int64_t)THREAD_STACK_BYTES;
+}
+
+/* ---- other processes ---- */
+
+/* "12 (a name) S 1 ...": the name may hold anything, so that the fields are counted from its last ')'. */
+static bool read_facts(ProcessFacts *f, int pid, const char *text) {
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ') return false;
+    char state = at[2];
+    int64_t field[25] = {0}; /* numbered as in proc(5); the first three are read already */
+    at += 3;
+    for (int i = 4; i < COUNT_OF(field); i++) {
+        char *end;
+        field[i] = strtoll(at, &end, 10);
+        if (end == at) return false;
+        at = end;
+    }
+    *f = (ProcessFacts){.pid = pid,
+                        .parent = (int)field[4],
+                        .start_ticks = field[22],
+                        .resident_bytes = field[24] * sysconf(_SC_PAGESIZE),
+                        .ended = state == 'Z' || state == 'X'};
+    return true;
+}
+
+static bool read_of(char to[PROCESS_TEXT_BYTES], int pid, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return process_read(to, path);
+}
+
+bool process_facts(ProcessFacts *f, int pid) {
+    char text[PROCESS_TEXT_BYTES];
+    return read_of(text, pid, "stat") && read_facts(f, pid, text);
+}
+
+void process_name(char *to, int size, int pid) {
+    char text[PROCESS_TEXT_BYTES];
+    to[0] = 0;
+    if (read_of(text, pid, "comm")) snprintf(to, (size_t)size, "%.*s", (int)strcspn(text + 1, "\n"), text + 1);
+}
+
+int64_t process_peak_bytes(int pid) {
+    char text[PROCESS_TEXT_BYTES];
+    return read_of(text, pid, "status") ? process_kilobytes(text, "\nVmHWM:") : -1;
+}
+
+/* Everybody, as far as there is room. */
+static int all_processes(ProcessFacts *list, int room) {
+    char **names = NULL;
+    int64_t count = 0;
+    int n = 0;
+    if (!file_list("/proc", &names, &count, NULL)) return 0;
+    for (int64_t i = 0; i < count; i++) {
+        int pid = names[i][strspn(names[i], "0123456789")] ? 0 : (int)strtol(names[i], NULL, 10);
+        if (pid > 0 && n < room && process_facts(&list[n], pid)) n++;
+        mem_free(names[i]);
+    }
+    mem_free(names);
+    return n;
+}
+
+int process_tree(ProcessFacts *list, int room, int root) {
+    enum { MOST = 65536 };
+    ProcessFacts *all = MEM_NEW(ProcessFacts, MOST);
+    int n_all = all_processes(all, MOST), n = 0;
+    for (int from = -1; from < n; from++) { /* -1: the root itself */
+        int parent = from < 0 ? root : list[from].pid;
+        for (int i = 0; i < n_all && n < room; i++)
+            if (all[i].parent == parent && all[i].pid != parent) list[n++] = all[i];
+    }
+    mem_free(all);
+    return n;
 }
 
 /* ---- limits ---- */

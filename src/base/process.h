@@ -2,7 +2,7 @@
  * under.
  *
  * Words: *resident* pages are in memory; *address space* is what is mapped, touched or not; a *limit* is one that
- * the system was told to hold this process to (ulimit, setrlimit). Nothing here touches the heap. Unknown figures
+ * the system was told to hold this process to (ulimit, setrlimit). Nothing but process_tree touches the heap. Unknown figures
  * are -1. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
@@ -47,6 +47,21 @@ typedef struct ProcessRefusal {
     char why[96];
 } ProcessRefusal;
 ProcessRefusal process_refusal(void);
+
+/* ---- other processes ---- */
+
+typedef struct ProcessFacts { /* of /proc/PID/stat */
+    int pid, parent;
+    int64_t start_ticks;    /* since the machine was started: with the pid, it names a process for good */
+    int64_t resident_bytes; /* pages of files included */
+    bool ended;             /* waits to be collected */
+} ProcessFacts;
+bool process_facts(ProcessFacts *f, int pid);               /* false: there is no such process */
+void process_name(char *to, int size, int pid);             /* as it calls itself; "": none */
+int64_t process_peak_bytes(int pid);                        /* the most that was ever resident (VmHWM); -1: unknown */
+
+/* Every process below `root` (not itself), at most `room`; gives how many. */
+int process_tree(ProcessFacts *list, int room, int root);
 
 /* ---- small files of the system ---- */
 

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "base/mem.h"
 
@@ -54,6 +55,38 @@ void str_add_html(Str *s, const char *text) {
         if (name) str_add(s, name);
         else str_add_char(s, *text);
     }
+}
+
+/* Controls, marks that turn the direction of writing, and what is not assigned could change more than their place. */
+static bool is_printable(utf8proc_int32_t c) {
+    switch (utf8proc_category(c)) {
+        case UTF8PROC_CATEGORY_CC:
+        case UTF8PROC_CATEGORY_CF:
+        case UTF8PROC_CATEGORY_CS:
+        case UTF8PROC_CATEGORY_CO:
+        case UTF8PROC_CATEGORY_CN:
+        case UTF8PROC_CATEGORY_ZL:
+        case UTF8PROC_CATEGORY_ZP: return false;
+        default: return true;
+    }
+}
+
+int str_add_plain(Str *s, const char *text, int most_columns) {
+    int columns = 0;
+    utf8proc_int32_t c;
+    for (utf8proc_ssize_t n; *text; text += n) {
+        n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+        bool shown = n > 0 && is_printable(c);
+        int width = shown ? utf8proc_charwidth(c) : 1;
+        if (columns + width > most_columns) break;
+        columns += width;
+        if (n < 1) n = 1;
+        if (shown)
+            str_add_bytes(s, text, n);
+        else
+            str_add_char(s, '?');
+    }
+    return columns;
 }
 
 const char *str_text(const Str *s) { return s->data ? s->data : ""; }

@@ -21,6 +21,9 @@ void str_add_char(Str *s, char c);
 void str_addf(Str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void str_add_trimmed(Str *s, const char *text); /* without white space at its ends */
 void str_add_html(Str *s, const char *text); /* <, >, & and " escaped */
+/* For a terminal: what is no printable UTF-8 becomes '?', and what would take more columns than that is cut. Gives the
+ * columns taken. */
+int str_add_plain(Str *s, const char *text, int most_columns);
 const char *str_text(const Str *s); /* "" when empty; borrows */
 
 bool str_starts(const char *s, const char *prefix);

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/jobs.h"
 #include "cli/session.h"
 #include "cli/show.h"
 #include "train/search.h"
@@ -346,11 +348,33 @@ static void say_measured_lines(const Job *j) {
     }
 }
 
+/* From here on the monitor shows the job. */
+static void announce(Session *s, RunOptions *ro) {
+    char folder[JOBS_PATH], here[JOBS_PATH] = "";
+    const char *out = opt_text(s->o, OPT_OUT), *slash = strrchr(out, '/'), *name = opt_text(s->o, OPT_RUN_NAME);
+    if (ro->dry_run) return;
+    status_end(&s->status);
+    status_init(&s->status);
+    ro->status = &s->status;
+    if (!name) name = slash && slash[1] ? slash + 1 : out;
+    if (out[0] != '/' && getcwd(here, sizeof here - 1)) strcat(here, "/");
+    snprintf(s->status.name, sizeof s->status.name, "%s", name);
+    snprintf(s->status.command, sizeof s->status.command, "%s", command_rows[s->o->command].name);
+    snprintf(s->status.out, sizeof s->status.out, "%s%s", here, out);
+    snprintf(s->status.device, sizeof s->status.device, "%s", s->machine.name);
+    snprintf(s->status.phase, sizeof s->status.phase, "loading");
+    s->status.planned_bytes = ring_process_bytes(&s->ring);
+    s->status.total_steps = ro->total_steps;
+    jobs_folder(folder);
+    status_begin(&s->status, folder);
+}
+
 /* Opens the run; where its memory cannot be had, with a smaller plan. */
 static bool open_run(Session *s, Err *e) {
     RunOptions ro;
     for (;;) {
         if (!prepare(s, &ro, e) || (s->task && !s->task->start(s, e))) return false;
+        announce(s, &ro);
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
         if (!s->ring.x.refused_bytes) return false;
@@ -374,6 +398,7 @@ static bool train(Session *s, Err *e) {
 }
 
 static void close_session(Session *s) {
+    status_end(&s->status);
     if (s->task) s->task->close(s);
     if (s->running) run_close(&s->run);
     history_close(&s->history);

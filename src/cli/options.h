@@ -40,6 +40,7 @@ typedef enum Command {
     CMD_GRPO,
     CMD_UNLEARN,
     CMD_UNLEARN_EVAL,
+    CMD_MONITOR,
     CMD_COUNT
 } Command;
 
@@ -67,6 +68,7 @@ enum {
     ON_PREPARE = 1 << CMD_PREPARE,
     ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
+    ON_MONITOR = 1 << CMD_MONITOR,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON | ON_AMR_PARSE, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
@@ -87,6 +89,7 @@ typedef enum OptGroup {
     GROUP_GRPO,
     GROUP_AMR,
     GROUP_UNLEARN,
+    GROUP_MONITOR,
     GROUP_MEMORY,
     GROUP_CADENCE,
     GROUP_OTHER,

@@ -22,6 +22,7 @@ static const char *const group_titles[GROUP_COUNT] = {
     [GROUP_GRPO] = "A policy, its rewards and its evaluator",
     [GROUP_AMR] = "Graphs",
     [GROUP_UNLEARN] = "Unlearning",
+    [GROUP_MONITOR] = "What is shown, and where",
     [GROUP_MEMORY] = "Memory and machine (never changes a result)",
     [GROUP_CADENCE] = "How often",
     [GROUP_OTHER] = "This invocation",
@@ -223,6 +224,22 @@ const CommandRow command_rows[CMD_COUNT] = {
              "has the formulas.",
          .examples = "snug unlearn-eval --model u/model --retain-model oracle/model --data tofu --forget forget01\n"
                      "snug unlearn-eval --model out/model --data tofu --retain-logs eval/TOFU_EVAL.json --out eval2\n"},
+    [CMD_MONITOR] =
+        {.name = "monitor",
+         .summary = "watch GPUs, memory and running jobs; record them; measure a command",
+         .positional = "[-- COMMAND...]",
+         .least = 0,
+         .most = 4096,
+         .about =
+             "In a terminal all GPUs are drawn live with their processes, and every running snug job with its step, loss, "
+             "time left and its memory beside the plan; q leaves. --once prints one look; --csv records the GPUs as rows. "
+             "Behind -- a command is run as it is: its exit code is passed on, and what it and all it started took is said "
+             "at its end. Readings come from the driver's NVML; without a GPU the host's memory and the jobs are shown. "
+             "docs/monitor.md tells more.",
+         .examples = "snug monitor --interval 2\n"
+                     "snug monitor --once --json\n"
+                     "snug monitor --csv gpu.csv --interval 1 --duration 60\n"
+                     "snug monitor -- python train.py --epochs 3\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

@@ -53,6 +53,7 @@ struct Session {
     HistoryLog history; /* all zero: no step log */
     StepLogPlan step_log;
     Run run;
+    JobStatus status; /* told to the monitor while the run is open */
     bool running;
 };
 

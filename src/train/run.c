@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/stop.h"
 #include "base/units.h"
 #include "base/work.h"
@@ -143,6 +144,7 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     int64_t tokens = 0;
     double loss = 0;
     Err why = {0};
+    status_phase(r->o.status, "evaluating");
     if (!run_evaluate(r, r->held_out, &loss, &tokens, &why)) {
         if (stop_caused(&why))
             log_line("%s; the resumed run does it again", why.text);
@@ -199,6 +201,20 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     return run_write_metrics(r, "train", fields, COUNT_OF(fields) - unscaled, e);
 }
 
+/* What the monitor shows. */
+static void tell(Run *r, double loss) {
+    JobStatus *s = r->o.status;
+    if (!s) return;
+    double left = progress_left_seconds(&r->progress), speed = progress_recent_per_s(&r->progress);
+    s->step = r->step;
+    s->loss = loss;
+    s->tokens_per_s = speed > 0 ? speed : (double)NAN;
+    s->left_seconds = left >= 0 ? left : (double)NAN;
+    s->step_seconds = r->progress.all.step_seconds / (double)MAX2(r->progress.steps_here, 1);
+    s->measured_bytes = r->ring->b->host_memory ? process_memory().peak_bytes : r->ring->peak_bytes;
+    status_phase(s, "training");
+}
+
 static bool evaluates_after(const Run *r, int64_t step) {
     return r->held_out && (step == r->o.total_steps || (r->o.eval_steps && step % r->o.eval_steps == 0));
 }
@@ -234,6 +250,7 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
     if (log_now && !log_step(r, loss, u->norm, u->lr, e)) return false;
+    if (log_now) tell(r, loss);
     const RunSource *source = r->o.source;
     if (source && source->logged && !source->logged(source->user, r, u, e)) return false;
     if (run_reports_after(r, r->step) && !run_report(r, &out->attention, e)) return false;
@@ -252,7 +269,11 @@ static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
     if (!run_log_step(r, u, e)) return false;
     out->stopped_by = (int)stop_signal;
     bool save = saves_after(r, r->step) || u->save_due || out->stopped_by || (r->o.save_best && r->best_now);
-    if (save && r->o.save && !run_save_checkpoint(r, e)) return false;
+    if (save && r->o.save) {
+        status_phase(r->o.status, "saving");
+        if (!run_save_checkpoint(r, e)) return false;
+    }
+    if (r->o.status && strcmp(r->o.status->phase, "training")) status_phase(r->o.status, "training");
     if (trims_after(r, r->step) && !out->stopped_by && !run_trim(r, e)) return false;
     r->requests = mem_stats().requests; /* a checkpoint's small JSON is not part of the played plan */
     r->step_began = sensors_seconds();

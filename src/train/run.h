@@ -9,6 +9,7 @@
 #include "obs/growth.h"
 #include "obs/metrics.h"
 #include "obs/progress.h"
+#include "obs/status.h"
 #include "store/adapter.h"
 #include "store/history.h"
 #include "store/trainer_state.h"
@@ -38,6 +39,7 @@ typedef struct RunOptions {
     const char *adapter_folder; /* NULL: none */
     RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
     const char *out;            /* its path */
+    JobStatus *status;          /* keeps; told at logged steps what the run does. NULL: nobody listens */
     HistoryLog *history;        /* keeps; the step log, looked at. NULL: none */
     const char *spare_dir;      /* for what cannot be written to out; NULL: the run waits until it can */
     const char *base_name;     /* for adapter_config.json */

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/data/tiny_data.h"
-#include "tests/gen/terminal.h"
+#include "tests/terminal.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 

@@ -7,7 +7,7 @@
 #include "ir/format.h"
 #include "store/safetensors.h"
 #include "tests/data/tiny_data.h"
-#include "tests/gen/terminal.h"
+#include "tests/terminal.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 

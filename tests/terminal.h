@@ -1,7 +1,7 @@
 /* terminal.h - the program in front of a pseudo terminal: a test types, waits for words to appear, and reads all that
  * was shown. */
-#ifndef TESTS_GEN_TERMINAL_H
-#define TESTS_GEN_TERMINAL_H
+#ifndef TESTS_TERMINAL_H
+#define TESTS_TERMINAL_H
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 /* terminal.c - how a pseudo terminal is made and watched. */
 #define _XOPEN_SOURCE 700
-#include "tests/gen/terminal.h"
+#include "tests/terminal.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,0 +1,10 @@
+/* jobs.h - where running jobs announce themselves to the monitor. */
+#ifndef CLI_JOBS_H
+#define CLI_JOBS_H
+
+enum { JOBS_PATH = 512 };
+
+/* One folder a user, the same in every session of theirs: /tmp/snug-UID, or $SNUG_JOBS. */
+void jobs_folder(char to[JOBS_PATH]);
+
+#endif

@@ -1,0 +1,21 @@
+/* screen.h - a whole terminal that is drawn again and again, by the ncurses that is there when the program runs.
+ *
+ * The library is opened when it is first needed, so that everything else works without it. */
+#ifndef MONITOR_SCREEN_H
+#define MONITOR_SCREEN_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+typedef struct Screen Screen;
+
+/* Takes the terminal over. False: there is no ncurses, or no such terminal. Gives: screen_close. */
+bool screen_open(Screen **s, Err *e);
+void screen_close(Screen *s); /* the terminal is as it was; NULL is fine */
+
+int screen_columns(const Screen *s);
+void screen_show(Screen *s, const char *lines); /* with the marks of view.h; what does not fit is cut */
+bool screen_is_left(Screen *s);                 /* q was pressed; does not wait */
+
+#endif

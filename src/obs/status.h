@@ -1,0 +1,56 @@
+/* status.h - how a running job tells others what it does: one small file, <folder>/<pid>.json, replaced as a whole and
+ * removed at the end.
+ *
+ *     status_begin(&s, folder);                       // after name, command, out, ... are filled
+ *     ... s.step = 10; status_put(&s);                // at steps that are logged
+ *     status_end(&s);
+ *
+ * A job that is killed leaves its file behind: the process it names is gone then, or is another one (start_ticks).
+ * Nothing here can fail a job: what cannot be written is not told. Writing allocates nothing. */
+#ifndef OBS_STATUS_H
+#define OBS_STATUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STATUS_TEXT = 256 };
+
+typedef struct JobStatus {
+    char path[1024]; /* "": it is not announced */
+    int pid;
+    int64_t start_ticks;
+    /* said once */
+    char name[STATUS_TEXT]; /* of the run */
+    char command[32];       /* "train" */
+    char out[1024];         /* the run folder, from the root */
+    char device[64];        /* "cuda:0", "cpu" */
+    char bus_id[32];        /* of a GPU; "": none or not known */
+    int64_t planned_bytes;  /* of the process, as --budget counts it */
+    int64_t total_steps;
+    double began; /* seconds since 1970 */
+    /* as it stands */
+    char phase[24];         /* "loading", "training", "evaluating", "saving" */
+    double updated;         /* seconds since 1970 */
+    int64_t step;           /* done */
+    double loss;            /* NaN: none yet */
+    double tokens_per_s, step_seconds, left_seconds; /* NaN: not known yet */
+    int64_t measured_bytes; /* the most so far, as planned_bytes */
+} JobStatus;
+
+/* Unannounced, all numbers unknown. */
+void status_init(JobStatus *s);
+void status_begin(JobStatus *s, const char *folder); /* takes what dead jobs with the same out have left away */
+void status_put(JobStatus *s);
+void status_phase(JobStatus *s, const char *phase); /* the same with another phase; NULL: not announced */
+void status_end(JobStatus *s);                      /* a second call is fine */
+
+/* The process is the one that wrote it. */
+bool status_is_alive(const JobStatus *s);
+
+/* Files of a folder; false: it is none, or no status. */
+bool status_read(JobStatus *s, const char *folder, const char *file);
+
+/* At most room of them, by pid; gives how many. */
+int status_list(JobStatus *list, int room, const char *folder);
+
+#endif
