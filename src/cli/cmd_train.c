@@ -85,7 +85,7 @@ static bool plan(Session *s, Err *e) {
     if (s->data && s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
     count_batches(s); /* of the micro-batch that was found */
     s->planned = true;
-    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e)) return false;
+    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) || !job_check_names(&s->job, e)) return false;
     Str text = {0};
     show_plan(&text, &s->job, s->budget_bytes, NULL);
     log_line("%s", str_text(&text));
@@ -141,13 +141,29 @@ static void fill_schedule(const Session *s, RunOptions *ro) {
     const Options *o = s->o;
     Schedule *sch = &ro->schedule;
     *sch = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR),
-                      .warmup_steps = opt_int(o, OPT_WARMUP_STEPS)};
+                      .warmup_steps = opt_int(o, OPT_WARMUP_STEPS), .decay_steps = opt_int(o, OPT_DECAY_STEPS),
+                      .decay_ratio = opt_real(o, OPT_DECAY_RATIO)};
+    if (!(sch->min_lr > 0)) sch->min_lr = opt_real(o, OPT_MIN_LR_RATIO) * sch->lr;
     sch->total_steps = opt_int(o, OPT_SCHEDULE_STEPS) ? opt_int(o, OPT_SCHEDULE_STEPS) : ro->total_steps;
     if (!sch->warmup_steps && s->folder.saved.warmup_steps >= 0) sch->warmup_steps = s->folder.saved.warmup_steps;
     else if (!sch->warmup_steps)
         sch->warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)sch->total_steps - 1e-9);
     for (int i = 0; i < SCHEDULE_KINDS; i++)
         if (opt_is(o, OPT_SCHEDULE, schedule_names[i])) sch->kind = (ScheduleKind)i;
+    for (int i = 0; i < DECAY_SHAPES; i++)
+        if (opt_is(o, OPT_DECAY_SHAPE, decay_names[i])) sch->decay = (DecayShape)i;
+}
+
+/* What is done about updates that are far from the others; a task's loss need not be one that falls. */
+static void fill_spikes(const Session *s, RunOptions *ro) {
+    static const char *const actions[] = {"ignore", "warn", "skip", "stop"}; /* SpikeAction */
+    const Options *o = s->o;
+    if (s->task) return;
+    ro->spike = (SpikeRule){.factor = opt_real(o, OPT_SPIKE_FACTOR), .window = opt_int(o, OPT_SPIKE_WINDOW)};
+    for (int i = 0; i < COUNT_OF(actions); i++)
+        if (opt_is(o, OPT_ON_SPIKE, actions[i])) ro->spike.on = (SpikeAction)i;
+    ro->skip_nonfinite = opt_is(o, OPT_ON_NONFINITE, "skip");
+    ro->skip_limit = opt_int(o, OPT_SKIP_LIMIT);
 }
 
 static void fill_length(Session *s, RunOptions *ro) {
@@ -190,6 +206,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
     fill_length(s, ro);
     fill_schedule(s, ro);
+    fill_spikes(s, ro);
     if (s->task) { /* the next answers want the weights of this update */
         ro->source = &s->source;
         ro->warm = s->backend->asynchronous;
@@ -268,6 +285,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     char checksum[24];
     set_count(o, "steps", r->steps);
     set_count(o, "skipped_steps", r->skipped_steps);
+    set_count(o, "spikes", r->spikes);
     set_number(o, "first_loss", r->first_loss);
     set_number(o, "loss", r->loss);
     set_number(o, "eval_loss", r->eval_loss);
@@ -335,7 +353,9 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
         log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
-    if (r->skipped_steps) log_line("%lld of them overflowed and were skipped (--loss-scale)", (long long)r->skipped_steps);
+    if (r->skipped_steps)
+        log_line("%lld of them were skipped (%s)", (long long)r->skipped_steps,
+                 s->job.unscale ? "--loss-scale" : "--on-spike, --on-nonfinite");
 }
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */

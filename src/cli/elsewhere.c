@@ -40,6 +40,19 @@ const Elsewhere elsewhere[] = {
     NOT("optimizer", "*lion*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
     NOT("optimizer", "*ademamix*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
 
+    /* schedules; lr_scheduler_kwargs holds names that stand here or in options.def */
+    MEANS("schedule", "warmup-stable-decay", "decay-shape?=cosine"),
+    NOT("schedule", "cosine-with-restarts", "a rate that rises again is not there; cosine, linear, constant and wsd are"),
+    NOT("schedule", "polynomial", "linear is the polynomial of power 1; cosine, constant and wsd are there too"),
+    NOT("schedule", "inverse-sqrt", "cosine, linear, constant and wsd are there; wsd --decay-shape 1-sqrt is the nearest"),
+    NOT("schedule", "reduce-lr-on-plateau", "the rate follows from the step alone; cosine, linear, constant and wsd are there"),
+    {.name = "lr-scheduler-kwargs", .value = "*", .means = "", .object = true},
+    IDLE("num-cycles", "0.5", NULL),
+    NOT("num-cycles", "*", "cosine goes down once (0.5)"),
+    IDLE("warmup-type", "linear", NULL),
+    NOT("warmup-type", "*", "the warm-up is linear"),
+    NOT("num-stable-steps", "*", "the rate stays at its height from the warm-up to the decay: give --steps and --decay-steps"),
+
     /* what is learned and answered */
     IDLE("do-sample", "true", NULL, .commands = ON_CHAT | ON_REASON), /* they sample unless --temperature 0 */
     MEANS("do-sample", "true", "temperature?=1"),
@@ -162,6 +175,11 @@ static const Elsewhere *find(Command c, const char *name, const char *value) {
     return NULL;
 }
 
+bool elsewhere_is_object(Command c, const char *name) {
+    const Elsewhere *row = find(c, name, NULL);
+    return row && row->object;
+}
+
 ElsewhereKind elsewhere_kind(Command c, const char *name) {
     const Elsewhere *row = find(c, name, NULL);
     if (!row) return ELSEWHERE_UNKNOWN;
@@ -205,6 +223,37 @@ const char *elsewhere_why_not(Command c, OptId id, const char *value) {
     return row && !row->means ? row->why : NULL;
 }
 
+static bool put_member(Options *o, const char *where, const char *key, const json_t *v, OptSource source,
+                       const char *origin, Err *e) {
+    OptHit hit;
+    char number[32];
+    const char *text = json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "true" : "false";
+    if (json_is_null(v)) return true;
+    if (json_is_number(v)) snprintf(number, sizeof number, "%.12g", json_number_value(v));
+    if (json_is_number(v)) text = number;
+    if (json_is_object(v) || json_is_array(v)) return fail(e, ERR_USAGE, "%s'%s' is neither a number nor a text", where, key);
+    if (!options_lookup(&hit, o->command, key)) return elsewhere_put(o, where, key, text, source, origin, e);
+    return !options_belongs(&option_rows[hit.id], o->command) || options_put(o, &hit, text, source, origin, e);
+}
+
+static bool put_object(Options *o, const char *where, const char *name, const char *value, OptSource source,
+                       const char *origin, Err *e) {
+    json_error_t why;
+    json_t *object = json_loads(value, JSON_REJECT_DUPLICATES, &why), *v;
+    char inside[120];
+    const char *key;
+    bool ok = json_is_object(object) ||
+              fail(e, ERR_USAGE, "%s%s: '%s' is no JSON object, for example '{\"num_decay_steps\": 100}'", where, name, value);
+    snprintf(inside, sizeof inside, "%s%s: ", where, name);
+    if (ok) {
+        json_object_foreach(object, key, v) {
+            ok = ok && put_member(o, inside, key, v, source, arena_printf(&o->arena, "%s %s", origin, key), e);
+        }
+    }
+    json_decref(object);
+    return ok;
+}
+
 bool elsewhere_put(Options *o, const char *where, const char *name, const char *value, OptSource source,
                    const char *origin, Err *e) {
     if (elsewhere_kind(o->command, name) == ELSEWHERE_UNKNOWN) return options_unknown(o, where, name, e);
@@ -213,6 +262,7 @@ bool elsewhere_put(Options *o, const char *where, const char *name, const char *
         return fail(e, ERR_USAGE, "%s%s: '%s' is neither true nor false", where, name, value);
     const Elsewhere *row = find(o->command, name, value);
     if (!row) return fail(e, ERR_USAGE, "%s%s: '%s' has no meaning here", where, name, value);
+    if (row->object) return put_object(o, where, name, value, source, origin, e);
     if (!row->means) return fail(e, ERR_USAGE, "%s%s is not an option here: %s", where, name, row->why);
     Meaning m;
     for (const char *at = row->means; next_meaning(&m, &at, o->command);)

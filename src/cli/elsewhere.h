@@ -12,6 +12,7 @@ typedef struct Elsewhere {
                         * "temperature?=1": unless that is given; "": nothing; NULL: it is refused */
     const char *why;   /* refused: the reason and what to use instead; means "": why nothing follows (NULL: not said) */
     uint32_t commands; /* ON_x; 0: all */
+    bool object;       /* its value is a JSON object (in YAML a map) of further names and values */
 } Elsewhere;
 
 extern const Elsewhere elsewhere[];

@@ -131,6 +131,7 @@ typedef struct OptRow {
     uint32_t commands; /* ON_x: where it belongs */
     uint32_t needed;   /* ON_x: where it must be given */
     bool maths;        /* changing it changes the mathematics: a resumed run refuses */
+    bool later;        /* of maths: came later; at its default it is not kept, so that earlier checkpoints go on */
     bool once;         /* about this invocation, not about the job: not saved */
     bool one_each;     /* lists: every use is one element, commas are text */
     bool of_flags;     /* the value is made of flags and may begin with -- */

@@ -30,6 +30,7 @@ bool options_foreign(const Options *o, const OptRow *row, const char *word, Err 
 
 typedef enum ElsewhereKind { ELSEWHERE_UNKNOWN, ELSEWHERE_SWITCH, ELSEWHERE_VALUE } ElsewhereKind;
 ElsewhereKind elsewhere_kind(Command c, const char *name);
+bool elsewhere_is_object(Command c, const char *name); /* its value is a map of further names and values */
 
 /* Takes or refuses name and value; what they mean is set by elsewhere_settle, once all words are there. An unknown name
  * is options_unknown's. */

@@ -15,6 +15,7 @@ typedef struct Reader {
     Options *o;
     const char *path;
     yaml_document_t doc;
+    bool nested;               /* inside a map that is a value: it holds no further one */
     int first_line[OPT_COUNT]; /* where this file set the option; 0: not yet */
 } Reader;
 
@@ -65,6 +66,8 @@ static bool take_foreign(Reader *r, const char *where, const char *name, const y
     return (known && !text) || elsewhere_put(r->o, where, name, text ? text : "", FROM_FILE, origin, e);
 }
 
+static bool take_map(Reader *r, const yaml_node_t *map, Err *e);
+
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
     const char *name = scalar_text(r, key, e);
@@ -73,6 +76,12 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     if (!name) return false;
     snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
     snprintf(where, sizeof where, "%.296s: ", origin);
+    if (value->type == YAML_MAPPING_NODE && !r->nested && elsewhere_is_object(r->o->command, name)) {
+        r->nested = true;
+        bool ok = take_map(r, value, e);
+        r->nested = false;
+        return ok;
+    }
     if (value->type == YAML_MAPPING_NODE) return scalar_text(r, value, e) != NULL;
     if (!options_lookup(&hit, r->o->command, name)) return take_foreign(r, where, name, value, origin, e);
     if (hit.id == OPT_CONFIG || hit.id == OPT_HELP ||
@@ -93,15 +102,19 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     return text && options_put(r->o, &hit, text, FROM_FILE, origin, e);
 }
 
-static bool take_document(Reader *r, Err *e) {
-    yaml_node_t *root = yaml_document_get_root_node(&r->doc);
-    if (!root || is_null(root)) return true; /* an empty file sets nothing */
-    if (root->type != YAML_MAPPING_NODE) return refuse(r, root, e, "'name: value' lines are expected");
-    for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
+static bool take_map(Reader *r, const yaml_node_t *map, Err *e) {
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
         yaml_node_t *key = yaml_document_get_node(&r->doc, p->key);
         if (!take_entry(r, key, yaml_document_get_node(&r->doc, p->value), e)) return false;
     }
     return true;
+}
+
+static bool take_document(Reader *r, Err *e) {
+    yaml_node_t *root = yaml_document_get_root_node(&r->doc);
+    if (!root || is_null(root)) return true; /* an empty file sets nothing */
+    if (root->type != YAML_MAPPING_NODE) return refuse(r, root, e, "'name: value' lines are expected");
+    return take_map(r, root, e);
 }
 
 static bool refuse_syntax(const Reader *r, const yaml_parser_t *parser, Err *e) {

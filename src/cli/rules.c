@@ -24,6 +24,15 @@ static bool has_eval_data(const Options *o, const RuleFacts *f) { return opt_giv
 static bool resumes(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_RESUME); }
 static bool has_steps(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_STEPS); }
 static bool has_warmup_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_WARMUP_STEPS) > 0; }
+static bool has_min_lr(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_MIN_LR) > 0; }
+static bool has_decay_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_DECAY_STEPS) > 0; }
+static bool never_decays(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_WEIGHT_DECAY) == 0; }
+static bool never_skips(const Options *o, const RuleFacts *f) {
+    return !opt_is(o, OPT_ON_SPIKE, "skip") && !opt_is(o, OPT_ON_NONFINITE, "skip");
+}
+static bool logs_skipped_spikes(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_STEP_LOG) && opt_is(o, OPT_ON_SPIKE, "skip");
+}
 static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
 static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
 static bool has_no_suite(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SUITE); }
@@ -57,6 +66,10 @@ static bool never_warms_up(const Options *o, const RuleFacts *f) {
     return f->warmup_steps > 0 && f->warmup_steps >= f->total_steps;
 }
 
+static bool decays_from_the_start(const Options *o, const RuleFacts *f) {
+    return opt_is(o, OPT_SCHEDULE, "wsd") && opt_int(o, OPT_DECAY_STEPS) + f->warmup_steps > f->total_steps;
+}
+
 /* ---- what is said with numbers ---- */
 
 static void say_rank(Str *out, const Options *o, const RuleFacts *f) {
@@ -78,14 +91,23 @@ static void say_warmup(Str *out, const Options *o, const RuleFacts *f) {
              (long long)f->warmup_steps, (long long)f->total_steps, opt_text(o, OPT_LR));
 }
 
+static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out, "warm-up and decay are longer than the run of %lld steps: the decay begins behind the warm-up, at step %lld",
+             (long long)f->total_steps, (long long)MIN2(f->warmup_steps, f->total_steps));
+}
+
 /* ---- the table ---- */
 
 #define LORA .by = OPT_MODE, .needs = "lora", .verdict = RULE_REFUSE, .commands = ON_JOB, \
     .text = "only --mode lora has adapters; all weights are trained now. Did you mean --mode lora?"
 #define ADAMW .by = OPT_OPTIMIZER, .needs = "adamw", .verdict = RULE_WARN, .commands = ON_TRAIN, \
     .text = "belongs to --optimizer adamw and has no effect on sgd"
-#define SCHEDULED .by = OPT_SCHEDULE, .needs = "cosine|linear", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+#define SCHEDULED .by = OPT_SCHEDULE, .needs = "cosine|linear|wsd", .verdict = RULE_WARN, .commands = ON_TRAIN, \
     .text = "has no effect: a constant learning rate has no end to go to"
+#define DECAYS .by = OPT_SCHEDULE, .needs = "wsd", .verdict = RULE_WARN, .commands = ON_TRAIN, \
+    .text = "has no effect: it belongs to --schedule wsd"
+#define LOOKS_FOR_SPIKES .by = OPT_ON_SPIKE, .needs = "warn|skip|stop", .verdict = RULE_WARN, .commands = ON_SUPERVISED, \
+    .text = "has no effect: --on-spike ignore looks for none"
 #define SCALED .by = OPT_PRECISION, .needs = "auto|fp16", .verdict = RULE_WARN, .commands = ON_TRAIN, \
     .text = "has no effect: only fp16 has a scaled loss"
 #define SAVED .by = OPT_SAVE, .needs = "true", .verdict = RULE_WARN, .commands = ON_TRAIN, \
@@ -131,6 +153,25 @@ const Rule rules[] = {
     {.id = OPT_EPS, ADAMW},
     {.id = OPT_MIN_LR, SCHEDULED},
     {.id = OPT_SCHEDULE_STEPS, SCHEDULED},
+    {.id = OPT_MIN_LR_RATIO, SCHEDULED},
+    {.id = OPT_MIN_LR_RATIO, .by = OPT_MIN_LR, .broken = has_min_lr, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: --min-lr says where the rate ends"},
+    {.id = OPT_DECAY_STEPS, DECAYS},
+    {.id = OPT_DECAY_RATIO, DECAYS},
+    {.id = OPT_DECAY_SHAPE, DECAYS},
+    {.id = OPT_DECAY_RATIO, .by = OPT_DECAY_STEPS, .broken = has_decay_steps, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: --decay-steps says how long the decay is"},
+    {.id = OPT_DECAY_STEPS, .by = OPT_STEPS, .broken = decays_from_the_start, .verdict = RULE_WARN, .stage = RULE_RUN,
+     .commands = ON_TRAIN, .say = say_decay},
+    {.id = OPT_DECAY_MULT, .by = OPT_WEIGHT_DECAY, .broken = never_decays, .verdict = RULE_WARN, .commands = ON_TRAIN,
+     .text = "has no effect: --weight-decay 0 decays nothing"},
+    {.id = OPT_SPIKE_FACTOR, LOOKS_FOR_SPIKES},
+    {.id = OPT_SPIKE_WINDOW, LOOKS_FOR_SPIKES},
+    {.id = OPT_SKIP_LIMIT, .by = OPT_ON_SPIKE, .broken = never_skips, .verdict = RULE_WARN, .commands = ON_SUPERVISED,
+     .text = "has no effect: no update is skipped (--on-spike skip, --on-nonfinite skip)"},
+    {.id = OPT_ON_SPIKE, .by = OPT_STEP_LOG, .broken = logs_skipped_spikes, .verdict = RULE_REFUSE,
+     .commands = ON_SUPERVISED,
+     .text = "a replay of the step log would not leave out what was skipped; give --on-spike warn or stop with --step-log"},
     {.id = OPT_WARMUP_RATIO, .by = OPT_WARMUP_STEPS, .broken = has_warmup_steps, .verdict = RULE_WARN,
      .commands = ON_TRAIN, .text = "has no effect: --warmup-steps says how long the warm-up is"},
     {.id = OPT_WARMUP_STEPS, .by = OPT_STEPS, .broken = never_warms_up, .verdict = RULE_WARN, .stage = RULE_RUN,

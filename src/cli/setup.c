@@ -115,6 +115,27 @@ static uint32_t targets_of(const ModelConfig *c, const Options *o, OptId id) {
     return named & (family->present ? family->present(c) : UINT32_MAX);
 }
 
+static bool add_rules(NameRules *r, const Options *o, OptId id, Err *e) {
+    const char *part;
+    double mult;
+    r->option = option_rows[id].name;
+    for (int i = 0; opt_pair(o, id, i, &part, &mult); i++) {
+        if (r->n == JOB_RULES) return fail(e, ERR_USAGE, "--%s: more than %d groups", r->option, JOB_RULES);
+        r->rule[r->n++] = (NameRule){.part = part, .mult = (float)mult};
+    }
+    return true;
+}
+
+/* Parameters that learn or decay at rates of their own. An indexer's rate is a group like any other, and comes first:
+ * --lr-mult may say otherwise. */
+static bool set_groups(JobSpec *s, const Options *o, Err *e) {
+    if (!(ON_TRAIN >> o->command & 1)) return true;
+    if (s->m.config.type == TYPE_GSA)
+        s->lr_rules.rule[s->lr_rules.n++] =
+            (NameRule){.part = "indexer", .mult = (float)opt_real(o, OPT_INDEXER_LR), .may_miss = true};
+    return add_rules(&s->lr_rules, o, OPT_LR_MULT, e) && add_rules(&s->decay_rules, o, OPT_DECAY_MULT, e);
+}
+
 static void set_training(JobSpec *s, const Options *o) {
     const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
     s->lora = opt_is(o, OPT_MODE, "lora");
@@ -136,12 +157,6 @@ static void set_training(JobSpec *s, const Options *o) {
         s->update.beta2 = (float)opt_real(o, OPT_BETA2);
         s->update.eps = (float)opt_real(o, OPT_EPS);
         s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
-        const char *part;
-        double mult;
-        if (s->m.config.type == TYPE_GSA)
-            s->lr_rule[s->n_lr_rules++] = (LrRule){"indexer", (float)opt_real(o, OPT_INDEXER_LR)};
-        for (int i = 0; s->n_lr_rules < JOB_LR_RULES && opt_pair(o, OPT_LR_MULT, i, &part, &mult); i++)
-            s->lr_rule[s->n_lr_rules++] = (LrRule){part, (float)mult};
     }
     if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
 }
@@ -191,6 +206,9 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
 
 /* Inside backward: only where nothing has to be known about the other gradients. */
 static bool set_update(JobSpec *s, const Options *o, Err *e) {
+    bool supervised = ON_SUPERVISED >> o->command & 1;
+    s->limited = supervised && (opt_is(o, OPT_ON_SPIKE, "skip") || opt_is(o, OPT_ON_SPIKE, "stop"));
+    s->whole_updates = s->limited || (supervised && opt_is(o, OPT_ON_NONFINITE, "skip"));
     s->update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "on");
     if (!s->update_in_backward) return true;
     if (opt_real(o, OPT_CLIP) > 0)
@@ -198,6 +216,9 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
                     "--update-in-backward on: --clip %g needs the norm of all gradients before the first weight "
                     "is written. Give --clip 0, which changes the mathematics, or leave the update behind backward",
                     opt_real(o, OPT_CLIP));
+    if (s->whole_updates)
+        return fail(e, ERR_USAGE, "--update-in-backward on: weights are written before the loss of the whole update is known, so none can "
+                    "be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
     if (s->accum > 1)
         return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give "
                     "--micro-batch %lld --accum 1, or leave the update behind backward", (long long)s->accum,
@@ -229,7 +250,7 @@ bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const Model
         return fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
     if (!train) return true;
     set_training(s, o);
-    if (!set_master(s, o, e)) return false;
+    if (!set_groups(s, o, e) || !set_master(s, o, e)) return false;
     if (s->m.quantised && !s->lora)
         return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora",
                     format_name(s->m.stored));

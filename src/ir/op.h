@@ -179,8 +179,10 @@ Tid op_stop_gradient(Program *p, Tid x); /* a view through which no gradient flo
 
 /* ---- update ---- */
 void op_sum_squares(Program *p, Tid part, Tid gradient);                              /* part: one fp64 */
-void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale); /* verdict: VERDICT_* words */
-enum { VERDICT_SCALE, VERDICT_NORM, VERDICT_OK, VERDICT_WORDS };                      /* fp64; OK: 1 when all finite */
+/* verdict: VERDICT_* words; limits (NONE: there are none): LIMIT_* words. */
+void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale, Tid limits);
+enum { VERDICT_SCALE, VERDICT_NORM, VERDICT_OK, VERDICT_WORDS }; /* fp64; OK: 1 when all is finite and within limits */
+enum { LIMIT_LOSS, LIMIT_NORM, LIMIT_WORDS };                    /* fp32: an update above one of them writes nothing */
 typedef struct UpdateTensors {
     Tid weight, gradient, m, v, master; /* master NONE: the weight itself is updated; sgd: v NONE, m may be */
     Tid dials;                          /* DIAL_* words, fp32 */

@@ -1,9 +1,10 @@
 /* op_state.c - the steps that change state: norms and updates, fills, and moves between homes.
  *
  *   sum_squares  in g                                     out part(1) fp64 = sum of g^2, in fp64, one order
- *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32 unscale(1)? fp32  out verdict(3) fp64: scale, norm, ok
+ *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32 unscale(1)? fp32 limits(2)? fp32  out verdict(3) fp64: scale, norm, ok
  *                norm = unscale * sqrt(sum of parts); scale = unscale * min(1, max/(norm+1e-6)); max_norm <= 0: scale
- *                = unscale. ok = norm and loss are finite. unscale: gradients are 1/unscale times too large (fp16)
+ *                = unscale. ok = norm and loss are finite, and not above limits (LIMIT_*). unscale: gradients are
+ *                1/unscale times too large (fp16)
  *   adamw        in weight g m v master? dials verdict clock   out weight m v master?
  *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
  *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
@@ -27,8 +28,8 @@ static int64_t squares_workspace(const Program *p, const Step *s, const Machine 
     return (prog_elements(p, s->sum_squares.in.g) + BLOCK - 1) / BLOCK * 8;
 }
 
-void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale) {
-    prog_emit(p, (Step){.op = OP_CLIP, .clip = {.in = {parts, loss, max_norm, unscale}, .out = {verdict}}});
+void op_clip(Program *p, Tid verdict, Tid parts, Tid loss, Tid max_norm, Tid unscale, Tid limits) {
+    prog_emit(p, (Step){.op = OP_CLIP, .clip = {.in = {parts, loss, max_norm, unscale, limits}, .out = {verdict}}});
 }
 
 void op_adamw(Program *p, UpdateTensors t, AttrUpdate attr) {

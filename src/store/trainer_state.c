@@ -124,6 +124,22 @@ static json_t *word64(uint64_t x) {
     return json_string(text);
 }
 
+static json_t *mean_object(const RunningMean *m) {
+    json_t *o = json_object();
+    jsonfile_set(&o, "mean", json_real(m->mean));
+    jsonfile_set(&o, "variance", json_real(m->variance));
+    jsonfile_set(&o, "n", json_integer(m->n));
+    return o;
+}
+
+static json_t *spikes_object(const SpikeState *s) {
+    json_t *o = json_object();
+    jsonfile_set(&o, "loss", mean_object(&s->loss));
+    jsonfile_set(&o, "grad_norm", mean_object(&s->norm));
+    jsonfile_set(&o, "skipped_in_a_row", json_integer(s->skipped_in_a_row));
+    return o;
+}
+
 static json_t *own_object(const TrainerState *s) {
     json_t *own = json_object(), *data = json_object(), *settings = json_object();
     jsonfile_set(&data, "epoch", json_integer(s->data_epoch));
@@ -141,6 +157,7 @@ static json_t *own_object(const TrainerState *s) {
     jsonfile_set(&own, "loss_scale", json_real(s->scaling.scale));
     jsonfile_set(&own, "good_steps", json_integer(s->scaling.good));
     jsonfile_set(&own, "skipped_steps", json_integer(s->scaling.skipped));
+    if (s->spikes.norm.n) jsonfile_set(&own, "spikes", spikes_object(&s->spikes));
     if (s->warmup_steps >= 0) jsonfile_set(&own, "warmup_steps", json_integer(s->warmup_steps));
     if (s->schedule_steps >= 0) jsonfile_set(&own, "schedule_steps", json_integer(s->schedule_steps));
     if (s->passing) jsonfile_set(&own, "passing", json_true());
@@ -246,6 +263,15 @@ static void read_log(Reader *r, TrainerState *s, const json_t *rows) {
     }
 }
 
+static RunningMean get_mean(Reader *r, const json_t *o) {
+    return (RunningMean){get_real(r, o, "mean"), get_real(r, o, "variance"), get_count(r, o, "n")};
+}
+
+static SpikeState get_spikes(Reader *r, const json_t *o) {
+    return (SpikeState){get_mean(r, json_object_get(o, "loss")), get_mean(r, json_object_get(o, "grad_norm")),
+                        get_count(r, o, "skipped_in_a_row")};
+}
+
 static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     if (get_count(r, own, "format") != STATE_FORMAT && r->ok)
         r->ok = fail(r->e, ERR_FAIL, "%s: was written in another format; this version reads format %d", r->path,
@@ -264,6 +290,7 @@ static void read_own(Reader *r, TrainerState *s, const json_t *own) {
     if (json_object_get(own, "loss_scale"))
         s->scaling = (LossScale){get_real(r, own, "loss_scale"), get_count(r, own, "good_steps"),
                                  get_count(r, own, "skipped_steps")};
+    if (json_object_get(own, "spikes")) s->spikes = get_spikes(r, json_object_get(own, "spikes"));
     if (json_object_get(own, "warmup_steps")) s->warmup_steps = get_count(r, own, "warmup_steps");
     if (json_object_get(own, "schedule_steps")) s->schedule_steps = get_count(r, own, "schedule_steps");
     s->passing = json_is_true(json_object_get(own, "passing"));

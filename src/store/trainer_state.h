@@ -27,8 +27,18 @@ typedef struct TrainerSetting {
 typedef struct LossScale { /* fp16: gradients are computed `scale` times too large, so that small ones are kept */
     double scale;          /* of the next update; 1: not scaled */
     int64_t good;          /* updates since it last changed */
-    int64_t skipped;       /* updates that overflowed, so far */
+    int64_t skipped;       /* updates that wrote nothing, so far */
 } LossScale;
+
+typedef struct RunningMean { /* weighted exponentially, over n numbers so far */
+    double mean, variance;
+    int64_t n;
+} RunningMean;
+
+typedef struct SpikeState { /* what the next update's loss and gradient norm are measured by */
+    RunningMean loss, norm;
+    int64_t skipped_in_a_row; /* updates before it that wrote nothing */
+} SpikeState;
 
 typedef struct TrainerState {
     int64_t global_step, max_steps;
@@ -52,6 +62,7 @@ typedef struct TrainerState {
     int64_t unlogged_tokens;
     int64_t micro_batches;            /* per update, over all ranks */
     LossScale scaling;
+    SpikeState spikes;
     int64_t warmup_steps, schedule_steps; /* of the learning rate; -1: written before they were kept */
     bool passing;                     /* this checkpoint stands only until a newer one does */
     TrainerSetting *setting;          /* owns: the settings that change the mathematics */

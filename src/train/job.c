@@ -132,6 +132,7 @@ static void record_inputs(Job *j) {
     j->divisor = prog_tensor(p, "divisor", ROLE_DIAL, FMT_F32, 1, one);
     j->dials = prog_tensor(p, "dials", ROLE_DIAL, FMT_F32, 1, DIMS(DIAL_WORDS));
     j->max_norm = prog_tensor(p, "max_norm", ROLE_DIAL, FMT_F32, 1, one);
+    if (s->train && s->limited) j->limits = prog_tensor(p, "limits", ROLE_DIAL, FMT_F32, 1, DIMS(LIMIT_WORDS));
     if (s->train && s->m.activations == FMT_F16) j->unscale = prog_tensor(p, "unscale", ROLE_DIAL, FMT_F32, 1, one);
     j->in = model_input(p, &j->m, "batch", s->micro_batch, s->seq);
     j->in.attend = s->attend;

@@ -13,12 +13,19 @@
 typedef enum OptimizerKind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } OptimizerKind;
 typedef enum MomentKind { MOMENTS_F32, MOMENTS_BF16, MOMENTS_8BIT } MomentKind;
 
-enum { JOB_LR_RULES = 16, JOB_LAYERS = 1024, JOB_ROOTS = 16, JOB_SIDES = 2 };
+enum { JOB_RULES = 16, JOB_LAYERS = 1024, JOB_ROOTS = 16, JOB_SIDES = 2 };
 
-typedef struct LrRule { /* learning-rate multiplier of the parameters whose name contains `part` */
+typedef struct NameRule { /* a multiplier for the parameters whose name holds `part`, in which * stands for anything */
     const char *part;
     float mult;
-} LrRule;
+    bool may_miss; /* it is a default: a model without such parameters is fine */
+} NameRule;
+
+typedef struct NameRules { /* of several that fit, the last counts */
+    const char *option;    /* that gives them */
+    NameRule rule[JOB_RULES];
+    int n;
+} NameRules;
 
 typedef struct Job Job;
 typedef struct Task Task;
@@ -56,8 +63,9 @@ typedef struct JobSpec {
     MomentKind moments;
     OptimizerKind optimizer;
     AttrUpdate update;     /* beta1, beta2, eps, weight_decay */
-    LrRule lr_rule[JOB_LR_RULES];
-    int n_lr_rules;
+    NameRules lr_rules, decay_rules; /* decay: beside them, norms and biases (rank 1) have none */
+    bool limited;          /* an update above limits (Job.limits) writes nothing */
+    bool whole_updates;    /* an update is written as a whole or not at all: none inside backward */
     int64_t seq, micro_batch;
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
@@ -93,6 +101,7 @@ struct Job {
     Tid divisor;           /* dial: scored tokens of the global batch, divided by the loss scale */
     Tid dials;             /* dial: DIAL_* of the update */
     Tid max_norm;          /* dial */
+    Tid limits;            /* dial: LIMIT_*; NONE: there are none */
     Tid unscale;           /* dial: 1 / loss scale; NONE: the loss is not scaled */
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
@@ -116,11 +125,15 @@ int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 static inline Role job_trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
-/* Accumulation and clip aside: it trains in one stage, and no overflow takes an update back. */
-static inline bool job_can_update_early(const JobSpec *s) { return s->train && s->m.activations != FMT_F16 && !s->warmup_steps; }
+/* Accumulation and clip aside: it trains in one stage, and no overflow or spike takes an update back. */
+static inline bool job_can_update_early(const JobSpec *s) {
+    return s->train && s->m.activations != FMT_F16 && !s->warmup_steps && !s->whole_updates;
+}
 
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
+/* Every rule by name is about a parameter that is trained. Refuses: what was asked for would have no effect. */
+bool job_check_names(const Job *j, Err *e);
 /* A phase that updates only what the last recorded phase gave a gradient; moments are those of the other update. */
 bool job_record_warmup_update(Job *j, Err *e);
 

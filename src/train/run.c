@@ -233,6 +233,21 @@ static bool evaluation_was_left_out(const Run *r) {
 
 static bool trims_after(const Run *r, int64_t step) { return r->o.trim_every && step % r->o.trim_every == 0; }
 
+/* An update that wrote nothing, or one that is far from those before it. */
+static void say_oddness(const Run *r, const Update *u) {
+    char what[160] = "a gradient overflowed";
+    if (u->spike) spike_text(what, sizeof what, &u->limits, u->loss, u->norm);
+    else if (u->skipped && !r->job->unscale)
+        snprintf(what, sizeof what, "not finite (loss %g, gradient norm %g)", u->loss, u->norm);
+    long long step = r->step;
+    if (u->skipped && !u->spike && r->job->unscale)
+        log_line("step %lld: %s, nothing was written; the loss scale falls to %g", step, what, r->state.scaling.scale);
+    else if (u->skipped)
+        log_warn("step %lld: %s; skipped, nothing was written", step, what);
+    else if (u->spike)
+        log_warn("step %lld: %s", step, what);
+}
+
 static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     bool log_now = r->step % r->o.log_steps == 0 || r->step == r->o.total_steps || r->step == 1;
     int64_t grown;
@@ -240,9 +255,8 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     if (growth_feed(&r->growth, &grown, ring_in_use(r->ring)))
         log_warn("the process has grown by %s since its first steps", units_bytes(grown).s);
     r->best_now = false;
-    if (u->skipped)
-        log_line("step %lld: a gradient overflowed, nothing was written; the loss scale falls to %g", (long long)r->step,
-                 r->state.scaling.scale);
+    say_oddness(r, u);
+    out->spikes += u->spike;
     add_loss(r, u);
     double loss = log_now ? take_loss(r) : u->loss;
     if (log_now && isfinite(loss)) out->loss = loss;
@@ -257,9 +271,21 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     return !evaluates_after(r, r->step) || evaluate_now(r, out, e);
 }
 
+/* The run ends at an update that wrote nothing: the state is that of the update before, and can be gone on from. */
+static void keep_state(Run *r, const Update *u) {
+    Err e = {0};
+    bool whole = u->skipped && !r->job->spec.update_in_backward;
+    if (!whole || !r->o.save || !r->step || r->saved_step == r->step) return;
+    if (run_save_checkpoint(r, &e)) log_line("checkpoint-%lld holds the state before the update", (long long)r->step);
+    else log_warn("the state before the update could not be saved: %s", e.text);
+}
+
 /* Waits for the numbers of an update and does what follows from them. */
 static bool finish_step(Run *r, RunResult *out, Update *u, Err *e) {
-    if (!step_read(r, u, e)) return false;
+    if (!step_read(r, u, e)) {
+        keep_state(r, u);
+        return false;
+    }
     double now = sensors_seconds();
     progress_step(&r->progress, u->tokens, now - r->step_began, u->data_seconds, now);
     bool first = r->progress.steps_here == 1;
@@ -308,6 +334,7 @@ static bool play_steps(Run *r, RunResult *out, Err *e) {
         if (out->stopped_by) return exec_sync(&r->ring->x, e); /* the micro-steps queued last have changed no state */
         if (whole && late && before.skipped) whole = rewind_feed(r, e) && step_queue_micros(r, &u, NULL, e);
         if (!whole) return !e->code && leave(r, out, e);
+        u.limits = spike_limits(&r->state.spikes, &r->o.spike); /* by the updates before it, which are all read */
         step_queue_update(r, &u);
         u.save_due = r->o.save_seconds > 0 && sensors_seconds() - r->saved_at >= r->o.save_seconds;
         bool looks =

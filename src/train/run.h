@@ -33,6 +33,18 @@ typedef struct RunSource {
     bool (*restore)(void *user, Run *r, const char *folder, Err *e);
 } RunSource;
 
+typedef enum SpikeAction { SPIKE_IGNORE, SPIKE_WARN, SPIKE_SKIP, SPIKE_STOP } SpikeAction;
+
+typedef struct SpikeRule {
+    SpikeAction on;
+    double factor;  /* deviations above the mean */
+    int64_t window; /* updates */
+} SpikeRule;
+
+typedef struct SpikeLimits { /* above them an update is a spike; infinity: none is */
+    double loss, norm;
+} SpikeLimits;
+
 typedef struct RunOptions {
     const RunSource *source;   /* NULL: a data set */
     const char *model_folder;  /* weights; NULL: random */
@@ -48,6 +60,9 @@ typedef struct RunOptions {
     const char *const *settings; /* name, value, ...: what changes the mathematics, checked on resume */
     int n_settings;            /* pairs */
     Schedule schedule;
+    SpikeRule spike;
+    bool skip_nonfinite;       /* an update that is not finite writes nothing, and the run goes on */
+    int64_t skip_limit;        /* updates in a row that may be skipped */
     double clip, epochs;
     int64_t total_steps, global_batch;
     int64_t log_steps, eval_steps, eval_batches, save_steps, save_total_limit;
@@ -74,7 +89,7 @@ typedef struct AttentionReport { /* over all layers; NaN: the model has no such 
 } AttentionReport;
 
 typedef struct RunResult {
-    int64_t steps, skipped_steps;
+    int64_t steps, skipped_steps, spikes; /* spikes: of the updates here */
     double first_loss;          /* of the first update here */
     double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
     double tokens_per_s;
@@ -99,8 +114,10 @@ struct Update { /* one update on its way */
     int64_t tokens, scored;
     double lr, data_seconds;
     LossScale scaling;  /* as it stands before this update */
+    SpikeLimits limits; /* the same */
     double loss, norm;  /* once read */
-    bool skipped;       /* once read: its gradients overflowed, nothing was written */
+    bool skipped;       /* once read: its gradients overflowed or it is a spike, nothing was written */
+    bool spike;         /* once read */
     bool save_due;      /* a checkpoint is due behind it by the clock */
 };
 
@@ -197,6 +214,12 @@ bool run_logs_state_after(const Run *r, int64_t step); /* the log gets a checkpo
 bool run_log_step(Run *r, const Update *u, Err *e);    /* an update that is done, and the checkpoint behind it */
 bool run_log_end(Run *r, uint64_t checksum, Err *e);
 
+/* spike.c */
+SpikeLimits spike_limits(const SpikeState *s, const SpikeRule *rule); /* of the next update */
+SpikeState spike_after(SpikeState s, const SpikeRule *rule, double loss, double norm, bool skipped);
+bool spike_is_one(const SpikeLimits *limits, double loss, double norm);
+void spike_text(char *out, size_t size, const SpikeLimits *limits, double loss, double norm);
+
 /* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
 bool run_warm(Run *r, Err *e);
 
@@ -212,6 +235,7 @@ bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; exp
 void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
 void step_put_batch(Run *r, const Batch *batch);
 void step_put_float(Run *r, Tid t, double value);
+void step_put_limits(Run *r, SpikeLimits limits, double scale); /* scale: of the loss */
 void step_put_divisor(Run *r, const Update *u, int64_t scored);
 void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro); /* inputs, beta and clock of a micro-step */
 int64_t step_list_update(Run *r, DataPlace at); /* the rows of an update into r->rows; gives their scored tokens */

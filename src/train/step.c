@@ -34,6 +34,11 @@ void step_put_float(Run *r, Tid t, double value) {
     exec_put(&r->ring->x, t, &f, 0, 4);
 }
 
+void step_put_limits(Run *r, SpikeLimits limits, double scale) {
+    float words[LIMIT_WORDS] = {[LIMIT_LOSS] = (float)(limits.loss * scale), [LIMIT_NORM] = (float)limits.norm};
+    if (r->job->limits) exec_put(&r->ring->x, r->job->limits, words, 0, sizeof words);
+}
+
 static int64_t rows_of(const Run *r, DataPlace at) {
     return MIN2(MAX2(r->o.global_batch, 1), run_epoch_rows(r) - at.row); /* an evaluation has no updates */
 }
@@ -100,6 +105,7 @@ static void put_dials(Run *r, const Update *u) {
                                [DIAL_CORRECT2] = (float)(1 / (1 - pow(a->beta2, t)))};
     exec_put(&r->ring->x, r->job->dials, dials, 0, sizeof dials);
     step_put_float(r, r->job->max_norm, r->o.clip);
+    step_put_limits(r, u->limits, u->scaling.scale);
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1 / u->scaling.scale);
 }
 
@@ -160,13 +166,35 @@ static bool explain_not_finite(Run *r, const Update *u, Err *e) {
         if (s->layer >= 0) snprintf(where, sizeof where, "in layer %d", s->layer);
         return fail(e, ERR_FAIL,
                     "step %lld: the loss is not finite (loss %g, gradient norm %g). It began %s, in the %s pass, at "
-                    "'%s' (%s). %s; the last checkpoint stands. A lower --lr, "
-                    "a --warmup-steps, or --precision fp32 may help",
+                    "'%s' (%s). %s. A lower --lr, a --warmup-steps, --precision fp32 or --on-nonfinite skip may help",
                     step, u->loss, u->norm, where, prog_region_name(s->region), op_name(s->op),
                     prog_first_out(s) ? prog_t(&r->ring->p, prog_first_out(s))->name : "", weights);
     }
     return fail(e, ERR_FAIL, "step %lld: the loss or the gradient norm is not finite (loss %g, norm %g)", step, u->loss,
                 u->norm);
+}
+
+/* Why the run cannot go on behind an update that wrote nothing; true: it can. */
+static bool may_skip(Run *r, const Update *u, LossScale after, Err *e) {
+    bool scaled = r->job->unscale != NONE;
+    int64_t in_a_row = r->state.spikes.skipped_in_a_row + 1;
+    if (u->spike && r->o.spike.on == SPIKE_STOP) {
+        char what[160];
+        spike_text(what, sizeof what, &u->limits, u->loss, u->norm);
+        return fail(e, ERR_FAIL,
+                    "step %lld: %s (loss %g, gradient norm %g). The weights are those before this step; --resume with "
+                    "--on-spike skip leaves its rows out, with --on-spike warn takes it as it is",
+                    (long long)u->step + 1, what, u->loss, u->norm);
+    }
+    if (!u->spike && !r->o.skip_nonfinite && !scaled) return explain_not_finite(r, u, e);
+    if (scaled && after.scale < 1)
+        return explain_not_finite(r, u, e) || fail_within(e, "the loss scale has fallen below 1");
+    if ((u->spike || !scaled) && in_a_row > r->o.skip_limit)
+        return (u->spike ? fail(e, ERR_FAIL, "step %lld: a spike (loss %g, gradient norm %g)", (long long)u->step + 1,
+                                u->loss, u->norm)
+                         : explain_not_finite(r, u, e)) ||
+               fail_within(e, "%lld updates in a row would be skipped (--skip-limit)", (long long)in_a_row);
+    return true;
 }
 
 bool step_read(Run *r, Update *u, Err *e) {
@@ -177,13 +205,14 @@ bool step_read(Run *r, Update *u, Err *e) {
     u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];
     u->skipped = verdict[VERDICT_OK] == 0;
+    bool finite = isfinite(u->loss) && isfinite(u->norm);
+    u->spike = spike_is_one(&u->limits, u->loss, u->norm) || (u->skipped && finite);
     if (r->data && !dataset_ok(r->data, e)) return false; /* rows that could not be read: the update is not taken over */
-    LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, !u->skipped);
-    if (u->skipped && (!r->job->unscale || after.scale < 1)) {
-        explain_not_finite(r, u, e);
-        return r->job->unscale ? fail_within(e, "the loss scale has fallen below 1") : false;
-    }
+    LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, finite);
+    after.skipped = u->scaling.skipped + u->skipped;
+    if (u->skipped && !may_skip(r, u, after, e)) return false;
     r->state.scaling = after;
+    r->state.spikes = spike_after(r->state.spikes, &r->o.spike, u->loss, u->norm, u->skipped);
     DataPlace next = place_after(r, u->at);
     r->step = u->step + 1;
     r->state.data_epoch = next.epoch;

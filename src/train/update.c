@@ -3,27 +3,68 @@
 
 #include "train/job.h"
 
+/* ---- groups by name ---- */
+
+static bool matches_here(const char *part, const char *name) {
+    for (; *part && *part != '*'; part++, name++)
+        if (*part != *name) return false;
+    if (!*part) return true;
+    for (const char *at = name;; at++) {
+        if (matches_here(part + 1, at)) return true;
+        if (!*at) return false;
+    }
+}
+
+static bool name_holds(const char *name, const char *part) {
+    for (const char *at = name;; at++) {
+        if (matches_here(part, at)) return true;
+        if (!*at) return false;
+    }
+}
+
 /* One multiplier per tensor: a rule that names one of several stacked projections cannot be kept. */
-static bool lr_mult_of(const Job *j, Tid t, float *mult, Err *e) {
-    const Program *p = &j->ring->p;
-    *mult = 1;
-    for (int r = 0; r < j->spec.n_lr_rules; r++) {
-        const char *part = j->spec.lr_rule[r].part;
-        int names = 0, hits = strstr(p->t[t].name, part) != NULL;
-        if (p->t[t].file_name) hits |= strstr(p->t[t].file_name, part) != NULL;
-        bool whole = hits;
-        for (Tid v = 1; v < p->n_t && !whole; v++) {
-            if (p->t[v].base != t || !p->t[v].file_name) continue;
-            names++;
-            hits += strstr(p->t[v].file_name, part) != NULL;
-        }
-        if (!whole && hits && hits < names)
-            return fail(e, ERR_USAGE, "lr-mult %s: names only part of %s, which is one product here; name all of its parts",
-                        part, p->t[t].name);
-        if (hits) *mult = j->spec.lr_rule[r].mult;
+static bool rule_fits(const Program *p, Tid t, const NameRules *r, const char *part, bool *fits, Err *e) {
+    int names = 0, hits = 0;
+    *fits = name_holds(p->t[t].name, part) || (p->t[t].file_name && name_holds(p->t[t].file_name, part));
+    for (Tid v = 1; v < p->n_t && !*fits; v++) {
+        if (p->t[v].base != t || !p->t[v].file_name) continue;
+        names++;
+        hits += name_holds(p->t[v].file_name, part);
+    }
+    if (hits && hits < names)
+        return fail(e, ERR_USAGE, "--%s %s: names only part of %s, which is one product here; name all of its parts",
+                    r->option, part, p->t[t].name);
+    *fits |= hits > 0;
+    return true;
+}
+
+static bool mult_of(const Job *j, Tid t, const NameRules *r, float *mult, Err *e) {
+    for (int i = 0; i < r->n; i++) {
+        bool fits;
+        if (!rule_fits(&j->ring->p, t, r, r->rule[i].part, &fits, e)) return false;
+        if (fits) *mult = r->rule[i].mult;
     }
     return true;
 }
+
+static bool check_names(const Program *p, const NameRules *r, Err *e) {
+    for (int i = 0; i < r->n; i++) {
+        bool fits = r->rule[i].may_miss;
+        for (Tid t = 1; t < p->n_t && !fits; t++)
+            if (p->t[t].trainable && !rule_fits(p, t, r, r->rule[i].part, &fits, e)) return false;
+        if (!fits)
+            return fail(e, ERR_USAGE,
+                        "--%s %s: no parameter that is trained has this in its name (`snug plan --listing` shows them)",
+                        r->option, r->rule[i].part);
+    }
+    return true;
+}
+
+bool job_check_names(const Job *j, Err *e) {
+    return check_names(&j->ring->p, &j->spec.lr_rules, e) && check_names(&j->ring->p, &j->spec.decay_rules, e);
+}
+
+/* ---- one tensor ---- */
 
 /* "layers.3.qkv_w.m": made by the first update that needs it. */
 static Tid twin_of(Job *j, Tid w, const char *what, Role role, Format f) {
@@ -42,9 +83,11 @@ static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
     Program *p = &j->ring->p;
     const JobSpec *s = &j->spec;
     AttrUpdate attr = s->update;
-    if (!lr_mult_of(j, w, &attr.lr_mult, e)) return false;
     Tensor t = *prog_t(p, w);
-    if (t.rank < 2) attr.weight_decay = 0; /* norms and biases are not decayed */
+    float decay = t.rank < 2 ? 0 : 1; /* norms and biases are not decayed */
+    attr.lr_mult = 1;
+    if (!mult_of(j, w, &s->lr_rules, &attr.lr_mult, e) || !mult_of(j, w, &s->decay_rules, &decay, e)) return false;
+    attr.weight_decay *= decay;
     UpdateTensors u = {.weight = w, .gradient = t.grad, .dials = j->dials, .verdict = verdict};
     if (s->master && t.format != FMT_F32) u.master = twin_of(j, w, "master", ROLE_MASTER, FMT_F32);
     if (s->optimizer == OPTIMIZER_ADAMW || attr.beta1 > 0) u.m = twin_of(j, w, "m", ROLE_MOMENT, first[s->moments]);
@@ -63,7 +106,7 @@ static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int lay
     uint32_t key = p->next_key;
     Tid verdict = prog_view(p, "own_verdict", verdicts, n, 1);
     p->layer = layer;
-    op_clip(p, verdict, part, j->loss, j->max_norm, NONE);
+    op_clip(p, verdict, part, j->loss, j->max_norm, NONE, NONE);
     p->layer = -1;
     p->next_key = key;
     return verdict;
@@ -91,7 +134,7 @@ static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
             op_sum_squares(p, part[t], p->t[t].grad);
         }
     p->layer = -1;
-    op_clip(p, j->verdict, parts, j->loss, j->max_norm, j->unscale);
+    op_clip(p, j->verdict, parts, j->loss, j->max_norm, j->unscale, j->limits);
     n = 0;
     for (Tid t = 1; t < last && ok; t++) {
         if (!is_updated(p, t, since)) continue;

@@ -11,6 +11,7 @@ static void put_dials(Run *r) {
     float dials[DIAL_WORDS] = {0};
     exec_put(&r->ring->x, r->job->dials, dials, 0, sizeof dials);
     step_put_float(r, r->job->max_norm, r->o.clip);
+    step_put_limits(r, (SpikeLimits){INFINITY, INFINITY}, 1);
     if (r->job->unscale) step_put_float(r, r->job->unscale, 1);
 }
 

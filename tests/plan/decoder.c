@@ -194,7 +194,7 @@ static void update(Recorder *r) {
         op_sum_squares(p, r->part[i], p->t[r->trained[i]].grad);
     }
     p->layer = -1;
-    op_clip(p, r->verdict, r->parts, r->loss, r->max_norm, NONE);
+    op_clip(p, r->verdict, r->parts, r->loss, r->max_norm, NONE, NONE);
     for (int i = 0; i < r->n_trained; i++) {
         p->layer = p->t[r->trained[i]].layer;
         UpdateTensors u = {.weight = r->trained[i],

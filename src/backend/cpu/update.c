@@ -49,14 +49,16 @@ void cpu_sum_squares(Backend *b, Queue q, const Args *a) {
 
 void cpu_clip(Backend *b, Queue q, const Args *a) {
     Operand parts = a->clip.in.parts, loss = a->clip.in.loss, max_norm = a->clip.in.max_norm;
-    const float *scale = a->clip.in.unscale.data;
+    const float *scale = a->clip.in.unscale.data, *limits = a->clip.in.limits.data;
     double sum = 0, *verdict = a->clip.out.verdict.data, most = *(const float *)max_norm.data;
     CHECK(parts.t->format == FMT_F64 && loss.t->format == FMT_F64 && max_norm.t->format == FMT_F32);
     for (int64_t i = 0; i < cpu_count(parts.t); i++) sum += ((const double *)parts.data)[i];
     double unscale = scale ? *scale : 1.0, norm = sqrt(sum) * unscale;
     verdict[VERDICT_SCALE] = (most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0) * unscale;
     verdict[VERDICT_NORM] = norm;
-    verdict[VERDICT_OK] = isfinite(norm) && isfinite(*(const double *)loss.data);
+    double at = *(const double *)loss.data;
+    bool within = !limits || (at <= (double)limits[LIMIT_LOSS] && norm <= (double)limits[LIMIT_NORM]);
+    verdict[VERDICT_OK] = isfinite(norm) && isfinite(at) && within;
 }
 
 /* ---- numbers that are rounded at random ---- */

@@ -12,6 +12,7 @@
 
 _Static_assert((int)CUDA_VERDICT_SCALE == VERDICT_SCALE && (int)CUDA_VERDICT_NORM == VERDICT_NORM &&
                (int)CUDA_VERDICT_OK == VERDICT_OK, "kernels.h repeats the verdict's words");
+_Static_assert((int)CUDA_LIMIT_LOSS == LIMIT_LOSS && (int)CUDA_LIMIT_NORM == LIMIT_NORM, "kernels.h repeats the limits' words");
 _Static_assert((int)CUDA_DIAL_LR == DIAL_LR && (int)CUDA_DIAL_CORRECT1 == DIAL_CORRECT1 &&
                (int)CUDA_DIAL_CORRECT2 == DIAL_CORRECT2, "kernels.h repeats the dials' words");
 
@@ -483,7 +484,7 @@ void cuda_clip(Backend *b, Queue q, const Args *a) {
     Operand parts = a->clip.in.parts, loss = a->clip.in.loss, max_norm = a->clip.in.max_norm;
     CHECK(parts.t->format == FMT_F64 && loss.t->format == FMT_F64 && max_norm.t->format == FMT_F32);
     cuda_launch_clip(cuda_stream(b, q), a->clip.out.verdict.data, parts.data, loss.data, max_norm.data,
-                     a->clip.in.unscale.data, cuda_count(parts.t));
+                     a->clip.in.unscale.data, a->clip.in.limits.data, cuda_count(parts.t));
 }
 
 static bool is_state(Backend *b, const Args *a, Operand x, Format moment) {

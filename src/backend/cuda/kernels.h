@@ -141,6 +141,7 @@ void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weig
 
 enum { CUDA_SQUARES_TILE = 1 << 14 }; /* numbers of one partial sum; ir/op_state.c sizes the workspace by it */
 enum { CUDA_VERDICT_SCALE, CUDA_VERDICT_NORM, CUDA_VERDICT_OK }; /* as VERDICT_* of ir/op.h */
+enum { CUDA_LIMIT_LOSS, CUDA_LIMIT_NORM };                       /* as LIMIT_* */
 enum { CUDA_DIAL_LR, CUDA_DIAL_CORRECT1, CUDA_DIAL_CORRECT2 };   /* as DIAL_* */
 
 /* Tensors whose steps follow each other, in one launch: numbers of one format. */
@@ -158,7 +159,8 @@ typedef struct CudaSquares {
 } CudaSquares;
 void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u);
 void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
-                      const float *max_norm, const float *unscale, int64_t n); /* unscale NULL: 1 */
+                      const float *max_norm, const float *unscale, const float *limits,
+                      int64_t n); /* unscale NULL: 1; limits NULL: none */
 
 /* Likewise; what these tensors have in common stands once. */
 enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 48 };

@@ -60,14 +60,15 @@ __global__ void __launch_bounds__(JOIN_THREADS) squares_join_kernel(const __grid
 
 __global__ void __launch_bounds__(JOIN_THREADS)
     clip_kernel(double *verdict, const double *parts, const double *loss, const float *max_norm, const float *unscale,
-                int64_t n) {
+                const float *limits, int64_t n) {
     __shared__ double part[WARP];
     double by = unscale ? (double)*unscale : 1.0;
     double norm = sqrt(sum_of_parts(parts, n, part)) * by, most = (double)*max_norm;
     if (threadIdx.x) return;
     verdict[CUDA_VERDICT_SCALE] = (most > 0 ? fmin(1.0, most / (norm + 1e-6)) : 1.0) * by;
     verdict[CUDA_VERDICT_NORM] = norm;
-    verdict[CUDA_VERDICT_OK] = isfinite(norm) && isfinite(*loss) ? 1.0 : 0.0;
+    bool within = !limits || (*loss <= (double)limits[CUDA_LIMIT_LOSS] && norm <= (double)limits[CUDA_LIMIT_NORM]);
+    verdict[CUDA_VERDICT_OK] = isfinite(norm) && isfinite(*loss) && within ? 1.0 : 0.0;
 }
 
 extern "C" void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u) {
@@ -76,8 +77,8 @@ extern "C" void cuda_launch_sum_squares(cudaStream_t s, const CudaSquares *u) {
 }
 
 extern "C" void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, const double *loss,
-                                 const float *max_norm, const float *unscale, int64_t n) {
-    clip_kernel<<<1, JOIN_THREADS, 0, s>>>(verdict, parts, loss, max_norm, unscale, n);
+                                 const float *max_norm, const float *unscale, const float *limits, int64_t n) {
+    clip_kernel<<<1, JOIN_THREADS, 0, s>>>(verdict, parts, loss, max_norm, unscale, limits, n);
 }
 
 /* ---- states: a lane's numbers [i, i+8) of a tensor of n; those from n on do not exist and read as 0 ----
