@@ -227,7 +227,7 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
     if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;
     if (host) {
         ring_add_host(r, "tokenizer", NULL, host->tokenizer);
-        ring_add_host(r, "data", "token ids of the whole set", host->data);
+        ring_add_host(r, "data", "token ids: of the whole set, or windows on shards", host->data);
         ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading, host->batches);
         if (host->vectors) ring_add_host(r, "vectors", "as long as what is trained", host->vectors);
         ring_add_host(r, "batches", "rows side by side, some filled ahead", host->batches);
