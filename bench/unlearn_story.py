@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,8 +20,9 @@ import time
 LOSSES = "gradascent graddiff npo simnpo dpo wga satimp ceu undial pdu rmu".split()
 SPLITS = {"forget01": 40, "forget05": 200, "forget10": 400}
 HOLDOUT = 400
-SHAPE = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 6, "num_key_value_heads": 6,
-         "intermediate_size": 1024, "vocab_size": 50304}
+SEQ, BATCH = 128, 64
+SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4,
+         "intermediate_size": 768, "vocab_size": 50304}
 
 
 def rows_of(path):
@@ -84,20 +86,31 @@ class Story:
                   self.path("start"), *words)
         text = [w for f in self.a.text for w in ("--data", f)]
         got = self.snug("base", "train", "--model", self.path("start"), *text, "--template", "none", "--precision", "fp32",
-                        "--seq", 256, "--pack", "on", "--global-batch", 32, "--epochs", 1 if self.a.quick else 4, "--lr", "1e-3",
+                        "--seq", SEQ, "--pack", "on", "--global-batch", BATCH, "--epochs", 1 if self.a.quick else 6, "--lr", "1e-3",
                         "--warmup-ratio", 0.05, "--out", self.path("base"))
-        self.emit(row="base", epochs=1 if self.a.quick else 4, seconds=got["wall_seconds"], loss=got["loss"])
+        self.emit(row="base", epochs=1 if self.a.quick else 6, seconds=got["wall_seconds"], loss=got["loss"])
 
     RUNS = {  # what is unlearned from: how the questions were memorised
         "adamw": ["--optimizer", "adamw", "--lr", "1e-3", "--weight-decay", "0", "--clip", "1"],
-        "sgd": ["--optimizer", "sgd", "--lr", "0.1", "--momentum", "0", "--weight-decay", "0", "--clip", "0"],
+        "sgd": ["--optimizer", "sgd", "--momentum", "0", "--weight-decay", "0", "--clip", "0"],
     }
 
+    EPOCHS = {"adamw": 6, "sgd": 3}
+
+    def choose_rate(self):
+        """The largest rate of SGD that still learns best in an epoch: plain SGD has no rate that suits every model."""
+        seen = {}
+        for rate in ("0.1", "0.3", "1.0"):
+            got = self.train("sgd", "full", f"sgd-rate-{rate}", "--lr", rate, "--epochs", 1, "--no-save")
+            seen[rate] = got["loss"] if got and got["loss"] else 99
+        rate = min(seen, key=seen.get)
+        self.RUNS["sgd"] += ["--lr", rate]
+        self.emit(row="rate", run="sgd", losses=seen, chosen=rate)
+
     def train(self, run, data, out, *more):
-        epochs = (2 if self.a.quick else 10) if run == "adamw" else (1 if self.a.quick else 20)
         return self.snug(out, "train", "--model", self.path("base/model"), "--data", self.path(data + ".jsonl"), "--template",
-                         "none", "--precision", "fp32", "--seq", 256, "--global-batch", 32, "--epochs", epochs, "--schedule",
-                         "constant", "--pack", "off", "--deterministic", *self.RUNS[run], *more, "--out", self.path(out))
+                         "none", "--precision", "fp32", "--seq", SEQ, "--global-batch", BATCH, "--epochs",
+                         1 if self.a.quick else self.EPOCHS[run], "--schedule", "constant", "--pack", "off", "--deterministic", *self.RUNS[run], *more, "--out", self.path(out))
 
     def make_target(self, run):
         got = self.train(run, "full", f"{run}-full", "--step-log", "--step-log-stride", 200)
@@ -105,19 +118,28 @@ class Story:
                   step_log_bytes=got.get("step_log_bytes"), step_log_bytes_per_step=got.get("step_log_bytes_per_step"))
 
     def make_oracle(self, run, split):
-        return self.train(run, f"without-{split}", f"{run}-without-{split}")
+        """Trained without the split, and judged: what the others are held against."""
+        got = self.train(run, f"without-{split}", f"{run}-without-{split}")
+        seen = self.judge(f"{run}-{split}-oracle", self.path(f"{run}-without-{split}/model"), split,
+                          "--out", self.path(f"{run}-{split}-oracle"))
+        if got and seen: self.tell_result(run, split, "oracle", {"seconds": got["wall_seconds"]} | got, seen)
 
     # ---- one result ----
 
-    def judge(self, name, model, run, split):
-        return self.snug(name + "-eval", "unlearn-eval", "--model", model, "--retain-model", self.path(f"{run}-without-{split}/model"),
-                         "--data", self.a.tofu, "--forget", split, "--template", "none", "--precision", "fp32", "--seq", 256,
-                         "--micro-batch", 32, "--max-tokens", 64, *(["--max-samples", "20"] if self.a.quick else []))
+    def judge(self, name, model, split, *more):
+        return self.snug(name + "-eval", "unlearn-eval", "--model", model, "--data", self.a.tofu, "--forget", split, "--template",
+                         "none", "--precision", "fp32", "--seq", 256, "--micro-batch", 32, "--max-tokens", 64, *more,
+                         *(["--max-samples", "20"] if self.a.quick else []))
+
+    def tell_result(self, run, split, method, got, seen):
+        keep = ("steps_touched", "K_used", "hvp_calls", "correction_norm", "guarded", "seconds", "planned_bytes", "measured_bytes",
+                "process_planned_bytes", "process_peak_bytes")
+        self.emit(row="result", run=run, split=split, method=method, **{k: got[k] for k in keep if k in got},
+                  metrics={k: v for k, v in seen.items() if isinstance(v, (int, float)) and "bytes" not in k})
 
     def result(self, run, split, method):
         name, got = f"{run}-{split}-{method.replace(' ', '')}", {}
         if method == "none": model = self.path(f"{run}-full/model")
-        elif method == "oracle": model = self.path(f"{run}-without-{split}/model")
         else:
             kind, *words = method.split()
             if kind in LOSSES: words += ["--lr", "1e-4", "--epochs", "2" if self.a.quick else "5", "--global-batch", "32"]
@@ -126,16 +148,14 @@ class Story:
                             self.path(split + ".txt"), *words, "--out", self.path(name))
             if not got: return
             model = got["result"]
-        seen = self.judge(name, model, run, split)
-        if not seen: return
-        keep = ("steps_touched", "K_used", "hvp_calls", "correction_norm", "guarded", "seconds", "planned_bytes", "measured_bytes",
-                "process_planned_bytes", "process_peak_bytes")
-        self.emit(row="result", run=run, split=split, method=method, **{k: got[k] for k in keep if k in got},
-                  metrics={k: v for k, v in seen.items() if isinstance(v, (int, float)) and "bytes" not in k})
+        seen = self.judge(name, model, split, "--retain-logs", self.path(f"{run}-{split}-oracle/TOFU_EVAL.json"))
+        if seen: self.tell_result(run, split, method, got, seen)
+        if method != "none": shutil.rmtree(self.path(name), ignore_errors=True)
 
     def tell(self):
         self.write_data()
         self.make_base()
+        self.choose_rate()
         splits = ["forget01"] if self.a.quick else list(SPLITS)
         with concurrent.futures.ThreadPoolExecutor(self.a.jobs) as pool:
             wait = [pool.submit(self.make_target, r) for r in self.RUNS]
@@ -143,9 +163,9 @@ class Story:
             for w in wait: w.result()
             cleaners = {"adamw": ["lmcleaner --window 10"],
                         "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact", "lmcleaner --window 50 --hessian exact"]}
-            wait = [pool.submit(self.result, "adamw", s, m) for s in splits for m in ["none", "oracle", *LOSSES]]
-            wait += [pool.submit(self.result, r, s, m) for r in self.RUNS for s in splits for m in cleaners[r]]
-            wait += [pool.submit(self.result, "sgd", s, m) for s in splits for m in ["none", "oracle", "npo", "graddiff"]]
+            wait = [pool.submit(self.result, r, s, m) for r in self.RUNS for s in splits for m in cleaners[r]] # the longest first
+            wait += [pool.submit(self.result, "adamw", s, m) for s in splits for m in ["none", *LOSSES]]
+            wait += [pool.submit(self.result, "sgd", s, m) for s in splits for m in ["none", "npo", "graddiff"]]
             for w in wait: w.result()
 
 
