@@ -12,64 +12,15 @@
 #include "grpo/run.h"
 #include "weights/weights.h"
 
-enum { COMMAND_WORDS = 64 };
-
 typedef struct GrpoSession {
     GrpoSetup setup;
     GrpoOptions o;
     StopIds stop, evaluator_stop;
-    ScorerSpec scorer;
-    char *command; /* owns: the words of --reward-command, cut */
-    const char *argv[COMMAND_WORDS + 1];
+    RewardSetup rewards;
     RemoteSpec remote;
     char of[96]; /* "64 answers to 8 prompts" */
     GrpoRun run;
 } GrpoSession;
-
-/* ---- rewards ---- */
-
-static const char *reward_of_parser(const char *parser) {
-    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
-                                         {"classification", "classification"}, {"test", "last_number"}};
-    for (int i = 0; i < COUNT_OF(own); i++)
-        if (!strcmp(parser, own[i][0])) return own[i][1];
-    return "accuracy";
-}
-
-static bool set_command(GrpoSession *g, const Options *o, Err *e) {
-    int n = 0;
-    if (!opt_given(o, OPT_REWARD_COMMAND))
-        return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
-    g->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
-    for (char *word = strtok(g->command, " \t"); word && n < COMMAND_WORDS; word = strtok(NULL, " \t"))
-        g->argv[n++] = word;
-    if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
-    g->scorer = (ScorerSpec){.argv = g->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
-                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
-    g->o.command = &g->scorer;
-    return true;
-}
-
-static bool set_rewards(GrpoSession *g, const Options *o, Err *e) {
-    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
-    int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
-    int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
-    if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
-    if (n_weights && n_weights != n)
-        return fail(e, ERR_USAGE, "--reward-weights: %d for %d rewards", n_weights, n);
-    for (int i = 0; i < n; i++) {
-        bool command = !strcmp(names[i], "command");
-        g->o.reward_name[i] = names[i];
-        g->o.reward_weight[i] = 1;
-        if (command ? !set_command(g, o, e) : !(g->o.reward[i] = reward_find(names[i], e))) return false;
-        char *end = NULL;
-        if (n_weights) g->o.reward_weight[i] = strtod(weights[i], &end);
-        if (n_weights && (end == weights[i] || *end || !isfinite(g->o.reward_weight[i])))
-            return fail(e, ERR_USAGE, "--reward-weights %s: is not a number", weights[i]);
-    }
-    g->o.n_rewards = n;
-    return true;
-}
 
 /* ---- voices ---- */
 
@@ -136,7 +87,9 @@ static bool open_items(Session *s, Err *e) {
     if (!loss_kind_find(&g->o.loss, opt_text(o, OPT_LOSS_TYPE), e) ||
         !reward_scale_find(&g->o.scale, opt_text(o, OPT_SCALE_REWARDS), e))
         return false;
-    if (!set_rewards(g, o, e) || !set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
+    if (!grpo_setup_rewards(&g->rewards, o, e)) return false;
+    g->o.rewards = g->rewards.set;
+    if (!set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
     log_line("%s items%s%s", units_count(items->n).s, held_out ? ", held out: " : "",
              held_out ? units_count(held_out->n).s : "");
     return true;
@@ -212,7 +165,7 @@ static void close_items(Session *s) {
     if (!g) return;
     grpo_run_close(&g->run);
     grpo_setup_free(&g->setup);
-    mem_free(g->command);
+    mem_free(g->rewards.command);
     mem_free(g);
     s->own = NULL;
 }

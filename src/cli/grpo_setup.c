@@ -163,6 +163,52 @@ bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e
     return setup_words_of(&g->evaluator_words, g->evaluator.folder, e) || e->code == ERR_NONE;
 }
 
+/* ---- rewards ---- */
+
+static const char *reward_of_parser(const char *parser) {
+    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
+                                         {"classification", "classification"}, {"test", "last_number"}};
+    for (int i = 0; i < COUNT_OF(own); i++)
+        if (!strcmp(parser, own[i][0])) return own[i][1];
+    return "accuracy";
+}
+
+static bool set_command(RewardSetup *r, const Options *o, Err *e) {
+    int n = 0;
+    if (!opt_given(o, OPT_REWARD_COMMAND))
+        return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
+    r->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
+    for (char *word = strtok(r->command, " \t"); word && n < REWARD_COMMAND_WORDS; word = strtok(NULL, " \t"))
+        r->argv[n++] = word;
+    if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
+    r->scorer = (ScorerSpec){.argv = r->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
+                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
+    r->set.command = &r->scorer;
+    return true;
+}
+
+bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
+    RewardSet *set = &r->set;
+    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
+    int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
+    int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
+    if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
+    if (n_weights && n_weights != n)
+        return fail(e, ERR_USAGE, "--reward-weights: %d for %d rewards", n_weights, n);
+    for (int i = 0; i < n; i++) {
+        bool command = !strcmp(names[i], "command");
+        set->name[i] = names[i];
+        set->weight[i] = 1;
+        if (command ? !set_command(r, o, e) : !(set->reward[i] = reward_find(names[i], e))) return false;
+        char *end = NULL;
+        if (n_weights) set->weight[i] = strtod(weights[i], &end);
+        if (n_weights && (end == weights[i] || *end || !isfinite(set->weight[i])))
+            return fail(e, ERR_USAGE, "--reward-weights %s: is not a number", weights[i]);
+    }
+    set->n = n;
+    return true;
+}
+
 /* ---- what is planned ---- */
 
 /* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter of the

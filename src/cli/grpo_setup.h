@@ -6,6 +6,7 @@
 #include "grpo/batches.h"
 #include "grpo/items.h"
 #include "grpo/ring.h"
+#include "grpo/score.h"
 
 typedef struct GrpoSetup {
     GrpoSpec spec;
@@ -22,6 +23,15 @@ void grpo_setup_free(GrpoSetup *g); /* zeros are fine */
 
 /* Reads the items, and the words of an evaluator that has some. */
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e);
+
+enum { REWARD_COMMAND_WORDS = 64 };
+typedef struct RewardSetup { /* stays where it is while the set is used */
+    RewardSet set;
+    ScorerSpec scorer;
+    char *command; /* owns: the words of --reward-command, cut */
+    const char *argv[REWARD_COMMAND_WORDS + 1];
+} RewardSetup;
+bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e); /* gives: mem_free(r->command) */
 
 /* Before the planner decides: how many rows updates have, and who attends. */
 void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch);
