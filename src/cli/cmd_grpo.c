@@ -24,19 +24,13 @@ typedef struct GrpoSession {
 
 /* ---- voices ---- */
 
-static Sampling sampling_of(const Options *o) {
-    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
-                      .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
-                      .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
-}
-
 static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     const char *folder = s->model.has_folder ? s->model.folder : opt_text(s->o, OPT_MODEL);
     if (!s->words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
     if (!gen_setup_stop_ids(&g->stop, &s->model, s->words.tokenizer, e)) return false;
     g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer, .chat = s->words.chat, .stop_id = g->stop.id,
-                              .n_stop_ids = g->stop.n, .sampling = sampling_of(s->o)};
+                              .n_stop_ids = g->stop.n, .sampling = grpo_setup_sampling(s->o)};
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
@@ -46,14 +40,8 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     const Options *o = s->o;
     const ModelFiles *m = &g->setup.evaluator;
     if (opt_given(o, OPT_EVALUATOR_URL)) {
-        if (g->setup.spec.has_evaluator)
-            return fail(e, ERR_USAGE, "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
-        g->remote = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL), .model = opt_text(o, OPT_EVALUATOR_NAME),
-                                 .key = getenv("OPENAI_API_KEY"), .seed = opt_int(o, OPT_SEED),
-                                 .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE),
-                                 .max_tokens = g->setup.spec.evaluator_tokens};
         g->o.remote = &g->remote;
-        return remote_api_find(&g->remote.api, opt_text(o, OPT_EVALUATOR_API), e);
+        return grpo_setup_remote(&g->remote, o, g->setup.spec.evaluator_tokens, e);
     }
     if (!g->setup.spec.has_evaluator) return true;
     if (!m->has_folder && !g->setup.spec.evaluator.random_init)
@@ -63,8 +51,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
     g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = g->evaluator_stop.id,
                                  .n_stop_ids = g->evaluator_stop.n,
-                                 .sampling = {.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1,
-                                              .repetition = 1}};
+                                 .sampling = grpo_setup_evaluator_sampling(o)};
     return true;
 }
 

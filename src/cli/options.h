@@ -39,6 +39,7 @@ typedef enum Command {
     CMD_GRPO,
     CMD_UNLEARN,
     CMD_UNLEARN_EVAL,
+    CMD_GRPO_EVAL,
     CMD_COUNT
 } Command;
 
@@ -65,6 +66,7 @@ enum {
     ON_PREPARE = 1 << CMD_PREPARE,
     ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
+    ON_GRPO_EVAL = 1 << CMD_GRPO_EVAL,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
