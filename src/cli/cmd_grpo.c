@@ -12,72 +12,17 @@
 #include "grpo/run.h"
 #include "weights/weights.h"
 
-enum { COMMAND_WORDS = 64 };
-
 typedef struct GrpoSession {
     GrpoSetup setup;
     GrpoOptions o;
     StopIds stop, evaluator_stop;
-    ScorerSpec scorer;
-    char *command; /* owns: the words of --reward-command, cut */
-    const char *argv[COMMAND_WORDS + 1];
+    RewardSetup rewards;
     RemoteSpec remote;
     char of[96]; /* "64 answers to 8 prompts" */
     GrpoRun run;
 } GrpoSession;
 
-/* ---- rewards ---- */
-
-static const char *reward_of_parser(const char *parser) {
-    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
-                                         {"classification", "classification"}, {"test", "last_number"}};
-    for (int i = 0; i < COUNT_OF(own); i++)
-        if (!strcmp(parser, own[i][0])) return own[i][1];
-    return "accuracy";
-}
-
-static bool set_command(GrpoSession *g, const Options *o, Err *e) {
-    int n = 0;
-    if (!opt_given(o, OPT_REWARD_COMMAND))
-        return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
-    g->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
-    for (char *word = strtok(g->command, " \t"); word && n < COMMAND_WORDS; word = strtok(NULL, " \t"))
-        g->argv[n++] = word;
-    if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
-    g->scorer = (ScorerSpec){.argv = g->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
-                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
-    g->o.command = &g->scorer;
-    return true;
-}
-
-static bool set_rewards(GrpoSession *g, const Options *o, Err *e) {
-    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
-    int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
-    int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
-    if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
-    if (n_weights && n_weights != n)
-        return fail(e, ERR_USAGE, "--reward-weights: %d for %d rewards", n_weights, n);
-    for (int i = 0; i < n; i++) {
-        bool command = !strcmp(names[i], "command");
-        g->o.reward_name[i] = names[i];
-        g->o.reward_weight[i] = 1;
-        if (command ? !set_command(g, o, e) : !(g->o.reward[i] = reward_find(names[i], e))) return false;
-        char *end = NULL;
-        if (n_weights) g->o.reward_weight[i] = strtod(weights[i], &end);
-        if (n_weights && (end == weights[i] || *end || !isfinite(g->o.reward_weight[i])))
-            return fail(e, ERR_USAGE, "--reward-weights %s: is not a number", weights[i]);
-    }
-    g->o.n_rewards = n;
-    return true;
-}
-
 /* ---- voices ---- */
-
-static Sampling sampling_of(const Options *o) {
-    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
-                      .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
-                      .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
-}
 
 static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     const char *folder = s->model.has_folder ? s->model.folder : opt_text(s->o, OPT_MODEL);
@@ -85,7 +30,7 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
     if (!gen_setup_stop_ids(&g->stop, &s->model, s->words.tokenizer, e)) return false;
     g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer, .chat = s->words.chat, .stop_id = g->stop.id,
-                              .n_stop_ids = g->stop.n, .sampling = sampling_of(s->o)};
+                              .n_stop_ids = g->stop.n, .sampling = grpo_setup_sampling(s->o)};
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
@@ -95,14 +40,8 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     const Options *o = s->o;
     const ModelFiles *m = &g->setup.evaluator;
     if (opt_given(o, OPT_EVALUATOR_URL)) {
-        if (g->setup.spec.has_evaluator)
-            return fail(e, ERR_USAGE, "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
-        g->remote = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL), .model = opt_text(o, OPT_EVALUATOR_NAME),
-                                 .key = getenv("OPENAI_API_KEY"), .seed = opt_int(o, OPT_SEED),
-                                 .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE),
-                                 .max_tokens = g->setup.spec.evaluator_tokens};
         g->o.remote = &g->remote;
-        return remote_api_find(&g->remote.api, opt_text(o, OPT_EVALUATOR_API), e);
+        return grpo_setup_remote(&g->remote, o, g->setup.spec.evaluator_tokens, e);
     }
     if (!g->setup.spec.has_evaluator) return true;
     if (!m->has_folder && !g->setup.spec.evaluator.random_init)
@@ -112,8 +51,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
     g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = g->evaluator_stop.id,
                                  .n_stop_ids = g->evaluator_stop.n,
-                                 .sampling = {.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1,
-                                              .repetition = 1}};
+                                 .sampling = grpo_setup_evaluator_sampling(o)};
     return true;
 }
 
@@ -136,7 +74,9 @@ static bool open_items(Session *s, Err *e) {
     if (!loss_kind_find(&g->o.loss, opt_text(o, OPT_LOSS_TYPE), e) ||
         !reward_scale_find(&g->o.scale, opt_text(o, OPT_SCALE_REWARDS), e))
         return false;
-    if (!set_rewards(g, o, e) || !set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
+    if (!grpo_setup_rewards(&g->rewards, o, e)) return false;
+    g->o.rewards = g->rewards.set;
+    if (!set_policy(g, s, e) || !set_evaluator(g, s, e)) return false;
     log_line("%s items%s%s", units_count(items->n).s, held_out ? ", held out: " : "",
              held_out ? units_count(held_out->n).s : "");
     return true;
@@ -212,7 +152,7 @@ static void close_items(Session *s) {
     if (!g) return;
     grpo_run_close(&g->run);
     grpo_setup_free(&g->setup);
-    mem_free(g->command);
+    mem_free(g->rewards.command);
     mem_free(g);
     s->own = NULL;
 }

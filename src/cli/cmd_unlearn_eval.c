@@ -9,11 +9,12 @@
 #include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/show.h"
+#include "cli/sub_command.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
 #include "unlearn/evaluate.h"
 
-enum { WORDS_MOST = 24, SLOTS = 32 };
+enum { SLOTS = 32 };
 
 typedef struct Evaluation {
     const Options *o;
@@ -26,28 +27,6 @@ typedef struct Evaluation {
     int64_t process_planned_bytes;         /* of the largest process */
     double began;
 } Evaluation;
-
-/* ---- options of the parts ---- */
-
-/* A command of its own on one of the models, with what was given here about the machine and the words. */
-typedef struct SubCommand {
-    const char *word[WORDS_MOST];
-    int n;
-    Options o;
-} SubCommand;
-
-static bool begin_part(SubCommand *p, const Options *o, Command c, const char *model, const char *const *more, int n,
-                       Err *e) {
-    static const OptId passed[] = {OPT_THREADS,   OPT_DEVICE,   OPT_BUDGET, OPT_PRECISION,
-                                   OPT_TOKENIZER, OPT_TEMPLATE, OPT_MACHINE};
-    static const char *const flags[] = {"--threads",   "--device",   "--budget", "--precision",
-                                        "--tokenizer", "--template", "--machine"};
-    *p = (SubCommand){.word = {"--model", model}, .n = 2};
-    for (int i = 0; i < COUNT_OF(passed); i++)
-        if (opt_given(o, passed[i])) p->word[p->n++] = flags[i], p->word[p->n++] = opt_text(o, passed[i]);
-    for (int i = 0; i < n; i++) p->word[p->n++] = more[i];
-    return options_parse(&p->o, c, p->n, (char **)p->word, e);
-}
 
 /* ---- scores ---- */
 
@@ -116,7 +95,7 @@ static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
 static bool score_with(Scoring *s, Evaluation *v, Scores *out, const char *model, int fd, Err *e) {
     const char *more[] = {"--data", "-", "--micro-batch", opt_text(v->o, OPT_MICRO_BATCH), "--pack", "off"};
     const Options *o = &s->part.o;
-    if (!begin_part(&s->part, v->o, CMD_EVAL, model, more, COUNT_OF(more), e) || !setup_model(&s->model, o, e) ||
+    if (!sub_command_begin(&s->part, v->o, CMD_EVAL, model, more, COUNT_OF(more), e) || !setup_model(&s->model, o, e) ||
         !setup_need_weights(&s->model, o, e) || !setup_spec(&s->spec, NULL, o, &s->model.config, false, e) ||
         !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
         !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
@@ -205,7 +184,7 @@ static bool ask(Asking *a, int64_t most_new, Err *e) {
 
 static bool ask_all(Asking *a, Evaluation *v, Err *e) {
     const char *more[] = {"--prompt", "-", "--max-tokens", opt_text(v->o, OPT_MAX_TOKENS), "--temperature", "0"};
-    if (!begin_part(&a->part, v->o, CMD_GENERATE, opt_text(v->o, OPT_MODEL), more, COUNT_OF(more), e) ||
+    if (!sub_command_begin(&a->part, v->o, CMD_GENERATE, opt_text(v->o, OPT_MODEL), more, COUNT_OF(more), e) ||
         !gen_setup_begin(&a->setup, &a->part.o, e))
         return false;
     int64_t at = 0;

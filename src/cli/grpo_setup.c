@@ -47,7 +47,7 @@ static bool parse_how(ModelSpec *m, bool *placed, const char *flag, const char *
 }
 
 /* MODEL[:HOW]; a path may hold colons, HOW never holds a slash. */
-static bool open_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
+bool grpo_setup_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
                       const ModelFiles *same, Err *e) {
     char name[1024];
     const char *colon = strrchr(text, ':');
@@ -69,7 +69,7 @@ static bool open_reference(GrpoSetup *g, const Options *o, const JobSpec *s, con
     if (!strcmp(text, "none") || !(g->spec.loss.kl > 0)) return true;
     bool base = !strcmp(text, "same") && s->lora;
     g->spec.reference_kind = base ? REFERENCE_BASE : REFERENCE_MODEL;
-    return base || open_side(&g->spec.reference, &g->reference, &g->spec.reference_may_move, "--reference", text, policy, e);
+    return base || grpo_setup_side(&g->spec.reference, &g->reference, &g->spec.reference_may_move, "--reference", text, policy, e);
 }
 
 /* What is drawn and not loaded. A copy of a drawn policy is drawn as the policy is. */
@@ -113,7 +113,7 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
     spec->needs_old = g->batches.needs_old_logps;
     spec->has_evaluator = opt_given(o, OPT_EVALUATOR);
-    if (spec->has_evaluator && !open_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move, "--evaluator",
+    if (spec->has_evaluator && !grpo_setup_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move, "--evaluator",
                                           opt_text(o, OPT_EVALUATOR), policy, e))
         return false;
     set_start(&spec->reference, &g->reference, s, o);
@@ -136,31 +136,110 @@ void grpo_setup_free(GrpoSetup *g) {
 
 /* ---- items ---- */
 
-static bool read_items(GrpoSetup *g, const Options *o, const Words *policy, const char *meta, Err *e) {
-    const char *parser = opt_text(o, OPT_PARSER);
-    bool test = !strcmp(parser, "test");
-    if (!test && !opt_given(o, OPT_DATA))
-        return fail(e, ERR_USAGE, "--data is missing: the rows that --parser %s reads (--parser test needs none)", parser);
-    ItemQuery q = {.parser = parser, .path = test ? NULL : opt_text(o, OPT_DATA),
-                   .prompt_field = opt_text(o, OPT_PROMPT_FIELD), .answer_field = opt_text(o, OPT_ANSWER_FIELD),
-                   .meta_prompt = meta, .plain = !policy->chat, .shuffle = opt_flag(o, OPT_SHUFFLE),
-                   .seed = (uint64_t)opt_int(o, OPT_SEED),
-                   .count = opt_given(o, OPT_MAX_SAMPLES) ? opt_int(o, OPT_MAX_SAMPLES) : -1};
-    if (!items_read(&g->items, &q, e)) return false;
-    q.count = opt_int(o, OPT_EVAL_ITEMS);
-    if (!q.count || !(test || opt_given(o, OPT_EVAL_DATA))) return true;
-    q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
-    q.path = test ? NULL : opt_text(o, OPT_EVAL_DATA);
-    return items_read(&g->held_out, &q, e);
+static bool query_of(ItemQuery *q, Str *meta, const Options *o, const Words *policy, Err *e) {
+    *q = (ItemQuery){.parser = opt_text(o, OPT_PARSER), .prompt_field = opt_text(o, OPT_PROMPT_FIELD),
+                     .answer_field = opt_text(o, OPT_ANSWER_FIELD), .plain = !policy->chat,
+                     .shuffle = opt_flag(o, OPT_SHUFFLE), .seed = (uint64_t)opt_int(o, OPT_SEED)};
+    if (opt_given(o, OPT_META_PROMPT) && !items_meta_prompt(meta, opt_text(o, OPT_META_PROMPT), e)) return false;
+    q->meta_prompt = str_text(meta);
+    return true;
+}
+
+static bool is_drawn(const Options *o) { return opt_is(o, OPT_PARSER, "test"); }
+
+bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *policy, Err *e) {
+    Str meta = {0};
+    ItemQuery q;
+    if (!is_drawn(o) && !opt_given(o, from))
+        return fail(e, ERR_USAGE, "--%s is missing: the rows that --parser %s reads (--parser test needs none)",
+                    option_rows[from].name, opt_text(o, OPT_PARSER));
+    bool ok = query_of(&q, &meta, o, policy, e), train = from == OPT_DATA && o->command != CMD_GRPO_EVAL;
+    q.path = is_drawn(o) ? NULL : opt_text(o, from);
+    if (train) {
+        q.count = opt_given(o, OPT_MAX_SAMPLES) ? opt_int(o, OPT_MAX_SAMPLES) : -1;
+    } else {
+        q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
+        q.count = opt_int(o, OPT_EVAL_ITEMS);
+    }
+    ok = ok && items_read(out, &q, e);
+    str_free(&meta);
+    return ok;
 }
 
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e) {
-    Str meta = {0};
-    bool ok = !opt_given(o, OPT_META_PROMPT) || items_meta_prompt(&meta, opt_text(o, OPT_META_PROMPT), e);
-    ok = ok && read_items(g, o, policy, str_text(&meta), e) && batches_check_prompts(&g->batches, g->items.n, e);
-    str_free(&meta);
-    if (!ok || !g->spec.has_evaluator || !g->evaluator.has_folder) return ok;
+    bool held_out = opt_int(o, OPT_EVAL_ITEMS) && (is_drawn(o) || opt_given(o, OPT_EVAL_DATA));
+    if (!grpo_setup_items(&g->items, o, OPT_DATA, policy, e) || !batches_check_prompts(&g->batches, g->items.n, e) ||
+        (held_out && !grpo_setup_items(&g->held_out, o, OPT_EVAL_DATA, policy, e)))
+        return false;
+    if (!g->spec.has_evaluator || !g->evaluator.has_folder) return true;
     return setup_words_of(&g->evaluator_words, g->evaluator.folder, e) || e->code == ERR_NONE;
+}
+
+/* ---- who is asked how ---- */
+
+Sampling grpo_setup_sampling(const Options *o) {
+    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
+                      .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
+                      .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
+}
+
+Sampling grpo_setup_evaluator_sampling(const Options *o) {
+    return (Sampling){.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1, .repetition = 1};
+}
+
+bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e) {
+    if (opt_given(o, OPT_EVALUATOR))
+        return fail(e, ERR_USAGE, "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
+    *r = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL), .model = opt_text(o, OPT_EVALUATOR_NAME),
+                      .key = getenv("OPENAI_API_KEY"), .seed = opt_int(o, OPT_SEED),
+                      .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE), .max_tokens = max_tokens};
+    return remote_api_find(&r->api, opt_text(o, OPT_EVALUATOR_API), e);
+}
+
+/* ---- rewards ---- */
+
+static const char *reward_of_parser(const char *parser) {
+    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
+                                         {"classification", "classification"}, {"test", "last_number"}};
+    for (int i = 0; i < COUNT_OF(own); i++)
+        if (!strcmp(parser, own[i][0])) return own[i][1];
+    return "accuracy";
+}
+
+static bool set_command(RewardSetup *r, const Options *o, Err *e) {
+    int n = 0;
+    if (!opt_given(o, OPT_REWARD_COMMAND))
+        return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
+    r->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
+    for (char *word = strtok(r->command, " \t"); word && n < REWARD_COMMAND_WORDS; word = strtok(NULL, " \t"))
+        r->argv[n++] = word;
+    if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
+    r->scorer = (ScorerSpec){.argv = r->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
+                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
+    r->set.command = &r->scorer;
+    return true;
+}
+
+bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
+    RewardSet *set = &r->set;
+    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
+    int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
+    int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
+    if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
+    if (n_weights && n_weights != n)
+        return fail(e, ERR_USAGE, "--reward-weights: %d for %d rewards", n_weights, n);
+    for (int i = 0; i < n; i++) {
+        bool command = !strcmp(names[i], "command");
+        set->name[i] = names[i];
+        set->weight[i] = 1;
+        if (command ? !set_command(r, o, e) : !(set->reward[i] = reward_find(names[i], e))) return false;
+        char *end = NULL;
+        if (n_weights) set->weight[i] = strtod(weights[i], &end);
+        if (n_weights && (end == weights[i] || *end || !isfinite(set->weight[i])))
+            return fail(e, ERR_USAGE, "--reward-weights %s: is not a number", weights[i]);
+    }
+    set->n = n;
+    return true;
 }
 
 /* ---- what is planned ---- */

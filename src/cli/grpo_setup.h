@@ -3,9 +3,11 @@
 #define CLI_GRPO_SETUP_H
 
 #include "cli/setup.h"
+#include "grpo/answers.h"
 #include "grpo/batches.h"
 #include "grpo/items.h"
 #include "grpo/ring.h"
+#include "grpo/score.h"
 
 typedef struct GrpoSetup {
     GrpoSpec spec;
@@ -20,8 +22,27 @@ typedef struct GrpoSetup {
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e);
 void grpo_setup_free(GrpoSetup *g); /* zeros are fine */
 
+/* MODEL[:HOW] of --evaluator or --reference; same: what "same" stands for. may_move: HOW does not say where it is. */
+bool grpo_setup_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
+                     const ModelFiles *same, Err *e);
+
+/* Those of --data or --eval-data (from); the latter, and all of grpo-eval, are counted by --eval-samples. */
+bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *policy, Err *e);
 /* Reads the items, and the words of an evaluator that has some. */
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e);
+
+Sampling grpo_setup_sampling(const Options *o); /* of a policy that is not greedy */
+Sampling grpo_setup_evaluator_sampling(const Options *o);
+bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e); /* --evaluator-url; keeps texts of o */
+
+enum { REWARD_COMMAND_WORDS = 64 };
+typedef struct RewardSetup { /* stays where it is while the set is used */
+    RewardSet set;
+    ScorerSpec scorer;
+    char *command; /* owns: the words of --reward-command, cut */
+    const char *argv[REWARD_COMMAND_WORDS + 1];
+} RewardSetup;
+bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e); /* gives: mem_free(r->command) */
 
 /* Before the planner decides: how many rows updates have, and who attends. */
 void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch);

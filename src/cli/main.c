@@ -22,14 +22,14 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_REASON] = cmd_reason,
     [CMD_PROBLEMS] = cmd_problems, [CMD_AMR] = cmd_amr, [CMD_AMR_PARSE] = cmd_amr_parse, [CMD_SMATCH] = cmd_smatch,
     [CMD_PREPARE] = cmd_prepare, [CMD_GRPO] = cmd_grpo, [CMD_UNLEARN] = cmd_unlearn,
-    [CMD_UNLEARN_EVAL] = cmd_unlearn_eval, [CMD_MONITOR] = cmd_monitor,
+    [CMD_UNLEARN_EVAL] = cmd_unlearn_eval, [CMD_MONITOR] = cmd_monitor, [CMD_GRPO_EVAL] = cmd_grpo_eval,
 };
 
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
     return (ON_TRAIN >> c & 1) || c == CMD_GENERATE || c == CMD_REASON || c == CMD_INIT || c == CMD_CONVERT || c == CMD_MERGE ||
            c == CMD_QUANTIZE || c == CMD_PROBLEMS || c == CMD_AMR || c == CMD_AMR_PARSE || c == CMD_CHAT ||
-           c == CMD_PREPARE || c == CMD_UNLEARN || c == CMD_UNLEARN_EVAL || c == CMD_MONITOR;
+           c == CMD_PREPARE || c == CMD_UNLEARN || c == CMD_UNLEARN_EVAL || c == CMD_GRPO_EVAL || c == CMD_MONITOR;
 }
 
 /* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists. Elsewhere there is

@@ -41,6 +41,7 @@ typedef enum Command {
     CMD_UNLEARN,
     CMD_UNLEARN_EVAL,
     CMD_MONITOR,
+    CMD_GRPO_EVAL,
     CMD_COUNT
 } Command;
 
@@ -69,6 +70,7 @@ enum {
     ON_UNLEARN = 1 << CMD_UNLEARN,
     ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
     ON_MONITOR = 1 << CMD_MONITOR,
+    ON_GRPO_EVAL = 1 << CMD_GRPO_EVAL,
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON | ON_AMR_PARSE, /* answers prompts */
     ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
     ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */

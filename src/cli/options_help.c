@@ -86,6 +86,14 @@ const CommandRow command_rows[CMD_COUNT] = {
                   "--batch-size counts answers.",
          .examples = "snug grpo --config recipes/grpo-demo.yaml\n"
                      "snug grpo --model m0 --parser easy_math --data gsm8k.jsonl --mode lora --out runs/g\n"},
+    [CMD_GRPO_EVAL] =
+        {.name = "grpo-eval",
+         .summary = "a tuned policy beside the one it began as: mean rewards with intervals, best of K",
+         .about = "Both policies answer the same prompts greedily, the same evaluator carries out what they wrote, the same "
+                  "rewards score it; the difference is paired, item by item. With --best-of K each prompt is also answered K "
+                  "times, and its best answer counts. The models take turns in memory. --out: a JSON line for each item.",
+         .examples = "snug grpo-eval --model m0 --tuned runs/g --parser easy_math --data test.jsonl --json\n"
+                     "snug grpo-eval --model m0 --tuned runs/g/adapter --evaluator m1:int8 --data test.jsonl --best-of 8\n"},
     [CMD_EVAL] = {.name = "eval",
                   .summary = "loss and perplexity of a model, with or without an adapter; benchmarks",
                   .about =

@@ -96,7 +96,7 @@ static json_t *add_holders(Str *text, int64_t bytes) {
 }
 
 /* What grows with the batch: kept for backward, the head's, and scratch. */
-static int64_t batch_bytes(const Job *j) {
+static int64_t growing_bytes(const Job *j) {
     static const char *const names[] = {"activations", "head", "workspace", "inputs"};
     int64_t sum = 0;
     for (int i = 0; i < j->ring->ledger.n; i++)
@@ -112,7 +112,7 @@ static json_t *add_batch(Str *text, const PlanCase *c, const Machine *m, JobSpec
     json_t *row = NULL;
     for (int l = 0; recomputed && l < s.m.config.layers; l++) s.recompute[l] = RECOMPUTE_BLOCK;
     if (job_plan(j, r, &s, m, &c->host, NULL)) {
-        int64_t total = ring_process_bytes(j->ring), batch = batch_bytes(j);
+        int64_t total = ring_process_bytes(j->ring), batch = growing_bytes(j);
         str_addf(text, " %11s %11s", units_bytes(batch).s, units_bytes(total).s);
         row = json_pack("{s:I, s:I}", "activation_bytes", (json_int_t)batch, "total_bytes", (json_int_t)total);
         json_object_set_new(row, "cards", add_holders(text, total));

@@ -1,27 +1,46 @@
-/* answers.h - the middle of a rollout: the policy is asked, an evaluator answers what it wrote, rewards are given. Only run.c
- * uses it. */
+/* answers.h - prompts become completions and completions become an evaluator's answers: by engines, or by a server. Knows
+ * neither training nor what an answer is worth. */
 #ifndef GRPO_ANSWERS_H
 #define GRPO_ANSWERS_H
 
-#include "base/rng.h"
-#include "grpo/run.h"
+#include "data/template.h"
+#include "data/tokenizer.h"
+#include "gen/engine.h"
+#include "grpo/items.h"
+#include "grpo/remote.h"
+#include "grpo/rollout.h"
+
+typedef struct GrpoVoice { /* a model that answers; keeps what it points to */
+    const Tokenizer *tokenizer;
+    const Template *chat; /* NULL: prompts are plain texts */
+    const int32_t *stop_id;
+    int n_stop_ids;
+    Sampling sampling;
+} GrpoVoice;
 
 typedef struct Ask {
     const Items *items;
-    const int64_t *item; /* [prompts]: which item each prompt is */
+    const int64_t *item; /* [prompts]: which item each prompt is; NULL: they are the items in their order */
     int64_t prompts;
     int samples;
     bool greedy;  /* the likeliest token each time: an evaluation */
     uint64_t key; /* of the random numbers */
 } Ask;
 
-bool answers_open_helpers(GrpoRun *g, Err *e); /* processes and servers: refused before anything is loaded */
-bool answers_open_voices(GrpoRun *g, Err *e);  /* engines, once the ring is open and the weights are there */
-void answers_close(GrpoRun *g);
-
 /* prompts x samples completions into `to`. False without a code in e: the process was asked to leave. */
-bool answers_ask(GrpoRun *g, Rollout *to, const Ask *ask, Err *e);
-bool answers_judge(GrpoRun *g, Rollout *to, Err *e); /* by the evaluator; without one nothing happens */
-bool answers_score(GrpoRun *g, Rollout *to, const Items *items, Err *e); /* fills g->given and Completion.given */
+bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err *e);
+
+/* What an evaluator answers to each completion, in at most max_new tokens. What it cannot read costs that sample alone. */
+bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e);
+
+/* The same by a server. Stays where it is while it is open. */
+typedef struct RemoteJudge {
+    Remote *remote; /* NULL: none */
+    Rollout *asked; /* whose completions are under way */
+} RemoteJudge;
+bool answers_open_remote(RemoteJudge *j, const RemoteSpec *spec, Err *e); /* gives: remote_close(j->remote) */
+bool answers_judge_remote(RemoteJudge *j, Rollout *to, Err *e);
+
+bool answers_keep_going(void *unused); /* for those who wait: no signal asks to leave */
 
 #endif

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/stop.h"
 #include "base/units.h"
-#include "grpo/answers.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
 
@@ -31,19 +31,32 @@ int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64
            MIB;
 }
 
+static bool open_voice(Engine *n, Gen *g, const GrpoVoice *v, Err *e) {
+    bool ok = gen_open(g, e) && gen_warm(g, e);
+    if (ok) engine_open(n, g, v->tokenizer, (EngineOptions){0});
+    else gen_close(g);
+    return ok;
+}
+
+static void close_voice(Engine *n, Gen *g) {
+    if (!n->g) return;
+    engine_close(n);
+    gen_close(g);
+}
+
 bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     const GrpoSpec *s = &((const GrpoTask *)job->spec.task)->spec;
     int64_t n = completions_of(&o->batches), held_out = o->held_out ? o->held_out->n : 0;
     int64_t most = MAX2(n, held_out), context = s->prompt_tokens + s->answer_tokens;
     *g = (GrpoRun){.o = *o, .job = job, .reward_first = NAN, .reward_last = NAN};
-    g->before = g->after = (GrpoScore){.mean = NAN, .error = NAN};
+    g->before = g->after = (ScoreMean){.mean = NAN, .error = NAN};
     arena_init(&g->arena, "grpo");
     rollout_init(&g->rollout, n, context, s->answer_tokens);
     if (held_out) rollout_init(&g->held_out, held_out, context, s->answer_tokens);
     rollout_rows_init(&g->rows, &g->arena, most);
     rollout_batch_init(&g->batch, &g->arena, job->spec.micro_batch, job->spec.seq);
     g->logp = ARENA_NEW(&g->arena, float, job->spec.micro_batch * job->spec.seq);
-    g->given = ARENA_NEW(&g->arena, double, most *MAX2(o->n_rewards, 1));
+    g->given = ARENA_NEW(&g->arena, double, most *MAX2(o->rewards.n, 1));
     double **doubles[] = {&g->reward, &g->advantage, &g->weight};
     int64_t **wholes[] = {&g->tokens, &g->member, &g->order};
     for (int i = 0; i < COUNT_OF(doubles); i++) *doubles[i] = ARENA_NEW(&g->arena, double, most);
@@ -51,12 +64,17 @@ bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     g->prompt_item = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->scratch = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->truncated = ARENA_NEW(&g->arena, bool, most);
-    return answers_open_helpers(g, e);
+    if (!scoring_open(&g->scoring, &g->o.rewards, e)) return false;
+    return !o->remote || answers_open_remote(&g->remote, o->remote, e);
 }
 
 void grpo_run_close(GrpoRun *g) {
     if (!g->job) return;
-    answers_close(g);
+    GrpoRing *ring = grpo_ring(g->job);
+    close_voice(&g->policy, &ring->policy);
+    close_voice(&g->evaluator, &ring->evaluator);
+    scoring_close(&g->scoring);
+    remote_close(g->remote.remote);
     if (g->samples_open) samples_close(&g->samples);
     rollout_free(&g->rollout);
     rollout_free(&g->held_out);
@@ -107,6 +125,14 @@ static bool take_logps(GrpoRun *g, Run *r, int phase, Tid logp, RolloutLogp to, 
 
 /* ---- a rollout ---- */
 
+static bool is_judged(const GrpoRun *g) { return g->o.remote || grpo_ring(g->job)->evaluator.ring; }
+
+static bool judge(GrpoRun *g, Rollout *to, Err *e) {
+    if (g->o.remote) return answers_judge_remote(&g->remote, to, e);
+    int64_t most = ((const GrpoTask *)g->job->spec.task)->spec.evaluator_tokens;
+    return !is_judged(g) || answers_judge(&g->evaluator, &g->o.evaluator, to, most, g->o.seed, e);
+}
+
 static void count_completions(GrpoRun *g) {
     GrpoFacts *f = &g->facts;
     const Rollout *r = &g->rollout;
@@ -129,7 +155,7 @@ static void count_completions(GrpoRun *g) {
 static void take_advantages(GrpoRun *g) {
     const Batches *b = &g->o.batches;
     double mean = 0, std = 0, zero = 0;
-    g->facts.unscored = advantage_rewards(g->reward, g->given, g->o.reward_weight, g->rollout.n, g->o.n_rewards, NULL);
+    g->facts.unscored = advantage_rewards(g->reward, g->given, g->o.rewards.weight, g->rollout.n, g->o.rewards.n, NULL);
     for (int64_t k = 0; k < b->generations; k++) {
         int64_t at = k * b->completions;
         AdvantageFacts f =
@@ -138,9 +164,9 @@ static void take_advantages(GrpoRun *g) {
     }
     double n = (double)b->generations;
     g->facts.advantage = (AdvantageFacts){mean / n, std / n, zero / n};
-    for (int k = 0; k < g->o.n_rewards; k++) {
+    for (int k = 0; k < g->o.rewards.n; k++) {
         double unused;
-        advantage_function(&g->facts.function_mean[k], &unused, g->given, g->rollout.n, g->o.n_rewards, k);
+        advantage_function(&g->facts.function_mean[k], &unused, g->given, g->rollout.n, g->o.rewards.n, k);
     }
     for (int64_t i = 0; i < g->rollout.n; i++) {
         g->rollout.c[i].reward = g->reward[i];
@@ -154,9 +180,8 @@ static bool write_samples(GrpoRun *g, int64_t step, Err *e) {
     for (int64_t i = 0; i < g->rollout.n; i++) {
         const Completion *c = &g->rollout.c[i];
         const Item *item = &g->o.items->item[c->item];
-        bool judged = g->o.remote || grpo_ring(g->job)->evaluator.ring;
         row[i] = (SampleRow){.item = c->item, .sample = c->sample, .question = item->question, .gold = item->gold,
-                             .completion = str_text(&c->text), .answer = judged ? str_text(&c->answer) : NULL,
+                             .completion = str_text(&c->text), .answer = is_judged(g) ? str_text(&c->answer) : NULL,
                              .rewards = c->given, .why = str_text(&c->why), .reward = c->reward,
                              .advantage = c->advantage, .tokens = completion_tokens(c), .truncated = c->truncated};
     }
@@ -175,13 +200,13 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
     Ask ask = {.items = g->o.items, .item = g->prompt_item, .prompts = b->prompts * b->generations,
                .samples = (int)b->spec.group, .key = rng_fold(rng_fold(g->o.seed, 0x9090), (uint64_t)number)};
     begin_part(g);
-    if (!answers_ask(g, to, &ask, e)) return false;
+    if (!answers_ask(&g->policy, &g->o.policy, to, &ask, e)) return false;
     end_part(g, GRPO_ANSWERS);
     begin_part(g);
-    if (!answers_judge(g, to, e)) return false;
+    if (!judge(g, to, e)) return false;
     end_part(g, GRPO_JUDGING);
     begin_part(g);
-    if (!answers_score(g, to, g->o.items, e)) return false;
+    if (!scoring_run(&g->scoring, g->given, to, g->o.items, is_judged(g), e)) return false;
     take_advantages(g);
     count_completions(g);
     end_part(g, GRPO_REWARDS);
@@ -247,35 +272,34 @@ static bool train_update(GrpoRun *g, Run *r, Update *u, int64_t update, Err *e) 
     return true;
 }
 
-static void say_score(const char *when, const GrpoScore *s) {
+static void say_score(const char *when, const ScoreMean *s) {
     log_line("held-out items %s: mean reward %.4f +- %.4f (95 %%, %lld items)", when, s->mean, 1.96 * s->error,
              (long long)s->n);
 }
 
-static bool measure(GrpoRun *g, GrpoScore *to, const char *when, Err *e) {
+static bool measure(GrpoRun *g, ScoreMean *to, const char *when, Err *e) {
     const Items *items = g->o.held_out;
     if (!items || !items->n) return true;
-    for (int64_t i = 0; i < items->n; i++) g->prompt_item[i] = i;
-    Ask ask = {.items = items, .item = g->prompt_item, .prompts = items->n, .samples = 1, .greedy = true};
-    if (!answers_ask(g, &g->held_out, &ask, e) || !answers_judge(g, &g->held_out, e) ||
-        !answers_score(g, &g->held_out, items, e))
+    Ask ask = {.items = items, .prompts = items->n, .samples = 1, .greedy = true};
+    if (!answers_ask(&g->policy, &g->o.policy, &g->held_out, &ask, e) || !judge(g, &g->held_out, e) ||
+        !scoring_run(&g->scoring, g->given, &g->held_out, items, is_judged(g), e))
         return false;
-    advantage_rewards(g->reward, g->given, g->o.reward_weight, items->n, g->o.n_rewards, NULL);
-    double sum = 0, squares = 0, n = (double)items->n;
-    for (int64_t i = 0; i < items->n; i++) sum += g->reward[i];
-    for (int64_t i = 0; i < items->n; i++) squares += (g->reward[i] - sum / n) * (g->reward[i] - sum / n);
-    *to = (GrpoScore){.mean = sum / n, .error = n > 1 ? sqrt(squares / (n - 1) / n) : (double)NAN, .n = items->n};
+    advantage_rewards(g->reward, g->given, g->o.rewards.weight, items->n, g->o.rewards.n, NULL);
+    *to = score_mean(g->reward, items->n);
     say_score(when, to);
     return true;
 }
 
 static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     if (g->ready) return true;
-    if (!g->o.load_sides(g->o.load_user, e) || !answers_open_voices(g, e)) return false;
+    GrpoRing *ring = grpo_ring(g->job);
+    if (!g->o.load_sides(g->o.load_user, e) || !open_voice(&g->policy, &ring->policy, &g->o.policy, e) ||
+        (ring->evaluator.ring && !open_voice(&g->evaluator, &ring->evaluator, &g->o.evaluator, e)))
+        return false;
     g->ready = true;
     if (g->o.folder) {
-        SamplesSpec s = {.folder = g->o.folder, .title = "GRPO samples", .names = g->o.reward_name,
-                         .functions = g->o.n_rewards, .every = g->o.sample_steps, .resumed_step = step};
+        SamplesSpec s = {.folder = g->o.folder, .title = "GRPO samples", .names = g->o.rewards.name,
+                         .functions = g->o.rewards.n, .every = g->o.sample_steps, .resumed_step = step};
         if (!samples_open(&g->samples, &s, e)) return false;
         g->samples_open = true;
     }
@@ -330,7 +354,7 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
 
 /* ---- checkpoints ---- */
 
-static json_t *score_json(const GrpoScore *s) {
+static json_t *score_json(const ScoreMean *s) {
     return isnan(s->mean) ? json_null() : json_pack("{s:f, s:f, s:I}", "mean", s->mean, "error", s->error, "n",
                                                     (json_int_t)s->n);
 }
@@ -358,7 +382,7 @@ static bool restore(void *user, Run *r, const char *folder, Err *e) {
     const json_t *before = json_object_get(j, "before"), *first = json_object_get(j, "reward_first"),
                  *rollout = json_object_get(j, "rollout");
     if (json_is_object(before))
-        g->before = (GrpoScore){json_number_value(json_object_get(before, "mean")),
+        g->before = (ScoreMean){json_number_value(json_object_get(before, "mean")),
                                 json_number_value(json_object_get(before, "error")),
                                 json_integer_value(json_object_get(before, "n"))};
     if (json_is_number(first)) g->reward_first = json_number_value(first);

@@ -7,26 +7,13 @@
 #ifndef GRPO_RUN_H
 #define GRPO_RUN_H
 
-#include "data/template.h"
-#include "data/tokenizer.h"
-#include "gen/engine.h"
 #include "grpo/advantage.h"
+#include "grpo/answers.h"
 #include "grpo/batches.h"
-#include "grpo/items.h"
-#include "grpo/process.h"
-#include "grpo/remote.h"
 #include "grpo/ring.h"
-#include "grpo/rollout.h"
 #include "grpo/samples.h"
+#include "grpo/score.h"
 #include "train/run.h"
-
-typedef struct GrpoVoice { /* a model that answers; keeps what it points to */
-    const Tokenizer *tokenizer;
-    const Template *chat; /* NULL: prompts are plain texts */
-    const int32_t *stop_id;
-    int n_stop_ids;
-    Sampling sampling;
-} GrpoVoice;
 
 typedef struct GrpoOptions { /* keeps what it points to */
     Batches batches;
@@ -36,11 +23,7 @@ typedef struct GrpoOptions { /* keeps what it points to */
     LossKind loss;
     RewardScale scale;
     bool mask_truncated;
-    const char *reward_name[REWARDS_MOST];
-    const Reward *reward[REWARDS_MOST]; /* NULL: the command's */
-    double reward_weight[REWARDS_MOST];
-    int n_rewards;
-    const ScorerSpec *command; /* NULL: none */
+    RewardSet rewards;
     GrpoVoice policy, evaluator;
     const RemoteSpec *remote; /* an evaluator elsewhere; NULL: on the ring, or none */
     const char *folder;       /* for samples and rewards; NULL: nothing is written */
@@ -51,11 +34,6 @@ typedef struct GrpoOptions { /* keeps what it points to */
 
 typedef enum GrpoPart { GRPO_ANSWERS, GRPO_JUDGING, GRPO_REWARDS, GRPO_LOGPS, GRPO_TRAINING, GRPO_PARTS } GrpoPart;
 extern const char *const grpo_part_names[GRPO_PARTS]; /* rollout, evaluator, rewards, reference, training */
-
-typedef struct GrpoScore { /* of held-out items: mean reward, its standard error */
-    double mean, error;
-    int64_t n;
-} GrpoScore;
 
 typedef struct GrpoFacts { /* of the latest rollout and update */
     AdvantageFacts advantage;
@@ -81,13 +59,12 @@ typedef struct GrpoRun {
     bool *truncated;
     Samples samples;
     bool samples_open;
-    Scorer *scorer;
-    Remote *remote;
-    Rollout *asked; /* what the scorer or the remote evaluator works on */
+    Scoring scoring;
+    RemoteJudge remote;
     double seconds[GRPO_PARTS], part_began;
     GrpoFacts facts;
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
-    GrpoScore before, after;
+    ScoreMean before, after; /* mean reward of the held-out items */
     int64_t step; /* of the rollout at hand, for samples */
 } GrpoRun;
 

@@ -53,6 +53,14 @@ const OutsideCommand outside_command[] = {
      "reason --json " TALLY "--dataset arithmetic --num-examples 2 --max-tokens 8 --judge-max-tokens 8 "
      "--out reason.json --overwrite",
      NULL, true},
+    {"grpo",
+     "grpo --json " TALLY "--parser test --max-samples 200 --eval-samples 4 --group 4 --global-batch 8 --prompt-tokens 32 "
+     "--max-tokens 8 --steps 2 --out run --overwrite",
+     NULL, true},
+    {"grpo-eval",
+     "grpo-eval --json " TALLY "--tuned ../tally --parser test --eval-samples 8 --evaluator same --evaluator-tokens 8 "
+     "--prompt-tokens 32 --max-tokens 8 --best-of 2",
+     NULL, true},
     {"problems", "problems --json --n 2000", NULL, false},
     {"doctor", "doctor --json --quick --no-write --device cpu", NULL, true},
 };

@@ -129,6 +129,70 @@ TEST(options_without_an_effect_are_refused_by_name) {
     }
 }
 
+/* ---- snug grpo-eval ---- */
+
+#define COMPARE                                                                                                 \
+    "grpo-eval --model models/tally --device cpu --threads 1 --parser test --eval-samples 12 --prompt-tokens 32 " \
+    "--max-tokens 12 --precision fp32 --json "
+
+static json_t *compared(const char *flags) {
+    Ran r = snug_run(COMPARE "%s", flags);
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    json_t *j = json_loads(str_text(&r.out), 0, NULL);
+    ran_free(&r);
+    EXPECT(j != NULL);
+    return j;
+}
+
+static double mean_of(const json_t *j, const char *who) { return number(json_object_get(j, who), "mean"); }
+
+TEST(a_policy_beside_itself_differs_by_nothing) {
+    json_t *j = compared("--tuned models/tally --reward length --best-of 3");
+    const json_t *best = json_object_get(j, "best");
+    EXPECT(number(j, "items") == 12 && mean_of(j, "base") > 0 && mean_of(j, "base") == mean_of(j, "tuned"));
+    EXPECT(mean_of(j, "difference") == 0 && number(json_object_get(j, "difference"), "error") == 0);
+    EXPECT(number(j, "better") == 0 && number(j, "worse") == 0);
+    EXPECT(mean_of(best, "base") >= 0 && mean_of(best, "difference") == 0);
+    EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") && number(j, "above_plan_bytes") == 0);
+    json_decref(j);
+}
+
+/* The run's own held-out items are the same, answered by the same weights. */
+TEST(a_run_is_compared_with_what_it_began_as) {
+    static const char *const ways[] = {"--mode full", "--mode lora --lora-rank 4"};
+    char flags[700], lines[300];
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        snprintf(flags, sizeof flags, "--steps 2 --lr 0.02 --temperature 2 --eval-samples 12 --reward length %s", ways[i]);
+        json_t *trained = run(i ? "adapted" : "moved", flags);
+        snprintf(lines, sizeof lines, "%s/compared%d.jsonl", test_tmp(), i);
+        snprintf(flags, sizeof flags, "--tuned %s/%s --reward length --out %s", test_tmp(), i ? "adapted" : "moved", lines);
+        json_t *j = compared(flags);
+        EXPECT_NEAR(mean_of(j, "base"), number(trained, "eval_before"), 1e-9);
+        EXPECT_NEAR(mean_of(j, "tuned"), number(trained, "eval_after"), 1e-9);
+        EXPECT(mean_of(j, "difference") != 0 && file_exists(lines));
+        json_decref(j), json_decref(trained);
+    }
+}
+
+TEST(an_evaluator_answers_both_policies) {
+    json_t *j = compared("--tuned models/tally --evaluator same:int8 --evaluator-tokens 12 --reward length");
+    EXPECT(mean_of(j, "base") > 0 && mean_of(j, "difference") == 0);
+    json_decref(j);
+}
+
+TEST(comparisons_that_cannot_be_are_refused) {
+    static const char *const bad[][2] = {{"--tuned tests/data", "--tuned"}, {"", "--tuned"},
+                                         {"--tuned models/tally --best-of 2 --temperature 0", "--temperature"},
+                                         {"--tuned models/tally --evaluator qwen2.5-0.5b", "--evaluator"},
+                                         {"--tuned models/tally --out models/tally/config.json", "--overwrite"}};
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        Ran r = snug_run(COMPARE "%s", bad[i][0]);
+        if (!EXPECT(r.code != 0 && !r.out.len && strstr(str_text(&r.err), bad[i][1])))
+            test_note("    %s: exit %d\n%s", bad[i][0], r.code, str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
 TEST(what_cannot_be_is_refused_before_anything_is_written) {
     static const char *const bad[][2] = {{"--global-batch 15", "group"}, {"--temperature 0", "--temperature"},
                                          {"--reward nonsense", "nonsense"}, {"--reward command", "--reward-command"},
