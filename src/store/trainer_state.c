@@ -157,7 +157,7 @@ static json_t *own_object(const TrainerState *s) {
     jsonfile_set(&own, "loss_scale", json_real(s->scaling.scale));
     jsonfile_set(&own, "good_steps", json_integer(s->scaling.good));
     jsonfile_set(&own, "skipped_steps", json_integer(s->scaling.skipped));
-    if (s->spikes.norm.n) jsonfile_set(&own, "spikes", spikes_object(&s->spikes));
+    if (s->spikes.norm.n || s->spikes.skipped_in_a_row) jsonfile_set(&own, "spikes", spikes_object(&s->spikes));
     if (s->warmup_steps >= 0) jsonfile_set(&own, "warmup_steps", json_integer(s->warmup_steps));
     if (s->schedule_steps >= 0) jsonfile_set(&own, "schedule_steps", json_integer(s->schedule_steps));
     if (s->passing) jsonfile_set(&own, "passing", json_true());

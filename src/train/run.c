@@ -190,15 +190,15 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     trainer_state_log(
         &r->state,
         &(TrainerLog){.step = r->step, .epoch = epoch, .loss = loss, .grad_norm = norm, .learning_rate = lr});
-    int unscaled = r->job->unscale ? 0 : 2; /* the last two are about a scaled loss */
+    int left_out = r->job->unscale ? 0 : r->job->spec.whole_updates ? 1 : 2; /* of the last two: no scale, nothing to skip */
     const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
                              METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
                              METRIC_INT("process_bytes", r->ring->peak_bytes),
-                             METRIC_REAL("loss_scale", r->state.scaling.scale),
-                             METRIC_INT("skipped_steps", r->state.scaling.skipped)};
-    return run_write_metrics(r, "train", fields, COUNT_OF(fields) - unscaled, e);
+                             METRIC_INT("skipped_steps", r->state.scaling.skipped),
+                             METRIC_REAL("loss_scale", r->state.scaling.scale)};
+    return run_write_metrics(r, "train", fields, COUNT_OF(fields) - left_out, e);
 }
 
 /* What the monitor shows. */

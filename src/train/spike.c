@@ -30,10 +30,11 @@ SpikeLimits spike_limits(const SpikeState *s, const SpikeRule *rule) {
 }
 
 SpikeState spike_after(SpikeState s, const SpikeRule *rule, double loss, double norm, bool skipped) {
+    s.skipped_in_a_row = skipped ? s.skipped_in_a_row + 1 : 0;
+    if (rule->on == SPIKE_IGNORE) return s;
     SpikeLimits limits = spike_limits(&s, rule);
     s.loss = mean_with(s.loss, loss, limits.loss, rule->window);
     s.norm = mean_with(s.norm, norm, limits.norm, rule->window);
-    s.skipped_in_a_row = skipped ? s.skipped_in_a_row + 1 : 0;
     return s;
 }
 

@@ -365,7 +365,8 @@ TEST(options_yaml_takes_hugging_face_names_lists_anchors_and_nulls) {
                    "# a recipe\nmodel_name_or_path: Qwen/Qwen2.5-7B-Instruct\ndataset: d.jsonl\noutput_dir: 'o'\n"
                    "per_device_train_batch_size: &b 2\naccum: *b\nlearning_rate: 2.0e-4\nbf16: true\nfp16: false\n"
                    "gradient_checkpointing: yes\nresume_from_checkpoint: false\npacking: true\nmax_steps: ~\n"
-                   "target_modules:\n  - q_proj\n  - v_proj\nfrom: llama2c\nlr_mult: a=1,b=2\n",
+                   "target_modules:\n  - q_proj\n  - v_proj\nfrom: llama2c\nlr_mult: a=1,b=2\n"
+                   "lr_scheduler_kwargs:\n  num_decay_steps: 7\n",
                    "", &e));
     EXPECT_STR(opt_text(&o, OPT_MODEL), "Qwen/Qwen2.5-7B-Instruct");
     EXPECT(opt_int(&o, OPT_ACCUM) == 2 && opt_int(&o, OPT_GLOBAL_BATCH) == 4 && opt_real(&o, OPT_LR) == 2e-4);
@@ -376,6 +377,7 @@ TEST(options_yaml_takes_hugging_face_names_lists_anchors_and_nulls) {
     EXPECT_STR(opt_text(&o, OPT_LORA_TARGETS), "q,v");
     EXPECT(opt_text(&o, OPT_FROM) == NULL); /* belongs to another command: passed over */
     EXPECT_STR(opt_text(&o, OPT_LR_MULT), "a=1,b=2");
+    EXPECT_STR(opt_text(&o, OPT_DECAY_STEPS), "7");
     options_free(&o);
 }
 
@@ -411,6 +413,9 @@ TEST(options_yaml_refusals_name_file_and_line) {
     expect_file_refused("eval_strategy: steps", ERR_USAGE, "eval-steps");
     expect_file_refused("tokenizer: \"a\\0b\"", ERR_USAGE, "NUL");
     expect_file_refused("lr-mult: {a: 1}", ERR_USAGE, "a nested map");
+    expect_file_refused("lr_scheduler_kwargs: {num_decay_steps: {a: 1}}", ERR_USAGE, "a nested map");
+    expect_file_refused("lr_scheduler_kwargs: &x {lr_scheduler_kwargs: *x}", ERR_USAGE, "a nested map");
+    expect_file_refused("decay-steps: 3\nlr_scheduler_kwargs: {num_decay_steps: 7}", ERR_USAGE, "already set in line 1");
     expect_file_refused("seq: [8", ERR_FAIL, "not valid YAML");
     expect_file_refused("seq: *nobody", ERR_FAIL, "not valid YAML");
     expect_file_refused("seq: \xff", ERR_FAIL, "r.yaml: byte");

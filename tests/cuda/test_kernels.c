@@ -414,20 +414,23 @@ TEST(norm_and_verdict_on_the_gpu) {
             cuda_test_close(&t);
         }
     static const double losses[] = {2.5, NAN, INFINITY}, norms[] = {1, 0, 1e9};
-    for (int i = 0; i < 9; i++) {
+    static const double limits[3][LIMIT_WORDS] = {{2.5, 1e3}, {2.4, 1e3}, {INFINITY, 1}};
+    for (int i = 0; i < 36; i++) { /* the first nine without limits */
         CudaTest t;
-        cuda_test_open(&t, "clip, loss %g, max_norm %g", losses[i / 3], norms[i % 3]);
+        cuda_test_open(&t, "clip, loss %g, max_norm %g, case %d", losses[i % 9 / 3], norms[i % 3], i);
         double parts[1500];
         for (int p = 0; p < COUNT_OF(parts); p++) parts[p] = 0.1 + rng_uniform(1, (uint64_t)p);
         Tid p = cuda_test_vector(&t, FMT_F64, COUNT_OF(parts)),
             verdict = cuda_test_vector(&t, FMT_F64, VERDICT_WORDS);
-        Tid loss = cuda_test_number(&t, FMT_F64, losses[i / 3]),
+        Tid loss = cuda_test_number(&t, FMT_F64, losses[i % 9 / 3]), limit = NONE,
             most = cuda_test_number(&t, FMT_F32, norms[i % 3]);
         cuda_test_set(&t, p, parts);
         Tid unscale = i % 2 ? cuda_test_number(&t, FMT_F32, 0x1p-16) : NONE;
+        if (i >= 9) limit = cuda_test_vector(&t, FMT_F32, LIMIT_WORDS);
+        if (i >= 9) cuda_test_set(&t, limit, limits[i / 9 - 1]);
         cuda_test_run(&t,
                       (Step){.op = OP_CLIP,
-                             .clip = {.in = {.parts = p, .loss = loss, .max_norm = most, .unscale = unscale},
+                             .clip = {.in = {.parts = p, .loss = loss, .max_norm = most, .unscale = unscale, .limits = limit},
                                       .out = {verdict}}},
                       false);
         cuda_test_near(&t, verdict, 1e-17, 1e-13);

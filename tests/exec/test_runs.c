@@ -42,7 +42,7 @@ static void small_init(Small *s) {
     }
     prog_begin_phase(p, "update", 1);
     for (int i = 0; i < TENSORS; i++) op_sum_squares(p, prog_view(p, "square", s->parts, i, 1), s->g[i]);
-    op_clip(p, s->verdict, s->parts, s->loss, s->most, NONE);
+    op_clip(p, s->verdict, s->parts, s->loss, s->most, NONE, NONE);
     for (int i = 0; i <= TENSORS; i++) {
         int k = MIN2(i, TENSORS - 1);
         op_sgd(p, (UpdateTensors){.weight = s->w[k], .gradient = s->g[k], .dials = s->dials, .verdict = s->verdict},

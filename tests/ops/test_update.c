@@ -60,6 +60,28 @@ TEST(verdict_takes_a_loss_scale_out) {
     unscaled_clip_case(0, 0x1p-3, 0x1p-3);
 }
 
+/* A norm of 5 and a loss of 2 under limits; at a limit an update is still written. */
+static void limited_clip_case(double most_loss, double most_norm, double ok) {
+    Bench b;
+    bench_open(&b, "clip: limits %g, %g", most_loss, most_norm);
+    Tid parts = bench_vector(&b, FMT_F64, 2), l = bench_number(&b, FMT_F64, 2), m = bench_number(&b, FMT_F32, 10);
+    Tid limits = bench_vector(&b, FMT_F32, LIMIT_WORDS), verdict = bench_vector(&b, FMT_F64, VERDICT_WORDS);
+    bench_set(&b, parts, (const double[]){9, 16});
+    bench_set(&b, limits, (const double[]){most_loss, most_norm});
+    bench_check(
+        &b, (Step){.op = OP_CLIP,
+                   .clip = {.in = {.parts = parts, .loss = l, .max_norm = m, .limits = limits}, .out = {verdict}}});
+    bench_expect(&b, verdict, (const double[]){1, 5, ok}, 1e-15);
+    bench_close(&b);
+}
+
+TEST(verdict_refuses_what_is_above_a_limit) {
+    limited_clip_case(2, 5, 1);
+    limited_clip_case(INFINITY, INFINITY, 1);
+    limited_clip_case(1.9, INFINITY, 0);
+    limited_clip_case(INFINITY, 4.9, 0);
+}
+
 TEST(verdict_scales_and_refuses) {
     clip_case(2, 1, 9, 16, 1 / (5 + 1e-6), 5, 1);
     clip_case(2, 10, 9, 16, 1, 5, 1);

@@ -6,7 +6,7 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-enum { STEPS = 24, ODD = 18 };
+enum { STEPS = 40, ODD = 32 };
 
 /* Easy rows, and at update ODD (counted from 1) rows of ids that never came before: their loss stands out. */
 static void make_job(void) {
@@ -23,7 +23,7 @@ static void make_job(void) {
 
 static Ran train(const char *out, const char *flags) {
     return snug_run("train --model %s --data %s --out %s --seq 32 --micro-batch 1 --global-batch 2 --steps %d --log-steps 1 --no-shuffle "
-                    "--lr 3e-3 --schedule wsd --decay-steps 6 --threads 2 --pack off --spike-window 16 %s",
+                    "--lr 1e-3 --schedule wsd --decay-steps 10 --threads 2 --pack off --spike-window 16 --spike-factor 4 %s",
                     test_path("m"), test_path("odd.jsonl"), test_path(out), STEPS, flags);
 }
 
@@ -49,9 +49,9 @@ TEST(a_spike_is_named_and_by_default_taken) {
     double loss[STEPS];
     make_job();
     Ran r = train("warned", "");
-    expect_said(&r, 0, "step 18: a spike: the loss is");
+    expect_said(&r, 0, "step 32: a spike: the loss is");
     EXPECT(whole(&r, "spikes") >= 1 && whole(&r, "skipped_steps") == 0);
-    EXPECT(snug_metrics(test_path("warned"), "train", "loss", loss, STEPS) == STEPS && loss[ODD - 1] > 3 * loss[ODD - 2]);
+    EXPECT(snug_metrics(test_path("warned"), "train", "loss", loss, STEPS) == STEPS && loss[ODD - 1] > 2 * loss[ODD - 2]);
     ran_free(&r);
     r = train("ignored", "--on-spike ignore");
     EXPECT(r.code == 0 && !strstr(str_text(&r.err), "a spike") && whole(&r, "spikes") == 0);
@@ -66,7 +66,7 @@ TEST(a_skipped_spike_writes_nothing_and_is_the_same_found_late) {
     for (int late = 0; late < 2; late++) {
         const char *out = late ? "late" : "once";
         Ran r = train(out, late ? "--on-spike skip --ahead on --data-workers 1" : "--on-spike skip --ahead off");
-        expect_said(&r, 0, "step 18: a spike");
+        expect_said(&r, 0, "step 32: a spike");
         expect_said(&r, 0, "skipped, nothing was written");
         EXPECT(whole(&r, "skipped_steps") == 1 && whole(&r, "steps") == STEPS);
         EXPECT(snug_metrics(test_path(out), "train", "loss", loss[late], STEPS) == STEPS);
@@ -83,11 +83,11 @@ TEST(a_skipped_spike_writes_nothing_and_is_the_same_found_late) {
 TEST(a_run_resumed_among_spikes_goes_on_bit_for_bit) {
     char sum[2][24];
     make_job();
-    Ran r = train("whole", "--on-spike skip --save-steps 13");
+    Ran r = train("whole", "--on-spike skip --save-steps 21");
     get_checksum(&r, sum[0]);
     ran_free(&r);
     char resume[300];
-    snprintf(resume, sizeof resume, "--on-spike skip --save-steps 13 --resume %s/whole/checkpoint-13", test_tmp());
+    snprintf(resume, sizeof resume, "--on-spike skip --save-steps 21 --resume %s/whole/checkpoint-21", test_tmp());
     r = train("parted", resume);
     EXPECT(r.code == 0 && whole(&r, "skipped_steps") == 1);
     get_checksum(&r, sum[1]);
@@ -103,12 +103,12 @@ TEST(a_spike_stops_the_run_with_a_checkpoint_to_go_on_from) {
     get_checksum(&r, sum[0]);
     ran_free(&r);
     r = train("stopping", "--on-spike stop");
-    expect_said(&r, 1, "step 18: a spike: the loss is");
-    expect_said(&r, 1, "checkpoint-17 holds the state before the update");
-    EXPECT(file_exists(test_path("stopping/checkpoint-17")) && !file_exists(test_path("stopping/model")));
+    expect_said(&r, 1, "step 32: a spike: the loss is");
+    expect_said(&r, 1, "checkpoint-31 holds the state before the update");
+    EXPECT(file_exists(test_path("stopping/checkpoint-31")) && !file_exists(test_path("stopping/model")));
     ran_free(&r);
     r = train("stopping", "--on-spike stop --resume");
-    expect_said(&r, 1, "step 18: a spike: the loss is");
+    expect_said(&r, 1, "step 32: a spike: the loss is");
     ran_free(&r);
     r = train("stopping", "--on-spike skip --resume");
     EXPECT(r.code == 0 && whole(&r, "skipped_steps") == 1);

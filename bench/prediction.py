@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""prediction.py [SNUG] [--machine FILE] [--all] [--each] - what the planner predicts beside what was measured.
+
+Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl, gpu-budget-h200.jsonl, gpu-memory-h200.jsonl and, where it is there,
+gpu-prediction-h200.jsonl) through `snug plan --gpu h200`: of every command the newest run counts (--all: each of them). Needs no GPU.
+Without --machine the card's row of src/ir/cards.c is used; bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run.
+Ratios are predicted / measured tokens per second.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+# Options of a run that a plan does not have, with the number of their values
+NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0, "--budget": 1,
+                 "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1}
+
+
+def plan_flags(command, plan):
+    """Flags of `snug plan` for a run: its own, and the layout that its planner settled on."""
+    words = command.split("snug train ", 1)[-1].split()
+    out, layout = [], (plan or "").split()
+    named = set(layout)
+    while words:
+        w = words.pop(0)
+        n = NOT_OF_A_PLAN.get(w, 0 if w in ("--no-clip", "--tf32") else 1)
+        values = [words.pop(0) for _ in range(n) if words]
+        if w not in NOT_OF_A_PLAN and w not in named:
+            out += [w] + values
+    return out + layout
+
+
+def rows(everything):
+    found = {}
+    for name in ("gpu-train", "gpu-budget", "gpu-memory", "gpu-prediction"):
+        path = os.path.join(ROOT, "bench/results", name + "-h200.jsonl")
+        for line in open(path) if os.path.exists(path) else []:
+            d = json.loads(line)
+            s = d.get("snug")
+            if not s or not s.get("tokens_per_s") or not s.get("plan") or d.get("mode") == "deterministic":
+                continue
+            flags = plan_flags(d.get("flags") or d["command"], s["plan"])
+            if "--model" not in flags:
+                continue
+            key = (name, d.get("commit"), len(found)) if everything else " ".join(flags)
+            found[key] = dict(bench=name, flags=flags, measured=s["tokens_per_s"], then=s.get("predicted_tokens_per_s"))
+    return list(found.values())
+
+
+def predict(snug, flags, machine):
+    words = [snug, "plan", *flags, "--gpu", "h200", "--json"] + (["--machine", machine] if machine else [])
+    if "--precision" not in flags:
+        words += ["--precision", "bf16"]
+    r = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    try:
+        return json.loads(r.stdout)["predicted"]["tokens_per_s"]
+    except (ValueError, KeyError):
+        sys.exit(f"{' '.join(words)}: {r.stderr[-400:]}")
+
+
+def kind_of(flags):
+    text = " ".join(flags)
+    what = "LoRA" if "--mode lora" in text else "full"
+    for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"), ("--master fp32", "fp32 masters"),
+                       ("--precision fp32", "fp32"), ("--precision fp16", "fp16"), ("--tf32", "tf32"), ("gsa", "gsa")):
+        if flag in text:
+            what += ", " + word
+    return what + (", offload" if re.search(r"--offload (?!none)", text) else "")
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("snug", nargs="?", default="./snug")
+    a.add_argument("--machine")
+    a.add_argument("--all", action="store_true")
+    a.add_argument("--each", action="store_true")
+    o = a.parse_args()
+    groups, ratios = {}, []
+    for r in rows(o.all):
+        p = predict(os.path.abspath(o.snug), r["flags"], o.machine and os.path.abspath(o.machine))
+        ratios.append(p / r["measured"])
+        groups.setdefault(kind_of(r["flags"]), []).append(p / r["measured"])
+        if o.each:
+            print(f"{p / r['measured']:6.3f} {r['measured']:9.0f} {p:9.0f}  {' '.join(r['flags'])}")
+    print("| jobs on an H200 | runs | least | median | most |\n|---|---|---|---|---|")
+    for kind, x in sorted(groups.items()) + [("all", ratios)]:
+        x = sorted(x)
+        print(f"| {kind} | {len(x)} | {x[0]:.2f} | {x[len(x) // 2]:.2f} | {x[-1]:.2f} |")
+    within = [sum(abs(x - 1) <= limit for x in ratios) for limit in (0.10, 0.15)]
+    print(f"\nwithin 10 %: {within[0]} of {len(ratios)}, within 15 %: {within[1]}")
+
+
+main()
