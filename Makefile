@@ -159,7 +159,7 @@ test-bins: $(TESTBIN) $(B)/count_allocations.so $(B)/fake_nvml.so $(B)/bare_nvml
 
 DEPS = $(PROBE) tools/deps.sh $(STAMP)
 deps:
-	@$(DEPS) $(if $(filter 1,$(MPI)),mpi) $(if $(filter 1,$(CUDA)),cuda=$(NVCC):$(CUDA_TOOLKIT))
+	@$(DEPS) $(if $(filter deps,$(MAKECMDGOALS)),optional) $(if $(filter 1,$(MPI)),mpi) $(if $(filter 1,$(CUDA)),cuda=$(NVCC):$(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug

@@ -120,6 +120,20 @@ done < <(sed -nE 's/^\|[^|]*\| (.*) \|$/\1/p' docs/coming-from.md |
 [ ! -s "$work/log" ]
 verdict what_coming_from_tells_to_use_is_accepted $?
 
+# What its left columns call options, on the command line or in a configuration (a name alone, or name=value), is taken,
+# or refused with a reason. Functions, values and other programs are no options; nor are keys inside another file's sections.
+others=" k_base memory_allocated memory_reserved adamw_8bit paged_adamw_8bit paged_adamw_32bit nvme_path optimizer_in_bwd \
+register_post_accumulate_grad_hook reduce_bucket_size stage3_prefetch_bucket_size stage3_param_persistence_threshold "
+: > "$work/log"
+while read -r name; do
+    case $others in *" $name "*) continue ;; esac
+    is_known "--$name" || echo "$name" >> "$work/log"
+done < <(sed -nE 's/^\| ([^|]*) \| .*$/\1/p' docs/coming-from.md | grep -oE '`[^`]*`' | tr -d '`' |
+    sed -nE 's/^(--)?([a-z0-9]+[_-][a-z0-9_-]+|packing|optim|bf16|fp16|r)(=.*| [^ ]*)?$/\2/p' |
+    grep -vE '^nvidia-smi$' | sort -u)
+[ ! -s "$work/log" ]
+verdict names_in_the_left_columns_are_taken_or_refused_with_a_reason $?
+
 # ---- links ----
 
 # As the hosting sites make them: lower case, blanks to '-', nothing else but letters, digits, '-' and '_'.

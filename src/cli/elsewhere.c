@@ -11,6 +11,8 @@
 #define NO_SPLIT "data are files here: give the file of that split to --data, and one to evaluate on to --eval-data " \
                  "(or hold a share out with --val-split)"
 #define ONE_DEVICE "a run uses one device; `snug reason --ranks N --rank I` divides problems among processes"
+#define LOGS_ARE "a run's log is train.log in --out; what other commands say goes to standard error: 2> rank-I.log keeps it, one " \
+                 "file a rank"
 #define NO_PROMPTS "only answers are scored, never prompts; for a loss over all tokens give rows with one text field"
 #define ADAMW_OR_SGD "AdamW and SGD are there; "
 #define NOTHING_LEFT "nothing is left behind that could be cleaned up"
@@ -76,6 +78,7 @@ const Elsewhere elsewhere[] = {
     /* where data come from */
     NOT("split", "*", NO_SPLIT),
     NOT("dataset-split", "*", NO_SPLIT),
+    MEANS("dataset-name", "*", "data=*", .commands = ON_GRPO),
     NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
     NOT("dataset-config", "*", NO_SPLIT),
     NOT("dataset-config-name", "*", NO_SPLIT),
@@ -108,6 +111,10 @@ const Elsewhere elsewhere[] = {
     IDLE("logging-first-step", NULL, "the first step is always logged"),
     NOT("report-to", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
     NOT("logging-dir", "*", "metrics and TensorBoard events are written to the out folder"),
+    NOT("log-dir", "*", LOGS_ARE),
+    NOT("log-file", "*", LOGS_ARE),
+    NOT("redirects", "*", LOGS_ARE),
+    NOT("tee", "*", LOGS_ARE),
 
     /* memory */
     NOT("per-device-eval-batch-size", "*", "evaluation uses micro-batch"),
@@ -126,6 +133,8 @@ const Elsewhere elsewhere[] = {
     NOT("max-gpu-memory", "*", "it is max-memory device=SIZE here"),
     IDLE("low-memory", NULL, "the plan takes what --budget allows and no more", .commands = ON_REASON),
     NOT("low-memory", NULL, "give the budget; the planner takes what it needs and no more"),
+    IDLE("dataloader-pin-memory", NULL, "inputs are placed like everything else"),
+    IDLE("offload-state-dict", NULL, "weights are read straight to their place, a piece at a time"),
     IDLE("low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
     IDLE("optimize-gpu", NULL, NOTHING_TO_SWITCH, .commands = ON_REASON),
     NOT("optimize-gpu", NULL, NOTHING_TO_SWITCH),
@@ -135,6 +144,9 @@ const Elsewhere elsewhere[] = {
     NOT("nproc-per-node", "*", ONE_DEVICE),
     NOT("num-processes", "*", ONE_DEVICE),
     NOT("nnodes", "*", ONE_DEVICE),
+    IDLE("standalone", NULL, "a run is one process"),
+    NOT("rdzv-backend", "*", ONE_DEVICE),
+    NOT("rdzv-endpoint", "*", ONE_DEVICE),
     NOT("node-rank", "*", ONE_DEVICE),
     NOT("local-rank", "*", ONE_DEVICE),
     IDLE("tensor-parallel-size", "1", NULL),
@@ -190,32 +202,35 @@ ElsewhereKind elsewhere_kind(Command c, const char *name) {
 
 /* One element of `means`, "name=value" or "name?=value", taken apart. */
 typedef struct Meaning {
-    char name[48], value[48];
+    char name[48], text[48];
+    const char *value; /* text, or where that is "*" what was given */
     bool unless_given;
     OptHit hit;
 } Meaning;
 
-static bool next_meaning(Meaning *m, const char **at, Command c) {
+static bool next_meaning(Meaning *m, const char **at, const char *given, Command c) {
     if (!**at) return false;
     int len = (int)strcspn(*at, ","), name = (int)strcspn(*at, "?=");
     m->unless_given = (*at)[name] == '?';
     int value = name + 1 + m->unless_given;
     snprintf(m->name, sizeof m->name, "%.*s", name, *at);
-    snprintf(m->value, sizeof m->value, "%.*s", len - value, *at + value);
+    snprintf(m->text, sizeof m->text, "%.*s", len - value, *at + value);
+    m->value = strcmp(m->text, "*") ? m->text : given;
     CHECK_MSG(options_lookup(&m->hit, c, m->name), "%s", m->name);
     *at += len + ((*at)[len] == ',');
     return true;
 }
 
-static bool keep(Options *o, const Elsewhere *row, OptSource source, const char *origin, Err *e) {
+static bool keep(Options *o, const Elsewhere *row, const char *value, OptSource source, const char *origin, Err *e) {
     if (o->n_implied == COUNT_OF(o->implied)) return fail(e, ERR_USAGE, "%s: too many options of other tools", origin);
-    o->implied[o->n_implied++] = (OptImplied){row, source, origin ? arena_strdup(&o->arena, origin) : NULL};
+    o->implied[o->n_implied++] = (OptImplied){.row = row, .value = arena_strdup(&o->arena, value), .source = source,
+                                               .origin = origin ? arena_strdup(&o->arena, origin) : NULL};
     return true;
 }
 
 bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e) {
     const Elsewhere *row = find(o->command, option_rows[id].name, value);
-    return !row || !row->means || keep(o, row, source, origin, e);
+    return !row || !row->means || keep(o, row, value, source, origin, e);
 }
 
 const char *elsewhere_why_not(Command c, OptId id, const char *value) {
@@ -265,10 +280,10 @@ bool elsewhere_put(Options *o, const char *where, const char *name, const char *
     if (row->object) return put_object(o, where, name, value, source, origin, e);
     if (!row->means) return fail(e, ERR_USAGE, "%s%s is not an option here: %s", where, name, row->why);
     Meaning m;
-    for (const char *at = row->means; next_meaning(&m, &at, o->command);)
+    for (const char *at = row->means; next_meaning(&m, &at, value, o->command);)
         if (!options_belongs(&option_rows[m.hit.id], o->command))
             return source == FROM_FILE || options_foreign(o, &option_rows[m.hit.id], name, e);
-    return keep(o, row, source, origin, e);
+    return keep(o, row, value, source, origin, e);
 }
 
 /* What is given by its own name counts where it says the same; otherwise the two contradict each other. */
@@ -277,15 +292,16 @@ static bool settle(Options *o, const OptImplied *im, const Meaning *m, Err *e) {
     if (v->source > im->source) return true;
     bool by_itself = v->source == im->source && v->origin && strcmp(v->origin, im->origin);
     if (!by_itself) return options_put(o, &m->hit, m->value, im->source, im->origin, e);
-    if (m->unless_given || !strcmp(v->text, m->value)) return true;
+    const char *ours = v->text ? v->text : v->list[0]; /* lists are joined later */
+    if (m->unless_given || !strcmp(ours, m->value)) return true;
     return fail(e, ERR_USAGE, "%s means %s %s, but %s says %s; leave one of them out", im->origin, m->name, m->value,
-                v->origin, v->text);
+                v->origin, ours);
 }
 
 bool elsewhere_settle(Options *o, Err *e) {
     for (int i = 0; i < o->n_implied; i++) {
         Meaning m;
-        for (const char *at = o->implied[i].row->means; next_meaning(&m, &at, o->command);)
+        for (const char *at = o->implied[i].row->means; next_meaning(&m, &at, o->implied[i].value, o->command);)
             if (options_belongs(&option_rows[m.hit.id], o->command) && !settle(o, &o->implied[i], &m, e)) return false;
     }
     return true;

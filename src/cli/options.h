@@ -157,6 +157,7 @@ typedef struct OptValue {
 
 typedef struct OptImplied { /* an option of another tool that was taken: elsewhere.h */
     const struct Elsewhere *row;
+    const char *value; /* as given */
     OptSource source;
     const char *origin;
 } OptImplied;
