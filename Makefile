@@ -18,7 +18,8 @@ B      := build/cuda$(CUDA)-debug$(DEBUG)$(if $(filter 1,$(MPI)),-mpi1)
 F      := $(B)-faults1
 
 # The rooms, bottom up; rooms.txt says who may include whom.
-ROOMS := base ir model plan backend backend/cpu exec data store obs comm/mpi fit ring weights gen suite train reason amr grpo unlearn monitor cli
+ROOMS := base ir model plan backend backend/cpu exec data store obs comm/mpi fit ring weights gen suite train reason amr grpo parse unlearn \
+         monitor cli
 SRC   := $(foreach r,$(ROOMS),$(sort $(wildcard src/$(r)/*.c)))
 LIB   := $(filter-out src/cli/main.c,$(SRC))
 TESTS := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.c)))))

@@ -40,12 +40,14 @@ static bool reopen_data(Session *s, Err *e) {
     dataset_close(s->data);
     s->data = s->held_out = NULL;
     setup_words_free(&s->words);
-    return open_data(s, e);
+    return open_data(s, e) && judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e);
 }
 
 static void count_batches(Session *s) {
     if (s->task) s->task->count(s);
-    if (s->data) s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
+    if (s->data)
+        s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) +
+                          graph_judge_bytes(&s->best.judge);
 }
 
 /* Less memory was found than planned: the job anew, smaller. */
@@ -75,6 +77,7 @@ static bool pack(Session *s, Err *e) {
 
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
+    if (!judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e)) return false;
     s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     count_batches(s);
     s->budget_bytes = s->limits.device_bytes;
@@ -108,6 +111,7 @@ static void fill_settings(Session *s, RunOptions *ro) {
     s->settings = options_json(s->o, true);
     char data[24];
     if (s->task) s->task->settings(s, s->settings);
+    if (s->best.judge.n) json_object_set_new(s->settings, "best-by", json_string(s->best.judge.judge.name));
     if (s->data) {
         snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
         json_object_set_new(s->settings, "data", json_string(data));
@@ -192,7 +196,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
                        .save_seconds = save_seconds(o),
                        .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE),
-                       .save_best = opt_flag(o, OPT_SAVE_BEST),
+                       .save_best = !opt_is(o, OPT_SAVE_BEST, "none"),
                        .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE),
                        .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
     ro->data_workers = s->data_workers;
@@ -207,6 +211,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     fill_length(s, ro);
     fill_schedule(s, ro);
     fill_spikes(s, ro);
+    if (s->best.judge.n) ro->judge = &s->best.judge.judge;
     if (s->task) { /* the next answers want the weights of this update */
         ro->source = &s->source;
         ro->warm = s->backend->asynchronous;
@@ -289,6 +294,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     set_number(o, "first_loss", r->first_loss);
     set_number(o, "loss", r->loss);
     set_number(o, "eval_loss", r->eval_loss);
+    if (session->best.judge.n) set_number(o, session->best.judge.judge.name, r->eval_score);
     if (j->report >= 0) {
         set_number(o, "indexer_recall", r->attention.recall);
         set_number(o, "k_mean", r->attention.k_mean);
@@ -420,6 +426,7 @@ static bool train(Session *s, Err *e) {
 static void close_session(Session *s) {
     status_end(&s->status);
     if (s->task) s->task->close(s);
+    graph_judge_close(&s->best.judge);
     if (s->running) run_close(&s->run);
     history_close(&s->history);
     run_folder_close(&s->folder);

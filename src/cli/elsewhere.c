@@ -73,7 +73,7 @@ const Elsewhere elsewhere[] = {
     IDLE("label-smoothing-factor", "0", NULL),
     NOT("label-smoothing-factor", "*", "the loss is plain cross-entropy"),
     IDLE("metric-for-best-model", "eval-loss", NULL),
-    NOT("metric-for-best-model", "*", "save-best goes by the evaluation loss"),
+    NOT("metric-for-best-model", "*", "it is save-best loss, smatch or validity here"),
 
     /* where data come from */
     NOT("split", "*", NO_SPLIT),

@@ -196,7 +196,7 @@ const CommandRow command_rows[CMD_COUNT] = {
              "valid graph keeps its place as # ::failed. --resume goes on with what an interrupted run left. The plan is "
              "that of snug generate, and so is what is told of it.",
          .examples = "snug amr parse test.amr --model m0 --adapter out/adapter --out pred.amr\n"
-                     "snug amr parse sentences.txt --model m0 --amr-prompt unified --repair --budget 12GiB --out pred.amr\n"},
+                     "snug amr parse sentences.txt --model m0 --amr-prompt unified --repair --out pred.amr\n"},
     [CMD_SMATCH] =
         {.name = "smatch",
          .summary = "how alike files of AMR graphs are: SMATCH, proved where it can be",

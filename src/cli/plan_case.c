@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/judge_setup.h"
 #include "train/run.h"
 
 static bool read_data(PlanCase *c, Err *e) {
@@ -62,7 +63,7 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
     c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
                           .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers),
+                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers) + graph_judge_bytes(&c->best->judge),
                           .reading = setup_reading_bytes(c->data, c->held_out)};
 }
 
@@ -82,7 +83,11 @@ static bool prepare(PlanCase *c, Err *e) {
         grpo_setup_shape(&c->asked, &c->rows, c->global_batch);
         return true;
     }
+    if (!c->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
+        log_warn("planned without the sentences that --save-best %s parses: give --data and --val-split or --eval-data",
+                 opt_text(o, OPT_SAVE_BEST));
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
+    if (c->held_out && !judge_setup(c->best, &c->asked, o, &c->words, &c->model, c->held_out, e)) return false;
     if (c->data)
         return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host, c->limits, e);
     bool packed = opt_is(o, OPT_PACK, "on") || opt_is(o, OPT_PACK, "update");
@@ -90,7 +95,7 @@ static bool prepare(PlanCase *c, Err *e) {
 }
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
-    *c = (PlanCase){.o = o};
+    *c = (PlanCase){.o = o, .best = MEM_NEW(JudgeSetup, 1)};
     if (!prepare(c, e)) return false;
     JobSpec s = c->asked;
     count_host(c, &s);
@@ -101,6 +106,8 @@ bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
 }
 
 void plan_case_close(PlanCase *c) {
+    graph_judge_close(&c->best->judge);
+    mem_free(c->best);
     if (c->planned) ring_close(&c->ring);
     if (c->backend) c->backend->close(c->backend);
     if (c->held_out) dataset_close(c->held_out);

@@ -24,6 +24,7 @@ typedef struct PlanCase {
     int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     bool has_grpo;
+    struct JudgeSetup *best; /* owns; --save-best */
     GrpoSetup grpo; /* --task grpo: what stands beside the policy */
     Job job;
     Ring ring;

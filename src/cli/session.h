@@ -4,6 +4,7 @@
 #define CLI_SESSION_H
 
 #include "cli/cmd.h"
+#include "cli/judge_setup.h"
 #include "cli/peak.h"
 #include "cli/rules.h"
 #include "cli/setup.h"
@@ -29,6 +30,7 @@ struct Session {
     const SessionTask *task; /* NULL: a data set */
     void *own;               /* the task's; owns */
     RunSource source;        /* the task's */
+    JudgeSetup best;         /* what the best checkpoint is chosen by */
     Taken taken;
     ModelFiles model;
     Words words;

@@ -84,7 +84,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         feed_open(&r->feed, &r->arena, data, &p);
     }
     if (!stop_check(e) || !run_start_weights(r, e) || !ring_settle(r->ring, e)) return false;
-    if (!start_state(r, e) || (o->warm && !run_warm(r, e))) return false;
+    if (!start_state(r, e) || (o->judge && !o->judge->open(o->judge->user, r, e)) || (o->warm && !run_warm(r, e))) return false;
     if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     ring_measure(r->ring);
@@ -140,12 +140,34 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     return true;
 }
 
+/* What it allocates for texts and graphs is no part of the played plan. */
+static bool judge_now(Run *r, double *value, Err *e) {
+    int64_t requests = mem_stats().requests;
+    bool ok = r->o.judge->score(r->o.judge->user, r, value, e);
+    r->requests += mem_stats().requests - requests;
+    ring_measure(r->ring);
+    return ok;
+}
+
+static void remember_best(Run *r, double metric) {
+    r->state.best_step = r->step;
+    r->state.best_metric = metric;
+    checkpoint_path(r->state.best_model_checkpoint, sizeof r->state.best_model_checkpoint, r->o.out, r->step, NULL);
+}
+
+static void say_evaluation(const Run *r, double loss, double score, int64_t tokens) {
+    char judged[64] = "";
+    if (r->o.judge) snprintf(judged, sizeof judged, "; %s %.4f", r->o.judge->name, score);
+    log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s%s", (long long)r->step, loss, exp(loss),
+             units_count(tokens).s, judged, r->best_now ? " (best so far)" : "");
+}
+
 static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     int64_t tokens = 0;
-    double loss = 0;
+    double loss = 0, score = (double)NAN;
     Err why = {0};
     status_phase(r->o.status, "evaluating");
-    if (!run_evaluate(r, r->held_out, &loss, &tokens, &why)) {
+    if (!run_evaluate(r, r->held_out, &loss, &tokens, &why) || (r->o.judge && !judge_now(r, &score, &why))) {
         if (stop_caused(&why))
             log_line("%s; the resumed run does it again", why.text);
         else
@@ -153,19 +175,16 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
         return stop_caused(&why);
     }
     out->eval_loss = loss;
+    out->eval_score = score;
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)run_epoch_rows(r);
     trainer_state_log(&r->state, &(TrainerLog){.step = r->step, .epoch = epoch, .is_eval = true, .loss = loss});
-    bool best = r->state.best_step < 0 || loss < r->state.best_metric;
-    log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s", (long long)r->step, loss, exp(loss),
-             units_count(tokens).s, best ? " (best so far)" : "");
-    r->best_now = best;
-    if (best) {
-        r->state.best_step = r->step;
-        r->state.best_metric = loss;
-        checkpoint_path(r->state.best_model_checkpoint, sizeof r->state.best_model_checkpoint, r->o.out, r->step, NULL);
-    }
-    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("perplexity", exp(loss)), METRIC_INT("tokens", tokens)};
-    return run_write_metrics(r, "eval", fields, COUNT_OF(fields), e);
+    const RunJudge *judge = r->o.judge;
+    r->best_now = r->state.best_step < 0 || (judge ? score > r->state.best_metric : loss < r->state.best_metric);
+    say_evaluation(r, loss, score, tokens);
+    if (r->best_now) remember_best(r, judge ? score : loss);
+    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("perplexity", exp(loss)), METRIC_INT("tokens", tokens),
+                             METRIC_REAL(judge ? judge->name : "", score)};
+    return run_write_metrics(r, "eval", fields, COUNT_OF(fields) - !judge, e);
 }
 
 /* ---- the loop ---- */
@@ -407,6 +426,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     *out = (RunResult){.first_loss = NAN,
                        .loss = NAN,
                        .eval_loss = NAN,
+                       .eval_score = NAN,
                        .attention = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
                        .planned_bytes = r->ring->placement.arena_bytes[POOL_DEVICE],
                        .process_planned_bytes = ring_process_bytes(r->ring),

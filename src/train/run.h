@@ -45,7 +45,17 @@ typedef struct SpikeLimits { /* above them an update is a spike; infinity: none 
     double loss, norm;
 } SpikeLimits;
 
+/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases of the
+ * job's ring, which its task has recorded. */
+typedef struct RunJudge {
+    void *user;
+    const char *name; /* of the score, in logs and metrics */
+    bool (*open)(void *user, Run *r, Err *e); /* the ring is open, the weights are there, nothing was measured yet */
+    bool (*score)(void *user, Run *r, double *value, Err *e); /* between two updates; false: also when asked to leave */
+} RunJudge;
+
 typedef struct RunOptions {
+    const RunJudge *judge;     /* NULL: the best checkpoint has the lowest loss */
     const RunSource *source;   /* NULL: a data set */
     const char *model_folder;  /* weights; NULL: random */
     const char *adapter_folder; /* NULL: none */
@@ -94,6 +104,7 @@ typedef struct RunResult {
     double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
     double tokens_per_s;
     double eval_loss;           /* NaN: not evaluated */
+    double eval_score;          /* the judge's; NaN: there is none */
     AttentionReport attention;  /* on the batch behind the last update that was logged */
     int64_t planned_bytes, measured_bytes;
     int64_t process_planned_bytes, process_measured_bytes;
