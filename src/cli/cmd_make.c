@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/threads.h"
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/peak.h"
@@ -39,10 +38,6 @@ static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
     bool ok = jsonfile_write(path, j, e);
     json_decref(j);
     return ok;
-}
-
-static int threads_of(const Options *o) {
-    return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
 }
 
 /* A folder that is begun is completed or leaves nothing. */
@@ -84,7 +79,7 @@ bool cmd_init(const Options *o, Err *e) {
     if (!weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     bool ok =
         write_config(&m.config, f.temporary, e) &&
-        weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), threads_of(o), e);
+        weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), setup_threads(o), e);
     char own[SHARE_PATH];
     if (ok && opt_given(o, OPT_TOKENIZER))
         ok = hf_copy_side_files(share_find(own, "models", opt_text(o, OPT_TOKENIZER)), f.temporary, e);
@@ -92,7 +87,7 @@ bool cmd_init(const Options *o, Err *e) {
     if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
              format_name(m.config.dtype));
-    return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
+    return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap, e);
 }
 
 /* A dense model's folder as one of type gsa. */
@@ -154,8 +149,8 @@ bool cmd_merge(const Options *o, Err *e) {
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);
     bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
-              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, threads_of(o), e);
+              weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, setup_threads(o), e);
     if (!commit_or_abort(&f, ok, e)) return false;
     log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));
-    return finish(o, &m.config, process_runtime_bytes(threads_of(o)) + heap, e);
+    return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap, e);
 }

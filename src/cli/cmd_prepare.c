@@ -3,9 +3,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/threads.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/setup.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "model/config.h"
@@ -88,9 +88,8 @@ bool cmd_prepare(const Options *o, Err *e) {
     PrepareCounts counts;
     Told told = {0};
     if (!check_names(o, e) || !tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
-    int threads = (int)opt_int(o, OPT_THREADS);
     PrepareOptions options = {.tokenizer = t,
-                              .threads = threads ? threads : threads_available(),
+                              .threads = setup_threads(o),
                               .shard_tokens = opt_int(o, OPT_SHARD_TOKENS),
                               .max_document = opt_int(o, OPT_MAX_DOCUMENT),
                               .text_field = opt_text(o, OPT_TEXT_FIELD),

@@ -41,6 +41,7 @@ bool setup_check_out(const Options *o, Err *e);
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);
 /* The device, with what the machine file knows about it; for --gpu the card of that name and no device (*b NULL). */
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e);
+int setup_threads(const Options *o); /* --threads, or all cores this process may use */
 
 /* Where the machine file is: `given`, or snug/machine.json in the configuration folder; false: nowhere. */
 bool setup_machine_path(char *path, size_t size, const char *given);

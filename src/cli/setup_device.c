@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "base/units.h"
 #include "cli/setup.h"
 #include "ir/cards.h"
@@ -104,6 +105,10 @@ static bool use_card(Machine *m, const Options *o, Err *e) {
     }
     machinefile_free(&f);
     return ok;
+}
+
+int setup_threads(const Options *o) {
+    return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
 }
 
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {

@@ -4,7 +4,10 @@
 #include <math.h>
 
 #include "base/stop.h"
+#include "base/threads.h"
 #include "base/work.h"
+
+enum { SCORES_BLOCK = 64 }; /* tokens whose logits are on the host at a time */
 
 typedef struct LogitsPass {
     int phase;
@@ -55,41 +58,81 @@ TokenScore score_of_logits(const float *x, int64_t vocab, int32_t label) {
                         .likeliest = best == label};
 }
 
-static bool score_batch(Scores *s, Run *run, int64_t row, float *logits, Err *e) {
+/* ---- a block of tokens, shared out among threads ---- */
+
+typedef struct Block {
+    Threads *team; /* owns */
+    float *logits; /* owns; [SCORES_BLOCK, vocabulary] */
+    int64_t vocab;
+    int32_t label[SCORES_BLOCK];
+    int n;
+    TokenScore *out; /* of the block's first token */
+} Block;
+
+int64_t scores_making_bytes(int64_t vocab, int threads) {
+    return SCORES_BLOCK * vocab * (int64_t)sizeof(float) + (int64_t)sizeof(Block) + threads * (int64_t)THREAD_STACK_BYTES;
+}
+
+static void score_token(void *context, int64_t tile, int worker) {
+    Block *b = context;
+    (void)worker;
+    b->out[tile] = score_of_logits(b->logits + tile * b->vocab, b->vocab, b->label[tile]);
+}
+
+static void score_block(Block *b) {
+    threads_for(b->team, b->n, score_token, b);
+    b->out += b->n;
+    b->n = 0;
+}
+
+static bool score_batch(Scores *s, Run *run, int64_t row, Block *b, Err *e) {
     const LogitsPass *l = run->job->own;
     Exec *x = &run->ring->x;
-    int64_t vocab = run->job->spec.m.config.vocab, seq = run->batch.seq;
+    int64_t seq = run->batch.seq;
     step_put_batch(run, &run->batch);
     exec_play(x, l->phase);
     if (!exec_sync(x, e)) return false;
+    b->out = s->token + s->first[row];
     for (int64_t r = 0; r < run->rows.n_rows; r++) {
-        int64_t at = s->first[row + r];
+        int64_t tokens = 0;
         for (int64_t k = r * seq; k < (r + 1) * seq; k++) {
             if (!(run->batch.weight[k] > 0)) continue;
-            exec_get(x, l->logits, logits, k * vocab * 4, vocab * 4);
-            s->token[at++] = score_of_logits(logits, vocab, run->batch.labels[k]);
+            exec_get(x, l->logits, b->logits + b->n * b->vocab, k * b->vocab * 4, b->vocab * 4);
+            b->label[b->n++] = run->batch.labels[k];
+            if (b->n == SCORES_BLOCK) score_block(b);
+            tokens++;
         }
-        s->first[row + r + 1] = at;
+        s->first[row + r + 1] = s->first[row + r] + tokens;
     }
+    score_block(b);
     return true;
 }
 
-bool scores_make(Scores *s, Run *run, Dataset *d, Err *e) {
+static bool score_rows(Scores *s, Run *run, Dataset *d, Block *b, Err *e) {
     int64_t rows = dataset_rows(d), micro = run->job->spec.micro_batch;
-    float *logits = MEM_NEW(float, run->job->spec.m.config.vocab);
     Work work;
     bool ok = true;
-    *s = (Scores){.token = MEM_NEW(TokenScore, MAX2(dataset_report(d)->scored_tokens, 1)),
-                  .first = MEM_NEW(int64_t, rows + 1),
-                  .rows = rows};
     work_begin(&work, WORK_COUNT, rows, "scoring answers");
     for (int64_t row = 0; ok && row < rows; row += micro) {
         dataset_list_rows(d, &run->rows, 0, row, MIN2(micro, rows - row));
         batch_fill(&run->batch, d, &run->rows, 0);
-        ok = score_batch(s, run, row, logits, e) && work_on(&work, MIN2(row + micro, rows), e);
+        ok = score_batch(s, run, row, b, e) && work_on(&work, MIN2(row + micro, rows), e);
     }
     work_end(&work);
-    mem_free(logits);
+    return ok;
+}
+
+bool scores_make(Scores *s, Run *run, Dataset *d, int threads, Err *e) {
+    Block *b = MEM_NEW(Block, 1);
+    b->vocab = run->job->spec.m.config.vocab;
+    b->logits = MEM_NEW(float, SCORES_BLOCK * b->vocab);
+    *s = (Scores){.token = MEM_NEW(TokenScore, MAX2(dataset_report(d)->scored_tokens, 1)),
+                  .first = MEM_NEW(int64_t, dataset_rows(d) + 1),
+                  .rows = dataset_rows(d)};
+    bool ok = threads_open(&b->team, threads, e) && score_rows(s, run, d, b, e);
+    if (b->team) threads_close(b->team);
+    mem_free(b->logits);
+    mem_free(b);
     return ok;
 }
 
