@@ -128,12 +128,12 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
 }
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq) {
-    float **more[] = {&b->sampled, &b->old, &b->ref, &b->advantage};
+    float **more[] = {&b->sampled, &b->old, &b->ref, &b->advantage, &b->scored};
     batch_init(&b->b, a, rows, seq);
     for (int i = 0; i < COUNT_OF(more); i++) *more[i] = ARENA_NEW(a, float, rows *seq);
 }
 
-int64_t rollout_batch_bytes(int64_t rows, int64_t seq) { return batch_bytes(rows, seq) + 16 * rows * seq; }
+int64_t rollout_batch_bytes(int64_t rows, int64_t seq) { return batch_bytes(rows, seq) + 20 * rows * seq; }
 
 /* The token at place t of a completion is predicted at the place before it. */
 static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Completion *c, float weight) {
@@ -149,6 +149,7 @@ static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Co
         b->old[at] = scored ? c->old[next] : 0;
         b->ref[at] = scored ? c->ref[next] : 0;
         b->advantage[at] = scored ? (float)c->advantage : 0;
+        b->scored[at] = scored && weight != 0;
         b->b.scored += scored;
     }
     b->b.tokens += c->n;
@@ -156,7 +157,7 @@ static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Co
 
 void rollout_batch_fill(RolloutBatch *b, const Rollout *r, const RolloutRows *l, int64_t first, const double *weight) {
     int64_t numbers = b->b.rows * b->b.seq * (int64_t)sizeof(float);
-    float *more[] = {b->sampled, b->old, b->ref, b->advantage};
+    float *more[] = {b->sampled, b->old, b->ref, b->advantage, b->scored};
     for (int i = 0; i < COUNT_OF(more); i++) memset(more[i], 0, (size_t)numbers);
     b->b.tokens = b->b.scored = 0;
     for (int64_t row = 0; row < b->b.rows; row++) {

@@ -59,7 +59,7 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
 
 typedef struct RolloutBatch { /* one micro-batch */
     Batch b;
-    float *sampled, *old, *ref, *advantage; /* (rows, seq) */
+    float *sampled, *old, *ref, *advantage, *scored; /* (rows, seq) */
 } RolloutBatch;
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq);

@@ -37,11 +37,14 @@ extern const char *const grpo_part_names[GRPO_PARTS]; /* rollout, evaluator, rew
 
 typedef struct GrpoFacts { /* of the latest rollout and update */
     AdvantageFacts advantage;
-    double function_mean[REWARDS_MOST];
-    double tokens_mean, tokens_least, tokens_most, ended_mean; /* of completions; ended: by their end of text */
-    double clipped_share;                                       /* ended by their length */
+    double function_mean[REWARDS_MOST], function_std[REWARDS_MOST];
+    double tokens_mean, tokens_least, tokens_most; /* of completions */
+    double ended_mean, ended_least, ended_most;    /* of those that ended by their end of text; NAN: none did */
+    double clipped_share;                          /* ended by their length */
     int64_t unscored;
     double policy[POLICY_FACTS]; /* of the update */
+    double entropy;              /* of the update: nats, summed over the tokens of answers */
+    int64_t tokens_seen;         /* by all updates, prompts included */
 } GrpoFacts;
 
 typedef struct GrpoRun {

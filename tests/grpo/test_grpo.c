@@ -44,6 +44,28 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     json_decref(j);
 }
 
+static json_t *last_metrics(const char *out) {
+    char path[400];
+    Str text = {0};
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", test_tmp(), out);
+    EXPECT(file_read(path, &text, 1 << 20, NULL));
+    const char *at = str_text(&text), *last = NULL;
+    while ((at = strstr(at, "{\"kind\": \"grpo\""))) last = at++;
+    json_t *j = last ? json_loads(last, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    str_free(&text);
+    EXPECT(j != NULL);
+    return j;
+}
+
+/* So hot that every token is about as likely: the entropy is that of 768 tokens. */
+TEST(the_entropy_of_a_policy_is_measured) {
+    json_decref(run("hot", "--steps 1 --temperature 100 --eval-samples 0"));
+    json_t *j = last_metrics("hot");
+    EXPECT_NEAR(number(j, "entropy"), log(768), 1e-3);
+    EXPECT(number(j, "num_tokens") > 0 && json_is_number(json_object_get(j, "rewards_last_number_mean")));
+    json_decref(j);
+}
+
 /* In the middle of a rollout too: its answers are part of the checkpoint. */
 TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
     static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1", "--mode lora --lora-rank 4 --num-iterations 2",
