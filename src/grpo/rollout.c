@@ -95,12 +95,14 @@ bool rollout_from_json(Rollout *r, const json_t *from, Err *e) {
 /* ---- rows ---- */
 
 void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most) {
-    *l = (RolloutRows){.member = ARENA_NEW(a, int64_t, most), .first = ARENA_NEW(a, int64_t, most + 1)};
+    *l = (RolloutRows){.member = ARENA_NEW(a, int64_t, most), .first = ARENA_NEW(a, int64_t, most + 1),
+                       .sorted = ARENA_NEW(a, int64_t, most), .left = ARENA_NEW(a, int64_t, most),
+                       .row = ARENA_NEW(a, int64_t, most)};
 }
 
 /* First-fit, the longest first: an insertion sort, as there are some hundreds of them. */
 void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq) {
-    int64_t *sorted = MEM_NEW(int64_t, n), *left = MEM_NEW(int64_t, n), *row = MEM_NEW(int64_t, n), kept = 0;
+    int64_t *sorted = l->sorted, *left = l->left, *row = l->row, kept = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = kept;
         if (r->c[member[i]].failed) continue;
@@ -124,7 +126,6 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
             if (row[i] == k) l->member[next++] = sorted[i];
     }
     l->first[l->rows] = next;
-    mem_free(sorted), mem_free(left), mem_free(row);
 }
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq) {

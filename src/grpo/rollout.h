@@ -51,6 +51,7 @@ typedef struct RolloutRows {
     int64_t *member; /* [n]: completions in the order they lie in */
     int64_t *first;  /* [rows + 1]: where the members of each row begin */
     int64_t rows;
+    int64_t *sorted, *left, *row; /* [most]: scratch */
 } RolloutRows;
 
 void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most);

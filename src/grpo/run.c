@@ -65,6 +65,7 @@ bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     g->prompt_item = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->scratch = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->truncated = ARENA_NEW(&g->arena, bool, most);
+    g->slice = ARENA_NEW(&g->arena, double, o->batches.spec.batch);
     if (!scoring_open(&g->scoring, &g->o.rewards, e)) return false;
     return !o->remote || answers_open_remote(&g->remote, o->remote, e);
 }
@@ -225,12 +226,11 @@ static int64_t gather(GrpoRun *g, int64_t update) {
         LossBatch loss = {.kind = g->o.loss, .mask_truncated = g->o.mask_truncated, .tokens = g->tokens + base,
                           .truncated = g->truncated + base, .generation_tokens = all, .member = g->member + n,
                           .n = batch, .accum = b->spec.accum, .max_completion = g->rollout.answer};
-        double *weight = MEM_NEW(double, batch), divisor = advantage_weights(weight, &loss);
+        double divisor = advantage_weights(g->slice, &loss);
         for (int64_t i = 0; i < batch; i++) {
             g->member[n + i] += base;
-            g->weight[g->member[n + i]] = weight[i] / divisor;
+            g->weight[g->member[n + i]] = g->slice[i] / divisor;
         }
-        mem_free(weight);
         n += batch;
     }
     return n;
@@ -290,12 +290,20 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     return measure(g, &g->before, "before", e);
 }
 
+/* Texts take memory and give it back; like a checkpoint's JSON they are no part of the played plan, and counted apart. */
+static void leave_out_texts(GrpoRun *g, Run *r, int64_t before) {
+    int64_t requests = mem_stats().requests - before;
+    r->requests += requests;
+    if (r->progress.steps_here) g->text_requests += requests;
+}
+
 static bool queue(void *user, Run *r, Update *u, Err *e) {
     GrpoRun *g = user;
-    int64_t updates = g->o.batches.updates, number = u->step / updates;
+    int64_t updates = g->o.batches.updates, number = u->step / updates, before = mem_stats().requests;
     bool ok = get_ready(g, r, u->step, e) &&
-              (g->rollout.number == number || make_rollout(g, r, number, u->step, e)) &&
-              train_update(g, r, u, u->step % updates, e);
+              (g->rollout.number == number || make_rollout(g, r, number, u->step, e));
+    leave_out_texts(g, r, before);
+    ok = ok && train_update(g, r, u, u->step % updates, e);
     if (!ok && stop_caused(e)) *e = (Err){0};
     return ok;
 }
@@ -311,7 +319,9 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
     f->entropy = entropy / u->scaling.scale; /* the divisor of an update is 1 / scale */
     f->tokens_seen = r->state.tokens_seen;
     g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
+    int64_t before = mem_stats().requests;
     if (r->step == r->o.total_steps && !measure(g, &g->after, "after", e)) return false;
+    leave_out_texts(g, r, before);
     return (r->step % r->o.log_steps && r->step != r->o.total_steps) || report_update(g, r, e);
 }
 

@@ -58,6 +58,7 @@ typedef struct GrpoRun {
     RolloutBatch batch;
     float *logp;            /* (micro-batch, seq) as read from the device */
     double *given, *reward, *advantage, *weight; /* by completion */
+    double *slice;                               /* (batch): weights of a micro-batch */
     int64_t *tokens, *member, *order, *prompt_item, *scratch;
     bool *truncated;
     Samples samples;
@@ -69,6 +70,7 @@ typedef struct GrpoRun {
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
     ScoreMean before, after; /* mean reward of the held-out items */
     int64_t step; /* of the rollout at hand, for samples */
+    int64_t text_requests; /* of the heap, after the first update: prompts, answers, rewards and tables, all freed again */
 } GrpoRun;
 
 /* The job's ring is planned and open only later: nothing is answered before the first update. Gives: grpo_run_close. */

@@ -34,6 +34,7 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     EXPECT(number(j, "steps") == 3 && number(j, "planned_bytes") == number(j, "measured_bytes"));
     EXPECT(number(j, "process_measured_bytes") <= number(j, "process_planned_bytes"));
     EXPECT(number(j, "logp_difference_max") < 1e-3); /* fp32: sampler and trainer are the same model */
+    EXPECT(number(j, "allocations_after_first_step") == 0); /* texts are counted apart */
     EXPECT(number(json_object_get(j, "seconds"), "training") > 0);
     static const char *const files[] = {"rewards.jsonl", "samples.jsonl", "samples.html", "metrics.jsonl",
                                         "model/model.safetensors", "plan.json", "config.yaml"};
