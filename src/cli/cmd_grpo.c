@@ -143,6 +143,7 @@ static void result(const Session *s, json_t *to) {
     set_real(to, "eval_after", g->after.mean);
     set_real(to, "eval_after_error", g->after.error);
     set_real(to, "logp_difference_max", g->apart_most);
+    json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
     for (int i = 0; i < GRPO_PARTS; i++) set_real(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
 }

@@ -76,9 +76,11 @@ static void record_inputs(GrpoRing *r, const GrpoSpec *s, Job *j) {
     Program *p = &j->ring->p;
     r->sampled = row_input(p, j, "sampled_logp");
     r->advantage = row_input(p, j, "advantage");
+    r->scored = row_input(p, j, "scored");
     if (s->needs_old) r->old = row_input(p, j, "old_logp");
     if (s->reference_kind != REFERENCE_NONE) r->ref = row_input(p, j, "reference_logp");
     r->facts = prog_tensor(p, "policy_facts", ROLE_STATISTIC, FMT_F64, 1, DIMS(POLICY_FACTS));
+    r->entropy = prog_tensor(p, "policy_entropy", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
 }
 
 static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobRoots *roots) {
@@ -87,7 +89,9 @@ static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobR
     Program *p = &j->ring->p;
     ModelOut out = {.tap_layer = -1};
     model_hidden(p, m, &j->in, &out);
-    PolicyOperands o = {.logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j)),
+    Tid entropy, logp = op_head_logp_entropy(p, out.hidden, m->head, j->labels, job_head_attr(j), &entropy);
+    op_token_sum(p, r->entropy, entropy, r->scored, j->divisor, 1);
+    PolicyOperands o = {.logp = logp,
                         .sampled = r->sampled, .old = r->old, .ref = r->ref, .advantage = r->advantage,
                         .weight = j->weight, .divisor = j->divisor, .stat = stat, .facts = r->facts};
     roots->root[roots->n++] = (Root){op_policy_loss(p, &o, s->loss), NONE};

@@ -52,7 +52,9 @@ typedef struct GrpoRing {
     Tid old_logp;
     /* inputs (N) of a micro-step beside the job's own; old, ref: NONE where there is none */
     Tid sampled, old, ref, advantage;
-    Tid facts; /* (POLICY_FACTS): statistic of an update */
+    Tid scored;  /* 1 for a token of an answer, else 0 */
+    Tid facts;   /* (POLICY_FACTS): statistic of an update */
+    Tid entropy; /* (1): the same, summed over the tokens of answers and divided by the job's divisor */
 } GrpoRing;
 
 enum { GRPO_SIDE_REFERENCE, GRPO_SIDE_EVALUATOR }; /* Task.side; offloaded layers are JobSpec.side_offload's */

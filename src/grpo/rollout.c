@@ -95,12 +95,14 @@ bool rollout_from_json(Rollout *r, const json_t *from, Err *e) {
 /* ---- rows ---- */
 
 void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most) {
-    *l = (RolloutRows){.member = ARENA_NEW(a, int64_t, most), .first = ARENA_NEW(a, int64_t, most + 1)};
+    *l = (RolloutRows){.member = ARENA_NEW(a, int64_t, most), .first = ARENA_NEW(a, int64_t, most + 1),
+                       .sorted = ARENA_NEW(a, int64_t, most), .left = ARENA_NEW(a, int64_t, most),
+                       .row = ARENA_NEW(a, int64_t, most)};
 }
 
 /* First-fit, the longest first: an insertion sort, as there are some hundreds of them. */
 void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq) {
-    int64_t *sorted = MEM_NEW(int64_t, n), *left = MEM_NEW(int64_t, n), *row = MEM_NEW(int64_t, n), kept = 0;
+    int64_t *sorted = l->sorted, *left = l->left, *row = l->row, kept = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = kept;
         if (r->c[member[i]].failed) continue;
@@ -124,16 +126,15 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
             if (row[i] == k) l->member[next++] = sorted[i];
     }
     l->first[l->rows] = next;
-    mem_free(sorted), mem_free(left), mem_free(row);
 }
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq) {
-    float **more[] = {&b->sampled, &b->old, &b->ref, &b->advantage};
+    float **more[] = {&b->sampled, &b->old, &b->ref, &b->advantage, &b->scored};
     batch_init(&b->b, a, rows, seq);
     for (int i = 0; i < COUNT_OF(more); i++) *more[i] = ARENA_NEW(a, float, rows *seq);
 }
 
-int64_t rollout_batch_bytes(int64_t rows, int64_t seq) { return batch_bytes(rows, seq) + 16 * rows * seq; }
+int64_t rollout_batch_bytes(int64_t rows, int64_t seq) { return batch_bytes(rows, seq) + 20 * rows * seq; }
 
 /* The token at place t of a completion is predicted at the place before it. */
 static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Completion *c, float weight) {
@@ -149,6 +150,7 @@ static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Co
         b->old[at] = scored ? c->old[next] : 0;
         b->ref[at] = scored ? c->ref[next] : 0;
         b->advantage[at] = scored ? (float)c->advantage : 0;
+        b->scored[at] = scored && weight != 0;
         b->b.scored += scored;
     }
     b->b.tokens += c->n;
@@ -156,7 +158,7 @@ static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Co
 
 void rollout_batch_fill(RolloutBatch *b, const Rollout *r, const RolloutRows *l, int64_t first, const double *weight) {
     int64_t numbers = b->b.rows * b->b.seq * (int64_t)sizeof(float);
-    float *more[] = {b->sampled, b->old, b->ref, b->advantage};
+    float *more[] = {b->sampled, b->old, b->ref, b->advantage, b->scored};
     for (int i = 0; i < COUNT_OF(more); i++) memset(more[i], 0, (size_t)numbers);
     b->b.tokens = b->b.scored = 0;
     for (int64_t row = 0; row < b->b.rows; row++) {

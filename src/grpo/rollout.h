@@ -51,6 +51,7 @@ typedef struct RolloutRows {
     int64_t *member; /* [n]: completions in the order they lie in */
     int64_t *first;  /* [rows + 1]: where the members of each row begin */
     int64_t rows;
+    int64_t *sorted, *left, *row; /* [most]: scratch */
 } RolloutRows;
 
 void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most);
@@ -59,7 +60,7 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
 
 typedef struct RolloutBatch { /* one micro-batch */
     Batch b;
-    float *sampled, *old, *ref, *advantage; /* (rows, seq) */
+    float *sampled, *old, *ref, *advantage, *scored; /* (rows, seq) */
 } RolloutBatch;
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq);

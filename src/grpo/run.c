@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/stop.h"
 #include "base/units.h"
+#include "grpo/report.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
 
@@ -64,6 +65,7 @@ bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     g->prompt_item = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->scratch = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->truncated = ARENA_NEW(&g->arena, bool, most);
+    g->slice = ARENA_NEW(&g->arena, double, o->batches.spec.batch);
     if (!scoring_open(&g->scoring, &g->o.rewards, e)) return false;
     return !o->remote || answers_open_remote(&g->remote, o->remote, e);
 }
@@ -94,6 +96,7 @@ static void put_batch(GrpoRun *g, Run *r) {
     put_rows(g, r, ring->old, g->batch.old);
     put_rows(g, r, ring->ref, g->batch.ref);
     put_rows(g, r, ring->advantage, g->batch.advantage);
+    put_rows(g, r, ring->scored, g->batch.scored);
 }
 
 static void load(void *user, Run *r) { /* padding alone */
@@ -133,24 +136,6 @@ static bool judge(GrpoRun *g, Rollout *to, Err *e) {
     return !is_judged(g) || answers_judge(&g->evaluator, &g->o.evaluator, to, most, g->o.seed, e);
 }
 
-static void count_completions(GrpoRun *g) {
-    GrpoFacts *f = &g->facts;
-    const Rollout *r = &g->rollout;
-    double sum = 0, ended = 0, n_ended = 0, cut = 0;
-    f->tokens_least = INFINITY, f->tokens_most = 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        double n = (double)completion_tokens(&r->c[i]);
-        sum += n;
-        f->tokens_least = fmin(f->tokens_least, n);
-        f->tokens_most = fmax(f->tokens_most, n);
-        cut += r->c[i].truncated;
-        if (!r->c[i].truncated) ended += n, n_ended += 1;
-    }
-    f->tokens_mean = sum / (double)r->n;
-    f->ended_mean = n_ended > 0 ? ended / n_ended : (double)NAN;
-    f->clipped_share = cut / (double)r->n;
-}
-
 /* Advantages of each generation batch on its own. */
 static void take_advantages(GrpoRun *g) {
     const Batches *b = &g->o.batches;
@@ -164,10 +149,8 @@ static void take_advantages(GrpoRun *g) {
     }
     double n = (double)b->generations;
     g->facts.advantage = (AdvantageFacts){mean / n, std / n, zero / n};
-    for (int k = 0; k < g->o.rewards.n; k++) {
-        double unused;
-        advantage_function(&g->facts.function_mean[k], &unused, g->given, g->rollout.n, g->o.rewards.n, k);
-    }
+    for (int k = 0; k < g->o.rewards.n; k++)
+        advantage_function(&g->facts.function_mean[k], &g->facts.function_std[k], g->given, g->rollout.n, g->o.rewards.n, k);
     for (int64_t i = 0; i < g->rollout.n; i++) {
         g->rollout.c[i].reward = g->reward[i];
         g->rollout.c[i].advantage = g->advantage[i];
@@ -208,7 +191,7 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
     begin_part(g);
     if (!scoring_run(&g->scoring, g->given, to, g->o.items, is_judged(g), e)) return false;
     take_advantages(g);
-    count_completions(g);
+    report_completions(g);
     end_part(g, GRPO_REWARDS);
     begin_part(g);
     if (ring->phase_reference >= 0 &&
@@ -243,12 +226,11 @@ static int64_t gather(GrpoRun *g, int64_t update) {
         LossBatch loss = {.kind = g->o.loss, .mask_truncated = g->o.mask_truncated, .tokens = g->tokens + base,
                           .truncated = g->truncated + base, .generation_tokens = all, .member = g->member + n,
                           .n = batch, .accum = b->spec.accum, .max_completion = g->rollout.answer};
-        double *weight = MEM_NEW(double, batch), divisor = advantage_weights(weight, &loss);
+        double divisor = advantage_weights(g->slice, &loss);
         for (int64_t i = 0; i < batch; i++) {
             g->member[n + i] += base;
-            g->weight[g->member[n + i]] = weight[i] / divisor;
+            g->weight[g->member[n + i]] = g->slice[i] / divisor;
         }
-        mem_free(weight);
         n += batch;
     }
     return n;
@@ -308,12 +290,20 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     return measure(g, &g->before, "before", e);
 }
 
+/* Texts take memory and give it back; like a checkpoint's JSON they are no part of the played plan, and counted apart. */
+static void leave_out_texts(GrpoRun *g, Run *r, int64_t before) {
+    int64_t requests = mem_stats().requests - before;
+    r->requests += requests;
+    if (r->progress.steps_here) g->text_requests += requests;
+}
+
 static bool queue(void *user, Run *r, Update *u, Err *e) {
     GrpoRun *g = user;
-    int64_t updates = g->o.batches.updates, number = u->step / updates;
+    int64_t updates = g->o.batches.updates, number = u->step / updates, before = mem_stats().requests;
     bool ok = get_ready(g, r, u->step, e) &&
-              (g->rollout.number == number || make_rollout(g, r, number, u->step, e)) &&
-              train_update(g, r, u, u->step % updates, e);
+              (g->rollout.number == number || make_rollout(g, r, number, u->step, e));
+    leave_out_texts(g, r, before);
+    ok = ok && train_update(g, r, u, u->step % updates, e);
     if (!ok && stop_caused(e)) *e = (Err){0};
     return ok;
 }
@@ -322,34 +312,17 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
     GrpoRun *g = user;
     GrpoFacts *f = &g->facts;
     end_part(g, GRPO_TRAINING);
-    exec_get(&r->ring->x, grpo_ring(g->job)->facts, f->policy, 0, sizeof f->policy);
-    double tokens = fmax(f->policy[POLICY_TOKENS], 1);
+    const GrpoRing *ring = grpo_ring(g->job);
+    double entropy;
+    exec_get(&r->ring->x, ring->facts, f->policy, 0, sizeof f->policy);
+    exec_get(&r->ring->x, ring->entropy, &entropy, 0, sizeof entropy);
+    f->entropy = entropy / u->scaling.scale; /* the divisor of an update is 1 / scale */
+    f->tokens_seen = r->state.tokens_seen;
     g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
+    int64_t before = mem_stats().requests;
     if (r->step == r->o.total_steps && !measure(g, &g->after, "after", e)) return false;
-    if (r->step % r->o.log_steps && r->step != r->o.total_steps) return true;
-    log_line("  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, KL %.4g, clipped %.3f, logp "
-             "sampled-trained %.2g mean, %.2g max",
-             f->advantage.reward_mean, f->advantage.reward_std, 100 * f->advantage.zero_std_share, f->tokens_mean,
-             f->policy[POLICY_KL] / tokens, (f->policy[POLICY_LOW] + f->policy[POLICY_HIGH]) / tokens,
-             f->policy[POLICY_APART] / tokens, f->policy[POLICY_MOST_APART]);
-    const Metric fields[] = {METRIC_REAL("reward", f->advantage.reward_mean),
-                             METRIC_REAL("reward_std", f->advantage.reward_std),
-                             METRIC_REAL("frac_reward_zero_std", f->advantage.zero_std_share),
-                             METRIC_INT("unscored", f->unscored),
-                             METRIC_REAL("completions_mean_length", f->tokens_mean),
-                             METRIC_REAL("completions_min_length", f->tokens_least),
-                             METRIC_REAL("completions_max_length", f->tokens_most),
-                             METRIC_REAL("completions_mean_terminated_length", f->ended_mean),
-                             METRIC_REAL("completions_clipped_ratio", f->clipped_share),
-                             METRIC_REAL("kl", f->policy[POLICY_KL] / tokens),
-                             METRIC_REAL("clip_ratio_low", f->policy[POLICY_LOW] / tokens),
-                             METRIC_REAL("clip_ratio_high", f->policy[POLICY_HIGH] / tokens),
-                             METRIC_REAL("logp_difference_mean", f->policy[POLICY_APART] / tokens),
-                             METRIC_REAL("logp_difference_max", f->policy[POLICY_MOST_APART]),
-                             METRIC_REAL("seconds_rollout", g->seconds[GRPO_ANSWERS]),
-                             METRIC_REAL("seconds_evaluator", g->seconds[GRPO_JUDGING]),
-                             METRIC_REAL("seconds_training", g->seconds[GRPO_TRAINING])};
-    return run_write_metrics(r, "grpo", fields, COUNT_OF(fields), e);
+    leave_out_texts(g, r, before);
+    return (r->step % r->o.log_steps && r->step != r->o.total_steps) || report_update(g, r, e);
 }
 
 /* ---- checkpoints ---- */

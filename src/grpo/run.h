@@ -37,11 +37,14 @@ extern const char *const grpo_part_names[GRPO_PARTS]; /* rollout, evaluator, rew
 
 typedef struct GrpoFacts { /* of the latest rollout and update */
     AdvantageFacts advantage;
-    double function_mean[REWARDS_MOST];
-    double tokens_mean, tokens_least, tokens_most, ended_mean; /* of completions; ended: by their end of text */
-    double clipped_share;                                       /* ended by their length */
+    double function_mean[REWARDS_MOST], function_std[REWARDS_MOST];
+    double tokens_mean, tokens_least, tokens_most; /* of completions */
+    double ended_mean, ended_least, ended_most;    /* of those that ended by their end of text; NAN: none did */
+    double clipped_share;                          /* ended by their length */
     int64_t unscored;
     double policy[POLICY_FACTS]; /* of the update */
+    double entropy;              /* of the update: nats, summed over the tokens of answers */
+    int64_t tokens_seen;         /* by all updates, prompts included */
 } GrpoFacts;
 
 typedef struct GrpoRun {
@@ -55,6 +58,7 @@ typedef struct GrpoRun {
     RolloutBatch batch;
     float *logp;            /* (micro-batch, seq) as read from the device */
     double *given, *reward, *advantage, *weight; /* by completion */
+    double *slice;                               /* (batch): weights of a micro-batch */
     int64_t *tokens, *member, *order, *prompt_item, *scratch;
     bool *truncated;
     Samples samples;
@@ -66,6 +70,7 @@ typedef struct GrpoRun {
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
     ScoreMean before, after; /* mean reward of the held-out items */
     int64_t step; /* of the rollout at hand, for samples */
+    int64_t text_requests; /* of the heap, after the first update: prompts, answers, rewards and tables, all freed again */
 } GrpoRun;
 
 /* The job's ring is planned and open only later: nothing is answered before the first update. Gives: grpo_run_close. */

@@ -43,14 +43,19 @@ Tid op_head_logits(Program *p, Tid x, Tid w) {
     return y;
 }
 
-Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr) {
+Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid *entropy) {
     int64_t n = prog_rows(p, x);
     Tid logp = prog_tensor(p, "logp", ROLE_ACTIVATION, FMT_F32, 1, DIMS(n));
     Tid lse = prog_tensor(p, "lse", ROLE_ACTIVATION, FMT_F32, 1, DIMS(n));
+    if (entropy) *entropy = prog_tensor(p, "entropy", ROLE_ACTIVATION, FMT_F32, 1, DIMS(n));
     prog_emit(p, (Step){.op = OP_HEAD_LOGP,
-                        .head_logp = {.in = {x, w, labels}, .out = {logp, lse}},
+                        .head_logp = {.in = {x, w, labels}, .out = {logp, lse, entropy ? *entropy : NONE}},
                         .attr.head = attr});
     return logp;
+}
+
+Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr) {
+    return op_head_logp_entropy(p, x, w, labels, attr, NULL);
 }
 
 /* What head_logp, head_logp_grad and head_sweep have in common; dx, dw: NONE where they are not asked for. */

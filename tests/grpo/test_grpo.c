@@ -34,6 +34,7 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     EXPECT(number(j, "steps") == 3 && number(j, "planned_bytes") == number(j, "measured_bytes"));
     EXPECT(number(j, "process_measured_bytes") <= number(j, "process_planned_bytes"));
     EXPECT(number(j, "logp_difference_max") < 1e-3); /* fp32: sampler and trainer are the same model */
+    EXPECT(number(j, "allocations_after_first_step") == 0); /* texts are counted apart */
     EXPECT(number(json_object_get(j, "seconds"), "training") > 0);
     static const char *const files[] = {"rewards.jsonl", "samples.jsonl", "samples.html", "metrics.jsonl",
                                         "model/model.safetensors", "plan.json", "config.yaml"};
@@ -41,6 +42,28 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
         snprintf(path, sizeof path, "%s/a/%s", test_tmp(), files[i]);
         if (!EXPECT(file_exists(path))) test_note("    %s", path);
     }
+    json_decref(j);
+}
+
+static json_t *last_metrics(const char *out) {
+    char path[400];
+    Str text = {0};
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", test_tmp(), out);
+    EXPECT(file_read(path, &text, 1 << 20, NULL));
+    const char *at = str_text(&text), *last = NULL;
+    while ((at = strstr(at, "{\"kind\": \"grpo\""))) last = at++;
+    json_t *j = last ? json_loads(last, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    str_free(&text);
+    EXPECT(j != NULL);
+    return j;
+}
+
+/* So hot that every token is about as likely: the entropy is that of 768 tokens. */
+TEST(the_entropy_of_a_policy_is_measured) {
+    json_decref(run("hot", "--steps 1 --temperature 100 --eval-samples 0"));
+    json_t *j = last_metrics("hot");
+    EXPECT_NEAR(number(j, "entropy"), log(768), 1e-3);
+    EXPECT(number(j, "num_tokens") > 0 && json_is_number(json_object_get(j, "rewards_last_number_mean")));
     json_decref(j);
 }
 
