@@ -42,10 +42,12 @@ def rows(everything):
             s = d.get("snug")
             if not s or not s.get("tokens_per_s") or not s.get("plan") or d.get("mode") == "deterministic":
                 continue
-            flags = plan_flags(d.get("flags") or d["command"], s["plan"])
+            command = d.get("flags") or d["command"]
+            flags = plan_flags(command, s["plan"])
             if "--model" not in flags:
                 continue
-            key = (name, d.get("commit"), len(found)) if everything else " ".join(flags)
+            asked = re.sub(r"--steps \S+ ?|--profile|--data \S+ ?", "", command.split("snug train ", 1)[-1])
+            key = len(found) if everything else (name, " ".join(asked.split()))
             found[key] = dict(bench=name, flags=flags, measured=s["tokens_per_s"], then=s.get("predicted_tokens_per_s"))
     return list(found.values())
 

@@ -184,7 +184,7 @@ static void fill_length(Session *s, RunOptions *ro) {
     }
     log_line("%s updates of %s: %s an epoch; predicted %s", units_count(ro->total_steps).s, of,
              units_count(per_epoch).s,
-             units_seconds(ring_round_seconds(&s->ring, &s->ring.machine) * (double)ro->total_steps).s);
+             units_seconds(job_update_seconds(&s->job, ro->total_steps) * (double)ro->total_steps).s);
 }
 
 static void fill_run_options(Session *s, RunOptions *ro) {
@@ -305,7 +305,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     double tokens = (double)(session->global_batch * j->spec.seq);
     if (session->data) tokens *= dataset_report(session->data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
-    set_number(o, "predicted_tokens_per_s", tokens / ring_round_seconds(j->ring, &j->ring->machine));
+    set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j, session->run.o.total_steps));
     technique_layout_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);

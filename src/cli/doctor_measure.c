@@ -121,6 +121,7 @@ static bool find_products(DoctorDevice *d, const Measure *c, const Shapes *s, Fo
                  (long long)s->large, (long long)s->large);
     if (!measure_product(c, flops, FMT_F32, s->large, s->large, s->large, e)) return false;
     d->f32_flops = flops[PASS_FORWARD];
+    if (d->m.kind == MACHINE_CUDA) d->m.f32_flops = d->f32_flops;
     if (!measure_product(c, flops, FMT_BF16, s->large, s->large, s->large, e)) return false;
     d->bf16_flops = flops[PASS_FORWARD];
     return true;

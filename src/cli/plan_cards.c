@@ -82,8 +82,8 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
     json_t *list = json_array();
     str_addf(
         text,
-        "\nthe cards: an empty one of each kind; tight: less than 5 %% to spare\n  %-14s %10s  %-11s %10s  %9s\n",
-        "", "memory", "verdict", "takes", "tokens/s");
+        "\nthe cards: an empty one of each kind; tight: less than 5 %% to spare\n%s\n  %-14s %10s  %-11s %10s  %9s\n",
+        card_footing, "", "memory", "verdict", "takes", "tokens/s");
     for (int i = 0; i < n; i++) {
         JobSpec s = c->asked;
         int64_t room = m[i].free_bytes[POOL_DEVICE] + m[i].context_bytes;

@@ -118,10 +118,15 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
                               .trims = (ON_TRAIN >> o->command & 1) && opt_int(o, OPT_TRIM_EVERY),
                               .ranges = (ON_TRAIN >> o->command & 1) && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
-    if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) return use_card(m, o, e);
+    if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
+        if (!use_card(m, o, e)) return false;
+        m->tf32 = options.tf32;
+        return true;
+    }
     if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;
     *m = (Machine){0};
     (*b)->describe(*b, m);
+    m->tf32 = options.tf32;
     if (apply_file(*b, m, o, e)) return true;
     (*b)->close(*b);
     *b = NULL;

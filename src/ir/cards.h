@@ -23,6 +23,10 @@ const Card *card_find(const char *driver_name, int64_t total_bytes);
 /* By a person's word ("h100", "RTX 4060 Ti 16"): case, blanks, '-' and '_' do not matter. NULL: none. */
 const Card *card_named(const char *word);
 
+/* Its rates on the footing of those that were measured: a vendor's figures times what an H200 reaches of its own. */
+void card_rates(const Card *c, Machine *m);
+extern const char card_footing[]; /* the same in words, for a table */
+
 /* The machine a plan for that card assumes: an empty card, a driver of today. */
 Machine card_machine(const Card *c);
 

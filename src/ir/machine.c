@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/units.h"
 
 Machine machine_generic_cpu(int threads) {
@@ -18,6 +19,14 @@ Machine machine_generic_cpu(int threads) {
      * heap, and per worker a BLAS packing buffer (32 MiB of which the used part becomes resident) and a stack. */
     m.runtime_bytes = 24 * MIB + threads * 36 * MIB;
     return m;
+}
+
+/* Of the rate in bf16: tensor cores take half as many numbers in tf32 a clock, and reach a little less of that. */
+#define TF32_SHARE 0.47
+
+double machine_product_flops(const Machine *m, bool f32) {
+    if (!f32 || m->kind == MACHINE_CPU || !(m->f32_flops > 0)) return m->matrix_flops;
+    return m->tf32 && m->capability >= 80 ? MAX2(m->f32_flops, TF32_SHARE * m->matrix_flops) : m->f32_flops;
 }
 
 /* Between which two of n points v lies, and how far along; outside: the end point. */

@@ -39,7 +39,9 @@ typedef struct Machine {
     int64_t free_bytes[POOL_COUNT];     /* now; 0: unknown */
     int64_t align_bytes;                /* of a slot */
     int64_t page_bytes;                 /* arenas are rounded up to it */
-    double matrix_flops;                /* per second, products in the working format */
+    double matrix_flops;                /* per second, products in the working format: bf16 on a GPU, fp32 on a processor */
+    double f32_flops;                   /* products in fp32, which a GPU's tensor cores do not have; 0: as matrix_flops */
+    bool tf32;                          /* they may be made from 10 bits of each number: --tf32 */
     double vector_flops;
     double memory_bytes_per_s;
     double copy_bytes_per_s;            /* between pools */
@@ -61,6 +63,9 @@ Machine machine_generic_cpu(int threads);
 
 /* A GPU below 8.0 has no products in bf16. */
 static inline bool machine_has_bf16(const Machine *m) { return !m->capability || m->capability >= 80; }
+
+/* Large products of numbers in this format. */
+double machine_product_flops(const Machine *m, bool f32);
 
 double machine_grid_rate(const MachineGrid *g, int table, double x, double y); /* 0: not measured */
 

@@ -174,10 +174,19 @@ static const char *attend_selected_shape(const Program *p, const Step *s) {
     return prog_rows(p, keys) == prog_rows(p, qkv) ? NULL : "keys and qkv have other tokens";
 }
 
+/* Pairs in lists of keys at most: the first tokens of a row see fewer than the list holds. */
+static double pairs_listed(const Program *p, Tid keys, const AttrHeads *h) {
+    double most = (double)prog_cols(p, keys), tokens = (double)prog_rows(p, keys), seq = (double)h->seq;
+    if (most >= seq) return tokens * (seq + 1) / 2;
+    return tokens * (most - most * (most - 1) / (2 * seq));
+}
+
 static double attend_selected_flops(const Program *p, const Step *s) {
-    bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
+    bool grad = s->op == OP_ATTEND_SELECTED_GRAD, cached = !grad && s->attend_selected.in.cache;
     Tid keys = grad ? s->attend_selected_grad.in.keys : s->attend_selected.in.keys;
-    return (double)prog_elements(p, keys) * s->attr.heads.heads * s->attr.heads.head_dim * (grad ? 10 : 4);
+    const AttrHeads *h = &s->attr.heads;
+    double pairs = cached ? (double)prog_elements(p, keys) : pairs_listed(p, keys, h);
+    return pairs * h->heads * h->head_dim * (grad ? 10 : 4);
 }
 
 static int64_t attend_selected_workspace(const Program *p, const Step *s, const Machine *m) {
@@ -251,7 +260,7 @@ static double index_loss_flops(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
     Tid keys = s->index_loss.in.keys;
     double pairs =
-        keys ? (double)prog_elements(p, keys) : pairs_seen((double)prog_rows(p, s->index_loss.in.index), &a->heads);
+        keys ? pairs_listed(p, keys, &a->heads) : pairs_seen((double)prog_rows(p, s->index_loss.in.index), &a->heads);
     double index = 2.0 * a->index_heads * a->index_dim * (s->op == OP_INDEX_LOSS_GRAD ? 3 : 1);
     return pairs * (index + 2.0 * a->heads.heads * a->heads.head_dim);
 }
@@ -297,8 +306,15 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
+/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of index keys are
+ * summed by few blocks, which compute every pair again. By a run on an H200 (gsa-512m, 2 x 1024 x 8: 54,000 tokens/s). */
+#define SCORING 0.03
+#define SCORING_BACK 0.014
+#define ATTENDING 0.08
+
 const OpRow op_row_attend_report = {.shape = report_shape,
                                     .flops = attend_report_flops,
+                                    .vector_share = SCORING,
                                     .workspace = attend_report_workspace,
                                     .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_gate_report = {.shape = report_shape, .flags = OPF_WRITES_STATE};
@@ -321,22 +337,27 @@ const OpRow op_row_mix = {.shape = mix_shape,
                           .share_in = OP_IN(mix, a)};
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_select = {
-    .shape = select_shape, .flops = select_flops, .workspace = select_workspace, .flags = OPF_MIXES_TOKENS};
+    .shape = select_shape, .flops = select_flops, .vector_share = SCORING, .workspace = select_workspace,
+    .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .grad = attend_selected_grad,
                                       .flops = attend_selected_flops,
+                                      .vector_share = ATTENDING,
                                       .workspace = attend_selected_workspace,
                                       .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape,
                                            .flops = attend_selected_flops,
+                                           .vector_share = ATTENDING,
                                            .workspace = attend_selected_workspace,
                                            .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss = {.shape = index_loss_shape,
                                  .grad = index_loss_grad,
                                  .flops = index_loss_flops,
+                                 .vector_share = SCORING,
                                  .workspace = index_loss_workspace,
                                  .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss_grad = {.shape = index_loss_shape,
                                       .flops = index_loss_flops,
+                                      .vector_share = SCORING_BACK,
                                       .workspace = index_loss_workspace,
                                       .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};

@@ -1,8 +1,8 @@
 /* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
- * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's matrix rate;
- * the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
+ * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for products of
+ * their format; kernels without tensor cores at their share of the vector rate; the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
 #include "ir/block_device.h"
 #include "plan/plan_int.h"
 
@@ -10,18 +10,13 @@ static double seconds_at(double amount, double per_second) {
     return per_second > 0 ? amount / per_second : 0;
 }
 
+/* ---- arithmetic ---- */
+
 static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     if (row->grid == GRID_NONE) return 0;
     OpSize at = row->size(p, s);
     return machine_grid_rate(row->grid == GRID_PRODUCTS ? &m->products : &m->attention, row->table, at.x, at.y);
-}
-
-#define DISK_BYTES_PER_S 1e9 /* a modest NVMe disk; `snug doctor` measures */
-
-static double move_rate(const Machine *m, Queue q) {
-    if (q != QUEUE_DISK_IN && q != QUEUE_DISK_OUT) return m->copy_bytes_per_s;
-    return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
 /* Attention's products are short and wait for its exponentials: what is left of the rate of large products on an H200
@@ -39,11 +34,49 @@ static double attend_share(const AttrHeads *h, Format f, bool backward) {
     return a.most * (double)h->seq / ((double)h->seq + a.half);
 }
 
-static double rate_unmeasured(const Program *p, const Machine *m, const Step *s) {
+/* A weight's gradient is summed over tokens: with few of them a GPU's product is short and its output large. What `snug doctor`
+ * measured on an H200: 399 TFLOP/s over 1024 tokens, 634 over 8192. On a processor it is a narrow weight (an adapter's rank) that
+ * leaves the vectors half empty. */
+static double product_share(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
-    if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return m->matrix_flops;
+    enum { FEW_TOKENS = 500, MANY_TOKENS = 8192, NARROW = 32 };
+    if (row->grid != GRID_PRODUCTS) return 1;
+    OpSize at = row->size(p, s);
+    if (m->kind == MACHINE_CPU) return at.y / (at.y + NARROW);
+    double tokens = MIN2(at.x, MANY_TOKENS);
+    return row->table == PASS_DW ? tokens / (tokens + FEW_TOKENS) * (MANY_TOKENS + FEW_TOKENS) / MANY_TOKENS : 1;
+}
+
+static double rate_unmeasured(const Program *p, const Machine *m, const Step *s, bool f32) {
+    const OpRow *row = op_row(s->op);
+    double rate = machine_product_flops(m, f32);
+    if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return rate * product_share(p, m, s);
     Format f = prog_t(p, op_token_rows(s))->format;
-    return m->matrix_flops * attend_share(&s->attr.heads, f, row->table == ATTEND_BACKWARD);
+    return rate * attend_share(&s->attr.heads, f, row->table == ATTEND_BACKWARD);
+}
+
+/* On a processor products of 16-bit numbers are made of fp32 ones: what turning them over costs. */
+#define TURNED_SHARE 0.87
+
+static double flops_rate(const Program *p, const Machine *m, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    bool gpu = m->kind == MACHINE_CUDA;
+    if (!row->flops) return m->vector_flops;
+    if (gpu && row->vector_share > 0) return m->vector_flops * row->vector_share;
+    bool f32 = prog_t(p, op_token_rows(s))->format == FMT_F32;
+    double rate = measured_rate(p, m, s); /* in the machine's working format */
+    if (!(rate > 0)) rate = rate_unmeasured(p, m, s, f32);
+    if (gpu) return f32 ? MIN2(rate, machine_product_flops(m, true)) : rate;
+    return rate * (f32 ? 1 : TURNED_SHARE);
+}
+
+/* ---- bytes ---- */
+
+#define DISK_BYTES_PER_S 1e9 /* a modest NVMe disk; `snug doctor` measures */
+
+static double move_rate(const Machine *m, Queue q) {
+    if (q != QUEUE_DISK_IN && q != QUEUE_DISK_OUT) return m->copy_bytes_per_s;
+    return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
 /* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200 ---- */
@@ -89,16 +122,23 @@ static double bytes_moved(const Program *p, const Step *s) {
     return n;
 }
 
+/* An optimizer that keeps its moments in codes looks for the largest of a block before it can write them: on an H200 it moves
+ * little more than half of what it moves otherwise. */
+static double byte_share(const Program *p, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    for (int k = 0; k < MAX_OUT && row->flags & OPF_TOGETHER; k++)
+        if (s->out[k] && !format_table[prog_t(p, s->out[k])->format].plain) return 0.55;
+    return row->byte_share > 0 ? row->byte_share : 1;
+}
+
 static double step_cost(const Program *p, const Machine *m, const Phase *phase, int i) {
     const Step *s = &p->s[i];
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
         return seconds_at((double)prog_bytes(p, prog_first_out(s)), move_rate(m, s->queue)) + m->step_seconds;
-    double share = gpu && row->byte_share > 0 ? row->byte_share : 1;
-    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * share);
-    double rate = row->flops ? measured_rate(p, m, s) : m->vector_flops;
-    double computing = seconds_at(op_flops(p, s), rate > 0 ? rate : rate_unmeasured(p, m, s));
+    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(p, s) : 1));
+    double computing = seconds_at(op_flops(p, s), flops_rate(p, m, s));
     if (gpu && row->bytes_on_top) computing += seconds_at(row->bytes_on_top(p, s), m->memory_bytes_per_s);
     if (gpu) moving += decoding_seconds(p, m, s);
     return MAX2(moving, computing) + start_seconds(p, m, phase, i);

@@ -74,6 +74,7 @@ int64_t machinefile_add_choices(MachineEntry *entry, const MachineChoice *list, 
 void machinefile_apply(const MachineEntry *entry, Machine *m) {
     const Machine *from = &entry->m;
     m->matrix_flops = from->matrix_flops;
+    if (from->f32_flops > 0) m->f32_flops = from->f32_flops;
     m->memory_bytes_per_s = from->memory_bytes_per_s;
     m->copy_bytes_per_s = from->copy_bytes_per_s;
     m->disk_bytes_per_s = from->disk_bytes_per_s;
@@ -139,6 +140,7 @@ static json_t *entry_json(const MachineEntry *entry) {
     jsonfile_set(&o, "driver", json_string(m->driver));
     jsonfile_set(&o, "library", json_string(m->library));
     jsonfile_set(&o, "matrix_flops", json_real(m->matrix_flops));
+    if (m->f32_flops > 0) jsonfile_set(&o, "f32_flops", json_real(m->f32_flops));
     jsonfile_set(&o, "memory_bytes_per_s", json_real(m->memory_bytes_per_s));
     jsonfile_set(&o, "copy_bytes_per_s", json_real(m->copy_bytes_per_s));
     if (m->disk_bytes_per_s > 0) jsonfile_set(&o, "disk_bytes_per_s", json_real(m->disk_bytes_per_s));
@@ -275,6 +277,7 @@ static bool read_entry(MachineEntry *entry, const json_t *o, Err *e) {
     m->kind = !strcmp(kind, "cuda") ? MACHINE_CUDA : MACHINE_CPU;
     return read_bytes(&m->total_bytes[POOL_DEVICE], o, "memory_bytes", e) &&
            read_rate(&m->matrix_flops, o, "matrix_flops", e) &&
+           (!json_object_get(o, "f32_flops") || read_rate(&m->f32_flops, o, "f32_flops", e)) &&
            read_rate(&m->memory_bytes_per_s, o, "memory_bytes_per_s", e) &&
            read_rate(&m->copy_bytes_per_s, o, "copy_bytes_per_s", e) &&
            (!json_object_get(o, "disk_bytes_per_s") || read_rate(&m->disk_bytes_per_s, o, "disk_bytes_per_s", e)) &&

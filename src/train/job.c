@@ -236,3 +236,13 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
     ring_plan(r, &c);
     return true;
 }
+
+double job_update_seconds(const Job *j, int64_t updates) {
+    const Ring *r = j->ring;
+    double usual = ring_round_seconds(r, &r->machine);
+    if (!j->spec.warmup_steps || updates <= 0) return usual;
+    double first = job_micro_steps(&j->spec) * plan_step_seconds(&r->p, &r->machine, j->warmup) +
+                   plan_step_seconds(&r->p, &r->machine, j->warmup_update >= 0 ? j->warmup_update : j->update);
+    double share = (double)MIN2(j->spec.warmup_steps, updates) / (double)updates;
+    return share * first + (1 - share) * usual;
+}

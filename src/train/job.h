@@ -118,6 +118,8 @@ struct Job {
  * fails. */
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e);
 
+/* Predicted time of an update, on average over so many from the first: a warm-up's are others. */
+double job_update_seconds(const Job *j, int64_t updates);
 AttrHead job_head_attr(const Job *j);   /* in which chunks the head is computed */
 double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
 int64_t job_rows(const JobSpec *s);       /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */

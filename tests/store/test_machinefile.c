@@ -7,7 +7,7 @@
 
 static Machine some_card(const char *name, int64_t bytes) {
     Machine m = {
-        .kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10,
+        .kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .f32_flops = 5.2e13, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10,
         .disk_bytes_per_s = 2.5e9};
     snprintf(m.name, sizeof m.name, "%s", name);
     snprintf(m.driver, sizeof m.driver, "580.1, CUDA 13.0");
@@ -64,6 +64,7 @@ TEST(a_machine_file_gives_back_what_was_put) {
     EXPECT(!memcmp(&entry->m.products, &a.products, sizeof a.products));
     EXPECT(!memcmp(&entry->m.attention, &a.attention, sizeof a.attention));
     EXPECT_STR(entry->m.driver, a.driver);
+    EXPECT(entry->m.f32_flops == a.f32_flops);
     EXPECT(entry->m.copy_bytes_per_s == a.copy_bytes_per_s && entry->m.disk_bytes_per_s == a.disk_bytes_per_s);
     machinefile_free(&f);
 }

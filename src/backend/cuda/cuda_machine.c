@@ -42,7 +42,7 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     const Card *known = card_find(c->name, (int64_t)total);
     Card card = known ? *known : guess(c->processors);
     *m = (Machine){
-        .kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB, .source = card.source,
+        .kind = MACHINE_CUDA, .threads = 1, .align_bytes = 256, .page_bytes = 2 * MIB,
         .capability = c->major * 10 + c->minor};
     snprintf(m->name, sizeof m->name, "%.60s, %d multiprocessors", c->name, c->processors);
     snprintf(m->driver, sizeof m->driver, "%s", c->driver);
@@ -51,11 +51,7 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     m->free_bytes[POOL_DEVICE] = (int64_t)available + c->pool[POOL_DEVICE].bytes;
     m->total_bytes[POOL_PINNED] = m->total_bytes[POOL_HOST] = meminfo_bytes("\nMemTotal:");
     m->free_bytes[POOL_PINNED] = m->free_bytes[POOL_HOST] = meminfo_bytes("\nMemAvailable:");
-    m->matrix_flops = card.matrix_tflops * 1e12;
-    m->vector_flops = card.vector_tflops * 1e12;
-    m->memory_bytes_per_s = card.memory_gbps * 1e9;
-    m->copy_bytes_per_s = card.copy_gbps * 1e9;
-    m->step_seconds = 4e-6;
+    card_rates(&card, m);
     m->context_bytes = units_round_up(c->context_bytes ? c->context_bytes : CONTEXT_BYTES, 2 * MIB);
     m->code_bytes = CODE_BYTES;
     m->graph_bytes = GRAPH_BYTES;
