@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/advice.h"
 #include "cli/jobs.h"
 #include "cli/session.h"
 #include "cli/show.h"
@@ -201,6 +202,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
                        .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
+    ro->nvml = getenv("SNUG_NVML");
     ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
     ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
     ro->warm = ro->ahead;
@@ -302,6 +304,10 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         set_number(o, "index_loss", r->attention.index_loss);
     }
     set_number(o, "tokens_per_s", r->tokens_per_s);
+    set_number(o, "data_wait_share", r->wait_share);
+    set_number(o, "cpu_utilization", r->samples.cpu_share);
+    if (r->samples.looks) set_number(o, "gpu_utilization", r->samples.gpu_busy);
+    if (r->samples.looks) set_number(o, "gpu_power_w", r->samples.watts);
     double tokens = (double)(session->global_batch * j->spec.seq);
     if (session->data) tokens *= dataset_report(session->data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
@@ -388,6 +394,7 @@ static void announce(Session *s, RunOptions *ro) {
     snprintf(s->status.command, sizeof s->status.command, "%s", command_rows[s->o->command].name);
     snprintf(s->status.out, sizeof s->status.out, "%s%s", here, out);
     snprintf(s->status.device, sizeof s->status.device, "%s", s->machine.name);
+    snprintf(s->status.bus_id, sizeof s->status.bus_id, "%s", s->machine.bus_id);
     snprintf(s->status.phase, sizeof s->status.phase, "loading");
     s->status.planned_bytes = ring_process_bytes(&s->ring);
     s->status.total_steps = ro->total_steps;
@@ -412,14 +419,15 @@ static bool open_run(Session *s, Err *e) {
 }
 
 static bool train(Session *s, Err *e) {
-    RunResult result;
+    RunResult *result = &s->result;
     if (!open_run(s, e)) return false;
     say_measured_lines(&s->job);
-    if (!run_train(&s->run, &result, e)) return false;
+    if (!run_train(&s->run, result, e)) return false;
+    s->predicted_seconds = ring_round_seconds(&s->ring, &s->machine);
     Peak peak = peak_of_job(&s->machine, ring_process_bytes(&s->ring), ring_host_bytes(&s->ring),
-                            result.process_measured_bytes);
-    say_result(s, &result, &peak);
-    print_result(s, &result, &peak);
+                            result->process_measured_bytes);
+    say_result(s, result, &peak);
+    print_result(s, result, &peak);
     return setup_keep_choices(s->backend, &s->machine, s->o, e) && peak_settle(&peak, s->o, e);
 }
 
@@ -484,6 +492,14 @@ static bool look_at_folder(Session *s, Err *e) {
     return spare_inputs(o, e) && run_folder_look(&s->folder, &ask, e);
 }
 
+static void say_advice(const Session *s) {
+    Str text = {0};
+    advice_text(&text, s);
+    if (text.len) text.data[--text.len] = 0;
+    if (text.len) log_line("%s", text.data);
+    str_free(&text);
+}
+
 bool session_run(const Options *o, const SessionTask *task, Err *e) {
     Session *s = MEM_NEW(Session, 1);
     s->task = task;
@@ -504,6 +520,7 @@ bool session_run(const Options *o, const SessionTask *task, Err *e) {
          setup_limits(&s->limits, s->o, &s->machine, e) && open_data(s, e) && plan(s, e) && train(s, e);
     int64_t resumed = s->folder.saved.global_step;
     close_session(s);
+    if (ok) say_advice(s);
     mem_free(s);
     if (ok || !stop_caused(e)) return ok;
     report_stopped(resumed);

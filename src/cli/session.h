@@ -57,6 +57,8 @@ struct Session {
     Run run;
     JobStatus status; /* told to the monitor while the run is open */
     bool running;
+    RunResult result;
+    double predicted_seconds; /* of an update */
 };
 
 bool session_run(const Options *o, const SessionTask *task, Err *e);

@@ -33,6 +33,7 @@ typedef struct Machine {
     char driver[48];                    /* its version; "": none */
     char library[48];                   /* of products, and its version: algorithms hold for this one only */
     MachineKind kind;
+    char bus_id[32];                    /* of a GPU that is here; "": none */
     int capability;                     /* of a GPU: 90 is 9.0; 0: none, or not known */
     int threads;                        /* cpu: workers; workspaces are sized by it */
     int64_t total_bytes[POOL_COUNT];    /* 0: unknown */

@@ -18,7 +18,7 @@
 #include "exec/exec.h"
 #include "plan/plan.h"
 
-enum { RING_PLAYS = 32, RING_HOST_LINES = 8 };
+enum { RING_PLAYS = 32, RING_HOST_LINES = 10 };
 
 typedef struct RingPlays { /* of one round */
     int phase;

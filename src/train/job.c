@@ -3,6 +3,7 @@
 
 #include "base/stop.h"
 #include "base/units.h"
+#include "obs/sampler.h"
 #include "weights/weights.h"
 
 /* ---- the passes over a batch ---- */
@@ -231,6 +232,8 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
         ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading, host->batches);
         if (host->vectors) ring_add_host(r, "vectors", "as long as what is trained", host->vectors);
         ring_add_host(r, "batches", "rows side by side, some filled ahead", host->batches);
+        bool sampled = spec->train && m->kind == MACHINE_CUDA;
+        ring_add_host(r, "sampler", "a thread that reads the GPU's sensors", sampled ? SAMPLER_STACK_BYTES : 0);
     }
     PlanChoices c = choices_of(spec);
     ring_plan(r, &c);

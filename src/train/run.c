@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/stop.h"
+#include "base/threads.h"
 #include "base/units.h"
 #include "base/work.h"
 #include "obs/sensors.h"
@@ -92,6 +93,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
 }
 
 void run_close(Run *r) {
+    sampler_close(&r->sampler);
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
     if (r->ring->x.b) exec_close(&r->ring->x);
@@ -220,6 +222,19 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     return run_write_metrics(r, "train", fields, COUNT_OF(fields) - left_out, e);
 }
 
+/* How busy the machine was since the last line. What is not known has no field. */
+static bool log_system(Run *r, Err *e) {
+    SampleMeans s = sampler_take(&r->sampler);
+    Metric fields[5];
+    int n = 0;
+    if (isfinite(s.gpu_busy)) fields[n++] = METRIC_REAL("gpu_utilization", s.gpu_busy);
+    if (s.gpu_used_bytes >= 0) fields[n++] = METRIC_INT("gpu_memory_bytes", s.gpu_used_bytes);
+    if (isfinite(s.watts)) fields[n++] = METRIC_REAL("gpu_power_w", s.watts);
+    if (isfinite(s.cpu_share)) fields[n++] = METRIC_REAL("cpu_utilization", s.cpu_share);
+    if (s.resident_bytes >= 0) fields[n++] = METRIC_INT("resident_bytes", s.resident_bytes);
+    return run_write_metrics(r, "system", fields, n, e);
+}
+
 /* What the monitor shows. */
 static void tell(Run *r, double loss) {
     JobStatus *s = r->o.status;
@@ -282,7 +297,7 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     progress_show(&r->progress, &(ProgressFacts){loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
-    if (log_now && !log_step(r, loss, u->norm, u->lr, e)) return false;
+    if (log_now && !(log_step(r, loss, u->norm, u->lr, e) && log_system(r, e))) return false;
     if (log_now) tell(r, loss);
     const RunSource *source = r->o.source;
     if (source && source->logged && !source->logged(source->user, r, u, e)) return false;
@@ -410,6 +425,8 @@ static bool begin(Run *r, Err *e) {
 static bool train(Run *r, RunResult *out, Err *e) {
     if (!begin(r, e)) return false;
     progress_begin(&r->progress, r->step, r->o.total_steps, sensors_seconds());
+    sampler_open(&r->sampler, &(SamplerOf){.bus_id = r->ring->machine.bus_id, .library = r->o.nvml,
+                                           .cores = threads_available()});
     arena_seal(&r->arena);
     if (evaluation_was_left_out(r) && !(evaluate_now(r, out, e) && (!r->o.save || run_save_checkpoint(r, e))))
         return false;
@@ -430,6 +447,8 @@ bool run_train(Run *r, RunResult *out, Err *e) {
                        .attention = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
                        .planned_bytes = r->ring->placement.arena_bytes[POOL_DEVICE],
                        .process_planned_bytes = ring_process_bytes(r->ring),
+                       .wait_share = NAN,
+                       .samples = {.gpu_busy = NAN, .watts = NAN, .cpu_share = NAN},
                        .stopped_by = (int)stop_signal};
     out->measured_bytes = r->ring->x.pool_bytes[POOL_DEVICE];
     out->finished = is_finished(r);
@@ -438,6 +457,8 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     out->steps = r->step;
     out->skipped_steps = r->state.scaling.skipped;
     out->tokens_per_s = trains ? progress_tokens_per_s(&r->progress) : (double)NAN;
+    if (trains) out->wait_share = r->progress.all.waited_seconds / r->progress.all.step_seconds;
+    if (trains) out->samples = sampler_all(&r->sampler);
     out->process_measured_bytes = r->ring->peak_bytes;
     out->checksum = weights_checksum(&r->ring->x, job_trained_role(r->job));
     if (out->finished) recall(r, out);

@@ -9,6 +9,7 @@
 #include "obs/growth.h"
 #include "obs/metrics.h"
 #include "obs/progress.h"
+#include "obs/sampler.h"
 #include "obs/status.h"
 #include "store/adapter.h"
 #include "store/history.h"
@@ -87,6 +88,7 @@ typedef struct RunOptions {
     int64_t growth_alarm_bytes;
     int64_t trim_every;        /* steps; 0: never. See trim.c */
     double cleanup_delay_seconds;
+    const char *nvml;          /* library that is asked about the GPU; NULL: the driver's */
 } RunOptions;
 
 typedef struct AttentionReport { /* over all layers; NaN: the model has no such part */
@@ -103,6 +105,8 @@ typedef struct RunResult {
     double first_loss;          /* of the first update here */
     double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
     double tokens_per_s;
+    double wait_share;          /* of the steps' time that passed waiting for data; NaN: no step was played */
+    SampleMeans samples;        /* over all steps */
     double eval_loss;           /* NaN: not evaluated */
     double eval_score;          /* the judge's; NaN: there is none */
     AttentionReport attention;  /* on the batch behind the last update that was logged */
@@ -145,6 +149,7 @@ struct Run {
     Metrics metrics;
     bool metrics_open;
     Progress progress;
+    Sampler sampler;
     Growth growth;
     int64_t step;               /* updates done */
     double step_began;          /* when the step before was done with */

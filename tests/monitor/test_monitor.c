@@ -9,31 +9,13 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "obs/status.h"
+#include "tests/monitor/fakes.h"
 #include "tests/snug.h"
 #include "tests/terminal.h"
 #include "tests/test.h"
 #include "tests/world.h"
 
 #define GIB_NUMBER 1073741824LL
-
-/* The library that stands for the driver's; false after test_skip. */
-static bool use_nvml(const char *name) {
-    const char *folder = getenv("FAKES");
-    char path[600], cwd[500] = "";
-    if (!getcwd(cwd, sizeof cwd)) cwd[0] = 0;
-    snprintf(path, sizeof path, "%s%s%s/%s", folder && *folder == '/' ? "" : cwd, folder && *folder == '/' ? "" : "/",
-             folder ? folder : "build/cuda0-debug0", name);
-    unsetenv("FAKE_NVML_FAIL");
-    unsetenv("FAKE_NVML_PID_FILE");
-    setenv("SNUG_NVML", path, 1);
-    if (file_exists(path)) return true;
-    test_skip("the library that stands for NVML is not built (make test-bins; FAKES=its folder)");
-    return false;
-}
-
-static void use_no_nvml(void) {
-    setenv("SNUG_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
-}
 
 static int64_t number(const json_t *j, const char *key) {
     return json_integer_value(json_object_get(j, key));

@@ -58,6 +58,7 @@ void cuda_machine_describe(CudaBackend *c, Machine *m) {
     m->mapping_bytes = MAPPING_BYTES;
     m->mapping_share = MAPPING_SHARE;
     m->runtime_bytes = c->host_bytes + HOST_CODE_BYTES;
+    snprintf(m->bus_id, sizeof m->bus_id, "%s", c->bus_id);
 }
 
 /* ---- what it says about itself ---- */
