@@ -88,7 +88,7 @@ bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
 }
 
 void plan_case_close(PlanCase *c) {
-    graph_judge_close(&c->best->judge);
+    if (c->best) graph_judge_close(&c->best->judge);
     mem_free(c->best);
     if (c->planned) ring_close(&c->ring);
     if (c->backend) c->backend->close(c->backend);

@@ -36,16 +36,21 @@ static void expect_file(const char *name, const char *wanted) {
     str_free(&s);
 }
 
-/* A model of two layers that knows the three sentences by heart: test_path("o/model"). */
-static void learn_by_heart(void) {
+/* A random model of two layers: test_path("m"). */
+static void make_model(void) {
     put("c.amr", sentences_text);
     json_decref(done(snug_run("init --model llama-3.2-1b --tokenizer recipes/amr-demo --set num_hidden_layers=2 --set hidden_size=64 "
                               "--set intermediate_size=128 --set num_attention_heads=2 --set num_key_value_heads=2 --set head_dim=32 "
                               "--set vocab_size=768 --dtype fp32 --out %s --json",
                               test_path("m"))));
-    json_decref(done(snug_run("train --model %s --device cpu --data %s --steps 120 --global-batch 3 --seq 64 --lr 1e-2 --schedule "
-                              "constant --seed 1 --out %s --json",
-                              test_path("m"), test_path("c.amr"), test_path("o"))));
+}
+
+#define TRAIN "train --model %s --device cpu --steps 120 --global-batch 3 --seq 64 --lr 1e-2 --schedule constant --seed 1 --json "
+
+/* The same, trained until it knows the three sentences by heart: test_path("o/model"). */
+static void learn_by_heart(void) {
+    make_model();
+    json_decref(done(snug_run(TRAIN "--data %s --out %s", test_path("m"), test_path("c.amr"), test_path("o"))));
 }
 
 #define PARSE "amr parse %s --model %s --device cpu --threads 1 --json --overwrite --out %s "
@@ -112,4 +117,54 @@ TEST(parse_refuses_what_it_cannot_do_and_writes_nothing) {
     expect_refused(snug_run("amr parse %s --model models/tally --out %s", test_path("c.amr"), test_path("taken.amr")), 1, "already there");
     EXPECT(!file_exists(out));
     expect_file("taken.amr", "kept");
+}
+
+/* ---- the best checkpoint ---- */
+
+TEST(the_best_checkpoint_may_be_the_one_that_parses_best) {
+    make_model();
+    const char *m = test_path("m"), *c = test_path("c.amr");
+    json_t *by_loss = done(snug_run(TRAIN "--data %s --eval-data %s --eval-steps 40 --save-best --out %s", m, c, c, test_path("o")));
+    json_t *j = done(snug_run(TRAIN "--data %s --eval-data %s --eval-steps 40 --save-best smatch --out %s", m, c, c, test_path("p")));
+    EXPECT(json_number_value(json_object_get(j, "smatch")) == 1);
+    EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") && number(j, "above_plan_bytes") == 0);
+    EXPECT(number(j, "planned_bytes") > number(by_loss, "planned_bytes")); /* the passes are in the plan */
+    EXPECT(number(j, "allocations_after_first_step") == 0);
+    EXPECT_STR(json_string_value(json_object_get(j, "checksum")), json_string_value(json_object_get(by_loss, "checksum")));
+    double smatch[8];
+    int n = snug_metrics(test_path("p"), "eval", "smatch", smatch, 8);
+    EXPECT(n == 3 && smatch[2] == 1 && smatch[0] <= smatch[2]);
+    json_decref(j);
+    json_decref(by_loss);
+    json_decref(done(snug_run(PARSE, c, test_path("p/model"), test_path("q.amr")))); /* the result is what was scored */
+    expect_file("q.amr", sentences_text);
+    j = done(snug_run(TRAIN "--data %s --eval-data %s --eval-steps 120 --save-best validity --best-samples 2 --out %s", m, c, c,
+                      test_path("v")));
+    EXPECT(json_number_value(json_object_get(j, "validity")) == 1);
+    json_decref(j);
+}
+
+TEST(what_cannot_be_parsed_between_updates_is_refused_before_the_first) {
+    make_model();
+    put("text.jsonl", "{\"prompt\":\"a\",\"completion\":\"no graph\"}\n");
+    const char *m = test_path("m"), *c = test_path("c.amr"), *out = test_path("o");
+    expect_refused(snug_run(TRAIN "--data %s --save-best smatch --out %s", m, c, out), 2, "--eval-data FILE");
+    expect_refused(snug_run(TRAIN "--data %s --eval-data %s --pack on --save-best smatch --out %s", m, c, c, out), 2, "--pack update");
+    expect_refused(snug_run(TRAIN "--data %s --eval-data %s --save-best validity --out %s", m, c, test_path("text.jsonl"), out), 1,
+                   "no held-out answer holds an AMR graph");
+    expect_refused(snug_run(TRAIN "--data %s --save-best=bleu --out %s", m, c, out), 2, "is not one of: none, loss, smatch, validity");
+    EXPECT(!file_exists(out));
+    json_decref(done(snug_run(TRAIN "--data %s --eval-data %s --save-best smatch --out %s", m, c, c, out)));
+    expect_refused(snug_run("train --config %s/config.yaml --resume --steps 130 --save-best validity", out), 1, "best-by was smatch and is validity");
+}
+
+TEST(a_plan_holds_the_passes_that_parse) {
+    make_model();
+    const char *m = test_path("m"), *c = test_path("c.amr");
+    json_t *plan = done(snug_run("plan --model %s --device cpu --data %s --eval-data %s --save-best smatch --seq 64 --global-batch 3 --json", m, c, c));
+    json_t *run = done(snug_run(TRAIN "--data %s --eval-data %s --save-best smatch --out %s", m, c, c, test_path("o")));
+    const json_t *device = json_object_get(json_object_get(plan, "pools"), "device");
+    EXPECT(number(device, "planned_bytes") > 0 && number(device, "planned_bytes") == number(run, "measured_bytes"));
+    json_decref(plan);
+    json_decref(run);
 }
