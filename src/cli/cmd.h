@@ -7,7 +7,8 @@
 
 typedef bool CommandFn(const Options *o, Err *e);
 CommandFn cmd_plan, cmd_init, cmd_convert, cmd_train, cmd_eval, cmd_tokenize, cmd_merge, cmd_doctor, cmd_quantize,
-    cmd_generate, cmd_chat, cmd_reason, cmd_problems, cmd_amr, cmd_amr_parse, cmd_smatch, cmd_prepare, cmd_grpo, cmd_unlearn,
+    cmd_generate, cmd_chat, cmd_reason, cmd_problems, cmd_amr, cmd_amr_parse, cmd_smatch,
+    cmd_prepare, cmd_grpo, cmd_unlearn,
     cmd_unlearn_eval;
 
 #endif

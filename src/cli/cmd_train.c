@@ -42,8 +42,9 @@ static bool reopen_data(Session *s, Err *e) {
 }
 
 static void count_batches(Session *s) {
-    if (s->data)
-        s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) + graph_judge_bytes(&s->best.judge);
+    if (!s->data) return;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers);
+    s->host.batches += graph_judge_bytes(&s->best.judge);
 }
 
 /* Less memory was found than planned: the job anew, smaller. */

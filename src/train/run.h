@@ -32,8 +32,8 @@ typedef struct RunSource {
     bool (*restore)(void *user, Run *r, const char *folder, Err *e);
 } RunSource;
 
-/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases of the job's
- * ring, which its task has recorded. */
+/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases of
+ * the job's ring, which its task has recorded. */
 typedef struct RunJudge {
     void *user;
     const char *name; /* of the score, in logs and metrics */
