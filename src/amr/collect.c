@@ -85,8 +85,10 @@ bool amr_collect_row(AmrCollect *c, Str *out, const json_t *row, Err *e) {
     c->cut += finish && !strcmp(finish, "length");
     c->answers++;
     add_sentence(out, sentence);
-    if (error) add_failure(c, out, sentence, error);
-    else add_answer(c, out, sentence, json_string_value(text), (int64_t)json_string_length(text));
+    if (error)
+        add_failure(c, out, sentence, error);
+    else
+        add_answer(c, out, sentence, json_string_value(text), (int64_t)json_string_length(text));
     str_add(out, "\n\n");
     return true;
 }
@@ -95,20 +97,23 @@ bool amr_collect_row(AmrCollect *c, Str *out, const json_t *row, Err *e) {
 
 json_t *amr_collect_json(const AmrCollect *c) {
     const AmrRepairs *r = &c->repairs;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I}", "answers", (json_int_t)c->answers, "graphs",
-                     (json_int_t)c->graphs, "failed", (json_int_t)c->failed, "cut", (json_int_t)c->cut, "repaired",
-                     (json_int_t)c->repaired, "repairs", "quotes", (json_int_t)r->quotes, "parentheses",
-                     (json_int_t)r->parentheses, "ends", (json_int_t)r->ends, "renamed", (json_int_t)r->renamed,
-                     "other_samples", (json_int_t)c->other_samples);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:I}", "answers", (json_int_t)c->answers,
+                     "graphs", (json_int_t)c->graphs, "failed", (json_int_t)c->failed, "cut", (json_int_t)c->cut,
+                     "repaired", (json_int_t)c->repaired, "repairs", "quotes", (json_int_t)r->quotes,
+                     "parentheses", (json_int_t)r->parentheses, "ends", (json_int_t)r->ends, "renamed",
+                     (json_int_t)r->renamed, "other_samples", (json_int_t)c->other_samples);
 }
 
 void amr_collect_report(Str *out, const AmrCollect *c) {
     const AmrRepairs *r = &c->repairs;
-    str_addf(out, "%lld answers: %lld graphs, %lld failures (in place, as `# ::failed`); %lld answers ended at their longest",
+    str_addf(out,
+             "%lld answers: %lld graphs, %lld failures (in place, as `# ::failed`); %lld answers ended at their "
+             "longest",
              (long long)c->answers, (long long)c->graphs, (long long)c->failed, (long long)c->cut);
     if (c->repaired)
         str_addf(out,
-                 "\n%lld graphs were repaired: %lld quotes and %lld parentheses closed, %lld ends cut off, %lld variables "
+                 "\n%lld graphs were repaired: %lld quotes and %lld parentheses closed, %lld ends cut off, %lld "
+                 "variables "
                  "renamed",
                  (long long)c->repaired, (long long)r->quotes, (long long)r->parentheses, (long long)r->ends,
                  (long long)r->renamed);

@@ -44,8 +44,10 @@ static bool make_rows(void *self, json_t *rows, const char *text, int64_t bytes,
     for (int64_t i = 0; any && i < c.n; i++) {
         const AmrBlock *b = &c.block[i];
         f->blocks++;
-        if (b->fault || !b->sentence) leave_out(f, b);
-        else json_array_append_new(rows, amr_row(&r->prompt, b, f->blocks - 1, r->style));
+        if (b->fault || !b->sentence)
+            leave_out(f, b);
+        else
+            json_array_append_new(rows, amr_row(&r->prompt, b, f->blocks - 1, r->style));
     }
     amr_corpus_free(&c);
     return true;
@@ -69,10 +71,12 @@ void amr_rows_close(AmrRows *r) {
 
 static void report_file(Str *out, const AmrRowsFile *f) {
     int64_t left_out = f->invalid + f->silent;
-    str_addf(out, "%s%s: %lld of %lld blocks are left out (%lld without a valid graph, %lld without a sentence):", out->len ? "\n" : "",
-             f->path, (long long)left_out, (long long)f->blocks, (long long)f->invalid, (long long)f->silent);
+    str_addf(out, "%s%s: %lld of %lld blocks are left out (%lld without a valid graph, %lld without a sentence):",
+             out->len ? "\n" : "", f->path, (long long)left_out, (long long)f->blocks, (long long)f->invalid,
+             (long long)f->silent);
     for (int i = 0; i < f->n_faults; i++)
-        str_addf(out, "\n  block %lld, line %lld: %s", (long long)f->fault[i].block, (long long)f->fault[i].line, f->fault[i].why);
+        str_addf(out, "\n  block %lld, line %lld: %s", (long long)f->fault[i].block, (long long)f->fault[i].line,
+                 f->fault[i].why);
     if (left_out > f->n_faults)
         str_addf(out, "\n  ... and %lld more (`snug amr check` lists them)", (long long)(left_out - f->n_faults));
 }

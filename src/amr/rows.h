@@ -1,10 +1,10 @@
-/* rows.h - an AMR corpus as training data: blocks become rows, and what is left out is remembered by block and line.
+/* rows.h - an AMR corpus as training data: blocks become rows, and what is left out is remembered by block and
+ * line.
  *
  *     AmrRows r;
  *     if (!amr_rows_open(&r, "unified", style, &e)) ...
- *     options.blocks = &r.blocks;                        // dataset_open reads any corpus among its files through it
- *     amr_rows_report(&text, &r);                        // "" where nothing was left out
- *     amr_rows_close(&r);
+ *     options.blocks = &r.blocks;                        // dataset_open reads any corpus among its files through
+ * it amr_rows_report(&text, &r);                        // "" where nothing was left out amr_rows_close(&r);
  *
  * A block without a sentence, or without a valid graph, gives no row. */
 #ifndef AMR_ROWS_H
@@ -21,7 +21,7 @@ typedef struct AmrFault {
 } AmrFault;
 
 typedef struct AmrRowsFile {
-    char *path; /* owns */
+    char *path;                      /* owns */
     int64_t blocks, invalid, silent; /* silent: no sentence */
     AmrFault fault[AMR_FAULTS_NAMED];
     int n_faults;

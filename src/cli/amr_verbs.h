@@ -13,7 +13,8 @@ typedef struct AmrInput {
     int64_t first, end;
 } AmrInput;
 bool amr_input_open(AmrInput *in, const Options *o, Err *e); /* amr_corpus_free(&in->corpus) in either case */
-/* The same for sentences to be parsed: a text that is no corpus becomes one whose blocks have a sentence and no graph. */
+/* The same for sentences to be parsed: a text that is no corpus becomes one whose blocks have a sentence and no
+ * graph. */
 bool amr_input_sentences(AmrInput *in, const char *path, Err *e);
 void amr_input_choose(AmrInput *in, const Options *o);       /* first and end, of a corpus that is there */
 

@@ -1,5 +1,5 @@
-/* cmd_amr_parse.c - snug amr parse: sentences in, one graph each out, as `snug generate` answers prompts; an answer ends
- * where its graph does. */
+/* cmd_amr_parse.c - snug amr parse: sentences in, one graph each out, as `snug generate` answers prompts; an
+ * answer ends where its graph does. */
 #include <string.h>
 
 #include "amr/prompt.h"
@@ -71,15 +71,20 @@ static void sum_up(void *self, json_t *summary) {
     json_t *counts = amr_collect_json(&a->collect);
     Str text = {0};
     amr_collect_report(&text, &a->collect);
-    if (summary) json_object_update(summary, counts);
-    else log_line("%s", str_text(&text));
+    if (summary)
+        json_object_update(summary, counts);
+    else
+        log_line("%s", str_text(&text));
     json_decref(counts);
     str_free(&text);
 }
 
 bool cmd_amr_parse(const Options *o, Err *e) {
     Parsing a = {.o = o, .style = {.without_answer = true}, .collect = amr_collect_by(o)};
-    GenerateHooks hooks = {.self = &a, .read = read_prompts, .turn = make_block, .sum_up = sum_up,
+    GenerateHooks hooks = {.self = &a,
+                           .read = read_prompts,
+                           .turn = make_block,
+                           .sum_up = sum_up,
                            .whole = a.collect.how.last ? NULL : is_whole};
     a.style.chat = opt_is(o, OPT_TEMPLATE, "chat");
     bool ok = amr_json_needs_out(o, e) && amr_prompt_choose(&a.prompt, &a.style, opt_text(o, OPT_AMR_PROMPT), e) &&

@@ -9,12 +9,14 @@
 
 typedef struct Prompts Prompts;
 
-/* What another command makes of the way from prompts to lines; a member that is NULL leaves it as snug generate has it. */
+/* What another command makes of the way from prompts to lines; a member that is NULL leaves it as snug generate has
+ * it. */
 typedef struct GenerateHooks {
     void *self;
-    bool (*read)(void *self, Prompts *p, const GenSetup *g, Err *e); /* the prompts; all that fail are lines of their own */
+    bool (*read)(void *self, Prompts *p, const GenSetup *g, Err *e); /* the prompts */
     bool (*whole)(void *self, const EngineEvent *text); /* given the text of an answer as it comes: it ends here */
-    bool (*turn)(void *self, Str *line, Err *e);        /* a line of JSON, in order, into what is written in its place */
+    /* A line of JSON, in order, into what is written in its place; one with "error" is that of a prompt that failed. */
+    bool (*turn)(void *self, Str *line, Err *e);
     void (*sum_up)(void *self, json_t *summary);        /* behind the last line; NULL: it is told to a person */
 } GenerateHooks;
 

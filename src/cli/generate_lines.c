@@ -33,7 +33,8 @@ bool lines_check(const Options *o, bool *whole, Err *e) {
 }
 
 void lines_init(AnswerLines *l, const char *out, int64_t n, const GenerateHooks *hooks) {
-    *l = (AnswerLines){.out = out && strcmp(out, "-") ? out : NULL, .n = n, .hooks = hooks, .log = {.fd = -1, .lock = {.fd = -1}}};
+    *l = (AnswerLines){.out = out && strcmp(out, "-") ? out : NULL, .n = n, .hooks = hooks};
+    l->log = (JobLog){.fd = -1, .lock = {.fd = -1}};
     if (l->out) l->place = MEM_NEW(LinePlace, n);
     else l->held = MEM_NEW(char *, n);
 }

@@ -6,12 +6,14 @@
 #include "parse/judge.h"
 
 typedef struct JudgeSetup {
-    GraphJudge judge; /* n 0: there is none */
+    GraphJudge judge;    /* n 0: there is none */
     int32_t stop_id[16]; /* its */
 } JudgeSetup;
 
-/* Reads the judge that --save-best names and makes its task the job's; without one nothing happens. Before the job is planned, and
- * again where the held-out set was opened again. It stays where it is; graph_judge_close(&j->judge). */
-bool judge_setup(JudgeSetup *j, JobSpec *s, const Options *o, const Words *w, const ModelFiles *m, const Dataset *held_out, Err *e);
+/* Reads the judge that --save-best names and makes its task the job's; without one nothing happens. Before the job
+ * is planned, and again where the held-out set was opened again. It stays where it is;
+ * graph_judge_close(&j->judge). */
+bool judge_setup(JudgeSetup *j, JobSpec *s, const Options *o, const Words *w, const ModelFiles *m,
+                 const Dataset *held_out, Err *e);
 
 #endif

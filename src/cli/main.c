@@ -27,9 +27,9 @@ static CommandFn *const functions[CMD_COUNT] = {
 
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
-    return (ON_TRAIN >> c & 1) || c == CMD_GENERATE || c == CMD_REASON || c == CMD_INIT || c == CMD_CONVERT || c == CMD_MERGE ||
-           c == CMD_QUANTIZE || c == CMD_PROBLEMS || c == CMD_AMR || c == CMD_AMR_PARSE || c == CMD_CHAT ||
-           c == CMD_PREPARE || c == CMD_UNLEARN || c == CMD_UNLEARN_EVAL || c == CMD_GRPO_EVAL || c == CMD_MONITOR;
+    const uint32_t saves = ON_WRITE | ON_QUANTIZE | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
+                           ON_UNLEARN_EVAL | ON_GRPO_EVAL | ON_MONITOR;
+    return saves >> c & 1;
 }
 
 /* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists. Elsewhere there is

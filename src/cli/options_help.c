@@ -191,10 +191,10 @@ const CommandRow command_rows[CMD_COUNT] = {
          .least = 1,
          .most = 1,
          .about =
-             "FILE: blocks with # ::snt, or a sentence a line. Asks as --amr-prompt says, which must be what the model was "
-             "trained with; ends an answer where its graph does; writes a block a sentence, in order. An answer without a "
-             "valid graph keeps its place as # ::failed. --resume goes on with what an interrupted run left. The plan is "
-             "that of snug generate, and so is what is told of it.",
+             "FILE: blocks with # ::snt, or a sentence a line. Asks as --amr-prompt says, which must be what the model "
+             "was trained with; ends an answer where its graph does; writes a block a sentence, in order. An answer "
+             "without a valid graph keeps its place as # ::failed. --resume goes on with what an interrupted run left. "
+             "The plan is that of snug generate, and so is what is told of it.",
          .examples = "snug amr parse test.amr --model m0 --adapter out/adapter --out pred.amr\n"
                      "snug amr parse sentences.txt --model m0 --amr-prompt unified --repair --out pred.amr\n"},
     [CMD_SMATCH] =

@@ -63,8 +63,9 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
     c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
                           .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers) + graph_judge_bytes(&c->best->judge),
+                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers),
                           .reading = setup_reading_bytes(c->data, c->held_out)};
+    c->host.batches += graph_judge_bytes(&c->best->judge);
 }
 
 static bool prepare(PlanCase *c, Err *e) {
@@ -106,7 +107,7 @@ bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
 }
 
 void plan_case_close(PlanCase *c) {
-    graph_judge_close(&c->best->judge);
+    if (c->best) graph_judge_close(&c->best->judge);
     mem_free(c->best);
     if (c->planned) ring_close(&c->ring);
     if (c->backend) c->backend->close(c->backend);

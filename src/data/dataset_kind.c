@@ -94,8 +94,8 @@ static bool settle_blocks(RowMaker *m, Row *row, Err *e) {
     bool turns = row_get(row, "messages");
     if (m->o->prompt_template || m->o->text_field || m->o->answer_field)
         return fail(e, ERR_USAGE,
-                    "an AMR corpus has sentences and graphs, not columns: a prompt of your own is a file for --amr-prompt "
-                    "(recipes/amr/), not --prompt-template, --answer-template or --text-field");
+                    "an AMR corpus has sentences and graphs, not columns: a prompt of your own is a file for "
+                    "--amr-prompt (recipes/amr/), not --prompt-template, --answer-template or --text-field");
     m->kind = turns ? DATA_MESSAGES : DATA_PROMPT;
     m->main = turns ? "messages" : "prompt";
     m->answer = turns ? NULL : "completion";
@@ -151,7 +151,8 @@ static void say_template(RowMaker *m, bool bare) {
 static bool settle_template(RowMaker *m, Err *e) {
     const DataOptions *o = m->o;
     bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT;
-    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT, pair = !turns && !bare && m->kind != DATA_FIELDS && !m->blocks;
+    bool bare = m->kind == DATA_IDS || m->kind == DATA_TEXT;
+    bool pair = !turns && !bare && m->kind != DATA_FIELDS && !m->blocks;
     if (m->kind != DATA_IDS && !o->tokenizer)
         return fail(e, ERR_FAIL,
                     "text can only be encoded with the model's tokenizer, and the model has none. "

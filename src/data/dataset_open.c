@@ -185,7 +185,8 @@ static bool settle_first(Opening *p, Row *row, Err *e) {
     bool amr = p->reader.form == SOURCE_AMR;
     if (p->maker.settled)
         return amr == (p->maker.blocks != NULL) ||
-               fail(e, ERR_FAIL, "%s: is %s AMR corpus, and the files before it are %s. Give each kind a --data of its own",
+               fail(e, ERR_FAIL,
+                    "%s: is %s AMR corpus, and the files before it are %s. Give each kind a --data of its own",
                     p->reader.path, amr ? "an" : "no", amr ? "not" : "of that kind");
     if (!settle(p, row, e)) return false;
     if (!p->told) tell_part(p, p->part);

@@ -216,8 +216,8 @@ static bool look_at_start(RowReader *r, Err *e) {
     if (!source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e)) return false;
     if (r->form == SOURCE_AMR && !r->blocks)
         return fail(e, ERR_FAIL,
-                    "%s: this is an AMR corpus, which `snug train` and `snug eval` read; elsewhere `snug amr rows` makes "
-                    "samples of it",
+                    "%s: this is an AMR corpus, which `snug train` and `snug eval` read; elsewhere `snug amr rows` "
+                    "makes samples of it",
                     r->path);
     return begin_rows(r, e) && (r->form != SOURCE_AMR || r->blocks->begin(r->blocks->self, r->path, e));
 }

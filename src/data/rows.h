@@ -18,8 +18,8 @@ typedef struct RowBlocks {
     void *self;
     const char *text;   /* "AMR corpus, asked by the wording plain": what the rows are; borrows */
     bool (*begin)(void *self, const char *path, Err *e); /* a file is read from its beginning, perhaps once more */
-    /* A piece of it, parted from others by empty lines: its rows, {"prompt", "completion"} or {"messages"}, are appended to
-     * the list; what holds none is counted, not refused. line: of the file, from 1. */
+    /* A piece of it, parted from others by empty lines: its rows, {"prompt", "completion"} or {"messages"}, are
+     * appended to the list; what holds none is counted, not refused. line: of the file, from 1. */
     bool (*rows)(void *self, json_t *rows, const char *text, int64_t bytes, int64_t line, Err *e);
 } RowBlocks;
 

@@ -208,11 +208,14 @@ bool source_files(SourceFiles *f, const char *path, Err *e) {
     if (!file_is_dir(path)) return add_file(f, path), true;
     bool ok = walk(f, path, 0, e);
     if (ok && !f->n)
-        ok = fail(e, ERR_FAIL, "%s: holds no .txt, .jsonl, .json, .csv, .tsv or .amr file (%lld others are there)", path, (long long)f->passed);
+        ok = fail(e, ERR_FAIL, "%s: holds no .txt, .jsonl, .json, .csv, .tsv or .amr file (%lld others are there)",
+                  path, (long long)f->passed);
     for (int64_t i = 1; ok && i < f->n; i++)
         if (form_by_name(f->path[i]) != form_by_name(f->path[0]))
-            ok = fail(e, ERR_FAIL, "%s: holds files of different kinds (%s, %s). Name the files, or give each kind a folder of its own", path,
-                      f->path[0], f->path[i]);
+            ok = fail(e, ERR_FAIL,
+                      "%s: holds files of different kinds (%s, %s). Name the files, or give each kind a folder of its "
+                      "own",
+                      path, f->path[0], f->path[i]);
     if (!ok) source_files_free(f);
     return ok;
 }

@@ -1,5 +1,5 @@
-/* judge.c - which passes stand beside the training step, how held-out sentences are answered on them, and what their graphs
- * are worth. */
+/* judge.c - which passes stand beside the training step, how held-out sentences are answered on them, and what
+ * their graphs are worth. */
 #include "parse/judge.h"
 
 #include <string.h>
@@ -91,14 +91,20 @@ bool graph_judge_read(GraphJudge *g, const Dataset *d, const GraphJudgeOptions *
     Str gold = {0};
     *g = (GraphJudge){.o = *o};
     g->task = (Task){.name = "supervised, and answers", .record = record, .loss = task_supervised.loss};
-    g->judge = (RunJudge){.user = g, .name = o->measure == GRAPHS_SMATCH ? "smatch" : "validity", .open = open_passes, .score = score};
+    g->judge = (RunJudge){.user = g,
+                          .name = o->measure == GRAPHS_SMATCH ? "smatch" : "validity",
+                          .open = open_passes,
+                          .score = score};
     if (dataset_is_packed(d) && !dataset_packs_updates(d))
-        return fail(e, ERR_USAGE, "--save-best %s: sentences are parsed one by one; it goes with --pack update or off", g->judge.name);
+        return fail(e, ERR_USAGE,
+                    "--save-best %s: sentences are parsed one by one; it goes with --pack update or off",
+                    g->judge.name);
     read_items(g, &gold, d);
     if (!g->n) {
         str_free(&gold);
         return fail(e, ERR_FAIL,
-                    "--save-best %s: no held-out answer holds an AMR graph. Is this an AMR corpus, and --seq large enough for "
+                    "--save-best %s: no held-out answer holds an AMR graph. Is this an AMR corpus, and --seq "
+                    "large enough for "
                     "its rows?",
                     g->judge.name);
     }
@@ -106,7 +112,8 @@ bool graph_judge_read(GraphJudge *g, const Dataset *d, const GraphJudgeOptions *
     CHECK(!ok || g->gold.n == g->n);
     g->answer = MEM_NEW(Str, g->n);
     g->slots = MIN2(g->n, MOST_SLOTS);
-    g->context = MIN2(units_round_up(g->context + g->context / 4, GRAIN), dataset_seq(d)); /* longer than any gold graph */
+    g->context =
+        MIN2(units_round_up(g->context + g->context / 4, GRAIN), dataset_seq(d)); /* longer than any gold graph */
     log_line("the best checkpoint is chosen by %s on %s held-out sentences%s", g->judge.name, units_count(g->n).s,
              g->without_gold ? "; others have no whole graph" : "");
     return ok;
@@ -126,7 +133,8 @@ void graph_judge_close(GraphJudge *g) {
 /* A graph's tree takes some twenty times its text; predictions are kept and parsed beside the gold ones. */
 int64_t graph_judge_bytes(const GraphJudge *g) {
     int64_t text = g->gold.text.len;
-    return g->room * (int64_t)sizeof(GraphItem) + 4 * g->ids.capacity + 60 * text + g->n * (int64_t)(sizeof(Str) + sizeof(SmatchCounts) * SMATCH_METRICS);
+    return g->room * (int64_t)sizeof(GraphItem) + 4 * g->ids.capacity + 60 * text +
+           g->n * (int64_t)(sizeof(Str) + sizeof(SmatchCounts) * SMATCH_METRICS);
 }
 
 /* ---- answering ---- */
@@ -164,7 +172,8 @@ static bool answer_all(GraphJudge *g, Err *e) {
         if (state == ENGINE_BROKEN) return false;
         if (stop_asked()) engine_cancel_all(n);
         for (EngineEvent ev; engine_event(n, &ev);)
-            if (ev.kind == EVENT_DONE) str_add_bytes(&g->answer[ev.request->number], str_text(ev.text), ev.text->len);
+            if (ev.kind == EVENT_DONE)
+                str_add_bytes(&g->answer[ev.request->number], str_text(ev.text), ev.text->len);
         if (!stop_check(e)) return fail_within(e, "parsing held-out sentences");
     }
     return true;
@@ -179,8 +188,10 @@ static bool collect(const GraphJudge *g, AmrCorpus *predicted, Err *e) {
         Penman graph;
         AmrRepairs none;
         const Str *answer = &g->answer[i];
-        if (amr_take(&graph, &none, str_text(answer), answer->len, (AmrTake){0}, NULL)) penman_print(&text, &graph, PENMAN_ONE_LINE);
-        else amr_print_failure(&text, "");
+        if (amr_take(&graph, &none, str_text(answer), answer->len, (AmrTake){0}, NULL))
+            penman_print(&text, &graph, PENMAN_ONE_LINE);
+        else
+            amr_print_failure(&text, "");
         str_add(&text, "\n\n");
         penman_free(&graph);
     }
@@ -194,7 +205,9 @@ static bool score(void *user, Run *r, double *value, Err *e) {
     SmatchOptions how = smatch_defaults();
     how.only_full = true;
     bool ok = answer_all(g, e) && collect(g, &predicted, e) && smatch_score(&s, &g->gold, &predicted, &how, e);
-    if (ok) *value = g->o.measure == GRAPHS_SMATCH ? smatch_f1(s.of[SMATCH_FULL]) : (double)predicted.valid / (double)g->n;
+    if (ok)
+        *value =
+            g->o.measure == GRAPHS_SMATCH ? smatch_f1(s.of[SMATCH_FULL]) : (double)predicted.valid / (double)g->n;
     smatch_score_free(&s);
     amr_corpus_free(&predicted);
     return ok;

@@ -1,9 +1,9 @@
-/* judge.h - a model that parses while it is trained: held-out sentences are answered between updates, on the ring of the
- * job, and their graphs scored, so that the best checkpoint is the one that parses best.
+/* judge.h - a model that parses while it is trained: held-out sentences are answered between updates, on the ring
+ * of the job, and their graphs scored, so that the best checkpoint is the one that parses best.
  *
- * Prompts and gold graphs are taken from the rows of the held-out set: what is not scored of a row is the prompt, what is
- * scored the answer. The passes over the trained weights are phases of the job's own ring, so they are in its plan, and
- * the cache takes bytes that the training step has left.
+ * Prompts and gold graphs are taken from the rows of the held-out set: what is not scored of a row is the prompt,
+ * what is scored the answer. The passes over the trained weights are phases of the job's own ring, so they are in
+ * its plan, and the cache takes bytes that the training step has left.
  *
  *     graph_judge_read(&g, held_out, ..., &e);   // before the job is planned; the judge stays where it is
  *     job.task = &g.task;
@@ -50,10 +50,10 @@ typedef struct GraphJudge {
     Gen *gen; /* in the program's arena; NULL until the ring is open */
 } GraphJudge;
 
-/* Refused: rows that share their row with others, and a set in which no answer is a graph. graph_judge_close in either
- * case. */
+/* Refused: rows that share their row with others, and a set in which no answer is a graph. graph_judge_close in
+ * either case. */
 bool graph_judge_read(GraphJudge *g, const Dataset *held_out, const GraphJudgeOptions *o, Err *e);
-void graph_judge_close(GraphJudge *g);           /* zeros are fine */
+void graph_judge_close(GraphJudge *g);          /* zeros are fine */
 int64_t graph_judge_bytes(const GraphJudge *g); /* host memory of prompts, graphs and answers, at most */
 
 #endif

@@ -85,7 +85,8 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
         feed_open(&r->feed, &r->arena, data, &p);
     }
     if (!stop_check(e) || !run_start_weights(r, e) || !ring_settle(r->ring, e)) return false;
-    if (!start_state(r, e) || (o->judge && !o->judge->open(o->judge->user, r, e)) || (o->warm && !run_warm(r, e))) return false;
+    if (!start_state(r, e) || (o->judge && !o->judge->open(o->judge->user, r, e))) return false;
+    if (o->warm && !run_warm(r, e)) return false;
     if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
     ring_measure(r->ring);
@@ -160,8 +161,8 @@ static void remember_best(Run *r, double metric) {
 static void say_evaluation(const Run *r, double loss, double score, int64_t tokens) {
     char judged[64] = "";
     if (r->o.judge) snprintf(judged, sizeof judged, "; %s %.4f", r->o.judge->name, score);
-    log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s%s", (long long)r->step, loss, exp(loss),
-             units_count(tokens).s, judged, r->best_now ? " (best so far)" : "");
+    log_line("evaluation after step %lld: loss %.6f, perplexity %.3f over %s tokens%s%s", (long long)r->step, loss,
+             exp(loss), units_count(tokens).s, judged, r->best_now ? " (best so far)" : "");
 }
 
 static bool evaluate_now(Run *r, RunResult *out, Err *e) {
@@ -184,8 +185,8 @@ static bool evaluate_now(Run *r, RunResult *out, Err *e) {
     r->best_now = r->state.best_step < 0 || (judge ? score > r->state.best_metric : loss < r->state.best_metric);
     say_evaluation(r, loss, score, tokens);
     if (r->best_now) remember_best(r, judge ? score : loss);
-    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("perplexity", exp(loss)), METRIC_INT("tokens", tokens),
-                             METRIC_REAL(judge ? judge->name : "", score)};
+    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("perplexity", exp(loss)),
+                             METRIC_INT("tokens", tokens), METRIC_REAL(judge ? judge->name : "", score)};
     return run_write_metrics(r, "eval", fields, COUNT_OF(fields) - !judge, e);
 }
 

@@ -1,12 +1,9 @@
 /* test_command.c - snug amr and snug smatch as a person uses them: from a corpus to rows, from answers to a score,
  * and what is refused. */
-#include <jansson.h>
 #include <stdlib.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "tests/snug.h"
-#include "tests/test.h"
+#include "tests/amr/command.h"
 
 static const char corpus_text[] =
     "#::snt The boy wants to go.\n(w / want-01\n  :ARG0 (b / boy)\n  :ARG1 (g / go-02 :ARG0 b))\n\n"
@@ -14,32 +11,9 @@ static const char corpus_text[] =
     "# ::id 3\n# ::snt Con chó \"sủa\".\n(s / sủa :agent (c / chó))\n\n"
     "#::snt Cut short.\n(c / cut-02 :ARG1 (s / short\n";
 
-static void put(const char *name, const char *text) {
-    Err e;
-    EXPECT_OK(file_write_all(test_path(name), text, (int64_t)strlen(text), &e));
-}
-
 static void expect_done(Ran r) {
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
-}
-
-static void expect_refused(Ran r, int code, const char *part) {
-    if (!EXPECT(r.code == code && strstr(str_text(&r.err), part)))
-        test_note("    exit %d, wanted %d with '%s': %s", r.code, code, part, str_text(&r.err));
-    ran_free(&r);
-}
-
-static void expect_file(const char *name, const char *wanted) {
-    Str s = {0};
-    Err e;
-    EXPECT_OK(file_read(test_path(name), &s, 0, &e));
-    EXPECT_STR(str_text(&s), wanted);
-    str_free(&s);
-}
-
-static int64_t number(const json_t *j, const char *key) {
-    return json_integer_value(json_object_get(j, key));
 }
 
 TEST(check_counts_blocks_and_names_faults) {

@@ -48,6 +48,11 @@ const OutsideCommand outside_command[] = {
      NULL, true},
     {"generate", "generate --json " TALLY "--prompt 'Tom has 3 apples.' --max-tokens 8", NULL, true},
     {"generate, large", "generate --json --model ../large --prompts ../prompts.jsonl --max-tokens 4", NULL, true},
+    {"train, parsed between updates",
+     "train --json " TALLY "--data ../graphs.amr --val-split 0.5 --eval-steps 1 --save-best smatch --out run "
+     "--overwrite --seq 96 --steps 2",
+     NULL, true},
+    {"amr parse", "amr parse ../graphs.amr --json " TALLY "--max-tokens 16 --out p.amr --overwrite", NULL, true},
     {"chat", "chat --json " TALLY "--max-tokens 8", "talk.txt", true},
     {"reason",
      "reason --json " TALLY "--dataset arithmetic --num-examples 2 --max-tokens 8 --judge-max-tokens 8 "
@@ -85,6 +90,8 @@ bool outside_make(int embedding_mib) {
     char arguments[600];
     if (!world_make(binary ? binary : "./snug")) return false;
     put("talk.txt", "hello\nhow much is 2 + 3?\n");
+    put("graphs.amr", "#::snt A boy sings.\n(s / sing-01 :ARG0 (b / boy))\n\n"
+                      "#::snt A dog runs.\n(r / run-02 :ARG0 (d / dog))\n");
     put("prompts.jsonl", "{\"ids\":[1,2,3]}\n{\"ids\":[4,5,6,7]}\n{\"ids\":[8]}\n");
     snprintf(arguments, sizeof arguments,
              "init --model qwen2.5-0.5b --out ../large --set num_hidden_layers=2 --set hidden_size=%d --set "
