@@ -60,6 +60,7 @@ bool report_update(GrpoRun *g, Run *r, Err *e) {
                           METRIC_REAL("reward_std", f->advantage.reward_std),
                           METRIC_REAL("frac_reward_zero_std", f->advantage.zero_std_share),
                           METRIC_INT("unscored", f->unscored),
+                          METRIC_INT("redrawn", f->redrawn),
                           METRIC_REAL("entropy", f->entropy / tokens),
                           METRIC_REAL("kl", policy[POLICY_KL] / tokens),
                           METRIC_REAL("clip_ratio_low", policy[POLICY_LOW] / tokens),
