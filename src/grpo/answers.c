@@ -9,7 +9,9 @@
 #include "base/stop.h"
 #include "grpo/clean.h"
 
-bool answers_keep_going(void *unused) { return !stop_asked(); }
+bool answers_keep_going(void *unused) {
+    return !stop_asked();
+}
 
 /* ---- the policy ---- */
 
@@ -47,8 +49,12 @@ static void begin_completion(Completion *c, int64_t item, int sample, const Toke
 
 /* All but the tokens and how many. */
 static Request request_of(const GrpoVoice *v, const Ask *ask, int64_t prompt) {
-    Request q = {.sampling = v->sampling, .key = rng_fold(ask->key, (uint64_t)prompt), .stop_id = v->stop_id,
-                 .n_stop_ids = v->n_stop_ids, .want_logp = true, .logp_at_temperature = true};
+    Request q = {.sampling = v->sampling,
+                 .key = rng_fold(ask->key, (uint64_t)prompt),
+                 .stop_id = v->stop_id,
+                 .n_stop_ids = v->n_stop_ids,
+                 .want_logp = true,
+                 .logp_at_temperature = true};
     if (ask->greedy) q.sampling = (Sampling){.top_p = 1, .repetition = 1};
     return q;
 }
@@ -60,7 +66,8 @@ static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     int64_t item = ask->item ? ask->item[prompt] : prompt;
     if (!encode_item(v, &p->ids, &ask->items->item[item], p->to->context - p->to->answer, e)) return false;
     Request q = request_of(v, ask, prompt);
-    q.prompt = p->ids.ids, q.n_prompt = p->ids.n, q.max_new = p->to->answer, q.samples = ask->samples, q.number = prompt;
+    q.prompt = p->ids.ids, q.n_prompt = p->ids.n, q.max_new = p->to->answer, q.samples = ask->samples,
+    q.number = prompt;
     for (int s = 0; s < ask->samples; s++)
         begin_completion(&p->to->c[prompt * ask->samples + s], item, s, &p->ids);
     return engine_submit(p->n, &q, NULL, e);
@@ -161,8 +168,8 @@ static void take_rest(void *user, const EngineEvent *ev) {
     if (ended && !c->failed) c->n = n, c->truncated = false; /* the token that ends it stands there still */
 }
 
-bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which, const int64_t *kept,
-                   int64_t n_which, Err *e) {
+bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
+                   const int64_t *kept, int64_t n_which, Err *e) {
     RestAsking r = {.p = {.n = n, .voice = v, .to = to, .ask = ask}, .which = which, .kept = kept};
     Asking a = {.n = n, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
     return run_asking(&a, e);
@@ -199,8 +206,15 @@ static bool submit_judge(void *user, int64_t i, Err *e) {
         str_addf(&c->why, "the evaluator's prompt has %lld tokens", (long long)p->ids.n);
         return true;
     }
-    Request q = {.prompt = p->ids.ids, .n_prompt = p->ids.n, .max_new = MIN2(room, p->max_new), .samples = 1,
-                 .sampling = v->sampling, .key = rng_fold(rng_fold(p->seed, 0xe7a1), (uint64_t)i), .stop_id = v->stop_id, .n_stop_ids = v->n_stop_ids, .number = i};
+    Request q = {.prompt = p->ids.ids,
+                 .n_prompt = p->ids.n,
+                 .max_new = MIN2(room, p->max_new),
+                 .samples = 1,
+                 .sampling = v->sampling,
+                 .key = rng_fold(rng_fold(p->seed, 0xe7a1), (uint64_t)i),
+                 .stop_id = v->stop_id,
+                 .n_stop_ids = v->n_stop_ids,
+                 .number = i};
     Err refused = {0};
     if (!engine_submit(p->n, &q, NULL, &refused)) str_add(&c->why, refused.text);
     return true;
@@ -225,8 +239,10 @@ bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, 
 static void take_remote(void *user, const RemoteAnswer *a) {
     RemoteJudge *j = user;
     Completion *c = &j->asked->c[a->id];
-    if (a->text) str_add(&c->answer, a->text);
-    else str_add(&c->why, a->why);
+    if (a->text)
+        str_add(&c->answer, a->text);
+    else
+        str_add(&c->why, a->why);
 }
 
 bool answers_open_remote(RemoteJudge *j, const RemoteSpec *spec, Err *e) {

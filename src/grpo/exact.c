@@ -26,7 +26,8 @@ static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
     exec_put(&r->ring->x, grpo_ring(g->job)->verify_how, g->how, 0, b->rows * b->seq * (int64_t)sizeof *g->how);
 }
 
-/* How many tokens of the answer stand, the trainer's in place of the first that differs among them; 0: all, as they are. */
+/* How many tokens of the answer stand, the trainer's in place of the first that differs among them; 0: all, as
+ * they are. */
 static int64_t compare(Completion *c, const int32_t *drawn) {
     for (int64_t k = 0; k < completion_tokens(c); k++) {
         int32_t own = drawn[c->n_prompt - 1 + k];
@@ -96,7 +97,9 @@ bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
         for (int64_t u = 0; u < updates; u++)
             if (!verify(g, r, ask, grpo_gather(g, u), &n, e)) return false;
         if (n && round == MOST_ROUNDS)
-            return fail(e, ERR_FAIL, "--exact-policy: %lld answers still differ from the trainer's after %d rounds", (long long)n, round);
+            return fail(e, ERR_FAIL,
+                        "--exact-policy: %lld answers still differ from the trainer's after %d rounds",
+                        (long long)n, round);
         if (!mend(g, r, ask, n, e)) return false;
     }
     return true;
