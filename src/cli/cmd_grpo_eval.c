@@ -1,5 +1,5 @@
-/* cmd_grpo_eval.c - snug grpo-eval: a tuned policy beside the one it began as, on the same items, by the same evaluator and
- * rewards. The models take turns in memory: base, tuned, evaluator. */
+/* cmd_grpo_eval.c - snug grpo-eval: a tuned policy beside the one it began as, on the same items, by the same
+ * evaluator and rewards. The models take turns in memory: base, tuned, evaluator. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +70,8 @@ static bool find_tuned(Comparison *c, Err *e) {
             return true;
         }
     }
-    return fail(e, ERR_FAIL, "--tuned %s: holds neither a model (config.json) nor an adapter (adapter_config.json)", dir);
+    return fail(e, ERR_FAIL,
+                "--tuned %s: holds neither a model (config.json) nor an adapter (adapter_config.json)", dir);
 }
 
 static bool read_items(Comparison *c, Err *e) {
@@ -88,8 +89,10 @@ static bool prepare(Comparison *c, Err *e) {
     c->answer_tokens = opt_int(o, OPT_MAX_TOKENS);
     c->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : c->answer_tokens;
     if (c->best_of && grpo_setup_sampling(o).temperature == 0)
-        return fail(e, ERR_USAGE, "--temperature 0: the --best-of answers to a prompt would be the same; give 1, say");
-    if (!setup_model(&c->base, o, e) || !find_tuned(c, e) || !read_items(c, e) || !grpo_setup_rewards(&c->rewards, o, e))
+        return fail(e, ERR_USAGE,
+                    "--temperature 0: the --best-of answers to a prompt would be the same; give 1, say");
+    if (!setup_model(&c->base, o, e) || !find_tuned(c, e) || !read_items(c, e) ||
+        !grpo_setup_rewards(&c->rewards, o, e))
         return false;
     c->judged = opt_given(o, OPT_EVALUATOR) || opt_given(o, OPT_EVALUATOR_URL);
     if (!scoring_open(&c->scoring, &c->rewards.set, e)) return false;
@@ -97,10 +100,13 @@ static bool prepare(Comparison *c, Err *e) {
                                                 answers_open_remote(&c->remote, &c->remote_spec, e));
 }
 
-static int64_t answers_of(const Comparison *c, int kind) { return kind == GREEDY ? c->items.n : c->items.n * c->best_of; }
+static int64_t answers_of(const Comparison *c, int kind) {
+    return kind == GREEDY ? c->items.n : c->items.n * c->best_of;
+}
 
 static int64_t host_bytes(const Comparison *c) {
-    int64_t context = c->prompt_tokens + c->answer_tokens, text = 8 * (c->answer_tokens + c->evaluator_tokens), bytes = 0;
+    int64_t context = c->prompt_tokens + c->answer_tokens, text = 8 * (c->answer_tokens + c->evaluator_tokens),
+            bytes = 0;
     for (int k = 0; k < KINDS; k++) {
         int64_t n = answers_of(c, k);
         bytes += POLICIES * (rollout_bytes(n, context, c->answer_tokens) + n * (text + 8)) + n * 8 * REWARDS_MOST;
@@ -109,7 +115,8 @@ static int64_t host_bytes(const Comparison *c) {
 }
 
 static void make_room(Comparison *c) {
-    int64_t context = c->prompt_tokens + c->answer_tokens, most = MAX2(answers_of(c, GREEDY), answers_of(c, DRAWN));
+    int64_t context = c->prompt_tokens + c->answer_tokens,
+            most = MAX2(answers_of(c, GREEDY), answers_of(c, DRAWN));
     arena_init(&c->arena, "comparison");
     for (int p = 0; p < POLICIES; p++) {
         Policy *policy = &c->policy[p];
@@ -119,7 +126,7 @@ static void make_room(Comparison *c) {
         }
         policy->best = ARENA_NEW(&c->arena, double, c->items.n);
     }
-    c->given = ARENA_NEW(&c->arena, double, most *c->rewards.set.n);
+    c->given = ARENA_NEW(&c->arena, double, most * c->rewards.set.n);
     c->difference = ARENA_NEW(&c->arena, double, c->items.n);
 }
 
@@ -139,7 +146,8 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
         !gen_setup_begin(&s->setup, &s->part.o, e))
         return false;
     GenSpec *spec = &s->setup.spec;
-    if (!s->setup.words.tokenizer) return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", model);
+    if (!s->setup.words.tokenizer)
+        return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", model);
     if (side && side->quantised) spec->m.quantised = true, spec->m.stored = side->stored;
     if (side && side->offload.layers[OFFLOAD_WEIGHTS]) spec->m.offload = side->offload, spec->may_offload = false;
     bool cpu = s->setup.machine.kind == MACHINE_CPU, given = opt_given(c->o, OPT_SLOTS);
@@ -147,8 +155,10 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
     spec->slots = given ? opt_int(c->o, OPT_SLOTS) : MIN2(cpu ? 32 : 64, most);
     spec->context = context;
     if (!gen_setup_start(&s->setup, &(GenHost){.requests = host_bytes(c)}, !given, context, e)) return false;
-    s->voice = (GrpoVoice){.tokenizer = s->setup.words.tokenizer, .chat = s->setup.words.chat,
-                           .stop_id = s->setup.stop.id, .n_stop_ids = s->setup.stop.n,
+    s->voice = (GrpoVoice){.tokenizer = s->setup.words.tokenizer,
+                           .chat = s->setup.words.chat,
+                           .stop_id = s->setup.stop.id,
+                           .n_stop_ids = s->setup.stop.n,
                            .sampling = side ? grpo_setup_evaluator_sampling(c->o) : grpo_setup_sampling(c->o)};
     return true;
 }
@@ -169,7 +179,8 @@ static bool ask_policy(Speaker *s, Comparison *c, Policy *p, Err *e) {
     if (c->items.item[0].messages && !s->voice.chat)
         return fail(e, ERR_FAIL, "%s: has no chat template, and --model has one", p->model);
     Ask greedy = {.items = &c->items, .prompts = c->items.n, .samples = 1, .greedy = true};
-    Ask drawn = {.items = &c->items, .prompts = c->items.n, .samples = (int)c->best_of, .key = rng_fold(seed, 0xbe57)};
+    Ask drawn = {
+        .items = &c->items, .prompts = c->items.n, .samples = (int)c->best_of, .key = rng_fold(seed, 0xbe57)};
     return answers_ask(&s->setup.engine, &s->voice, &p->answers[GREEDY], &greedy, e) &&
            (!c->best_of || answers_ask(&s->setup.engine, &s->voice, &p->answers[DRAWN], &drawn, e));
 }
@@ -178,14 +189,16 @@ static bool ask_evaluator(Speaker *s, Comparison *c, Err *e) {
     ModelSpec side;
     ModelFiles files;
     bool may_move;
-    if (!grpo_setup_side(&side, &files, &may_move, "--evaluator", opt_text(c->o, OPT_EVALUATOR), &c->base, e)) return false;
+    if (!grpo_setup_side(&side, &files, &may_move, "--evaluator", opt_text(c->o, OPT_EVALUATOR), &c->base, e))
+        return false;
     if (!files.has_folder)
-        return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder", opt_text(c->o, OPT_EVALUATOR));
+        return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder",
+                    opt_text(c->o, OPT_EVALUATOR));
     int64_t context = c->prompt_tokens + c->answer_tokens + c->evaluator_tokens;
     bool ok = open_speaker(s, c, files.folder, "", &side, context, e);
     for (int i = 0; ok && i < POLICIES * KINDS; i++)
-        ok = answers_judge(&s->setup.engine, &s->voice, &c->policy[i / KINDS].answers[i % KINDS], c->evaluator_tokens,
-                           (uint64_t)opt_int(c->o, OPT_SEED), e);
+        ok = answers_judge(&s->setup.engine, &s->voice, &c->policy[i / KINDS].answers[i % KINDS],
+                           c->evaluator_tokens, (uint64_t)opt_int(c->o, OPT_SEED), e);
     return ok;
 }
 
@@ -216,13 +229,15 @@ static bool score_policy(Comparison *c, Policy *p, Err *e) {
     }
     for (int64_t i = 0; i < c->items.n; i++) {
         p->best[i] = -INFINITY;
-        for (int64_t s = 0; s < c->best_of; s++) p->best[i] = fmax(p->best[i], p->reward[DRAWN][i * c->best_of + s]);
+        for (int64_t s = 0; s < c->best_of; s++)
+            p->best[i] = fmax(p->best[i], p->reward[DRAWN][i * c->best_of + s]);
     }
     return true;
 }
 
 static json_t *mean_json(ScoreMean m) {
-    return json_pack("{s:f, s:o, s:o, s:o}", "mean", m.mean, "error", isfinite(m.error) ? json_real(m.error) : json_null(), "low",
+    return json_pack("{s:f, s:o, s:o, s:o}", "mean", m.mean, "error",
+                     isfinite(m.error) ? json_real(m.error) : json_null(), "low",
                      isfinite(m.error) ? json_real(m.mean - 1.96 * m.error) : json_null(), "high",
                      isfinite(m.error) ? json_real(m.mean + 1.96 * m.error) : json_null());
 }
@@ -239,14 +254,15 @@ static json_t *compare(const Comparison *c, const char *what, const double *base
         better += c->difference[i] > 0;
         worse += c->difference[i] < 0;
     }
-    ScoreMean b = score_mean(base, c->items.n), t = score_mean(tuned, c->items.n), d = score_mean(c->difference, c->items.n);
+    ScoreMean b = score_mean(base, c->items.n), t = score_mean(tuned, c->items.n),
+              d = score_mean(c->difference, c->items.n);
     log_line("%s, mean reward of %s items (95 %%):", what, units_count(c->items.n).s);
     say_mean("base", b);
     say_mean("tuned", t);
     say_mean("difference, paired", d);
     log_line("  better on %s items, worse on %s", units_count(better).s, units_count(worse).s);
-    return json_pack("{s:o, s:o, s:o, s:I, s:I}", "base", mean_json(b), "tuned", mean_json(t), "difference", mean_json(d), "better",
-                     (json_int_t)better, "worse", (json_int_t)worse);
+    return json_pack("{s:o, s:o, s:o, s:I, s:I}", "base", mean_json(b), "tuned", mean_json(t), "difference",
+                     mean_json(d), "better", (json_int_t)better, "worse", (json_int_t)worse);
 }
 
 /* ---- what is written ---- */
@@ -275,9 +291,10 @@ static bool write_lines(const Comparison *c, Err *e) {
     if (!lines_begin(&lines, out, opt_flag(c->o, OPT_OVERWRITE), e)) return false;
     bool ok = true;
     for (int64_t i = 0; ok && i < c->items.n; i++) {
-        json_t *row = json_pack("{s:I, s:o, s:o}", "item", (json_int_t)i, "question", clean_json(c->items.item[i].question),
-                                "gold", clean_json(c->items.item[i].gold));
-        for (int p = 0; p < POLICIES; p++) json_object_set_new(row, policy_names[p], policy_json(c, &c->policy[p], i));
+        json_t *row = json_pack("{s:I, s:o, s:o}", "item", (json_int_t)i, "question",
+                                clean_json(c->items.item[i].question), "gold", clean_json(c->items.item[i].gold));
+        for (int p = 0; p < POLICIES; p++)
+            json_object_set_new(row, policy_names[p], policy_json(c, &c->policy[p], i));
         ok = lines_json(&lines, row, e);
     }
     return lines_end(&lines, ok, e);

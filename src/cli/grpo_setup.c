@@ -112,6 +112,10 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     s->seq = row;
     if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
     spec->needs_old = g->batches.needs_old_logps;
+    spec->exact = opt_flag(o, OPT_EXACT_POLICY);
+    if (spec->exact && (opt_real(o, OPT_LORA_DROPOUT) > 0 || (opt_given(o, OPT_REPETITION) && opt_real(o, OPT_REPETITION) != 1)))
+        return fail(e, ERR_USAGE, "--exact-policy: neither --lora-dropout nor --repetition-penalty goes with it: the trainer's forward "
+                    "is not what is drawn from then");
     spec->has_evaluator = opt_given(o, OPT_EVALUATOR);
     if (spec->has_evaluator && !grpo_setup_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move, "--evaluator",
                                           opt_text(o, OPT_EVALUATOR), policy, e))

@@ -1,7 +1,8 @@
 /* sub_command.c - which options of a command hold for the commands inside it. */
 #include "cli/sub_command.h"
 
-bool sub_command_begin(SubCommand *s, const Options *o, Command c, const char *model, const char *const *more, int n, Err *e) {
+bool sub_command_begin(SubCommand *s, const Options *o, Command c, const char *model, const char *const *more,
+                       int n, Err *e) {
     static const OptId passed[] = {OPT_THREADS,   OPT_DEVICE,   OPT_BUDGET,  OPT_MAX_MEMORY,   OPT_PRECISION,
                                    OPT_TOKENIZER, OPT_TEMPLATE, OPT_MACHINE, OPT_DETERMINISTIC};
     *s = (SubCommand){.word = {"--model", model}, .n = 2};

@@ -1,4 +1,5 @@
-/* sub_command.h - one command inside another: options of its own, with what was given outside about the machine and the words. */
+/* sub_command.h - one command inside another: options of its own, with what was given outside about the machine
+ * and the words. */
 #ifndef CLI_SUB_COMMAND_H
 #define CLI_SUB_COMMAND_H
 
@@ -13,6 +14,7 @@ typedef struct SubCommand {
 } SubCommand;
 
 /* Command c on that model; more: further words. Texts must outlive it. options_free(&s->o) whatever it gives. */
-bool sub_command_begin(SubCommand *s, const Options *o, Command c, const char *model, const char *const *more, int n, Err *e);
+bool sub_command_begin(SubCommand *s, const Options *o, Command c, const char *model, const char *const *more,
+                       int n, Err *e);
 
 #endif

@@ -49,6 +49,9 @@ typedef struct Request {
     int64_t number;        /* the caller's name for it, in messages and events */
 } Request;
 
+/* How a sample of the request is drawn; drawable: ids below it have a text, 0: all. */
+DrawHow request_how(const Request *r, int sample, int32_t drawable);
+
 typedef enum GenEnd { GEN_END_ID, GEN_END_TEXT, GEN_END_LENGTH, GEN_END_CANCELLED } GenEnd;
 const char *gen_end_name(GenEnd end); /* "stop", "stop", "length", "interrupted" */
 

@@ -4,10 +4,24 @@
 #include "base/rng.h"
 #include "gen/engine_int.h"
 
+DrawHow request_how(const Request *r, int sample, int32_t drawable) {
+    const Sampling *how = &r->sampling;
+    return (DrawHow){.key = rng_fold(r->key, (uint64_t)sample),
+                     .temperature = how->temperature,
+                     .top_p = how->top_p,
+                     .min_p = how->min_p,
+                     .repetition = how->repetition,
+                     .top_k = (int32_t)MIN2(how->top_k, INT32_MAX),
+                     .first = (int32_t)r->n_prompt,
+                     .want_logp = r->want_logp,
+                     .logp_scale = r->logp_at_temperature && how->temperature > 0 ? 1 / how->temperature : 0,
+                     .vocab = drawable,
+                     .forced = (int32_t)r->n_forced};
+}
+
 void slot_enter(Engine *n, int slot, Ticket *t) {
     EngineSlot *s = &n->slot[slot];
     const Request *r = &t->r;
-    const Sampling *how = &r->sampling;
     s->ticket = t;
     s->serial = n->serials++;
     s->sample = r->first_sample + t->begun++;
@@ -23,17 +37,7 @@ void slot_enter(Engine *n, int slot, Ticket *t) {
     }
     memcpy(s->ids, r->prompt, (size_t)r->n_prompt * 4);
     if (r->n_forced) memcpy(s->ids + r->n_prompt, r->forced, (size_t)r->n_forced * 4);
-    DrawHow draw = {.key = rng_fold(r->key, (uint64_t)s->sample),
-                    .temperature = how->temperature,
-                    .top_p = how->top_p,
-                    .min_p = how->min_p,
-                    .repetition = how->repetition,
-                    .top_k = (int32_t)MIN2(how->top_k, INT32_MAX),
-                    .first = (int32_t)r->n_prompt,
-                    .want_logp = r->want_logp,
-                    .logp_scale = r->logp_at_temperature && how->temperature > 0 ? 1 / how->temperature : 0,
-                    .vocab = n->drawable,
-                    .forced = (int32_t)r->n_forced};
+    DrawHow draw = request_how(r, s->sample, n->drawable);
     exec_put(n->x, n->g->draw.how, &draw, slot * (int64_t)sizeof draw, sizeof draw);
     exec_put(n->x, n->g->draw.ids, s->ids, slot * n->g->spec.context * 4, (r->n_prompt + r->n_forced) * 4);
 }

@@ -9,7 +9,9 @@
 #include "base/stop.h"
 #include "grpo/clean.h"
 
-bool answers_keep_going(void *unused) { return !stop_asked(); }
+bool answers_keep_going(void *unused) {
+    return !stop_asked();
+}
 
 /* ---- the policy ---- */
 
@@ -45,24 +47,33 @@ static void begin_completion(Completion *c, int64_t item, int sample, const Toke
     str_clear(&c->text), str_clear(&c->answer), str_clear(&c->why);
 }
 
+/* All but the tokens and how many. */
+static Request request_of(const GrpoVoice *v, const Ask *ask, int64_t prompt) {
+    Request q = {.sampling = v->sampling,
+                 .key = rng_fold(ask->key, (uint64_t)prompt),
+                 .stop_id = v->stop_id,
+                 .n_stop_ids = v->n_stop_ids,
+                 .want_logp = true,
+                 .logp_at_temperature = true};
+    if (ask->greedy) q.sampling = (Sampling){.top_p = 1, .repetition = 1};
+    return q;
+}
+
 static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     PolicyAsking *p = user;
     const GrpoVoice *v = p->voice;
     const Ask *ask = p->ask;
     int64_t item = ask->item ? ask->item[prompt] : prompt;
     if (!encode_item(v, &p->ids, &ask->items->item[item], p->to->context - p->to->answer, e)) return false;
-    Request q = {.prompt = p->ids.ids, .n_prompt = p->ids.n, .max_new = p->to->answer, .samples = ask->samples,
-                 .sampling = v->sampling, .key = rng_fold(ask->key, (uint64_t)prompt), .stop_id = v->stop_id,
-                 .n_stop_ids = v->n_stop_ids, .want_logp = true, .logp_at_temperature = true, .number = prompt};
-    if (ask->greedy) q.sampling = (Sampling){.top_p = 1, .repetition = 1};
+    Request q = request_of(v, ask, prompt);
+    q.prompt = p->ids.ids, q.n_prompt = p->ids.n, q.max_new = p->to->answer, q.samples = ask->samples,
+    q.number = prompt;
     for (int s = 0; s < ask->samples; s++)
         begin_completion(&p->to->c[prompt * ask->samples + s], item, s, &p->ids);
     return engine_submit(p->n, &q, NULL, e);
 }
 
-static void take_answer(void *user, const EngineEvent *ev) {
-    PolicyAsking *p = user;
-    Completion *c = &p->to->c[ev->request->number * p->ask->samples + ev->sample];
+static void take_completion(Completion *c, const EngineEvent *ev) {
     if (ev->kind == EVENT_FAILED) {
         str_add(&c->why, ev->error);
         log_warn("item %lld, sample %d: %s; it counts for nothing", (long long)c->item, c->sample, ev->error);
@@ -74,6 +85,11 @@ static void take_answer(void *user, const EngineEvent *ev) {
     c->truncated = ev->end == GEN_END_LENGTH;
     c->failed = false;
     str_add_bytes(&c->text, str_text(ev->text), ev->text->len);
+}
+
+static void take_answer(void *user, const EngineEvent *ev) {
+    PolicyAsking *p = user;
+    take_completion(&p->to->c[ev->request->number * p->ask->samples + ev->sample], ev);
 }
 
 /* Submits by `next` until it has no more, and steps until all is answered. */
@@ -107,6 +123,58 @@ bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err
     return ok;
 }
 
+DrawHow answers_how(const Engine *n, const GrpoVoice *v, const Ask *ask, int64_t i, int sample) {
+    Request q = request_of(v, ask, i / ask->samples);
+    return request_how(&q, sample, n->drawable);
+}
+
+/* ---- the rest of an answer ---- */
+
+typedef struct RestAsking {
+    PolicyAsking p;
+    const int64_t *which, *kept;
+} RestAsking;
+
+static bool is_stop(const GrpoVoice *v, int32_t id) {
+    for (int i = 0; i < v->n_stop_ids; i++)
+        if (v->stop_id[i] == id) return true;
+    return false;
+}
+
+/* An answer whose last kept token ends it is asked for its text alone: a given continuation does not stop. */
+static bool submit_rest(void *user, int64_t i, Err *e) {
+    RestAsking *r = user;
+    Completion *c = &r->p.to->c[r->which[i]];
+    int64_t kept = r->kept[i];
+    bool ended = is_stop(r->p.voice, c->ids[c->n_prompt + kept - 1]);
+    Request q = request_of(r->p.voice, r->p.ask, r->which[i] / r->p.ask->samples);
+    q.prompt = c->ids, q.n_prompt = c->n_prompt, q.samples = 1, q.first_sample = c->sample, q.number = i;
+    q.forced = c->ids + c->n_prompt;
+    q.n_forced = kept - ended;
+    q.max_new = ended ? kept - 1 : r->p.to->answer;
+    str_clear(&c->text);
+    c->n = c->n_prompt + kept;
+    c->truncated = false;
+    c->failed = q.max_new > 0;
+    return !q.max_new || engine_submit(r->p.n, &q, NULL, e);
+}
+
+static void take_rest(void *user, const EngineEvent *ev) {
+    RestAsking *r = user;
+    Completion *c = &r->p.to->c[r->which[ev->request->number]];
+    int64_t n = c->n;
+    bool ended = ev->request->max_new < r->kept[ev->request->number];
+    take_completion(c, ev);
+    if (ended && !c->failed) c->n = n, c->truncated = false; /* the token that ends it stands there still */
+}
+
+bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
+                   const int64_t *kept, int64_t n_which, Err *e) {
+    RestAsking r = {.p = {.n = n, .voice = v, .to = to, .ask = ask}, .which = which, .kept = kept};
+    Asking a = {.n = n, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
+    return run_asking(&a, e);
+}
+
 /* ---- the evaluator ---- */
 
 typedef struct JudgeAsking {
@@ -138,8 +206,15 @@ static bool submit_judge(void *user, int64_t i, Err *e) {
         str_addf(&c->why, "the evaluator's prompt has %lld tokens", (long long)p->ids.n);
         return true;
     }
-    Request q = {.prompt = p->ids.ids, .n_prompt = p->ids.n, .max_new = MIN2(room, p->max_new), .samples = 1,
-                 .sampling = v->sampling, .key = rng_fold(rng_fold(p->seed, 0xe7a1), (uint64_t)i), .stop_id = v->stop_id, .n_stop_ids = v->n_stop_ids, .number = i};
+    Request q = {.prompt = p->ids.ids,
+                 .n_prompt = p->ids.n,
+                 .max_new = MIN2(room, p->max_new),
+                 .samples = 1,
+                 .sampling = v->sampling,
+                 .key = rng_fold(rng_fold(p->seed, 0xe7a1), (uint64_t)i),
+                 .stop_id = v->stop_id,
+                 .n_stop_ids = v->n_stop_ids,
+                 .number = i};
     Err refused = {0};
     if (!engine_submit(p->n, &q, NULL, &refused)) str_add(&c->why, refused.text);
     return true;
@@ -164,8 +239,10 @@ bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, 
 static void take_remote(void *user, const RemoteAnswer *a) {
     RemoteJudge *j = user;
     Completion *c = &j->asked->c[a->id];
-    if (a->text) str_add(&c->answer, a->text);
-    else str_add(&c->why, a->why);
+    if (a->text)
+        str_add(&c->answer, a->text);
+    else
+        str_add(&c->why, a->why);
 }
 
 bool answers_open_remote(RemoteJudge *j, const RemoteSpec *spec, Err *e) {

@@ -1,5 +1,5 @@
-/* answers.h - prompts become completions and completions become an evaluator's answers: by engines, or by a server. Knows
- * neither training nor what an answer is worth. */
+/* answers.h - prompts become completions and completions become an evaluator's answers: by engines, or by a
+ * server. Knows neither training nor what an answer is worth. */
 #ifndef GRPO_ANSWERS_H
 #define GRPO_ANSWERS_H
 
@@ -30,7 +30,15 @@ typedef struct Ask {
 /* prompts x samples completions into `to`. False without a code in e: the process was asked to leave. */
 bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err *e);
 
-/* What an evaluator answers to each completion, in at most max_new tokens. What it cannot read costs that sample alone. */
+/* How completion i of such an asking is drawn. */
+DrawHow answers_how(const Engine *n, const GrpoVoice *v, const Ask *ask, int64_t i, int sample);
+
+/* Completions which[n] are kept up to their first `kept` tokens of answer and answered on from there. */
+bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
+                   const int64_t *kept, int64_t n_which, Err *e);
+
+/* What an evaluator answers to each completion, in at most max_new tokens. What it cannot read costs that sample
+ * alone. */
 bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e);
 
 /* The same by a server. Stays where it is while it is open. */

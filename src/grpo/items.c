@@ -219,7 +219,7 @@ static bool add_article(Str *task, const json_t *row, Err *e) {
 }
 
 /* What jansson takes for a value, with the allocator's headers. */
-static int64_t json_heap_bytes(const json_t *j) {
+static int64_t json_heap_bytes(json_t *j) {
     enum { VALUE = 48, MEMBER = 112, TABLE = 256 };
     int64_t bytes = VALUE;
     const char *key;
@@ -228,7 +228,7 @@ static int64_t json_heap_bytes(const json_t *j) {
     if (json_is_string(j)) bytes += (int64_t)json_string_length(j) + 24;
     json_array_foreach(j, i, value) bytes += 16 + json_heap_bytes(value);
     if (json_is_object(j)) bytes += TABLE;
-    json_object_foreach((json_t *)j, key, value) bytes += MEMBER + (int64_t)strlen(key) + json_heap_bytes(value);
+    json_object_foreach(j, key, value) bytes += MEMBER + (int64_t)strlen(key) + json_heap_bytes(value);
     return bytes;
 }
 

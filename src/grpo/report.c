@@ -33,11 +33,14 @@ void report_completions(GrpoRun *g) {
 }
 
 static void say_update(const GrpoFacts *f, double tokens) {
-    log_line("  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, entropy %.3f, KL %.4g, clipped %.3f, logp "
-             "sampled-trained %.2g mean, %.2g max",
-             f->advantage.reward_mean, f->advantage.reward_std, 100 * f->advantage.zero_std_share, f->tokens_mean,
-             f->entropy / tokens, f->policy[POLICY_KL] / tokens, (f->policy[POLICY_LOW] + f->policy[POLICY_HIGH]) / tokens,
-             f->policy[POLICY_APART] / tokens, f->policy[POLICY_MOST_APART]);
+    log_line(
+        "  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, entropy %.3f, KL %.4g, clipped "
+        "%.3f, logp "
+        "sampled-trained %.2g mean, %.2g max",
+        f->advantage.reward_mean, f->advantage.reward_std, 100 * f->advantage.zero_std_share, f->tokens_mean,
+        f->entropy / tokens, f->policy[POLICY_KL] / tokens,
+        (f->policy[POLICY_LOW] + f->policy[POLICY_HIGH]) / tokens, f->policy[POLICY_APART] / tokens,
+        f->policy[POLICY_MOST_APART]);
 }
 
 /* rewards_NAME_mean and rewards_NAME_std of each function. */
@@ -60,6 +63,7 @@ bool report_update(GrpoRun *g, Run *r, Err *e) {
                           METRIC_REAL("reward_std", f->advantage.reward_std),
                           METRIC_REAL("frac_reward_zero_std", f->advantage.zero_std_share),
                           METRIC_INT("unscored", f->unscored),
+                          METRIC_INT("redrawn", f->redrawn),
                           METRIC_REAL("entropy", f->entropy / tokens),
                           METRIC_REAL("kl", policy[POLICY_KL] / tokens),
                           METRIC_REAL("clip_ratio_low", policy[POLICY_LOW] / tokens),

@@ -1,4 +1,5 @@
-/* report.h - what of a rollout and its update is told: a line of the log and a record of metrics.jsonl. Only run.c uses it. */
+/* report.h - what of a rollout and its update is told: a line of the log and a record of metrics.jsonl. Only run.c
+ * uses it. */
 #ifndef GRPO_REPORT_H
 #define GRPO_REPORT_H
 

@@ -68,6 +68,21 @@ static void record_old(GrpoRing *r, Job *j, const Model *policy) {
     prog_end_phase(p);
 }
 
+/* The same, with the tokens that the trainer's own logits draw. */
+static void record_verify(GrpoRing *r, Job *j, const Model *policy) {
+    Program *p = &j->ring->p;
+    int64_t rows = j->spec.micro_batch * j->spec.seq;
+    ModelInput in = j->in;
+    ModelOut out = {.tap_layer = -1};
+    in.id_order = NONE;
+    r->verify_how = prog_tensor(p, "verify_how", ROLE_INPUT, FMT_I32, 2, DIMS(rows, DRAW_WORDS));
+    r->verify_drawn = prog_tensor(p, "verify_drawn", ROLE_STATISTIC, FMT_I32, 1, DIMS(rows));
+    r->phase_verify = prog_begin_phase(p, "verify", MAX2(j->spec.accum, 2));
+    model_hidden(p, policy, &in, &out);
+    r->verify_logp = op_head_draw(p, out.hidden, policy->head, j->labels, job_head_attr(j), r->verify_how, r->verify_drawn);
+    prog_end_phase(p);
+}
+
 static Tid row_input(Program *p, const Job *j, const char *name) {
     return prog_tensor(p, name, ROLE_INPUT, FMT_F32, 1, DIMS(j->spec.micro_batch * j->spec.seq));
 }
@@ -100,6 +115,9 @@ static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobR
 
 static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     const ModelConfig *policy = &j->spec.m.config, *reference = &s->reference.config;
+    if (s->exact && j->ring->machine.kind != MACHINE_CPU)
+        return fail(e, ERR_USAGE, "--exact-policy: tokens are drawn again by the trainer on the CPU alone; leave it out, or give "
+                    "--device cpu");
     CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora, "trained weights cannot be their own reference");
     if (s->reference_kind == REFERENCE_MODEL && reference->vocab != policy->vocab)
         return fail(e, ERR_USAGE, "the reference %s knows %lld tokens, the policy %s %lld: they cannot be compared",
@@ -123,7 +141,7 @@ static bool record(const Task *task, Job *j, Err *e) {
     if (!check(s, j, e)) return false;
     GrpoRing *r = j->own = ARENA_NEW(&ring->p.arena, GrpoRing, 1);
     GrpoPlays n = grpo_plays(s, j->spec.micro_batch * j->spec.accum, j->spec.accum);
-    r->phase_reference = r->phase_old = -1;
+    r->phase_reference = r->phase_old = r->phase_verify = -1;
     record_inputs(r, s, j);
     Model policy = model_twin(&ring->p, &j->m, true);
     GenSpec answers = passes_of(s, j, &j->spec.m, s->prompt_tokens, s->answer_tokens);
@@ -133,7 +151,10 @@ static bool record(const Task *task, Job *j, Err *e) {
         if (!record_evaluator(r, s, j, e)) return false;
         add_passes(ring, &r->evaluator, n.evaluator_prefill, n.evaluator_decode);
     }
-    if (s->needs_old) {
+    if (s->exact) {
+        record_verify(r, j, &policy);
+        ring_add_plays(ring, r->phase_verify, (double)j->spec.accum);
+    } else if (s->needs_old) {
         record_old(r, j, &policy);
         ring_add_plays(ring, r->phase_old, (double)j->spec.accum);
     }

@@ -39,6 +39,7 @@ typedef struct GrpoSpec {
     int64_t slots;            /* answers at a time; 0: all of an update, up to GRPO_SLOTS */
     int64_t chunk;            /* prompt tokens of one pass */
     AttrPolicy loss;          /* clips, and the weight of the distance to the reference */
+    bool exact;               /* answers are drawn from what the trainer computes: a phase draws them again */
     bool needs_old;           /* some update trains on answers of earlier weights (Batches.needs_old_logps) */
 } GrpoSpec;
 enum { GRPO_SLOTS = 64 };
@@ -50,6 +51,10 @@ typedef struct GrpoRing {
     Tid reference_logp;  /* (N): read after each play */
     int phase_old;       /* the policy's own log-probabilities, as reference; -1: not needed */
     Tid old_logp;
+    int phase_verify;    /* the policy's own log-probabilities, and the token each row draws; -1: not needed */
+    Tid verify_logp;     /* (N): read after each play, as the next */
+    Tid verify_how;      /* (N, DRAW_WORDS) */
+    Tid verify_drawn;    /* (N) */
     /* inputs (N) of a micro-step beside the job's own; old, ref: NONE where there is none */
     Tid sampled, old, ref, advantage;
     Tid scored;  /* 1 for a token of an answer, else 0 */

@@ -180,7 +180,7 @@ void rollout_take(Rollout *r, const RolloutBatch *b, const RolloutRows *l, int64
         int64_t begin = row * b->b.seq;
         for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
             Completion *c = &r->c[l->member[i]];
-            float *kept = to == ROLLOUT_REF ? c->ref : c->old;
+            float *kept = to == ROLLOUT_REF ? c->ref : to == ROLLOUT_OLD ? c->old : c->sampled;
             for (int64_t k = 0; k < completion_tokens(c); k++) kept[k] = numbers[begin + c->n_prompt - 1 + k];
             begin += c->n;
         }

@@ -69,8 +69,8 @@ int64_t rollout_batch_bytes(int64_t rows, int64_t seq);
 /* The rows from `first` on. weight: of each completion's tokens, by completion; NULL: 1. */
 void rollout_batch_fill(RolloutBatch *b, const Rollout *r, const RolloutRows *l, int64_t first, const double *weight);
 
-/* What stands at each completion's answer in numbers (rows, seq) of the same batch goes to its `to` (old or ref). */
-typedef enum RolloutLogp { ROLLOUT_REF, ROLLOUT_OLD } RolloutLogp;
+/* What stands at each completion's answer in numbers (rows, seq) of the same batch goes to its `to`. */
+typedef enum RolloutLogp { ROLLOUT_REF, ROLLOUT_OLD, ROLLOUT_SAMPLED } RolloutLogp;
 void rollout_take(Rollout *r, const RolloutBatch *b, const RolloutRows *l, int64_t first, const float *numbers,
                   RolloutLogp to);
 

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/stop.h"
 #include "base/units.h"
+#include "grpo/exact.h"
 #include "grpo/report.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
@@ -29,7 +30,7 @@ int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64
     int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * items * 8;
     return rollout_bytes(n, context, g->answer_tokens) + rollout_bytes(held_out, context, g->answer_tokens) +
            (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) + 4 * s->micro_batch * s->seq +
-           MIB;
+           (g->exact ? s->micro_batch * s->seq * ((int64_t)sizeof(DrawHow) + 4) : 0) + MIB;
 }
 
 static bool open_voice(Engine *n, Gen *g, const GrpoVoice *v, Err *e) {
@@ -59,13 +60,15 @@ bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     g->logp = ARENA_NEW(&g->arena, float, job->spec.micro_batch * job->spec.seq);
     g->given = ARENA_NEW(&g->arena, double, most *MAX2(o->rewards.n, 1));
     double **doubles[] = {&g->reward, &g->advantage, &g->weight};
-    int64_t **wholes[] = {&g->tokens, &g->member, &g->order};
+    int64_t **wholes[] = {&g->tokens, &g->member, &g->order, &g->which, &g->kept};
     for (int i = 0; i < COUNT_OF(doubles); i++) *doubles[i] = ARENA_NEW(&g->arena, double, most);
     for (int i = 0; i < COUNT_OF(wholes); i++) *wholes[i] = ARENA_NEW(&g->arena, int64_t, most);
     g->prompt_item = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->scratch = ARENA_NEW(&g->arena, int64_t, MAX2(o->items->n, most));
     g->truncated = ARENA_NEW(&g->arena, bool, most);
     g->slice = ARENA_NEW(&g->arena, double, o->batches.spec.batch);
+    int64_t rows = job->spec.micro_batch * job->spec.seq;
+    if (s->exact) g->how = ARENA_NEW(&g->arena, DrawHow, rows), g->drawn = ARENA_NEW(&g->arena, int32_t, rows);
     if (!scoring_open(&g->scoring, &g->o.rewards, e)) return false;
     return !o->remote || answers_open_remote(&g->remote, o->remote, e);
 }
@@ -184,6 +187,9 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
                .samples = (int)b->spec.group, .key = rng_fold(rng_fold(g->o.seed, 0x9090), (uint64_t)number)};
     begin_part(g);
     if (!answers_ask(&g->policy, &g->o.policy, to, &ask, e)) return false;
+    to->number = number;
+    g->facts.redrawn = 0;
+    if (ring->phase_verify >= 0 && !exact_settle(g, r, &ask, e)) return false;
     end_part(g, GRPO_ANSWERS);
     begin_part(g);
     if (!judge(g, to, e)) return false;
@@ -199,7 +205,6 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
         return false;
     if (ring->phase_old >= 0 && !take_logps(g, r, ring->phase_old, ring->old_logp, ROLLOUT_OLD, e)) return false;
     end_part(g, GRPO_LOGPS);
-    to->number = number;
     if (isnan(g->reward_first)) g->reward_first = g->facts.advantage.reward_mean;
     g->reward_last = g->facts.advantage.reward_mean;
     return write_samples(g, step + 1, e);
@@ -207,8 +212,7 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
 
 /* ---- an update ---- */
 
-/* The completions of an update into g->member, with the weight of their tokens; gives how many. */
-static int64_t gather(GrpoRun *g, int64_t update) {
+int64_t grpo_gather(GrpoRun *g, int64_t update) {
     const Batches *b = &g->o.batches;
     int64_t n = 0, batch = b->spec.batch, ordered = -1;
     for (int64_t i = 0; i < g->rollout.n; i++) {
@@ -238,7 +242,7 @@ static int64_t gather(GrpoRun *g, int64_t update) {
 
 static bool train_update(GrpoRun *g, Run *r, Update *u, int64_t update, Err *e) {
     const Batch *b = &g->batch.b;
-    int64_t n = gather(g, update), micro = 0;
+    int64_t n = grpo_gather(g, update), micro = 0;
     rollout_rows_pack(&g->rows, &g->rollout, g->member, n, b->seq);
     begin_part(g);
     step_put_float(r, g->job->divisor, 1 / u->scaling.scale);
@@ -318,7 +322,8 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
     exec_get(&r->ring->x, ring->entropy, &entropy, 0, sizeof entropy);
     f->entropy = entropy / u->scaling.scale; /* the divisor of an update is 1 / scale */
     f->tokens_seen = r->state.tokens_seen;
-    g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
+    if (u->step % g->o.batches.updates == 0) /* later ones train on answers of earlier weights */
+        g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
     int64_t before = mem_stats().requests;
     if (r->step == r->o.total_steps && !measure(g, &g->after, "after", e)) return false;
     leave_out_texts(g, r, before);

@@ -42,6 +42,7 @@ typedef struct GrpoFacts { /* of the latest rollout and update */
     double ended_mean, ended_least, ended_most;    /* of those that ended by their end of text; NAN: none did */
     double clipped_share;                          /* ended by their length */
     int64_t unscored;
+    int64_t redrawn; /* answers that --exact-policy has cut and answered on, each time counted */
     double policy[POLICY_FACTS]; /* of the update */
     double entropy;              /* of the update: nats, summed over the tokens of answers */
     int64_t tokens_seen;         /* by all updates, prompts included */
@@ -60,6 +61,9 @@ typedef struct GrpoRun {
     double *given, *reward, *advantage, *weight; /* by completion */
     double *slice;                               /* (batch): weights of a micro-batch */
     int64_t *tokens, *member, *order, *prompt_item, *scratch;
+    int64_t *which, *kept; /* exact.c: completions that differ from the trainer's, and how much of them stands */
+    DrawHow *how;          /* (micro-batch, seq); exact.c's, as the next; NULL: not --exact-policy */
+    int32_t *drawn;        /* (micro-batch, seq) */
     bool *truncated;
     Samples samples;
     bool samples_open;
@@ -77,6 +81,9 @@ typedef struct GrpoRun {
 bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e);
 void grpo_run_close(GrpoRun *g); /* zeros are fine */
 RunSource grpo_source(GrpoRun *g);
+/* The completions of an update into g->member, with the weight of their tokens into g->weight; gives how many. */
+int64_t grpo_gather(GrpoRun *g, int64_t update);
+
 /* Of its arrays and texts, at most; items, held_out: how many there are. */
 int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64_t held_out);
 

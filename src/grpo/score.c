@@ -25,7 +25,8 @@ void scoring_close(Scoring *s) {
 }
 
 static RewardInput input_of(const Completion *c, const Items *items, bool judged) {
-    return (RewardInput){.item = &items->item[c->item], .policy = str_text(&c->text),
+    return (RewardInput){.item = &items->item[c->item],
+                         .policy = str_text(&c->text),
                          .answer = str_text(judged ? &c->answer : &c->text)};
 }
 
@@ -60,5 +61,6 @@ ScoreMean score_mean(const double *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) sum += x[i];
     for (int64_t i = 0; i < n; i++) squares += (x[i] - sum / count) * (x[i] - sum / count);
     return (ScoreMean){.mean = n ? sum / count : (double)NAN,
-                       .error = n > 1 ? sqrt(squares / (count - 1) / count) : (double)NAN, .n = n};
+                       .error = n > 1 ? sqrt(squares / (count - 1) / count) : (double)NAN,
+                       .n = n};
 }

@@ -22,8 +22,8 @@ typedef struct Scoring { /* stays where it is while it is open */
 bool scoring_open(Scoring *s, const RewardSet *set, Err *e); /* a command that cannot be started is refused */
 void scoring_close(Scoring *s);                              /* zeros are fine */
 
-/* Fills Completion.given, and given[completions][functions] where it is not NULL. judged: an evaluator's answers are scored, not
- * what the policy wrote. False without a code in e: the process was asked to leave. */
+/* Fills Completion.given, and given[completions][functions] where it is not NULL. judged: an evaluator's answers
+ * are scored, not what the policy wrote. False without a code in e: the process was asked to leave. */
 bool scoring_run(Scoring *s, double *given, Rollout *to, const Items *items, bool judged, Err *e);
 
 typedef struct ScoreMean { /* a mean and its standard error; NAN: there is too little for it */

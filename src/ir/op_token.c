@@ -6,8 +6,11 @@
  *                   the table may be int8 or nf4
  *   head_logits     in x(N,C) w(V,C)                           out logits(N,V) fp32; w may be int8, or nf4 for
  *                   N <= LINEAR_DIRECT_MOST
- *   head_logp       in x(N,C) w(V,C) labels(N)                 out logp(N) lse(N) entropy(N)?   fp32; w may be int8 here
+ *   head_logp       in x(N,C) w(V,C) labels(N) how(N,DRAW_WORDS)?
+                                                              out logp(N) lse(N) entropy(N)? drawn(N)?   w may be int8 here
  *                   and, where there is no dw, in the next two
+ *                   drawn: what a row's how draws from its logits (ir/sampling.h), which the head has scaled already;
+ *                   the number of the draw is -first; label < 0: -1. On the CPU alone
  *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still right)
  *   head_logp_grad  in x w labels lse dlogp(N) beta? clock     out dx(N,C)? dw(V,C)?
  *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a time
@@ -51,6 +54,14 @@ Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Ti
     prog_emit(p, (Step){.op = OP_HEAD_LOGP,
                         .head_logp = {.in = {x, w, labels}, .out = {logp, lse, entropy ? *entropy : NONE}},
                         .attr.head = attr});
+    return logp;
+}
+
+Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn) {
+    Tid logp = op_head_logp(p, x, w, labels, attr);
+    Step *s = &p->s[p->n_s - 1];
+    s->head_logp.in.how = how;
+    s->head_logp.out.drawn = drawn;
     return logp;
 }
 
@@ -155,7 +166,8 @@ static int64_t head_workspace(const Program *p, const Step *s, const Machine *m)
         ProductStage dw_stage = {false, x_staged, prog_t(p, h.dw)->format != FMT_F32};
         stage = MAX2(stage, product_bytes(product_head_dw_cut(vocabulary, width), dw_stage));
     }
-    return units_round_up(rows * vocabulary * 4, 256) + stage * m->threads;
+    int64_t draw = s->op == OP_HEAD_LOGP && s->head_logp.out.drawn ? sample_row_bytes(vocabulary) : 0;
+    return units_round_up(rows * vocabulary * 4, 256) + (stage + draw) * m->threads;
 }
 
 Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale) {

@@ -61,7 +61,7 @@ static bool gather(Sweep *w, Tid id, int head, int reader) {
 
 static int grad_of_head(const Sweep *w, int head) { /* W1; -1: none */
     const Step *f = &w->p->s[head];
-    if (f->head_logp.out.entropy) return -1;
+    if (f->head_logp.out.entropy || f->head_logp.out.drawn) return -1;
     for (int i = head + 1; i < w->phase->end; i++) {
         const Step *b = &w->p->s[i];
         if (b->op != OP_HEAD_LOGP_GRAD || b->head_logp_grad.in.lse != f->head_logp.out.lse) continue;

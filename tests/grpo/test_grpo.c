@@ -45,6 +45,29 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     json_decref(j);
 }
 
+static json_t *last_metrics(const char *out);
+
+/* So hot and so coarse that sampler and trainer draw some tokens differently: those are drawn again. */
+TEST(an_exact_policy_draws_what_the_trainer_draws) {
+    static const char *const ways[] = {"--precision fp32 --micro-batch 4", "--precision bf16 --num-iterations 2",
+                                       "--precision bf16 --mode lora --lora-rank 4 --top-k 200"};
+    double redrawn = 0;
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        char flags[300], name[16];
+        snprintf(name, sizeof name, "exact%d", i);
+        snprintf(flags, sizeof flags, "--steps 2 --exact-policy --temperature 3 --max-tokens 24 --eval-samples 0 %s", ways[i]);
+        json_t *j = run(name, flags);
+        if (!EXPECT(number(j, "logp_difference_max") == 0)) test_note("    %s: %g", ways[i], number(j, "logp_difference_max"));
+        EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") && number(j, "allocations_after_first_step") == 0);
+        json_decref(j);
+        j = last_metrics(name);
+        redrawn += number(j, "redrawn");
+        EXPECT(number(j, "entropy") > 0);
+        json_decref(j);
+    }
+    EXPECT(redrawn > 0);
+}
+
 static json_t *last_metrics(const char *out) {
     char path[400];
     Str text = {0};
@@ -70,7 +93,8 @@ TEST(the_entropy_of_a_policy_is_measured) {
 /* In the middle of a rollout too: its answers are part of the checkpoint. */
 TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
     static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1", "--mode lora --lora-rank 4 --num-iterations 2",
-                                       "--loss-type grpo --micro-batch 8 --mask-truncated-completions"};
+                                       "--loss-type grpo --micro-batch 8 --mask-truncated-completions",
+                                       "--exact-policy --precision bf16 --temperature 3 --num-iterations 2"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
         char flags[300], name[16];
         if (test_brief() && i != 1) continue;
@@ -220,7 +244,9 @@ TEST(what_cannot_be_is_refused_before_anything_is_written) {
     static const char *const bad[][2] = {{"--global-batch 15", "group"}, {"--temperature 0", "--temperature"},
                                          {"--reward nonsense", "nonsense"}, {"--reward command", "--reward-command"},
                                          {"--reward-weights 1 --reward-weights 2", "--reward-weights"},
-                                         {"--parser math", "--data"}};
+                                         {"--exact-policy --repetition-penalty 1.5", "--repetition-penalty"},
+                                         {"--exact-policy --mode lora --lora-dropout 0.1", "--lora-dropout"},
+                                         {"--kv-cache int8", "--kv-cache"}, {"--parser math", "--data"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         Ran r = snug_run("grpo " TINY "--out %s/bad --steps 1 %s", test_tmp(), bad[i][0]);
         char path[300];

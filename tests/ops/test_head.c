@@ -146,6 +146,32 @@ TEST(head_agrees_with_doubles) {
     }
 }
 
+/* At temperature 0 a row draws its likeliest token; a row without a label none. */
+TEST(head_draws_from_its_own_logits) {
+    HeadBench h;
+    open_head(&h, 300, 700, 24, FMT_F32, FMT_F32, 0);
+    Tid how = bench_matrix(&h.b, FMT_I32, h.n, DRAW_WORDS), drawn = bench_vector(&h.b, FMT_I32, h.n);
+    for (int64_t i = 0; i < h.n; i++) ((DrawHow *)h.b.initial[how])[i] = (DrawHow){.top_p = 1, .repetition = 1};
+    Step s = logp_step(&h, 128, false);
+    s.head_logp.in.how = how;
+    s.head_logp.out.drawn = drawn;
+    bench_check(&h.b, s);
+    const double *x = bench_initial(&h.b, h.x), *w = bench_initial(&h.b, h.w);
+    for (int64_t i = 0; i < h.n; i++) {
+        int32_t id = ((int32_t *)h.b.now[drawn])[i];
+        double top = -1e300, own = 0;
+        for (int64_t v = 0; v < h.v; v++) {
+            double logit = 0;
+            for (int64_t c = 0; c < h.c; c++) logit += x[i * h.c + c] * w[v * h.c + c];
+            top = fmax(top, logit);
+            if (v == id) own = logit;
+        }
+        bool labelled = ((int32_t *)h.b.initial[h.labels])[i] >= 0;
+        EXPECT(labelled ? id >= 0 && own > top - 1e-4 : id == -1);
+    }
+    bench_close(&h.b);
+}
+
 TEST(head_gives_the_same_bits_in_any_chunk_and_in_one_sweep) {
     static const int64_t chunks[] = {128, 256, 384, 100000};
     for (int i = 0; i < COUNT_OF(cases); i++) {

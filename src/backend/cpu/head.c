@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/cpu/product.h"
+#include "backend/cpu/sample.h"
 
 enum { PIECE = 1024 };
 
@@ -21,12 +22,14 @@ typedef struct Head {
     const float *dlogp;         /* NULL: no gradient is asked for */
     const float *lse_in;        /* NULL: it is computed here */
     float *logp, *lse, *entropy;
+    const DrawHow *how;         /* a row each; NULL: nothing is drawn */
+    int32_t *drawn;
     Matrix dx, dw;              /* data NULL: not wanted */
     float beta;
     float scale;                /* of the logits: 1 / temperature */
     uint64_t key;
     float *logits;              /* (chunk, V) in the workspace ... */
-    int64_t scratch;            /* ... and behind it the products' stages */
+    int64_t scratch;            /* ... and behind it, and what drawing takes, the products' stages */
     int64_t first;              /* the chunk's first row */
     int64_t begin;              /* the first row of the loop that is running */
 } Head;
@@ -73,6 +76,14 @@ static void score_row(const Head *h, int64_t row) {
     if (h->entropy) h->entropy[row] = (float)(log(sum) - weighed / sum);
 }
 
+static void draw_row(const Head *h, int64_t row, int worker) {
+    const DrawHow *how = &h->how[row];
+    int64_t room = sample_row_bytes(h->vocabulary), first = units_round_up(h->chunk * h->vocabulary * 4, 256);
+    Sampler s = sampler_at(cpu_scratch(h->args, first, room, worker), h->vocabulary);
+    if (how->vocab > 0) s.vocab = MIN2(how->vocab, h->vocabulary);
+    h->drawn[row] = h->labels[row] < 0 ? -1 : sample_token(&s, row_logits(h, row), how, NULL, 0, -how->first);
+}
+
 CPU_VECTOR static void scale(float *x, float by, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] *= by;
 }
@@ -102,6 +113,7 @@ static void do_row(void *context, int64_t i, int worker) {
               (long long)row);
     if (h->scale != 1.0f) scale(row_logits(h, row), h->scale, h->vocabulary);
     if (!h->lse_in) score_row(h, row);
+    if (h->drawn) draw_row(h, row, worker);
     if (h->dlogp) gradient_row(h, row);
 }
 
@@ -179,6 +191,8 @@ static void play_chunks(Head *h) {
 void cpu_head_logp(Backend *b, Queue q, const Args *a) {
     Head h = open_head(b, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
     h.logp = a->head_logp.out.logp.data, h.lse = a->head_logp.out.lse.data, h.entropy = a->head_logp.out.entropy.data;
+    h.how = a->head_logp.in.how.data, h.drawn = a->head_logp.out.drawn.data;
+    if (h.drawn) h.scratch += sample_row_bytes(h.vocabulary) * threads_count(cpu_threads(b));
     play_chunks(&h);
 }
 

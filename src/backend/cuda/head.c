@@ -62,6 +62,7 @@ static void play_chunks(const Head *h) {
 
 void cuda_head_logp(Backend *b, Queue q, const Args *a) {
     Head h = open_head(b, q, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
+    CHECK_MSG(!a->head_logp.out.drawn.data, "a head draws on the CPU alone");
     h.rows.logp = a->head_logp.out.logp.data, h.rows.lse = a->head_logp.out.lse.data;
     h.rows.entropy = a->head_logp.out.entropy.data;
     play_chunks(&h);

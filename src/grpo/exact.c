@@ -1,0 +1,106 @@
+/* exact.c - how answers are compared with what the trainer draws, and mended. */
+#include "grpo/exact.h"
+
+#include <string.h>
+
+#include "base/stop.h"
+
+enum { MOST_ROUNDS = 100 };
+
+/* A row's draw: the key of its completion, the number of its token; the head has applied the temperature. */
+static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
+    const Batch *b = &g->batch.b;
+    const RolloutRows *l = &g->rows;
+    for (int64_t row = 0; row < b->rows && first + row < l->rows; row++) {
+        DrawHow *at = g->how + row * b->seq;
+        for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
+            const Completion *c = &g->rollout.c[l->member[i]];
+            DrawHow how = answers_how(&g->policy, &g->o.policy, ask, l->member[i], c->sample);
+            how.temperature = 1;
+            for (int64_t t = 0; t < c->n; t++) {
+                how.first = -(int32_t)MAX2(t + 1 - c->n_prompt, 0);
+                *at++ = how;
+            }
+        }
+    }
+    exec_put(&r->ring->x, grpo_ring(g->job)->verify_how, g->how, 0, b->rows * b->seq * (int64_t)sizeof *g->how);
+}
+
+/* How many tokens of the answer stand, the trainer's in place of the first that differs among them; 0: all, as
+ * they are. */
+static int64_t compare(Completion *c, const int32_t *drawn) {
+    for (int64_t k = 0; k < completion_tokens(c); k++) {
+        int32_t own = drawn[c->n_prompt - 1 + k];
+        if (own == c->ids[c->n_prompt + k] || own < 0) continue;
+        c->ids[c->n_prompt + k] = own;
+        return k + 1;
+    }
+    return 0;
+}
+
+/* Appends the completions of these rows that differ to which and kept. */
+static int64_t compare_rows(GrpoRun *g, int64_t first, int64_t n) {
+    const Batch *b = &g->batch.b;
+    const RolloutRows *l = &g->rows;
+    for (int64_t row = 0; row < b->rows && first + row < l->rows; row++) {
+        int64_t at = row * b->seq;
+        for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
+            Completion *c = &g->rollout.c[l->member[i]];
+            int64_t kept = compare(c, g->drawn + at);
+            at += c->n;
+            if (kept) g->which[n] = l->member[i], g->kept[n++] = kept;
+        }
+    }
+    return n;
+}
+
+/* The training forward over these completions, laid out as an update of them would be. */
+static bool verify(GrpoRun *g, Run *r, const Ask *ask, int64_t members, int64_t *n, Err *e) {
+    const GrpoRing *ring = grpo_ring(g->job);
+    const Batch *b = &g->batch.b;
+    rollout_rows_pack(&g->rows, &g->rollout, g->member, members, b->seq);
+    for (int64_t first = 0; first < g->rows.rows; first += b->rows) {
+        if (stop_asked()) return false;
+        rollout_batch_fill(&g->batch, &g->rollout, &g->rows, first, NULL);
+        step_put_batch(r, b);
+        put_hows(g, r, ask, first);
+        exec_play(&r->ring->x, ring->phase_verify);
+        if (!exec_sync(&r->ring->x, e)) return false;
+        exec_get(&r->ring->x, ring->verify_drawn, g->drawn, 0, b->rows * b->seq * 4);
+        exec_get(&r->ring->x, ring->verify_logp, g->logp, 0, b->rows * b->seq * 4);
+        rollout_take(&g->rollout, &g->batch, &g->rows, first, g->logp, ROLLOUT_SAMPLED);
+        rollout_take(&g->rollout, &g->batch, &g->rows, first, g->logp, ROLLOUT_OLD);
+        *n = compare_rows(g, first, *n);
+    }
+    return true;
+}
+
+/* Answers those that differ on, and looks at them again among themselves, until none differs. */
+static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, Err *e) {
+    while (n) {
+        int64_t members = n;
+        g->facts.redrawn += n;
+        if (!answers_go_on(&g->policy, &g->o.policy, &g->rollout, ask, g->which, g->kept, n, e)) return false;
+        memcpy(g->member, g->which, (size_t)n * sizeof *g->member);
+        n = 0;
+        if (!verify(g, r, ask, members, &n, e)) return false;
+    }
+    return true;
+}
+
+/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. */
+bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
+    const Batches *b = &g->o.batches;
+    int64_t updates = MAX2(b->updates / b->spec.iterations, 1), n = 1;
+    for (int round = 0; n; round++) {
+        n = 0;
+        for (int64_t u = 0; u < updates; u++)
+            if (!verify(g, r, ask, grpo_gather(g, u), &n, e)) return false;
+        if (n && round == MOST_ROUNDS)
+            return fail(e, ERR_FAIL,
+                        "--exact-policy: %lld answers still differ from the trainer's after %d rounds",
+                        (long long)n, round);
+        if (!mend(g, r, ask, n, e)) return false;
+    }
+    return true;
+}
