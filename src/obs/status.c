@@ -94,7 +94,10 @@ void status_put(JobStatus *s) {
         add_field(&t, s, &fields[i]);
     }
     add(&t, "}\n", 2);
-    file_replace(s->path, t.data, t.len, NULL);
+    if (file_replace(s->path, t.data, t.len, NULL)) return;
+    char folder[sizeof s->path]; /* a system may take it away when its user logs out */
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(s->path, '/') - s->path), s->path);
+    if (file_make_private(folder, NULL)) file_replace(s->path, t.data, t.len, NULL);
 }
 
 void status_phase(JobStatus *s, const char *phase) {
