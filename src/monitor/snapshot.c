@@ -78,7 +78,7 @@ static void read_gpus(Monitor *m, Snapshot *s, unsigned also) {
         MonitorGpu *g = &s->gpu[i];
         nvml_read(m->nvml, i, also, &g->r);
         for (int p = 0; p < g->r.n_processes; p++)
-            process_name(g->process_name[p], MONITOR_NAME, g->r.process[p].pid);
+            nvml_process_name(m->nvml, g->r.process[p].pid, g->process_name[p], MONITOR_NAME);
     }
 }
 
