@@ -292,7 +292,7 @@ bool file_replace(const char *path, const void *data, int64_t bytes, Err *e) {
 
 bool file_make_private(const char *path, Err *e) {
     struct stat st;
-    if ((fault_here(FAULT_MAKE, path) || mkdir(path, 0700)) && errno != EEXIST)
+    if (lstat(path, &st) && (fault_here(FAULT_MAKE, path) || mkdir(path, 0700)) && errno != EEXIST)
         return refused(e, path, "create the folder");
     if (lstat(path, &st)) return refused(e, path, "open the folder");
     if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022)) return true;

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "base/units.h"
 
 enum { OK = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, PCIE_TX = 0, PCIE_RX = 1, SENSOR_GPU = 0 };
@@ -54,6 +55,10 @@ struct Nvml {
     int (*pcie)(void *, int, unsigned *);
     int (*compute)(void *, unsigned *, Process *);
     int (*graphics)(void *, unsigned *, Process *);
+    int (*process_name)(unsigned, char *, unsigned);
+    int (*mig_mode)(void *, unsigned *, unsigned *);
+    int (*mig_count)(void *, unsigned *);
+    int (*mig_at)(void *, unsigned, void **);
 };
 
 static void find_calls(Nvml *n) {
@@ -78,6 +83,10 @@ static void find_calls(Nvml *n) {
         {"nvmlDeviceGetPcieThroughput", (void **)&n->pcie},
         {"nvmlDeviceGetComputeRunningProcesses_v3", (void **)&n->compute},
         {"nvmlDeviceGetGraphicsRunningProcesses_v3", (void **)&n->graphics},
+        {"nvmlSystemGetProcessName", (void **)&n->process_name},
+        {"nvmlDeviceGetMigMode", (void **)&n->mig_mode},
+        {"nvmlDeviceGetMaxMigDeviceCount", (void **)&n->mig_count},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", (void **)&n->mig_at},
     };
     for (int i = 0; i < COUNT_OF(entry); i++) *entry[i].to = dlsym(n->library, entry[i].name);
 }
@@ -210,4 +219,32 @@ void nvml_read(const Nvml *n, int gpu, unsigned also, NvmlGpu *out) {
     out->rx_bytes_per_s = traffic ? kilobytes(kind_of(n->pcie, card, PCIE_RX)) : -1;
     out->tx_bytes_per_s = traffic ? kilobytes(kind_of(n->pcie, card, PCIE_TX)) : -1;
     if (also & NVML_READ_PROCESSES) read_processes(n, card, out);
+}
+
+bool nvml_slices(const Nvml *n, int gpu, NvmlSlices *out) {
+    unsigned now = 0, later = 0, count = 0;
+    *out = (NvmlSlices){0};
+    if (!n->mig_mode || n->mig_mode(n->card[gpu], &now, &later) != OK) return false;
+    out->on = now;
+    out->changes = now != later;
+    if (!now || !n->mig_count || !n->mig_at || n->mig_count(n->card[gpu], &count) != OK) return true;
+    for (unsigned i = 0; i < count && out->n < NVML_SLICES; i++) {
+        void *slice;
+        Memory m = {0};
+        char *name = out->name[out->n];
+        if (n->mig_at(n->card[gpu], i, &slice) != OK) continue;
+        if (!n->name || n->name(slice, name, sizeof out->name[0]) != OK) snprintf(name, sizeof out->name[0], "slice");
+        if (n->memory && n->memory(slice, &m) == OK) out->bytes[out->n] = (int64_t)m.total;
+        out->n++;
+    }
+    return true;
+}
+
+void nvml_process_name(const Nvml *n, int pid, char *to, int size) {
+    char text[256] = "";
+    process_name(to, size, pid);
+    if (to[0] || !n->process_name || n->process_name((unsigned)pid, text, sizeof text) != OK) return;
+    text[sizeof text - 1] = 0;
+    const char *slash = strrchr(text, '/');
+    snprintf(to, (size_t)size, "%s", slash ? slash + 1 : text);
 }

@@ -29,6 +29,14 @@ typedef struct NvmlGpu { /* -1: not told */
     int n_processes;
 } NvmlGpu;
 
+enum { NVML_SLICES = 8 };
+typedef struct NvmlSlices { /* of a GPU that can be cut (MIG) */
+    bool on, changes;       /* it is cut; it will not be as it is now once it is reset */
+    int n;
+    char name[NVML_SLICES][96];
+    int64_t bytes[NVML_SLICES]; /* of memory */
+} NvmlSlices;
+
 /* What nvml_read asks beside the rest. */
 enum {
     NVML_READ_PCIE = 1,     /* takes the driver 40 ms */
@@ -45,5 +53,8 @@ int nvml_count(const Nvml *n); /* at most NVML_GPUS */
 const char *nvml_driver(const Nvml *n); /* its version; "": not told */
 int nvml_find(const Nvml *n, const char *bus_id); /* the GPU's number; -1: none has it */
 void nvml_read(const Nvml *n, int gpu, unsigned also, NvmlGpu *out);
+bool nvml_slices(const Nvml *n, int gpu, NvmlSlices *out); /* false: it cannot be cut */
+/* The last part of a process's path, where /proc tells or the driver; "": neither does. */
+void nvml_process_name(const Nvml *n, int pid, char *to, int size);
 
 #endif

@@ -13,6 +13,7 @@
 #include "cli/cmd.h"
 #include "cli/jobs.h"
 #include "monitor/screen.h"
+#include "monitor/serve.h"
 #include "monitor/wrap.h"
 #include "obs/sensors.h"
 
@@ -189,10 +190,43 @@ static bool live(Watcher *w) {
     return true;
 }
 
+/* ---- in a browser ---- */
+
+static bool parse_port(int *port, const char *text, Err *e) {
+    char *end;
+    long n = strcmp(text, "any") ? strtol(text, &end, 10) : 0;
+    *port = (int)n;
+    if (!strcmp(text, "any") || (!*end && n > 0 && n <= UINT16_MAX)) return true;
+    return fail(e, ERR_USAGE, "--serve %s: is neither a port from 1 to 65535 nor any", text);
+}
+
+static bool serve(Watcher *w, Err *e) {
+    Server *server;
+    const char *host = opt_text(w->o, OPT_HOST), *token = opt_text(w->o, OPT_TOKEN);
+    ServeOptions o = {.host = host, .token = token};
+    if (!parse_port(&o.port, opt_text(w->o, OPT_SERVE), e) || !serve_open(&server, &o, e)) return false;
+    bool v6 = strchr(host, ':') != NULL;
+    log_line("http://%s%s%s:%d/%s%s", v6 ? "[" : "", host, v6 ? "]" : "", serve_port(server), token ? "?token=" : "",
+             token ? token : "");
+    if (!serve_is_local(server) && !token) log_warn("--host %s: whoever reaches this machine can look; --token asks for a word", host);
+    double next = 0;
+    while (!is_over(w)) {
+        if (elapsed(w) >= next) {
+            look(w);
+            serve_show(server, &w->now, &w->past);
+            next = elapsed(w) + opt_real(w->o, OPT_INTERVAL);
+        }
+        serve_run(server, (int)MAX2(1, MIN2(100, 1e3 * (next - elapsed(w)))));
+    }
+    serve_close(server);
+    return true;
+}
+
 static bool watch(Watcher *w, Err *e) {
     if (!open_csv(w, e)) return false;
     if (w->o->n_positional) return wrap(w, e);
     if (w->csv) return record(w, e);
+    if (opt_given(w->o, OPT_SERVE)) return serve(w, e);
     return opt_flag(w->o, OPT_ONCE) ? once(w) : live(w);
 }
 

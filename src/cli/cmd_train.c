@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/advice.h"
 #include "cli/jobs.h"
+#include "cli/plan_timeline.h"
 #include "cli/session.h"
 #include "cli/show.h"
 #include "train/search.h"
@@ -229,6 +230,7 @@ static void fill_texts(Session *s, RunOptions *ro) {
     options_write_yaml(&s->config_yaml, s->o);
     json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
     json_object_set_new(root, "saving", run_saving_json(&s->saving, ro));
+    json_object_set_new(root, "memory_over_step", plan_timeline_json(&s->ring));
     if (opt_given(s->o, OPT_RUN_NAME)) json_object_set_new(root, "run_name", json_string(opt_text(s->o, OPT_RUN_NAME)));
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     str_addf(&s->plan_json, "%s\n", dump);

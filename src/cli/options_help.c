@@ -240,14 +240,16 @@ const CommandRow command_rows[CMD_COUNT] = {
          .most = 4096,
          .about =
              "In a terminal all GPUs are drawn live with their processes, and every running snug job with its step, loss, "
-             "time left and its memory beside the plan; q leaves. --once prints one look; --csv records the GPUs as rows. "
+             "time left and its memory beside the plan; q leaves. --once prints one look; --csv records the GPUs as rows; --serve shows all "
+             "of it in a browser. "
              "Behind -- a command is run as it is: its exit code is passed on, and what it and all it started took is said "
              "at its end. Readings come from the driver's NVML; without a GPU the host's memory and the jobs are shown. "
              "docs/monitor.md tells more.",
          .examples = "snug monitor --interval 2\n"
                      "snug monitor --once --json\n"
                      "snug monitor --csv gpu.csv --interval 1 --duration 60\n"
-                     "snug monitor -- python train.py --epochs 3\n"},
+                     "snug monitor -- python train.py --epochs 3\n"
+                     "snug monitor --serve 8080\n"},
 };
 
 bool command_find(Command *c, const char *word, Err *e) {

@@ -43,6 +43,10 @@ int picture_colour(const char *line) {
     return MAX2(class_of(line), 0);
 }
 
+const char *picture_hex(const char *line) {
+    return classes[picture_colour(line)].colour;
+}
+
 const char *picture_meaning(const char *line) {
     int i = class_of(line);
     return i < 0 ? "" : classes[i].meaning;

@@ -39,6 +39,7 @@ void picture_peak_text(Str *out, const Picture *p);
 
 /* The classes of the ledger: their colours and what they are. */
 int picture_colour(const char *line);          /* N of "cN" */
+const char *picture_hex(const char *line);     /* its colour: "#4c78a8" */
 const char *picture_meaning(const char *line); /* "": the ledger's own note says it */
 void picture_style(Str *out);                  /* ".c0{fill:...}" */
 

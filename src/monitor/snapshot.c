@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/process.h"
 #include "base/threads.h"
 #include "obs/sensors.h"
@@ -77,13 +78,23 @@ static void read_gpus(Monitor *m, Snapshot *s, unsigned also) {
         MonitorGpu *g = &s->gpu[i];
         nvml_read(m->nvml, i, also, &g->r);
         for (int p = 0; p < g->r.n_processes; p++)
-            process_name(g->process_name[p], MONITOR_NAME, g->r.process[p].pid);
+            nvml_process_name(m->nvml, g->r.process[p].pid, g->process_name[p], MONITOR_NAME);
     }
 }
 
+/* What died is told until a run takes its place, and for a day at most. */
 static void read_jobs(Monitor *m, Snapshot *s) {
-    s->n_jobs = status_list(m->list, MONITOR_JOBS, m->jobs_folder);
-    for (int i = 0; i < s->n_jobs; i++) s->job[i] = (MonitorJob){m->list[i], status_is_alive(&m->list[i])};
+    static const double day = 86400;
+    int n = status_list(m->list, MONITOR_JOBS, m->jobs_folder);
+    s->n_jobs = 0;
+    for (int i = 0; i < n; i++) {
+        const JobStatus *j = &m->list[i];
+        bool alive = status_is_alive(j);
+        if (!alive && s->time - j->updated > day)
+            file_remove_tree(j->path, NULL);
+        else
+            s->job[s->n_jobs++] = (MonitorJob){*j, alive};
+    }
 }
 
 void monitor_take(Monitor *m, Snapshot *s, unsigned also) {

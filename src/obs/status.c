@@ -94,7 +94,10 @@ void status_put(JobStatus *s) {
         add_field(&t, s, &fields[i]);
     }
     add(&t, "}\n", 2);
-    file_replace(s->path, t.data, t.len, NULL);
+    if (file_replace(s->path, t.data, t.len, NULL)) return;
+    char folder[sizeof s->path]; /* a system may take it away when its user logs out */
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(s->path, '/') - s->path), s->path);
+    if (file_make_private(folder, NULL)) file_replace(s->path, t.data, t.len, NULL);
 }
 
 void status_phase(JobStatus *s, const char *phase) {
@@ -103,17 +106,11 @@ void status_phase(JobStatus *s, const char *phase) {
     status_put(s);
 }
 
-/* What died is told until a job takes its place, and for a day at most. */
-static void take_away_dead(const JobStatus *ours, const char *folder) {
-    enum { MOST = 64 };
-    static const double day = 86400;
-    JobStatus *list = MEM_NEW(JobStatus, MOST);
-    int n = status_list(list, MOST, folder);
-    for (int i = 0; i < n; i++) {
-        bool replaced = !strcmp(list[i].out, ours->out) || sensors_wall_seconds() - list[i].updated > day;
-        if (replaced && !status_is_alive(&list[i])) file_remove_tree(list[i].path, NULL);
-    }
-    mem_free(list);
+/* A file for each run folder: the next run in it takes the file of one that died over. */
+static uint64_t hash_of(const char *out) { /* FNV-1a */
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *out; out++) h = (h ^ (unsigned char)*out) * 0x100000001b3u;
+    return h;
 }
 
 void status_begin(JobStatus *s, const char *folder) {
@@ -122,8 +119,8 @@ void status_begin(JobStatus *s, const char *folder) {
     s->pid = self.pid;
     s->start_ticks = self.start_ticks;
     s->began = sensors_wall_seconds();
-    take_away_dead(s, folder);
-    if (snprintf(s->path, sizeof s->path, "%s/%d.json", folder, s->pid) >= (int)sizeof s->path) s->path[0] = 0;
+    int n = snprintf(s->path, sizeof s->path, "%s/%016llx.json", folder, (unsigned long long)hash_of(s->out));
+    if (n >= (int)sizeof s->path) s->path[0] = 0;
     status_put(s);
 }
 

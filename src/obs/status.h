@@ -1,4 +1,4 @@
-/* status.h - how a running job tells others what it does: one small file, <folder>/<pid>.json, replaced as a whole and
+/* status.h - how a running job tells others what it does: one small file for each run folder, replaced as a whole and
  * removed at the end.
  *
  *     status_begin(&s, folder);                       // after name, command, out, ... are filled
@@ -39,7 +39,7 @@ typedef struct JobStatus {
 
 /* Unannounced, all numbers unknown. */
 void status_init(JobStatus *s);
-void status_begin(JobStatus *s, const char *folder); /* takes what dead jobs with the same out have left away */
+void status_begin(JobStatus *s, const char *folder); /* in the place of what a dead job with the same out has left */
 void status_put(JobStatus *s);
 void status_phase(JobStatus *s, const char *phase); /* the same with another phase; NULL: not announced */
 void status_end(JobStatus *s);                      /* a second call is fine */

@@ -207,6 +207,20 @@ TEST(a_refused_command_that_answers_changes_nothing) {
     expect_unchanged(table, COUNT_OF(table));
 }
 
+TEST(a_refused_monitor_changes_nothing) {
+    static const Refusal table[] = {
+        {"monitor --csv ../rows.jsonl --duration 0", 1, "is already there; --overwrite"},
+        {"monitor --csv ../no/such/folder.csv --duration 0", 1, "folder.csv"},
+        {"monitor --csv ../rows.jsonl -- touch made", 1, "is already there; --overwrite"},
+        {"monitor -- ./no-such-command", 1, "no-such-command: cannot be started"},
+        {"monitor --interval 0", 2, "out of range"},
+        {"monitor --serve 99999", 2, "neither a port"},
+        {"monitor --model x", 2, "not to `snug monitor`"},
+    };
+    if (!make_runs()) return;
+    expect_unchanged(table, COUNT_OF(table));
+}
+
 /* A dry run and a run that is finished write nothing either. */
 TEST(a_dry_run_and_a_finished_run_change_nothing) {
     static const char *const calm[] = {

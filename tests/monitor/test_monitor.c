@@ -288,6 +288,19 @@ TEST(a_folder_of_jobs_that_others_can_write_is_not_used) {
     EXPECT(!file_exists(path));
 }
 
+TEST(a_status_whose_folder_was_taken_away_is_written_again) {
+    JobStatus s, back;
+    Err e = {0};
+    status_init(&s);
+    snprintf(s.out, sizeof s.out, "/x/y");
+    status_begin(&s, test_path("jobs"));
+    EXPECT_OK(file_remove_tree(test_path("jobs"), &e));
+    s.step = 7;
+    status_put(&s);
+    EXPECT(status_list(&back, 1, test_path("jobs")) == 1 && back.step == 7);
+    status_end(&s);
+}
+
 TEST(a_status_is_read_back_as_it_was_written) {
     JobStatus s, back;
     status_init(&s);
