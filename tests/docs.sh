@@ -53,7 +53,7 @@ parse_line() { # command: functions stand for the programs, and say whether they
             before=$word
         done
         said=$("$real" "$@" $end 2>&1 < /dev/null)
-        [ "$1 $2" != "amr parse" ] || set -- "amr parse" # a command of two words
+        [ "$1 ${2:-}" != "amr parse" ] || set -- "amr parse" # a command of two words
         [ "$said" = "snug: $end: there is no such option; \`snug $1 --help\` lists them" ] && return
         echo "$said"
         exit 1
