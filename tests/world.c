@@ -415,8 +415,9 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 }
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
-    static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json"};
-    bool grows = false; /* a run folder does, a corpus, and those of reason and generate; others are made as a whole */
+    static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json",
+                                          "graphs.amr"};
+    bool grows = false; /* a run folder, a corpus, those of reason, generate, parse; others are made as a whole */
     for (int i = 0; i < COUNT_OF(growing); i++) {
         char path[PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", want, growing[i]);

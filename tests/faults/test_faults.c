@@ -370,6 +370,16 @@ TEST(benchmarks_survive_every_fault) {
                                    "--budget 1GiB --items items.jsonl"});
 }
 
+TEST(amr_parse_survives_every_fault) {
+    static const char blocks[] = "#::snt a b\n(a / b)\n\n#::snt c\n(c / d)\n";
+    if (!world_faulty() || !world_make(world_faulty()) ||
+        !EXPECT(file_write_all(world_path("graphs.amr"), blocks, sizeof blocks - 1, NULL)))
+        return;
+    sweep(&(Scenario){.name = "amr parse",
+                      .arguments = "amr parse ../graphs.amr --model ../words --max-tokens 4 --slots 2 --invariant --threads 1 "
+                                   "--budget 1GiB --resume --out out/graphs.amr"});
+}
+
 TEST(generate_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty())) return;
     sweep(&(Scenario){.name = "generate",
