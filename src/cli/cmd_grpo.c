@@ -29,8 +29,11 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     if (!s->words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
     if (!gen_setup_stop_ids(&g->stop, &s->model, s->words.tokenizer, e)) return false;
-    g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer, .chat = s->words.chat, .stop_id = g->stop.id,
-                              .n_stop_ids = g->stop.n, .sampling = grpo_setup_sampling(s->o)};
+    g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer,
+                              .chat = s->words.chat,
+                              .stop_id = g->stop.id,
+                              .n_stop_ids = g->stop.n,
+                              .sampling = grpo_setup_sampling(s->o)};
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
@@ -49,7 +52,9 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
     const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
-    g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = g->evaluator_stop.id,
+    g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer,
+                                 .chat = w->chat,
+                                 .stop_id = g->evaluator_stop.id,
                                  .n_stop_ids = g->evaluator_stop.n,
                                  .sampling = grpo_setup_evaluator_sampling(o)};
     return true;
@@ -61,7 +66,8 @@ static bool open_items(Session *s, Err *e) {
     GrpoSession *g = s->own = MEM_NEW(GrpoSession, 1);
     const Options *o = s->o;
     const Items *items, *held_out;
-    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) || !grpo_setup_read(&g->setup, o, &s->words, e))
+    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) ||
+        !grpo_setup_read(&g->setup, o, &s->words, e))
         return false;
     items = g->o.items = &g->setup.items;
     held_out = g->o.held_out = g->setup.held_out.n ? &g->setup.held_out : NULL;
@@ -82,7 +88,9 @@ static bool open_items(Session *s, Err *e) {
     return true;
 }
 
-static void shape(Session *s) { grpo_setup_shape(&s->spec, &s->rows, s->global_batch); }
+static void shape(Session *s) {
+    grpo_setup_shape(&s->spec, &s->rows, s->global_batch);
+}
 
 static void count(Session *s) {
     const GrpoSession *g = s->own;
@@ -159,7 +167,13 @@ static void close_items(Session *s) {
 }
 
 bool cmd_grpo(const Options *o, Err *e) {
-    static const SessionTask task = {.open = open_items, .shape = shape, .count = count, .start = start, .updates = updates,
-                                     .settings = settings, .result = result, .close = close_items};
+    static const SessionTask task = {.open = open_items,
+                                     .shape = shape,
+                                     .count = count,
+                                     .start = start,
+                                     .updates = updates,
+                                     .settings = settings,
+                                     .result = result,
+                                     .close = close_items};
     return session_run(o, &task, e);
 }

@@ -1,5 +1,6 @@
-/* grpo_setup.c - how options name the models beside a policy, its batches, its loss and its items, and what all of it takes
- * of the host: for `snug plan --task grpo` and for `snug grpo` alike, so that both come to the same bytes. */
+/* grpo_setup.c - how options name the models beside a policy, its batches, its loss and its items, and what all of
+ * it takes of the host: for `snug plan --task grpo` and for `snug grpo` alike, so that both come to the same
+ * bytes. */
 #include "cli/grpo_setup.h"
 
 #include <math.h>
@@ -48,7 +49,7 @@ static bool parse_how(ModelSpec *m, bool *placed, const char *flag, const char *
 
 /* MODEL[:HOW]; a path may hold colons, HOW never holds a slash. */
 bool grpo_setup_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
-                      const ModelFiles *same, Err *e) {
+                     const ModelFiles *same, Err *e) {
     char name[1024];
     const char *colon = strrchr(text, ':');
     if (colon && strchr(colon, '/')) colon = NULL;
@@ -69,7 +70,8 @@ static bool open_reference(GrpoSetup *g, const Options *o, const JobSpec *s, con
     if (!strcmp(text, "none") || !(g->spec.loss.kl > 0)) return true;
     bool base = !strcmp(text, "same") && s->lora;
     g->spec.reference_kind = base ? REFERENCE_BASE : REFERENCE_MODEL;
-    return base || grpo_setup_side(&g->spec.reference, &g->reference, &g->spec.reference_may_move, "--reference", text, policy, e);
+    return base || grpo_setup_side(&g->spec.reference, &g->reference, &g->spec.reference_may_move, "--reference",
+                                   text, policy, e);
 }
 
 /* What is drawn and not loaded. A copy of a drawn policy is drawn as the policy is. */
@@ -113,12 +115,15 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
     spec->needs_old = g->batches.needs_old_logps;
     spec->exact = opt_flag(o, OPT_EXACT_POLICY);
-    if (spec->exact && (opt_real(o, OPT_LORA_DROPOUT) > 0 || (opt_given(o, OPT_REPETITION) && opt_real(o, OPT_REPETITION) != 1)))
-        return fail(e, ERR_USAGE, "--exact-policy: neither --lora-dropout nor --repetition-penalty goes with it: the trainer's forward "
-                    "is not what is drawn from then");
+    if (spec->exact &&
+        (opt_real(o, OPT_LORA_DROPOUT) > 0 || (opt_given(o, OPT_REPETITION) && opt_real(o, OPT_REPETITION) != 1)))
+        return fail(
+            e, ERR_USAGE,
+            "--exact-policy: neither --lora-dropout nor --repetition-penalty goes with it: the trainer's forward "
+            "is not what is drawn from then");
     spec->has_evaluator = opt_given(o, OPT_EVALUATOR);
-    if (spec->has_evaluator && !grpo_setup_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move, "--evaluator",
-                                          opt_text(o, OPT_EVALUATOR), policy, e))
+    if (spec->has_evaluator && !grpo_setup_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move,
+                                                "--evaluator", opt_text(o, OPT_EVALUATOR), policy, e))
         return false;
     set_start(&spec->reference, &g->reference, s, o);
     set_start(&spec->evaluator, &g->evaluator, s, o);
@@ -127,7 +132,8 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     if (temperature > 0) s->head_scale = (float)(1 / temperature);
     s->task = &g->task.task;
     s->no_sweep = true; /* what flows into the head depends on the log-probabilities it gives */
-    s->warmup_steps = 0; /* a policy answers with the keys that its indexer selects: it is trained so from the first update */
+    s->warmup_steps =
+        0; /* a policy answers with the keys that its indexer selects: it is trained so from the first update */
     s->warmup_frozen = false;
     return true;
 }
@@ -141,15 +147,20 @@ void grpo_setup_free(GrpoSetup *g) {
 /* ---- items ---- */
 
 static bool query_of(ItemQuery *q, Str *meta, const Options *o, const Words *policy, Err *e) {
-    *q = (ItemQuery){.parser = opt_text(o, OPT_PARSER), .prompt_field = opt_text(o, OPT_PROMPT_FIELD),
-                     .answer_field = opt_text(o, OPT_ANSWER_FIELD), .plain = !policy->chat,
-                     .shuffle = opt_flag(o, OPT_SHUFFLE), .seed = (uint64_t)opt_int(o, OPT_SEED)};
+    *q = (ItemQuery){.parser = opt_text(o, OPT_PARSER),
+                     .prompt_field = opt_text(o, OPT_PROMPT_FIELD),
+                     .answer_field = opt_text(o, OPT_ANSWER_FIELD),
+                     .plain = !policy->chat,
+                     .shuffle = opt_flag(o, OPT_SHUFFLE),
+                     .seed = (uint64_t)opt_int(o, OPT_SEED)};
     if (opt_given(o, OPT_META_PROMPT) && !items_meta_prompt(meta, opt_text(o, OPT_META_PROMPT), e)) return false;
     q->meta_prompt = str_text(meta);
     return true;
 }
 
-static bool is_drawn(const Options *o) { return opt_is(o, OPT_PARSER, "test"); }
+static bool is_drawn(const Options *o) {
+    return opt_is(o, OPT_PARSER, "test");
+}
 
 bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *policy, Err *e) {
     Str meta = {0};
@@ -172,7 +183,8 @@ bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *pol
 
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e) {
     bool held_out = opt_int(o, OPT_EVAL_ITEMS) && (is_drawn(o) || opt_given(o, OPT_EVAL_DATA));
-    if (!grpo_setup_items(&g->items, o, OPT_DATA, policy, e) || !batches_check_prompts(&g->batches, g->items.n, e) ||
+    if (!grpo_setup_items(&g->items, o, OPT_DATA, policy, e) ||
+        !batches_check_prompts(&g->batches, g->items.n, e) ||
         (held_out && !grpo_setup_items(&g->held_out, o, OPT_EVAL_DATA, policy, e)))
         return false;
     if (!g->spec.has_evaluator || !g->evaluator.has_folder) return true;
@@ -183,8 +195,10 @@ bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e
 
 Sampling grpo_setup_sampling(const Options *o) {
     return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
-                      .top_k = opt_int(o, OPT_TOP_K), .top_p = (float)opt_real(o, OPT_TOP_P),
-                      .min_p = (float)opt_real(o, OPT_MIN_P), .repetition = (float)opt_real(o, OPT_REPETITION)};
+                      .top_k = opt_int(o, OPT_TOP_K),
+                      .top_p = (float)opt_real(o, OPT_TOP_P),
+                      .min_p = (float)opt_real(o, OPT_MIN_P),
+                      .repetition = (float)opt_real(o, OPT_REPETITION)};
 }
 
 Sampling grpo_setup_evaluator_sampling(const Options *o) {
@@ -193,18 +207,25 @@ Sampling grpo_setup_evaluator_sampling(const Options *o) {
 
 bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e) {
     if (opt_given(o, OPT_EVALUATOR))
-        return fail(e, ERR_USAGE, "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
-    *r = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL), .model = opt_text(o, OPT_EVALUATOR_NAME),
-                      .key = getenv("OPENAI_API_KEY"), .seed = opt_int(o, OPT_SEED),
-                      .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE), .max_tokens = max_tokens};
+        return fail(e, ERR_USAGE,
+                    "--evaluator and --evaluator-url: an evaluator is on the ring or elsewhere; give one");
+    *r = (RemoteSpec){.url = opt_text(o, OPT_EVALUATOR_URL),
+                      .model = opt_text(o, OPT_EVALUATOR_NAME),
+                      .key = getenv("OPENAI_API_KEY"),
+                      .seed = opt_int(o, OPT_SEED),
+                      .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE),
+                      .max_tokens = max_tokens};
     return remote_api_find(&r->api, opt_text(o, OPT_EVALUATOR_API), e);
 }
 
 /* ---- rewards ---- */
 
 static const char *reward_of_parser(const char *parser) {
-    static const char *const own[][2] = {{"math", "accuracy"}, {"easy_math", "easy_math"}, {"poem", "poem"},
-                                         {"classification", "classification"}, {"test", "last_number"}};
+    static const char *const own[][2] = {{"math", "accuracy"},
+                                         {"easy_math", "easy_math"},
+                                         {"poem", "poem"},
+                                         {"classification", "classification"},
+                                         {"test", "last_number"}};
     for (int i = 0; i < COUNT_OF(own); i++)
         if (!strcmp(parser, own[i][0])) return own[i][1];
     return "accuracy";
@@ -218,15 +239,17 @@ static bool set_command(RewardSetup *r, const Options *o, Err *e) {
     for (char *word = strtok(r->command, " \t"); word && n < REWARD_COMMAND_WORDS; word = strtok(NULL, " \t"))
         r->argv[n++] = word;
     if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
-    r->scorer = (ScorerSpec){.argv = r->argv, .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
-                             .seconds = opt_real(o, OPT_REWARD_SECONDS), .err_fd = -1};
+    r->scorer = (ScorerSpec){.argv = r->argv,
+                             .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),
+                             .seconds = opt_real(o, OPT_REWARD_SECONDS),
+                             .err_fd = -1};
     r->set.command = &r->scorer;
     return true;
 }
 
 bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
     RewardSet *set = &r->set;
-    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const *weights;
+    const char *own = reward_of_parser(opt_text(o, OPT_PARSER)), *const *names = &own, *const * weights;
     int n = opt_given(o, OPT_REWARD) ? opt_list(o, OPT_REWARD, &names) : 1;
     int n_weights = opt_given(o, OPT_REWARD_WEIGHTS) ? opt_list(o, OPT_REWARD_WEIGHTS, &weights) : 0;
     if (n > REWARDS_MOST) return fail(e, ERR_USAGE, "--reward: %d at most", REWARDS_MOST);
@@ -248,8 +271,8 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
 
 /* ---- what is planned ---- */
 
-/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter of the
- * most to all to be equally likely, so that it leaves little padding to be computed. */
+/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter
+ * of the most to all to be equally likely, so that it leaves little padding to be computed. */
 void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch) {
     update_rows_free(rows);
     *rows = (UpdateRows){.samples = global_batch, .most = global_batch, .fill = 0.9};
@@ -267,7 +290,9 @@ void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch) {
     s->evaluate = false;                      /* held-out items are answered, not scored by a loss */
 }
 
-static int64_t words_bytes(const Words *w) { return w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0; }
+static int64_t words_bytes(const Words *w) {
+    return w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0;
+}
 
 HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy) {
     return (HostBytes){.data = g->items.bytes + g->held_out.bytes,

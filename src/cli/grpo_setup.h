@@ -22,7 +22,8 @@ typedef struct GrpoSetup {
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e);
 void grpo_setup_free(GrpoSetup *g); /* zeros are fine */
 
-/* MODEL[:HOW] of --evaluator or --reference; same: what "same" stands for. may_move: HOW does not say where it is. */
+/* MODEL[:HOW] of --evaluator or --reference; same: what "same" stands for. may_move: HOW does not say where it is.
+ */
 bool grpo_setup_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
                      const ModelFiles *same, Err *e);
 
@@ -33,7 +34,8 @@ bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e
 
 Sampling grpo_setup_sampling(const Options *o); /* of a policy that is not greedy */
 Sampling grpo_setup_evaluator_sampling(const Options *o);
-bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e); /* --evaluator-url; keeps texts of o */
+bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens,
+                       Err *e); /* --evaluator-url; keeps texts of o */
 
 enum { REWARD_COMMAND_WORDS = 64 };
 typedef struct RewardSetup { /* stays where it is while the set is used */

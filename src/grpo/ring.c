@@ -79,7 +79,8 @@ static void record_verify(GrpoRing *r, Job *j, const Model *policy) {
     r->verify_drawn = prog_tensor(p, "verify_drawn", ROLE_STATISTIC, FMT_I32, 1, DIMS(rows));
     r->phase_verify = prog_begin_phase(p, "verify", MAX2(j->spec.accum, 2));
     model_hidden(p, policy, &in, &out);
-    r->verify_logp = op_head_draw(p, out.hidden, policy->head, j->labels, job_head_attr(j), r->verify_how, r->verify_drawn);
+    r->verify_logp =
+        op_head_draw(p, out.hidden, policy->head, j->labels, job_head_attr(j), r->verify_how, r->verify_drawn);
     prog_end_phase(p);
 }
 
@@ -107,8 +108,14 @@ static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobR
     Tid entropy, logp = op_head_logp_entropy(p, out.hidden, m->head, j->labels, job_head_attr(j), &entropy);
     op_token_sum(p, r->entropy, entropy, r->scored, j->divisor, 1);
     PolicyOperands o = {.logp = logp,
-                        .sampled = r->sampled, .old = r->old, .ref = r->ref, .advantage = r->advantage,
-                        .weight = j->weight, .divisor = j->divisor, .stat = stat, .facts = r->facts};
+                        .sampled = r->sampled,
+                        .old = r->old,
+                        .ref = r->ref,
+                        .advantage = r->advantage,
+                        .weight = j->weight,
+                        .divisor = j->divisor,
+                        .stat = stat,
+                        .facts = r->facts};
     roots->root[roots->n++] = (Root){op_policy_loss(p, &o, s->loss), NONE};
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
 }
@@ -116,8 +123,10 @@ static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobR
 static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     const ModelConfig *policy = &j->spec.m.config, *reference = &s->reference.config;
     if (s->exact && j->ring->machine.kind != MACHINE_CPU)
-        return fail(e, ERR_USAGE, "--exact-policy: tokens are drawn again by the trainer on the CPU alone; leave it out, or give "
-                    "--device cpu");
+        return fail(
+            e, ERR_USAGE,
+            "--exact-policy: tokens are drawn again by the trainer on the CPU alone; leave it out, or give "
+            "--device cpu");
     CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora, "trained weights cannot be their own reference");
     if (s->reference_kind == REFERENCE_MODEL && reference->vocab != policy->vocab)
         return fail(e, ERR_USAGE, "the reference %s knows %lld tokens, the policy %s %lld: they cannot be compared",

@@ -29,14 +29,17 @@ int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64
     int64_t n = completions_of(b), context = g->prompt_tokens + g->answer_tokens, texts = 2 * TEXT_BYTES * context;
     int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * items * 8;
     return rollout_bytes(n, context, g->answer_tokens) + rollout_bytes(held_out, context, g->answer_tokens) +
-           (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) + 4 * s->micro_batch * s->seq +
+           (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) +
+           4 * s->micro_batch * s->seq +
            (g->exact ? s->micro_batch * s->seq * ((int64_t)sizeof(DrawHow) + 4) : 0) + MIB;
 }
 
 static bool open_voice(Engine *n, Gen *g, const GrpoVoice *v, Err *e) {
     bool ok = gen_open(g, e) && gen_warm(g, e);
-    if (ok) engine_open(n, g, v->tokenizer, (EngineOptions){0});
-    else gen_close(g);
+    if (ok)
+        engine_open(n, g, v->tokenizer, (EngineOptions){0});
+    else
+        gen_close(g);
     return ok;
 }
 
@@ -131,7 +134,9 @@ static bool take_logps(GrpoRun *g, Run *r, int phase, Tid logp, RolloutLogp to, 
 
 /* ---- a rollout ---- */
 
-static bool is_judged(const GrpoRun *g) { return g->o.remote || grpo_ring(g->job)->evaluator.ring; }
+static bool is_judged(const GrpoRun *g) {
+    return g->o.remote || grpo_ring(g->job)->evaluator.ring;
+}
 
 static bool judge(GrpoRun *g, Rollout *to, Err *e) {
     if (g->o.remote) return answers_judge_remote(&g->remote, to, e);
@@ -143,7 +148,8 @@ static bool judge(GrpoRun *g, Rollout *to, Err *e) {
 static void take_advantages(GrpoRun *g) {
     const Batches *b = &g->o.batches;
     double mean = 0, std = 0, zero = 0;
-    g->facts.unscored = advantage_rewards(g->reward, g->given, g->o.rewards.weight, g->rollout.n, g->o.rewards.n, NULL);
+    g->facts.unscored =
+        advantage_rewards(g->reward, g->given, g->o.rewards.weight, g->rollout.n, g->o.rewards.n, NULL);
     for (int64_t k = 0; k < b->generations; k++) {
         int64_t at = k * b->completions;
         AdvantageFacts f =
@@ -153,7 +159,8 @@ static void take_advantages(GrpoRun *g) {
     double n = (double)b->generations;
     g->facts.advantage = (AdvantageFacts){mean / n, std / n, zero / n};
     for (int k = 0; k < g->o.rewards.n; k++)
-        advantage_function(&g->facts.function_mean[k], &g->facts.function_std[k], g->given, g->rollout.n, g->o.rewards.n, k);
+        advantage_function(&g->facts.function_mean[k], &g->facts.function_std[k], g->given, g->rollout.n,
+                           g->o.rewards.n, k);
     for (int64_t i = 0; i < g->rollout.n; i++) {
         g->rollout.c[i].reward = g->reward[i];
         g->rollout.c[i].advantage = g->advantage[i];
@@ -166,10 +173,18 @@ static bool write_samples(GrpoRun *g, int64_t step, Err *e) {
     for (int64_t i = 0; i < g->rollout.n; i++) {
         const Completion *c = &g->rollout.c[i];
         const Item *item = &g->o.items->item[c->item];
-        row[i] = (SampleRow){.item = c->item, .sample = c->sample, .question = item->question, .gold = item->gold,
-                             .completion = str_text(&c->text), .answer = is_judged(g) ? str_text(&c->answer) : NULL,
-                             .rewards = c->given, .why = str_text(&c->why), .reward = c->reward,
-                             .advantage = c->advantage, .tokens = completion_tokens(c), .truncated = c->truncated};
+        row[i] = (SampleRow){.item = c->item,
+                             .sample = c->sample,
+                             .question = item->question,
+                             .gold = item->gold,
+                             .completion = str_text(&c->text),
+                             .answer = is_judged(g) ? str_text(&c->answer) : NULL,
+                             .rewards = c->given,
+                             .why = str_text(&c->why),
+                             .reward = c->reward,
+                             .advantage = c->advantage,
+                             .tokens = completion_tokens(c),
+                             .truncated = c->truncated};
     }
     bool ok = samples_write(&g->samples, step, row, g->rollout.n, e);
     mem_free(row);
@@ -284,8 +299,12 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
         return false;
     g->ready = true;
     if (g->o.folder) {
-        SamplesSpec s = {.folder = g->o.folder, .title = "GRPO samples", .names = g->o.rewards.name,
-                         .functions = g->o.rewards.n, .every = g->o.sample_steps, .resumed_step = step};
+        SamplesSpec s = {.folder = g->o.folder,
+                         .title = "GRPO samples",
+                         .names = g->o.rewards.name,
+                         .functions = g->o.rewards.n,
+                         .every = g->o.sample_steps,
+                         .resumed_step = step};
         if (!samples_open(&g->samples, &s, e)) return false;
         g->samples_open = true;
     }
@@ -294,7 +313,8 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     return measure(g, &g->before, "before", e);
 }
 
-/* Texts take memory and give it back; like a checkpoint's JSON they are no part of the played plan, and counted apart. */
+/* Texts take memory and give it back; like a checkpoint's JSON they are no part of the played plan, and counted
+ * apart. */
 static void leave_out_texts(GrpoRun *g, Run *r, int64_t before) {
     int64_t requests = mem_stats().requests - before;
     r->requests += requests;
@@ -304,8 +324,8 @@ static void leave_out_texts(GrpoRun *g, Run *r, int64_t before) {
 static bool queue(void *user, Run *r, Update *u, Err *e) {
     GrpoRun *g = user;
     int64_t updates = g->o.batches.updates, number = u->step / updates, before = mem_stats().requests;
-    bool ok = get_ready(g, r, u->step, e) &&
-              (g->rollout.number == number || make_rollout(g, r, number, u->step, e));
+    bool ok =
+        get_ready(g, r, u->step, e) && (g->rollout.number == number || make_rollout(g, r, number, u->step, e));
     leave_out_texts(g, r, before);
     ok = ok && train_update(g, r, u, u->step % updates, e);
     if (!ok && stop_caused(e)) *e = (Err){0};

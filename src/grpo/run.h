@@ -42,7 +42,7 @@ typedef struct GrpoFacts { /* of the latest rollout and update */
     double ended_mean, ended_least, ended_most;    /* of those that ended by their end of text; NAN: none did */
     double clipped_share;                          /* ended by their length */
     int64_t unscored;
-    int64_t redrawn; /* answers that --exact-policy has cut and answered on, each time counted */
+    int64_t redrawn;             /* answers that --exact-policy has cut and answered on, each time counted */
     double policy[POLICY_FACTS]; /* of the update */
     double entropy;              /* of the update: nats, summed over the tokens of answers */
     int64_t tokens_seen;         /* by all updates, prompts included */
@@ -72,9 +72,10 @@ typedef struct GrpoRun {
     double seconds[GRPO_PARTS], part_began;
     GrpoFacts facts;
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
-    ScoreMean before, after; /* mean reward of the held-out items */
+    ScoreMean before, after;                      /* mean reward of the held-out items */
     int64_t step; /* of the rollout at hand, for samples */
-    int64_t text_requests; /* of the heap, after the first update: prompts, answers, rewards and tables, all freed again */
+    int64_t text_requests; /* of the heap, after the first update: prompts, answers, rewards and tables, all freed
+                              again */
 } GrpoRun;
 
 /* The job's ring is planned and open only later: nothing is answered before the first update. Gives: grpo_run_close. */

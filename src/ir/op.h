@@ -165,7 +165,8 @@ Tid op_swiglu(Program *p, Tid gate_up);                                         
 Tid op_add(Program *p, const char *name, Tid a, Tid b);
 Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */
 Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
-Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid *entropy); /* with that of the rows; NULL: without */
+Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr,
+                         Tid *entropy); /* with that of the rows; NULL: without */
 /* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. */
 Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn);
 /* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a position's. */

@@ -55,10 +55,13 @@ TEST(an_exact_policy_draws_what_the_trainer_draws) {
     for (int i = 0; i < COUNT_OF(ways); i++) {
         char flags[300], name[16];
         snprintf(name, sizeof name, "exact%d", i);
-        snprintf(flags, sizeof flags, "--steps 2 --exact-policy --temperature 3 --max-tokens 24 --eval-samples 0 %s", ways[i]);
+        snprintf(flags, sizeof flags,
+                 "--steps 2 --exact-policy --temperature 3 --max-tokens 24 --eval-samples 0 %s", ways[i]);
         json_t *j = run(name, flags);
-        if (!EXPECT(number(j, "logp_difference_max") == 0)) test_note("    %s: %g", ways[i], number(j, "logp_difference_max"));
-        EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") && number(j, "allocations_after_first_step") == 0);
+        if (!EXPECT(number(j, "logp_difference_max") == 0))
+            test_note("    %s: %g", ways[i], number(j, "logp_difference_max"));
+        EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") &&
+               number(j, "allocations_after_first_step") == 0);
         json_decref(j);
         j = last_metrics(name);
         redrawn += number(j, "redrawn");
@@ -92,7 +95,8 @@ TEST(the_entropy_of_a_policy_is_measured) {
 
 /* In the middle of a rollout too: its answers are part of the checkpoint. */
 TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
-    static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1", "--mode lora --lora-rank 4 --num-iterations 2",
+    static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1",
+                                       "--mode lora --lora-rank 4 --num-iterations 2",
                                        "--loss-type grpo --micro-batch 8 --mask-truncated-completions",
                                        "--exact-policy --precision bf16 --temperature 3 --num-iterations 2"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
@@ -139,14 +143,16 @@ static void expect_same_bytes(const char *flags) {
     static const char *const keys[] = {"planned_bytes", "process_planned_bytes"};
     for (int i = 0; i < COUNT_OF(keys); i++)
         if (!EXPECT(number(j, keys[i]) > 0 && number(j, keys[i]) == planned(flags, keys[i])))
-            test_note("    %s: %s planned %.0f, run %.0f", flags, keys[i], planned(flags, keys[i]), number(j, keys[i]));
+            test_note("    %s: %s planned %.0f, run %.0f", flags, keys[i], planned(flags, keys[i]),
+                      number(j, keys[i]));
     json_decref(j);
     ran_free(&r);
 }
 
 TEST(a_plan_has_the_bytes_of_the_run) {
-    static const char *const ways[] = {"--beta 0", "--beta 0 --mode lora --lora-rank 4", "--beta 0.1 --num-iterations 2",
-                                       "--beta 0.1 --evaluator models/tally --evaluator-tokens 12 --budget 256MiB"};
+    static const char *const ways[] = {
+        "--beta 0", "--beta 0 --mode lora --lora-rank 4", "--beta 0.1 --num-iterations 2",
+        "--beta 0.1 --evaluator models/tally --evaluator-tokens 12 --budget 256MiB"};
     char flags[900], path[300];
     for (int i = 0; i < COUNT_OF(ways); i++) {
         snprintf(flags, sizeof flags, TINY "%s", ways[i]);
@@ -155,22 +161,37 @@ TEST(a_plan_has_the_bytes_of_the_run) {
     snprintf(path, sizeof path, "%s/problems.jsonl", test_tmp());
     Ran r = snug_run("problems --n 100 --roles none --out %s", path);
     ran_free(&r);
-    snprintf(flags, sizeof flags, "--config recipes/grpo-demo.yaml --device cpu --data %s --eval-data %s", path, path);
+    snprintf(flags, sizeof flags, "--config recipes/grpo-demo.yaml --device cpu --data %s --eval-data %s", path,
+             path);
     expect_same_bytes(flags);
 }
 
 /* Each was accepted once; --step-log went on to read a data set that is not there. */
 TEST(options_without_an_effect_are_refused_by_name) {
-    static const char *const flags[] = {"--pack on", "--documents joined", "--score last", "--template chat", "--text-field a",
-                                        "--prompt-template {a}", "--answer-template {a}", "--val-split 0.1",
-                                        "--eval-steps 1", "--eval-batches 1", "--data-workers 1", "--ahead on",
-                                        "--step-log", "--step-log-stride 1", "--indexer-warmup none",
-                                        "--indexer-warmup-steps 1", "--attention own", "--save-best"};
+    static const char *const flags[] = {"--pack on",
+                                        "--documents joined",
+                                        "--score last",
+                                        "--template chat",
+                                        "--text-field a",
+                                        "--prompt-template {a}",
+                                        "--answer-template {a}",
+                                        "--val-split 0.1",
+                                        "--eval-steps 1",
+                                        "--eval-batches 1",
+                                        "--data-workers 1",
+                                        "--ahead on",
+                                        "--step-log",
+                                        "--step-log-stride 1",
+                                        "--indexer-warmup none",
+                                        "--indexer-warmup-steps 1",
+                                        "--attention own",
+                                        "--save-best"};
     for (int i = 0; i < COUNT_OF(flags); i++) {
         char name[40];
         Ran r = snug_run("grpo " TINY "--out %s/refused --dry-run %s", test_tmp(), flags[i]);
         snprintf(name, sizeof name, "%.*s", (int)strcspn(flags[i], " "), flags[i]);
-        if (!EXPECT(r.code == 2 && strstr(str_text(&r.err), name) && strstr(str_text(&r.err), "not to `snug grpo`")))
+        if (!EXPECT(r.code == 2 && strstr(str_text(&r.err), name) &&
+                    strstr(str_text(&r.err), "not to `snug grpo`")))
             test_note("    %s: exit %d\n%s", flags[i], r.code, str_text(&r.err));
         ran_free(&r);
     }
@@ -178,7 +199,7 @@ TEST(options_without_an_effect_are_refused_by_name) {
 
 /* ---- snug grpo-eval ---- */
 
-#define COMPARE                                                                                                 \
+#define COMPARE                                                                                                   \
     "grpo-eval --model models/tally --device cpu --threads 1 --parser test --eval-samples 12 --prompt-tokens 32 " \
     "--max-tokens 12 --precision fp32 --json "
 
@@ -191,7 +212,9 @@ static json_t *compared(const char *flags) {
     return j;
 }
 
-static double mean_of(const json_t *j, const char *who) { return number(json_object_get(j, who), "mean"); }
+static double mean_of(const json_t *j, const char *who) {
+    return number(json_object_get(j, who), "mean");
+}
 
 TEST(a_policy_beside_itself_differs_by_nothing) {
     json_t *j = compared("--tuned models/tally --reward length --best-of 3");
@@ -209,10 +232,12 @@ TEST(a_run_is_compared_with_what_it_began_as) {
     static const char *const ways[] = {"--mode full", "--mode lora --lora-rank 4"};
     char flags[700], lines[300];
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        snprintf(flags, sizeof flags, "--steps 2 --lr 0.02 --temperature 2 --eval-samples 12 --reward length %s", ways[i]);
+        snprintf(flags, sizeof flags, "--steps 2 --lr 0.02 --temperature 2 --eval-samples 12 --reward length %s",
+                 ways[i]);
         json_t *trained = run(i ? "adapted" : "moved", flags);
         snprintf(lines, sizeof lines, "%s/compared%d.jsonl", test_tmp(), i);
-        snprintf(flags, sizeof flags, "--tuned %s/%s --reward length --out %s", test_tmp(), i ? "adapted" : "moved", lines);
+        snprintf(flags, sizeof flags, "--tuned %s/%s --reward length --out %s", test_tmp(),
+                 i ? "adapted" : "moved", lines);
         json_t *j = compared(flags);
         EXPECT_NEAR(mean_of(j, "base"), number(trained, "eval_before"), 1e-9);
         EXPECT_NEAR(mean_of(j, "tuned"), number(trained, "eval_after"), 1e-9);
@@ -228,7 +253,8 @@ TEST(an_evaluator_answers_both_policies) {
 }
 
 TEST(comparisons_that_cannot_be_are_refused) {
-    static const char *const bad[][2] = {{"--tuned tests/data", "--tuned"}, {"", "--tuned"},
+    static const char *const bad[][2] = {{"--tuned tests/data", "--tuned"},
+                                         {"", "--tuned"},
                                          {"--tuned models/tally --best-of 2 --temperature 0", "--temperature"},
                                          {"--tuned models/tally --evaluator qwen2.5-0.5b", "--evaluator"},
                                          {"--tuned models/tally --out models/tally/config.json", "--overwrite"}};
@@ -241,12 +267,15 @@ TEST(comparisons_that_cannot_be_are_refused) {
 }
 
 TEST(what_cannot_be_is_refused_before_anything_is_written) {
-    static const char *const bad[][2] = {{"--global-batch 15", "group"}, {"--temperature 0", "--temperature"},
-                                         {"--reward nonsense", "nonsense"}, {"--reward command", "--reward-command"},
+    static const char *const bad[][2] = {{"--global-batch 15", "group"},
+                                         {"--temperature 0", "--temperature"},
+                                         {"--reward nonsense", "nonsense"},
+                                         {"--reward command", "--reward-command"},
                                          {"--reward-weights 1 --reward-weights 2", "--reward-weights"},
                                          {"--exact-policy --repetition-penalty 1.5", "--repetition-penalty"},
                                          {"--exact-policy --mode lora --lora-dropout 0.1", "--lora-dropout"},
-                                         {"--kv-cache int8", "--kv-cache"}, {"--parser math", "--data"}};
+                                         {"--kv-cache int8", "--kv-cache"},
+                                         {"--parser math", "--data"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         Ran r = snug_run("grpo " TINY "--out %s/bad --steps 1 %s", test_tmp(), bad[i][0]);
         char path[300];

@@ -145,7 +145,11 @@ static uint64_t digest_of_sum(const Player *pl, const Step *s, const uint64_t *i
 /* A head_sweep's outputs are those of head_logp, then those of head_logp_grad. */
 static uint64_t sweep_hash(const Player *pl, const Step *s, int k, const uint64_t *in, uint64_t old) {
     Tid lse = s->head_sweep.out.lse;
-    if (k < OP_OUT(head_sweep, dx)) return out_hash(pl, s, OP_HEAD_LOGP, k, in, N_IN_head_logp, NONE, 0);
+    uint64_t logp_in[N_IN_head_logp] = {0}; /* it has no how */
+    logp_in[OP_IN(head_logp, x)] = in[OP_IN(head_sweep, x)];
+    logp_in[OP_IN(head_logp, w)] = in[OP_IN(head_sweep, w)];
+    logp_in[OP_IN(head_logp, labels)] = in[OP_IN(head_sweep, labels)];
+    if (k < OP_OUT(head_sweep, dx)) return out_hash(pl, s, OP_HEAD_LOGP, k, logp_in, N_IN_head_logp, NONE, 0);
     uint64_t grad_in[N_IN_head_logp_grad];
     grad_in[OP_IN(head_logp_grad, x)] = in[OP_IN(head_sweep, x)];
     grad_in[OP_IN(head_logp_grad, w)] = in[OP_IN(head_sweep, w)];
