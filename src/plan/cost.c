@@ -1,8 +1,9 @@
 /* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
- * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for products of
- * their format; kernels without tensor cores at their share of the vector rate; the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
+ * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for
+ * products of their format; kernels without tensor cores at their share of the vector rate; the rest does little
+ * arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
 #include "ir/block_device.h"
 #include "plan/plan_int.h"
 
@@ -31,8 +32,8 @@ static bool by_library(const Program *p, const Step *s) {
     return device_attend_by_library(&s->attr.heads, prog_t(p, op_token_rows(s))->format);
 }
 
-/* `snug doctor` measures our own attention, in rows of some lengths: what a library's reaches, and what rows beyond those
- * lengths do, is taken from the shares. */
+/* `snug doctor` measures our own attention, in rows of some lengths: what a library's reaches, and what rows beyond
+ * those lengths do, is taken from the shares. */
 static double measured_attention(const Program *p, const Machine *m, const Step *s, OpSize at) {
     const OpRow *row = op_row(s->op);
     const MachineGrid *g = &m->attention;
@@ -41,10 +42,12 @@ static double measured_attention(const Program *p, const Machine *m, const Step 
     double inside = MAX2((double)g->x[0], MIN2((double)g->x[g->n_x - 1], at.x));
     bool backward = row->table == ATTEND_BACKWARD;
     int head_dim = s->attr.heads.head_dim;
-    return rate * attend_share(by_library(p, s), head_dim, backward, at.x) / attend_share(false, head_dim, backward, inside);
+    double here = attend_share(by_library(p, s), head_dim, backward, at.x);
+    return rate * here / attend_share(false, head_dim, backward, inside);
 }
 
-/* A product that is timed by itself finds a cool card: in a run an H200 has lower clocks. Small products do not heat it. */
+/* A product that is timed by itself finds a cool card: in a run an H200 has lower clocks. Small products do not heat
+ * it. */
 static double sustained(const Machine *m, OpSize at) {
     enum { HEATING = 2048 };
     return m->kind == MACHINE_CUDA && at.y >= HEATING ? 0.93 : 1;
@@ -58,9 +61,9 @@ static double measured_rate(const Program *p, const Machine *m, const Step *s) {
     return machine_grid_rate(&m->products, row->table, at.x, at.y) * sustained(m, at);
 }
 
-/* A weight's gradient is summed over tokens: with few of them a GPU's product is short and its output large. What `snug doctor`
- * measured on an H200: 399 TFLOP/s over 1024 tokens, 634 over 8192. On a processor it is a narrow weight (an adapter's rank) that
- * leaves the vectors half empty. */
+/* A weight's gradient is summed over tokens: with few of them a GPU's product is short and its output large. What
+ * `snug doctor` measured on an H200: 399 TFLOP/s over 1024 tokens, 634 over 8192. On a processor it is a narrow weight
+ * (an adapter's rank) that leaves the vectors half empty. */
 static double product_share(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     enum { FEW_TOKENS = 1200, MANY_TOKENS = 8192, NARROW = 32 };
@@ -76,7 +79,7 @@ static double rate_unmeasured(const Program *p, const Machine *m, const Step *s,
     double rate = machine_product_flops(m, f32);
     if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return rate * product_share(p, m, s);
     const AttrHeads *h = &s->attr.heads;
-    if (f32) return m->vector_flops * (row->table == ATTEND_BACKWARD ? 0.087 : 0.155); /* kernels without tensor cores */
+    if (f32) return m->vector_flops * (row->table == ATTEND_BACKWARD ? 0.087 : 0.155); /* without tensor cores */
     return rate * attend_share(by_library(p, s), h->head_dim, row->table == ATTEND_BACKWARD, (double)h->seq);
 }
 
@@ -146,8 +149,9 @@ static double bytes_moved(const Program *p, const Step *s) {
     return n;
 }
 
-/* What an optimizer's kernel reaches depends on what it writes: an H200 moves 3.6 to 4.1 TB/s where all is bf16 or all fp32, 3.2 where
- * both are, 2.5 where moments are codes, of which it has to know the largest of a block before it writes one. */
+/* What an optimizer's kernel reaches depends on what it writes: an H200 moves 3.6 to 4.1 TB/s where all is bf16 or all
+ * fp32, 3.2 where both are, 2.5 where moments are codes, of which it has to know the largest of a block before it writes
+ * one. */
 static double byte_share(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool codes = false, wide = false, half = false;
