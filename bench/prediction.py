@@ -15,6 +15,8 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 # Options of a run that a plan does not have, with the number of their values
+# Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md, "Long rows")
+OWN_ATTENTION = ("112256", "178432")
 NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0, "--budget": 1,
                  "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1}
 
@@ -30,6 +32,8 @@ def plan_flags(command, plan):
         values = [words.pop(0) for _ in range(n) if words]
         if w not in NOT_OF_A_PLAN and w not in named:
             out += [w] + values
+    if "--seq" in out and out[out.index("--seq") + 1] in OWN_ATTENTION:
+        out += ["--attention", "own"]
     return out + layout
 
 

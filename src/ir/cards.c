@@ -3,8 +3,8 @@
  * "vendor": dense bf16 products (fp16 where a card has no bf16 units) with fp32 sums and memory as the vendor
  * states them. "estimated": derived from the vendor's figures of the same chip family. "measured": timed at training
  * shapes, of which there is one, an H200: 700 of the vendor's 990 TFLOP/s, 60 of 67, 4300 of 4800 GB/s. Where cards are
- * compared, figures of vendors are brought down by the same shares (card_rates). Copies are what the host's bus gives at best. Memory is what
- * the driver's tools show for the whole card. */
+ * compared, figures of vendors are brought down by the same shares (card_rates). Copies are what the host's bus gives
+ * at best. Memory is what the driver's tools show for the whole card. */
 #include "ir/cards.h"
 
 #include <ctype.h>
@@ -91,11 +91,11 @@ const Card *card_named(const char *word) {
 #define MATRIX_REACHED (700.0 / 990)
 #define VECTOR_REACHED (60.0 / 67)
 #define MEMORY_REACHED (4300.0 / 4800)
-/* Products in fp32 run on the vector units: 1.5B, 8 x 1024 on an H200 took what 55 of its 60 TFLOP/s give. */
-#define F32_SHARE 0.92
+/* Products in fp32 run on the vector units: 0.5B, 4 x 1024, on an H200 at 39 to 51 TFLOP/s. */
+#define F32_SHARE 0.8
 
-const char card_footing[] = "tokens/s by rates measured on an H200; of other cards by the vendor's, times what an H200 reaches of its own "
-                            "(71 % of products, 90 % of memory)";
+const char card_footing[] = "tokens/s by rates measured on an H200; of other cards by the vendor's, times what an H200 "
+                            "reaches of its own (71 % of products, 90 % of memory)";
 
 void card_rates(const Card *c, Machine *m) {
     bool measured = !strcmp(c->source, "measured");

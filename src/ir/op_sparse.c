@@ -306,11 +306,14 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of index keys are
- * summed by few blocks, which compute every pair again. By a run on an H200 (gsa-512m, 2 x 1024 x 8: 54,000 tokens/s). */
-#define SCORING 0.03
-#define SCORING_BACK 0.014
-#define ATTENDING 0.08
+/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of keys are summed by
+ * blocks that own a few keys each and walk over all queries behind them. By --profile of gsa-512m on an H200, rows of 1024 and
+ * 4096 tokens (bench/results/gpu-prediction-h200.jsonl). */
+#define SELECTING 0.045
+#define ATTENDING 0.045
+#define ATTENDING_BACK 0.007
+#define SCORING 0.013
+#define SCORING_BACK 0.001
 
 const OpRow op_row_attend_report = {.shape = report_shape,
                                     .flops = attend_report_flops,
@@ -337,7 +340,7 @@ const OpRow op_row_mix = {.shape = mix_shape,
                           .share_in = OP_IN(mix, a)};
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_select = {
-    .shape = select_shape, .flops = select_flops, .vector_share = SCORING, .workspace = select_workspace,
+    .shape = select_shape, .flops = select_flops, .vector_share = SELECTING, .workspace = select_workspace,
     .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .grad = attend_selected_grad,
@@ -347,7 +350,7 @@ const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape,
                                            .flops = attend_selected_flops,
-                                           .vector_share = ATTENDING,
+                                           .vector_share = ATTENDING_BACK,
                                            .workspace = attend_selected_workspace,
                                            .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss = {.shape = index_loss_shape,

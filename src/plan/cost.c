@@ -1,8 +1,9 @@
 /* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
- * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for products of
- * their format; kernels without tensor cores at their share of the vector rate; the rest does little arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
+ * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for
+ * products of their format; kernels without tensor cores at their share of the vector rate; the rest does little
+ * arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
 #include "ir/block_device.h"
 #include "plan/plan_int.h"
 
@@ -12,34 +13,60 @@ static double seconds_at(double amount, double per_second) {
 
 /* ---- arithmetic ---- */
 
-static double measured_rate(const Program *p, const Machine *m, const Step *s) {
-    const OpRow *row = op_row(s->op);
-    if (row->grid == GRID_NONE) return 0;
-    OpSize at = row->size(p, s);
-    return machine_grid_rate(row->grid == GRID_PRODUCTS ? &m->products : &m->attention, row->table, at.x, at.y);
-}
-
 /* Attention's products are short and wait for its exponentials: what is left of the rate of large products on an H200
  * (docs/performance.md, "Attention by itself"): `most` of it in long rows, half of that in rows of `half` tokens. */
 typedef struct AttendShare {
     double most, half;
 } AttendShare;
 
-static double attend_share(const AttrHeads *h, Format f, bool backward) {
+static double attend_share(bool library, int head_dim, bool backward, double seq) {
     static const AttendShare share[2][2][2] = { /* ours, a library's; heads of 64, of 128; forward, backward */
         {{{0.49, 450}, {0.38, 350}}, {{0.59, 330}, {0.44, 200}}},
         {{{0.63, 700}, {0.55, 1000}}, {{0.80, 340}, {0.65, 770}}}};
     enum { WIDE = 96 };
-    AttendShare a = share[device_attend_by_library(h, f)][h->head_dim >= WIDE][backward];
-    return a.most * (double)h->seq / ((double)h->seq + a.half);
+    AttendShare a = share[library][head_dim >= WIDE][backward];
+    return a.most * seq / (seq + a.half);
 }
 
-/* A weight's gradient is summed over tokens: with few of them a GPU's product is short and its output large. What `snug doctor`
- * measured on an H200: 399 TFLOP/s over 1024 tokens, 634 over 8192. On a processor it is a narrow weight (an adapter's rank) that
- * leaves the vectors half empty. */
+static bool by_library(const Program *p, const Step *s) {
+    return device_attend_by_library(&s->attr.heads, prog_t(p, op_token_rows(s))->format);
+}
+
+/* `snug doctor` measures our own attention, in rows of some lengths: what a library's reaches, and what rows beyond
+ * those lengths do, is taken from the shares. */
+static double measured_attention(const Program *p, const Machine *m, const Step *s, OpSize at) {
+    const OpRow *row = op_row(s->op);
+    const MachineGrid *g = &m->attention;
+    double rate = machine_grid_rate(g, row->table, at.x, at.y);
+    if (m->kind != MACHINE_CUDA || !(rate > 0)) return rate;
+    double inside = MAX2((double)g->x[0], MIN2((double)g->x[g->n_x - 1], at.x));
+    bool backward = row->table == ATTEND_BACKWARD;
+    int head_dim = s->attr.heads.head_dim;
+    double here = attend_share(by_library(p, s), head_dim, backward, at.x);
+    return rate * here / attend_share(false, head_dim, backward, inside);
+}
+
+/* A product that is timed by itself finds a cool card: in a run an H200 has lower clocks. Small products do not heat
+ * it. */
+static double sustained(const Machine *m, OpSize at) {
+    enum { HEATING = 2048 };
+    return m->kind == MACHINE_CUDA && at.y >= HEATING ? 0.93 : 1;
+}
+
+static double measured_rate(const Program *p, const Machine *m, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    if (row->grid == GRID_NONE) return 0;
+    OpSize at = row->size(p, s);
+    if (row->grid == GRID_ATTENTION) return measured_attention(p, m, s, at);
+    return machine_grid_rate(&m->products, row->table, at.x, at.y) * sustained(m, at);
+}
+
+/* A weight's gradient is summed over tokens: with few of them a GPU's product is short and its output large. What
+ * `snug doctor` measured on an H200: 399 TFLOP/s over 1024 tokens, 634 over 8192. On a processor it is a narrow weight
+ * (an adapter's rank) that leaves the vectors half empty. */
 static double product_share(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
-    enum { FEW_TOKENS = 500, MANY_TOKENS = 8192, NARROW = 32 };
+    enum { FEW_TOKENS = 1200, MANY_TOKENS = 8192, NARROW = 32 };
     if (row->grid != GRID_PRODUCTS) return 1;
     OpSize at = row->size(p, s);
     if (m->kind == MACHINE_CPU) return at.y / (at.y + NARROW);
@@ -51,8 +78,9 @@ static double rate_unmeasured(const Program *p, const Machine *m, const Step *s,
     const OpRow *row = op_row(s->op);
     double rate = machine_product_flops(m, f32);
     if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return rate * product_share(p, m, s);
-    Format f = prog_t(p, op_token_rows(s))->format;
-    return rate * attend_share(&s->attr.heads, f, row->table == ATTEND_BACKWARD);
+    const AttrHeads *h = &s->attr.heads;
+    if (f32) return m->vector_flops * (row->table == ATTEND_BACKWARD ? 0.087 : 0.155); /* without tensor cores */
+    return rate * attend_share(by_library(p, s), h->head_dim, row->table == ATTEND_BACKWARD, (double)h->seq);
 }
 
 /* On a processor products of 16-bit numbers are made of fp32 ones: what turning them over costs. */
@@ -64,10 +92,9 @@ static double flops_rate(const Program *p, const Machine *m, const Step *s) {
     if (!row->flops) return m->vector_flops;
     if (gpu && row->vector_share > 0) return m->vector_flops * row->vector_share;
     bool f32 = prog_t(p, op_token_rows(s))->format == FMT_F32;
-    double rate = measured_rate(p, m, s); /* in the machine's working format */
+    double rate = gpu && f32 ? 0 : measured_rate(p, m, s); /* in the machine's working format */
     if (!(rate > 0)) rate = rate_unmeasured(p, m, s, f32);
-    if (gpu) return f32 ? MIN2(rate, machine_product_flops(m, true)) : rate;
-    return rate * (f32 ? 1 : TURNED_SHARE);
+    return gpu || f32 ? rate : rate * TURNED_SHARE;
 }
 
 /* ---- bytes ---- */
@@ -122,13 +149,21 @@ static double bytes_moved(const Program *p, const Step *s) {
     return n;
 }
 
-/* An optimizer that keeps its moments in codes looks for the largest of a block before it can write them: on an H200 it moves
- * little more than half of what it moves otherwise. */
+/* What an optimizer's kernel reaches depends on what it writes: an H200 moves 3.6 to 4.1 TB/s where all is bf16 or all
+ * fp32, 3.2 where both are, 2.5 where moments are codes, of which it has to know the largest of a block before it writes
+ * one. */
 static double byte_share(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
-    for (int k = 0; k < MAX_OUT && row->flags & OPF_TOGETHER; k++)
-        if (s->out[k] && !format_table[prog_t(p, s->out[k])->format].plain) return 0.55;
-    return row->byte_share > 0 ? row->byte_share : 1;
+    bool codes = false, wide = false, half = false;
+    if (s->op != OP_ADAMW && s->op != OP_SGD) return row->byte_share > 0 ? row->byte_share : 1;
+    for (int k = 0; k < MAX_OUT; k++) {
+        if (!s->out[k]) continue;
+        Format f = prog_t(p, s->out[k])->format;
+        codes |= !format_table[f].plain;
+        wide |= f == FMT_F32;
+        half |= f == FMT_BF16 || f == FMT_F16;
+    }
+    return codes ? 0.6 : wide && half ? 0.75 : 0.9;
 }
 
 static double step_cost(const Program *p, const Machine *m, const Phase *phase, int i) {

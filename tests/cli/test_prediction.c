@@ -4,7 +4,8 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 
-#define RESULTS "bench/results/gpu-memory-h200.jsonl"
+#define DRAWN "bench/results/gpu-memory-h200.jsonl"
+#define PRECISIONS "bench/results/gpu-prediction-h200.jsonl"
 
 static double predicted(const char *flags) {
     Ran r = snug_run("plan %s --gpu h200 --json", flags);
@@ -17,41 +18,44 @@ static double predicted(const char *flags) {
 }
 
 static void expect_near(const char *flags, double measured) {
-    double ratio = predicted(flags) / measured;
-    if (!EXPECT(ratio > 0.85 && ratio < 1.15)) test_note("    %.2f of what was measured: %s", ratio, flags);
+    double ratio = predicted(flags) / measured, off = strstr(flags, "gsa") ? 0.20 : 0.15;
+    if (!EXPECT(fabs(ratio - 1) < off)) test_note("    %.2f of what was measured: %s", ratio, flags);
 }
 
-/* Drawn configurations: models, lengths, recomputation, accumulation, adapters, 8-bit moments, fp32 masters. */
-TEST(drawn_runs_on_an_h200_were_as_fast_as_is_predicted_now) {
+/* Every so many lines of a file of results; gives how many there are. Lines without a prediction are of slower kernels. */
+static int replay(const char *path, int every) {
     Str text = {0};
-    int rows = 0, every = test_brief() ? 6 : 1;
-    if (!EXPECT(file_read(RESULTS, &text, 1 << 24, NULL))) return;
+    int rows = 0;
+    if (!EXPECT(file_read(path, &text, 1 << 24, NULL))) return 0;
     for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
         json_t *j = json_loads(line, 0, NULL), *snug = json_object_get(j, "snug");
         const char *flags = json_string_value(json_object_get(j, "flags"));
-        bool recent = json_object_get(snug, "predicted_tokens_per_s") != NULL; /* earlier rows are of slower kernels */
         char whole[400];
-        if (recent && rows++ % every == 0) {
-            snprintf(whole, sizeof whole, "%s --precision bf16", flags);
+        if (json_object_get(snug, "predicted_tokens_per_s") && rows++ % every == 0) {
+            snprintf(whole, sizeof whole, "%s%s", flags, strstr(flags, "--precision") ? "" : " --precision bf16");
             expect_near(whole, json_number_value(json_object_get(snug, "tokens_per_s")));
         }
         json_decref(j);
     }
-    EXPECT(rows == 30);
     str_free(&text);
+    return rows;
 }
 
-/* Products in fp32 run on other units than those in bf16: ten times as slow on an H200, 5,369 tokens/s. */
+/* Models, lengths, recomputation, accumulation, adapters, 8-bit moments, fp32 masters. */
+TEST(drawn_runs_on_an_h200_were_as_fast_as_is_predicted_now) { EXPECT(replay(DRAWN, test_brief() ? 6 : 1) == 30); }
+
+/* bf16, fp16, fp32, tf32, masters, 8-bit moments with accumulation, LoRA, QLoRA, sparse attention. */
+TEST(runs_of_every_precision_were_as_fast_as_is_predicted_now) { EXPECT(replay(PRECISIONS, 1) == 21); }
+
+/* fp32 was predicted ten times too fast, at the rate of products in bf16. */
 TEST(products_in_fp32_have_a_rate_of_their_own) {
     const char *job = "--model qwen2.5-1.5b --seq 1024 --micro-batch 8 --precision";
     char f32[200], tf32[200], bf16[200];
     snprintf(f32, sizeof f32, "%s fp32", job);
     snprintf(tf32, sizeof tf32, "%s fp32 --tf32", job);
     snprintf(bf16, sizeof bf16, "%s bf16", job);
-    expect_near(f32, 5369);
-    expect_near(bf16, 57782);
-    EXPECT(predicted(tf32) > 3 * predicted(f32) && predicted(tf32) < predicted(bf16));
+    EXPECT(predicted(bf16) > 8 * predicted(f32) && predicted(tf32) > 2 * predicted(f32) && predicted(tf32) < predicted(bf16));
 }
 
 static double rate_of(const json_t *cards, const char *name) {
@@ -74,6 +78,6 @@ TEST(cards_are_compared_on_one_footing) {
     json_decref(j);
     ran_free(&r);
     r = snug_run("plan --model qwen2.5-0.5b --seq 1024 --micro-batch 2 --gpu h200 --cards");
-    EXPECT(r.code == 0 && (strstr(str_text(&r.out), "times what an H200 reaches") || strstr(str_text(&r.err), "times what an H200 reaches")));
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "times what an H200 reaches"));
     ran_free(&r);
 }
