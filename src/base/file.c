@@ -285,9 +285,10 @@ bool file_replace(const char *path, const void *data, int64_t bytes, Err *e) {
     if (!file_begin(&f, path, e)) return false;
     bool ok = file_write(f.fd, data, bytes, f.temporary, e);
     close(f.fd);
-    ok = ok && ((!fault_here(FAULT_RENAME, f.temporary) && rename(f.temporary, path) == 0) || refused(e, path, "replace"));
-    if (!ok) remove_here(f.temporary);
-    return ok;
+    bool moved = ok && !fault_here(FAULT_RENAME, f.temporary) && rename(f.temporary, path) == 0;
+    if (ok && !moved) refused(e, path, "replace");
+    if (!moved) remove_here(f.temporary);
+    return moved;
 }
 
 bool file_make_private(const char *path, Err *e) {

@@ -141,8 +141,7 @@ const char *nvml_driver(const Nvml *n) {
 
 static void read_identity(const Nvml *n, void *card, NvmlGpu *out) {
     Pci pci = {0};
-    if (!n->name || n->name(card, out->name, sizeof out->name) != OK)
-        snprintf(out->name, sizeof out->name, "GPU");
+    if (!n->name || n->name(card, out->name, sizeof out->name) != OK) snprintf(out->name, sizeof out->name, "GPU");
     out->name[sizeof out->name - 1] = 0;
     if (n->pci && n->pci(card, &pci) == OK) snprintf(out->bus_id, sizeof out->bus_id, "%.31s", pci.bus_id);
 }
@@ -233,7 +232,8 @@ bool nvml_slices(const Nvml *n, int gpu, NvmlSlices *out) {
         Memory m = {0};
         char *name = out->name[out->n];
         if (n->mig_at(n->card[gpu], i, &slice) != OK) continue;
-        if (!n->name || n->name(slice, name, sizeof out->name[0]) != OK) snprintf(name, sizeof out->name[0], "slice");
+        if (!n->name || n->name(slice, name, sizeof out->name[0]) != OK)
+            snprintf(name, sizeof out->name[0], "slice");
         if (n->memory && n->memory(slice, &m) == OK) out->bytes[out->n] = (int64_t)m.total;
         out->n++;
     }

@@ -1,7 +1,7 @@
 /* nvml.h - what the driver's management library says about every NVIDIA GPU of this machine, now.
  *
- * The library (NVML) is opened when the program runs, so that everything else works without it. It needs no CUDA and
- * takes no memory of a GPU. An entry point that is missing leaves its reading unknown. */
+ * The library (NVML) is opened when the program runs, so that everything else works without it. It needs no CUDA
+ * and takes no memory of a GPU. An entry point that is missing leaves its reading unknown. */
 #ifndef BASE_NVML_H
 #define BASE_NVML_H
 
@@ -20,7 +20,8 @@ typedef struct NvmlProcess {
 typedef struct NvmlGpu { /* -1: not told */
     char name[96], bus_id[32];
     int64_t used_bytes, total_bytes;
-    int gpu_percent, memory_percent; /* share of the last sampling period in which a kernel ran, memory was accessed */
+    int gpu_percent,
+        memory_percent; /* share of the last sampling period in which a kernel ran, memory was accessed */
     int celsius;
     double watts, limit_watts;
     int sm_mhz, memory_mhz;
@@ -39,7 +40,7 @@ typedef struct NvmlSlices { /* of a GPU that can be cut (MIG) */
 
 /* What nvml_read asks beside the rest. */
 enum {
-    NVML_READ_PCIE = 1,     /* takes the driver 40 ms */
+    NVML_READ_PCIE = 1, /* takes the driver 40 ms */
     NVML_READ_PROCESSES = 2
 };
 
@@ -49,8 +50,8 @@ typedef struct Nvml Nvml;
 bool nvml_open(Nvml **n, const char *library, Err *e);
 void nvml_close(Nvml *n); /* NULL is fine */
 
-int nvml_count(const Nvml *n); /* at most NVML_GPUS */
-const char *nvml_driver(const Nvml *n); /* its version; "": not told */
+int nvml_count(const Nvml *n);                    /* at most NVML_GPUS */
+const char *nvml_driver(const Nvml *n);           /* its version; "": not told */
 int nvml_find(const Nvml *n, const char *bus_id); /* the GPU's number; -1: none has it */
 void nvml_read(const Nvml *n, int gpu, unsigned also, NvmlGpu *out);
 bool nvml_slices(const Nvml *n, int gpu, NvmlSlices *out); /* false: it cannot be cut */

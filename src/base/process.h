@@ -2,8 +2,8 @@
  * under.
  *
  * Words: *resident* pages are in memory; *address space* is what is mapped, touched or not; a *limit* is one that
- * the system was told to hold this process to (ulimit, setrlimit). Nothing but process_tree touches the heap. Unknown figures
- * are -1. */
+ * the system was told to hold this process to (ulimit, setrlimit). Nothing but process_tree touches the heap.
+ * Unknown figures are -1. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 

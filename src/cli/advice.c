@@ -1,7 +1,7 @@
 /* advice.c - when a run was slower than it had to be, and which flag would change that.
  *
- * Only what was measured counts, over enough steps to mean something. A micro-batch that the planner chose is the fastest
- * by its own count: a larger one is offered where a person chose it. */
+ * Only what was measured counts, over enough steps to mean something. A micro-batch that the planner chose is the
+ * fastest by its own count: a larger one is offered where a person chose it. */
 #include "cli/advice.h"
 
 #include <math.h>
@@ -9,13 +9,15 @@
 #include "base/units.h"
 
 enum { FEWEST_STEPS = 20, FEW_TOKENS = 2048, MOST_WORKERS = 8 };
-static const double late = 0.1;   /* share of a step that may pass waiting for rows */
-static const double idle = 0.7;   /* a GPU busy for less of the time is worth a word */
+static const double late = 0.1;    /* share of a step that may pass waiting for rows */
+static const double idle = 0.7;    /* a GPU busy for less of the time is worth a word */
 static const double faster = 0.97; /* of the time now: less is worth a word */
 
 static void say_busy(Str *out, const SampleMeans *m) {
-    if (isfinite(m->gpu_busy)) str_addf(out, "the GPU was busy %.0f %% of the time", 100 * m->gpu_busy);
-    else str_addf(out, "%.0f %% of the cores were in use", 100 * m->cpu_share);
+    if (isfinite(m->gpu_busy))
+        str_addf(out, "the GPU was busy %.0f %% of the time", 100 * m->gpu_busy);
+    else
+        str_addf(out, "%.0f %% of the cores were in use", 100 * m->cpu_share);
 }
 
 static void advise_data(Str *out, const Session *s) {
@@ -25,7 +27,8 @@ static void advise_data(Str *out, const Session *s) {
     str_addf(out, ": --data-workers %d fills more of them ahead\n", workers);
 }
 
-/* Twice the rows in a micro-step, the global batch kept; false: there is no such split, or it does not fit or help. */
+/* Twice the rows in a micro-step, the global batch kept; false: there is no such split, or it does not fit or
+ * help. */
 static bool try_double(const Session *s, JobSpec *spec, int64_t *bytes, double *share) {
     Job job;
     Ring ring;
@@ -51,8 +54,10 @@ static void advise_batch(Str *out, const Session *s) {
     if (s->task || !chosen || !try_double(s, &spec, &bytes, &share)) return;
     str_add(out, "advice: ");
     say_busy(out, &s->result.samples);
-    str_addf(out, ", and there is room for more rows at a time: --micro-batch %lld --accum %lld takes %s of %s and is predicted "
-                  "to take %.0f %% of the time\n",
+    str_addf(out,
+             ", and there is room for more rows at a time: --micro-batch %lld --accum %lld takes %s of %s and is "
+             "predicted "
+             "to take %.0f %% of the time\n",
              (long long)spec.micro_batch, (long long)spec.accum, units_bytes(bytes).s,
              units_bytes(s->limits.device_bytes).s, 100 * share);
 }
@@ -67,9 +72,11 @@ void advice_text(Str *out, const Session *s) {
     str_add(out, "advice: ");
     say_busy(out, &r->samples);
     if (tokens < FEW_TOKENS)
-        str_addf(out, ": a micro-step has only %lld tokens. A larger --global-batch or --seq fills it, and changes what is "
-                      "learned; --profile shows where a step goes\n",
-                 (long long)tokens);
+        str_addf(
+            out,
+            ": a micro-step has only %lld tokens. A larger --global-batch or --seq fills it, and changes what is "
+            "learned; --profile shows where a step goes\n",
+            (long long)tokens);
     else
         str_add(out, "; --profile shows where a step goes, and whether the host or copies hold it up\n");
 }

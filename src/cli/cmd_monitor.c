@@ -128,7 +128,8 @@ static void add_csv_beside(void *user, const Snapshot *s, double seconds) {
     add_csv(w, s, seconds, &w->csv_error);
 }
 
-/* What the command writes to standard output is its own: the report goes to standard error, or is the last line. */
+/* What the command writes to standard output is its own: the report goes to standard error, or is the last line.
+ */
 static bool wrap(Watcher *w, Err *e) {
     Wrapped report;
     const char **argv = MEM_NEW(const char *, w->o->n_positional + 1);
@@ -139,8 +140,10 @@ static bool wrap(Watcher *w, Err *e) {
     if (w->csv_error.code) log_warn("%s", w->csv_error.text);
     Str text = {0};
     wrap_text(&text, &report, w->utf8);
-    if (opt_flag(w->o, OPT_JSON)) print_json(wrap_json(&report));
-    else fprintf(stderr, "snug monitor: %s", str_text(&text));
+    if (opt_flag(w->o, OPT_JSON))
+        print_json(wrap_json(&report));
+    else
+        fprintf(stderr, "snug monitor: %s", str_text(&text));
     str_free(&text);
     if (!report.code) return true;
     fflush(stdout);
@@ -178,12 +181,16 @@ static bool live(Watcher *w) {
     Screen *screen = NULL;
     Err why = {0};
     bool terminal = isatty(STDOUT_FILENO), leaves = false;
-    if (terminal && !screen_open(&screen, &why)) log_line("%s; plain lines instead, an interrupt leaves", why.text);
+    if (terminal && !screen_open(&screen, &why))
+        log_line("%s; plain lines instead, an interrupt leaves", why.text);
     for (int64_t turn = 1; (!is_over(w) || turn == 1) && !leaves; turn++) {
         look(w);
-        if (opt_flag(w->o, OPT_JSON)) print_json(view_json(&w->now));
-        else if (screen) show_on(screen, w);
-        else show_plainly(w, terminal);
+        if (opt_flag(w->o, OPT_JSON))
+            print_json(view_json(&w->now));
+        else if (screen)
+            show_on(screen, w);
+        else
+            show_plainly(w, terminal);
         wait_turn(w, turn, screen, &leaves);
     }
     screen_close(screen);
@@ -206,9 +213,10 @@ static bool serve(Watcher *w, Err *e) {
     ServeOptions o = {.host = host, .token = token};
     if (!parse_port(&o.port, opt_text(w->o, OPT_SERVE), e) || !serve_open(&server, &o, e)) return false;
     bool v6 = strchr(host, ':') != NULL;
-    log_line("http://%s%s%s:%d/%s%s", v6 ? "[" : "", host, v6 ? "]" : "", serve_port(server), token ? "?token=" : "",
-             token ? token : "");
-    if (!serve_is_local(server) && !token) log_warn("--host %s: whoever reaches this machine can look; --token asks for a word", host);
+    log_line("http://%s%s%s:%d/%s%s", v6 ? "[" : "", host, v6 ? "]" : "", serve_port(server),
+             token ? "?token=" : "", token ? token : "");
+    if (!serve_is_local(server) && !token)
+        log_warn("--host %s: whoever reaches this machine can look; --token asks for a word", host);
     double next = 0;
     while (!is_over(w)) {
         if (elapsed(w) >= next) {

@@ -11,8 +11,8 @@
 #define NO_SPLIT "data are files here: give the file of that split to --data, and one to evaluate on to --eval-data " \
                  "(or hold a share out with --val-split)"
 #define ONE_DEVICE "a run uses one device; `snug reason --ranks N --rank I` divides problems among processes"
-#define LOGS_ARE "a run's log is train.log in --out; what other commands say goes to standard error: 2> rank-I.log keeps it, one " \
-                 "file a rank"
+#define LOGS_ARE "a run's log is train.log in --out; what other commands say goes to standard error: 2> rank-I.log keeps " \
+                 "it, one file a rank"
 #define NO_PROMPTS "only answers are scored, never prompts; for a loss over all tokens give rows with one text field"
 #define ADAMW_OR_SGD "AdamW and SGD are there; "
 #define NOTHING_LEFT "nothing is left behind that could be cleaned up"

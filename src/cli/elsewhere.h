@@ -9,8 +9,8 @@ typedef struct Elsewhere {
     const char *name;  /* with '-'; or one of our own options, where only a value of it is foreign */
     const char *value; /* for this value ("lion*": for those that begin so; "*": for any); NULL: a switch, on or off */
     const char *means; /* "moments=8bit,quiet=true": our options, which must not be given otherwise beside it;
-                        * "temperature?=1": unless that is given; "data=*": the value as it was given; "": nothing; NULL: it
-                        * is refused */
+                        * "temperature?=1": unless that is given; "data=*": the value as it was given; "": nothing;
+                        * NULL: it is refused */
     const char *why;   /* refused: the reason and what to use instead; means "": why nothing follows (NULL: not said) */
     uint32_t commands; /* ON_x; 0: all */
     bool object;       /* its value is a JSON object (in YAML a map) of further names and values */

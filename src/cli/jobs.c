@@ -1,5 +1,6 @@
-/* jobs.c - the folder of status files: in memory, where replacing one costs microseconds (a disk takes milliseconds). It is
- * not below XDG_RUNTIME_DIR, which is taken away when a person logs out, though what they started with nohup runs on. */
+/* jobs.c - the folder of status files: in memory, where replacing one costs microseconds (a disk takes
+ * milliseconds). It is not below XDG_RUNTIME_DIR, which is taken away when a person logs out, though what they
+ * started with nohup runs on. */
 #include "cli/jobs.h"
 
 #include <stdio.h>

@@ -239,11 +239,11 @@ const CommandRow command_rows[CMD_COUNT] = {
          .least = 0,
          .most = 4096,
          .about =
-             "In a terminal all GPUs are drawn live with their processes, and every running snug job with its step, loss, "
-             "time left and its memory beside the plan; q leaves. --once prints one look; --csv records the GPUs as rows; --serve shows all "
-             "of it in a browser. "
-             "Behind -- a command is run as it is: its exit code is passed on, and what it and all it started took is said "
-             "at its end. Readings come from the driver's NVML; without a GPU the host's memory and the jobs are shown. "
+             "In a terminal all GPUs are drawn live with their processes, and every running snug job with its "
+             "step, loss, time left and its memory beside the plan; q leaves. --once prints one look; --csv records "
+             "the GPUs as rows; --serve shows all of it in a browser. Behind -- a command is run as it is: its exit "
+             "code is passed on, and what it and all it started took is said at its end. Readings come from the "
+             "driver's NVML; without a GPU the host's memory and the jobs are shown. "
              "docs/monitor.md tells more.",
          .examples = "snug monitor --interval 2\n"
                      "snug monitor --once --json\n"

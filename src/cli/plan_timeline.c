@@ -15,12 +15,13 @@ static json_t *line_json(const Picture *p, int line) {
 
 static json_t *phase_json(const Picture *p, const Phase *phase) {
     double scale = (double)p->columns / (double)MAX2(p->t.n_steps, 1);
-    return json_pack("{s:s, s:f, s:f, s:I}", "name", phase->name, "begin", scale * phase->begin, "end", scale * phase->end,
-                     "repeat", (json_int_t)phase->repeat);
+    return json_pack("{s:s, s:f, s:f, s:I}", "name", phase->name, "begin", scale * phase->begin, "end",
+                     scale * phase->end, "repeat", (json_int_t)phase->repeat);
 }
 
 json_t *plan_timeline_json(const Ring *r) {
-    PlanPage page = {.program = &r->p, .machine = &r->machine, .ledger = &r->ledger, .process_bytes = ring_process_bytes(r)};
+    PlanPage page = {
+        .program = &r->p, .machine = &r->machine, .ledger = &r->ledger, .process_bytes = ring_process_bytes(r)};
     json_t *o = json_object(), *lines = json_array(), *phases = json_array();
     Picture p;
     picture_open(&p, &page, (Frame){0});

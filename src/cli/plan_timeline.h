@@ -6,8 +6,9 @@
 
 #include "ring/ring.h"
 
-/* {"columns", "beside_bytes", "lines": [{"name", "colour", "bytes": "N N ..."}], "phases": [{"name", "begin", "end", "repeat"}]}:
- * bytes of each class of the ledger, the fullest step of each column; phases in columns. Gives. */
+/* {"columns", "beside_bytes", "lines": [{"name", "colour", "bytes": "N N ..."}], "phases": [{"name", "begin",
+ * "end", "repeat"}]}: bytes of each class of the ledger, the fullest step of each column; phases in columns.
+ * Gives. */
 json_t *plan_timeline_json(const Ring *r);
 
 #endif

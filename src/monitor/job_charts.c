@@ -1,5 +1,5 @@
-/* job_charts.c - what a job's run folder tells about it: memory over the step from plan.json, losses from the end of
- * metrics.jsonl. Either may be missing or cut short while the job runs: what cannot be read is null. */
+/* job_charts.c - what a job's run folder tells about it: memory over the step from plan.json, losses from the end
+ * of metrics.jsonl. Either may be missing or cut short while the job runs: what cannot be read is null. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,10 @@ static bool read_tail(Str *out, const char *path) {
 static void add_point(json_t *list, const char *line, int len) {
     char text[8192];
     snprintf(text, sizeof text, "%.*s", MIN2(len, (int)sizeof text - 1), line);
-    json_t *row = json_loads(text, 0, NULL), *loss = json_object_get(row, "loss"), *step = json_object_get(row, "step");
-    if (json_is_number(loss) && json_is_integer(step)) json_array_append_new(list, json_pack("[O, O]", step, loss));
+    json_t *row = json_loads(text, 0, NULL), *loss = json_object_get(row, "loss"),
+           *step = json_object_get(row, "step");
+    if (json_is_number(loss) && json_is_integer(step))
+        json_array_append_new(list, json_pack("[O, O]", step, loss));
     json_decref(row);
 }
 

@@ -1,7 +1,7 @@
 /* page.c - the monitor's page: what is told by /events becomes bars, lines and pictures.
  *
- * Names of GPUs, processes and jobs reach the page as text nodes only (textContent), never as markup; colours of a plan
- * are taken only where they look like colours. */
+ * Names of GPUs, processes and jobs reach the page as text nodes only (textContent), never as markup; colours of a
+ * plan are taken only where they look like colours. */
 #include "base/html.h"
 #include "monitor/serve.h"
 

@@ -1,4 +1,5 @@
-/* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6. */
+/* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6.
+ */
 #include "monitor/screen.h"
 
 #include <dlfcn.h>
@@ -8,7 +9,16 @@
 #include "base/mem.h"
 #include "monitor/view.h"
 
-enum { WORDS_BYTES = 2048, FAILED = -1, BOLD = 1 << 21, PAIR_SHIFT = 8, RED = 1, GREEN = 2, YELLOW = 3, KEY_ESCAPE = 27 };
+enum {
+    WORDS_BYTES = 2048,
+    FAILED = -1,
+    BOLD = 1 << 21,
+    PAIR_SHIFT = 8,
+    RED = 1,
+    GREEN = 2,
+    YELLOW = 3,
+    KEY_ESCAPE = 27
+};
 
 struct Screen {
     void *library; /* owns */
@@ -20,7 +30,8 @@ struct Screen {
     int (*curs_set)(int), (*init_pair)(short, short, short);
     bool (*has_colors)(void);
     int (*nodelay)(void *, bool), (*keypad)(void *, bool);
-    int (*werase)(void *), (*wmove)(void *, int, int), (*wrefresh)(void *), (*wgetch)(void *), (*wattrset)(void *, int);
+    int (*werase)(void *), (*wmove)(void *, int, int), (*wrefresh)(void *), (*wgetch)(void *),
+        (*wattrset)(void *, int);
     int (*waddnstr)(void *, const char *, int);
     int (*getmaxx)(const void *), (*getmaxy)(const void *);
 };
@@ -30,16 +41,26 @@ static bool find_calls(Screen *s) {
         const char *name;
         void **to;
     } entry[] = {
-        {"stdscr", (void **)&s->window},         {"newterm", (void **)&s->newterm},
-        {"delscreen", (void **)&s->delscreen},   {"endwin", (void **)&s->endwin},
-        {"cbreak", (void **)&s->cbreak},         {"noecho", (void **)&s->noecho},
-        {"start_color", (void **)&s->start_color}, {"use_default_colors", (void **)&s->use_default_colors},
-        {"curs_set", (void **)&s->curs_set},     {"init_pair", (void **)&s->init_pair},
-        {"has_colors", (void **)&s->has_colors}, {"nodelay", (void **)&s->nodelay},
-        {"keypad", (void **)&s->keypad},         {"werase", (void **)&s->werase},
-        {"wmove", (void **)&s->wmove},           {"wrefresh", (void **)&s->wrefresh},
-        {"wgetch", (void **)&s->wgetch},         {"wattrset", (void **)&s->wattrset},
-        {"waddnstr", (void **)&s->waddnstr},     {"getmaxx", (void **)&s->getmaxx},
+        {"stdscr", (void **)&s->window},
+        {"newterm", (void **)&s->newterm},
+        {"delscreen", (void **)&s->delscreen},
+        {"endwin", (void **)&s->endwin},
+        {"cbreak", (void **)&s->cbreak},
+        {"noecho", (void **)&s->noecho},
+        {"start_color", (void **)&s->start_color},
+        {"use_default_colors", (void **)&s->use_default_colors},
+        {"curs_set", (void **)&s->curs_set},
+        {"init_pair", (void **)&s->init_pair},
+        {"has_colors", (void **)&s->has_colors},
+        {"nodelay", (void **)&s->nodelay},
+        {"keypad", (void **)&s->keypad},
+        {"werase", (void **)&s->werase},
+        {"wmove", (void **)&s->wmove},
+        {"wrefresh", (void **)&s->wrefresh},
+        {"wgetch", (void **)&s->wgetch},
+        {"wattrset", (void **)&s->wattrset},
+        {"waddnstr", (void **)&s->waddnstr},
+        {"getmaxx", (void **)&s->getmaxx},
         {"getmaxy", (void **)&s->getmaxy},
     };
     for (int i = 0; i < COUNT_OF(entry); i++)
@@ -77,7 +98,8 @@ bool screen_open(Screen **to, Err *e) {
     Screen *s = MEM_NEW(Screen, 1);
     if (!open_library(s)) {
         mem_free(s);
-        return fail(e, ERR_FAIL, "ncurses is not here (package libncursesw6 of Debian and Ubuntu, ncurses elsewhere)");
+        return fail(e, ERR_FAIL,
+                    "ncurses is not here (package libncursesw6 of Debian and Ubuntu, ncurses elsewhere)");
     }
     s->terminal = s->newterm(NULL, stdout, stdin);
     if (!s->terminal) {
@@ -111,7 +133,7 @@ static int attribute(const Screen *s, int mark) {
 /* ncurses cuts at the right edge only where a line does not wrap: a line is cut here, by columns. */
 static void show_line(Screen *s, const char *line, int len, int columns) {
     while (len > 0 && columns > 0) {
-        if (*line < MARK_COUNT && *line > 0) {
+        if (*line<MARK_COUNT && * line> 0) {
             s->wattrset(*s->window, attribute(s, *line));
             line++, len--;
             continue;

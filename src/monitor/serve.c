@@ -1,8 +1,8 @@
 /* serve.c - how libmicrohttpd is spoken to, and who is answered what.
  *
- * Declared here as its documentation does, with the numbers of version 12 of the library: it brings a whole TLS library with
- * it, which only this command shall load. Requests are answered inside serve_run; a listener whose events are told is
- * suspended until the next look. */
+ * Declared here as its documentation does, with the numbers of version 12 of the library: it brings a whole TLS
+ * library with it, which only this command shall load. Requests are answered inside serve_run; a listener whose
+ * events are told is suspended until the next look. */
 #include "monitor/serve.h"
 
 #include <arpa/inet.h>
@@ -46,9 +46,9 @@ typedef struct Listener { /* somebody who follows /events */
     Server *server;
     void *connection; /* NULL: a free place */
     bool suspended;
-    int64_t told;  /* the look that it was told last; 0: none */
-    Str pending;   /* owns: what is still to be sent */
-    int64_t sent;  /* of pending */
+    int64_t told; /* the look that it was told last; 0: none */
+    Str pending;  /* owns: what is still to be sent */
+    int64_t sent; /* of pending */
 } Listener;
 
 struct Server {
@@ -92,15 +92,17 @@ static bool open_library(Library *l, Err *e) {
     l->handle = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
     if (l->handle && find_calls(l)) return true;
     if (l->handle) dlclose(l->handle);
-    return fail(e, ERR_FAIL, "--serve needs libmicrohttpd (version 0.9.52 and later), which is not here: `make deps` installs "
-                             "it; packages libmicrohttpd-dev (Debian, Ubuntu), libmicrohttpd (Fedora, Arch, openSUSE)");
+    return fail(e, ERR_FAIL,
+                "--serve needs libmicrohttpd (version 0.9.52 and later), which is not here: `make deps` installs "
+                "it; packages libmicrohttpd-dev (Debian, Ubuntu), libmicrohttpd (Fedora, Arch, openSUSE)");
 }
 
 /* ---- answers ---- */
 
 /* Nothing from elsewhere is loaded, whatever a name holds; nobody may frame the page. */
 static const char policy[] =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src "
+    "data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 static int send_response(Server *s, void *connection, unsigned status, const char *type, void *response) {
@@ -117,7 +119,8 @@ static int send_response(Server *s, void *connection, unsigned status, const cha
 }
 
 static int answer(Server *s, void *connection, unsigned status, const char *type, const Str *text) {
-    return send_response(s, connection, status, type, s->lib.from_buffer((size_t)text->len, text->data, MUST_COPY));
+    return send_response(s, connection, status, type,
+                         s->lib.from_buffer((size_t)text->len, text->data, MUST_COPY));
 }
 
 static int answer_words(Server *s, void *connection, unsigned status, const char *words) {
@@ -147,7 +150,8 @@ static int answer_json(Server *s, void *connection, json_t *root) {
 
 static json_t *history_json(const History *h) {
     json_t *list = json_array();
-    for (int i = 0; i < h->n; i++) json_array_append_new(list, json_integer((json_int_t)(1000 * h->share[i] + 0.5f)));
+    for (int i = 0; i < h->n; i++)
+        json_array_append_new(list, json_integer((json_int_t)(1000 * h->share[i] + 0.5f)));
     return list;
 }
 
@@ -157,8 +161,8 @@ static json_t *past_json(const Server *s) {
     json_object_set_new(o, "host_memory", history_json(&s->past->host_memory));
     json_object_set_new(o, "host_cpu", history_json(&s->past->host_cpu));
     for (int i = 0; i < s->now->n_gpus; i++)
-        json_array_append_new(gpus, json_pack("{s:o, s:o}", "memory", history_json(&s->past->gpu_memory[i]), "busy",
-                                              history_json(&s->past->gpu_busy[i])));
+        json_array_append_new(gpus, json_pack("{s:o, s:o}", "memory", history_json(&s->past->gpu_memory[i]),
+                                              "busy", history_json(&s->past->gpu_busy[i])));
     json_object_set_new(o, "gpus", gpus);
     return o;
 }
@@ -268,14 +272,16 @@ static int handle(void *user, void *connection, const char *url, const char *met
                   const char *upload, size_t *upload_size, void **state) {
     Server *s = user;
     static int seen;
-    if (strcmp(method, "GET") && strcmp(method, "HEAD")) return answer_words(s, connection, 405, "only GET is answered");
+    if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+        return answer_words(s, connection, 405, "only GET is answered");
     if (!*state) { /* the first call has the headers alone */
         *state = &seen;
         return YES;
     }
     if (*upload_size) return *upload_size = 0, YES;
     if (!is_asked_as_local(s, connection)) return answer_words(s, connection, 403, "ask for it as localhost");
-    if (!may_look(s, connection)) return answer_words(s, connection, 401, "the token is missing or wrong: ?token=...");
+    if (!may_look(s, connection))
+        return answer_words(s, connection, 401, "the token is missing or wrong: ?token=...");
     if (!s->now) return answer_words(s, connection, 503, "there was no look yet");
     if (!strcmp(url, "/")) return answer_page(s, connection);
     if (!strcmp(url, "/events")) return follow(s, connection);
@@ -308,7 +314,8 @@ static bool parse_address(Address *a, bool *local, const ServeOptions *o, Err *e
         *local = !memcmp(&a->v6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback);
         return true;
     }
-    return fail(e, ERR_USAGE, "--host %s: is no address of this machine such as 127.0.0.1, 0.0.0.0 or ::1", o->host);
+    return fail(e, ERR_USAGE, "--host %s: is no address of this machine such as 127.0.0.1, 0.0.0.0 or ::1",
+                o->host);
 }
 
 bool serve_open(Server **to, const ServeOptions *o, Err *e) {
@@ -319,10 +326,12 @@ bool serve_open(Server **to, const ServeOptions *o, Err *e) {
     if (o->token) snprintf(s->token, sizeof s->token, "%s", o->token);
     if (ok) {
         unsigned flags = SUSPEND_RESUME | (address.any.sa_family == AF_INET6 ? USE_IPV6 : 0);
-        s->daemon = s->lib.start(flags, (uint16_t)o->port, NULL, NULL, handle, s, OPTION_ADDRESS, &address.any, OPTION_LIMIT,
-                                 (unsigned)CONNECTIONS, OPTION_TIMEOUT, 120u, OPTION_END);
+        s->daemon = s->lib.start(flags, (uint16_t)o->port, NULL, NULL, handle, s, OPTION_ADDRESS, &address.any,
+                                 OPTION_LIMIT, (unsigned)CONNECTIONS, OPTION_TIMEOUT, 120u, OPTION_END);
         ok = s->daemon != NULL;
-        if (!ok) fail(e, ERR_FAIL, "%s:%d cannot be listened on. Is something else there? --serve takes another port", o->host, o->port);
+        if (!ok)
+            fail(e, ERR_FAIL, "%s:%d cannot be listened on. Is something else there? --serve takes another port",
+                 o->host, o->port);
         if (!ok) dlclose(s->lib.handle);
     }
     if (!ok) mem_free(s);

@@ -1,12 +1,11 @@
 /* snapshot.h - one look at everything the monitor shows: the host, every GPU with its processes, snug's own jobs.
  *
  *     Monitor m;
- *     monitor_open(&m, nvml_library, jobs_folder);   // without a GPU it works too, and no_gpu says why there is none
- *     monitor_take(&m, &snapshot, MONITOR_ALL);
- *     monitor_close(&m);
+ *     monitor_open(&m, nvml_library, jobs_folder);   // without a GPU it works too, and no_gpu says why there is
+ * none monitor_take(&m, &snapshot, MONITOR_ALL); monitor_close(&m);
  *
- * Unknown figures are -1 (NaN in a job's). Texts are as the system and the jobs gave them: whoever shows them escapes
- * them. */
+ * Unknown figures are -1 (NaN in a job's). Texts are as the system and the jobs gave them: whoever shows them
+ * escapes them. */
 #ifndef MONITOR_SNAPSHOT_H
 #define MONITOR_SNAPSHOT_H
 
@@ -18,7 +17,7 @@ enum { MONITOR_JOBS = 32, MONITOR_NAME = 64, MONITOR_ALL = NVML_READ_PCIE | NVML
 typedef struct MonitorHost {
     int64_t total_bytes, available_bytes; /* of the machine, or of this process's control group */
     int64_t swap_total_bytes, swap_free_bytes;
-    double load[3]; /* processes that ran or waited to, over 1, 5 and 15 minutes */
+    double load[3];     /* processes that ran or waited to, over 1, 5 and 15 minutes */
     double cpu_percent; /* of all cores since the look before */
     int cores;
 } MonitorHost;

@@ -1,7 +1,8 @@
-/* view.h - a snapshot as people and programs read it: lines for a terminal, JSON, rows of a CSV file, Prometheus text.
+/* view.h - a snapshot as people and programs read it: lines for a terminal, JSON, rows of a CSV file, Prometheus
+ * text.
  *
- * Lines for a terminal hold marks where a colour begins and ends; nothing else in them is a control character, as names
- * are escaped. view_paint turns marks into the terminal's own, or takes them out. */
+ * Lines for a terminal hold marks where a colour begins and ends; nothing else in them is a control character, as
+ * names are escaped. view_paint turns marks into the terminal's own, or takes them out. */
 #ifndef MONITOR_VIEW_H
 #define MONITOR_VIEW_H
 

@@ -104,8 +104,9 @@ json_t *view_json(const Snapshot *s) {
 /* ---- CSV ---- */
 
 void view_csv_head(Str *out) {
-    str_add(out, "Timestamp,Elapsed,GPU_Index,GPU_Name,Temperature,GPU_Utilization,Memory_Utilization,Memory_Used,"
-                 "Memory_Total,Power_Draw\n");
+    str_add(out,
+            "Timestamp,Elapsed,GPU_Index,GPU_Name,Temperature,GPU_Utilization,Memory_Utilization,Memory_Used,"
+            "Memory_Total,Power_Draw\n");
 }
 
 static void add_cell(Str *out, const char *text) {
@@ -145,8 +146,13 @@ void view_csv_rows(Str *out, const Snapshot *s, double elapsed) {
     snprintf(text, sizeof text, "%s.%03d", when, (int)(1e3 * (s->time - (double)seconds)));
     for (int i = 0; i < s->n_gpus; i++) add_row(out, text, elapsed, i, &s->gpu[i].r);
     if (s->n_gpus) return;
-    NvmlGpu host = {.name = "host (no GPU)", .celsius = -1, .gpu_percent = -1, .memory_percent = -1, .watts = -1,
-                    .used_bytes = s->host.total_bytes - s->host.available_bytes, .total_bytes = s->host.total_bytes};
+    NvmlGpu host = {.name = "host (no GPU)",
+                    .celsius = -1,
+                    .gpu_percent = -1,
+                    .memory_percent = -1,
+                    .watts = -1,
+                    .used_bytes = s->host.total_bytes - s->host.available_bytes,
+                    .total_bytes = s->host.total_bytes};
     add_row(out, text, elapsed, -1, &host);
 }
 
@@ -182,11 +188,21 @@ static void prometheus_host(Str *out, const MonitorHost *h) {
 }
 
 typedef double GpuValue(const NvmlGpu *g);
-static double used(const NvmlGpu *g) { return (double)g->used_bytes; }
-static double total(const NvmlGpu *g) { return (double)g->total_bytes; }
-static double busy(const NvmlGpu *g) { return g->gpu_percent < 0 ? -1 : 0.01 * g->gpu_percent; }
-static double celsius(const NvmlGpu *g) { return g->celsius; }
-static double watts(const NvmlGpu *g) { return g->watts; }
+static double used(const NvmlGpu *g) {
+    return (double)g->used_bytes;
+}
+static double total(const NvmlGpu *g) {
+    return (double)g->total_bytes;
+}
+static double busy(const NvmlGpu *g) {
+    return g->gpu_percent < 0 ? -1 : 0.01 * g->gpu_percent;
+}
+static double celsius(const NvmlGpu *g) {
+    return g->celsius;
+}
+static double watts(const NvmlGpu *g) {
+    return g->watts;
+}
 
 static void prometheus_gpus(Str *out, const Snapshot *s) {
     static const struct {
@@ -212,13 +228,27 @@ static void prometheus_gpus(Str *out, const Snapshot *s) {
 }
 
 typedef double JobValue(const MonitorJob *j);
-static double up(const MonitorJob *j) { return j->alive; }
-static double step(const MonitorJob *j) { return (double)j->s.step; }
-static double steps(const MonitorJob *j) { return (double)j->s.total_steps; }
-static double loss(const MonitorJob *j) { return j->s.loss; }
-static double speed(const MonitorJob *j) { return j->s.tokens_per_s; }
-static double planned(const MonitorJob *j) { return (double)j->s.planned_bytes; }
-static double measured(const MonitorJob *j) { return (double)j->s.measured_bytes; }
+static double up(const MonitorJob *j) {
+    return j->alive;
+}
+static double step(const MonitorJob *j) {
+    return (double)j->s.step;
+}
+static double steps(const MonitorJob *j) {
+    return (double)j->s.total_steps;
+}
+static double loss(const MonitorJob *j) {
+    return j->s.loss;
+}
+static double speed(const MonitorJob *j) {
+    return j->s.tokens_per_s;
+}
+static double planned(const MonitorJob *j) {
+    return (double)j->s.planned_bytes;
+}
+static double measured(const MonitorJob *j) {
+    return (double)j->s.measured_bytes;
+}
 
 static void prometheus_jobs(Str *out, const Snapshot *s) {
     static const struct {

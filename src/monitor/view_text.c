@@ -62,8 +62,10 @@ static void add_bar(Str *out, double share, bool runs_out) {
     for (int i = 0; i < full; i++) str_add_char(out, '#');
     mark(out, MARK_PLAIN);
     for (int i = full; i < BAR_CELLS; i++) str_add_char(out, '-');
-    if (share < 0) str_add(out, "]   ? %");
-    else str_addf(out, "] %3.0f %%", 100 * share);
+    if (share < 0)
+        str_add(out, "]   ? %");
+    else
+        str_addf(out, "] %3.0f %%", 100 * share);
 }
 
 static void add_memory(Str *out, const char *label, int64_t used, int64_t total) {
@@ -85,7 +87,8 @@ static void add_history(Str *out, const char *label, const History *h, ViewShape
 static void add_host(Str *out, const Snapshot *s, const Past *past, ViewShape shape) {
     const MonitorHost *h = &s->host;
     strong(out, "host", 4);
-    if (h->load[0] >= 0) str_addf(out, "  load %.2f %.2f %.2f on %d cores", h->load[0], h->load[1], h->load[2], h->cores);
+    if (h->load[0] >= 0)
+        str_addf(out, "  load %.2f %.2f %.2f on %d cores", h->load[0], h->load[1], h->load[2], h->cores);
     if (h->cpu_percent >= 0) str_addf(out, "  cpu %.0f %%", h->cpu_percent);
     if (h->swap_total_bytes > 0)
         str_addf(out, "  swap %s of %s", units_bytes(h->swap_total_bytes - h->swap_free_bytes).s,
@@ -152,7 +155,8 @@ static void add_job(Str *out, const MonitorJob *job, double now) {
     str_add_plain(out, j->command, 20);
     str_addf(out, ", pid %d)", j->pid);
     add_job_state(out, j, job->alive ? j->phase : "DIED", job->alive ? MARK_GOOD : MARK_HOT);
-    if (job->alive && isfinite(j->tokens_per_s)) str_addf(out, "  %s tok/s", units_count((int64_t)j->tokens_per_s).s);
+    if (job->alive && isfinite(j->tokens_per_s))
+        str_addf(out, "  %s tok/s", units_count((int64_t)j->tokens_per_s).s);
     if (job->alive && isfinite(j->left_seconds)) str_addf(out, "  left %s", units_seconds(j->left_seconds).s);
     if (!job->alive) str_addf(out, "  last heard of %s ago", units_seconds(MAX2(0, now - j->updated)).s);
     str_addf(out, "\n    %s of %s planned", units_bytes(j->measured_bytes).s, units_bytes(j->planned_bytes).s);
@@ -190,7 +194,9 @@ void view_paint(Str *out, const char *text, bool colours) {
                                                   [MARK_PLAIN] = "\033[0m"};
     for (; *text; text++) {
         bool is_mark = *text > 0 && *text < MARK_COUNT;
-        if (!is_mark) str_add_char(out, *text);
-        else if (colours) str_add(out, codes[(int)*text]);
+        if (!is_mark)
+            str_add_char(out, *text);
+        else if (colours)
+            str_add(out, codes[(int)*text]);
     }
 }

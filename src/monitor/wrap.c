@@ -98,7 +98,8 @@ static ChildEnd watch(Watch *t, int pid, double interval, WrapSample *fn, void *
     return end;
 }
 
-bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, WrapSample *fn, void *user, Err *e) {
+bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, WrapSample *fn, void *user,
+              Err *e) {
     int pid;
     *w = (Wrapped){.gpu_peak_bytes = -1};
     Watch t = {.m = m, .w = w, .began = sensors_seconds()};
@@ -109,7 +110,10 @@ bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, 
     ChildEnd end = watch(&t, pid, interval, fn, user);
     w->seconds = sensors_seconds() - t.began;
     w->code = end.code;
-    w->host_peak_bytes = MAX2(w->host_peak_bytes, MAX2(t.largest, end.peak_bytes));
+    w->host_peak_bytes = MAX2(w->host_peak_bytes, t.largest);
+    /* the kernel counts what was resident before the program was loaded, too: our own pages */
+    if (end.peak_bytes > process_memory().peak_bytes)
+        w->host_peak_bytes = MAX2(w->host_peak_bytes, end.peak_bytes);
     mem_free(t.snapshot);
     mem_free(t.tree);
     mem_free(t.pids);
@@ -146,7 +150,8 @@ json_t *wrap_json(const Wrapped *w) {
     json_object_set_new(o, "exit_code", json_integer(w->code));
     json_object_set_new(o, "seconds", json_real(w->seconds));
     json_object_set_new(o, "host_peak_bytes", json_integer(w->host_peak_bytes));
-    json_object_set_new(o, "gpu_peak_bytes", w->gpu_peak_bytes < 0 ? json_null() : json_integer(w->gpu_peak_bytes));
+    json_object_set_new(o, "gpu_peak_bytes",
+                        w->gpu_peak_bytes < 0 ? json_null() : json_integer(w->gpu_peak_bytes));
     for (int i = 0; i < w->curve.n; i++) {
         const CurvePoint *p = &w->curve.point[i];
         json_t *row = json_object();

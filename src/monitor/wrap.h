@@ -24,16 +24,18 @@ void curve_add(Curve *c, CurvePoint p);
 typedef struct Wrapped {
     int code; /* its exit code, or 128 + the signal that ended it */
     double seconds;
-    int64_t host_peak_bytes; /* resident, of all processes together; of the largest alone where that was never seen more */
+    int64_t host_peak_bytes; /* resident, of all processes together; of the largest alone where that was never seen
+                                more */
     int64_t gpu_peak_bytes;  /* -1: there is no GPU */
     Curve curve;
 } Wrapped;
 
 typedef void WrapSample(void *user, const Snapshot *s, double elapsed);
 
-/* Takes a sample every `interval` seconds, more often at the beginning; each calls fn (NULL: nobody). A signal that asks us
- * to leave is passed on, and the command is waited for. False: it could not be started. */
-bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, WrapSample *fn, void *user, Err *e);
+/* Takes a sample every `interval` seconds, more often at the beginning; each calls fn (NULL: nobody). A signal
+ * that asks us to leave is passed on, and the command is waited for. False: it could not be started. */
+bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, WrapSample *fn, void *user,
+              Err *e);
 
 void wrap_text(Str *out, const Wrapped *w, bool utf8); /* two lines and a curve each */
 json_t *wrap_json(const Wrapped *w);                   /* gives */

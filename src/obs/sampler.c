@@ -101,11 +101,11 @@ static double mean(double sum, int64_t n) {
 
 static SampleMeans samples_of(const Sampler *s, const SamplerSums *sum, double seconds, double cpu) {
     return (SampleMeans){.looks = sum->looks,
-                     .gpu_busy = mean(sum->busy, sum->looks),
-                     .watts = mean(sum->watts, sum->looks),
-                     .gpu_used_bytes = sum->looks ? sum->used_bytes : -1,
-                     .cpu_share = seconds > 0 ? cpu / seconds / s->cores : (double)NAN,
-                     .resident_bytes = -1};
+                         .gpu_busy = mean(sum->busy, sum->looks),
+                         .watts = mean(sum->watts, sum->looks),
+                         .gpu_used_bytes = sum->looks ? sum->used_bytes : -1,
+                         .cpu_share = seconds > 0 ? cpu / seconds / s->cores : (double)NAN,
+                         .resident_bytes = -1};
 }
 
 SampleMeans sampler_take(Sampler *s) {

@@ -5,9 +5,9 @@
  *     ... sampler_take(&s);                                       // at steps that are logged
  *     sampler_close(&s);
  *
- * A GPU's sensors are asked once a second by a thread of its own, so that a driver that is slow to answer holds no step up;
- * taking only reads what it has added up. The figures of the process are the kernel's own sums and need no thread. Nothing
- * here can fail a run: what cannot be read stays NaN or -1. Taking allocates nothing. */
+ * A GPU's sensors are asked once a second by a thread of its own, so that a driver that is slow to answer holds no
+ * step up; taking only reads what it has added up. The figures of the process are the kernel's own sums and need
+ * no thread. Nothing here can fail a run: what cannot be read stays NaN or -1. Taking allocates nothing. */
 #ifndef OBS_SAMPLER_H
 #define OBS_SAMPLER_H
 
@@ -27,12 +27,12 @@ typedef struct SamplerOf {
 } SamplerOf;
 
 typedef struct SampleMeans {
-    int64_t looks;           /* at the GPU */
-    double gpu_busy;         /* share of the time in which a kernel ran, 0..1 */
+    int64_t looks;   /* at the GPU */
+    double gpu_busy; /* share of the time in which a kernel ran, 0..1 */
     double watts;
-    int64_t gpu_used_bytes;  /* the most that was taken on the card, by anybody */
-    double cpu_share;        /* of the cores that the run may use: 0..1 */
-    int64_t resident_bytes;  /* of the process, at the end of the stretch */
+    int64_t gpu_used_bytes; /* the most that was taken on the card, by anybody */
+    double cpu_share;       /* of the cores that the run may use: 0..1 */
+    int64_t resident_bytes; /* of the process, at the end of the stretch */
 } SampleMeans;
 
 typedef struct SamplerSums {

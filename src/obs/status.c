@@ -23,12 +23,17 @@ typedef struct Field {
     FieldType type;
     size_t at, size;
 } Field;
-#define FIELD(name, type) {#name, type, offsetof(JobStatus, name), sizeof(((JobStatus *)0)->name)}
+#define FIELD(name, type) \
+    { #name, type, offsetof(JobStatus, name), sizeof(((JobStatus *)0)->name) }
 static const Field fields[] = {
-    FIELD(pid, PID),           FIELD(start_ticks, WHOLE), FIELD(name, TEXT),           FIELD(command, TEXT),
-    FIELD(out, TEXT),          FIELD(device, TEXT),       FIELD(bus_id, TEXT),         FIELD(planned_bytes, WHOLE),
-    FIELD(total_steps, WHOLE), FIELD(began, REAL),        FIELD(phase, TEXT),          FIELD(updated, REAL),
-    FIELD(step, WHOLE),        FIELD(loss, REAL),         FIELD(tokens_per_s, REAL),   FIELD(step_seconds, REAL),
+    FIELD(pid, PID),           FIELD(start_ticks, WHOLE),
+    FIELD(name, TEXT),         FIELD(command, TEXT),
+    FIELD(out, TEXT),          FIELD(device, TEXT),
+    FIELD(bus_id, TEXT),       FIELD(planned_bytes, WHOLE),
+    FIELD(total_steps, WHOLE), FIELD(began, REAL),
+    FIELD(phase, TEXT),        FIELD(updated, REAL),
+    FIELD(step, WHOLE),        FIELD(loss, REAL),
+    FIELD(tokens_per_s, REAL), FIELD(step_seconds, REAL),
     FIELD(left_seconds, REAL), FIELD(measured_bytes, WHOLE),
 };
 

@@ -1,5 +1,5 @@
-/* status.h - how a running job tells others what it does: one small file for each run folder, replaced as a whole and
- * removed at the end.
+/* status.h - how a running job tells others what it does: one small file for each run folder, replaced as a whole
+ * and removed at the end.
  *
  *     status_begin(&s, folder);                       // after name, command, out, ... are filled
  *     ... s.step = 10; status_put(&s);                // at steps that are logged
@@ -29,17 +29,18 @@ typedef struct JobStatus {
     int64_t total_steps;
     double began; /* seconds since 1970 */
     /* as it stands */
-    char phase[24];         /* "loading", "training", "evaluating", "saving" */
-    double updated;         /* seconds since 1970 */
-    int64_t step;           /* done */
-    double loss;            /* NaN: none yet */
+    char phase[24];                                  /* "loading", "training", "evaluating", "saving" */
+    double updated;                                  /* seconds since 1970 */
+    int64_t step;                                    /* done */
+    double loss;                                     /* NaN: none yet */
     double tokens_per_s, step_seconds, left_seconds; /* NaN: not known yet */
-    int64_t measured_bytes; /* the most so far, as planned_bytes */
+    int64_t measured_bytes;                          /* the most so far, as planned_bytes */
 } JobStatus;
 
 /* Unannounced, all numbers unknown. */
 void status_init(JobStatus *s);
-void status_begin(JobStatus *s, const char *folder); /* in the place of what a dead job with the same out has left */
+void status_begin(JobStatus *s,
+                  const char *folder); /* in the place of what a dead job with the same out has left */
 void status_put(JobStatus *s);
 void status_phase(JobStatus *s, const char *phase); /* the same with another phase; NULL: not announced */
 void status_end(JobStatus *s);                      /* a second call is fine */

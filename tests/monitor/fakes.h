@@ -13,8 +13,8 @@ static inline bool use_nvml(const char *name) {
     const char *folder = getenv("FAKES");
     char path[600], cwd[500] = "";
     if (!getcwd(cwd, sizeof cwd)) cwd[0] = 0;
-    snprintf(path, sizeof path, "%s%s%s/%s", folder && *folder == '/' ? "" : cwd, folder && *folder == '/' ? "" : "/",
-             folder ? folder : "build/cuda0-debug0", name);
+    snprintf(path, sizeof path, "%s%s%s/%s", folder && *folder == '/' ? "" : cwd,
+             folder && *folder == '/' ? "" : "/", folder ? folder : "build/cuda0-debug0", name);
     unsetenv("FAKE_NVML_FAIL");
     unsetenv("FAKE_NVML_PID_FILE");
     setenv("SNUG_NVML", path, 1);

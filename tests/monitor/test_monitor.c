@@ -1,5 +1,5 @@
-/* test_monitor.c - snug monitor from outside: every way of it, with a driver that is not one, without any, with jobs that
- * run, end and die, and with names that would do harm. */
+/* test_monitor.c - snug monitor from outside: every way of it, with a driver that is not one, without any, with
+ * jobs that run, end and die, and with names that would do harm. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ TEST(one_look_tells_every_reading_of_every_gpu) {
     EXPECT_STR(text(j, "driver"), "555.42.02");
     EXPECT_STR(text(a, "name"), "Fake GPU");
     EXPECT_STR(text(a, "bus_id"), "00000000:1B:00.0");
-    EXPECT(number(a, "memory_used_bytes") == 20 * GIB_NUMBER && number(a, "memory_total_bytes") == 24 * GIB_NUMBER);
+    EXPECT(number(a, "memory_used_bytes") == 20 * GIB_NUMBER &&
+           number(a, "memory_total_bytes") == 24 * GIB_NUMBER);
     EXPECT(number(a, "utilization_gpu_percent") == 97 && number(a, "utilization_memory_percent") == 41);
     EXPECT(number(a, "temperature_c") == 66 && number(a, "sm_clock_mhz") == 1980);
     EXPECT(number(a, "memory_clock_mhz") == 10501);
@@ -85,7 +86,8 @@ TEST(a_driver_with_hardly_any_calls_leaves_readings_unknown) {
     if (!use_nvml("bare_nvml.so")) return;
     json_t *j = look();
     const json_t *a = json_array_get(json_object_get(j, "gpus"), 0);
-    EXPECT(json_array_size(json_object_get(j, "gpus")) == 2 && json_is_null(json_object_get(a, "memory_used_bytes")));
+    EXPECT(json_array_size(json_object_get(j, "gpus")) == 2 &&
+           json_is_null(json_object_get(a, "memory_used_bytes")));
     EXPECT_STR(text(a, "name"), "GPU");
     json_decref(j);
     Ran r = snug_run("monitor --once");
@@ -113,8 +115,9 @@ TEST(without_a_gpu_the_host_is_shown_and_it_says_so) {
 
 /* ---- CSV ---- */
 
-static const char head[] = "Timestamp,Elapsed,GPU_Index,GPU_Name,Temperature,GPU_Utilization,Memory_Utilization,"
-                           "Memory_Used,Memory_Total,Power_Draw\n";
+static const char head[] =
+    "Timestamp,Elapsed,GPU_Index,GPU_Name,Temperature,GPU_Utilization,Memory_Utilization,"
+    "Memory_Used,Memory_Total,Power_Draw\n";
 
 static int lines_of(const char *name, Str *s) {
     int n = 0;
@@ -185,9 +188,10 @@ TEST(the_peak_of_a_command_counts_all_that_it_started) {
     char pid_file[400];
     snprintf(pid_file, sizeof pid_file, "%s", test_path("pid"));
     setenv("FAKE_NVML_PID_FILE", pid_file, 1);
-    Ran r = snug_run("monitor --json --interval 0.05 -- sh -c 'echo $$ >%s; head -c 60000000 /dev/zero | tail -c 50000000 >%s; "
-                     "sleep 0.5'",
-                     pid_file, test_path("sink"));
+    Ran r = snug_run(
+        "monitor --json --interval 0.05 -- sh -c 'echo $$ >%s; head -c 60000000 /dev/zero | tail -c 50000000 >%s; "
+        "sleep 0.5'",
+        pid_file, test_path("sink"));
     json_t *j = ran_json(&r);
     EXPECT(r.code == 0 && number(j, "exit_code") == 0);
     EXPECT(number(j, "host_peak_bytes") > 50000000); /* of tail, a process of a process */
@@ -206,8 +210,9 @@ TEST(the_peak_of_a_command_counts_all_that_it_started) {
 
 TEST(a_signal_to_the_monitor_reaches_the_command) {
     use_no_nvml();
-    pid_t pid = world_start("s", world_binary(), NULL,
-                            "monitor -- sh -c 'trap \"exit 5\" TERM; echo ready >&2; while :; do sleep 0.05; done'");
+    pid_t pid =
+        world_start("s", world_binary(), NULL,
+                    "monitor -- sh -c 'trap \"exit 5\" TERM; echo ready >&2; while :; do sleep 0.05; done'");
     EXPECT(world_says("s", "ready"));
     kill(pid, SIGTERM);
     EXPECT(world_wait(pid) == 5);
@@ -225,9 +230,10 @@ TEST(a_running_job_is_shown_and_one_that_dies_leaves_the_monitor_alive) {
     use_no_nvml();
     setenv("SNUG_JOBS", test_path("jobs"), 1);
     snug_make_job((SnugJob){1, 32, 32});
-    pid_t pid = world_start("r", world_binary(), NULL,
-                            "train --model ../m --data ../rows.jsonl --out run --seq 16 --steps 1000000 --log-steps 1 "
-                            "--run-name 'bad\033[2Jname' --device cpu");
+    pid_t pid =
+        world_start("r", world_binary(), NULL,
+                    "train --model ../m --data ../rows.jsonl --out run --seq 16 --steps 1000000 --log-steps 1 "
+                    "--run-name 'bad\033[2Jname' --device cpu");
     EXPECT(world_says("r", "step 3/"));
     json_t *j = look();
     const json_t *job = only_job(j);
@@ -241,14 +247,17 @@ TEST(a_running_job_is_shown_and_one_that_dies_leaves_the_monitor_alive) {
     kill(pid, SIGKILL);
     world_wait(pid);
     Ran r = snug_run("monitor --once");
-    EXPECT(r.code == 0 && is_plain(&r.out) && strstr(str_text(&r.out), "DIED") && strstr(str_text(&r.out), "--resume"));
+    EXPECT(r.code == 0 && is_plain(&r.out) && strstr(str_text(&r.out), "DIED") &&
+           strstr(str_text(&r.out), "--resume"));
     ran_free(&r);
     j = look();
     EXPECT_STR(text(only_job(j), "state"), "died");
     json_decref(j);
     setenv("SNUG_JOBS", test_path("jobs"), 1);
-    EXPECT(world_run("r", world_binary(), NULL,
-                     "train --model ../m --data ../rows.jsonl --out run --overwrite --seq 16 --steps 2 --device cpu") == 0);
+    EXPECT(world_run(
+               "r", world_binary(), NULL,
+               "train --model ../m --data ../rows.jsonl --out run --overwrite --seq 16 --steps 2 --device cpu") ==
+           0);
     j = look(); /* another run in its place ended well: nothing is left */
     EXPECT(json_array_size(json_object_get(j, "jobs")) == 0);
     json_decref(j);

@@ -1,5 +1,5 @@
-/* test_sampler.c - what training records about its machine: a GPU's sensors by a thread, the process by the kernel's sums, and
- * the advice that follows. */
+/* test_sampler.c - what training records about its machine: a GPU's sensors by a thread, the process by the
+ * kernel's sums, and the advice that follows. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -11,7 +11,8 @@
 TEST(a_sampler_adds_up_what_the_gpu_says_and_begins_anew_at_every_take) {
     if (!use_nvml("fake_nvml.so")) return;
     Sampler *s = MEM_NEW(Sampler, 1);
-    sampler_open(s, &(SamplerOf){.bus_id = "0000:1b:00.0", .library = getenv("SNUG_NVML"), .cores = 2, .period = 0.01});
+    sampler_open(
+        s, &(SamplerOf){.bus_id = "0000:1b:00.0", .library = getenv("SNUG_NVML"), .cores = 2, .period = 0.01});
     SampleMeans m = sampler_take(s);
     for (int i = 0; i < 6000 && m.looks < 2; i++) { /* nothing is promised about how soon it looks */
         world_sleep(0.01);
@@ -45,8 +46,9 @@ TEST(a_sampler_of_a_gpu_that_nobody_knows_tells_about_the_process_alone) {
 }
 
 static Ran train(const char *more) {
-    return snug_run("train --model %s/m --data %s/rows.jsonl --out %s/run --overwrite --seq 16 --steps 24 --device cpu %s",
-                    test_tmp(), test_tmp(), test_tmp(), more);
+    return snug_run(
+        "train --model %s/m --data %s/rows.jsonl --out %s/run --overwrite --seq 16 --steps 24 --device cpu %s",
+        test_tmp(), test_tmp(), test_tmp(), more);
 }
 
 TEST(a_run_records_how_busy_its_machine_was_and_says_what_would_be_faster) {

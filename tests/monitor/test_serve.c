@@ -1,4 +1,5 @@
-/* test_serve.c - the monitor in a browser, asked over a socket: what is answered to whom, and that it ends when asked to. */
+/* test_serve.c - the monitor in a browser, asked over a socket: what is answered to whom, and that it ends when
+ * asked to. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <jansson.h>
@@ -41,7 +42,8 @@ static bool start(Served *s, const char *options) {
 }
 
 static int connect_to(int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (!EXPECT(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0)) test_note("    port %d", port);
     return fd;
@@ -91,10 +93,12 @@ TEST(a_browser_gets_one_page_that_needs_nothing_else) {
     Served s;
     Str r = {0};
     if (!start(&s, "")) return;
-    EXPECT(status_of(&r, &s, "GET", "/", local) == 200 && strstr(r.data, "Content-Security-Policy: default-src 'none'"));
+    EXPECT(status_of(&r, &s, "GET", "/", local) == 200 &&
+           strstr(r.data, "Content-Security-Policy: default-src 'none'"));
     const char *fault = html_fault(content(&r));
     if (!EXPECT(!fault)) test_note("    %s", fault);
-    EXPECT(!strstr(content(&r), "src=\"http") && !strstr(content(&r), "@import") && !strstr(content(&r), "innerHTML"));
+    EXPECT(!strstr(content(&r), "src=\"http") && !strstr(content(&r), "@import") &&
+           !strstr(content(&r), "innerHTML"));
     EXPECT(status_of(&r, &s, "GET", "/nothing", local) == 404);
     EXPECT(status_of(&r, &s, "GET", "/../../etc/passwd", local) == 404);
     EXPECT(status_of(&r, &s, "GET", "/job?pid=1", local) == 404);
@@ -110,7 +114,8 @@ TEST(figures_for_prometheus_have_their_names_escaped) {
     EXPECT(status_of(&r, &s, "GET", "/metrics", local) == 200 && strstr(r.data, "text/plain; version=0.0.4"));
     EXPECT(strstr(content(&r), "snug_gpu_memory_used_bytes{gpu=\"0\",name=\"Fake GPU\"} 21474836480\n"));
     EXPECT(strstr(content(&r), "snug_gpu_utilization_ratio{gpu=\"0\",name=\"Fake GPU\"} 0.97\n"));
-    EXPECT(strstr(content(&r), "snug_gpu_temperature_celsius{gpu=\"1\",name=\"Evil?[2J?\\\"GPU\\\", </script><b>\"} 35\n"));
+    EXPECT(strstr(content(&r),
+                  "snug_gpu_temperature_celsius{gpu=\"1\",name=\"Evil?[2J?\\\"GPU\\\", </script><b>\"} 35\n"));
     EXPECT(strstr(content(&r), "# TYPE snug_host_memory_total_bytes gauge\n"));
     str_free(&r);
     end(&s);
@@ -174,7 +179,8 @@ TEST(nobody_on_another_machine_can_connect_unless_asked_for) {
 }
 
 TEST(wrong_ports_and_addresses_are_refused) {
-    const char *const wrong[][2] = {{"--serve 70000", "neither a port"}, {"--serve x", "neither a port"},
+    const char *const wrong[][2] = {{"--serve 70000", "neither a port"},
+                                    {"--serve x", "neither a port"},
                                     {"--serve any --host nowhere.example", "is no address"}};
     for (int i = 0; i < 3; i++) {
         Ran r = snug_run("monitor %s", wrong[i][0]);
@@ -188,8 +194,9 @@ TEST(charts_of_a_job_come_from_its_run_folder) {
     Str r = {0};
     setenv("SNUG_JOBS", test_path("jobs"), 1);
     snug_make_job((SnugJob){1, 32, 32});
-    pid_t job = world_start("r", world_binary(), NULL,
-                            "train --model ../m --data ../rows.jsonl --out run --seq 16 --steps 1000000 --log-steps 1 --device cpu");
+    pid_t job = world_start(
+        "r", world_binary(), NULL,
+        "train --model ../m --data ../rows.jsonl --out run --seq 16 --steps 1000000 --log-steps 1 --device cpu");
     EXPECT(world_says("r", "step 3/"));
     if (start(&s, "")) {
         char path[60];
@@ -197,7 +204,8 @@ TEST(charts_of_a_job_come_from_its_run_folder) {
         EXPECT(status_of(&r, &s, "GET", path, local) == 200);
         json_t *j = json_loads(content(&r), 0, NULL), *memory = json_object_get(j, "memory");
         EXPECT(json_integer_value(json_object_get(memory, "columns")) > 10);
-        EXPECT(json_array_size(json_object_get(memory, "lines")) > 3 && json_array_size(json_object_get(j, "train")) >= 3);
+        EXPECT(json_array_size(json_object_get(memory, "lines")) > 3 &&
+               json_array_size(json_object_get(j, "train")) >= 3);
         json_decref(j);
         end(&s);
     }

@@ -1,5 +1,5 @@
-/* fake_nvml.c - stands for the driver's NVML where there is no GPU: two GPUs with fixed readings, the second with a name
- * that would do harm in a terminal, a table or a page.
+/* fake_nvml.c - stands for the driver's NVML where there is no GPU: two GPUs with fixed readings, the second with
+ * a name that would do harm in a terminal, a table or a page.
  *
  * FAKE_NVML_FAIL: the driver does not answer. FAKE_NVML_PID_FILE: a file with the number of the process that holds
  * 3 GiB of the first GPU; otherwise that is process 1. Built with BARE it has only the calls that NVML cannot be
@@ -28,16 +28,30 @@ typedef struct Process {
 #define GIB (1ull << 30)
 static int card[2];
 
-int nvmlInit_v2(void) { return getenv("FAKE_NVML_FAIL") ? 9 : 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { return *n = 2, 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device) { return i < 2 ? (*device = &card[i], 0) : 2; }
+int nvmlInit_v2(void) {
+    return getenv("FAKE_NVML_FAIL") ? 9 : 0;
+}
+int nvmlShutdown(void) {
+    return 0;
+}
+int nvmlDeviceGetCount_v2(unsigned *n) {
+    return *n = 2, 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device) {
+    return i < 2 ? (*device = &card[i], 0) : 2;
+}
 
 #ifndef BARE
-static int number(void *device) { return device == (void *)&card[1]; }
+static int number(void *device) {
+    return device == (void *)&card[1];
+}
 
-const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : "?"; }
-int nvmlSystemGetDriverVersion(char *to, unsigned size) { return snprintf(to, size, "555.42.02") < 0; }
+const char *nvmlErrorString(int status) {
+    return status == 9 ? "Driver Not Loaded" : "?";
+}
+int nvmlSystemGetDriverVersion(char *to, unsigned size) {
+    return snprintf(to, size, "555.42.02") < 0;
+}
 
 int nvmlDeviceGetName(void *device, char *to, unsigned size) {
     return snprintf(to, size, "%s", number(device) ? "Evil\033[2J\r\"GPU\", </script><b>" : "Fake GPU") < 0;
@@ -60,9 +74,15 @@ int nvmlDeviceGetUtilizationRates(void *device, Utilisation *u) {
     return 0;
 }
 
-int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *c) { return *c = number(device) ? 35 : 66, sensor; }
-int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) { return *mw = number(device) ? 25000 : 312500, 0; }
-int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) { return *mw = 450000, number(device) * 3; }
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *c) {
+    return *c = number(device) ? 35 : 66, sensor;
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) {
+    return *mw = number(device) ? 25000 : 312500, 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) {
+    return *mw = 450000, number(device) * 3;
+}
 int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) {
     return *mhz = kind == 1 ? 1980 : 10501, number(device) * 3;
 }
