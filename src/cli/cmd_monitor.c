@@ -181,7 +181,10 @@ static bool live(Watcher *w) {
     Screen *screen = NULL;
     Err why = {0};
     bool terminal = isatty(STDOUT_FILENO), leaves = false;
-    if (terminal && !screen_open(&screen, &why))
+    const char *kind = getenv("TERM");
+    bool dumb = !kind || !*kind || !strcmp(kind, "dumb");
+    if (terminal && dumb) fail(&why, ERR_FAIL, "the terminal cannot be drawn on (TERM)");
+    if (terminal && (dumb || !screen_open(&screen, &why)))
         log_line("%s; plain lines instead, an interrupt leaves", why.text);
     for (int64_t turn = 1; (!is_over(w) || turn == 1) && !leaves; turn++) {
         look(w);
@@ -190,7 +193,7 @@ static bool live(Watcher *w) {
         else if (screen)
             show_on(screen, w);
         else
-            show_plainly(w, terminal);
+            show_plainly(w, terminal && !dumb);
         wait_turn(w, turn, screen, &leaves);
     }
     screen_close(screen);

@@ -21,7 +21,7 @@ enum {
 };
 
 struct Screen {
-    void *library; /* owns */
+    void *library; /* stays open: it keeps memory of its own until the process ends */
     void *terminal, **window;
     bool colours;
     void *(*newterm)(const char *, FILE *, FILE *);
@@ -103,7 +103,6 @@ bool screen_open(Screen **to, Err *e) {
     }
     s->terminal = s->newterm(NULL, stdout, stdin);
     if (!s->terminal) {
-        dlclose(s->library);
         mem_free(s);
         return fail(e, ERR_FAIL, "ncurses does not know this terminal (TERM)");
     }
@@ -116,7 +115,6 @@ void screen_close(Screen *s) {
     if (!s) return;
     s->endwin();
     s->delscreen(s->terminal);
-    dlclose(s->library);
     mem_free(s);
 }
 
