@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
     StSet set;
     *s = (JobSpec){.train = converts, .m.activations = FMT_F32, .weights = FMT_F32, .gradients = FMT_F32,
                    .optimizer = OPTIMIZER_SGD, .seq = 16, .micro_batch = 1, .accum = 1};
-    if (!config_from_file(&s->m.config, argv[1], &e) || !backend_open(&b, "cpu", (BackendOptions){0}, &e)) return complain(&e);
+    if (!config_from_file(&s->m.config, argv[1], &e) || !backend_open(&b, "cpu", (BackendOptions){0}, &e))
+        return complain(&e);
     b->describe(b, &m);
     if (!job_plan(j, r, s, &m, NULL, &e) || !ring_open(r, b, &e)) return complain(&e);
     if (!st_open(&set, argv[1], &e)) return complain(&e);

@@ -1,8 +1,8 @@
-/* fuzz_tokenizer.c - a tokenizer.json: what is accepted encodes any text to ids below its size, in pieces as in one, and
- * decodes them.
+/* fuzz_tokenizer.c - a tokenizer.json: what is accepted encodes any text to ids below its size, in pieces as in
+ * one, and decodes them.
  *
- * The constant covers ids: even a small file may leave holes up to 2^20 (5 bytes an id, see tokenizer_vocab.c), and a
- * pattern may make PCRE2 take its own limits (20 MB for one match). */
+ * The constant covers ids: even a small file may leave holes up to 2^20 (5 bytes an id, see tokenizer_vocab.c),
+ * and a pattern may make PCRE2 take its own limits (20 MB for one match). */
 #include <string.h>
 
 #include "data/tokenizer.h"

@@ -326,8 +326,8 @@ static bool finish(const Chat *c, Err *e) {
             "{\"turns\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
             "\"process_measured_bytes\":%lld,%s}\n",
             (long long)c->turn, (long long)c->setup.ring.placement.arena_bytes[POOL_DEVICE],
-            (long long)c->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&c->setup.ring), (long long)peak.budget_bytes,
-            peak_text(&peak).s);
+            (long long)c->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&c->setup.ring),
+            (long long)peak.budget_bytes, peak_text(&peak).s);
     return peak_settle(&peak, c->o, e);
 }
 

@@ -23,14 +23,15 @@ static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, 
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
     ok = ok && run_evaluate(r, d, &loss, &tokens, e);
-    Peak peak = peak_of_job(&j->ring->machine, ring_process_bytes(j->ring), ring_host_bytes(j->ring), j->ring->peak_bytes);
+    Peak peak =
+        peak_of_job(&j->ring->machine, ring_process_bytes(j->ring), ring_host_bytes(j->ring), j->ring->peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))
         printf(
             "{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
             "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,%s}\n",
             loss, exp(loss), (long long)tokens, (long long)j->ring->placement.arena_bytes[POOL_DEVICE],
-            (long long)j->ring->x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(j->ring), (long long)peak.budget_bytes,
-            peak_text(&peak).s);
+            (long long)j->ring->x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(j->ring),
+            (long long)peak.budget_bytes, peak_text(&peak).s);
     else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
     ok = ok && peak_settle(&peak, o, e);
@@ -76,6 +77,7 @@ static bool eval_data(const Options *o, Err *e) {
 bool cmd_eval(const Options *o, Err *e) {
     if (opt_given(o, OPT_SUITE)) return eval_suite(o, e);
     if (!opt_given(o, OPT_DATA))
-        return fail(e, ERR_USAGE, "`snug eval` needs --data FILE (text to evaluate on) or --suite NAME,... (benchmarks)");
+        return fail(e, ERR_USAGE,
+                    "`snug eval` needs --data FILE (text to evaluate on) or --suite NAME,... (benchmarks)");
     return eval_data(o, e);
 }

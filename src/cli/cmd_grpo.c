@@ -48,7 +48,8 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     }
     if (!g->setup.spec.has_evaluator) return true;
     if (!m->has_folder && !g->setup.spec.evaluator.random_init)
-        return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder", opt_text(o, OPT_EVALUATOR));
+        return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder",
+                    opt_text(o, OPT_EVALUATOR));
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
     const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;

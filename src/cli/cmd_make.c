@@ -144,7 +144,8 @@ bool cmd_merge(const Options *o, Err *e) {
     char from[1200], to[1200];
     int64_t heap;
     if (!weights_check_merge(m.folder, opt_text(o, OPT_ADAPTER), e) ||
-        !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);

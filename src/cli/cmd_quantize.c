@@ -116,7 +116,8 @@ static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
         spec[n].m.head_int8 = kind == 2;
         side[n] = (Side){0};
         snprintf(side[n].name, sizeof side->name, "%s%s",
-                 format_name(spec[n].m.quantised ? asked->m.stored : asked->m.config.dtype), kind == 2 ? ", head int8" : "");
+                 format_name(spec[n].m.quantised ? asked->m.stored : asked->m.config.dtype),
+                 kind == 2 ? ", head int8" : "");
         n++;
     }
     return n;

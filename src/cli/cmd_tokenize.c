@@ -10,8 +10,8 @@
 #include "data/rows.h"
 #include "data/tokenizer.h"
 
-/* Text encoded, and output held, at a time: a line of any length takes the memory of its text and no more. A shorter one
- * appears whole or not at all. */
+/* Text encoded, and output held, at a time: a line of any length takes the memory of its text and no more. A
+ * shorter one appears whole or not at all. */
 enum { TEXT_BYTES = 1 << 16, HELD_BYTES = 1 << 20 };
 /* Heap: SCRATCH_BYTES of windows, words and held output, and LINE_SHARE for each byte of the longest line (read and
  * decoded). Half of what a tokenizer is read from may still be there beside its tables. */

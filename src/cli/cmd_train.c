@@ -74,7 +74,8 @@ static bool check_free(Session *s, Err *e) {
 static bool pack(Session *s, Err *e) {
     if (s->task) s->task->shape(s);
     if (s->task) return true;
-    return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host, s->limits, e);
+    return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host,
+                         s->limits, e);
 }
 
 static bool plan(Session *s, Err *e) {
@@ -243,9 +244,12 @@ static void fill_texts(Session *s, RunOptions *ro) {
 static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
     int64_t resumed = s->folder.saved.global_step;
     history_close(&s->history);
-    if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e)) return false;
+    if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e))
+        return false;
     ro->history = s->history.open ? &s->history : NULL;
-    if (!run_plan_step_log(&s->step_log, &s->job, ro, e) || !run_check_step_log_room(&s->step_log, &s->saving, ro, e)) return false;
+    if (!run_plan_step_log(&s->step_log, &s->job, ro, e) ||
+        !run_check_step_log_room(&s->step_log, &s->saving, ro, e))
+        return false;
     Str text = {0};
     if (ro->history) run_step_log_text(&text, &s->step_log, &s->job, ro);
     if (text.len) log_line("%s", str_text(&text));
@@ -515,7 +519,8 @@ bool session_run(const Options *o, const SessionTask *task, Err *e) {
     settle_out(s);
     bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
               setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) && setup_adapter(&s->spec, o, e);
-    RuleFacts facts = {.model = &s->model.config, .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
+    RuleFacts facts = {.model = &s->model.config,
+                       .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
     ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);
     if (ok && !s->spec.m.random_init) ok = setup_need_weights(&s->model, o, e);
     ok = ok && setup_backend(&s->backend, &s->machine, s->o, e) && setup_fall_back(&s->spec, s->o, &s->machine, e) &&

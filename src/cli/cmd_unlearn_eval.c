@@ -81,10 +81,11 @@ static bool write_rows(int *fd, const Evaluation *v, Err *e) {
 static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
     s->spec.task = &task_logits;
     s->spec.seq = dataset_seq(s->data);
-    s->host = (HostBytes){.data = dataset_bytes(s->data) + 2 * v->rows.len,
-                          .reading = dataset_reading_bytes(s->data),
-                          .tokenizer = tokenizer_bytes(s->words.tokenizer),
-                          .vectors = 2 * scores_bytes(s->data) + scores_making_bytes(s->model.config.vocab, setup_threads(v->o))};
+    s->host = (HostBytes){
+        .data = dataset_bytes(s->data) + 2 * v->rows.len,
+        .reading = dataset_reading_bytes(s->data),
+        .tokenizer = tokenizer_bytes(s->words.tokenizer),
+        .vectors = 2 * scores_bytes(s->data) + scores_making_bytes(s->model.config.vocab, setup_threads(v->o))};
     s->host.batches = run_batch_bytes(&s->spec, 0, NULL, 0);
     s->planned = true;
     return setup_attention(&s->spec, &s->part.o, false, e) &&
@@ -103,7 +104,8 @@ static bool score_with(Scoring *s, Evaluation *v, Scores *out, const char *model
         return false;
     RunOptions ro = {.model_folder = s->model.folder};
     s->running = true;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) || !scores_make(out, &s->run, s->data, setup_threads(v->o), e))
+    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) ||
+        !scores_make(out, &s->run, s->data, setup_threads(v->o), e))
         return false;
     v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
     v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);

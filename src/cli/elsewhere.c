@@ -11,8 +11,9 @@
 #define NO_SPLIT "data are files here: give the file of that split to --data, and one to evaluate on to --eval-data " \
                  "(or hold a share out with --val-split)"
 #define ONE_DEVICE "a run uses one device; `snug reason --ranks N --rank I` divides problems among processes"
-#define LOGS_ARE "a run's log is train.log in --out; what other commands say goes to standard error: 2> rank-I.log keeps " \
-                 "it, one file a rank"
+#define LOGS_ARE                                                                                              \
+    "a run's log is train.log in --out; what other commands say goes to standard error: 2> rank-I.log keeps " \
+    "it, one file a rank"
 #define NO_PROMPTS "only answers are scored, never prompts; for a loss over all tokens give rows with one text field"
 #define ADAMW_OR_SGD "AdamW and SGD are there; "
 #define NOTHING_LEFT "nothing is left behind that could be cleaned up"
@@ -44,16 +45,20 @@ const Elsewhere elsewhere[] = {
 
     /* schedules; lr_scheduler_kwargs holds names that stand here or in options.def */
     MEANS("schedule", "warmup-stable-decay", "decay-shape?=cosine"),
-    NOT("schedule", "cosine-with-restarts", "a rate that rises again is not there; cosine, linear, constant and wsd are"),
+    NOT("schedule", "cosine-with-restarts",
+        "a rate that rises again is not there; cosine, linear, constant and wsd are"),
     NOT("schedule", "polynomial", "linear is the polynomial of power 1; cosine, constant and wsd are there too"),
-    NOT("schedule", "inverse-sqrt", "cosine, linear, constant and wsd are there; wsd --decay-shape 1-sqrt is the nearest"),
-    NOT("schedule", "reduce-lr-on-plateau", "the rate follows from the step alone; cosine, linear, constant and wsd are there"),
+    NOT("schedule", "inverse-sqrt",
+        "cosine, linear, constant and wsd are there; wsd --decay-shape 1-sqrt is the nearest"),
+    NOT("schedule", "reduce-lr-on-plateau",
+        "the rate follows from the step alone; cosine, linear, constant and wsd are there"),
     {.name = "lr-scheduler-kwargs", .value = "*", .means = "", .object = true},
     IDLE("num-cycles", "0.5", NULL),
     NOT("num-cycles", "*", "cosine goes down once (0.5)"),
     IDLE("warmup-type", "linear", NULL),
     NOT("warmup-type", "*", "the warm-up is linear"),
-    NOT("num-stable-steps", "*", "the rate stays at its height from the warm-up to the decay: give --steps and --decay-steps"),
+    NOT("num-stable-steps", "*",
+        "the rate stays at its height from the warm-up to the decay: give --steps and --decay-steps"),
 
     /* what is learned and answered */
     IDLE("do-sample", "true", NULL, .commands = ON_CHAT | ON_REASON), /* they sample unless --temperature 0 */
@@ -86,7 +91,8 @@ const Elsewhere elsewhere[] = {
     IDLE("preprocessing-num-workers", "*", "rows are encoded while they are read"),
     IDLE("group-by-length", NULL, "the samples of an update share rows, so no padding is computed (--pack)"),
     IDLE("remove-unused-columns", NULL, NULL),
-    IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED, .commands = ON_REASON),
+    IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED,
+         .commands = ON_REASON),
     IDLE("push-to-hub", "false", NULL),
     NOT("push-to-hub", "true", NOTHING_LOADED "; the result is a folder that the hub's own tool uploads"),
     IDLE("trust-remote-code", NULL, "no code of a model's folder is run"),
@@ -246,7 +252,8 @@ static bool put_member(Options *o, const char *where, const char *key, const jso
     if (json_is_null(v)) return true;
     if (json_is_number(v)) snprintf(number, sizeof number, "%.12g", json_number_value(v));
     if (json_is_number(v)) text = number;
-    if (json_is_object(v) || json_is_array(v)) return fail(e, ERR_USAGE, "%s'%s' is neither a number nor a text", where, key);
+    if (json_is_object(v) || json_is_array(v))
+        return fail(e, ERR_USAGE, "%s'%s' is neither a number nor a text", where, key);
     if (!options_lookup(&hit, o->command, key)) return elsewhere_put(o, where, key, text, source, origin, e);
     return !options_belongs(&option_rows[hit.id], o->command) || options_put(o, &hit, text, source, origin, e);
 }
@@ -258,7 +265,8 @@ static bool put_object(Options *o, const char *where, const char *name, const ch
     char inside[120];
     const char *key;
     bool ok = json_is_object(object) ||
-              fail(e, ERR_USAGE, "%s%s: '%s' is no JSON object, for example '{\"num_decay_steps\": 100}'", where, name, value);
+              fail(e, ERR_USAGE, "%s%s: '%s' is no JSON object, for example '{\"num_decay_steps\": 100}'", where,
+                   name, value);
     snprintf(inside, sizeof inside, "%s%s: ", where, name);
     if (ok) {
         json_object_foreach(object, key, v) {

@@ -212,12 +212,15 @@ static void show(const GenSetup *n, const Measured *measured) {
     const Gen *g = n->gen;
     int64_t process = ring_process_bytes(&n->ring);
     Str text = {0};
-    str_addf(&text, "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
-             n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
-             (long long)g->spec.context, n->machine.name, n->ring.plan_ms, (long long)n->ring.p.n_t, (long long)n->ring.p.n_s);
+    str_addf(
+        &text,
+        "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
+        n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
+        (long long)g->spec.context, n->machine.name, n->ring.plan_ms, (long long)n->ring.p.n_t,
+        (long long)n->ring.p.n_s);
     str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
-             format_name(g->spec.m.quantised ? g->spec.m.stored : g->spec.m.config.dtype), g->spec.m.head_int8 ? ", head int8" : "",
-             format_name(g->spec.m.activations),
+             format_name(g->spec.m.quantised ? g->spec.m.stored : g->spec.m.config.dtype),
+             g->spec.m.head_int8 ? ", head int8" : "", format_name(g->spec.m.activations),
              format_name(g->spec.cache));
     show_ledger(&text, &n->ring.ledger, process, n->ring.machine.kind == MACHINE_CPU, measured);
     if (n->budget_bytes != INT64_MAX && !measured)

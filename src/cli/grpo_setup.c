@@ -89,8 +89,11 @@ static bool set_batches(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const O
         s->micro_batch = *global_batch = group;
         s->accum = 1;
     }
-    BatchSpec b = {.batch = has_micro ? s->micro_batch : *global_batch, .accum = has_micro ? s->accum : 1, .group = group,
-                   .steps = opt_int(o, OPT_STEPS_PER_GENERATION), .iterations = opt_int(o, OPT_ITERATIONS)};
+    BatchSpec b = {.batch = has_micro ? s->micro_batch : *global_batch,
+                   .accum = has_micro ? s->accum : 1,
+                   .group = group,
+                   .steps = opt_int(o, OPT_STEPS_PER_GENERATION),
+                   .iterations = opt_int(o, OPT_ITERATIONS)};
     if (!has_micro && has_accum) b.accum = s->accum, b.batch = *global_batch / s->accum;
     return batches_make(&g->batches, &b, e);
 }
@@ -103,8 +106,10 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
                               .slots = opt_int(o, OPT_SLOTS),
                               .chunk = opt_int(o, OPT_PREFILL_CHUNK)}};
     GrpoSpec *spec = &g->spec;
-    spec->loss = (AttrPolicy){(float)low, (float)(opt_given(o, OPT_RATIO_CLIP_HIGH) ? high : low), (float)opt_real(o, OPT_KL)};
-    spec->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : spec->answer_tokens;
+    spec->loss = (AttrPolicy){(float)low, (float)(opt_given(o, OPT_RATIO_CLIP_HIGH) ? high : low),
+                              (float)opt_real(o, OPT_KL)};
+    spec->evaluator_tokens =
+        opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : spec->answer_tokens;
     if (!spec->chunk) spec->chunk = 2048;
     int64_t row = spec->prompt_tokens + spec->answer_tokens;
     if (opt_given(o, OPT_SEQ) && s->seq != row)

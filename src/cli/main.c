@@ -32,8 +32,8 @@ static bool saves_when_asked(Command c) {
     return saves >> c & 1;
 }
 
-/* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists. Elsewhere there is
- * nothing to save, and what is on disk is made for a kill. */
+/* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists.
+ * Elsewhere there is nothing to save, and what is on disk is made for a kill. */
 static void on_signal(int number) {
     if (stop_signal || !stop_is_polled) _exit(128 + number);
     stop_signal = number;

@@ -60,7 +60,8 @@ const CommandRow command_rows[CMD_COUNT] = {
              "The folder --out receives config.yaml, plan.json, metrics.jsonl, train.log, TensorBoard events, "
              "checkpoint-N/, and the result as adapter/ or model/. The plan is made and checked against the "
              "budget before anything is loaded; at the end planned and "
-             "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave with exit code 0.",
+             "measured bytes stand side by side. SIGINT, SIGTERM and SIGHUP save a checkpoint and leave with exit "
+             "code 0.",
          .examples =
              "snug train --model m0 --data train.jsonl --out out --mode lora --lr 2e-4 --seq 512 --budget 2GiB\n"
              "snug train --model m0 --data tokens --mode full --seq 1024\n"
@@ -80,30 +81,38 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_GRPO] =
         {.name = "grpo",
          .summary = "train a policy on its own answers (GRPO), judged by rewards or an evaluator model",
-         .about = "Prompts of --data are answered --group times each, with the weights that are trained; answers, or "
-                  "what an --evaluator answers to them, are rewarded; the policy moves towards the better ones of a "
-                  "group, held near to --reference. One ring, one budget: `snug plan --task grpo` prints it. "
-                  "--batch-size counts answers.",
+         .about =
+             "Prompts of --data are answered --group times each, with the weights that are trained; answers, or "
+             "what an --evaluator answers to them, are rewarded; the policy moves towards the better ones of a "
+             "group, held near to --reference. One ring, one budget: `snug plan --task grpo` prints it. "
+             "--batch-size counts answers.",
          .examples = "snug grpo --config recipes/grpo-demo.yaml\n"
                      "snug grpo --model m0 --parser easy_math --data gsm8k.jsonl --mode lora --out runs/g\n"},
-    [CMD_GRPO_EVAL] =
-        {.name = "grpo-eval",
-         .summary = "a tuned policy beside the one it began as: mean rewards with intervals, best of K",
-         .about = "Both policies answer the same prompts greedily, the same evaluator carries out what they wrote, the same "
-                  "rewards score it; the difference is paired, item by item. With --best-of K each prompt is also answered K "
-                  "times, and its best answer counts. The models take turns in memory. --out: a JSON line for each item.",
-         .examples = "snug grpo-eval --model m0 --tuned runs/g --parser easy_math --data test.jsonl --json\n"
-                     "snug grpo-eval --model m0 --tuned runs/g/adapter --evaluator m1:int8 --data test.jsonl --best-of 8\n"},
-    [CMD_EVAL] = {.name = "eval",
-                  .summary = "loss and perplexity of a model, with or without an adapter; benchmarks",
-                  .about =
-                      "With --suite, the benchmarks that people quote: choices are scored by their log-likelihood, answers of gsm8k "
-                      "are generated and extracted, prompts and measures are those of lm-evaluation-harness; rows are read "
-                      "from local files, nothing is downloaded. --json prints the results in its layout "
-                      "(results.hellaswag[\"acc_norm,none\"]). docs/evaluation.md tells more.",
-                  .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"
-                              "snug eval --model m0 --suite hellaswag,arc,mmlu --suite-data bench --limit 200 --json\n"
-                              "snug eval --model m0 --suite needle --lengths 1024,4096 --svg needle.svg\n"},
+    [CMD_GRPO_EVAL] = {.name = "grpo-eval",
+                       .summary =
+                           "a tuned policy beside the one it began as: mean rewards with intervals, best of K",
+                       .about = "Both policies answer the same prompts greedily, the same evaluator carries out "
+                                "what they wrote, the same "
+                                "rewards score it; the difference is paired, item by item. With --best-of K each "
+                                "prompt is also answered K "
+                                "times, and its best answer counts. The models take turns in memory. --out: a "
+                                "JSON line for each item.",
+                       .examples =
+                           "snug grpo-eval --model m0 --tuned runs/g --parser easy_math --data test.jsonl --json\n"
+                           "snug grpo-eval --model m0 --tuned runs/g/adapter --evaluator m1:int8 --data "
+                           "test.jsonl --best-of 8\n"},
+    [CMD_EVAL] =
+        {.name = "eval",
+         .summary = "loss and perplexity of a model, with or without an adapter; benchmarks",
+         .about =
+             "With --suite, the benchmarks that people quote: choices are scored by their log-likelihood, answers "
+             "of gsm8k "
+             "are generated and extracted, prompts and measures are those of lm-evaluation-harness; rows are read "
+             "from local files, nothing is downloaded. --json prints the results in its layout "
+             "(results.hellaswag[\"acc_norm,none\"]). docs/evaluation.md tells more.",
+         .examples = "snug eval --model m0 --adapter out/adapter --data test.jsonl --json\n"
+                     "snug eval --model m0 --suite hellaswag,arc,mmlu --suite-data bench --limit 200 --json\n"
+                     "snug eval --model m0 --suite needle --lengths 1024,4096 --svg needle.svg\n"},
     [CMD_TOKENIZE] = {.name = "tokenize",
                       .summary = "texts in, token ids out",
                       .about =
@@ -112,60 +121,66 @@ const CommandRow command_rows[CMD_COUNT] = {
     [CMD_MERGE] = {.name = "merge",
                    .summary = "fold a LoRA adapter into its model",
                    .examples = "snug merge --model m0 --adapter out/adapter --out merged\n"},
-    [CMD_DOCTOR] = {.name = "doctor",
-                    .summary = "say what this machine is and can do, measured",
-                    .about =
-                        "Measures products, attention, memory and copies with the kernels that training uses, takes and "
-                        "returns a real load, and writes the machine file: plan, train and eval then use the measured "
-                        "rates and the same product algorithms.",
-                    .examples = "snug doctor --quick\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
-    [CMD_QUANTIZE] = {.name = "quantize",
-                      .summary = "store a model's projections as int8 or nf4, or say what that costs",
-                      .about =
-                          "--out writes a folder that train, eval and plan read without quantising again; --report compares "
-                          "perplexity. With both, the report comes first.",
-                      .examples = "snug quantize --model m0 --quantize nf4 --report --data test.jsonl --json\n"
-                                  "snug quantize --model m0 --quantize nf4 --out m0-nf4\n"},
+    [CMD_DOCTOR] =
+        {.name = "doctor",
+         .summary = "say what this machine is and can do, measured",
+         .about = "Measures products, attention, memory and copies with the kernels that training uses, takes and "
+                  "returns a real load, and writes the machine file: plan, train and eval then use the measured "
+                  "rates and the same product algorithms.",
+         .examples = "snug doctor --quick\nsnug doctor --device cuda:1 --quick --write h100.json\n"},
+    [CMD_QUANTIZE] =
+        {.name = "quantize",
+         .summary = "store a model's projections as int8 or nf4, or say what that costs",
+         .about =
+             "--out writes a folder that train, eval and plan read without quantising again; --report compares "
+             "perplexity. With both, the report comes first.",
+         .examples = "snug quantize --model m0 --quantize nf4 --report --data test.jsonl --json\n"
+                     "snug quantize --model m0 --quantize nf4 --out m0-nf4\n"},
     [CMD_GENERATE] =
         {.name = "generate",
          .summary = "answer prompts, many at a time, inside a memory budget",
-         .about = "A prompt on the command line is answered on standard output. A file of prompts has a JSON object a "
-                  "line: text, "
-                  "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and "
-                  "max_tokens; the "
-                  "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many "
-                  "requests run "
-                  "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
+         .about =
+             "A prompt on the command line is answered on standard output. A file of prompts has a JSON object a "
+             "line: text, "
+             "messages (rendered by the model's chat template) or ids, and where wanted its own id, seed and "
+             "max_tokens; the "
+             "answers are JSON lines in the same order with text, ids, token counts and why each ended. As many "
+             "requests run "
+             "at a time as --slots says or the budget holds; one that ends leaves its place to the next at once.",
          .examples = "snug generate --model m0 --prompt Hello --max-tokens 64\n"
                      "snug generate --model m0 --adapter out/adapter --prompts p.jsonl --out a.jsonl --n 4\n"},
-    [CMD_CHAT] =
-        {.name = "chat",
-         .summary = "talk with a model in the terminal",
-         .about =
-             "Lines in, answers out as they come, by the model's own chat template. /reset forgets the conversation, "
-             "/quit (or the end of input) leaves, an interrupt ends the answer.",
-         .examples = "snug chat --model m0 --adapter out/adapter\n"},
+    [CMD_CHAT] = {.name = "chat",
+                  .summary = "talk with a model in the terminal",
+                  .about = "Lines in, answers out as they come, by the model's own chat template. /reset forgets "
+                           "the conversation, "
+                           "/quit (or the end of input) leaves, an interrupt ends the answer.",
+                  .examples = "snug chat --model m0 --adapter out/adapter\n"},
     [CMD_REASON] =
         {.name = "reason",
          .summary = "solve math problems, judge the solutions, improve the weak ones",
-         .about =
-             "One set of weights plays all three roles. Each problem is solved step by step, judged by four criteria, and "
-             "improved while its quality is below --threshold and rounds are left; the better version is kept, and answers "
-             "are compared with the reference where the data has one. --out FILE.json holds the records, FILE.csv and "
-             "FILE.html beside it the same as a table and as a page. Every reply is kept in FILE.json.progress: the same "
-             "command goes on after a kill or an interrupt. Without --data, arithmetic problems are made up.",
-         .examples = "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
-                     "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
-                     "snug reason --list-datasets\n"},
-    [CMD_PROBLEMS] =
-        {.name = "problems",
-         .summary = "arithmetic word problems as JSON lines, drawn by a seed",
-         .about =
-             "Rows are conversations of the three roles of snug reason, to train on: solve, judge (right and spoiled "
-             "solutions in turn), improve. Those of --part held-out have phrasings and numbers that no row of --part "
-             "train has.",
-         .examples = "snug problems --n 200000 --part train --out train.jsonl\n"
-                     "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
+         .about = "One set of weights plays all three roles. Each problem is solved step by step, judged by four "
+                  "criteria, and "
+                  "improved while its quality is below --threshold and rounds are left; the better version is "
+                  "kept, and answers "
+                  "are compared with the reference where the data has one. --out FILE.json holds the records, "
+                  "FILE.csv and "
+                  "FILE.html beside it the same as a table and as a page. Every reply is kept in "
+                  "FILE.json.progress: the same "
+                  "command goes on after a kill or an interrupt. Without --data, arithmetic problems are made up.",
+         .examples =
+             "snug reason --config recipes/reason.yaml --data gsm8k.jsonl --dataset gsm8k --out out.json\n"
+             "snug reason --model m0 --num-examples 20 --max-iterations 1 --max-tokens 512 --out out.json\n"
+             "snug reason --list-datasets\n"},
+    [CMD_PROBLEMS] = {.name = "problems",
+                      .summary = "arithmetic word problems as JSON lines, drawn by a seed",
+                      .about = "Rows are conversations of the three roles of snug reason, to train on: solve, "
+                               "judge (right and spoiled "
+                               "solutions in turn), improve. Those of --part held-out have phrasings and numbers "
+                               "that no row of --part "
+                               "train has.",
+                      .examples =
+                          "snug problems --n 200000 --part train --out train.jsonl\n"
+                          "snug problems --n 100 --roles none --part held-out --seed 7 --out problems.jsonl\n"},
     [CMD_AMR] =
         {.name = "amr",
          .summary = "sentences and their AMR graphs: check, rewrite, count, ask for, collect and draw them",
@@ -177,7 +192,8 @@ const CommandRow command_rows[CMD_COUNT] = {
              "same blocks, graphs laid out alike. stats FILE: what is in them. triples FILE: every graph as "
              "triples, JSON lines. rows FILE: lines for snug train, or with --without-answers prompts for snug "
              "generate (FILE: blocks, or a sentence a line). collect ANSWERS.jsonl: what snug generate wrote "
-             "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their graphs, "
+             "becomes a file of blocks, one a sentence, failures in place. draw: small sentences with their "
+             "graphs, "
              "made up. docs/amr.md tells the task from corpus to score.",
          .examples = "snug amr check train.amr --json\n"
                      "snug amr rows train.amr --amr-prompt unified --val-split 0.05 --out rows.jsonl\n"
@@ -190,11 +206,13 @@ const CommandRow command_rows[CMD_COUNT] = {
          .positional = "FILE",
          .least = 1,
          .most = 1,
-         .about =
-             "FILE: blocks with # ::snt, or a sentence a line. Asks as --amr-prompt says, which must be what the model "
-             "was trained with; ends an answer where its graph does; writes a block a sentence, in order. An answer "
-             "without a valid graph keeps its place as # ::failed. --resume goes on with what an interrupted run left. "
-             "The plan is that of snug generate, and so is what is told of it.",
+         .about = "FILE: blocks with # ::snt, or a sentence a line. Asks as --amr-prompt says, which must be what "
+                  "the model "
+                  "was trained with; ends an answer where its graph does; writes a block a sentence, in order. An "
+                  "answer "
+                  "without a valid graph keeps its place as # ::failed. --resume goes on with what an interrupted "
+                  "run left. "
+                  "The plan is that of snug generate, and so is what is told of it.",
          .examples = "snug amr parse test.amr --model m0 --adapter out/adapter --out pred.amr\n"
                      "snug amr parse sentences.txt --model m0 --amr-prompt unified --repair --out pred.amr\n"},
     [CMD_SMATCH] =
@@ -207,7 +225,8 @@ const CommandRow command_rows[CMD_COUNT] = {
              "Precision, recall and F1 over all triples of the file, with a 95 % interval; beside it the share of "
              "valid predictions, concepts, relations and roots, and SMATCH without labels, without senses, of "
              "re-entrancies. Scores equal those of the Python package smatch where that finds the best mapping; "
-             "here it is proved for every pair that --node-limit allows. A prediction that is no valid graph counts "
+             "here it is proved for every pair that --node-limit allows. A prediction that is no valid graph "
+             "counts "
              "as one without triples. Several predictions are compared in one table.",
          .examples = "snug smatch gold.amr pred.amr\n"
                      "snug smatch gold.amr checkpoint-200.amr checkpoint-400.amr --json\n"},
@@ -215,23 +234,27 @@ const CommandRow command_rows[CMD_COUNT] = {
         {.name = "unlearn",
          .summary = "take what was learned from some samples out of a model again",
          .about =
-             "Works on a run that was trained with --step-log. The last line says how many updates saw the samples, "
+             "Works on a run that was trained with --step-log. The last line says how many updates saw the "
+             "samples, "
              "how many Hessian products were made, the norm of the correction and whether it is certified; the "
              "record of it is audit.jsonl beside the weights. docs/unlearning.md tells what is promised.",
-         .examples = "snug unlearn --run out --forget forget01 --window 10 --out out/forgot01\n"
-                     "snug unlearn --run out --forget rows.txt --hessian exact --epsilon 1 --bound 0.1 --out private\n"
-                     "snug unlearn --run out --method retrain --forget forget01 --out oracle\n"
-                     "snug unlearn --run out --method replay --at 40 --out theta40\n"},
+         .examples =
+             "snug unlearn --run out --forget forget01 --window 10 --out out/forgot01\n"
+             "snug unlearn --run out --forget rows.txt --hessian exact --epsilon 1 --bound 0.1 --out private\n"
+             "snug unlearn --run out --method retrain --forget forget01 --out oracle\n"
+             "snug unlearn --run out --method replay --at 40 --out theta40\n"},
     [CMD_UNLEARN_EVAL] =
         {.name = "unlearn-eval",
          .summary = "TOFU's metrics of a model that was made to forget",
          .about =
-             "Probability, ROUGE-L, truth ratio, forget quality, model utility, extraction strength, exact memorisation, "
+             "Probability, ROUGE-L, truth ratio, forget quality, model utility, extraction strength, exact "
+             "memorisation, "
              "membership attacks and privleak, from a folder with TOFU's files. --out gets TOFU_EVAL.json and "
              "TOFU_SUMMARY.json in open-unlearning's layout; the last line has the aggregates. docs/unlearning.md "
              "has the formulas.",
-         .examples = "snug unlearn-eval --model u/model --retain-model oracle/model --data tofu --forget forget01\n"
-                     "snug unlearn-eval --model out/model --data tofu --retain-logs eval/TOFU_EVAL.json --out eval2\n"},
+         .examples =
+             "snug unlearn-eval --model u/model --retain-model oracle/model --data tofu --forget forget01\n"
+             "snug unlearn-eval --model out/model --data tofu --retain-logs eval/TOFU_EVAL.json --out eval2\n"},
     [CMD_MONITOR] =
         {.name = "monitor",
          .summary = "watch GPUs, memory and running jobs; record them; measure a command",
@@ -240,8 +263,10 @@ const CommandRow command_rows[CMD_COUNT] = {
          .most = 4096,
          .about =
              "In a terminal all GPUs are drawn live with their processes, and every running snug job with its "
-             "step, loss, time left and its memory beside the plan; q leaves. --once prints one look; --csv records "
-             "the GPUs as rows; --serve shows all of it in a browser. Behind -- a command is run as it is: its exit "
+             "step, loss, time left and its memory beside the plan; q leaves. --once prints one look; --csv "
+             "records "
+             "the GPUs as rows; --serve shows all of it in a browser. Behind -- a command is run as it is: its "
+             "exit "
              "code is passed on, and what it and all it started took is said at its end. Readings come from the "
              "driver's NVML; without a GPU the host's memory and the jobs are shown. "
              "docs/monitor.md tells more.",

@@ -52,7 +52,8 @@ static void add_no(Str *text, json_t *row, const WayOut *way, int n, int64_t roo
     json_object_set_new(row, "change", i < n ? json_string(way[i].flags) : json_null());
 }
 
-static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, const JobSpec *s, int64_t room) {
+static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, const JobSpec *s,
+                    int64_t room) {
     const FitCost *t = &f->fit.trial[f->fit.best].c;
     bool tight = (double)t->device_bytes > 0.95 * (double)room, plain = f->fit.best == 0;
     Forecast fore = plan_forecast(c, m, t->seconds);

@@ -11,15 +11,16 @@
 static bool read_data(PlanCase *c, Err *e) {
     if (!setup_words(&c->words, c->o, &c->model, e)) return false;
     FitLimits limits = c->has_budget ? c->limits : (FitLimits){0};
-    int64_t room = c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
+    int64_t room =
+        c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
     if (!setup_data(&c->data, c->o, &c->words, &c->model, OPT_DATA, room, e)) return false;
     if (room) room = MAX2(room - dataset_bytes(c->data), 1);
     return !opt_given(c->o, OPT_EVAL_DATA) ||
            setup_data(&c->held_out, c->o, &c->words, &c->model, OPT_EVAL_DATA, room, e);
 }
 
-/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what does not fit
- * the budget is not. */
+/* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what
+ * does not fit the budget is not. */
 static bool open_data(PlanCase *c, Err *e) {
     Err why = {0};
     if (!opt_given(c->o, OPT_DATA)) return true;
@@ -90,7 +91,8 @@ static bool prepare(PlanCase *c, Err *e) {
     c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
     if (c->held_out && !judge_setup(c->best, &c->asked, o, &c->words, &c->model, c->held_out, e)) return false;
     if (c->data)
-        return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host, c->limits, e);
+        return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host,
+                             c->limits, e);
     bool packed = opt_is(o, OPT_PACK, "on") || opt_is(o, OPT_PACK, "update");
     return setup_attention(&c->asked, o, packed, e); /* not known: the larger of the two */
 }
@@ -150,10 +152,11 @@ static void add_fill(Str *text, const Dataset *d) {
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     const Machine *m = &c->machine;
     Forecast f = plan_forecast(c, m, ring_round_seconds(&c->ring, &c->ring.machine));
-    str_addf(text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
-             units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-             units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s, 100 * f.ceiling_share, m->name,
-             m->source ? m->source : "estimated");
+    str_addf(
+        text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
+        units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
+        units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s,
+        100 * f.ceiling_share, m->name, m->source ? m->source : "estimated");
     if (c->data && !c->asked.rows && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
@@ -234,7 +237,8 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
     if (job_plan(before, r, &plain, &c->machine, &c->host, NULL)) {
         int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->ring);
-        double was_seconds = ring_round_seconds(before->ring, &before->ring->machine), is_seconds = ring_round_seconds(&c->ring, &c->ring.machine);
+        double was_seconds = ring_round_seconds(before->ring, &before->ring->machine),
+               is_seconds = ring_round_seconds(&c->ring, &c->ring.machine);
         str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
                  units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
         json_object_set_new(change, "before_bytes", json_integer(was));

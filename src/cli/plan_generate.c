@@ -64,8 +64,9 @@ static bool fit(GenCase *c, Err *why, Err *e) {
 /* ---- shown ---- */
 
 static void say_formats(Str *text, const GenSpec *s) {
-    str_addf(text, "weights %s%s, activations and cache %s", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype),
-             s->m.head_int8 ? ", head int8" : "", format_name(s->m.activations));
+    str_addf(text, "weights %s%s, activations and cache %s",
+             format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), s->m.head_int8 ? ", head int8" : "",
+             format_name(s->m.activations));
     if (offloaded(s)) str_add(text, "; ");
     gen_setup_offload_text(text, s);
 }
@@ -178,11 +179,12 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
 
 static json_t *as_json(const GenCase *c) {
     const GenSpec *s = &c->spec;
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model",
-                             s->m.config.name, "parameters", (json_int_t)config_parameters(&s->m.config), "slots",
-                             (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent",
-                             (json_int_t)offloaded(s), "stored", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype),
-                             "machine", c->machine.name, "plan_ms", c->ring.plan_ms);
+    json_t *root =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model", s->m.config.name,
+                  "parameters", (json_int_t)config_parameters(&s->m.config), "slots", (json_int_t)s->slots,
+                  "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s), "stored",
+                  format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine", c->machine.name,
+                  "plan_ms", c->ring.plan_ms);
     json_object_set_new(root, "layers_on_disk", json_integer(s->m.offload.on_disk[OFFLOAD_WEIGHTS]));
     json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->ring)));
     json_object_set_new(root, "fits", json_boolean(c->fits));

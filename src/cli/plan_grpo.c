@@ -1,5 +1,5 @@
-/* plan_grpo.c - what the ring of a policy looks like to a person: whose weights are where, what each phase takes, on which
- * cards it goes. */
+/* plan_grpo.c - what the ring of a policy looks like to a person: whose weights are where, what each phase takes,
+ * on which cards it goes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,9 +146,9 @@ static json_t *add_card(Str *text, const PlanCase *c, SearchMemo *memo, int whic
         str_addf(text, "%10s  %10s  %s%s%s\n", units_bytes(cost->device_bytes).s, units_seconds(cost->seconds).s,
                  str_text(&flags), note.len ? "; streamed: " : "", str_text(&note));
         json_object_update_new(
-            row, json_pack("{s:I, s:I, s:f, s:s, s:s}", "device_bytes", (json_int_t)cost->device_bytes, "host_bytes",
-                           (json_int_t)cost->host_bytes, "update_seconds", cost->seconds, "flags", str_text(&flags), "streamed",
-                           str_text(&note)));
+            row, json_pack("{s:I, s:I, s:f, s:s, s:s}", "device_bytes", (json_int_t)cost->device_bytes,
+                           "host_bytes", (json_int_t)cost->host_bytes, "update_seconds", cost->seconds, "flags",
+                           str_text(&flags), "streamed", str_text(&note)));
         str_free(&flags);
         str_free(&note);
     } else {

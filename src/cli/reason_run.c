@@ -251,8 +251,10 @@ void reason_speed(Str *out, const ReasonRun *r) {
 void reason_memory(Str *out, const ReasonRun *r) {
     if (!r->answered) return;
     str_addf(out, "planned %s bytes, measured %s; the process planned %s, measured %s",
-             units_count(r->setup.ring.placement.arena_bytes[POOL_DEVICE]).s, units_count(r->setup.ring.x.pool_bytes[POOL_DEVICE]).s,
-             units_count(ring_process_bytes(&r->setup.ring)).s, units_count(gen_setup_peak(&r->setup).budget_bytes).s);
+             units_count(r->setup.ring.placement.arena_bytes[POOL_DEVICE]).s,
+             units_count(r->setup.ring.x.pool_bytes[POOL_DEVICE]).s,
+             units_count(ring_process_bytes(&r->setup.ring)).s,
+             units_count(gen_setup_peak(&r->setup).budget_bytes).s);
 }
 
 void reason_summary(json_t *to, const ReasonRun *r) {

@@ -190,7 +190,8 @@ static bool set_storage(JobSpec *s, const Options *o, Err *e) {
     s->m.head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
     if (c->quant == QUANT_BNB_NF4)
         log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name,
-                 s->m.quantised ? " and quantised again as " : " to ", format_name(s->m.quantised ? s->m.stored : c->dtype));
+                 s->m.quantised ? " and quantised again as " : " to ",
+                 format_name(s->m.quantised ? s->m.stored : c->dtype));
     if (c->quant != QUANT_OWN || ((ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT))) return true;
     if (opt_given(o, OPT_QUANTIZE) && (!s->m.quantised || s->m.stored != c->quant_format))
         return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
@@ -217,8 +218,11 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
                     "is written. Give --clip 0, which changes the mathematics, or leave the update behind backward",
                     opt_real(o, OPT_CLIP));
     if (s->whole_updates)
-        return fail(e, ERR_USAGE, "--update-in-backward on: weights are written before the loss of the whole update is known, so none can "
-                    "be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
+        return fail(
+            e, ERR_USAGE,
+            "--update-in-backward on: weights are written before the loss of the whole update is known, so none "
+            "can "
+            "be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
     if (s->accum > 1)
         return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give "
                     "--micro-batch %lld --accum 1, or leave the update behind backward", (long long)s->accum,
@@ -270,8 +274,11 @@ bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
     if (s->train && !s->lora)
         return fail(e, ERR_USAGE, "--adapter %s: belongs to --mode lora", opt_text(o, OPT_ADAPTER));
     Format format = s->train ? s->m.adapter.format : s->m.activations;
-    s->m.adapter = (LoraSpec){.rank = c.rank, .alpha = (float)(adapter_scale(&c) * c.rank), .targets = c.targets, .format = format,
-                            .dropout = s->m.adapter.dropout};
+    s->m.adapter = (LoraSpec){.rank = c.rank,
+                              .alpha = (float)(adapter_scale(&c) * c.rank),
+                              .targets = c.targets,
+                              .format = format,
+                              .dropout = s->m.adapter.dropout};
     return true;
 }
 

@@ -153,8 +153,9 @@ static void explain(const Search *f) {
         JobSpec spec = search_spec(f, i);
         Str flags = {0};
         technique_layout_flags(&flags, &spec);
-        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->c.device_bytes).s, units_bytes(t->c.host_bytes).s,
-                 units_seconds(t->c.seconds).s, t->fits ? "fits" : "-   ", i == f->fit.best ? " *" : "  ", str_text(&flags));
+        log_line("  %10s device %10s host %9s  %s%s  %s", units_bytes(t->c.device_bytes).s,
+                 units_bytes(t->c.host_bytes).s, units_seconds(t->c.seconds).s, t->fits ? "fits" : "-   ",
+                 i == f->fit.best ? " *" : "  ", str_text(&flags));
         str_free(&flags);
     }
 }

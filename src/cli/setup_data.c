@@ -42,9 +42,9 @@ void setup_words_free(Words *w) {
     *w = (Words){0};
 }
 
-/* The memory that rows lie in: the process's own on the CPU, beside a device the host's. What the plan needs besides is not
- * known yet; what no plan can do without is taken off. Where that alone is too much, some rows are read all the same, so
- * that the plan can say by how much. */
+/* The memory that rows lie in: the process's own on the CPU, beside a device the host's. What the plan needs
+ * besides is not known yet; what no plan can do without is taken off. Where that alone is too much, some rows are
+ * read all the same, so that the plan can say by how much. */
 int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w) {
     int64_t room = m->kind == MACHINE_CPU ? limits.device_bytes : limits.host_bytes;
     if (!room || room == INT64_MAX) return 0;
@@ -81,7 +81,8 @@ static bool open_listed(Dataset **d, const Options *o, OptId id, const DataOptio
         text[i] = mem_strdup(list[i]);
         ok = ok && parse_file(&file[i], text[i], e);
         if (ok && file[i].weight > 0 && id != OPT_DATA)
-            ok = fail(e, ERR_USAGE, "--%s %s: what is evaluated on has no weight, all of it counts once", option_rows[id].name, list[i]);
+            ok = fail(e, ERR_USAGE, "--%s %s: what is evaluated on has no weight, all of it counts once",
+                      option_rows[id].name, list[i]);
     }
     ok = ok && dataset_open_files(d, file, n, options, e);
     for (int i = 0; i < n; i++) mem_free(text[i]);
@@ -109,9 +110,14 @@ static bool open_with_graphs(Dataset **d, const Options *o, OptId id, DataOption
     return ok;
 }
 
-bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes, Err *e) {
-    DataOptions d_options = {.tokenizer = w->tokenizer, .chat = w->chat, .seq = opt_int(o, OPT_SEQ), .vocab = m->config.vocab,
-                             .eos_id = m->config.eos_id, .max_samples = opt_int(o, OPT_MAX_SAMPLES),
+bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
+                Err *e) {
+    DataOptions d_options = {.tokenizer = w->tokenizer,
+                             .chat = w->chat,
+                             .seq = opt_int(o, OPT_SEQ),
+                             .vocab = m->config.vocab,
+                             .eos_id = m->config.eos_id,
+                             .max_samples = opt_int(o, OPT_MAX_SAMPLES),
                              .limit_bytes = room_bytes};
     if (w->tokenizer) {
         int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
@@ -161,8 +167,8 @@ static double fastest(JobSpec s, const Options *o, const Machine *m, const HostB
 }
 
 /* A library attends to rows of one sample each alone. Whether that is worth a row a sample is for the plans to say. */
-static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t global_batch, const Options *o, const Machine *m,
-                               const HostBytes *host, FitLimits limits) {
+static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t global_batch, const Options *o,
+                               const Machine *m, const HostBytes *host, FitLimits limits) {
     JobSpec packed = *s, alone = *s;
     set_rows(&packed, rows, global_batch);
     set_rows(&alone, NULL, global_batch);
@@ -173,8 +179,10 @@ static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t
     if (with > 0 && without > 0)
         log_line("--pack %s, predicted %s tokens/s; %s (--pack %s): %s", takes_alone ? "off" : "update",
                  units_count((int64_t)(rows->mean_tokens / MIN2(with, without))).s,
-                 takes_alone ? "packed among themselves, with snug's own attention" : "a row each, with the library's attention",
-                 takes_alone ? "update" : "off", units_count((int64_t)(rows->mean_tokens / MAX2(with, without))).s);
+                 takes_alone ? "packed among themselves, with snug's own attention"
+                             : "a row each, with the library's attention",
+                 takes_alone ? "update" : "off",
+                 units_count((int64_t)(rows->mean_tokens / MAX2(with, without))).s);
     return takes_alone;
 }
 
@@ -183,8 +191,9 @@ bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, 
     update_rows_free(rows);
     if (dataset_packs_updates(d)) {
         update_rows_count(rows, d, global_batch, setup_updates(o, d, global_batch));
-        log_line("an update of %s samples: %.1f rows of %s tokens on average, %lld at most, %.0f %% filled", units_count(global_batch).s,
-                 rows->mean_rows, units_count(s->seq).s, (long long)rows->most, 100 * rows->fill);
+        log_line("an update of %s samples: %.1f rows of %s tokens on average, %lld at most, %.0f %% filled",
+                 units_count(global_batch).s, rows->mean_rows, units_count(s->seq).s, (long long)rows->most,
+                 100 * rows->fill);
         bool open = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "auto") && !opt_flag(o, OPT_DETERMINISTIC);
         bool alone = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "cudnn");
         if (m->kind == MACHINE_CUDA && s->m.activations != FMT_F32 && open)

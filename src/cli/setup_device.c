@@ -112,11 +112,13 @@ int setup_threads(const Options *o) {
 }
 
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
-    BackendOptions options = {.threads = (int)opt_int(o, OPT_THREADS),
-                              .deterministic = opt_flag(o, OPT_DETERMINISTIC), .tf32 = opt_flag(o, OPT_TF32),
-                              .offload_dir = opt_given(o, OPT_OFFLOAD_DIR) ? opt_text(o, OPT_OFFLOAD_DIR) : NULL,
-                              .trims = (ON_TRAIN >> o->command & 1) && opt_int(o, OPT_TRIM_EVERY),
-                              .ranges = (ON_TRAIN >> o->command & 1) && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
+    BackendOptions options = {
+        .threads = (int)opt_int(o, OPT_THREADS),
+        .deterministic = opt_flag(o, OPT_DETERMINISTIC),
+        .tf32 = opt_flag(o, OPT_TF32),
+        .offload_dir = opt_given(o, OPT_OFFLOAD_DIR) ? opt_text(o, OPT_OFFLOAD_DIR) : NULL,
+        .trims = (ON_TRAIN >> o->command & 1) && opt_int(o, OPT_TRIM_EVERY),
+        .ranges = (ON_TRAIN >> o->command & 1) && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
     if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
         if (!use_card(m, o, e)) return false;

@@ -81,9 +81,13 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     const Ledger *l = &j->ring->ledger;
     int64_t process = ring_process_bytes(j->ring), arena = l->arena_bytes[POOL_DEVICE];
     str_addf(out, "%s: %s parameters", s->m.config.name, units_count(config_parameters(&s->m.config)).s);
-    if (s->train) str_addf(out, ", %s trained (%s)", units_count(model_count(&j->ring->p, true)).s, s->lora ? "lora" : "full");
+    if (s->train)
+        str_addf(out, ", %s trained (%s)", units_count(model_count(&j->ring->p, true)).s,
+                 s->lora ? "lora" : "full");
     str_addf(out, "\n%lld x %lld tokens a micro-batch", (long long)s->micro_batch, (long long)s->seq);
-    if (s->train) str_addf(out, s->rows ? ", up to %lld micro-batches an update" : ", %lld micro-batches an update", (long long)s->accum);
+    if (s->train)
+        str_addf(out, s->rows ? ", up to %lld micro-batches an update" : ", %lld micro-batches an update",
+                 (long long)s->accum);
     str_addf(out, ", on %s; planned in %.1f ms (%lld tensors, %lld steps)\n", j->ring->machine.name, j->ring->plan_ms,
              (long long)j->ring->p.n_t, (long long)j->ring->p.n_s);
     str_add(out, "dtypes: ");

@@ -69,7 +69,8 @@ static uint64_t part_fingerprint(uint64_t h, const Dataset *d, const DataPart *p
 }
 
 uint64_t dataset_fingerprint(const Dataset *d) {
-    uint64_t h = rng_fold(rng_fold((uint64_t)d->seq, d->joined), d->weighted); /* how updates are packed changes no sum */
+    uint64_t h =
+        rng_fold(rng_fold((uint64_t)d->seq, d->joined), d->weighted); /* how updates are packed changes no sum */
     for (int i = 0; i < d->n_parts; i++) h = part_fingerprint(h, d, &d->part[i]);
     return h;
 }
@@ -107,7 +108,8 @@ typedef struct RowSpan { /* its documents: places in row_doc, or documents */
 
 static RowSpan documents_of(const DataPart *p, int64_t row) {
     int64_t r = row - p->first_row;
-    return p->row_first ? (RowSpan){p->row_first[r], p->row_first[r + 1]} : (RowSpan){p->first_doc + r, p->first_doc + r + 1};
+    return p->row_first ? (RowSpan){p->row_first[r], p->row_first[r + 1]}
+                        : (RowSpan){p->first_doc + r, p->first_doc + r + 1};
 }
 
 static int64_t document_at(const DataPart *p, int64_t place) { return p->row_doc ? p->row_doc[place] : place; }

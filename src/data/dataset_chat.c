@@ -59,8 +59,8 @@ static json_t *join_parts(const json_t *parts, const char *field, size_t i, Err 
         const json_t *words = json_is_string(part) ? part : json_object_get(part, "text");
         const char *type = json_string_value(json_object_get(part, "type"));
         if (!(ok = json_is_string(words) && (!type || !strcmp(type, "text")))) {
-            fail(e, ERR_FAIL, "%s[%zu]: part %zu of its content is %s%s%s; only parts of text are understood", field, i, k,
-                 type ? "of type '" : "not text", type ? type : "", type ? "'" : "");
+            fail(e, ERR_FAIL, "%s[%zu]: part %zu of its content is %s%s%s; only parts of text are understood",
+                 field, i, k, type ? "of type '" : "not text", type ? type : "", type ? "'" : "");
             break;
         }
         str_add_bytes(&text, json_string_value(words), (int64_t)json_string_length(words));
@@ -74,7 +74,8 @@ static bool add_turn(json_t *turns, json_t *turn, const char *field, size_t i, E
     const json_t *content = json_object_get(turn, "content");
     bool empty = !content || json_is_null(content);
     if (empty && !json_object_get(turn, "tool_calls"))
-        return fail(e, ERR_FAIL, "%s[%zu]: its content is %s; text was expected", field, i, content ? "null" : "missing");
+        return fail(e, ERR_FAIL, "%s[%zu]: its content is %s; text was expected", field, i,
+                    content ? "null" : "missing");
     if (empty || json_is_string(content)) {
         json_array_append(turns, turn);
         return true;
@@ -96,7 +97,8 @@ bool dataset_add_turns(json_t *turns, const json_t *list, const char *field, Err
     json_array_foreach((json_t *)list, i, turn) {
         if (!json_is_object(turn))
             return fail(e, ERR_FAIL, "%s[%zu] is not an object with a role and content", field, i);
-        if (!(role_of(turn) ? add_turn(turns, turn, field, i, e) : add_sharegpt(turns, turn, field, i, e))) return false;
+        if (!(role_of(turn) ? add_turn(turns, turn, field, i, e) : add_sharegpt(turns, turn, field, i, e)))
+            return false;
     }
     return true;
 }
@@ -193,10 +195,11 @@ static bool encode_turns(RowMaker *m, Sample *s, json_t *before, const json_t *t
             if (!find_answer(m, &at, &found, before, turn, i == last, e)) return false;
             found = found && at.begin >= done && at.end > at.begin;
             if (!found && i == last)
-                return fail(e, ERR_FAIL,
-                            "the chat template changes the conversation when the last answer is added: the "
-                            "answer cannot be told from the rest%s",
-                            m->kind == DATA_PROMPT || m->kind == DATA_ALPACA ? ". --template none does without it" : "");
+                return fail(
+                    e, ERR_FAIL,
+                    "the chat template changes the conversation when the last answer is added: the "
+                    "answer cannot be told from the rest%s",
+                    m->kind == DATA_PROMPT || m->kind == DATA_ALPACA ? ". --template none does without it" : "");
             if (!found) s->last_only = true;
             if (found && !encode_answer(m, s, &done, at, e)) return false;
         }

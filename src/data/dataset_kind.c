@@ -50,13 +50,16 @@ bool dataset_fail_missing(Row *row, const char *name, const char *why, Err *e) {
 static bool refuse_others(Row *row, Err *e) {
     if (row_get(row, "chosen") && row_get(row, "rejected"))
         return fail(e, ERR_FAIL,
-                    "fields 'chosen' and 'rejected': this is preference data, an answer that is better than another. To learn the "
+                    "fields 'chosen' and 'rejected': this is preference data, an answer that is better than "
+                    "another. To learn the "
                     "better one: --prompt-template '{prompt}' --answer-template '{chosen}'");
     const RowField *answers = row_get(row, "answers");
     if (answers && row_get(row, "question") && answers->type != JSON_STRING)
         return fail(e, ERR_FAIL,
-                    "field 'answers' is %s: several answers, as in SQuAD. Make a text of one of them first (jq -c '.answer = "
-                    ".answers.text[0]'), then for example --prompt-template 'Context: {context}\\nQuestion: {question}\\nAnswer: '",
+                    "field 'answers' is %s: several answers, as in SQuAD. Make a text of one of them first (jq -c "
+                    "'.answer = "
+                    ".answers.text[0]'), then for example --prompt-template 'Context: {context}\\nQuestion: "
+                    "{question}\\nAnswer: '",
                     dataset_type_text(answers->type));
     return true;
 }
@@ -84,7 +87,8 @@ static bool settle_fields(RowMaker *m, Row *row, Err *e) {
 
 static bool settle_text_field(RowMaker *m, Row *row, Err *e) {
     if (!row_get(row, m->o->text_field))
-        return dataset_fail_missing(row, m->o->text_field, "--text-field names it as the column that holds the text", e);
+        return dataset_fail_missing(row, m->o->text_field,
+                                    "--text-field names it as the column that holds the text", e);
     set_kind(m, DATA_TEXT, "plain text", m->o->text_field, NULL);
     return true;
 }
@@ -123,11 +127,12 @@ static bool settle_kind(RowMaker *m, Row *row, Err *e) {
     } else if (row_get(row, "text") && !m->o->answer_field) {
         set_kind(m, DATA_TEXT, "plain text", "text", NULL);
     } else {
-        return dataset_fail_missing(row, m->o->answer_field ? m->o->answer_field : "text",
-                                    "Known kinds: messages, prompt and completion, question and answer, instruction and "
-                                    "output, conversations, text, ids; --text-field names another column of text, "
-                                    "--prompt-template makes a prompt of other fields",
-                                    e);
+        return dataset_fail_missing(
+            row, m->o->answer_field ? m->o->answer_field : "text",
+            "Known kinds: messages, prompt and completion, question and answer, instruction and "
+            "output, conversations, text, ids; --text-field names another column of text, "
+            "--prompt-template makes a prompt of other fields",
+            e);
     }
     return true;
 }
@@ -139,7 +144,8 @@ static void say_template(RowMaker *m, bool bare) {
     if (m->chat) {
         str_add(&m->kind_text, ", rendered by the model's chat template");
         if (pair && o->template_mode == TEMPLATE_AUTO)
-            str_addf(&m->kind_text, " (--template none %s)", m->kind == DATA_ALPACA ? "has a plain wording" : "joins them as they are");
+            str_addf(&m->kind_text, " (--template none %s)",
+                     m->kind == DATA_ALPACA ? "has a plain wording" : "joins them as they are");
         return;
     }
     if (bare) return;
@@ -188,8 +194,8 @@ bool dataset_settle_text(RowMaker *m, Err *e) {
     return settle_template(m, e);
 }
 
-/* Found with rows of the worst shape (tests/budget/test_reading.c): a token for every byte; turns of a word each. A text
- * goes through the tokenizer piece by piece, unless that has to see all of it. */
+/* Found with rows of the worst shape (tests/budget/test_reading.c): a token for every byte; turns of a word each.
+ * A text goes through the tokenizer piece by piece, unless that has to see all of it. */
 int dataset_row_cost(const RowMaker *m) {
     bool bounded = !m->o->tokenizer || token_stream_is_bounded(m->o->tokenizer);
     if (m->blocks) return 200; /* its graph as a tree, then as text */

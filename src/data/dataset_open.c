@@ -1,8 +1,8 @@
 /* dataset_open.c - files are read into a data set, within the memory it may take.
  *
- * While it is read the set takes what it keeps (piles grow by what they hold), a window with the longest row, what making
- * a sample of that row takes, and the tokenizer's scratch. All of it is known before it is taken: DataOptions.limit_bytes
- * refuses, with file and line, the row or the token that would go beyond. */
+ * While it is read the set takes what it keeps (piles grow by what they hold), a window with the longest row, what
+ * making a sample of that row takes, and the tokenizer's scratch. All of it is known before it is taken:
+ * DataOptions.limit_bytes refuses, with file and line, the row or the token that would go beyond. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -62,7 +62,8 @@ static void set_room(Opening *p) {
 static bool check_kept(const Opening *p, int64_t row_bytes, int64_t line, Err *e) {
     if (!p->o->limit_bytes || kept_bytes(p) + row_bytes + SCRATCH_BYTES <= p->o->limit_bytes) return true;
     return fail(e, ERR_BUDGET,
-                "%s:%lld: the tokens up to here take %s of memory, and %s may be taken for data. Nothing was loaded. Raise "
+                "%s:%lld: the tokens up to here take %s of memory, and %s may be taken for data. Nothing was "
+                "loaded. Raise "
                 "--budget, or give fewer samples (--max-samples)",
                 p->reader.path, (long long)line, units_bytes(kept_bytes(p)).s, units_bytes(p->o->limit_bytes).s);
 }
@@ -251,8 +252,8 @@ static bool take_text(Opening *p, Str *piece, Err *e) {
         str_add_bytes(piece, text, bytes);
         int64_t good = check_utf8(str_text(piece), piece->len, bytes == 0, &r->line);
         if (good < 0)
-            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)", r->path,
-                        (long long)r->line, (unsigned char)piece->data[-1 - good]);
+            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)",
+                        r->path, (long long)r->line, (unsigned char)piece->data[-1 - good]);
         if (!dataset_text_more(&p->maker, &p->keeper.sample, str_text(piece), good, e))
             return fail_within(e, "%s:%lld", r->path, (long long)r->line);
         dataset_keep_some(&p->keeper);
@@ -325,7 +326,8 @@ static bool check_anything_left(const Dataset *d, Err *e) {
     if (!r->dropped) return fail(e, ERR_FAIL, "%s: holds no samples", d->name);
     if (r->unanswered == r->dropped)
         return fail(e, ERR_FAIL,
-                    "%s: no sample is left of %lld: in none of the conversations is a turn the assistant's, so there is nothing to "
+                    "%s: no sample is left of %lld: in none of the conversations is a turn the assistant's, so "
+                    "there is nothing to "
                     "learn. Answers need \"role\": \"assistant\"",
                     d->name, (long long)r->dropped);
     return fail(e, ERR_FAIL,
@@ -348,7 +350,8 @@ static void finish(Dataset *d, PackMode pack) {
 
 static bool check_weights(const DataFile *file, int n, Err *e) {
     for (int i = 0; i < n; i++) {
-        if (file[i].weight < 0 || file[i].weight > 1e9) return fail(e, ERR_USAGE, "%s: a weight of %g", file[i].path, file[i].weight);
+        if (file[i].weight < 0 || file[i].weight > 1e9)
+            return fail(e, ERR_USAGE, "%s: a weight of %g", file[i].path, file[i].weight);
         if ((file[i].weight > 0) != (file[0].weight > 0))
             return fail(e, ERR_USAGE, "%s has a weight and %s has none: give every --data one, or none",
                         file[file[0].weight > 0 ? 0 : i].path, file[file[0].weight > 0 ? i : 0].path);
@@ -359,7 +362,11 @@ static bool check_weights(const DataFile *file, int n, Err *e) {
 static Dataset *new_set(const DataFile *file, int n, const DataOptions *o) {
     Dataset *d = MEM_NEW(Dataset, 1);
     Str name = {0};
-    *d = (Dataset){.seq = o->seq, .seed = o->seed, .shuffle = o->shuffle, .joined = o->join_documents, .owns_store = true,
+    *d = (Dataset){.seq = o->seq,
+                   .seed = o->seed,
+                   .shuffle = o->shuffle,
+                   .joined = o->join_documents,
+                   .owns_store = true,
                    .n_parts = n};
     d->part = MEM_NEW(DataPart, n);
     d->store = MEM_NEW(DataStore, 1);

@@ -1,10 +1,10 @@
-/* dataset_order.c - which row comes when, computed from the seed: no list is kept, any place can be asked for, and the
- * answer is the same for any number of ranks and workers.
+/* dataset_order.c - which row comes when, computed from the seed: no list is kept, any place can be asked for, and
+ * the answer is the same for any number of ranks and workers.
  *
- * One part, or several without weights: the rows of all, in a keyed permutation of each epoch. With weights: draw k (counted
- * over all epochs) is given to a part by shares that fall due evenly: among any k draws a part has its share of k, give or
- * take one for each part before it. Where in its turn a share falls due is keyed too. The j-th draw from a part is its row
- * at place j % n of its own permutation for round j / n. */
+ * One part, or several without weights: the rows of all, in a keyed permutation of each epoch. With weights: draw
+ * k (counted over all epochs) is given to a part by shares that fall due evenly: among any k draws a part has its
+ * share of k, give or take one for each part before it. Where in its turn a share falls due is keyed too. The j-th
+ * draw from a part is its row at place j % n of its own permutation for round j / n. */
 #include "base/rng.h"
 #include "data/dataset_int.h"
 

@@ -1,8 +1,9 @@
 /* dataset_pack.c - which documents share a row.
  *
- * By update: the samples of one update among themselves, the longest first, each into the first row that has room for it
- * (first fit decreasing: never more than 11/9 of the fewest rows, and one). Which samples an update has does not change,
- * nor what each of them sees: so the loss and its gradients are those of a row each, summed in another order.
+ * By update: the samples of one update among themselves, the longest first, each into the first row that has room
+ * for it (first fit decreasing: never more than 11/9 of the fewest rows, and one). Which samples an update has
+ * does not change, nor what each of them sees: so the loss and its gradients are those of a row each, summed in
+ * another order.
  *
  * Fitted: in the shuffled order (the file's when it is not shuffled) each document goes into the first row of a
  * window of open rows that has room for it. When none has and the window is full, the fullest row is closed. Rows
@@ -162,7 +163,8 @@ void dataset_list_rows(const Dataset *d, RowList *l, int64_t epoch, int64_t inde
     for (int64_t r = 0; r < l->n_rows; r++) l->first[r + 1] += l->first[r];
     for (int64_t r = 0; r < l->n_rows; r++) l->room[r] = l->first[r];
     for (int64_t i = 0; i < n; i++)
-        l->member[l->room[l->key[i] >> PLACE_BITS]++] = dataset_row_at(d, epoch, index + (int64_t)(l->key[i] & PLACE_MASK));
+        l->member[l->room[l->key[i] >> PLACE_BITS]++] =
+            dataset_row_at(d, epoch, index + (int64_t)(l->key[i] & PLACE_MASK));
 }
 
 /* ---- the rows of a run ---- */
@@ -175,7 +177,8 @@ static int64_t bound_rows(const Dataset *d, int64_t samples) {
 }
 
 void update_rows_count(UpdateRows *u, const Dataset *d, int64_t global_batch, int64_t updates) {
-    int64_t per_epoch = (d->n_rows + global_batch - 1) / global_batch, looked = MIN2(updates, MAX2(1, MOST_SAMPLES / global_batch));
+    int64_t per_epoch = (d->n_rows + global_batch - 1) / global_batch,
+            looked = MIN2(updates, MAX2(1, MOST_SAMPLES / global_batch));
     if (!d->shuffle && !d->weighted) looked = MIN2(looked, per_epoch); /* every epoch is like the first */
     int64_t samples = MIN2(global_batch, d->n_rows), rows = 0, tokens = 0, *count = MEM_NEW(int64_t, samples + 1);
     Arena a;

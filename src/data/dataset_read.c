@@ -155,11 +155,12 @@ static bool look_ahead(RowReader *r, EndSearch *s, int64_t *bytes, Err *e) {
 
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e) {
     if (!r->left_bytes || mem_mul(bytes, 1 + r->cost) <= r->left_bytes) return true;
-    return fail(e, ERR_BUDGET,
-                "%s:%lld: this row has %s. Reading it takes %s, and %s are left of the budget. Nothing was loaded. Raise "
-                "--budget, or cut the row into several",
-                r->path, (long long)r->row_line, units_bytes(bytes).s, units_bytes(bytes * (1 + r->cost)).s,
-                units_bytes(r->left_bytes).s);
+    return fail(
+        e, ERR_BUDGET,
+        "%s:%lld: this row has %s. Reading it takes %s, and %s are left of the budget. Nothing was loaded. Raise "
+        "--budget, or cut the row into several",
+        r->path, (long long)r->row_line, units_bytes(bytes).s, units_bytes(bytes * (1 + r->cost)).s,
+        units_bytes(r->left_bytes).s);
 }
 
 static bool read_whole(RowReader *r, int64_t bytes, Err *e) {
@@ -262,11 +263,14 @@ void dataset_reader_close(RowReader *r) {
 
 static bool not_json(const RowReader *r, const json_error_t *at, Err *e) {
     const char *row = r->buffer + r->begin;
-    bool goes_on = r->form == SOURCE_LINES && r->row_bytes && row[0] == '{' && object_end(&(EndSearch){0}, row, r->row_bytes) < 0;
-    const char *hint = r->form == SOURCE_ARRAY ? "The file begins with [ and must hold an array of objects"
-                       : goes_on ? "Each line must hold one object, and this one does not end on its line. Is the list inside it? "
-                                   "Take it out (jq -c '.data[]' FILE > FILE.jsonl)"
-                                 : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
+    bool goes_on = r->form == SOURCE_LINES && r->row_bytes && row[0] == '{' &&
+                   object_end(&(EndSearch){0}, row, r->row_bytes) < 0;
+    const char *hint =
+        r->form == SOURCE_ARRAY ? "The file begins with [ and must hold an array of objects"
+        : goes_on
+            ? "Each line must hold one object, and this one does not end on its line. Is the list inside it? "
+              "Take it out (jq -c '.data[]' FILE > FILE.jsonl)"
+            : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
     return fail(e, ERR_FAIL, "%s:%lld: is not JSON: %s. %s", r->path, (long long)(r->row_line + at->line - 1),
                 at->text, hint);
 }
@@ -289,7 +293,8 @@ static bool next_element(RowReader *r, int *c, bool *more, Err *e) {
     }
     *more = r->after_first = true;
     return *c == '{' || *c < 0 ||
-           fail(e, ERR_FAIL, "%s:%lld: a JSON object was expected, such as {\"text\": \"...\"}", r->path, (long long)r->line);
+           fail(e, ERR_FAIL, "%s:%lld: a JSON object was expected, such as {\"text\": \"...\"}", r->path,
+                (long long)r->line);
 }
 
 /* A blank may be an empty cell of a table: only empty lines are stepped over. */
@@ -321,8 +326,8 @@ static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
 static bool read_tree(RowReader *r, json_t **row, int64_t bytes, Err *e) {
     json_error_t at;
     if (bytes > LONG_ROW)
-        return fail(e, ERR_FAIL, "%s:%lld: this row of %s is not JSON, or nested too deeply, or has a field twice", r->path,
-                    (long long)r->row_line, units_bytes(bytes).s);
+        return fail(e, ERR_FAIL, "%s:%lld: this row of %s is not JSON, or nested too deeply, or has a field twice",
+                    r->path, (long long)r->row_line, units_bytes(bytes).s);
     *row = json_loadb(r->buffer + r->begin, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     if (!*row) return not_json(r, &at, e);
     if (json_is_object(*row)) return true;

@@ -51,7 +51,8 @@ static void count_part(const Dataset *d, DataPart *p) {
         r->scored_tokens += p->mode == ROWS_STREAM ? 0 : dataset_doc(d, i)->scored;
         r->longest = MAX2(r->longest, dataset_doc(d, i)->full);
     }
-    for (int64_t i = 0; p->mode == ROWS_STREAM && i < p->n_rows; i++) r->scored_tokens += dataset_row_scored(d, p->first_row + i);
+    for (int64_t i = 0; p->mode == ROWS_STREAM && i < p->n_rows; i++)
+        r->scored_tokens += dataset_row_scored(d, p->first_row + i);
 }
 
 void dataset_count(Dataset *d) {
@@ -112,11 +113,12 @@ static void add_parts(Str *out, const Dataset *d) {
         const DataPart *p = &d->part[i];
         str_addf(out, "data     %s: %s\n", p->path, p->kind_text);
         if (d->n_parts == 1) break;
-        str_addf(out, "         %s samples, %s tokens", units_count(p->report.samples).s, units_count(p->report.tokens).s);
+        str_addf(out, "         %s samples, %s tokens", units_count(p->report.samples).s,
+                 units_count(p->report.tokens).s);
         double draws = d->weighted ? p->weight / all * (double)d->n_rows : 0;
         if (d->weighted && p->n_rows)
-            str_addf(out, "; weight %g: %.1f %% of the draws, %.2f times through in an epoch", p->weight, 100 * p->weight / all,
-                     draws / (double)p->n_rows);
+            str_addf(out, "; weight %g: %.1f %% of the draws, %.2f times through in an epoch", p->weight,
+                     100 * p->weight / all, draws / (double)p->n_rows);
         str_add(out, "\n");
     }
 }
@@ -127,7 +129,8 @@ static void add_samples(Str *out, const Dataset *d) {
     str_addf(out, r->median ? "samples  %s" : "texts    %s", units_count(r->samples).s);
     if (others) str_addf(out, "; %s dropped (the answer is empty or was cut away)", units_count(others).s);
     if (r->unanswered)
-        str_addf(out, "; %s dropped (no turn is the assistant's: there is nothing to learn)", units_count(r->unanswered).s);
+        str_addf(out, "; %s dropped (no turn is the assistant's: there is nothing to learn)",
+                 units_count(r->unanswered).s);
     if (r->truncated) str_addf(out, "; %s cut to %s tokens", units_count(r->truncated).s, units_count(d->seq).s);
 }
 
@@ -139,7 +142,9 @@ void dataset_report_text(Str *out, const Dataset *d) {
              units_count(r->scored_tokens).s,
              r->tokens ? 100.0 * (double)r->scored_tokens / (double)r->tokens : 0.0);
     if (d->by_update)
-        str_addf(out, "rows     of %s tokens; the samples of an update are put side by side (a row each would be %.0f %% filled)\n",
+        str_addf(out,
+                 "rows     of %s tokens; the samples of an update are put side by side (a row each would be %.0f "
+                 "%% filled)\n",
                  units_count(d->seq).s, 100 * r->fill);
     else
         str_addf(out, "rows     %s of %s tokens, %.0f %% filled%s\n", units_count(r->rows).s, units_count(d->seq).s,

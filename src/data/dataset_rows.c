@@ -24,10 +24,12 @@ const char *dataset_type_text(json_type type) {
 static bool need(RowField **f, Row *row, const char *name, json_type type, Err *e) {
     *f = row_get(row, name);
     if (!*f)
-        return dataset_fail_missing(row, name,
-                                    type == JSON_STRING ? "Text was expected there: all rows of a file must be of one kind, the first row's"
-                                                        : "A list was expected there: all rows of a file must be of one kind, the first row's",
-                                    e);
+        return dataset_fail_missing(
+            row, name,
+            type == JSON_STRING
+                ? "Text was expected there: all rows of a file must be of one kind, the first row's"
+                : "A list was expected there: all rows of a file must be of one kind, the first row's",
+            e);
     if ((*f)->type == type) return true;
     return fail(e, ERR_FAIL, "field '%s' is %s, %s was expected", name, dataset_type_text((*f)->type),
                 type == JSON_STRING ? "text" : "a list");
@@ -146,7 +148,8 @@ static bool encode_inside(RowMaker *m, Sample *s, const char *text, int64_t byte
 
 bool dataset_encode(RowMaker *m, Sample *s, const char *text, int64_t bytes, bool inside, bool scored, Err *e) {
     if (!bytes) return true;
-    return inside && m->marks_start ? encode_inside(m, s, text, bytes, scored, e) : encode_text(m, s, text, bytes, scored, e);
+    return inside && m->marks_start ? encode_inside(m, s, text, bytes, scored, e)
+                                    : encode_text(m, s, text, bytes, scored, e);
 }
 
 static void put_end(RowMaker *m, Sample *s) {
@@ -221,7 +224,8 @@ static bool make_ids(RowMaker *m, Sample *s, Row *row, Err *e) {
         label = id;
         if (labels.field && !row_next_integer(labels.field, &labels.at, &label)) {
             if (row_at_end(labels.field, labels.at)) return different_lengths(m, &labels, e);
-            return fail(e, ERR_FAIL, "'labels' holds something else than whole numbers at place %lld", (long long)place);
+            return fail(e, ERR_FAIL, "'labels' holds something else than whole numbers at place %lld",
+                        (long long)place);
         }
         if (mask.field && !next_mask(&mask, place, &real)) return different_lengths(m, &mask, e);
         if (!check_id(m, id, label, place, e)) return false;
@@ -232,7 +236,8 @@ static bool make_ids(RowMaker *m, Sample *s, Row *row, Err *e) {
         s->places = place + 1;
     }
     if (!row_at_end(ids.field, ids.at))
-        return fail(e, ERR_FAIL, "'%s' holds something else than whole numbers at place %lld", m->main, (long long)s->places);
+        return fail(e, ERR_FAIL, "'%s' holds something else than whole numbers at place %lld", m->main,
+                    (long long)s->places);
     if (labels.field && !row_at_end(labels.field, labels.at)) return different_lengths(m, &labels, e);
     if (mask.field && !row_at_end(mask.field, mask.at)) return different_lengths(m, &mask, e);
     s->plain = !labels.field;
@@ -296,7 +301,8 @@ static bool make_pair(RowMaker *m, Sample *s, Row *row, Text prompt, Text reply,
 
 static bool make_prompt(RowMaker *m, Sample *s, Row *row, Err *e) {
     Text prompt = {0}, reply = {0};
-    return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) && make_pair(m, s, row, prompt, reply, e);
+    return need_text(&prompt, row, m->main, e) && need_text(&reply, row, m->answer, e) &&
+           make_pair(m, s, row, prompt, reply, e);
 }
 
 static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
@@ -316,7 +322,8 @@ static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
 static bool make_fields(RowMaker *m, Sample *s, Row *row, Err *e) {
     Text reply = {0};
     if (!expand(&m->prompt, m->o->prompt_template, row, e)) return false;
-    bool ok = m->o->answer_template ? expand(&m->part, m->o->answer_template, row, e) : need_text(&reply, row, m->answer, e);
+    bool ok = m->o->answer_template ? expand(&m->part, m->o->answer_template, row, e)
+                                    : need_text(&reply, row, m->answer, e);
     if (!ok) return false;
     if (m->o->answer_template) reply = (Text){str_text(&m->part), m->part.len};
     return make_pair(m, s, row, (Text){str_text(&m->prompt), m->prompt.len}, reply, e);

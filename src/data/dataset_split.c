@@ -9,7 +9,8 @@
 static void share_sample(Dataset *d, const DataPart *p, const DataPart *held) {
     Doc *first = dataset_doc(d, held->first_doc);
     if (first->full) return;
-    int64_t rest = dataset_doc_tokens(d, held->first_doc), owner = held->first_doc - 1, end = held->first_doc + held->n_docs;
+    int64_t rest = dataset_doc_tokens(d, held->first_doc), owner = held->first_doc - 1,
+            end = held->first_doc + held->n_docs;
     for (int64_t i = held->first_doc + 1; i < end && !dataset_doc(d, i)->full; i++) rest += dataset_doc_tokens(d, i);
     while (owner > p->first_doc && !dataset_doc(d, owner)->full) owner--;
     dataset_doc(d, owner)->full -= (int32_t)rest;
@@ -97,7 +98,8 @@ bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e) {
     if (!any) {
         dataset_close(h);
         return fail(e, ERR_FAIL,
-                    "%s: holds one document, none can be held out of it. Give a file of its own to evaluate on", d->name);
+                    "%s: holds one document, none can be held out of it. Give a file of its own to evaluate on",
+                    d->name);
     }
     dataset_place(d);
     dataset_count(d);

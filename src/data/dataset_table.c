@@ -1,8 +1,8 @@
 /* dataset_table.c - tables: how a line of .csv or .tsv becomes fields.
  *
- * As RFC 4180 has it: fields between separators; in quotes a field may hold separators and line ends, and two quotes stand
- * for one. The first line names the columns. A .tsv is separated by tabs; in a .csv the separator is the one of , ; and tab
- * that the first line has most of. */
+ * As RFC 4180 has it: fields between separators; in quotes a field may hold separators and line ends, and two
+ * quotes stand for one. The first line names the columns. A .tsv is separated by tabs; in a .csv the separator is
+ * the one of , ; and tab that the first line has most of. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -58,7 +58,8 @@ bool dataset_table_header(RowReader *r, Err *e) {
         r->name[r->n_names++] = name;
         name[n] = 0; /* where the separator was, or before */
         for (int i = 0; i < r->n_names - 1; i++)
-            if (!strcmp(r->name[i], name)) return fail(e, ERR_FAIL, "%s:1: two columns are named '%.60s'", r->path, name);
+            if (!strcmp(r->name[i], name))
+                return fail(e, ERR_FAIL, "%s:1: two columns are named '%.60s'", r->path, name);
     }
     return true;
 }
@@ -79,11 +80,13 @@ bool dataset_table_row(const RowReader *r, Row *row, char *record, int64_t bytes
         return fail(e, ERR_FAIL, "%s:%lld: is not UTF-8. Convert the file to UTF-8 first (iconv)", r->path, line);
     for (int i = 0; at >= 0; i++) {
         if (i == r->n_names)
-            return fail(e, ERR_FAIL, "%s:%lld: has more than the %d fields that the first line names. Is a quote missing?", r->path,
-                        line, r->n_names);
+            return fail(e, ERR_FAIL,
+                        "%s:%lld: has more than the %d fields that the first line names. Is a quote missing?",
+                        r->path, line, r->n_names);
         RowField *f = &row->field[row->n++];
         *f = (RowField){.name = r->name[i], .name_bytes = (int32_t)strlen(r->name[i]), .type = JSON_STRING};
         f->text = next_field(r->separator, record, n, &at, &f->bytes);
     }
-    return row->n == r->n_names || fail(e, ERR_FAIL, "%s:%lld: has %d fields, the first line names %d", r->path, line, row->n, r->n_names);
+    return row->n == r->n_names ||
+           fail(e, ERR_FAIL, "%s:%lld: has %d fields, the first line names %d", r->path, line, row->n, r->n_names);
 }

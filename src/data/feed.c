@@ -1,8 +1,8 @@
 /* feed.c - who fills which micro-batch when.
  *
- * Micro-batches are numbered; number n stands in slot n % slots. A worker claims the next number under the lock, where
- * the rows of an update are also laid out, once for all its micro-batches, and fills the slot outside the lock. The reader
- * takes the numbers in order and frees a slot when it asks for the next. */
+ * Micro-batches are numbered; number n stands in slot n % slots. A worker claims the next number under the lock,
+ * where the rows of an update are also laid out, once for all its micro-batches, and fills the slot outside the
+ * lock. The reader takes the numbers in order and frees a slot when it asks for the next. */
 #include "data/feed.h"
 
 #include <errno.h>

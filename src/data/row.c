@@ -14,7 +14,10 @@ void row_from_tree(Row *r, json_t *tree) {
     json_object_foreach(tree, name, v) {
         if (r->n == ROW_FIELDS) break; /* nobody asks for so many */
         RowField *f = &r->field[r->n++];
-        *f = (RowField){.name = (char *)(uintptr_t)name, .name_bytes = (int32_t)strlen(name), .type = json_typeof(v), .value = v};
+        *f = (RowField){.name = (char *)(uintptr_t)name,
+                        .name_bytes = (int32_t)strlen(name),
+                        .type = json_typeof(v),
+                        .value = v};
         if (!json_is_string(v)) continue;
         f->text = (char *)(uintptr_t)json_string_value(v);
         f->bytes = (int64_t)json_string_length(v);

@@ -17,12 +17,15 @@ static const struct {
     int n;
     const char *what, *hint;
 } marks[] = {
-    {"PAR1", 4, "is a Parquet file", TO_LINES " (for example with duckdb or pandas: to_json(lines=True, orient='records'))"},
+    {"PAR1", 4, "is a Parquet file",
+     TO_LINES " (for example with duckdb or pandas: to_json(lines=True, orient='records'))"},
     {"ARROW1", 6, "is an Arrow file", TO_LINES " (datasets: to_json)"},
     {"Obj\x01", 4, "is an Avro file", TO_LINES},
     {"ORC", 3, "is an ORC file", TO_LINES},
     {"BZh", 3, "is compressed (bzip2)", UNPACK " (bunzip2)"},
-    {"\xfd" "7zXZ", 5, "is compressed (xz)", UNPACK " (unxz)"},
+    {"\xfd"
+     "7zXZ",
+     5, "is compressed (xz)", UNPACK " (unxz)"},
     {"PK\x03\x04", 4, "is a zip archive (or a document of an office program)", UNPACK ", or save it as text"},
     {"%PDF", 4, "is a PDF", "Take its text out first (pdftotext)"},
     {"SQLite format 3", 15, "is an SQLite database", TO_LINES},
@@ -33,7 +36,9 @@ static const struct {
     {"\x89PNG", 4, "is a picture", "Samples are text"},
     {"\xff\xd8\xff", 3, "is a picture", "Samples are text"},
     {"GIF8", 4, "is a picture", "Samples are text"},
-    {"\x7f" "ELF", 4, "is a program", "Was another file meant?"},
+    {"\x7f"
+     "ELF",
+     4, "is a program", "Was another file meant?"},
     {"{\\rtf", 5, "is a rich text document", "Save it as plain text, named .txt"},
 };
 
@@ -137,7 +142,9 @@ static const char *const text_names[] = {".txt", ".text"}, *const tables[] = {".
 
 bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e) {
     if (!refuse_marked(path, bytes, n, e)) return false;
-    if (is_binary(bytes, n)) return fail(e, ERR_FAIL, "%s: is a binary file of an unknown kind. Samples are JSON lines, a table or text", path);
+    if (is_binary(bytes, n))
+        return fail(e, ERR_FAIL,
+                    "%s: is a binary file of an unknown kind. Samples are JSON lines, a table or text", path);
     if (source_is_amr(bytes, n)) {
         *form = SOURCE_AMR;
         return true;
@@ -148,7 +155,8 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
     bool rows = looks_like_rows(at, end), text = is_one_of(path, text_names, COUNT_OF(text_names));
     if (text && rows)
         return fail(e, ERR_FAIL,
-                    "%s: is named as plain text and holds JSON. Name it .jsonl to train on its samples; as text its brackets "
+                    "%s: is named as plain text and holds JSON. Name it .jsonl to train on its samples; as text "
+                    "its brackets "
                     "and field names would be learnt",
                     path);
     *form = text ? SOURCE_TEXT : is_one_of(path, tables, COUNT_OF(tables)) ? SOURCE_TABLE
@@ -158,7 +166,8 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
     char start[24];
     show_start(start, at, end);
     return fail(e, ERR_FAIL,
-                "%s: is not a list of samples: it begins with \"%s\". Samples are JSON objects, one on each line or in an array; "
+                "%s: is not a list of samples: it begins with \"%s\". Samples are JSON objects, one on each line "
+                "or in an array; "
                 "a table is named .csv or .tsv; plain text is named .txt, and is one document",
                 path, start);
 }
@@ -186,7 +195,9 @@ static bool walk(SourceFiles *f, const char *folder, int depth, Err *e) {
     char **names;
     int64_t n;
     Str path = {0};
-    if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested more than %d deep. Is a link among them?", folder, DEEPEST);
+    if (depth > DEEPEST)
+        return fail(e, ERR_FAIL, "%s: folders are nested more than %d deep. Is a link among them?", folder,
+                    DEEPEST);
     if (!file_list(folder, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {

@@ -7,7 +7,8 @@ bool template_encode_chat(const Template *t, const Tokenizer *k, TokenIds *out, 
     if (bos >= 0) json_object_set_new(vars, "bos_token", json_string(tokenizer_piece(k, bos)));
     if (eos >= 0) json_object_set_new(vars, "eos_token", json_string(tokenizer_piece(k, eos)));
     Str text = {0};
-    bool ok = template_render(t, &text, vars, e) && tokenizer_encode(k, out, str_text(&text), text.len, TOKENIZE_PLAIN, e);
+    bool ok = template_render(t, &text, vars, e) &&
+              tokenizer_encode(k, out, str_text(&text), text.len, TOKENIZE_PLAIN, e);
     str_free(&text);
     json_decref(vars);
     return ok;

@@ -229,7 +229,8 @@ static bool merge_word(TokCall *c, const char *word, int64_t n) {
     c->largest_word = MAX2(c->largest_word, n);
     if (c->word_limit && n > KEPT_WORD && n * TOK_WORD_COST > c->word_limit)
         return fail(c->e, ERR_BUDGET,
-                    "%lld bytes without a break are one word: merging it would take %lld bytes, %lld are left of the budget",
+                    "%lld bytes without a break are one word: merging it would take %lld bytes, %lld are left of "
+                    "the budget",
                     (long long)n, (long long)n * TOK_WORD_COST, (long long)c->word_limit);
     b->n = 0;
     if (!add_characters(c, word, n)) return false;

@@ -274,8 +274,8 @@ bool tok_split_run(TokCall *c, const char *text, int64_t n, bool at_start) {
     return ok;
 }
 
-/* A word is out for good once a match that saw what follows it has ended it, where nothing looks back. Spaces that steps
- * before it put in or mark stay as they are when these run again. */
+/* A word is out for good once a match that saw what follows it has ended it, where nothing looks back. Spaces that
+ * steps before it put in or mark stay as they are when these run again. */
 int tok_split_stream_step(const Tokenizer *t) {
     const TokSteps *s = &t->split;
     int at = 0;

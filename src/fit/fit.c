@@ -10,7 +10,8 @@ typedef struct Walk {
     FitLimits limits;
     Fit *f;
     double fastest;   /* of the trials that fit; 0: none */
-    double *at_least; /* owns: per combination of settings, its time without a ladder if it was tried, else a lower bound; 0: none */
+    double *at_least; /* owns: per combination of settings, its time without a ladder if it was tried, else a lower
+                         bound; 0: none */
     bool *enough;     /* owns: per combination, it or one before it on every axis fits without a ladder */
 } Walk;
 
@@ -69,8 +70,8 @@ static void fit_host(Walk *w, const FitTrial *t) {
     }
 }
 
-/* The least rung with which the device holds it: every rung that is tried is one below which none can fit (F2), so that a time
- * that is too slow there is too slow for all above it (F1). */
+/* The least rung with which the device holds it: every rung that is tried is one below which none can fit (F2), so
+ * that a time that is too slow there is too slow for all above it (F1). */
 static void climb(Walk *w, FitPoint p, FitCost c) {
     const FitSpace *s = w->s;
     while (!is_within(w->limits.device_bytes, c.device_bytes)) {
@@ -116,8 +117,8 @@ static FitPoint point_of(const FitSpace *s, int64_t number) {
     return p;
 }
 
-/* Between the stop before p and p, without a ladder: the least setting that fits (F3) and is not too slow (F1). p fits, or is too
- * slow itself. */
+/* Between the stop before p and p, without a ladder: the least setting that fits (F3) and is not too slow (F1). p
+ * fits, or is too slow itself. */
 static void refine(Walk *w, FitPoint p) {
     const FitSpace *s = w->s;
     int64_t *at = &p.at[s->axes - 1], high = *at, low = 0;
@@ -130,7 +131,8 @@ static void refine(Walk *w, FitPoint p) {
     }
 }
 
-/* The stop before it does not fit without a ladder, and is not too slow: something between the two may be the answer. */
+/* The stop before it does not fit without a ladder, and is not too slow: something between the two may be the
+ * answer. */
 static bool is_fine(const Walk *w, int64_t number, const FitPoint *p) {
     return w->s->stops && p->at[w->s->axes - 1] && !w->enough[number - 1] && !is_too_slow(w, w->at_least[number - 1]);
 }

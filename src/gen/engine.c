@@ -189,8 +189,9 @@ static int64_t common_prefix(const EngineSlot *s, const Request *r) {
     return n;
 }
 
-/* A free slot: the one whose cache begins most like the prompt, if that is half of it or more. A shorter beginning is not
- * worth a cache that another request may continue: then the slot that loses the fewest tokens. -1: none is free. */
+/* A free slot: the one whose cache begins most like the prompt, if that is half of it or more. A shorter beginning
+ * is not worth a cache that another request may continue: then the slot that loses the fewest tokens. -1: none is
+ * free. */
 static int free_slot(const Engine *n, const Request *r) {
     int like = -1, least = -1;
     int64_t like_prefix = -1;

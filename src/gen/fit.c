@@ -38,8 +38,8 @@ static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t
 }
 
 /* The fewest layers offloaded with which it fits, or all of them. Where there is but one memory, they go to disk. */
-static bool least_offload_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, const GenHost *host, int64_t budget_bytes,
-                                 Err *e) {
+static bool least_offload_that_fits(GenSpec *s, int64_t *bytes, const Machine *m, const GenHost *host,
+                                    int64_t budget_bytes, Err *e) {
     int64_t *layers = &s->m.offload.layers[OFFLOAD_WEIGHTS], *on_disk = &s->m.offload.on_disk[OFFLOAD_WEIGHTS];
     int64_t low = *layers, high = s->m.config.layers; /* low does not fit */
     bool to_disk = m->kind == MACHINE_CPU;
@@ -93,7 +93,8 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
     if (bytes > budget_bytes &&
         !largest_that_fits(s, &s->context, MIN2(least_context, s->context), &bytes, m, host, budget_bytes, e))
         return false;
-    if (bytes > budget_bytes && s->may_offload && !least_offload_that_fits(s, &bytes, m, host, budget_bytes, e)) return false;
+    if (bytes > budget_bytes && s->may_offload && !least_offload_that_fits(s, &bytes, m, host, budget_bytes, e))
+        return false;
     if (bytes <= budget_bytes) return fit_host(s, m, host, e);
     return fail(e, ERR_BUDGET,
                 "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "

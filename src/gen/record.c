@@ -35,7 +35,8 @@ static void record_init(Gen *g) { /* random weights, in the ring's first phase *
 }
 
 static Tid record_input(Gen *g, const char *prefix, const char *name, int64_t n) {
-    return prog_tensor(&g->ring->p, arena_printf(&g->ring->p.arena, "%s.%s", prefix, name), ROLE_INPUT, FMT_I32, 1, DIMS(n));
+    return prog_tensor(&g->ring->p, arena_printf(&g->ring->p.arena, "%s.%s", prefix, name), ROLE_INPUT, FMT_I32, 1,
+                       DIMS(n));
 }
 
 static void record_pass(Gen *g, GenPass *pass, const char *name, int64_t rows, int64_t seq, bool packs) {

@@ -176,7 +176,9 @@ static bool record(const Task *task, Job *j, Err *e) {
 GrpoTask grpo_task(const GrpoSpec *s) {
     Task t = {.name = "grpo", .record = record, .loss = policy_loss, .n_sides = 2};
     bool reference = s->reference_kind == REFERENCE_MODEL;
-    t.side[GRPO_SIDE_REFERENCE] = (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};
-    t.side[GRPO_SIDE_EVALUATOR] = (TaskSide){GRPO_EVALUATOR, s->evaluator.config.layers, s->has_evaluator && s->evaluator_may_move};
+    t.side[GRPO_SIDE_REFERENCE] =
+        (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};
+    t.side[GRPO_SIDE_EVALUATOR] =
+        (TaskSide){GRPO_EVALUATOR, s->evaluator.config.layers, s->has_evaluator && s->evaluator_may_move};
     return (GrpoTask){.task = t, .spec = *s};
 }

@@ -21,8 +21,8 @@ Machine machine_generic_cpu(int threads) {
     return m;
 }
 
-/* Of the rate in bf16: tensor cores take half as many numbers in tf32 a clock, and reach less of that (163 to 282 TFLOP/s on an
- * H200). */
+/* Of the rate in bf16: tensor cores take half as many numbers in tf32 a clock, and reach less of that (163 to 282
+ * TFLOP/s on an H200). */
 #define TF32_SHARE 0.37
 
 double machine_product_flops(const Machine *m, bool f32) {

@@ -1,12 +1,13 @@
-/* op_policy.c - the loss of a policy that is trained on its own answers (GRPO): clipped ratios, the distance to a reference.
+/* op_policy.c - the loss of a policy that is trained on its own answers (GRPO): clipped ratios, the distance to a
+ * reference.
  *
  *   policy_loss       in logp(N) sampled(N)? old(N)? ref(N)? advantage(N) weight(N) divisor(1) beta?
  *                     out stat(1) fp64 = beta*stat + sum over tokens of weight * L / divisor
  *                         facts(POLICY_FACTS) fp64, added up in the same way (the largest difference: the maximum)
- *                     L = - min(q A, clip(q, 1 - clip_low, 1 + clip_high) A) + kl (e^(ref - logp) - (ref - logp) - 1)
- *                     q = e^(logp - old); without old, q is 1 in value and has the gradient of logp
- *                     A token of weight 0 is no part of anything, whatever its numbers are.
- *   policy_loss_grad  in the same; out dlogp(N) = weight / divisor * dL/dlogp */
+ *                     L = - min(q A, clip(q, 1 - clip_low, 1 + clip_high) A) + kl (e^(ref - logp) - (ref - logp) -
+ * 1) q = e^(logp - old); without old, q is 1 in value and has the gradient of logp A token of weight 0 is no part
+ * of anything, whatever its numbers are. policy_loss_grad  in the same; out dlogp(N) = weight / divisor * dL/dlogp
+ */
 #include "ir/op_int.h"
 
 Tid op_policy_loss(Program *p, const PolicyOperands *o, AttrPolicy attr) {

@@ -306,9 +306,9 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of keys are summed by
- * blocks that own a few keys each and walk over all queries behind them. By --profile of gsa-512m on an H200, rows of 1024 and
- * 4096 tokens (bench/results/gpu-prediction-h200.jsonl). */
+/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of
+ * keys are summed by blocks that own a few keys each and walk over all queries behind them. By --profile of
+ * gsa-512m on an H200, rows of 1024 and 4096 tokens (bench/results/gpu-prediction-h200.jsonl). */
 #define SELECTING 0.045
 #define ATTENDING 0.045
 #define ATTENDING_BACK 0.007

@@ -7,17 +7,22 @@
  *   head_logits     in x(N,C) w(V,C)                           out logits(N,V) fp32; w may be int8, or nf4 for
  *                   N <= LINEAR_DIRECT_MOST
  *   head_logp       in x(N,C) w(V,C) labels(N) how(N,DRAW_WORDS)?
-                                                              out logp(N) lse(N) entropy(N)? drawn(N)?   w may be int8 here
+                                                              out logp(N) lse(N) entropy(N)? drawn(N)?   w may be
+ int8 here
  *                   and, where there is no dw, in the next two
- *                   drawn: what a row's how draws from its logits (ir/sampling.h), which the head has scaled already;
+ *                   drawn: what a row's how draws from its logits (ir/sampling.h), which the head has scaled
+ already;
  *                   the number of the draw is -first; label < 0: -1. On the CPU alone
- *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still right)
+ *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still
+ right)
  *   head_logp_grad  in x w labels lse dlogp(N) beta? clock     out dx(N,C)? dw(V,C)?
- *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a time
+ *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a
+ time
  *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
- *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat + scale*sum(v*weight)/divisor
+ *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat +
+ scale*sum(v*weight)/divisor
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
 #include "ir/op_int.h"
 #include "ir/product.h"

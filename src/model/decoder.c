@@ -1,5 +1,5 @@
-/* decoder.c - the decoder as drawn on a whiteboard: Qwen2, Qwen3, Llama, Mistral. What it shares with other families stands in
- * block.c.
+/* decoder.c - the decoder as drawn on a whiteboard: Qwen2, Qwen3, Llama, Mistral. What it shares with other
+ * families stands in block.c.
  *
  * N tokens = rows * seq, C width, H heads, G KV heads, D head size. */
 #include <math.h>

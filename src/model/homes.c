@@ -1,5 +1,6 @@
-/* homes.c - which of a model's tensors live outside the device, in pinned memory or on disk, by kind and by layer, and in
- * which format frozen projections are stored. Tensors are told apart by role, layer and shape, never by name. */
+/* homes.c - which of a model's tensors live outside the device, in pinned memory or on disk, by kind and by layer,
+ * and in which format frozen projections are stored. Tensors are told apart by role, layer and shape, never by
+ * name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,8 @@ bool offload_parse(Offload *o, int layers, const char *text, Err *e) {
         *to = n;
         o->layers[kind] = pinned[kind] + o->on_disk[kind];
         if (o->layers[kind] > layers)
-            return fail(e, ERR_USAGE, "offload: %s of %lld layers in pinned memory and of %lld on disk, the model has %d",
+            return fail(e, ERR_USAGE,
+                        "offload: %s of %lld layers in pinned memory and of %lld on disk, the model has %d",
                         kind_names[kind], (long long)pinned[kind], (long long)o->on_disk[kind], layers);
         if (!*at) return true;
         at++;
@@ -99,9 +101,10 @@ static Pool pool_of(int layer, int64_t offloaded, int64_t on_disk, int layers) {
     return is_one_of(layer * offloaded / layers, on_disk, offloaded) ? POOL_DISK : POOL_PINNED;
 }
 
-/* Those outside the layers go when all layers do, and to disk when all of those lie there. A frozen embedding waits in pinned
- * memory at most: a pass reads a few of its rows in place (M6). On the CPU, where a buffer between disk and device is the same
- * memory, they stay where disk is meant: two of them would pass through two buffers as large. */
+/* Those outside the layers go when all layers do, and to disk when all of those lie there. A frozen embedding
+ * waits in pinned memory at most: a pass reads a few of its rows in place (M6). On the CPU, where a buffer between
+ * disk and device is the same memory, they stay where disk is meant: two of them would pass through two buffers as
+ * large. */
 static Pool outer_pool(const Model *m, Tid id, bool frozen, OffloadKind kind, MachineKind machine) {
     int64_t layers = m->spec.config.layers, n = m->spec.offload.layers[kind], on_disk = m->spec.offload.on_disk[kind];
     if (n < layers || (machine == MACHINE_CPU && on_disk)) return POOL_DEVICE;

@@ -17,11 +17,12 @@ void model_train(Program *p, Tid weight, Format gradient) {
     p->t[weight].trainable = p->t[weight].needs_grad = true;
 }
 
-Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name, int64_t rows,
-                 int64_t cols) {
+Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name,
+                 int64_t rows, int64_t cols) {
     bool trained = t && t->weights;
     Format f = trained ? t->format : m->spec.config.dtype;
-    Tid w = cols ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols)) : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(rows));
+    Tid w = cols ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols))
+                 : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(rows));
     if (file_name) p->t[w].file_name = arena_strdup(&p->arena, file_name);
     if (trained) model_train(p, w, t->gradients);
     return w;
@@ -53,15 +54,18 @@ static void name_adapter(Program *p, const Model *m, const Adapter *a, const int
     int64_t first = 0;
     for (int g = 0; g < a->attr.groups; first += a->attr.rows[g++]) {
         const char *path = m->family->projections[on[g]];
-        Tid va = prog_view(p, arena_printf(&p->arena, "%s.lora_A", path), a->a, (int64_t)g * a->attr.rank, a->attr.rank);
-        p->t[va].file_name = arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_A.weight", p->layer, path);
+        Tid va = prog_view(p, arena_printf(&p->arena, "%s.lora_A", path), a->a, (int64_t)g * a->attr.rank,
+                           a->attr.rank);
+        p->t[va].file_name =
+            arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_A.weight", p->layer, path);
         Tid vb = prog_view(p, arena_printf(&p->arena, "%s.lora_B", path), a->b, first, a->attr.rows[g]);
-        p->t[vb].file_name = arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_B.weight", p->layer, path);
+        p->t[vb].file_name =
+            arena_printf(&p->arena, "base_model.model.model.layers.%d.%s.lora_B.weight", p->layer, path);
     }
 }
 
-Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part, int n,
-                      int64_t cols) {
+Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part,
+                      int n, int64_t cols) {
     const LoraSpec *l = &m->spec.adapter;
     Adapter a = {.attr = {.rank = l->rank, .scale = l->rank ? l->alpha / (float)l->rank : 0, .dropout = l->dropout}};
     int64_t total = 0, col = 0;

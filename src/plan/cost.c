@@ -106,7 +106,8 @@ static double move_rate(const Machine *m, Queue q) {
     return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
-/* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200 ---- */
+/* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200
+ * ---- */
 
 static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     const Step *s = &p->s[i];
@@ -149,9 +150,9 @@ static double bytes_moved(const Program *p, const Step *s) {
     return n;
 }
 
-/* What an optimizer's kernel reaches depends on what it writes: an H200 moves 3.6 to 4.1 TB/s where all is bf16 or all
- * fp32, 3.2 where both are, 2.5 where moments are codes, of which it has to know the largest of a block before it writes
- * one. */
+/* What an optimizer's kernel reaches depends on what it writes: an H200 moves 3.6 to 4.1 TB/s where all is bf16 or
+ * all fp32, 3.2 where both are, 2.5 where moments are codes, of which it has to know the largest of a block before
+ * it writes one. */
 static double byte_share(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool codes = false, wide = false, half = false;

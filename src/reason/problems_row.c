@@ -106,7 +106,8 @@ bool row_rule_settle(RowRule *rule, const ProblemQuery *q, const json_t *row, Er
     if (q->answer_field) {
         rule->answer = rule->final = q->answer_field;
         rule->choices = false;
-        if (!field_get(row, q->answer_field)) return fail_fields(row, "the field that was named for the answer is missing", e);
+        if (!field_get(row, q->answer_field))
+            return fail_fields(row, "the field that was named for the answer is missing", e);
     }
     if (!rule->problem) return fail_fields(row, "the fields are none that are known", e);
     if (!field_get(row, rule->problem)) return fail_fields(row, "the field with the problem is missing", e);

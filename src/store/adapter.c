@@ -15,12 +15,17 @@ enum { CONFIG_LIMIT_BYTES = 1 << 20, MAX_RANK = 1 << 16 };
 static const struct {
     const char *name, *block;
 } targets[ADAPTER_TARGET_COUNT] = {
-    [ADAPTER_Q] = {"q_proj", "self_attn"},  [ADAPTER_K] = {"k_proj", "self_attn"},
-    [ADAPTER_V] = {"v_proj", "self_attn"},  [ADAPTER_O] = {"o_proj", "self_attn"},
-    [ADAPTER_GATE] = {"gate_proj", "mlp"},  [ADAPTER_UP] = {"up_proj", "mlp"},
+    [ADAPTER_Q] = {"q_proj", "self_attn"},
+    [ADAPTER_K] = {"k_proj", "self_attn"},
+    [ADAPTER_V] = {"v_proj", "self_attn"},
+    [ADAPTER_O] = {"o_proj", "self_attn"},
+    [ADAPTER_GATE] = {"gate_proj", "mlp"},
+    [ADAPTER_UP] = {"up_proj", "mlp"},
     [ADAPTER_DOWN] = {"down_proj", "mlp"},
-    [ADAPTER_VALUE_GATE] = {"value_gate", "self_attn"},           [ADAPTER_OUTPUT_GATE] = {"output_gate", "self_attn"},
-    [ADAPTER_INDEX_QUERY] = {"query_proj", "self_attn.indexer"},  [ADAPTER_INDEX_KEY] = {"key_proj", "self_attn.indexer"},
+    [ADAPTER_VALUE_GATE] = {"value_gate", "self_attn"},
+    [ADAPTER_OUTPUT_GATE] = {"output_gate", "self_attn"},
+    [ADAPTER_INDEX_QUERY] = {"query_proj", "self_attn.indexer"},
+    [ADAPTER_INDEX_KEY] = {"key_proj", "self_attn.indexer"},
     [ADAPTER_INDEX_WEIGHT] = {"weight_proj", "self_attn.indexer"},
 };
 
@@ -125,7 +130,8 @@ static bool read_targets(AdapterConfig *c, const json_t *root, const char *path,
         if (!name || !adapter_target_find(name, &t))
             return fail(e, ERR_FAIL,
                         "%s: target_modules names '%s', which is not one of q_proj, k_proj, v_proj, o_proj, "
-                        "gate_proj, up_proj, down_proj (models of type gsa: value_gate, output_gate, query_proj, key_proj, weight_proj)",
+                        "gate_proj, up_proj, down_proj (models of type gsa: value_gate, output_gate, query_proj, "
+                        "key_proj, weight_proj)",
                         path, name ? name : "(not text)");
         c->targets |= 1u << t;
     }

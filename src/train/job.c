@@ -41,8 +41,8 @@ int64_t job_ffn_rows(const JobSpec *s) {
     return units_round_up((rows + pieces - 1) / pieces, HEAD_TILE);
 }
 
-/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32 what one
- * takes is little beside what attention does. */
+/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32
+ * what one takes is little beside what attention does. */
 int64_t job_useful_pieces(const JobSpec *s) {
     enum { PIECE = 2048, LEAST = 4, MOST = 32 };
     int64_t n = MIN2((s->micro_batch * s->seq + PIECE - 1) / PIECE, MOST);
@@ -91,7 +91,8 @@ static bool record_warmup(Job *j, Err *e) {
     return !j->spec.warmup_frozen || job_record_warmup_update(j, e);
 }
 
-/* What attention does, on a batch like those that are learned from; a family that has nothing to say records nothing. */
+/* What attention does, on a batch like those that are learned from; a family that has nothing to say records
+ * nothing. */
 static void record_report(Job *j) {
     Program *p = &j->ring->p;
     ModelOut out = {.tap_layer = -1};
@@ -229,7 +230,8 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
     if (host) {
         ring_add_host(r, "tokenizer", NULL, host->tokenizer);
         ring_add_host(r, "data", "token ids: of the whole set, or windows on shards", host->data);
-        ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading, host->batches);
+        ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading,
+                             host->batches);
         if (host->vectors) ring_add_host(r, "vectors", "as long as what is trained", host->vectors);
         ring_add_host(r, "batches", "rows side by side, some filled ahead", host->batches);
         bool sampled = spec->train && m->kind == MACHINE_CUDA;

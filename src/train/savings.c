@@ -1,5 +1,5 @@
-/* savings.c - what each technique saves and costs, and which changes would make a job smaller: the table (technique.h) walked
- * with exact plans.
+/* savings.c - what each technique saves and costs, and which changes would make a job smaller: the table
+ * (technique.h) walked with exact plans.
  *
  * Savings do not add up to the whole: what recompute saves is less where the micro-batch is already small. Each
  * line answers "what if only this were off", which is the question a person can act on. */
@@ -43,8 +43,10 @@ int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes
         if (!plan_costs(&c, &without, &j->ring->machine, host)) continue;
         Str name = {0};
         t->describe(t, &name, &j->spec, plain);
-        out[n] = (Saving){.device_bytes = c.device_bytes - now.device_bytes, .host_bytes = now.host_bytes - c.host_bytes,
-                          .seconds = now.seconds - c.seconds, .maths = t->allow != 0};
+        out[n] = (Saving){.device_bytes = c.device_bytes - now.device_bytes,
+                          .host_bytes = now.host_bytes - c.host_bytes,
+                          .seconds = now.seconds - c.seconds,
+                          .maths = t->allow != 0};
         snprintf(out[n++].name, sizeof out->name, "%s", str_text(&name));
         str_free(&name);
     }
@@ -109,7 +111,8 @@ static void offer_technique(Offers *o, const Technique *t) {
         fits = true;
     }
     spec = o->job->spec;
-    if (!fits && o->budget_bytes && t->allow && t->take && spec.train && t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
+    if (!fits && o->budget_bytes && t->allow && t->take && spec.train &&
+        t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
         str_clear(&flags);
         t->flags(t, &flags, &spec);
         offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, str_text(&flags));
@@ -126,7 +129,8 @@ static void offer_lora(Offers *o) {
     if (plan_costs(&c, &spec, &o->job->ring->machine, o->host) && is_offer(o, &c))
         add_offer(o, &c, true, "--mode lora --lora-rank 16");
     else if (o->budget_bytes)
-        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, "--mode lora --lora-rank 16");
+        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true,
+                     "--mode lora --lora-rank 16");
 }
 
 /* Without a clip: with none it is no change of the mathematics, and the planner takes it by itself. */
@@ -156,7 +160,9 @@ int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Chang
         bool gpu = j->ring->machine.kind != MACHINE_CPU;
         offer_search(o, &j->spec, (SearchFreedom){.recompute = true}, false, "");
         offer_search(o, &j->spec, (SearchFreedom){.recompute = true, .micro_batch = true}, false, "");
-        if (gpu) offer_search(o, &j->spec, (SearchFreedom){.recompute = true, .micro_batch = true, .offload = true}, false, "");
+        if (gpu)
+            offer_search(o, &j->spec, (SearchFreedom){.recompute = true, .micro_batch = true, .offload = true},
+                         false, "");
     }
     qsort(o->found, (size_t)o->n, sizeof *o->found, cheaper);
     int n = MIN2(o->n, JOB_CHANGES);

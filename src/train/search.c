@@ -14,12 +14,15 @@ static double now_ms(void) {
 
 /* ---- axes ---- */
 
-/* The recompute axis: nothing, norms, 1 to L-1 whole blocks beside norms, all blocks, all with their inputs offloaded. */
+/* The recompute axis: nothing, norms, 1 to L-1 whole blocks beside norms, all blocks, all with their inputs
+ * offloaded. */
 enum { KEEP_ALL, DROP_NORMS, DROP_BLOCKS };
 static int64_t all_blocks(const SearchSpace *s) { return DROP_NORMS + s->asked.m.config.layers; }
 static int64_t all_with_inputs(const SearchSpace *s) { return all_blocks(s) + 1; }
 
-static bool has_one_memory(const SearchSpace *s) { return s->kind == MACHINE_CPU; } /* there pinned memory saves nothing */
+static bool has_one_memory(const SearchSpace *s) {
+    return s->kind == MACHINE_CPU;
+} /* there pinned memory saves nothing */
 
 static void set_micro_axis(SearchSpace *s) {
     const JobSpec *a = &s->asked;
@@ -51,7 +54,8 @@ static void set_recompute_axis(SearchSpace *s) {
     s->fit.settings[AXIS_RECOMPUTE] = stop[n - 1] + 1;
 }
 
-/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by tiles. */
+/* A library keeps dq in fp32, and dk and dv of every query head, for all tokens at once; our own kernels go by
+ * tiles. */
 static bool can_attend_itself(const SearchSpace *s) {
     return s->free.attention && s->asked.attend == ATTEND_FAST && s->kind == MACHINE_CUDA;
 }
@@ -93,7 +97,8 @@ static int64_t disk_rungs(void *user, const FitPoint *p) { return p->rung; }
 
 static void apply_recompute(JobSpec *j, const SearchSpace *s, int64_t at, bool twice) {
     if (!s->free.recompute || !s->asked.train) return;
-    RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK, rest = at == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
+    RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK,
+                   rest = at == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
     for (int l = 0; l < j->m.config.layers; l++) j->recompute[l] = l < at - DROP_NORMS ? whole : rest;
     /* the last two are needed again at once: sent only where memory is all that counts */
     int64_t layers = j->m.config.layers;
@@ -149,8 +154,10 @@ static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 /* ---- the space ---- */
 
 static bool is_in_segment(const Tensor *t, const SearchSegment *g, const Task *task) {
-    static const int kind_of[ROLE_COUNT] = {[ROLE_WEIGHT] = 1 + OFFLOAD_WEIGHTS, [ROLE_MASTER] = 1 + OFFLOAD_MOMENTS,
-                                            [ROLE_MOMENT] = 1 + OFFLOAD_MOMENTS, [ROLE_GRADIENT] = 1 + OFFLOAD_GRADIENTS};
+    static const int kind_of[ROLE_COUNT] = {[ROLE_WEIGHT] = 1 + OFFLOAD_WEIGHTS,
+                                            [ROLE_MASTER] = 1 + OFFLOAD_MOMENTS,
+                                            [ROLE_MOMENT] = 1 + OFFLOAD_MOMENTS,
+                                            [ROLE_GRADIENT] = 1 + OFFLOAD_GRADIENTS};
     if (t->base || t->rank < 2 || !kind_of[t->role]) return false;
     if (g->kind < OFFLOAD_KINDS) return !t->model && kind_of[t->role] == 1 + g->kind;
     return t->model && t->role == ROLE_WEIGHT && !strcmp(t->model, task->side[g->kind - OFFLOAD_KINDS].name);
@@ -163,15 +170,16 @@ static void weigh_state(SearchSpace *s, const Program *p) {
         int64_t *layer = MEM_NEW(int64_t, g->layers);
         for (Tid id = 1; id < p->n_t; id++) {
             const Tensor *t = &p->t[id];
-            if (is_in_segment(t, g, s->asked.task)) *(t->layer >= 0 ? &layer[t->layer] : &g->outer_bytes) += prog_bytes(p, id);
+            if (is_in_segment(t, g, s->asked.task))
+                *(t->layer >= 0 ? &layer[t->layer] : &g->outer_bytes) += prog_bytes(p, id);
         }
         for (int64_t l = 0; l < g->layers; l++) g->layer_bytes = MAX2(g->layer_bytes, layer[l]);
         mem_free(layer);
     }
 }
 
-/* In the order of what a byte costs: a reference is read once for many rows, an evaluator once for every token. On the CPU
- * pinned memory saves nothing, and only what is trained may go to disk. */
+/* In the order of what a byte costs: a reference is read once for many rows, an evaluator once for every token. On
+ * the CPU pinned memory saves nothing, and only what is trained may go to disk. */
 static void set_ladder(SearchSpace *s) {
     const JobSpec *a = &s->asked;
     bool full = a->train && !a->lora, sides = a->task && !has_one_memory(s);
@@ -184,8 +192,8 @@ static void set_ladder(SearchSpace *s) {
     for (int i = 0; i < COUNT_OF(order); i++) {
         int side = order[i].kind - OFFLOAD_KINDS;
         if (!order[i].goes || (side >= 0 && (side >= a->task->n_sides || !a->task->side[side].may_offload))) continue;
-        s->segment[s->n_segments++] =
-            (SearchSegment){.kind = order[i].kind, .layers = side < 0 ? a->m.config.layers : a->task->side[side].layers};
+        s->segment[s->n_segments++] = (SearchSegment){
+            .kind = order[i].kind, .layers = side < 0 ? a->m.config.layers : a->task->side[side].layers};
         s->fit.rungs += s->segment[s->n_segments - 1].layers;
     }
 }
@@ -259,7 +267,8 @@ static int64_t memo_plan(Planner *w, const JobSpec *spec, const FitPoint *p) {
     bool planned = job_plan(w->job, w->ring, spec, &memo->machine[w->which], w->host, NULL);
     memo->kept[at] = (FitTrial){.p = *p, .fits = planned};
     if (planned)
-        memo->kept[at].c = (FitCost){.device_bytes = ring_process_bytes(w->ring), .host_bytes = ring_host_bytes(w->ring),
+        memo->kept[at].c = (FitCost){.device_bytes = ring_process_bytes(w->ring),
+                                     .host_bytes = ring_host_bytes(w->ring),
                                      .disk_bytes = ring_disk_bytes(w->ring)};
     for (int k = 0; k < n; k++)
         memo->seconds[at * n + k] = planned ? ring_round_seconds(w->ring, &memo->machine[k]) : -1;
@@ -282,7 +291,9 @@ static bool cost(void *user, const FitPoint *p, FitCost *out) {
 }
 
 /* The space's own functions take the space; a trial takes the planner. */
-static int64_t planner_relief(void *user, const FitPoint *p, int64_t n) { return relief(((Planner *)user)->space, p, n); }
+static int64_t planner_relief(void *user, const FitPoint *p, int64_t n) {
+    return relief(((Planner *)user)->space, p, n);
+}
 static int64_t planner_disk_rungs(void *user, const FitPoint *p) { return p->rung; }
 
 /* The bytes of the placed arena instead of the bound. */
@@ -318,8 +329,8 @@ static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     }
 }
 
-/* Searches until the best is known to fit as it is placed. A plan that placing takes over a limit keeps its true bytes in the memo,
- * and what was skipped because of it is looked at again. */
+/* Searches until the best is known to fit as it is placed. A plan that placing takes over a limit keeps its true
+ * bytes in the memo, and what was skipped because of it is looked at again. */
 static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *spec, FitLimits limits) {
     while (fit_search(f, space, limits)) {
         FitTrial *t = &f->trial[f->best];
@@ -337,7 +348,8 @@ static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *sp
     return false;
 }
 
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits) {
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                FitLimits limits) {
     SearchMemo memo = {.machine = m, .n_machines = 1};
     bool fits = job_search_memo(found, spec, &memo, 0, host, free, limits);
     search_memo_free(&memo);
@@ -350,7 +362,8 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     *found = (Search){.asked_bytes = INT64_MAX};
     SearchSpace *s = &found->space;
     space_init(s, spec, &memo->machine[which], free);
-    Planner w = {.space = s, .memo = memo, .which = which, .host = host, .job = MEM_NEW(Job, 1), .ring = MEM_NEW(Ring, 1)};
+    Planner w = {
+        .space = s, .memo = memo, .which = which, .host = host, .job = MEM_NEW(Job, 1), .ring = MEM_NEW(Ring, 1)};
     JobSpec plain = s->asked;
     plain.estimate = true;
     if (job_plan(w.job, w.ring, &plain, &memo->machine[which], host, NULL)) weigh_state(s, &w.ring->p);
@@ -373,7 +386,8 @@ void search_free(Search *f) { fit_free(&f->fit); }
 /* ---- what --allow gives up ---- */
 
 /* Bytes fall along the axes: where the smallest plan does not fit, none does. */
-static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits) {
+static bool smallest_fits(const JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                          FitLimits limits) {
     Job *j = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
     JobSpec tight = *spec;

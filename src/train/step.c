@@ -207,7 +207,8 @@ bool step_read(Run *r, Update *u, Err *e) {
     u->skipped = verdict[VERDICT_OK] == 0;
     bool finite = isfinite(u->loss) && isfinite(u->norm);
     u->spike = spike_is_one(&u->limits, u->loss, u->norm) || (u->skipped && finite);
-    if (r->data && !dataset_ok(r->data, e)) return false; /* rows that could not be read: the update is not taken over */
+    if (r->data && !dataset_ok(r->data, e))
+        return false; /* rows that could not be read: the update is not taken over */
     LossScale after = loss_scale_after(u->scaling, r->o.loss_scale_window, finite);
     after.skipped = u->scaling.skipped + u->skipped;
     if (u->skipped && !may_skip(r, u, after, e)) return false;

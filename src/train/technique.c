@@ -9,7 +9,9 @@
 
 /* ---- micro-batch: the global batch stays ---- */
 
-static bool micro_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->micro_batch != plain->micro_batch; }
+static bool micro_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->micro_batch != plain->micro_batch;
+}
 
 static void micro_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
     s->micro_batch = plain->micro_batch;
@@ -22,7 +24,9 @@ static void micro_describe(const Technique *t, Str *out, const JobSpec *s, const
 }
 
 static void micro_flags(const Technique *t, Str *out, const JobSpec *s) {
-    if (s->rows) FLAG(out, "--micro-batch %lld --global-batch %lld", (long long)s->micro_batch, (long long)s->rows->samples);
+    if (s->rows)
+        FLAG(out, "--micro-batch %lld --global-batch %lld", (long long)s->micro_batch,
+             (long long)s->rows->samples);
     else FLAG(out, "--micro-batch %lld --accum %lld", (long long)s->micro_batch, (long long)s->accum);
 }
 
@@ -49,7 +53,8 @@ static void recompute_describe(const Technique *t, Str *out, const JobSpec *s, c
     const char *gap = "recompute ";
     for (int l = 0; l < s->m.config.layers; l++) count[s->recompute[l]]++;
     for (int level = RECOMPUTE_LEVELS - 1; level > RECOMPUTE_NONE; level--) /* the heaviest first */
-        if (count[level]) str_addf(out, "%s%s x %d", gap, plan_recompute_name((RecomputeLevel)level), count[level]), gap = ", ";
+        if (count[level])
+            str_addf(out, "%s%s x %d", gap, plan_recompute_name((RecomputeLevel)level), count[level]), gap = ", ";
 }
 
 /* Stretches of layers at one level. */
@@ -95,7 +100,8 @@ static void offload_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
 
 static void offload_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
     static const char *const what[OFFLOAD_KINDS] = {"weights", "moments", "gradients", "inputs kept for backward"};
-    str_addf(out, "%s of %lld layers %s", what[kind_of(t)], (long long)offloaded(t, s), on_disk(t) ? "on disk" : "in pinned memory");
+    str_addf(out, "%s of %lld layers %s", what[kind_of(t)], (long long)offloaded(t, s),
+             on_disk(t) ? "on disk" : "in pinned memory");
 }
 
 static void offload_flags(const Technique *t, Str *out, const JobSpec *s) {
@@ -108,9 +114,12 @@ static void offload_flags(const Technique *t, Str *out, const JobSpec *s) {
 static bool side_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
     return s->side_offload[t->arg] && s->side_offload[t->arg] != plain->side_offload[t->arg];
 }
-static void side_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->side_offload[t->arg] = plain->side_offload[t->arg]; }
+static void side_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
+    s->side_offload[t->arg] = plain->side_offload[t->arg];
+}
 static void side_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
-    str_addf(out, "%s: weights of %lld layers in pinned memory", s->task->side[t->arg].name, (long long)s->side_offload[t->arg]);
+    str_addf(out, "%s: weights of %lld layers in pinned memory", s->task->side[t->arg].name,
+             (long long)s->side_offload[t->arg]);
 }
 
 /* ---- update inside backward ---- */
@@ -118,7 +127,9 @@ static void side_describe(const Technique *t, Str *out, const JobSpec *s, const 
 static bool early_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
     return s->update_in_backward && !plain->update_in_backward;
 }
-static void early_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->update_in_backward = plain->update_in_backward; }
+static void early_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
+    s->update_in_backward = plain->update_in_backward;
+}
 static void early_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
     str_add(out, "update inside backward");
 }
@@ -181,9 +192,13 @@ static void attention_flags(const Technique *t, Str *out, const JobSpec *s) {
 
 static bool is_frozen(const JobSpec *s) { return !s->train || s->lora; }
 
-static bool moments_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->moments != plain->moments; }
+static bool moments_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->moments != plain->moments;
+}
 static void moments_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->moments = plain->moments; }
-static void moments_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) { str_add(out, "moments in 8 bit"); }
+static void moments_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
+    str_add(out, "moments in 8 bit");
+}
 static void moments_flags(const Technique *t, Str *out, const JobSpec *s) {
     static const char *const name[] = {"fp32", "bf16", "8bit"};
     FLAG(out, "--moments %s", name[s->moments]);
@@ -215,9 +230,13 @@ static bool stored_take(const Technique *t, JobSpec *s, MachineKind kind) {
     return true;
 }
 
-static bool head8_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->m.head_int8 && !plain->m.head_int8; }
+static bool head8_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->m.head_int8 && !plain->m.head_int8;
+}
 static void head8_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->m.head_int8 = plain->m.head_int8; }
-static void head8_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) { str_add(out, "head in int8"); }
+static void head8_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
+    str_add(out, "head in int8");
+}
 static void head8_flags(const Technique *t, Str *out, const JobSpec *s) {
     if (s->m.head_int8) FLAG(out, "--quantize-head int8");
 }
@@ -227,7 +246,9 @@ static bool head8_take(const Technique *t, JobSpec *s, MachineKind kind) {
     return true;
 }
 
-static bool rank_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->m.adapter.rank != plain->m.adapter.rank; }
+static bool rank_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->m.adapter.rank != plain->m.adapter.rank;
+}
 static void rank_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->m.adapter = plain->m.adapter; }
 static void rank_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
     str_addf(out, "rank %d, not %d", s->m.adapter.rank, plain->m.adapter.rank);
@@ -256,7 +277,8 @@ static bool seq_take(const Technique *t, JobSpec *s, MachineKind kind) {
 
 /* ---- the table ---- */
 
-#define OFFLOADED(kind, disk, flags) {0, 2 * (kind) + (disk), offload_is_on, offload_undo, offload_describe, flags, NULL}
+#define OFFLOADED(kind, disk, flags) \
+    { 0, 2 * (kind) + (disk), offload_is_on, offload_undo, offload_describe, flags, NULL }
 
 const Technique technique_table[] = {
     {0, 0, ROW(micro)},
@@ -306,7 +328,8 @@ void technique_forget(JobSpec *s, const JobSpec *asked) {
 
 void technique_layout_flags(Str *out, const JobSpec *s) {
     for (int i = 0; i < technique_count; i++)
-        if (!technique_table[i].allow && technique_table[i].flags) technique_table[i].flags(&technique_table[i], out, s);
+        if (!technique_table[i].allow && technique_table[i].flags)
+            technique_table[i].flags(&technique_table[i], out, s);
 }
 
 void technique_changed_flags(Str *out, const JobSpec *now, const JobSpec *asked, bool maths_only) {

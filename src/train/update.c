@@ -99,8 +99,8 @@ static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
     return true;
 }
 
-/* Inside backward nobody knows yet what other gradients will be: a tensor is written when its own are finite and the loss
- * is. The extra steps draw no key, so that the update rounds as it does elsewhere (P6). */
+/* Inside backward nobody knows yet what other gradients will be: a tensor is written when its own are finite and
+ * the loss is. The extra steps draw no key, so that the update rounds as it does elsewhere (P6). */
 static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int layer) {
     Program *p = &j->ring->p;
     uint32_t key = p->next_key;

@@ -70,7 +70,8 @@ typedef struct Block {
 } Block;
 
 int64_t scores_making_bytes(int64_t vocab, int threads) {
-    return SCORES_BLOCK * vocab * (int64_t)sizeof(float) + (int64_t)sizeof(Block) + threads * (int64_t)THREAD_STACK_BYTES;
+    return SCORES_BLOCK * vocab * (int64_t)sizeof(float) + (int64_t)sizeof(Block) +
+           threads * (int64_t)THREAD_STACK_BYTES;
 }
 
 static void score_token(void *context, int64_t tile, int worker) {

@@ -105,7 +105,8 @@ void weights_start_masters(Exec *x) {
     for (Tid master = 1; master < x->p->n_t; master++) {
         if (x->p->t[master].role != ROLE_MASTER || x->p->t[master].base) continue;
         char name[128]; /* "layers.3.qkv_w.master" is the twin of "layers.3.qkv_w" */
-        snprintf(name, sizeof name, "%.*s", (int)(strlen(x->p->t[master].name) - strlen(".master")), x->p->t[master].name);
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(x->p->t[master].name) - strlen(".master")),
+                 x->p->t[master].name);
         Tid w = prog_find(x->p, name);
         CHECK_MSG(w, "%s", name);
         Format f = x->p->t[w].format;

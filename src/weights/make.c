@@ -1,4 +1,5 @@
-/* make.c - models made without a run: drawn at random, completed, quantised, or merged with an adapter. One tensor at a time. */
+/* make.c - models made without a run: drawn at random, completed, quantised, or merged with an adapter. One tensor
+ * at a time. */
 #include <stdio.h>
 #include <string.h>
 

@@ -38,7 +38,9 @@ const OutsideCommand outside_command[] = {
     {"eval, adapter", "eval --json --model ../large --adapter ../tuned/adapter --data ../rows.jsonl --seq 16",
      NULL, true},
     {"eval, benchmarks",
-     "eval --json " TALLY "--suite needle,perplexity --data ../text.jsonl --lengths 384 --depths 1 --limit 1 --threads 2", NULL, true},
+     "eval --json " TALLY
+     "--suite needle,perplexity --data ../text.jsonl --lengths 384 --depths 1 --limit 1 --threads 2",
+     NULL, true},
     {"tokenize", "tokenize --json --tokenizer ../words", "in.jsonl", false},
     {"merge", "merge --json --model ../large --adapter ../tuned/adapter --out made --overwrite --threads 2", NULL,
      false},
@@ -59,11 +61,13 @@ const OutsideCommand outside_command[] = {
      "--out reason.json --overwrite",
      NULL, true},
     {"grpo",
-     "grpo --json " TALLY "--parser test --max-samples 200 --eval-samples 4 --group 4 --global-batch 8 --prompt-tokens 32 "
+     "grpo --json " TALLY
+     "--parser test --max-samples 200 --eval-samples 4 --group 4 --global-batch 8 --prompt-tokens 32 "
      "--max-tokens 8 --steps 2 --out run --overwrite",
      NULL, true},
     {"grpo-eval",
-     "grpo-eval --json " TALLY "--tuned ../tally --parser test --eval-samples 8 --evaluator same --evaluator-tokens 8 "
+     "grpo-eval --json " TALLY
+     "--tuned ../tally --parser test --eval-samples 8 --evaluator same --evaluator-tokens 8 "
      "--prompt-tokens 32 --max-tokens 8 --best-of 2",
      NULL, true},
     {"problems", "problems --json --n 2000", NULL, false},

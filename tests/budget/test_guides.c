@@ -273,9 +273,9 @@ TEST(a_ring_takes_less_than_its_parts) {
            *judge = plan(
                &code,
                "--task generate --model qwen2.5-1.5b --slots 64 --context 1536 --prefill-chunk 1024 --gpu l40s"),
-           *train =
-               plan(&code,
-                    "--model qwen2.5-0.5b --seq 1024 --micro-batch 16 --recompute none --offload none --attention own --gpu l40s");
+           *train = plan(&code,
+                         "--model qwen2.5-0.5b --seq 1024 --micro-batch 16 --recompute none --offload none "
+                         "--attention own --gpu l40s");
     /* the evaluator's cache and activations lie where those of training will be */
     int64_t weights = line(ring, "weights") - line(train, "weights");
     EXPECT(weights == line(judge, "weights") && line(judge, "cache") > 2 * GIB);

@@ -1,5 +1,5 @@
-/* test_reading.c - what the kernel saw a process take while it read data of awkward shapes: at or below the plan; and a row
- * that the budget does not hold is refused with its file and line before it is read. */
+/* test_reading.c - what the kernel saw a process take while it read data of awkward shapes: at or below the plan;
+ * and a row that the budget does not hold is refused with its file and line before it is read. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -64,7 +64,8 @@ static const char *last_line(const Str *text) {
 /* ---- files ---- */
 
 static void words(FILE *f, int64_t bytes) {
-    static const char *const some[] = {"the ", "river ", "bends ", "a ", "little ", "here, ", "and ", "nobody ", "knows. "};
+    static const char *const some[] = {"the ",   "river ", "bends ",  "a ",     "little ",
+                                       "here, ", "and ",   "nobody ", "knows. "};
     for (int64_t i = 0; bytes > 0; i++) {
         const char *w = some[(i * i + i / 7) % COUNT_OF(some)];
         fputs(w, f);
@@ -126,14 +127,20 @@ static void turn_of_3_mb(FILE *f) {
     fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"", f);
     for (int i = 0; i < 1500000; i++) fputs("?1", f);
     fputs("\"}, {\"role\": \"assistant\", \"content\": \"so\"}]}\n", f);
-    fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}, {\"role\": \"assistant\", \"content\": \"so\"}]}\n", f);
+    fputs(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"so\"}]}\n",
+        f);
 }
 
 static void turns_of_a_word(FILE *f) {
     fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}", f);
     for (int i = 0; i < 20000; i++) fputs(", {\"role\": \"user\", \"content\": \"a\"}", f);
     fputs(", {\"role\": \"assistant\", \"content\": \"so\"}]}\n", f);
-    fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}, {\"role\": \"assistant\", \"content\": \"so\"}]}\n", f);
+    fputs(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"so\"}]}\n",
+        f);
 }
 
 static void word_of_a_mb(FILE *f) {
@@ -159,12 +166,14 @@ static const Shape shapes[] = {
 static void make_model(void) {
     file_make_dirs(test_path("t"), NULL);
     file_copy("tests/data/tok_llama3/tokenizer.json", test_path("t/tokenizer.json"), NULL);
-    const char *config = "{\"eos_token\": \"<|end_of_text|>\", \"chat_template\": \"{% for m in messages %}[{{ m.role }}] "
-                         "{{ m.content }}\\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}\"}";
+    const char *config =
+        "{\"eos_token\": \"<|end_of_text|>\", \"chat_template\": \"{% for m in messages %}[{{ m.role }}] "
+        "{{ m.content }}\\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}\"}";
     file_write_all(test_path("t/tokenizer_config.json"), config, (int64_t)strlen(config), NULL);
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --tokenizer %s --set num_hidden_layers=1 --set hidden_size=32 "
-                     "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=32 --set vocab_size=600",
-                     test_path("m"), test_path("t"));
+    Ran r = snug_run(
+        "init --model qwen2.5-0.5b --out %s --tokenizer %s --set num_hidden_layers=1 --set hidden_size=32 "
+        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=32 --set vocab_size=600",
+        test_path("m"), test_path("t"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
 }
@@ -185,8 +194,8 @@ static void check_refused(const Shape *s, const char *path, int64_t planned) {
             test_path("m"), path, test_path("o2"), (long long)budget);
     bool within = test_sanitized() || p.bytes <= budget;
     if (!EXPECT(p.code == 3 && within && !file_exists(test_path("o2"))))
-        test_note("    %s with %lld bytes: exit %d, peak %s: %s", s->name, (long long)budget, p.code, units_bytes(p.bytes).s,
-                  last_line(&p.err));
+        test_note("    %s with %lld bytes: exit %d, peak %s: %s", s->name, (long long)budget, p.code,
+                  units_bytes(p.bytes).s, last_line(&p.err));
     if (strstr(str_text(&p.err), "Nothing was loaded") && strstr(str_text(&p.err), "row has") &&
         !EXPECT(strstr(str_text(&p.err), s->where)))
         test_note("    %s", str_text(&p.err));
@@ -246,8 +255,10 @@ TEST(a_row_that_the_budget_does_not_hold_is_refused_by_file_and_line) {
     static const char *const commands[] = {"train --steps 1 --no-save --out %s/o", "eval", "plan"};
     for (int i = 0; i < COUNT_OF(commands); i++) {
         char command[200];
-        snprintf(command, sizeof command, i ? "%s" : "train --steps 1 --no-save --out %s/o", i ? commands[i] : test_tmp());
-        Peak p = run("%s --device cpu --seq 128 --threads 1 --model %s --data %s --budget 60MB", command, test_path("m"), path);
+        snprintf(command, sizeof command, i ? "%s" : "train --steps 1 --no-save --out %s/o",
+                 i ? commands[i] : test_tmp());
+        Peak p = run("%s --device cpu --seq 128 --threads 1 --model %s --data %s --budget 60MB", command,
+                     test_path("m"), path);
         bool told = p.code == 3 && strstr(str_text(&p.err), "text65.jsonl:2: this row has 61.99 MiB");
         if (!EXPECT(told && (test_sanitized() || p.bytes < 60 * 1000000)))
             test_note("    %s: exit %d, peak %s, %s", command, p.code, units_bytes(p.bytes).s, last_line(&p.err));

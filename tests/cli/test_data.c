@@ -1,11 +1,13 @@
-/* test_data.c - data as a person names it: several files, weights, tables and texts; what was taken for what is said, and
- * the configuration that is written repeats it. */
+/* test_data.c - data as a person names it: several files, weights, tables and texts; what was taken for what is
+ * said, and the configuration that is written repeats it. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
-static void put_file(const char *name, const char *text) { file_write_all(test_path(name), text, (int64_t)strlen(text), NULL); }
+static void put_file(const char *name, const char *text) {
+    file_write_all(test_path(name), text, (int64_t)strlen(text), NULL);
+}
 
 /* Rows of ids from `from` on, n of them, that differ. */
 static void put_ids(const char *name, int from, int n) {
@@ -20,8 +22,9 @@ static void put_ids(const char *name, int from, int n) {
 }
 
 static void checksum(char to[40], const char *flags) {
-    Ran r = snug_run("train --model %s --out %s --overwrite --seq 16 --steps 5 --threads 1 --no-save --json --device cpu %s", test_path("m"),
-                     test_path("o"), flags);
+    Ran r = snug_run(
+        "train --model %s --out %s --overwrite --seq 16 --steps 5 --threads 1 --no-save --json --device cpu %s",
+        test_path("m"), test_path("o"), flags);
     json_t *j = r.code ? NULL : ran_json(&r);
     const char *sum = json_string_value(json_object_get(j, "checksum"));
     snprintf(to, 40, "%s", sum ? sum : "none");
@@ -78,8 +81,8 @@ TEST(data_is_said_for_what_it_is_taken_or_refused) {
         char more[300];
         put_file(some[i].name, some[i].text);
         snprintf(more, sizeof more, some[i].more, test_tmp());
-        Ran r = snug_run("train --model %s --out %s --overwrite --seq 16 --no-save --data %s%s", test_path("m"), test_path("o"),
-                         test_path(some[i].name), more);
+        Ran r = snug_run("train --model %s --out %s --overwrite --seq 16 --no-save --data %s%s", test_path("m"),
+                         test_path("o"), test_path(some[i].name), more);
         if (!EXPECT(r.code == some[i].code && strstr(str_text(&r.err), some[i].says)))
             test_note("    %s%s: %d, %s", some[i].name, more, r.code, str_text(&r.err));
         ran_free(&r);

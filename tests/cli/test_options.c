@@ -135,7 +135,8 @@ TEST(options_left_to_the_planner_are_not_given_by_a_written_configuration) {
     EXPECT_OK(parse(&o, CMD_TRAIN, JOB, &e));
     options_write_yaml(&yaml, &o);
     EXPECT_OK(parse_file(&back, CMD_TRAIN, str_text(&yaml), "", &e));
-    EXPECT(!opt_given(&back, OPT_MICRO_BATCH) && !opt_given(&back, OPT_ACCUM) && opt_int(&back, OPT_GLOBAL_BATCH) == 16);
+    EXPECT(!opt_given(&back, OPT_MICRO_BATCH) && !opt_given(&back, OPT_ACCUM) &&
+           opt_int(&back, OPT_GLOBAL_BATCH) == 16);
     options_free(&o);
     options_free(&back);
     str_free(&yaml);
@@ -415,7 +416,8 @@ TEST(options_yaml_refusals_name_file_and_line) {
     expect_file_refused("lr-mult: {a: 1}", ERR_USAGE, "a nested map");
     expect_file_refused("lr_scheduler_kwargs: {num_decay_steps: {a: 1}}", ERR_USAGE, "a nested map");
     expect_file_refused("lr_scheduler_kwargs: &x {lr_scheduler_kwargs: *x}", ERR_USAGE, "a nested map");
-    expect_file_refused("decay-steps: 3\nlr_scheduler_kwargs: {num_decay_steps: 7}", ERR_USAGE, "already set in line 1");
+    expect_file_refused("decay-steps: 3\nlr_scheduler_kwargs: {num_decay_steps: 7}", ERR_USAGE,
+                        "already set in line 1");
     expect_file_refused("seq: [8", ERR_FAIL, "not valid YAML");
     expect_file_refused("seq: *nobody", ERR_FAIL, "not valid YAML");
     expect_file_refused("seq: \xff", ERR_FAIL, "r.yaml: byte");
@@ -556,7 +558,8 @@ TEST(options_help_is_within_100_columns_and_shows_every_option) {
             const char *at = strstr(help.data, flag);
             bool shown = false;
             for (; at && !shown; at = strstr(at + 1, flag)) shown = strchr(" \n", at[strlen(flag)]) != NULL;
-            bool wanted = false; /* commands may have options of one name: epsilon clips ratios, or is a certificate's */
+            bool wanted =
+                false; /* commands may have options of one name: epsilon clips ratios, or is a certificate's */
             for (int k = 0; k < OPT_COUNT; k++)
                 wanted |= !strcmp(option_rows[k].name, option_rows[i].name) && (option_rows[k].commands >> c & 1);
             if (!EXPECT(shown == wanted))

@@ -241,7 +241,9 @@ TEST(caps_by_pool_hold_and_the_host_is_part_of_the_plan) {
     expect_said(&r, 3, "the budget is 1.00 GiB", "missing");
 }
 
-#define TIGHT "--model llama-3.2-1b --mode lora --lora-rank 256 --seq 1024 --micro-batch 1 --gpu rtx-4090 --budget 2200MiB "
+#define TIGHT                                                                                              \
+    "--model llama-3.2-1b --mode lora --lora-rank 256 --seq 1024 --micro-batch 1 --gpu rtx-4090 --budget " \
+    "2200MiB "
 
 TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
     Ran r = snug_run("plan " TIGHT);

@@ -1,5 +1,5 @@
-/* test_prediction.c - what a plan predicts, held against runs that were measured on an H200 (bench/results), and cards against each
- * other. Nothing is timed here. */
+/* test_prediction.c - what a plan predicts, held against runs that were measured on an H200 (bench/results), and
+ * cards against each other. Nothing is timed here. */
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
@@ -22,7 +22,8 @@ static void expect_near(const char *flags, double measured) {
     if (!EXPECT(fabs(ratio - 1) < off)) test_note("    %.2f of what was measured: %s", ratio, flags);
 }
 
-/* Every so many lines of a file of results; gives how many there are. Lines without a prediction are of slower kernels. */
+/* Every so many lines of a file of results; gives how many there are. Lines without a prediction are of slower
+ * kernels. */
 static int replay(const char *path, int every) {
     Str text = {0};
     int rows = 0;
@@ -55,7 +56,8 @@ TEST(products_in_fp32_have_a_rate_of_their_own) {
     snprintf(f32, sizeof f32, "%s fp32", job);
     snprintf(tf32, sizeof tf32, "%s fp32 --tf32", job);
     snprintf(bf16, sizeof bf16, "%s bf16", job);
-    EXPECT(predicted(bf16) > 8 * predicted(f32) && predicted(tf32) > 2 * predicted(f32) && predicted(tf32) < predicted(bf16));
+    EXPECT(predicted(bf16) > 8 * predicted(f32) && predicted(tf32) > 2 * predicted(f32) &&
+           predicted(tf32) < predicted(bf16));
 }
 
 static double rate_of(const json_t *cards, const char *name) {
@@ -68,9 +70,12 @@ static double rate_of(const json_t *cards, const char *name) {
     return 0;
 }
 
-/* One card has measured rates and the others their vendor's: an H100, the same chip with slower memory, stood above an H200. */
+/* One card has measured rates and the others their vendor's: an H100, the same chip with slower memory, stood
+ * above an H200. */
 TEST(cards_are_compared_on_one_footing) {
-    Ran r = snug_run("plan --model qwen2.5-7b --mode lora --seq 2048 --micro-batch 2 --precision bf16 --gpu h200 --cards --json");
+    Ran r = snug_run(
+        "plan --model qwen2.5-7b --mode lora --seq 2048 --micro-batch 2 --precision bf16 --gpu h200 --cards "
+        "--json");
     json_t *j = json_loads(str_text(&r.out), 0, NULL), *cards = json_object_get(j, "cards");
     double h200 = rate_of(cards, "H200"), h100 = rate_of(cards, "H100"), a100 = rate_of(cards, "A100 80");
     if (!EXPECT(h100 > 0.9 * h200 && h100 < h200 && a100 > 0.2 * h200 && a100 < 0.45 * h200))

@@ -428,11 +428,13 @@ TEST(norm_and_verdict_on_the_gpu) {
         Tid unscale = i % 2 ? cuda_test_number(&t, FMT_F32, 0x1p-16) : NONE;
         if (i >= 9) limit = cuda_test_vector(&t, FMT_F32, LIMIT_WORDS);
         if (i >= 9) cuda_test_set(&t, limit, limits[i / 9 - 1]);
-        cuda_test_run(&t,
-                      (Step){.op = OP_CLIP,
-                             .clip = {.in = {.parts = p, .loss = loss, .max_norm = most, .unscale = unscale, .limits = limit},
-                                      .out = {verdict}}},
-                      false);
+        cuda_test_run(
+            &t,
+            (Step){
+                .op = OP_CLIP,
+                .clip = {.in = {.parts = p, .loss = loss, .max_norm = most, .unscale = unscale, .limits = limit},
+                         .out = {verdict}}},
+            false);
         cuda_test_near(&t, verdict, 1e-17, 1e-13);
         cuda_test_close(&t);
     }

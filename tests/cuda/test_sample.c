@@ -45,10 +45,11 @@ static void expect_drawn(CudaTest *t, Tid drawn, int64_t slots) {
 static void try_sample(int64_t rows, int64_t vocab, Kind kind, DrawHow how, uint64_t seed) {
     CudaTest t;
     int64_t slots = rows + 2;
-    cuda_test_open(&t,
-                   "sample %lldx%lld, %s: temperature %g top-k %d top-p %g min-p %g penalty %g logp %d forced %d seed %lld",
-                   (long long)rows, (long long)vocab, kind_names[kind], how.temperature, how.top_k, how.top_p, how.min_p,
-                   how.repetition, how.want_logp, how.forced, (long long)seed);
+    cuda_test_open(
+        &t,
+        "sample %lldx%lld, %s: temperature %g top-k %d top-p %g min-p %g penalty %g logp %d forced %d seed %lld",
+        (long long)rows, (long long)vocab, kind_names[kind], how.temperature, how.top_k, how.top_p, how.min_p,
+        how.repetition, how.want_logp, how.forced, (long long)seed);
     Tid logits = cuda_test_matrix(&t, FMT_F32, rows, vocab), slot = cuda_test_vector(&t, FMT_I32, rows),
         position = cuda_test_vector(&t, FMT_I32, rows), dial = cuda_test_matrix(&t, FMT_I32, slots, DRAW_WORDS),
         ids = cuda_test_matrix(&t, FMT_I32, slots, ROOM), drawn = cuda_test_matrix(&t, FMT_I32, slots, DRAWN_WORDS);

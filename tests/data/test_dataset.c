@@ -423,7 +423,9 @@ TEST(dataset_report_reads_well) {
     dataset_pack_updates(d, true);
     str_clear(&s);
     if (d) dataset_report_text(&s, d);
-    EXPECT(strstr(str_text(&s), "rows     of 256 tokens; the samples of an update are put side by side (a row each would be 5 % filled)\n"));
+    EXPECT(strstr(str_text(&s),
+                  "rows     of 256 tokens; the samples of an update are put side by side (a row each would be 5 % "
+                  "filled)\n"));
     str_free(&s);
     dataset_close(d);
     tokenizer_close(t);

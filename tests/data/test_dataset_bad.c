@@ -62,9 +62,10 @@ TEST(dataset_refuses_bad_rows) {
         {"a.jsonl", "{}", "a.jsonl:1: field 'text' is missing (the row has: nothing)", NULL},
         {"a.jsonl", "{\"text\": \"ab\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
          "a.jsonl:2: field 'text' is missing (the row has: prompt, completion)", "one kind"},
-        {"a.jsonl", "{\"user\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}", "a.jsonl:1: fields 'chosen' and 'rejected'",
-         "preference data"},
-        {"a.jsonl", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"], \"answer_start\": [0]}}",
+        {"a.jsonl", "{\"user\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
+         "a.jsonl:1: fields 'chosen' and 'rejected'", "preference data"},
+        {"a.jsonl",
+         "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"], \"answer_start\": [0]}}",
          "a.jsonl:1: field 'answers' is an object", "SQuAD"},
         {"a.jsonl", "{\"question\": \"a\", \"answer\": 7}",
          "a.jsonl:1: field 'answer' is a number, text was expected", NULL},
@@ -83,9 +84,12 @@ TEST(dataset_refuses_bad_rows) {
          "a.jsonl:1: 'attention_mask' has a hole", NULL},
         {"a.jsonl", "{\"messages\": \"hi\"}", "a.jsonl:1: field 'messages' is text, a list was expected", NULL},
         {"a.jsonl", "{\"messages\": [\"hi\"]}", "a.jsonl:1: messages[0] is not an object", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", "a.jsonl:1: messages[0]: its content is missing; text", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "messages[0]: its content is null; text was", NULL},
-        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 7}]}", "messages[0]: its content is a number; text was", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\"}]}",
+         "a.jsonl:1: messages[0]: its content is missing; text", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}",
+         "messages[0]: its content is null; text was", NULL},
+        {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 7}]}",
+         "messages[0]: its content is a number; text was", NULL},
         {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}]}",
          "messages[0]: part 0 of its content is of type 'image'", "only parts of text"},
         {"a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}",
@@ -96,7 +100,8 @@ TEST(dataset_refuses_bad_rows) {
         {"a.jsonl", "{\"messages\": [], \"tools\": {}}", "a.jsonl:1: field 'tools' is an object", NULL},
         {"a.jsonl", "{\"prompt\": [" TURN("user", "a") "], \"completion\": \"b\"}",
          "a.jsonl:1: field 'completion' is text, a list was expected", NULL},
-        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1", "nothing to learn"},
+        {"a.jsonl", "{\"messages\": [" TURN("user", "a") "]}", "a.jsonl: no sample is left of 1",
+         "nothing to learn"},
         {"a.jsonl", "{\"messages\": [" TURN("king", "a") "," TURN("assistant", "b") "]}",
          "a.jsonl:1: ", "no kings"},
     };
@@ -107,10 +112,14 @@ TEST(dataset_refuses_bad_rows) {
     o.chat = chat;
     for (int i = 0; i < COUNT_OF(bad); i++) expect_refused(&bad[i], &o, ERR_FAIL);
     o.template_mode = TEMPLATE_NONE;
-    expect_refused(&(BadRow){"a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
-                             "a.jsonl:2: field 'completion' is null", "Text was expected there"}, &o, ERR_FAIL);
+    expect_refused(
+        &(BadRow){"a.jsonl",
+                  "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"completion\": null}",
+                  "a.jsonl:2: field 'completion' is null", "Text was expected there"},
+        &o, ERR_FAIL);
     o.text_field = "body";
-    expect_refused(&(BadRow){"a.jsonl", "{\"text\": \"a\"}", "a.jsonl:1: field 'body' is missing", "--text-field"}, &o, ERR_FAIL);
+    expect_refused(&(BadRow){"a.jsonl", "{\"text\": \"a\"}", "a.jsonl:1: field 'body' is missing", "--text-field"},
+                   &o, ERR_FAIL);
     template_free(chat);
     tokenizer_close(t);
 }

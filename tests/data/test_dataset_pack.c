@@ -78,8 +78,8 @@ TEST(dataset_packs_whole_documents) {
     }
 }
 
-/* The rows of a stream, read one after the other, are the documents: no token is missing, each but the first of its document
- * is predicted once, whatever the length of a row. Joined, all but the very first are. */
+/* The rows of a stream, read one after the other, are the documents: no token is missing, each but the first of
+ * its document is predicted once, whatever the length of a row. Joined, all but the very first are. */
 static void check_stream(const Dataset *d, const int32_t *token, int64_t n, bool joined) {
     int64_t seq = dataset_seq(d), at = 0, scored = 0;
     int32_t *ids = MEM_NEW(int32_t, seq * 4), *labels = ids + seq, *positions = ids + 2 * seq, *begin = ids + 3 * seq;
@@ -89,7 +89,8 @@ static void check_stream(const Dataset *d, const int32_t *token, int64_t n, bool
         int64_t tokens = dataset_row_tokens(d, r), here = 0;
         EXPECT(tokens == MIN2(seq, n - at));
         for (int64_t t = 0; t < tokens; t++, at++) {
-            bool starts = !t || (!joined && token[at - 1] == 9999), predicts = at + 1 < n && (joined || token[at] != 9999);
+            bool starts = !t || (!joined && token[at - 1] == 9999),
+                 predicts = at + 1 < n && (joined || token[at] != 9999);
             EXPECT(ids[t] == token[at] && labels[t] == (predicts ? token[at + 1] : -1) && weight[t] == predicts);
             EXPECT((begin[t] == t) == starts && positions[t] == t - begin[t]);
             here += predicts;
@@ -109,7 +110,8 @@ TEST(dataset_streams_plain_text_through_rows_of_any_length) {
     int32_t token[6000];
     int64_t n = 0;
     for (int k = 0; k < 60; k++)
-        for (int i = 0, len = 2 + (int)(rng_u32(5, (uint64_t)k) % 99); i < len; i++) token[n++] = i + 1 == len ? 9999 : k;
+        for (int i = 0, len = 2 + (int)(rng_u32(5, (uint64_t)k) % 99); i < len; i++)
+            token[n++] = i + 1 == len ? 9999 : k;
     for (int i = 0; i < 2 * COUNT_OF(lengths); i++) {
         DataOptions o = tiny_options(NULL, lengths[i / 2]);
         o.vocab = 10000;
@@ -120,7 +122,8 @@ TEST(dataset_streams_plain_text_through_rows_of_any_length) {
         EXPECT_OK(dataset_open(&d, path, &o, &e));
         if (!d) continue;
         check_stream(d, token, n, o.join_documents);
-        EXPECT(dataset_report(d)->samples == 60 && dataset_report(d)->truncated == 0 && dataset_report(d)->longest == 99);
+        EXPECT(dataset_report(d)->samples == 60 && dataset_report(d)->truncated == 0 &&
+               dataset_report(d)->longest == 99);
         dataset_close(d);
     }
 }
@@ -216,7 +219,8 @@ TEST(dataset_split_leaves_something_on_either_side) {
     EXPECT(!dataset_split(d, &held, 1.5, &e) && e.code == ERR_USAGE);
     dataset_close(d);
     d = NULL;
-    /* one long text: 12 letters and the end are four rows, of which the last is held out; neither side sees the other */
+    /* one long text: 12 letters and the end are four rows, of which the last is held out; neither side sees the
+     * other */
     EXPECT_OK(dataset_open(&d, tiny_file("a.txt", "abcdefghijkl"), &o, &e));
     EXPECT_OK(dataset_split(d, &held, 0.25, &e));
     EXPECT(d && held && dataset_report(d)->samples == 1 && dataset_report(d)->tokens == 12 && dataset_rows(d) == 3);

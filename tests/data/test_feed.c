@@ -34,8 +34,8 @@ static bool same_batch(const Batch *a, const Batch *b) {
 }
 
 /* The micro-batches of some updates, one after the other, must be those of the lists of rows. */
-static void expect_updates(Feed *f, const FeedPlan *p, const Dataset *d, Batch *want, RowList *l, int64_t epoch, int64_t row,
-                           int updates) {
+static void expect_updates(Feed *f, const FeedPlan *p, const Dataset *d, Batch *want, RowList *l, int64_t epoch,
+                           int64_t row, int updates) {
     int64_t rows = dataset_rows(d);
     for (int u = 0; u < updates; u++) {
         int64_t scored = 0;
@@ -82,8 +82,8 @@ static void check_feed(const FeedPlan *p, PackMode pack) {
 }
 
 TEST(a_feed_gives_the_batches_in_order_whoever_fills_them) {
-    static const FeedPlan plans[] = {
-        {2, SEQ, 6, 3, 0}, {2, SEQ, 6, 3, 1}, {2, SEQ, 6, 3, 3}, {3, SEQ, 4, 2, 2}, {1, SEQ, 1, 1, 1}, {6, SEQ, 6, 1, 2}};
+    static const FeedPlan plans[] = {{2, SEQ, 6, 3, 0}, {2, SEQ, 6, 3, 1}, {2, SEQ, 6, 3, 3},
+                                     {3, SEQ, 4, 2, 2}, {1, SEQ, 1, 1, 1}, {6, SEQ, 6, 1, 2}};
     for (int k = 0; k < (int)(sizeof plans / sizeof *plans); k++) {
         check_feed(&plans[k], PACK_OFF);
         check_feed(&plans[k], PACK_UPDATE);

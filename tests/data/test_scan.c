@@ -73,7 +73,8 @@ static bool agrees(const char *text, int64_t bytes, bool *accepted) {
 static bool row_agrees(const char *text, int64_t bytes) {
     char *copy = memcpy(mem_alloc(bytes + 1), text, (size_t)bytes);
     Row *row = MEM_NEW(Row, 1);
-    json_t *want = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL), *have = json_object();
+    json_t *want = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL),
+           *have = json_object();
     bool took = row_scan(row, copy, bytes), ok = !took || json_is_object(want);
     if (!took) ok = !memcmp(copy, text, (size_t)bytes); /* not changed */
     for (int i = 0; took && i < row->n; i++) {

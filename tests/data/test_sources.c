@@ -1,5 +1,5 @@
-/* test_sources.c - what files are taken for and which are refused by name; tables; folders; several files, joined in their
- * order or mixed by weight. */
+/* test_sources.c - what files are taken for and which are refused by name; tables; folders; several files, joined
+ * in their order or mixed by weight. */
 #include <math.h>
 
 #include "base/file.h"
@@ -30,7 +30,10 @@ TEST(files_that_are_no_samples_are_refused_by_name) {
         {"a.parquet", BYTES("PAR1xxxxxx"), "is a Parquet file", "JSON lines"},
         {"a.arrow", BYTES("ARROW1\0\0"), "is an Arrow file", "JSON lines"},
         {"a.bz2", BYTES("BZh91AY&SY"), "bzip2", "bunzip2"},
-        {"a.xz", BYTES("\xfd" "7zXZ\0\0"), "xz", "unxz"},
+        {"a.xz",
+         BYTES("\xfd"
+               "7zXZ\0\0"),
+         "xz", "unxz"},
         {"a.zip", BYTES("PK\x03\x04\x14\0"), "zip archive", "Unpack"},
         {"a.pdf", BYTES("%PDF-1.7\n%"), "is a PDF", "pdftotext"},
         {"a.db", BYTES("SQLite format 3\0"), "SQLite", NULL},
@@ -38,10 +41,14 @@ TEST(files_that_are_no_samples_are_refused_by_name) {
         {"a.pkl", BYTES("\x80\x04\x95\0"), "pickle", NULL},
         {"a.txt", BYTES("\xff\xfeh\0i\0"), "UTF-16", "iconv"},
         {"a.txt", BYTES("some text with a zero\0 in it"), "binary file", NULL},
-        {"a.amr", BYTES("# ::id 1\n# ::snt The boy wants to go.\n(w / want-01\n   :ARG0 (b / boy))\n"), "AMR corpus", "snug amr rows"},
-        {"amr.txt", BYTES("# AMR release\n\n# ::id 1 ::date x\n# ::snt Go.\n(g / go-02)\n"), "AMR corpus", "snug amr rows"},
-        {"a.txt", BYTES(" {\"text\": \"hello\"}\n{\"text\": \"you\"}\n"), "is named as plain text and holds JSON", ".jsonl"},
-        {"a.md", BYTES("# A title\n\nSome text.\n"), "is not a list of samples: it begins with \"# A title\"", ".txt"},
+        {"a.amr", BYTES("# ::id 1\n# ::snt The boy wants to go.\n(w / want-01\n   :ARG0 (b / boy))\n"),
+         "AMR corpus", "snug amr rows"},
+        {"amr.txt", BYTES("# AMR release\n\n# ::id 1 ::date x\n# ::snt Go.\n(g / go-02)\n"), "AMR corpus",
+         "snug amr rows"},
+        {"a.txt", BYTES(" {\"text\": \"hello\"}\n{\"text\": \"you\"}\n"), "is named as plain text and holds JSON",
+         ".jsonl"},
+        {"a.md", BYTES("# A title\n\nSome text.\n"), "is not a list of samples: it begins with \"# A title\"",
+         ".txt"},
         {"a", BYTES("<html><body>"), "is not a list of samples: it begins with \"<html><body>\"", NULL},
         {"a.yaml", BYTES("text: a\n"), "is not a list of samples", NULL},
         {"a.json", BYTES("{\n \"data\": [{\"text\": \"ab\"}]\n}\n"), "a.json:1: is not JSON", "jq"},
@@ -49,7 +56,8 @@ TEST(files_that_are_no_samples_are_refused_by_name) {
         {"a.csv", BYTES("text,text\na,b\n"), "two columns are named 'text'", NULL},
         {"a.csv", BYTES("prompt,answer\na,b\nc\n"), "a.csv:3: has 1 fields, the first line names 2", NULL},
         {"a.csv", BYTES("prompt,answer\na,b,c\n"), "a.csv:2: has more than the 2 fields", "quote"},
-        {"a.csv", BYTES("title,body\na,b\n"), "a.csv:2: field 'text' is missing (the row has: title, body)", "--text-field"},
+        {"a.csv", BYTES("title,body\na,b\n"), "a.csv:2: field 'text' is missing (the row has: title, body)",
+         "--text-field"},
         {"a.csv", BYTES("text\nno\xe9\n"), "a.csv:2: is not UTF-8", "iconv"},
     };
     Tokenizer *t = tiny_tokenizer(false);
@@ -79,11 +87,14 @@ static void expect_rows(const char *path, const DataOptions *o, int n, const cha
 TEST(tables_are_read_as_rows) {
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 12);
-    const char *pairs[] = {"q a<259>________| a<259>.", "x,\\ny\"z<259>_____|...\"z<259>.", "k l<259>________| l<259>."};
-    expect_rows(put_file("a.csv", BYTES("\xef\xbb\xbfid,question,answer\r\n1,q, a\r\n\r\n2,\"x,\ny\",\"\"\"z\"\n3,k, l")), &o, 3, pairs,
-                "prompt and answer (fields: question, answer), joined as they are");
+    const char *pairs[] = {"q a<259>________| a<259>.", "x,\\ny\"z<259>_____|...\"z<259>.",
+                           "k l<259>________| l<259>."};
+    expect_rows(
+        put_file("a.csv", BYTES("\xef\xbb\xbfid,question,answer\r\n1,q, a\r\n\r\n2,\"x,\ny\",\"\"\"z\"\n3,k, l")),
+        &o, 3, pairs, "prompt and answer (fields: question, answer), joined as they are");
     expect_rows(put_file("b.tsv", BYTES("question\tanswer\nq\t a\n\"x,\ny\"\t\"\"\"z\"\nk\t l\n")), &o, 3, pairs, NULL);
-    expect_rows(put_file("c.csv", BYTES("question;answer;note\nq; a;1,5\n\"x,\ny\";\"\"\"z\";\nk; l;\n")), &o, 3, pairs, NULL);
+    expect_rows(put_file("c.csv", BYTES("question;answer;note\nq; a;1,5\n\"x,\ny\";\"\"\"z\";\nk; l;\n")), &o, 3,
+                pairs, NULL);
     /* a first column that is empty, and a long record that the window has to grow for */
     const char *empty[] = {"ab<259>_________|b<259>."};
     o.pack = PACK_OFF;
@@ -108,14 +119,18 @@ TEST(other_names_of_columns) {
     DataOptions o = tiny_options(t, 8);
     const char *text[] = {"ab<259>_____|b<259>."};
     o.text_field = "body";
-    expect_rows(put_file("a.jsonl", BYTES("{\"text\": \"no\", \"body\": \"ab\", \"prompt\": \"p\", \"answer\": \"a\"}\n")), &o, 1, text,
-                "plain text (field: body)");
+    expect_rows(
+        put_file("a.jsonl", BYTES("{\"text\": \"no\", \"body\": \"ab\", \"prompt\": \"p\", \"answer\": \"a\"}\n")),
+        &o, 1, text, "plain text (field: body)");
     o.text_field = NULL;
     /* Math500: how it is solved, not the bare answer */
     const char *math[] = {"QS<259>_____|S<259>."};
-    expect_rows(put_file("m.jsonl", BYTES("{\"problem\": \"Q\", \"solution\": \"S\", \"answer\": \"A\", \"subject\": \"x\", \"level\": 3, "
-                                          "\"unique_id\": \"u\"}\n")), &o, 1, math,
-                "prompt and answer (fields: problem, solution), joined as they are");
+    expect_rows(
+        put_file(
+            "m.jsonl",
+            BYTES("{\"problem\": \"Q\", \"solution\": \"S\", \"answer\": \"A\", \"subject\": \"x\", \"level\": 3, "
+                  "\"unique_id\": \"u\"}\n")),
+        &o, 1, math, "prompt and answer (fields: problem, solution), joined as they are");
     const char *user[] = {"QA<259>_____|A<259>."};
     expect_rows(put_file("u.jsonl", BYTES("{\"user\": \"Q\", \"assistant\": \"A\"}\n")), &o, 1, user, NULL);
     /* a model with a chat template: pairs are turns, said so, with a system text where there is one */
@@ -123,18 +138,25 @@ TEST(other_names_of_columns) {
     o.seq = 40;
     const char *turns[] = {"<256>system\\nS<257>\\n<256>user\\nQ<257>\\n<256>assistant\\nA<257>\\n______|"
                            "..............................A<257>.."};
-    expect_rows(put_file("s.jsonl", BYTES("{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}\n")), &o, 1, turns,
-                "prompt and answer (fields: prompt, completion), rendered by the model's chat template (--template none joins "
+    expect_rows(put_file("s.jsonl", BYTES("{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}\n")), &o,
+                1, turns,
+                "prompt and answer (fields: prompt, completion), rendered by the model's chat template "
+                "(--template none joins "
                 "them as they are)");
     o.template_mode = TEMPLATE_NONE;
     const char *joined[] = {"QA<259>_____________________________________|A<259>."};
-    expect_rows(put_file("s.jsonl", BYTES("{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}\n")), &o, 1, joined, NULL);
+    expect_rows(put_file("s.jsonl", BYTES("{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}\n")), &o,
+                1, joined, NULL);
     /* content in parts of text */
     o.template_mode = TEMPLATE_AUTO;
-    const char *parts[] = {"<256>user\\nab<257>\\n<256>assistant\\nA<257>\\n________________|....................A<257>.."};
-    expect_rows(put_file("p.jsonl", BYTES("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
-                                          "{\"type\": \"text\", \"text\": \"b\"}]}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n")),
-                &o, 1, parts, NULL);
+    const char *parts[] = {
+        "<256>user\\nab<257>\\n<256>assistant\\nA<257>\\n________________|....................A<257>.."};
+    expect_rows(
+        put_file(
+            "p.jsonl",
+            BYTES("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
+                  "{\"type\": \"text\", \"text\": \"b\"}]}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n")),
+        &o, 1, parts, NULL);
     template_free(chat);
     tokenizer_close(t);
 }
@@ -147,8 +169,11 @@ TEST(conversations_that_nobody_answers_are_counted) {
     Err e = {0};
     Dataset *d = NULL;
     Str s = {0};
-    EXPECT_OK(dataset_open(&d, put_file("a.jsonl", BYTES("{\"messages\": [" TURN("user", "a") "]}\n{\"messages\": [" TURN("user", "a") "," TURN(
-                                                             "assistant", "b") "]}\n")), &o, &e));
+    EXPECT_OK(
+        dataset_open(&d,
+                     put_file("a.jsonl", BYTES("{\"messages\": [" TURN("user", "a") "]}\n{\"messages\": [" TURN(
+                                             "user", "a") "," TURN("assistant", "b") "]}\n")),
+                     &o, &e));
     if (d) dataset_report_text(&s, d);
     EXPECT(d && dataset_report(d)->samples == 1 && dataset_report(d)->unanswered == 1);
     EXPECT(strstr(str_text(&s), "samples  1; 1 dropped (no turn is the assistant's: there is nothing to learn)"));
@@ -273,7 +298,8 @@ TEST(files_are_mixed_by_weight) {
     str_free(&s);
     dataset_close(d);
     const DataFile half[] = {{write_ids(0, 7), 1}, {write_ids(1, 3), 0}};
-    EXPECT(!dataset_open_files(&d, half, 2, &o, &e) && e.code == ERR_USAGE && strstr(e.text, "give every --data one, or none"));
+    EXPECT(!dataset_open_files(&d, half, 2, &o, &e) && e.code == ERR_USAGE &&
+           strstr(e.text, "give every --data one, or none"));
 }
 
 TEST(texts_beside_samples_are_kept_as_samples) {

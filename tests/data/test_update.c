@@ -1,5 +1,5 @@
-/* test_update.c - the samples of an update, packed among themselves: none is lost or cut, rows are filled, the layout depends
- * on nothing but the samples, and how many rows updates have is known beforehand. */
+/* test_update.c - the samples of an update, packed among themselves: none is lost or cut, rows are filled, the
+ * layout depends on nothing but the samples, and how many rows updates have is known beforehand. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data/batch.h"
@@ -52,7 +52,8 @@ TEST(the_samples_of_an_update_share_rows) {
                 seen[sample] = true;
                 /* whole, at its place, and it sees only itself */
                 EXPECT(b.ids[begin] == sample && b.doc_begin[begin] == used && b.positions[begin] == 0);
-                EXPECT(b.doc_begin[begin + len - 1] == used && b.positions[begin + len - 1] == len - 1 && b.labels[begin + len - 1] == -1);
+                EXPECT(b.doc_begin[begin + len - 1] == used && b.positions[begin + len - 1] == len - 1 &&
+                       b.labels[begin + len - 1] == -1);
                 used += len;
             }
             EXPECT(used > 0 && used <= SEQ);
@@ -72,9 +73,12 @@ TEST(first_fit_takes_the_longest_first) {
     Err e = {0};
     Dataset *d = NULL;
     o.eos_id = -1;
-    EXPECT_OK(dataset_open(&d, tiny_file("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"bc\"}\n{\"prompt\": \"d\", \"completion\": \"efgh\"}\n"
-                                                    "{\"prompt\": \"i\", \"completion\": \"jk\"}\n{\"prompt\": \"l\", \"completion\": \"m\"}\n"),
-                           &o, &e));
+    EXPECT_OK(dataset_open(
+        &d,
+        tiny_file("a.jsonl",
+                  "{\"prompt\": \"a\", \"completion\": \"bc\"}\n{\"prompt\": \"d\", \"completion\": \"efgh\"}\n"
+                  "{\"prompt\": \"i\", \"completion\": \"jk\"}\n{\"prompt\": \"l\", \"completion\": \"m\"}\n"),
+        &o, &e));
     if (!d) return;
     Arena a;
     RowList l;
@@ -82,7 +86,8 @@ TEST(first_fit_takes_the_longest_first) {
     row_list_init(&l, &a, 4);
     dataset_list_rows(d, &l, 0, 0, 4);
     /* 5 and the first of the 3s; the other 3 and 2 */
-    EXPECT(l.n_rows == 2 && l.first[1] == 2 && l.member[0] == 1 && l.member[1] == 0 && l.member[2] == 2 && l.member[3] == 3);
+    EXPECT(l.n_rows == 2 && l.first[1] == 2 && l.member[0] == 1 && l.member[1] == 0 && l.member[2] == 2 &&
+           l.member[3] == 3);
     dataset_pack_updates(d, false);
     dataset_list_rows(d, &l, 0, 1, 3);
     EXPECT(l.n_rows == 3 && l.member[0] == 1 && l.member[2] == 3);

@@ -260,7 +260,8 @@ TEST(a_run_asked_to_leave_inside_an_update_leaves_before_its_end) {
     Str out = {0}, err = {0};
     if (!world_make(world_binary())) return;
     make_many_rows();
-    pid_t pid = world_start("w", world_binary(), NULL, IN "--data ../many.jsonl --steps 2 --global-batch 1000000 --pack off --out out");
+    pid_t pid = world_start("w", world_binary(), NULL,
+                            IN "--data ../many.jsonl --steps 2 --global-batch 1000000 --pack off --out out");
     for (int i = 0; i < 1200 && !file_exists(world_path("w/out/metrics.jsonl")); i++) world_sleep(0.05);
     world_sleep(0.1);
     kill(pid, SIGINT);

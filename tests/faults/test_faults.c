@@ -366,8 +366,9 @@ TEST(benchmarks_survive_every_fault) {
         !EXPECT(file_write_all(world_path("boolq.jsonl"), rows, sizeof rows - 1, NULL)))
         return;
     sweep(&(Scenario){.name = "benchmarks",
-                      .arguments = "eval --model ../words --suite boolq --suite-data .. --slots 2 --invariant --threads 1 "
-                                   "--budget 1GiB --items items.jsonl"});
+                      .arguments =
+                          "eval --model ../words --suite boolq --suite-data .. --slots 2 --invariant --threads 1 "
+                          "--budget 1GiB --items items.jsonl"});
 }
 
 TEST(amr_parse_survives_every_fault) {
@@ -375,9 +376,10 @@ TEST(amr_parse_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) ||
         !EXPECT(file_write_all(world_path("graphs.amr"), blocks, sizeof blocks - 1, NULL)))
         return;
-    sweep(&(Scenario){.name = "amr parse",
-                      .arguments = "amr parse ../graphs.amr --model ../words --max-tokens 4 --slots 2 --invariant --threads 1 "
-                                   "--budget 1GiB --resume --out out/graphs.amr"});
+    sweep(&(Scenario){
+        .name = "amr parse",
+        .arguments = "amr parse ../graphs.amr --model ../words --max-tokens 4 --slots 2 --invariant --threads 1 "
+                     "--budget 1GiB --resume --out out/graphs.amr"});
 }
 
 TEST(generate_survives_every_fault) {

@@ -11,7 +11,8 @@ typedef struct Problem {
     FitSpace s;
     int64_t bytes[FIT_AXES][MOST]; /* that a setting leaves */
     double factor[FIT_AXES][MOST]; /* of time */
-    int64_t piece, outer, buffers; /* of the ladder: each piece's bytes, what leaves with the last one, what visits need */
+    int64_t piece, outer,
+        buffers; /* of the ladder: each piece's bytes, what leaves with the last one, what visits need */
     double piece_seconds, disk_seconds;
     int64_t fixed, trials;
     bool fine;
@@ -44,7 +45,8 @@ static bool cost(void *user, const FitPoint *at, FitCost *out) {
 }
 
 static Problem draw(uint64_t key) {
-    Problem p = {.s = {.axes = 1 + (int)(rng_u32(key, 0) % 4), .rungs = rng_u32(key, 1) % 13, .disk = rng_u32(key, 2) % 2}};
+    Problem p = {
+        .s = {.axes = 1 + (int)(rng_u32(key, 0) % 4), .rungs = rng_u32(key, 1) % 13, .disk = rng_u32(key, 2) % 2}};
     uint64_t i = 3;
     for (int a = 0; a < p.s.axes; a++) {
         p.s.settings[a] = 1 + rng_u32(key, i++) % 5;
@@ -100,9 +102,10 @@ static FitLimits draw_limits(Problem *p, uint64_t key) {
     FitCost c;
     cost(p, &(FitPoint){0}, &c);
     int64_t state = relief(p, &(FitPoint){0}, p->s.rungs);
-    return (FitLimits){.device_bytes = 1 + (int64_t)((double)c.device_bytes * rng_uniform(key, 0)),
-                       .host_bytes = rng_u32(key, 1) % 3 ? 50 + (int64_t)((double)(state + 200) * rng_uniform(key, 2)) : 0,
-                       .disk_bytes = rng_u32(key, 3) % 2 ? (int64_t)((double)state * rng_uniform(key, 4)) : 0};
+    return (FitLimits){
+        .device_bytes = 1 + (int64_t)((double)c.device_bytes * rng_uniform(key, 0)),
+        .host_bytes = rng_u32(key, 1) % 3 ? 50 + (int64_t)((double)(state + 200) * rng_uniform(key, 2)) : 0,
+        .disk_bytes = rng_u32(key, 3) % 2 ? (int64_t)((double)state * rng_uniform(key, 4)) : 0};
 }
 
 static double search(Problem *p, FitLimits l) {

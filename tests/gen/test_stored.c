@@ -6,7 +6,8 @@
 /* Steps of that op in a pass. */
 static int count_in(const Gen *g, const GenPass *pass, OpId op) {
     int n = 0;
-    for (int i = g->ring->p.phase[pass->phase].begin; i < g->ring->p.phase[pass->phase].end; i++) n += g->ring->p.s[i].op == op;
+    for (int i = g->ring->p.phase[pass->phase].begin; i < g->ring->p.phase[pass->phase].end; i++)
+        n += g->ring->p.s[i].op == op;
     return n;
 }
 
@@ -15,8 +16,11 @@ static void expect_stored(MachineKind kind, Format stored, int64_t most) {
     Ring r;
     Err e = {0};
     Machine m = machine_generic_cpu(1);
-    GenSpec spec = {.m = {.activations = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true}, .cache = FMT_BF16,
-                    .slots = 130, .context = 256, .chunk = 256};
+    GenSpec spec = {.m = {.activations = FMT_BF16, .quantised = true, .stored = stored, .head_int8 = true},
+                    .cache = FMT_BF16,
+                    .slots = 130,
+                    .context = 256,
+                    .chunk = 256};
     spec.m.config = (ModelConfig){.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
                                .vocab = 90, .rms_eps = 1e-5, .rope_theta = 10000, .dtype = FMT_BF16};
     m.kind = kind;

@@ -158,7 +158,10 @@ static void check_logits(const Golden *g, bool lora) {
     Program p;
     Model d;
     prog_init(&p);
-    model_weights(&p, &d, &(ModelSpec){.config = g->config, .activations = FMT_F32, .adapter = lora ? lora_of(g) : (LoraSpec){0}}, NULL);
+    model_weights(
+        &p, &d,
+        &(ModelSpec){.config = g->config, .activations = FMT_F32, .adapter = lora ? lora_of(g) : (LoraSpec){0}},
+        NULL);
     p.clock = prog_tensor(&p, "clock", ROLE_DIAL, FMT_I64, 1, DIMS(CLOCK_WORDS));
     prog_begin_phase(&p, "forward", 1);
     ModelInput in = model_input(&p, &d, "batch", g->rows, g->seq);
@@ -215,8 +218,15 @@ static void check_gradients(const Golden *g, bool lora, RecomputeLevel level, bo
     Machine m = {0};
     EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e));
     b->describe(b, &m);
-    JobSpec s = {.m = {.config = g->config, .activations = FMT_F32}, .train = true, .lora = lora, .weights = FMT_F32, .gradients = FMT_F32,
-                 .seq = g->seq, .micro_batch = g->rows, .accum = 1, .no_sweep = !sweep};
+    JobSpec s = {.m = {.config = g->config, .activations = FMT_F32},
+                 .train = true,
+                 .lora = lora,
+                 .weights = FMT_F32,
+                 .gradients = FMT_F32,
+                 .seq = g->seq,
+                 .micro_batch = g->rows,
+                 .accum = 1,
+                 .no_sweep = !sweep};
     if (lora) s.m.adapter = lora_of(g);
     for (int l = 0; l < g->config.layers; l++) s.recompute[l] = level;
     Job *j = MEM_NEW(Job, 1);

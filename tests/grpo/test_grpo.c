@@ -28,7 +28,8 @@ static const char *text(const json_t *j, const char *key) { return json_string_v
 TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     char path[400];
     json_t *j = run("a", "--steps 3 --reward last_number --reward length --reward-weights 1 --reward-weights 0.1");
-    static const char *const keys[] = {"reward_first", "reward_last", "eval_before", "eval_after", "logp_difference_max"};
+    static const char *const keys[] = {"reward_first", "reward_last", "eval_before", "eval_after",
+                                       "logp_difference_max"};
     for (int i = 0; i < COUNT_OF(keys); i++)
         if (!EXPECT(json_is_number(json_object_get(j, keys[i])))) test_note("    %s", keys[i]);
     EXPECT(number(j, "steps") == 3 && number(j, "planned_bytes") == number(j, "measured_bytes"));

@@ -61,7 +61,8 @@ TEST(a_ring_of_three_models_holds_the_rules) {
         GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
         g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
         if (k >= 6)
-            g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8, g.reference.offload.layers[OFFLOAD_WEIGHTS] = 2;
+            g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8,
+            g.reference.offload.layers[OFFLOAD_WEIGHTS] = 2;
         if (k == 7) g.reference_kind = REFERENCE_NONE;
         if (k == 8 || k == 0) s.m.offload.layers[OFFLOAD_MOMENTS] = s.m.offload.layers[OFFLOAD_WEIGHTS] = 2;
         GrpoTask task = grpo_task(&g);
@@ -270,7 +271,8 @@ static void play_a_ring(bool lora) {
     one.m.random_init = false;
     Ring answers;
     EXPECT_OK(backend_open(&b, "cpu", (BackendOptions){.threads = 2}, &e)); /* a backend holds one program */
-    EXPECT_OK(gen_plan(gen, &answers, &one, &alone->ring.machine, NULL, &e) && ring_open(&answers, b, &e) && gen_open(gen, &e));
+    EXPECT_OK(gen_plan(gen, &answers, &one, &alone->ring.machine, NULL, &e) && ring_open(&answers, b, &e) &&
+              gen_open(gen, &e));
     copy_weights(&ring->ring.x, "reference.", &ring->ring.x);
     copy_weights(&ring->ring.x, "evaluator.", &ring->ring.x);
     float mine[VOCAB + 2], others[VOCAB + 2], judged[VOCAB + 2] = {0}, logp[2][TOKENS];
@@ -295,7 +297,8 @@ static void play_a_ring(bool lora) {
         const Tensor *w = prog_t(&alone->ring.p, t);
         if (!w->trainable || w->base) continue;
         Tid there = prog_find(&ring->ring.p, w->name);
-        if (!EXPECT(there && !memcmp(exec_address(&ring->ring.x, there), exec_address(&alone->ring.x, t), (size_t)w->bytes)))
+        if (!EXPECT(there && !memcmp(exec_address(&ring->ring.x, there), exec_address(&alone->ring.x, t),
+                                     (size_t)w->bytes)))
             test_note("    %s", w->name);
     }
     gen_close(gen);

@@ -77,12 +77,30 @@ TEST(completions_lie_side_by_side_and_only_answers_are_scored) {
 /* ---- gradients ---- */
 
 static JobSpec job_spec(const Task *task) {
-    return (JobSpec){.m = {.config = {.layers = 2, .hidden = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48,
-                                      .vocab = VOCAB, .rms_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2, .tied = true,
+    return (JobSpec){.m = {.config = {.layers = 2,
+                                      .hidden = 32,
+                                      .heads = 2,
+                                      .kv_heads = 1,
+                                      .head_dim = 16,
+                                      .ffn = 48,
+                                      .vocab = VOCAB,
+                                      .rms_eps = 1e-5,
+                                      .rope_theta = 10000,
+                                      .init_std = 0.2,
+                                      .tied = true,
                                       .dtype = FMT_F32},
-                           .activations = FMT_F32, .random_init = true, .seed = 5},
-                     .train = true, .weights = FMT_F32, .gradients = FMT_F32, .optimizer = OPTIMIZER_SGD,
-                     .update = {.lr_mult = 1}, .seq = CONTEXT, .micro_batch = ROWS, .accum = 2, .task = task,
+                           .activations = FMT_F32,
+                           .random_init = true,
+                           .seed = 5},
+                     .train = true,
+                     .weights = FMT_F32,
+                     .gradients = FMT_F32,
+                     .optimizer = OPTIMIZER_SGD,
+                     .update = {.lr_mult = 1},
+                     .seq = CONTEXT,
+                     .micro_batch = ROWS,
+                     .accum = 2,
+                     .task = task,
                      .no_sweep = true};
 }
 
@@ -136,7 +154,8 @@ static double *gradients(int64_t *n, double *loss, const Task *task, const Rollo
     return all;
 }
 
-/* Without a reference and with one iteration, a policy's gradient is that of its log-probabilities, times advantages. */
+/* Without a reference and with one iteration, a policy's gradient is that of its log-probabilities, times
+ * advantages. */
 TEST(an_update_without_reference_is_the_plain_policy_gradient) {
     Rollout r;
     RolloutRows l;

@@ -1,6 +1,6 @@
-/* test_family.c - a second family of models, made up here: two attentions a layer, side by side with the feed-forward, and so two
- * caches a layer and eleven projections. Nothing outside this file knows it; training, recompute, offload, adapters, the search
- * and answering must hold for it as they do for the decoder. */
+/* test_family.c - a second family of models, made up here: two attentions a layer, side by side with the
+ * feed-forward, and so two caches a layer and eleven projections. Nothing outside this file knows it; training,
+ * recompute, offload, adapters, the search and answering must hold for it as they do for the decoder. */
 #include <math.h>
 
 #include "gen/gen.h"
@@ -88,9 +88,11 @@ static void weights(Program *p, Model *m, const ModelTraining *t) {
     for (int l = 0; l < c->layers; l++) {
         Layer *w = &own->layer[l];
         p->layer = l;
-        w->norm = model_weight(p, m, t, "norm", arena_printf(&p->arena, "model.layers.%d.norm.weight", l), c->hidden, 0);
+        w->norm =
+            model_weight(p, m, t, "norm", arena_printf(&p->arena, "model.layers.%d.norm.weight", l), c->hidden, 0);
         for (int k = 0; k < 2; k++) {
-            const ModelPart three[] = {{k ? B_Q : A_Q, q}, {k ? B_K : A_K, kv}, {k ? B_V : A_V, kv}}, one[] = {{k ? B_O : A_O, c->hidden}};
+            const ModelPart three[] = {{k ? B_Q : A_Q, q}, {k ? B_K : A_K, kv}, {k ? B_V : A_V, kv}},
+                            one[] = {{k ? B_O : A_O, c->hidden}};
             Attention *a = &w->attention[k];
             a->qkv = model_weight(p, m, t, k ? "far_qkv_w" : "near_qkv_w", NULL, q + 2 * kv, c->hidden);
             model_parts(p, m, a->qkv, NONE, three, 3);
@@ -145,9 +147,11 @@ TEST(memory_techniques_keep_the_bits_of_a_second_family) {
         EXPECT(plain[STEPS - 1] < plain[0] && isfinite(plain[0]));
         for (int level = RECOMPUTE_NORM; level <= RECOMPUTE_BLOCK; level++) {
             for (int l = 0; l < s.m.config.layers; l++) s.recompute[l] = (RecomputeLevel)level;
-            if (level == RECOMPUTE_BLOCK) s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 2;
+            if (level == RECOMPUTE_BLOCK)
+                s.m.offload.layers[OFFLOAD_WEIGHTS] = s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 2;
             steps_train(&s, false, with, NULL);
-            if (!EXPECT(!memcmp(plain, with, sizeof plain))) test_note("    %s, level %d", lora ? "lora" : "full", level);
+            if (!EXPECT(!memcmp(plain, with, sizeof plain)))
+                test_note("    %s, level %d", lora ? "lora" : "full", level);
         }
     }
 }
@@ -167,7 +171,8 @@ TEST(the_search_fits_a_second_family) {
     EXPECT(fits);
     search_free(f);
     fitted = s;
-    fits = job_search(f, &fitted, &m, NULL, free, (FitLimits){.device_bytes = m.runtime_bytes + (whole - m.runtime_bytes) / 2});
+    fits = job_search(f, &fitted, &m, NULL, free,
+                      (FitLimits){.device_bytes = m.runtime_bytes + (whole - m.runtime_bytes) / 2});
     EXPECT(fits && fitted.micro_batch * fitted.accum == 8);
     search_free(f);
     mem_free(f);

@@ -61,7 +61,9 @@ TEST(pieces_hold_the_rules_in_every_mode) {
     for (int k = 0; k < 64; k++) {
         JobSpec s = spec(k & 1, (RecomputeLevel)(k >> 1 & 3));
         s.ffn_chunks = 3 + k % 5;
-        if (k & 8) s.m.offload.layers[OFFLOAD_WEIGHTS] = 4, s.m.offload.layers[OFFLOAD_GRADIENTS] = 2, s.m.offload.layers[OFFLOAD_INPUTS] = 3;
+        if (k & 8)
+            s.m.offload.layers[OFFLOAD_WEIGHTS] = 4, s.m.offload.layers[OFFLOAD_GRADIENTS] = 2,
+            s.m.offload.layers[OFFLOAD_INPUTS] = 3;
         if (k & 16 && s.lora) s.m.quantised = true, s.m.stored = k & 32 ? FMT_NF4 : FMT_INT8;
         if (k & 32) s.accum = 1;
         JobSpec whole = s;

@@ -93,8 +93,8 @@ TEST(a_run_goes_on_with_its_state_on_disk) {
     same_free(&whole), same_free(&half), same_free(&again);
 }
 
-/* Beside a device, what lies outside the layers follows them: into pinned memory with all of them, to disk when all lie there; a
- * frozen embedding waits in pinned memory, where its rows are read in place. */
+/* Beside a device, what lies outside the layers follows them: into pinned memory with all of them, to disk when
+ * all lie there; a frozen embedding waits in pinned memory, where its rows are read in place. */
 TEST(embedding_and_head_follow_the_layers) {
     for (int k = 0; k < 12; k++) {
         bool lora = k & 1;
@@ -116,7 +116,8 @@ TEST(embedding_and_head_follow_the_layers) {
         m.kind = MACHINE_CUDA;
         EXPECT_OK(job_plan(j, &r, &s, &m, NULL, &e));
         EXPECT_OK(plan_verify(&r.p, &e));
-        Pool head = on_disk == 3 ? POOL_DISK : POOL_PINNED, embedding = lora ? POOL_PINNED : head; /* frozen: read by rows */
+        Pool head = on_disk == 3 ? POOL_DISK : POOL_PINNED,
+             embedding = lora ? POOL_PINNED : head; /* frozen: read by rows */
         if (lora && s.m.config.tied) head = POOL_PINNED;
         EXPECT(prog_t(&r.p, j->m.embedding)->home.pool == embedding && prog_t(&r.p, j->m.head)->home.pool == head);
         ring_close(&r);

@@ -1,5 +1,6 @@
-/* test_packing.c - the samples of an update packed among themselves train as a row each does: the same samples, the same
- * sums but for the order of their rounding; and a run goes on in the middle of an epoch with the very next samples. */
+/* test_packing.c - the samples of an update packed among themselves train as a row each does: the same samples,
+ * the same sums but for the order of their rounding; and a run goes on in the middle of an epoch with the very
+ * next samples. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -37,8 +38,11 @@ typedef struct Outcome {
 
 static Outcome train(const char *out, const char *flags) {
     Outcome o = {0};
-    Ran r = snug_run("train --model %s --data %s --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 --val-split 0.2 "
-                     "--precision fp32 --device cpu %s", test_path("m"), test_path("samples.jsonl"), test_path(out), SEQ, STEPS, flags);
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+        "--val-split 0.2 "
+        "--precision fp32 --device cpu %s",
+        test_path("m"), test_path("samples.jsonl"), test_path(out), SEQ, STEPS, flags);
     json_t *j = r.code ? NULL : ran_json(&r);
     const char *sum = json_string_value(json_object_get(j, "checksum"));
     snprintf(o.checksum, sizeof o.checksum, "%s", sum ? sum : "none");
@@ -56,7 +60,8 @@ static void expect_near(const Outcome *a, const Outcome *b, const char *what) {
     bool near = a->n == b->n && fabs(a->eval_loss - b->eval_loss) <= tolerance * b->eval_loss;
     for (int i = 0; i < a->n && i < b->n; i++) near &= fabs(a->loss[i] - b->loss[i]) <= tolerance * b->loss[i];
     if (EXPECT(near)) return;
-    for (int i = 0; i < a->n && i < b->n; i++) test_note("    %s, step %d: %.9g against %.9g", what, i + 1, a->loss[i], b->loss[i]);
+    for (int i = 0; i < a->n && i < b->n; i++)
+        test_note("    %s, step %d: %.9g against %.9g", what, i + 1, a->loss[i], b->loss[i]);
     test_note("    evaluation %.9g against %.9g", a->eval_loss, b->eval_loss);
 }
 
@@ -76,8 +81,9 @@ TEST(packed_among_themselves_samples_train_as_a_row_each) {
         snprintf(flags, sizeof flags, "--pack off --no-save %s", kinds[k]);
         Outcome alone = train(name, flags);
         EXPECT(alone.n == STEPS && alone.loss[STEPS - 1] < alone.loss[0]);
-        static const char *const ways[] = {"--pack update", "--pack auto --threads 1", "--pack auto --micro-batch 1",
-                                           "--pack auto --micro-batch 2 --data-workers 2", "--pack auto --micro-batch 8"};
+        static const char *const ways[] = {
+            "--pack update", "--pack auto --threads 1", "--pack auto --micro-batch 1",
+            "--pack auto --micro-batch 2 --data-workers 2", "--pack auto --micro-batch 8"};
         for (int w = 0; w < COUNT_OF(ways); w++) {
             snprintf(name, sizeof name, "up%d-%d", k, w);
             snprintf(flags, sizeof flags, "--no-save %s %s", ways[w], kinds[k]);
@@ -141,10 +147,15 @@ TEST(a_mixture_goes_on_with_the_very_next_draw) {
     for (int cut = 0; cut < 2; cut++) {
         const char *out = cut ? "cut" : "whole";
         for (int part = 0; part <= cut; part++) {
-            if (part) file_remove_tree(test_path("cut/checkpoint-9"), NULL), file_remove_tree(test_path("cut/model"), NULL);
-            Ran r = snug_run("train --model %s --data %s:2,%s:1,%s:0.25 --out %s --seq %d --global-batch 4 --micro-batch 1 --steps 9 "
-                             "--precision fp32 --device cpu --save-steps 5 --json %s", test_path("m"), test_path("a.jsonl"),
-                             test_path("b.jsonl"), test_path("c.jsonl"), test_path(out), SEQ, part ? "--resume" : "");
+            if (part)
+                file_remove_tree(test_path("cut/checkpoint-9"), NULL),
+                    file_remove_tree(test_path("cut/model"), NULL);
+            Ran r = snug_run(
+                "train --model %s --data %s:2,%s:1,%s:0.25 --out %s --seq %d --global-batch 4 --micro-batch 1 "
+                "--steps 9 "
+                "--precision fp32 --device cpu --save-steps 5 --json %s",
+                test_path("m"), test_path("a.jsonl"), test_path("b.jsonl"), test_path("c.jsonl"), test_path(out),
+                SEQ, part ? "--resume" : "");
             json_t *j = r.code ? NULL : ran_json(&r);
             const char *sum = json_string_value(json_object_get(j, "checksum"));
             if (!EXPECT(sum)) test_note("    %s", str_text(&r.err));
@@ -156,7 +167,8 @@ TEST(a_mixture_goes_on_with_the_very_next_draw) {
     EXPECT_STR(checksum[1], checksum[0]);
 }
 
-/* The order of rows changed between versions: a checkpoint of before is refused by name, not continued with other rows. */
+/* The order of rows changed between versions: a checkpoint of before is refused by name, not continued with other
+ * rows. */
 TEST(a_checkpoint_of_another_order_of_rows_is_refused_by_name) {
     snug_make_job((SnugJob){1, 16, 16});
     put_samples("samples.jsonl", 6, SAMPLES);
@@ -167,10 +179,13 @@ TEST(a_checkpoint_of_another_order_of_rows_is_refused_by_name) {
     EXPECT(json_object_del(own, "data-order") == 0);
     json_dump_file(root, state, 0);
     json_decref(root);
-    Ran r = snug_run("train --model %s --data %s --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 --val-split 0.2 "
-                     "--precision fp32 --device cpu --save-steps 3 --resume", test_path("m"), test_path("samples.jsonl"),
-                     test_path("old"), SEQ, STEPS);
-    if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), "data-order was not set and is 2: rows by a keyed permutation")))
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --seq %d --global-batch 8 --steps %d --log-steps 1 --lr 3e-3 "
+        "--val-split 0.2 "
+        "--precision fp32 --device cpu --save-steps 3 --resume",
+        test_path("m"), test_path("samples.jsonl"), test_path("old"), SEQ, STEPS);
+    if (!EXPECT(r.code == 1 &&
+                strstr(str_text(&r.err), "data-order was not set and is 2: rows by a keyed permutation")))
         test_note("    %d: %s", r.code, str_text(&r.err));
     ran_free(&r);
 }
@@ -188,7 +203,8 @@ TEST(the_logged_loss_is_the_mean_since_the_last_log) {
         if (i) file_remove_tree(test_path("few/checkpoint-4"), NULL); /* on from step 2, in the middle of a stretch */
         train("few", flags[i]);
         int n = snug_metrics(test_path("few"), "train", "loss", few, STEPS);
-        /* rows at steps 1, 3, 6, 7; samples here have about as many scored tokens each, so compare loosely by the mean */
+        /* rows at steps 1, 3, 6, 7; samples here have about as many scored tokens each, so compare loosely by the
+         * mean */
         EXPECT(n == 4);
         EXPECT_NEAR(few[0], each.loss[0], 1e-12);
         EXPECT_NEAR(few[1], (each.loss[1] + each.loss[2]) / 2, 0.02 * each.loss[1]);

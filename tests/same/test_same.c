@@ -161,9 +161,9 @@ TEST(offload_keeps_the_bits_without_accumulation) {
     }
 }
 
-/* The sums over a global batch are grouped otherwise: equal to rounding, that of fp32 sums or of 16-bit gradients, which
- * are rounded once for each micro-batch. The bounds are stated in docs/techniques.md. Before the first update nothing
- * differs but the sum of the rows' losses, which is fp64. */
+/* The sums over a global batch are grouped otherwise: equal to rounding, that of fp32 sums or of 16-bit gradients,
+ * which are rounded once for each micro-batch. The bounds are stated in docs/techniques.md. Before the first
+ * update nothing differs but the sum of the rows' losses, which is fp64. */
 TEST(every_split_of_the_global_batch_gives_the_same_losses) {
     static const char *const splits[] = {"--micro-batch 8", "--micro-batch 4", "--micro-batch 2",
                                          "--micro-batch 1", "--micro-batch 3", "--micro-batch 5"};

@@ -6,9 +6,12 @@
 #include "tests/test.h"
 
 static Machine some_card(const char *name, int64_t bytes) {
-    Machine m = {
-        .kind = MACHINE_CUDA, .matrix_flops = 7.25e14, .f32_flops = 5.2e13, .memory_bytes_per_s = 4.1e12, .copy_bytes_per_s = 5.5e10,
-        .disk_bytes_per_s = 2.5e9};
+    Machine m = {.kind = MACHINE_CUDA,
+                 .matrix_flops = 7.25e14,
+                 .f32_flops = 5.2e13,
+                 .memory_bytes_per_s = 4.1e12,
+                 .copy_bytes_per_s = 5.5e10,
+                 .disk_bytes_per_s = 2.5e9};
     snprintf(m.name, sizeof m.name, "%s", name);
     snprintf(m.driver, sizeof m.driver, "580.1, CUDA 13.0");
     snprintf(m.library, sizeof m.library, "cublasLt 130100, cc 9.0");

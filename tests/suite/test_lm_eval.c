@@ -52,8 +52,10 @@ static void check_item(const json_t *want, const json_t *items) {
     for (size_t i = 0; ok && i < json_array_size(requests); i++)
         ok = same_request(json_array_get(requests, i), json_array_get(mine, i));
     for (int i = 0; ok && i < 3; i++)
-        ok = !json_object_get(want, fields[i]) || json_equal(json_object_get(want, fields[i]), json_object_get(got, fields[i]));
-    if (!EXPECT(ok)) test_note("    %s, item %lld", text_of(want, "task"), json_integer_value(json_object_get(want, "doc_id")));
+        ok = !json_object_get(want, fields[i]) ||
+             json_equal(json_object_get(want, fields[i]), json_object_get(got, fields[i]));
+    if (!EXPECT(ok))
+        test_note("    %s, item %lld", text_of(want, "task"), json_integer_value(json_object_get(want, "doc_id")));
 }
 
 static void check_measures(const json_t *want, const json_t *results, double tolerance) {
@@ -62,15 +64,18 @@ static void check_measures(const json_t *want, const json_t *results, double tol
     json_object_foreach(measures, name, value) {
         const json_t *got = json_object_get(json_object_get(results, text_of(want, "task")), name);
         double x = json_number_value(value), y = json_number_value(got);
-        bool ok = json_is_string(value) ? json_equal(value, got) : json_is_number(got) && fabs(x - y) <= tolerance * fmax(1, fabs(x));
+        bool ok = json_is_string(value) ? json_equal(value, got)
+                                        : json_is_number(got) && fabs(x - y) <= tolerance * fmax(1, fabs(x));
         if (!EXPECT(ok)) test_note("    %s %s: %.9g against %.9g", text_of(want, "task"), name, x, y);
     }
 }
 
 static void compare(int shots, const char *suites) {
     json_t *expected = read_lines(FOLDER "/expected.jsonl");
-    Ran r = snug_run("eval --model models/tally --suite %s --suite-data " FOLDER "/data --num-fewshot %d --precision fp32 --json "
-                     "--device cpu --items %s", suites, shots, test_path("items.jsonl"));
+    Ran r = snug_run("eval --model models/tally --suite %s --suite-data " FOLDER
+                     "/data --num-fewshot %d --precision fp32 --json "
+                     "--device cpu --items %s",
+                     suites, shots, test_path("items.jsonl"));
     json_t *out = ran_json(&r);
     if (!EXPECT(r.code == 0 && out)) test_note("%s", str_text(&r.err));
     json_t *items = r.code ? json_array() : read_lines(test_path("items.jsonl"));
@@ -90,11 +95,14 @@ static void compare(int shots, const char *suites) {
 
 TEST(items_without_examples_are_the_harness_s) { compare(0, "hellaswag,arc,winogrande,boolq,mmlu"); }
 
-TEST(items_with_drawn_examples_and_answers_are_the_harness_s) { compare(2, "hellaswag,arc,winogrande,boolq,mmlu,gsm8k"); }
+TEST(items_with_drawn_examples_and_answers_are_the_harness_s) {
+    compare(2, "hellaswag,arc,winogrande,boolq,mmlu,gsm8k");
+}
 
 TEST(perplexity_of_pages_is_the_harness_s) {
     json_t *expected = read_lines(FOLDER "/expected.jsonl");
-    Ran r = snug_run("eval --model models/tally --suite perplexity --data " FOLDER "/data/pages.jsonl --precision fp32 --json "
+    Ran r = snug_run("eval --model models/tally --suite perplexity --data " FOLDER
+                     "/data/pages.jsonl --precision fp32 --json "
                      "--device cpu");
     json_t *out = ran_json(&r);
     if (!EXPECT(r.code == 0 && out)) test_note("%s", str_text(&r.err));

@@ -1,5 +1,5 @@
-/* test_suite.c - the parts of a benchmark on their own: examples drawn as Python draws them, white space and words as it
- * counts them, extraction, windows over a text, generated prompts; and the command as a person uses it. */
+/* test_suite.c - the parts of a benchmark on their own: examples drawn as Python draws them, white space and words
+ * as it counts them, extraction, windows over a text, generated prompts; and the command as a person uses it. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -10,8 +10,9 @@
 
 /* random.Random(1234): three samples of 5 from 20, then of 6 from 7473, 8 from 100, 8 from 80. */
 TEST(samples_are_those_of_python_s_random) {
-    static const int64_t want[] = {14, 3,   0,    2,    1,   2,    3, 11, 7,  0, 0, 19, 11, 15, 14, 1216, 747, 1499, 5844,
-                                   937, 6925, 1, 64, 62, 31, 8, 85, 69, 59, 8, 76, 11, 65, 74, 5, 34, 71};
+    static const int64_t want[] = {14, 3,  0,    2,   1,    2,    3,   11,   7, 0,  0,  19, 11,
+                                   15, 14, 1216, 747, 1499, 5844, 937, 6925, 1, 64, 62, 31, 8,
+                                   85, 69, 59,   8,   76,   11,   65,  74,   5, 34, 71};
     static const int draws[][2] = {{20, 5}, {20, 5}, {20, 5}, {7473, 6}, {100, 8}, {80, 8}};
     Mt m;
     int64_t out[8];
@@ -178,8 +179,10 @@ TEST(slots_and_formats_change_no_score) {
 
 TEST(an_adapter_is_evaluated_with_its_model) {
     Str args = {0};
-    Ran r = snug_run("train --model models/tally --data " DATA "/pages.jsonl --text-field page --mode lora --lora-rank 2 --steps 3 "
-                     "--lr 1e-2 --seq 64 --micro-batch 1 --global-batch 1 --device cpu --out %s", test_path("tuned"));
+    Ran r = snug_run("train --model models/tally --data " DATA
+                     "/pages.jsonl --text-field page --mode lora --lora-rank 2 --steps 3 "
+                     "--lr 1e-2 --seq 64 --micro-batch 1 --global-batch 1 --device cpu --out %s",
+                     test_path("tuned"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
     json_t *base = eval("--suite perplexity --data " DATA "/pages.jsonl");
@@ -195,7 +198,8 @@ TEST(an_adapter_is_evaluated_with_its_model) {
 
 TEST(the_limit_is_of_every_task) {
     json_t *out = eval("--suite mmlu,arc --suite-data " DATA " --limit 1"), *n = json_object_get(out, "n-samples");
-    EXPECT(number(json_object_get(n, "mmlu_anatomy"), "effective") == 1 && number(json_object_get(n, "arc_easy"), "effective") == 1);
+    EXPECT(number(json_object_get(n, "mmlu_anatomy"), "effective") == 1 &&
+           number(json_object_get(n, "arc_easy"), "effective") == 1);
     EXPECT(number(json_object_get(n, "arc_easy"), "original") > 1);
     json_decref(out);
 }
@@ -229,7 +233,9 @@ TEST(what_cannot_be_evaluated_is_refused_by_name) {
     expect_refused(1, "too few rows for 40", "--suite boolq --num-fewshot 40 --suite-data " DATA);
     expect_refused(3, "does not fit", "--suite boolq --budget 1KiB --suite-data " DATA);
     write_row("boolq/validation.jsonl", "{\"passage\": \"a\", \"question\": \"b\"}\n");
-    write_row("hellaswag.jsonl", "{\"ctx_a\": \"a\", \"ctx_b\": \"b\", \"activity_label\": \"c\", \"endings\": [\"x\", \"y\"], \"label\": \"\"}\n");
+    write_row("hellaswag.jsonl",
+              "{\"ctx_a\": \"a\", \"ctx_b\": \"b\", \"activity_label\": \"c\", \"endings\": [\"x\", \"y\"], "
+              "\"label\": \"\"}\n");
     write_row("mmlu.jsonl", "{\"question\": \"a\", \"choices\": [\"a\"], \"answer\": 0, \"subject\": \"cooking\"}\n");
     str_addf(&args, "--suite-data %s --suite ", test_tmp());
     static const char *const cases[][2] = {{"boolq", "validation.jsonl:1: a row of boolq has no field 'label|answer'"},

@@ -1,5 +1,5 @@
-/* test_schedule.c - learning rates step by step against transformers, groups of parameters against torch, spikes, and the
- * loss scale of fp16. */
+/* test_schedule.c - learning rates step by step against transformers, groups of parameters against torch, spikes,
+ * and the loss scale of fp16. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -91,24 +91,31 @@ static void write_golden_rows(const char *path) {
 static void add_rules(Str *out, const char *flag, const json_t *rules) {
     const char *part;
     json_t *x;
-    json_object_foreach((json_t *)rules, part, x) { str_addf(out, " --%s '%s=%.9g'", flag, part, json_number_value(x)); }
+    json_object_foreach((json_t *)rules, part, x) {
+        str_addf(out, " --%s '%s=%.9g'", flag, part, json_number_value(x));
+    }
 }
 
 TEST(learning_rates_and_decay_by_name_equal_torch_with_parameter_groups) {
-    json_t *root = json_load_file(REFERENCE, 0, NULL), *g = json_object_get(root, "groups"), *want = json_object_get(g, "losses");
+    json_t *root = json_load_file(REFERENCE, 0, NULL), *g = json_object_get(root, "groups"),
+           *want = json_object_get(g, "losses");
     Str flags = {0};
     add_rules(&flags, "lr-group", json_object_get(g, "lr_mult"));
     add_rules(&flags, "decay-mult", json_object_get(g, "decay_mult"));
-    str_addf(&flags, " --lr %.9g --adam_beta1 %.9g --adam_beta2 %.9g --adam_epsilon %.9g --weight_decay %.9g --max_grad_norm %.9g",
+    str_addf(&flags,
+             " --lr %.9g --adam_beta1 %.9g --adam_beta2 %.9g --adam_epsilon %.9g --weight_decay %.9g "
+             "--max_grad_norm %.9g",
              number(g, "lr"), number(g, "beta1"), number(g, "beta2"), number(g, "eps"), number(g, "weight_decay"),
              number(g, "clip"));
     str_addf(&flags, " --warmup-steps %d --lr_scheduler_type warmup_stable_decay --lr_scheduler_kwargs "
                      "'{\"num_decay_steps\": %d, \"decay_type\": \"1-sqrt\"}'",
              (int)number(g, "warmup"), (int)number(g, "decay_steps"));
     write_golden_rows(test_path("rows.jsonl"));
-    Ran r = snug_run("train --model tests/golden/qwen2_tied --data %s --out %s --seq 24 --micro-batch 2 --steps 10 --log-steps 1 "
-                     "--precision fp32 --no-shuffle --pack off --no-save %s",
-                     test_path("rows.jsonl"), test_path("o"), str_text(&flags));
+    Ran r = snug_run(
+        "train --model tests/golden/qwen2_tied --data %s --out %s --seq 24 --micro-batch 2 --steps 10 --log-steps "
+        "1 "
+        "--precision fp32 --no-shuffle --pack off --no-save %s",
+        test_path("rows.jsonl"), test_path("o"), str_text(&flags));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     double have[10];
     EXPECT(snug_metrics(test_path("o"), "train", "loss", have, 10) == 10);
@@ -123,14 +130,15 @@ TEST(learning_rates_and_decay_by_name_equal_torch_with_parameter_groups) {
 }
 
 TEST(a_group_that_no_parameter_is_in_is_refused) {
-    static const char *const bad[][2] = {{"--lr-mult embeding=2", "--lr-mult embeding: no parameter"},
-                                         {"--decay-mult 'layers.9.*norm=1'", "--decay-mult layers.9.*norm: no parameter"},
-                                         {"--lr-mult q_proj=2", "names only part of"},
-                                         {"--mode lora --lr-mult embed=2", "--lr-mult embed: no parameter"}};
+    static const char *const bad[][2] = {
+        {"--lr-mult embeding=2", "--lr-mult embeding: no parameter"},
+        {"--decay-mult 'layers.9.*norm=1'", "--decay-mult layers.9.*norm: no parameter"},
+        {"--lr-mult q_proj=2", "names only part of"},
+        {"--mode lora --lr-mult embed=2", "--lr-mult embed: no parameter"}};
     write_golden_rows(test_path("rows.jsonl"));
     for (int i = 0; i < 4; i++) {
-        Ran r = snug_run("train --model tests/golden/qwen2_tied --data %s --out %s --seq 24 --steps 2 %s", test_path("rows.jsonl"),
-                         test_path("never"), bad[i][0]);
+        Ran r = snug_run("train --model tests/golden/qwen2_tied --data %s --out %s --seq 24 --steps 2 %s",
+                         test_path("rows.jsonl"), test_path("never"), bad[i][0]);
         if (!EXPECT(r.code == 2 && strstr(str_text(&r.err), bad[i][1]))) test_note("%s", str_text(&r.err));
         EXPECT(!file_exists(test_path("never")));
         ran_free(&r);
@@ -150,12 +158,14 @@ TEST(a_spike_is_far_above_the_updates_before_it_and_does_not_hide_the_next) {
         s = spike_after(s, &rule, loss, norm, false);
     }
     SpikeLimits l = spike_limits(&s, &rule);
-    EXPECT(l.loss > 3.3 && l.loss < 4.5 && spike_is_one(&l, 5, 1) && spike_is_one(&l, 3, 10) && !spike_is_one(&l, NAN, 10));
+    EXPECT(l.loss > 3.3 && l.loss < 4.5 && spike_is_one(&l, 5, 1) && spike_is_one(&l, 3, 10) &&
+           !spike_is_one(&l, NAN, 10));
     s = spike_after(s, &rule, 1000, 1, true);
     l = spike_limits(&s, &rule);
     EXPECT(s.skipped_in_a_row == 1 && spike_is_one(&l, 1000, 1) && l.loss < 8);
     int held = 0; /* a level that stays is soon the usual one */
-    for (; held < 40 && spike_is_one(&l, 8, 1); held++, l = spike_limits(&s, &rule)) s = spike_after(s, &rule, 8, 1, true);
+    for (; held < 40 && spike_is_one(&l, 8, 1); held++, l = spike_limits(&s, &rule))
+        s = spike_after(s, &rule, 8, 1, true);
     EXPECT(held > 0 && held < 10);
     rule.on = SPIKE_IGNORE;
     l = spike_limits(&s, &rule);

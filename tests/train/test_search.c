@@ -1,13 +1,13 @@
-/* test_search.c - the search for a plan on real jobs: against trying every plan of its space on small models, and never slower
- * with more room or one more choice on drawn ones. */
+/* test_search.c - the search for a plan on real jobs: against trying every plan of its space on small models, and
+ * never slower with more room or one more choice on drawn ones. */
 #include "base/rng.h"
 #include "base/units.h"
 #include "ir/cards.h"
 #include "tests/test.h"
 #include "train/search.h"
 
-/* Two predictions this near to each other are the same. A smaller micro-batch may be predicted a hundredth faster than a larger
- * one, against F1 of fit/fit.h; the search then takes the larger. */
+/* Two predictions this near to each other are the same. A smaller micro-batch may be predicted a hundredth faster
+ * than a larger one, against F1 of fit/fit.h; the search then takes the larger. */
 #define SAME 1.02
 
 /* ---- jobs ---- */
@@ -21,9 +21,17 @@ static Machine small_gpu(void) { /* a GPU whose copies are slow enough to matter
 
 static JobSpec small_job(uint64_t key, int layers) {
     static const char *const presets[] = {"qwen2.5-0.5b", "llama-3.2-1b", "qwen3-0.6b"};
-    JobSpec s = {.train = true, .lora = rng_u32(key, 0) % 3 == 0, .m.activations = FMT_BF16, .weights = FMT_BF16,
-                 .gradients = FMT_BF16, .moments = (MomentKind)(rng_u32(key, 1) % 3), .update = {.beta1 = 0.9f, .beta2 = 0.99f},
-                 .seq = 256 << rng_u32(key, 2) % 4, .accum = 1, .attend = ATTEND_FAST, .attend_asked = ATTEND_FAST};
+    JobSpec s = {.train = true,
+                 .lora = rng_u32(key, 0) % 3 == 0,
+                 .m.activations = FMT_BF16,
+                 .weights = FMT_BF16,
+                 .gradients = FMT_BF16,
+                 .moments = (MomentKind)(rng_u32(key, 1) % 3),
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f},
+                 .seq = 256 << rng_u32(key, 2) % 4,
+                 .accum = 1,
+                 .attend = ATTEND_FAST,
+                 .attend_asked = ATTEND_FAST};
     EXPECT(config_from_preset(&s.m.config, presets[rng_u32(key, 3) % COUNT_OF(presets)]));
     s.m.config.layers = layers;
     s.m.config.vocab = 8192;
@@ -86,7 +94,8 @@ static void try_ladder(Everything *all, JobSpec s) {
     int layers = s.m.config.layers;
     try_plan(all, &s);
     for (int k = 0; k < COUNT_OF(order); k++) {
-        bool goes = order[k] == OFFLOAD_WEIGHTS || (!s.lora && !(order[k] == OFFLOAD_GRADIENTS && s.update_in_backward));
+        bool goes =
+            order[k] == OFFLOAD_WEIGHTS || (!s.lora && !(order[k] == OFFLOAD_GRADIENTS && s.update_in_backward));
         for (int n = 1; goes && n <= layers; n++) {
             s.m.offload.layers[order[k]] = n;
             try_plan(all, &s);
@@ -98,7 +107,8 @@ static void try_recompute(Everything *all, JobSpec s) {
     int layers = s.m.config.layers;
     try_ladder(all, s);
     for (int blocks = 0; blocks <= layers; blocks++) {
-        bool stop = blocks == 0 || blocks == layers / 4 || blocks == layers / 2 || blocks == 3 * layers / 4 || blocks == layers;
+        bool stop = blocks == 0 || blocks == layers / 4 || blocks == layers / 2 || blocks == 3 * layers / 4 ||
+                    blocks == layers;
         for (int l = 0; l < layers; l++) s.recompute[l] = l < blocks ? RECOMPUTE_BLOCK : RECOMPUTE_NORM;
         if (stop) try_ladder(all, s);
         else try_plan(all, &s);
@@ -132,7 +142,8 @@ TEST(small_jobs_are_fitted_as_well_as_by_trying_everything) {
     for (uint64_t seed = 1; seed <= 24; seed++) {
         JobSpec s = small_job(rng_fold(21, seed), 3);
         FitCost whole = planned(&s, &m);
-        FitLimits limits = {.device_bytes = (int64_t)((double)whole.device_bytes * (0.15 + 0.9 * rng_uniform(22, seed)))};
+        FitLimits limits = {.device_bytes =
+                                (int64_t)((double)whole.device_bytes * (0.15 + 0.9 * rng_uniform(22, seed)))};
         if (seed % 3 == 0) limits.host_bytes = (int64_t)((double)whole.device_bytes * rng_uniform(23, seed));
         Found found = search(&s, &m, free, limits);
         double best = best_of_all(&s, &m, limits, &plans);
@@ -147,8 +158,8 @@ TEST(small_jobs_are_fitted_as_well_as_by_trying_everything) {
 
 static void expect_no_worse(Found less, Found more, uint64_t seed, const char *what) {
     if (!EXPECT(!less.fits || (more.fits && more.seconds <= less.seconds * SAME)))
-        test_note("    job %llu, more %s: %.6g s with less, %s %.6g s with more", (unsigned long long)seed, what, less.seconds,
-                  more.fits ? "fits," : "does not fit,", more.seconds);
+        test_note("    job %llu, more %s: %.6g s with less, %s %.6g s with more", (unsigned long long)seed, what,
+                  less.seconds, more.fits ? "fits," : "does not fit,", more.seconds);
 }
 
 TEST(more_room_or_one_more_choice_is_never_worse) {
@@ -180,8 +191,16 @@ TEST(more_room_or_one_more_choice_is_never_worse) {
 /* The job of an issue: found with a disk that it did not use, refused without one. */
 TEST(a_plan_that_uses_no_disk_is_found_without_one) {
     Machine m = card_machine(card_named("h200"));
-    JobSpec s = {.train = true, .m.activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16, .moments = MOMENTS_8BIT,
-                 .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = 2048, .micro_batch = 4, .accum = 1, .attend = ATTEND_FAST,
+    JobSpec s = {.train = true,
+                 .m.activations = FMT_BF16,
+                 .weights = FMT_BF16,
+                 .gradients = FMT_BF16,
+                 .moments = MOMENTS_8BIT,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f},
+                 .seq = 2048,
+                 .micro_batch = 4,
+                 .accum = 1,
+                 .attend = ATTEND_FAST,
                  .attend_asked = ATTEND_FAST};
     EXPECT(config_from_preset(&s.m.config, "qwen2.5-32b"));
     for (int host = 112; host <= 120; host += 4) {

@@ -1,5 +1,5 @@
-/* test_spikes.c - updates that are spikes or not finite, from outside: warned about, skipped or the end of the run, with its
- * exit code and the state that is left; and the same bits after a resume. */
+/* test_spikes.c - updates that are spikes or not finite, from outside: warned about, skipped or the end of the
+ * run, with its exit code and the state that is left; and the same bits after a resume. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -14,7 +14,8 @@ static void make_job(void) {
     snug_make_job((SnugJob){2, 64, 112});
     for (int i = 0; i < 2 * STEPS; i++) {
         str_add(&rows, "{\"ids\":[");
-        for (int t = 0; t < 32; t++) str_addf(&rows, "%s%d", t ? "," : "", i / 2 == ODD - 1 ? 100 + (t * t * 7) % 190 : 3 + t % 4);
+        for (int t = 0; t < 32; t++)
+            str_addf(&rows, "%s%d", t ? "," : "", i / 2 == ODD - 1 ? 100 + (t * t * 7) % 190 : 3 + t % 4);
         str_add(&rows, "]}\n");
     }
     EXPECT(file_write_all(test_path("odd.jsonl"), rows.data, rows.len, NULL));
@@ -22,9 +23,11 @@ static void make_job(void) {
 }
 
 static Ran train(const char *out, const char *flags) {
-    return snug_run("train --model %s --data %s --out %s --seq 32 --micro-batch 1 --global-batch 2 --steps %d --log-steps 1 --no-shuffle "
-                    "--lr 1e-3 --schedule wsd --decay-steps 10 --threads 2 --pack off --spike-window 16 --spike-factor 4 %s",
-                    test_path("m"), test_path("odd.jsonl"), test_path(out), STEPS, flags);
+    return snug_run(
+        "train --model %s --data %s --out %s --seq 32 --micro-batch 1 --global-batch 2 --steps %d --log-steps 1 "
+        "--no-shuffle "
+        "--lr 1e-3 --schedule wsd --decay-steps 10 --threads 2 --pack off --spike-window 16 --spike-factor 4 %s",
+        test_path("m"), test_path("odd.jsonl"), test_path(out), STEPS, flags);
 }
 
 static int64_t whole(const Ran *r, const char *key) {
@@ -42,7 +45,8 @@ static void get_checksum(const Ran *r, char to[24]) {
 }
 
 static void expect_said(const Ran *r, int code, const char *text) {
-    if (!EXPECT(r->code == code && strstr(str_text(&r->err), text))) test_note("exit %d, not '%s':\n%s", r->code, text, str_text(&r->err));
+    if (!EXPECT(r->code == code && strstr(str_text(&r->err), text)))
+        test_note("exit %d, not '%s':\n%s", r->code, text, str_text(&r->err));
 }
 
 TEST(a_spike_is_named_and_by_default_taken) {
@@ -51,7 +55,8 @@ TEST(a_spike_is_named_and_by_default_taken) {
     Ran r = train("warned", "");
     expect_said(&r, 0, "step 32: a spike: the loss is");
     EXPECT(whole(&r, "spikes") >= 1 && whole(&r, "skipped_steps") == 0);
-    EXPECT(snug_metrics(test_path("warned"), "train", "loss", loss, STEPS) == STEPS && loss[ODD - 1] > 2 * loss[ODD - 2]);
+    EXPECT(snug_metrics(test_path("warned"), "train", "loss", loss, STEPS) == STEPS &&
+           loss[ODD - 1] > 2 * loss[ODD - 2]);
     ran_free(&r);
     r = train("ignored", "--on-spike ignore");
     EXPECT(r.code == 0 && !strstr(str_text(&r.err), "a spike") && whole(&r, "spikes") == 0);
@@ -77,7 +82,8 @@ TEST(a_skipped_spike_writes_nothing_and_is_the_same_found_late) {
     EXPECT_STR(sum[0], sum[1]);
     for (int i = 0; i < STEPS; i++) EXPECT(loss[0][i] == loss[1][i] && lr[0][i] == lr[1][i]);
     EXPECT(loss[0][ODD] < 1.5 * loss[0][ODD - 2]);           /* the model has not seen the odd rows */
-    EXPECT(lr[0][ODD] == lr[0][ODD - 1] && lr[0][ODD - 1] > lr[0][ODD + 1]); /* the decay waits for the update that counts */
+    EXPECT(lr[0][ODD] == lr[0][ODD - 1] &&
+           lr[0][ODD - 1] > lr[0][ODD + 1]); /* the decay waits for the update that counts */
 }
 
 TEST(a_run_resumed_among_spikes_goes_on_bit_for_bit) {
@@ -95,7 +101,8 @@ TEST(a_run_resumed_among_spikes_goes_on_bit_for_bit) {
     ran_free(&r);
 }
 
-/* The checkpoint that is left holds the state before the update; skipping it then is what skipping at once would have been. */
+/* The checkpoint that is left holds the state before the update; skipping it then is what skipping at once would
+ * have been. */
 TEST(a_spike_stops_the_run_with_a_checkpoint_to_go_on_from) {
     char sum[2][24];
     make_job();

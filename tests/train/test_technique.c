@@ -3,8 +3,16 @@
 #include "train/search.h"
 
 static JobSpec job(bool lora) {
-    JobSpec s = {.train = true, .lora = lora, .m.activations = FMT_BF16, .weights = FMT_BF16, .gradients = FMT_BF16,
-                 .moments = MOMENTS_BF16, .update = {.beta1 = 0.9f, .beta2 = 0.99f}, .seq = 8192, .micro_batch = 2, .accum = 4};
+    JobSpec s = {.train = true,
+                 .lora = lora,
+                 .m.activations = FMT_BF16,
+                 .weights = FMT_BF16,
+                 .gradients = FMT_BF16,
+                 .moments = MOMENTS_BF16,
+                 .update = {.beta1 = 0.9f, .beta2 = 0.99f},
+                 .seq = 8192,
+                 .micro_batch = 2,
+                 .accum = 4};
     EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     s.m.config.layers = 4;
     if (lora) s.m.adapter = (LoraSpec){.rank = 32, .alpha = 64, .targets = 127, .format = FMT_BF16};
@@ -27,8 +35,10 @@ TEST(a_layout_is_said_as_flags) {
     s.m.offload.layers[OFFLOAD_WEIGHTS] = 3, s.m.offload.on_disk[OFFLOAD_WEIGHTS] = 1;
     s.head_chunk = 128, s.ffn_chunks = 8;
     s.attend_asked = ATTEND_FAST;
-    EXPECT_STR(layout(&s), "--micro-batch 2 --accum 4 --recompute block:0-1,norm:2-3 --offload weights=2,weights=disk:1,moments "
-                           "--head-chunk 128 --ffn-chunks 8 --attention own");
+    EXPECT_STR(
+        layout(&s),
+        "--micro-batch 2 --accum 4 --recompute block:0-1,norm:2-3 --offload weights=2,weights=disk:1,moments "
+        "--head-chunk 128 --ffn-chunks 8 --attention own");
 }
 
 /* Whatever is taken, undoing every row gives the job back. */
@@ -38,7 +48,9 @@ TEST(what_is_taken_can_be_undone) {
         for (int l = 0; l < 4; l++) now.recompute[l] = asked.recompute[l] = RECOMPUTE_NONE;
         int taken = 0;
         for (int i = 0; i < technique_count; i++)
-            while (technique_table[i].take && taken < 64 && technique_table[i].take(&technique_table[i], &now, MACHINE_CUDA)) taken++;
+            while (technique_table[i].take && taken < 64 &&
+                   technique_table[i].take(&technique_table[i], &now, MACHINE_CUDA))
+                taken++;
         EXPECT(taken > 6);
         now.m.offload.layers[OFFLOAD_GRADIENTS] = 3;
         int on = 0;
@@ -59,10 +71,10 @@ TEST(what_is_taken_can_be_undone) {
 
 /* 8-bit moments before int8, int8 before its head, that before nf4, then rank and length. */
 TEST(the_mathematics_are_given_up_in_order_of_damage) {
-    static const char *const steps[] = {"--moments 8bit", "--moments 8bit --quantize int8",
-                                        "--moments 8bit --quantize int8 --quantize-head int8",
-                                        "--moments 8bit --quantize-head int8 --quantize nf4",
-                                        "--moments 8bit --quantize-head int8 --quantize nf4 --lora-rank 16 --lora-alpha 32"};
+    static const char *const steps[] = {
+        "--moments 8bit", "--moments 8bit --quantize int8", "--moments 8bit --quantize int8 --quantize-head int8",
+        "--moments 8bit --quantize-head int8 --quantize nf4",
+        "--moments 8bit --quantize-head int8 --quantize nf4 --lora-rank 16 --lora-alpha 32"};
     JobSpec asked = job(true), now = asked;
     for (int i = 0; i < COUNT_OF(steps); i++) {
         Str flags = {0};
@@ -103,7 +115,8 @@ TEST(savings_are_plans_without_one_technique) {
     EXPECT_OK(job_plan(j, &r, &s, &m, NULL, &e));
     int n = job_savings(saving, j, &plain, NULL);
     EXPECT(n == 3); /* micro-batch, recompute, moments */
-    for (int i = 0; i < n; i++) EXPECT(saving[i].device_bytes > 0 && saving[i].maths == (strstr(saving[i].name, "8 bit") != NULL));
+    for (int i = 0; i < n; i++)
+        EXPECT(saving[i].device_bytes > 0 && saving[i].maths == (strstr(saving[i].name, "8 bit") != NULL));
     int64_t now = ring_process_bytes(&r);
     ring_close(&r);
     JobSpec kept = s;

@@ -35,8 +35,8 @@ static void processor_name(char *name, int64_t size, int threads) {
     snprintf(name, (size_t)size, "%s, %d thread%s, %s products", model, threads, threads == 1 ? "" : "s", cpu_blas_name());
 }
 
-/* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. AMD's cores of the same kernels
- * do 512 bits in two halves (Zen 4), at a higher clock. */
+/* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. AMD's cores of the same
+ * kernels do 512 bits in two halves (Zen 4), at a higher clock. */
 static double family_flops(const char *processor) {
     const char *name = cpu_blas_name();
     bool wide = !strcmp(name, "SkylakeX") || !strcmp(name, "Cooperlake") || !strcmp(name, "SapphireRapids");

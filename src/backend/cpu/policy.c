@@ -1,4 +1,5 @@
-/* policy.c - a policy's loss over tokens and its gradient, in fp64 and in token order (the contract: ir/op_policy.c). */
+/* policy.c - a policy's loss over tokens and its gradient, in fp64 and in token order (the contract:
+ * ir/op_policy.c). */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
@@ -92,8 +93,9 @@ void cpu_policy_loss_grad(Backend *b, Queue q, const Args *a) {
                         .advantage = cpu_read(room[3], a->policy_loss_grad.in.advantage, c, n),
                         .weight = cpu_read(room[4], a->policy_loss_grad.in.weight, c, n)};
         for (int64_t i = 0; i < n; i++)
-            dlogp[i] = r.weight[i] == 0 ? 0.0f
-                                        : (float)((double)r.weight[i] / divisor * token_of(&r, i, a->step->attr.policy).dlogp);
+            dlogp[i] = r.weight[i] == 0
+                           ? 0.0f
+                           : (float)((double)r.weight[i] / divisor * token_of(&r, i, a->step->attr.policy).dlogp);
         cpu_write(a->policy_loss_grad.out.dlogp, c, dlogp, n);
     }
 }

@@ -12,7 +12,8 @@
 
 _Static_assert((int)CUDA_VERDICT_SCALE == VERDICT_SCALE && (int)CUDA_VERDICT_NORM == VERDICT_NORM &&
                (int)CUDA_VERDICT_OK == VERDICT_OK, "kernels.h repeats the verdict's words");
-_Static_assert((int)CUDA_LIMIT_LOSS == LIMIT_LOSS && (int)CUDA_LIMIT_NORM == LIMIT_NORM, "kernels.h repeats the limits' words");
+_Static_assert((int)CUDA_LIMIT_LOSS == LIMIT_LOSS && (int)CUDA_LIMIT_NORM == LIMIT_NORM,
+               "kernels.h repeats the limits' words");
 _Static_assert((int)CUDA_DIAL_LR == DIAL_LR && (int)CUDA_DIAL_CORRECT1 == DIAL_CORRECT1 &&
                (int)CUDA_DIAL_CORRECT2 == DIAL_CORRECT2, "kernels.h repeats the dials' words");
 
