@@ -192,7 +192,8 @@ static double distance(const float *a, const float *b, int64_t n) {
 
 /* m->v: the weights of retraining. theta: those at the end of the run. */
 static void compare(Removal *m, const float *theta, int64_t n) {
-    double moved = distance(theta, m->v, n), dot = 0, norm = vec_norm(m->sum, n), random = 0, off = 0;
+    double moved = distance(theta, m->v, n), dot = 0, random = 0, off = 0;
+    double norm = vec_norm(m->run.replay.team, m->sum, n);
     for (int64_t i = 0; i < n; i++) {
         double way = (double)m->v[i] - (double)theta[i], draw = (double)rng_normal(0x72616e64, (uint64_t)i);
         off += (way - (double)m->sum[i]) * (way - (double)m->sum[i]);
@@ -239,7 +240,7 @@ static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
         m->run.replay.removed = m->request[i].set.removed;
         if (!clean_request(w, &m->how, &m->request[i], m->sum, m->v, e)) return false;
     }
-    m->correction_norm = vec_norm(m->sum, w->n);
+    m->correction_norm = vec_norm(m->run.replay.team, m->sum, w->n);
     return true;
 }
 
@@ -254,7 +255,7 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
     if (!load_end(m, e)) return false;
     params_get(params, x, theta);
     if (oracle) compare(m, theta, w->n);
-    vec_add(theta, m->sum, 1, w->n);
+    vec_add(m->run.replay.team, theta, m->sum, 1, w->n);
     for (int i = 0; i < m->n_requests; i++) {
         clean_cover(w, &m->how, &m->request[i], i, theta, m->v);
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);

@@ -72,7 +72,7 @@ static bool plan(UnlearnRun *r, int vectors, Err *e) {
         ring_close(&r->ring);
         return false;
     }
-    r->host.vectors = replay_bytes(&r->job) * (1 + vectors);
+    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + replay_stack_bytes(setup_threads(r->o));
     ring_close(&r->ring);
     setup_fit(&r->spec, o, &r->machine, &r->host, r->limits);
     r->planned = true;
@@ -107,7 +107,7 @@ static bool start(UnlearnRun *r, Err *e) {
     r->running = true;
     if (!run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e)) return false;
     r->replaying = true;
-    return replay_open(&r->replay, &r->run, &r->history, e);
+    return replay_open(&r->replay, &r->run, &r->history, setup_threads(r->o), e);
 }
 
 bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {

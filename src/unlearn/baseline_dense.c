@@ -105,7 +105,7 @@ int64_t dense_width(const JobSpec *j, const LossSpec *s) {
 void dense_begin(Tuning *t) {
     int64_t n = dense_width(&t->b->run->job->spec, &t->b->loss);
     for (int64_t i = 0; i < n; i++) t->direction[i] = rng_normal(rng_fold(t->b->seed, 0x726d75), (uint64_t)i);
-    if (n) vec_scale(t->direction, 1 / vec_norm(t->direction, n), n);
+    if (n) vec_scale(NULL, t->direction, 1 / vec_norm(NULL, t->direction, n), n);
 }
 
 static void read_token(Tuning *t, Tid tensor, int64_t token, int64_t n, float *to) {
@@ -160,7 +160,7 @@ static double put_gradients(Tuning *t, int first, int rows, const Counts *c) {
             int64_t k = 0;
             for (int64_t i = token / seq * seq; i < token; i++) k += t->batch.weight[i] > 0;
             read_token(t, s->out, token, n, t->z);
-            if (s->hidden) vec_scale(t->z, 0.5, n);
+            if (s->hidden) vec_scale(NULL, t->z, 0.5, n);
             loss += token_loss(t, r, k, t->batch.labels[token], t->ref + token * n, n, c);
         }
         write_token(t, s->d, token, n, t->d);
@@ -224,7 +224,7 @@ static bool read_reference(Tuning *t, Err *e) {
     if (!exec_sync(x, e)) return false;
     for (int64_t i = 0; i < tokens; i++)
         if (t->batch.weight[i] > 0) read_token(t, s->ref_out, i, n, t->ref + i * n);
-    if (s->hidden) vec_scale(t->ref, 0.5, tokens * n);
+    if (s->hidden) vec_scale(NULL, t->ref, 0.5, tokens * n);
     return true;
 }
 

@@ -25,7 +25,7 @@ Noise noise_scale(const NoiseOptions *o, double measured) {
 static void direction(float *q, uint64_t key, int j, int64_t n) {
     uint64_t own = rng_fold(key, (uint64_t)j);
     for (int64_t i = 0; i < n; i++) q[i] = rng_normal(own, (uint64_t)i);
-    vec_scale(q, 1 / vec_norm(q, n), n);
+    vec_scale(NULL, q, 1 / vec_norm(NULL, q, n), n);
 }
 
 static double drawn_along(const float *q, uint64_t key, int64_t n) {
@@ -46,7 +46,7 @@ double noise_add(const NoiseOptions *o, const Noise *n, float *theta, float *scr
     for (int j = 0; j < o->rank; j++) { /* sigma P z + across (I - P) z = across z + (sigma - across) P z */
         direction(scratch, o->projector_key, j, count);
         double along = (n->sigma - n->across) * drawn_along(scratch, o->key, count);
-        vec_add(theta, scratch, along, count);
+        vec_add(NULL, theta, scratch, along, count);
         squares += along * along;
     }
     return sqrt(squares);

@@ -9,16 +9,33 @@
 
 const char *const hessian_names[HESSIAN_KINDS] = {"fisher", "diagonal", "exact"};
 
+typedef struct Parts {
+    float *out;
+    const float *other; /* what out is combined with */
+    double by;
+} Parts;
+
+static void difference_part(void *context, int64_t from, int64_t end) {
+    const Parts *p = context;
+    for (int64_t i = from; i < end; i++) p->out[i] = (float)(((double)p->out[i] - (double)p->other[i]) / p->by);
+}
+
+static void diagonal_part(void *context, int64_t from, int64_t end) {
+    const Parts *p = context;
+    for (int64_t i = from; i < end; i++)
+        p->out[i] = (float)((double)p->out[i] * ((double)p->out[i] * (double)p->other[i]));
+}
+
 static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out,
                         float *scratch, Err *e) {
-    double norm = vec_norm(v, w->n), theta = w->norm(w->user);
+    double norm = vec_norm(w->team, v, w->n), theta = w->norm(w->user);
     if (norm == 0 || !isfinite(norm)) {
-        vec_zero(out, w->n);
+        vec_zero(w->team, out, w->n);
         return true;
     }
     double h = o->difference * (theta > 0 ? theta : 1) / norm;
     if (!w->gradient(w->user, out, rows, v, h, e) || !w->gradient(w->user, scratch, rows, v, -h, e)) return false;
-    for (int64_t i = 0; i < w->n; i++) out[i] = (float)(((double)out[i] - (double)scratch[i]) / (2 * h));
+    vec_for(w->team, w->n, difference_part, &(Parts){out, scratch, 2 * h});
     return true;
 }
 
@@ -26,9 +43,8 @@ bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, co
                      float *scratch, Err *e) {
     if (o->hessian == HESSIAN_EXACT) return differences(w, o, rows, v, out, scratch, e);
     if (!w->gradient(w->user, out, rows, NULL, 0, e)) return false;
-    double along = o->hessian == HESSIAN_FISHER ? vec_dot(out, v, w->n) : 0;
-    for (int64_t i = 0; i < w->n; i++)
-        out[i] = (float)((double)out[i] * (o->hessian == HESSIAN_FISHER ? along : (double)out[i] * (double)v[i]));
+    if (o->hessian == HESSIAN_FISHER) vec_scale(w->team, out, vec_dot(w->team, out, v, w->n), w->n);
+    else vec_for(w->team, w->n, diagonal_part, &(Parts){.out = out, .other = v});
     return true;
 }
 
@@ -39,14 +55,14 @@ bool contraction(const Walk *w, const PropagateOptions *o, double lr, int iterat
     for (int64_t i = 0; i < w->n; i++) x[i] = rng_normal(key, (uint64_t)i);
     *gamma = 0;
     for (int k = 0; k < iterations; k++) {
-        vec_scale(x, 1 / vec_norm(x, w->n), w->n);
+        vec_scale(w->team, x, 1 / vec_norm(w->team, x, w->n), w->n);
         if (!hessian_product(w, &exact, WALK_ALL, x, y, scratch, e)) return false;
         for (int s = 0; s < w->n_spans; s++) {
             const WalkSpan *p = &w->span[s];
             for (int64_t i = p->first; i < p->first + p->count; i++)
                 x[i] = (float)((double)x[i] - lr * p->mult * ((double)y[i] + p->decay * (double)x[i]));
         }
-        *gamma = vec_norm(x, w->n);
+        *gamma = vec_norm(w->team, x, w->n);
     }
     return true;
 }

@@ -36,15 +36,15 @@ static bool propagate_all(const Walk *w, const CleanOptions *o, CleanRequest *r,
     PropagateOptions options = o->propagate;
     options.window = r->window;
     int64_t n = r->set.n_steps, each = o->each_step ? 1 : n;
-    double before = vec_norm(sum, w->n);
+    double before = vec_norm(w->team, sum, w->n);
     for (int64_t i = 0; i < n; i += each) {
         PropagateReport part;
         if (!propagate(w, &options, r->set.step + i, each, v, &part, e)) return false;
-        vec_add(sum, v, 1, w->n);
+        vec_add(w->team, sum, v, 1, w->n);
         join(&r->report, &part);
         r->report.norm = part.norm;
     }
-    if (o->each_step) r->report.norm = before > 0 ? NAN : vec_norm(sum, w->n);
+    if (o->each_step) r->report.norm = before > 0 ? NAN : vec_norm(w->team, sum, w->n);
     return true;
 }
 

@@ -46,6 +46,10 @@ void params_free(Params *p) {
 static void get_tensor(Exec *x, Tid t, float *to, int64_t n) {
     Format f = prog_t(x->p, t)->format;
     char raw[PIECE * 4];
+    if (f == FMT_F32) { /* as it is, in one copy */
+        exec_get(x, t, to, 0, n * 4);
+        return;
+    }
     int64_t item = format_item_bytes(f);
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t m = MIN2(PIECE, n - at);
@@ -58,6 +62,10 @@ static void put_tensor(Exec *x, Tid t, const float *from, const float *along, do
     Format f = prog_t(x->p, t)->format;
     char raw[PIECE * 4];
     float sum[PIECE];
+    if (f == FMT_F32 && !along) {
+        exec_put(x, t, from, 0, n * 4);
+        return;
+    }
     int64_t item = format_item_bytes(f);
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t m = MIN2(PIECE, n - at);

@@ -21,17 +21,27 @@ int propagate_vectors(double momentum) { return momentum > 0 ? 3 : 2; }
 
 /* ---- one update ---- */
 
+typedef struct StepOfSpan {
+    Carried *c;
+    const WalkSpan *span;
+    WalkRate rate;
+} StepOfSpan;
+
+static void take_part(void *context, int64_t from, int64_t end) {
+    const StepOfSpan *s = context;
+    Carried *c = s->c;
+    double lr = s->rate.lr * s->span->mult, decay = s->span->decay + c->o->damping;
+    for (int64_t i = s->span->first + from; i < s->span->first + end; i++) {
+        double force = s->rate.scale * (double)c->change[i] + decay * (double)c->v[i];
+        if (c->m) force = c->m[i] = (float)(c->w->momentum * (double)c->m[i] + force);
+        c->v[i] = (float)((double)c->v[i] - lr * force);
+    }
+}
+
 /* v <- v - lr * (scale * change + (decay + damping) * v), through the momentum where there is one. */
 static void take_step(Carried *c, WalkRate rate) {
-    for (int k = 0; k < c->w->n_spans; k++) {
-        const WalkSpan *s = &c->w->span[k];
-        double lr = rate.lr * s->mult, decay = s->decay + c->o->damping;
-        for (int64_t i = s->first; i < s->first + s->count; i++) {
-            double force = rate.scale * (double)c->change[i] + decay * (double)c->v[i];
-            if (c->m) force = c->m[i] = (float)(c->w->momentum * (double)c->m[i] + force);
-            c->v[i] = (float)((double)c->v[i] - lr * force);
-        }
-    }
+    for (int k = 0; k < c->w->n_spans; k++)
+        vec_for(c->w->team, c->w->span[k].count, take_part, &(StepOfSpan){c, &c->w->span[k], rate});
 }
 
 static void note_rate(PropagateReport *r, WalkRate rate) {
@@ -42,7 +52,7 @@ static void note_rate(PropagateReport *r, WalkRate rate) {
 
 static bool product_into_change(Carried *c, WalkRows rows, Err *e) {
     if (c->reference == 0) { /* nothing has been removed yet: v is 0 */
-        vec_zero(c->change, c->w->n);
+        vec_zero(c->w->team, c->change, c->w->n);
         return true;
     }
     c->out->hvp_calls++;
@@ -53,9 +63,9 @@ static bool remove_step(Carried *c, Err *e) {
     WalkRate rate;
     int64_t n = c->w->n;
     if (!c->w->advance(c->w->user, c->change, c->m ? c->other : NULL, &rate, e)) return false;
-    vec_add(c->v, c->change, -1, n);
-    if (c->m) vec_add(c->m, c->other, -1, n);
-    c->out->added_norm += vec_norm(c->change, n);
+    vec_add(c->w->team, c->v, c->change, -1, n);
+    if (c->m) vec_add(c->w->team, c->m, c->other, -1, n);
+    c->out->added_norm += vec_norm(c->w->team, c->change, n);
     return true;
 }
 
@@ -64,8 +74,8 @@ static bool remove_samples(Carried *c, Err *e) {
     int64_t n = c->w->n;
     if (!product_into_change(c, WALK_KEPT, e) || !c->w->gradient(c->w->user, c->other, WALK_REMOVED, NULL, 0, e))
         return false;
-    double removed = vec_norm(c->other, n);
-    vec_add(c->change, c->other, -1, n);
+    double removed = vec_norm(c->w->team, c->other, n);
+    vec_add(c->w->team, c->change, c->other, -1, n);
     if (!c->w->advance(c->w->user, NULL, NULL, &rate, e)) return false;
     note_rate(c->out, rate);
     take_step(c, rate);
@@ -82,15 +92,15 @@ static bool pass_through(Carried *c, Err *e) {
 }
 
 static void guard(Carried *c, bool removal) {
-    double norm = vec_norm(c->v, c->w->n);
+    double norm = vec_norm(c->w->team, c->v, c->w->n);
     if (removal && isfinite(norm)) c->reference = norm;
     bool wild = !isfinite(norm), large = norm > fmax(10 * c->reference, 0.05);
     if (c->o->guard && (wild || (large && !removal))) {
         c->out->guarded++;
         if (wild)
-            vec_zero(c->v, c->w->n);
+            vec_zero(c->w->team, c->v, c->w->n);
         else
-            vec_scale(c->v, c->reference / norm, c->w->n);
+            vec_scale(c->w->team, c->v, c->reference / norm, c->w->n);
         norm = wild ? 0 : c->reference;
     }
     c->out->norm = norm;
@@ -122,7 +132,7 @@ bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched,
     *out = (PropagateReport){.steps_touched = n};
     Carried c = {.w = w, .o = o, .out = out, .v = v, .change = MEM_NEW(float, w->n), .other = MEM_NEW(float, w->n)};
     if (w->momentum > 0) c.m = MEM_NEW(float, w->n);
-    vec_zero(v, w->n);
+    vec_zero(w->team, v, w->n);
     bool ok = walk_window(&c, touched, n, e);
     mem_free(c.change);
     mem_free(c.other);

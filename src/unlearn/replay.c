@@ -10,7 +10,9 @@
 
 int64_t replay_bytes(const Job *j) { return 4 * model_count(&j->ring->p, true); }
 
-bool replay_open(Replay *r, Run *run, const History *h, Err *e) {
+int64_t replay_stack_bytes(int threads) { return (threads - 1) * (int64_t)THREAD_STACK_BYTES; }
+
+bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
     *r = (Replay){.run = run, .h = h};
     if (!h->ended)
         return fail(e, ERR_FAIL,
@@ -21,10 +23,11 @@ bool replay_open(Replay *r, Run *run, const History *h, Err *e) {
     CHECK(!run->job->spec.update_in_backward);
     params_init(&r->params, run->job);
     r->theta = MEM_NEW(float, r->params.n);
-    return true;
+    return threads_open(&r->team, threads, e);
 }
 
 void replay_close(Replay *r) {
+    if (r->team) threads_close(r->team);
     params_free(&r->params);
     mem_free(r->theta);
 }
@@ -196,14 +199,24 @@ static bool walk_gradient(void *user, float *g, WalkRows rows, const float *alon
     if (along) params_put_shifted(&r->params, x, r->theta, along, h);
     bool ok = play_micros(r, rows, e) && exec_sync(x, e);
     if (ok) params_get_gradient(&r->params, x, g);
-    if (ok && r->run->job->unscale) vec_scale(g, 1 / r->h->step[r->step].scale, r->params.n);
+    if (ok && r->run->job->unscale) vec_scale(r->team, g, 1 / r->h->step[r->step].scale, r->params.n);
     if (along) params_put(&r->params, x, r->theta);
     r->has_gradients = ok && rows == WALK_ALL && !along;
     return ok;
 }
 
-static void subtract_from(float *to, const float *after, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = after[i] - to[i];
+typedef struct Difference {
+    float *to;
+    const float *after;
+} Difference;
+
+static void subtract_part(void *context, int64_t from, int64_t end) {
+    const Difference *d = context;
+    for (int64_t i = from; i < end; i++) d->to[i] = d->after[i] - d->to[i];
+}
+
+static void subtract_from(Replay *r, float *to, const float *after) {
+    vec_for(r->team, r->params.n, subtract_part, &(Difference){to, after});
 }
 
 static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e) {
@@ -211,7 +224,6 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
     Exec *x = &r->run->ring->x;
     double verdict[VERDICT_WORDS], lr = r->h->step[r->step].lr;
     bool wrote = !r->h->step[r->step].overflowed;
-    int64_t n = r->params.n;
     if (u) params_get(&r->params, x, u);
     if (dm) params_get_moment(&r->params, x, dm);
     if (!play_update(r, verdict, e)) return false;
@@ -219,12 +231,12 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
     *rate = (WalkRate){.lr = wrote ? lr : 0, .scale = verdict[VERDICT_SCALE] / unscale};
     if (u) {
         keep_theta(r);
-        subtract_from(u, r->theta, n);
+        subtract_from(r, u, r->theta);
     }
     if (dm) {
         r->has_theta = false; /* its place serves for the momentum */
         params_get_moment(&r->params, x, r->theta);
-        subtract_from(dm, r->theta, n);
+        subtract_from(r, dm, r->theta);
     }
     return true;
 }
@@ -232,7 +244,7 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
 static double walk_norm(void *user) {
     Replay *r = user;
     keep_theta(r);
-    return vec_norm(r->theta, r->params.n);
+    return vec_norm(r->team, r->theta, r->params.n);
 }
 
 static double walk_lr(void *user) {
@@ -249,6 +261,7 @@ Walk replay_walk(Replay *r) {
                   .span = r->params.span,
                   .n_spans = r->params.n_tensors,
                   .momentum = sgd ? s->update.beta1 : 0,
+                  .team = r->team,
                   .adaptive = !sgd,
                   .seek = walk_seek,
                   .gradient = walk_gradient,

@@ -14,6 +14,7 @@
 typedef struct Replay {
     Run *run;         /* keeps; opened, with the plan's update behind backward */
     const History *h; /* keeps */
+    Threads *team;    /* owns; for arithmetic on vectors */
     Params params;
     int64_t step;        /* theta[step] stands in the slots */
     bool has_gradients;  /* of all rows of that update, at theta[step] */
@@ -24,10 +25,11 @@ typedef struct Replay {
     int64_t passes; /* over an update's batch, forward and backward */
 } Replay;
 
-/* Bytes of ordinary memory that a replay and its walk take. */
+/* Bytes of ordinary memory that a replay and its walk take, and the threads' stacks beside them. */
 int64_t replay_bytes(const Job *j);
+int64_t replay_stack_bytes(int threads);
 /* The run stands at its start. Checks that the log is whole and about these rows. */
-bool replay_open(Replay *r, Run *run, const History *h, Err *e);
+bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e);
 void replay_close(Replay *r);
 bool replay_seek(Replay *r, int64_t step, Err *e);
 Walk replay_walk(Replay *r); /* borrows */

@@ -1,15 +1,22 @@
-/* vec.h - arithmetic on vectors as long as a model: stored in fp32, summed in fp64.
+/* vec.h - arithmetic on vectors as long as a model: stored in fp32, summed in fp64, shared out among threads.
  *
- * A sum of a billion squares in fp32 is off by a fifth; every sum here is in fp64. Lengths are 64 bits. */
+ * A sum of a billion squares in fp32 is off by a fifth; every sum here is in fp64, over tiles whose bounds depend on the
+ * length alone, so that any number of threads gives the same bits. Lengths are 64 bits. team NULL: one thread. */
 #ifndef UNLEARN_VEC_H
 #define UNLEARN_VEC_H
 
 #include <stdint.h>
 
-double vec_dot(const float *a, const float *b, int64_t n);
-double vec_norm(const float *a, int64_t n);
-void vec_add(float *to, const float *a, double times, int64_t n); /* to += times * a */
-void vec_scale(float *to, double times, int64_t n);
-void vec_zero(float *to, int64_t n);
+#include "base/threads.h"
+
+double vec_dot(Threads *team, const float *a, const float *b, int64_t n);
+double vec_norm(Threads *team, const float *a, int64_t n);
+void vec_add(Threads *team, float *to, const float *a, double times, int64_t n); /* to += times * a */
+void vec_scale(Threads *team, float *to, double times, int64_t n);
+void vec_zero(Threads *team, float *to, int64_t n);
+
+/* fn(context, from, end) for parts of 0 .. n. */
+typedef void VecPart(void *context, int64_t from, int64_t end);
+void vec_for(Threads *team, int64_t n, VecPart *fn, void *context);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/threads.h"
 
 typedef enum WalkRows { WALK_ALL, WALK_KEPT, WALK_REMOVED } WalkRows;
 
@@ -27,6 +28,7 @@ typedef struct Walk {
     const WalkSpan *span;
     int n_spans;
     double momentum;
+    Threads *team; /* for arithmetic on vectors; NULL: one thread */
     bool adaptive; /* AdamW: what an update does to a deviation is known by u alone */
     bool (*seek)(void *user, int64_t step, Err *e);
     /* Of the loss of the update at hand, over some of its rows, at theta[s] + h * along (NULL: theta[s]). */

@@ -42,10 +42,10 @@ TEST(a_step_of_gradient_ascent_is_the_gradient_of_torch) {
         snprintf(result, sizeof result, "%s/model", test_path("u"));
         float *before = logged_run_vector(&l, FIXTURE "model"), *after = logged_run_vector(&l, result);
         float *g = logged_run_vector(&l, FIXTURE "gradient");
-        vec_add(after, before, -1, n);
-        double norm = vec_norm(g, n);
-        vec_add(after, g, -1, n);
-        EXPECT_NEAR(vec_norm(after, n) / norm, 0, 1e-5);
+        vec_add(NULL, after, before, -1, n);
+        double norm = vec_norm(NULL, g, n);
+        vec_add(NULL, after, g, -1, n);
+        EXPECT_NEAR(vec_norm(NULL, after, n) / norm, 0, 1e-5);
         mem_free(before), mem_free(after), mem_free(g);
         logged_run_close(&l);
     }
@@ -77,9 +77,9 @@ TEST(a_step_through_logits_is_the_step_through_log_probabilities) {
         if (i && theta[1]) start = logged_run_vector(&l, result);
         int64_t n = l.walk.n;
         if (start && theta[0]) {
-            vec_add(theta[1], theta[0], -1, n), vec_add(theta[0], start, -1, n);
-            EXPECT(vec_norm(theta[0], n) > 0);
-            EXPECT_NEAR(vec_norm(theta[1], n) / vec_norm(theta[0], n), 0, 1e-5);
+            vec_add(NULL, theta[1], theta[0], -1, n), vec_add(NULL, theta[0], start, -1, n);
+            EXPECT(vec_norm(NULL, theta[0], n) > 0);
+            EXPECT_NEAR(vec_norm(NULL, theta[1], n) / vec_norm(NULL, theta[0], n), 0, 1e-5);
         }
         logged_run_close(&l);
     }

@@ -31,13 +31,13 @@ TEST(noise_is_drawn_with_that_deviation_along_and_across_a_subspace) {
     float *theta = MEM_NEW(float, COUNT), *scratch = MEM_NEW(float, COUNT);
     double norm = noise_add(&o, &n, theta, scratch, COUNT);
     EXPECT_NEAR(norm / sqrt((double)COUNT), 0.5, 0.01);
-    EXPECT_NEAR(vec_norm(theta, COUNT), norm, 1e-3);
+    EXPECT_NEAR(vec_norm(NULL, theta, COUNT), norm, 1e-3);
     o.kind = NOISE_SUBSPACE;
     n.across = 0.05;
-    vec_zero(theta, COUNT);
+    vec_zero(NULL, theta, COUNT);
     noise_add(&o, &n, theta, scratch, COUNT);
     double want = 0.05 * 0.05 * (COUNT - 50) + 0.5 * 0.5 * 50; /* of the square of its norm */
-    EXPECT_NEAR(vec_dot(theta, theta, COUNT) / want, 1, 0.15);
+    EXPECT_NEAR(vec_dot(NULL, theta, theta, COUNT) / want, 1, 0.15);
     mem_free(theta), mem_free(scratch);
 }
 

@@ -22,7 +22,7 @@ static bool train_fixture(const char *flags) {
 }
 
 static void expect_alike(const char *what, const float *a, const float *b, int64_t n, double tolerance) {
-    double dot = vec_dot(a, b, n), x = vec_norm(a, n), y = vec_norm(b, n), off = 0;
+    double dot = vec_dot(NULL, a, b, n), x = vec_norm(NULL, a, n), y = vec_norm(NULL, b, n), off = 0;
     for (int64_t i = 0; i < n; i++) off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
     off = sqrt(off) / y;
     if (!EXPECT(off <= tolerance && dot / (x * y) >= 0.9999))

@@ -181,7 +181,7 @@ TEST(requests_one_after_another_are_exact_for_one_step_only) {
     Walk w = walk_of(&q, own);
     for (int i = 0; i < 2; i++) {
         EXPECT_OK(propagate(&w, &o, steps + i, 1, v, &report, &e));
-        vec_add(sum, v, 1, N);
+        vec_add(NULL, sum, v, 1, N);
         q.skip[steps[i]] = false;
     }
     q.skip[3] = q.skip[9] = true;
@@ -198,7 +198,7 @@ static double remove_samples(Quadratic *q, const PropagateOptions *o, double sig
     Walk w = walk_of(q, own);
     EXPECT_OK(propagate(&w, o, touched, n, v, &report, &e));
     EXPECT(report.steps_touched == n && report.norm > 0); /* u and v are never all zero for want of a model */
-    vec_scale(v, sign, N);
+    vec_scale(NULL, v, sign, N);
     return error_of(q, v);
 }
 
@@ -295,7 +295,7 @@ TEST(fisher_is_of_rank_one_and_the_diagonal_is_element_by_element) {
     gradient(&q, g, WALK_ALL, NULL, 0, &e);
     o.hessian = HESSIAN_FISHER;
     EXPECT_OK(hessian_product(&w, &o, WALK_ALL, v, out, scratch, &e));
-    for (int i = 0; i < N; i++) EXPECT_NEAR((double)out[i], (double)g[i] * vec_dot(g, v, N), 1e-6);
+    for (int i = 0; i < N; i++) EXPECT_NEAR((double)out[i], (double)g[i] * vec_dot(NULL, g, v, N), 1e-6);
     o.hessian = HESSIAN_DIAGONAL;
     EXPECT_OK(hessian_product(&w, &o, WALK_ALL, v, out, scratch, &e));
     for (int i = 0; i < N; i++) EXPECT_NEAR((double)out[i], (double)(g[i] * g[i] * v[i]), 1e-6);
@@ -305,7 +305,32 @@ TEST(sums_of_many_squares_are_in_fp64) {
     enum { MANY = 40000000 };
     float *x = mem_alloc(sizeof(float) * MANY);
     for (int64_t i = 0; i < MANY; i++) x[i] = 1e-3f;
-    EXPECT_NEAR(vec_norm(x, MANY) / (1e-3 * sqrt((double)MANY)), 1,
+    EXPECT_NEAR(vec_norm(NULL, x, MANY) / (1e-3 * sqrt((double)MANY)), 1,
                 1e-6); /* in fp32 it would stop growing at 2^24 terms */
     mem_free(x);
+}
+
+TEST(vectors_come_to_the_same_bits_with_any_number_of_threads) {
+    enum { MANY = 1000003 }; /* several tiles and a part of one */
+    float *a = MEM_NEW(float, MANY), *b = MEM_NEW(float, MANY), *alone = MEM_NEW(float, MANY);
+    for (int64_t i = 0; i < MANY; i++) a[i] = rng_normal(1, (uint64_t)i), alone[i] = rng_normal(2, (uint64_t)i);
+    double dot = vec_dot(NULL, a, alone, MANY), norm = vec_norm(NULL, a, MANY);
+    for (int threads = 1; threads <= 3; threads++) {
+        Threads *team = NULL;
+        Err e = {0};
+        EXPECT_OK(threads_open(&team, threads, &e));
+        for (int64_t i = 0; i < MANY; i++) b[i] = rng_normal(2, (uint64_t)i);
+        EXPECT(vec_dot(team, a, b, MANY) == dot && vec_norm(team, a, MANY) == norm);
+        vec_add(team, b, a, 0.3, MANY);
+        vec_scale(team, b, 1.7, MANY);
+        if (threads == 1) {
+            vec_add(NULL, alone, a, 0.3, MANY);
+            vec_scale(NULL, alone, 1.7, MANY);
+        }
+        EXPECT(!memcmp(alone, b, sizeof(float) * MANY));
+        vec_zero(team, b, MANY);
+        EXPECT(vec_norm(team, b, MANY) == 0);
+        threads_close(team);
+    }
+    mem_free(a), mem_free(b), mem_free(alone);
 }
