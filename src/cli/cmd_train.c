@@ -212,6 +212,7 @@ static void fill_run_options(Session *s, RunOptions *ro) {
     if (!ro->save) ro->save_seconds = 0;
     if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
     ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
+    ro->side_folder = setup_words_folder(s->words_folder, o, &s->model);
     fill_length(s, ro);
     fill_schedule(s, ro);
     fill_spikes(s, ro);

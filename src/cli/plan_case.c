@@ -180,9 +180,11 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
 void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
     const Options *o = c->o;
     SavePlan s;
+    char own[SHARE_PATH];
     RunOptions ro = {.out = opt_text(o, OPT_OUT),
                      .base_name = opt_text(o, OPT_MODEL),
                      .model_folder = c->model.has_folder && !opt_given(o, OPT_INIT) ? c->model.folder : NULL,
+                     .side_folder = setup_words_folder(own, o, &c->model),
                      .total_steps = c->updates,
                      .log_steps = opt_int(o, OPT_LOG_STEPS),
                      .eval_steps = opt_int(o, OPT_EVAL_STEPS),

@@ -34,6 +34,7 @@ struct Session {
     Taken taken;
     ModelFiles model;
     Words words;
+    char words_folder[SHARE_PATH]; /* where they are found, if not as given */
     Dataset *data, *held_out;
     Backend *backend;
     Machine machine;

@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "cli/options.h"
+#include "cli/share.h"
 #include "data/dataset.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
@@ -58,6 +59,9 @@ typedef struct Words { /* what turns text into ids */
     Template *chat;
 } Words;
 bool setup_words_of(Words *w, const char *folder, Err *e); /* of a folder that has a tokenizer */
+/* Where tokenizer and templates are, which also go beside what is written: --tokenizer's, or the model's folder; NULL: there
+ * are none. */
+const char *setup_words_folder(char own[SHARE_PATH], const Options *o, const ModelFiles *m);
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e);
 void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */

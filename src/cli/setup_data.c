@@ -24,12 +24,15 @@ bool setup_words_of(Words *w, const char *folder, Err *e) {
     return false;
 }
 
+const char *setup_words_folder(char own[SHARE_PATH], const Options *o, const ModelFiles *m) {
+    if (opt_given(o, OPT_TOKENIZER)) return share_find(own, "models", opt_text(o, OPT_TOKENIZER));
+    return m->has_folder ? m->folder : NULL;
+}
+
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     *w = (Words){0};
     char own[SHARE_PATH], path[1200];
-    const char *folder = opt_given(o, OPT_TOKENIZER) ? share_find(own, "models", opt_text(o, OPT_TOKENIZER))
-                         : m->has_folder             ? m->folder
-                                                     : NULL;
+    const char *folder = setup_words_folder(own, o, m);
     if (!folder) return true;
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;

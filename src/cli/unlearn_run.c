@@ -97,6 +97,7 @@ static bool check_belongs(UnlearnRun *r, Err *e) {
 
 static bool start(UnlearnRun *r, Err *e) {
     RunOptions ro = {.model_folder = r->model.has_folder && !r->spec.m.random_init ? r->model.folder : NULL,
+                     .side_folder = setup_words_folder(r->words_folder, &r->given, &r->model),
                      .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
                      .base_name = opt_text(&r->given, OPT_MODEL),
                      .clip = opt_real(&r->given, OPT_CLIP),
@@ -167,6 +168,7 @@ static bool plan_result(UnlearnRun *r, const LossSpec *loss, int64_t rows, int64
 
 static bool start_result(UnlearnRun *r, Err *e) {
     RunOptions ro = {.model_folder = r->model.folder,
+                     .side_folder = setup_words_folder(r->words_folder, &r->given, &r->model),
                      .base_name = opt_text(&r->given, OPT_MODEL),
                      .clip = opt_real(&r->given, OPT_CLIP),
                      .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,

@@ -17,6 +17,7 @@ typedef struct UnlearnRun {
     History history;
     ModelFiles model;
     Words words;
+    char words_folder[SHARE_PATH];
     Dataset *data, *held_out;
     UpdateRows rows;
     Backend *backend;

@@ -80,7 +80,7 @@ static bool size_files(SavePlan *s, const Job *j, const RunOptions *o, const Tra
         return false;
     int side = 0;
     s->result_bytes = trained.bytes + config_bytes(spec, o->base_name);
-    if (o->model_folder) s->result_bytes += hf_side_bytes(o->model_folder, &side);
+    if (o->side_folder) s->result_bytes += hf_side_bytes(o->side_folder, &side);
     trainer_state_init(&fresh);
     for (int i = 0; i < o->n_settings; i++) trainer_state_set(&fresh, o->settings[2 * i], o->settings[2 * i + 1]);
     s->optimizer_bytes = optimizer.bytes;

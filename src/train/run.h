@@ -59,6 +59,7 @@ typedef struct RunOptions {
     const RunJudge *judge;     /* NULL: the best checkpoint has the lowest loss */
     const RunSource *source;   /* NULL: a data set */
     const char *model_folder;  /* weights; NULL: random */
+    const char *side_folder;   /* tokenizer and templates that go beside the result; NULL: none */
     const char *adapter_folder; /* NULL: none */
     RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
     const char *out;            /* its path */

@@ -75,7 +75,7 @@ bool run_until_written(Run *r, RunWrite *put, void *what, Err *e) {
 
 bool run_write_trained(Run *r, const char *folder, Err *e) {
     const JobSpec *s = &r->job->spec;
-    if (r->o.model_folder && !hf_copy_side_files(r->o.model_folder, folder, e)) return false;
+    if (r->o.side_folder && !hf_copy_side_files(r->o.side_folder, folder, e)) return false;
     if (s->lora) {
         AdapterConfig c = run_adapter_config(s, r->o.base_name);
         return adapter_config_write(folder, &c, e) && weights_save(&r->ring->x, ROLE_ADAPTER, folder, e);

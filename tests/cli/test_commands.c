@@ -326,3 +326,19 @@ TEST(json_leaves_only_json_on_standard_output) {
     json_decref(j);
     ran_free(&r);
 }
+
+TEST(a_result_of_random_weights_has_the_tokenizer_it_was_trained_with) {
+    static const char *const how[] = {"", "--tokenizer tally"};
+    Ran r = snug_run("problems --n 24 --out %s", test_path("p.jsonl"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    for (int i = 0; i < COUNT_OF(how); i++) {
+        char out[32], name[80];
+        snprintf(out, sizeof out, "random-%d", i);
+        snprintf(name, sizeof name, "%s/model/tokenizer.json", out);
+        r = snug_run("train --model tally --init random %s --data %s --steps 1 --out %s", how[i], test_path("p.jsonl"),
+                     test_path(out));
+        if (!EXPECT(r.code == 0 && file_exists(test_path(name)))) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+    }
+}
