@@ -48,6 +48,7 @@ struct LineInput {
     EditLine *edit;
     History *past;
     const char *prompt;   /* of the line that is read */
+    bool ahead;           /* what is read was typed before the prompt was there */
     int history_fd;       /* -1: nothing is kept */
     char history_path[1100];
 };
@@ -96,11 +97,20 @@ static bool read_byte(char *to) {
     return wait_for_input() && file_read_some(STDIN_FILENO, to, &got, 1, "standard input", NULL) && got == 1;
 }
 
-/* libedit's own reading would begin again after a signal; this one ends the line. */
+static bool is_ready(void) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    return poll(&input, 1, 0) > 0;
+}
+
+/* libedit's own reading would begin again after a signal; this one ends the line. While an answer is written the kernel
+ * edits lines, and keeps a Ctrl-D that is typed then as a zero. */
 static int read_character(EditLine *el, wchar_t *to) {
+    enum { CTRL_D = 4 };
     mbstate_t state = {0};
     char byte;
+    reader->ahead = reader->ahead && is_ready();
     while (read_byte(&byte)) {
+        if (!byte && reader->ahead) byte = CTRL_D;
         size_t n = mbrtowc(to, &byte, 1, &state);
         if (n == (size_t)-1) memset(&state, 0, sizeof state); /* not a character: the next byte begins one */
         else if (n != (size_t)-2) return 1;
@@ -214,6 +224,7 @@ static bool read_plain(LineInput *in, Str *line, bool *ended) {
 
 static bool read_edited(LineInput *in, Str *line, bool *ended) {
     int n = 0;
+    in->ahead = true;
     in->lib.resize(in->edit); /* the terminal may have another size now */
     const char *text = in->lib.gets(in->edit, &n);
     *ended = !stop_signal && (!text || n <= 0);

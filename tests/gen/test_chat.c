@@ -220,6 +220,18 @@ TEST(ctrl_c_ends_the_answer_and_drops_a_line_not_the_program) {
     }
 }
 
+/* While an answer is written the terminal is the kernel's, which keeps the end of the input as a zero. */
+TEST(ctrl_d_that_is_typed_into_an_answer_ends_the_chat_behind_it) {
+    Terminal t;
+    make_model();
+    if (!begin(&t, "TERM=xterm XDG_STATE_HOME=/dev/null", "--context 4096 --max-tokens 3000")) return;
+    terminal_type(&t, "tell me\r");
+    EXPECT(terminal_wait(&t, "\n"));
+    EXPECT(terminal_more(&t, 100));
+    terminal_type(&t, "\004");
+    EXPECT(terminal_end(&t) == 0);
+}
+
 TEST(a_signal_that_is_no_ctrl_c_leaves_the_chat) {
     Terminal t;
     make_model();

@@ -85,8 +85,12 @@ static const char *content(const Str *reply) {
 }
 
 static void end(const Served *s) {
+    Str err = {0};
     kill(s->pid, SIGINT);
-    EXPECT(world_wait(s->pid) == 0);
+    int code = world_wait(s->pid);
+    world_said(NULL, &err, "v");
+    if (!EXPECT(code == 0)) test_note("    exit %d\n%s", code, str_text(&err));
+    str_free(&err);
 }
 
 TEST(a_browser_gets_one_page_that_needs_nothing_else) {
