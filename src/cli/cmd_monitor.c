@@ -204,9 +204,10 @@ static bool live(Watcher *w) {
 
 static bool parse_port(int *port, const char *text, Err *e) {
     char *end;
-    long n = strcmp(text, "any") ? strtol(text, &end, 10) : 0;
-    *port = (int)n;
-    if (!strcmp(text, "any") || (!*end && n > 0 && n <= UINT16_MAX)) return true;
+    long n = strtol(text, &end, 10);
+    bool any = !strcmp(text, "any");
+    *port = any ? 0 : (int)n;
+    if (any || (!*end && n > 0 && n <= UINT16_MAX)) return true;
     return fail(e, ERR_USAGE, "--serve %s: is neither a port from 1 to 65535 nor any", text);
 }
 

@@ -396,11 +396,11 @@ static void announce(Session *s, RunOptions *ro) {
     status_init(&s->status);
     ro->status = &s->status;
     if (!name) name = slash && slash[1] ? slash + 1 : out;
-    if (out[0] != '/' && getcwd(here, sizeof here - 1)) strcat(here, "/");
+    bool below = out[0] != '/' && getcwd(here, sizeof here);
     snprintf(s->status.name, sizeof s->status.name, "%s", name);
     snprintf(s->status.command, sizeof s->status.command, "%s", command_rows[s->o->command].name);
-    snprintf(s->status.out, sizeof s->status.out, "%s%s", here, out);
-    snprintf(s->status.device, sizeof s->status.device, "%s", s->machine.name);
+    snprintf(s->status.out, sizeof s->status.out, "%s%s%s", below ? here : "", below ? "/" : "", out);
+    snprintf(s->status.device, sizeof s->status.device, "%.63s", s->machine.name);
     snprintf(s->status.bus_id, sizeof s->status.bus_id, "%s", s->machine.bus_id);
     snprintf(s->status.phase, sizeof s->status.phase, "loading");
     s->status.planned_bytes = ring_process_bytes(&s->ring);

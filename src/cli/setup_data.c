@@ -108,6 +108,7 @@ static bool open_with_graphs(Dataset **d, const Options *o, OptId id, DataOption
     str_clear(&text);
     if (ok) dataset_report_text(&text, *d);
     if (ok) log_line("%s", str_text(&text));
+    options->blocks = NULL;
     amr_rows_close(&rows);
     str_free(&text);
     return ok;

@@ -247,8 +247,9 @@ static bool is_asked_as_local(Server *s, void *connection) {
 
 static int answer_job(Server *s, void *connection) {
     const char *pid = s->lib.lookup(connection, KIND_ARGUMENT, "pid");
-    for (int i = 0; i < s->now->n_jobs && pid; i++)
-        if (s->now->job[i].s.pid == atoi(pid)) return answer_json(s, connection, job_charts(&s->now->job[i].s));
+    long wanted = pid ? strtol(pid, NULL, 10) : 0;
+    for (int i = 0; i < s->now->n_jobs; i++)
+        if (s->now->job[i].s.pid == wanted) return answer_json(s, connection, job_charts(&s->now->job[i].s));
     return answer_words(s, connection, 404, "there is no such job");
 }
 
