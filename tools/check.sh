@@ -65,7 +65,7 @@ alone() { start "$@"; finish; }
 
 # ---- what there is ----
 
-heavy="test-same test-faults test-plan test-budget test-death" # the longest begin first
+heavy="test-same test-faults test-budget test-unlearn test-death test-cli test-plan" # the longest begin first
 order() { # binaries
     local name binary
     for name in $heavy; do for binary in "$@"; do [ "${binary##*/}" = "$name" ] && echo "$binary"; done; done
