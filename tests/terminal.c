@@ -30,9 +30,13 @@ bool terminal_start(Terminal *t, const char *before, const char *arguments) {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     Str command = {0};
     *t = (Terminal){.fd = posix_openpt(O_RDWR | O_NOCTTY)};
-    bool ok = t->fd >= 0 && !grantpt(t->fd) && !unlockpt(t->fd) && (name = ptsname(t->fd)) &&
+    bool ok = t->fd >= 0 && !grantpt(t->fd) && !unlockpt(t->fd) && (name = ptsname(t->fd)) && !access(name, F_OK) &&
               !ioctl(t->fd, TIOCSWINSZ, &size);
-    if (!EXPECT(ok)) return false;
+    if (!ok) { /* as in a root without /dev/pts */
+        if (t->fd >= 0) close(t->fd);
+        test_skip("there are no pseudo terminals");
+        return false;
+    }
     str_addf(&command, "%s exec %s %s", before, binary, arguments);
     t->pid = fork();
     if (!t->pid) become(name, str_text(&command));

