@@ -1,7 +1,7 @@
 /* vec.h - arithmetic on vectors as long as a model: stored in fp32, summed in fp64, shared out among threads.
  *
- * A sum of a billion squares in fp32 is off by a fifth; every sum here is in fp64, over tiles whose bounds depend on the
- * length alone, so that any number of threads gives the same bits. Lengths are 64 bits. team NULL: one thread. */
+ * A sum of a billion squares in fp32 is off by a fifth; every sum here is in fp64, over tiles whose bounds depend on
+ * the length alone, so that any number of threads gives the same bits. Lengths are 64 bits. team NULL: one thread. */
 #ifndef UNLEARN_VEC_H
 #define UNLEARN_VEC_H
 

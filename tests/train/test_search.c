@@ -164,7 +164,7 @@ static void expect_no_worse(Found less, Found more, uint64_t seed, const char *w
 
 TEST(more_room_or_one_more_choice_is_never_worse) {
     Machine m = small_gpu();
-    int64_t jobs = test_number("jobs", test_sanitized() ? 40 : 250);
+    int64_t jobs = test_number("jobs", test_brief() ? 40 : 250);
     for (uint64_t seed = 1; seed <= (uint64_t)jobs; seed++) {
         uint64_t key = rng_fold(31, seed);
         JobSpec s = small_job(key, 2 + (int)(rng_u32(key, 9) % 5));

@@ -43,7 +43,7 @@ static void expect_planned(const json_t *j) {
     EXPECT(number(j, "above_plan_bytes") == 0);
 }
 
-TEST(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
+TEST_SLOW(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
     static const struct {
         const char *flags;
         double most; /* of the distance between trained and retrained */
