@@ -5,7 +5,7 @@
 
 Writes tests/unlearn/hvp/: model/ (weights), rows.jsonl (one batch), v/, gradient/, hv/ and gauss_newton/ (the direction,
 the gradient, the products with the Hessian and with the Gauss-Newton matrix, under the names of the weights, so that each can be
-read like a model), and losses.json: for every loss rows of
+read like a model), gradient_norms.json (of each row alone), and losses.json: for every loss rows of
 log-probabilities, the loss, and what autograd gives for -dL/dlogp of every token. The losses are written here from
 open-unlearning's description, on logits; ceu's gradient is divided by that of the label's log-probability.
 """
@@ -190,6 +190,12 @@ def main():
     save("gradient", m, dict(zip(names, g)))
     save("hv", m, dict(zip(names, hv)))
     save("gauss_newton", m, dict(zip(names, gauss_newton(m, data, [p.detach() for p in params], v))))
+    norms = []
+    for ids in data:
+        g = torch.autograd.grad(loss_of(m, [ids]), params)
+        norms.append(float(torch.sqrt(sum((t ** 2).sum() for t in g))))
+    with open(os.path.join(ROOT, "gradient_norms.json"), "w") as f:
+        f.write(json.dumps(norms) + "\n")
     with open(os.path.join(ROOT, "rows.jsonl"), "w") as f:
         for ids in data:
             f.write(json.dumps({"ids": ids}) + "\n")

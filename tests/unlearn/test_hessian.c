@@ -5,6 +5,7 @@
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/unlearn/logged_run.h"
+#include "unlearn/gradnorm.h"
 #include "unlearn/propagate.h"
 #include "unlearn/vec.h"
 
@@ -84,4 +85,24 @@ TEST(gauss_newton_products_are_those_of_forward_and_backward_mode) {
         mem_free(v), mem_free(want), mem_free(hv), mem_free(out), mem_free(part);
     }
     logged_run_close(&l);
+}
+
+TEST(gradient_norms_of_samples_are_those_of_autograd) {
+    LoggedRun l;
+    Err e = {0};
+    double got[6];
+    int64_t row[6] = {0, 1, 2, 3, 4, 5};
+    if (!train_fixture("")) return;
+    json_t *want = json_load_file(FIXTURE "gradient_norms.json", 0, NULL);
+    if (EXPECT(want != NULL) && logged_run_open(&l, "o", "fisher")) {
+        Run *run = &l.run.run;
+        mem_free(logged_run_vector(&l, FIXTURE "model"));
+        EXPECT_OK(gradnorm_make(got, run, l.run.data, row, 6, &e));
+        for (int i = 0; i < 6; i++) {
+            size_t sample = (size_t)dataset_row_at(l.run.data, 0, row[i]);
+            EXPECT_NEAR(got[i] / json_number_value(json_array_get(want, sample)), 1, 1e-5);
+        }
+        logged_run_close(&l);
+    }
+    json_decref(want);
 }
