@@ -65,6 +65,8 @@ static bool open_data(UnlearnRun *r, Err *e) {
 
 static bool plan(UnlearnRun *r, int vectors, Err *e) {
     const Options *o = &r->given;
+    if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
+        r->spec.task = &task_gauss_newton;
     if (!setup_packing(&r->spec, &r->rows, r->data, NULL, r->global_batch, o, &r->machine, &r->host, r->limits, e))
         return false;
     r->host.batches = run_batch_bytes(&r->spec, r->global_batch, r->data, 0);
@@ -72,7 +74,8 @@ static bool plan(UnlearnRun *r, int vectors, Err *e) {
         ring_close(&r->ring);
         return false;
     }
-    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + replay_stack_bytes(setup_threads(r->o));
+    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + gauss_newton_bytes(&r->spec) +
+                      replay_stack_bytes(setup_threads(r->o));
     ring_close(&r->ring);
     setup_fit(&r->spec, o, &r->machine, &r->host, r->limits);
     r->planned = true;

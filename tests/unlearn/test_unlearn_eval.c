@@ -103,3 +103,17 @@ TEST(an_evaluation_without_its_files_is_refused) {
         ran_free(&r);
     }
 }
+
+TEST(membership_tests_by_reference_and_gradients_are_planned_and_told_apart) {
+    char flags[900];
+    if (!make_folder()) return;
+    snprintf(flags, sizeof flags, "--no-rouge --mia-gradnorm --reference-model %s", world_path("words"));
+    json_t *j = evaluate(flags);
+    EXPECT(value(j, "mia_reference") == 0.5); /* a model beside itself */
+    EXPECT(value(j, "mia_gradnorm") >= 0 && value(j, "mia_gradnorm") <= 1);
+    EXPECT(value(j, "planned_bytes") == value(j, "measured_bytes") && value(j, "above_plan_bytes") == 0);
+    json_decref(j);
+    j = evaluate("--no-rouge");
+    EXPECT(!json_object_get(j, "mia_gradnorm") && !json_object_get(j, "mia_reference"));
+    json_decref(j);
+}
