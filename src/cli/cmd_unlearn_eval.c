@@ -82,14 +82,13 @@ static bool write_rows(int *fd, const Evaluation *v, Err *e) {
 }
 
 static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
-    int threads = setup_threads(v->o);
     s->spec.task = s->gradients ? NULL : &task_logits;
     s->spec.seq = dataset_seq(s->data);
     s->host = (HostBytes){
         .data = dataset_bytes(s->data) + 2 * v->rows.len,
         .reading = dataset_reading_bytes(s->data),
         .tokenizer = tokenizer_bytes(s->words.tokenizer),
-        .vectors = 3 * scores_bytes(s->data) + scores_making_bytes(s->model.config.vocab, threads)};
+        .vectors = 3 * scores_bytes(s->data) + scores_making_bytes(&s->spec)};
     s->host.batches = run_batch_bytes(&s->spec, s->gradients, s->gradients ? s->data : NULL, 0);
     if (s->gradients) setup_fit(&s->spec, &s->part.o, &s->machine, &s->host, s->limits);
     s->planned = true;
@@ -146,7 +145,7 @@ static bool score(Evaluation *v, Scores *out, const char *model, Err *e) {
     int fd = -1;
     s->gradients = !out;
     bool ok = write_rows(&fd, v, e) && open_scoring(s, v, model, fd, e) &&
-              (out ? scores_make(out, &s->run, s->data, setup_threads(v->o), e) : make_norms(s, v, e));
+              (out ? scores_make(out, &s->run, s->data, e) : make_norms(s, v, e));
     if (s->running) run_close(&s->run);
     if (s->planned) ring_close(&s->ring);
     if (s->backend) s->backend->close(s->backend);

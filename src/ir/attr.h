@@ -75,6 +75,8 @@ static inline int64_t lora_rank_on_x(const AttrLora *l) {
     return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank;
 }
 
+enum { SCORE_LOGP, SCORE_MEAN, SCORE_DEVIATION, SCORE_LIKELIEST, TOKEN_SCORES }; /* of a row of token_score */
+
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */
     float scale;   /* of the logits: 1 / temperature; 0: 1 */

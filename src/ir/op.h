@@ -164,6 +164,7 @@ Tid op_mix(Program *p, const char *name, Tid a, Tid b, AttrMix attr);           
 Tid op_swiglu(Program *p, Tid gate_up);                                               /* (N,2F) -> (N,F) */
 Tid op_add(Program *p, const char *name, Tid a, Tid b);
 Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */
+Tid op_token_score(Program *p, Tid logits, Tid labels);                                /* -> (N,TOKEN_SCORES) fp32 */
 Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
 Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr,
                          Tid *entropy); /* with that of the rows; NULL: without */

@@ -21,6 +21,8 @@
  *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
+ *   token_score     in logits(N,V) fp32 labels(N)              out score(N,TOKEN_SCORES) fp32: log p of the label, mean
+ *                   and standard deviation of log p under p, 1 where the label is the first of the largest; label < 0: 0
  *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat +
  scale*sum(v*weight)/divisor
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
@@ -48,6 +50,12 @@ static void embed_grad(Program *p, Step s, Grads *g) {
 Tid op_head_logits(Program *p, Tid x, Tid w) {
     Tid y = prog_tensor(p, "logits", ROLE_ACTIVATION, FMT_F32, 2, DIMS(prog_rows(p, x), prog_rows(p, w)));
     prog_emit(p, (Step){.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}});
+    return y;
+}
+
+Tid op_token_score(Program *p, Tid logits, Tid labels) {
+    Tid y = prog_tensor(p, "token_score", ROLE_ACTIVATION, FMT_F32, 2, DIMS(prog_rows(p, logits), TOKEN_SCORES));
+    prog_emit(p, (Step){.op = OP_TOKEN_SCORE, .token_score = {.in = {logits, labels}, .out = {y}}});
     return y;
 }
 
@@ -204,5 +212,6 @@ const OpRow op_row_head_logp_grad = {.shape = head_shape, .flops = head_flops, .
 const OpRow op_row_head_sweep = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
     .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .grid = GRID_PRODUCTS,
     .table = PASS_FORWARD, .size = head_size, .bytes_on_top = sweep_bytes_on_top};
+const OpRow op_row_token_score = {.flags = OPF_HEAD};
 const OpRow op_row_token_sum = {.grad = token_sum_grad, .flags = OPF_WRITES_STATE};
 const OpRow op_row_token_sum_grad = {0};

@@ -88,21 +88,6 @@ TEST(metrics_of_an_answer_are_as_defined) {
     EXPECT_NEAR(metric_privleak(0.5, 0.5), 0, 1e-9);
 }
 
-TEST(a_token_is_scored_by_its_distribution) {
-    static const float x[] = {1000.5f, 998.25f, 1000.5f, 990, 1001.75f}; /* far from 0: nothing overflows */
-    double sum = 0, mean = 0, square = 0;
-    for (int i = 0; i < 5; i++) sum += exp((double)x[i] - 1000);
-    for (int i = 0; i < 5; i++) {
-        double logp = (double)x[i] - 1000 - log(sum), p = exp(logp);
-        mean += p * logp, square += p * logp * logp;
-    }
-    TokenScore t = score_of_logits(x, 5, 1), best = score_of_logits(x, 5, 4);
-    EXPECT_NEAR((double)t.logp, 998.25 - 1000 - log(sum), 1e-6);
-    EXPECT_NEAR((double)t.mean, mean, 1e-6);
-    EXPECT_NEAR((double)t.deviation, sqrt(square - mean * mean), 1e-6);
-    EXPECT(!t.likeliest && best.likeliest);
-}
-
 TEST(texts_are_as_short_as_zlib_makes_them) {
     static const char text[] =
         "The full name of the author is Basil Mahfouz Al-Kuwaiti, and the author is from Kuwait City, Kuwait.";

@@ -132,6 +132,8 @@ typedef struct CudaPolicy { /* vectors of n fp32 numbers; NULL: there is none */
 } CudaPolicy;
 void cuda_launch_policy_loss(cudaStream_t s, const CudaPolicy *p);
 void cuda_launch_policy_loss_grad(cudaStream_t s, const CudaPolicy *p);
+void cuda_launch_token_score(cudaStream_t s, float *score, const float *logits, const int32_t *labels, int64_t n,
+                             int64_t vocabulary);
 void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
                            const float *beta, int64_t n, float scale);
 void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,

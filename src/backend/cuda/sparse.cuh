@@ -109,24 +109,6 @@ DEVICE float index_score(const IndexQuery &x, const KeyRow<K> &key, bool relu) {
     return sum;
 }
 
-/* ---- over a block ---- */
-
-DEVICE float max_of_block(float x, float *part) {
-    x = warp_max(x);
-    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
-    __syncthreads();
-    int lane = threadIdx.x % WARP;
-    x = warp_max(lane < (int)blockDim.x / WARP ? part[lane] : -INFINITY);
-    __syncthreads();
-    return x;
-}
-
-DEVICE double total_of_block(double x, double *part) {
-    x = sum_of_block(x, part);
-    __syncthreads();
-    return x;
-}
-
 /* The word of the k-th largest of x[0..n), and how many are larger; count: 256 words of shared memory, found: 2. */
 DEVICE uint32_t kth_largest(const float *x, int n, int k, int *above, int *count, uint32_t *found) {
     uint32_t prefix = 0, mask = 0;
