@@ -80,6 +80,7 @@ enum { SCORE_LOGP, SCORE_MEAN, SCORE_DEVIATION, SCORE_LIKELIEST, TOKEN_SCORES };
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */
     float scale;   /* of the logits: 1 / temperature; 0: 1 */
+    bool fp32;     /* on a GPU: logits stay in fp32; else they are rounded to the format of the hidden rows */
 } AttrHead;
 static inline float attr_head_scale(const AttrHead *h) { return h->scale > 0 ? h->scale : 1; }
 enum { HEAD_TILE = 128 }; /* rows summed into the weight gradient at a time: fixed, so that chunks keep the bits */

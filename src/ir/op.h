@@ -168,7 +168,8 @@ Tid op_token_score(Program *p, Tid logits, Tid labels);                         
 Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
 Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr,
                          Tid *entropy); /* with that of the rows; NULL: without */
-/* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. */
+/* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. Its
+ * log-probabilities have the bits of op_head_logp_entropy's: it is the same step with one output more. */
 Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn);
 /* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a position's. */
 enum { SAMPLE_WORKERS = 4 }; /* rows drawn at a time on the CPU: each has scratch of its own */

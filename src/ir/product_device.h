@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "ir/attr.h"
 #include "ir/format.h"
 
 #define DEVICE_LIBRARY_BYTES (32 * MIB)
@@ -67,6 +68,7 @@ static inline int64_t device_some_bytes(int64_t rows) {
 }
 
 static inline int64_t device_logits_ld(int64_t vocabulary) { return units_round_up(vocabulary, DEVICE_LOGITS); }
+static inline Format device_logits_format(const AttrHead *a, Format hidden) { return a->fp32 ? FMT_F32 : hidden; }
 
 static inline int64_t device_sum_bytes(int64_t rows, int64_t cols) { /* the parts of a bias gradient */
     return device_round((rows + DEVICE_SUM_ROWS - 1) / DEVICE_SUM_ROWS * cols * 4);

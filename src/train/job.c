@@ -8,10 +8,12 @@
 
 /* ---- the passes over a batch ---- */
 
+static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
+
 AttrHead job_head_attr(const Job *j) {
     int64_t rows = j->spec.micro_batch * j->spec.seq;
     int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec, j->ring->machine.kind);
-    return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale};
+    return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale, .fp32 = task_of(j)->fp32_logits};
 }
 
 /* A GPU's products want thousands of rows; on a CPU about 64 MiB of logits are enough, but at least one tile. */
@@ -60,8 +62,6 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
 }
 
 const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
-
-static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
 
 /* Forward, loss and backward over a batch. */
 static int record_pass(Job *j, const char *name, bool warmup) {

@@ -45,6 +45,7 @@ struct Task {
     const char *name;
     TaskSide side[JOB_SIDES];
     int n_sides;
+    bool fp32_logits; /* its head's log-probabilities are compared with a sampler's, which has its logits in fp32 */
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
     /* The loss of a pass of m over j->in, summed into stat (1) fp64. */

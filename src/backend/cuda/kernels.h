@@ -118,6 +118,17 @@ typedef struct CudaSample { /* ir/op_sample.c */
     int vocab, room;
 } CudaSample;
 void cuda_launch_sample(cudaStream_t s, const CudaSample *a);
+
+typedef struct CudaDraws { /* a head's: every row for itself (ir/op_token.c) */
+    const float *logits;   /* (rows, ld), of which `vocab` count */
+    int64_t rows, ld;
+    int vocab;
+    float scale;           /* a logit is the stored number times this */
+    const int32_t *labels; /* (rows); less than 0: nothing is drawn */
+    const DrawHow *how;    /* (rows); the number of the draw is -first, and nothing is penalised */
+    int32_t *drawn;        /* (rows); -1: nothing */
+} CudaDraws;
+void cuda_launch_draws(cudaStream_t s, const CudaDraws *d);
 void cuda_launch_pick(cudaStream_t s, int32_t *to, const int32_t *ids, const int32_t *slots, const int32_t *positions,
                       int64_t rows, int room);
 
