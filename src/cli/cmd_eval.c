@@ -51,7 +51,7 @@ static bool eval_data(const Options *o, Err *e) {
     Job *j = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
     bool ok = setup_model(&m, o, e) && setup_need_weights(&m, o, e) &&
-              setup_spec(&s, NULL, o, &m.config, false, e) && setup_adapter(&s, o, e) &&
+              setup_spec(&s, NULL, o, &m.config, false, e) &&
               setup_backend(&b, &machine, o, e) && setup_fall_back(&s, o, &machine, e) &&
               setup_limits(&limits, o, &machine, e) && setup_words(&w, o, &m, e) &&
               setup_data(&d, o, &w, &m, OPT_DATA, setup_data_room(&machine, limits, &w), e) &&

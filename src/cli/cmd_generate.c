@@ -247,18 +247,13 @@ static bool begin_lines(Session *s, Err *e) {
     return (!s->lines.out || joblog_begin(&s->lines.log, s->job, e)) && add_errors(s, e);
 }
 
-static int64_t default_slots(const Session *s) {
-    int64_t most = s->setup.machine.kind == MACHINE_CPU ? 32 : 64;
-    return MIN2(most, (s->prompts.n - s->prompts.n_bad) * s->samples);
-}
-
 static bool start(Session *s, Err *e) {
     GenSpec *spec = &s->setup.spec;
     int64_t bytes = s->prompts.bytes + s->lines.n * 256,
             each = s->lines.out ? 0 : opt_flag(s->o, OPT_LOGPROBS) ? 64 : 24; /* of a token in a line that is held */
     for (int64_t i = 0; i < s->prompts.n; i++)
         bytes += prompts_most_new(&s->prompts.item[i], &s->setup) * s->samples * each;
-    spec->slots = opt_given(s->o, OPT_SLOTS) ? opt_int(s->o, OPT_SLOTS) : default_slots(s);
+    spec->slots = gen_setup_slots(&s->setup, (s->prompts.n - s->prompts.n_bad) * s->samples);
     return gen_setup_start(&s->setup, &(GenHost){.requests = bytes}, !opt_given(s->o, OPT_SLOTS), spec->context, e);
 }
 

@@ -128,7 +128,7 @@ static bool report(json_t *root, Most *most, const Options *o, const ModelFiles 
     Words w = {0};
     Dataset *d = NULL;
     if (!opt_given(o, OPT_DATA)) return fail(e, ERR_USAGE, "--report: needs --data, the text to compare on");
-    bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, m, e) &&
+    bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_words(&w, o, m, e) &&
               setup_data(&d, o, &w, m, OPT_DATA, 0, e) && setup_attention(&s, o, dataset_is_packed(d), e);
     if (ok) {
         HostBytes host = {.data = dataset_bytes(d), .tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,

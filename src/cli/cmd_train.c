@@ -519,7 +519,7 @@ bool session_run(const Options *o, const SessionTask *task, Err *e) {
     str_free(&text);
     settle_out(s);
     bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
-              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) && setup_adapter(&s->spec, o, e);
+              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e);
     RuleFacts facts = {.model = &s->model.config,
                        .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
     ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);

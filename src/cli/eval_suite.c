@@ -107,9 +107,8 @@ static SuiteSpec spec_of(const SuiteJob *j) {
 
 static bool start(SuiteJob *j, Err *e) {
     GenSpec *spec = &j->setup.spec;
-    int64_t most = j->setup.machine.kind == MACHINE_CPU ? 32 : 64;
     spec->context = suite_context(j->suite);
-    spec->slots = opt_given(j->o, OPT_SLOTS) ? opt_int(j->o, OPT_SLOTS) : MIN2(most, suite_at_once(j->suite));
+    spec->slots = gen_setup_slots(&j->setup, suite_at_once(j->suite));
     GenHost host = {.requests = suite_bytes(j->suite)};
     return gen_setup_start(&j->setup, &host, !opt_given(j->o, OPT_SLOTS), spec->context, e);
 }

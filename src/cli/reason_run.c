@@ -199,9 +199,9 @@ static GenHost host_bytes(const ReasonRun *r) {
 
 static bool start(ReasonRun *r, Err *e) {
     GenSpec *spec = &r->setup.spec;
-    int64_t left = r->pipeline.n - r->pipeline.n_done, most = r->setup.machine.kind == MACHINE_CPU ? 32 : 64;
-    if (r->pipeline.spec.open) most = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
-    spec->slots = opt_given(r->o, OPT_SLOTS) ? opt_int(r->o, OPT_SLOTS) : MIN2(most, left);
+    int64_t left = r->pipeline.n - r->pipeline.n_done, open = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
+    spec->slots = gen_setup_slots(&r->setup, left);
+    if (open && !opt_given(r->o, OPT_SLOTS)) spec->slots = MIN2(open, left); /* more at a time are asked for */
     GenHost host = host_bytes(r);
     return gen_setup_start(&r->setup, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
 }

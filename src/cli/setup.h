@@ -12,6 +12,8 @@
 #include "store/history.h"
 #include "train/search.h"
 
+/* ---- setup_model.c ---- */
+
 typedef struct ModelFiles {
     ModelConfig config;
     bool has_folder;
@@ -25,21 +27,26 @@ bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e
 /* A preset has none: refused with how to get them. */
 bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e);
 
+/* How the model is kept and computed: precision, storage, random start, offload, --adapter. One way for training,
+ * evaluation and answers. */
+bool setup_model_spec(ModelSpec *m, const Options *o, const ModelConfig *c, Err *e);
+/* --precision auto on a GPU without bf16: fp16, said so; true: that is so here. */
+bool setup_fall_back_model(ModelSpec *m, const Options *o, const Machine *machine);
+
+/* ---- setup.c ---- */
+
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
-
-/* --precision auto on a GPU without bf16: fp16, said so. */
-bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations);
-bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e);
-
-/* --adapter: its rank, alpha and targets. */
-bool setup_adapter(JobSpec *s, const Options *o, Err *e);
+bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e); /* with the formats of what is trained */
 
 /* --out may be written: it is not there, empty, or --overwrite was given. */
 bool setup_check_out(const Options *o, Err *e);
 
 /* Who attends on a GPU; packed: rows may hold several samples. */
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);
+
+/* ---- setup_device.c ---- */
+
 /* The device, with what the machine file knows about it; for --gpu the card of that name and no device (*b NULL). */
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e);
 int setup_threads(const Options *o); /* --threads, or all cores this process may use */
