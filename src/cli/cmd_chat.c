@@ -115,8 +115,10 @@ static bool run_engine(Chat *c, Err *e) {
 
 /* To the last message, which is the user's. */
 static bool answer(Chat *c, Err *e) {
+    gen_setup_tell(&c->setup, "answering", "answer", 0);
     if (!encode(c, e) || !run_engine(c, e)) return false;
     c->turn++;
+    c->setup.status.step = c->turn;
     return add_message(c, "assistant", str_text(&c->reply), c->reply.len, e);
 }
 
@@ -284,6 +286,7 @@ static bool talk(Chat *c, Err *e) {
     bool leave = false;
     if (line_input_is_terminal(c->input)) log_line("/help lists the commands, /quit leaves.");
     while (!leave) {
+        gen_setup_tell(&c->setup, "waiting", "answer", 0);
         LineEnd end = read_message(c);
         if (end == LINE_CLOSED) break;
         if (end == LINE_DROPPED || !c->text.len) continue;

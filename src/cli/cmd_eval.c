@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/eval_suite.h"
+#include "cli/jobs.h"
 #include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
@@ -21,8 +22,13 @@ static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, 
                      .warm = b->asynchronous};
     double loss;
     int64_t tokens;
+    JobStatus status = {0};
+    jobs_announce(&status, o, j->ring, "", 0);
+    ro.status = &status;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
+    if (ok) status_phase(&status, "evaluating");
     ok = ok && run_evaluate(r, d, &loss, &tokens, e);
+    status_end(&status);
     Peak peak =
         peak_of_job(&j->ring->machine, ring_process_bytes(j->ring), ring_host_bytes(j->ring), j->ring->peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))

@@ -177,6 +177,7 @@ static bool take_event(Session *s, const EngineEvent *ev, Err *e) {
 
 static void show_progress(Session *s) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
+    s->setup.status.step = s->lines.n_done;
     int64_t tokens = s->setup.engine.counts.new_tokens, fresh = tokens - s->tokens_shown;
     double now = sensors_seconds();
     if (s->plain || (log_is_terminal() && !s->lines.out && isatty(STDOUT_FILENO)))
@@ -324,6 +325,7 @@ static bool answer_all(Session *s, Err *e) {
     s->progress.unit = "answer";
     s->progress.at_once = true;
     s->line_shown = began;
+    gen_setup_tell(&s->setup, "answering", "answer", s->lines.n);
     if (!run_engine(s, e)) return false;
     double seconds = sensors_seconds() - began;
     if (s->interrupted || s->lines.n_done < (s->plain ? 0 : s->lines.n)) return interrupted(s, e);

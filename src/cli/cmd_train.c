@@ -387,34 +387,15 @@ static void say_measured_lines(const Job *j) {
     }
 }
 
-/* From here on the monitor shows the job. */
-static void announce(Session *s, RunOptions *ro) {
-    char folder[JOBS_PATH], here[JOBS_PATH] = "";
-    const char *out = opt_text(s->o, OPT_OUT), *slash = strrchr(out, '/'), *name = opt_text(s->o, OPT_RUN_NAME);
-    if (ro->dry_run) return;
-    status_end(&s->status);
-    status_init(&s->status);
-    ro->status = &s->status;
-    if (!name) name = slash && slash[1] ? slash + 1 : out;
-    bool below = out[0] != '/' && getcwd(here, sizeof here);
-    snprintf(s->status.name, sizeof s->status.name, "%s", name);
-    snprintf(s->status.command, sizeof s->status.command, "%s", command_rows[s->o->command].name);
-    snprintf(s->status.out, sizeof s->status.out, "%s%s%s", below ? here : "", below ? "/" : "", out);
-    snprintf(s->status.device, sizeof s->status.device, "%.63s", s->machine.name);
-    snprintf(s->status.bus_id, sizeof s->status.bus_id, "%s", s->machine.bus_id);
-    snprintf(s->status.phase, sizeof s->status.phase, "loading");
-    s->status.planned_bytes = ring_process_bytes(&s->ring);
-    s->status.total_steps = ro->total_steps;
-    jobs_folder(folder);
-    status_begin(&s->status, folder);
-}
-
 /* Opens the run; where its memory cannot be had, with a smaller plan. */
 static bool open_run(Session *s, Err *e) {
     RunOptions ro;
     for (;;) {
         if (!prepare(s, &ro, e) || (s->task && !s->task->start(s, e))) return false;
-        announce(s, &ro);
+        if (!ro.dry_run) {
+            jobs_announce(&s->status, s->o, &s->ring, "", ro.total_steps);
+            ro.status = &s->status;
+        }
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
         if (!s->ring.x.refused_bytes) return false;

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/jobs.h"
 #include "cli/show.h"
 #include "store/identity.h"
 #include "weights/weights.h"
@@ -91,7 +92,14 @@ bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
            (plans || endless || gen_setup_stop_ids(&n->stop, &n->model, n->words.tokenizer, e));
 }
 
+void gen_setup_tell(GenSetup *n, const char *phase, const char *unit, int64_t total) {
+    snprintf(n->status.unit, sizeof n->status.unit, "%s", unit);
+    n->status.total_steps = total;
+    status_phase(&n->status, phase);
+}
+
 void gen_setup_end(GenSetup *n) {
+    status_end(&n->status);
     engine_close(&n->engine);
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
@@ -145,7 +153,9 @@ static bool load(GenSetup *n, Err *e) {
         return false;
     if (!ring_settle(r, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
     int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
-    engine_open(&n->engine, g, n->words.tokenizer, (EngineOptions){.piece = piece});
+    engine_open(&n->engine, g, n->words.tokenizer, (EngineOptions){.piece = piece, .status = &n->status});
+    n->status.measured_bytes = ring_most_bytes(r);
+    status_phase(&n->status, "answering");
     return begin_stage("", e);
 }
 
@@ -191,8 +201,10 @@ bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->ring, &n->spec, &n->machine, &h, e)) return false;
     if (n->o->command != CMD_CHAT) show(n, NULL);
-    return setup_check_free(&n->ring, n->backend, e) &&
-           setup_check_disk(ring_disk_bytes(&n->ring), n->limits, e) && load(n, e);
+    if (!setup_check_free(&n->ring, n->backend, e) || !setup_check_disk(ring_disk_bytes(&n->ring), n->limits, e))
+        return false;
+    jobs_announce(&n->status, n->o, &n->ring, "", 0);
+    return load(n, e);
 }
 
 Peak gen_setup_peak(const GenSetup *n) {

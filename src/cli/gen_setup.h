@@ -28,6 +28,7 @@ typedef struct GenSetup {
     Engine engine;        /* on it, once started */
     FitLimits limits;     /* what may be taken: gen_setup_limits */
     StopIds stop;
+    JobStatus status;     /* told to the monitor from the start to the end; step: the command's */
 } GenSetup;
 
 /* The model, how it is kept, its words and the device; slots and context are the caller's. */
@@ -36,6 +37,8 @@ int64_t gen_setup_slots(const GenSetup *n, int64_t most); /* --slots, or as many
 bool gen_setup_limits(GenSetup *n, GenHost *host, Err *e); /* what may be taken, and what the tokenizer takes of it */
 /* Plans with slots and context as in n->spec, or with what of them fits; takes the memory; loads the weights. */
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e);
+/* For the monitor: what the command does now, in steps of which kind, and how many there will be (0: not known). */
+void gen_setup_tell(GenSetup *n, const char *phase, const char *unit, int64_t total);
 void gen_setup_end(GenSetup *n); /* after gen_setup_begin, whatever it gave */
 
 /* The plan as a table, with what was measured unless that is NULL. */

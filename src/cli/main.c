@@ -27,7 +27,7 @@ static CommandFn *const functions[CMD_COUNT] = {
 
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
-    const uint32_t saves = ON_WRITE | ON_QUANTIZE | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
+    const uint32_t saves = ON_WRITE | ON_EVAL | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
                            ON_UNLEARN_EVAL | ON_GRPO_EVAL | ON_MONITOR;
     return saves >> c & 1;
 }

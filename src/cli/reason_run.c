@@ -93,6 +93,7 @@ bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
 static void show_progress(ReasonRun *r, int64_t problem) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
     double now = sensors_seconds();
+    r->setup.status.step = r->pipeline.n_done;
     if (r->pipeline.track[problem].done) { /* with the tokens of answers that have not ended yet */
         int64_t tokens = r->setup.engine.counts.new_tokens;
         progress_step(&r->progress, tokens - r->tokens_shown, 0, 0, now);
@@ -220,6 +221,7 @@ bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
     r->progress.unit = "problem";
     r->progress.at_once = true;
     r->answered = true;
+    gen_setup_tell(&r->setup, "answering", "problem", p->n);
     bool ok = answer_asks(r, e);
     r->seconds = sensors_seconds() - began;
     if (ok && p->n_done < p->n)

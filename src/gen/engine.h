@@ -28,6 +28,7 @@
 
 #include "gen/gen.h"
 #include "gen/text_stream.h"
+#include "obs/status.h"
 
 typedef struct Request {
     const int32_t *prompt;
@@ -80,6 +81,7 @@ typedef struct EngineOptions {
      * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
      * passes. Without others, prompts are read as with 0. */
     int64_t piece;
+    JobStatus *status; /* keeps; told about once a second how many tokens there are. NULL: nobody listens */
 } EngineOptions;
 
 typedef struct EngineCounts {

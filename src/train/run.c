@@ -129,6 +129,7 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     for (int64_t at = 0; at < rows && whole && !(r->o.eval_batches && batches == r->o.eval_batches); at += group) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
         whole = evaluate_rows(r, d, &batches, tokens);
+        if (status_is_due(r->o.status)) status_tokens(r->o.status, *tokens, ring_most_bytes(r->ring));
     }
     if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* a part of the set has another loss */
@@ -248,7 +249,8 @@ static void tell(Run *r, double loss) {
     s->tokens_per_s = speed > 0 ? speed : (double)NAN;
     s->left_seconds = left >= 0 ? left : (double)NAN;
     s->step_seconds = r->progress.all.step_seconds / (double)MAX2(r->progress.steps_here, 1);
-    s->measured_bytes = r->ring->b->host_memory ? process_memory().peak_bytes : r->ring->peak_bytes;
+    s->tokens = 0;
+    s->measured_bytes = ring_most_bytes(r->ring);
     status_phase(s, "training");
 }
 
