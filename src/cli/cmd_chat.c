@@ -324,13 +324,12 @@ static bool start(Chat *c, Err *e) {
 
 static bool finish(const Chat *c, Err *e) {
     Peak peak = gen_setup_peak(&c->setup);
-    if (opt_flag(c->o, OPT_JSON))
-        printf(
-            "{\"turns\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
-            "\"process_measured_bytes\":%lld,%s}\n",
-            (long long)c->turn, (long long)c->setup.ring.placement.arena_bytes[POOL_DEVICE],
-            (long long)c->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&c->setup.ring),
-            (long long)peak.budget_bytes, peak_text(&peak).s);
+    if (opt_flag(c->o, OPT_JSON)) {
+        json_t *j = json_pack("{s:I}", "turns", (json_int_t)c->turn);
+        peak_add_ring(j, &c->setup.ring, &peak);
+        show_print_json(j);
+        json_decref(j);
+    }
     return peak_settle(&peak, c->o, e);
 }
 

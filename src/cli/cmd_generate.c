@@ -259,27 +259,21 @@ static bool start(Session *s, Err *e) {
 }
 
 static void print_summary(const Session *s, double seconds, const Peak *peak) {
-    const Gen *g = s->setup.gen;
+    const GenSpec *g = &s->setup.gen->spec;
     const EngineCounts *c = &s->setup.engine.counts;
-    Str text = {0};
-    str_addf(&text, 
-        "{\"requests\":%lld,\"answers\":%lld,\"failed\":%lld,\"resumed\":%lld,\"prompt_tokens\":%lld,"
-        "\"prefill_tokens\":%lld,\"shared_tokens\":%lld,\"tokens\":%lld,"
-        "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
-        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-        "%s,\"plan_ms\":%.4g}",
-        (long long)s->prompts.n, (long long)s->lines.n, (long long)s->prompts.n_bad, (long long)s->found,
-        (long long)s->prompt_tokens, (long long)c->prefill_tokens, (long long)c->shared_tokens,
-        (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds, (long long)g->spec.slots,
-        (long long)g->spec.context, (long long)c->plays, (long long)s->setup.ring.placement.arena_bytes[POOL_DEVICE],
-        (long long)s->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&s->setup.ring),
-        (long long)peak->budget_bytes, peak_text(peak).s, s->setup.ring.plan_ms);
-    json_t *summary = json_loads(str_text(&text), 0, NULL);
-    CHECK(summary);
-    if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, summary);
-    show_print_json(summary);
-    json_decref(summary);
-    str_free(&text);
+    json_t *j = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", "requests", (json_int_t)s->prompts.n,
+        "answers", (json_int_t)s->lines.n, "failed", (json_int_t)s->prompts.n_bad, "resumed", (json_int_t)s->found,
+        "prompt_tokens", (json_int_t)s->prompt_tokens, "prefill_tokens", (json_int_t)c->prefill_tokens,
+        "shared_tokens", (json_int_t)c->shared_tokens, "tokens", (json_int_t)s->answer_tokens, "seconds", seconds,
+        "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds, "slots", (json_int_t)g->slots,
+        "context", (json_int_t)g->context, "plays", (json_int_t)c->plays);
+    CHECK(j);
+    peak_add_ring(j, &s->setup.ring, peak);
+    json_object_set_new(j, "plan_ms", json_real(s->setup.ring.plan_ms));
+    if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, j);
+    show_print_json(j);
+    json_decref(j);
 }
 
 static bool profile(Session *s, Err *e) {

@@ -135,15 +135,12 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
     const GenSetup *n = &j->setup;
     const EngineCounts *c = &n->engine.counts;
     json_t *root = suite_json(j->suite);
-    json_t *more = json_pack(
-        "{s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "seconds", j->seconds, "prefill_tokens",
-        (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens",
-        (json_int_t)c->new_tokens, "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds,
-        "slots", (json_int_t)n->gen->spec.slots, "context", (json_int_t)n->gen->spec.context, "planned_bytes",
-        (json_int_t)n->ring.placement.arena_bytes[POOL_DEVICE], "measured_bytes",
-        (json_int_t)n->ring.x.pool_bytes[POOL_DEVICE], "process_planned_bytes",
-        (json_int_t)ring_process_bytes(&n->ring), "process_measured_bytes", (json_int_t)peak->budget_bytes);
-    peak_json(more, peak);
+    json_t *more = json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I}", "seconds", j->seconds, "prefill_tokens",
+                             (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens",
+                             (json_int_t)c->new_tokens, "prefill_seconds", c->prefill_seconds, "decode_seconds",
+                             c->decode_seconds, "slots", (json_int_t)n->gen->spec.slots, "context",
+                             (json_int_t)n->gen->spec.context);
+    peak_add_ring(more, &n->ring, peak);
     json_object_update(root, more);
     json_decref(more);
     show_print_json(root);
@@ -155,8 +152,7 @@ static void say_speed(const SuiteJob *j) {
     int64_t all = c->prefill_tokens + c->shared_tokens + c->new_tokens;
     log_line(
         "%s tokens of prompts (%s more found in the cache) and %s of continuations in %.2f s: %.1f tokens/s, "
-        "prefill "
-        "%.1f tokens/s, decode %.1f tokens/s",
+        "prefill %.1f tokens/s, decode %.1f tokens/s",
         units_count(c->prefill_tokens).s, units_count(c->shared_tokens).s, units_count(c->new_tokens).s,
         j->seconds, j->seconds > 0 ? (double)all / j->seconds : 0,
         c->prefill_seconds > 0 ? (double)c->prefill_tokens / c->prefill_seconds : 0,

@@ -266,12 +266,8 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     json_object_set_new(to, "tokens_here", json_integer(r->tokens));
     json_object_set_new(to, "slots", json_integer(g->spec.slots));
     json_object_set_new(to, "context", json_integer(g->spec.context));
-    json_object_set_new(to, "planned_bytes", json_integer(r->setup.ring.placement.arena_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "measured_bytes", json_integer(r->setup.ring.x.pool_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "process_planned_bytes", json_integer(ring_process_bytes(&r->setup.ring)));
     Peak peak = gen_setup_peak(&r->setup);
-    json_object_set_new(to, "process_measured_bytes", json_integer(peak.budget_bytes));
-    peak_json(to, &peak);
+    peak_add_ring(to, &r->setup.ring, &peak);
 }
 
 bool reason_settle(const ReasonRun *r, Err *e) {
