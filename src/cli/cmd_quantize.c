@@ -101,10 +101,11 @@ static void print_report(const Side *side, int n) {
         printf("%-16s %12.6f %12.4f %18s %12s\n", side[i].name, side[i].loss, exp(side[i].loss),
                units_count(side[i].weight_bytes).s, units_bytes(side[i].weight_bytes).s);
     for (int i = 1; i < n; i++)
-        printf("%-16s %+12.6f %+11.3f%% %18s %12s\n", i + 1 == n ? "change" : "of it the layers", side[i].loss - full->loss,
-               100 * (exp(side[i].loss) / before - 1), units_count(side[i].weight_bytes - full->weight_bytes).s, "");
-    printf("over %s scored tokens; saved: %s, %.1f %% of the weights\n", units_count(full->tokens).s, units_bytes(saved).s,
-           100.0 * (double)saved / (double)full->weight_bytes);
+        printf("%-16s %+12.6f %+11.3f%% %18s %12s\n", i + 1 == n ? "change" : "of it the layers",
+               side[i].loss - full->loss, 100 * (exp(side[i].loss) / before - 1),
+               units_count(side[i].weight_bytes - full->weight_bytes).s, "");
+    printf("over %s scored tokens; saved: %s, %.1f %% of the weights\n", units_count(full->tokens).s,
+           units_bytes(saved).s, 100.0 * (double)saved / (double)full->weight_bytes);
 }
 
 static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {

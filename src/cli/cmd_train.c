@@ -81,7 +81,8 @@ static bool pack(Session *s, Err *e) {
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     if (!judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e)) return false;
-    s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+    s->data_workers =
+        opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     count_batches(s);
     s->budget_bytes = s->limits.device_bytes;
     if (!pack(s, e)) return false;
@@ -192,15 +193,23 @@ static void fill_length(Session *s, RunOptions *ro) {
 
 static void fill_run_options(Session *s, RunOptions *ro) {
     const Options *o = s->o;
-    *ro = (RunOptions){.folder = &s->folder, .out = opt_text(o, OPT_OUT), .spare_dir = opt_text(o, OPT_SPARE_DIR),
+    *ro = (RunOptions){.folder = &s->folder,
+                       .out = opt_text(o, OPT_OUT),
+                       .spare_dir = opt_text(o, OPT_SPARE_DIR),
                        .base_name = opt_text(o, OPT_MODEL),
-                       .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
-                       .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
-                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
+                       .clip = opt_real(o, OPT_CLIP),
+                       .epochs = opt_real(o, OPT_EPOCHS),
+                       .global_batch = s->global_batch,
+                       .log_steps = opt_int(o, OPT_LOG_STEPS),
+                       .eval_steps = opt_int(o, OPT_EVAL_STEPS),
+                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
+                       .save_steps = opt_int(o, OPT_SAVE_STEPS),
                        .save_seconds = save_seconds(o),
-                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE),
+                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT),
+                       .save = opt_flag(o, OPT_SAVE),
                        .save_best = !opt_is(o, OPT_SAVE_BEST, "none"),
-                       .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE),
+                       .dry_run = opt_flag(o, OPT_DRY_RUN),
+                       .profile = opt_flag(o, OPT_PROFILE),
                        .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);

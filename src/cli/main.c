@@ -98,7 +98,8 @@ static const char *take_command(int *argc, char ***argv) {
 
 int main(int argc, char **argv) {
     mem_open();
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
+    /* a flush or an output is not cut short */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);

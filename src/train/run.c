@@ -216,8 +216,11 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     int left_out = r->job->unscale              ? 0
                    : r->job->spec.whole_updates ? 1
                                                 : 2; /* of the last two: no scale, nothing to skip */
-    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
-                             METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
+    const Metric fields[] = {METRIC_REAL("loss", loss),
+                             METRIC_REAL("grad_norm", norm),
+                             METRIC_REAL("learning_rate", lr),
+                             METRIC_REAL("epoch", epoch),
+                             METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
                              METRIC_INT("process_bytes", r->ring->peak_bytes),
