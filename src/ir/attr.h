@@ -28,7 +28,8 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
 
 typedef enum GateAct { GATE_SIGMOID, GATE_TANH /* (tanh + 1) / 2 */, GATE_SILU } GateAct;
 
-typedef struct AttrGate { /* columns [first, first + group * cols of z) of x are multiplied, `group` by each number of z */
+/* columns [first, first + group * cols of z) of x are multiplied, `group` by each number of z */
+typedef struct AttrGate {
     GateAct act;
     int64_t first, group;
 } AttrGate;

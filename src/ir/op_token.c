@@ -25,7 +25,8 @@
 #include "ir/product_device.h"
 
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations) {
-    Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2, DIMS(prog_elements(p, ids), prog_cols(p, table)));
+    Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2,
+                        DIMS(prog_elements(p, ids), prog_cols(p, table)));
     prog_emit(p, (Step){.op = OP_EMBED, .embed = {.in = {table, ids, id_order}, .out = {x}}});
     return x;
 }

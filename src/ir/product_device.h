@@ -49,8 +49,8 @@ static inline int64_t device_cast_bytes(int64_t rows, int64_t cols, Format from,
     return from == to ? 0 : device_panel_bytes(rows, cols, format_item_bytes(to));
 }
 
-/* Rows of that panel of sums. Of several, each but the last is so many tiles of 128 x 256 that the 132 multiprocessors of
- * an H100 or H200 all get equally many; another card does not mind. */
+/* Rows of that panel of sums. Of several, each but the last is so many tiles of 128 x 256 that the 132
+ * multiprocessors of an H100 or H200 all get equally many; another card does not mind. */
 static inline int64_t device_stage_rows(int64_t rows, int64_t cols) {
     int64_t across = (cols + 255) / 256, most = DEVICE_PANEL_BYTES / (cols * 4), down = 1;
     while (down * across % 132) down++;

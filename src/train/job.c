@@ -170,7 +170,8 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (s->train && s->lora && !s->m.adapter.targets)
         return fail(e, ERR_USAGE, "--lora-targets: %s has none of these projections", c->name);
     if (s->m.head_int8 && s->train && !s->lora)
-        return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
+        return fail(e, ERR_USAGE,
+                    "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
         return fail(e, ERR_USAGE, "--update-in-backward on: %s; leave the update behind backward",
                     s->accum > 1 ? "micro-batches are added up before an update"
@@ -178,10 +179,11 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (mem_mul(s->micro_batch, s->seq) < 0 || s->micro_batch * s->seq > INT32_MAX)
         return fail(e, ERR_USAGE, "--micro-batch x --seq: more than %d tokens", INT32_MAX);
     if (!is_countable(s))
-        return fail(e, ERR_USAGE, "%s at %lld tokens: more bytes than can be counted. Is its config.json right?", c->name,
-                    (long long)(s->micro_batch * s->seq));
+        return fail(e, ERR_USAGE, "%s at %lld tokens: more bytes than can be counted. Is its config.json right?",
+                    c->name, (long long)(s->micro_batch * s->seq));
     if (s->head_chunk && s->head_chunk < s->micro_batch * s->seq && s->head_chunk % HEAD_TILE)
-        return fail(e, ERR_USAGE, "--head-chunk %lld: is not a multiple of %d rows", (long long)s->head_chunk, HEAD_TILE);
+        return fail(e, ERR_USAGE, "--head-chunk %lld: is not a multiple of %d rows", (long long)s->head_chunk,
+                    HEAD_TILE);
     return true;
 }
 
