@@ -6,12 +6,30 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/file.h"
+#include "cli/attention_page.h"
 #include "cli/cmd.h"
 #include "cli/eval_suite.h"
 #include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/show.h"
 #include "train/run.h"
+
+/* The page, and the same numbers as a member of the JSON line. */
+static bool report_attention(const Run *r, const Options *o, const ModelFiles *m, Str *json, Err *e) {
+    const char *path = opt_text(o, OPT_ATTENTION_REPORT);
+    int layers = m->config.layers;
+    AttentionReport all, *layer = MEM_NEW(AttentionReport, layers);
+    Str page = {0};
+    run_read_report(r, layer, &all);
+    attention_page(&page, m->config.name, layer, layers, &all);
+    attention_json(json, layer, layers, &all);
+    bool ok = file_write_all(path, str_text(&page), page.len, e);
+    if (ok) log_line("written: %s", path);
+    str_free(&page);
+    mem_free(layer);
+    return ok;
+}
 
 static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, Dataset *d, Err *e) {
     Run *r = MEM_NEW(Run, 1);
@@ -23,18 +41,21 @@ static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, 
     int64_t tokens;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
     ok = ok && run_evaluate(r, d, &loss, &tokens, e);
+    Str attention = {0};
+    ok = ok && (!j->spec.report || report_attention(r, o, m, &attention, e));
     Peak peak =
         peak_of_job(&j->ring->machine, ring_process_bytes(j->ring), ring_host_bytes(j->ring), j->ring->peak_bytes);
     if (ok && opt_flag(o, OPT_JSON))
         printf(
             "{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,"
-            "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,%s}\n",
+            "\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,%s%s}\n",
             loss, exp(loss), (long long)tokens, (long long)j->ring->placement.arena_bytes[POOL_DEVICE],
             (long long)j->ring->x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(j->ring),
-            (long long)peak.budget_bytes, peak_text(&peak).s);
+            (long long)peak.budget_bytes, peak_text(&peak).s, str_text(&attention));
     else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
     ok = ok && peak_settle(&peak, o, e);
+    str_free(&attention);
     run_close(r);
     mem_free(r);
     return ok;
@@ -56,6 +77,7 @@ static bool eval_data(const Options *o, Err *e) {
               setup_limits(&limits, o, &machine, e) && setup_words(&w, o, &m, e) &&
               setup_data(&d, o, &w, &m, OPT_DATA, setup_data_room(&machine, limits, &w), e) &&
               setup_attention(&s, o, dataset_is_packed(d), e);
+    s.report = opt_given(o, OPT_ATTENTION_REPORT);
     HostBytes host = {.tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0};
     if (ok) {
         host.data = dataset_bytes(d);
@@ -75,6 +97,7 @@ static bool eval_data(const Options *o, Err *e) {
 }
 
 bool cmd_eval(const Options *o, Err *e) {
+    if (!eval_check_places(o, e)) return false;
     if (opt_given(o, OPT_SUITE)) return eval_suite(o, e);
     if (!opt_given(o, OPT_DATA))
         return fail(e, ERR_USAGE,
