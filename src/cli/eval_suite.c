@@ -62,9 +62,8 @@ static bool read_lengths(SuiteJob *j, Err *e) {
     return true;
 }
 
-/* What is written at the end has a place: it would be late to say that then. */
-static bool check_places(const Options *o, Err *e) {
-    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML};
+bool eval_check_places(const Options *o, Err *e) {
+    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML, OPT_ATTENTION_REPORT};
     for (int i = 0; i < COUNT_OF(files); i++) {
         const char *path = opt_text(o, files[i]), *slash = path ? strrchr(path, '/') : NULL;
         char folder[1000];
@@ -193,7 +192,7 @@ static bool evaluate(SuiteJob *j, Err *e) {
 
 bool eval_suite(const Options *o, Err *e) {
     SuiteJob j = {.o = o};
-    if (!check_names(o, e) || !read_lengths(&j, e) || !check_places(o, e)) return false;
+    if (!check_names(o, e) || !read_lengths(&j, e)) return false;
     bool ok = evaluate(&j, e);
     suite_close(j.suite);
     gen_setup_end(&j.setup);

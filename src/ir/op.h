@@ -156,20 +156,7 @@ typedef struct IndexLossTensors {
     Tid doc_begin, weight, divisor;
 } IndexLossTensors;
 Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr);         /* adds to a statistic */
-/* What attention does, summed over tokens into a row of fp64 words. */
-enum {
-    REPORT_TOKENS,
-    REPORT_SEEN,
-    REPORT_KEYS,
-    REPORT_MASS /* of attention on the keys */,
-    REPORT_BEST /* on as many of the best */,
-    REPORT_FIRST /* on a document's first token */,
-    REPORT_LATER /* tokens that are not it */,
-    REPORT_GATES /* how many */,
-    REPORT_OPEN /* sum of their values */,
-    REPORT_SHUT /* below a tenth */,
-    REPORT_WORDS
-};
+/* What attention does, over tokens into a row of fp64 words (attr.h: REPORT_*). keys NONE: all are attended to. */
 void op_attend_report(Program *p, Tid stat, Tid qkv, Tid keys, Tid doc_begin, AttrHeads attr);
 void op_gate_report(Program *p, Tid stat, Tid z, AttrGate attr);
 Tid op_gate(Program *p, const char *name, Tid x, Tid z, AttrGate attr);

@@ -21,7 +21,7 @@
  *                   p_t is the mean over heads of the attention whose logarithmic sums are lse; over the keys, or
  *                   over all that t sees
  *   index_loss_grad in the same, clock?                 out d_index d_bias(2J)?: qkv is a constant here
- *   attend_report   in qkv keys doc_begin beta?         out stat(REPORT_WORDS) fp64: what dense attention would give
+ *   attend_report   in qkv keys? doc_begin beta?        out stat(REPORT_WORDS) fp64: what dense attention would give
  *                   the keys
  *   gate_report     in z beta?                          out stat(REPORT_WORDS) fp64: how far gates are open */
 #include "ir/op_int.h"

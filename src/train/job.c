@@ -59,6 +59,7 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, logp, j->weight, j->divisor, -1), NONE};
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
     if (out.n_terms) j->index_loss = out.term[0];
+    if (out.report) j->report_stat = out.report;
 }
 
 const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
@@ -114,6 +115,7 @@ static void record_evaluate(Job *j) {
     j->evaluate = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
     ModelInput trained_on = j->in;
     j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
+    j->in.report = j->spec.report;
     task_supervised.loss(&task_supervised, j, &j->m_eval, j->eval_loss, &roots);
     j->in = trained_on;
     prog_end_phase(p);

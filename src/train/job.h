@@ -72,6 +72,7 @@ typedef struct JobSpec {
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
     bool evaluate;         /* a held-out set is evaluated between updates */
+    bool report;           /* evaluation also measures attention (Job.report_stat) */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
     float head_scale;      /* of the logits: 1 / temperature; 0: 1 */
@@ -111,7 +112,7 @@ struct Job {
     /* what is played instead of micro and update in the first warmup_steps updates */
     int warmup, warmup_update;
     int report;                        /* ModelOut.report over a batch */
-    const Tid *report_stat;
+    const Tid *report_stat;            /* a layer each; of the report, or where spec.report of the evaluation; NULL: none */
     Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
     Tid warmup_index_loss; /* the same of the warm-up */
     void *own;             /* the task's; in the program's arena */

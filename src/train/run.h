@@ -93,12 +93,13 @@ typedef struct RunOptions {
     const char *nvml;          /* library that is asked about the GPU; NULL: the driver's */
 } RunOptions;
 
-typedef struct AttentionReport { /* over all layers; NaN: the model has no such part */
+typedef struct AttentionReport { /* of a layer, or over all; NaN: the model has no such part */
     double recall;      /* of the attention that as many of the best keys hold, the share that the selected hold */
-    double k_mean;      /* keys a token attends to */
+    double k_mean, k_min, k_max; /* keys a token attends to */
     double coverage;    /* of those it sees */
     double first_token; /* attention on a document's first token, were all attended to */
-    double gate_mean, gate_shut; /* how far gates are open, and the share below a tenth */
+    double gate_mean, gate_min, gate_max; /* how far gates are open */
+    double gate_shut;   /* the share of those below a tenth */
     double index_loss;  /* of the last update */
 } AttentionReport;
 
@@ -218,6 +219,8 @@ json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
 /* report.c: what attention does on the next batch, as a row of metrics. Nothing where the model does not say. */
 bool run_reports_after(const Run *r, int64_t step);
 bool run_report(Run *r, AttentionReport *out, Err *e);
+/* What the evaluation has found (JobSpec.report): of every layer, and over all. */
+void run_read_report(const Run *r, AttentionReport *layer, AttentionReport *all);
 
 /* step_log.c: what the step log takes on disk, and its lines. */
 typedef struct StepLogPlan {
