@@ -475,6 +475,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
 
 static bool take_positional(Options *o, const char *word, Err *e) {
     const CommandRow *c = &command_rows[o->command];
+    if (o->n_positional == c->most && hydra_is_word(word)) return hydra_put(o, word, e);
     if (o->n_positional == c->most)
         return fail(e, ERR_USAGE, "'%s': `snug %s` takes %s; options begin with --", word, c->name,
                     c->positional ? c->positional : "no such word");
