@@ -17,8 +17,8 @@ typedef struct Scores { /* of a row: token[first[row]] .. token[first[row + 1] -
 TokenScore score_of_logits(const float *logits, int64_t vocab, int32_t label);
 int64_t scores_bytes(const Dataset *d); /* of all rows */
 int64_t scores_making_bytes(int64_t vocab, int threads); /* beside them, while they are made */
-/* run: opened on an evaluation of that task. The sums over the vocabulary are shared out among threads. Gives: scores_free,
- * also where it fails. */
+/* run: opened on an evaluation of that task. The sums over the vocabulary are shared out among threads. Gives:
+ * scores_free, also where it fails. */
 bool scores_make(Scores *s, Run *run, Dataset *d, int threads, Err *e);
 void scores_free(Scores *s);
 
