@@ -12,6 +12,7 @@
 #include "cli/sub_command.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
+#include "unlearn/compare.h"
 #include "unlearn/evaluate.h"
 #include "unlearn/gradnorm.h"
 
@@ -251,6 +252,18 @@ static bool generate(Evaluation *v, Err *e) {
 
 /* ---- the end ---- */
 
+/* What making the model took stands beside its folder; it goes along with the evaluation. */
+static bool copy_efficiency(const char *out, const char *model, Err *e) {
+    char from[1200], to[1200];
+    json_t *spent = NULL;
+    snprintf(from, sizeof from, "%.1000s/../EFFICIENCY.json", model);
+    if (!file_exists(from)) return true;
+    snprintf(to, sizeof to, "%.1000s/EFFICIENCY.json", out);
+    bool ok = jsonfile_read(&spent, from, 1 << 20, e) && jsonfile_write(to, spent, e);
+    json_decref(spent);
+    return ok;
+}
+
 static bool write_files(const Evaluation *v, const json_t *all, const json_t *summary, Err *e) {
     char path[1200];
     const char *out = opt_text(v->o, OPT_OUT);
@@ -259,7 +272,7 @@ static bool write_files(const Evaluation *v, const json_t *all, const json_t *su
     snprintf(path, sizeof path, "%s/TOFU_EVAL.json", out);
     if (!jsonfile_write(path, all, e)) return false;
     snprintf(path, sizeof path, "%s/TOFU_SUMMARY.json", out);
-    return jsonfile_write(path, summary, e);
+    return jsonfile_write(path, summary, e) && copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
 }
 
 static bool report(Evaluation *v, Err *e) {
@@ -308,7 +321,60 @@ static bool evaluate(Evaluation *v, Err *e) {
     return report(v, e);
 }
 
+/* ---- several evaluations ---- */
+
+enum { MOST_COMPARED = 64 };
+
+typedef struct Comparison {
+    Compared method[MOST_COMPARED];
+    json_t *file[2 * MOST_COMPARED]; /* own */
+    int n;
+} Comparison;
+
+static bool read_compared(Comparison *c, const char *folder, Err *e) {
+    char path[1200];
+    const char *slash = strrchr(folder, '/');
+    json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
+    snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
+    if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
+    snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
+    if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
+    c->method[c->n++] = (Compared){slash && slash[1] ? slash + 1 : folder, *summary, *spent};
+    return true;
+}
+
+static bool write_page(const Comparison *c, const char *path, Err *e) {
+    Str page = {0};
+    compare_page(&page, c->method, c->n);
+    bool ok = file_write_all(path, str_text(&page), page.len, e);
+    str_free(&page);
+    if (!ok) return false;
+    log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
+    json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
+    show_print_json(line);
+    json_decref(line);
+    return true;
+}
+
+static bool compare(const Options *o, Err *e) {
+    const char *const *list;
+    int n = opt_list(o, OPT_COMPARE_EVALS, &list);
+    if (n < 2 || n > MOST_COMPARED || !opt_given(o, OPT_HTML))
+        return fail(e, ERR_USAGE,
+                    "--compare-evals: give the folders of 2 to %d evaluations (their --out), the retrained model's "
+                    "first, and --html FILE",
+                    MOST_COMPARED);
+    Comparison *c = MEM_NEW(Comparison, 1);
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) ok = read_compared(c, list[i], e);
+    ok = ok && write_page(c, opt_text(o, OPT_HTML), e);
+    for (int i = 0; i < 2 * MOST_COMPARED; i++) json_decref(c->file[i]);
+    mem_free(c);
+    return ok;
+}
+
 bool cmd_unlearn_eval(const Options *o, Err *e) {
+    if (opt_given(o, OPT_COMPARE_EVALS)) return compare(o, e);
     Evaluation *v = MEM_NEW(Evaluation, 1);
     v->o = o;
     v->began = sensors_seconds();
