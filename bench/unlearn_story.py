@@ -142,7 +142,7 @@ class Story:
         if method == "none": model = self.path(f"{run}-full/model")
         else:
             kind, *words = method.split()
-            if kind in LOSSES: words += ["--lr", "1e-4", "--epochs", "2" if self.a.quick else "5", "--global-batch", "32"]
+            if kind in LOSSES: words += ["--lr", "3e-4", "--epochs", "2" if self.a.quick else "10", "--global-batch", "32"]
             if kind == "dpo": words += ["--refusals", self.path(split + "-refusals.jsonl")]
             got = self.snug(name, "unlearn", "--run", self.path(f"{run}-full"), "--method", kind, "--forget",
                             self.path(split + ".txt"), *words, "--out", self.path(name))
@@ -162,7 +162,7 @@ class Story:
             wait += [pool.submit(self.make_oracle, r, s) for r in self.RUNS for s in splits]
             for w in wait: w.result()
             cleaners = {"adamw": ["lmcleaner --window 10"],
-                        "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact", "lmcleaner --window 50 --hessian exact"]}
+                        "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact"]}
             plain = {"adamw": ["none", *LOSSES], "sgd": ["none", "npo", "graddiff"]}
             wait = [pool.submit(self.result, r, s, m) for s in splits for r in self.RUNS for m in cleaners[r] + plain[r]]
             for w in wait: w.result()
