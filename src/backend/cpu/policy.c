@@ -53,6 +53,19 @@ static void add_token(double *facts, const PolicyRows *r, int64_t i, PolicyToken
     if (apart > facts[POLICY_MOST_APART]) facts[POLICY_MOST_APART] = apart;
 }
 
+static void keep_facts(double *kept, double *facts, double beta) {
+    double tokens = facts[POLICY_TOKENS];
+    facts[POLICY_LEAST_LOW] = tokens > 0 ? facts[POLICY_LOW] / tokens : 1;
+    facts[POLICY_MOST_HIGH] = tokens > 0 ? facts[POLICY_HIGH] / tokens : 0;
+    for (int k = 0; k < POLICY_FACTS; k++) {
+        bool most = k == POLICY_MOST_APART || k == POLICY_MOST_HIGH;
+        double joined = most                    ? MAX2(kept[k], facts[k])
+                        : k == POLICY_LEAST_LOW ? MIN2(kept[k], facts[k])
+                                                : kept[k] + facts[k];
+        kept[k] = beta == 0 ? facts[k] : joined;
+    }
+}
+
 void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
     float room[6][CHUNK];
     int64_t count = cpu_count(a->policy_loss.in.logp.t);
@@ -72,13 +85,10 @@ void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
             add_token(facts, &r, i, t);
         }
     }
-    double *stat = a->policy_loss.out.stat.data, *kept = a->policy_loss.out.facts.data;
+    double *stat = a->policy_loss.out.stat.data;
     double term = sum / divisor_of(a->policy_loss.in.divisor);
     *stat = beta == 0 ? term : beta * *stat + term;
-    for (int k = 0; k < POLICY_FACTS; k++) {
-        double before = beta == 0 ? 0 : kept[k];
-        kept[k] = k == POLICY_MOST_APART ? MAX2(before, facts[k]) : before + facts[k];
-    }
+    keep_facts(a->policy_loss.out.facts.data, facts, beta);
 }
 
 void cpu_policy_loss_grad(Backend *b, Queue q, const Args *a) {

@@ -29,6 +29,28 @@ DEVICE Token token_of(const CudaPolicy &p, int64_t i) {
     return t;
 }
 
+DEVICE double most_of_block(double x, double *part) {
+    for (int d = WARP / 2; d; d /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, d));
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    for (int w = 0; w < SUM_THREADS / WARP; w++) x = fmax(x, part[w]);
+    return x;
+}
+
+/* By one thread. */
+DEVICE void keep_facts(double *kept, double (&facts)[POLICY_FACTS], double beta) {
+    double tokens = facts[POLICY_TOKENS];
+    facts[POLICY_LEAST_LOW] = tokens > 0 ? facts[POLICY_LOW] / tokens : 1.0;
+    facts[POLICY_MOST_HIGH] = tokens > 0 ? facts[POLICY_HIGH] / tokens : 0.0;
+    for (int k = 0; k < POLICY_FACTS; k++) {
+        bool most = k == POLICY_MOST_APART || k == POLICY_MOST_HIGH;
+        double joined = most                    ? fmax(kept[k], facts[k])
+                        : k == POLICY_LEAST_LOW ? fmin(kept[k], facts[k])
+                                                : kept[k] + facts[k];
+        kept[k] = beta == 0 ? facts[k] : joined;
+    }
+}
+
 __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_constant__ CudaPolicy p) {
     __shared__ double part[WARP];
     double sum = 0, facts[POLICY_FACTS] = {};
@@ -50,22 +72,11 @@ __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_c
         double term = sum / (double)*p.divisor;
         *p.stat = keep == 0 ? term : keep * *p.stat + term;
     }
-    for (int k = 0; k < POLICY_FACTS; k++) {
+    for (int k = 0; k < POLICY_LEAST_LOW; k++) {
         __syncthreads(); /* part is free again */
-        double all;
-        if (k == POLICY_MOST_APART) {
-            all = facts[k];
-            for (int d = WARP / 2; d; d /= 2) all = fmax(all, __shfl_xor_sync(~0u, all, d));
-            if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = all;
-            __syncthreads();
-            for (int w = 0; w < SUM_THREADS / WARP; w++) all = fmax(all, part[w]);
-        } else {
-            all = sum_of_block(facts[k], part);
-        }
-        if (threadIdx.x) continue;
-        double before = keep == 0 ? 0 : p.facts[k];
-        p.facts[k] = k == POLICY_MOST_APART ? fmax(before, all) : before + all;
+        facts[k] = k == POLICY_MOST_APART ? most_of_block(facts[k], part) : sum_of_block(facts[k], part);
     }
+    if (threadIdx.x == 0) keep_facts(p.facts, facts, keep);
 }
 
 __global__ void __launch_bounds__(THREADS) policy_loss_grad_kernel(const __grid_constant__ CudaPolicy p) {
