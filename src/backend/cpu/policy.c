@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
+#include "ir/policy.h"
 
 enum { CHUNK = 1024 };
 
@@ -53,19 +54,6 @@ static void add_token(double *facts, const PolicyRows *r, int64_t i, PolicyToken
     if (apart > facts[POLICY_MOST_APART]) facts[POLICY_MOST_APART] = apart;
 }
 
-static void keep_facts(double *kept, double *facts, double beta) {
-    double tokens = facts[POLICY_TOKENS];
-    facts[POLICY_LEAST_LOW] = tokens > 0 ? facts[POLICY_LOW] / tokens : 1;
-    facts[POLICY_MOST_HIGH] = tokens > 0 ? facts[POLICY_HIGH] / tokens : 0;
-    for (int k = 0; k < POLICY_FACTS; k++) {
-        bool most = k == POLICY_MOST_APART || k == POLICY_MOST_HIGH;
-        double joined = most                    ? MAX2(kept[k], facts[k])
-                        : k == POLICY_LEAST_LOW ? MIN2(kept[k], facts[k])
-                                                : kept[k] + facts[k];
-        kept[k] = beta == 0 ? facts[k] : joined;
-    }
-}
-
 void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
     float room[6][CHUNK];
     int64_t count = cpu_count(a->policy_loss.in.logp.t);
@@ -88,7 +76,7 @@ void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
     double *stat = a->policy_loss.out.stat.data;
     double term = sum / divisor_of(a->policy_loss.in.divisor);
     *stat = beta == 0 ? term : beta * *stat + term;
-    keep_facts(a->policy_loss.out.facts.data, facts, beta);
+    policy_keep(a->policy_loss.out.facts.data, facts, beta);
 }
 
 void cpu_policy_loss_grad(Backend *b, Queue q, const Args *a) {

@@ -5,6 +5,7 @@
  * The divisor and beta are dials, read when the kernel runs. All vectors are fp32. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
+#include "ir/policy.h"
 
 enum { SUM_THREADS = 1024, THREADS = 256 };
 
@@ -37,20 +38,6 @@ DEVICE double most_of_block(double x, double *part) {
     return x;
 }
 
-/* By one thread. */
-DEVICE void keep_facts(double *kept, double (&facts)[POLICY_FACTS], double beta) {
-    double tokens = facts[POLICY_TOKENS];
-    facts[POLICY_LEAST_LOW] = tokens > 0 ? facts[POLICY_LOW] / tokens : 1.0;
-    facts[POLICY_MOST_HIGH] = tokens > 0 ? facts[POLICY_HIGH] / tokens : 0.0;
-    for (int k = 0; k < POLICY_FACTS; k++) {
-        bool most = k == POLICY_MOST_APART || k == POLICY_MOST_HIGH;
-        double joined = most                    ? fmax(kept[k], facts[k])
-                        : k == POLICY_LEAST_LOW ? fmin(kept[k], facts[k])
-                                                : kept[k] + facts[k];
-        kept[k] = beta == 0 ? facts[k] : joined;
-    }
-}
-
 __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_constant__ CudaPolicy p) {
     __shared__ double part[WARP];
     double sum = 0, facts[POLICY_FACTS] = {};
@@ -76,7 +63,7 @@ __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_c
         __syncthreads(); /* part is free again */
         facts[k] = k == POLICY_MOST_APART ? most_of_block(facts[k], part) : sum_of_block(facts[k], part);
     }
-    if (threadIdx.x == 0) keep_facts(p.facts, facts, keep);
+    if (threadIdx.x == 0) policy_keep(p.facts, facts, keep);
 }
 
 __global__ void __launch_bounds__(THREADS) policy_loss_grad_kernel(const __grid_constant__ CudaPolicy p) {
