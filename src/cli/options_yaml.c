@@ -1,5 +1,5 @@
-/* options_yaml.c - options as a YAML file: a map of names to values, flat or in the sections of other tools, read with file and line for every
- * refusal, written so that it reads back to the same values. */
+/* options_yaml.c - options as a YAML file: a map of names to values, flat or in the sections of other tools, read
+ * with file and line for every refusal, written so that it reads back to the same values. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -60,8 +60,8 @@ static bool put_sequence(Reader *r, const OptHit *hit, const yaml_node_t *node, 
     return true;
 }
 
-static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value, const char *origin,
-                         Err *e) {
+static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value,
+                         const char *origin, Err *e) {
     const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
     if (!text && !is_null(value)) return false;
     bool known = elsewhere_kind(r->o->command, name) != ELSEWHERE_UNKNOWN;
@@ -86,8 +86,9 @@ static bool take_section(Reader *r, const char *name, const yaml_node_t *map, co
     const char *outer = r->section;
     OptHit hit;
     if (model && !init) {
-        log_line("%s: taken and not needed: the model is that of --model; `snug init --config %s` makes its folder", origin,
-                 r->path);
+        log_line(
+            "%s: taken and not needed: the model is that of --model; `snug init --config %s` makes its folder",
+            origin, r->path);
         return true;
     }
     if (model && r->o->value[OPT_MODEL].source < FROM_FILE) {
@@ -135,7 +136,8 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     if (value->type == YAML_MAPPING_NODE && is_section(r, name)) return take_section(r, name, value, origin, e);
     if (r->section) {
         const char *whole = arena_printf(&r->o->arena, "%s.%s", r->section, name);
-        if (elsewhere_kind(r->o->command, whole) != ELSEWHERE_UNKNOWN) return take_foreign(r, where, whole, value, origin, e);
+        if (elsewhere_kind(r->o->command, whole) != ELSEWHERE_UNKNOWN)
+            return take_foreign(r, where, whole, value, origin, e);
         if (!strcmp(r->section, "model")) return take_model_value(r, name, value, origin, e);
         if (!strcmp(name, "betas") && value->type == YAML_SEQUENCE_NODE) return take_betas(r, value, origin, e);
     }
