@@ -20,7 +20,8 @@ python3 - "$work/run/metrics.jsonl" <<'CURVE' | while read -r line; do record "$
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 steps = [r for r in rows if r.get("kind") == "train"]
-for r in steps[::max(1, len(steps) // 40)] + steps[-1:]:
+every = max(1, len(steps) // 40)
+for r in [r for i, r in enumerate(steps) if i % every == 0 or i == len(steps) - 1]:
     print(f'"step":{r["step"]},"loss":{r["loss"]},"grad_norm":{r.get("grad_norm", "null")}')
 for r in rows:
     if r.get("kind") == "eval":
