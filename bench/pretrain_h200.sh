@@ -35,5 +35,5 @@ suite() { # name, flags
 }
 suite held_out --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 16
 suite perplexity --suite perplexity --data "$corpus/held_out.jsonl" --limit "${LIMIT:-40}"
-suite needle --suite needle,ruler --lengths 256,512,1000 --limit 4
+suite needle --suite needle,ruler --lengths 512,1000 --limit 4
 suite attention --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 4 --max-samples 40 --attention-report "$work/attention.html"
