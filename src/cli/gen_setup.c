@@ -134,7 +134,7 @@ static bool name_limit(const GenSetup *n, Err *e) {
 /* What is being done before the first token, on a terminal; false: an interrupt asks to leave it at that. */
 static bool begin_stage(const char *what, Err *e) {
     if (stop_signal) return fail(e, ERR_FAIL, "interrupted before the first token");
-    if (log_is_terminal()) log_progress("%s%s", what, what[0] ? " ..." : ""); /* "": the line is free again */
+    if (log_is_terminal()) log_progress("%s%s", what, what[0] ? " ..." : ""); /* "" clears the line */
     return true;
 }
 

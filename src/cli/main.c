@@ -25,7 +25,7 @@ static CommandFn *const functions[CMD_COUNT] = {
     [CMD_UNLEARN_EVAL] = cmd_unlearn_eval, [CMD_MONITOR] = cmd_monitor, [CMD_GRPO_EVAL] = cmd_grpo_eval,
 };
 
-/* What has something to save or to take away again; the others are ended by a signal at once. */
+/* Commands that save something or have announced themselves; a signal ends the others at once. */
 static bool saves_when_asked(Command c) {
     const uint32_t saves = ON_WRITE | ON_EVAL | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
                            ON_UNLEARN_EVAL | ON_GRPO_EVAL | ON_MONITOR;

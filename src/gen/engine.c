@@ -109,7 +109,7 @@ static bool read_tokens(Engine *n, Err *e) {
 
 /* ---- passes ---- */
 
-/* The smallest that holds so many tokens, or the largest. */
+/* The smallest pass that holds so many tokens; the largest where none does. */
 static const GenPass *pass_for(const GenPass *pass, int n_passes, int64_t tokens) {
     int i = 0;
     while (i < n_passes - 1 && pass[i].rows * pass[i].seq < tokens) i++;
@@ -137,7 +137,7 @@ static void draw_first(Engine *n, int slot) {
 
 /* ---- decoding ---- */
 
-/* It may have another token, and the token before it is drawn. */
+/* The answer may get another token, and the one before it is drawn already. */
 static bool decodes(const EngineSlot *s) {
     return s->ticket && s->n_drawn > s->ticket->r.n_prompt && s->n_drawn - s->ticket->r.n_prompt < s->ticket->r.max_new;
 }
@@ -218,7 +218,7 @@ static void share_prompt(Engine *n, int to) {
     n->counts.shared_tokens += tokens;
 }
 
-/* The prompt of a slot is read from there on, by one pass after the other. */
+/* Prefills the prompt of a slot from that position on, one pass a step. */
 static void begin_reading(Engine *n, int slot, int64_t from) {
     n->reading = slot;
     n->read_from = from;
@@ -345,7 +345,7 @@ static bool prefill_next(Engine *n) {
 
 /* ---- the step ---- */
 
-/* Others wait for their tokens, and a piece has been read. */
+/* Chunked prefill: a piece of the prompt has been read and other answers wait for their next token. */
 static bool piece_is_read(const Engine *n) {
     return n->options.piece && n->prefilled >= n->options.piece && any_decodes(n);
 }

@@ -21,8 +21,8 @@
  * E5 A step plays at most one prefill pass, then (when no prompt waits to be read, or EngineOptions.piece says so) one
  *    decode of all answers that are under way. So a caller who looks at the clock, at a socket or for a signal between
  *    steps waits for one pass of each kind at most.
- * E6 Random numbers depend on the request alone: on its key, the sample, the position. Company can change a token by
- *    rounding only, and with GenSpec.invariant not at all.
+ * E6 Random numbers depend on the request alone: on its key, the sample, the position. Other requests in the batch
+ *    can change a token by rounding only, and with GenSpec.invariant not at all (batch-invariant).
  * E7 One thread. Slots are filled in the order of submission; the samples of a request share one prefill. */
 #ifndef GEN_ENGINE_H
 #define GEN_ENGINE_H

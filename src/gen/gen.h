@@ -29,7 +29,7 @@ typedef struct GenSpec {
     int64_t host_room_bytes; /* for gen_fit: pinned and ordinary memory beside a device; 0: not known */
     bool estimate;      /* only the largest shapes, which take the most: for a search, not to be run */
     bool shares_arena;  /* other phases of the ring use the cache's bytes in between: engine_forget clears it */
-    bool invariant;     /* one prefill and one decode shape, whatever there is to do: the same tokens in any company */
+    bool invariant;     /* batch-invariant: one prefill and one decode shape, so other requests change no token */
 } GenSpec;
 
 typedef struct GenHost { /* host memory of others, for the plan */
@@ -72,8 +72,8 @@ bool gen_plan(Gen *g, Ring *r, const GenSpec *spec, const Machine *m, const GenH
 int64_t gen_pass_tokens(const Gen *g); /* of the largest pass */
 
 /* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then
- * (s->may_send) as few layers elsewhere as fit the budget: in pinned memory, then (s->may_use_disk) as few of them on
- * disk as the host needs. ERR_BUDGET with the missing bytes when nothing does. */
+ * (s->may_offload) as few layers offloaded as fit the budget: to pinned memory, then (s->may_use_disk) as few of them
+ * on disk as the host needs. ERR_BUDGET with the missing bytes when nothing does. */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
 

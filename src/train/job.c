@@ -72,7 +72,7 @@ static int record_pass(Job *j, const char *name, bool warmup) {
     j->in.warmup = warmup;
     task_of(j)->loss(task_of(j), j, &j->m, j->loss, &all);
     j->in.warmup = false;
-    for (int i = 0; i < all.n; i++) /* of a frozen warm-up only the losses of layers are learned by */
+    for (int i = 0; i < all.n; i++) /* a frozen warm-up learns from the auxiliary losses of layers alone */
         if (!warmup || !j->spec.warmup_frozen || all.root[i].tensor != j->loss) roots.root[roots.n++] = all.root[i];
     prog_backward(p, begin, roots.root, roots.n);
     return phase;
@@ -112,7 +112,7 @@ static void record_evaluate(Job *j) {
     Program *p = &j->ring->p;
     JobRoots roots = {0};
     j->m_eval = model_twin(p, &j->m, true);
-    j->evaluate = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
+    j->evaluate = prog_begin_phase(p, "evaluate", 2); /* of several batches: the loss is summed over plays */
     ModelInput trained_on = j->in;
     j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
     j->in.report = j->spec.report;

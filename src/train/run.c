@@ -104,7 +104,7 @@ void run_close(Run *r) {
 
 /* ---- evaluation ---- */
 
-/* Plays the rows of r->rows; *batches counts on. False: the process was asked to leave. */
+/* Plays the rows of r->rows; *batches counts on. False: interrupted by a signal. */
 static bool evaluate_rows(Run *r, Dataset *d, int64_t *batches, int64_t *scored) {
     const Job *j = r->job;
     for (int64_t first = 0; first < r->rows.n_rows; first += j->spec.micro_batch, ++*batches) {
@@ -132,7 +132,7 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
         if (status_is_due(r->o.status)) status_tokens(r->o.status, *tokens, ring_most_bytes(r->ring));
     }
     if (!exec_sync(&r->ring->x, e)) return false;
-    if (!whole && !stop_check(e)) /* a part of the set has another loss */
+    if (!whole && !stop_check(e)) /* the loss of a part of the set is not reported as the whole's */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);
     if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
     if (!dataset_ok(d, e)) return false;
@@ -363,7 +363,7 @@ static bool rewind_feed(Run *r, Err *e) {
     return feed_start(r->feed, r->state.data_epoch, r->state.data_row, r->o.total_steps - r->step, e);
 }
 
-/* Asked to leave in the middle of an update: what it has added up so far is dropped, the state is that of the
+/* Interrupted in the middle of an update: what it has added up so far is dropped, the state is that of the
  * update before. */
 static bool leave(Run *r, RunResult *out, Err *e) {
     out->stopped_by = (int)stop_signal;
@@ -428,7 +428,7 @@ static bool is_finished(const Run *r) {
            (!r->o.save || run_has_result(r));
 }
 
-/* From here on the run writes. */
+/* Opens the files that the run writes; nothing was written before. */
 static bool begin(Run *r, Err *e) {
     if (!run_folder_begin(r->o.folder, r->o.config_yaml, r->o.plan_json, e) ||
         !metrics_open(&r->metrics, r->o.out, r->step, e) || (r->o.history && !history_begin(r->o.history, e)))

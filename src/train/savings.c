@@ -112,7 +112,7 @@ static void offer_technique(Offers *o, const Technique *t) {
     }
     spec = o->job->spec;
     if (!fits && o->budget_bytes && t->allow && t->take && spec.train &&
-        t->take(t, &spec, m->kind)) { /* not alone: with the planner's help */
+        t->take(t, &spec, m->kind)) { /* no step of it fits alone: the planner may add recompute and offload */
         str_clear(&flags);
         t->flags(t, &flags, &spec);
         offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, str_text(&flags));

@@ -62,7 +62,7 @@ static bool can_attend_itself(const SearchSpace *s) {
 
 /* ---- ladders ---- */
 
-/* Inside backward gradients do not stay long enough to be sent. */
+/* With the update inside backward, gradients do not live long enough to be offloaded. */
 static bool goes(const SearchSpace *s, const FitPoint *p, const SearchSegment *g) {
     return !(g->kind == OFFLOAD_GRADIENTS && s->micro[p->at[AXIS_MICRO]].early);
 }
@@ -100,7 +100,7 @@ static void apply_recompute(JobSpec *j, const SearchSpace *s, int64_t at, bool t
     RecomputeLevel whole = twice ? RECOMPUTE_TWICE : RECOMPUTE_BLOCK,
                    rest = at == KEEP_ALL ? RECOMPUTE_NONE : RECOMPUTE_NORM;
     for (int l = 0; l < j->m.config.layers; l++) j->recompute[l] = l < at - DROP_NORMS ? whole : rest;
-    /* the last two are needed again at once: sent only where memory is all that counts */
+    /* backward needs the last two at once: offloaded only where memory is all that counts */
     int64_t layers = j->m.config.layers;
     if (at == all_with_inputs(s)) j->m.offload.layers[OFFLOAD_INPUTS] = twice ? layers : MAX2(layers - 2, 1);
 }
@@ -109,7 +109,7 @@ static bool apply_squeeze(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     int64_t squeeze = p->at[AXIS_SQUEEZE], pieces = s->free.ffn_chunks ? job_useful_pieces(j) : 0;
     bool whole = !s->free.recompute || p->at[AXIS_RECOMPUTE] >= all_blocks(s);
     if (!squeeze) return true;
-    if (squeeze < 3 && (!pieces || !whole)) return false; /* what is kept is not cut */
+    if (squeeze < 3 && (!pieces || !whole)) return false; /* activations that are kept cannot be computed in chunks */
     if (squeeze == 2 && !s->free.recompute) return false;
     if (squeeze == 3 && !can_attend_itself(s)) return false;
     if (pieces && whole) j->ffn_chunks = pieces;
@@ -129,13 +129,14 @@ static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     }
 }
 
-/* False: there is no such point, or it is another one's twin. */
+/* False: there is no such point, or another one gives the same plan. */
 static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
     bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, asked = micro->rows == s->asked.micro_batch;
     *j = s->asked;
     if (p->rung > rungs_of(s, p)) return false;
-    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least && !asked) return false; /* fewer rows do more for less */
+    /* a smaller micro-batch saves more for less time */
+    if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least && !asked) return false;
     j->micro_batch = micro->rows;
     j->accum = micro->accum;
     j->update_in_backward = micro->early;
@@ -202,7 +203,7 @@ static void space_init(SearchSpace *s, const JobSpec *asked, const Machine *m, S
     *s = (SearchSpace){.asked = *asked, .free = free, .kind = m->kind};
     s->fit = (FitSpace){.axes = AXES, .relief = relief, .disk_relief = disk_relief, .disk_rungs = disk_rungs};
     set_micro_axis(s);
-    s->fit.unordered[AXIS_MICRO] = asked->rows != NULL; /* a smaller one may compute fewer rows that hold nothing */
+    s->fit.unordered[AXIS_MICRO] = asked->rows != NULL; /* a smaller micro-batch may compute fewer rows of padding */
     set_recompute_axis(s);
     s->fit.settings[AXIS_SQUEEZE] = SEARCH_SQUEEZE;
     s->fit.settings[AXIS_HEAD] = 1 + free.head_chunk;

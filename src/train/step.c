@@ -131,7 +131,7 @@ static bool queue_rows(Run *r, Update *u) {
 
 bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
     *u = (Update){.step = r->step, .at = {r->state.data_epoch, r->state.data_row}, .scaling = r->state.scaling};
-    if (before) { /* taken to be good: where it is not, its follower is queued again */
+    if (before) { /* assumed to be applied: if it is skipped, this one is queued again */
         u->step = before->step + 1;
         u->at = place_after(r, before->at);
         u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);

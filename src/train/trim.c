@@ -7,7 +7,7 @@
 #include "obs/sensors.h"
 #include "train/run.h"
 
-static void wait_seconds(double seconds) { /* a signal ends it */
+static void wait_seconds(double seconds) { /* or until a signal */
     double until = sensors_seconds() + seconds;
     while (sensors_seconds() < until && !stop_asked()) {
         double left = MIN2(until - sensors_seconds(), 0.05);
