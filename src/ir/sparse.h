@@ -79,7 +79,8 @@ static inline bool sparse_device_index_tiles(const AttrSparse *a, Format f) { /*
            (a->index_heads == 4 || a->index_heads == 8) && !a->heads.slots && a->by != SELECT_ORACLE;
 }
 static inline bool sparse_device_loss_tiles(const AttrSparse *a, Format f) { /* and attention beside them */
-    return sparse_device_index_tiles(a, f) && device_attend_on_cores(f, a->heads.head_dim);
+    return sparse_device_index_tiles(a, f) && device_attend_on_cores(f, a->heads.head_dim) &&
+           a->heads.head_dim != 80;
 }
 static inline int64_t sparse_device_words(int64_t seq) { return (seq + 127) / 128 * 4; } /* of a token's bits */
 static inline int64_t sparse_device_mask_bytes(int64_t tokens, int64_t seq) {

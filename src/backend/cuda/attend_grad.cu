@@ -198,7 +198,7 @@ template <bool KEYS_OWN, int MT> struct Queries {
     float lse2[MT][2], delta[MT][2]; /* own */
     int begin[MT][2];
     const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
-    const uint32_t *bits; /* the stage's, from the step's first query and the warp's or the step's first key on */
+    uint32_t bits; /* address in shared memory: the stage's, from the step's first query and the warp's or the step's first key on */
 };
 
 /* Of the warp's own rows, from row `mine` on; rows that do not exist have no probabilities. */
@@ -222,13 +222,19 @@ template <typename Pair> DEVICE Pair column_pair(const float *words, int which, 
     return *(const Pair *)(words + which * OTHER + n * 8 + lane % 4 * 2);
 }
 
+DEVICE uint32_t shared_word(uint32_t at) {
+    uint32_t w;
+    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(w) : "r"(at) : "memory");
+    return w;
+}
+
 /* A word of bits that begins with the lane's pair (n, c): keys own, bit m*16 + c/2*8 is row block m's; queries own, bit
  * n*8 + c%2. */
-template <bool KEYS_OWN, int MT> DEVICE uint32_t lane_bits(const uint32_t *bits, int m, int n, int c, int lane) {
+template <bool KEYS_OWN, int MT> DEVICE uint32_t lane_bits(uint32_t bits, int m, int n, int c, int lane) {
     constexpr int WORDS = MT * 16 * WARPS / 32;
-    if (!KEYS_OWN) return bits[(m * 16 + c / 2 * 8 + lane / 4) * 2] >> lane % 4 * 2 >> (n * 8 + c % 2);
+    if (!KEYS_OWN) return shared_word(bits + (m * 16 + c / 2 * 8 + lane / 4) * 8) >> lane % 4 * 2 >> (n * 8 + c % 2);
     int key = lane / 4 + (MT == 1 ? thread_anew() / WARP % 2 * 16 : 0);
-    return bits[(n * 8 + lane % 4 * 2 + c % 2) * WORDS] >> key >> (m * 16 + c / 2 * 8);
+    return shared_word(bits + (n * 8 + lane % 4 * 2 + c % 2) * WORDS * 4) >> key >> (m * 16 + c / 2 * 8);
 }
 
 /* P of S, packed. own: the warp's first row; other: the step's first row. */
@@ -355,9 +361,9 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             q.words = (const float *)(shared + stage + 2 * B::TILE_BYTES) + step;
             if constexpr (LISTED) {
                 int thread = thread_anew(), warp = thread / WARP;
-                q.bits = (const uint32_t *)(shared + stage + B::STAGE_BYTES) +
-                         (KEYS_OWN ? step * B::WORDS + warp * MT / 2 : warp * MT * 16 * 2 + step / 32);
-                if (!KEYS_OWN && !__any_sync(~0u, q.bits[thread % WARP % (MT * 16) * 2] != 0)) continue;
+                q.bits = memory + stage + B::STAGE_BYTES +
+                         (KEYS_OWN ? step * B::WORDS + warp * MT / 2 : warp * MT * 16 * 2 + step / 32) * 4;
+                if (!KEYS_OWN && !__any_sync(~0u, shared_word(q.bits + thread % WARP % (MT * 16) * 8) != 0)) continue;
             }
             Sums<MT, STEP> s, dp;
             Packed<MT, STEP> p;

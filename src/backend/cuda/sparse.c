@@ -258,7 +258,7 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     s.rows = a->attend_selected.in.rows.data;
     s.o = o.data;
     s.lse = a->attend_selected.out.lse.data;
-    if (!cache.data && attends_by_tiles(b, &s, o.data, NULL)) {
+    if (!cache.data && h->head_dim < 128 && attends_by_tiles(b, &s, o.data, NULL)) {
         CudaMask m = mask_of(workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, false)), s.list, s.most,
                              s.tokens, h->seq);
         CudaAttend x = masked_attend(&s, &m);
