@@ -20,7 +20,7 @@ import time
 LOSSES = "gradascent graddiff npo simnpo dpo wga satimp ceu undial pdu rmu".split()
 SPLITS = {"forget01": 40, "forget05": 200, "forget10": 400}
 HOLDOUT = 400
-SEQ, BATCH = 128, 64
+SEQ, BATCH = 128, 32
 SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4,
          "intermediate_size": 768, "vocab_size": 50304}
 
@@ -45,8 +45,8 @@ class Story:
 
     def snug(self, name, command, *words):
         """Runs a command; its last line, or None with a word on standard error."""
-        device = ["--device", self.a.device] if command != "init" else []
-        line = [self.a.snug, command, *map(str, words), *device, "--json"]
+        device = ["--device", self.a.device, "--threads", max(1, os.cpu_count() // self.a.jobs)] if command != "init" else []
+        line = [self.a.snug, command, *map(str, [*words, *device]), "--json"]
         began = time.time()
         with open(self.path(name + ".log"), "w") as log:
             done = subprocess.run(line, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -95,7 +95,7 @@ class Story:
         "sgd": ["--optimizer", "sgd", "--momentum", "0", "--weight-decay", "0", "--clip", "0"],
     }
 
-    EPOCHS = {"adamw": 6, "sgd": 3}
+    EPOCHS = {"adamw": 12, "sgd": 3}
 
     def choose_rate(self):
         """The largest rate of SGD that still learns best in an epoch: plain SGD has no rate that suits every model."""
@@ -142,7 +142,7 @@ class Story:
         if method == "none": model = self.path(f"{run}-full/model")
         else:
             kind, *words = method.split()
-            if kind in LOSSES: words += ["--lr", "1e-4", "--epochs", "2" if self.a.quick else "5", "--global-batch", "32"]
+            if kind in LOSSES: words += ["--lr", "3e-4", "--epochs", "2" if self.a.quick else "10", "--global-batch", "32"]
             if kind == "dpo": words += ["--refusals", self.path(split + "-refusals.jsonl")]
             got = self.snug(name, "unlearn", "--run", self.path(f"{run}-full"), "--method", kind, "--forget",
                             self.path(split + ".txt"), *words, "--out", self.path(name))
@@ -162,10 +162,9 @@ class Story:
             wait += [pool.submit(self.make_oracle, r, s) for r in self.RUNS for s in splits]
             for w in wait: w.result()
             cleaners = {"adamw": ["lmcleaner --window 10"],
-                        "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact", "lmcleaner --window 50 --hessian exact"]}
-            wait = [pool.submit(self.result, r, s, m) for r in self.RUNS for s in splits for m in cleaners[r]] # the longest first
-            wait += [pool.submit(self.result, "adamw", s, m) for s in splits for m in ["none", *LOSSES]]
-            wait += [pool.submit(self.result, "sgd", s, m) for s in splits for m in ["none", "npo", "graddiff"]]
+                        "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact"]}
+            plain = {"adamw": ["none", *LOSSES], "sgd": ["none", "npo", "graddiff"]}
+            wait = [pool.submit(self.result, r, s, m) for s in splits for r in self.RUNS for m in cleaners[r] + plain[r]]
             for w in wait: w.result()
 
 

@@ -122,9 +122,11 @@ done < <(sed -nE 's/^\|[^|]*\| (.*) \|$/\1/p' docs/coming-from.md |
 verdict what_coming_from_tells_to_use_is_accepted $?
 
 # What its left columns call options, on the command line or in a configuration (a name alone, or name=value), is taken,
-# or refused with a reason. Functions, values and other programs are no options; nor are keys inside another file's sections.
-others=" k_base memory_allocated memory_reserved adamw_8bit paged_adamw_8bit paged_adamw_32bit nvme_path optimizer_in_bwd \
-register_post_accumulate_grad_hook reduce_bucket_size stage3_prefetch_bucket_size stage3_param_persistence_threshold "
+# or refused with a reason. Functions, values and other programs are no options; nor are keys inside another file's
+# sections.
+others=" k_base memory_allocated memory_reserved adamw_8bit paged_adamw_8bit paged_adamw_32bit nvme_path \
+optimizer_in_bwd register_post_accumulate_grad_hook reduce_bucket_size \
+stage3_prefetch_bucket_size stage3_param_persistence_threshold "
 : > "$work/log"
 while read -r name; do
     case $others in *" $name "*) continue ;; esac

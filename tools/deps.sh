@@ -63,7 +63,9 @@ advise() { # why, name...
     local why=$1; shift
     {
         echo "snug cannot be built yet: $why."
-        case " $* " in *" openblas "*) echo "(Of the BLAS libraries only OpenBLAS will do; another may be here.)" ;; esac
+        case " $* " in
+            *" openblas "*) echo "(Of the BLAS libraries only OpenBLAS will do; another may be here.)" ;;
+        esac
         echo "Missing: $*. Install these packages and give the same command again:"
         echo "  Debian, Ubuntu  sudo apt-get install $(packages 1 "$@")"
         echo "  Fedora, RHEL    sudo dnf install $(packages 2 "$@")"
@@ -126,7 +128,8 @@ case " $* " in *" optional "*)
         "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
             $(packages 1 "${wanted[@]}") >/dev/null 2>&1 ||
             echo "not here, and only snug monitor wants it: ${wanted[*]} (apt: $(packages 1 "${wanted[@]}"); dnf:" \
-                 "$(packages 2 "${wanted[@]}"); pacman: $(packages 3 "${wanted[@]}"); zypper: $(packages 4 "${wanted[@]}"))"
+                 "$(packages 2 "${wanted[@]}"); pacman: $(packages 3 "${wanted[@]}");" \
+                 "zypper: $(packages 4 "${wanted[@]}"))"
     fi ;;
 esac
 shared=$(sed -n 's/^SHARED := *//p' "$mk")

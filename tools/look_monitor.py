@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""look_monitor.py [--out DIR] [--snug FILE] - looks at the monitor's page in Chromium while a job runs, and after it was killed.
+"""look_monitor.py [--out DIR] [--snug FILE] - looks at the monitor's page in Chromium while a job runs, and after it
+was killed.
 
 Makes a small model, trains it under a name that would do harm as markup, serves the monitor with the readings of the
 library that tests use, and opens the page in light and dark, at the width of a desk and of a phone. Fails on errors on
-the console, on anything fetched from elsewhere, on a page wider than its window, on a name that became markup, where the job
+the console, on anything fetched from elsewhere, on a page wider than its window, on a name that became markup,
+where the job
 is not drawn or its cursor stands still, and where its death is not told. Screenshots go to DIR (build/look)."""
 import argparse
 import json
@@ -18,7 +20,8 @@ import time
 from look import Browser, SIZES
 
 NAME = "<img src=x onerror=alert(1)><b>run</b>"
-SHAPE = {"num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 704,
+SHAPE = {"num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 704,
          "vocab_size": 4000}
 
 
@@ -55,7 +58,8 @@ class Looker:
         cursor = "document.querySelector('.cursor').getAttribute('x1')"
         before = self.b.value(cursor)
         self.until(f"{cursor}!=='{before}'", f"{name}: the cursor stands still")
-        self.expect(self.b.value("document.querySelector('#jobs h2').textContent").startswith(NAME), f"{name}: the name is not shown")
+        title = self.b.value("document.querySelector('#jobs h2').textContent")
+        self.expect(title.startswith(NAME), f"{name}: the name is not shown")
         self.expect(self.b.value("!document.querySelector('main img, main b')"), f"{name}: a name became markup")
         wide = self.b.value("document.documentElement.scrollWidth-innerWidth")
         self.expect(wide <= 0, f"{name}: {wide} pixels wider than the window")
@@ -69,18 +73,22 @@ class Looker:
 
 def start_job(snug, folder, env):
     sets = [w for k, v in SHAPE.items() for w in ("--set", f"{k}={v}")]
-    subprocess.run([snug, "init", "--model", "llama-3.2-1b", "--out", "m", *sets], cwd=folder, env=env, check=True, capture_output=True)
+    subprocess.run([snug, "init", "--model", "llama-3.2-1b", "--out", "m", *sets], cwd=folder, env=env, check=True,
+                   capture_output=True)
     with open(folder / "rows.jsonl", "w", encoding="utf-8") as f:
         for _ in range(64):
             f.write(json.dumps({"ids": [random.randrange(1, 400) for _ in range(60)]}) + "\n")
-    return subprocess.Popen([snug, "train", "--model", "m", "--data", "rows.jsonl", "--out", "run", "--run-name", NAME, "--seq", "64",
-                             "--steps", "100000", "--log-steps", "1", "--eval-steps", "20", "--val-split", "0.1", "--micro-batch", "2",
-                             "--accum", "3", "--threads", "1", "--device", "cpu"], cwd=folder, env=env, stderr=subprocess.DEVNULL,
+    return subprocess.Popen([snug, "train", "--model", "m", "--data", "rows.jsonl", "--out", "run", "--run-name", NAME,
+                             "--seq", "64",
+                             "--steps", "100000", "--log-steps", "1", "--eval-steps", "20", "--val-split", "0.1",
+                             "--micro-batch", "2", "--accum", "3", "--threads", "1", "--device", "cpu"], cwd=folder,
+                            env=env, stderr=subprocess.DEVNULL,
                             stdout=subprocess.DEVNULL)
 
 
 def start_server(snug, env):
-    server = subprocess.Popen([snug, "monitor", "--serve", "any", "--interval", "0.5"], env=env, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen([snug, "monitor", "--serve", "any", "--interval", "0.5"], env=env,
+                              stderr=subprocess.PIPE, text=True)
     return server, re.search(r"http://\S+", server.stderr.readline()).group()
 
 

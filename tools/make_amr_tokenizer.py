@@ -11,7 +11,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 VOCAB = 768
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 FIXED = ["Write the meaning of the sentence as an AMR graph in PENMAN notation.\nSentence:", "\nGraph:\n"]
-# roles with their space, parentheses, quotes, words with the space before (concepts with underscores and senses), digits
+# roles with their space, parentheses, quotes, words with the space before (concepts with underscores and senses),
+# digits
 PIECES = r" :\p{L}+\p{N}?|\(|\)| /| ?\p{L}[\p{L}_]*(?:-\p{N}\p{N})?|\p{N}| ?[^\s\p{L}\p{N}()]|\s"
 TEMPLATE = ("{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
             "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
@@ -41,7 +42,8 @@ def main():
     t.save(os.path.join(out, "tokenizer.json"), pretty=False)
     with open(os.path.join(out, "tokenizer_config.json"), "w") as f:
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "pad_token": "<|end|>",
-                   "model_max_length": 1024, "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE}, f, indent=1)
+                   "model_max_length": 1024, "clean_up_tokenization_spaces": False,
+                   "chat_template": TEMPLATE}, f, indent=1)
         f.write("\n")
     print(f"{out}: {used} of {t.get_vocab_size()} tokens used")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make_schedule_golden.py - writes tests/train/schedules.json: learning rates as transformers' schedulers give them, and
+"""make_schedule_golden.py - writes tests/train/schedules.json: learning rates as transformers' schedulers give them,
+and
 losses of a tiny model under torch's AdamW with parameter groups.
 
   make_schedule_golden.py [--out tests/train/schedules.json]
@@ -68,8 +69,10 @@ def groups():
         [{"params": [p], "lr": g["lr"] * mult(g["lr_mult"], n, 1.0),
           "weight_decay": g["weight_decay"] * mult(g["decay_mult"], n, 1.0 if p.dim() >= 2 else 0.0)}
          for n, p in model.named_parameters()], betas=(g["beta1"], g["beta2"]), eps=g["eps"], foreach=False)
-    sched = transformers.get_scheduler("warmup_stable_decay", opt, num_warmup_steps=g["warmup"], num_training_steps=g["steps"],
-                                       scheduler_specific_kwargs=dict(num_decay_steps=g["decay_steps"], decay_type="1-sqrt"))
+    sched = transformers.get_scheduler("warmup_stable_decay", opt, num_warmup_steps=g["warmup"],
+                                       num_training_steps=g["steps"],
+                                       scheduler_specific_kwargs=dict(num_decay_steps=g["decay_steps"],
+                                                                      decay_type="1-sqrt"))
     losses = []
     for _ in range(g["steps"]):
         opt.zero_grad()

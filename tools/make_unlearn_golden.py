@@ -3,8 +3,9 @@
 
     python tools/make_unlearn_golden.py          (torch, transformers; CPU)
 
-Writes tests/unlearn/hvp/: model/ (weights), rows.jsonl (one batch), v/, gradient/ and hv/ (the direction, the gradient and the
-product, under the names of the weights, so that each can be read like a model), and losses.json: for every loss rows of
+Writes tests/unlearn/hvp/: model/ (weights), rows.jsonl (one batch), v/, gradient/, hv/ and gauss_newton/ (the direction,
+the gradient, the products with the Hessian and with the Gauss-Newton matrix, under the names of the weights, so that each can be
+read like a model), gradient_norms.json (of each row alone), and losses.json: for every loss rows of
 log-probabilities, the loss, and what autograd gives for -dL/dlogp of every token. The losses are written here from
 open-unlearning's description, on logits; ceu's gradient is divided by that of the label's log-probability.
 """
@@ -48,6 +49,22 @@ def loss_of(m, data):
         total = total - logp.gather(1, x[0, 1:, None]).sum()
         n += len(ids) - 1
     return total / n
+
+
+def gauss_newton(m, data, params, v):
+    """sum over tokens of J^T (diag(p) - p p^T) J v / tokens, J v by forward mode and J^T by backward, both exact."""
+    names = [k for k, _ in m.named_parameters()]
+    n = sum(len(ids) - 1 for ids in data)
+    total = [torch.zeros_like(p) for p in params]
+    for ids in data:
+        def logits(*p):
+            return torch.func.functional_call(m, dict(zip(names, p)), (torch.tensor([ids]),)).logits[0, :-1]
+        z, jv = torch.func.jvp(logits, tuple(params), tuple(v))
+        p = torch.softmax(z, -1)
+        _, back = torch.func.vjp(logits, *params)
+        for t, g in zip(total, back((p * jv - p * (p * jv).sum(-1, keepdim=True)) / n)):
+            t += g
+    return total
 
 
 def save(name, model, tensors):
@@ -172,6 +189,13 @@ def main():
     save("v", m, dict(zip(names, v)))
     save("gradient", m, dict(zip(names, g)))
     save("hv", m, dict(zip(names, hv)))
+    save("gauss_newton", m, dict(zip(names, gauss_newton(m, data, [p.detach() for p in params], v))))
+    norms = []
+    for ids in data:
+        g = torch.autograd.grad(loss_of(m, [ids]), params)
+        norms.append(float(torch.sqrt(sum((t ** 2).sum() for t in g))))
+    with open(os.path.join(ROOT, "gradient_norms.json"), "w") as f:
+        f.write(json.dumps(norms) + "\n")
     with open(os.path.join(ROOT, "rows.jsonl"), "w") as f:
         for ids in data:
             f.write(json.dumps({"ids": ids}) + "\n")

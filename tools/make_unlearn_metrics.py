@@ -6,6 +6,7 @@
 import json
 import os
 import random
+import zlib
 
 import numpy as np
 from nltk.stem.porter import PorterStemmer
@@ -37,6 +38,49 @@ TEXTS = [("The author's full name is Basil Mahfouz Al-Kuwaiti.", "Basil Mahfouz 
          ("The quick brown foxes were jumping over lazily sleeping dogs", "A quick brown fox jumps over the lazy sleepy dog")]
 
 
+def attack_rows(rng, n, sharper):
+    """Answers as logits of a model and of a reference; a member's logits are higher at its labels."""
+    rows = []
+    for i in range(n):
+        t = int(rng.integers(2, 12))
+        labels = rng.integers(0, 9, size=t)
+        z, ref = rng.normal(size=(t, 9)) * 1.5, rng.normal(size=(t, 9))
+        z[np.arange(t), labels] += sharper
+        text = " ".join(str(x) for x in rng.choice(["the", "author", "wrote", "Basil", "1956", "stories"], size=t))
+        rows.append((z, ref, labels, float(rng.gamma(2.0 - 0.5 * sharper)), text))
+    return rows
+
+
+def attack_stats(z, labels):
+    logp = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    p = np.exp(logp)
+    mean = (p * logp).sum(-1)
+    return logp[np.arange(len(labels)), labels], mean, np.sqrt((p * (logp - mean[:, None]) ** 2).sum(-1))
+
+
+def lowest(x, share=0.4):
+    k = max(int(len(x) * share), 1)
+    return -float(np.mean(np.sort(x)[:k]))
+
+
+def attacks():
+    """Six membership tests over rows of logits: what is given to the metrics, and sklearn's areas."""
+    rng = np.random.default_rng(11)
+    rows = attack_rows(rng, 14, 1.0) + attack_rows(rng, 11, 0.4)
+    label, scores, given = [0] * 14 + [1] * 11, {}, []
+    for z, ref, labels, norm, text in rows:
+        logp, mean, deviation = attack_stats(z, labels)
+        ref_logp, _, _ = attack_stats(ref, labels)
+        nll = -float(logp.mean())
+        for name, s in (("mia_loss", nll), ("mia_min_k", lowest(logp)), ("mia_min_k_plus_plus", lowest((logp - mean) / deviation)),
+                        ("mia_zlib", nll / len(zlib.compress(text.encode()))), ("mia_reference", nll + float(ref_logp.mean())),
+                        ("mia_gradnorm", norm)):
+            scores.setdefault(name, []).append(s)
+        given.append(dict(answer=text, norm=norm, logp=logp.tolist(), mean=mean.tolist(), deviation=deviation.tolist(),
+                          reference=ref_logp.tolist()))
+    return [dict(members=14, rows=given, auc={k: float(roc_auc_score(label, v)) for k, v in scores.items()})]
+
+
 def main():
     r = random.Random(8)
     rng = np.random.default_rng(9)
@@ -57,6 +101,7 @@ def main():
     for n in (3, 9):
         x = [r.random() for _ in range(n)]
         out["harmonic"].append([x, float(hmean(x))])
+    out["attacks"] = attacks()
     with open(OUT, "w") as f:
         json.dump(out, f)
         f.write("\n")

@@ -31,7 +31,8 @@ int backend_lacks(const Backend *b, const Program *p) {
 
 void backend_holders(Str *out, const DeviceFacts *f) {
     if (!f->n_holders && f->others_bytes > 0)
-        str_addf(out, "others hold %s; their process ids are hidden here (a container?)", units_bytes(f->others_bytes).s);
+        str_addf(out, "others hold %s; their process ids are hidden here (a container?)",
+                 units_bytes(f->others_bytes).s);
     else if (!f->n_holders)
         str_add(out, "no other process is seen that holds memory");
     for (int i = 0; i < f->n_holders; i++) {

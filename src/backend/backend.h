@@ -71,9 +71,9 @@ static inline bool backend_overlap(const void *a, int64_t a_bytes, const void *b
     return a && b && (const char *)a < (const char *)b + b_bytes && (const char *)b < (const char *)a + a_bytes;
 }
 
-/* Steps of several ops in one launch. Of the n from a[0] on, which follow each other on one queue and wait for no other,
- * the first so many may be handed to `run` together (fewer than 2: none). The bits are those of the steps one by one;
- * what passes from one to the next need not be written. */
+/* Steps of several ops in one launch. Of the n from a[0] on, which follow each other on one queue and wait for no
+ * other, the first so many may be handed to `run` together (fewer than 2: none). The bits are those of the steps one
+ * by one; what passes from one to the next need not be written. */
 typedef struct Joins {
     int (*of)(Backend *b, const Args *a, int n);
     KernelRun *run;
@@ -85,19 +85,22 @@ struct Backend {
     bool asynchronous;                                                   /* queued work runs while the host goes on */
     void (*close)(Backend *b);
     void (*describe)(Backend *b, Machine *m);                            /* pools, rates, fixed bytes */
-    void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);         /* once per pool, before sealing; zeroed; owned by b */
+    /* once per pool, before sealing; zeroed; owned by b */
+    void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);
     void (*facts)(Backend *b, DeviceFacts *f);                           /* slow: asks libraries */
     /* The product algorithms taken so far (gives how many there are, fills up to room), and those to take. */
     int64_t (*choices)(Backend *b, MachineChoice *out, int64_t room);
     void (*choose)(Backend *b, const MachineChoice *list, int64_t n);
-    int64_t (*in_use)(Backend *b);                                       /* device bytes this process holds, as the system sees it; -1: not known */
+    /* device bytes this process holds, as the system sees it; -1: not known */
+    int64_t (*in_use)(Backend *b);
     void (*release)(Backend *b, Pool kind);                              /* gives the pool back to the system */
     /* Gives the pages that lie wholly in [at, at + bytes) of the device pool back to the system, when all queues are
      * idle (gives how many bytes that were); restore takes them again: same addresses, any contents. */
     int64_t (*trim)(Backend *b, int64_t at, int64_t bytes);
     bool (*restore)(Backend *b, Err *e);
-    /* Of the disk pool. link: those bytes are a part of that file, which is only read. settle, once all links are made and
-     * before anything is played: takes the room of the rest on disk, or refuses (gives how many bytes those are). */
+    /* Of the disk pool. link: those bytes are a part of that file, which is only read. settle, once all links are
+     * made and before anything is played: takes the room of the rest on disk, or refuses (gives how many bytes those
+     * are). */
     bool (*link)(Backend *b, const void *at, const char *path, int64_t file_at, int64_t bytes, Err *e);
     bool (*settle)(Backend *b, int64_t *own_bytes, Err *e);
     void (*copy)(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);
@@ -108,7 +111,8 @@ struct Backend {
     void (*begin)(Backend *b, int id);
     void (*end)(Backend *b, int id);
     bool (*replay)(Backend *b, int id);
-    bool (*sync)(Backend *b, Err *e);                                    /* all queues idle; surfaces the sticky error */
+    /* all queues idle; surfaces the sticky error */
+    bool (*sync)(Backend *b, Err *e);
     /* Host memory to a pool, behind everything on the compute queue. The host may reuse its memory at once; it waits
      * only when more is in flight than the device's staging memory holds. */
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
@@ -117,10 +121,12 @@ struct Backend {
      * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
     bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
-    /* For a profiler: a named stretch of the host's calls begins; name NULL: the innermost ends. NULL: not asked for. */
+    /* For a profiler: a named stretch of the host's calls begins; name NULL: the innermost ends. NULL: not asked for.
+     * */
     void (*range)(Backend *b, const char *name);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
-    KernelRun *const *runs;                                              /* OP_COUNT rows, or NULL; a NULL row: one by one */
+    /* OP_COUNT rows, or NULL; a NULL row: one by one */
+    KernelRun *const *runs;
     Joins joins;                                                         /* zeros: it has none */
 };
 
@@ -133,8 +139,8 @@ typedef struct BackendOptions {
     bool trims;         /* pages of the device pool will be given back and taken again */
 } BackendOptions;
 
-/* "cpu", "cuda", "cuda:N"; "auto": the first GPU, or the CPU where there is none. A GPU that is there and cannot be opened
- * is an error, not a reason to go on slowly. Gives: b->close. */
+/* "cpu", "cuda", "cuda:N"; "auto": the first GPU, or the CPU where there is none. A GPU that is there and cannot be
+ * opened is an error, not a reason to go on slowly. Gives: b->close. */
 bool backend_open(Backend **b, const char *device, BackendOptions options, Err *e);
 
 /* The first step whose op has no kernel there, or -1: found before anything runs. */

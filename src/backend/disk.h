@@ -1,8 +1,8 @@
 /* disk.h - a pool that lies in files: addresses like any other pool's, but read and written by calls.
  *
- * The addresses are reserved and stand for bytes of a file; nothing can touch them. Parts may be linked to files that are
- * there already (a model's own weights), which are only read; the rest lies in one file without a name in a folder, so that
- * nothing of it remains, however the process ends. */
+ * The addresses are reserved and stand for bytes of a file; nothing can touch them. Parts may be linked to files that
+ * are there already (a model's own weights), which are only read; the rest lies in one file without a name in a
+ * folder, so that nothing of it remains, however the process ends. */
 #ifndef BACKEND_DISK_H
 #define BACKEND_DISK_H
 

@@ -24,6 +24,7 @@ bool courier_open(Courier **c, ErrandFn *fn, void *context, Err *e); /* gives: c
 void courier_close(Courier *c);                                      /* what was sent is done first; NULL is fine */
 
 int64_t courier_send(Courier *c, Errand errand);              /* gives its number: 1, 2, ... */
-bool courier_await(Courier *c, int64_t number, Err *e);       /* it and all before it are over; the first failure so far */
+/* it and all before it are over; the first failure so far */
+bool courier_await(Courier *c, int64_t number, Err *e);
 
 #endif

@@ -14,11 +14,13 @@ static const struct {
     const char *name;
     int error;
 } kinds[FAULT_KINDS] = {
-    [FAULT_ALLOC] = {"alloc", ENOMEM},   [FAULT_MAP] = {"map", ENOMEM},           [FAULT_OPEN] = {"open", EACCES},
-    [FAULT_READ] = {"read", EIO},        [FAULT_WRITE] = {"write", ENOSPC},       [FAULT_CUT] = {"cut", EIO},
-    [FAULT_FLUSH] = {"flush", EIO},      [FAULT_RENAME] = {"rename", EACCES},     [FAULT_EXCHANGE] = {"exchange", EINVAL},
-    [FAULT_MAKE] = {"make", ENOSPC},     [FAULT_REMOVE] = {"remove", EACCES},     [FAULT_LOCK] = {"lock", ENOLCK},
-    [FAULT_THREAD] = {"thread", EAGAIN},  [FAULT_PROCESS] = {"process", EAGAIN},
+    [FAULT_ALLOC] = {"alloc", ENOMEM},       [FAULT_MAP] = {"map", ENOMEM},
+    [FAULT_OPEN] = {"open", EACCES},         [FAULT_READ] = {"read", EIO},
+    [FAULT_WRITE] = {"write", ENOSPC},       [FAULT_CUT] = {"cut", EIO},
+    [FAULT_FLUSH] = {"flush", EIO},          [FAULT_RENAME] = {"rename", EACCES},
+    [FAULT_EXCHANGE] = {"exchange", EINVAL}, [FAULT_MAKE] = {"make", ENOSPC},
+    [FAULT_REMOVE] = {"remove", EACCES},     [FAULT_LOCK] = {"lock", ENOLCK},
+    [FAULT_THREAD] = {"thread", EAGAIN},     [FAULT_PROCESS] = {"process", EAGAIN},
 };
 
 static atomic_llong calls[FAULT_KINDS];

@@ -17,7 +17,8 @@ bool file_is_within(const char *path,
 bool file_same_disk(const char *a, const char *b); /* of the nearest folders there are */
 int64_t file_tree_bytes(const char *path);         /* that its files take on disk; absent: 0 */
 bool file_of_program(char *path, size_t size); /* the running binary; false: the system does not tell */
-int64_t file_free_bytes(const char *path); /* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
+/* of the disk that holds it, or will: the nearest folder there is; -1: unknown */
+int64_t file_free_bytes(const char *path);
 
 /* Appends the whole file to out; refuses files over limit_bytes (0: no limit). Refused: nothing was added. */
 bool file_read(const char *path, Str *out, int64_t limit_bytes, Err *e);

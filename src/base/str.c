@@ -51,7 +51,11 @@ void str_add_trimmed(Str *s, const char *text) {
 
 void str_add_html(Str *s, const char *text) {
     for (; *text; text++) {
-        const char *name = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
+        const char *name = *text == '<'   ? "&lt;"
+                           : *text == '>' ? "&gt;"
+                           : *text == '&' ? "&amp;"
+                           : *text == '"' ? "&quot;"
+                                          : NULL;
         if (name) str_add(s, name);
         else str_add_char(s, *text);
     }

@@ -115,8 +115,10 @@ static bool run_engine(Chat *c, Err *e) {
 
 /* To the last message, which is the user's. */
 static bool answer(Chat *c, Err *e) {
+    gen_setup_tell(&c->setup, "answering", "answer", 0);
     if (!encode(c, e) || !run_engine(c, e)) return false;
     c->turn++;
+    c->setup.status.step = c->turn;
     return add_message(c, "assistant", str_text(&c->reply), c->reply.len, e);
 }
 
@@ -284,6 +286,7 @@ static bool talk(Chat *c, Err *e) {
     bool leave = false;
     if (line_input_is_terminal(c->input)) log_line("/help lists the commands, /quit leaves.");
     while (!leave) {
+        gen_setup_tell(&c->setup, "waiting", "answer", 0);
         LineEnd end = read_message(c);
         if (end == LINE_CLOSED) break;
         if (end == LINE_DROPPED || !c->text.len) continue;
@@ -321,13 +324,12 @@ static bool start(Chat *c, Err *e) {
 
 static bool finish(const Chat *c, Err *e) {
     Peak peak = gen_setup_peak(&c->setup);
-    if (opt_flag(c->o, OPT_JSON))
-        printf(
-            "{\"turns\":%lld,\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,"
-            "\"process_measured_bytes\":%lld,%s}\n",
-            (long long)c->turn, (long long)c->setup.ring.placement.arena_bytes[POOL_DEVICE],
-            (long long)c->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&c->setup.ring),
-            (long long)peak.budget_bytes, peak_text(&peak).s);
+    if (opt_flag(c->o, OPT_JSON)) {
+        json_t *j = json_pack("{s:I}", "turns", (json_int_t)c->turn);
+        peak_add_ring(j, &c->setup.ring, &peak);
+        show_print_json(j);
+        json_decref(j);
+    }
     return peak_settle(&peak, c->o, e);
 }
 

@@ -177,6 +177,7 @@ static bool take_event(Session *s, const EngineEvent *ev, Err *e) {
 
 static void show_progress(Session *s) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
+    s->setup.status.step = s->lines.n_done;
     int64_t tokens = s->setup.engine.counts.new_tokens, fresh = tokens - s->tokens_shown;
     double now = sensors_seconds();
     if (s->plain || (log_is_terminal() && !s->lines.out && isatty(STDOUT_FILENO)))
@@ -247,43 +248,32 @@ static bool begin_lines(Session *s, Err *e) {
     return (!s->lines.out || joblog_begin(&s->lines.log, s->job, e)) && add_errors(s, e);
 }
 
-static int64_t default_slots(const Session *s) {
-    int64_t most = s->setup.machine.kind == MACHINE_CPU ? 32 : 64;
-    return MIN2(most, (s->prompts.n - s->prompts.n_bad) * s->samples);
-}
-
 static bool start(Session *s, Err *e) {
     GenSpec *spec = &s->setup.spec;
     int64_t bytes = s->prompts.bytes + s->lines.n * 256,
             each = s->lines.out ? 0 : opt_flag(s->o, OPT_LOGPROBS) ? 64 : 24; /* of a token in a line that is held */
     for (int64_t i = 0; i < s->prompts.n; i++)
         bytes += prompts_most_new(&s->prompts.item[i], &s->setup) * s->samples * each;
-    spec->slots = opt_given(s->o, OPT_SLOTS) ? opt_int(s->o, OPT_SLOTS) : default_slots(s);
+    spec->slots = gen_setup_slots(&s->setup, (s->prompts.n - s->prompts.n_bad) * s->samples);
     return gen_setup_start(&s->setup, &(GenHost){.requests = bytes}, !opt_given(s->o, OPT_SLOTS), spec->context, e);
 }
 
 static void print_summary(const Session *s, double seconds, const Peak *peak) {
-    const Gen *g = s->setup.gen;
+    const GenSpec *g = &s->setup.gen->spec;
     const EngineCounts *c = &s->setup.engine.counts;
-    Str text = {0};
-    str_addf(&text, 
-        "{\"requests\":%lld,\"answers\":%lld,\"failed\":%lld,\"resumed\":%lld,\"prompt_tokens\":%lld,"
-        "\"prefill_tokens\":%lld,\"shared_tokens\":%lld,\"tokens\":%lld,"
-        "\"seconds\":%.6g,\"prefill_seconds\":%.6g,\"decode_seconds\":%.6g,\"slots\":%lld,\"context\":%lld,\"plays\":%lld,"
-        "\"planned_bytes\":%lld,\"measured_bytes\":%lld,\"process_planned_bytes\":%lld,\"process_measured_bytes\":%lld,"
-        "%s,\"plan_ms\":%.4g}",
-        (long long)s->prompts.n, (long long)s->lines.n, (long long)s->prompts.n_bad, (long long)s->found,
-        (long long)s->prompt_tokens, (long long)c->prefill_tokens, (long long)c->shared_tokens,
-        (long long)s->answer_tokens, seconds, c->prefill_seconds, c->decode_seconds, (long long)g->spec.slots,
-        (long long)g->spec.context, (long long)c->plays, (long long)s->setup.ring.placement.arena_bytes[POOL_DEVICE],
-        (long long)s->setup.ring.x.pool_bytes[POOL_DEVICE], (long long)ring_process_bytes(&s->setup.ring),
-        (long long)peak->budget_bytes, peak_text(peak).s, s->setup.ring.plan_ms);
-    json_t *summary = json_loads(str_text(&text), 0, NULL);
-    CHECK(summary);
-    if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, summary);
-    show_print_json(summary);
-    json_decref(summary);
-    str_free(&text);
+    json_t *j = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", "requests", (json_int_t)s->prompts.n,
+        "answers", (json_int_t)s->lines.n, "failed", (json_int_t)s->prompts.n_bad, "resumed", (json_int_t)s->found,
+        "prompt_tokens", (json_int_t)s->prompt_tokens, "prefill_tokens", (json_int_t)c->prefill_tokens,
+        "shared_tokens", (json_int_t)c->shared_tokens, "tokens", (json_int_t)s->answer_tokens, "seconds", seconds,
+        "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds, "slots", (json_int_t)g->slots,
+        "context", (json_int_t)g->context, "plays", (json_int_t)c->plays);
+    CHECK(j);
+    peak_add_ring(j, &s->setup.ring, peak);
+    json_object_set_new(j, "plan_ms", json_real(s->setup.ring.plan_ms));
+    if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, j);
+    show_print_json(j);
+    json_decref(j);
 }
 
 static bool profile(Session *s, Err *e) {
@@ -329,6 +319,7 @@ static bool answer_all(Session *s, Err *e) {
     s->progress.unit = "answer";
     s->progress.at_once = true;
     s->line_shown = began;
+    gen_setup_tell(&s->setup, "answering", "answer", s->lines.n);
     if (!run_engine(s, e)) return false;
     double seconds = sensors_seconds() - began;
     if (s->interrupted || s->lines.n_done < (s->plain ? 0 : s->lines.n)) return interrupted(s, e);

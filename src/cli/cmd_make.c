@@ -139,7 +139,8 @@ bool cmd_merge(const Options *o, Err *e) {
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     if (!setup_need_weights(&m, o, e)) return false;
     if (m.config.quant != QUANT_NONE)
-        return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was", opt_text(o, OPT_MODEL));
+        return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was",
+                    opt_text(o, OPT_MODEL));
     FolderOut f;
     char from[1200], to[1200];
     int64_t heap;

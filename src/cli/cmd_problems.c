@@ -1,4 +1,5 @@
-/* cmd_problems.c - snug problems: arithmetic word problems as JSON lines, to train on, to be asked, or for snug reason. */
+/* cmd_problems.c - snug problems: arithmetic word problems as JSON lines, to train on, to be asked, or for snug
+ * reason. */
 #include <string.h>
 
 #include "base/log.h"
@@ -32,7 +33,8 @@ static bool read_roles(ArithRole *role, int *n, int room, const Options *o, Err 
     for (int i = 0; i < *n; i++) {
         int k = 0;
         while (k < ARITH_ROLES && !str_same_word(given[i], names[k])) k++;
-        if (k == ARITH_ROLES) return fail(e, ERR_USAGE, "--roles: '%s' is none of solve, judge, improve, none", given[i]);
+        if (k == ARITH_ROLES)
+            return fail(e, ERR_USAGE, "--roles: '%s' is none of solve, judge, improve, none", given[i]);
         role[i] = (ArithRole)k;
     }
     return true;

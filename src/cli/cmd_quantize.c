@@ -101,10 +101,11 @@ static void print_report(const Side *side, int n) {
         printf("%-16s %12.6f %12.4f %18s %12s\n", side[i].name, side[i].loss, exp(side[i].loss),
                units_count(side[i].weight_bytes).s, units_bytes(side[i].weight_bytes).s);
     for (int i = 1; i < n; i++)
-        printf("%-16s %+12.6f %+11.3f%% %18s %12s\n", i + 1 == n ? "change" : "of it the layers", side[i].loss - full->loss,
-               100 * (exp(side[i].loss) / before - 1), units_count(side[i].weight_bytes - full->weight_bytes).s, "");
-    printf("over %s scored tokens; saved: %s, %.1f %% of the weights\n", units_count(full->tokens).s, units_bytes(saved).s,
-           100.0 * (double)saved / (double)full->weight_bytes);
+        printf("%-16s %+12.6f %+11.3f%% %18s %12s\n", i + 1 == n ? "change" : "of it the layers",
+               side[i].loss - full->loss, 100 * (exp(side[i].loss) / before - 1),
+               units_count(side[i].weight_bytes - full->weight_bytes).s, "");
+    printf("over %s scored tokens; saved: %s, %.1f %% of the weights\n", units_count(full->tokens).s,
+           units_bytes(saved).s, 100.0 * (double)saved / (double)full->weight_bytes);
 }
 
 static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
@@ -128,7 +129,7 @@ static bool report(json_t *root, Most *most, const Options *o, const ModelFiles 
     Words w = {0};
     Dataset *d = NULL;
     if (!opt_given(o, OPT_DATA)) return fail(e, ERR_USAGE, "--report: needs --data, the text to compare on");
-    bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_adapter(&s, o, e) && setup_words(&w, o, m, e) &&
+    bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_words(&w, o, m, e) &&
               setup_data(&d, o, &w, m, OPT_DATA, 0, e) && setup_attention(&s, o, dataset_is_packed(d), e);
     if (ok) {
         HostBytes host = {.data = dataset_bytes(d), .tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,

@@ -272,7 +272,8 @@ static bool reason(const Options *o, Err *e) {
 /* Without --ranks and --rank, a launcher may have said who this one is. */
 bool cmd_reason(const Options *given, Err *e) {
     if (opt_flag(given, OPT_LIST_DATASETS) || opt_given(given, OPT_DATASET_INFO)) return list_layouts(given, e);
-    if (opt_given(given, OPT_RANKS) || opt_given(given, OPT_RANK) || opt_flag(given, OPT_MERGE)) return reason(given, e);
+    if (opt_given(given, OPT_RANKS) || opt_given(given, OPT_RANK) || opt_flag(given, OPT_MERGE))
+        return reason(given, e);
     Options o = *given; /* its texts stay the caller's */
     Ranks r = ranks_begin();
     char rank[24], ranks[24];

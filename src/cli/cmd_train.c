@@ -81,7 +81,8 @@ static bool pack(Session *s, Err *e) {
 static bool plan(Session *s, Err *e) {
     s->spec.evaluate = s->held_out != NULL;
     if (!judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e)) return false;
-    s->data_workers = opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+    s->data_workers =
+        opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
     count_batches(s);
     s->budget_bytes = s->limits.device_bytes;
     if (!pack(s, e)) return false;
@@ -192,15 +193,23 @@ static void fill_length(Session *s, RunOptions *ro) {
 
 static void fill_run_options(Session *s, RunOptions *ro) {
     const Options *o = s->o;
-    *ro = (RunOptions){.folder = &s->folder, .out = opt_text(o, OPT_OUT), .spare_dir = opt_text(o, OPT_SPARE_DIR),
+    *ro = (RunOptions){.folder = &s->folder,
+                       .out = opt_text(o, OPT_OUT),
+                       .spare_dir = opt_text(o, OPT_SPARE_DIR),
                        .base_name = opt_text(o, OPT_MODEL),
-                       .clip = opt_real(o, OPT_CLIP), .epochs = opt_real(o, OPT_EPOCHS), .global_batch = s->global_batch,
-                       .log_steps = opt_int(o, OPT_LOG_STEPS), .eval_steps = opt_int(o, OPT_EVAL_STEPS),
-                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES), .save_steps = opt_int(o, OPT_SAVE_STEPS),
+                       .clip = opt_real(o, OPT_CLIP),
+                       .epochs = opt_real(o, OPT_EPOCHS),
+                       .global_batch = s->global_batch,
+                       .log_steps = opt_int(o, OPT_LOG_STEPS),
+                       .eval_steps = opt_int(o, OPT_EVAL_STEPS),
+                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
+                       .save_steps = opt_int(o, OPT_SAVE_STEPS),
                        .save_seconds = save_seconds(o),
-                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT), .save = opt_flag(o, OPT_SAVE),
+                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT),
+                       .save = opt_flag(o, OPT_SAVE),
                        .save_best = !opt_is(o, OPT_SAVE_BEST, "none"),
-                       .dry_run = opt_flag(o, OPT_DRY_RUN), .profile = opt_flag(o, OPT_PROFILE),
+                       .dry_run = opt_flag(o, OPT_DRY_RUN),
+                       .profile = opt_flag(o, OPT_PROFILE),
                        .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
@@ -387,34 +396,15 @@ static void say_measured_lines(const Job *j) {
     }
 }
 
-/* From here on the monitor shows the job. */
-static void announce(Session *s, RunOptions *ro) {
-    char folder[JOBS_PATH], here[JOBS_PATH] = "";
-    const char *out = opt_text(s->o, OPT_OUT), *slash = strrchr(out, '/'), *name = opt_text(s->o, OPT_RUN_NAME);
-    if (ro->dry_run) return;
-    status_end(&s->status);
-    status_init(&s->status);
-    ro->status = &s->status;
-    if (!name) name = slash && slash[1] ? slash + 1 : out;
-    bool below = out[0] != '/' && getcwd(here, sizeof here);
-    snprintf(s->status.name, sizeof s->status.name, "%s", name);
-    snprintf(s->status.command, sizeof s->status.command, "%s", command_rows[s->o->command].name);
-    snprintf(s->status.out, sizeof s->status.out, "%s%s%s", below ? here : "", below ? "/" : "", out);
-    snprintf(s->status.device, sizeof s->status.device, "%.63s", s->machine.name);
-    snprintf(s->status.bus_id, sizeof s->status.bus_id, "%s", s->machine.bus_id);
-    snprintf(s->status.phase, sizeof s->status.phase, "loading");
-    s->status.planned_bytes = ring_process_bytes(&s->ring);
-    s->status.total_steps = ro->total_steps;
-    jobs_folder(folder);
-    status_begin(&s->status, folder);
-}
-
 /* Opens the run; where its memory cannot be had, with a smaller plan. */
 static bool open_run(Session *s, Err *e) {
     RunOptions ro;
     for (;;) {
         if (!prepare(s, &ro, e) || (s->task && !s->task->start(s, e))) return false;
-        announce(s, &ro);
+        if (!ro.dry_run) {
+            jobs_announce(&s->status, s->o, &s->ring, "", ro.total_steps);
+            ro.status = &s->status;
+        }
         s->running = true;
         if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
         if (!s->ring.x.refused_bytes) return false;
@@ -519,7 +509,7 @@ bool session_run(const Options *o, const SessionTask *task, Err *e) {
     str_free(&text);
     settle_out(s);
     bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
-              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e) && setup_adapter(&s->spec, o, e);
+              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e);
     RuleFacts facts = {.model = &s->model.config,
                        .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
     ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);

@@ -14,6 +14,7 @@
 #include "cli/show.h"
 #include "cli/unlearn_run.h"
 #include "obs/sensors.h"
+#include "store/jsonfile.h"
 #include "unlearn/baseline.h"
 #include "unlearn/lmcleaner.h"
 #include "unlearn/vec.h"
@@ -42,6 +43,7 @@ static void set_number(json_t *to, const char *name, double v) {
 
 /* What every method's last line ends with. Takes over result. */
 static bool finish(UnlearnRun *r, json_t *result, double began, const char *path, Err *e) {
+    char file[1100];
     ring_measure(&r->ring);
     Peak peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
     set_number(result, "seconds", sensors_seconds() - began);
@@ -51,9 +53,11 @@ static bool finish(UnlearnRun *r, json_t *result, double began, const char *path
     set_count(result, "process_measured_bytes", peak.budget_bytes);
     peak_json(result, &peak);
     json_object_set_new(result, "result", json_string(path));
+    snprintf(file, sizeof file, "%.1000s/EFFICIENCY.json", opt_text(r->o, OPT_OUT)); /* `unlearn-eval` reads it */
+    bool ok = jsonfile_write(file, result, e);
     show_print_json(result);
     json_decref(result);
-    return peak_settle(&peak, r->o, e);
+    return peak_settle(&peak, r->o, e) && ok;
 }
 
 static json_t *checksum_json(UnlearnRun *r) {

@@ -12,7 +12,9 @@
 #include "cli/sub_command.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
+#include "unlearn/compare.h"
 #include "unlearn/evaluate.h"
+#include "unlearn/gradnorm.h"
 
 enum { SLOTS = 32 };
 
@@ -20,7 +22,8 @@ typedef struct Evaluation {
     const Options *o;
     EvalItems items;
     Str rows; /* what is scored, as JSON lines */
-    Scores scores, retain;
+    Scores scores, retain, reference;
+    double *gradient_norm[2];              /* own; NULL: not asked for */
     json_t *retain_logs;                   /* owns */
     char **generated[EVAL_SETS];           /* own */
     int64_t planned_bytes, measured_bytes; /* of the largest arena */
@@ -43,6 +46,7 @@ typedef struct Scoring {
     Job job;
     Ring ring;
     Run run;
+    bool gradients; /* a training job, for the gradients of samples; else one that scores answers */
     bool planned, running;
 } Scoring;
 
@@ -79,44 +83,70 @@ static bool write_rows(int *fd, const Evaluation *v, Err *e) {
 }
 
 static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
-    s->spec.task = &task_logits;
+    s->spec.task = s->gradients ? NULL : &task_logits;
     s->spec.seq = dataset_seq(s->data);
     s->host = (HostBytes){
         .data = dataset_bytes(s->data) + 2 * v->rows.len,
         .reading = dataset_reading_bytes(s->data),
         .tokenizer = tokenizer_bytes(s->words.tokenizer),
-        .vectors = 2 * scores_bytes(s->data) + scores_making_bytes(s->model.config.vocab, setup_threads(v->o))};
-    s->host.batches = run_batch_bytes(&s->spec, 0, NULL, 0);
+        .vectors = 3 * scores_bytes(s->data) + scores_making_bytes(&s->spec)};
+    s->host.batches = run_batch_bytes(&s->spec, s->gradients, s->gradients ? s->data : NULL, 0);
+    if (s->gradients) setup_fit(&s->spec, &s->part.o, &s->machine, &s->host, s->limits);
     s->planned = true;
     return setup_attention(&s->spec, &s->part.o, false, e) &&
            job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) &&
            setup_check_budget(&s->job, &s->host, s->limits, e) && setup_check_free(&s->ring, s->backend, e);
 }
 
-static bool score_with(Scoring *s, Evaluation *v, Scores *out, const char *model, int fd, Err *e) {
-    const char *more[] = {"--data", "-", "--micro-batch", opt_text(v->o, OPT_MICRO_BATCH), "--pack", "off"};
+static bool begin_part(Scoring *s, const Evaluation *v, const char *model, Err *e) {
+    const char *scoring[] = {"--data", "-", "--micro-batch", opt_text(v->o, OPT_MICRO_BATCH), "--pack", "off"};
+    const char *training[] = {"--data",  "-",       "--micro-batch", "1",   "--accum",              "1",
+                              "--pack",  "off",     "--optimizer",   "sgd", "--update-in-backward", "off"};
+    int64_t batch;
+    return (s->gradients
+                ? sub_command_begin(&s->part, v->o, CMD_TRAIN, model, training, COUNT_OF(training), e)
+                : sub_command_begin(&s->part, v->o, CMD_EVAL, model, scoring, COUNT_OF(scoring), e)) &&
+           setup_model(&s->model, &s->part.o, e) && setup_need_weights(&s->model, &s->part.o, e) &&
+           setup_spec(&s->spec, s->gradients ? &batch : NULL, &s->part.o, &s->model.config, s->gradients, e);
+}
+
+static bool open_scoring(Scoring *s, Evaluation *v, const char *model, int fd, Err *e) {
     const Options *o = &s->part.o;
-    if (!sub_command_begin(&s->part, v->o, CMD_EVAL, model, more, COUNT_OF(more), e) || !setup_model(&s->model, o, e) ||
-        !setup_need_weights(&s->model, o, e) || !setup_spec(&s->spec, NULL, o, &s->model.config, false, e) ||
-        !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
+    if (!begin_part(s, v, model, e) || !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
         !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
         !open_rows(s, v, fd, e) || !plan_scoring(s, v, e))
         return false;
-    RunOptions ro = {.model_folder = s->model.folder};
+    RunOptions ro = {.model_folder = s->model.folder, .global_batch = s->gradients};
     s->running = true;
-    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) ||
-        !scores_make(out, &s->run, s->data, setup_threads(v->o), e))
-        return false;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e)) return false;
     v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
     v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);
     v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&s->ring));
     return true;
 }
 
+/* Of the answers of the forget set and the holdout. */
+static bool make_norms(Scoring *s, Evaluation *v, Err *e) {
+    static const EvalSetId set[2] = {SET_FORGET, SET_HOLDOUT};
+    bool ok = true;
+    for (int k = 0; ok && k < 2; k++) {
+        const EvalSet *from = &v->items.set[set[k]];
+        int64_t *row = MEM_NEW(int64_t, MAX2(from->n, 1));
+        for (int64_t i = 0; i < from->n; i++) row[i] = from->item[i].row;
+        v->gradient_norm[k] = MEM_NEW(double, MAX2(from->n, 1));
+        ok = gradnorm_make(v->gradient_norm[k], &s->run, s->data, row, from->n, e);
+        mem_free(row);
+    }
+    return ok;
+}
+
+/* Scores of the answers; out NULL: norms of their gradients. */
 static bool score(Evaluation *v, Scores *out, const char *model, Err *e) {
     Scoring *s = MEM_NEW(Scoring, 1);
     int fd = -1;
-    bool ok = write_rows(&fd, v, e) && score_with(s, v, out, model, fd, e);
+    s->gradients = !out;
+    bool ok = write_rows(&fd, v, e) && open_scoring(s, v, model, fd, e) &&
+              (out ? scores_make(out, &s->run, s->data, e) : make_norms(s, v, e));
     if (s->running) run_close(&s->run);
     if (s->planned) ring_close(&s->ring);
     if (s->backend) s->backend->close(s->backend);
@@ -222,6 +252,18 @@ static bool generate(Evaluation *v, Err *e) {
 
 /* ---- the end ---- */
 
+/* What making the model took stands beside its folder; it goes along with the evaluation. */
+static bool copy_efficiency(const char *out, const char *model, Err *e) {
+    char from[1200], to[1200];
+    json_t *spent = NULL;
+    snprintf(from, sizeof from, "%.1000s/../EFFICIENCY.json", model);
+    if (!file_exists(from)) return true;
+    snprintf(to, sizeof to, "%.1000s/EFFICIENCY.json", out);
+    bool ok = jsonfile_read(&spent, from, 1 << 20, e) && jsonfile_write(to, spent, e);
+    json_decref(spent);
+    return ok;
+}
+
 static bool write_files(const Evaluation *v, const json_t *all, const json_t *summary, Err *e) {
     char path[1200];
     const char *out = opt_text(v->o, OPT_OUT);
@@ -230,13 +272,16 @@ static bool write_files(const Evaluation *v, const json_t *all, const json_t *su
     snprintf(path, sizeof path, "%s/TOFU_EVAL.json", out);
     if (!jsonfile_write(path, all, e)) return false;
     snprintf(path, sizeof path, "%s/TOFU_SUMMARY.json", out);
-    return jsonfile_write(path, summary, e);
+    return jsonfile_write(path, summary, e) && copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
 }
 
 static bool report(Evaluation *v, Err *e) {
+    const Scores *reference = v->reference.token ? &v->reference : &v->retain;
     EvalInput in = {.items = &v->items,
                     .scores = &v->scores,
                     .retain = v->retain.token ? &v->retain : NULL,
+                    .reference = reference->token ? reference : NULL,
+                    .gradient_norm = {v->gradient_norm[0], v->gradient_norm[1]},
                     .retain_logs = v->retain_logs};
     for (int s = 0; s < SET_HOLDOUT; s++) in.generated[s] = v->generated[s];
     json_t *all = evaluate_all(&in), *summary = evaluate_summary(all), *line = json_copy(summary);
@@ -266,13 +311,70 @@ static bool evaluate(Evaluation *v, Err *e) {
     if (!score(v, &v->scores, opt_text(o, OPT_MODEL), e)) return false;
     if (opt_given(o, OPT_RETAIN_MODEL) && !score(v, &v->retain, opt_text(o, OPT_RETAIN_MODEL), e))
         return fail_within(e, "--retain-model");
+    if (opt_given(o, OPT_REFERENCE_MODEL) && !score(v, &v->reference, opt_text(o, OPT_REFERENCE_MODEL), e))
+        return fail_within(e, "--reference-model");
+    if (opt_flag(o, OPT_GRADNORM) && !score(v, NULL, opt_text(o, OPT_MODEL), e))
+        return fail_within(e, "--mia-gradnorm");
     if (opt_flag(o, OPT_ROUGE) && !generate(v, e)) return false;
     if (!v->retain.token && !v->retain_logs)
         log_warn("no --retain-model and no --retain-logs: forget quality is not known, and privleak is against 0.5");
     return report(v, e);
 }
 
+/* ---- several evaluations ---- */
+
+enum { MOST_COMPARED = 64 };
+
+typedef struct Comparison {
+    Compared method[MOST_COMPARED];
+    json_t *file[2 * MOST_COMPARED]; /* own */
+    int n;
+} Comparison;
+
+static bool read_compared(Comparison *c, const char *folder, Err *e) {
+    char path[1200];
+    const char *slash = strrchr(folder, '/');
+    json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
+    snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
+    if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
+    snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
+    if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
+    c->method[c->n++] = (Compared){slash && slash[1] ? slash + 1 : folder, *summary, *spent};
+    return true;
+}
+
+static bool write_page(const Comparison *c, const char *path, Err *e) {
+    Str page = {0};
+    compare_page(&page, c->method, c->n);
+    bool ok = file_write_all(path, str_text(&page), page.len, e);
+    str_free(&page);
+    if (!ok) return false;
+    log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
+    json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
+    show_print_json(line);
+    json_decref(line);
+    return true;
+}
+
+static bool compare(const Options *o, Err *e) {
+    const char *const *list;
+    int n = opt_list(o, OPT_COMPARE_EVALS, &list);
+    if (n < 2 || n > MOST_COMPARED || !opt_given(o, OPT_HTML))
+        return fail(e, ERR_USAGE,
+                    "--compare-evals: give the folders of 2 to %d evaluations (their --out), the retrained model's "
+                    "first, and --html FILE",
+                    MOST_COMPARED);
+    Comparison *c = MEM_NEW(Comparison, 1);
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) ok = read_compared(c, list[i], e);
+    ok = ok && write_page(c, opt_text(o, OPT_HTML), e);
+    for (int i = 0; i < 2 * MOST_COMPARED; i++) json_decref(c->file[i]);
+    mem_free(c);
+    return ok;
+}
+
 bool cmd_unlearn_eval(const Options *o, Err *e) {
+    if (opt_given(o, OPT_COMPARE_EVALS)) return compare(o, e);
     Evaluation *v = MEM_NEW(Evaluation, 1);
     v->o = o;
     v->began = sensors_seconds();
@@ -283,6 +385,8 @@ bool cmd_unlearn_eval(const Options *o, Err *e) {
     }
     scores_free(&v->scores);
     scores_free(&v->retain);
+    scores_free(&v->reference);
+    for (int k = 0; k < 2; k++) mem_free(v->gradient_norm[k]);
     json_decref(v->retain_logs);
     questions_free(&v->items);
     str_free(&v->rows);

@@ -62,9 +62,8 @@ static bool read_lengths(SuiteJob *j, Err *e) {
     return true;
 }
 
-/* What is written at the end has a place: it would be late to say that then. */
-static bool check_places(const Options *o, Err *e) {
-    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML};
+bool eval_check_places(const Options *o, Err *e) {
+    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML, OPT_ATTENTION_REPORT};
     for (int i = 0; i < COUNT_OF(files); i++) {
         const char *path = opt_text(o, files[i]), *slash = path ? strrchr(path, '/') : NULL;
         char folder[1000];
@@ -107,9 +106,8 @@ static SuiteSpec spec_of(const SuiteJob *j) {
 
 static bool start(SuiteJob *j, Err *e) {
     GenSpec *spec = &j->setup.spec;
-    int64_t most = j->setup.machine.kind == MACHINE_CPU ? 32 : 64;
     spec->context = suite_context(j->suite);
-    spec->slots = opt_given(j->o, OPT_SLOTS) ? opt_int(j->o, OPT_SLOTS) : MIN2(most, suite_at_once(j->suite));
+    spec->slots = gen_setup_slots(&j->setup, suite_at_once(j->suite));
     GenHost host = {.requests = suite_bytes(j->suite)};
     return gen_setup_start(&j->setup, &host, !opt_given(j->o, OPT_SLOTS), spec->context, e);
 }
@@ -136,15 +134,12 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
     const GenSetup *n = &j->setup;
     const EngineCounts *c = &n->engine.counts;
     json_t *root = suite_json(j->suite);
-    json_t *more = json_pack(
-        "{s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "seconds", j->seconds, "prefill_tokens",
-        (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens",
-        (json_int_t)c->new_tokens, "prefill_seconds", c->prefill_seconds, "decode_seconds", c->decode_seconds,
-        "slots", (json_int_t)n->gen->spec.slots, "context", (json_int_t)n->gen->spec.context, "planned_bytes",
-        (json_int_t)n->ring.placement.arena_bytes[POOL_DEVICE], "measured_bytes",
-        (json_int_t)n->ring.x.pool_bytes[POOL_DEVICE], "process_planned_bytes",
-        (json_int_t)ring_process_bytes(&n->ring), "process_measured_bytes", (json_int_t)peak->budget_bytes);
-    peak_json(more, peak);
+    json_t *more = json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I}", "seconds", j->seconds, "prefill_tokens",
+                             (json_int_t)c->prefill_tokens, "shared_tokens", (json_int_t)c->shared_tokens, "tokens",
+                             (json_int_t)c->new_tokens, "prefill_seconds", c->prefill_seconds, "decode_seconds",
+                             c->decode_seconds, "slots", (json_int_t)n->gen->spec.slots, "context",
+                             (json_int_t)n->gen->spec.context);
+    peak_add_ring(more, &n->ring, peak);
     json_object_update(root, more);
     json_decref(more);
     show_print_json(root);
@@ -156,8 +151,7 @@ static void say_speed(const SuiteJob *j) {
     int64_t all = c->prefill_tokens + c->shared_tokens + c->new_tokens;
     log_line(
         "%s tokens of prompts (%s more found in the cache) and %s of continuations in %.2f s: %.1f tokens/s, "
-        "prefill "
-        "%.1f tokens/s, decode %.1f tokens/s",
+        "prefill %.1f tokens/s, decode %.1f tokens/s",
         units_count(c->prefill_tokens).s, units_count(c->shared_tokens).s, units_count(c->new_tokens).s,
         j->seconds, j->seconds > 0 ? (double)all / j->seconds : 0,
         c->prefill_seconds > 0 ? (double)c->prefill_tokens / c->prefill_seconds : 0,
@@ -190,6 +184,7 @@ static bool evaluate(SuiteJob *j, Err *e) {
         return fail(e, ERR_USAGE, "--svg: only --suite needle has a picture");
     if (!start(j, e)) return false;
     double began = sensors_seconds();
+    gen_setup_tell(&j->setup, "evaluating", "", 0);
     if (!suite_run(j->suite, &j->setup.engine, e)) return false;
     j->seconds = sensors_seconds() - began;
     return report(j, e);
@@ -197,7 +192,7 @@ static bool evaluate(SuiteJob *j, Err *e) {
 
 bool eval_suite(const Options *o, Err *e) {
     SuiteJob j = {.o = o};
-    if (!check_names(o, e) || !read_lengths(&j, e) || !check_places(o, e)) return false;
+    if (!check_names(o, e) || !read_lengths(&j, e)) return false;
     bool ok = evaluate(&j, e);
     suite_close(j.suite);
     gen_setup_end(&j.setup);

@@ -1,4 +1,4 @@
-/* gen_setup.c - how options become an engine. */
+/* gen_setup.c - how options become an engine that answers, on top of what setup_model.c makes of them. */
 #include "cli/gen_setup.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/jobs.h"
 #include "cli/show.h"
-#include "store/adapter.h"
 #include "store/identity.h"
 #include "weights/weights.h"
 
@@ -51,22 +51,17 @@ bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err
 
 /* ---- the shape ---- */
 
-/* Weights are all that generation can offload. */
+/* Weights are all that answers can offload; auto leaves it to gen_fit. */
 static bool set_offload(GenSpec *s, const Options *o, const Machine *m, Err *e) {
-    Offload *f = &s->m.offload;
-    const char *offload = opt_text(o, OPT_OFFLOAD);
-    bool automatic = !strcmp(offload, "auto"), has_folder = opt_given(o, OPT_OFFLOAD_DIR);
+    const int64_t *layers = s->m.offload.layers;
+    bool automatic = opt_is(o, OPT_OFFLOAD, "auto"), has_folder = opt_given(o, OPT_OFFLOAD_DIR);
     s->may_use_disk = automatic && has_folder;
     s->may_offload = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
-    if (automatic) return true;
-    if (!offload_parse(f, s->m.config.layers, offload, e)) return false;
-    if (f->layers[OFFLOAD_MOMENTS] || f->layers[OFFLOAD_GRADIENTS] || f->layers[OFFLOAD_INPUTS])
-        return fail(e, ERR_USAGE,
-                    "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
-                    "weights=disk:N",
-                    offload);
-    return !f->on_disk[OFFLOAD_WEIGHTS] || has_folder ||
-           fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
+    return !(layers[OFFLOAD_MOMENTS] || layers[OFFLOAD_GRADIENTS] || layers[OFFLOAD_INPUTS]) ||
+           fail(e, ERR_USAGE,
+                "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
+                "weights=disk:N",
+                opt_text(o, OPT_OFFLOAD));
 }
 
 void gen_setup_offload_text(Str *out, const GenSpec *s) {
@@ -77,51 +72,34 @@ void gen_setup_offload_text(Str *out, const GenSpec *s) {
                  pinned ? " more" : " layers");
 }
 
-static Format activations_of(const Options *o, const ModelConfig *c, const Machine *m) {
-    if (opt_is(o, OPT_PRECISION, "fp32") || (opt_is(o, OPT_PRECISION, "auto") && c->dtype == FMT_F32)) return FMT_F32;
-    bool fp16 = opt_is(o, OPT_PRECISION, "fp16") || setup_lacks_bf16(o, m, FMT_BF16);
-    return fp16 ? FMT_F16 : FMT_BF16;
-}
-
-bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
-    Format numbers = activations_of(o, c, m);
-    *s = (GenSpec){.m = {.config = *c,
-                         .activations = numbers,
-                         .quantised = !opt_is(o, OPT_QUANTIZE, "none"),
-                         .stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8,
-                         .head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8"),
-                         .random_init = opt_given(o, OPT_INIT),
-                         .seed = (uint64_t)opt_int(o, OPT_SEED)},
-                   .cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : numbers,
-                   .slots = 1,
-                   .chunk = opt_int(o, OPT_PREFILL_CHUNK),
-                   .invariant = opt_flag(o, OPT_INVARIANT)};
-    if (c->quant == QUANT_OWN && !opt_given(o, OPT_INIT)) { /* as its folder holds it, unless that is contradicted */
-        if (!opt_given(o, OPT_QUANTIZE)) s->m.quantised = true, s->m.stored = c->quant_format;
-        s->m.head_int8 |= c->quant_head && !opt_given(o, OPT_QUANTIZE_HEAD);
-    }
-    if (numbers == FMT_F16 && c->dtype == FMT_BF16) s->m.config.dtype = FMT_F16, s->m.recast = true;
+static bool set_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e) {
+    *s = (GenSpec){.slots = 1, .chunk = opt_int(o, OPT_PREFILL_CHUNK), .invariant = opt_flag(o, OPT_INVARIANT)};
+    if (!setup_model_spec(&s->m, o, c, e)) return false;
+    setup_fall_back_model(&s->m, o, m);
+    s->cache = opt_is(o, OPT_KV_CACHE, "int8") ? FMT_INT8 : s->m.activations;
+    if (s->m.activations == FMT_F16 && c->dtype == FMT_BF16) s->m.config.dtype = FMT_F16, s->m.recast = true;
     if (!s->chunk) s->chunk = m->kind == MACHINE_CPU ? 256 : 2048;
-    if (!set_offload(s, o, m, e)) return false;
-    if (!opt_given(o, OPT_ADAPTER)) return true;
-    AdapterConfig a;
-    if (!adapter_config_read(&a, opt_text(o, OPT_ADAPTER), e)) return false;
-    s->m.adapter = (LoraSpec){
-        .rank = a.rank, .alpha = (float)(adapter_scale(&a) * a.rank), .targets = a.targets, .format = s->m.activations};
-    return true;
+    return set_offload(s, o, m, e);
 }
 
 bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
     *n = (GenSetup){.o = o};
+    bool plans = o->command == CMD_PLAN, endless = o->command == CMD_GENERATE && opt_flag(o, OPT_IGNORE_EOS);
     return setup_model(&n->model, o, e) &&
-           (opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
+           (plans || opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
-           gen_setup_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
-           ((o->command == CMD_GENERATE && opt_flag(o, OPT_IGNORE_EOS)) ||
-            gen_setup_stop_ids(&n->stop, &n->model, n->words.tokenizer, e));
+           set_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
+           (plans || endless || gen_setup_stop_ids(&n->stop, &n->model, n->words.tokenizer, e));
+}
+
+void gen_setup_tell(GenSetup *n, const char *phase, const char *unit, int64_t total) {
+    snprintf(n->status.unit, sizeof n->status.unit, "%s", unit);
+    n->status.total_steps = total;
+    status_phase(&n->status, phase);
 }
 
 void gen_setup_end(GenSetup *n) {
+    status_end(&n->status);
     engine_close(&n->engine);
     if (n->gen) gen_close(n->gen);
     mem_free(n->gen);
@@ -132,20 +110,16 @@ void gen_setup_end(GenSetup *n) {
 
 /* ---- memory ---- */
 
-static bool check_free(const GenSetup *n, Err *e) {
-    bool cpu = n->machine.kind == MACHINE_CPU;
-    int64_t wants = ring_process_bytes(&n->ring) - (cpu ? 0 : n->machine.context_bytes); /* the context is there */
-    Str why = {0};
-    int64_t has = cpu ? setup_room(&why, &n->machine) : n->machine.free_bytes[POOL_DEVICE];
-    if (!cpu) str_addf(&why, "%s is free", units_bytes(has).s);
-    bool fits = has <= 0 || wants <= has;
-    if (!fits)
-        fail(e, ERR_BUDGET,
-             "%s: %s (%s bytes) are planned, %s. Nothing was loaded. End what holds it, raise the limit, or give "
-             "a --budget of %lldMiB or less",
-             n->machine.name, units_bytes(wants).s, units_count(wants).s, str_text(&why), (long long)(has / MIB));
-    str_free(&why);
-    return fits;
+int64_t gen_setup_slots(const GenSetup *n, int64_t most) {
+    if (opt_given(n->o, OPT_SLOTS)) return opt_int(n->o, OPT_SLOTS);
+    return MIN2(n->machine.kind == MACHINE_CPU ? 32 : 64, most);
+}
+
+bool gen_setup_limits(GenSetup *n, GenHost *host, Err *e) {
+    if (!setup_limits(&n->limits, n->o, &n->machine, e)) return false;
+    n->spec.host_room_bytes = n->limits.host_bytes;
+    if (n->words.tokenizer) host->tokenizer = tokenizer_bytes(n->words.tokenizer);
+    return true;
 }
 
 /* Puts the limit that stands behind a refusal in front of it. */
@@ -179,59 +153,58 @@ static bool load(GenSetup *n, Err *e) {
         return false;
     if (!ring_settle(r, e) || !begin_stage("playing every pass once", e) || !gen_warm(g, e)) return false;
     int64_t piece = n->o->command == CMD_CHAT ? 0 : opt_int(n->o, OPT_PREFILL_PIECE);
-    engine_open(&n->engine, g, n->words.tokenizer, (EngineOptions){.piece = piece});
+    engine_open(&n->engine, g, n->words.tokenizer, (EngineOptions){.piece = piece, .status = &n->status});
+    n->status.measured_bytes = ring_most_bytes(r);
+    status_phase(&n->status, "answering");
     return begin_stage("", e);
+}
+
+void gen_setup_text(Str *out, const GenSetup *n, const Measured *measured) {
+    const GenSpec *s = &n->spec;
+    const Ring *r = &n->ring;
+    str_addf(out,
+             "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
+             s->m.config.name, units_count(config_parameters(&s->m.config)).s, (long long)s->slots,
+             (long long)s->context, n->machine.name, r->plan_ms, (long long)r->p.n_t, (long long)r->p.n_s);
+    str_addf(out, "dtypes: weights %s%s, activations %s, cache %s\n",
+             format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), s->m.head_int8 ? ", head int8" : "",
+             format_name(s->m.activations), format_name(s->cache));
+    show_ledger(out, &r->ledger, ring_process_bytes(r), n->machine.kind == MACHINE_CPU, measured);
+}
+
+static void show(const GenSetup *n, const Measured *measured) {
+    int64_t budget = n->limits.device_bytes;
+    Str text = {0};
+    gen_setup_text(&text, n, measured);
+    if (budget != INT64_MAX && !measured)
+        str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(budget).s,
+                 units_bytes(budget - ring_process_bytes(&n->ring)).s);
+    log_line("%s", str_text(&text));
+    str_free(&text);
 }
 
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
     GenHost h = *host;
-    if (n->words.tokenizer) h.tokenizer = tokenizer_bytes(n->words.tokenizer);
     int64_t slots = n->spec.slots, context = n->spec.context;
-    FitLimits limits;
-    if (!setup_limits(&limits, n->o, &n->machine, e)) return false;
-    n->budget_bytes = limits.device_bytes;
-    n->spec.host_room_bytes = limits.host_bytes;
-    if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->budget_bytes, e))
+    if (!gen_setup_limits(n, &h, e)) return false;
+    if (!gen_fit(&n->spec, &n->machine, &h, fewer_slots, least_context, n->limits.device_bytes, e))
         return name_limit(n, e);
     if (n->spec.may_offload && n->spec.m.offload.layers[OFFLOAD_WEIGHTS]) {
-        Str sent = {0};
-        gen_setup_offload_text(&sent, &n->spec);
-        log_line("%s (--offload)", str_text(&sent));
-        str_free(&sent);
+        Str offloaded = {0};
+        gen_setup_offload_text(&offloaded, &n->spec);
+        log_line("%s (--offload)", str_text(&offloaded));
+        str_free(&offloaded);
     }
     if (n->spec.slots < slots || n->spec.context < context)
         log_line("the budget holds %lld slots of %lld tokens (wanted: %lld of %lld)", (long long)n->spec.slots,
                  (long long)n->spec.context, (long long)slots, (long long)context);
     n->gen = MEM_NEW(Gen, 1);
     if (!gen_plan(n->gen, &n->ring, &n->spec, &n->machine, &h, e)) return false;
-    if (n->o->command != CMD_CHAT) gen_setup_show(n);
-    return check_free(n, e) && setup_check_disk(ring_disk_bytes(&n->ring), limits, e) && load(n, e);
-}
-
-static void show(const GenSetup *n, const Measured *measured) {
-    const Gen *g = n->gen;
-    int64_t process = ring_process_bytes(&n->ring);
-    Str text = {0};
-    str_addf(
-        &text,
-        "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
-        n->model.config.name, units_count(config_parameters(&n->model.config)).s, (long long)g->spec.slots,
-        (long long)g->spec.context, n->machine.name, n->ring.plan_ms, (long long)n->ring.p.n_t,
-        (long long)n->ring.p.n_s);
-    str_addf(&text, "dtypes: weights %s%s, activations %s, cache %s\n",
-             format_name(g->spec.m.quantised ? g->spec.m.stored : g->spec.m.config.dtype),
-             g->spec.m.head_int8 ? ", head int8" : "", format_name(g->spec.m.activations),
-             format_name(g->spec.cache));
-    show_ledger(&text, &n->ring.ledger, process, n->ring.machine.kind == MACHINE_CPU, measured);
-    if (n->budget_bytes != INT64_MAX && !measured)
-        str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(n->budget_bytes).s,
-                 units_bytes(n->budget_bytes - process).s);
-    log_line("%s", str_text(&text));
-    str_free(&text);
-}
-
-void gen_setup_show(const GenSetup *n) {
-    show(n, NULL);
+    if (n->o->command != CMD_CHAT) show(n, NULL);
+    if (!setup_check_free(&n->ring, n->backend, e) || !setup_check_disk(ring_disk_bytes(&n->ring), n->limits, e))
+        return false;
+    jobs_announce(&n->status, n->o, &n->ring, "", 0);
+    return load(n, e);
 }
 
 Peak gen_setup_peak(const GenSetup *n) {

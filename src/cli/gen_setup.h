@@ -4,6 +4,7 @@
 
 #include "cli/peak.h"
 #include "cli/setup.h"
+#include "cli/show.h"
 #include "gen/engine.h"
 
 enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
@@ -25,21 +26,25 @@ typedef struct GenSetup {
     Ring ring;
     Gen *gen;             /* NULL until planned */
     Engine engine;        /* on it, once started */
-    int64_t budget_bytes;
+    FitLimits limits;     /* what may be taken: gen_setup_limits */
     StopIds stop;
+    JobStatus status;     /* told to the monitor from the start to the end; step: the command's */
 } GenSetup;
 
-/* How the model is kept and computed, by the options; slots and context are the caller's. */
-bool gen_setup_spec(GenSpec *s, const Options *o, const ModelConfig *c, const Machine *m, Err *e);
-void gen_setup_offload_text(Str *out,
-                      const GenSpec *s); /* "weights of 8 of 28 layers in pinned memory, of 4 more on disk"; "": none */
-/* The model, its words and the device; nothing of the engine's shape is settled yet. */
+/* The model, how it is kept, its words and the device; slots and context are the caller's. */
 bool gen_setup_begin(GenSetup *n, const Options *o, Err *e);
+int64_t gen_setup_slots(const GenSetup *n, int64_t most); /* --slots, or as many as are usual here, most at most */
+bool gen_setup_limits(GenSetup *n, GenHost *host, Err *e); /* what may be taken, and what the tokenizer takes of it */
 /* Plans with slots and context as in n->spec, or with what of them fits; takes the memory; loads the weights. */
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e);
+/* For the monitor: what the command does now, in steps of which kind, and how many there will be (0: not known). */
+void gen_setup_tell(GenSetup *n, const char *phase, const char *unit, int64_t total);
 void gen_setup_end(GenSetup *n); /* after gen_setup_begin, whatever it gave */
 
-void gen_setup_show(const GenSetup *n);          /* the plan as a table, for people */
+/* The plan as a table, with what was measured unless that is NULL. */
+void gen_setup_text(Str *out, const GenSetup *n, const Measured *measured);
+/* "weights of 8 of 28 layers in pinned memory, of 4 more on disk"; "": none */
+void gen_setup_offload_text(Str *out, const GenSpec *s);
 Peak gen_setup_peak(const GenSetup *n);          /* what the process took so far beside its plan */
 Peak gen_setup_show_measured(const GenSetup *n); /* the table with it */
 

@@ -125,7 +125,7 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
         return fail(
             e, ERR_USAGE,
             "--exact-policy: neither --lora-dropout nor --repetition-penalty goes with it: the trainer's forward "
-            "is not what is drawn from then");
+            "would not be what tokens are drawn from");
     spec->has_evaluator = opt_given(o, OPT_EVALUATOR);
     if (spec->has_evaluator && !grpo_setup_side(&spec->evaluator, &g->evaluator, &spec->evaluator_may_move,
                                                 "--evaluator", opt_text(o, OPT_EVALUATOR), policy, e))

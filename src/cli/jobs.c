@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -15,4 +16,30 @@ void jobs_folder(char to[JOBS_PATH]) {
         snprintf(to, JOBS_PATH, "%s", given);
     else
         snprintf(to, JOBS_PATH, "%s/snug-%u", file_is_dir("/dev/shm") ? "/dev/shm" : "/tmp", (unsigned)geteuid());
+}
+
+/* The last part of a path. */
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+void jobs_announce(JobStatus *s, const Options *o, const Ring *r, const char *unit, int64_t total) {
+    char folder[JOBS_PATH], here[JOBS_PATH] = "";
+    const char *out = opt_text(o, OPT_OUT), *name = opt_text(o, OPT_RUN_NAME);
+    status_end(s);
+    status_init(s);
+    if (!name) name = last_part(out ? out : opt_text(o, OPT_MODEL));
+    bool below = out && out[0] != '/' && getcwd(here, sizeof here);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    snprintf(s->command, sizeof s->command, "%s", command_rows[o->command].name);
+    snprintf(s->unit, sizeof s->unit, "%s", unit);
+    snprintf(s->out, sizeof s->out, "%s%s%s", below ? here : "", below ? "/" : "", out ? out : "");
+    snprintf(s->device, sizeof s->device, "%.63s", r->machine.name);
+    snprintf(s->bus_id, sizeof s->bus_id, "%s", r->machine.bus_id);
+    snprintf(s->phase, sizeof s->phase, "loading");
+    s->planned_bytes = ring_process_bytes(r);
+    s->total_steps = total;
+    jobs_folder(folder);
+    status_begin(s, folder);
 }

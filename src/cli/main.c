@@ -27,7 +27,7 @@ static CommandFn *const functions[CMD_COUNT] = {
 
 /* What has something to save or to take away again; the others are ended by a signal at once. */
 static bool saves_when_asked(Command c) {
-    const uint32_t saves = ON_WRITE | ON_QUANTIZE | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
+    const uint32_t saves = ON_WRITE | ON_EVAL | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
                            ON_UNLEARN_EVAL | ON_GRPO_EVAL | ON_MONITOR;
     return saves >> c & 1;
 }
@@ -98,7 +98,8 @@ static const char *take_command(int *argc, char ***argv) {
 
 int main(int argc, char **argv) {
     mem_open();
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}; /* a flush or an output is not cut short */
+    /* a flush or an output is not cut short */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < COUNT_OF(signals); i++) sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);

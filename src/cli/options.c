@@ -475,6 +475,7 @@ static bool take_flag(Options *o, int argc, char **argv, int *at, bool only_conf
 
 static bool take_positional(Options *o, const char *word, Err *e) {
     const CommandRow *c = &command_rows[o->command];
+    if (o->n_positional == c->most && hydra_is_word(word)) return hydra_put(o, word, e);
     if (o->n_positional == c->most)
         return fail(e, ERR_USAGE, "'%s': `snug %s` takes %s; options begin with --", word, c->name,
                     c->positional ? c->positional : "no such word");
@@ -637,7 +638,7 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if (!elsewhere_settle(o, e)) return false;
     join_lists(o);
     bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
-                      opt_flag(o, OPT_MERGE); /* about no model */
+                      opt_flag(o, OPT_MERGE) || opt_given(o, OPT_COMPARE_EVALS); /* about no model */
     if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
     derive_alpha(o);

@@ -41,6 +41,13 @@ bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, 
 const char *elsewhere_why_not(Command c, OptId id, const char *value); /* NULL: nothing is known about it */
 bool elsewhere_settle(Options *o, Err *e); /* two that contradict each other: ERR_USAGE */
 
+/* ---- words of other tools' command lines (hydra.c): NAME=VALUE without dashes ---- */
+bool hydra_is_word(const char *word);
+bool hydra_put(Options *o, const char *word, Err *e); /* takes it as the option that it means, or says which to give */
+
+/* other_config.c: refuses a yaml_document_t whose root is another tool's configuration, with the options it means. */
+bool other_config_check(void *document, const void *root, const char *path, Err *e);
+
 bool options_read_yaml(Options *o, const char *path, Err *e);
 
 #endif

@@ -114,7 +114,7 @@ static bool take_document(Reader *r, Err *e) {
     yaml_node_t *root = yaml_document_get_root_node(&r->doc);
     if (!root || is_null(root)) return true; /* an empty file sets nothing */
     if (root->type != YAML_MAPPING_NODE) return refuse(r, root, e, "'name: value' lines are expected");
-    return take_map(r, root, e);
+    return other_config_check(&r->doc, root, r->path, e) && take_map(r, root, e);
 }
 
 static bool refuse_syntax(const Reader *r, const yaml_parser_t *parser, Err *e) {

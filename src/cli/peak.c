@@ -41,13 +41,12 @@ void peak_add_planning(json_t *to, const Peak *p) {
     peak_json(to, p);
 }
 
-PeakText peak_text(const Peak *p) {
-    PeakText t;
-    char bytes[24];
-    snprintf(bytes, sizeof bytes, "%lld", (long long)p->bytes);
-    snprintf(t.s, sizeof t.s, "\"process_peak_bytes\":%s,\"above_plan_bytes\":%lld", p->bytes < 0 ? "null" : bytes,
-             (long long)p->above_bytes);
-    return t;
+void peak_add_ring(json_t *to, const Ring *r, const Peak *p) {
+    json_object_set_new(to, "planned_bytes", json_integer(r->placement.arena_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "measured_bytes", json_integer(r->x.pool_bytes[POOL_DEVICE]));
+    json_object_set_new(to, "process_planned_bytes", json_integer(ring_process_bytes(r)));
+    json_object_set_new(to, "process_measured_bytes", json_integer(p->budget_bytes));
+    peak_json(to, p);
 }
 
 #define ASK "This is a fault of the plan: please report it with the command and the table above"

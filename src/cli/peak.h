@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "ir/machine.h"
 #include "ir/prog.h"
+#include "ring/ring.h"
 
 typedef struct Peak {
     int64_t planned_bytes; /* of the process; beside a GPU: of its memory in the host */
@@ -30,13 +31,10 @@ Peak peak_of_job(const Machine *m, int64_t planned_bytes, int64_t host_planned_b
  * the machine is a device that was opened, not a card that is elsewhere. --budget is not about this process. */
 Peak peak_of_planning(const Machine *m, bool open, const Program *p, int64_t host_bytes);
 
-/* "process_peak_bytes" and "above_plan_bytes", as members of an object: into it, or as text to stand between
- * commas. */
+/* "process_peak_bytes" and "above_plan_bytes" as members of an object. */
 void peak_json(json_t *to, const Peak *p);
-typedef struct PeakText {
-    char s[96];
-} PeakText;
-PeakText peak_text(const Peak *p);
+/* These behind what the ring planned and took: planned_bytes, measured_bytes of its arena, the same of the process. */
+void peak_add_ring(json_t *to, const Ring *r, const Peak *p);
 /* These and "planner_planned_bytes", for `snug plan`: what the command itself was to take. */
 void peak_add_planning(json_t *to, const Peak *p);
 

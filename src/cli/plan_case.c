@@ -128,7 +128,8 @@ int64_t plan_case_room(const PlanCase *c) {
 /* ---- what is expected ---- */
 
 Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
-    double fill = c->data ? dataset_report(c->data)->fill : 1; /* a run counts tokens of the data, not what fills up a row */
+    /* a run counts tokens of the data, not what fills up a row */
+    double fill = c->data ? dataset_report(c->data)->fill : 1;
     double tokens = c->asked.rows ? c->rows.mean_tokens : (double)c->global_batch * (double)c->job.spec.seq * fill;
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;

@@ -13,17 +13,9 @@
 
 typedef struct GenCase {
     const Options *o;
-    ModelFiles model;
-    Words words;
-    Backend *backend; /* NULL: a card that is not here */
-    Machine machine;
-    FitLimits limits;
-    bool has_budget;
+    GenSetup setup; /* its backend is NULL for a card that is not here; spec and limits: fitted */
     GenHost host;
-    GenSpec spec; /* fitted */
-    Gen gen;
-    Ring ring;
-    bool fits, planned;
+    bool has_budget, fits;
 } GenCase;
 
 static int64_t offloaded(const GenSpec *s) { return s->m.offload.layers[OFFLOAD_WEIGHTS]; }
@@ -32,33 +24,25 @@ static int64_t offloaded(const GenSpec *s) { return s->m.offload.layers[OFFLOAD_
 
 static bool prepare(GenCase *c, Err *e) {
     const Options *o = c->o;
-    if (!setup_model(&c->model, o, e) || !setup_words(&c->words, o, &c->model, e) ||
-        !setup_backend(&c->backend, &c->machine, o, e) ||
-        !gen_setup_spec(&c->spec, o, &c->model.config, &c->machine, e) ||
-        !setup_limits(&c->limits, o, &c->machine, e))
-        return false;
+    GenSetup *n = &c->setup;
+    if (!gen_setup_begin(n, o, e) || !gen_setup_limits(n, &c->host, e)) return false;
     c->has_budget = setup_has_budget(o);
-    c->spec.host_room_bytes = c->limits.host_bytes;
-    if (!machine_has_bf16(&c->machine) && c->spec.m.activations == FMT_BF16)
-        log_line("%s has no bf16; the bytes of fp16 are the same", c->machine.name);
-    int64_t known = c->model.config.max_positions;
-    c->spec.context = opt_int(o, OPT_PROMPT_TOKENS) + opt_int(o, OPT_MAX_TOKENS);
-    if (known) c->spec.context = MIN2(c->spec.context, known);
-    if (opt_given(o, OPT_CONTEXT)) c->spec.context = opt_int(o, OPT_CONTEXT);
-    c->spec.slots = opt_given(o, OPT_SLOTS) ? opt_int(o, OPT_SLOTS) : c->machine.kind == MACHINE_CPU ? 32 : 64;
-    if (c->words.tokenizer) c->host.tokenizer = tokenizer_bytes(c->words.tokenizer);
+    if (!machine_has_bf16(&n->machine) && n->spec.m.activations == FMT_BF16)
+        log_line("%s has no bf16; the bytes of fp16 are the same", n->machine.name);
+    int64_t known = n->model.config.max_positions, both = opt_int(o, OPT_PROMPT_TOKENS) + opt_int(o, OPT_MAX_TOKENS);
+    n->spec.context = opt_given(o, OPT_CONTEXT) ? opt_int(o, OPT_CONTEXT) : known ? MIN2(both, known) : both;
+    n->spec.slots = gen_setup_slots(n, INT64_MAX);
     return true;
 }
 
 /* What fits, or what was asked for at its smallest, to show by how much it does not. */
 static bool fit(GenCase *c, Err *why, Err *e) {
-    GenSpec s = c->spec;
-    c->fits =
-        gen_fit(&s, &c->machine, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, c->limits.device_bytes, why);
+    GenSetup *n = &c->setup;
+    bool fewer = !opt_given(c->o, OPT_SLOTS);
+    c->fits = gen_fit(&n->spec, &n->machine, &c->host, fewer, n->spec.context, n->limits.device_bytes, why);
     if (!c->fits && why->code != ERR_BUDGET) return fail(e, why->code, "%s", why->text);
-    c->spec = s;
-    c->planned = true;
-    return gen_plan(&c->gen, &c->ring, &s, &c->machine, &c->host, e);
+    n->gen = MEM_NEW(Gen, 1);
+    return gen_plan(n->gen, &n->ring, &n->spec, &n->machine, &c->host, e);
 }
 
 /* ---- shown ---- */
@@ -72,18 +56,14 @@ static void say_formats(Str *text, const GenSpec *s) {
 }
 
 static void add_plan(Str *text, const GenCase *c) {
-    const GenSpec *s = &c->spec;
-    int64_t process = ring_process_bytes(&c->ring), room = c->limits.device_bytes;
-    str_addf(
-        text,
-        "%s: %s parameters; %lld slots of %lld tokens, on %s; planned in %.1f ms (%lld tensors, %lld steps)\n",
-        s->m.config.name, units_count(config_parameters(&s->m.config)).s, (long long)s->slots, (long long)s->context,
-        c->machine.name, c->ring.plan_ms, (long long)c->ring.p.n_t, (long long)c->ring.p.n_s);
-    str_add(text, "dtypes: ");
-    say_formats(text, s);
-    str_add(text, "\n");
-    show_ledger(text, &c->ring.ledger, process, c->machine.kind == MACHINE_CPU, NULL);
-    int64_t disk = c->ring.placement.arena_bytes[POOL_DISK], own = ring_disk_bytes(&c->ring);
+    const Ring *r = &c->setup.ring;
+    int64_t process = ring_process_bytes(r), room = c->setup.limits.device_bytes;
+    gen_setup_text(text, &c->setup, NULL);
+    if (offloaded(&c->setup.spec)) {
+        gen_setup_offload_text(text, &c->setup.spec);
+        str_add(text, "\n");
+    }
+    int64_t disk = r->placement.arena_bytes[POOL_DISK], own = ring_disk_bytes(r);
     if (disk)
         str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
                  units_bytes(disk - own).s);
@@ -94,11 +74,11 @@ static void add_plan(Str *text, const GenCase *c) {
 
 /* Prompts are read one at a time, in chunks; a decode pass gives every slot a token, here at its full context. */
 static void add_forecast(Str *text, json_t *root, const GenCase *c) {
-    const Gen *g = &c->gen;
+    const Gen *g = c->setup.gen;
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *answer = &g->decode[g->n_decode - 1];
-    double prefill = (double)prompt->seq / plan_step_seconds(&c->ring.p, &c->ring.machine, prompt->phase),
-           decode = (double)answer->rows / plan_step_seconds(&c->ring.p, &c->ring.machine, answer->phase);
-    const char *source = c->ring.machine.source ? c->ring.machine.source : "estimated";
+    double prefill = (double)prompt->seq / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, prompt->phase),
+           decode = (double)answer->rows / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, answer->phase);
+    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
     str_addf(text, "predicted: prompts %s tokens/s, answers %s tokens/s in %lld slots, %.1f each (%s rates)\n",
              units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s,
              (long long)answer->rows, decode / (double)answer->rows, source);
@@ -118,7 +98,7 @@ static const Storage storages[] = {
 /* For lengths up to the model's own: how many requests at a time fit, by how the weights are stored, at home. */
 static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room) {
     json_t *list = json_array();
-    int64_t longest = c->model.config.max_positions ? MIN2(c->model.config.max_positions, 131072) : 32768;
+    int64_t longest = c->setup.model.config.max_positions ? MIN2(c->setup.model.config.max_positions, 131072) : 32768;
     str_addf(text, "\nhow many at a time fit %s, nothing in pinned memory\n  %9s", units_bytes(room).s, "context");
     for (int k = 0; k < COUNT_OF(storages); k++) str_addf(text, " %11s", storages[k].name);
     str_add(text, "\n");
@@ -126,12 +106,12 @@ static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room
         json_t *row = json_pack("{s:I}", "context", (json_int_t)MIN2(context, longest));
         str_addf(text, "  %9s", units_count(MIN2(context, longest)).s);
         for (int k = 0; k < COUNT_OF(storages); k++) {
-            GenSpec s = c->spec;
+            GenSpec s = c->setup.spec;
             s.context = MIN2(context, longest);
             s.m.quantised = storages[k].quantised;
             s.m.stored = storages[k].stored;
             s.m.offload = (Offload){0};
-            int64_t n = gen_most_slots(&s, &c->machine, &c->host, room);
+            int64_t n = gen_most_slots(&s, &c->setup.machine, &c->host, room);
             str_addf(text, " %11lld", (long long)n);
             json_object_set_new(row, k ? storages[k].name : "as_on_file", json_integer(n));
         }
@@ -178,50 +158,50 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
 }
 
 static json_t *as_json(const GenCase *c) {
-    const GenSpec *s = &c->spec;
+    const GenSpec *s = &c->setup.spec;
     json_t *root =
         json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model", s->m.config.name,
                   "parameters", (json_int_t)config_parameters(&s->m.config), "slots", (json_int_t)s->slots,
                   "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s), "stored",
-                  format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine", c->machine.name,
-                  "plan_ms", c->ring.plan_ms);
+                  format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine", c->setup.machine.name,
+                  "plan_ms", c->setup.ring.plan_ms);
     json_object_set_new(root, "layers_on_disk", json_integer(s->m.offload.on_disk[OFFLOAD_WEIGHTS]));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->ring)));
+    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->setup.ring)));
     json_object_set_new(root, "fits", json_boolean(c->fits));
     json_object_set_new(root, "pools",
-                        show_pools_json(&c->ring.ledger, c->has_budget ? c->limits.device_bytes : 0));
+                        show_pools_json(&c->setup.ring.ledger, c->has_budget ? c->setup.limits.device_bytes : 0));
     return root;
 }
 
 static json_t *facts_of(const GenCase *c) {
-    const GenSpec *s = &c->spec;
-    const Program *p = &c->ring.p;
-    const char *source = c->ring.machine.source ? c->ring.machine.source : "estimated";
+    const GenSpec *s = &c->setup.spec;
+    const Program *p = &c->setup.ring.p;
+    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
     Str formats = {0};
     say_formats(&formats, s);
     json_t *facts = json_pack(
         "{s:s, s:o, s:s, s:o, s:o}", "parameters", units_count(config_parameters(&s->m.config)).s, "requests",
         json_sprintf("%lld at a time, of up to %lld tokens, prompt and answer", (long long)s->slots,
                      (long long)s->context),
-        "number formats", str_text(&formats), "device", json_sprintf("%s; rates: %s", c->machine.name, source),
+        "number formats", str_text(&formats), "device", json_sprintf("%s; rates: %s", c->setup.machine.name, source),
         "program",
         json_sprintf("%s steps, %s tensors, planned in %.1f ms", units_count(p->n_s).s, units_count(p->n_t - 1).s,
-                     c->ring.plan_ms));
+                     c->setup.ring.plan_ms));
     str_free(&formats);
     return facts;
 }
 
 static bool write_pictures(const GenCase *c, const json_t *plan, const char *refusal, Err *e) {
-    const GenSpec *s = &c->spec;
+    const GenSpec *s = &c->setup.spec;
     PlanPage page = {.options = c->o,
                      .model = s->m.config.name,
                      .facts = facts_of(c),
                      .plan = plan,
-                     .program = &c->ring.p,
-                     .machine = &c->ring.machine,
-                     .ledger = &c->ring.ledger,
-                     .process_bytes = ring_process_bytes(&c->ring),
-                     .room_bytes = c->limits.device_bytes,
+                     .program = &c->setup.ring.p,
+                     .machine = &c->setup.ring.machine,
+                     .ledger = &c->setup.ring.ledger,
+                     .process_bytes = ring_process_bytes(&c->setup.ring),
+                     .room_bytes = c->setup.limits.device_bytes,
                      .room = c->has_budget ? "the budget" : "free, less a margin",
                      .refusal = refusal};
     str_addf(&page.job, "generate: %lld slots of %lld tokens", (long long)s->slots, (long long)s->context);
@@ -232,12 +212,12 @@ static bool write_pictures(const GenCase *c, const json_t *plan, const char *ref
 
 /* NULL: it fits. What is missing of the host and of the disk counts before the device's refusal. */
 static const Err *refusal_of(GenCase *c, const Err *why, Err *own) {
-    int64_t host = ring_host_bytes(&c->ring), room = c->limits.host_bytes;
+    int64_t host = ring_host_bytes(&c->setup.ring), room = c->setup.limits.host_bytes;
     if (room && host > room)
         fail(own, ERR_BUDGET, "does not fit: %s of the host's memory are needed, %s may be taken", units_bytes(host).s,
              units_bytes(room).s);
     else
-        setup_check_disk(ring_disk_bytes(&c->ring), c->limits, own);
+        setup_check_disk(ring_disk_bytes(&c->setup.ring), c->setup.limits, own);
     if (own->code != ERR_NONE) c->fits = false;
     return own->code != ERR_NONE ? own : c->fits ? NULL : why;
 }
@@ -250,11 +230,11 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     json_t *root = as_json(c);
     add_plan(&text, c);
     add_forecast(&text, root, c);
-    add_contexts(&text, root, c, c->limits.device_bytes);
+    add_contexts(&text, root, c, c->setup.limits.device_bytes);
     if (opt_flag(c->o, OPT_CARDS)) add_cards(&text, root, c, asked);
-    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->ring.p);
+    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->setup.ring.p);
     fputs(str_text(&text), json ? stderr : stdout);
-    Peak peak = peak_of_planning(&c->machine, c->backend, &c->ring.p, c->host.tokenizer);
+    Peak peak = peak_of_planning(&c->setup.machine, c->setup.backend, &c->setup.ring.p, c->host.tokenizer);
     peak_add_planning(root, &peak);
     if (json) show_print_json(root);
     bool ok = write_pictures(c, root, refusal ? refusal->text : NULL, e);
@@ -269,11 +249,9 @@ bool plan_generate(const Options *o, Err *e) {
     Err why = {0};
     c->o = o;
     bool ok = prepare(c, e);
-    GenSpec asked = c->spec;
+    GenSpec asked = c->setup.spec;
     ok = ok && fit(c, &why, e) && show(c, &asked, &why, e);
-    if (c->planned) gen_close(&c->gen), ring_close(&c->ring);
-    if (c->backend) c->backend->close(c->backend);
-    setup_words_free(&c->words);
+    gen_setup_end(&c->setup);
     mem_free(c);
     return ok;
 }

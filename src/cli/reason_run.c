@@ -93,6 +93,7 @@ bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
 static void show_progress(ReasonRun *r, int64_t problem) {
     const ProgressFacts none = {(double)NAN, (double)NAN, (double)NAN, 0};
     double now = sensors_seconds();
+    r->setup.status.step = r->pipeline.n_done;
     if (r->pipeline.track[problem].done) { /* with the tokens of answers that have not ended yet */
         int64_t tokens = r->setup.engine.counts.new_tokens;
         progress_step(&r->progress, tokens - r->tokens_shown, 0, 0, now);
@@ -199,9 +200,9 @@ static GenHost host_bytes(const ReasonRun *r) {
 
 static bool start(ReasonRun *r, Err *e) {
     GenSpec *spec = &r->setup.spec;
-    int64_t left = r->pipeline.n - r->pipeline.n_done, most = r->setup.machine.kind == MACHINE_CPU ? 32 : 64;
-    if (r->pipeline.spec.open) most = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
-    spec->slots = opt_given(r->o, OPT_SLOTS) ? opt_int(r->o, OPT_SLOTS) : MIN2(most, left);
+    int64_t left = r->pipeline.n - r->pipeline.n_done, open = MIN2(r->pipeline.spec.open, GEN_MOST_SLOTS);
+    spec->slots = gen_setup_slots(&r->setup, left);
+    if (open && !opt_given(r->o, OPT_SLOTS)) spec->slots = MIN2(open, left); /* more at a time are asked for */
     GenHost host = host_bytes(r);
     return gen_setup_start(&r->setup, &host, !opt_given(r->o, OPT_SLOTS), spec->context, e);
 }
@@ -220,6 +221,7 @@ bool reason_answer_all(ReasonRun *r, const json_t *job, Err *e) {
     r->progress.unit = "problem";
     r->progress.at_once = true;
     r->answered = true;
+    gen_setup_tell(&r->setup, "answering", "problem", p->n);
     bool ok = answer_asks(r, e);
     r->seconds = sensors_seconds() - began;
     if (ok && p->n_done < p->n)
@@ -264,12 +266,8 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     json_object_set_new(to, "tokens_here", json_integer(r->tokens));
     json_object_set_new(to, "slots", json_integer(g->spec.slots));
     json_object_set_new(to, "context", json_integer(g->spec.context));
-    json_object_set_new(to, "planned_bytes", json_integer(r->setup.ring.placement.arena_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "measured_bytes", json_integer(r->setup.ring.x.pool_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "process_planned_bytes", json_integer(ring_process_bytes(&r->setup.ring)));
     Peak peak = gen_setup_peak(&r->setup);
-    json_object_set_new(to, "process_measured_bytes", json_integer(peak.budget_bytes));
-    peak_json(to, &peak);
+    peak_add_ring(to, &r->setup.ring, &peak);
 }
 
 bool reason_settle(const ReasonRun *r, Err *e) {

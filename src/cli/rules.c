@@ -35,6 +35,7 @@ static bool logs_skipped_spikes(const Options *o, const RuleFacts *f) {
 }
 static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
 static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
+static bool has_a_suite(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_SUITE); }
 static bool has_no_suite(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SUITE); }
 static bool is_cudnn(const Options *o, const RuleFacts *f) { return f->on_cpu && opt_is(o, OPT_ATTENTION, "cudnn"); }
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
@@ -333,6 +334,8 @@ const Rule rules[] = {
     {.id = OPT_INVARIANT, BENCHMARK},
     {.id = OPT_SVG, BENCHMARK},
     {.id = OPT_HTML, BENCHMARK},
+    {.id = OPT_ATTENTION_REPORT, .by = OPT_SUITE, .broken = has_a_suite, .verdict = RULE_REFUSE, .commands = ON_SUITE,
+     .text = "is made while the loss on --data is computed; run it without --suite"},
     {.id = OPT_TOP_K, GREEDY},
     {.id = OPT_TOP_P, GREEDY},
     {.id = OPT_MIN_P, GREEDY},

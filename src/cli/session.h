@@ -1,5 +1,5 @@
-/* session.h - a training command from its options to its last line: one way for all that is trained, whatever the updates are
- * made of. */
+/* session.h - a training command from its options to its last line: one way for all that is trained, whatever the
+ * updates are made of. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 

@@ -1,82 +1,11 @@
-/* setup.c - how options become a job. */
+/* setup.c - how options become a training or evaluation job; what it shares with answers is setup_model.c's. */
 #include "cli/setup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/log.h"
-#include "cli/share.h"
 #include "store/adapter.h"
-#include "store/hf.h"
-
-bool setup_model(ModelFiles *m, const Options *o, Err *e) {
-    return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e) &&
-           (!opt_given(o, OPT_SELECTION) || config_select(&m->config, opt_text(o, OPT_SELECTION), e)) &&
-           (!opt_given(o, OPT_GATES) || config_gates(&m->config, opt_text(o, OPT_GATES), e));
-}
-
-/* Where the hub's library keeps models: the first of these variables that is set, in its order. */
-static const char *hub_cache(char path[SHARE_PATH]) {
-    static const struct {
-        const char *variable, *below;
-    } places[] = {{"HF_HUB_CACHE", ""},
-                  {"HUGGINGFACE_HUB_CACHE", ""},
-                  {"HF_HOME", "/hub"},
-                  {"XDG_CACHE_HOME", "/huggingface/hub"},
-                  {"HOME", "/.cache/huggingface/hub"}};
-    for (int i = 0; i < COUNT_OF(places); i++) {
-        const char *at = getenv(places[i].variable), *home = getenv("HOME");
-        bool in_home = at && str_starts(at, "~/") && home;
-        if (!at || !*at) continue;
-        int n = snprintf(path, SHARE_PATH, "%s%s%s", in_home ? home : "", in_home ? at + 1 : at, places[i].below);
-        return n < SHARE_PATH ? path : NULL;
-    }
-    return NULL;
-}
-
-bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e) {
-    char cache[SHARE_PATH];
-    *m = (ModelFiles){0};
-    if (!hf_resolve(m->folder, sizeof m->folder, &m->has_folder, name, hub_cache(cache), e)) return false;
-    if (m->has_folder) return config_from_file(&m->config, m->folder, e);
-    if (config_from_preset(&m->config, name)) return true;
-    char path[SHARE_PATH];
-    const char *own = share_find(path, "models", name);
-    if (own != name) return setup_model_named(m, flag, own, e);
-    return fail(e, ERR_FAIL,
-                "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
-                "Presets: %s",
-                flag, name, config_preset_names());
-}
-
-bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e) {
-    char hub[200];
-    const char *name = opt_text(o, OPT_MODEL), *random = "";
-    if (m->has_folder) return true;
-    if ((ON_TRAIN >> o->command & 1) || (ON_GEN >> o->command & 1))
-        random = "; or begin from random weights with --init random";
-    if (!config_preset_hub(hub, sizeof hub, name))
-        return fail(e, ERR_FAIL,
-                    "--model %s: is a preset without weights. Give a folder with config.json, tokenizer.json and "
-                    "*.safetensors (`snug convert --from llama2c` makes one of llama2.c's files, `snug init` a random "
-                    "one)%s",
-                    name, random);
-    return fail(e, ERR_FAIL,
-                "--model %s: is a preset without weights. Give a folder with config.json, tokenizer.json and "
-                "*.safetensors, for example one made by `huggingface-cli download %s --local-dir %s`; what that tool "
-                "has put into its cache is found by --model %s as well%s",
-                name, hub, m->config.name, hub, random);
-}
-
-/* ---- the job ---- */
-
-static void set_precision(JobSpec *s, const Options *o) {
-    const char *p = opt_text(o, OPT_PRECISION);
-    bool f32 = !strcmp(p, "fp32") || (!strcmp(p, "auto") && s->m.config.dtype == FMT_F32);
-    s->m.activations = s->weights = s->gradients = f32 ? FMT_F32 : !strcmp(p, "fp16") ? FMT_F16 : FMT_BF16;
-}
 
 static bool set_master(JobSpec *s, const Options *o, Err *e) {
     s->master = opt_is(o, OPT_MASTER, "fp32") || (opt_is(o, OPT_MASTER, "auto") && s->weights == FMT_F16);
@@ -85,19 +14,10 @@ static bool set_master(JobSpec *s, const Options *o, Err *e) {
                 "it at auto, or use --precision bf16");
 }
 
-bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations) {
-    if (machine_has_bf16(m) || !opt_is(o, OPT_PRECISION, "auto") || activations != FMT_BF16) return false;
-    log_line("%s has no bf16 (compute capability %d.%d): --precision fp16 (docs/precision.md)", m->name,
-             m->capability / 10, m->capability % 10);
-    return true;
-}
-
 bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e) {
-    if (!setup_lacks_bf16(o, m, s->m.activations)) return true;
-    bool as_asked = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16"); /* what was named does not fall back */
-    s->m.activations = FMT_F16;
-    if (!as_asked && s->m.adapter.format == FMT_BF16) s->m.adapter.format = FMT_F16;
-    if (!as_asked && s->weights == FMT_BF16) s->weights = s->gradients = FMT_F16;
+    if (!setup_fall_back_model(&s->m, o, m)) return true;
+    bool named = s->train && s->lora && opt_is(o, OPT_ADAPTER_DTYPE, "bf16");
+    if (!named && s->weights == FMT_BF16) s->weights = s->gradients = FMT_F16;
     return !s->train || set_master(s, o, e);
 }
 
@@ -129,36 +49,42 @@ static bool add_rules(NameRules *r, const Options *o, OptId id, Err *e) {
 /* Parameters that learn or decay at rates of their own. An indexer's rate is a group like any other, and comes first:
  * --lr-mult may say otherwise. */
 static bool set_groups(JobSpec *s, const Options *o, Err *e) {
-    if (!(ON_TRAIN >> o->command & 1)) return true;
     if (s->m.config.type == TYPE_GSA)
         s->lr_rules.rule[s->lr_rules.n++] =
             (NameRule){.part = "indexer", .mult = (float)opt_real(o, OPT_INDEXER_LR), .may_miss = true};
     return add_rules(&s->lr_rules, o, OPT_LR_MULT, e) && add_rules(&s->decay_rules, o, OPT_DECAY_MULT, e);
 }
 
-static void set_training(JobSpec *s, const Options *o) {
-    const char *moments = opt_text(o, OPT_MOMENTS), *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
+/* What is trained: adapters as the options shape them, or as the given one is, or all weights. */
+static bool set_lora(JobSpec *s, const Options *o, Err *e) {
+    LoraSpec *a = &s->m.adapter;
+    const char *dtype = opt_text(o, OPT_ADAPTER_DTYPE);
+    bool given = opt_given(o, OPT_ADAPTER);
     s->lora = opt_is(o, OPT_MODE, "lora");
-    if (s->lora) {
-        s->m.adapter.rank = (int)opt_int(o, OPT_LORA_RANK);
-        s->m.adapter.alpha = (float)opt_real(o, OPT_LORA_ALPHA);
-        s->m.adapter.dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
-        s->m.adapter.format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
-        s->weights = s->gradients = s->m.adapter.format;
-        s->m.adapter.targets = targets_of(&s->m.config, o, OPT_LORA_TARGETS);
-        if (opt_given(o, OPT_LORA_ALSO)) s->m.adapter.targets |= targets_of(&s->m.config, o, OPT_LORA_ALSO);
+    if (!s->lora)
+        return !given || fail(e, ERR_USAGE, "--adapter %s: belongs to --mode lora", opt_text(o, OPT_ADAPTER));
+    if (!given) {
+        a->rank = (int)opt_int(o, OPT_LORA_RANK);
+        a->alpha = (float)opt_real(o, OPT_LORA_ALPHA);
+        a->targets = targets_of(&s->m.config, o, OPT_LORA_TARGETS);
+        if (opt_given(o, OPT_LORA_ALSO)) a->targets |= targets_of(&s->m.config, o, OPT_LORA_ALSO);
     }
-    s->moments = !strcmp(moments, "8bit") ? MOMENTS_8BIT
-                 : !strcmp(moments, "fp32") || (!strcmp(moments, "auto") && s->weights == FMT_F32) ? MOMENTS_F32 : MOMENTS_BF16;
-    s->optimizer = opt_is(o, OPT_OPTIMIZER, "sgd") ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
-    s->update = (AttrUpdate){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .lr_mult = 1};
-    if ((ON_TRAIN >> o->command & 1)) {
-        s->update.beta1 = (float)opt_real(o, OPT_BETA1);
-        s->update.beta2 = (float)opt_real(o, OPT_BETA2);
-        s->update.eps = (float)opt_real(o, OPT_EPS);
-        s->update.weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY);
-    }
-    if (s->optimizer == OPTIMIZER_SGD) s->update.beta1 = (float)opt_real(o, OPT_MOMENTUM);
+    a->dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
+    a->format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;
+    s->weights = s->gradients = a->format;
+    return true;
+}
+
+static void set_optimizer(JobSpec *s, const Options *o) {
+    bool fp32 = opt_is(o, OPT_MOMENTS, "fp32") || (opt_is(o, OPT_MOMENTS, "auto") && s->weights == FMT_F32);
+    bool sgd = opt_is(o, OPT_OPTIMIZER, "sgd");
+    s->moments = opt_is(o, OPT_MOMENTS, "8bit") ? MOMENTS_8BIT : fp32 ? MOMENTS_F32 : MOMENTS_BF16;
+    s->optimizer = sgd ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+    s->update = (AttrUpdate){.beta1 = (float)opt_real(o, sgd ? OPT_MOMENTUM : OPT_BETA1),
+                             .beta2 = (float)opt_real(o, OPT_BETA2),
+                             .eps = (float)opt_real(o, OPT_EPS),
+                             .weight_decay = (float)opt_real(o, OPT_WEIGHT_DECAY),
+                             .lr_mult = 1};
 }
 
 /* The stage in which only an indexer's own part learns from the rest of its model: models of type gsa. */
@@ -182,32 +108,25 @@ static bool set_warmup(JobSpec *s, const Options *o, Err *e) {
     return true;
 }
 
-/* How a frozen model's projections are kept: as asked, or as its folder holds them. */
-static bool set_storage(JobSpec *s, const Options *o, Err *e) {
-    const ModelConfig *c = &s->m.config;
-    s->m.quantised = !opt_is(o, OPT_QUANTIZE, "none");
-    s->m.stored = opt_is(o, OPT_QUANTIZE, "nf4") ? FMT_NF4 : FMT_INT8;
-    s->m.head_int8 = opt_is(o, OPT_QUANTIZE_HEAD, "int8");
-    if (c->quant == QUANT_BNB_NF4)
-        log_line("%s: bitsandbytes nf4, dequantised while loading%s%s", c->name,
-                 s->m.quantised ? " and quantised again as " : " to ",
-                 format_name(s->m.quantised ? s->m.stored : c->dtype));
-    if (c->quant != QUANT_OWN || ((ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT))) return true;
-    if (opt_given(o, OPT_QUANTIZE) && (!s->m.quantised || s->m.stored != c->quant_format))
-        return fail(e, ERR_USAGE, "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model before it was "
-                    "quantised", opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
-    if (c->quant_head && opt_given(o, OPT_QUANTIZE_HEAD) && !s->m.head_int8)
-        return fail(e, ERR_USAGE, "--quantize-head none: the head of %s is stored as int8 already; leave the option out, or begin from "
-                    "the model before it was quantised", c->name);
-    s->m.quantised = true;
-    s->m.stored = c->quant_format;
-    s->m.head_int8 |= c->quant_head;
-    return true;
+/* A training or evaluation pass reads a quantised folder as it is: answers alone may store it otherwise. */
+static bool check_storage(const ModelSpec *m, const Options *o, Err *e) {
+    const ModelConfig *c = &m->config;
+    if (c->quant != QUANT_OWN || m->random_init) return true;
+    if (!m->quantised || m->stored != c->quant_format)
+        return fail(e, ERR_USAGE,
+                    "--quantize %s: %s is stored as %s already; leave the option out, or begin from the model "
+                    "before it was quantised",
+                    opt_text(o, OPT_QUANTIZE), c->name, format_name(c->quant_format));
+    return !c->quant_head || m->head_int8 ||
+           fail(e, ERR_USAGE,
+                "--quantize-head none: the head of %s is stored as int8 already; leave the option out, or begin "
+                "from the model before it was quantised",
+                c->name);
 }
 
 /* Inside backward: only where nothing has to be known about the other gradients. */
 static bool set_update(JobSpec *s, const Options *o, Err *e) {
-    bool supervised = ON_SUPERVISED >> o->command & 1;
+    bool supervised = o->command != CMD_GRPO && !opt_is(o, OPT_TASK, "grpo");
     s->limited = supervised && (opt_is(o, OPT_ON_SPIKE, "skip") || opt_is(o, OPT_ON_SPIKE, "stop"));
     s->whole_updates = s->limited || (supervised && opt_is(o, OPT_ON_NONFINITE, "skip"));
     s->update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "on");
@@ -221,8 +140,7 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
         return fail(
             e, ERR_USAGE,
             "--update-in-backward on: weights are written before the loss of the whole update is known, so none "
-            "can "
-            "be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
+            "can be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
     if (s->accum > 1)
         return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give "
                     "--micro-batch %lld --accum 1, or leave the update behind backward", (long long)s->accum,
@@ -239,47 +157,29 @@ static bool set_ffn_chunks(JobSpec *s, const Options *o, Err *e) {
            fail(e, ERR_USAGE, "--ffn-chunks %s: is neither auto nor a number of pieces from 1 to 65536", text);
 }
 
-bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
-    *s = (JobSpec){.m.config = *c, .train = train};
-    s->seq = opt_int(o, OPT_SEQ);
-    s->micro_batch = opt_int(o, OPT_MICRO_BATCH);
-    s->head_chunk = opt_int(o, OPT_HEAD_CHUNK);
-    s->accum = 1;
-    if (!set_ffn_chunks(s, o, e)) return false;
-    set_precision(s, o);
-    const char *offload = opt_text(o, OPT_OFFLOAD);
-    const char *homes = strcmp(offload, "auto") ? offload : "none";
-    if (!set_storage(s, o, e) || !offload_parse(&s->m.offload, c->layers, homes, e)) return false;
-    if (strstr(offload, "=disk") && !opt_given(o, OPT_OFFLOAD_DIR))
-        return fail(e, ERR_USAGE, "--offload %s: what is kept on disk needs a folder; give --offload-dir DIR", offload);
-    if (!train) return true;
-    set_training(s, o);
+static bool set_training(JobSpec *s, int64_t *global_batch, const Options *o, Err *e) {
+    if (!set_lora(s, o, e)) return false;
+    set_optimizer(s, o);
     if (!set_groups(s, o, e) || !set_master(s, o, e)) return false;
     if (s->m.quantised && !s->lora)
         return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora",
                     format_name(s->m.stored));
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
-    s->m.random_init = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_INIT);
-    if (ON_TRAIN >> o->command & 1) s->m.seed = (uint64_t)opt_int(o, OPT_SEED);
     if (!set_warmup(s, o, e) || !set_update(s, o, e)) return false;
     const char *recompute = opt_text(o, OPT_RECOMPUTE);
-    return plan_parse_recompute(s->recompute, c->layers, strcmp(recompute, "auto") ? recompute : "none", e);
+    return plan_parse_recompute(s->recompute, s->m.config.layers, strcmp(recompute, "auto") ? recompute : "none", e);
 }
 
-bool setup_adapter(JobSpec *s, const Options *o, Err *e) {
-    if (!opt_given(o, OPT_ADAPTER)) return true;
-    AdapterConfig c;
-    if (!adapter_config_read(&c, opt_text(o, OPT_ADAPTER), e)) return false;
-    if (s->train && !s->lora)
-        return fail(e, ERR_USAGE, "--adapter %s: belongs to --mode lora", opt_text(o, OPT_ADAPTER));
-    Format format = s->train ? s->m.adapter.format : s->m.activations;
-    s->m.adapter = (LoraSpec){.rank = c.rank,
-                              .alpha = (float)(adapter_scale(&c) * c.rank),
-                              .targets = c.targets,
-                              .format = format,
-                              .dropout = s->m.adapter.dropout};
-    return true;
+bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e) {
+    *s = (JobSpec){.train = train,
+                   .seq = opt_int(o, OPT_SEQ),
+                   .micro_batch = opt_int(o, OPT_MICRO_BATCH),
+                   .head_chunk = opt_int(o, OPT_HEAD_CHUNK),
+                   .accum = 1};
+    if (!set_ffn_chunks(s, o, e) || !setup_model_spec(&s->m, o, c, e) || !check_storage(&s->m, o, e)) return false;
+    s->weights = s->gradients = s->m.activations;
+    return !train || set_training(s, global_batch, o, e);
 }
 
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e) {

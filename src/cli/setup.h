@@ -12,6 +12,8 @@
 #include "store/history.h"
 #include "train/search.h"
 
+/* ---- setup_model.c ---- */
+
 typedef struct ModelFiles {
     ModelConfig config;
     bool has_folder;
@@ -25,21 +27,26 @@ bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e
 /* A preset has none: refused with how to get them. */
 bool setup_need_weights(const ModelFiles *m, const Options *o, Err *e);
 
+/* How the model is kept and computed: precision, storage, random start, offload, --adapter. One way for training,
+ * evaluation and answers. */
+bool setup_model_spec(ModelSpec *m, const Options *o, const ModelConfig *c, Err *e);
+/* --precision auto on a GPU without bf16: fp16, said so; true: that is so here. */
+bool setup_fall_back_model(ModelSpec *m, const Options *o, const Machine *machine);
+
+/* ---- setup.c ---- */
+
 /* Everything of a job but the data. train: a training job; otherwise a forward pass for evaluation. */
 bool setup_spec(JobSpec *s, int64_t *global_batch, const Options *o, const ModelConfig *c, bool train, Err *e);
-
-/* --precision auto on a GPU without bf16: fp16, said so. */
-bool setup_lacks_bf16(const Options *o, const Machine *m, Format activations);
-bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e);
-
-/* --adapter: its rank, alpha and targets. */
-bool setup_adapter(JobSpec *s, const Options *o, Err *e);
+bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e); /* with the formats of what is trained */
 
 /* --out may be written: it is not there, empty, or --overwrite was given. */
 bool setup_check_out(const Options *o, Err *e);
 
 /* Who attends on a GPU; packed: rows may hold several samples. */
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);
+
+/* ---- setup_device.c ---- */
+
 /* The device, with what the machine file knows about it; for --gpu the card of that name and no device (*b NULL). */
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e);
 int setup_threads(const Options *o); /* --threads, or all cores this process may use */
@@ -59,19 +66,22 @@ typedef struct Words { /* what turns text into ids */
     Template *chat;
 } Words;
 bool setup_words_of(Words *w, const char *folder, Err *e); /* of a folder that has a tokenizer */
-/* Where tokenizer and templates are, which also go beside what is written: --tokenizer's, or the model's folder; NULL: there
- * are none. */
+/* Where tokenizer and templates are, which also go beside what is written: --tokenizer's, or the model's folder;
+ * NULL: there are none. */
 const char *setup_words_folder(char own[SHARE_PATH], const Options *o, const ModelFiles *m);
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e);
 void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */
 int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
-bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes, Err *e); /* --data or --eval-data */
+/* --data or --eval-data */
+bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
+                Err *e);
 
-int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch); /* of the whole run: --steps or --epochs */
-/* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the faster of
- * packing the samples of an update and of giving each a row, said in one line. */
+/* of the whole run: --steps or --epochs */
+int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch);
+/* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the
+ * faster of packing the samples of an update and of giving each a row, said in one line. */
 bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
                    const Machine *m, const HostBytes *host, FitLimits limits, Err *e);
 
@@ -101,13 +111,14 @@ bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */
 void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits);
-/* Where --allow changed the mathematics, the options say so from here on, for config.yaml and the checkpoint's record. */
+/* Where --allow changed the mathematics, the options say so from here on, for config.yaml and the checkpoint's
+ * record. */
 typedef struct Taken {
     char text[4][32]; /* what the options' values point to */
 } Taken;
 void setup_record_taken(Options *o, Taken *t, const JobSpec *s);
-/* ERR_BUDGET with the missing bytes: in --offload-dir; and with the cheapest changes as flags, when the job does not fit, there, on
- * the device or in the host. */
+/* ERR_BUDGET with the missing bytes: in --offload-dir; and with the cheapest changes as flags, when the job does not
+ * fit, there, on the device or in the host. */
 bool setup_check_disk(int64_t need_bytes, FitLimits limits, Err *e);
 bool setup_check_budget(const Job *j, const HostBytes *host, FitLimits limits, Err *e);
 

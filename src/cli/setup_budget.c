@@ -86,8 +86,8 @@ static bool parse_caps(Caps *caps, const Options *o, Err *e) {
                (strlen(words[w].word) != len || strncmp(words[w].word, list[i], len)))
             w++;
         if (w == COUNT_OF(words))
-            return fail(e, ERR_USAGE, "--max-memory %s: '%.*s' is not a pool; use device=SIZE,host=SIZE,disk=SIZE", list[i],
-                        (int)len, list[i]);
+            return fail(e, ERR_USAGE, "--max-memory %s: '%.*s' is not a pool; use device=SIZE,host=SIZE,disk=SIZE",
+                        list[i], (int)len, list[i]);
         if (!units_parse_bytes(equals ? equals + 1 : list[i], &bytes) || bytes <= 0)
             return fail(e, ERR_USAGE, "--max-memory %s: is not a size; for example device=12GiB,host=32GiB",
                         list[i]);
@@ -124,16 +124,17 @@ bool setup_limits(FitLimits *l, const Options *o, const Machine *m, Err *e) {
 /* ---- the search ---- */
 
 SearchFreedom setup_freedom(const Options *o) {
-    return (SearchFreedom){.recompute = opt_is(o, OPT_RECOMPUTE, "auto"),
-                           .offload = opt_is(o, OPT_OFFLOAD, "auto"),
-                           .disk = opt_given(o, OPT_OFFLOAD_DIR),
-                           .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
-                           .head_room = !opt_given(o, OPT_HEAD_CHUNK) && !opt_flag(o, OPT_DETERMINISTIC),
-                           .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
-                           .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
-                           .attention = opt_is(o, OPT_ATTENTION, "auto"),
-                           .micro_batch = !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
-                                          !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
+    return (SearchFreedom){
+        .recompute = opt_is(o, OPT_RECOMPUTE, "auto"),
+        .offload = opt_is(o, OPT_OFFLOAD, "auto"),
+        .disk = opt_given(o, OPT_OFFLOAD_DIR),
+        .head_chunk = !opt_given(o, OPT_HEAD_CHUNK),
+        .head_room = !opt_given(o, OPT_HEAD_CHUNK) && !opt_flag(o, OPT_DETERMINISTIC),
+        .update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "auto") && opt_real(o, OPT_CLIP) <= 0,
+        .ffn_chunks = opt_is(o, OPT_FFN_CHUNKS, "auto"),
+        .attention = opt_is(o, OPT_ATTENTION, "auto"),
+        .micro_batch = !opt_given(o, OPT_MICRO_BATCH) && !opt_given(o, OPT_ACCUM) &&
+                       !opt_is(o, OPT_UPDATE_IN_BACKWARD, "on")};
 }
 
 static unsigned allowed(const Options *o) {
@@ -240,12 +241,13 @@ bool setup_check_disk(int64_t need_bytes, FitLimits limits, Err *e) {
                     "does not fit a file: %s are to be kept in one in --offload-dir, and files may have %s "
                     "(ulimit -f). Nothing was loaded. Raise that limit, or offload less",
                     units_bytes(need_bytes).s, units_bytes(file).s);
-    return fail(e, ERR_BUDGET,
-                "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are "
-                "missing. Nothing was "
-                "loaded. Give a folder on another disk, offload less, or raise --max-memory",
-                units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
-                units_count(need_bytes - limits.disk_bytes).s);
+    return fail(
+        e, ERR_BUDGET,
+        "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are "
+        "missing. Nothing was "
+        "loaded. Give a folder on another disk, offload less, or raise --max-memory",
+        units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
+        units_count(need_bytes - limits.disk_bytes).s);
 }
 
 /* Where no single change is enough: what --allow would come to. */

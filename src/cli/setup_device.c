@@ -90,7 +90,8 @@ bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e) 
 static bool use_card(Machine *m, const Options *o, Err *e) {
     const Card *card = card_named(opt_text(o, OPT_GPU));
     if (!card)
-        return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`", opt_text(o, OPT_GPU));
+        return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`",
+                    opt_text(o, OPT_GPU));
     *m = card_machine(card);
     MachineFile f;
     bool found;

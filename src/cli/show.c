@@ -15,7 +15,8 @@ static void show_line(Str *out, const char *name, int64_t bytes, int64_t whole, 
     int n = MAX2(0, MIN2(24, bar_width(bytes, whole)));
     memset(bar, '#', (size_t)n);
     bar[n] = 0;
-    str_addf(out, "  %-14s %16s  %11s  %-24s %s\n", name, units_count(bytes).s, units_bytes(bytes).s, bar, note ? note : "");
+    str_addf(out, "  %-14s %16s  %11s  %-24s %s\n", name, units_count(bytes).s, units_bytes(bytes).s, bar,
+             note ? note : "");
 }
 
 void show_dtypes(Str *out, const JobSpec *s) {
@@ -61,7 +62,8 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
     show_lines(out, l, POOL_DEVICE, true, process); /* first what is in the arena, then what stands beside it */
     show_line(out, "= arena", arena, process, NULL);
     if (measured)
-        show_line(out, "  measured", measured->arena_bytes, process, measured->arena_bytes == arena ? "equal" : "DIFFERS");
+        show_line(out, "  measured", measured->arena_bytes, process,
+                  measured->arena_bytes == arena ? "equal" : "DIFFERS");
     show_lines(out, l, POOL_DEVICE, false, process);
     if (one_memory) show_host(out, l, process);
     show_line(out, "= process", process, process, NULL);
@@ -99,8 +101,8 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
         str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
                  units_bytes(disk - own).s);
     int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE];
-    str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n", bound ? (double)arena / (double)bound : 1,
-             units_count(bound).s, j->ring->placement.peak_step,
+    str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n",
+             bound ? (double)arena / (double)bound : 1, units_count(bound).s, j->ring->placement.peak_step,
              j->ring->placement.peak_step >= 0 && j->ring->placement.peak_step < j->ring->p.n_s
                  ? op_name(j->ring->p.s[j->ring->placement.peak_step].op)
                  : "-");
@@ -116,8 +118,8 @@ static json_t *pool_json(const Ledger *l, Pool pool, int64_t budget_bytes) {
     for (int i = 0; i < l->n; i++) {
         const LedgerLine *line = &l->line[i];
         if (line->pool != pool) continue;
-        json_t *row = json_pack("{s:s, s:I, s:b}", "name", line->name, "bytes", (json_int_t)line->planned_bytes, "in_arena",
-                                line->in_arena);
+        json_t *row = json_pack("{s:s, s:I, s:b}", "name", line->name, "bytes", (json_int_t)line->planned_bytes,
+                                "in_arena", line->in_arena);
         if (line->note) json_object_set_new(row, "note", json_string(line->note));
         json_array_append_new(lines, row);
     }

@@ -65,6 +65,8 @@ static bool open_data(UnlearnRun *r, Err *e) {
 
 static bool plan(UnlearnRun *r, int vectors, Err *e) {
     const Options *o = &r->given;
+    if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
+        r->spec.task = &task_gauss_newton;
     if (!setup_packing(&r->spec, &r->rows, r->data, NULL, r->global_batch, o, &r->machine, &r->host, r->limits, e))
         return false;
     r->host.batches = run_batch_bytes(&r->spec, r->global_batch, r->data, 0);
@@ -72,7 +74,8 @@ static bool plan(UnlearnRun *r, int vectors, Err *e) {
         ring_close(&r->ring);
         return false;
     }
-    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + replay_stack_bytes(setup_threads(r->o));
+    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + gauss_newton_bytes(&r->spec) +
+                      replay_stack_bytes(setup_threads(r->o));
     ring_close(&r->ring);
     setup_fit(&r->spec, o, &r->machine, &r->host, r->limits);
     r->planned = true;
@@ -116,7 +119,7 @@ bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {
     snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
     const Options *g = &r->given;
     return read_options(r, e) && read_history(r, e) && setup_model(&r->model, g, e) &&
-           setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) && setup_adapter(&r->spec, g, e) &&
+           setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) &&
            (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) &&
            setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
            setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, e) &&
@@ -184,7 +187,7 @@ bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *lo
     const Options *g = &r->given;
     int64_t unused;
     return read_options(r, e) && settle_tuning(r, e) && setup_spec(&r->spec, &unused, g, &r->model.config, true, e) &&
-           setup_adapter(&r->spec, g, e) && setup_need_weights(&r->model, g, e) &&
+           setup_need_weights(&r->model, g, e) &&
            setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
            setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan_result(r, loss, rows, apart, e) &&
            start_result(r, e);

@@ -326,8 +326,9 @@ void exec_poison(Exec *x, int phase) {
         bool shared_alive = false; /* a live tensor may stand where this one will */
         for (Tid o = 1; o < p->n_t && !shared_alive; o++) {
             const Tensor *u = prog_t(p, o);
-            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool && exec_carried_into(p, u, begin) &&
-                           u->offset < t->offset + t->bytes && t->offset < u->offset + u->bytes;
+            shared_alive = !u->base && u->birth >= 0 && u->home.pool == t->home.pool &&
+                           exec_carried_into(p, u, begin) && u->offset < t->offset + t->bytes &&
+                           t->offset < u->offset + u->bytes;
         }
         if (shared_alive) continue;
         for (int64_t at = 0; at < t->bytes; at += (int64_t)sizeof nan_bytes)

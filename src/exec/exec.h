@@ -20,11 +20,13 @@ typedef struct Exec {
     const Program *p;       /* keeps: must outlive the Exec */
     Backend *b;             /* keeps */
     Args *args;             /* owns; one per step */
-    int *run;               /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
+    /* owns; per step that begins a run (backend.h): how many steps; a play goes from run to run */
+    int *run;
     bool *joined;           /* owns; per step that begins a run: it is of several ops, in one launch */
     char *pool[POOL_COUNT]; /* base addresses; owned by the backend */
     int64_t pool_bytes[POOL_COUNT]; /* as taken */
-    Pool refused;           /* exec_open failed: the pool that could not be had, and its size; 0 bytes: something else */
+    /* exec_open failed: the pool that could not be had, and its size; 0 bytes: something else */
+    Pool refused;
     int64_t refused_bytes;
     ExecRange *idle;        /* owns; what exec_trim gives back; NULL: nothing was asked for */
     int n_idle;

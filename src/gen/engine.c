@@ -360,6 +360,14 @@ static bool step(Engine *n, Err *e) {
     return (reads && !piece_is_read(n)) || decode_step(n, e);
 }
 
+/* What the monitor shows. */
+static void tell(Engine *n) {
+    JobStatus *s = n->options.status;
+    if (!status_is_due(s)) return;
+    ring_measure(n->g->ring);
+    status_tokens(s, n->counts.prefill_tokens + n->counts.new_tokens, ring_most_bytes(n->g->ring));
+}
+
 EngineState engine_step(Engine *n, Err *e) {
     CHECK_MSG(n->n_taken == n->n_events, "%lld events were not taken", (long long)(n->n_events - n->n_taken));
     events_clear(n);
@@ -369,6 +377,7 @@ EngineState engine_step(Engine *n, Err *e) {
     }
     if (!n->n_busy && !n->queue) return ENGINE_IDLE;
     if (!step(n, e)) return ENGINE_BROKEN;
+    tell(n);
     if (n->n_busy || n->queue) return ENGINE_BUSY;
     ring_measure(n->g->ring);
     return ENGINE_IDLE;

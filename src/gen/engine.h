@@ -2,7 +2,8 @@
  * every answer, and what came of it is taken as events. Nothing here waits for a request: being idle is a state.
  *
  *     Engine n;
- *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm was called
+ *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm was
+ *                                                            called
  *     for (;;) {
  *         while (engine_room(&n) > 0 && there is another) engine_submit(&n, &request, &ticket, &e);
  *         if (engine_step(&n, &e) == ENGINE_BROKEN) ...              // the device failed: nothing can go on
@@ -28,6 +29,7 @@
 
 #include "gen/gen.h"
 #include "gen/text_stream.h"
+#include "obs/status.h"
 
 typedef struct Request {
     const int32_t *prompt;
@@ -80,6 +82,7 @@ typedef struct EngineOptions {
      * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
      * passes. Without others, prompts are read as with 0. */
     int64_t piece;
+    JobStatus *status; /* keeps; told about once a second how many tokens there are. NULL: nobody listens */
 } EngineOptions;
 
 typedef struct EngineCounts {
@@ -175,8 +178,8 @@ void engine_cancel_all(Engine *n);
 EngineState engine_step(Engine *n, Err *e); /* the state it leaves: IDLE when nothing is under way or queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
-/* Other phases of the ring were played: nothing that was cached counts any more, and no number of it is left. Only while
- * nothing is under way or queued. */
+/* Other phases of the ring were played: nothing that was cached counts any more, and no number of it is left. Only
+ * while nothing is under way or queued. */
 void engine_forget(Engine *n);
 
 /* How many samples may be submitted so that one of them waits when all slots are taken; 0 or less: none. */

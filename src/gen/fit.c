@@ -1,4 +1,5 @@
-/* fit.c - what a budget holds: by halving where one thing gives way after the other, from few plans where only slots do. */
+/* fit.c - what a budget holds: by halving where one thing gives way after the other, from few plans where only slots
+ * do. */
 #include "base/units.h"
 #include "gen/gen.h"
 
@@ -76,12 +77,14 @@ static bool fit_host(GenSpec *s, const Machine *m, const GenHost *host, Err *e) 
         }
         *on_disk = high;
     }
-    return bytes <= room ||
-           fail(e, ERR_BUDGET,
-                "does not fit the host: %s of its memory are needed for weights of %lld layers and the rest, %s may be taken, %s (%s "
-                "bytes) are missing. %s", units_bytes(bytes).s, (long long)(offloaded - *on_disk), units_bytes(room).s,
-                units_bytes(bytes - room).s, units_count(bytes - room).s,
-                s->may_use_disk ? "Quantise the model, or raise --max-memory host=" : "Give --offload-dir DIR, or raise --max-memory host=");
+    return bytes <= room || fail(e, ERR_BUDGET,
+                                 "does not fit the host: %s of its memory are needed for weights of %lld layers "
+                                 "and the rest, %s may be taken, %s (%s "
+                                 "bytes) are missing. %s",
+                                 units_bytes(bytes).s, (long long)(offloaded - *on_disk), units_bytes(room).s,
+                                 units_bytes(bytes - room).s, units_count(bytes - room).s,
+                                 s->may_use_disk ? "Quantise the model, or raise --max-memory host="
+                                                 : "Give --offload-dir DIR, or raise --max-memory host=");
 }
 
 /* ---- the whole ---- */
@@ -96,12 +99,15 @@ bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots
     if (bytes > budget_bytes && s->may_offload && !least_offload_that_fits(s, &bytes, m, host, budget_bytes, e))
         return false;
     if (bytes <= budget_bytes) return fit_host(s, m, host, e);
-    return fail(e, ERR_BUDGET,
-                "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
-                "Give a shorter --max-tokens or --context, fewer --slots, %sa smaller model, or a larger --budget",
-                units_bytes(bytes).s, (long long)s->slots, (long long)s->context, units_bytes(budget_bytes).s,
-                units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s,
-                !s->m.quantised ? "--quantize int8 or nf4, " : !s->m.head_int8 ? "--quantize-head int8, " : "");
+    return fail(
+        e, ERR_BUDGET,
+        "does not fit: %s are needed for %lld slots of %lld tokens, the budget is %s, %s (%s bytes) are missing. "
+        "Give a shorter --max-tokens or --context, fewer --slots, %sa smaller model, or a larger --budget",
+        units_bytes(bytes).s, (long long)s->slots, (long long)s->context, units_bytes(budget_bytes).s,
+        units_bytes(bytes - budget_bytes).s, units_count(bytes - budget_bytes).s,
+        !s->m.quantised   ? "--quantize int8 or nf4, "
+        : !s->m.head_int8 ? "--quantize-head int8, "
+                          : "");
 }
 
 /* ---- slots alone: bytes grow evenly with them ---- */

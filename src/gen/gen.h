@@ -41,7 +41,8 @@ typedef struct GenPass {
     int64_t rows, seq; /* shape */
     ModelInput in;
     Tid last;          /* prefill: which of its tokens the logits are of; NONE: of every row's, and tokens are drawn */
-    Tid ends, end_slots, end_positions; /* pack: the rows that end a prompt, a token is drawn for each; NONE: not a pack */
+    /* pack: the rows that end a prompt, a token is drawn for each; NONE: not a pack */
+    Tid ends, end_slots, end_positions;
 } GenPass;
 
 typedef struct Gen {
@@ -63,16 +64,16 @@ typedef struct Gen {
     int32_t *ids, *positions, *rows; /* of one pass */
 } Gen;
 
-/* record.c: the passes into a ring, which may hold others too: over the weights of m, or (m NULL) over weights of its own, under
- * the name p.model. */
+/* record.c: the passes into a ring, which may hold others too: over the weights of m, or (m NULL) over weights of its
+ * own, under the name p.model. */
 bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e);
 /* The same as all that a ring holds, planned. Nothing is taken. Gives: ring_close, also where it fails. */
 bool gen_plan(Gen *g, Ring *r, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
 int64_t gen_pass_tokens(const Gen *g); /* of the largest pass */
 
-/* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then (s->may_send) as few
- * layers elsewhere as fit the budget: in pinned memory, then (s->may_use_disk) as few of them on disk as the host needs. ERR_BUDGET with
- * the missing bytes when nothing does. */
+/* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then
+ * (s->may_send) as few layers elsewhere as fit the budget: in pinned memory, then (s->may_use_disk) as few of them on
+ * disk as the host needs. ERR_BUDGET with the missing bytes when nothing does. */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
 
@@ -83,8 +84,8 @@ int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, 
 bool gen_open(Gen *g, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave; the ring is the caller's */
 
-/* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take is
- * taken. After the weights are there. */
+/* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take
+ * is taken. After the weights are there. */
 bool gen_warm(Gen *g, Err *e);
 /* Where the time of the largest prefill and the largest decode goes, op by op. What is cached is lost. */
 bool gen_profile(Gen *g, Str *out, Err *e);

@@ -68,7 +68,8 @@ static void record_old(GrpoRing *r, Job *j, const Model *policy) {
     prog_end_phase(p);
 }
 
-/* The same, with the tokens that the trainer's own logits draw. */
+/* The same, with the tokens that the trainer's own logits draw. Its steps are those of the training forward, shape by
+ * shape (tests/grpo/test_ring.c), so its log-probabilities have the bits that the update's forward gives. */
 static void record_verify(GrpoRing *r, Job *j, const Model *policy) {
     Program *p = &j->ring->p;
     int64_t rows = j->spec.micro_batch * j->spec.seq;
@@ -120,13 +121,19 @@ static void policy_loss(const Task *task, Job *j, const Model *m, Tid stat, JobR
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
 }
 
+/* Verification repeats the training forward bit for bit. On a GPU a product's bits depend on its number of rows, and a
+ * library's attention need not repeat its own. */
+static bool check_exact(const Job *j, Err *e) {
+    if (j->ring->machine.kind == MACHINE_CPU) return true;
+    CHECK_MSG(j->spec.attend == ATTEND_OWN, "answers lie side by side in a row, which our own attention alone serves");
+    return j->spec.ffn_chunks <= 1 ||
+           fail(e, ERR_USAGE, "--exact-policy: on a GPU the feed-forward is not cut into %lld pieces; give --ffn-chunks 1",
+                (long long)j->spec.ffn_chunks);
+}
+
 static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     const ModelConfig *policy = &j->spec.m.config, *reference = &s->reference.config;
-    if (s->exact && j->ring->machine.kind != MACHINE_CPU)
-        return fail(
-            e, ERR_USAGE,
-            "--exact-policy: tokens are drawn again by the trainer on the CPU alone; leave it out, or give "
-            "--device cpu");
+    if (s->exact && !check_exact(j, e)) return false;
     CHECK_MSG(s->reference_kind != REFERENCE_BASE || j->spec.lora, "trained weights cannot be their own reference");
     if (s->reference_kind == REFERENCE_MODEL && reference->vocab != policy->vocab)
         return fail(e, ERR_USAGE, "the reference %s knows %lld tokens, the policy %s %lld: they cannot be compared",
@@ -174,7 +181,7 @@ static bool record(const Task *task, Job *j, Err *e) {
 }
 
 GrpoTask grpo_task(const GrpoSpec *s) {
-    Task t = {.name = "grpo", .record = record, .loss = policy_loss, .n_sides = 2};
+    Task t = {.name = "grpo", .record = record, .loss = policy_loss, .n_sides = 2, .fp32_logits = true};
     bool reference = s->reference_kind == REFERENCE_MODEL;
     t.side[GRPO_SIDE_REFERENCE] =
         (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};

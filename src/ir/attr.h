@@ -28,7 +28,8 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
 
 typedef enum GateAct { GATE_SIGMOID, GATE_TANH /* (tanh + 1) / 2 */, GATE_SILU } GateAct;
 
-typedef struct AttrGate { /* columns [first, first + group * cols of z) of x are multiplied, `group` by each number of z */
+/* columns [first, first + group * cols of z) of x are multiplied, `group` by each number of z */
+typedef struct AttrGate {
     GateAct act;
     int64_t first, group;
 } AttrGate;
@@ -59,6 +60,16 @@ static inline int64_t sparse_most_keys(const AttrSparse *a) { /* columns of a se
     return most < all ? most : all;
 }
 
+/* The words of a report about attention: sums over tokens and gates, then maxima of numbers above 0, so that a row of zeros
+ * is an empty report. The least of x is kept as the largest REPORT_FAR - x. */
+enum { REPORT_TOKENS, REPORT_SEEN, REPORT_KEYS, REPORT_MASS /* of attention on the keys */,
+       REPORT_BEST /* on as many of the best */, REPORT_FIRST /* on a document's first token */,
+       REPORT_LATER /* tokens that are not it */, REPORT_GATES /* how many */, REPORT_OPEN /* sum of their values */,
+       REPORT_SHUT /* below a tenth */, REPORT_SUMS,
+       REPORT_KEYS_MOST = REPORT_SUMS, REPORT_KEYS_LEAST, REPORT_GATE_MOST /* and 1: silu goes below 0 */,
+       REPORT_GATE_LEAST, REPORT_WORDS };
+enum { REPORT_FAR = 1 << 24 };
+
 typedef struct AttrLinear {
     bool direct; /* a quantised weight is read as it is stored: nothing decodes it before */
 } AttrLinear;
@@ -75,9 +86,12 @@ static inline int64_t lora_rank_on_x(const AttrLora *l) {
     return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank;
 }
 
+enum { SCORE_LOGP, SCORE_MEAN, SCORE_DEVIATION, SCORE_LIKELIEST, TOKEN_SCORES }; /* of a row of token_score */
+
 typedef struct AttrHead {
     int64_t chunk; /* rows of logits that exist at a time; a multiple of HEAD_TILE or >= all rows */
     float scale;   /* of the logits: 1 / temperature; 0: 1 */
+    bool fp32;     /* on a GPU: logits stay in fp32; else they are rounded to the format of the hidden rows */
 } AttrHead;
 static inline float attr_head_scale(const AttrHead *h) { return h->scale > 0 ? h->scale : 1; }
 enum { HEAD_TILE = 128 }; /* rows summed into the weight gradient at a time: fixed, so that chunks keep the bits */

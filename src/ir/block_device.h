@@ -102,7 +102,8 @@ static inline int device_cache_splits(const AttrHeads *h, Format f, int64_t toke
     int64_t blocks = tokens * h->kv_heads * device_parts(group, DEVICE_CACHE_HEADS);
     int64_t wanted = device_parts(DEVICE_BLOCKS / 2, blocks), most = device_parts(h->slots, DEVICE_CACHE_SPLIT);
     if (h->seq >= DEVICE_CACHE_FEW || most < 1) return 1;
-    if (device_cache_on_cores(f, h->head_dim)) { /* the latency of joining more of them is worth it for long caches only */
+    /* the latency of joining more of them is worth it for long caches only */
+    if (device_cache_on_cores(f, h->head_dim)) {
         const int64_t few = DEVICE_CLUSTER / 2, many = DEVICE_CLUSTER;
         most = h->slots / (8 * DEVICE_CACHE_TILE);
         if (most <= few) most = h->slots < 32 * DEVICE_CACHE_TILE ? 1 : most / 2;

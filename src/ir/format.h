@@ -20,8 +20,8 @@ typedef enum Format {
     FMT_I32,
     FMT_I64,
     FMT_INT8,  /* frozen weights: one signed byte a number, one fp32 scale a row (absolute maximum / 127) */
-    FMT_NF4,   /* frozen weights: 16 levels by the quantiles of a normal distribution, times the absolute maximum of each
-                  block of 64, itself stored as a byte times one fp32 scale a row */
+    FMT_NF4,   /* frozen weights: 16 levels by the quantiles of a normal distribution, times the absolute maximum of
+                  each block of 64, itself stored as a byte times one fp32 scale a row */
     FMT_MOM8,  /* first moments: signed bytes, one fp32 scale per block of 256 numbers of the flat tensor */
     FMT_VAR8,  /* second moments: square roots as unsigned bytes, one fp32 scale per block of 256 */
     FMT_COUNT

@@ -8,7 +8,8 @@
 #include "base/units.h"
 
 Machine machine_generic_cpu(int threads) {
-    Machine m = {.kind = MACHINE_CPU, .threads = threads, .align_bytes = 256, .page_bytes = 4096, .source = "estimated"};
+    Machine m = {
+        .kind = MACHINE_CPU, .threads = threads, .align_bytes = 256, .page_bytes = 4096, .source = "estimated"};
     snprintf(m.name, sizeof m.name, "cpu, %d threads", threads);
     m.matrix_flops = 50e9 * threads;
     m.vector_flops = 5e9 * threads;

@@ -40,8 +40,10 @@ typedef struct Machine {
     int64_t free_bytes[POOL_COUNT];     /* now; 0: unknown */
     int64_t align_bytes;                /* of a slot */
     int64_t page_bytes;                 /* arenas are rounded up to it */
-    double matrix_flops;                /* per second, products in the working format: bf16 on a GPU, fp32 on a processor */
-    double f32_flops;                   /* products in fp32, which a GPU's tensor cores do not have; 0: as matrix_flops */
+    /* per second, products in the working format: bf16 on a GPU, fp32 on a processor */
+    double matrix_flops;
+    /* products in fp32, which a GPU's tensor cores do not have; 0: as matrix_flops */
+    double f32_flops;
     bool tf32;                          /* they may be made from 10 bits of each number: --tf32 */
     double vector_flops;
     double memory_bytes_per_s;

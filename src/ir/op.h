@@ -73,7 +73,8 @@ typedef struct OpRow {
     RateGrid grid;          /* GRID_NONE: the machine's matrix rate where there is a flops rule */
     int table;              /* of the grid: a ProductPass, ATTEND_* */
     SizeRule *size;         /* the point in the grid */
-    double vector_share;    /* what its kernel reaches of a GPU's vector rate, where it has no use for tensor cores; 0: it has */
+    /* what its kernel reaches of a GPU's vector rate, where it has no use for tensor cores; 0: it has */
+    double vector_share;
     double byte_share;      /* what its kernel reaches of a GPU's memory rate; 0: all of it */
     CostRule *bytes_on_top; /* on a GPU, bytes that come on top of the arithmetic, not beside it; NULL: none */
     JoinRule *joins;        /* on a GPU, it is done in the launch of the step before; NULL: with OPF_TOGETHER, where
@@ -108,12 +109,12 @@ bool op_reads_stored(const Program *p, const Step *s, int k);
 bool op_is_fresh(const Step *s);
 bool op_has_dropout(const Step *s);
 int op_beta_place(OpId op); /* the number of the input that is marked as the beta of a sum; -1: none */
-/* The most rows of linear_swiglu, and what stands at the beginning of its workspace where it is played as two: rows of `width`
- * numbers, the linear's. */
+/* The most rows of linear_swiglu, and what stands at the beginning of its workspace where it is played as two: rows
+ * of `width` numbers, the linear's. */
 enum { LINEAR_SWIGLU_ROWS = 8 };
 int64_t op_gated_bytes(int64_t rows, int64_t width, Format f);
-/* Rows of x up to which a quantised weight is read by kernels for a few, and up to which linear and head_logits read it on
- * any machine; a linear layer on a CPU knows no bound. */
+/* Rows of x up to which a quantised weight is read by kernels for a few, and up to which linear and head_logits read
+ * it on any machine; a linear layer on a CPU knows no bound. */
 enum { LINEAR_DIRECT_ROWS = 16, LINEAR_DIRECT_MOST = 128 };
 static inline int64_t linear_direct_rows(const Machine *m) {
     return m->kind == MACHINE_CPU ? INT64_MAX : LINEAR_DIRECT_MOST;
@@ -134,42 +135,46 @@ Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias);
 Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);                   /* y + scale * (x a^T) b^T */
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */
 Tid op_rope(Program *p, Tid qkv, Tid positions, Tid inv_freq, AttrHeads attr);
-Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);                    /* -> (N, H*D); causal, within documents */
-/* rows: for each row of qkv, its row of the cache; NONE: its own number. op_rope_put is op_rope whose k and v go into the
- * cache: only q of what it returns counts. */
+/* -> (N, H*D); causal, within documents */
+Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);
+/* rows: for each row of qkv, its row of the cache; NONE: its own number. op_rope_put is op_rope whose k and v go into
+ * the cache: only q of what it returns counts. */
 Tid op_rope_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid inv_freq, Tid rows, AttrHeads attr);
 Tid op_attend_cache(Program *p, Tid qkv, Tid cache, Tid positions, Tid rows, AttrHeads attr);
-/* Sparse attention (op_sparse.c). cache, rows: as for op_attend_cache; doc_begin counts where there is no cache, positions where
- * there is one. qkv, kv_cache: rotated, for SELECT_ORACLE alone. */
+/* Sparse attention (op_sparse.c). cache, rows: as for op_attend_cache; doc_begin counts where there is no cache,
+ * positions where there is one. qkv, kv_cache: rotated, for SELECT_ORACLE alone. */
 typedef struct SelectTensors {
     Tid index, bias, doc_begin, positions, rows, cache, qkv, kv_cache;
 } SelectTensors;
 Tid op_select(Program *p, SelectTensors t, AttrSparse attr);                          /* -> (N, keys) i32 */
 void op_index_put(Program *p, Tid cache, Tid index, Tid positions, Tid rows, AttrSparse attr);
-Tid op_attend_selected(Program *p, Tid qkv, Tid keys, Tid cache, Tid rows, AttrHeads attr, Tid *lse); /* lse may be NULL */
+/* lse may be NULL */
+Tid op_attend_selected(Program *p, Tid qkv, Tid keys, Tid cache, Tid rows, AttrHeads attr, Tid *lse);
 typedef struct IndexLossTensors {
     Tid index, bias, qkv, lse;
     Tid keys;            /* NONE: all that a token sees */
     Tid doc_begin, weight, divisor;
 } IndexLossTensors;
 Tid op_index_loss(Program *p, Tid stat, IndexLossTensors t, AttrSparse attr);         /* adds to a statistic */
-/* What attention does, summed over tokens into a row of fp64 words. */
-enum { REPORT_TOKENS, REPORT_SEEN, REPORT_KEYS, REPORT_MASS /* of attention on the keys */, REPORT_BEST /* on as many of the best */,
-       REPORT_FIRST /* on a document's first token */, REPORT_LATER /* tokens that are not it */, REPORT_GATES /* how many */,
-       REPORT_OPEN /* sum of their values */, REPORT_SHUT /* below a tenth */, REPORT_WORDS };
+/* What attention does, over tokens into a row of fp64 words (attr.h: REPORT_*). keys NONE: all are attended to. */
 void op_attend_report(Program *p, Tid stat, Tid qkv, Tid keys, Tid doc_begin, AttrHeads attr);
 void op_gate_report(Program *p, Tid stat, Tid z, AttrGate attr);
 Tid op_gate(Program *p, const char *name, Tid x, Tid z, AttrGate attr);
-Tid op_mix(Program *p, const char *name, Tid a, Tid b, AttrMix attr);                 /* attr.a * a + attr.b * b; b may be NONE */
+/* attr.a * a + attr.b * b; b may be NONE */
+Tid op_mix(Program *p, const char *name, Tid a, Tid b, AttrMix attr);
 Tid op_swiglu(Program *p, Tid gate_up);                                               /* (N,2F) -> (N,F) */
 Tid op_add(Program *p, const char *name, Tid a, Tid b);
-Tid op_head_logits(Program *p, Tid x, Tid w);                                         /* (N,V) fp32, whole: small N only */
+/* (N,V) fp32, whole: small N only */
+Tid op_head_logits(Program *p, Tid x, Tid w);
+Tid op_token_score(Program *p, Tid logits, Tid labels);                               /* -> (N,TOKEN_SCORES) fp32 */
 Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr);                /* -> log-prob (N) fp32 */
 Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr,
                          Tid *entropy); /* with that of the rows; NULL: without */
-/* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. */
+/* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. Its
+ * log-probabilities have the bits of op_head_logp_entropy's: it is the same step with one output more. */
 Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn);
-/* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a position's. */
+/* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a
+ * position's. */
 enum { SAMPLE_WORKERS = 4 }; /* rows drawn at a time on the CPU: each has scratch of its own */
 static inline int64_t sample_row_bytes(int64_t vocab) { return (20 * vocab + 255) / 256 * 256; }
 void op_sample(Program *p, DrawTensors t, Tid logits, Tid slots, Tid positions);

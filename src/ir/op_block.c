@@ -7,7 +7,8 @@
  *   rmsnorm_grad    in dy x w rstd so_far(N,C)? beta? clock    out dx(N,C)? dw(C)?
  *   head_norm       in qkv wq(D) wk(D)                         out qkv' rstd(N,H+G) fp32     v is copied
  *   head_norm_grad  in dy qkv wq wk rstd beta? clock           out dqkv dwq(D)? dwk(D)?
- *   rope            in qkv positions inv_freq(D/2) fp32        out qkv'     halves rotate: (i, i+D/2); scale on cos, sin
+ *   rope            in qkv positions inv_freq(D/2) fp32        out qkv'     halves rotate: (i, i+D/2); scale on cos,
+ *                   sin
  *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
  *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
  *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
@@ -62,7 +63,8 @@ static int64_t head_norm_grad_workspace(const Program *p, const Step *s, const M
 
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr) {
     Tid y = prog_like(p, "qkv_normed", qkv);
-    Tid rstd = prog_tensor(p, "qk_rstd", ROLE_ACTIVATION, FMT_F32, 2, DIMS(prog_rows(p, qkv), attr.heads + attr.kv_heads));
+    Tid rstd = prog_tensor(p, "qk_rstd", ROLE_ACTIVATION, FMT_F32, 2,
+                           DIMS(prog_rows(p, qkv), attr.heads + attr.kv_heads));
     prog_emit(p, (Step){.op = OP_HEAD_NORM, .head_norm = {.in = {qkv, wq, wk}, .out = {y, rstd}}, .attr.heads = attr});
     return y;
 }
@@ -154,7 +156,8 @@ static void attend_grad(Program *p, Step s, Grads *g) {
     grad_flow(p, g, qkv, d_qkv);
 }
 
-static double attend_flops(const Program *p, const Step *s) { /* causal: half of T x T; backward has five products for two */
+/* causal: half of T x T; backward has five products for two */
+static double attend_flops(const Program *p, const Step *s) {
     const AttrHeads *a = &s->attr.heads;
     double tokens = (double)prog_rows(p, qkv_of(s));
     double pairs = tokens * (s->op == OP_ATTEND_CACHE ? (double)a->slots : (double)(a->seq + 1) / 2);
@@ -181,7 +184,8 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
         int64_t tokens = prog_rows(p, qkv_of(s));
         bool library = s->op != OP_ATTEND_CACHE && device_attend_by_library(a, f);
         if (s->op == OP_ATTEND_GRAD)
-            return MAX2(device_attend_grad(a, f, tokens).bytes, library ? device_library_attend_grad(a, tokens).bytes : 0);
+            return MAX2(device_attend_grad(a, f, tokens).bytes,
+                        library ? device_library_attend_grad(a, tokens).bytes : 0);
         return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, f, tokens) : library ? DEVICE_LIBRARY_SLACK : 0;
     }
     int64_t dim = a->head_dim, group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;

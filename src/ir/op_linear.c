@@ -9,7 +9,8 @@
  *              fresh, with beta: beta is 0, dw is rounded to nearest instead of at random, since nothing adds up in it
  *   linear_db  in dy(N,M) beta? clock               out db(M)   = beta*db + column sums of dy
  *
- *   linear_swiglu  in x(N,K) w(2F,K) bias(2F)?      out h(N,F): swiglu of a direct linear, rounded in between as it would be
+ *   linear_swiglu  in x(N,K) w(2F,K) bias(2F)?      out h(N,F): swiglu of a direct linear, rounded in between as it
+ *                  would be
  *              stored: what plan/gate makes of two steps. w is int8 or nf4, N <= LINEAR_SWIGLU_ROWS
  *
  *   lora       in y0(N,M)? x(N,K) a(R,K) b(S,r) clock  out y(N,M) u(N,R)    R = groups*r, S = sum of rows
@@ -201,7 +202,9 @@ static const char *gated_shape(const Program *p, const Step *s) {
     return prog_rows(p, x) > LINEAR_SWIGLU_ROWS ? "too many rows" : NULL;
 }
 
-int64_t op_gated_bytes(int64_t rows, int64_t width, Format f) { return device_round(rows * width * format_item_bytes(f)); }
+int64_t op_gated_bytes(int64_t rows, int64_t width, Format f) {
+    return device_round(rows * width * format_item_bytes(f));
+}
 
 static int64_t gated_workspace(const Program *p, const Step *s, const Machine *m) {
     Tid x = s->linear_swiglu.in.x;

@@ -21,7 +21,7 @@
  *                   p_t is the mean over heads of the attention whose logarithmic sums are lse; over the keys, or
  *                   over all that t sees
  *   index_loss_grad in the same, clock?                 out d_index d_bias(2J)?: qkv is a constant here
- *   attend_report   in qkv keys doc_begin beta?         out stat(REPORT_WORDS) fp64: what dense attention would give
+ *   attend_report   in qkv keys? doc_begin beta?        out stat(REPORT_WORDS) fp64: what dense attention would give
  *                   the keys
  *   gate_report     in z beta?                          out stat(REPORT_WORDS) fp64: how far gates are open */
 #include "ir/op_int.h"
@@ -269,7 +269,8 @@ static double index_loss_flops(const Program *p, const Step *s) {
 static int64_t index_loss_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index);
-    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, prog_t(p, s->index_loss.in.index)->format, tokens, s->op == OP_INDEX_LOSS_GRAD);
+    Format f = prog_t(p, s->index_loss.in.index)->format;
+    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, f, tokens, s->op == OP_INDEX_LOSS_GRAD);
     if (s->op == OP_INDEX_LOSS) return sparse_bytes(2 * tokens) + sparse_loss_bytes(a, false) * m->threads;
     return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }

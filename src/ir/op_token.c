@@ -6,30 +6,27 @@
  *                   the table may be int8 or nf4
  *   head_logits     in x(N,C) w(V,C)                           out logits(N,V) fp32; w may be int8, or nf4 for
  *                   N <= LINEAR_DIRECT_MOST
- *   head_logp       in x(N,C) w(V,C) labels(N) how(N,DRAW_WORDS)?
-                                                              out logp(N) lse(N) entropy(N)? drawn(N)?   w may be
- int8 here
- *                   and, where there is no dw, in the next two
- *                   drawn: what a row's how draws from its logits (ir/sampling.h), which the head has scaled
- already;
- *                   the number of the draw is -first; label < 0: -1. On the CPU alone
- *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still
- right)
+ *   head_logp       in x(N,C) w(V,C) labels(N) how(N,DRAW_WORDS)?   out logp(N) lse(N) entropy(N)? drawn(N)?
+ *                   logits exist `chunk` rows at a time, in the step's scratch; label < 0: logp 0 (lse is still right)
+ *                   w may be int8 here and, where there is no dw, in the next two
+ *                   drawn: what a row's how draws (ir/sampling.h) from its logits, which the head has scaled already;
+ *                   the number of the draw is -first; label < 0: -1; no token counts as seen before
  *   head_logp_grad  in x w labels lse dlogp(N) beta? clock     out dx(N,C)? dw(V,C)?
- *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a
- time
+ *                   dlogits = dlogp * (onehot(label) - softmax); dw = beta*dw + dlogits^T x, HEAD_TILE rows at a time
  *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
- *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat +
- scale*sum(v*weight)/divisor
+ *   token_score     in logits(N,V) fp32 labels(N)              out score(N,TOKEN_SCORES) fp32: log p of the label, mean
+ *                   and standard deviation of log p under p, 1 where the label is the first of the largest; label < 0: 0
+ *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat + scale*sum(v*weight)/divisor
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
 #include "ir/op_int.h"
 #include "ir/product.h"
 #include "ir/product_device.h"
 
 Tid op_embed(Program *p, Tid table, Tid ids, Tid id_order, Format activations) {
-    Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2, DIMS(prog_elements(p, ids), prog_cols(p, table)));
+    Tid x = prog_tensor(p, "embedded", ROLE_ACTIVATION, activations, 2,
+                        DIMS(prog_elements(p, ids), prog_cols(p, table)));
     prog_emit(p, (Step){.op = OP_EMBED, .embed = {.in = {table, ids, id_order}, .out = {x}}});
     return x;
 }
@@ -51,6 +48,12 @@ Tid op_head_logits(Program *p, Tid x, Tid w) {
     return y;
 }
 
+Tid op_token_score(Program *p, Tid logits, Tid labels) {
+    Tid y = prog_tensor(p, "token_score", ROLE_ACTIVATION, FMT_F32, 2, DIMS(prog_rows(p, logits), TOKEN_SCORES));
+    prog_emit(p, (Step){.op = OP_TOKEN_SCORE, .token_score = {.in = {logits, labels}, .out = {y}}});
+    return y;
+}
+
 Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid *entropy) {
     int64_t n = prog_rows(p, x);
     Tid logp = prog_tensor(p, "logp", ROLE_ACTIVATION, FMT_F32, 1, DIMS(n));
@@ -63,7 +66,7 @@ Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Ti
 }
 
 Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn) {
-    Tid logp = op_head_logp(p, x, w, labels, attr);
+    Tid entropy, logp = op_head_logp_entropy(p, x, w, labels, attr, &entropy);
     Step *s = &p->s[p->n_s - 1];
     s->head_logp.in.how = how;
     s->head_logp.out.drawn = drawn;
@@ -132,7 +135,7 @@ static double sweep_bytes_on_top(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     double rows = (double)prog_rows(p, h.x), logits = rows * (double)prog_rows(p, h.w);
     double dw = h.dw ? 2 * (double)prog_bytes(p, h.dw) * rows / (double)MAX2(s->attr.head.chunk, 1) : 0;
-    return 3 * logits * (double)format_item_bytes(prog_t(p, h.x)->format) + dw;
+    return 3 * logits * (double)format_item_bytes(device_logits_format(&s->attr.head, prog_t(p, h.x)->format)) + dw;
 }
 
 /* A large head is decoded panel by panel, never whole. */
@@ -142,13 +145,13 @@ static bool logits_read_stored(const Program *p, const Step *s) {
     return prog_rows(p, s->head_logits.in.x) <= LINEAR_DIRECT_MOST || is_int8(p, s->head_logits.in.w);
 }
 
-/* On a GPU: the logits of a chunk in the format of x, and what its products need (ir/product_device.h). */
+/* On a GPU: the logits of a chunk, and what its products need (ir/product_device.h). */
 static int64_t head_device_workspace(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, h.x)), vocabulary = prog_rows(p, h.w);
     int64_t width = prog_cols(p, h.x);
-    Format format = prog_t(p, h.x)->format;
-    int64_t bytes = device_round(rows * device_logits_ld(vocabulary) * format_item_bytes(format));
+    Format format = prog_t(p, h.x)->format, logits = device_logits_format(&s->attr.head, format);
+    int64_t bytes = device_round(rows * device_logits_ld(vocabulary) * format_item_bytes(logits));
     int64_t cast = device_cast_bytes(vocabulary, width, prog_t(p, h.w)->format, format);
     bool direct = op_is_fresh(s) && rows == prog_rows(p, h.x); /* one chunk, written as it is kept */
     int64_t stage = h.dw && !direct ? device_stage_bytes(vocabulary, width, prog_t(p, h.dw)->format) : 0;
@@ -204,5 +207,6 @@ const OpRow op_row_head_logp_grad = {.shape = head_shape, .flops = head_flops, .
 const OpRow op_row_head_sweep = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
     .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .grid = GRID_PRODUCTS,
     .table = PASS_FORWARD, .size = head_size, .bytes_on_top = sweep_bytes_on_top};
+const OpRow op_row_token_score = {.flags = OPF_HEAD};
 const OpRow op_row_token_sum = {.grad = token_sum_grad, .flags = OPF_WRITES_STATE};
 const OpRow op_row_token_sum_grad = {0};

@@ -31,8 +31,8 @@ static inline int64_t product_few_bytes(int64_t rows, int64_t inner) {
     return rows * units_round_up(inner, PRODUCT_FEW_PAD) * 4;
 }
 
-/* Many rows of x and a quantised weight (backend/cpu/many.c). A tile is some rows and a strip of columns; of x the rows are
- * staged, of the weight a panel of the strip. */
+/* Many rows of x and a quantised weight (backend/cpu/many.c). A tile is some rows and a strip of columns; of x the
+ * rows are staged, of the weight a panel of the strip. */
 enum {
     PRODUCT_MANY_ROWS = 256,
     PRODUCT_STRIP = 144, /* the most columns: with them a panel of the weight is a part of a second-level cache */
@@ -50,7 +50,8 @@ static inline int64_t product_many_x_bytes(int64_t rows, int64_t inner) {
     return units_round_up(rows * product_many_ld(inner) * 4, 256);
 }
 static inline int64_t product_many_tile_bytes(int64_t rows, int64_t cols, int64_t inner) { /* a worker's */
-    return units_round_up(product_many_strip(cols) * (product_many_panel(inner) + MIN2(rows, PRODUCT_MANY_ROWS)) * 4, 256);
+    return units_round_up(
+        product_many_strip(cols) * (product_many_panel(inner) + MIN2(rows, PRODUCT_MANY_ROWS)) * 4, 256);
 }
 
 typedef struct ProductCut {

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "ir/attr.h"
 #include "ir/format.h"
 
 #define DEVICE_LIBRARY_BYTES (32 * MIB)
@@ -48,8 +49,8 @@ static inline int64_t device_cast_bytes(int64_t rows, int64_t cols, Format from,
     return from == to ? 0 : device_panel_bytes(rows, cols, format_item_bytes(to));
 }
 
-/* Rows of that panel of sums. Of several, each but the last is so many tiles of 128 x 256 that the 132 multiprocessors of
- * an H100 or H200 all get equally many; another card does not mind. */
+/* Rows of that panel of sums. Of several, each but the last is so many tiles of 128 x 256 that the 132
+ * multiprocessors of an H100 or H200 all get equally many; another card does not mind. */
 static inline int64_t device_stage_rows(int64_t rows, int64_t cols) {
     int64_t across = (cols + 255) / 256, most = DEVICE_PANEL_BYTES / (cols * 4), down = 1;
     while (down * across % 132) down++;
@@ -67,6 +68,7 @@ static inline int64_t device_some_bytes(int64_t rows) {
 }
 
 static inline int64_t device_logits_ld(int64_t vocabulary) { return units_round_up(vocabulary, DEVICE_LOGITS); }
+static inline Format device_logits_format(const AttrHead *a, Format hidden) { return a->fp32 ? FMT_F32 : hidden; }
 
 static inline int64_t device_sum_bytes(int64_t rows, int64_t cols) { /* the parts of a bias gradient */
     return device_round((rows + DEVICE_SUM_ROWS - 1) / DEVICE_SUM_ROWS * cols * 4);

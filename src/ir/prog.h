@@ -56,7 +56,14 @@ typedef enum Role {
 typedef enum Queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_DISK_IN, QUEUE_DISK_OUT, QUEUE_COUNT } Queue;
 /* Which half of a layer's block a step belongs to: said by the model while it records, never guessed from op names. */
 typedef enum Part { PART_NONE, PART_ATTENTION, PART_FFN } Part;
-typedef enum Region { REGION_FORWARD, REGION_BACKWARD, REGION_RECOMPUTE, REGION_UPDATE, REGION_MOVE, REGION_COUNT } Region;
+typedef enum Region {
+    REGION_FORWARD,
+    REGION_BACKWARD,
+    REGION_RECOMPUTE,
+    REGION_UPDATE,
+    REGION_MOVE,
+    REGION_COUNT
+} Region;
 
 typedef enum OpId {
 #define OP(NAME, name, ins, outs) OP_##NAME,

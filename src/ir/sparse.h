@@ -116,10 +116,14 @@ static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, in
     return MAX2(plain, tiles);
 }
 
-/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. */
+/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. Kernels of
+ * heads of 128 would spill, but for backward in bf16. */
+static inline bool sparse_device_attend_tiles(const AttrHeads *h, Format f, bool grad) {
+    return device_attend_on_cores(f, h->head_dim) && !h->slots && (h->head_dim < 128 || (grad && f == FMT_BF16));
+}
 static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, bool grad) {
     int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0;
-    if (!device_attend_on_cores(f, h->head_dim) || h->slots) return plain;
+    if (!sparse_device_attend_tiles(h, f, grad)) return plain;
     int64_t mask = sparse_device_mask_bytes(tokens, h->seq);
     return grad ? MAX2(plain, device_attend_grad(h, f, tokens).bytes + mask) : mask;
 }

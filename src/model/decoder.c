@@ -34,6 +34,8 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
         a.by = in->attend;
         qkv = op_rope(p, qkv, in->positions, d->ends.inv_freq, rope);
         o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
+        a.by = ATTEND_OWN;
+        if (out->report) op_attend_report(p, out->report[p->layer], qkv, NONE, in->doc_begin, a);
     }
     return op_add(p, "after_attention", x, model_product(p, in, "attn_out", o, w->out, w->out_bias, &w->on_out));
 }

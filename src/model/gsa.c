@@ -126,7 +126,10 @@ static Tid sparse(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
 static Tid attended(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     const GsaConfig *g = &b->c->gsa;
     if (b->in->warmup) return warmed_up(p, b, qkv, heads);
-    if (g->selection == SELECTION_ALL) return dense(p, b->in, qkv, heads);
+    if (g->selection == SELECTION_ALL) {
+        if (b->out->report) op_attend_report(p, b->out->report[p->layer], qkv, NONE, b->in->doc_begin, heads);
+        return dense(p, b->in, qkv, heads);
+    }
     Tid o = sparse(p, b, qkv, heads);
     if (g->dense_share == 0) return o;
     return op_mix(p, "attended_mixed", o, dense(p, b->in, qkv, heads),
@@ -167,20 +170,9 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
                   model_product(p, in, "attn_out", o, w->block.out, w->block.out_bias, &w->block.on_out));
 }
 
-/* Statistics of every layer, where it has any. */
-static const Tid *report_of(Program *p, const ModelConfig *c) {
-    Tid *stat = ARENA_NEW(&p->arena, Tid, c->layers);
-    if (c->gsa.selection == SELECTION_ALL && !c->gsa.value_gate && !c->gsa.output_gate) return NULL;
-    for (p->layer = 0; p->layer < c->layers; p->layer++)
-        stat[p->layer] = prog_tensor(p, "attention_report", ROLE_STATISTIC, FMT_F64, 1, DIMS(REPORT_WORDS));
-    return stat;
-}
-
 static const ModelBlock *block_of(const Model *m, int layer) { return &((const Gsa *)m->own)->layer[layer].block; }
 
 static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
-    if (in->report) out->report = report_of(p, &m->spec.config);
-    p->layer = -1;
     model_pass(p, m, in, out, &((const Gsa *)m->own)->ends, attention, block_of);
 }
 

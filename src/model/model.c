@@ -126,8 +126,18 @@ ModelInput model_input(Program *p, const Model *m, const char *prefix, int64_t r
     return in;
 }
 
+/* A statistic for every layer. */
+static const Tid *report_of(Program *p, const ModelConfig *c) {
+    Tid *stat = ARENA_NEW(&p->arena, Tid, c->layers);
+    for (p->layer = 0; p->layer < c->layers; p->layer++)
+        stat[p->layer] = prog_tensor(p, "attention_report", ROLE_STATISTIC, FMT_F64, 1, DIMS(REPORT_WORDS));
+    p->layer = -1;
+    return stat;
+}
+
 void model_hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
     *out = (ModelOut){.tap_layer = out->tap_layer};
+    if (in->report) out->report = report_of(p, &m->spec.config);
     m->family->hidden(p, m, in, out);
     p->layer = -1;
 }

@@ -62,7 +62,7 @@ typedef struct ModelOut {
     Tid tap;              /* it */
     Tid term[MODEL_TERMS]; /* statistics (1) fp64 that layers add to themselves: losses of their own */
     int n_terms;
-    const Tid *report;    /* a layer each: (REPORT_WORDS) fp64 statistics of its attention; NULL: there is nothing to say */
+    const Tid *report;    /* a layer each: (REPORT_WORDS) fp64 statistics of its attention; NULL: not wanted */
 } ModelOut;
 
 struct ModelFamily {
@@ -78,7 +78,7 @@ struct ModelFamily {
     AttrFill (*start)(const ModelConfig *c, const char *file_name); /* a random start, but for its key; NULL: normal, init_std */
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
-    bool reports;                   /* ModelOut.report */
+    bool reports;                   /* training asks for ModelOut.report at logged steps */
 };
 
 extern const ModelFamily family_decoder; /* decoder.c: Qwen2, Qwen3, Llama, Mistral */

@@ -77,6 +77,8 @@ json_t *view_job_json(const MonitorJob *j) {
     set_text(o, "device", j->s.device);
     set_count(o, "step", j->s.step);
     set_count(o, "total_steps", j->s.total_steps);
+    set_text(o, "unit", j->s.unit[0] ? j->s.unit : "step");
+    set_count(o, "tokens", j->s.tokens);
     json_object_set_new(o, "loss", isfinite(j->s.loss) ? json_real(j->s.loss) : json_null());
     set_real(o, "tokens_per_s", j->s.tokens_per_s);
     set_real(o, "step_seconds", j->s.step_seconds);
@@ -237,6 +239,9 @@ static double step(const MonitorJob *j) {
 static double steps(const MonitorJob *j) {
     return (double)j->s.total_steps;
 }
+static double tokens(const MonitorJob *j) {
+    return j->s.tokens ? (double)j->s.tokens : (double)NAN;
+}
 static double loss(const MonitorJob *j) {
     return j->s.loss;
 }
@@ -256,8 +261,9 @@ static void prometheus_jobs(Str *out, const Snapshot *s) {
         JobValue *value;
     } rows[] = {
         {"snug_job_up", "1: the job runs; 0: it died.", up},
-        {"snug_job_step", "Updates done.", step},
-        {"snug_job_steps", "Updates of the whole job.", steps},
+        {"snug_job_step", "Updates, answers or problems done.", step},
+        {"snug_job_steps", "Those of the whole job.", steps},
+        {"snug_job_tokens", "Tokens read and answered so far.", tokens},
         {"snug_job_loss", "Loss of the last steps that were logged.", loss},
         {"snug_job_tokens_per_second", "Speed of the last steps.", speed},
         {"snug_job_planned_bytes", "Memory the plan gives the process.", planned},

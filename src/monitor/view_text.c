@@ -143,7 +143,12 @@ static void add_job_state(Str *out, const JobStatus *j, const char *word, int co
     mark(out, colour);
     str_add_plain(out, word, 20);
     mark(out, MARK_PLAIN);
-    if (j->total_steps > 0) str_addf(out, "  step %lld/%lld", (long long)j->step, (long long)j->total_steps);
+    if (j->total_steps > 0) {
+        str_add(out, "  ");
+        str_add_plain(out, j->unit[0] ? j->unit : "step", 20);
+        str_addf(out, " %lld/%lld", (long long)j->step, (long long)j->total_steps);
+    }
+    if (j->tokens > 0) str_addf(out, "  %s tokens", units_count(j->tokens).s);
     if (isfinite(j->loss)) str_addf(out, "  loss %.4f", j->loss);
 }
 
@@ -162,7 +167,7 @@ static void add_job(Str *out, const MonitorJob *job, double now) {
     str_addf(out, "\n    %s of %s planned", units_bytes(j->measured_bytes).s, units_bytes(j->planned_bytes).s);
     if (j->device[0]) str_add(out, " on ");
     str_add_plain(out, j->device, NAME_COLUMNS);
-    str_add(out, job->alive ? "  " : "  go on with --resume: ");
+    str_add(out, job->alive || !j->out[0] ? "  " : "  go on with --resume: ");
     str_add_plain(out, j->out, 200);
     str_add_char(out, '\n');
 }

@@ -24,7 +24,8 @@ typedef struct Progress {
     double began, first_end, now; /* seconds of the caller's clock */
     double shown;                 /* when the bar was last drawn */
     const char *unit;             /* what a step is called, set after progress_begin; NULL: a training step */
-    bool at_once;                 /* steps run beside each other: speed and pace are of all of them since the beginning */
+    /* steps run beside each other: speed and pace are of all of them since the beginning */
+    bool at_once;
 } Progress;
 
 typedef struct ProgressFacts {

@@ -28,6 +28,7 @@ typedef struct Field {
 static const Field fields[] = {
     FIELD(pid, PID),           FIELD(start_ticks, WHOLE),
     FIELD(name, TEXT),         FIELD(command, TEXT),
+    FIELD(unit, TEXT),         FIELD(tokens, WHOLE),
     FIELD(out, TEXT),          FIELD(device, TEXT),
     FIELD(bus_id, TEXT),       FIELD(planned_bytes, WHOLE),
     FIELD(total_steps, WHOLE), FIELD(began, REAL),
@@ -111,6 +112,19 @@ void status_phase(JobStatus *s, const char *phase) {
     status_put(s);
 }
 
+bool status_is_due(const JobStatus *s) {
+    static const double seconds = 1;
+    return s && s->path[0] && sensors_wall_seconds() - s->updated >= seconds;
+}
+
+void status_tokens(JobStatus *s, int64_t tokens, int64_t taken_bytes) {
+    double seconds = sensors_wall_seconds() - s->updated;
+    if (tokens > s->tokens && seconds > 0) s->tokens_per_s = (double)(tokens - s->tokens) / seconds;
+    s->tokens = tokens;
+    s->measured_bytes = taken_bytes;
+    status_put(s);
+}
+
 /* A file for each run folder: the next run in it takes the file of one that died over. */
 static uint64_t hash_of(const char *out) { /* FNV-1a */
     uint64_t h = 0xcbf29ce484222325u;
@@ -124,7 +138,10 @@ void status_begin(JobStatus *s, const char *folder) {
     s->pid = self.pid;
     s->start_ticks = self.start_ticks;
     s->began = sensors_wall_seconds();
-    int n = snprintf(s->path, sizeof s->path, "%s/%016llx.json", folder, (unsigned long long)hash_of(s->out));
+    char own[24];
+    snprintf(own, sizeof own, "%d", s->pid);
+    unsigned long long key = hash_of(s->out[0] ? s->out : own);
+    int n = snprintf(s->path, sizeof s->path, "%s/%016llx.json", folder, key);
     if (n >= (int)sizeof s->path) s->path[0] = 0;
     status_put(s);
 }

@@ -1,5 +1,5 @@
-/* status.h - how a running job tells others what it does: one small file for each run folder, replaced as a whole
- * and removed at the end.
+/* status.h - how a running job tells others what it does: one small file for each run folder (without one: for each
+ * process), replaced as a whole and removed at the end.
  *
  *     status_begin(&s, folder);                       // after name, command, out, ... are filled
  *     ... s.step = 10; status_put(&s);                // at steps that are logged
@@ -22,16 +22,18 @@ typedef struct JobStatus {
     /* said once */
     char name[STATUS_TEXT]; /* of the run */
     char command[32];       /* "train" */
-    char out[1024];         /* the run folder, from the root */
+    char unit[16];          /* what its steps are: "answer"; "": updates */
+    char out[1024];         /* the run folder or the file that is written, from the root; "": none */
     char device[64];        /* "cuda:0", "cpu" */
     char bus_id[32];        /* of a GPU; "": none or not known */
     int64_t planned_bytes;  /* of the process, as --budget counts it */
     int64_t total_steps;
     double began; /* seconds since 1970 */
     /* as it stands */
-    char phase[24];                                  /* "loading", "training", "evaluating", "saving" */
+    char phase[24];                                  /* "loading", "training", "answering", "evaluating", ... */
     double updated;                                  /* seconds since 1970 */
     int64_t step;                                    /* done */
+    int64_t tokens;                                  /* read and answered so far; 0: not counted */
     double loss;                                     /* NaN: none yet */
     double tokens_per_s, step_seconds, left_seconds; /* NaN: not known yet */
     int64_t measured_bytes;                          /* the most so far, as planned_bytes */
@@ -43,6 +45,10 @@ void status_begin(JobStatus *s,
                   const char *folder); /* in the place of what a dead job with the same out has left */
 void status_put(JobStatus *s);
 void status_phase(JobStatus *s, const char *phase); /* the same with another phase; NULL: not announced */
+/* Inside an answer or an evaluation: the tokens so far, with the speed since the last time; written at most once a
+ * second. taken: bytes, as measured_bytes; NULL status: not announced. */
+bool status_is_due(const JobStatus *s);
+void status_tokens(JobStatus *s, int64_t tokens, int64_t taken_bytes);
 void status_end(JobStatus *s);                      /* a second call is fine */
 
 /* The process is the one that wrote it. */

@@ -2,8 +2,8 @@
  *
  * linear y0 = x w^T, lora y = y0 + scale u b^T reads y0 and writes y: two passes over memory that nothing hides. As
  *     lora y0 = scale u b^T,   linear y = y0 + x w^T
- * the first writes only, and the second reads beside arithmetic that takes longer. Both steps, y0, y and their gradients
- * stay what they are; what backward reads (x, u) does not change.
+ * the first writes only, and the second reads beside arithmetic that takes longer. Both steps, y0, y and their
+ * gradients stay what they are; what backward reads (x, u) does not change.
  *
  *   A1  the two steps follow each other, and nothing else reads y0;
  *   A2  the adapter's groups cover y: else the layer would add to columns that no step wrote;

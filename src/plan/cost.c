@@ -127,8 +127,8 @@ static double start_seconds(const Program *p, const Machine *m, const Phase *pha
     return m->step_seconds * (few && m->capability >= 90 ? 0.75 : 1);
 }
 
-/* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads, so that
- * the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
+/* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads,
+ * so that the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
 static double decoding_seconds(const Program *p, const Machine *m, const Step *s) {
     const OpPlaces *at = op_places(s->op);
     if (!(op_row(s->op)->flags & OPF_DECODES) || prog_rows(p, op_token_rows(s)) > LINEAR_DIRECT_MOST) return 0;

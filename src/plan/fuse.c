@@ -1,13 +1,13 @@
-/* fuse.c - the add of a residual stream and the norm that reads it next become one step: its sum is still in registers when
- * the norm needs it.
+/* fuse.c - the add of a residual stream and the norm that reads it next become one step: its sum is still in
+ * registers when the norm needs it.
  *
  *   F1  an add and the rmsnorm of its sum that stands right behind it, in one phase, region and queue. This comes after
  *       recompute: a norm alone is cheap to recompute from the kept sum, and its clone stays a norm.
- *   F2  a clone repeats one half of a fused step or both: a pair of clones becomes one step only where its originals did,
- *       and both halves of an original are known as the fused step from then on (V5 of verify.c).
- *   F3  the step has the add's layer, which wrote the sum before (what leaves a layer is counted by it), and the norm's key;
- *       neither half draws. The sum may take b's slot: like the add before it, the step holds three rows a token (P5: the
- *       same bits, since the norm reads what the sum was rounded to). */
+ *   F2  a clone repeats one half of a fused step or both: a pair of clones becomes one step only where its originals
+ *       did, and both halves of an original are known as the fused step from then on (V5 of verify.c).
+ *   F3  the step has the add's layer, which wrote the sum before (what leaves a layer is counted by it), and the
+ *       norm's key; neither half draws. The sum may take b's slot: like the add before it, the step holds three rows
+ *       a token (P5: the same bits, since the norm reads what the sum was rounded to). */
 #include <string.h>
 
 #include "plan/plan_int.h"

@@ -76,8 +76,10 @@ typedef struct Ends {
 static bool goes_out(Queue q) { return q == QUEUE_COPY_OUT || q == QUEUE_DISK_OUT; }
 
 static void note_ends(Ends *e, const Program *p, const Phase *phase) {
-    int out[QUEUE_COUNT], other[QUEUE_COUNT]; /* that go out: the next step, and the next of another layer than that one */
-    int update = phase->end - 1, behind = update; /* the next step of an update, and the next of another layer than that one */
+    /* that go out: the next step, and the next of another layer than that one */
+    int out[QUEUE_COUNT], other[QUEUE_COUNT];
+    /* the next step of an update, and the next of another layer than that one */
+    int update = phase->end - 1, behind = update;
     for (int q = 0; q < QUEUE_COUNT; q++) out[q] = other[q] = phase->end - 1;
     for (Tid id = 0; id < p->n_t; id++)
         for (int q = 0; q < QUEUE_COUNT; q++) e->reader[id][q] = phase->end - 1;

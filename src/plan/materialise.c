@@ -15,16 +15,16 @@
  *       that one layer's worth of stored bytes is held, not two, and the copy has the time of all layers in between
  *       that are at home. In an update, where one visit may be much larger than the one in front (an embedding behind a
  *       layer), it is when as many bytes have been used for the last time as the visit takes up to there, or when the
- *       visit has begun. Copies keep the order of their uses: the queue runs in order. A copy back stands right after the
- *       visit's last use.
+ *       visit has begun. Copies keep the order of their uses: the queue runs in order. A copy back stands right after
+ *       the visit's last use.
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
  *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient where it is fresh
  *       (ir/prog.h).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
- *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of its
- *       own; what goes back is written by another. The buffers in between are placed like everything else.
+ *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of
+ *       its own; what goes back is written by another. The buffers in between are placed like everything else.
  *   M8  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded. */
 #include <string.h>
 
@@ -162,8 +162,8 @@ static void note_visits(Materialise *m) { /* M1 */
 
 static int64_t bring_bytes(const Materialise *m, const Bring *b) { return prog_bytes(m->p, b->state); }
 
-/* Behind which step of `there` as many bytes of it are free as `here` takes up to its j-th; where all of them are too few,
- * behind the first step of `here`: what `there` writes back is gone by then (L7). */
+/* Behind which step of `there` as many bytes of it are free as `here` takes up to its j-th; where all of them are too
+ * few, behind the first step of `here`: what `there` writes back is gone by then (L7). */
 static int same_bytes(const Materialise *m, const Visit *there, const Visit *here, int j) {
     const Bring *b = &m->bring[there->first];
     int64_t wanted = 0, freed = 0;
@@ -207,7 +207,13 @@ static Tid new_tensor(Materialise *m, const Bring *b, const char *suffix, Format
 }
 
 static int add_move(Materialise *m, const Bring *b, OpId op, Queue queue, Tid out, Tid in, int first) {
-    Step s = {.op = op, .in = {in}, .out = {out}, .queue = queue, .region = REGION_MOVE, .layer = m->p->s[b->use].layer, .clone_of = first};
+    Step s = {.op = op,
+              .in = {in},
+              .out = {out},
+              .queue = queue,
+              .region = REGION_MOVE,
+              .layer = m->p->s[b->use].layer,
+              .clone_of = first};
     s.key = first >= 0 ? m->w.s[first].key : m->p->next_key++;
     return rewrite_add(&m->w, s);
 }

@@ -7,8 +7,9 @@
  *   O1  only what enters a layer goes (the residual stream): large, and idle from one pass of its layer to the other.
  *       The rest of a layer is better recomputed than moved (recompute.c).
  *   O2  the copy out stands right after the last step of forward that reads x; x's own bytes are free soon after
- *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing; late: not before
- *       that visit's attention is through, where most of what it holds is gone, so that less time is left to overlap with.
+ *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing; late: not
+ *       before that visit's attention is through, where most of what it holds is gone, so that less time is left to
+ *       overlap with.
  *   O3  steps of the same phase only: nothing is carried into another phase through pinned memory. */
 #include <stdlib.h>
 

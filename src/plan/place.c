@@ -2,8 +2,8 @@
  *
  * What lives always is packed at the bottom. The rest is placed one slot at a time, each into the lowest gap
  * that is free during its life, in a good order: largest first (ties: longer life first). Where that stays
- * above the lower bound (weights streamed through the device leave sliding windows), a few times what stood out above the
- * bound goes first; then the same with those first that live through the most crowded steps. On decoder
+ * above the lower bound (weights streamed through the device leave sliding windows), a few times what stood out above
+ * the bound goes first; then the same with those first that live through the most crowded steps. On decoder
  * programs the best of these comes within 0.2 % of the bound, and all of them together are quick enough to stand
  * inside a search.
  *

@@ -40,15 +40,15 @@ bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *tex
 
 void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 
-/* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds: the same
- * sum, rounded in another order, without a pass over memory of its own. */
+/* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds:
+ * the same sum, rounded in another order, without a pass over memory of its own. */
 void plan_adapters_first(Program *p);
 
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
 
-/* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by piece: the
- * bits of those change as they do with more accumulation, and nothing else. */
+/* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by
+ * piece: the bits of those change as they do with more accumulation, and nothing else. */
 void plan_chunk_ffn(Program *p, int64_t piece_rows);
 
 /* An add and the norm behind it become one add_rmsnorm. */

@@ -7,8 +7,8 @@
  *   V4  the ring is played on paper, in list order: every range of bytes knows which tensor was last written
  *       there, and a read must find its own tensor. A repeated phase is walked twice, and so is the ring.
  *   V5  a clone has its original's op, constants and random key, its inputs come from the same steps or their
- *       clones (or were copied away and back), it writes no state, and nothing wrote what both read in between (P4, P6).
- *       What is staged counts as what its copy in brought, until a step changes it.
+ *       clones (or were copied away and back), it writes no state, and nothing wrote what both read in between (P4,
+ *       P6). What is staged counts as what its copy in brought, until a step changes it.
  *   V6  any two steps of a phase on different queues that conflict in bytes are ordered by waits (P8).
  * V4 shows that the list order is right, V6 that no other order the queues may run in differs from it. */
 #include <stdlib.h>

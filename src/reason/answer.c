@@ -137,7 +137,8 @@ static const char *begin_box(Boxes *b, const char *p, const char *end) {
     return bare.end;
 }
 
-/* The box that ends last: the outermost of nested ones. Empty ones do not count; none reaches over the end of a thought. */
+/* The box that ends last: the outermost of nested ones. Empty ones do not count; none reaches over the end of a
+ * thought. */
 static Span last_box(Span s) {
     Boxes b = {0};
     for (const char *p = s.begin; p < s.end;) {

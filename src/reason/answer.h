@@ -1,8 +1,8 @@
 /* answer.h - the final answer of a solution, and whether two answers mean the same.
  *
  * An answer is looked for, in this order: the last \boxed{..} (or \fbox{..}), braces nested as deep as they are; the
- * last "#### x"; the last sentence with "answer is", "answer:", "result is", "solution is", "therefore", "thus", "so ...
- * = x"; the last line that is not empty. Reasoning between <think> and </think> is not searched while there is text
+ * last "#### x"; the last sentence with "answer is", "answer:", "result is", "solution is", "therefore", "thus", "so
+ * ... = x"; the last line that is not empty. Reasoning between <think> and </think> is not searched while there is text
  * after it.
  *
  * Two answers mean the same when they are equal as text once dressing is off ($, \text{}, \left, spaces, a full

@@ -2,8 +2,8 @@
  *
  *   text -> plain notation (answer_text.c) -> parts (answer_same.c) -> values (answer_value.c)
  *
- * Plain notation: no $, no spacing or sizing commands, one name for each operation: * / ^ + -, \frac{}{} \sqrt{} \binom{}{},
- * \pi \infty \pm \cup \in \le \ge; \{ and \} around sets, { and } around groups; words as they are. */
+ * Plain notation: no $, no spacing or sizing commands, one name for each operation: * / ^ + -, \frac{}{} \sqrt{}
+ * \binom{}{}, \pi \infty \pm \cup \in \le \ge; \{ and \} around sets, { and } around groups; words as they are. */
 #ifndef REASON_ANSWER_INT_H
 #define REASON_ANSWER_INT_H
 

@@ -34,7 +34,8 @@ static const Spelling symbols[] = {
     {"\xc2\xb0", " degrees"}, {"\xe2\x88\x92", "-"}, {"\xe2\x80\x93", "-"}, {"\xe2\x80\x94", "-"}, {"\xc3\x97", "*"},
     {"\xc2\xb7", "*"},    {"\xe2\x8b\x85", "*"}, {"\xc3\xb7", "/"},   {"\xcf\x80", "\\pi"}, {"\xe2\x88\x9e", "\\infty"},
     {"\xe2\x88\x9a", "\\sqrt"}, {"\xc2\xb1", "\\pm"}, {"\xe2\x88\xaa", "\\cup"}, {"\xe2\x88\x88", "\\in"},
-    {"\xe2\x89\xa4", "\\le"}, {"\xe2\x89\xa5", "\\ge"}, {"\xe2\x89\xa0", "\\ne"}, {"\xc2\xb2", "^2"}, {"\xc2\xb3", "^3"},
+    {"\xe2\x89\xa4", "\\le"}, {"\xe2\x89\xa5", "\\ge"}, {"\xe2\x89\xa0", "\\ne"},
+    {"\xc2\xb2", "^2"}, {"\xc2\xb3", "^3"},
     {"\xc2\xbd", "\\frac{1}{2}"}, {"\xc2\xbc", "\\frac{1}{4}"}, {"\xc2\xbe", "\\frac{3}{4}"},
     {"\xe2\x85\x93", "\\frac{1}{3}"}, {"\xe2\x85\x94", "\\frac{2}{3}"}, {"\xe2\x80\x99", "'"},
     {"\xe2\x82\xac", ""}, {"\xc2\xa3", ""}, {"$", ""}, {"`", ""}, {"~", " "}, {"&", ","},
@@ -124,7 +125,8 @@ static const char *take_command(Str *out, int64_t begin, Str *open, const char *
 
 static void trim_end(Str *out, int64_t begin) {
     while (out->len > begin && strchr(" .,;*^\"'!?", out->data[out->len - 1])) {
-        if (out->data[out->len - 1] == '!' && out->len - begin > 1 && isdigit((unsigned char)out->data[out->len - 2])) break;
+        if (out->data[out->len - 1] == '!' && out->len - begin > 1 && isdigit((unsigned char)out->data[out->len - 2]))
+            break;
         out->data[--out->len] = 0;
     }
 }
@@ -141,7 +143,8 @@ static const char *take_symbol(Str *out, int64_t begin, const char *p) {
 }
 
 static bool is_percent_word(const char *p, const char *text) {
-    return !strncasecmp(p, "percent", 7) && !isalpha((unsigned char)p[7]) && (p == text || !isalpha((unsigned char)p[-1]));
+    return !strncasecmp(p, "percent", 7) && !isalpha((unsigned char)p[7]) &&
+           (p == text || !isalpha((unsigned char)p[-1]));
 }
 
 void answer_undress(Str *out, const char *text) {
@@ -191,7 +194,8 @@ static int64_t word_length(const char *p) {
 
 /* May this word begin a unit? Right behind a digit, letters are more often unknowns. */
 static bool begins_unit(const char *p, int64_t n, bool spaced) {
-    static const char *const known[] = {"cm", "mm", "km", "kg", "mg", "ml", "in", "ft", "hr", "hrs", "min", "sec", "mph",
+    static const char *const known[] = {"cm", "mm", "km", "kg", "mg", "ml", "in", "ft", "hr",
+                                        "hrs", "min", "sec", "mph",
                                         "lb", "lbs", "oz", "yd", "am", "pm", "usd", "cents", "kmph", "mi", "sq"};
     static const char *const letters[] = {"m", "g", "s", "h", "l"};
     if (word_is(p, n, known, COUNT_OF(known))) return true;
@@ -210,10 +214,13 @@ static int64_t square_length(const char *p) {
 
 /* Words and nothing that could be another number or another answer. */
 static bool is_unit_text(const char *p) {
-    static const char *const joins[] = {"or", "and", "to", "plus", "minus", "times", "if", "where", "when", "for", "except",
+    static const char *const joins[] = {"or", "and", "to", "plus", "minus", "times", "if", "where", "when",
+                                        "for", "except",
                                         "mod", "is", "are", "not", "but", "base", "than", "with", "over", "sqrt", "pi",
-                                        "sin", "cos", "tan", "sec", "csc", "cot", "log", "ln", "exp", "choose", "factorial",
-                                        "squared", "cubed", "half", "halves", "hundred", "thousand", "million", "billion",
+                                        "sin", "cos", "tan", "sec", "csc", "cot", "log", "ln", "exp",
+                                        "choose", "factorial",
+                                        "squared", "cubed", "half", "halves", "hundred", "thousand",
+                                        "million", "billion",
                                         "trillion", "dozen"};
     while (*p) {
         int64_t n = word_length(p);

@@ -6,8 +6,8 @@
  *   power   = atom { ! | % } [ ^ exponent ]
  *   atom    = number | mixed | ( sum ) | [ sum ] | { sum } | \frac a a | \binom a a | \sqrt [n] a | \pi | name | letter
  *
- * A letter is an unknown and gets its value from a point; two formulas with equal values at several points are taken for
- * equal. e is Euler's number. */
+ * A letter is an unknown and gets its value from a point; two formulas with equal values at several points are taken
+ * for equal. e is Euler's number. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -160,7 +160,8 @@ static double unknown(Reader *r, const char *name, int64_t n) {
     if (peek(r) == '_') { /* an index belongs to the name */
         bool braced = peek_at(r, 1) == '{';
         r->p += braced ? 2 : 1;
-        for (int64_t i = 0; r->p < r->end && (braced ? *r->p != '}' : i < 1); i++) key = rng_fold(key, (uint8_t)*r->p++);
+        for (int64_t i = 0; r->p < r->end && (braced ? *r->p != '}' : i < 1); i++)
+            key = rng_fold(key, (uint8_t)*r->p++);
         if (braced && !take(r, '}')) return refuse(r);
     }
     for (int64_t i = 0; i < n; i++) key = rng_fold(key, (uint8_t)name[i]);

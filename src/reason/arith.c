@@ -1,4 +1,5 @@
-/* arith.c - how an arithmetic story is drawn, solved and solved wrongly; the sentences themselves are arith_words.c's. */
+/* arith.c - how an arithmetic story is drawn, solved and solved wrongly; the sentences themselves are
+ * arith_words.c's. */
 #include "reason/arith.h"
 
 #include <string.h>

@@ -57,8 +57,8 @@ static json_t *conversation(const Arith *a, ArithRole role, bool right, const St
     json_t *messages = json_array();
     json_array_append_new(messages, message("user", asked));
     if (!prompt_only) json_array_append_new(messages, message("assistant", reply));
-    return json_pack("{s:o, s:{s:s, s:i, s:I, s:b}}", "messages", messages, "id", "role", names[role], "steps", a->n_steps,
-                     "answer", (json_int_t)a->answer, "right", (int)right);
+    return json_pack("{s:o, s:{s:s, s:i, s:I, s:b}}", "messages", messages, "id", "role", names[role], "steps",
+                     a->n_steps, "answer", (json_int_t)a->answer, "right", (int)right);
 }
 
 json_t *arith_row(Arith *scratch, ArithRole role, uint64_t key, ArithPart part, bool prompt_only) {

@@ -14,8 +14,8 @@ typedef enum ArithRole {
     ARITH_ROLES
 } ArithRole;
 
-/* {"messages": [user, assistant], "id": {"role", "steps", "answer", "right"}}; of judge rows, those with an even key are
- * about a right solution. prompt_only: without the assistant's message. Gives. */
+/* {"messages": [user, assistant], "id": {"role", "steps", "answer", "right"}}; of judge rows, those with an even key
+ * are about a right solution. prompt_only: without the assistant's message. Gives. */
 json_t *arith_row(Arith *scratch, ArithRole role, uint64_t key, ArithPart part, bool prompt_only);
 
 #endif

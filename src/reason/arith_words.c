@@ -10,7 +10,8 @@ static const char *const names[] = {
     "Mia", "Noah", "Olga", "Paul", "Rosa", "Sam", "Tina", "Victor",
 };
 static const char *const things[] = {
-    "apples", "beads", "books", "cards", "cookies", "eggs", "flowers", "marbles", "pencils", "shells", "stamps", "stones",
+    "apples",  "beads",   "books",   "cards",  "cookies", "eggs",
+    "flowers", "marbles", "pencils", "shells", "stamps",  "stones",
 };
 static const char *const containers[] = {"bags", "baskets", "boxes", "jars", "packs", "trays"};
 static const char *const people[] = {"friends", "children", "cousins", "neighbours"};

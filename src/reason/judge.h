@@ -25,7 +25,8 @@ typedef struct Rubric {
     double low;       /* a criterion below it is named in the feedback: 0.7 */
 } Rubric;
 
-Rubric rubric_default(void); /* correctness 0.4, step_by_step_clarity, logical_coherence, mathematical_precision 0.2 each */
+/* correctness 0.4, step_by_step_clarity, logical_coherence, mathematical_precision 0.2 each */
+Rubric rubric_default(void);
 
 typedef struct Judgement {
     double score[CRITERIA_MOST]; /* 0 to 1; NAN: not said */

@@ -1,8 +1,8 @@
 /* judge_read.c - how models write scores: beside the name, in a table, as JSON, of 1, of 10, in percent.
  *
- * A reply is cut at every mention of a criterion. From a mention to the next one there may be one score: beside the name
- * with nothing but marks and a few words between ("**Correctness** (weight 0.4): 8/10"), else behind the word "score".
- * Any other number is part of what the judge says, and is not read. */
+ * A reply is cut at every mention of a criterion. From a mention to the next one there may be one score: beside the
+ * name with nothing but marks and a few words between ("**Correctness** (weight 0.4): 8/10"), else behind the word
+ * "score". Any other number is part of what the judge says, and is not read. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -100,7 +100,8 @@ static bool at_word(const char *p, const char *end, const char *word) {
 static Score with_scale(double value, bool whole, const char *p, const char *end) {
     Score s = {value, false, whole};
     bool unused;
-    bool goes_on = p < end && (isalpha((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1])));
+    bool goes_on =
+        p < end && (isalpha((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1])));
     if (goes_on) return no_score;
     while (p < end && strchr("*_`\"' \t", *p)) p++;
     if (p < end && *p == '%') return (Score){fmin(value / 100, 1), true, whole};
@@ -112,7 +113,8 @@ static Score with_scale(double value, bool whole, const char *p, const char *end
     while (q < end && !isdigit((unsigned char)*q) && !isalpha((unsigned char)*q) && *q != '\n' && q - p < 12) q++;
     if (range && at_word(p, end, "to")) q = skip_spaces(p + 2, end);
     double of = read_number(&q, end, &unused);
-    if (range) return value == 0 && (of == 1 || of == 5 || of == 10 || of == 100) ? no_score : s; /* the prompt's words */
+    /* the prompt's words */
+    if (range) return value == 0 && (of == 1 || of == 5 || of == 10 || of == 100) ? no_score : s;
     if (!(of > 0)) return slash ? no_score : s;
     return (Score){fmin(value / of, 1), true, whole};
 }
@@ -122,7 +124,8 @@ static Score with_scale(double value, bool whole, const char *p, const char *end
 /* Words that may stand between a name and its score: those that say that one follows, and those that only fill. */
 static const char *skip_word(const char *p, const char *end, bool *says_so) {
     static const char *const says[] = {"score", "scores", "scored", "rating", "rated", "grade", "is", "gets"};
-    static const char *const fills[] = {"a", "an", "of", "at", "as", "it", "this", "i", "would", "give", "value", "points"};
+    static const char *const fills[] = {"a",    "an", "of",    "at",   "as",    "it",
+                                        "this", "i",  "would", "give", "value", "points"};
     for (int i = 0; i < COUNT_OF(says); i++)
         if (at_word(p, end, says[i])) return *says_so = true, p + strlen(says[i]);
     for (int i = 0; i < COUNT_OF(fills); i++)

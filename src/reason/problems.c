@@ -79,8 +79,8 @@ static bool generate(Problems *out, const ProblemQuery *q, Err *e) {
         Str answer = {0};
         str_addf(&answer, "%lld", (long long)a.answer);
         Problem p = {mem_strdup(str_text(&a.problem)), mem_strdup(str_text(&answer)),
-                     json_pack("{s:s, s:s, s:i}", "question", str_text(&a.problem), "answer", str_text(&a.solution), "steps",
-                               a.n_steps)};
+                     json_pack("{s:s, s:s, s:i}", "question", str_text(&a.problem), "answer",
+                               str_text(&a.solution), "steps", a.n_steps)};
         place_problem(out, &s, &p, i);
         str_free(&answer);
     }

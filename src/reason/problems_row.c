@@ -11,10 +11,12 @@
 /* ---- the table ---- */
 
 static const Layout table[] = {
-    {"gsm8k", "gsm", "question", "answer", "gsm8k (main, train)", "grade-school word problems; the answer follows ####"},
-    {"math", "hendrycks-math,competition-math,math500", "problem", "solution", "hendrycks/math (7 subjects, train)",
-     "competition problems; the answer is the solution's last box"},
-    {"asdiv", "", "body", "answer", "asdiv (train)", "elementary word problems: body and question, answer with its unit"},
+    {"gsm8k", "gsm", "question", "answer", "gsm8k (main, train)",
+     "grade-school word problems; the answer follows ####"},
+    {"math", "hendrycks-math,competition-math,math500", "problem", "solution",
+     "hendrycks/math (7 subjects, train)", "competition problems; the answer is the solution's last box"},
+    {"asdiv", "", "body", "answer", "asdiv (train)",
+     "elementary word problems: body and question, answer with its unit"},
     {"aqua", "aqua-rat", "question", "rationale", "aqua_rat (train)", "algebra word problems with five options"},
     {"math_qa", "mathqa", "Problem", "Rationale", "math_qa (train)", "word problems with options in one line"},
     {"numina_math", "numina,numinamath", "problem", "solution", "AI-MO/NuminaMath-1.5 (train)",
@@ -75,7 +77,8 @@ const Layout *layout_find(const char *key, Err *e) {
 static bool fail_fields(const json_t *row, const char *what, Err *e) {
     Str has = {0};
     field_names(&has, row);
-    fail(e, ERR_FAIL, "%s (the row has: %s). Name the fields with --problem-field and --answer-field", what, str_text(&has));
+    fail(e, ERR_FAIL, "%s (the row has: %s). Name the fields with --problem-field and --answer-field", what,
+         str_text(&has));
     str_free(&has);
     return false;
 }

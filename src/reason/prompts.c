@@ -1,4 +1,5 @@
-/* prompts.c - every word that the three roles are told. A model can be trained on exactly these, so they change rarely. */
+/* prompts.c - every word that the three roles are told. A model can be trained on exactly these, so they change
+ * rarely. */
 #include <math.h>
 #include <string.h>
 
@@ -25,8 +26,10 @@ void prompt_solve(Str *out, const char *problem) {
 
 /* so_far: only the criteria it lacks are asked for; NULL: all of them. */
 static void add_judge(Str *out, const Rubric *r, const Judgement *so_far, const char *problem, const char *solution) {
-    str_add(out, "Judge the solution of the problem. For each criterion write one line \"name: score\", the score from 0.0"
-                 " (bad) to 1.0 (perfect), and one sentence that says why.");
+    str_add(
+        out,
+        "Judge the solution of the problem. For each criterion write one line \"name: score\", the score from 0.0"
+        " (bad) to 1.0 (perfect), and one sentence that says why.");
     if (so_far) str_add(out, " Write these lines and nothing else.");
     str_add(out, "\n\nCriteria:");
     for (int i = 0; i < r->n; i++)

@@ -1,9 +1,10 @@
-/* ring.h - one planned program on one device. Recorders put phases on it (training, answering, a reference, an evaluator),
- * a plan places them all, and whoever runs them borrows it.
+/* ring.h - one planned program on one device. Recorders put phases on it (training, answering, a reference, an
+ * evaluator), a plan places them all, and whoever runs them borrows it.
  *
  *     ring_init(&r, &machine)
- *     job_record(...), gen_record(...)     tensors and phases into r.p; what running them takes of the host: ring_add_host;
- *                                          how often a round (an update, a token of an answer) plays a phase: ring_add_plays
+ *     job_record(...), gen_record(...)     tensors and phases into r.p; what running them takes of the host:
+ *                                          ring_add_host; how often a round (an update, a token of an answer) plays a
+ *                                          phase: ring_add_plays
  *     ring_plan(&r, &choices)              passes, placement, ledger: every byte is known, nothing is taken
  *     ring_open(&r, backend, e)            takes the memory
  *     ...                                  weights are loaded (weights/weights.h)
@@ -61,9 +62,12 @@ void ring_add_host_before(Ring *r, const char *name, const char *note, int64_t b
 void ring_plan(Ring *r, const PlanChoices *c);
 
 int64_t ring_process_bytes(const Ring *r); /* what --budget is compared with */
-int64_t ring_host_bytes(const Ring *r);    /* pinned and ordinary memory beside a device; 0 on the CPU, where it is the above */
-int64_t ring_disk_bytes(const Ring *r);    /* taken in --offload-dir; the rest of the disk pool lies in the models' own files */
-double ring_round_seconds(const Ring *r, const Machine *m); /* cost model: one round, on the ring's machine or another of its kind */
+/* pinned and ordinary memory beside a device; 0 on the CPU, where it is the above */
+int64_t ring_host_bytes(const Ring *r);
+/* taken in --offload-dir; the rest of the disk pool lies in the models' own files */
+int64_t ring_disk_bytes(const Ring *r);
+/* cost model: one round, on the ring's machine or another of its kind */
+double ring_round_seconds(const Ring *r, const Machine *m);
 double ring_round_flops(const Ring *r);    /* what must be computed at least */
 
 /* ---- playing (ring_open.c) ---- */
@@ -77,6 +81,7 @@ bool ring_warm(Ring *r, void (*play)(void *user), void *user, Err *e);
 
 int64_t ring_in_use(const Ring *r); /* what --budget is about: the device's memory, on the CPU the process's */
 void ring_measure(Ring *r);         /* samples the peak */
+int64_t ring_most_bytes(const Ring *r); /* the most so far, as ring_process_bytes counts: for others to see */
 /* Device memory taken since the last look, less so much that is accounted for: that ledger line's. */
 void ring_measure_line(Ring *r, const char *line, int64_t less_bytes);
 

@@ -1,6 +1,7 @@
 /* ring_open.c - a planned ring on a device: its memory taken, its plays kept, what that took measured line by line. */
 #include "base/log.h"
 #include "base/work.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "obs/sensors.h"
 #include "ring/ring.h"
@@ -51,6 +52,10 @@ int64_t ring_in_use(const Ring *r) {
 void ring_measure(Ring *r) {
     int64_t now = ring_in_use(r); /* read once: it costs a file */
     r->peak_bytes = MAX2(r->peak_bytes, now);
+}
+
+int64_t ring_most_bytes(const Ring *r) {
+    return r->b->host_memory ? process_memory().peak_bytes : r->peak_bytes;
 }
 
 void ring_measure_line(Ring *r, const char *name, int64_t less_bytes) {

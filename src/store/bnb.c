@@ -85,7 +85,8 @@ static bool read_maxima(const BnbTensor *b, float *to, int64_t first, int64_t n,
     uint8_t byte[READ_NUMBERS / LEAST_BLOCK + 1];
     float outer[READ_NUMBERS / LEAST_BLOCK / LEAST_BLOCK + 2];
     int64_t from = first / b->nested_block, end = (first + n - 1) / b->nested_block + 1;
-    if (!st_read(b->set, b->absmax, byte, first, n, e) || !st_read(b->set, b->nested, outer, from * 4, (end - from) * 4, e))
+    if (!st_read(b->set, b->absmax, byte, first, n, e) ||
+        !st_read(b->set, b->nested, outer, from * 4, (end - from) * 4, e))
         return false;
     for (int64_t i = 0; i < n; i++)
         to[i] = b->nested_level[byte[i]] * outer[(first + i) / b->nested_block - from] + b->nested_offset;

@@ -9,8 +9,8 @@
 #include "base/err.h"
 
 /* model: a folder with config.json, or a hub id ("owner/name") in the local Hugging Face cache, whose folder is `cache`
- * (NULL: there is none). found false without an error: it is neither. A folder or a cache entry that is there but cannot
- * be used is an error. */
+ * (NULL: there is none). found false without an error: it is neither. A folder or a cache entry that is there but
+ * cannot be used is an error. */
 bool hf_resolve(char *out_path, size_t size, bool *found, const char *model, const char *cache, Err *e);
 
 /* Copies tokenizer files, chat templates and generation_config.json, those that are there. Not config.json, not

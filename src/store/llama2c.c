@@ -150,7 +150,8 @@ static bool copy_rotary(const Source *s, StWriter *w, const Section *x, int64_t 
 }
 
 static bool copy_all(const Source *s, StWriter *w, Err *e) {
-    int64_t head_bytes = mem_mul(mem_mul(s->shape.head_size, s->shape.dim), 4); /* not more than the file: see lay_out */
+    /* not more than the file: see lay_out */
+    int64_t head_bytes = mem_mul(mem_mul(s->shape.head_size, s->shape.dim), 4);
     char *block = mem_alloc(MAX2((int64_t)COPY_BYTES, head_bytes));
     bool ok = true;
     for (int i = 0; ok && i < s->n_sections; i++) {

@@ -58,7 +58,8 @@ typedef struct TrainerState {
     int64_t data_epoch, data_row;     /* the next row to be read, counted within its epoch */
     uint64_t shuffle_seed, rng_seed;
     int64_t tokens_seen;
-    double unlogged_loss;             /* summed over the scored tokens since the last row of the log, and their number */
+    /* summed over the scored tokens since the last row of the log, and their number */
+    double unlogged_loss;
     int64_t unlogged_tokens;
     int64_t micro_batches;            /* per update, over all ranks */
     LossScale scaling;

@@ -8,10 +8,12 @@
 
 /* ---- the passes over a batch ---- */
 
+static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
+
 AttrHead job_head_attr(const Job *j) {
     int64_t rows = j->spec.micro_batch * j->spec.seq;
     int64_t chunk = j->spec.head_chunk ? j->spec.head_chunk : job_default_chunk(&j->spec, j->ring->machine.kind);
-    return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale};
+    return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale, .fp32 = task_of(j)->fp32_logits};
 }
 
 /* A GPU's products want thousands of rows; on a CPU about 64 MiB of logits are enough, but at least one tile. */
@@ -57,11 +59,10 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, logp, j->weight, j->divisor, -1), NONE};
     for (int i = 0; i < out.n_terms; i++) roots->root[roots->n++] = (Root){out.term[i], NONE};
     if (out.n_terms) j->index_loss = out.term[0];
+    if (out.report) j->report_stat = out.report;
 }
 
 const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
-
-static const Task *task_of(const Job *j) { return j->spec.task ? j->spec.task : &task_supervised; }
 
 /* Forward, loss and backward over a batch. */
 static int record_pass(Job *j, const char *name, bool warmup) {
@@ -114,6 +115,7 @@ static void record_evaluate(Job *j) {
     j->evaluate = prog_begin_phase(p, "evaluate", 2); /* several batches: the sum is carried */
     ModelInput trained_on = j->in;
     j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
+    j->in.report = j->spec.report;
     task_supervised.loss(&task_supervised, j, &j->m_eval, j->eval_loss, &roots);
     j->in = trained_on;
     prog_end_phase(p);
@@ -170,7 +172,8 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (s->train && s->lora && !s->m.adapter.targets)
         return fail(e, ERR_USAGE, "--lora-targets: %s has none of these projections", c->name);
     if (s->m.head_int8 && s->train && !s->lora)
-        return fail(e, ERR_USAGE, "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
+        return fail(e, ERR_USAGE,
+                    "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
         return fail(e, ERR_USAGE, "--update-in-backward on: %s; leave the update behind backward",
                     s->accum > 1 ? "micro-batches are added up before an update"
@@ -178,10 +181,11 @@ static bool check_spec(const JobSpec *s, Err *e) {
     if (mem_mul(s->micro_batch, s->seq) < 0 || s->micro_batch * s->seq > INT32_MAX)
         return fail(e, ERR_USAGE, "--micro-batch x --seq: more than %d tokens", INT32_MAX);
     if (!is_countable(s))
-        return fail(e, ERR_USAGE, "%s at %lld tokens: more bytes than can be counted. Is its config.json right?", c->name,
-                    (long long)(s->micro_batch * s->seq));
+        return fail(e, ERR_USAGE, "%s at %lld tokens: more bytes than can be counted. Is its config.json right?",
+                    c->name, (long long)(s->micro_batch * s->seq));
     if (s->head_chunk && s->head_chunk < s->micro_batch * s->seq && s->head_chunk % HEAD_TILE)
-        return fail(e, ERR_USAGE, "--head-chunk %lld: is not a multiple of %d rows", (long long)s->head_chunk, HEAD_TILE);
+        return fail(e, ERR_USAGE, "--head-chunk %lld: is not a multiple of %d rows", (long long)s->head_chunk,
+                    HEAD_TILE);
     return true;
 }
 

@@ -1,8 +1,9 @@
-/* job.h - training or evaluation as phases on a ring: {init, micro-step x accumulation, update, evaluate}, and what a task
- * puts between them. With the update inside backward the micro-step is the whole step, and there is no phase of its own for it.
+/* job.h - training or evaluation as phases on a ring: {init, micro-step x accumulation, update, evaluate}, and what a
+ * task puts between them. With the update inside backward the micro-step is the whole step, and there is no phase of
+ * its own for it.
  *
- * A *task* is what is learned from: it records the loss, and whatever else its ring holds (other models, passes over the
- * trained one). Nothing is loaded here: `plan` prints the ring, `train` plays it. */
+ * A *task* is what is learned from: it records the loss, and whatever else its ring holds (other models, passes over
+ * the trained one). Nothing is loaded here: `plan` prints the ring, `train` plays it. */
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H
 
@@ -45,6 +46,7 @@ struct Task {
     const char *name;
     TaskSide side[JOB_SIDES];
     int n_sides;
+    bool fp32_logits; /* its head's log-probabilities are compared with a sampler's, which has its logits in fp32 */
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
     /* The loss of a pass of m over j->in, summed into stat (1) fp64. */
@@ -70,6 +72,7 @@ typedef struct JobSpec {
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
     bool evaluate;         /* a held-out set is evaluated between updates */
+    bool report;           /* evaluation also measures attention (Job.report_stat) */
     RecomputeLevel recompute[JOB_LAYERS];
     int64_t head_chunk;    /* 0: chosen */
     float head_scale;      /* of the logits: 1 / temperature; 0: 1 */
@@ -106,23 +109,25 @@ struct Job {
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
     int init, micro, update, evaluate; /* phases; -1: absent */
-    int warmup, warmup_update;         /* what is played instead of micro and update in the first warmup_steps updates */
+    /* what is played instead of micro and update in the first warmup_steps updates */
+    int warmup, warmup_update;
     int report;                        /* ModelOut.report over a batch */
-    const Tid *report_stat;
+    const Tid *report_stat;            /* a layer each; of the report, or where spec.report of the evaluation; NULL: none */
     Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
     Tid warmup_index_loss; /* the same of the warm-up */
     void *own;             /* the task's; in the program's arena */
 };
 
-/* Records, rewrites and places on a ring of its own; refuses only what the spec makes impossible. Gives: ring_close, also where it
- * fails. */
+/* Records, rewrites and places on a ring of its own; refuses only what the spec makes impossible. Gives: ring_close,
+ * also where it fails. */
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e);
 
 /* Predicted time of an update, on average over so many from the first: a warm-up's are others. */
 double job_update_seconds(const Job *j, int64_t updates);
 AttrHead job_head_attr(const Job *j);   /* in which chunks the head is computed */
 double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
-int64_t job_rows(const JobSpec *s);       /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
+/* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
+int64_t job_rows(const JobSpec *s);
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);

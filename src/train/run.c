@@ -129,6 +129,7 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     for (int64_t at = 0; at < rows && whole && !(r->o.eval_batches && batches == r->o.eval_batches); at += group) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
         whole = evaluate_rows(r, d, &batches, tokens);
+        if (status_is_due(r->o.status)) status_tokens(r->o.status, *tokens, ring_most_bytes(r->ring));
     }
     if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* a part of the set has another loss */
@@ -215,8 +216,11 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     int left_out = r->job->unscale              ? 0
                    : r->job->spec.whole_updates ? 1
                                                 : 2; /* of the last two: no scale, nothing to skip */
-    const Metric fields[] = {METRIC_REAL("loss", loss), METRIC_REAL("grad_norm", norm), METRIC_REAL("learning_rate", lr),
-                             METRIC_REAL("epoch", epoch), METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
+    const Metric fields[] = {METRIC_REAL("loss", loss),
+                             METRIC_REAL("grad_norm", norm),
+                             METRIC_REAL("learning_rate", lr),
+                             METRIC_REAL("epoch", epoch),
+                             METRIC_REAL("tokens_per_s", progress_recent_per_s(&r->progress)),
                              METRIC_REAL("data_wait_share", progress_wait_share(&r->progress)),
                              METRIC_INT("tokens_seen", r->state.tokens_seen),
                              METRIC_INT("process_bytes", r->ring->peak_bytes),
@@ -248,7 +252,8 @@ static void tell(Run *r, double loss) {
     s->tokens_per_s = speed > 0 ? speed : (double)NAN;
     s->left_seconds = left >= 0 ? left : (double)NAN;
     s->step_seconds = r->progress.all.step_seconds / (double)MAX2(r->progress.steps_here, 1);
-    s->measured_bytes = r->ring->b->host_memory ? process_memory().peak_bytes : r->ring->peak_bytes;
+    s->tokens = 0;
+    s->measured_bytes = ring_most_bytes(r->ring);
     status_phase(s, "training");
 }
 

@@ -25,7 +25,8 @@ typedef struct Update Update;
 typedef struct RunSource {
     void *user;
     int64_t rows; /* of an epoch; an update takes RunOptions.global_batch of them */
-    /* Fills and plays every micro-step of u; sets its tokens. False with no code in e: the process was asked to leave. */
+    /* Fills and plays every micro-step of u; sets its tokens. False with no code in e: the process was asked to
+     * leave. */
     bool (*queue)(void *user, Run *r, Update *u, Err *e);
     void (*load)(void *user, Run *r); /* the inputs of one micro-step that teaches nothing: to warm up with */
     bool (*logged)(void *user, Run *r, const Update *u, Err *e); /* u was read; NULL: nothing follows */
@@ -46,8 +47,8 @@ typedef struct SpikeLimits { /* above them an update is a spike; infinity: none 
     double loss, norm;
 } SpikeLimits;
 
-/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases of the
- * job's ring, which its task has recorded. */
+/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases
+ * of the job's ring, which its task has recorded. */
 typedef struct RunJudge {
     void *user;
     const char *name; /* of the score, in logs and metrics */
@@ -92,19 +93,21 @@ typedef struct RunOptions {
     const char *nvml;          /* library that is asked about the GPU; NULL: the driver's */
 } RunOptions;
 
-typedef struct AttentionReport { /* over all layers; NaN: the model has no such part */
+typedef struct AttentionReport { /* of a layer, or over all; NaN: the model has no such part */
     double recall;      /* of the attention that as many of the best keys hold, the share that the selected hold */
-    double k_mean;      /* keys a token attends to */
+    double k_mean, k_min, k_max; /* keys a token attends to */
     double coverage;    /* of those it sees */
     double first_token; /* attention on a document's first token, were all attended to */
-    double gate_mean, gate_shut; /* how far gates are open, and the share below a tenth */
+    double gate_mean, gate_min, gate_max; /* how far gates are open */
+    double gate_shut;   /* the share of those below a tenth */
     double index_loss;  /* of the last update */
 } AttentionReport;
 
 typedef struct RunResult {
     int64_t steps, skipped_steps, spikes; /* spikes: of the updates here */
     double first_loss;          /* of the first update here */
-    double loss;                /* mean over the scored tokens of the last updates, back to the log's row before the last */
+    /* mean over the scored tokens of the last updates, back to the log's row before the last */
+    double loss;
     double tokens_per_s;
     double wait_share;          /* of the steps' time that passed waiting for data; NaN: no step was played */
     SampleMeans samples;        /* over all steps */
@@ -190,7 +193,8 @@ void run_name_result(const Run *r, RunResult *out);
 bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e);
 
 /* resume.c */
-bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e); /* it is this run's checkpoint; d may be NULL */
+/* it is this run's checkpoint; d may be NULL */
+bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e);
 void run_say_length(const RunFolder *f, const RunOptions *o); /* what another length does to the learning rate */
 bool run_resume(Run *r, Err *e);
 
@@ -215,6 +219,8 @@ json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
 /* report.c: what attention does on the next batch, as a row of metrics. Nothing where the model does not say. */
 bool run_reports_after(const Run *r, int64_t step);
 bool run_report(Run *r, AttentionReport *out, Err *e);
+/* What the evaluation has found (JobSpec.report): of every layer, and over all. */
+void run_read_report(const Run *r, AttentionReport *layer, AttentionReport *all);
 
 /* step_log.c: what the step log takes on disk, and its lines. */
 typedef struct StepLogPlan {
@@ -244,8 +250,8 @@ bool run_warm(Run *r, Err *e);
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
-/* before: still on its way; NULL: none is. False: u is not complete and nothing of the state has changed; without a code
- * in e the process was asked to leave. */
+/* before: still on its way; NULL: none is. False: u is not complete and nothing of the state has changed; without a
+ * code in e the process was asked to leave. */
 bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e);
 void step_queue_update(Run *r, const Update *u);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
@@ -254,7 +260,8 @@ void step_put_batch(Run *r, const Batch *batch);
 void step_put_float(Run *r, Tid t, double value);
 void step_put_limits(Run *r, SpikeLimits limits, double scale); /* scale: of the loss */
 void step_put_divisor(Run *r, const Update *u, int64_t scored);
-void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro); /* inputs, beta and clock of a micro-step */
+/* inputs, beta and clock of a micro-step */
+void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro);
 int64_t step_list_update(Run *r, DataPlace at); /* the rows of an update into r->rows; gives their scored tokens */
 uint64_t step_key(const Run *r, int64_t step);  /* of what that update draws */
 

@@ -308,9 +308,10 @@ static bool place(Planner *w, const JobSpec *spec, FitCost *c, FitLimits limits)
     return ok;
 }
 
-/* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them, and so
- * on, where the plan that was found leaves room for their logits; more rows where memory is not worth a recomputation and
- * the run is a fast one: a deterministic one has the same bits recomputed or not, so the same chunks. */
+/* On a GPU the gradient of a head's weight passes through memory once a chunk: all rows at a time, or half of them,
+ * and so on, where the plan that was found leaves room for their logits; more rows where memory is not worth a
+ * recomputation and the run is a fast one: a deterministic one has the same bits recomputed or not, so the same
+ * chunks. */
 static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     enum { MOST_ROWS = 32768, SAME_ROWS = 8192, MOST_PIECES = 8 };
     const SearchSpace *s = w->space;
@@ -356,8 +357,8 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
     return fits;
 }
 
-bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
-                     FitLimits limits) {
+bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host,
+                     SearchFreedom free, FitLimits limits) {
     double began = now_ms();
     *found = (Search){.asked_bytes = INT64_MAX};
     SearchSpace *s = &found->space;

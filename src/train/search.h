@@ -1,15 +1,16 @@
-/* search.h - from a budget to the fastest plan that fits, without changing the mathematics; and, where it may, with what --allow
- * names. The search itself is fit/fit.h's; here stands which axes a job has:
+/* search.h - from a budget to the fastest plan that fits, without changing the mathematics; and, where it may, with
+ * what --allow names. The search itself is fit/fit.h's; here stands which axes a job has:
  *
  *     micro-batch   all rows at once (then: updated inside backward), half of them, ... one
- *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention needs made twice; attention without a
- *                   library's scratch
+ *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention
+ *                   needs made twice; attention without a library's scratch
  *     head          likewise: in its usual chunks, or in the smallest
- *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in pinned memory
- *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what is trained (a
- *                   frozen model has only weights), then an evaluator's, which every token reads
- *     disk          of what has left, as much on disk as the host's memory does not hold; where there is but one memory (the
- *                   CPU), all of it */
+ *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in
+ *                   pinned memory
+ *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what
+ *                   is trained (a frozen model has only weights), then an evaluator's, which every token reads
+ *     disk          of what has left, as much on disk as the host's memory does not hold; where there is but one
+ *                   memory (the CPU), all of it */
 #ifndef TRAIN_SEARCH_H
 #define TRAIN_SEARCH_H
 
@@ -70,10 +71,11 @@ typedef struct SearchMemo {
 void search_memo_free(SearchMemo *memo);
 
 /* Fills `found` and, when something fits, changes *spec into the fastest that does. Gives: search_free. */
-bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free, FitLimits limits);
+bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes *host, SearchFreedom free,
+                FitLimits limits);
 /* The same on machine `which` of the memo. */
-bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host, SearchFreedom free,
-                     FitLimits limits);
+bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host,
+                     SearchFreedom free, FitLimits limits);
 void search_free(Search *f);
 JobSpec search_spec(const Search *f, int64_t trial); /* the job as that trial had it */
 

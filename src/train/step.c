@@ -3,8 +3,8 @@
  *
  * Nothing here waits for the device but step_read. The micro-steps of an update may be queued before the numbers of
  * the one before it are known: they change no state. Its update proper is queued only once that one is known to be
- * good, so that a device always has work and a bad update is followed by nothing. With the update inside backward the one
- * micro-step changes state, and is queued only then. */
+ * good, so that a device always has work and a bad update is followed by nothing. With the update inside backward the
+ * one micro-step changes state, and is queued only then. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,8 +1,9 @@
 /* technique.h - everything that can be switched on to make a job smaller, as one table.
  *
- * A row says what it is called, which flags mean it, how it is taken back, how it is taken a step further, and whether it changes
- * the mathematics. What each one saves (changes.c), what is offered when a job does not fit, what --allow may give up, and
- * planning again on a shortage read the table; the search (search.c) knows the order in which settings are tried. */
+ * A row says what it is called, which flags mean it, how it is taken back, how it is taken a step further, and
+ * whether it changes the mathematics. What each one saves (changes.c), what is offered when a job does not fit, what
+ * --allow may give up, and planning again on a shortage read the table; the search (search.c) knows the order in
+ * which settings are tried. */
 #ifndef TRAIN_TECHNIQUE_H
 #define TRAIN_TECHNIQUE_H
 
@@ -24,9 +25,11 @@ struct Technique {
     int arg;     /* of rows that share functions */
     bool (*is_on)(const Technique *t, const JobSpec *s, const JobSpec *plain);
     void (*undo)(const Technique *t, JobSpec *s, const JobSpec *plain);               /* as it is in plain */
-    void (*describe)(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain); /* "head in chunks of 128" */
+    /* "head in chunks of 128" */
+    void (*describe)(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain);
     void (*flags)(const Technique *t, Str *out, const JobSpec *s); /* " --head-chunk 128"; NULL: another row's say it */
-    bool (*take)(const Technique *t, JobSpec *s, MachineKind kind); /* a step further; false: nothing is left. NULL: by the search alone */
+    /* a step further; false: nothing is left. NULL: by the search alone */
+    bool (*take)(const Technique *t, JobSpec *s, MachineKind kind);
 };
 extern const Technique technique_table[];
 extern const int technique_count;

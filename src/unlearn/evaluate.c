@@ -10,8 +10,17 @@
 
 static const double share = 0.4; /* of the least likely tokens: min-k */
 
-typedef enum Attack { ATTACK_LOSS, ATTACK_MIN_K, ATTACK_MIN_K_PLUS, ATTACK_ZLIB, ATTACKS } Attack;
-static const char *const attack_names[ATTACKS] = {"mia_loss", "mia_min_k", "mia_min_k_plus_plus", "mia_zlib"};
+typedef enum Attack {
+    ATTACK_LOSS,
+    ATTACK_MIN_K,
+    ATTACK_MIN_K_PLUS,
+    ATTACK_ZLIB,
+    ATTACK_REFERENCE,
+    ATTACK_GRADIENT,
+    ATTACKS
+} Attack;
+static const char *const attack_names[ATTACKS] = {"mia_loss", "mia_min_k",     "mia_min_k_plus_plus",
+                                                  "mia_zlib", "mia_reference", "mia_gradnorm"};
 
 /* ---- one item ---- */
 
@@ -36,7 +45,8 @@ static double normalised_probability(const Scores *s, const EvalItem *i) {
     return right / sum;
 }
 
-static double attack_score(Attack a, const Scores *s, const EvalItem *i) {
+static double attack_score(Attack a, const EvalInput *in, const Scores *s, EvalSetId set, int64_t number) {
+    const EvalItem *i = &in->items->set[set].item[number];
     const TokenScore *t = scores_row(s, i->row);
     int64_t n = scores_tokens(s, i->row);
     switch (a) {
@@ -46,6 +56,10 @@ static double attack_score(Attack a, const Scores *s, const EvalItem *i) {
             return metric_min_k_plus(t, n, share);
         case ATTACK_ZLIB:
             return metric_nll(t, n) / (double)zlib_bytes(i->answer, (int64_t)strlen(i->answer));
+        case ATTACK_REFERENCE:
+            return metric_nll(t, n) - answer_nll(in->reference, i);
+        case ATTACK_GRADIENT:
+            return in->gradient_norm[set == SET_HOLDOUT][number];
         default:
             return metric_nll(t, n);
     }
@@ -144,13 +158,14 @@ static void put_forget_quality(json_t *all, const EvalInput *in) {
     mem_free(other.value);
 }
 
-static double attack_auc(Attack a, const EvalItems *t, const Scores *s) {
+static double attack_auc(Attack a, const EvalInput *in, const Scores *s) {
+    static const EvalSetId set[2] = {SET_FORGET, SET_HOLDOUT};
     Column c[2];
-    const EvalSet *set[2] = {&t->set[SET_FORGET], &t->set[SET_HOLDOUT]};
     if (a == ATTACK_ZLIB && zlib_bytes("", 0) < 0) return (double)NAN;
     for (int k = 0; k < 2; k++) {
-        c[k] = (Column){.value = MEM_NEW(double, MAX2(set[k]->n, 1)), .n = set[k]->n};
-        for (int64_t i = 0; i < c[k].n; i++) c[k].value[i] = attack_score(a, s, &set[k]->item[i]);
+        int64_t n = in->items->set[set[k]].n;
+        c[k] = (Column){.value = MEM_NEW(double, MAX2(n, 1)), .n = n};
+        for (int64_t i = 0; i < n; i++) c[k].value[i] = attack_score(a, in, s, set[k], i);
     }
     double auc = metric_auc(c[0].value, c[0].n, c[1].value, c[1].n);
     mem_free(c[0].value);
@@ -158,13 +173,18 @@ static double attack_auc(Attack a, const EvalItems *t, const Scores *s) {
     return auc;
 }
 
+static bool is_possible(Attack a, const EvalInput *in) {
+    return a == ATTACK_REFERENCE ? in->reference != NULL : a != ATTACK_GRADIENT || in->gradient_norm[0];
+}
+
 static void put_attacks(json_t *all, const EvalInput *in) {
     for (int a = 0; a < ATTACKS; a++)
-        put(all, attack_names[a], attack_auc((Attack)a, in->items, in->scores), NULL, NULL);
-    double auc = attack_auc(ATTACK_MIN_K, in->items, in->scores), reference = 0.5;
+        if (is_possible((Attack)a, in))
+            put(all, attack_names[a], attack_auc((Attack)a, in, in->scores), NULL, NULL);
+    double auc = attack_auc(ATTACK_MIN_K, in, in->scores), reference = 0.5;
     const json_t *known = json_object_get(json_object_get(in->retain_logs, attack_names[ATTACK_MIN_K]), "agg_value");
     if (in->retain)
-        reference = attack_auc(ATTACK_MIN_K, in->items, in->retain);
+        reference = attack_auc(ATTACK_MIN_K, in, in->retain);
     else if (json_is_number(known))
         reference = json_number_value(known);
     put(all, "privleak", metric_privleak(auc, reference), NULL, NULL);

@@ -14,6 +14,8 @@ typedef struct EvalInput {
     const EvalItems *items;
     const Scores *scores;              /* of the model */
     const Scores *retain;              /* of one that never saw the forget set; NULL: there is none */
+    const Scores *reference;           /* of a model that answers are compared with; NULL: there is none */
+    const double *gradient_norm[2];    /* [items] of the forget set, of the holdout; NULL: not made */
     const json_t *retain_logs;         /* its TOFU_EVAL.json, in place of its scores; NULL: there is none */
     char *const *generated[EVAL_SETS]; /* [items] greedy answers; NULL: none were made */
 } EvalInput;

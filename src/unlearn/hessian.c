@@ -7,18 +7,12 @@
 #include "unlearn/propagate.h"
 #include "unlearn/vec.h"
 
-const char *const hessian_names[HESSIAN_KINDS] = {"fisher", "diagonal", "exact"};
+const char *const hessian_names[HESSIAN_KINDS] = {"fisher", "diagonal", "exact", "gauss-newton"};
 
 typedef struct Parts {
     float *out;
     const float *other; /* what out is combined with */
-    double by;
 } Parts;
-
-static void difference_part(void *context, int64_t from, int64_t end) {
-    const Parts *p = context;
-    for (int64_t i = from; i < end; i++) p->out[i] = (float)(((double)p->out[i] - (double)p->other[i]) / p->by);
-}
 
 static void diagonal_part(void *context, int64_t from, int64_t end) {
     const Parts *p = context;
@@ -34,17 +28,19 @@ static bool differences(const Walk *w, const PropagateOptions *o, WalkRows rows,
         return true;
     }
     double h = o->difference * (theta > 0 ? theta : 1) / norm;
+    if (o->hessian == HESSIAN_GAUSS_NEWTON) return w->gauss_newton(w->user, out, rows, v, h, e);
     if (!w->gradient(w->user, out, rows, v, h, e) || !w->gradient(w->user, scratch, rows, v, -h, e)) return false;
-    vec_for(w->team, w->n, difference_part, &(Parts){out, scratch, 2 * h});
+    vec_difference(w->team, out, scratch, 2 * h, w->n);
     return true;
 }
 
 bool hessian_product(const Walk *w, const PropagateOptions *o, WalkRows rows, const float *v, float *out,
                      float *scratch, Err *e) {
-    if (o->hessian == HESSIAN_EXACT) return differences(w, o, rows, v, out, scratch, e);
+    if (o->hessian == HESSIAN_EXACT || o->hessian == HESSIAN_GAUSS_NEWTON)
+        return differences(w, o, rows, v, out, scratch, e);
     if (!w->gradient(w->user, out, rows, NULL, 0, e)) return false;
     if (o->hessian == HESSIAN_FISHER) vec_scale(w->team, out, vec_dot(w->team, out, v, w->n), w->n);
-    else vec_for(w->team, w->n, diagonal_part, &(Parts){.out = out, .other = v});
+    else vec_for(w->team, w->n, diagonal_part, &(Parts){out, v});
     return true;
 }
 

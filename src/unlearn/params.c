@@ -1,6 +1,8 @@
 /* params.c - between planned slots of any plain format and one long vector, a piece at a time. */
 #include "unlearn/params.h"
 
+#include <math.h>
+
 enum { PIECE = 1 << 14 };
 
 static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
@@ -102,4 +104,24 @@ void params_get_gradient(const Params *p, Exec *x, float *to) {
 void params_get_moment(const Params *p, Exec *x, float *to) {
     for (int i = 0; i < p->n_tensors; i++)
         if (p->tensor[i].moment) get_tensor(x, p->tensor[i].moment, to + p->tensor[i].first, p->tensor[i].count);
+}
+
+static double square_of_piece(Exec *x, Tid t, int64_t at, int64_t n) {
+    Format f = prog_t(x->p, t)->format;
+    char raw[PIECE * 4];
+    float value[PIECE];
+    double sum = 0;
+    exec_get(x, t, raw, at * format_item_bytes(f), n * format_item_bytes(f));
+    format_table[f].decode(value, raw, 1, n, 0, 1);
+    for (int64_t i = 0; i < n; i++) sum += (double)value[i] * (double)value[i];
+    return sum;
+}
+
+double params_gradient_norm(const Params *p, Exec *x) {
+    double sum = 0;
+    for (int i = 0; i < p->n_tensors; i++)
+        for (int64_t at = 0; at < p->tensor[i].count; at += PIECE)
+            sum += square_of_piece(x, prog_t(x->p, p->tensor[i].weight)->grad, at,
+                                   MIN2(PIECE, p->tensor[i].count - at));
+    return sqrt(sum);
 }

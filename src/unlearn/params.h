@@ -26,6 +26,7 @@ void params_put(const Params *p, Exec *x, const float *from);
 /* The same numbers plus h * along. */
 void params_put_shifted(const Params *p, Exec *x, const float *from, const float *along, double h);
 void params_get_gradient(const Params *p, Exec *x, float *to);
+double params_gradient_norm(const Params *p, Exec *x); /* summed in fp64 */
 void params_get_moment(const Params *p, Exec *x, float *to);
 
 #endif

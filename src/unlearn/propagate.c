@@ -14,7 +14,6 @@ typedef struct Carried {
     PropagateReport *out;
     float *v, *m; /* the deviation of theta; of the momentum, NULL: there is none */
     float *change, *other;
-    double reference; /* |v| behind the last removal */
 } Carried;
 
 int propagate_vectors(double momentum) { return momentum > 0 ? 3 : 2; }
@@ -51,7 +50,7 @@ static void note_rate(PropagateReport *r, WalkRate rate) {
 }
 
 static bool product_into_change(Carried *c, WalkRows rows, Err *e) {
-    if (c->reference == 0) { /* nothing has been removed yet: v is 0 */
+    if (c->out->added_norm == 0) { /* nothing has been removed yet: v is 0 */
         vec_zero(c->w->team, c->change, c->w->n);
         return true;
     }
@@ -91,17 +90,18 @@ static bool pass_through(Carried *c, Err *e) {
     return true;
 }
 
-static void guard(Carried *c, bool removal) {
-    double norm = vec_norm(c->w->team, c->v, c->w->n);
-    if (removal && isfinite(norm)) c->reference = norm;
-    bool wild = !isfinite(norm), large = norm > fmax(10 * c->reference, 0.05);
-    if (c->o->guard && (wild || (large && !removal))) {
+/* What is carried may not outgrow ten times what removals have put in: where the recursion does not contract, growth
+ * between many removals would compound. */
+static void guard(Carried *c) {
+    double norm = vec_norm(c->w->team, c->v, c->w->n), added = c->out->added_norm;
+    bool wild = !isfinite(norm), large = norm > fmax(10 * added, 0.05);
+    if (c->o->guard && (wild || large)) {
         c->out->guarded++;
         if (wild)
             vec_zero(c->w->team, c->v, c->w->n);
         else
-            vec_scale(c->w->team, c->v, c->reference / norm, c->w->n);
-        norm = wild ? 0 : c->reference;
+            vec_scale(c->w->team, c->v, added / norm, c->w->n);
+        norm = wild ? 0 : added;
     }
     c->out->norm = norm;
     c->out->largest_norm = fmax(c->out->largest_norm, norm);
@@ -118,7 +118,7 @@ static bool walk_window(Carried *c, const int64_t *touched, int64_t n, Err *e) {
         bool removal = i < n && touched[i] == s;
         i += removal;
         ok = !removal ? pass_through(c, e) : c->o->mode == PROPAGATE_STEPS ? remove_step(c, e) : remove_samples(c, e);
-        if (ok) guard(c, removal);
+        if (ok) guard(c);
         ok = ok && work_on(&work, s + 1 - touched[0], e);
     }
     work_end(&work);

@@ -27,6 +27,7 @@ typedef enum HessianKind {
     HESSIAN_FISHER,   /* g (g . v): rank 1, one gradient */
     HESSIAN_DIAGONAL, /* g * g * v, element by element */
     HESSIAN_EXACT,    /* (g(theta + h v) - g(theta - h v)) / 2h: two gradients; wants fp32 weights */
+    HESSIAN_GAUSS_NEWTON, /* J^T H J v (gauss_newton.h): four forward passes, one back; wants fp32 */
     HESSIAN_KINDS
 } HessianKind;
 extern const char *const hessian_names[HESSIAN_KINDS];
@@ -40,8 +41,8 @@ typedef struct PropagateOptions {
     double difference; /* |h v| / |theta| of differences */
 } PropagateOptions;
 
-/* Where truncation and rounding of HESSIAN_EXACT are alike: 1.3e-4 of |H v| against double backward (tests/unlearn).
- */
+/* Where truncation and rounding of differences are alike: HESSIAN_EXACT is off by 1.3e-4 of |H v| against double
+ * backward (tests/unlearn). */
 #define PROPAGATE_DIFFERENCE 5e-4
 
 typedef struct PropagateReport {

@@ -23,12 +23,15 @@ bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
     CHECK(!run->job->spec.update_in_backward);
     params_init(&r->params, run->job);
     r->theta = MEM_NEW(float, r->params.n);
-    return threads_open(&r->team, threads, e);
+    if (!threads_open(&r->team, threads, e)) return false;
+    gauss_newton_init(&r->gauss_newton, run, r->team);
+    return true;
 }
 
 void replay_close(Replay *r) {
     if (r->team) threads_close(r->team);
     params_free(&r->params);
+    gauss_newton_free(&r->gauss_newton);
     mem_free(r->theta);
 }
 
@@ -69,15 +72,36 @@ static void leave_out(const Replay *r, Batch *b, int64_t first, WalkRows rows) {
     }
 }
 
-static bool play_micros(Replay *r, WalkRows rows, Err *e) {
+typedef struct Direction { /* of a product */
+    const float *v;
+    double h;
+} Direction;
+
+/* The product of a micro-batch; the weights end at theta. */
+static bool play_product(Replay *r, const Direction *d, const GaussNewtonMicro *m, Err *e) {
+    Exec *x = &r->run->ring->x;
+    GaussNewton *g = &r->gauss_newton;
+    params_put_shifted(&r->params, x, r->theta, d->v, d->h);
+    bool ok = gauss_newton_ahead(g, m, e);
+    params_put_shifted(&r->params, x, r->theta, d->v, -d->h);
+    ok = ok && gauss_newton_behind(g, m, d->h, e);
+    params_put(&r->params, x, r->theta);
+    return ok && gauss_newton_back(g, m, e);
+}
+
+/* Gradients of the rows' loss; with a direction products with its Gauss-Newton matrix in their place. */
+static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     Run *run = r->run;
     const JobSpec *spec = &run->job->spec;
     Update u = update_at(r);
     if (!stop_check(e) || !check_samples(r, e)) return false;
-    step_put_divisor(run, &u, step_list_update(run, u.at));
+    int64_t scored = step_list_update(run, u.at);
+    step_put_divisor(run, &u, scored);
     for (int64_t m = 0; m * spec->micro_batch < run->rows.n_rows; m++) {
         batch_fill(&run->batch, run->data, &run->rows, m * spec->micro_batch);
         if (rows != WALK_ALL) leave_out(r, &run->batch, m * spec->micro_batch, rows);
+        if (d && !play_product(r, d, &(GaussNewtonMicro){&u, m, (double)MAX2(scored, 1)}, e)) return false;
+        if (d) continue;
         step_put_micro(run, &u, &run->batch, m);
         exec_play(&run->ring->x, run->job->micro);
     }
@@ -102,7 +126,7 @@ static bool check_state(Replay *r, Err *e) {
 static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     Run *run = r->run;
     Update u = update_at(r);
-    if (!r->has_gradients && !play_micros(r, WALK_ALL, e)) return false;
+    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
     step_queue_update(run, &u);
     if (!exec_sync(&run->ring->x, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, VERDICT_WORDS * 8);
@@ -176,7 +200,7 @@ bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
         bool saw = saw_removed(r);
         r->step += saw && whole_steps;
         if (saw && whole_steps) continue;
-        if (!play_micros(r, WALK_KEPT, e)) return false;
+        if (!play_micros(r, WALK_KEPT, NULL, e)) return false;
         r->has_gradients = true;
         if (!play_update(r, verdict, e)) return false;
     }
@@ -197,11 +221,21 @@ static bool walk_gradient(void *user, float *g, WalkRows rows, const float *alon
     Exec *x = &r->run->ring->x;
     if (along) keep_theta(r);
     if (along) params_put_shifted(&r->params, x, r->theta, along, h);
-    bool ok = play_micros(r, rows, e) && exec_sync(x, e);
+    bool ok = play_micros(r, rows, NULL, e) && exec_sync(x, e);
     if (ok) params_get_gradient(&r->params, x, g);
     if (ok && r->run->job->unscale) vec_scale(r->team, g, 1 / r->h->step[r->step].scale, r->params.n);
     if (along) params_put(&r->params, x, r->theta);
     r->has_gradients = ok && rows == WALK_ALL && !along;
+    return ok;
+}
+
+static bool walk_gauss_newton(void *user, float *out, WalkRows rows, const float *along, double h, Err *e) {
+    Replay *r = user;
+    Exec *x = &r->run->ring->x;
+    keep_theta(r);
+    r->has_gradients = false;
+    bool ok = play_micros(r, rows, &(Direction){along, h}, e) && exec_sync(x, e);
+    if (ok) params_get_gradient(&r->params, x, out);
     return ok;
 }
 
@@ -265,6 +299,7 @@ Walk replay_walk(Replay *r) {
                   .adaptive = !sgd,
                   .seek = walk_seek,
                   .gradient = walk_gradient,
+                  .gauss_newton = s->task == &task_gauss_newton ? walk_gauss_newton : NULL,
                   .advance = walk_advance,
                   .norm = walk_norm,
                   .lr = walk_lr};

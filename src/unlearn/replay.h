@@ -8,6 +8,7 @@
 
 #include "store/history.h"
 #include "train/run.h"
+#include "unlearn/gauss_newton.h"
 #include "unlearn/params.h"
 #include "unlearn/walk.h"
 
@@ -19,6 +20,7 @@ typedef struct Replay {
     int64_t step;        /* theta[step] stands in the slots */
     bool has_gradients;  /* of all rows of that update, at theta[step] */
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
+    GaussNewton gauss_newton;
     float *theta;        /* owns; theta[step], where has_theta */
     bool has_theta;
     bool astray;    /* the slots hold what no log knows: the next seek loads */

@@ -5,8 +5,8 @@
 #include "train/run.h"
 #include "unlearn/metrics.h"
 
-extern const Task
-    task_logits; /* an evaluation with a phase that gives whole logits: (micro-batch * seq, vocabulary) fp32 */
+/* An evaluation with a phase of whole logits, (micro-batch * seq, vocabulary) fp32, each row scored on the device. */
+extern const Task task_logits;
 
 typedef struct Scores { /* of a row: token[first[row]] .. token[first[row + 1] - 1] */
     TokenScore *token;  /* owns */
@@ -14,12 +14,10 @@ typedef struct Scores { /* of a row: token[first[row]] .. token[first[row + 1] -
     int64_t rows;
 } Scores;
 
-TokenScore score_of_logits(const float *logits, int64_t vocab, int32_t label);
 int64_t scores_bytes(const Dataset *d); /* of all rows */
-int64_t scores_making_bytes(int64_t vocab, int threads); /* beside them, while they are made */
-/* run: opened on an evaluation of that task. The sums over the vocabulary are shared out among threads. Gives: scores_free,
- * also where it fails. */
-bool scores_make(Scores *s, Run *run, Dataset *d, int threads, Err *e);
+int64_t scores_making_bytes(const JobSpec *s); /* beside them, while they are made */
+/* run: opened on an evaluation of that task. Gives: scores_free, also where it fails. */
+bool scores_make(Scores *s, Run *run, Dataset *d, Err *e);
 void scores_free(Scores *s);
 
 static inline const TokenScore *scores_row(const Scores *s, int64_t row) { return s->token + s->first[row]; }

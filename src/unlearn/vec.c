@@ -78,6 +78,15 @@ void vec_add(Threads *team, float *to, const float *a, double times, int64_t n) 
     vec_for(team, n, add_part, &(Change){to, a, times});
 }
 
+static void difference_part(void *context, int64_t from, int64_t end) {
+    const Change *c = context;
+    for (int64_t i = from; i < end; i++) c->to[i] = (float)(((double)c->to[i] - (double)c->a[i]) / c->times);
+}
+
+void vec_difference(Threads *team, float *to, const float *a, double by, int64_t n) {
+    vec_for(team, n, difference_part, &(Change){to, a, by});
+}
+
 static void scale_part(void *context, int64_t from, int64_t end) {
     const Change *c = context;
     for (int64_t i = from; i < end; i++) c->to[i] = (float)(c->times * (double)c->to[i]);

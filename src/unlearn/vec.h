@@ -14,6 +14,7 @@ double vec_norm(Threads *team, const float *a, int64_t n);
 void vec_add(Threads *team, float *to, const float *a, double times, int64_t n); /* to += times * a */
 void vec_scale(Threads *team, float *to, double times, int64_t n);
 void vec_zero(Threads *team, float *to, int64_t n);
+void vec_difference(Threads *team, float *to, const float *a, double by, int64_t n); /* to = (to - a) / by */
 
 /* fn(context, from, end) for parts of 0 .. n. */
 typedef void VecPart(void *context, int64_t from, int64_t end);

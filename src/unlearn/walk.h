@@ -33,6 +33,8 @@ typedef struct Walk {
     bool (*seek)(void *user, int64_t step, Err *e);
     /* Of the loss of the update at hand, over some of its rows, at theta[s] + h * along (NULL: theta[s]). */
     bool (*gradient)(void *user, float *g, WalkRows rows, const float *along, double h, Err *e);
+    /* J^T H J v of that loss and those rows, J v by a difference of h * along. NULL: this walk has no such product. */
+    bool (*gauss_newton)(void *user, float *out, WalkRows rows, const float *along, double h, Err *e);
     /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL) the same of the momentum. */
     bool (*advance)(void *user, float *u, float *dm, WalkRate *rate, Err *e);
     double (*norm)(void *user); /* of theta[s] */

@@ -46,8 +46,11 @@ static bool open_coded(Source *o, int rank, const int64_t *dim, Err *e) {
         return bnb_open(&o->bnb, o->s, o->f, e) && check_shape(o, o->bnb.rank, o->bnb.dim, rank, dim, e);
     }
     if (!ours || rank != 2)
-        return fail(e, ERR_FAIL, "%s: %s has dtype %s, which is not a weight's. Quantised weights are read as bitsandbytes nf4 or as "
-                    "written by snug quantize", path, o->f->name, st_dtype_name(o->f->dtype));
+        return fail(
+            e, ERR_FAIL,
+            "%s: %s has dtype %s, which is not a weight's. Quantised weights are read as bitsandbytes nf4 or as "
+            "written by snug quantize",
+            path, o->f->name, st_dtype_name(o->f->dtype));
     if (strcmp(ours, format_name(FMT_INT8)) && strcmp(ours, format_name(FMT_NF4)))
         return fail(e, ERR_FAIL, "%s: holds rows of '%s', which is not a format of this version", path, ours);
     o->format = strcmp(ours, format_name(FMT_NF4)) ? FMT_INT8 : FMT_NF4;
@@ -65,7 +68,8 @@ bool source_open(Source *o, const StSet *s, const char *name, int rank, const in
 }
 
 static bool not_finite(const Source *o, int64_t row, Format to, Err *e) {
-    return fail(e, ERR_FAIL, "%s: %s holds a number that is not finite in row %lld; %s would hide it. Is the file damaged?",
+    return fail(e, ERR_FAIL,
+                "%s: %s holds a number that is not finite in row %lld; %s would hide it. Is the file damaged?",
                 o->s->path[o->f->file], o->f->name, (long long)row, format_name(to));
 }
 
@@ -94,15 +98,17 @@ static bool read_values(const Source *o, Piece *piece, int64_t at, int64_t n, Er
     return true;
 }
 
-bool source_convert(const Source *o, Piece *piece, Format to, int64_t n, int64_t cols, SinkFn *sink, void *context, Err *e) {
+bool source_convert(const Source *o, Piece *piece, Format to, int64_t n, int64_t cols, SinkFn *sink, void *context,
+                    Err *e) {
     bool plain = format_table[to].plain;
     if (plain) cols = MIN2(n, PIECE);
     if (cols > PIECE)
-        return fail(e, ERR_FAIL, "%s: a row of %lld numbers cannot be stored as %s; at most %d", o->f->name, (long long)cols,
-                    format_name(to), PIECE);
+        return fail(e, ERR_FAIL, "%s: a row of %lld numbers cannot be stored as %s; at most %d", o->f->name,
+                    (long long)cols, format_name(to), PIECE);
     if (!format_table[o->format].plain && o->format == to) return pass_rows(o, piece, n, cols, sink, context, e);
     if (!format_table[o->format].plain)
-        return fail(e, ERR_FAIL, "%s: %s is stored as %s and cannot become %s; begin from the model before it was quantised",
+        return fail(e, ERR_FAIL,
+                    "%s: %s is stored as %s and cannot become %s; begin from the model before it was quantised",
                     o->s->path[o->f->file], o->f->name, format_name(o->format), format_name(to));
     for (int64_t i = 0, step = PIECE / cols * cols; i < n; i += step) {
         int64_t m = MIN2(step, n - i), rows = plain ? 1 : m / cols, width = plain ? m : cols;

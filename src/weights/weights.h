@@ -14,11 +14,12 @@ void weights_record_start(Program *p, const Model *m);
 
 /* ---- files (load.c, save.c) ---- */
 
-/* Reads every tensor of that role (weights or adapters) of that model (Model.name) from a folder into its slot, converting
- * dtypes and quantising on the way. A tensor that is missing or has another shape is refused by name. */
+/* Reads every tensor of that role (weights or adapters) of that model (Model.name) from a folder into its slot,
+ * converting dtypes and quantising on the way. A tensor that is missing or has another shape is refused by name. */
 bool weights_load(Exec *x, const char *model, Role role, const char *folder, Err *e);
 
-/* Writes them, those of the model without a name: model.safetensors (in shards of at most 5 GB) or adapter_model.safetensors. */
+/* Writes them, those of the model without a name: model.safetensors (in shards of at most 5 GB) or
+ * adapter_model.safetensors. */
 bool weights_save(Exec *x, Role role, const char *folder, Err *e);
 
 /* What weights_save and weights_save_optimizer will write, to the byte; from the plan alone. */
@@ -38,13 +39,14 @@ void weights_start_masters(Exec *x);
  * this and what follows (base/stop.h). */
 bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e);
 
-/* A model of which the folder holds a part, written whole: what is missing there is drawn, the rest is the same numbers as
- * c->dtype. *drawn: how many tensors that were. */
-bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed, int threads, int64_t *drawn,
-                      Err *e);
+/* A model of which the folder holds a part, written whole: what is missing there is drawn, the rest is the same
+ * numbers as c->dtype. *drawn: how many tensors that were. */
+bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed,
+                      int threads, int64_t *drawn, Err *e);
 
 /* The same model with the projections of its layers stored as c->quant_format (weights_int.h: rows as bytes), with
- * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by bitsandbytes. */
+ * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by
+ * bitsandbytes. */
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
 bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e); /* all of it is there, in shape */
 

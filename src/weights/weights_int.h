@@ -41,6 +41,7 @@ typedef bool SinkFn(void *context, const void *data, int64_t at, int64_t bytes, 
 
 /* The same n numbers as `to` (rows of cols), a few rows at a time: a model is never held twice. What is not finite
  * is refused where it would be hidden by quantising. */
-bool source_convert(const Source *o, Piece *piece, Format to, int64_t n, int64_t cols, SinkFn *sink, void *context, Err *e);
+bool source_convert(const Source *o, Piece *piece, Format to, int64_t n, int64_t cols, SinkFn *sink, void *context,
+                    Err *e);
 
 #endif

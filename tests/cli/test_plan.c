@@ -80,6 +80,26 @@ static void make_model_and_rows(void) {
     str_free(&text);
 }
 
+/* The words of a run that would draw its weights, or begin from an adapter, plan that run. */
+TEST(a_plan_of_random_weights_or_of_an_adapter_is_the_plan_of_the_run) {
+    make_model_and_rows();
+    char job[900], words[1400];
+    snprintf(job, sizeof job, "--model %s --data %s --seq 64 --global-batch 4 --steps 1 --mode lora", test_path("m"),
+             test_path("rows.jsonl"));
+    for (int adapter = 0; adapter < 2; adapter++) {
+        snprintf(words, sizeof words, "%s %s%s", job, adapter ? "--adapter " : "--lora-rank 3 --init random",
+                 adapter ? test_path("o0/adapter") : "");
+        json_t *planned = plan(0, words);
+        Ran r = snug_run("train %s --out %s --budget 2GiB", words, test_path(adapter ? "o1" : "o0"));
+        json_t *ran = ran_json(&r);
+        if (!EXPECT(r.code == 0 && ran)) test_note("%s", str_text(&r.err));
+        EXPECT(number(ran, "process_planned_bytes") == pool_bytes(planned, "device"));
+        EXPECT(number(planned, "trainable_parameters") > 0);
+        ran_free(&r);
+        json_decref(ran), json_decref(planned);
+    }
+}
+
 TEST(a_plan_with_data_is_the_plan_of_the_run) {
     make_model_and_rows();
     char words[900];

@@ -111,6 +111,7 @@ static const struct {
     {EVAL "--invariant", NULL},
     {EVAL "--svg a.svg", NULL},
     {EVAL "--html a.html", NULL},
+    {EVAL "--attention-report a.html --suite needle", NULL},
     {ANSWER "--top-k 4", NULL},
     {ANSWER "--top-p 0.5", NULL},
     {ANSWER "--min-p 0.5", NULL},

@@ -155,7 +155,8 @@ TEST(a_plan_has_the_bytes_of_the_run) {
         "--beta 0", "--beta 0 --mode lora --lora-rank 4", "--beta 0.1 --num-iterations 2",
         "--beta 0.1 --evaluator models/tally --evaluator-tokens 12 --budget 256MiB"};
     char flags[900], path[300];
-    const char *budget = test_sanitized() ? "--budget 2GiB" : ""; /* their own memory is more than any of these budgets */
+    /* their own memory is more than any of these budgets */
+    const char *budget = test_sanitized() ? "--budget 2GiB" : "";
     for (int i = 0; i < COUNT_OF(ways); i++) {
         snprintf(flags, sizeof flags, TINY "%s %s", ways[i], budget);
         expect_same_bytes(flags);
@@ -163,8 +164,8 @@ TEST(a_plan_has_the_bytes_of_the_run) {
     snprintf(path, sizeof path, "%s/problems.jsonl", test_tmp());
     Ran r = snug_run("problems --n 100 --roles none --out %s", path);
     ran_free(&r);
-    snprintf(flags, sizeof flags, "--config recipes/grpo-demo.yaml --device cpu --data %s --eval-data %s %s", path, path,
-             budget);
+    snprintf(flags, sizeof flags, "--config recipes/grpo-demo.yaml --device cpu --data %s --eval-data %s %s", path,
+             path, budget);
     expect_same_bytes(flags);
 }
 

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "grpo/ring.h"
+#include "ir/cards.h"
 #include "tests/test.h"
 
 enum { PROMPT = 12, ANSWER = 8, ROW = PROMPT + ANSWER, GROUP = 2, ROWS = 2, TOKENS = ROWS * ROW, VOCAB = 60 };
@@ -93,6 +94,76 @@ TEST(a_ring_of_three_models_holds_the_rules) {
         EXPECT_OK(job_plan(j, &ring, &quick, &m, NULL, &e));
         int64_t apart = placed - ring.placement.lower_bound_bytes[POOL_DEVICE]; /* inputs of the other shapes */
         if (!EXPECT(apart >= 0 && apart < 8192)) test_note("    case %d: %lld bytes apart", k, (long long)apart);
+        ring_close(&ring);
+        mem_free(j);
+    }
+}
+
+/* ---- the forward that draws again ---- */
+
+static bool same_shape(const Program *p, Tid a, Tid b) {
+    if (!a || !b) return a == b;
+    const Tensor *x = prog_t(p, a), *y = prog_t(p, b);
+    return x->format == y->format && x->rank == y->rank && !memcmp(x->dim, y->dim, sizeof x->dim);
+}
+
+/* But for what a head draws with. */
+static bool same_step(const Program *p, const Step *a, const Step *b) {
+    bool same = a->op == b->op && !memcmp(&a->attr, &b->attr, sizeof a->attr) && same_shape(p, a->workspace, b->workspace);
+    for (int k = 0; k < MAX_IN; k++)
+        if (a->op != OP_HEAD_LOGP || k != OP_IN(head_logp, how)) same &= same_shape(p, a->in[k], b->in[k]);
+    for (int k = 0; k < MAX_OUT; k++)
+        if (a->op != OP_HEAD_LOGP || k != OP_OUT(head_logp, drawn)) same &= same_shape(p, a->out[k], b->out[k]);
+    return same;
+}
+
+static int next_computed(const Program *p, int at) { /* copies and what they wait for are no part of it */
+    while (p->s[at].queue != QUEUE_COMPUTE || p->s[at].op == OP_COPY) at++;
+    return at;
+}
+
+/* An in-place sum takes another algorithm of the product library only where both phases place it differently. */
+static bool adds_in_place(const Program *p, const Step *s) {
+    return s->op == OP_LINEAR && s->linear.in.so_far &&
+           prog_t(p, s->linear.in.so_far)->offset == prog_t(p, s->linear.out.y)->offset;
+}
+
+static void expect_same_forward(const Program *p, int verify, int micro, int which) {
+    int a = p->phase[verify].begin, b = p->phase[micro].begin;
+    for (bool head = false; !head; a++, b++) {
+        a = next_computed(p, a), b = next_computed(p, b);
+        const Step *x = &p->s[a], *y = &p->s[b];
+        head = x->op == OP_HEAD_LOGP;
+        if (y->op == OP_EMBED && x->op == OP_EMBED) continue; /* a trained table has an order of its ids */
+        if (EXPECT(a < p->phase[verify].end && same_step(p, x, y) && adds_in_place(p, x) == adds_in_place(p, y))) continue;
+        test_note("    case %d: %s of layer %d where an update has %s of layer %d", which, op_name(x->op), x->layer,
+                  op_name(y->op), y->layer);
+        return;
+    }
+}
+
+TEST(an_exact_policy_is_verified_by_the_training_forward_itself) {
+    Machine m = card_machine(card_named("h200"));
+    Err e = {0};
+    for (int k = 0; k < 16; k++) {
+        JobSpec s = job_spec(k % 2);
+        GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
+        g.exact = true;
+        s.m.adapter.dropout = 0;
+        s.no_sweep = true;
+        s.m.activations = s.weights = s.gradients = s.m.config.dtype = FMT_BF16;
+        for (int l = 0; l < 2; l++) s.recompute[l] = (RecomputeLevel)(k / 2 % 4);
+        if (k & 8) s.m.offload.layers[OFFLOAD_WEIGHTS] = 2;
+        GrpoTask task = grpo_task(&g);
+        s.task = &task.task;
+        Job *j = MEM_NEW(Job, 1);
+        Ring ring;
+        EXPECT_OK(job_plan(j, &ring, &s, &m, NULL, &e));
+        expect_same_forward(&ring.p, grpo_ring(j)->phase_verify, j->micro, k);
+        ring_close(&ring);
+        s.ffn_chunks = 4;
+        EXPECT(!job_plan(j, &ring, &s, &m, NULL, &e) && strstr(e.text, "--ffn-chunks"));
+        e = (Err){0};
         ring_close(&ring);
         mem_free(j);
     }

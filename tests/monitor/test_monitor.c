@@ -1,6 +1,7 @@
 /* test_monitor.c - snug monitor from outside: every way of it, with a driver that is not one, without any, with
  * jobs that run, end and die, and with names that would do harm. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -261,6 +262,87 @@ TEST(a_running_job_is_shown_and_one_that_dies_leaves_the_monitor_alive) {
     j = look(); /* another run in its place ended well: nothing is left */
     EXPECT(json_array_size(json_object_get(j, "jobs")) == 0);
     json_decref(j);
+}
+
+/* Looks until the only job has come to the phase and has counted tokens where it should; NULL: it did not. */
+static json_t *look_for(const char *phase, bool tokens) {
+    for (int i = 0; i < 300; i++, world_sleep(0.1)) {
+        json_t *j = look();
+        const json_t *job = json_array_get(json_object_get(j, "jobs"), 0);
+        if (job && !strcmp(text(job, "phase"), phase) && (!tokens || number(job, "tokens") > 0)) return j;
+        json_decref(j);
+    }
+    return NULL;
+}
+
+static void write_prompts(const char *name, int n) {
+    Str rows = {0};
+    for (int i = 0; i < n; i++)
+        str_addf(&rows, "{\"prompt\": \"Ada has %d apples.\", \"problem\": \"%d and 1?\", \"answer\": \"%d\"}\n", i,
+                 i, i + 1);
+    EXPECT(file_write_all(test_path(name), rows.data, rows.len, NULL));
+    str_free(&rows);
+}
+
+/* Each while it answers, with its plan beside what it took; afterwards nothing of it is left. */
+TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
+    static const struct {
+        const char *arguments, *command, *phase, *unit;
+        bool tokens;
+    } rows[] = {
+        {"generate --model tally --prompts ../p.jsonl --ignore-eos --max-tokens 400 --out a.jsonl", "generate",
+         "answering", "answer", true},
+        {"reason --model tally --data ../p.jsonl --num-examples 2000 --out r.json", "reason", "answering", "problem",
+         true},
+        {"eval --model tally --data ../p.jsonl --seq 64 --micro-batch 1", "eval", "evaluating", "step", true},
+        {"eval --model tally --suite needle --lengths 500 --depths 9 --limit 200", "eval", "evaluating", "step", true},
+    };
+    use_no_nvml();
+    setenv("SNUG_JOBS", test_path("jobs"), 1);
+    write_prompts("p.jsonl", 20000);
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char folder[8], words[400];
+        snprintf(folder, sizeof folder, "g%d", i);
+        snprintf(words, sizeof words, "%s --threads 1 --device cpu", rows[i].arguments);
+        pid_t pid = world_start(folder, world_binary(), NULL, words);
+        json_t *j = look_for(rows[i].phase, rows[i].tokens);
+        if (!EXPECT(j != NULL)) world_complain(folder, 0, rows[i].arguments);
+        const json_t *job = j ? only_job(j) : NULL;
+        EXPECT_STR(text(job, "command"), rows[i].command);
+        EXPECT_STR(text(job, "unit"), rows[i].unit);
+        EXPECT(number(job, "pid") == pid && number(job, "planned_bytes") >= number(job, "measured_bytes"));
+        EXPECT(number(job, "measured_bytes") > 0 && json_is_real(json_object_get(job, "tokens_per_s")));
+        json_decref(j);
+        kill(pid, SIGINT);
+        world_wait(pid);
+        j = look();
+        EXPECT(json_array_size(json_object_get(j, "jobs")) == 0);
+        json_decref(j);
+    }
+}
+
+TEST(a_conversation_that_waits_for_its_next_line_says_so) {
+    use_no_nvml();
+    setenv("SNUG_JOBS", test_path("jobs"), 1);
+    char command[1200];
+    snprintf(command, sizeof command, "mkfifo %s", test_path("typed"));
+    EXPECT(system(command) == 0);
+    pid_t pid = world_start("c", world_binary(), test_path("typed"), "chat --model tally --max-tokens 8 --device cpu");
+    int fd = open(test_path("typed"), O_WRONLY);
+    EXPECT(write(fd, "2 and 3?\n", 9) == 9);
+    json_t *j = look_for("waiting", false);
+    while (j && number(only_job(j), "step") < 1) {
+        json_decref(j);
+        j = look_for("waiting", false);
+    }
+    const json_t *job = j ? only_job(j) : NULL;
+    EXPECT_STR(text(job, "command"), "chat");
+    EXPECT_STR(text(job, "name"), "tally");
+    EXPECT_STR(text(job, "out"), "");
+    EXPECT(number(job, "step") == 1 && number(job, "planned_bytes") > 0);
+    json_decref(j);
+    close(fd);
+    EXPECT(world_wait(pid) == 0);
 }
 
 TEST(files_in_the_folder_of_jobs_that_are_none_are_passed_over) {

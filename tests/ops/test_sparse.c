@@ -493,6 +493,8 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
         for (; kept_here < MOST && k.keys[t * MOST + kept_here] >= 0; kept_here++)
             want[REPORT_MASS] += p[k.keys[t * MOST + kept_here] - begin];
         want[REPORT_TOKENS]++, want[REPORT_SEEN] += (double)count, want[REPORT_KEYS] += (double)kept_here;
+        want[REPORT_KEYS_MOST] = fmax(want[REPORT_KEYS_MOST], (double)kept_here);
+        want[REPORT_KEYS_LEAST] = fmax(want[REPORT_KEYS_LEAST], (double)(REPORT_FAR - kept_here));
         if (count > 1) want[REPORT_LATER]++, want[REPORT_FIRST] += p[0];
         for (int64_t i = 0; i < kept_here; i++) { /* the largest, one after another */
             int64_t best = 0;
@@ -506,11 +508,23 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
                            .attend_report = {.in = {qkv, keys, docs, beta}, .out = {stat}},
                            .attr.heads = at.heads});
     for (int i = 0; i < REPORT_WORDS; i++) EXPECT_NEAR(((double *)b.now[stat])[i], want[i], 1e-4);
+    bench_check(&b, (Step){.op = OP_ATTEND_REPORT,
+                           .attend_report = {.in = {qkv, NONE, docs, beta}, .out = {stat}},
+                           .attr.heads = at.heads});
+    for (int i = 0; i < REPORT_WORDS; i++) { /* without a selection: what does not ask for one */
+        bool counted = i == REPORT_TOKENS || i == REPORT_SEEN || i == REPORT_FIRST || i == REPORT_LATER;
+        EXPECT_NEAR(((double *)b.now[stat])[i], counted ? want[i] : 0, 1e-4);
+    }
     bench_check(
         &b,
         (Step){.op = OP_GATE_REPORT, .gate_report = {.in = {z, beta}, .out = {stat}}, .attr.gate = {GATE_TANH, 0, 1}});
-    double open = 0, *gates = bench_initial(&b, z);
-    for (int i = 0; i < 7 * 33; i++) open += gate_value(GATE_TANH, gates[i]);
+    double open = 0, most = 0, least = 1, *gates = bench_initial(&b, z);
+    for (int i = 0; i < 7 * 33; i++) {
+        double v = gate_value(GATE_TANH, gates[i]);
+        open += v, most = fmax(most, v), least = fmin(least, v);
+    }
+    EXPECT_NEAR(((double *)b.now[stat])[REPORT_GATE_MOST] - 1, most, 1e-6);
+    EXPECT_NEAR(REPORT_FAR - ((double *)b.now[stat])[REPORT_GATE_LEAST], least, 1e-6);
     EXPECT_NEAR(((double *)b.now[stat])[REPORT_OPEN], open, 1e-4);
     EXPECT(((double *)b.now[stat])[REPORT_GATES] == 7 * 33);
     mem_free(k.doc);

@@ -173,3 +173,44 @@ TEST(token_sum_is_its_formula) {
         sum_case(lengths[i], 1);
     }
 }
+
+static void score_case(int64_t n, int64_t vocabulary) {
+    Bench b;
+    bench_open(&b, "token_score of %lld rows, %lld tokens", (long long)n, (long long)vocabulary);
+    Tid logits = bench_matrix(&b, FMT_F32, n, vocabulary), labels = bench_vector(&b, FMT_I32, n);
+    Tid score = bench_matrix(&b, FMT_F32, n, TOKEN_SCORES);
+    bench_normal(&b, logits, 1, 5);
+    double *x = bench_initial(&b, logits), *want = bench_doubles(&b, n * TOKEN_SCORES);
+    int32_t *label = MEM_NEW(int32_t, n);
+    if (n > 2) x[2 * vocabulary] = x[2 * vocabulary + vocabulary - 1] = 40; /* two largest: the first is the likeliest */
+    if (n > 3) x[3 * vocabulary + 1] = -INFINITY;
+    bench_set(&b, logits, x);
+    for (int64_t r = 0; r < n; r++) {
+        const double *at = x + r * vocabulary;
+        double top = -INFINITY, sum = 0, mean = 0, square = 0;
+        int64_t best = 0;
+        for (int64_t i = 0; i < vocabulary; i++) best = at[i] > at[best] ? i : best;
+        label[r] = (int32_t)(r == 1 ? -1 : r == 2 ? vocabulary - 1 : r % 2 ? best : r * 7 % vocabulary);
+        if (label[r] < 0) continue;
+        top = at[best];
+        for (int64_t i = 0; i < vocabulary; i++) sum += exp(at[i] - top);
+        for (int64_t i = 0; i < vocabulary; i++) {
+            double logp = at[i] - top - log(sum), p = exp(logp);
+            if (p > 0) mean += p * logp, square += p * logp * logp;
+        }
+        want[r * TOKEN_SCORES + SCORE_LOGP] = at[label[r]] - top - log(sum);
+        want[r * TOKEN_SCORES + SCORE_MEAN] = mean;
+        want[r * TOKEN_SCORES + SCORE_DEVIATION] = sqrt(square - mean * mean);
+        want[r * TOKEN_SCORES + SCORE_LIKELIEST] = label[r] == best;
+    }
+    bench_set_i32(&b, labels, label);
+    bench_check(&b, (Step){.op = OP_TOKEN_SCORE, .token_score = {.in = {logits, labels}, .out = {score}}});
+    bench_expect(&b, score, want, 1e-5);
+    mem_free(label);
+    bench_close(&b);
+}
+
+TEST(a_token_is_scored_by_its_distribution) {
+    static const int64_t vocabulary[] = {5, 512, 1025, 3000};
+    for (int i = 0; i < COUNT_OF(vocabulary); i++) score_case(7, vocabulary[i]);
+}

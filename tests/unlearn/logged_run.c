@@ -5,14 +5,16 @@
 #include "tests/test.h"
 #include "weights/weights.h"
 
-bool logged_run_open(LoggedRun *l, const char *name) {
-    char out[600];
-    char *words[] = {"--run", test_path(name), "--out", out, "--threads", "2", "--other-binary"};
+bool logged_run_open(LoggedRun *l, const char *name, const char *hessian) {
+    char out[600], kind[40];
+    char *words[] = {"--run",     test_path(name), "--out", out, "--threads", "2", "--other-binary",
+                     "--hessian", kind};
     Err e = {0};
     snprintf(out, sizeof out, "%s/unused", test_tmp());
+    snprintf(kind, sizeof kind, "%s", hessian);
     *l = (LoggedRun){0};
     log_only_warnings();
-    bool ok = options_parse(&l->o, CMD_UNLEARN, 7, words, &e) && unlearn_run_open(&l->run, &l->o, 0, &e);
+    bool ok = options_parse(&l->o, CMD_UNLEARN, COUNT_OF(words), words, &e) && unlearn_run_open(&l->run, &l->o, 0, &e);
     if (!EXPECT(ok)) test_note("    %s", e.text);
     if (ok) l->walk = replay_walk(&l->run.replay);
     return ok;

@@ -37,7 +37,7 @@ TEST(a_step_of_gradient_ascent_is_the_gradient_of_torch) {
     json_t *j = unlearn(
         "--method gradascent --optimizer sgd --clip 0 --weight-decay 0 --epochs 1 --lr 1 --global-batch 6 "
         "--micro-batch 4");
-    if (j && logged_run_open(&l, "o")) {
+    if (j && logged_run_open(&l, "o", "fisher")) {
         int64_t n = l.walk.n;
         snprintf(result, sizeof result, "%s/model", test_path("u"));
         float *before = logged_run_vector(&l, FIXTURE "model"), *after = logged_run_vector(&l, result);
@@ -72,7 +72,7 @@ TEST(a_step_through_logits_is_the_step_through_log_probabilities) {
                  methods[i]);
         json_decref(unlearn(flags));
         snprintf(result, sizeof result, "%s/model", test_path("u"));
-        if (logged_run_open(&l, "o")) theta[i] = logged_run_vector(&l, result);
+        if (logged_run_open(&l, "o", "fisher")) theta[i] = logged_run_vector(&l, result);
         snprintf(result, sizeof result, "%s/model", test_path("o"));
         if (i && theta[1]) start = logged_run_vector(&l, result);
         int64_t n = l.walk.n;

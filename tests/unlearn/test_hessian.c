@@ -1,10 +1,11 @@
-/* test_hessian.c - gradients and Hessian products of a small decoder against torch's double backward in fp64
+/* test_hessian.c - gradients and Hessian products of a small decoder against torch in fp64
  * (tools/make_unlearn_golden.py). */
 #include <stdlib.h>
 
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/unlearn/logged_run.h"
+#include "unlearn/gradnorm.h"
 #include "unlearn/propagate.h"
 #include "unlearn/vec.h"
 
@@ -35,7 +36,7 @@ TEST(hessian_products_are_those_of_double_backward) {
     LoggedRun l;
     Err e = {0};
     if (!train_fixture("")) return;
-    if (logged_run_open(&l, "o")) {
+    if (logged_run_open(&l, "o", "fisher")) {
         int64_t n = l.walk.n;
         float *v = logged_run_vector(&l, FIXTURE "v"), *g = logged_run_vector(&l, FIXTURE "gradient");
         float *hv = logged_run_vector(&l, FIXTURE "hv"), *out = MEM_NEW(float, n), *scratch = MEM_NEW(float, n);
@@ -56,4 +57,52 @@ TEST(hessian_products_are_those_of_double_backward) {
         mem_free(v), mem_free(g), mem_free(hv), mem_free(out), mem_free(scratch);
     }
     logged_run_close(&l);
+}
+
+/* Two micro-batches, so that the products of both are added up; the replay beside them keeps its bits. */
+TEST(gauss_newton_products_are_those_of_forward_and_backward_mode) {
+    LoggedRun l;
+    Err e = {0};
+    if (!train_fixture("--micro-batch 4")) return;
+    if (logged_run_open(&l, "o", "gauss-newton")) {
+        int64_t n = l.walk.n;
+        float *v = logged_run_vector(&l, FIXTURE "v"), *want = logged_run_vector(&l, FIXTURE "gauss_newton");
+        float *hv = logged_run_vector(&l, FIXTURE "hv"), *out = MEM_NEW(float, n), *part = MEM_NEW(float, n);
+        bool removed[6] = {false, true, false, false, false, true};
+        PropagateOptions o = {.hessian = HESSIAN_GAUSS_NEWTON, .difference = PROPAGATE_DIFFERENCE};
+        l.run.replay.astray = true;
+        EXPECT_OK(l.walk.seek(l.walk.user, 0, &e));
+        EXPECT_OK(hessian_product(&l.walk, &o, WALK_ALL, v, out, part, &e));
+        expect_alike("gauss-newton", out, want, n, 1e-3);
+        EXPECT(vec_dot(NULL, out, v, n) > 0); /* positive semidefinite, which the Hessian is not */
+        EXPECT(vec_dot(NULL, out, hv, n) < 0.9999 * vec_norm(NULL, out, n) * vec_norm(NULL, hv, n));
+        l.run.replay.removed = removed; /* rows are added up: those that stay and those that go make the whole */
+        EXPECT_OK(hessian_product(&l.walk, &o, WALK_KEPT, v, out, hv, &e));
+        EXPECT_OK(hessian_product(&l.walk, &o, WALK_REMOVED, v, part, hv, &e));
+        vec_add(NULL, out, part, 1, n);
+        expect_alike("gauss-newton by rows", out, want, n, 1e-3);
+        EXPECT_OK(replay_seek(&l.run.replay, 2, &e));
+        mem_free(v), mem_free(want), mem_free(hv), mem_free(out), mem_free(part);
+    }
+    logged_run_close(&l);
+}
+
+TEST(gradient_norms_of_samples_are_those_of_autograd) {
+    LoggedRun l;
+    Err e = {0};
+    double got[6];
+    int64_t row[6] = {0, 1, 2, 3, 4, 5};
+    if (!train_fixture("")) return;
+    json_t *want = json_load_file(FIXTURE "gradient_norms.json", 0, NULL);
+    if (EXPECT(want != NULL) && logged_run_open(&l, "o", "fisher")) {
+        Run *run = &l.run.run;
+        mem_free(logged_run_vector(&l, FIXTURE "model"));
+        EXPECT_OK(gradnorm_make(got, run, l.run.data, row, 6, &e));
+        for (int i = 0; i < 6; i++) {
+            size_t sample = (size_t)dataset_row_at(l.run.data, 0, row[i]);
+            EXPECT_NEAR(got[i] / json_number_value(json_array_get(want, sample)), 1, 1e-5);
+        }
+        logged_run_close(&l);
+    }
+    json_decref(want);
 }

@@ -4,7 +4,7 @@
 
 #include "base/zlib.h"
 #include "tests/test.h"
-#include "unlearn/scorer.h"
+#include "unlearn/evaluate.h"
 #include "unlearn/stem.h"
 
 static json_t *golden(const char *key) { /* gives the whole; *key is found in it */
@@ -88,21 +88,6 @@ TEST(metrics_of_an_answer_are_as_defined) {
     EXPECT_NEAR(metric_privleak(0.5, 0.5), 0, 1e-9);
 }
 
-TEST(a_token_is_scored_by_its_distribution) {
-    static const float x[] = {1000.5f, 998.25f, 1000.5f, 990, 1001.75f}; /* far from 0: nothing overflows */
-    double sum = 0, mean = 0, square = 0;
-    for (int i = 0; i < 5; i++) sum += exp((double)x[i] - 1000);
-    for (int i = 0; i < 5; i++) {
-        double logp = (double)x[i] - 1000 - log(sum), p = exp(logp);
-        mean += p * logp, square += p * logp * logp;
-    }
-    TokenScore t = score_of_logits(x, 5, 1), best = score_of_logits(x, 5, 4);
-    EXPECT_NEAR((double)t.logp, 998.25 - 1000 - log(sum), 1e-6);
-    EXPECT_NEAR((double)t.mean, mean, 1e-6);
-    EXPECT_NEAR((double)t.deviation, sqrt(square - mean * mean), 1e-6);
-    EXPECT(!t.likeliest && best.likeliest);
-}
-
 TEST(texts_are_as_short_as_zlib_makes_them) {
     static const char text[] =
         "The full name of the author is Basil Mahfouz Al-Kuwaiti, and the author is from Kuwait City, Kuwait.";
@@ -112,4 +97,46 @@ TEST(texts_are_as_short_as_zlib_makes_them) {
     }
     EXPECT(zlib_bytes(text, (int64_t)strlen(text)) == 84);
     EXPECT(zlib_bytes("", 0) == 8);
+}
+
+/* ---- membership tests ---- */
+
+static void add_row(Scores *s, const json_t *row, const char *logp) {
+    const json_t *of = json_object_get(row, logp), *mean = json_object_get(row, "mean");
+    const json_t *deviation = json_object_get(row, "deviation");
+    int64_t n = (int64_t)json_array_size(of), at = s->first[s->rows];
+    for (int i = 0; i < n; i++)
+        s->token[at + i] = (TokenScore){(float)real(of, i), (float)real(mean, i), (float)real(deviation, i), false};
+    s->first[++s->rows] = at + n;
+}
+
+TEST(areas_of_six_membership_tests_are_those_of_numpy_and_sklearn) {
+    json_t *t = at(golden("attacks"), 0), *rows = json_object_get(t, "rows"), *row, *area;
+    int64_t members = json_integer_value(json_object_get(t, "members")), n = (int64_t)json_array_size(rows);
+    static TokenScore token[2][600];
+    static int64_t first[2][64];
+    static EvalItem item[64];
+    static double norm[64];
+    Scores own = {token[0], first[0], 0}, reference = {token[1], first[1], 0};
+    EvalItems items = {.set = {[SET_FORGET] = {item, members, 0}, [SET_HOLDOUT] = {item + members, n - members, 0}}};
+    size_t i;
+    const char *name;
+    json_array_foreach(rows, i, row) {
+        item[i] = (EvalItem){.answer = (char *)json_string_value(json_object_get(row, "answer")), .row = (int64_t)i};
+        norm[i] = json_number_value(json_object_get(row, "norm"));
+        add_row(&own, row, "logp");
+        add_row(&reference, row, "reference");
+    }
+    EvalInput in = {.items = &items, .scores = &own, .reference = &reference, .gradient_norm = {norm, norm + members}};
+    json_t *all = evaluate_all(&in), *summary = evaluate_summary(all);
+    json_object_foreach(json_object_get(t, "auc"), name, area) {
+        if (!strcmp(name, "mia_zlib") && zlib_bytes("", 0) < 0) continue;
+        EXPECT_NEAR(json_number_value(json_object_get(summary, name)), json_number_value(area), 1e-5);
+    }
+    json_decref(all), json_decref(summary);
+    in.reference = NULL, in.gradient_norm[0] = NULL; /* what was not made is left out */
+    all = evaluate_all(&in);
+    EXPECT(json_object_get(all, "mia_loss") && !json_object_get(all, "mia_reference"));
+    EXPECT(!json_object_get(all, "mia_gradnorm"));
+    json_decref(all);
 }

@@ -256,6 +256,9 @@ TEST(the_norm_guard_scales_back_and_takes_out_what_is_not_finite) {
     o.guard = true;
     EXPECT_OK(propagate(&w, &o, first, 1, v, &report, &e));
     EXPECT(report.guarded > 0 && report.norm <= 10.001 * report.added_norm);
+    static const int64_t many[] = {1, 3, 5, 7, 9}; /* growth between removals does not compound */
+    EXPECT_OK(propagate(&w, &o, many, COUNT_OF(many), v, &report, &e));
+    EXPECT(report.guarded > 0 && report.norm <= 10.001 * report.added_norm);
 }
 
 /* ---- products and contraction ---- */

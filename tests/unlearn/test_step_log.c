@@ -79,7 +79,7 @@ TEST(a_replayed_update_is_the_difference_of_two_states_to_the_bit) {
     if (!must_train("o", "--steps 6 --save-steps 1 --optimizer sgd --momentum 0.5")) return;
     snprintf(before, sizeof before, "%s/checkpoint-4", test_path("o"));
     snprintf(after, sizeof after, "%s/checkpoint-5", test_path("o"));
-    if (logged_run_open(&l, "o")) {
+    if (logged_run_open(&l, "o", "fisher")) {
         float *a = logged_run_vector(&l, before), *b = logged_run_vector(&l, after), *u = MEM_NEW(float, l.walk.n);
         l.run.replay.astray = true;
         EXPECT_OK(l.walk.seek(l.walk.user, 4, &e));

@@ -50,6 +50,7 @@ TEST_SLOW(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
     } table[] = {{"--hessian exact --damping 0 --window 100", 0.25},
                  {"--hessian fisher --window 100", 0.9},
                  {"--hessian diagonal --window 100", 0.9},
+                 {"--hessian gauss-newton --damping 0 --window 100", 0.9},
                  {"--hessian exact --damping 0 --remove steps --window 100", 0.35},
                  {"--hessian fisher --remove steps --window 10", 0.95},
                  {"--hessian exact --damping 0 --window auto --gamma-iterations 5", 0.25}};
@@ -149,6 +150,7 @@ TEST(a_removal_that_cannot_be_is_refused_and_writes_nothing) {
     forget("5\n");
     expect_refused("--remove samples", 2, "not a sum over samples");
     expect_refused("--hessian exact", 2, "bf16");
+    expect_refused("--hessian gauss-newton", 2, "bf16");
     expect_refused("--budget 1KiB", 3, "does not fit");
     expect_refused("--hesian exact", 2, "Did you mean");
     char weights[700], copy[700];

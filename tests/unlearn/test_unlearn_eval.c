@@ -103,3 +103,47 @@ TEST(an_evaluation_without_its_files_is_refused) {
         ran_free(&r);
     }
 }
+
+TEST(membership_tests_by_reference_and_gradients_are_planned_and_told_apart) {
+    char flags[900];
+    if (!make_folder()) return;
+    snprintf(flags, sizeof flags, "--no-rouge --mia-gradnorm --reference-model %s", world_path("words"));
+    json_t *j = evaluate(flags);
+    EXPECT(value(j, "mia_reference") == 0.5); /* a model beside itself */
+    EXPECT(value(j, "mia_gradnorm") >= 0 && value(j, "mia_gradnorm") <= 1);
+    EXPECT(value(j, "planned_bytes") == value(j, "measured_bytes") && value(j, "above_plan_bytes") == 0);
+    json_decref(j);
+    j = evaluate("--no-rouge");
+    EXPECT(!json_object_get(j, "mia_gradnorm") && !json_object_get(j, "mia_reference"));
+    json_decref(j);
+}
+
+static void write_eval(const char *name, const char *summary, const char *spent) {
+    EXPECT(file_make_dirs(world_path("%s", name), NULL));
+    EXPECT(file_write_all(world_path("%s/TOFU_SUMMARY.json", name), summary, (int64_t)strlen(summary), NULL));
+    if (spent) EXPECT(file_write_all(world_path("%s/EFFICIENCY.json", name), spent, (int64_t)strlen(spent), NULL));
+}
+
+TEST(evaluations_are_compared_on_one_page_without_outside_resources) {
+    if (!make_folder()) return;
+    write_eval("oracle", "{\"forget_quality\":1.0,\"model_utility\":0.5,\"privleak\":0.0,\"mia_min_k\":0.5}",
+               "{\"method\":\"retrain\",\"seconds\":9.5}");
+    write_eval("npo<1>", "{\"forget_quality\":0.02,\"model_utility\":0.4,\"privleak\":-31.25,\"mia_min_k\":0.2}", NULL);
+    char page[700];
+    snprintf(page, sizeof page, "%s", world_path("page.html"));
+    Ran r = snug_run("unlearn-eval %s", "--compare-evals x --html y");
+    EXPECT(r.code == 2 && strstr(str_text(&r.err), "2 to"));
+    ran_free(&r);
+    r = snug_run("unlearn-eval --compare-evals '%s,%s' --html %s", world_path("oracle"), world_path("npo<1>"), page);
+    if (!EXPECT(r.code == 0)) test_note("    %s", str_text(&r.err));
+    ran_free(&r);
+    Str text = {0};
+    EXPECT(file_read(page, &text, 0, NULL));
+    EXPECT(strstr(str_text(&text), "-31.25") && strstr(str_text(&text), "npo&lt;1&gt;"));
+    EXPECT(strstr(str_text(&text), "<circle") && strstr(str_text(&text), "9.5") && !strstr(str_text(&text), "npo<1>"));
+    EXPECT(!strstr(str_text(&text), "src=") && !strstr(str_text(&text), "http"));
+    str_free(&text);
+    r = snug_run("unlearn-eval --compare-evals %s,nothing --html %s", world_path("oracle"), world_path("none.html"));
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "nothing") && !file_exists(world_path("none.html")));
+    ran_free(&r);
+}

@@ -1,8 +1,8 @@
 /* cache.c - keys and values that stay: rotated and put by position, and attended to by the tokens that follow.
  *
  * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
- * of them with its own scale. A token at a negative position is an idle place of the batch: nothing is put for it and it
- * attends to nothing. Which row of the cache a row of the batch uses may be named by an input. */
+ * of them with its own scale. A token at a negative position is an idle place of the batch: nothing is put for it and
+ * it attends to nothing. Which row of the cache a row of the batch uses may be named by an input. */
 #include <string.h>
 
 #include "backend/cpu/attend.h"

@@ -32,7 +32,8 @@ static void processor_name(char *name, int64_t size, int threads) {
         if (line) sscanf(line, "model name : %63[^\n]", model);
     }
     str_free(&text);
-    snprintf(name, (size_t)size, "%s, %d thread%s, %s products", model, threads, threads == 1 ? "" : "s", cpu_blas_name());
+    snprintf(name, (size_t)size, "%s, %d thread%s, %s products", model, threads, threads == 1 ? "" : "s",
+             cpu_blas_name());
 }
 
 /* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. AMD's cores of the same
@@ -255,7 +256,8 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     if (!threads_open(&threads, n, e)) return false;
     cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
-    b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe, .pool = make_pool,
+    b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe,
+                        .pool = make_pool,
         .release = release_pool, .link = link_disk, .settle = settle_disk, .trim = trim, .restore = restore,
         .facts = facts, .choices = choices, .choose = choose, .in_use = in_use, .copy = copy, .signal = signal_event,
         .wait = wait_event, .begin = begin_or_end,

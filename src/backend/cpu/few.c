@@ -1,5 +1,5 @@
-/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row of
- * them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read as they are
+/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row
+ * of them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read as they are
  * stored, their scales applied to sums:
  *     int8   y = scale * sum(code * x)
  *     nf4    y = scale * sum over blocks of 64 columns (most * sum(level[code] * x)) */
@@ -53,7 +53,8 @@ static void few_tile(void *context, int64_t tile, int worker) {
     const Product *p = f->p;
     char copy[PIECE * sizeof(float)];
     float sum[ROWS_A_TILE][ROWS_AT_ONCE] = {{0}}, out[ROWS_A_TILE];
-    int64_t begin = tile * ROWS_A_TILE, count = MIN2(ROWS_A_TILE, p->cols - begin), blocks = format_nf4_blocks(p->inner);
+    int64_t begin = tile * ROWS_A_TILE, count = MIN2(ROWS_A_TILE, p->cols - begin),
+            blocks = format_nf4_blocks(p->inner);
     const char *first = (const char *)p->b.data + begin * f->row_bytes;
     for (int64_t k = 0; k < p->inner; k += PIECE) {
         int64_t n = MIN2(PIECE, p->inner - k);

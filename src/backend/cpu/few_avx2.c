@@ -1,4 +1,5 @@
-/* few_avx2.c - the vector of few_body.h and many_body.h in AVX2: eight numbers, and a level from two halves of the table. */
+/* few_avx2.c - the vector of few_body.h and many_body.h in AVX2: eight numbers, and a level from two halves of the
+ * table. */
 #include <immintrin.h>
 
 #include "backend/cpu/few.h"
@@ -33,7 +34,8 @@ FEW_TARGET static inline __attribute__((always_inline)) float vec_sum(__m256 v) 
 }
 
 FEW_TARGET static inline __attribute__((always_inline)) __m256 codes_level(__m256i codes, int k) {
-    __m256i code = _mm256_srli_epi32(codes, 4 * k); /* the lookup takes its lowest three bits, the fourth chooses the half */
+    /* the lookup takes its lowest three bits, the fourth chooses the half */
+    __m256i code = _mm256_srli_epi32(codes, 4 * k);
     __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(format_nf4_levels), code);
     __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(format_nf4_levels + 8), code);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));

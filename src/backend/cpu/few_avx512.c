@@ -25,9 +25,11 @@ typedef __m512i Codes;
 #define codes_load(at) _mm512_loadu_si512(at)
 #define codes_gather(first, offset) _mm512_i32gather_epi32(_mm512_loadu_si512(offset), first, 1)
 #define codes_int8(codes, k) _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(codes, 24 - 8 * (k)), 24))
-#define codes_level(codes, k) _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4 * (k)), _mm512_loadu_ps(format_nf4_levels))
+#define codes_level(codes, k) \
+    _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4 * (k)), _mm512_loadu_ps(format_nf4_levels))
 /* 128 columns are two blocks: eight words each */
-#define vec_most(block) _mm512_mask_blend_ps(0xff00, _mm512_set1_ps((float)(block)[0]), _mm512_set1_ps((float)(block)[1]))
+#define vec_most(block) \
+    _mm512_mask_blend_ps(0xff00, _mm512_set1_ps((float)(block)[0]), _mm512_set1_ps((float)(block)[1]))
 
 #include "backend/cpu/few_body.h"
 #include "backend/cpu/many_body.h"

@@ -23,7 +23,8 @@ INLINE void load_kind(Vec *to, const void *w, int64_t at, const Kind kind) {
 
 /* A constant number of rows, so that the sums stay in registers; two sums a row, since an addition takes longer than a
  * turn of the loop. */
-INLINE void add_rows(float *sum, const void *w, const Kind kind, const float *x, int64_t ldx, const int rows, int64_t n) {
+INLINE void add_rows(float *sum, const void *w, const Kind kind, const float *x, int64_t ldx, const int rows,
+                     int64_t n) {
     const int item = kind == KIND_F32 ? 4 : kind == KIND_INT8 ? 1 : 2;
     Vec even[4], odd[4];
     for (int r = 0; r < rows; r++) even[r] = odd[r] = vec_zero();
@@ -69,11 +70,11 @@ INLINE void add_nf4(float *sum, const uint8_t *w, const uint8_t *most, const flo
     for (; r + 2 <= rows; r += 2) add(2);        \
     for (; r < rows; r++) add(1)
 
-#define DOTS_OF(name, kind)                                                                                            \
-    FEW_TARGET static void name(float *sum, const void *w, const uint8_t *most, const float *x, int64_t ldx, int64_t rows, \
-                                int64_t n) {                                                                           \
-        (void)most;                                                                                                    \
-        EACH_ROWS(ADD_##kind);                                                                                         \
+#define DOTS_OF(name, kind)                                                                                  \
+    FEW_TARGET static void name(float *sum, const void *w, const uint8_t *most, const float *x, int64_t ldx, \
+                                int64_t rows, int64_t n) {                                                   \
+        (void)most;                                                                                          \
+        EACH_ROWS(ADD_##kind);                                                                               \
     }
 #define ADD_F32(count) add_rows(sum + r, w, KIND_F32, x + r * ldx, ldx, count, n)
 #define ADD_BF16(count) add_rows(sum + r, w, KIND_BF16, x + r * ldx, ldx, count, n)

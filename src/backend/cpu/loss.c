@@ -1,4 +1,7 @@
-/* loss.c - the last step from per-token numbers to one: a weighted sum in fp64, in token order; its gradient. */
+/* loss.c - what a distribution says about its token, and the last step from per-token numbers to one: a weighted sum in
+ * fp64, in token order; its gradient. */
+#include <math.h>
+
 #include "backend/cpu/cpu.h"
 
 enum { CHUNK = 1024 };
@@ -35,4 +38,42 @@ void cpu_token_sum_grad(Backend *b, Queue q, const Args *a) {
         for (int64_t i = 0; i < n; i++) dv[i] = (float)(factor * (double)w[i]);
         cpu_write(a->token_sum_grad.out.dv, c, dv, n);
     }
+}
+
+static bool is_first_of_the_largest(const float *x, int64_t label, float top) {
+    int64_t i = 0;
+    while (i < label && x[i] < top) i++;
+    return i == label && x[label] == top;
+}
+
+static void token_score_row(void *context, int64_t row, int worker) {
+    const Args *a = context;
+    Operand logits = a->token_score.in.logits;
+    int64_t vocabulary = cpu_cols(logits.t);
+    const float *x = (const float *)logits.data + row * vocabulary;
+    int32_t label = ((const int32_t *)a->token_score.in.labels.data)[row];
+    float *score = (float *)a->token_score.out.score.data + row * TOKEN_SCORES, e[CHUNK];
+    (void)worker;
+    for (int i = 0; i < TOKEN_SCORES; i++) score[i] = 0;
+    if (label < 0) return;
+    float top = cpu_max(x, vocabulary);
+    double sum = 0, mean = 0, square = 0;
+    for (int64_t c = 0; c < vocabulary; c += CHUNK) {
+        int64_t n = MIN2(CHUNK, vocabulary - c);
+        cpu_exp(e, x + c, top, n);
+        for (int64_t i = 0; i < n; i++) {
+            double p = e[i], at = p > 0 ? (double)x[c + i] - (double)top : 0; /* a logit of -infinity has no weight */
+            sum += p, mean += p * at, square += p * at * at;
+        }
+    }
+    mean /= sum;
+    score[SCORE_LOGP] = (float)((double)x[label] - (double)top - log(sum));
+    score[SCORE_MEAN] = (float)(mean - log(sum));
+    score[SCORE_DEVIATION] = (float)sqrt(fmax(square / sum - mean * mean, 0));
+    score[SCORE_LIKELIEST] = is_first_of_the_largest(x, label, top);
+}
+
+void cpu_token_score(Backend *b, Queue q, const Args *a) {
+    (void)q;
+    threads_for(cpu_threads(b), cpu_rows(a->token_score.in.logits.t), token_score_row, (void *)a);
 }

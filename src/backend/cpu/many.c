@@ -1,5 +1,5 @@
-/* many.c - a product of many rows (a prompt) with a weight that is stored quantised: a strip of the weight is decoded once,
- * in the order in which the registers want it, and stays in the second-level cache while all rows of x pass by.
+/* many.c - a product of many rows (a prompt) with a weight that is stored quantised: a strip of the weight is decoded
+ * once, in the order in which the registers want it, and stays in the second-level cache while all rows of x pass by.
  *
  * A decoded weight never exists, and nothing is packed a second time, as a BLAS library would. */
 #include <string.h>
@@ -37,7 +37,8 @@ static ManySliver sliver_at(const Many *m, int64_t col) {
     return s;
 }
 
-/* Adds the columns of x from k on to a tile of C: x comes by once, a few rows at a time, for all slivers of the strip. */
+/* Adds the columns of x from k on to a tile of C: x comes by once, a few rows at a time, for all slivers of the
+ * strip. */
 static void add_panel(const Many *m, float *c, float *strip, Block at, int64_t k, bool add) {
     int64_t n = MIN2(m->panel, m->p->inner - k), width = m->kernels->width;
     for (int64_t j = 0; j < at.cols; j += width) {
@@ -69,11 +70,17 @@ static void many_tile(void *context, int64_t tile, int worker) {
 
 void product_many(Backend *b, const Args *a, const Product *p) {
     CHECK(p->b_flip && !p->a_flip && p->alpha == 1.0f && !p->b.first && p->b.ld == p->inner);
-    Many m = {.p = p, .args = a, .kernels = few_kernels()->many, .row_bytes = format_row_bytes(p->b.format, p->inner),
-              .ldx = product_many_ld(p->inner), .strip = product_many_strip(p->cols), .panel = product_many_panel(p->inner)};
+    Many m = {.p = p,
+              .args = a,
+              .kernels = few_kernels()->many,
+              .row_bytes = format_row_bytes(p->b.format, p->inner),
+              .ldx = product_many_ld(p->inner),
+              .strip = product_many_strip(p->cols),
+              .panel = product_many_panel(p->inner)};
     m.decode = p->b.format == FMT_NF4 ? m.kernels->nf4 : m.kernels->int8;
     m.scratch = product_many_x_bytes(p->rows, p->inner);
     m.x = cpu_scratch(a, 0, m.scratch, 0);
     threads_for(cpu_threads(b), p->rows, stage_row, &m);
-    threads_for(cpu_threads(b), product_parts(p->rows, PRODUCT_MANY_ROWS) * product_parts(p->cols, m.strip), many_tile, &m);
+    threads_for(cpu_threads(b), product_parts(p->rows, PRODUCT_MANY_ROWS) * product_parts(p->cols, m.strip),
+                many_tile, &m);
 }

@@ -1,14 +1,15 @@
 /* many.h - products of many rows with a quantised weight, in each instruction set: written once (many_body.h) over the
  * vector that few_plain.c, few_avx2.c and few_avx512.c define.
  *
- * A sliver is `width` rows of the weight. Decoded it stands in the order the product reads it: the numbers of its rows at
- * column 0, then those at column 1, ... */
+ * A sliver is `width` rows of the weight. Decoded it stands in the order the product reads it: the numbers of its
+ * rows at column 0, then those at column 1, ... */
 #ifndef BACKEND_CPU_MANY_H
 #define BACKEND_CPU_MANY_H
 
 #include "backend/cpu/product.h"
 
-_Static_assert(PRODUCT_STRIP % PRODUCT_SLIVER == 0 && PRODUCT_BLOCKS % FORMAT_NF4_BLOCK == 0, "whole slivers and blocks");
+_Static_assert(PRODUCT_STRIP % PRODUCT_SLIVER == 0 && PRODUCT_BLOCKS % FORMAT_NF4_BLOCK == 0,
+               "whole slivers and blocks");
 
 typedef struct ManySliver {
     const uint8_t *first;        /* its first row, as stored */
@@ -21,8 +22,8 @@ typedef struct ManySliver {
 typedef void ManyDecode(float *to, const ManySliver *s, int64_t k, int64_t n);
 /* c(rows,width) = x(rows,n) times a decoded sliver, or that added to c; one sum in the order of columns, so that no bit
  * depends on who else is in the call. */
-typedef void ManyMultiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *sliver, int64_t rows, int64_t n,
-                          bool add);
+typedef void ManyMultiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *sliver, int64_t rows,
+                          int64_t n, bool add);
 
 typedef struct ManyKernels {
     ManyDecode *int8, *nf4;

@@ -2,8 +2,9 @@
  *
  *     C(rows,cols) = start + alpha * A(rows,inner) B(inner,cols)
  *
- * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others (also int8, whole matrices), and
- * those with dropout, are staged in the worker's scratch. C is computed where it lies when fp32, else in scratch and rounded once. */
+ * The tiles are those of ir/product.h. Operands in fp32 are read where they lie; others (also int8, whole matrices),
+ * and those with dropout, are staged in the worker's scratch. C is computed where it lies when fp32, else in scratch
+ * and rounded once. */
 #ifndef BACKEND_CPU_PRODUCT_H
 #define BACKEND_CPU_PRODUCT_H
 
@@ -57,8 +58,8 @@ void product_drop(float *x, const Drop *drop, int64_t token, int64_t channel, in
 /* C = A B^T + bias for a weight B, by whichever of these suits its format and the number of rows. */
 void product_weight(Backend *b, const Args *a, Product *p);
 
-/* The same result (other bits) for a whole B of at most PRODUCT_FEW rows of A, as dot products: B is read once. B quantised:
- * for at most LINEAR_DIRECT_ROWS, and read as it is stored. Needs product_few_bytes of workspace. */
+/* The same result (other bits) for a whole B of at most PRODUCT_FEW rows of A, as dot products: B is read once. B
+ * quantised: for at most LINEAR_DIRECT_ROWS, and read as it is stored. Needs product_few_bytes of workspace. */
 void product_few(Backend *b, const Args *a, const Product *p);
 
 /* The same for a quantised B and more rows. Needs product_many_x_bytes, and product_many_tile_bytes per worker. */

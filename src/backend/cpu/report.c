@@ -69,9 +69,9 @@ static void report_token(void *context, int64_t token, int worker) {
     float *row = cpu_scratch(a, sparse_bytes(2 * REPORT_WORDS * t->tokens), t->each, worker);
     uint32_t *order = (uint32_t *)(row + t->h.seq);
     double *to = (double *)a->workspace + token * REPORT_WORDS, heads = t->h.heads;
-    const int32_t *list = (const int32_t *)a->attend_report.in.keys.data + token * t->most;
+    const int32_t *list = t->most ? (const int32_t *)a->attend_report.in.keys.data + token * t->most : NULL;
     int64_t end = token % t->h.seq + 1, begin = MAX2(((const int32_t *)a->attend_report.in.doc_begin.data)[token], 0);
-    int64_t k = sparse_count(list, t->most);
+    int64_t k = list ? sparse_count(list, t->most) : 0;
     memset(to, 0, REPORT_WORDS * sizeof *to);
     sparse_dense_row(row, &t->h, a->attend_report.in.qkv, (Operand){0}, token / t->h.seq, token, begin, end,
                      (float *)(order + t->h.seq));
@@ -80,24 +80,31 @@ static void report_token(void *context, int64_t token, int worker) {
     to[REPORT_KEYS] = (double)k;
     for (int64_t i = 0; i < k; i++) to[REPORT_MASS] += row[list[i]] / heads;
     to[REPORT_BEST] = k ? best_sum(row + begin, order, end - begin, k) / heads : 0;
+    to[REPORT_KEYS_MOST] = (double)k;
+    to[REPORT_KEYS_LEAST] = k ? (double)(REPORT_FAR - k) : 0;
     to[REPORT_LATER] = end - 1 > begin;
     to[REPORT_FIRST] = end - 1 > begin ? row[begin] / heads : 0;
 }
 
 static void add_words(Operand stat, Operand beta, const double *sum) {
     double *to = stat.data, by = cpu_beta(beta);
-    for (int i = 0; i < REPORT_WORDS; i++) to[i] = by == 0 ? sum[i] : by * to[i] + sum[i];
+    for (int i = 0; i < REPORT_SUMS; i++) to[i] = by == 0 ? sum[i] : by * to[i] + sum[i];
+    for (int i = REPORT_SUMS; i < REPORT_WORDS; i++) to[i] = by == 0 ? sum[i] : MAX2(by * to[i], sum[i]);
 }
 
 void cpu_attend_report(Backend *b, Queue q, const Args *a) {
     Report t = {.a = a,
                 .h = a->step->attr.heads,
                 .tokens = cpu_rows(a->attend_report.in.qkv.t),
-                .most = cpu_cols(a->attend_report.in.keys.t)};
+                .most = a->attend_report.in.keys.data ? cpu_cols(a->attend_report.in.keys.t) : 0};
     double sum[REPORT_WORDS] = {0};
     t.each = sparse_report_bytes(&t.h);
     threads_for(cpu_threads(b), t.tokens, report_token, &t);
-    for (int64_t i = 0; i < t.tokens * REPORT_WORDS; i++) sum[i % REPORT_WORDS] += ((double *)a->workspace)[i];
+    for (int64_t i = 0; i < t.tokens * REPORT_WORDS; i++) {
+        int w = (int)(i % REPORT_WORDS);
+        double x = ((double *)a->workspace)[i];
+        sum[w] = w < REPORT_SUMS ? sum[w] + x : MAX2(sum[w], x);
+    }
     add_words(a->attend_report.out.stat, a->attend_report.in.beta, sum);
 }
 
@@ -114,6 +121,8 @@ void cpu_gate_report(Backend *b, Queue q, const Args *a) {
             if (act == GATE_SILU) open *= x[i];
             sum[REPORT_OPEN] += open;
             sum[REPORT_SHUT] += open < 0.1;
+            sum[REPORT_GATE_MOST] = MAX2(sum[REPORT_GATE_MOST], 1 + open);
+            sum[REPORT_GATE_LEAST] = MAX2(sum[REPORT_GATE_LEAST], REPORT_FAR - open);
         }
     }
     add_words(a->gate_report.out.stat, a->gate_report.in.beta, sum);

@@ -29,7 +29,8 @@ static bool load_scores(Sampler *s, const float *logits, const DrawHow *how, con
     }
     bool penalise = how->repetition != 1 && how->repetition > 0;
     for (int64_t i = 0; penalise && i < n_before; i++)
-        if (before[i] >= 0 && before[i] < s->vocab) s->score[before[i]] = draw_penalised(logits[before[i]], how->repetition);
+        if (before[i] >= 0 && before[i] < s->vocab)
+            s->score[before[i]] = draw_penalised(logits[before[i]], how->repetition);
     return sound && top > -INFINITY;
 }
 
@@ -109,7 +110,8 @@ uint64_t sample_weight(const Sampler *s, int64_t id) {
 
 int32_t sample_token(Sampler *s, const float *logits, const DrawHow *how, const int32_t *before, int64_t n_before,
                      int64_t number) {
-    if (!(how->temperature > 0)) return load_scores(s, logits, how, before, n_before) ? likeliest(s->score, s->vocab) : -1;
+    if (!(how->temperature > 0))
+        return load_scores(s, logits, how, before, n_before) ? likeliest(s->score, s->vocab) : -1;
     if (!sample_keep(s, logits, how, before, n_before)) return -1;
     uint64_t place = draw_place(rng_u32(how->key, (uint64_t)number) >> 8, s->total), sum = 0;
     int64_t id = 0;

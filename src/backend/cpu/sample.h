@@ -33,6 +33,7 @@ uint64_t sample_weight(const Sampler *s, int64_t id); /* of total; 0: left out *
 int32_t sample_token(Sampler *s, const float *logits, const DrawHow *how, const int32_t *before, int64_t n_before,
                      int64_t number);
 
-float sample_logp(const float *logits, int64_t vocab, int32_t id, float scale); /* of the model itself: nothing kept out, temperature 1 */
+/* of the model itself: nothing kept out, temperature 1 */
+float sample_logp(const float *logits, int64_t vocab, int32_t id, float scale);
 
 #endif

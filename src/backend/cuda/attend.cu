@@ -289,11 +289,11 @@ template <bool LISTED> static void launch(cudaStream_t s, const CudaAttend *a) {
         with_dim(a->dim, [&](auto d) {
             using T = decltype(t);
             constexpr int D = decltype(d)::value;
-            if constexpr (!LISTED || D < 128) { /* wider heads with a list spill: sparse.c keeps them out */
-            constexpr int BYTES = LISTED ? Forward<T, D>::LISTED_BYTES : Forward<T, D>::BYTES;
-            dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-            cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-            attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
+            if constexpr (!LISTED || D < 128) { /* wider heads with a list spill: ir/sparse.h keeps them out */
+                constexpr int BYTES = LISTED ? Forward<T, D>::LISTED_BYTES : Forward<T, D>::BYTES;
+                dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
+                cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+                attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
             }
         });
     };

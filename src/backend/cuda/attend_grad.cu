@@ -198,7 +198,8 @@ template <bool KEYS_OWN, int MT> struct Queries {
     float lse2[MT][2], delta[MT][2]; /* own */
     int begin[MT][2];
     const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
-    uint32_t bits; /* address in shared memory: the stage's, from the step's first query and the warp's or the step's first key on */
+    uint32_t bits; /* address in shared memory: the stage's, from the step's first query and the warp's or the step's
+                    * first key on */
 };
 
 /* Of the warp's own rows, from row `mine` on; rows that do not exist have no probabilities. */
@@ -438,7 +439,7 @@ template <bool LISTED> static void launch_any(cudaStream_t s, const CudaAttendGr
         constexpr int D = decltype(d)::value;
         if (g->a.format == FMT_BF16)
             launch<Bf16, D, LISTED>(s, g);
-        else
+        else if constexpr (!LISTED || D < 128) /* ir/sparse.h keeps it out: it spills */
             launch<F16, D, LISTED>(s, g);
     });
 }

@@ -7,7 +7,8 @@
  * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
  * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
  * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
- * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. Choices can be taken
+ * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. A product that adds
+ * in place and its twin that does not run the same algorithm: where a plan lays a sum changes no bit. Choices can be taken
  * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
  * timed and the library's first choice stands. */
 #include <cublasLt.h>
@@ -390,6 +391,19 @@ static Choice *find(CudaProducts *p, const Key *key) {
     }
 }
 
+/* The algorithm of the product that differs only in where its sum lies; false: it has not been chosen, or is no choice
+ * here. */
+static bool as_its_twin(const Call *c, Choice *choice) {
+    Key key = choice->key;
+    if (!key.adds) return false;
+    key.in_place = !key.in_place;
+    const Choice *twin = find(c->products, &key);
+    if (!twin->used || (!twin->plain && !library_takes(c, &twin->algo))) return false;
+    choice->plain = twin->plain;
+    choice->algo = twin->algo;
+    return true;
+}
+
 static bool library_can(const CudaProduct *p) {
     return p->a.format == p->b.format && (!p->bias || alignment(p->bias) >= BIAS_ALIGN);
 }
@@ -439,7 +453,7 @@ void cuda_multiply(Backend *b, Queue q, const CudaProduct *p, void *workspace, i
     if (!had) {
         if (!keeps) choice = &unkept; /* a full table: the library's first choice, looked up each time */
         choice->key = key;
-        choose(&c, choice, may_time, &done);
+        if (!as_its_twin(&c, choice)) choose(&c, choice, may_time, &done);
         choice->used = true;
         products->n_choices += keeps;
     }

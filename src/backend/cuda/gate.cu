@@ -49,7 +49,9 @@ __global__ void __launch_bounds__(THREADS) mix_kernel(T *y, const T *a, const T 
 __global__ void __launch_bounds__(1024)
     gate_report_kernel(double *stat, CudaNumbers z, int64_t n, GateAct act, const float *beta) {
     __shared__ double part[WARP];
+    __shared__ float part_max[WARP];
     double open = 0, shut = 0, keep = (double)read_beta(beta);
+    float most = -INFINITY, least = -INFINITY; /* least: of the negative */
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
         float x = z.format == FMT_F32    ? ((const float *)z.data)[i]
                   : z.format == FMT_BF16 ? to_float(((const Bf16 *)z.data)[i])
@@ -57,16 +59,22 @@ __global__ void __launch_bounds__(1024)
         float v = gate_of(x, act);
         open += v;
         shut += v < 0.1f;
+        most = fmaxf(most, v);
+        least = fmaxf(least, -v);
     }
     open = total_of_block(open, part);
     shut = total_of_block(shut, part);
-    if (threadIdx.x >= SPARSE_REPORT_WORDS) return;
-    int w = threadIdx.x; /* the last three words: how many, open, shut */
-    double add = w == SPARSE_REPORT_WORDS - 3   ? (double)n
-                 : w == SPARSE_REPORT_WORDS - 2 ? open
-                 : w == SPARSE_REPORT_WORDS - 1 ? shut
-                                                : 0.0;
-    stat[w] = keep == 0 ? add : keep * stat[w] + add;
+    most = max_of_block(most, part_max);
+    least = max_of_block(least, part_max);
+    int w = threadIdx.x;
+    if (w >= REPORT_WORDS) return;
+    double add = w == REPORT_GATES        ? (double)n
+                 : w == REPORT_OPEN       ? open
+                 : w == REPORT_SHUT       ? shut
+                 : w == REPORT_GATE_MOST  ? 1.0 + (double)most
+                 : w == REPORT_GATE_LEAST ? (double)REPORT_FAR + (double)least
+                                          : 0.0;
+    stat[w] = keep == 0 ? add : w < REPORT_SUMS ? keep * stat[w] + add : fmax(keep * stat[w], add);
 }
 
 extern "C" void cuda_launch_gate(cudaStream_t s, CudaNumbers y, const void *x, const void *z, int64_t rows,

@@ -1,15 +1,18 @@
 /* head.c - hidden rows become log-probabilities, and their gradient, a chunk of logits at a time (the contract
  * stands in ir/op_token.c) on the GPU. Reference: cpu/head.c.
  *
- * Logits stand in the workspace in the format of the hidden rows, each row padded to device_logits_ld; the
- * gradient is written over them. dw adds up chunk by chunk, and is rounded once a chunk (the CPU: once every
+ * Logits stand in the workspace in the format of the hidden rows, or in fp32 where the step says so, each row padded
+ * to device_logits_ld. The gradient is written over them, in the format of the hidden rows: of fp32 rows over their
+ * first halves. dw adds up chunk by chunk, and is rounded once a chunk (the CPU: once every
  * HEAD_TILE rows); the first chunk of a fresh one writes it as it is kept. */
 #include "backend/cuda/product.h"
 
 typedef struct Head {
     CudaWork w;
     CudaMatrix x, weight, logits; /* logits: a chunk's */
+    CudaMatrix dlogits;           /* in their place */
     CudaHeadRows rows;            /* what is done to every row; pointers stand at row 0 */
+    CudaDraws draws;              /* likewise; drawn NULL: nothing is drawn */
     CudaMatrix dx;                /* data NULL: not wanted */
     CudaGradient dw;              /* likewise */
 } Head;
@@ -18,11 +21,15 @@ static Head open_head(Backend *b, Queue q, const Args *a, Operand x, Operand w, 
     Head h = {.w = cuda_work(b, q, a), .x = cuda_matrix(x), .weight = cuda_matrix(w)};
     int64_t chunk = MIN2(a->step->attr.head.chunk, h.x.rows), ld = device_logits_ld(h.weight.rows);
     CHECK(labels.t->format == FMT_I32 && h.weight.rows <= INT32_MAX);
-    h.logits = (CudaMatrix){.format = h.x.format, .rows = chunk, .cols = h.weight.rows, .ld = ld};
-    h.logits.data = cuda_work_take(&h.w, chunk * ld * format_item_bytes(h.x.format));
-    h.rows = (CudaHeadRows){
-        .logits = cuda_numbers(h.logits), .ld = ld, .vocabulary = (int)h.weight.rows, .labels = labels.data,
-        .scale = attr_head_scale(&a->step->attr.head)};
+    Format format = device_logits_format(&a->step->attr.head, h.x.format);
+    int64_t item = format_item_bytes(format);
+    h.logits = (CudaMatrix){.format = format, .rows = chunk, .cols = h.weight.rows, .ld = ld};
+    h.logits.data = cuda_work_take(&h.w, chunk * ld * item);
+    h.dlogits = h.logits;
+    h.dlogits.format = h.x.format, h.dlogits.ld = ld * item / format_item_bytes(h.x.format);
+    h.rows = (CudaHeadRows){.logits = cuda_numbers(h.logits), .gradient = h.x.format, .ld = ld,
+                            .vocabulary = (int)h.weight.rows, .labels = labels.data,
+                            .scale = attr_head_scale(&a->step->attr.head)};
     return h;
 }
 
@@ -30,6 +37,12 @@ static void want_gradients(Head *h, const Args *a, Operand dx, Operand dw, Opera
     h->dx = cuda_matrix(dx);
     h->dw = (CudaGradient){.dw = cuda_matrix(dw), .tensor = dw.data, .alpha = 1, .beta = beta.data,
                            .fresh = op_is_fresh(a->step), .key = cuda_key(a, clock, 0)};
+}
+
+static void want_draws(Head *h, Operand how, Operand drawn) {
+    CHECK_MSG(h->logits.format == FMT_F32, "a token is drawn from logits in fp32");
+    h->draws = (CudaDraws){.logits = h->logits.data, .ld = h->logits.ld, .vocab = (int)h->weight.rows,
+                           .scale = h->rows.scale, .labels = h->rows.labels, .how = how.data, .drawn = drawn.data};
 }
 
 static void do_rows(const Head *h, int64_t first, int64_t n) {
@@ -43,16 +56,26 @@ static void do_rows(const Head *h, int64_t first, int64_t n) {
     cuda_launch_head_rows(cuda_work_stream(&h->w), &r);
 }
 
+static void draw_rows(const Head *h, int64_t first, int64_t n) {
+    CudaDraws d = h->draws;
+    d.rows = n;
+    d.labels += first;
+    d.how += first;
+    d.drawn += first;
+    cuda_launch_draws(cuda_work_stream(&h->w), &d);
+}
+
 static void play_chunk(const Head *h, int64_t first, int64_t n) {
-    CudaMatrix x = cuda_part_rows(h->x, first, n), logits = cuda_part_rows(h->logits, 0, n);
-    cuda_times_weight(h->w, logits, x, h->weight, NULL, (CudaMatrix){0});
+    CudaMatrix x = cuda_part_rows(h->x, first, n), dlogits = cuda_part_rows(h->dlogits, 0, n);
+    cuda_times_weight(h->w, cuda_part_rows(h->logits, 0, n), x, h->weight, NULL, (CudaMatrix){0});
+    if (h->draws.drawn) draw_rows(h, first, n);
     do_rows(h, first, n);
-    if (h->dx.data) cuda_back_through(h->w, cuda_part_rows(h->dx, first, n), logits, h->weight, (CudaMatrix){0});
+    if (h->dx.data) cuda_back_through(h->w, cuda_part_rows(h->dx, first, n), dlogits, h->weight, (CudaMatrix){0});
     if (!h->dw.dw.data) return;
     CudaGradient dw = h->dw;
     dw.key.part = first / HEAD_TILE;
     if (first) dw.beta = NULL, dw.fresh = false; /* the first chunk applied the dial */
-    cuda_add_gradient(h->w, &dw, logits, x);
+    cuda_add_gradient(h->w, &dw, dlogits, x);
 }
 
 static void play_chunks(const Head *h) {
@@ -62,9 +85,9 @@ static void play_chunks(const Head *h) {
 
 void cuda_head_logp(Backend *b, Queue q, const Args *a) {
     Head h = open_head(b, q, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
-    CHECK_MSG(!a->head_logp.out.drawn.data, "a head draws on the CPU alone");
     h.rows.logp = a->head_logp.out.logp.data, h.rows.lse = a->head_logp.out.lse.data;
     h.rows.entropy = a->head_logp.out.entropy.data;
+    if (a->head_logp.out.drawn.data) want_draws(&h, a->head_logp.in.how, a->head_logp.out.drawn);
     play_chunks(&h);
 }
 

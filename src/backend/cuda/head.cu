@@ -3,7 +3,8 @@
  *
  *   lse = log sum_v e^logit_v;   logp = logit_label - lse (0 when label < 0);   entropy = lse - sum_v p_v logit_v
  *   logit_v becomes dlogp * ((v == label) - e^(logit_v - lse)), 0 for the whole row when label < 0
- * A logit here is the stored number times `scale` (1 / temperature), and so is what it becomes.
+ * A logit here is the stored number times `scale` (1 / temperature), and so is what it becomes. The gradient of fp32
+ * logits may be 16-bit numbers over the first half of their row: every logit that they cover has been read then.
  *
  * logits(rows, ld), rows aligned to 16 bytes. One block a row. Scoring reads the row once: each thread keeps a maximum
  * and sums relative to it, rescaled when it grows, merged in one order at the end. The first logits of a row that has
@@ -130,6 +131,27 @@ template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, f
     for (int i = threadIdx.x; i < kept; i += THREADS) gradient_pack<T>(x + (int64_t)i * N, keep[i], g, lse, scale);
 }
 
+/* The same of fp32 logits as numbers of G, in their place. The numbers of a tile are all read before one is written, and
+ * they cover only logits of this tile and of those before it. */
+template <typename G> DEVICE void gradient_row_narrow(float *x, int n, float g, float lse, float scale) {
+    constexpr int N = PACK<G>;
+    G *to = (G *)x;
+    int packs = n / N, i = packs * N + threadIdx.x;
+    for (int first = 0; first < packs; first += THREADS) {
+        float v[N];
+        int at = first + threadIdx.x;
+        if (at < packs) load<N>(v, x + (int64_t)at * N);
+        __syncthreads();
+        if (at >= packs) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = -g * expf(v[k] * scale - lse);
+        store_past<N>(to + (int64_t)at * N, v);
+    }
+    float last = i < n ? x[i] : 0.0f; /* fewer than a pack */
+    __syncthreads();
+    if (i < n) to[i] = from_float<G>(-g * expf(last * scale - lse));
+}
+
 template <typename T> DEVICE void clear_row(T *x, int n) {
     constexpr int N = PACK<T>;
     const float zero[N] = {};
@@ -151,7 +173,15 @@ template <bool ENTROPY> DEVICE float tell_row(const CudaHeadRows &h, int64_t row
     return (float)lse;
 }
 
-template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS)
+template <typename T, typename G> DEVICE void turn_row(T *x, int n, int kept, float g, float lse, float scale) {
+    if constexpr (std::is_same_v<T, G>)
+        gradient_row<T>(x, n, kept, g, lse, scale);
+    else
+        gradient_row_narrow<G>(x, n, g, lse, scale);
+}
+
+/* T: of the logits, G: of their gradient. */
+template <typename T, typename G, bool SCORE, bool ENTROPY, bool TURN> __global__ void __launch_bounds__(THREADS)
     head_rows_kernel(const __grid_constant__ CudaHeadRows h, int kept) {
     __shared__ float lse;
     int64_t row = blockIdx.x;
@@ -169,35 +199,44 @@ template <typename T, bool SCORE, bool ENTROPY, bool TURN> __global__ void __lau
     __syncthreads();
     float g = label < 0 ? 0.0f : h.dlogp[row] * h.scale;
     if (g == 0.0f) {
-        clear_row<T>(x, h.vocabulary);
+        clear_row<G>((G *)x, h.vocabulary);
         return;
     }
-    gradient_row<T>(x, h.vocabulary, kept, g, lse, h.scale);
+    turn_row<T, G>(x, h.vocabulary, kept, g, lse, h.scale);
     __syncthreads();
-    if (threadIdx.x == 0 && scored) x[label] = from_float<T>(g * (1.0f - exponential<T>(logit - lse)));
+    if (threadIdx.x == 0 && scored) ((G *)x)[label] = from_float<G>(g * (1.0f - exponential<T>(logit - lse)));
 }
 
-template <typename T> static void score_and_gradient(cudaStream_t s, const CudaHeadRows *h) {
-    auto kernel = head_rows_kernel<T, true, false, true>;
+/* kept: packs of a row that stay in shared memory, where the gradient has their format. */
+template <typename T, typename G> static void score_and_gradient(cudaStream_t s, const CudaHeadRows *h) {
+    auto kernel = head_rows_kernel<T, G, true, false, true>;
     int packs = h->vocabulary / PACK<T>, kept = packs < KEPT_BYTES / 16 ? packs : KEPT_BYTES / 16;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, KEPT_BYTES) != cudaSuccess) {
+    if (!std::is_same_v<T, G>) kept = 0;
+    if (kept && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, KEPT_BYTES) != cudaSuccess) {
         cudaGetLastError(); /* a card with less: everything is read again */
         kept = 0;
     }
     kernel<<<(unsigned)h->rows, THREADS, kept * 16, s>>>(*h, kept);
 }
 
-extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
+template <typename T, typename G> static void launch(cudaStream_t s, const CudaHeadRows *h) {
     unsigned rows = (unsigned)h->rows;
-    with_real(h->logits.format, [&](auto t) {
-        using T = decltype(t);
-        if (!h->logp)
-            head_rows_kernel<T, false, false, true><<<rows, THREADS, 0, s>>>(*h, 0);
-        else if (h->dlogp)
-            score_and_gradient<T>(s, h);
-        else if (h->entropy)
-            head_rows_kernel<T, true, true, false><<<rows, THREADS, 0, s>>>(*h, 0);
+    if (!h->logp)
+        head_rows_kernel<T, G, false, false, true><<<rows, THREADS, 0, s>>>(*h, 0);
+    else if (h->dlogp)
+        score_and_gradient<T, G>(s, h);
+    else if (h->entropy)
+        head_rows_kernel<T, T, true, true, false><<<rows, THREADS, 0, s>>>(*h, 0);
+    else
+        head_rows_kernel<T, T, true, false, false><<<rows, THREADS, 0, s>>>(*h, 0);
+}
+
+extern "C" void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h) {
+    with_real(h->gradient, [&](auto g) {
+        using G = decltype(g);
+        if (h->logits.format == FMT_F32)
+            launch<float, G>(s, h);
         else
-            head_rows_kernel<T, true, false, false><<<rows, THREADS, 0, s>>>(*h, 0);
+            launch<G, G>(s, h);
     });
 }

@@ -423,6 +423,12 @@ void cuda_pick(Backend *b, Queue q, const Args *a) {
 
 static bool is_number(Backend *b, const Args *a, Operand x) { return x.t->format == FMT_F64 || is_real(b, a, x); }
 
+void cuda_token_score(Backend *b, Queue q, const Args *a) {
+    Operand logits = a->token_score.in.logits;
+    cuda_launch_token_score(cuda_stream(b, q), a->token_score.out.score.data, logits.data,
+                            a->token_score.in.labels.data, cuda_rows(logits.t), cuda_cols(logits.t));
+}
+
 void cuda_token_sum(Backend *b, Queue q, const Args *a) {
     Operand v = a->token_sum.in.v, weight = a->token_sum.in.weight, divisor = a->token_sum.in.divisor;
     if (!is_number(b, a, v) || !is_number(b, a, weight) || !is_number(b, a, divisor)) return;

@@ -118,6 +118,17 @@ typedef struct CudaSample { /* ir/op_sample.c */
     int vocab, room;
 } CudaSample;
 void cuda_launch_sample(cudaStream_t s, const CudaSample *a);
+
+typedef struct CudaDraws { /* a head's: every row for itself (ir/op_token.c) */
+    const float *logits;   /* (rows, ld), of which `vocab` count */
+    int64_t rows, ld;
+    int vocab;
+    float scale;           /* a logit is the stored number times this */
+    const int32_t *labels; /* (rows); less than 0: nothing is drawn */
+    const DrawHow *how;    /* (rows); the number of the draw is -first, and nothing is penalised */
+    int32_t *drawn;        /* (rows); -1: nothing */
+} CudaDraws;
+void cuda_launch_draws(cudaStream_t s, const CudaDraws *d);
 void cuda_launch_pick(cudaStream_t s, int32_t *to, const int32_t *ids, const int32_t *slots, const int32_t *positions,
                       int64_t rows, int room);
 
@@ -132,6 +143,8 @@ typedef struct CudaPolicy { /* vectors of n fp32 numbers; NULL: there is none */
 } CudaPolicy;
 void cuda_launch_policy_loss(cudaStream_t s, const CudaPolicy *p);
 void cuda_launch_policy_loss_grad(cudaStream_t s, const CudaPolicy *p);
+void cuda_launch_token_score(cudaStream_t s, float *score, const float *logits, const int32_t *labels, int64_t n,
+                             int64_t vocabulary);
 void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
                            const float *beta, int64_t n, float scale);
 void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,

@@ -88,6 +88,7 @@ void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c);
 
 typedef struct CudaHeadRows { /* rows of logits: scored, and replaced by their gradient in place */
     CudaNumbers logits;       /* (rows, ld), of which `vocabulary` count */
+    Format gradient;          /* of what replaces them: theirs, or a 16-bit one in place of fp32, (rows, 2 ld) then */
     int64_t rows, ld;
     int vocabulary;
     float scale;              /* a logit is the stored number times this: 1 / temperature */

@@ -11,6 +11,7 @@
  *           2 to draw: the sum of each warp's stretch of ids, then the ids of the stretch that the number falls into.
  *           1 for the log-probability, where it is wanted.
  *           Sums of weights are of integers: neither atomics nor the number of blocks make them depend on an order.
+ *   draws   the same for rows of a head's chunk, which are many: a block a row. A row without a label is left out.
  *   pick    a thread a row. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/cluster.cuh"
@@ -28,6 +29,7 @@ typedef unsigned long long Sum;
 
 struct Row {
     const float *logits;
+    float scale;          /* a logit is the stored number times this */
     const uint32_t *seen; /* a bit a token, in shared memory */
     int vocab;
     bool penalise;
@@ -53,7 +55,9 @@ DEVICE float score_of(const Row &r, int i, float logit) {
     return r.penalise && (r.seen[i / 32] >> (i % 32) & 1) ? draw_penalised(logit, r.repetition) : logit;
 }
 
-DEVICE float score_at(const Row &r, int i) { return score_of(r, i, r.logits[i]); }
+DEVICE float logit_at(const Row &r, int i) { return __fmul_rn(r.logits[i], r.scale); }
+
+DEVICE float score_at(const Row &r, int i) { return score_of(r, i, logit_at(r, i)); }
 
 DEVICE Sum weight_of(const Row &r, float score) { return draw_weight(score, r.top, r.temperature); }
 
@@ -66,9 +70,9 @@ template <typename F> DEVICE void for_ids(const Row &r, int first, int end, int 
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) x[k] = r.logits[i + k * step];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) use(i + k * step, x[k]);
+        for (int k = 0; k < AHEAD; k++) use(i + k * step, __fmul_rn(x[k], r.scale));
     }
-    for (; i < end; i += step) use(i, r.logits[i]);
+    for (; i < end; i += step) use(i, logit_at(r, i));
 }
 
 /* For every score of the row, all blocks together. */
@@ -341,7 +345,7 @@ DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int voc
     row_barrier(r);
     sum = 0;
     for (int k = 0; k < r.ranks; k++) sum += *of_block(&s.told_real, k);
-    return (r.logits[id] - top) * scale - logf(sum);
+    return (logit_at(r, id) - top) * scale - logf(sum);
 }
 
 struct Best {
@@ -370,6 +374,16 @@ enum { BLOCKS_AT_A_TIME = 1 }; /* the compiler needs a register more than two wo
 enum { BLOCKS_AT_A_TIME = 2 };
 #endif
 
+/* The token of the how's key and this number; -1 where nothing sound can come. */
+DEVICE int token_of(Row &r, Shared &s, const DrawHow &how, const Best &best, uint64_t number) {
+    if (best.unsound) return -1;
+    if (!(how.temperature > 0.0f)) return best.id;
+    r.top = score_at(r, best.id);
+    return draw_token(r, s, how, rng_u32(how.key, number) >> 8);
+}
+
+DEVICE int words_of(const DrawHow &how, int vocab) { return how.vocab > 0 ? min(how.vocab, vocab) : vocab; }
+
 __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaSample a, int ranks) {
     extern __shared__ uint32_t seen[];
     __shared__ Shared s;
@@ -379,21 +393,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     if (position < 0) return;
     DrawHow how = a.how[slot];
     int32_t *ids = a.ids + (int64_t)slot * a.room;
-    Row r = {a.logits + (int64_t)n * a.vocab, seen, how.vocab > 0 ? min(how.vocab, a.vocab) : a.vocab,
-             how.repetition != 1.0f && how.repetition > 0.0f, how.repetition, how.temperature, 0,
+    Row r = {a.logits + (int64_t)n * a.vocab, 1.0f, seen, words_of(how, a.vocab), how.repetition != 1.0f && how.repetition > 0.0f, how.repetition, how.temperature, 0,
              (int)(blockIdx.x % ranks), ranks};
     if (r.penalise) mark_seen(seen, ids, min(next, a.room), a.vocab);
     row_barrier(r); /* every block runs */
     Best best = find_best(r, s);
-    int id = best.id;
     float logp = 0;
     bool forced = next - how.first < how.forced && next < a.room;
-    if (forced) {
-        id = ids[next];
-    } else if (!best.unsound && how.temperature > 0.0f) {
-        r.top = score_at(r, id);
-        id = draw_token(r, s, how, rng_u32(how.key, (uint64_t)(next - how.first)) >> 8);
-    }
+    int id = forced ? ids[next] : token_of(r, s, how, best, (uint64_t)(next - how.first));
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
     if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab, how.logp_scale > 0 ? how.logp_scale : 1.0f);
     row_barrier(r); /* all are done with this block's memory */
@@ -417,6 +424,25 @@ extern "C" void cuda_launch_sample(cudaStream_t s, const CudaSample *a) {
     size_t bytes = (size_t)(a->vocab + 31) / 32 * 4;
     int ranks = ranks_of(a->rows);
     cuda_launch_chained_cluster(s, sample_kernel, (unsigned)(a->rows * ranks), THREADS, bytes, ranks, *a, ranks);
+}
+
+/* ---- a head's rows ---- */
+
+__global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) draws_kernel(const __grid_constant__ CudaDraws d) {
+    __shared__ Shared s;
+    int64_t n = blockIdx.x;
+    int id = -1;
+    if (d.labels[n] >= 0) {
+        DrawHow how = d.how[n];
+        Row r = {d.logits + n * d.ld, d.scale, NULL, words_of(how, d.vocab), false, 1.0f, how.temperature, 0, 0, 1};
+        Best best = find_best(r, s);
+        id = token_of(r, s, how, best, (uint64_t)-(int64_t)how.first);
+    }
+    if (threadIdx.x == 0) d.drawn[n] = id;
+}
+
+extern "C" void cuda_launch_draws(cudaStream_t s, const CudaDraws *d) {
+    draws_kernel<<<(unsigned)d->rows, THREADS, 0, s>>>(*d);
 }
 
 /* ---- pick ---- */

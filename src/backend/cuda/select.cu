@@ -192,18 +192,16 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
         }
         if (threadIdx.x == 0) {
             bool later = seen.n > 1;
-            double words[SPARSE_REPORT_WORDS] = {1,
-                                                 (double)seen.n,
-                                                 (double)k,
-                                                 mass / heads,
-                                                 best / heads,
-                                                 later ? x[0] / heads : 0.0,
-                                                 (double)later,
-                                                 0,
-                                                 0,
-                                                 0};
-#pragma unroll
-            for (int i = 0; i < SPARSE_REPORT_WORDS; i++) parts[token * SPARSE_REPORT_WORDS + i] = words[i];
+            double *words = parts + token * REPORT_WORDS;
+            for (int i = 0; i < REPORT_WORDS; i++) words[i] = 0;
+            words[REPORT_TOKENS] = 1;
+            words[REPORT_SEEN] = seen.n;
+            words[REPORT_KEYS] = words[REPORT_KEYS_MOST] = k;
+            words[REPORT_KEYS_LEAST] = k ? REPORT_FAR - k : 0;
+            words[REPORT_MASS] = mass / heads;
+            words[REPORT_BEST] = best / heads;
+            words[REPORT_FIRST] = later ? x[0] / heads : 0.0;
+            words[REPORT_LATER] = later;
         }
         __syncthreads();
     }
@@ -212,12 +210,19 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
 __global__ void __launch_bounds__(1024)
     report_sum_kernel(double *stat, const double *parts, int64_t tokens, const float *beta) {
     __shared__ double part[WARP];
+    __shared__ float part_max[WARP];
     double keep = (double)read_beta(beta);
-    for (int w = 0; w < SPARSE_REPORT_WORDS; w++) {
+    for (int w = 0; w < REPORT_SUMS; w++) {
         double sum = 0;
-        for (int64_t i = threadIdx.x; i < tokens; i += blockDim.x) sum += parts[i * SPARSE_REPORT_WORDS + w];
+        for (int64_t i = threadIdx.x; i < tokens; i += blockDim.x) sum += parts[i * REPORT_WORDS + w];
         sum = total_of_block(sum, part);
         if (threadIdx.x == 0) stat[w] = keep == 0 ? sum : keep * stat[w] + sum;
+    }
+    for (int w = REPORT_SUMS; w < REPORT_WORDS; w++) { /* counts of keys, which floats hold exactly */
+        float top = 0;
+        for (int64_t i = threadIdx.x; i < tokens; i += blockDim.x) top = fmaxf(top, (float)parts[i * REPORT_WORDS + w]);
+        top = max_of_block(top, part_max);
+        if (threadIdx.x == 0) stat[w] = keep == 0 ? (double)top : fmax(keep * stat[w], (double)top);
     }
 }
 

@@ -5,10 +5,6 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sparse_kernels.h"
 
-_Static_assert((int)SPARSE_REPORT_WORDS == REPORT_WORDS && REPORT_SHUT == REPORT_WORDS - 1 &&
-                   REPORT_OPEN == REPORT_WORDS - 2 && REPORT_GATES == REPORT_WORDS - 3 && REPORT_LATER == 6,
-               "sparse_kernels.h repeats the report's words");
-
 _Static_assert((int)CUDA_INDEX_TILE == SPARSE_DEVICE_SIDE && (int)CUDA_INDEX_DIM == SPARSE_DEVICE_INDEX_DIM &&
                    (int)CUDA_INDEX_SUMS == SPARSE_DEVICE_SUMS,
                "sparse_kernels.h repeats the tiles");
@@ -172,7 +168,7 @@ void cuda_attend_report(Backend *b, Queue q, const Args *a) {
     char *scratch = workspace(a, parts + sparse_device_rows_bytes(tokens, s.span, 2));
     s.workspace = (float *)(scratch + parts);
     cuda_launch_attend_report(cuda_stream(b, q), &s, a->attend_report.out.stat.data, (double *)scratch, keys.data,
-                              cuda_cols(keys.t), a->attend_report.in.beta.data);
+                              keys.data ? cuda_cols(keys.t) : 0, a->attend_report.in.beta.data);
 }
 
 /* ---- attention ---- */

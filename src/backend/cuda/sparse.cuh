@@ -109,24 +109,6 @@ DEVICE float index_score(const IndexQuery &x, const KeyRow<K> &key, bool relu) {
     return sum;
 }
 
-/* ---- over a block ---- */
-
-DEVICE float max_of_block(float x, float *part) {
-    x = warp_max(x);
-    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
-    __syncthreads();
-    int lane = threadIdx.x % WARP;
-    x = warp_max(lane < (int)blockDim.x / WARP ? part[lane] : -INFINITY);
-    __syncthreads();
-    return x;
-}
-
-DEVICE double total_of_block(double x, double *part) {
-    x = sum_of_block(x, part);
-    __syncthreads();
-    return x;
-}
-
 /* The largest digit with `rest` or more numbers at or above it, and how many are above it. By a warp, eight digits a
  * lane from the top. */
 DEVICE void find_digit(const int *count, int rest, int larger, uint32_t *found) {

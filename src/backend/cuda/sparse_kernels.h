@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { SPARSE_THREADS = 256, SPARSE_REPORT_WORDS = 10 };
+enum { SPARSE_THREADS = 256 };
 
 typedef struct CudaKeys { /* keys of one row: key s is numbers [col, ...) of row first + s*step */
     const void *data;

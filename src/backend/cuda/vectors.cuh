@@ -145,6 +145,23 @@ template <typename T> DEVICE T sum_of_block(T x, T *part) {
     return x;
 }
 
+/* The same where part is used again. */
+DEVICE double total_of_block(double x, double *part) {
+    x = sum_of_block(x, part);
+    __syncthreads();
+    return x;
+}
+
+DEVICE float max_of_block(float x, float *part) {
+    x = warp_max(x);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    int lane = threadIdx.x % WARP;
+    x = warp_max(lane < (int)blockDim.x / WARP ? part[lane] : -INFINITY);
+    __syncthreads();
+    return x;
+}
+
 /* ---- on the host ---- */
 
 /* Calls fn with a number of the format's type; other formats launch nothing (kernels.c has refused them before).
