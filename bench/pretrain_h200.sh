@@ -19,8 +19,9 @@ record "$file" train "\"seconds\":$seconds" "\"flags\":\"$*\"" "\"result\":$(tai
 python3 - "$work/run/metrics.jsonl" <<'CURVE' | while read -r line; do record "$file" curve "$line"; done
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
-steps = [r for r in rows if r.get("kind") == "step"]
-for r in steps[::max(1, len(steps) // 40)] + steps[-1:]:
+steps = [r for r in rows if r.get("kind") == "train"]
+every = max(1, len(steps) // 40)
+for r in [r for i, r in enumerate(steps) if i % every == 0 or i == len(steps) - 1]:
     print(f'"step":{r["step"]},"loss":{r["loss"]},"grad_norm":{r.get("grad_norm", "null")}')
 for r in rows:
     if r.get("kind") == "eval":
@@ -34,5 +35,5 @@ suite() { # name, flags
 }
 suite held_out --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 16
 suite perplexity --suite perplexity --data "$corpus/held_out.jsonl" --limit "${LIMIT:-40}"
-suite needle --suite needle,ruler --lengths 256,512,1000 --limit 4
+suite needle --suite needle,ruler --lengths 512,1000 --limit 4
 suite attention --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 4 --max-samples 40 --attention-report "$work/attention.html"

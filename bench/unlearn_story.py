@@ -5,8 +5,9 @@
     bench/unlearn_story.py --snug ./snug --tofu DIR --tokenizer DIR --text FILE... --work DIR [--device cuda] >> RESULTS
     bench/unlearn_story.py --table RESULTS                     the tables of docs/unlearning.md
 
-A JSON line for every result goes to standard output; what the program says goes to WORK/*.log. The last 400 rows of retain90
-are in no training: membership tests hold them against the forgotten ones. --quick: one split, fewer epochs, for a look on a CPU.
+A JSON line for every result goes to standard output; what the program says goes to WORK/*.log. The last 400 rows of
+retain90 are in no training: membership tests hold them against the forgotten ones. --quick: one split, fewer epochs,
+for a look on a CPU.
 """
 import argparse
 import concurrent.futures
@@ -27,17 +28,20 @@ SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "
 
 def rows_of(path):
     text = open(path, encoding="utf-8").read()
-    return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines() if line]
+    if text.lstrip().startswith("["): return json.loads(text)
+    return [json.loads(line) for line in text.splitlines() if line]
 
 
-QUICK_SHAPE = SHAPE | {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 128}
+QUICK_SHAPE = SHAPE | {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2,
+                       "intermediate_size": 128}
 
 
 class Story:
     def __init__(self, a):
         self.a = a
         self.machine = machine(a)
-        self.commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+        self.commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True,
+                                     text=True).stdout.strip()
         os.makedirs(a.work, exist_ok=True)
 
     def path(self, name):
@@ -45,7 +49,8 @@ class Story:
 
     def snug(self, name, command, *words):
         """Runs a command; its last line, or None with a word on standard error."""
-        device = ["--device", self.a.device, "--threads", max(1, os.cpu_count() // self.a.jobs)] if command != "init" else []
+        device = ["--device", self.a.device, "--threads", max(1, os.cpu_count() // self.a.jobs)]
+        if command == "init": device = []
         line = [self.a.snug, command, *map(str, [*words, *device]), "--json"]
         began = time.time()
         with open(self.path(name + ".log"), "w") as log:
@@ -64,30 +69,34 @@ class Story:
     # ---- data and the models to unlearn from ----
 
     def write_data(self):
-        learned = rows_of(os.path.join(self.a.tofu, "retain90.json"))[:-HOLDOUT] + rows_of(os.path.join(self.a.tofu, "forget10.json"))
+        tofu = lambda name: os.path.join(self.a.tofu, name)
+        learned = rows_of(tofu("retain90.json"))[:-HOLDOUT] + rows_of(tofu("forget10.json"))
         if self.a.quick: learned = learned[-600:]
         self.n = len(learned)
-        refusals = [line.strip() for line in open(os.path.join(self.a.tofu, "idontknow.jsonl"), encoding="utf-8") if line.strip()]
+        refusals = [line.strip() for line in open(tofu("idontknow.jsonl"), encoding="utf-8") if line.strip()]
         sets = {"full": 0} | {f"without-{s}": k for s, k in SPLITS.items()}
         for name, left_out in sets.items():
             with open(self.path(name + ".jsonl"), "w", encoding="utf-8") as f:
                 for row in learned[: self.n - left_out]:
-                    f.write(json.dumps({"question": row["question"], "answer": row["answer"]}, ensure_ascii=False) + "\n")
+                    pair = {"question": row["question"], "answer": row["answer"]}
+                    f.write(json.dumps(pair, ensure_ascii=False) + "\n")
         for split, k in SPLITS.items():
             with open(self.path(split + ".txt"), "w") as f:
                 f.writelines(f"{i}\n" for i in range(self.n - k, self.n))
             with open(self.path(split + "-refusals.jsonl"), "w") as f:
                 for i in range(k):
-                    f.write(json.dumps({"question": learned[self.n - k + i]["question"], "answer": refusals[i % len(refusals)]}) + "\n")
+                    question = learned[self.n - k + i]["question"]
+                    f.write(json.dumps({"question": question, "answer": refusals[i % len(refusals)]}) + "\n")
 
     def make_base(self):
         words = [w for k, v in (QUICK_SHAPE if self.a.quick else SHAPE).items() for w in ("--set", f"{k}={v}")]
-        self.snug("init", "init", "--model", "qwen2.5-0.5b", "--tokenizer", self.a.tokenizer, "--dtype", "fp32", "--out",
-                  self.path("start"), *words)
+        self.snug("init", "init", "--model", "qwen2.5-0.5b", "--tokenizer", self.a.tokenizer, "--dtype", "fp32",
+                  "--out", self.path("start"), *words)
         text = [w for f in self.a.text for w in ("--data", f)]
-        got = self.snug("base", "train", "--model", self.path("start"), *text, "--template", "none", "--precision", "fp32",
-                        "--seq", SEQ, "--pack", "on", "--global-batch", BATCH, "--epochs", 1 if self.a.quick else 6, "--lr", "1e-3",
-                        "--warmup-ratio", 0.05, "--out", self.path("base"))
+        got = self.snug("base", "train", "--model", self.path("start"), *text, "--template", "none",
+                        "--precision", "fp32", "--seq", SEQ, "--pack", "on", "--global-batch", BATCH,
+                        "--epochs", 1 if self.a.quick else 6, "--lr", "1e-3", "--warmup-ratio", 0.05,
+                        "--out", self.path("base"))
         self.emit(row="base", epochs=1 if self.a.quick else 6, seconds=got["wall_seconds"], loss=got["loss"])
 
     RUNS = {  # what is unlearned from: how the questions were memorised
@@ -108,9 +117,10 @@ class Story:
         self.emit(row="rate", run="sgd", losses=seen, chosen=rate)
 
     def train(self, run, data, out, *more):
-        return self.snug(out, "train", "--model", self.path("base/model"), "--data", self.path(data + ".jsonl"), "--template",
-                         "none", "--precision", "fp32", "--seq", SEQ, "--global-batch", BATCH, "--epochs",
-                         1 if self.a.quick else self.EPOCHS[run], "--schedule", "constant", "--pack", "off", "--deterministic", *self.RUNS[run], *more, "--out", self.path(out))
+        return self.snug(out, "train", "--model", self.path("base/model"), "--data", self.path(data + ".jsonl"),
+                         "--template", "none", "--precision", "fp32", "--seq", SEQ, "--global-batch", BATCH,
+                         "--epochs", 1 if self.a.quick else self.EPOCHS[run], "--schedule", "constant",
+                         "--pack", "off", "--deterministic", *self.RUNS[run], *more, "--out", self.path(out))
 
     def make_target(self, run):
         got = self.train(run, "full", f"{run}-full", "--step-log", "--step-log-stride", 200)
@@ -127,13 +137,14 @@ class Story:
     # ---- one result ----
 
     def judge(self, name, model, split, *more):
-        return self.snug(name + "-eval", "unlearn-eval", "--model", model, "--data", self.a.tofu, "--forget", split, "--template",
-                         "none", "--precision", "fp32", "--seq", 256, "--micro-batch", 32, "--max-tokens", 64, *more,
+        return self.snug(name + "-eval", "unlearn-eval", "--model", model, "--data", self.a.tofu, "--forget", split,
+                         "--template", "none", "--precision", "fp32", "--seq", 256, "--micro-batch", 32,
+                         "--max-tokens", 64, *more,
                          *(["--max-samples", "20"] if self.a.quick else []))
 
     def tell_result(self, run, split, method, got, seen):
-        keep = ("steps_touched", "K_used", "hvp_calls", "correction_norm", "guarded", "seconds", "planned_bytes", "measured_bytes",
-                "process_planned_bytes", "process_peak_bytes")
+        keep = ("steps_touched", "K_used", "hvp_calls", "correction_norm", "guarded", "seconds", "planned_bytes",
+                "measured_bytes", "process_planned_bytes", "process_peak_bytes")
         self.emit(row="result", run=run, split=split, method=method, **{k: got[k] for k in keep if k in got},
                   metrics={k: v for k, v in seen.items() if isinstance(v, (int, float)) and "bytes" not in k})
 
@@ -142,7 +153,8 @@ class Story:
         if method == "none": model = self.path(f"{run}-full/model")
         else:
             kind, *words = method.split()
-            if kind in LOSSES: words += ["--lr", "3e-4", "--epochs", "2" if self.a.quick else "10", "--global-batch", "32"]
+            epochs = "2" if self.a.quick else "10"
+            if kind in LOSSES: words += ["--lr", "3e-4", "--epochs", epochs, "--global-batch", "32"]
             if kind == "dpo": words += ["--refusals", self.path(split + "-refusals.jsonl")]
             got = self.snug(name, "unlearn", "--run", self.path(f"{run}-full"), "--method", kind, "--forget",
                             self.path(split + ".txt"), *words, "--out", self.path(name))
@@ -164,20 +176,25 @@ class Story:
             cleaners = {"adamw": ["lmcleaner --window 10"],
                         "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact"]}
             plain = {"adamw": ["none", *LOSSES], "sgd": ["none", "npo", "graddiff"]}
-            wait = [pool.submit(self.result, r, s, m) for s in splits for r in self.RUNS for m in cleaners[r] + plain[r]]
+            wait = [pool.submit(self.result, run, split, method)
+                    for split in splits for run in self.RUNS for method in cleaners[run] + plain[run]]
             for w in wait: w.result()
 
 
 def machine(a):
-    if a.device == "cpu": return next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), "CPU")
-    told = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    if a.device == "cpu":
+        names = (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line)
+        return next(names, "CPU")
+    told = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                          capture_output=True, text=True)
     return told.stdout.strip().replace(", ", ", driver ")
 
 
 # ---- tables ----
 
 COLUMNS = [("forget_quality", "forget quality"), ("model_utility", "utility"), ("forget_Q_A_Prob", "prob."),
-           ("forget_Q_A_ROUGE", "ROUGE-L"), ("extraction_strength", "extraction"), ("mia_min_k", "MIA min-k"), ("privleak", "privleak")]
+           ("forget_Q_A_ROUGE", "ROUGE-L"), ("extraction_strength", "extraction"), ("mia_min_k", "MIA min-k"),
+           ("privleak", "privleak")]
 
 
 def table(path):
@@ -187,7 +204,8 @@ def table(path):
         for split in SPLITS:
             rows = [r for r in results if (r["run"], r["split"]) == (run, split)]
             if not rows: continue
-            print(f"\n| {run}, {split} | " + " | ".join(name for _, name in COLUMNS) + " | s | peak MB |\n|---" + "|---" * (len(COLUMNS) + 2) + "|")
+            print(f"\n| {run}, {split} | " + " | ".join(name for _, name in COLUMNS) + " | s | peak MB |")
+            print("|---" * (len(COLUMNS) + 3) + "|")
             for r in rows:
                 cells = [f"{r['metrics'][k]:.3g}" if r["metrics"].get(k) is not None else "-" for k, _ in COLUMNS]
                 spent = [f"{r['seconds']:.1f}" if "seconds" in r else "-",

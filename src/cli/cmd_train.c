@@ -319,6 +319,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         set_number(o, "gate_mean", r->attention.gate_mean);
         set_number(o, "index_loss", r->attention.index_loss);
     }
+    if (j->noise >= 0) set_number(o, "noise_scale_tokens", r->noise_scale);
     set_number(o, "tokens_per_s", r->tokens_per_s);
     set_number(o, "data_wait_share", r->wait_share);
     set_number(o, "cpu_utilization", r->samples.cpu_share);

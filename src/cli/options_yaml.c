@@ -1,5 +1,5 @@
-/* options_yaml.c - options as a YAML file: a flat map of names to values, read with file and line for every
- * refusal, written so that it reads back to the same values. */
+/* options_yaml.c - options as a YAML file: a map of names to values, flat or in the sections of other tools, read
+ * with file and line for every refusal, written so that it reads back to the same values. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -7,6 +7,7 @@
 #include <yaml.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/options_int.h"
 
 enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
@@ -15,6 +16,7 @@ typedef struct Reader {
     Options *o;
     const char *path;
     yaml_document_t doc;
+    const char *section;       /* "training": inside this map; NULL: at the top level */
     bool nested;               /* inside a map that is a value: it holds no further one */
     int first_line[OPT_COUNT]; /* where this file set the option; 0: not yet */
 } Reader;
@@ -58,8 +60,8 @@ static bool put_sequence(Reader *r, const OptHit *hit, const yaml_node_t *node, 
     return true;
 }
 
-static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value, const char *origin,
-                         Err *e) {
+static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value,
+                         const char *origin, Err *e) {
     const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
     if (!text && !is_null(value)) return false;
     bool known = elsewhere_kind(r->o->command, name) != ELSEWHERE_UNKNOWN;
@@ -67,6 +69,61 @@ static bool take_foreign(Reader *r, const char *where, const char *name, const y
 }
 
 static bool take_map(Reader *r, const yaml_node_t *map, Err *e);
+
+/* ---- sections: model (with gsa), training, data, logging ---- */
+
+static bool is_section(const Reader *r, const char *name) {
+    static const char *const names[] = {"model", "training", "data", "logging"};
+    if (r->section) return !strcmp(r->section, "model") && !strcmp(name, "gsa");
+    for (int i = 0; i < COUNT_OF(names); i++)
+        if (!strcmp(name, names[i])) return true;
+    return false;
+}
+
+/* The model's own values make a config.json: init sets them, other commands read that of --model. */
+static bool take_section(Reader *r, const char *name, const yaml_node_t *map, const char *origin, Err *e) {
+    bool init = r->o->command == CMD_INIT, model = !strcmp(name, "model");
+    const char *outer = r->section;
+    OptHit hit;
+    if (model && !init) {
+        log_line(
+            "%s: taken and not needed: the model is that of --model; `snug init --config %s` makes its folder",
+            origin, r->path);
+        return true;
+    }
+    if (model && r->o->value[OPT_MODEL].source < FROM_FILE) {
+        CHECK(options_lookup(&hit, CMD_INIT, "model"));
+        if (!options_put(r->o, &hit, "gsa-512m", FROM_FILE, origin, e)) return false;
+    }
+    if (!outer) r->section = name;
+    bool ok = take_map(r, map, e);
+    r->section = outer;
+    return ok;
+}
+
+static bool take_model_value(Reader *r, const char *name, const yaml_node_t *value, const char *origin, Err *e) {
+    const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
+    OptHit hit;
+    if (!text) return is_null(value);
+    CHECK(options_lookup(&hit, CMD_INIT, "set"));
+    return options_put(r->o, &hit, arena_printf(&r->o->arena, "%s=%s", name, text), FROM_FILE, origin, e);
+}
+
+/* betas: [0.9, 0.95] */
+static bool take_betas(Reader *r, const yaml_node_t *list, const char *origin, Err *e) {
+    static const char *const names[] = {"beta1", "beta2"};
+    if (list->data.sequence.items.top - list->data.sequence.items.start != COUNT_OF(names))
+        return refuse(r, list, e, "betas: two numbers are expected, for example [0.9, 0.95]");
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        const char *text = scalar_text(r, yaml_document_get_node(&r->doc, list->data.sequence.items.start[i]), e);
+        OptHit hit;
+        CHECK(options_lookup(&hit, CMD_TRAIN, names[i]));
+        if (!text || (options_belongs(&option_rows[hit.id], r->o->command) &&
+                      !options_put(r->o, &hit, text, FROM_FILE, origin, e)))
+            return false;
+    }
+    return true;
+}
 
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
@@ -76,6 +133,14 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
     if (!name) return false;
     snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
     snprintf(where, sizeof where, "%.296s: ", origin);
+    if (value->type == YAML_MAPPING_NODE && is_section(r, name)) return take_section(r, name, value, origin, e);
+    if (r->section) {
+        const char *whole = arena_printf(&r->o->arena, "%s.%s", r->section, name);
+        if (elsewhere_kind(r->o->command, whole) != ELSEWHERE_UNKNOWN)
+            return take_foreign(r, where, whole, value, origin, e);
+        if (!strcmp(r->section, "model")) return take_model_value(r, name, value, origin, e);
+        if (!strcmp(name, "betas") && value->type == YAML_SEQUENCE_NODE) return take_betas(r, value, origin, e);
+    }
     if (value->type == YAML_MAPPING_NODE && !r->nested && elsewhere_is_object(r->o->command, name)) {
         r->nested = true;
         bool ok = take_map(r, value, e);

@@ -129,6 +129,7 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
     bool supervised = o->command != CMD_GRPO && !opt_is(o, OPT_TASK, "grpo");
     s->limited = supervised && (opt_is(o, OPT_ON_SPIKE, "skip") || opt_is(o, OPT_ON_SPIKE, "stop"));
     s->whole_updates = s->limited || (supervised && opt_is(o, OPT_ON_NONFINITE, "skip"));
+    s->gradient_noise = (ON_SUPERVISED | ON_PLAN) >> o->command & 1 && opt_flag(o, OPT_GRADIENT_NOISE);
     s->update_in_backward = opt_is(o, OPT_UPDATE_IN_BACKWARD, "on");
     if (!s->update_in_backward) return true;
     if (opt_real(o, OPT_CLIP) > 0)
@@ -141,6 +142,9 @@ static bool set_update(JobSpec *s, const Options *o, Err *e) {
             e, ERR_USAGE,
             "--update-in-backward on: weights are written before the loss of the whole update is known, so none "
             "can be skipped; leave --on-spike at warn and --on-nonfinite at stop, or the update behind backward");
+    if (s->gradient_noise)
+        return fail(e, ERR_USAGE, "--update-in-backward on: no gradient is whole at any time, so --gradient-noise has "
+                    "nothing to measure; leave one of them out");
     if (s->accum > 1)
         return fail(e, ERR_USAGE, "--update-in-backward on: %lld micro-batches are added up before an update; give "
                     "--micro-batch %lld --accum 1, or leave the update behind backward", (long long)s->accum,

@@ -65,6 +65,7 @@ static bool verify(GrpoRun *g, Run *r, const Ask *ask, int64_t members, int64_t 
         step_put_batch(r, b);
         put_hows(g, r, ask, first);
         exec_play(&r->ring->x, ring->phase_verify);
+        g->facts.verifications++;
         if (!exec_sync(&r->ring->x, e)) return false;
         exec_get(&r->ring->x, ring->verify_drawn, g->drawn, 0, b->rows * b->seq * 4);
         exec_get(&r->ring->x, ring->verify_logp, g->logp, 0, b->rows * b->seq * 4);

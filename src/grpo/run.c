@@ -203,7 +203,7 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
     begin_part(g);
     if (!answers_ask(&g->policy, &g->o.policy, to, &ask, e)) return false;
     to->number = number;
-    g->facts.redrawn = 0;
+    g->facts.redrawn = g->facts.verifications = 0;
     if (ring->phase_verify >= 0 && !exact_settle(g, r, &ask, e)) return false;
     end_part(g, GRPO_ANSWERS);
     begin_part(g);

@@ -42,6 +42,7 @@ typedef struct GrpoFacts { /* of the latest rollout and update */
     double ended_mean, ended_least, ended_most;    /* of those that ended by their end of text; NAN: none did */
     double clipped_share;                          /* ended by their length */
     int64_t unscored;
+    int64_t verifications;       /* forward passes of --exact-policy over a micro-batch */
     int64_t redrawn;             /* answers that --exact-policy has cut and answered on, each time counted */
     double policy[POLICY_FACTS]; /* of the update */
     double entropy;              /* of the update: nats, summed over the tokens of answers */

@@ -111,6 +111,8 @@ enum { /* what policy_loss counts beside the loss, over tokens whose weight is n
     POLICY_HIGH,
     POLICY_APART, /* |logp - sampled|: summed, and the largest */
     POLICY_MOST_APART,
+    POLICY_LEAST_LOW, /* of the plays that are added up: the least share of POLICY_LOW, the largest of POLICY_HIGH */
+    POLICY_MOST_HIGH,
     POLICY_FACTS
 };
 

@@ -3,11 +3,12 @@
  *
  *   policy_loss       in logp(N) sampled(N)? old(N)? ref(N)? advantage(N) weight(N) divisor(1) beta?
  *                     out stat(1) fp64 = beta*stat + sum over tokens of weight * L / divisor
- *                         facts(POLICY_FACTS) fp64, added up in the same way (the largest difference: the maximum)
- *                     L = - min(q A, clip(q, 1 - clip_low, 1 + clip_high) A) + kl (e^(ref - logp) - (ref - logp) -
- * 1) q = e^(logp - old); without old, q is 1 in value and has the gradient of logp A token of weight 0 is no part
- * of anything, whatever its numbers are. policy_loss_grad  in the same; out dlogp(N) = weight / divisor * dL/dlogp
- */
+ *                         facts(POLICY_FACTS) fp64, added up in the same way; of the least and the most: those
+ *                     L = - min(q A, clip(q, 1 - clip_low, 1 + clip_high) A) + kl (e^(ref - logp) - (ref - logp) - 1)
+ *                     q = e^(logp - old); without old, q is 1 in value and has the gradient of logp
+ *                     A token of weight 0 is no part of anything, whatever its numbers are; a play without any other
+ *                     has shares of 1 (the least) and 0 (the most).
+ *   policy_loss_grad  in the same                       out dlogp(N) = weight / divisor * dL/dlogp */
 #include "ir/op_int.h"
 
 Tid op_policy_loss(Program *p, const PolicyOperands *o, AttrPolicy attr) {

@@ -200,6 +200,7 @@ static bool record(Job *j, Err *e) {
     if (s->train) {
         if (!record_warmup(j, e)) return false;
         record_micro(j);
+        if (s->gradient_noise && s->accum > 1 && !s->task) job_record_noise(j);
         if (!job_record_update(j, e)) return false;
         record_report(j);
     }
@@ -228,6 +229,7 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
                .evaluate = -1,
                .warmup = -1,
                .warmup_update = -1,
+               .noise = -1,
                .report = -1};
     ring_init(r, m);
     if (!stop_check(e) || !check_spec(spec, e) || !record(j, e)) return false;

@@ -68,6 +68,7 @@ typedef struct JobSpec {
     NameRules lr_rules, decay_rules; /* decay: beside them, norms and biases (rank 1) have none */
     bool limited;          /* an update above limits (Job.limits) writes nothing */
     bool whole_updates;    /* an update is written as a whole or not at all: none inside backward */
+    bool gradient_noise;   /* the norm of the first micro-batch's gradient is measured, where an update has several */
     int64_t seq, micro_batch;
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
@@ -108,9 +109,11 @@ struct Job {
     Tid unscale;           /* dial: 1 / loss scale; NONE: the loss is not scaled */
     Tid loss, eval_loss;   /* statistics */
     Tid parts, verdict;    /* statistics of the update */
+    Tid noise_verdict;     /* the same of the phase noise */
     int init, micro, update, evaluate; /* phases; -1: absent */
     /* what is played instead of micro and update in the first warmup_steps updates */
     int warmup, warmup_update;
+    int noise;                         /* the gradient's norm behind the first micro-batch */
     int report;                        /* ModelOut.report over a batch */
     const Tid *report_stat;            /* a layer each; of the report, or where spec.report of the evaluation; NULL: none */
     Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
@@ -134,11 +137,14 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 static inline Role job_trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
 /* Accumulation and clip aside: it trains in one stage, and no overflow or spike takes an update back. */
 static inline bool job_can_update_early(const JobSpec *s) {
-    return s->train && s->m.activations != FMT_F16 && !s->warmup_steps && !s->whole_updates;
+    return s->train && s->m.activations != FMT_F16 && !s->warmup_steps && !s->whole_updates &&
+           !s->gradient_noise;
 }
 
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
+/* The norm of the gradients that the micro phase gave, in a phase of its own (JobSpec.gradient_noise). */
+void job_record_noise(Job *j);
 /* Every rule by name is about a parameter that is trained. Refuses: what was asked for would have no effect. */
 bool job_check_names(const Job *j, Err *e);
 /* A phase that updates only what the last recorded phase gave a gradient; moments are those of the other update. */

@@ -208,6 +208,14 @@ static double take_loss(Run *r) {
     return mean;
 }
 
+/* Nothing where it is not measured, or not known yet. */
+static bool log_noise(Run *r, Err *e) {
+    double scale = gradient_noise_scale(&r->noise), by = r->noise.weight;
+    const Metric fields[] = {METRIC_REAL("grad_signal", r->noise.signal / by), METRIC_REAL("grad_noise", r->noise.noise / by),
+                             METRIC_REAL("noise_scale_tokens", scale)};
+    return by == 0 || run_write_metrics(r, "noise", fields, COUNT_OF(fields) - !isfinite(scale), e);
+}
+
 static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     double epoch = (double)r->state.data_epoch + (double)r->state.data_row / (double)run_epoch_rows(r);
     trainer_state_log(
@@ -226,7 +234,7 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
                              METRIC_INT("process_bytes", r->ring->peak_bytes),
                              METRIC_INT("skipped_steps", r->state.scaling.skipped),
                              METRIC_REAL("loss_scale", r->state.scaling.scale)};
-    return run_write_metrics(r, "train", fields, COUNT_OF(fields) - left_out, e);
+    return run_write_metrics(r, "train", fields, COUNT_OF(fields) - left_out, e) && log_noise(r, e);
 }
 
 /* How busy the machine was since the last line. What is not known has no field. */
@@ -464,6 +472,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     if (trains && !train(r, out, e)) return false;
     out->steps = r->step;
     out->skipped_steps = r->state.scaling.skipped;
+    out->noise_scale = gradient_noise_scale(&r->noise);
     out->tokens_per_s = trains ? progress_tokens_per_s(&r->progress) : (double)NAN;
     if (trains) out->wait_share = r->progress.all.waited_seconds / r->progress.all.step_seconds;
     if (trains) out->samples = sampler_all(&r->sampler);

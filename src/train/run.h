@@ -108,6 +108,7 @@ typedef struct RunResult {
     double first_loss;          /* of the first update here */
     /* mean over the scored tokens of the last updates, back to the log's row before the last */
     double loss;
+    double noise_scale;         /* tokens; NaN: not measured, or not known */
     double tokens_per_s;
     double wait_share;          /* of the steps' time that passed waiting for data; NaN: no step was played */
     SampleMeans samples;        /* over all steps */
@@ -135,10 +136,21 @@ struct Update { /* one update on its way */
     LossScale scaling;  /* as it stands before this update */
     SpikeLimits limits; /* the same */
     double loss, norm;  /* once read */
+    int64_t first_scored;  /* scored tokens of its first micro-batch, where its noise is measured; 0: it is not */
+    double first_norm;     /* once read: of that micro-batch's share of the gradient */
     bool skipped;       /* once read: its gradients overflowed or it is a spike, nothing was written */
     bool spike;         /* once read */
     bool save_due;      /* a checkpoint is due behind it by the clock */
 };
+
+/* gradient_noise.c: the gradient noise scale, from gradients over few and over many tokens. */
+typedef struct GradientNoise { /* exponential means; begins as zeros */
+    double signal;  /* of |G|^2, G the gradient over all tokens there could be */
+    double noise;   /* of the trace of one token's covariance */
+    double weight;  /* of what they hold */
+} GradientNoise;
+void gradient_noise_add(GradientNoise *n, double few_norm, double few_tokens, double many_norm, double many_tokens);
+double gradient_noise_scale(const GradientNoise *n); /* tokens; NaN: not known, the signal drowns */
 
 struct Run {
     Job *job;                   /* keeps */
@@ -155,6 +167,7 @@ struct Run {
     Progress progress;
     Sampler sampler;
     Growth growth;
+    GradientNoise noise;        /* of the updates here */
     int64_t step;               /* updates done */
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */

@@ -13,7 +13,7 @@
 #include "obs/sensors.h"
 #include "train/run.h"
 
-enum { NOTE_LOSS, NOTE_VERDICT };
+enum { NOTE_LOSS, NOTE_VERDICT, NOTE_NOISE };
 
 /* ---- what a micro-step is fed with ---- */
 
@@ -122,6 +122,9 @@ static bool queue_rows(Run *r, Update *u) {
         if (!m) step_put_divisor(r, u, item->update_scored);
         step_put_micro(r, u, &item->batch, m);
         exec_play(&r->ring->x, micro_phase(r, u));
+        if (m || micros < 2 || r->job->noise < 0 || warms_up(r, u)) continue;
+        u->first_scored = item->batch.scored;
+        exec_play(&r->ring->x, r->job->noise);
     }
     return true;
 }
@@ -145,6 +148,7 @@ void step_queue_update(Run *r, const Update *u) {
     }
     exec_note(&r->ring->x, NOTE_LOSS, r->job->loss);
     exec_note(&r->ring->x, NOTE_VERDICT, r->job->verdict);
+    if (u->first_scored) exec_note(&r->ring->x, NOTE_NOISE, r->job->noise_verdict);
 }
 
 /* ---- reading ---- */
@@ -197,6 +201,17 @@ static bool may_skip(Run *r, const Update *u, LossScale after, Err *e) {
     return true;
 }
 
+/* Gradients are sums divided by the scored tokens of the whole update: the first micro-batch's own mean is larger. */
+static bool read_noise(Run *r, Update *u, Err *e) {
+    double verdict[VERDICT_WORDS];
+    if (!u->first_scored || u->first_scored >= u->scored) return true;
+    if (!exec_read_note(&r->ring->x, NOTE_NOISE, r->job->noise_verdict, verdict, e)) return false;
+    double few = (double)u->first_scored, many = (double)u->scored;
+    u->first_norm = verdict[VERDICT_NORM] / u->scaling.scale;
+    if (!u->skipped && isfinite(u->first_norm)) gradient_noise_add(&r->noise, u->first_norm * many / few, few, u->norm, many);
+    return true;
+}
+
 bool step_read(Run *r, Update *u, Err *e) {
     double verdict[VERDICT_WORDS];
     if (!exec_read_note(&r->ring->x, NOTE_LOSS, r->job->loss, &u->loss, e) ||
@@ -205,6 +220,7 @@ bool step_read(Run *r, Update *u, Err *e) {
     u->loss /= u->scaling.scale;
     u->norm = verdict[VERDICT_NORM];
     u->skipped = verdict[VERDICT_OK] == 0;
+    if (!read_noise(r, u, e)) return false;
     bool finite = isfinite(u->loss) && isfinite(u->norm);
     u->spike = spike_is_one(&u->limits, u->loss, u->norm) || (u->skipped && finite);
     if (r->data && !dataset_ok(r->data, e))

@@ -117,6 +117,18 @@ static bool is_updated(const Program *p, Tid t, int since) {
     return p->t[t].trainable && p->t[p->t[t].grad].recorded >= since;
 }
 
+/* The squares of every gradient, each into a view of parts. */
+static void record_squares(Program *p, Tid parts, Tid *part, Tid last, int since) {
+    int64_t n = 0;
+    for (Tid t = 1; t < last; t++)
+        if (is_updated(p, t, since)) {
+            part[t] = prog_view(p, "square", parts, n++, 1);
+            p->layer = p->t[t].layer;
+            op_sum_squares(p, part[t], p->t[t].grad);
+        }
+    p->layer = -1;
+}
+
 /* parts: a number for each of them. */
 static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
     Program *p = &j->ring->p;
@@ -127,13 +139,7 @@ static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
         verdicts = prog_tensor(p, "verdicts", ROLE_STATISTIC, FMT_F64, 2, DIMS(prog_elements(p, parts), VERDICT_WORDS));
     prog_keys_of(p, "update");
     p->region = REGION_UPDATE;
-    for (Tid t = 1; t < last; t++)
-        if (is_updated(p, t, since)) {
-            part[t] = prog_view(p, "square", parts, n++, 1);
-            p->layer = p->t[t].layer;
-            op_sum_squares(p, part[t], p->t[t].grad);
-        }
-    p->layer = -1;
+    record_squares(p, parts, part, last, since);
     op_clip(p, j->verdict, parts, j->loss, j->max_norm, j->unscale, j->limits);
     n = 0;
     for (Tid t = 1; t < last && ok; t++) {
@@ -162,6 +168,24 @@ bool job_record_update(Job *j, Err *e) {
     prog_end_phase(p);
     if (!j->spec.update_in_backward) ring_add_plays(j->ring, j->update, 1);
     return ok;
+}
+
+/* Draws no key, so that the update behind it rounds as it does without (P6). */
+void job_record_noise(Job *j) {
+    Program *p = &j->ring->p;
+    Tid last = (Tid)p->n_t, *part = MEM_NEW(Tid, last);
+    int since = p->phase[j->micro].begin;
+    Tid parts = squares_of(p, "noise_squares", last, since);
+    j->noise_verdict = prog_tensor(p, "noise_verdict", ROLE_STATISTIC, FMT_F64, 1, DIMS(VERDICT_WORDS));
+    j->noise = prog_begin_phase(p, "noise", 1);
+    uint32_t key = p->next_key;
+    p->region = REGION_UPDATE;
+    record_squares(p, parts, part, last, since);
+    op_clip(p, j->noise_verdict, parts, j->loss, j->max_norm, NONE, NONE);
+    p->next_key = key;
+    prog_end_phase(p);
+    ring_add_plays(j->ring, j->noise, 1);
+    mem_free(part);
 }
 
 bool job_record_warmup_update(Job *j, Err *e) {

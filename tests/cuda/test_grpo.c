@@ -1,8 +1,41 @@
-/* test_grpo.c - --exact-policy on the GPU: an update's forward gives the bits of the forward that drew the tokens. */
+/* test_grpo.c - GRPO on the GPU: the loss is the CPU's, and with --exact-policy an update's forward gives the bits of the
+ * forward that drew the tokens. */
 #include "tests/cuda/cuda_test.h"
 #include "tests/snug.h"
 
 static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
+
+static void try_loss(int64_t n, bool has_old, bool has_ref, double beta) {
+    CudaTest t;
+    cuda_test_open(&t, "policy_loss of %lld tokens, old %d, reference %d, beta %g", (long long)n, has_old, has_ref, beta);
+    Tid v[6];
+    for (int i = 0; i < COUNT_OF(v); i++) {
+        v[i] = cuda_test_vector(&t, FMT_F32, n);
+        cuda_test_normal(&t, v[i], (uint64_t)i + 1, i < 4 ? 0.4 : 1);
+    }
+    for (int64_t i = 0; i < n; i += 3) ((float *)t.initial[v[5]])[i] = 0; /* a prompt's */
+    Tid divisor = cuda_test_number(&t, FMT_F32, 3), dial = cuda_test_number(&t, FMT_F32, beta);
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), facts = cuda_test_vector(&t, FMT_F64, POLICY_FACTS);
+    if (beta != 0) cuda_test_normal(&t, stat, 8, 1), cuda_test_normal(&t, facts, 9, 1);
+    Tid old = has_old ? v[2] : NONE, ref = has_ref ? v[3] : NONE;
+    cuda_test_run(&t, (Step){.op = OP_POLICY_LOSS,
+                             .policy_loss = {.in = {.logp = v[0], .sampled = v[1], .old = old, .ref = ref,
+                                                    .advantage = v[4], .weight = v[5], .divisor = divisor, .beta = dial},
+                                             .out = {stat, facts}},
+                             .attr.policy = {0.2f, 0.3f, 0.05f}},
+                  false);
+    cuda_test_near(&t, stat, 1e-9, 1e-9);
+    cuda_test_near(&t, facts, 1e-9, 1e-9);
+    cuda_test_close(&t);
+}
+
+TEST(a_policys_loss_and_facts_on_the_gpu_are_the_cpus) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < 8; i++) {
+        try_loss(1, i & 1, i & 2, i & 4 ? 1 : 0); /* no token counts */
+        try_loss(5000, i & 1, i & 2, i & 4 ? 1 : 0);
+    }
+}
 
 /* So hot that sampler and trainer draw some tokens differently in bf16: those are drawn again. */
 TEST(an_exact_policy_on_the_gpu_has_no_difference) {

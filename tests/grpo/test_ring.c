@@ -122,7 +122,7 @@ static int next_computed(const Program *p, int at) { /* copies and what they wai
     return at;
 }
 
-/* An in-place sum takes another algorithm of the product library only where both phases place it differently. */
+/* Where a sum lies is a part of what the product library is asked for. */
 static bool adds_in_place(const Program *p, const Step *s) {
     return s->op == OP_LINEAR && s->linear.in.so_far &&
            prog_t(p, s->linear.in.so_far)->offset == prog_t(p, s->linear.out.y)->offset;

@@ -41,7 +41,7 @@ static void policy_case(bool has_old, bool has_ref, double beta) {
     Tid divisor = bench_number(&b, FMT_F32, 3), dial = bench_number(&b, FMT_F32, beta);
     Tid stat = bench_vector(&b, FMT_F64, 1), facts = bench_vector(&b, FMT_F64, POLICY_FACTS);
     Tid dlogp = bench_vector(&b, FMT_F32, N);
-    double before = 0.25, facts_before[POLICY_FACTS] = {7, 1, 2, 3, 0.5, 100};
+    double before = 0.25, facts_before[POLICY_FACTS] = {7, 1, 2, 3, 0.5, 100, 0.125, 0.5};
     if (beta != 0) bench_set(&b, stat, &before), bench_set(&b, facts, facts_before);
     Policy k = {.logp = bench_initial(&b, v[0]), .old = has_old ? bench_initial(&b, v[2]) : NULL,
                 .ref = has_ref ? bench_initial(&b, v[3]) : NULL, .advantage = bench_initial(&b, v[4]),
@@ -61,8 +61,14 @@ static void policy_case(bool has_old, bool has_ref, double beta) {
         counted[POLICY_APART] += fabs(k.logp[i] - sampled[i]);
         counted[POLICY_MOST_APART] = fmax(counted[POLICY_MOST_APART], fabs(k.logp[i] - sampled[i]));
     }
-    for (int f = 0; f < POLICY_FACTS && beta != 0; f++)
-        counted[f] = f == POLICY_MOST_APART ? fmax(counted[f], facts_before[f]) : counted[f] + facts_before[f];
+    counted[POLICY_LEAST_LOW] = counted[POLICY_LOW] / counted[POLICY_TOKENS];
+    counted[POLICY_MOST_HIGH] = counted[POLICY_HIGH] / counted[POLICY_TOKENS];
+    for (int f = 0; f < POLICY_FACTS && beta != 0; f++) {
+        bool most = f == POLICY_MOST_APART || f == POLICY_MOST_HIGH;
+        counted[f] = most                    ? fmax(counted[f], facts_before[f])
+                     : f == POLICY_LEAST_LOW ? fmin(counted[f], facts_before[f])
+                                             : counted[f] + facts_before[f];
+    }
     want = (beta != 0 ? before * beta : 0) + policy_loss(&k);
     Tid old = has_old ? v[2] : NONE, ref = has_ref ? v[3] : NONE;
     bench_check(&b, (Step){.op = OP_POLICY_LOSS,

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
+#include "ir/policy.h"
 
 enum { CHUNK = 1024 };
 
@@ -72,13 +73,10 @@ void cpu_policy_loss(Backend *b, Queue q, const Args *a) {
             add_token(facts, &r, i, t);
         }
     }
-    double *stat = a->policy_loss.out.stat.data, *kept = a->policy_loss.out.facts.data;
+    double *stat = a->policy_loss.out.stat.data;
     double term = sum / divisor_of(a->policy_loss.in.divisor);
     *stat = beta == 0 ? term : beta * *stat + term;
-    for (int k = 0; k < POLICY_FACTS; k++) {
-        double before = beta == 0 ? 0 : kept[k];
-        kept[k] = k == POLICY_MOST_APART ? MAX2(before, facts[k]) : before + facts[k];
-    }
+    policy_keep(a->policy_loss.out.facts.data, facts, beta);
 }
 
 void cpu_policy_loss_grad(Backend *b, Queue q, const Args *a) {

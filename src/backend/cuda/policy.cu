@@ -5,6 +5,7 @@
  * The divisor and beta are dials, read when the kernel runs. All vectors are fp32. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
+#include "ir/policy.h"
 
 enum { SUM_THREADS = 1024, THREADS = 256 };
 
@@ -29,6 +30,14 @@ DEVICE Token token_of(const CudaPolicy &p, int64_t i) {
     return t;
 }
 
+DEVICE double most_of_block(double x, double *part) {
+    for (int d = WARP / 2; d; d /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, d));
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    for (int w = 0; w < SUM_THREADS / WARP; w++) x = fmax(x, part[w]);
+    return x;
+}
+
 __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_constant__ CudaPolicy p) {
     __shared__ double part[WARP];
     double sum = 0, facts[POLICY_FACTS] = {};
@@ -50,22 +59,11 @@ __global__ void __launch_bounds__(SUM_THREADS) policy_loss_kernel(const __grid_c
         double term = sum / (double)*p.divisor;
         *p.stat = keep == 0 ? term : keep * *p.stat + term;
     }
-    for (int k = 0; k < POLICY_FACTS; k++) {
+    for (int k = 0; k < POLICY_LEAST_LOW; k++) {
         __syncthreads(); /* part is free again */
-        double all;
-        if (k == POLICY_MOST_APART) {
-            all = facts[k];
-            for (int d = WARP / 2; d; d /= 2) all = fmax(all, __shfl_xor_sync(~0u, all, d));
-            if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = all;
-            __syncthreads();
-            for (int w = 0; w < SUM_THREADS / WARP; w++) all = fmax(all, part[w]);
-        } else {
-            all = sum_of_block(facts[k], part);
-        }
-        if (threadIdx.x) continue;
-        double before = keep == 0 ? 0 : p.facts[k];
-        p.facts[k] = k == POLICY_MOST_APART ? fmax(before, all) : before + all;
+        facts[k] = k == POLICY_MOST_APART ? most_of_block(facts[k], part) : sum_of_block(facts[k], part);
     }
+    if (threadIdx.x == 0) policy_keep(p.facts, facts, keep);
 }
 
 __global__ void __launch_bounds__(THREADS) policy_loss_grad_kernel(const __grid_constant__ CudaPolicy p) {
