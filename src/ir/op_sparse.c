@@ -307,9 +307,10 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of
- * keys are summed by blocks that own a few keys each and walk over all queries behind them. By --profile of
- * gsa-512m on an H200, rows of 1024 and 4096 tokens (bench/results/gpu-prediction-h200.jsonl). */
+/* vector_share: of the plain kernels, in which a thread scores a key that it reads in place, and blocks that own a few
+ * keys each sum the keys' gradients over all queries behind them. By --profile of gsa-512m on an H200, rows of 1024 and
+ * 4096 tokens (bench/results/gpu-prediction-h200.jsonl). The shapes that run as tiles on tensor cores
+ * (sparse_device_*_tiles) are counted like the others: the prediction is an upper bound for them. */
 #define SELECTING 0.045
 #define ATTENDING 0.045
 #define ATTENDING_BACK 0.007

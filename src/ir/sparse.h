@@ -99,7 +99,8 @@ static inline int64_t sparse_device_splits(int64_t tokens, int64_t seq) {
     return MIN2(enough, (seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
 }
 static inline int64_t sparse_device_select_bytes(const AttrSparse *a, Format f, int64_t tokens) {
-    int64_t span = sparse_span(&a->heads), plain = sparse_device_rows_bytes(tokens, span, a->by == SELECT_ORACLE ? 2 : 1);
+    int64_t span = sparse_span(&a->heads), rows = a->by == SELECT_ORACLE ? 2 : 1,
+            plain = sparse_device_rows_bytes(tokens, span, rows);
     if (!sparse_device_index_tiles(a, f)) return plain;
     return MAX2(plain, sparse_bytes(sparse_device_scored(tokens, a->heads.seq) * SPARSE_DEVICE_SIDE * span));
 }

@@ -73,7 +73,8 @@ template <typename T, int D> DEVICE void start_job(const CudaSparse &a, uint32_t
                                   queries);
         if (job % group == 0)
             copy.template start<SIDE>(copy.in_tile(to_key),
-                                      copy.in_head(qkv + key * width + (h.heads + job / group) * D, width), width, keys);
+                                      copy.in_head(qkv + key * width + (h.heads + job / group) * D, width), width,
+                                      keys);
     } else {
         int width = index_width(a.k), j = (job - h.heads) % a.k.index_heads;
         copy_index(to_query, (const T *)a.index + query * width + j * E, width, queries);
@@ -520,18 +521,24 @@ template <typename Fn> static void with_tile_types(const CudaSparse *s, Fn fn) {
     });
 }
 
+extern "C" int cuda_index_tiles_shared(const AttrSparse *k, int dim, bool query_sums) {
+    int bytes = (words_of(k) + (query_sums ? query_sums_of(k) : 0)) * 4;
+    with_dim(dim, [&](auto d) { bytes += Buffers<decltype(d)::value>::BYTES; });
+    return bytes;
+}
+
 template <typename Kernel>
-static void launch_walk(cudaStream_t s, Kernel kernel, const CudaIndexLoss *a, int buffers, int numbers) {
+static void launch_walk(cudaStream_t s, Kernel kernel, const CudaIndexLoss *a, bool query_sums) {
     int64_t seq = a->s.k.heads.seq;
     dim3 grid((unsigned)(a->s.tokens / seq * ((seq + SIDE - 1) / SIDE)), (unsigned)a->splits);
-    int bytes = buffers + numbers * 4;
+    int bytes = cuda_index_tiles_shared(&a->s.k, a->s.k.heads.head_dim, query_sums);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     kernel<<<grid, THREADS, bytes, s>>>(*a);
 }
 
 extern "C" void cuda_launch_index_scores(cudaStream_t s, const CudaSparse *a, int64_t first_tile, int64_t tiles) {
     dim3 grid((unsigned)tiles, blocks_for(a->k.heads.seq, SIDE));
-    int bytes = Buffers<E>::BYTES + words_of(&a->k) * 4;
+    int bytes = cuda_index_tiles_shared(&a->k, E, false);
     auto go = [&](auto t) {
         using T = decltype(t);
         cudaFuncSetAttribute(scores_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -547,20 +554,20 @@ extern "C" void cuda_launch_index_loss_tiles(cudaStream_t s, const CudaIndexLoss
     with_tile_types(&a->s, [&](auto t, auto d) {
         using T = decltype(t);
         constexpr int D = decltype(d)::value;
-        launch_walk(s, sums_kernel<T, D, true>, a, Buffers<D>::BYTES, words_of(&a->s.k));
+        launch_walk(s, sums_kernel<T, D, true>, a, false);
     });
     loss_parts_kernel<<<blocks_for(a->s.tokens, THREADS), THREADS, 0, s>>>(*a);
 }
 
 extern "C" void cuda_launch_index_loss_grad_tiles(cudaStream_t s, const CudaIndexLoss *a) {
-    int words = words_of(&a->s.k), columns = 2 * a->s.k.index_heads;
+    int columns = 2 * a->s.k.index_heads;
     with_tile_types(&a->s, [&](auto t, auto d) {
         using T = decltype(t);
-        constexpr int D = decltype(d)::value, BYTES = Buffers<D>::BYTES;
-        launch_walk(s, sums_kernel<T, D, false>, a, BYTES, words);
-        launch_walk(s, index_grads_kernel<T, D, false>, a, BYTES, words + query_sums_of(&a->s.k));
+        constexpr int D = decltype(d)::value;
+        launch_walk(s, sums_kernel<T, D, false>, a, false);
+        launch_walk(s, index_grads_kernel<T, D, false>, a, true);
         join_grads_kernel<T, false><<<(unsigned)a->s.tokens, THREADS, 0, s>>>(*a);
-        launch_walk(s, index_grads_kernel<T, D, true>, a, BYTES, words);
+        launch_walk(s, index_grads_kernel<T, D, true>, a, false);
         join_grads_kernel<T, true><<<(unsigned)a->s.tokens, THREADS, 0, s>>>(*a);
     });
     if (a->d_bias.data) join_parts(s, a->d_bias, a->bias_parts, a->s.tokens, columns, columns, a->beta, a->key);

@@ -82,6 +82,10 @@ struct Scratch { /* in shared memory */
     uint32_t found[2];
 };
 
+DEVICE void select_none(int32_t *to, int most) {
+    for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
+}
+
 /* x: the scores of what the token sees. */
 template <typename T, typename K>
 DEVICE void select_one(const CudaSparse &a, float *x, int64_t token, Seen seen, int32_t *to, int most, float *dense_q,
@@ -109,7 +113,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, in
         int32_t *to = keys + token * most;
         __syncthreads();
         if (seen.n <= 0) {
-            for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
+            select_none(to, most);
             continue;
         }
         load_index_query<T>(query, a, token);
@@ -131,7 +135,10 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
     if (place >= seq) return;
     Seen seen = seen_by(a, token);
     float *x = a.workspace + (int64_t)blockIdx.x * a.span + seen.begin;
-    select_one<float, float>(a, x, token, seen, keys + token * most, most, nullptr, scratch);
+    if (seen.n <= 0)
+        select_none(keys + token * most, most);
+    else
+        select_one<float, float>(a, x, token, seen, keys + token * most, most, nullptr, scratch);
 }
 
 /* A warp a token. */

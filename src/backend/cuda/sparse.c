@@ -1,6 +1,7 @@
 /* sparse.c - which tensors of a step the kernels of gated sparse attention take, from Args to launcher.
  *
- * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu. */
+ * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu; on tiles of
+ * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu. */
 #include "ir/sparse.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sparse_kernels.h"
@@ -11,8 +12,11 @@ _Static_assert((int)CUDA_INDEX_TILE == SPARSE_DEVICE_SIDE && (int)CUDA_INDEX_DIM
 
 enum { MOST_SHARED = 48 * 1024, CORES_FROM = 8 /* major */ };
 
-static bool on_cores(Backend *b, const void *x, const void *y) {
-    return cuda_backend(b)->major >= CORES_FROM && (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
+/* Whether kernels that work on tiles of pairs run here: there are tensor cores, x and y are aligned, and a block gets
+ * the shared memory it asks for. Where they do not, the plain kernels run in the same scratch. */
+static bool on_cores(Backend *b, const void *x, const void *y, int64_t shared) {
+    const CudaBackend *c = cuda_backend(b);
+    return c->major >= CORES_FROM && (((uintptr_t)x | (uintptr_t)y) & 15) == 0 && shared <= c->shared_bytes;
 }
 
 static CudaNumbers numbers(Operand x) { return (CudaNumbers){x.data, x.data ? x.t->format : FMT_F32}; }
@@ -142,7 +146,8 @@ void cuda_select(Backend *b, Queue q, const Args *a) {
     }
     if (qkv.data) s.keys = head_keys(&k->heads, qkv, a->select.in.kv_cache, &s.head_step);
     s.workspace = (float *)workspace(a, sparse_device_select_bytes(k, s.format, tokens));
-    if (sparse_device_index_tiles(k, s.format) && !cache.data && on_cores(b, s.index, NULL)) {
+    if (sparse_device_index_tiles(k, s.format) && !cache.data &&
+        on_cores(b, s.index, NULL, cuda_index_tiles_shared(k, CUDA_INDEX_DIM, false))) {
         int64_t tiles = sparse_device_tiles(tokens, k->heads.seq), some = sparse_device_scored(tokens, k->heads.seq);
         for (int64_t at = 0; at < tiles; at += some) {
             cuda_launch_index_scores(cuda_stream(b, q), &s, at, MIN2(some, tiles - at));
@@ -184,6 +189,8 @@ static CudaSelected selected_of(const Args *a, Operand qkv, Operand keys, Operan
     return s;
 }
 
+static int64_t mask_shared(int64_t seq) { return sparse_device_words(seq) * 4; }
+
 /* The pairs of a list as bits. */
 static CudaMask mask_of(void *at, const int32_t *list, int64_t most, int64_t tokens, int64_t seq) {
     return (CudaMask){.mask = at,
@@ -194,9 +201,9 @@ static CudaMask mask_of(void *at, const int32_t *list, int64_t most, int64_t tok
                       .seq = seq};
 }
 
-static bool attends_by_tiles(Backend *b, const CudaSelected *s, const void *o, const void *more) {
-    return device_attend_on_cores(s->format, s->h.head_dim) && !s->h.slots && on_cores(b, s->qkv, o) &&
-           on_cores(b, more, NULL);
+static bool attends_by_tiles(Backend *b, const CudaSelected *s, const void *o, const void *d_qkv) {
+    return sparse_device_attend_tiles(&s->h, s->format, d_qkv != NULL) &&
+           on_cores(b, s->qkv, o, mask_shared(s->h.seq)) && on_cores(b, d_qkv, NULL, 0);
 }
 
 /* Attention of the tokens of a row to each other, as far as the mask has them. */
@@ -254,7 +261,7 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     s.rows = a->attend_selected.in.rows.data;
     s.o = o.data;
     s.lse = a->attend_selected.out.lse.data;
-    if (!cache.data && h->head_dim < 128 && attends_by_tiles(b, &s, o.data, NULL)) {
+    if (!cache.data && attends_by_tiles(b, &s, o.data, NULL)) {
         CudaMask m = mask_of(workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, false)), s.list, s.most,
                              s.tokens, h->seq);
         CudaAttend x = masked_attend(&s, &m);
@@ -322,8 +329,11 @@ static char *loss_tiles(CudaIndexLoss *l, cudaStream_t stream, char *at) {
     return (char *)l->sums + sparse_device_sums_bytes(k, l->s.tokens);
 }
 
-static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l) {
-    return sparse_device_loss_tiles(&l->s.k, l->s.format) && on_cores(b, l->s.index, l->s.qkv);
+static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l, bool grad) {
+    const AttrSparse *k = &l->s.k;
+    return sparse_device_loss_tiles(k, l->s.format) &&
+           on_cores(b, l->s.index, l->s.qkv,
+                    MAX2(mask_shared(k->heads.seq), cuda_index_tiles_shared(k, k->heads.head_dim, grad)));
 }
 
 void cuda_index_loss(Backend *b, Queue q, const Args *a) {
@@ -335,7 +345,7 @@ void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     scratch += sparse_bytes(2 * l.s.tokens);
     l.s.workspace = (float *)scratch;
     l.stat = a->index_loss.out.stat.data;
-    if (loss_by_tiles(b, &l)) {
+    if (loss_by_tiles(b, &l, false)) {
         loss_tiles(&l, stream, scratch);
         cuda_launch_index_loss_tiles(stream, &l);
         cuda_launch_index_loss_sum(stream, &l);
@@ -354,7 +364,7 @@ void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
     l.d_index = a->index_loss_grad.out.d_index.data;
     l.d_bias = numbers(a->index_loss_grad.out.d_bias);
     l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
-    if (loss_by_tiles(b, &l)) {
+    if (loss_by_tiles(b, &l, true)) {
         l.grads = (float *)loss_tiles(&l, stream, scratch);
         cuda_launch_index_loss_grad_tiles(stream, &l);
         return;

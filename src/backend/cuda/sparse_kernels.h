@@ -59,6 +59,9 @@ typedef struct CudaMask {
 } CudaMask;
 void cuda_launch_mask(cudaStream_t s, const CudaMask *m);
 
+/* Bytes of shared memory of a block of index_tiles.cu for heads of dim; query_sums: the gradient of queries. */
+int cuda_index_tiles_shared(const AttrSparse *k, int dim, bool query_sums);
+
 /* Scores of the queries of `tiles` tiles from first_tile on against all keys of their rows: (tiles*64, span) of the
  * workspace. Then the choice among them. */
 void cuda_launch_index_scores(cudaStream_t s, const CudaSparse *a, int64_t first_tile, int64_t tiles);
