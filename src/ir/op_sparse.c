@@ -131,8 +131,7 @@ static double select_flops(const Program *p, const Step *s) {
 static int64_t select_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     if (m->kind == MACHINE_CPU) return sparse_select_bytes(a) * m->threads;
-    return sparse_device_rows_bytes(prog_rows(p, s->select.in.index), sparse_span(&a->heads),
-                                    a->by == SELECT_ORACLE ? 2 : 1);
+    return sparse_device_select_bytes(a, prog_t(p, s->select.in.index)->format, prog_rows(p, s->select.in.index));
 }
 
 /* ---- attention over what was selected ---- */
@@ -190,9 +189,10 @@ static double attend_selected_flops(const Program *p, const Step *s) {
 }
 
 static int64_t attend_selected_workspace(const Program *p, const Step *s, const Machine *m) {
-    bool cpu = m->kind == MACHINE_CPU;
-    if (!cpu && s->op == OP_ATTEND_SELECTED) return 0;
-    if (!cpu) return sparse_bytes(prog_rows(p, s->attend_selected_grad.in.qkv) * s->attr.heads.heads);
+    bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
+    Tid qkv = grad ? s->attend_selected_grad.in.qkv : s->attend_selected.in.qkv;
+    if (m->kind != MACHINE_CPU)
+        return sparse_device_attend_bytes(&s->attr.heads, prog_t(p, qkv)->format, prog_rows(p, qkv), grad);
     if (s->op == OP_ATTEND_SELECTED_GRAD) return sparse_attend_grad_bytes(&s->attr.heads) * m->threads;
     return sparse_attend_bytes(&s->attr.heads, prog_cols(p, s->attend_selected.in.keys)) * m->threads;
 }
@@ -269,7 +269,8 @@ static double index_loss_flops(const Program *p, const Step *s) {
 static int64_t index_loss_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index);
-    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, tokens, s->op == OP_INDEX_LOSS_GRAD);
+    Format f = prog_t(p, s->index_loss.in.index)->format;
+    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, f, tokens, s->op == OP_INDEX_LOSS_GRAD);
     if (s->op == OP_INDEX_LOSS) return sparse_bytes(2 * tokens) + sparse_loss_bytes(a, false) * m->threads;
     return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }
@@ -306,9 +307,10 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* vector_share: a thread scores a key, which it reads in place; nothing here runs on tensor cores. Gradients of
- * keys are summed by blocks that own a few keys each and walk over all queries behind them. By --profile of
- * gsa-512m on an H200, rows of 1024 and 4096 tokens (bench/results/gpu-prediction-h200.jsonl). */
+/* vector_share: of the plain kernels, in which a thread scores a key that it reads in place, and blocks that own a few
+ * keys each sum the keys' gradients over all queries behind them. By --profile of gsa-512m on an H200, rows of 1024 and
+ * 4096 tokens (bench/results/gpu-prediction-h200.jsonl). The shapes that run as tiles on tensor cores
+ * (sparse_device_*_tiles) are counted like the others: the prediction is an upper bound for them. */
 #define SELECTING 0.045
 #define ATTENDING 0.045
 #define ATTENDING_BACK 0.007

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "ir/attr.h"
+#include "ir/block_device.h"
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
@@ -63,10 +64,69 @@ static inline int64_t sparse_device_blocks(int64_t tokens, int64_t span) {
 static inline int64_t sparse_device_rows_bytes(int64_t tokens, int64_t span, int64_t rows) {
     return sparse_bytes(sparse_device_blocks(tokens, span) * span * rows);
 }
-static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, int64_t tokens, bool grad) {
+static inline int64_t sparse_device_plain_loss_bytes(const AttrSparse *a, int64_t tokens, bool grad) {
     if (!grad) return sparse_bytes(2 * tokens) + sparse_device_rows_bytes(tokens, a->heads.seq, 2);
     return sparse_bytes(tokens) + sparse_bytes(tokens * 2 * a->index_heads) +
            sparse_device_rows_bytes(tokens, a->heads.seq, 2 + a->index_heads);
+}
+
+/* On tensor cores tiles of 64 queries by 64 keys are scored, a bit a pair says which count. The scratch is large enough
+ * for either way, so that a card without them runs the same plan. */
+enum { SPARSE_DEVICE_SIDE = 64, SPARSE_DEVICE_INDEX_DIM = 64, SPARSE_DEVICE_SUMS = 5, SPARSE_DEVICE_ENOUGH = 256 };
+
+static inline bool sparse_device_index_tiles(const AttrSparse *a, Format f) { /* the indexer's scores */
+    return (f == FMT_BF16 || f == FMT_F16) && a->index_dim == SPARSE_DEVICE_INDEX_DIM &&
+           (a->index_heads == 4 || a->index_heads == 8) && !a->heads.slots && a->by != SELECT_ORACLE;
+}
+static inline bool sparse_device_loss_tiles(const AttrSparse *a, Format f) { /* and attention beside them */
+    return sparse_device_index_tiles(a, f) && device_attend_on_cores(f, a->heads.head_dim) &&
+           a->heads.head_dim != 80;
+}
+static inline int64_t sparse_device_words(int64_t seq) { return (seq + 127) / 128 * 4; } /* of a token's bits */
+static inline int64_t sparse_device_mask_bytes(int64_t tokens, int64_t seq) {
+    return sparse_bytes(tokens * sparse_device_words(seq));
+}
+static inline int64_t sparse_device_tiles(int64_t tokens, int64_t seq) { /* of queries */
+    return tokens / seq * ((seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
+}
+/* Tiles of queries whose scores exist at a time. */
+static inline int64_t sparse_device_scored(int64_t tokens, int64_t seq) {
+    return MIN2(sparse_device_tiles(tokens, seq), seq <= 8192 ? 32 : 8);
+}
+/* Blocks that share the other side of a tile, each with sums of its own. */
+static inline int64_t sparse_device_splits(int64_t tokens, int64_t seq) {
+    int64_t tiles = sparse_device_tiles(tokens, seq), enough = (SPARSE_DEVICE_ENOUGH + tiles - 1) / tiles;
+    return MIN2(enough, (seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
+}
+static inline int64_t sparse_device_select_bytes(const AttrSparse *a, Format f, int64_t tokens) {
+    int64_t span = sparse_span(&a->heads), rows = a->by == SELECT_ORACLE ? 2 : 1,
+            plain = sparse_device_rows_bytes(tokens, span, rows);
+    if (!sparse_device_index_tiles(a, f)) return plain;
+    return MAX2(plain, sparse_bytes(sparse_device_scored(tokens, a->heads.seq) * SPARSE_DEVICE_SIDE * span));
+}
+static inline int64_t sparse_device_sums_bytes(const AttrSparse *a, int64_t tokens) {
+    return sparse_bytes(sparse_device_splits(tokens, a->heads.seq) * tokens * SPARSE_DEVICE_SUMS);
+}
+static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, int64_t tokens, bool grad) {
+    int64_t plain = sparse_device_plain_loss_bytes(a, tokens, grad), numbers = a->index_heads * (a->index_dim + 2);
+    if (!sparse_device_loss_tiles(a, f)) return plain;
+    int64_t tiles = sparse_device_mask_bytes(tokens, a->heads.seq) + sparse_device_sums_bytes(a, tokens);
+    tiles += grad ? sparse_bytes(tokens * 2 * a->index_heads) +
+                        sparse_bytes(sparse_device_splits(tokens, a->heads.seq) * tokens * numbers)
+                  : sparse_bytes(2 * tokens);
+    return MAX2(plain, tiles);
+}
+
+/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. Kernels of
+ * heads of 128 would spill, but for backward in bf16. */
+static inline bool sparse_device_attend_tiles(const AttrHeads *h, Format f, bool grad) {
+    return device_attend_on_cores(f, h->head_dim) && !h->slots && (h->head_dim < 128 || (grad && f == FMT_BF16));
+}
+static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, bool grad) {
+    int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0;
+    if (!sparse_device_attend_tiles(h, f, grad)) return plain;
+    int64_t mask = sparse_device_mask_bytes(tokens, h->seq);
+    return grad ? MAX2(plain, device_attend_grad(h, f, tokens).bytes + mask) : mask;
 }
 
 #endif

@@ -8,7 +8,8 @@
  * computed, K of the next while P V is. Key tiles in front of the earliest or behind the last key that any query
  * of the block sees are not touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv
  * once, o once, K and V again from the second-level cache for every query tile. The same kernel attends to a
- * cache when many tokens do (cache.cu). */
+ * cache when many tokens do (cache.cu), and, LISTED, to selected keys alone: a bit a pair comes with each tile of
+ * keys, and a warp whose queries have selected none of them does not score them. */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, KEYS = 64, MT = 2 }; /* MT: blocks of 16 rows a warp */
@@ -16,7 +17,8 @@ enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, KEYS = 64, MT = 2 }; /* MT
 template <typename T, int D> struct Forward {
     static constexpr bool KEEP_Q = D <= 64; /* Q's blocks stay in registers where there is room */
     static constexpr int Q_BYTES = ROWS * Tile<D>::ROW_BYTES, K_BYTES = KEYS * Tile<D>::ROW_BYTES;
-    static constexpr int BYTES = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
+    static constexpr int BITS_AT = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
+    static constexpr int BYTES = BITS_AT, LISTED_BYTES = BITS_AT + 2 * ROWS * 8; /* bits of two tiles */
 };
 
 typedef float Scores[MT][KEYS / 8][4];
@@ -69,6 +71,26 @@ DEVICE void mask_keys(Scores &s, const int2 *seen, int first_key) {
                     int key = first_key + n * 8 + lane % 4 * 2 + c;
                     if (key < keys.x || key >= keys.y) s[m][n][2 * r + c] = -INFINITY;
                 }
+        }
+}
+
+/* bits: of each of the warp's rows, one a key of the tile. */
+DEVICE void mask_unlisted(Scores &s, const uint2 *bits) {
+    int lane = thread_anew() % WARP;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const volatile uint32_t *word = (const volatile uint32_t *)(bits + m * 16 + r * 8 + lane / 4);
+#pragma unroll
+            for (int half = 0; half < 2; half++) { /* a word at a time: registers are short */
+                uint32_t mine = word[half] >> lane % 4 * 2;
+#pragma unroll
+                for (int n = 0; n < KEYS / 16; n++)
+#pragma unroll
+                    for (int c = 0; c < 2; c++)
+                        if (!(mine >> (n * 8 + c) & 1)) s[m][half * 4 + n][2 * r + c] = -INFINITY;
+            }
         }
 }
 
@@ -139,6 +161,13 @@ struct
     int head, rows; /* rows: of the tile that exist */
 };
 
+/* Bits of the block's queries for the tile of keys from `key` on: a thread a row. */
+DEVICE void load_bits(const CudaAttend &a, const uint2 *to, const Place *place, int key) {
+    int thread = thread_anew();
+    copy8_async(shared_address(to + thread), a.mask + (place->token + thread) * a.mask_words + key / 32,
+                thread < place->rows);
+}
+
 /* The warp's rows: O/l through its own rows of Q's tile, lse by one lane of four. */
 template <typename T, int D> DEVICE void finish(const CudaAttend &a, T *tile, float (&o)[MT][D / 8][4],
                                                 const float (&top)[MT][2], float (&sum)[MT][2],
@@ -165,7 +194,8 @@ template <typename T, int D> DEVICE void finish(const CudaAttend &a, T *tile, fl
     give_rows<T, D, MT * 16>(to, a.o_stride, tile + base * Tile<D>::STRIDE, base, place->rows);
 }
 
-template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
+template <typename T, int D, bool LISTED>
+__global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
 #ifdef HAVE_TENSOR_CORES
     using F = Forward<T, D>;
     extern __shared__ __align__(16) char shared[];
@@ -199,6 +229,8 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
     uint32_t to_k = copy.in_tile(k_tile);
     copy.template start<ROWS>(copy.in_tile(q_tile), copy.in_head(q, a.q_stride), a.q_stride, a.seq - first);
     copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - begin);
+    const uint2 *bits = (const uint2 *)(shared + F::BITS_AT);
+    if (LISTED && begin < end) load_bits(a, bits + begin / KEYS % 2 * ROWS, place, begin);
     copies_commit();
     float o[MT][D / 8][4] = {}, top[MT][2], sum[MT][2] = {};
 #pragma unroll
@@ -219,17 +251,30 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
         __syncthreads(); /* K is loaded; all warps are done with the last V */
         copy.template start<KEYS>(to_k + F::K_BYTES, from_k + a.v_offset * 2, a.kv_stride, end - key);
         copies_commit();
-        int4 edge = edges[warp]; /* read again where it is needed: registers are short */
-        bool sees = __any_sync(~0u, key < edge.y && key + KEYS > edge.x);
-        bool masks = __any_sync(~0u, key < edge.z || key + KEYS > edge.w);
+        int stage = key / KEYS % 2 * ROWS;
+        bool sees, masks = false;
+        if constexpr (LISTED) {
+            uint2 mine = bits[stage + thread_anew()];
+            sees = __any_sync(~0u, (mine.x | mine.y) != 0);
+        } else {
+            int4 edge = edges[warp]; /* read again where it is needed: registers are short */
+            sees = __any_sync(~0u, key < edge.y && key + KEYS > edge.x);
+            masks = __any_sync(~0u, key < edge.z || key + KEYS > edge.w);
+        }
         if (sees) scores<T, D>(s, kept, q_at, k_at);
         copies_wait<0>();
         __syncthreads(); /* V is loaded; all warps are done with K */
         from_k += KEYS * 2 * a.kv_stride;
-        if (key + KEYS < end) copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
+        if (key + KEYS < end) {
+            copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
+            if (LISTED) load_bits(a, bits + (key / KEYS + 1) % 2 * ROWS, place, key + KEYS);
+        }
         copies_commit();
         if (!sees) continue;
-        if (masks) mask_keys(s, seen + warp * WARP, key);
+        if (LISTED)
+            mask_unlisted(s, bits + key / KEYS % 2 * ROWS + thread_anew() / WARP * WARP);
+        else if (masks)
+            mask_keys(s, seen + warp * WARP, key);
         softmax_update<D>(s, o, top, sum, a.scale * LOG2_E);
         add_values<T, D>(o, s, v_at);
     }
@@ -239,19 +284,28 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) atten
 #endif
 }
 
-extern "C" void cuda_launch_attend(cudaStream_t s, const CudaAttend *a) {
-    auto launch = [&](auto t) {
+template <bool LISTED> static void launch(cudaStream_t s, const CudaAttend *a) {
+    auto go = [&](auto t) {
         with_dim(a->dim, [&](auto d) {
             using T = decltype(t);
             constexpr int D = decltype(d)::value;
-            dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-            cudaFuncSetAttribute(attend_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 Forward<T, D>::BYTES);
-            attend_kernel<T, D><<<grid, THREADS, Forward<T, D>::BYTES, s>>>(*a);
+            if constexpr (!LISTED || D < 128) { /* wider heads with a list spill: ir/sparse.h keeps them out */
+                constexpr int BYTES = LISTED ? Forward<T, D>::LISTED_BYTES : Forward<T, D>::BYTES;
+                dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
+                cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+                attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
+            }
         });
     };
     if (a->format == FMT_BF16)
-        launch(Bf16());
+        go(Bf16());
     else
-        launch(F16());
+        go(F16());
+}
+
+extern "C" void cuda_launch_attend(cudaStream_t s, const CudaAttend *a) {
+    if (a->mask)
+        launch<true>(s, a);
+    else
+        launch<false>(s, a);
 }

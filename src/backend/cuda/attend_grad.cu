@@ -11,16 +11,19 @@
  * registers, rounded once: shared memory holds only the other side. 4 warps, MT blocks of 16 own rows each.
  * Flops: 14*D per pair seen (the formula has 10: S and dP are computed twice). Where one KV head is shared by
  * many heads and tiles are few, n_parts blocks share the heads, each with fp32 sums of its own in the workspace,
- * added in order by join_kernel. */
+ * added in order by join_kernel. LISTED: only the pairs of the mask count; a bit each comes with every tile. */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, OTHER = DEVICE_ATTEND_TILE };
+enum { SEES_ALL, BY_PLACE, BY_LIST }; /* which pairs of a step count */
 
 template <int D> struct Back {
     static constexpr int MT = D <= 64 ? 2 : 1, OWN = WARPS * 16 * MT;
     static constexpr int TILE_BYTES = OTHER * Tile<D>::ROW_BYTES;
     static constexpr int STAGE_BYTES = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; lse2, delta, begin of queries */
     static constexpr int BYTES = 2 * STAGE_BYTES;
+    static constexpr int WORDS = OWN / 32; /* of a query's bits, when keys own */
+    static constexpr int LISTED_STAGE_BYTES = STAGE_BYTES + OTHER * OWN / 8, LISTED_BYTES = 2 * LISTED_STAGE_BYTES;
     static_assert(2 * OWN * Tile<D>::ROW_BYTES <= BYTES, "the own rows pass through the same memory");
 };
 
@@ -75,7 +78,20 @@ template <bool KEYS_OWN, int OWN> DEVICE bool walk_on(const CudaAttendGrad &g, c
     }
 }
 
-template <typename T, int D, bool KEYS_OWN>
+/* Bits of the tile's pairs: a row of them for each query, own or other. */
+template <int D, bool KEYS_OWN> DEVICE void load_bits(const CudaAttend &a, const Walk *w, int tile, uint32_t to) {
+    constexpr int OWN = Back<D>::OWN, ROWS = KEYS_OWN ? OTHER : OWN;
+    int thread = thread_anew(), query = (KEYS_OWN ? tile * OTHER : w->own) + thread;
+    const uint32_t *from =
+        a.mask + (w->row * a.seq + query) * a.mask_words + (KEYS_OWN ? w->own : tile * OTHER) / 32;
+    if (thread >= ROWS) return;
+    if (KEYS_OWN && OWN == 128)
+        copy16_async(to + thread * 16, from, query < a.seq);
+    else
+        copy8_async(to + thread * 8, from, query < a.seq);
+}
+
+template <typename T, int D, bool KEYS_OWN, bool LISTED>
 DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t stage) {
     Copy<D, THREADS> copy;
     const CudaAttend &a = g.a;
@@ -94,11 +110,12 @@ DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t
         uint32_t word = stage + 2 * Back<D>::TILE_BYTES + i * 4;
         if (thread < OTHER) {
             copy4_async(word, g.lse2 + at, true);
-            copy4_async(word + 2 * OTHER * 4, a.begin + token + i, i < there);
+            if (!LISTED) copy4_async(word + 2 * OTHER * 4, a.begin + token + i, i < there);
         } else {
             copy4_async(word + OTHER * 4, g.delta + at, true);
         }
     }
+    if (LISTED) load_bits<D, KEYS_OWN>(a, w, v.tile, stage + Back<D>::STAGE_BYTES);
     copies_commit();
 }
 
@@ -181,6 +198,8 @@ template <bool KEYS_OWN, int MT> struct Queries {
     float lse2[MT][2], delta[MT][2]; /* own */
     int begin[MT][2];
     const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
+    uint32_t bits; /* address in shared memory: the stage's, from the step's first query and the warp's or the step's
+                    * first key on */
 };
 
 /* Of the warp's own rows, from row `mine` on; rows that do not exist have no probabilities. */
@@ -195,7 +214,7 @@ DEVICE void load_queries(Queries<KEYS_OWN, MT> &q, const CudaAttendGrad &g, cons
             int64_t at = (w->row * g.a.heads + w->head) * g.padded + query;
             q.lse2[m][r] = there ? g.lse2[at] : INFINITY;
             q.delta[m][r] = there ? g.delta[at] : 0.0f;
-            q.begin[m][r] = there ? g.a.begin[w->row * g.a.seq + query] : 0;
+            q.begin[m][r] = there && g.a.begin ? g.a.begin[w->row * g.a.seq + query] : 0;
         }
 }
 
@@ -204,8 +223,23 @@ template <typename Pair> DEVICE Pair column_pair(const float *words, int which, 
     return *(const Pair *)(words + which * OTHER + n * 8 + lane % 4 * 2);
 }
 
+DEVICE uint32_t shared_word(uint32_t at) {
+    uint32_t w;
+    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(w) : "r"(at) : "memory");
+    return w;
+}
+
+/* A word of bits that begins with the lane's pair (n, c): keys own, bit m*16 + c/2*8 is row block m's; queries own, bit
+ * n*8 + c%2. */
+template <bool KEYS_OWN, int MT> DEVICE uint32_t lane_bits(uint32_t bits, int m, int n, int c, int lane) {
+    constexpr int WORDS = MT * 16 * WARPS / 32;
+    if (!KEYS_OWN) return shared_word(bits + (m * 16 + c / 2 * 8 + lane / 4) * 8) >> lane % 4 * 2 >> (n * 8 + c % 2);
+    int key = lane / 4 + (MT == 1 ? thread_anew() / WARP % 2 * 16 : 0);
+    return shared_word(bits + (n * 8 + lane % 4 * 2 + c % 2) * WORDS * 4) >> key >> (m * 16 + c / 2 * 8);
+}
+
 /* P of S, packed. own: the warp's first row; other: the step's first row. */
-template <typename T, bool KEYS_OWN, bool MASKS, int MT, int STEP>
+template <typename T, bool KEYS_OWN, int MASKS, int MT, int STEP>
 DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<KEYS_OWN, MT> &q, int own,
                          int other, float scale2) {
     int lane = thread_anew() % WARP;
@@ -214,14 +248,15 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
         float2 lse2;
         int2 begin;
         if (KEYS_OWN) lse2 = column_pair<float2>(q.words, 0, n, lane);
-        if (KEYS_OWN && MASKS) begin = column_pair<int2>(q.words, 2, n, lane);
+        if (KEYS_OWN && MASKS == BY_PLACE) begin = column_pair<int2>(q.words, 2, n, lane);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 s[m][n][c] =
                     exp2_fast(s[m][n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[m][c / 2]));
-                if (!MASKS) continue;
+                if (MASKS == BY_LIST && !(lane_bits<KEYS_OWN, MT>(q.bits, m, n, c, lane) & 1)) s[m][n][c] = 0;
+                if (MASKS != BY_PLACE) continue;
                 int mine = own + m * 16 + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
                 int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
                 int from = KEYS_OWN ? (c % 2 ? begin.y : begin.x) : q.begin[m][c / 2];
@@ -277,12 +312,13 @@ DEVICE void give_own(const CudaAttendGrad &g, const Walk *w, T *tile, const floa
     }
 }
 
-template <typename T, int D, bool KEYS_OWN>
+template <typename T, int D, bool KEYS_OWN, bool LISTED>
 __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad g) {
 #ifdef HAVE_TENSOR_CORES
     using B = Back<D>;
     constexpr int MT = B::MT, OWN = B::OWN;
     constexpr int STEP = KEYS_OWN && MT == 2 ? 16 : 32; /* as many columns as registers allow */
+    constexpr int STAGE_BYTES = LISTED ? B::LISTED_STAGE_BYTES : B::STAGE_BYTES;
     extern __shared__ __align__(16) char shared[];
     __shared__ Walk walk;
     const CudaAttend &a = g.a;
@@ -300,16 +336,17 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
     float scale2 = a.scale * LOG2_E;
     Visit v = {w->head, w->first - 1};
     bool more = walk_on<KEYS_OWN, OWN>(g, w, v);
-    if (more) load_other<T, D, KEYS_OWN>(g, w, v, memory);
-    for (int stage = 0; more; stage ^= B::STAGE_BYTES) {
+    if (more) load_other<T, D, KEYS_OWN, LISTED>(g, w, v, memory);
+    for (int stage = 0; more; stage ^= STAGE_BYTES) {
         int tile = v.tile;
         copies_wait<0>();
         __syncthreads(); /* this tile is loaded, and all warps are done with the other stage */
         more = walk_on<KEYS_OWN, OWN>(g, w, v);
-        if (more) load_other<T, D, KEYS_OWN>(g, w, v, memory + (stage ^ B::STAGE_BYTES));
+        if (more) load_other<T, D, KEYS_OWN, LISTED>(g, w, v, memory + (stage ^ STAGE_BYTES));
         const int2 *edges = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
-        int late; /* some query does not see the keys in front of it */
-        if constexpr (KEYS_OWN) {
+        int late = 0; /* some query does not see the keys in front of it */
+        if constexpr (LISTED) {
+        } else if constexpr (KEYS_OWN) {
             late = __any_sync(~0u, mine < edges[tile].y) ? NEVER : 0;
         } else {
             late = edges[w->own / OTHER].y;
@@ -323,15 +360,23 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             if (first_key > last_query || first_key >= a.seq || first_query >= a.seq) continue;
             uint32_t b1 = memory + stage + step * Tile<D>::ROW_BYTES, b2 = b1 + B::TILE_BYTES;
             q.words = (const float *)(shared + stage + 2 * B::TILE_BYTES) + step;
+            if constexpr (LISTED) {
+                int thread = thread_anew(), warp = thread / WARP;
+                q.bits = memory + stage + B::STAGE_BYTES +
+                         (KEYS_OWN ? step * B::WORDS + warp * MT / 2 : warp * MT * 16 * 2 + step / 32) * 4;
+                if (!KEYS_OWN && !__any_sync(~0u, shared_word(q.bits + thread % WARP % (MT * 16) * 8) != 0)) continue;
+            }
             Sums<MT, STEP> s, dp;
             Packed<MT, STEP> p;
             step_product<T, D, MT, STEP>(s, a1, lane_b<D>(b1));
             if constexpr (!KEYS_OWN) step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
             bool masks = last_key > first_query || first_key < late;
-            if (masks)
-                step_softmax<T, KEYS_OWN, true, MT, STEP>(p, s, q, mine, other, scale2);
+            if (LISTED)
+                step_softmax<T, KEYS_OWN, BY_LIST, MT, STEP>(p, s, q, mine, other, scale2);
+            else if (masks)
+                step_softmax<T, KEYS_OWN, BY_PLACE, MT, STEP>(p, s, q, mine, other, scale2);
             else
-                step_softmax<T, KEYS_OWN, false, MT, STEP>(p, s, q, mine, other, scale2);
+                step_softmax<T, KEYS_OWN, SEES_ALL, MT, STEP>(p, s, q, mine, other, scale2);
             if constexpr (KEYS_OWN) {
                 add_product<T, D, MT, STEP>(sum2, p, lane_flipped<D>(b2));
                 step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
@@ -375,25 +420,33 @@ extern "C" void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g)
         join_kernel<F16><<<blocks, JOIN_THREADS, 0, s>>>(*g);
 }
 
-template <typename T, int D> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
+template <typename T, int D, bool LISTED> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
     const CudaAttend *a = &g->a;
-    constexpr int OWN = Back<D>::OWN, BYTES = Back<D>::BYTES;
+    constexpr int OWN = Back<D>::OWN, BYTES = LISTED ? Back<D>::LISTED_BYTES : Back<D>::BYTES;
+    auto by_keys = attend_grad_kernel<T, D, true, LISTED>, by_queries = attend_grad_kernel<T, D, false, LISTED>;
     unsigned tiles = blocks_for(a->seq, OWN);
     dim3 keys((unsigned)(a->rows * a->kv_heads * g->n_parts), tiles),
         queries((unsigned)(a->rows * a->heads), tiles);
-    cudaFuncSetAttribute(attend_grad_kernel<T, D, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    cudaFuncSetAttribute(attend_grad_kernel<T, D, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    attend_grad_kernel<T, D, true><<<keys, THREADS, BYTES, s>>>(*g);
-    attend_grad_kernel<T, D, false><<<queries, THREADS, BYTES, s>>>(*g);
+    cudaFuncSetAttribute(by_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    cudaFuncSetAttribute(by_queries, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    by_keys<<<keys, THREADS, BYTES, s>>>(*g);
+    by_queries<<<queries, THREADS, BYTES, s>>>(*g);
     cuda_launch_attend_join(s, g);
 }
 
-extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {
+template <bool LISTED> static void launch_any(cudaStream_t s, const CudaAttendGrad *g) {
     with_dim(g->a.dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
         if (g->a.format == FMT_BF16)
-            launch<Bf16, D>(s, g);
-        else
-            launch<F16, D>(s, g);
+            launch<Bf16, D, LISTED>(s, g);
+        else if constexpr (!LISTED || D < 128) /* ir/sparse.h keeps it out: it spills */
+            launch<F16, D, LISTED>(s, g);
     });
+}
+
+extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {
+    if (g->a.mask)
+        launch_any<true>(s, g);
+    else
+        launch_any<false>(s, g);
 }

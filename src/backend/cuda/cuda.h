@@ -72,6 +72,7 @@ typedef struct CudaBackend {
     bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
+    int64_t shared_bytes;             /* of shared memory, what one block may ask for */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */

@@ -114,6 +114,7 @@ static bool open_context(CudaBackend *c, Err *e) {
     snprintf(c->name, sizeof c->name, "%.90s", prop.name);
     c->processors = prop.multiProcessorCount;
     c->major = prop.major, c->minor = prop.minor;
+    c->shared_bytes = (int64_t)prop.sharedMemPerBlockOptin;
     status = cuda_kernels_run_here();
     if (status == cudaSuccess) return true;
     return fail(e, ERR_FAIL,

@@ -271,6 +271,10 @@ extern "C" void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a) {
     with_real(a->s.format, [&](auto t) {
         index_loss_kernel<decltype(t)><<<a->s.blocks, SPARSE_THREADS, shared_bytes(&a->s.k, 0), s>>>(*a);
     });
+    cuda_launch_index_loss_sum(s, a);
+}
+
+extern "C" void cuda_launch_index_loss_sum(cudaStream_t s, const CudaIndexLoss *a) {
     loss_sum_kernel<<<1, 1024, 0, s>>>(a->stat, a->parts, a->s.tokens, a->divisor, a->beta);
 }
 

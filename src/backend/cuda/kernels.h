@@ -216,6 +216,8 @@ typedef struct CudaAttend {
     float *lse; /* (rows*seq, heads); NULL: not wanted */
     const int32_t *begin,
         *last; /* (rows*seq): query i sees keys [begin, last]; NULL: from 0; up to its own place */
+    const uint32_t *mask;   /* (rows*seq, mask_words): a bit for each key that a query attends to; NULL: all it sees */
+    int mask_words;         /* a multiple of 4 */
     const int32_t *key_row; /* (rows): whose keys a row sees; NULL: its own (not in backward) */
     int64_t rows;
     int q_stride, kv_stride, o_stride; /* numbers from token to token */

@@ -23,6 +23,10 @@ DEVICE void copy16_async(uint32_t to, const void *from, bool there) {
 DEVICE void copy16_async(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
 }
+DEVICE void copy8_async(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(to), "l"(from), "r"(there ? 8 : 0)
+                 : "memory");
+}
 DEVICE void copy4_async(uint32_t to, const void *from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(there ? 4 : 0)
                  : "memory");

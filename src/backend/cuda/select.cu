@@ -75,13 +75,36 @@ DEVICE void write_best(int32_t *to, int most, const float *x, Seen seen, int k, 
     for (int i = k + threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
 }
 
+struct Scratch { /* in shared memory */
+    double part[WARP];
+    float part_max[WARP];
+    int count[256];
+    uint32_t found[2];
+};
+
+DEVICE void select_none(int32_t *to, int most) {
+    for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
+}
+
+/* x: the scores of what the token sees. */
+template <typename T, typename K>
+DEVICE void select_one(const CudaSparse &a, float *x, int64_t token, Seen seen, int32_t *to, int most, float *dense_q,
+                       Scratch &s) {
+    int k = (int)fmin(fmin(keys_wanted(a.k, x, seen.n, s.part, s.part_max), (double)seen.n), (double)most);
+    uint64_t key = rng_fold(a.k.key, (uint64_t)seen.n);
+    for (int i = threadIdx.x; i < seen.n; i += blockDim.x) {
+        if (a.k.by == SELECT_LEARNED) x[i] = rintf(x[i] * 4096.0f);
+        if (a.k.by == SELECT_RANDOM) x[i] = rng_uniform(key, (uint64_t)i);
+    }
+    if (a.k.by == SELECT_ORACLE) dense_row<T, K>(x, x + a.span, dense_q, a, token, seen, s.part, s.part_max);
+    __syncthreads();
+    write_best(to, most, x, seen, k, s.count, s.found, s.part);
+}
+
 template <typename T, typename K>
 __global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, int32_t *keys, int most) {
     extern __shared__ float memory[];
-    __shared__ double part[WARP];
-    __shared__ float part_max[WARP];
-    __shared__ int count[256];
-    __shared__ uint32_t found[2];
+    __shared__ Scratch scratch;
     IndexQuery query = index_query_at(memory, a.k);
     float *dense_q = memory + query.padded * (query.dim + 2);
     float *x = a.workspace + (int64_t)blockIdx.x * a.span * (a.k.by == SELECT_ORACLE ? 2 : 1);
@@ -90,7 +113,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, in
         int32_t *to = keys + token * most;
         __syncthreads();
         if (seen.n <= 0) {
-            for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
+            select_none(to, most);
             continue;
         }
         load_index_query<T>(query, a, token);
@@ -98,16 +121,24 @@ __global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, in
         for (int i = threadIdx.x; i < seen.n; i += blockDim.x)
             x[i] = index_score(query, key_of<K>(a.index_keys, seen.row, seen.begin + i, 0), a.k.relu);
         __syncthreads();
-        int k = (int)fmin(fmin(keys_wanted(a.k, x, seen.n, part, part_max), (double)seen.n), (double)most);
-        uint64_t key = rng_fold(a.k.key, (uint64_t)seen.n);
-        for (int i = threadIdx.x; i < seen.n; i += blockDim.x) {
-            if (a.k.by == SELECT_LEARNED) x[i] = rintf(x[i] * 4096.0f);
-            if (a.k.by == SELECT_RANDOM) x[i] = rng_uniform(key, (uint64_t)i);
-        }
-        if (a.k.by == SELECT_ORACLE) dense_row<T, K>(x, x + a.span, dense_q, a, token, seen, part, part_max);
-        __syncthreads();
-        write_best(to, most, x, seen, k, count, found, part);
+        select_one<T, K>(a, x, token, seen, to, most, dense_q, scratch);
     }
+}
+
+/* A block a row of scores, which stand in the workspace by places in the row. */
+__global__ void __launch_bounds__(SPARSE_THREADS)
+    select_scored_kernel(CudaSparse a, int32_t *keys, int most, int64_t first_tile) {
+    __shared__ Scratch scratch;
+    int64_t seq = a.k.heads.seq, tiles = (seq + CUDA_INDEX_TILE - 1) / CUDA_INDEX_TILE,
+            tile = first_tile + blockIdx.x / CUDA_INDEX_TILE,
+            place = tile % tiles * CUDA_INDEX_TILE + blockIdx.x % CUDA_INDEX_TILE, token = tile / tiles * seq + place;
+    if (place >= seq) return;
+    Seen seen = seen_by(a, token);
+    float *x = a.workspace + (int64_t)blockIdx.x * a.span + seen.begin;
+    if (seen.n <= 0)
+        select_none(keys + token * most, most);
+    else
+        select_one<float, float>(a, x, token, seen, keys + token * most, most, nullptr, scratch);
 }
 
 /* A warp a token. */
@@ -212,6 +243,12 @@ extern "C" void cuda_launch_select(cudaStream_t s, const CudaSparse *a, int32_t 
         select_kernel<decltype(t), decltype(k)>
             <<<a->blocks, SPARSE_THREADS, query_bytes(&a->k), s>>>(*a, keys, (int)most);
     });
+}
+
+extern "C" void cuda_launch_select_scored(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most,
+                                          int64_t first_tile, int64_t tiles) {
+    select_scored_kernel<<<(unsigned)(tiles * CUDA_INDEX_TILE), SPARSE_THREADS, 0, s>>>(*a, keys, (int)most,
+                                                                                        first_tile);
 }
 
 extern "C" void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaNumbers cache, int64_t row_bytes,

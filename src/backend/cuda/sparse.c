@@ -1,11 +1,23 @@
 /* sparse.c - which tensors of a step the kernels of gated sparse attention take, from Args to launcher.
  *
- * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu. */
+ * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu; on tiles of
+ * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu. */
 #include "ir/sparse.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sparse_kernels.h"
 
-enum { MOST_SHARED = 48 * 1024 };
+_Static_assert((int)CUDA_INDEX_TILE == SPARSE_DEVICE_SIDE && (int)CUDA_INDEX_DIM == SPARSE_DEVICE_INDEX_DIM &&
+                   (int)CUDA_INDEX_SUMS == SPARSE_DEVICE_SUMS,
+               "sparse_kernels.h repeats the tiles");
+
+enum { MOST_SHARED = 48 * 1024, CORES_FROM = 8 /* major */ };
+
+/* Whether kernels that work on tiles of pairs run here: there are tensor cores, x and y are aligned, and a block gets
+ * the shared memory it asks for. Where they do not, the plain kernels run in the same scratch. */
+static bool on_cores(Backend *b, const void *x, const void *y, int64_t shared) {
+    const CudaBackend *c = cuda_backend(b);
+    return c->major >= CORES_FROM && (((uintptr_t)x | (uintptr_t)y) & 15) == 0 && shared <= c->shared_bytes;
+}
 
 static CudaNumbers numbers(Operand x) { return (CudaNumbers){x.data, x.data ? x.t->format : FMT_F32}; }
 
@@ -133,7 +145,16 @@ void cuda_select(Backend *b, Queue q, const Args *a) {
         s.index_keys = cached_keys(cache, k->heads.slots, 1, k->index_dim);
     }
     if (qkv.data) s.keys = head_keys(&k->heads, qkv, a->select.in.kv_cache, &s.head_step);
-    s.workspace = (float *)workspace(a, sparse_device_rows_bytes(tokens, s.span, k->by == SELECT_ORACLE ? 2 : 1));
+    s.workspace = (float *)workspace(a, sparse_device_select_bytes(k, s.format, tokens));
+    if (sparse_device_index_tiles(k, s.format) && !cache.data &&
+        on_cores(b, s.index, NULL, cuda_index_tiles_shared(k, CUDA_INDEX_DIM, false))) {
+        int64_t tiles = sparse_device_tiles(tokens, k->heads.seq), some = sparse_device_scored(tokens, k->heads.seq);
+        for (int64_t at = 0; at < tiles; at += some) {
+            cuda_launch_index_scores(cuda_stream(b, q), &s, at, MIN2(some, tiles - at));
+            cuda_launch_select_scored(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t), at, MIN2(some, tiles - at));
+        }
+        return;
+    }
     cuda_launch_select(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t));
 }
 
@@ -168,6 +189,68 @@ static CudaSelected selected_of(const Args *a, Operand qkv, Operand keys, Operan
     return s;
 }
 
+static int64_t mask_shared(int64_t seq) { return sparse_device_words(seq) * 4; }
+
+/* The pairs of a list as bits. */
+static CudaMask mask_of(void *at, const int32_t *list, int64_t most, int64_t tokens, int64_t seq) {
+    return (CudaMask){.mask = at,
+                      .words = (int)sparse_device_words(seq),
+                      .list = list,
+                      .most = most,
+                      .tokens = tokens,
+                      .seq = seq};
+}
+
+static bool attends_by_tiles(Backend *b, const CudaSelected *s, const void *o, const void *d_qkv) {
+    return sparse_device_attend_tiles(&s->h, s->format, d_qkv != NULL) &&
+           on_cores(b, s->qkv, o, mask_shared(s->h.seq)) && on_cores(b, d_qkv, NULL, 0);
+}
+
+/* Attention of the tokens of a row to each other, as far as the mask has them. */
+static CudaAttend masked_attend(const CudaSelected *s, const CudaMask *m) {
+    const AttrHeads *h = &s->h;
+    int width = (h->heads + 2 * h->kv_heads) * h->head_dim;
+    return (CudaAttend){.q = s->qkv,
+                        .k = (const char *)s->qkv + (int64_t)h->heads * h->head_dim * 2,
+                        .o = s->o,
+                        .lse = s->lse,
+                        .mask = m->mask,
+                        .mask_words = m->words,
+                        .q_stride = width,
+                        .kv_stride = width,
+                        .o_stride = h->heads * h->head_dim,
+                        .v_offset = h->kv_heads * h->head_dim,
+                        .rows = s->tokens / h->seq,
+                        .seq = (int)h->seq,
+                        .keys = (int)h->seq,
+                        .heads = h->heads,
+                        .kv_heads = h->kv_heads,
+                        .dim = h->head_dim,
+                        .scale = h->scale,
+                        .format = s->format};
+}
+
+static void attend_selected_grad_tiles(Backend *b, Queue q, const Args *a, const CudaSelected *s, const void *d_o,
+                                       char *d_qkv) {
+    const AttrHeads *h = &s->h;
+    DeviceAttendGrad d = device_attend_grad(h, s->format, s->tokens);
+    char *scratch = workspace(a, sparse_device_attend_bytes(h, s->format, s->tokens, true));
+    CudaMask m = mask_of(scratch + d.bytes, s->list, s->most, s->tokens, h->seq);
+    CudaAttendGrad g = {.a = masked_attend(s, &m),
+                        .d_o = d_o,
+                        .dq = d_qkv,
+                        .dk = d_qkv + (int64_t)h->heads * h->head_dim * 2,
+                        .lse2 = (float *)scratch,
+                        .delta = (float *)(scratch + d.delta),
+                        .tiles = (int32_t *)(scratch + d.tiles),
+                        .parts = (float *)(scratch + d.sums),
+                        .n_parts = d.n_parts,
+                        .padded = (int)d.padded};
+    cuda_launch_mask(cuda_stream(b, q), &m);
+    cuda_launch_attend_delta(cuda_stream(b, q), &g, false);
+    cuda_launch_attend_grad(cuda_stream(b, q), &g);
+}
+
 void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     Operand qkv = a->attend_selected.in.qkv, cache = a->attend_selected.in.cache, o = a->attend_selected.out.o;
     const AttrHeads *h = &a->step->attr.heads;
@@ -178,6 +261,14 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     s.rows = a->attend_selected.in.rows.data;
     s.o = o.data;
     s.lse = a->attend_selected.out.lse.data;
+    if (!cache.data && attends_by_tiles(b, &s, o.data, NULL)) {
+        CudaMask m = mask_of(workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, false)), s.list, s.most,
+                             s.tokens, h->seq);
+        CudaAttend x = masked_attend(&s, &m);
+        cuda_launch_mask(cuda_stream(b, q), &m);
+        cuda_launch_attend(cuda_stream(b, q), &x);
+        return;
+    }
     cuda_launch_attend_selected(cuda_stream(b, q), &s);
 }
 
@@ -193,6 +284,10 @@ void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) {
     CudaSelected s = selected_of(a, qkv, a->attend_selected_grad.in.keys, (Operand){0});
     s.o = o.data;
     s.lse = a->attend_selected_grad.in.lse.data;
+    if (attends_by_tiles(b, &s, d_o.data, d_qkv.data)) {
+        attend_selected_grad_tiles(b, q, a, &s, d_o.data, d_qkv.data);
+        return;
+    }
     cuda_launch_attend_selected_grad(cuda_stream(b, q), &s, d_o.data, d_qkv.data,
                                      (float *)workspace(a, sparse_bytes(s.tokens * h->heads)));
 }
@@ -220,25 +315,61 @@ static bool loss_of(CudaIndexLoss *l, Backend *b, const Args *a) {
     return true;
 }
 
+/* The mask and the sums stand at `at` of the workspace; gives what follows. */
+static char *loss_tiles(CudaIndexLoss *l, cudaStream_t stream, char *at) {
+    const AttrSparse *k = &l->s.k;
+    CudaMask m = mask_of(at, l->list, l->most, l->s.tokens, k->heads.seq);
+    m.doc_begin = l->s.doc_begin;
+    m.weight = l->weight;
+    l->mask = m.mask;
+    l->mask_words = m.words;
+    l->splits = (int)sparse_device_splits(l->s.tokens, k->heads.seq);
+    l->sums = (float *)(at + sparse_device_mask_bytes(l->s.tokens, k->heads.seq));
+    cuda_launch_mask(stream, &m);
+    return (char *)l->sums + sparse_device_sums_bytes(k, l->s.tokens);
+}
+
+static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l, bool grad) {
+    const AttrSparse *k = &l->s.k;
+    return sparse_device_loss_tiles(k, l->s.format) &&
+           on_cores(b, l->s.index, l->s.qkv,
+                    MAX2(mask_shared(k->heads.seq), cuda_index_tiles_shared(k, k->heads.head_dim, grad)));
+}
+
 void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     CudaIndexLoss l;
     if (!loss_of(&l, b, a)) return;
-    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.tokens, false));
+    cudaStream_t stream = cuda_stream(b, q);
+    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, false));
     l.parts = (double *)scratch;
-    l.s.workspace = (float *)(scratch + sparse_bytes(2 * l.s.tokens));
+    scratch += sparse_bytes(2 * l.s.tokens);
+    l.s.workspace = (float *)scratch;
     l.stat = a->index_loss.out.stat.data;
-    cuda_launch_index_loss(cuda_stream(b, q), &l);
+    if (loss_by_tiles(b, &l, false)) {
+        loss_tiles(&l, stream, scratch);
+        cuda_launch_index_loss_tiles(stream, &l);
+        cuda_launch_index_loss_sum(stream, &l);
+        return;
+    }
+    cuda_launch_index_loss(stream, &l);
 }
 
 void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
     CudaIndexLoss l;
     if (!loss_of(&l, b, a) || !one_format(b, a, a->index_loss_grad.in.index, a->index_loss_grad.out.d_index)) return;
-    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.tokens, true));
-    l.index_lse = (float *)scratch;
-    l.bias_parts = (float *)(scratch + sparse_bytes(l.s.tokens));
-    l.s.workspace = (float *)((char *)l.bias_parts + sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads));
+    cudaStream_t stream = cuda_stream(b, q);
+    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, true));
+    l.bias_parts = (float *)scratch;
+    scratch += sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads);
     l.d_index = a->index_loss_grad.out.d_index.data;
     l.d_bias = numbers(a->index_loss_grad.out.d_bias);
     l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
-    cuda_launch_index_loss_grad(cuda_stream(b, q), &l);
+    if (loss_by_tiles(b, &l, true)) {
+        l.grads = (float *)loss_tiles(&l, stream, scratch);
+        cuda_launch_index_loss_grad_tiles(stream, &l);
+        return;
+    }
+    l.index_lse = (float *)scratch;
+    l.s.workspace = (float *)(scratch + sparse_bytes(l.s.tokens));
+    cuda_launch_index_loss_grad(stream, &l);
 }

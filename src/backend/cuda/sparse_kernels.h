@@ -45,6 +45,29 @@ void cuda_launch_select(cudaStream_t s, const CudaSparse *a, int32_t *keys, int6
 void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts, const int32_t *keys,
                                int64_t most, const float *beta);
 
+/* ---- tiles of pairs (mask.cu, index_tiles.cu) ---- */
+
+enum { CUDA_INDEX_TILE = 64, CUDA_INDEX_DIM = 64, CUDA_INDEX_SUMS = 5 }; /* ir/sparse.h sizes workspaces by them */
+
+typedef struct CudaMask {
+    uint32_t *mask;      /* (tokens, words): bit s of a token says whether key s of its row counts */
+    int words;           /* a multiple of 4 */
+    const int32_t *list; /* (tokens, most), ascending, then -1; NULL: all keys from doc_begin to the token */
+    int64_t most, tokens, seq;
+    const int32_t *doc_begin;
+    const float *weight; /* NULL: all tokens count */
+} CudaMask;
+void cuda_launch_mask(cudaStream_t s, const CudaMask *m);
+
+/* Bytes of shared memory of a block of index_tiles.cu for heads of dim; query_sums: the gradient of queries. */
+int cuda_index_tiles_shared(const AttrSparse *k, int dim, bool query_sums);
+
+/* Scores of the queries of `tiles` tiles from first_tile on against all keys of their rows: (tiles*64, span) of the
+ * workspace. Then the choice among them. */
+void cuda_launch_index_scores(cudaStream_t s, const CudaSparse *a, int64_t first_tile, int64_t tiles);
+void cuda_launch_select_scored(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most, int64_t first_tile,
+                               int64_t tiles);
+
 typedef struct CudaSelected {
     AttrHeads h;
     Format format;
@@ -73,9 +96,17 @@ typedef struct CudaIndexLoss {
     CudaNumbers d_bias;            /* data NULL: not wanted */
     float *index_lse, *bias_parts; /* workspace (tokens), (tokens, 2J) */
     CudaKey key;
+    /* tiles: a mask of the pairs; a row's sums are split over so many blocks */
+    const uint32_t *mask;
+    int mask_words, splits;
+    float *sums;  /* workspace (splits, tokens, 5) */
+    float *grads; /* workspace (splits, tokens, J*(E+2)) */
 } CudaIndexLoss;
 void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a);
 void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a);
+void cuda_launch_index_loss_tiles(cudaStream_t s, const CudaIndexLoss *a); /* fills parts */
+void cuda_launch_index_loss_sum(cudaStream_t s, const CudaIndexLoss *a);   /* and adds them up */
+void cuda_launch_index_loss_grad_tiles(cudaStream_t s, const CudaIndexLoss *a);
 
 #ifdef __cplusplus
 }
