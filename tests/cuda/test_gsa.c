@@ -167,6 +167,28 @@ TEST(selections_on_the_gpu_are_the_cpus) {
                 select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, i % 2);
 }
 
+TEST(tokens_that_see_nothing_select_nothing_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        const Shape *c = &shapes[i];
+        CudaTest t;
+        AttrSparse at = sparse_of(c, KEEP_VARIANCE, SELECT_LEARNED);
+        int64_t n = c->rows * c->seq, most = sparse_most_keys(&at);
+        cuda_test_open(&t, "select of tokens that see nothing, %s, rows of %lld", format_name(c->f), (long long)c->seq);
+        Tid index = normal(&t, c->f, n, sparse_index_width(&at), 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+            docs = documents(&t, c), keys = cuda_test_matrix(&t, FMT_I32, n, most);
+        for (int64_t token = 0; token < n; token += 3) ((int32_t *)t.initial[docs])[token] = (int32_t)c->seq + 1;
+        cuda_test_run(&t,
+                      (Step){.op = OP_SELECT,
+                             .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+                             .attr.sparse = at},
+                      false);
+        for (int64_t token = 0; token < n; token += 3) EXPECT(((int32_t *)t.gpu[keys])[token * most] == -1);
+        expect_keys(&t, keys, 0.1);
+        cuda_test_close(&t);
+    }
+}
+
 /* A few tokens behind a cache that holds others' keys. */
 static void cached_case(const Shape *c, Format cache_format) {
     enum { SLOTS = 96, CACHE_ROWS = 3 };
