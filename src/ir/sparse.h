@@ -117,10 +117,10 @@ static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, in
     return MAX2(plain, tiles);
 }
 
-/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. Kernels of
- * heads of 128 would spill, but for backward in bf16. */
+/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. The
+ * backward kernel of heads of 128 would spill in fp16. */
 static inline bool sparse_device_attend_tiles(const AttrHeads *h, Format f, bool grad) {
-    return device_attend_on_cores(f, h->head_dim) && !h->slots && (h->head_dim < 128 || (grad && f == FMT_BF16));
+    return device_attend_on_cores(f, h->head_dim) && !h->slots && (!grad || h->head_dim < 128 || f == FMT_BF16);
 }
 static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, bool grad) {
     int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0;

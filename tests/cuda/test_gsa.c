@@ -13,12 +13,13 @@ typedef struct Shape {
 } Shape;
 
 static const Shape shapes[] = {
-    {FMT_F32, 2, 40, 40, 4, 2, 16, 2, 8, 9},       {FMT_F32, 1, 300, 77, 8, 2, 64, 4, 64, 130},
-    {FMT_F32, 3, 17, 5, 3, 1, 20, 5, 12, 6},       {FMT_BF16, 2, 257, 257, 8, 2, 64, 4, 64, 64},
-    {FMT_BF16, 1, 129, 60, 16, 4, 128, 4, 64, 33}, {FMT_F16, 2, 64, 64, 6, 6, 32, 1, 16, 16},
-    {FMT_BF16, 1, 70, 70, 4, 1, 256, 4, 32, 20},   {FMT_BF16, 2, 321, 100, 4, 4, 96, 8, 64, 50},
-    {FMT_F16, 1, 200, 200, 6, 2, 64, 4, 64, 100},  {FMT_BF16, 3, 63, 63, 2, 1, 64, 4, 64, 31},
-    {FMT_BF16, 1, 1000, 640, 8, 2, 64, 4, 64, 300},
+    {FMT_F32, 2, 40, 40, 4, 2, 16, 2, 8, 9},        {FMT_F32, 1, 300, 77, 8, 2, 64, 4, 64, 130},
+    {FMT_F32, 3, 17, 5, 3, 1, 20, 5, 12, 6},        {FMT_BF16, 2, 257, 257, 8, 2, 64, 4, 64, 64},
+    {FMT_BF16, 1, 129, 60, 16, 4, 128, 4, 64, 33},  {FMT_F16, 2, 64, 64, 6, 6, 32, 1, 16, 16},
+    {FMT_BF16, 1, 70, 70, 4, 1, 256, 4, 32, 20},    {FMT_BF16, 2, 321, 100, 4, 4, 96, 8, 64, 50},
+    {FMT_F16, 1, 200, 200, 6, 2, 64, 4, 64, 100},   {FMT_BF16, 3, 63, 63, 2, 1, 64, 4, 64, 31},
+    {FMT_BF16, 1, 1000, 640, 8, 2, 64, 4, 64, 300}, {FMT_BF16, 2, 333, 100, 8, 2, 128, 4, 64, 70},
+    {FMT_F16, 1, 299, 200, 6, 2, 128, 4, 64, 120},
 };
 
 static AttrSparse sparse_of(const Shape *c, KeepBy keep, SelectBy by) {
@@ -165,6 +166,28 @@ TEST(selections_on_the_gpu_are_the_cpus) {
         for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
             for (int by = SELECT_LEARNED; by <= SELECT_ORACLE; by++)
                 select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, i % 2);
+}
+
+TEST(tokens_that_see_nothing_select_nothing_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        const Shape *c = &shapes[i];
+        CudaTest t;
+        AttrSparse at = sparse_of(c, KEEP_VARIANCE, SELECT_LEARNED);
+        int64_t n = c->rows * c->seq, most = sparse_most_keys(&at);
+        cuda_test_open(&t, "select of tokens that see nothing, %s, rows of %lld", format_name(c->f), (long long)c->seq);
+        Tid index = normal(&t, c->f, n, sparse_index_width(&at), 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+            docs = documents(&t, c), keys = cuda_test_matrix(&t, FMT_I32, n, most);
+        for (int64_t token = 0; token < n; token += 3) ((int32_t *)t.initial[docs])[token] = (int32_t)c->seq + 1;
+        cuda_test_run(&t,
+                      (Step){.op = OP_SELECT,
+                             .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+                             .attr.sparse = at},
+                      false);
+        for (int64_t token = 0; token < n; token += 3) EXPECT(((int32_t *)t.gpu[keys])[token * most] == -1);
+        expect_keys(&t, keys, 0.1);
+        cuda_test_close(&t);
+    }
 }
 
 /* A few tokens behind a cache that holds others' keys. */

@@ -12,19 +12,22 @@
  * keys, and a warp whose queries have selected none of them does not score them. */
 #include "backend/cuda/attend.cuh"
 
-enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, KEYS = 64, MT = 2 }; /* MT: blocks of 16 rows a warp */
+enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, MT = 2 }; /* MT: blocks of 16 rows a warp */
+enum { BIT_KEYS = 64 }; /* keys whose bits come together: two words a query */
 
-template <typename T, int D> struct Forward {
-    static constexpr bool KEEP_Q = D <= 64; /* Q's blocks stay in registers where there is room */
+template <int D> constexpr bool KEEP_Q = D <= 64; /* Q's blocks stay in registers where there is room */
+
+template <int D, bool LISTED> struct Forward {
+    static constexpr int KEYS = LISTED && D >= 128 ? 32 : 64; /* of a tile: fewer where S and O would spill */
     static constexpr int Q_BYTES = ROWS * Tile<D>::ROW_BYTES, K_BYTES = KEYS * Tile<D>::ROW_BYTES;
     static constexpr int BITS_AT = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
-    static constexpr int BYTES = BITS_AT, LISTED_BYTES = BITS_AT + 2 * ROWS * 8; /* bits of two tiles */
+    static constexpr int BYTES = BITS_AT + (LISTED ? 2 * ROWS * 8 : 0); /* bits in use and the next */
 };
 
-typedef float Scores[MT][KEYS / 8][4];
+template <int KEYS> using Scores = float[MT][KEYS / 8][4];
 
-template <typename T, int D>
-DEVICE void scores(Scores &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_at, uint32_t k_at) {
+template <typename T, int D, int KEYS>
+DEVICE void scores(Scores<KEYS> &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_at, uint32_t k_at) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -36,7 +39,7 @@ DEVICE void scores(Scores &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_
         uint32_t q[MT][4];
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            if constexpr (Forward<T, D>::KEEP_Q) {
+            if constexpr (KEEP_Q<D>) {
 #pragma unroll
                 for (int c = 0; c < 4; c++) q[m][c] = kept[k][m][c];
             } else {
@@ -57,7 +60,7 @@ DEVICE void scores(Scores &s, const uint32_t (&kept)[D / 16][MT][4], uint32_t q_
 }
 
 /* seen: (from, upto) of each of the warp's rows. */
-DEVICE void mask_keys(Scores &s, const int2 *seen, int first_key) {
+template <int KEYS> DEVICE void mask_keys(Scores<KEYS> &s, const int2 *seen, int first_key) {
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -74,30 +77,30 @@ DEVICE void mask_keys(Scores &s, const int2 *seen, int first_key) {
         }
 }
 
-/* bits: of each of the warp's rows, one a key of the tile. */
-DEVICE void mask_unlisted(Scores &s, const uint2 *bits) {
+/* bits: of each of the warp's rows, one a key, from the tile's first word on. */
+template <int KEYS> DEVICE void mask_unlisted(Scores<KEYS> &s, const uint32_t *bits) {
     int lane = thread_anew() % WARP;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const volatile uint32_t *word = (const volatile uint32_t *)(bits + m * 16 + r * 8 + lane / 4);
+            const volatile uint32_t *word = bits + (m * 16 + r * 8 + lane / 4) * (BIT_KEYS / 32);
 #pragma unroll
-            for (int half = 0; half < 2; half++) { /* a word at a time: registers are short */
-                uint32_t mine = word[half] >> lane % 4 * 2;
+            for (int w = 0; w < KEYS / 32; w++) { /* a word at a time: registers are short */
+                uint32_t mine = word[w] >> lane % 4 * 2;
 #pragma unroll
-                for (int n = 0; n < KEYS / 16; n++)
+                for (int n = 0; n < 4; n++)
 #pragma unroll
                     for (int c = 0; c < 2; c++)
-                        if (!(mine >> (n * 8 + c) & 1)) s[m][half * 4 + n][2 * r + c] = -INFINITY;
+                        if (!(mine >> (n * 8 + c) & 1)) s[m][w * 4 + n][2 * r + c] = -INFINITY;
             }
         }
 }
 
 /* Online softmax update: S becomes P; top and sum (this lane's share of it) move on, and O is rescaled to the new
  * top. */
-template <int D>
-DEVICE void softmax_update(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2],
+template <int D, int KEYS>
+DEVICE void softmax_update(Scores<KEYS> &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2],
                            float scale2) {
     float rescale[MT][2];
     bool any = false;
@@ -133,7 +136,8 @@ DEVICE void softmax_update(Scores &s, float (&o)[MT][D / 8][4], float (&top)[MT]
             for (int c = 0; c < 4; c++) o[m][n][c] *= rescale[m][c / 2];
 }
 
-template <typename T, int D> DEVICE void add_values(float (&o)[MT][D / 8][4], const Scores &p, uint32_t v_at) {
+template <typename T, int D, int KEYS>
+DEVICE void add_values(float (&o)[MT][D / 8][4], const Scores<KEYS> &p, uint32_t v_at) {
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
         uint32_t a[MT][4];
@@ -161,11 +165,16 @@ struct
     int head, rows; /* rows: of the tile that exist */
 };
 
-/* Bits of the block's queries for the tile of keys from `key` on: a thread a row. */
-DEVICE void load_bits(const CudaAttend &a, const uint2 *to, const Place *place, int key) {
+/* Where the bits of a row of the block lie, from the word of `key` on. */
+DEVICE const uint32_t *bits_at(const uint2 *bits, int key, int row) {
+    return (const uint32_t *)(bits + key / BIT_KEYS % 2 * ROWS + row) + key % BIT_KEYS / 32;
+}
+
+/* Bits of the block's queries for BIT_KEYS keys, `key` the first of them: a thread a row. */
+DEVICE void load_bits(const CudaAttend &a, const uint2 *bits, const Place *place, int key) {
     int thread = thread_anew();
-    copy8_async(shared_address(to + thread), a.mask + (place->token + thread) * a.mask_words + key / 32,
-                thread < place->rows);
+    copy8_async(shared_address(bits_at(bits, key, thread)),
+                a.mask + (place->token + thread) * a.mask_words + key / 32, thread < place->rows);
 }
 
 /* The warp's rows: O/l through its own rows of Q's tile, lse by one lane of four. */
@@ -197,7 +206,8 @@ template <typename T, int D> DEVICE void finish(const CudaAttend &a, T *tile, fl
 template <typename T, int D, bool LISTED>
 __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
 #ifdef HAVE_TENSOR_CORES
-    using F = Forward<T, D>;
+    using F = Forward<D, LISTED>;
+    constexpr int KEYS = F::KEYS, STEP = LISTED ? BIT_KEYS : KEYS; /* the first tile begins at a multiple of STEP */
     extern __shared__ __align__(16) char shared[];
     int2 *seen = (int2 *)(shared + F::Q_BYTES + 2 * F::K_BYTES); /* (ROWS): the keys each query sees */
     int4 *edges = (int4 *)(seen + ROWS); /* (WARPS): any and all of a warp's (from, upto) */
@@ -220,7 +230,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
     int begin = NEVER, end = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) begin = min(begin, edges[w].x), end = max(end, edges[w].y);
-    begin = begin < end ? begin / KEYS * KEYS : end;
+    begin = begin < end ? begin / STEP * STEP : end;
 
     const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
     const T *k = (const T *)a.k + (key_row(a, row) * a.keys + begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
@@ -230,14 +240,14 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
     copy.template start<ROWS>(copy.in_tile(q_tile), copy.in_head(q, a.q_stride), a.q_stride, a.seq - first);
     copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - begin);
     const uint2 *bits = (const uint2 *)(shared + F::BITS_AT);
-    if (LISTED && begin < end) load_bits(a, bits + begin / KEYS % 2 * ROWS, place, begin);
+    if (LISTED && begin < end) load_bits(a, bits, place, begin);
     copies_commit();
     float o[MT][D / 8][4] = {}, top[MT][2], sum[MT][2] = {};
 #pragma unroll
     for (int m = 0; m < MT; m++) top[m][0] = top[m][1] = -INFINITY;
     uint32_t q_at = lane_a<D>(q_tile, warp * MT * 16), k_at = lane_b<D>(k_tile), v_at = lane_flipped<D>(v_tile);
     uint32_t kept[D / 16][MT][4];
-    if constexpr (F::KEEP_Q) {
+    if constexpr (KEEP_Q<D>) {
         copies_wait<0>();
         __syncthreads();
 #pragma unroll
@@ -246,37 +256,36 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
             for (int m = 0; m < MT; m++) load_blocks(kept[i][m], q_at + m * 16 * Tile<D>::ROW_BYTES + i * 32);
     }
     for (int key = begin; key < end; key += KEYS) {
-        Scores s;
+        Scores<KEYS> s;
         copies_wait<0>();
         __syncthreads(); /* K is loaded; all warps are done with the last V */
         copy.template start<KEYS>(to_k + F::K_BYTES, from_k + a.v_offset * 2, a.kv_stride, end - key);
         copies_commit();
-        int stage = key / KEYS % 2 * ROWS;
         bool sees, masks = false;
         if constexpr (LISTED) {
-            uint2 mine = bits[stage + thread_anew()];
-            sees = __any_sync(~0u, (mine.x | mine.y) != 0);
+            const uint32_t *mine = bits_at(bits, key, thread_anew());
+            sees = __any_sync(~0u, (KEYS > 32 ? mine[0] | mine[1] : mine[0]) != 0);
         } else {
             int4 edge = edges[warp]; /* read again where it is needed: registers are short */
             sees = __any_sync(~0u, key < edge.y && key + KEYS > edge.x);
             masks = __any_sync(~0u, key < edge.z || key + KEYS > edge.w);
         }
-        if (sees) scores<T, D>(s, kept, q_at, k_at);
+        if (sees) scores<T, D, KEYS>(s, kept, q_at, k_at);
         copies_wait<0>();
         __syncthreads(); /* V is loaded; all warps are done with K */
         from_k += KEYS * 2 * a.kv_stride;
         if (key + KEYS < end) {
             copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
-            if (LISTED) load_bits(a, bits + (key / KEYS + 1) % 2 * ROWS, place, key + KEYS);
+            if (LISTED && (key + KEYS) % BIT_KEYS == 0) load_bits(a, bits, place, key + KEYS);
         }
         copies_commit();
         if (!sees) continue;
         if (LISTED)
-            mask_unlisted(s, bits + key / KEYS % 2 * ROWS + thread_anew() / WARP * WARP);
+            mask_unlisted<KEYS>(s, bits_at(bits, key, thread_anew() / WARP * WARP));
         else if (masks)
-            mask_keys(s, seen + warp * WARP, key);
-        softmax_update<D>(s, o, top, sum, a.scale * LOG2_E);
-        add_values<T, D>(o, s, v_at);
+            mask_keys<KEYS>(s, seen + warp * WARP, key);
+        softmax_update<D, KEYS>(s, o, top, sum, a.scale * LOG2_E);
+        add_values<T, D, KEYS>(o, s, v_at);
     }
     copies_wait<0>();
     __syncthreads(); /* without keys, the copy of Q into the rows that now take O may still be in flight */
@@ -289,12 +298,10 @@ template <bool LISTED> static void launch(cudaStream_t s, const CudaAttend *a) {
         with_dim(a->dim, [&](auto d) {
             using T = decltype(t);
             constexpr int D = decltype(d)::value;
-            if constexpr (!LISTED || D < 128) { /* wider heads with a list spill: ir/sparse.h keeps them out */
-                constexpr int BYTES = LISTED ? Forward<T, D>::LISTED_BYTES : Forward<T, D>::BYTES;
-                dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-                cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-                attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
-            }
+            constexpr int BYTES = Forward<D, LISTED>::BYTES;
+            dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
+            cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+            attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
         });
     };
     if (a->format == FMT_BF16)
