@@ -307,19 +307,37 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* vector_share: of the plain kernels, in which a thread scores a key that it reads in place, and blocks that own a few
- * keys each sum the keys' gradients over all queries behind them. By --profile of gsa-512m on an H200, rows of 1024 and
- * 4096 tokens (bench/results/gpu-prediction-h200.jsonl). The shapes that run as tiles on tensor cores
- * (sparse_device_*_tiles) are counted like the others: the prediction is an upper bound for them. */
-#define SELECTING 0.045
-#define ATTENDING 0.045
-#define ATTENDING_BACK 0.007
-#define SCORING 0.013
-#define SCORING_BACK 0.001
+/* What a GPU's kernels reach, as a share of its fp32 rate. Plain ones: a thread scores a key that it reads in place, and
+ * blocks that own a few keys each sum the keys' gradients over all queries behind them. Tiles on tensor cores: by heads of 64
+ * and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096 tokens
+ * (bench/results/gpu-gsa-h200.jsonl; the plain ones: gpu-prediction-h200.jsonl). */
+static double tile_share(bool tiles, double plain, double of_tiles, int head_dim) {
+    return tiles ? of_tiles * (0.5 + head_dim / 128.0) : plain;
+}
+static double select_share(const Program *p, const Step *s) {
+    const AttrSparse *a = &s->attr.sparse;
+    bool tiles = sparse_device_index_tiles(a, prog_t(p, s->select.in.index)->format);
+    return tile_share(tiles, 0.045, 0.16, a->heads.head_dim);
+}
+static double attend_selected_share(const Program *p, const Step *s) {
+    bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected.in.qkv)->format, false);
+    return tile_share(tiles, 0.045, 0.8, s->attr.heads.head_dim);
+}
+static double attend_selected_grad_share(const Program *p, const Step *s) {
+    bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected_grad.in.qkv)->format, true);
+    return tile_share(tiles, 0.007, 1.2, s->attr.heads.head_dim);
+}
+static double index_loss_share(const Program *p, const Step *s) {
+    const AttrSparse *a = &s->attr.sparse;
+    bool tiles = sparse_device_loss_tiles(a, prog_t(p, s->index_loss.in.index)->format);
+    bool grad = s->op == OP_INDEX_LOSS_GRAD;
+    return tile_share(tiles, grad ? 0.001 : 0.013, grad ? 0.2 : 0.4, a->heads.head_dim);
+}
+static double report_share(const Program *p, const Step *s) { return (void)p, (void)s, 0.013; }
 
 const OpRow op_row_attend_report = {.shape = report_shape,
                                     .flops = attend_report_flops,
-                                    .vector_share = SCORING,
+                                    .vector_share = report_share,
                                     .workspace = attend_report_workspace,
                                     .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_gate_report = {.shape = report_shape, .flags = OPF_WRITES_STATE};
@@ -342,27 +360,27 @@ const OpRow op_row_mix = {.shape = mix_shape,
                           .share_in = OP_IN(mix, a)};
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_select = {
-    .shape = select_shape, .flops = select_flops, .vector_share = SELECTING, .workspace = select_workspace,
+    .shape = select_shape, .flops = select_flops, .vector_share = select_share, .workspace = select_workspace,
     .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .grad = attend_selected_grad,
                                       .flops = attend_selected_flops,
-                                      .vector_share = ATTENDING,
+                                      .vector_share = attend_selected_share,
                                       .workspace = attend_selected_workspace,
                                       .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape,
                                            .flops = attend_selected_flops,
-                                           .vector_share = ATTENDING_BACK,
+                                           .vector_share = attend_selected_grad_share,
                                            .workspace = attend_selected_workspace,
                                            .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss = {.shape = index_loss_shape,
                                  .grad = index_loss_grad,
                                  .flops = index_loss_flops,
-                                 .vector_share = SCORING,
+                                 .vector_share = index_loss_share,
                                  .workspace = index_loss_workspace,
                                  .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss_grad = {.shape = index_loss_shape,
                                       .flops = index_loss_flops,
-                                      .vector_share = SCORING_BACK,
+                                      .vector_share = index_loss_share,
                                       .workspace = index_loss_workspace,
                                       .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};

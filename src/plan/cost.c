@@ -90,7 +90,7 @@ static double flops_rate(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (!row->flops) return m->vector_flops;
-    if (gpu && row->vector_share > 0) return m->vector_flops * row->vector_share;
+    if (gpu && row->vector_share) return m->vector_flops * row->vector_share(p, s);
     bool f32 = prog_t(p, op_token_rows(s))->format == FMT_F32;
     double rate = gpu && f32 ? 0 : measured_rate(p, m, s); /* in the machine's working format */
     if (!(rate > 0)) rate = rate_unmeasured(p, m, s, f32);

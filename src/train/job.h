@@ -133,6 +133,7 @@ double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
 int64_t job_rows(const JobSpec *s);
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
+static inline bool job_logits_fp32(const JobSpec *s) { return s->task && s->task->fp32_logits; }
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);
 static inline Role job_trained_role(const Job *j) { return j->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT; }
 /* Accumulation and clip aside: it trains in one stage, and no overflow or spike takes an update back. */

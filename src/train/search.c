@@ -318,7 +318,7 @@ static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     const SearchSpace *s = w->space;
     bool same = spec->attend == ATTEND_OWN, trained = spec->train && !spec->lora;
     for (int l = 0; l < spec->m.config.layers; l++) same |= spec->recompute[l] != RECOMPUTE_NONE;
-    int64_t most = MIN2(spec->micro_batch * spec->seq, same ? SAME_ROWS : MOST_ROWS);
+    int64_t most = MIN2(spec->micro_batch * spec->seq, (same ? SAME_ROWS : MOST_ROWS) >> job_logits_fp32(spec));
     if (s->kind != MACHINE_CUDA || !trained || !s->free.head_room || spec->head_chunk) return;
     for (int pieces = 1; pieces <= MOST_PIECES; pieces *= 2) {
         JobSpec more = *spec;

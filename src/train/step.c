@@ -17,6 +17,9 @@ enum { NOTE_LOSS, NOTE_VERDICT, NOTE_NOISE };
 
 /* ---- what a micro-step is fed with ---- */
 
+/* A tensor that no step reads has no place: a task's loss may do without labels, an evaluation draws nothing. */
+static bool is_read(const Run *r, Tid t) { return prog_t(&r->ring->p, t)->birth >= 0; }
+
 void step_put_batch(Run *r, const Batch *batch) {
     const Job *j = r->job;
     int64_t n = batch->rows * batch->seq * 4;
@@ -24,8 +27,7 @@ void step_put_batch(Run *r, const Batch *batch) {
     exec_put(&r->ring->x, j->in.positions, batch->positions, 0, n);
     exec_put(&r->ring->x, j->in.doc_begin, batch->doc_begin, 0, n);
     if (j->in.id_order) exec_put(&r->ring->x, j->in.id_order, batch->id_order, 0, n);
-    bool has_labels = prog_t(&r->ring->p, j->labels)->birth >= 0; /* a task's loss may do without them */
-    if (has_labels) exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
+    if (is_read(r, j->labels)) exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
     exec_put(&r->ring->x, j->weight, batch->weight, 0, n);
 }
 
@@ -64,7 +66,7 @@ void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) 
     int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)step_key(r, u->step),
                                   [CLOCK_FIRST_TOKEN] = micro * s->micro_batch * s->seq, [CLOCK_MICRO] = micro,
                                   [CLOCK_STEP] = u->step};
-    exec_put(&r->ring->x, r->ring->p.clock, clock, 0, sizeof clock);
+    if (is_read(r, r->ring->p.clock)) exec_put(&r->ring->x, r->ring->p.clock, clock, 0, sizeof clock);
 }
 
 static void load_micro(Run *r, const Update *u, int64_t micro) {

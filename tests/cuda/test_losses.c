@@ -84,3 +84,20 @@ TEST(trimmed_memory_leaves_the_card_and_comes_back) {
     if (line) test_note("    %.140s", line);
     ran_free(&r);
 }
+
+/* An evaluation alone is warmed up too, and draws nothing: its clock has no place. */
+TEST(an_evaluation_on_the_gpu_is_the_cpus) {
+    if (!cuda_test_ready()) return;
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        Ran r = snug_run("eval --model models/tally --data README.md --template none --precision fp32 --seq 128 --device %s "
+                         "--attention-report %s/attention%d.html --json",
+                         i ? "cuda" : "cpu", test_tmp(), i);
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j)) test_note("    %s", str_text(&r.err));
+        loss[i] = json_number_value(json_object_get(j, "loss"));
+        json_decref(j);
+        ran_free(&r);
+    }
+    EXPECT_NEAR(loss[0], loss[1], 1e-4);
+}
