@@ -310,28 +310,35 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
 /* What a GPU's kernels reach, as a share of its fp32 rate. Plain ones: a thread scores a key that it reads in place, and
  * blocks that own a few keys each sum the keys' gradients over all queries behind them. Tiles on tensor cores: by heads of 64
  * and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096 tokens
- * (bench/results/gpu-gsa-h200.jsonl; the plain ones: gpu-prediction-h200.jsonl). */
+ * (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected: what is
+ * reached of the selected pairs is less, by as much as selections are thin. */
 static double tile_share(bool tiles, double plain, double of_tiles, int head_dim) {
     return tiles ? of_tiles * (0.5 + head_dim / 128.0) : plain;
+}
+static double selected_of_seen(const Program *p, Tid keys, const AttrHeads *h) {
+    return keys ? pairs_listed(p, keys, h) / pairs_seen((double)prog_rows(p, keys), h) : 1;
 }
 static double select_share(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
     bool tiles = sparse_device_index_tiles(a, prog_t(p, s->select.in.index)->format);
-    return tile_share(tiles, 0.045, 0.16, a->heads.head_dim);
+    return tile_share(tiles, 0.045, 0.18, a->heads.head_dim);
 }
 static double attend_selected_share(const Program *p, const Step *s) {
     bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected.in.qkv)->format, false);
-    return tile_share(tiles, 0.045, 0.8, s->attr.heads.head_dim);
+    double thin = selected_of_seen(p, s->attend_selected.in.keys, &s->attr.heads);
+    return tile_share(tiles, 0.045, 0.9 * thin, s->attr.heads.head_dim);
 }
 static double attend_selected_grad_share(const Program *p, const Step *s) {
     bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected_grad.in.qkv)->format, true);
-    return tile_share(tiles, 0.007, 1.2, s->attr.heads.head_dim);
+    double thin = selected_of_seen(p, s->attend_selected_grad.in.keys, &s->attr.heads);
+    return tile_share(tiles, 0.007, 1.3 * thin, s->attr.heads.head_dim);
 }
 static double index_loss_share(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
     bool tiles = sparse_device_loss_tiles(a, prog_t(p, s->index_loss.in.index)->format);
     bool grad = s->op == OP_INDEX_LOSS_GRAD;
-    return tile_share(tiles, grad ? 0.001 : 0.013, grad ? 0.2 : 0.4, a->heads.head_dim);
+    double thin = selected_of_seen(p, s->index_loss.in.keys, &a->heads);
+    return tile_share(tiles, grad ? 0.001 : 0.013, (grad ? 0.22 : 0.45) * thin, a->heads.head_dim);
 }
 static double report_share(const Program *p, const Step *s) { return (void)p, (void)s, 0.013; }
 

@@ -89,10 +89,10 @@ TEST(trimmed_memory_leaves_the_card_and_comes_back) {
 TEST(an_evaluation_on_the_gpu_is_the_cpus) {
     if (!cuda_test_ready()) return;
     double loss[2];
+    make_job();
     for (int i = 0; i < 2; i++) {
-        Ran r = snug_run("eval --model models/tally --data README.md --template none --precision fp32 --seq 128 --device %s "
-                         "--attention-report %s/attention%d.html --json",
-                         i ? "cuda" : "cpu", test_tmp(), i);
+        Ran r = snug_run("eval --model %s --data %s --precision fp32 --seq 64 --device %s --attention-report %s --json",
+                         test_path("m"), test_path("rows.jsonl"), i ? "cuda" : "cpu", test_path("page.html"));
         json_t *j = ran_json(&r);
         if (!EXPECT(r.code == 0 && j)) test_note("    %s", str_text(&r.err));
         loss[i] = json_number_value(json_object_get(j, "loss"));
