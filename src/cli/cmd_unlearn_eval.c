@@ -112,7 +112,8 @@ static bool begin_part(Scoring *s, const Evaluation *v, const char *model, Err *
 
 static bool open_scoring(Scoring *s, Evaluation *v, const char *model, int fd, Err *e) {
     const Options *o = &s->part.o;
-    if (!begin_part(s, v, model, e) || !setup_backend(&s->backend, &s->machine, o, e) || !setup_fall_back(&s->spec, o, &s->machine, e) ||
+    if (!begin_part(s, v, model, e) || !setup_backend(&s->backend, &s->machine, o, e) ||
+        !setup_fall_back(&s->spec, o, &s->machine, e) ||
         !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
         !open_rows(s, v, fd, e) || !plan_scoring(s, v, e))
         return false;

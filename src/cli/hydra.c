@@ -1,4 +1,4 @@
-/* hydra.c - words of open-unlearning's command line (`trainer=NPO forget_split=forget10`) and which options they are. */
+/* hydra.c - words of open-unlearning's command line (`trainer=NPO forget_split=forget10`) and their options. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -248,8 +248,9 @@ void exec_play(Exec *x, int phase) {
 bool exec_sync(Exec *x, Err *e) { return x->b->sync(x->b, e); }
 
 void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes) {
-    CHECK_MSG(prog_t(x->p, prog_base(x->p, t))->offset >= 0, "%s has no place: no step reads it", prog_t(x->p, t)->name);
-    CHECK_MSG(at_byte >= 0 && at_byte + bytes <= prog_bytes(x->p, t), "%s", prog_t(x->p, t)->name);
+    const char *name = prog_t(x->p, t)->name;
+    CHECK_MSG(prog_t(x->p, prog_base(x->p, t))->offset >= 0, "%s has no place: no step reads it", name);
+    CHECK_MSG(at_byte >= 0 && at_byte + bytes <= prog_bytes(x->p, t), "%s", name);
     x->b->put(x->b, (char *)address(x, t) + at_byte, host, bytes);
 }
 

@@ -16,7 +16,8 @@ AttrHead job_head_attr(const Job *j) {
     return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale, .fp32 = task_of(j)->fp32_logits};
 }
 
-/* A GPU's products want thousands of rows, of 16 bits each number; on a CPU about 64 MiB of logits are enough, but at least one tile. */
+/* A GPU's products want thousands of rows, half as many where logits take 32 bits; on a CPU about 64 MiB of logits are
+ * enough, but at least one tile. */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
     if (kind == MACHINE_CUDA) return job_logits_fp32(s) ? 1024 : 2048;
     int64_t rows = 64 * MIB / (s->m.config.vocab * 4);

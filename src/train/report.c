@@ -1,4 +1,4 @@
-/* report.c - what a model says about its attention while it is trained or evaluated: recall of its indexer, keys, gates. */
+/* report.c - what a model says about its attention while it is trained or evaluated: indexer recall, keys, gates. */
 #include <math.h>
 
 #include "train/run.h"

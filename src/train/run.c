@@ -211,7 +211,8 @@ static double take_loss(Run *r) {
 /* Nothing where it is not measured, or not known yet. */
 static bool log_noise(Run *r, Err *e) {
     double scale = gradient_noise_scale(&r->noise), by = r->noise.weight;
-    const Metric fields[] = {METRIC_REAL("grad_signal", r->noise.signal / by), METRIC_REAL("grad_noise", r->noise.noise / by),
+    const Metric fields[] = {METRIC_REAL("grad_signal", r->noise.signal / by),
+                             METRIC_REAL("grad_noise", r->noise.noise / by),
                              METRIC_REAL("noise_scale_tokens", scale)};
     return by == 0 || run_write_metrics(r, "noise", fields, COUNT_OF(fields) - !isfinite(scale), e);
 }

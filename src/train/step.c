@@ -210,7 +210,8 @@ static bool read_noise(Run *r, Update *u, Err *e) {
     if (!exec_read_note(&r->ring->x, NOTE_NOISE, r->job->noise_verdict, verdict, e)) return false;
     double few = (double)u->first_scored, many = (double)u->scored;
     u->first_norm = verdict[VERDICT_NORM] / u->scaling.scale;
-    if (!u->skipped && isfinite(u->first_norm)) gradient_noise_add(&r->noise, u->first_norm * many / few, few, u->norm, many);
+    if (!u->skipped && isfinite(u->first_norm))
+        gradient_noise_add(&r->noise, u->first_norm * many / few, few, u->norm, many);
     return true;
 }
 

@@ -67,7 +67,9 @@ static bool score_rows(Scores *s, Run *run, Dataset *d, float *read, Err *e) {
     return ok;
 }
 
-int64_t scores_making_bytes(const JobSpec *s) { return s->micro_batch * s->seq * TOKEN_SCORES * (int64_t)sizeof(float); }
+int64_t scores_making_bytes(const JobSpec *s) {
+    return s->micro_batch * s->seq * TOKEN_SCORES * (int64_t)sizeof(float);
+}
 
 bool scores_make(Scores *s, Run *run, Dataset *d, Err *e) {
     *s = (Scores){.token = MEM_NEW(TokenScore, MAX2(dataset_report(d)->scored_tokens, 1)),
