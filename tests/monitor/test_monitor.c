@@ -310,8 +310,11 @@ TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
         const json_t *job = j ? only_job(j) : NULL;
         EXPECT_STR(text(job, "command"), rows[i].command);
         EXPECT_STR(text(job, "unit"), rows[i].unit);
-        EXPECT(number(job, "pid") == pid && number(job, "planned_bytes") >= number(job, "measured_bytes"));
-        EXPECT(number(job, "measured_bytes") > 0 && json_is_real(json_object_get(job, "tokens_per_s")));
+        double planned = number(job, "planned_bytes"), measured = number(job, "measured_bytes");
+        EXPECT(number(job, "pid") == pid);
+        if (!EXPECT(planned >= measured || test_sanitized())) /* freed blocks that are kept aside grow with the answers */
+            test_note("    %s: %.0f of %.0f planned", rows[i].arguments, measured, planned);
+        EXPECT(measured > 0 && json_is_real(json_object_get(job, "tokens_per_s")));
         json_decref(j);
         kill(pid, SIGINT);
         world_wait(pid);
