@@ -301,7 +301,7 @@ TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
     setenv("SNUG_JOBS", test_path("jobs"), 1);
     write_prompts("p.jsonl", 20000);
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        char folder[8], words[400];
+        char folder[16], words[400];
         snprintf(folder, sizeof folder, "g%d", i);
         snprintf(words, sizeof words, "%s --threads 1 --device cpu", rows[i].arguments);
         pid_t pid = world_start(folder, world_binary(), NULL, words);
