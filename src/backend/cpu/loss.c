@@ -46,30 +46,41 @@ static bool is_first_of_the_largest(const float *x, int64_t label, float top) {
     return i == label && x[label] == top;
 }
 
+typedef struct Moments { /* of at = x - top under e^at */
+    double sum, mean, square;
+} Moments;
+
+static Moments moments_of(const float *x, int64_t vocabulary, float top) {
+    Moments m = {0};
+    float e[CHUNK];
+    for (int64_t c = 0; c < vocabulary; c += CHUNK) {
+        int64_t n = MIN2(CHUNK, vocabulary - c);
+        cpu_exp(e, x + c, top, n);
+        for (int64_t i = 0; i < n; i++) {
+            double p = e[i], at = p > 0 ? (double)x[c + i] - (double)top : 0; /* a logit of -infinity has no weight */
+            m.sum += p, m.mean += p * at, m.square += p * at * at;
+        }
+    }
+    m.mean /= m.sum, m.square /= m.sum;
+    return m;
+}
+
 static void token_score_row(void *context, int64_t row, int worker) {
     const Args *a = context;
     Operand logits = a->token_score.in.logits;
     int64_t vocabulary = cpu_cols(logits.t);
     const float *x = (const float *)logits.data + row * vocabulary;
     int32_t label = ((const int32_t *)a->token_score.in.labels.data)[row];
-    float *score = (float *)a->token_score.out.score.data + row * TOKEN_SCORES, e[CHUNK];
+    float *score = (float *)a->token_score.out.score.data + row * TOKEN_SCORES;
     (void)worker;
     for (int i = 0; i < TOKEN_SCORES; i++) score[i] = 0;
     if (label < 0) return;
     float top = cpu_max(x, vocabulary);
-    double sum = 0, mean = 0, square = 0;
-    for (int64_t c = 0; c < vocabulary; c += CHUNK) {
-        int64_t n = MIN2(CHUNK, vocabulary - c);
-        cpu_exp(e, x + c, top, n);
-        for (int64_t i = 0; i < n; i++) {
-            double p = e[i], at = p > 0 ? (double)x[c + i] - (double)top : 0; /* a logit of -infinity has no weight */
-            sum += p, mean += p * at, square += p * at * at;
-        }
-    }
-    mean /= sum;
-    score[SCORE_LOGP] = (float)((double)x[label] - (double)top - log(sum));
-    score[SCORE_MEAN] = (float)(mean - log(sum));
-    score[SCORE_DEVIATION] = (float)sqrt(fmax(square / sum - mean * mean, 0));
+    Moments m = moments_of(x, vocabulary, top);
+    double lse = log(m.sum);
+    score[SCORE_LOGP] = (float)((double)x[label] - (double)top - lse);
+    score[SCORE_MEAN] = (float)(m.mean - lse);
+    score[SCORE_DEVIATION] = (float)sqrt(fmax(m.square - m.mean * m.mean, 0));
     score[SCORE_LIKELIEST] = is_first_of_the_largest(x, label, top);
 }
 
