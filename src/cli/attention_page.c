@@ -26,9 +26,7 @@ static const Column columns[] = {COLUMN(first_token, "first_token", "on the firs
                                  COLUMN(gate_max, "gate_max", "most", 3),
                                  COLUMN(gate_shut, "gate_shut", "below 0.1", 3)};
 
-static double value_of(const AttentionReport *r, const Column *c) {
-    return *(const double *)((const char *)r + c->at);
-}
+static double at(const AttentionReport *r, size_t field) { return *(const double *)((const char *)r + field); }
 
 static bool is_sink(const AttentionReport *r) {
     return r->first_token > ATTENTION_SINK;
@@ -39,8 +37,8 @@ static bool is_sink(const AttentionReport *r) {
 static json_t *members(const AttentionReport *r) {
     json_t *out = json_pack("{s:b}", "sink", is_sink(r));
     for (int i = 0; i < COUNT_OF(columns); i++)
-        if (isfinite(value_of(r, &columns[i])))
-            json_object_set_new(out, columns[i].name, json_real(value_of(r, &columns[i])));
+        if (isfinite(at(r, columns[i].at)))
+            json_object_set_new(out, columns[i].name, json_real(at(r, columns[i].at)));
     return out;
 }
 
@@ -81,10 +79,6 @@ static const Chart charts[] = {
     {"Share of the keys seen", "Selected keys, divided by those that a token may see.", AT(coverage), 0, 0, 0, 1},
     {"Gates", "Mean of values and outputs, and the range.", AT(gate_mean), AT(gate_min), AT(gate_max), 0, 1},
     {"Gates that are shut", "Share of those below 0.1.", AT(gate_shut), 0, 0, 0, 0.1}};
-
-static double at(const AttentionReport *r, size_t field) {
-    return *(const double *)((const char *)r + field);
-}
 
 static double top_of(const Chart *c, const AttentionReport *layer, int layers) {
     double top = c->top;
@@ -140,8 +134,8 @@ static void add_chart(Str *out, const Chart *c, const AttentionReport *layer, in
 static void add_row(Str *out, const char *name, const AttentionReport *r, const AttentionReport *all) {
     str_addf(out, "<tr><td>%s</td>", name);
     for (int i = 0; i < COUNT_OF(columns); i++)
-        if (isfinite(value_of(all, &columns[i])))
-            str_addf(out, "<td>%.*f</td>", columns[i].decimals, value_of(r, &columns[i]));
+        if (isfinite(at(all, columns[i].at)))
+            str_addf(out, "<td>%.*f</td>", columns[i].decimals, at(r, columns[i].at));
     str_addf(out, "<td>%s</td></tr>\n", is_sink(r) ? "yes" : "no");
 }
 
@@ -149,7 +143,7 @@ static void add_table(Str *out, const AttentionReport *layer, int layers, const 
     char name[16];
     str_add(out, "<div class=\"card\"><table><thead><tr><th>layer</th>");
     for (int i = 0; i < COUNT_OF(columns); i++)
-        if (isfinite(value_of(all, &columns[i]))) html_text(out, "th", columns[i].title);
+        if (isfinite(at(all, columns[i].at))) html_text(out, "th", columns[i].title);
     str_add(out, "<th>sink</th></tr></thead><tbody>\n");
     for (int i = 0; i < layers; i++) {
         snprintf(name, sizeof name, "%d", i);

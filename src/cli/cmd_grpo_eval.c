@@ -150,9 +150,9 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", model);
     if (side && side->quantised) spec->m.quantised = true, spec->m.stored = side->stored;
     if (side && side->offload.layers[OFFLOAD_WEIGHTS]) spec->m.offload = side->offload, spec->may_offload = false;
-    bool cpu = s->setup.machine.kind == MACHINE_CPU, given = opt_given(c->o, OPT_SLOTS);
+    bool given = opt_given(c->o, OPT_SLOTS);
     int64_t most = MAX2(answers_of(c, GREEDY), answers_of(c, DRAWN));
-    spec->slots = given ? opt_int(c->o, OPT_SLOTS) : MIN2(cpu ? 32 : 64, most);
+    spec->slots = given ? opt_int(c->o, OPT_SLOTS) : gen_setup_slots(&s->setup, most);
     spec->context = context;
     if (!gen_setup_start(&s->setup, &(GenHost){.requests = host_bytes(c)}, !given, context, e)) return false;
     s->voice = (GrpoVoice){.tokenizer = s->setup.words.tokenizer,

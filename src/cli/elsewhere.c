@@ -82,7 +82,8 @@ const Elsewhere elsewhere[] = {
 
     /* where data come from */
     NOT("split", "*", NO_SPLIT),
-    IDLE("config-name", "*", "the command itself says what is done", .commands = ON_UNLEARN | ON_UNLEARN_EVAL | ON_TRAIN),
+    IDLE("config-name", "*", "the command itself says what is done",
+         .commands = ON_UNLEARN | ON_UNLEARN_EVAL | ON_TRAIN),
     NOT("dataset-split", "*", NO_SPLIT),
     MEANS("dataset-name", "*", "data=*", .commands = ON_GRPO),
     NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
@@ -167,7 +168,8 @@ const Elsewhere elsewhere[] = {
     NOT("bnb-4bit-use-double-quant", "false", "quantize nf4 always quantises its scales too"),
     NOT("bnb-4bit-compute-dtype", "*", "products are in the precision of the activations"),
     NOT("cleanup-between-batches", NULL, NOTHING_LEFT),
-    NOT("deepspeed", "*", "offload and recompute are found by the planner; see budget and max-memory, and --config FILE says "
+    NOT("deepspeed", "*",
+        "offload and recompute are found by the planner; see budget and max-memory, and --config FILE says "
         "which options such a file means"),
     NOT("device-map", "*", "the planner places every byte; see budget, max-memory and offload"),
     NOT("gpu-memory-utilization", "*", "give the amount: --budget 20GiB; unset: what is free now"),

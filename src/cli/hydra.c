@@ -35,7 +35,8 @@ static const HydraRow rows[] = {
     {"model", NULL, NULL, BY_RUN, ON_UNLEARN},
     {"training-log-dir", NULL, NULL, BY_RUN, ON_UNLEARN},
     {"hessian-mode", "GGN", NULL,
-     "what is called GGN there is the exact Hessian: --hessian exact; the Gauss-Newton matrix is --hessian gauss-newton",
+     "what is called GGN there is the exact Hessian: --hessian exact; the Gauss-Newton matrix is "
+     "--hessian gauss-newton",
      ON_UNLEARN},
     {"alpha", NULL, "retain-alpha=*", NULL, ON_UNLEARN},
     {"beta", NULL, NULL, "it is --loss-beta of a loss, and --noise-beta of LMCleaner", ON_UNLEARN},

@@ -127,7 +127,8 @@ static bool check_exact(const Job *j, Err *e) {
     if (j->ring->machine.kind == MACHINE_CPU) return true;
     CHECK_MSG(j->spec.attend == ATTEND_OWN, "answers lie side by side in a row, which our own attention alone serves");
     return j->spec.ffn_chunks <= 1 ||
-           fail(e, ERR_USAGE, "--exact-policy: on a GPU the feed-forward is not cut into %lld pieces; give --ffn-chunks 1",
+           fail(e, ERR_USAGE,
+                "--exact-policy: on a GPU the feed-forward is not cut into %lld pieces; give --ffn-chunks 1",
                 (long long)j->spec.ffn_chunks);
 }
 

@@ -60,8 +60,8 @@ static inline int64_t sparse_most_keys(const AttrSparse *a) { /* columns of a se
     return most < all ? most : all;
 }
 
-/* The words of a report about attention: sums over tokens and gates, then maxima of numbers above 0, so that a row of zeros
- * is an empty report. The least of x is kept as the largest REPORT_FAR - x. */
+/* The words of a report about attention: sums over tokens and gates, then maxima of numbers above 0, so that a row of
+ * zeros is an empty report. The least of x is kept as the largest REPORT_FAR - x. */
 enum { REPORT_TOKENS, REPORT_SEEN, REPORT_KEYS, REPORT_MASS /* of attention on the keys */,
        REPORT_BEST /* on as many of the best */, REPORT_FIRST /* on a document's first token */,
        REPORT_LATER /* tokens that are not it */, REPORT_GATES /* how many */, REPORT_OPEN /* sum of their values */,

@@ -309,8 +309,8 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
 
 /* What a GPU's kernels reach, as a share of its fp32 rate. Plain ones: a thread scores a key that it reads in place,
  * and blocks that own a few keys each sum the keys' gradients over all queries behind them. Tiles on tensor cores: by
- * heads of 64 and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096 tokens
- * (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected: what is
+ * heads of 64 and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096
+ * tokens (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected: what is
  * reached of the selected pairs is less, by as much as selections are thin. */
 static double tile_share(bool tiles, double plain, double of_tiles, int head_dim) {
     return tiles ? of_tiles * (0.5 + head_dim / 128.0) : plain;

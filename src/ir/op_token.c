@@ -18,7 +18,8 @@
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
  *   token_score     in logits(N,V) fp32 labels(N)              out score(N,TOKEN_SCORES) fp32: log p of the label, its
  *                   mean and standard deviation under p, 1 where the label is the first of the largest; label < 0: 0
- *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat + scale*sum(v*weight)/divisor
+ *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat +
+ *                   scale*sum(v*weight)/divisor
  *   token_sum_grad  in weight(N) divisor(1)                    out dv(N) = scale*weight/divisor */
 #include "ir/op_int.h"
 #include "ir/product.h"

@@ -1,5 +1,5 @@
-/* policy.h - how what a policy's loss counts in one play joins what the plays before it counted (POLICY_* of attr.h). Read
- * by C and by CUDA C++. */
+/* policy.h - how what a policy's loss counts in one play joins what the plays before it counted (POLICY_* of attr.h).
+ * Read by C and by CUDA C++. */
 #ifndef IR_POLICY_H
 #define IR_POLICY_H
 

@@ -146,7 +146,7 @@ static const char script_cards[] =
     " if(j.total_steps)fact(dl,j.unit,count(j.step)+' of '+count(j.total_steps));\n"
     " if(j.tokens)fact(dl,'tokens',count(j.tokens));if(j.loss!=null)fact(dl,'loss',j.loss.toFixed(4));\n"
     " if(!died&&j.left_seconds!=null)fact(dl,'time left',span(j.left_seconds));\n"
-    " if(died)fact(dl,'last heard of',span(Math.max(0,now-j.updated))+' ago'+(j.out?'; go on with --resume':''));\n"
+    " if(died)fact(dl,'last heard of',span(Math.max(0,now-j.updated))+' ago'+(j.out?'; not finished':''));\n"
     " if(!died&&j.tokens_per_s!=null)fact(dl,'speed',count(j.tokens_per_s)+' tokens/s');\n"
     " fact(dl,'memory',bytes(j.measured_bytes)+' of '+bytes(j.planned_bytes)+' planned');\n"
     " fact(dl,'where',j.device);if(j.out)fact(dl,'folder',j.out);fact(dl,'process',j.command+', pid '+j.pid);\n"

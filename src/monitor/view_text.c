@@ -167,7 +167,7 @@ static void add_job(Str *out, const MonitorJob *job, double now) {
     str_addf(out, "\n    %s of %s planned", units_bytes(j->measured_bytes).s, units_bytes(j->planned_bytes).s);
     if (j->device[0]) str_add(out, " on ");
     str_add_plain(out, j->device, NAME_COLUMNS);
-    str_add(out, job->alive || !j->out[0] ? "  " : "  go on with --resume: ");
+    str_add(out, job->alive || !j->out[0] ? "  " : "  not finished: ");
     str_add_plain(out, j->out, 200);
     str_add_char(out, '\n');
 }

@@ -115,7 +115,7 @@ struct Job {
     int warmup, warmup_update;
     int noise;                         /* the gradient's norm behind the first micro-batch */
     int report;                        /* ModelOut.report over a batch */
-    const Tid *report_stat;            /* a layer each; of the report, or where spec.report of the evaluation; NULL: none */
+    const Tid *report_stat;            /* a layer each: of the report; spec.report: of the evaluation; NULL: none */
     Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
     Tid warmup_index_loss; /* the same of the warm-up */
     void *own;             /* the task's; in the program's arena */

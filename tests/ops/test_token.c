@@ -182,7 +182,8 @@ static void score_case(int64_t n, int64_t vocabulary) {
     bench_normal(&b, logits, 1, 5);
     double *x = bench_initial(&b, logits), *want = bench_doubles(&b, n * TOKEN_SCORES);
     int32_t *label = MEM_NEW(int32_t, n);
-    if (n > 2) x[2 * vocabulary] = x[2 * vocabulary + vocabulary - 1] = 40; /* two largest: the first is the likeliest */
+    /* two largest: the first is the likeliest */
+    if (n > 2) x[2 * vocabulary] = x[2 * vocabulary + vocabulary - 1] = 40;
     if (n > 3) x[3 * vocabulary + 1] = -INFINITY;
     bench_set(&b, logits, x);
     for (int64_t r = 0; r < n; r++) {

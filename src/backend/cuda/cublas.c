@@ -8,9 +8,9 @@
  * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
  * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
  * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. A product that adds
- * in place and its twin that does not run the same algorithm: where a plan lays a sum changes no bit. Choices can be taken
- * out and put in again, so that another process makes the same ones; when the device must be deterministic, nothing is
- * timed and the library's first choice stands. */
+ * in place and its twin that does not run the same algorithm: where a plan lays a sum changes no bit. Choices can be
+ * taken out and put in again, so that another process makes the same ones; when the device must be deterministic,
+ * nothing is timed and the library's first choice stands. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <float.h>

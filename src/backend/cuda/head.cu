@@ -131,8 +131,8 @@ template <typename T> DEVICE void gradient_row(T *x, int n, int kept, float g, f
     for (int i = threadIdx.x; i < kept; i += THREADS) gradient_pack<T>(x + (int64_t)i * N, keep[i], g, lse, scale);
 }
 
-/* The same of fp32 logits as numbers of G, in their place. The numbers of a tile are all read before one is written, and
- * they cover only logits of this tile and of those before it. */
+/* The same of fp32 logits as numbers of G, in their place. The numbers of a tile are all read before one is written,
+ * and they cover only logits of this tile and of those before it. */
 template <typename G> DEVICE void gradient_row_narrow(float *x, int n, float g, float lse, float scale) {
     constexpr int N = PACK<G>;
     G *to = (G *)x;

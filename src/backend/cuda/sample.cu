@@ -393,8 +393,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     if (position < 0) return;
     DrawHow how = a.how[slot];
     int32_t *ids = a.ids + (int64_t)slot * a.room;
-    Row r = {a.logits + (int64_t)n * a.vocab, 1.0f, seen, words_of(how, a.vocab), how.repetition != 1.0f && how.repetition > 0.0f, how.repetition, how.temperature, 0,
-             (int)(blockIdx.x % ranks), ranks};
+    bool penalise = how.repetition != 1.0f && how.repetition > 0.0f;
+    Row r = {a.logits + (int64_t)n * a.vocab, 1.0f, seen, words_of(how, a.vocab), penalise, how.repetition,
+             how.temperature, 0, (int)(blockIdx.x % ranks), ranks};
     if (r.penalise) mark_seen(seen, ids, min(next, a.room), a.vocab);
     row_barrier(r); /* every block runs */
     Best best = find_best(r, s);
