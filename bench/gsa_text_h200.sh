@@ -4,7 +4,7 @@
 # The model of recipes/pretrain.yaml's size as a GSA model with a quarter of a row's keys, trained from random weights on
 # the same tokens in the same order with the learned selection, with as many random keys, with all keys and gates, and with
 # all keys without gates. One JSON line a run and one for each row of its curve in bench/results/gsa-text-h200.jsonl
-# (RESULTS=DIR: elsewhere). The runs share the card, so only losses count.
+# (RESULTS=DIR: elsewhere). The runs go one after another.
 #
 #   CORPUS: a folder of tools/pretrain_data.sh   WORK: an empty folder   DEVICE=cpu: elsewhere than on a GPU
 set -eu
@@ -21,17 +21,12 @@ run() { # name, options of the training
     local name=$1
     shift
     "$snug" train --config "$root/recipes/pretrain.yaml" --model "$work/model" --data "$corpus/tokens" \
-        --steps "$steps" --micro-batch 16 --eval-steps $((steps / 4)) --save-steps 0 --device "${DEVICE:-cuda}" \
+        --steps "$steps" --micro-batch 16 --eval-steps $((steps / 4)) --log-steps 25 --save-steps 0 --device "${DEVICE:-cuda}" \
         --out "$work/$name" --json "$@" > "$work/$name.json" 2> "$work/$name.log" ||
         { echo "$name: $(tail -n 1 "$work/$name.log")"; return 1; }
 }
-run learned --selection learned --indexer-warmup joint --indexer-warmup-steps $((steps / 4)) &
-run random --selection random &
-run dense-gated --selection all &
-run dense --selection all --gates none &
-wait
-for name in learned random dense-gated dense; do
-    [ -s "$work/$name.json" ] || continue
+keep() { # name: its lines
+    local name=$1 line
     record gsa-text-h200 run "\"selection\":\"$name\"" "\"steps\":$steps" "\"result\":$(tail -n 1 "$work/$name.json")"
     python3 - "$work/$name/metrics.jsonl" > "$work/$name.curve" <<'CURVE'
 import json, sys
@@ -44,4 +39,8 @@ for r in kept[::max(1, len(kept) // 10)]:
     print(f'"step":{r["step"]},"indexer_recall":{r["indexer_recall"]}')
 CURVE
     while read -r line; do record gsa-text-h200 curve "\"selection\":\"$name\"" "$line"; done < "$work/$name.curve"
-done
+}
+run learned --selection learned --indexer-warmup joint --indexer-warmup-steps $((steps / 4)) && keep learned
+run dense-gated --selection all && keep dense-gated
+run dense --selection all --gates none && keep dense
+run random --selection random && keep random
