@@ -6,8 +6,10 @@
 
 #include "base/check.h"
 #include "base/html.h"
+#include "base/mem.h"
 
-enum { LEFT = 170, WIDE = 430, RIGHT = 90, ROW = 24, TOP = 8, SIDE = 300, MARGIN = 46 };
+enum { LEFT = 170, WIDE = 430, RIGHT = 90, ROW = 24, TOP = 8 }; /* of bars */
+enum { SIDE = 340, MARGIN = 46, NAMES = 240, SPACE = 16 }; /* of the plane */
 
 typedef struct Figure {
     const char *key, *title, *aim;
@@ -100,22 +102,80 @@ static void add_bars(Str *out, const Compared *method, int n, const Figure *f) {
     str_add(out, "</svg>\n");
 }
 
-/* Forgetting against knowing: both are probabilities or means of them. */
-static void add_plane(Str *out, const Compared *method, int n) {
-    str_add(out, "<div class=\"card\"><h2>Forget quality against utility</h2>\n");
-    begin_svg(out, SIDE + 2 * MARGIN + RIGHT, SIDE + 2 * MARGIN, "forget quality against model utility");
-    str_addf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" class=\"f\"/>", MARGIN, MARGIN, SIDE, SIDE);
-    add_label(out, MARGIN, MARGIN + SIDE + 18, "v", "0");
-    add_label(out, MARGIN + SIDE, MARGIN + SIDE + 18, "e", "model utility 1");
-    add_label(out, MARGIN, MARGIN - 10, "v", "forget quality 1");
+typedef struct Point {
+    double x, y, label; /* where the point is, and how high its name stands */
+    int method;
+} Point;
+
+/* Names stand in a column in the order of their points, SPACE apart where points lie closer than that. */
+static void spread_labels(Point *p, int n, double bottom) {
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && p[k].y < p[k - 1].y; k--) {
+            Point lower = p[k];
+            p[k] = p[k - 1];
+            p[k - 1] = lower;
+        }
+    for (int i = 0; i < n; i++) p[i].label = i ? fmax(p[i].y, p[i - 1].label + SPACE) : p[i].y;
+    for (int i = n - 1; i >= 0; i--) p[i].label = fmin(p[i].label, i < n - 1 ? p[i + 1].label - SPACE : bottom);
+}
+
+/* The smallest of 1, 2, 5 times a power of ten that is not below v. */
+static double axis_end(double v) {
+    double power = pow(10, floor(log10(v)));
+    return v <= power ? power : v <= 2 * power ? 2 * power : v <= 5 * power ? 5 * power : 10 * power;
+}
+
+static int find_points(Point *p, const Compared *method, int n, double utility, double decades) {
+    int found = 0;
     for (int i = 0; i < n; i++) {
-        double x = MARGIN + SIDE * value_of(&method[i], &figures[UTILITY]);
-        double y = MARGIN + SIDE * (1 - value_of(&method[i], &figures[QUALITY]));
-        if (!isfinite(x) || !isfinite(y)) continue;
-        str_addf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"%s\"/>", x, y, i ? "m" : "o");
-        add_label(out, x + 8, y + 4, "v", method[i].name);
+        double u = value_of(&method[i], &figures[UTILITY]), q = value_of(&method[i], &figures[QUALITY]);
+        if (!isfinite(u) || !isfinite(q)) continue;
+        double down = fmin(-log10(fmax(q, 1e-300)) / decades, 1);
+        p[found++] = (Point){.x = MARGIN + SIDE * u / utility, .y = MARGIN + SIDE * down, .method = i};
+    }
+    return found;
+}
+
+static void add_axes(Str *out, const Compared *method, double utility, double decades) {
+    char text[48];
+    double oracle = MARGIN + SIDE * value_of(&method[0], &figures[UTILITY]) / utility;
+    str_addf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" class=\"f\"/>", MARGIN, MARGIN, SIDE, SIDE);
+    if (isfinite(oracle))
+        str_addf(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" class=\"r\"/>", oracle, oracle, MARGIN,
+                 MARGIN + SIDE);
+    add_label(out, MARGIN, MARGIN + SIDE + 18, "v", "0");
+    snprintf(text, sizeof text, "model utility %g", utility);
+    add_label(out, MARGIN + SIDE, MARGIN + SIDE + 18, "e", text);
+    add_label(out, MARGIN, MARGIN - 10, "v", "forget quality (logarithmic)");
+    add_label(out, MARGIN - 6, MARGIN + 5, "e", "1");
+    snprintf(text, sizeof text, "1e-%.0f", decades);
+    add_label(out, MARGIN - 6, MARGIN + SIDE, "e", text);
+}
+
+/* Forgetting against knowing: the best method is in the upper right corner, the retrained model's utility is dashed. */
+static void add_plane(Str *out, const Compared *method, int n) {
+    double utility = 0, least = 1e-3;
+    for (int i = 0; i < n; i++) {
+        double u = value_of(&method[i], &figures[UTILITY]), q = value_of(&method[i], &figures[QUALITY]);
+        if (isfinite(u)) utility = fmax(utility, u);
+        if (isfinite(q) && q > 0) least = fmin(least, q);
+    }
+    utility = utility > 0 ? axis_end(utility) : 1;
+    double decades = ceil(-log10(least));
+    Point *point = MEM_NEW(Point, n);
+    int found = find_points(point, method, n, utility, decades);
+    spread_labels(point, found, MARGIN + SIDE);
+    str_add(out, "<div class=\"card\"><h2>Forget quality against utility</h2>\n");
+    begin_svg(out, SIDE + 2 * MARGIN + NAMES, SIDE + 2 * MARGIN, "forget quality against model utility");
+    add_axes(out, method, utility, decades);
+    for (int i = 0; i < found; i++) {
+        const Point *p = &point[i];
+        str_addf(out, "<path d=\"M%.1f %.1fL%d %.1f\" class=\"f\"/>", p->x, p->y, MARGIN + SIDE + 12, p->label);
+        str_addf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"%s\"/>", p->x, p->y, p->method ? "m" : "o");
+        add_label(out, MARGIN + SIDE + 16, p->label + 4, "v", method[p->method].name);
     }
     str_add(out, "</svg></div>\n");
+    mem_free(point);
 }
 
 void compare_page(Str *out, const Compared *method, int n) {
