@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """compare_lm_eval.py - snug eval --suite against lm-evaluation-harness, item by item, on items drawn by a seed.
 
-    python3 tools/compare_lm_eval.py [N] [SEED] [--parts choices,shots,texts,answers] [--models tally,random]
+    python3 tools/compare_lm_eval.py [N] [SEED] [--parts choices,shots,texts,answers] [--models tally,random,long]
                                                            (needs lm_eval 0.4.13, torch, transformers, datasets)
     python3 tools/compare_lm_eval.py --fixtures tests/suite
 
-Items have the fields of the data sets on the hub and are given to the harness's own task files as local JSON. Two models:
-tally, which comes with snug (no BOS token), and a random one with a tokenizer that adds BOS and a context so short that
-prompts are cut. The harness computes in double precision, snug in fp32. Of every item the ids of prompts and continuations
+Items have the fields of the data sets on the hub and are given to the harness's own task files as local JSON. Three models:
+tally, which comes with snug (no BOS token), a random one with a tokenizer that adds BOS and a context so short that
+prompts are cut, and a random one with a context that holds the few-shot prompts people quote whole. With examples
+(--parts shots) every task has as many as are customary: FEW_SHOT below. The harness computes in double precision, snug in fp32. Of every item the ids of prompts and continuations
 must be equal, log-likelihoods within 1e-4 (beyond -100: within 1e-6 of their value, which is where fp32 ends; how many of
 those are more than 1e-4 apart is said), answers and what is extracted of them equal; of every task the measures and their
 standard errors. Perplexity is compared with the harness and, to 1e-5 relative, with transformers alone. Ends with a line of
@@ -287,6 +288,8 @@ def compare_texts(c, lm, model, folder, work, results):
 
 
 CHOICES = ["hellaswag", "arc_easy", "arc_challenge", "winogrande", "boolq", "mmlu"]
+# As many examples as people quote results with (boolq: none are customary).
+FEW_SHOT = [(25, ["arc_easy", "arc_challenge"]), (10, ["hellaswag"]), (5, ["winogrande", "mmlu"]), (3, ["boolq"])]
 
 
 def compare(c, lm, model, folder, work, tasks, shots):
@@ -312,21 +315,23 @@ def compare(c, lm, model, folder, work, tasks, shots):
 
 def open_harness(model):
     from lm_eval.models.huggingface import HFLM
-    return HFLM(pretrained=model, dtype="float64", device="cpu", batch_size=64)
+    rows = 64 if json.load(open(f"{model}/config.json"))["max_position_embeddings"] <= 1024 else 8
+    return HFLM(pretrained=model, dtype="float64", device="cpu", batch_size=rows)
 
 
-def make_model(folder):
-    """A random model whose tokenizer adds BOS, and which sees few tokens."""
+def make_model(folder, positions):
+    """A random model whose tokenizer adds BOS, and which sees that many tokens."""
     words_ = f"{folder}/words"
-    os.makedirs(words_)
+    os.makedirs(words_, exist_ok=True)
     shutil.copy(os.path.join(ROOT, "tests/data/tok_llama2/tokenizer.json"), words_)
     json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
               open(f"{words_}/tokenizer_config.json", "w"))
     sets = ["num_hidden_layers=2", "hidden_size=64", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=96",
-            "vocab_size=512", "max_position_embeddings=192", "initializer_range=0.2", "bos_token_id=1", "eos_token_id=2"]
+            "vocab_size=512", f"max_position_embeddings={positions}", "initializer_range=0.2", "bos_token_id=1", "eos_token_id=2"]
     more = [w for s in sets for w in ("--set", s)]
-    snug("init", "--model", "llama-2-7b", "--out", f"{folder}/random", "--dtype", "fp32", "--tokenizer", words_, *more)
-    return f"{folder}/random"
+    out = f"{folder}/random-{positions}"
+    snug("init", "--model", "llama-2-7b", "--out", out, "--dtype", "fp32", "--tokenizer", words_, *more)
+    return out
 
 
 def write_fixtures(lm, folder, to, model):
@@ -357,7 +362,7 @@ def main():
     p.add_argument("seed", nargs="?", type=int, default=1)
     p.add_argument("--fixtures")
     p.add_argument("--parts", default="choices,shots,texts,answers", help="what is compared (all take many minutes)")
-    p.add_argument("--models", default="tally,random")
+    p.add_argument("--models", default="tally,random,long")
     a = p.parse_args()
     import logging
     logging.disable(logging.WARNING)
@@ -371,12 +376,12 @@ def main():
         draw(folder, a.n, a.seed, 40)
         for name in a.models.split(","):
             print(name)
-            model = tally if name == "tally" else make_model(work)
+            model = tally if name == "tally" else make_model(work, 192 if name == "random" else 8192)
             lm = open_harness(model)
             if "choices" in a.parts:
                 compare(c, lm, model, folder, work, CHOICES, 0)
-            if "shots" in a.parts:
-                compare(c, lm, model, folder, work, CHOICES, 3)
+            for shots, tasks in FEW_SHOT if "shots" in a.parts else ():
+                compare(c, lm, model, folder, work, tasks, shots)
             if "texts" in a.parts:
                 compare_texts(c, lm, model, folder, work, run_harness(lm, folder, work, ["wikitext"], None))
             for shots in (0, 5) if name == "tally" and "answers" in a.parts else ():

@@ -11,6 +11,7 @@
 
 enum { CELLS = 24 };
 static const double redraw_seconds = 0.1, line_seconds = 10;
+static const double settled_seconds = 1; /* before, the pace says little */
 
 static double now_seconds(void) {
     struct timespec t;
@@ -32,9 +33,16 @@ static UnitText amount(const Work *w, int64_t n) {
     return w->unit == WORK_BYTES ? units_bytes(n) : units_count(n);
 }
 
+double work_left_seconds(const Work *w) {
+    double passed = now_seconds() - w->began;
+    if (w->total <= 0 || w->done <= 0 || passed < settled_seconds) return -1;
+    return passed * (double)MAX2(w->total - w->done, 0) / (double)w->done;
+}
+
 static void show(Work *w, double now) {
-    char text[300];
-    double share = w->total > 0 ? (double)w->done / (double)w->total : 0, passed = now - w->began;
+    char text[300], time_left[64] = "";
+    double share = w->total > 0 ? (double)w->done / (double)w->total : 0, left = work_left_seconds(w);
+    if (left >= 0) snprintf(time_left, sizeof time_left, ", left %s", units_seconds(left).s);
     int at = w->bar && w->total > 0 ? work_bar(text, sizeof text, CELLS, share) : 0;
     at += snprintf(text + at, sizeof text - (size_t)at, "%s", w->what);
     if (w->total > 0)
@@ -42,9 +50,9 @@ static void show(Work *w, double now) {
     else if (w->done)
         snprintf(text + at, sizeof text - (size_t)at, ": %s so far", amount(w, w->done).s);
     if (w->bar)
-        log_progress("%s", text);
+        log_progress("%s%s", text, time_left);
     else
-        log_line("%s, after %s", text, units_seconds(passed).s);
+        log_line("%s, after %s%s", text, units_seconds(now - w->began).s, time_left);
     w->shown = now;
 }
 

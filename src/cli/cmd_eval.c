@@ -41,7 +41,7 @@ static bool evaluate(const Options *o, const ModelFiles *m, Job *j, Backend *b, 
     double loss;
     int64_t tokens;
     JobStatus status = {0};
-    jobs_announce(&status, o, j->ring, "", 0);
+    jobs_announce(&status, o, j->ring, "row", 0);
     ro.status = &status;
     bool ok = run_open(r, j, b, d, NULL, &ro, e);
     if (ok) status_phase(&status, "evaluating");

@@ -184,7 +184,7 @@ static bool evaluate(SuiteJob *j, Err *e) {
         return fail(e, ERR_USAGE, "--svg: only --suite needle has a picture");
     if (!start(j, e)) return false;
     double began = sensors_seconds();
-    gen_setup_tell(&j->setup, "evaluating", "", 0);
+    gen_setup_tell(&j->setup, "evaluating", "request", 0);
     if (!suite_run(j->suite, &j->setup.engine, e)) return false;
     j->seconds = sensors_seconds() - began;
     return report(j, e);

@@ -1,5 +1,5 @@
 /* sub_command.h - one command inside another: options of its own, with what was given outside about the machine
- * and the words. */
+ * and the words. The monitor shows it by the name of the outer one. */
 #ifndef CLI_SUB_COMMAND_H
 #define CLI_SUB_COMMAND_H
 

@@ -117,6 +117,13 @@ bool status_is_due(const JobStatus *s) {
     return s && s->path[0] && sensors_wall_seconds() - s->updated >= seconds;
 }
 
+void status_count(JobStatus *s, int64_t done, int64_t total, double left_seconds) {
+    if (!s) return;
+    s->step = done;
+    s->total_steps = total;
+    s->left_seconds = left_seconds < 0 ? NAN : left_seconds;
+}
+
 void status_tokens(JobStatus *s, int64_t tokens, int64_t taken_bytes) {
     double seconds = sensors_wall_seconds() - s->updated;
     if (tokens > s->tokens && seconds > 0) s->tokens_per_s = (double)(tokens - s->tokens) / seconds;

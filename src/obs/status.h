@@ -48,6 +48,9 @@ void status_phase(JobStatus *s, const char *phase); /* the same with another pha
 /* Inside an answer or an evaluation: the tokens so far, with the speed since the last time; written at most once a
  * second. taken: bytes, as measured_bytes; NULL status: not announced. */
 bool status_is_due(const JobStatus *s);
+/* For a command that makes no updates: so many of its units are done, written with the next tokens. left_seconds
+ * below 0: not known; NULL status: not announced. */
+void status_count(JobStatus *s, int64_t done, int64_t total, double left_seconds);
 void status_tokens(JobStatus *s, int64_t tokens, int64_t taken_bytes);
 void status_end(JobStatus *s);                      /* a second call is fine */
 

@@ -118,14 +118,16 @@ static bool step(ItemRun *r, bool *busy, Err *e) {
     bool ok = true;
     for (EngineEvent ev; engine_event(r->n, &ev);) ok = ok && take(r, &ev, e);
     *busy = r->done < r->pieces;
-    return ok && work_on(&r->work, r->done, e);
+    ok = ok && work_on(&r->work, r->done, e);
+    status_count(r->n->options.status, r->done, r->pieces, work_left_seconds(&r->work));
+    return ok;
 }
 
 bool suite_run(Suite *s, Engine *n, Err *e) {
     ItemRun r = {.s = s, .n = n};
     bool ok = true, busy = true;
     set_order(&r);
-    work_begin(&r.work, WORK_COUNT, r.pieces, "scoring");
+    work_begin(&r.work, WORK_COUNT, r.pieces, "scoring requests");
     while (ok && busy) ok = step(&r, &busy, e);
     work_end(&r.work);
     mem_free(r.order);

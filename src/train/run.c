@@ -119,18 +119,35 @@ static bool evaluate_rows(Run *r, Dataset *d, int64_t *batches, int64_t *scored)
     return true;
 }
 
+/* How many rows an evaluation reads; 0: only its batches are counted, and packing says how many rows they hold. */
+static int64_t rows_to_evaluate(const Run *r, const Dataset *d) {
+    int64_t rows = dataset_rows(d), most = r->o.eval_batches;
+    if (!most) return rows;
+    return dataset_packs_updates(d) ? 0 : MIN2(rows, most * r->job->spec.micro_batch);
+}
+
+/* A training run counts updates, also while it evaluates; an evaluation by itself counts its rows. */
+static bool show_evaluated(Run *r, Work *w, int64_t rows, int64_t tokens, Err *e) {
+    bool goes_on = work_on(w, rows, e);
+    if (!r->o.folder) status_count(r->o.status, rows, w->total, work_left_seconds(w));
+    if (status_is_due(r->o.status)) status_tokens(r->o.status, tokens, ring_most_bytes(r->ring));
+    return goes_on;
+}
+
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     const Job *j = r->job;
     int64_t rows = dataset_rows(d), batches = 0;
     int64_t group = dataset_packs_updates(d) ? EVAL_SAMPLES : j->spec.micro_batch;
     bool whole = true;
+    Work work;
+    work_begin(&work, WORK_COUNT, rows_to_evaluate(r, d), "evaluating rows");
     step_put_float(r, j->divisor, 1);
     *tokens = 0;
     for (int64_t at = 0; at < rows && whole && !(r->o.eval_batches && batches == r->o.eval_batches); at += group) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
-        whole = evaluate_rows(r, d, &batches, tokens);
-        if (status_is_due(r->o.status)) status_tokens(r->o.status, *tokens, ring_most_bytes(r->ring));
+        whole = evaluate_rows(r, d, &batches, tokens) && show_evaluated(r, &work, MIN2(at + group, rows), *tokens, e);
     }
+    work_end(&work);
     if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* the loss of a part of the set is not reported as the whole's */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);

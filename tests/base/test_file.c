@@ -59,6 +59,19 @@ TEST(work_goes_on_until_somebody_asks_the_process_to_leave) {
     EXPECT(!fail(&e, ERR_FAIL, "something else") && !stop_caused(&e));
 }
 
+TEST(the_time_that_work_still_takes_follows_from_its_pace) {
+    Work w;
+    Err e = {0};
+    work_begin(&w, WORK_COUNT, 200, "scoring");
+    EXPECT(work_left_seconds(&w) < 0); /* nothing is done yet */
+    w.began -= 30;
+    EXPECT(work_on(&w, 50, &e));
+    EXPECT_NEAR(work_left_seconds(&w), 90, 4);
+    w.total = 0;
+    EXPECT(work_left_seconds(&w) < 0);
+    work_end(&w);
+}
+
 TEST(work_bar_fits_its_room) {
     char text[64];
     EXPECT(work_bar(text, sizeof text, 10, 0.45) == (int)strlen(text));

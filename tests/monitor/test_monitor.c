@@ -294,12 +294,17 @@ TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
          "answering", "answer", true},
         {"reason --model tally --data ../p.jsonl --num-examples 2000 --out r.json", "reason", "answering", "problem",
          true},
-        {"eval --model tally --data ../p.jsonl --seq 64 --micro-batch 1", "eval", "evaluating", "step", true},
-        {"eval --model tally --suite needle --lengths 500 --depths 9 --limit 200", "eval", "evaluating", "step", true},
+        {"eval --model tally --data ../p.jsonl --seq 64 --micro-batch 1", "eval", "evaluating", "row", true},
+        {"eval --model tally --suite needle --lengths 500 --depths 9 --limit 200", "eval", "evaluating", "request", true},
+        {"grpo-eval --model tally --tuned ../tuned --parser test --eval-samples 5000 --prompt-tokens 32 --max-tokens 160",
+         "grpo-eval", "answering", "step", true},
     };
     use_no_nvml();
     setenv("SNUG_JOBS", test_path("jobs"), 1);
     write_prompts("p.jsonl", 20000);
+    char *tally = realpath("models/tally", NULL);
+    EXPECT(tally && !symlink(tally, test_path("tuned")));
+    free(tally);
     for (int i = 0; i < COUNT_OF(rows); i++) {
         char folder[16], words[400];
         snprintf(folder, sizeof folder, "g%d", i);
@@ -310,6 +315,7 @@ TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
         const json_t *job = j ? only_job(j) : NULL;
         EXPECT_STR(text(job, "command"), rows[i].command);
         EXPECT_STR(text(job, "unit"), rows[i].unit);
+        if (strcmp(rows[i].unit, "step")) EXPECT(number(job, "total_steps") > 0); /* n of total */
         double planned = number(job, "planned_bytes"), measured = number(job, "measured_bytes");
         EXPECT(number(job, "pid") == pid);
         /* with sanitizers freed blocks are kept aside, and grow with the answers */
