@@ -105,7 +105,6 @@ static bool eval_data(const Options *o, Err *e) {
 }
 
 bool cmd_eval(const Options *o, Err *e) {
-    if (!eval_check_places(o, e)) return false;
     if (opt_given(o, OPT_SUITE)) return eval_suite(o, e);
     if (!opt_given(o, OPT_DATA))
         return fail(e, ERR_USAGE,

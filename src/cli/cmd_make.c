@@ -24,7 +24,6 @@ bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is rep
     if (!file_exists(out) || opt_flag(o, OPT_OVERWRITE)) return folder_check(out, e);
     char **names;
     int64_t n;
-    if (!file_is_dir(out)) return fail(e, ERR_FAIL, "--out %s: is a file", out);
     if (!file_list(out, &names, &n, e)) return false;
     for (int64_t i = 0; i < n; i++) mem_free(names[i]);
     mem_free(names);

@@ -1,11 +1,13 @@
 /* cmd_prepare.c - snug prepare: files of text into token shards, with progress and the time that is left. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/setup.h"
+#include "cli/share.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "model/config.h"
@@ -81,13 +83,37 @@ static bool find_eos(int32_t *eos, const Tokenizer *t, const char *folder, Err *
                              folder);
 }
 
+/* The first folder on the way to `out` that is not there yet; "": all are. */
+static void first_missing(char *to, size_t size, const char *out) {
+    snprintf(to, size, "%s", out);
+    for (char *slash = to; (slash = strchr(slash + 1, '/')); *slash = '/') {
+        *slash = 0;
+        if (!file_exists(to)) return;
+    }
+    if (file_exists(to)) to[0] = 0;
+}
+
+/* A preparation that ended before its first shard leaves nothing of the folders it made. */
+static void leave_nothing(const char *out, const char *made) {
+    char **names;
+    int64_t n;
+    if (!made[0] || !file_list(out, &names, &n, NULL)) return;
+    bool only_lock = n == 0 || (n == 1 && !strcmp(names[0], ".lock"));
+    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
+    mem_free(names);
+    if (only_lock) file_remove_tree(made, NULL);
+}
+
 bool cmd_prepare(const Options *o, Err *e) {
     const char *out = opt_text(o, OPT_OUT);
+    char made[1200], own[SHARE_PATH];
     Tokenizer *t;
     RunLock lock = {.fd = -1};
     PrepareCounts counts;
     Told told = {0};
-    if (!check_names(o, e) || !tokenizer_open(&t, opt_text(o, OPT_TOKENIZER), e)) return false;
+    const char *words = share_find(own, "models", opt_text(o, OPT_TOKENIZER));
+    if (!check_names(o, e) || !tokenizer_open(&t, words, e)) return false;
+    first_missing(made, sizeof made, out);
     PrepareOptions options = {.tokenizer = t,
                               .threads = setup_threads(o),
                               .shard_tokens = opt_int(o, OPT_SHARD_TOKENS),
@@ -95,13 +121,14 @@ bool cmd_prepare(const Options *o, Err *e) {
                               .text_field = opt_text(o, OPT_TEXT_FIELD),
                               .pack_seq = opt_int(o, OPT_PACK_ROWS),
                               .overwrite = opt_flag(o, OPT_OVERWRITE)};
-    bool ok = find_eos(&options.eos, t, opt_text(o, OPT_TOKENIZER), e) && file_make_dirs(out, e) &&
+    bool ok = find_eos(&options.eos, t, words, e) && file_make_dirs(out, e) &&
               runlock_take(&lock, out, e) &&
               prepare_corpus(&counts, out, o->positional, o->n_positional, &options, say, &told, e);
     if (ok && counts.stopped)
         ok = fail(e, ERR_FAIL, "interrupted: %s shards are kept in %s, and the same command goes on behind them",
                   units_count(counts.shards).s, out);
     if (ok) print_result(o, &counts, told.began ? sensors_seconds() - told.began : 0);
+    if (!ok) leave_nothing(out, made);
     runlock_release(&lock);
     tokenizer_close(t);
     return ok;

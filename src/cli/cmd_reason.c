@@ -218,7 +218,7 @@ static bool check_out(const Options *o, const char *progress, Err *e) {
     const char *out = opt_text(o, OPT_OUT);
     if (file_exists(out) && !opt_flag(o, OPT_OVERWRITE) && !file_exists(progress))
         return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
-    return !file_is_dir(out) || fail(e, ERR_FAIL, "%s: is a folder, a file was expected", out);
+    return true;
 }
 
 static void progress_path(char *to, int64_t room, const Options *o) {

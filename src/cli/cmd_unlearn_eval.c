@@ -300,8 +300,17 @@ static bool report(Evaluation *v, Err *e) {
     return ok;
 }
 
+/* An evaluation that took hours is not replaced by a slip. */
+static bool check_out(const Options *o, Err *e) {
+    char path[1200];
+    if (!opt_given(o, OPT_OUT) || opt_flag(o, OPT_OVERWRITE)) return true;
+    snprintf(path, sizeof path, "%.1000s/TOFU_EVAL.json", opt_text(o, OPT_OUT));
+    return !file_exists(path) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
+}
+
 static bool evaluate(Evaluation *v, Err *e) {
     const Options *o = v->o;
+    if (!check_out(o, e)) return false;
     if (!questions_read(&v->items, opt_text(o, OPT_DATA), opt_text(o, OPT_FORGET), opt_int(o, OPT_MAX_SAMPLES), e))
         return false;
     if (opt_given(o, OPT_RETAIN_LOGS) && !jsonfile_read(&v->retain_logs, opt_text(o, OPT_RETAIN_LOGS), 1 << 30, e))

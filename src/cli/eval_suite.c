@@ -62,19 +62,6 @@ static bool read_lengths(SuiteJob *j, Err *e) {
     return true;
 }
 
-bool eval_check_places(const Options *o, Err *e) {
-    static const OptId files[] = {OPT_ITEMS, OPT_SVG, OPT_HTML, OPT_ATTENTION_REPORT};
-    for (int i = 0; i < COUNT_OF(files); i++) {
-        const char *path = opt_text(o, files[i]), *slash = path ? strrchr(path, '/') : NULL;
-        char folder[1000];
-        if (!slash) continue;
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-        if (slash > path && !file_is_dir(folder))
-            return fail(e, ERR_FAIL, "--%s %s: there is no folder %s", option_rows[files[i]].name, path, folder);
-    }
-    return true;
-}
-
 /* Tokens that the model may see: its positions, or fewer by --context or a sliding window. */
 static int64_t positions_of(const SuiteJob *j) {
     const ModelConfig *c = &j->setup.model.config;

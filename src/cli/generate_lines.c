@@ -21,7 +21,6 @@ bool lines_check(const Options *o, bool *whole, Err *e) {
         return !resume ||
                fail(e, ERR_USAGE, "--resume: what goes to standard output is not kept; it goes with --out FILE");
     if (strlen(out) > 1000) return fail(e, ERR_USAGE, "--out: the path is too long");
-    if (file_is_dir(out)) return fail(e, ERR_FAIL, "%s: is a folder, a file was expected", out);
     log_path(log, out);
     if (anew) return true;
     if (file_exists(log) && !resume)

@@ -11,7 +11,9 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/elsewhere.h"
+#include "cli/places.h"
 #include "cli/rules.h"
+#include "obs/sensors.h"
 
 static const char version[] = "0.9.0";
 
@@ -41,8 +43,11 @@ static void on_signal(int number) {
 
 static void on_exhausted(int64_t bytes) {
     ProcessRefusal no = process_refusal();
-    fprintf(stderr, "snug: the system refused %lld bytes of memory%s. %s.\n", (long long)bytes, no.why,
-            no.why[0] ? "Raise the limit, or ask for less" : "Close other programs, or give a smaller --budget");
+    const char *hint = "Close other programs, or give a smaller --budget.";
+    int64_t machine = sensors_memory().total_bytes;
+    if (no.why[0]) hint = "Raise the limit, or ask for less.";
+    else if (machine > 0 && bytes > machine) hint = "Is a count or a length among the options larger than meant?";
+    fprintf(stderr, "snug: the system refused %lld bytes of memory%s. %s\n", (long long)bytes, no.why, hint);
     _exit((int)no.code);
 }
 
@@ -126,7 +131,7 @@ int main(int argc, char **argv) {
         elsewhere_notices(&o);
         if (o.help)
             options_help(&text, c);
-        else if (rules_check(&o, RULE_OPTIONS, NULL, &e)) {
+        else if (rules_check(&o, RULE_OPTIONS, NULL, &e) && places_check(&o, &e)) {
             stop_is_polled = saves_when_asked(c);
             functions[c](&o, &e);
         }

@@ -300,9 +300,10 @@ static bool refuse_size(const char *where, const char *text, Err *e) {
 
 static bool put_whole(Options *o, OptValue *v, const OptRow *row, const char *where, const char *text, Err *e) {
     double number;
-    if (!parse_number(text, &number) || number != floor(number) || fabs(number) > 9e15)
+    if (!parse_number(text, &number) || number != floor(number))
         return fail(e, ERR_USAGE, "%s: '%s' is not a whole number", where, text);
     if (!in_range(row, where, text, number, e)) return false;
+    if (fabs(number) > 9e15) return fail(e, ERR_USAGE, "%s: %s is too large a number", where, text);
     v->i = (int64_t)number;
     v->r = number;
     v->text = arena_printf(&o->arena, "%lld", (long long)v->i);

@@ -92,7 +92,7 @@ static bool settle_input(Prepare *p, Err *e) {
     if (ok && found)
         ok = dataset_settle_row(&speaker->maker, speaker->row, e) ||
              fail_within(e, "%s:%lld", r->path, (long long)first.row_line);
-    if (ok && found && speaker->maker.kind != DATA_TEXT)
+    if (found && speaker->maker.kind_text.len && speaker->maker.kind != DATA_TEXT) /* whatever else it would lack */
         ok = fail(e, ERR_FAIL,
                   "%s: its rows are %s. Shards hold plain text: name its column with --text-field, or train on "
                   "the file itself",

@@ -153,6 +153,16 @@ TEST(prepare_refuses_and_leaves_nothing_or_what_was_there) {
                  test_path("none.jsonl"));
     expect_said(r, 1, "none.jsonl: cannot open");
     EXPECT(!file_exists(test_path("out")));
+    /* inputs that are looked at later: neither the folder nor those above it remain */
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n";
+    EXPECT_OK(file_write_all(test_path("chat.jsonl"), chat, sizeof chat - 1, &e));
+    EXPECT_OK(file_write_all(test_path("nothing.jsonl"), "", 0, &e));
+    r = snug_run("prepare --tokenizer %s --out %s/and/deeper %s", test_path("m"), test_path("out"), test_path("chat.jsonl"));
+    expect_said(r, 1, "its rows are messages");
+    r = snug_run("prepare --tokenizer %s --out %s/and/deeper %s", test_path("m"), test_path("out"),
+                 test_path("nothing.jsonl"));
+    expect_said(r, 1, "nothing.jsonl: is empty");
+    EXPECT(!file_exists(test_path("out")));
     prepare("out", "a.jsonl", "");
     r = snug_run("prepare --tokenizer %s --out %s %s --max-document 9", test_path("m"), test_path("out"),
                  test_path("a.jsonl"));

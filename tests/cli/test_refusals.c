@@ -226,6 +226,48 @@ TEST(a_refused_monitor_changes_nothing) {
     expect_unchanged(table, COUNT_OF(table));
 }
 
+/* A model that was merged into itself, sentences replaced by their own parses: the only copy would be gone. */
+TEST(what_a_command_reads_is_never_replaced_by_what_it_writes) {
+    static const Refusal table[] = {
+        {"merge --model ../model --adapter lora/adapter --out ../model --overwrite", 2, "which this command reads"},
+        {"merge --model ../model --adapter lora/adapter --out ./lora/../lora/adapter --overwrite", 2, "reads"},
+        {"quantize --model ../model --quantize nf4 --out ../model --overwrite", 2, "reads"},
+        {"convert --from dense ../model --out ../model --overwrite", 2, "reads"},
+        {"init --model ../model --out ../model --overwrite", 2, "reads"},
+        {"generate --model ../model --prompts ../rows.jsonl --out ../rows.jsonl --overwrite", 2, "reads"},
+        {"reason --model ../model --data ../rows.jsonl --out ../rows.jsonl --overwrite", 2, "reads"},
+        {"amr rows ../graphs.amr --out ../graphs.amr --overwrite", 2, "reads"},
+        {"amr parse ../graphs.amr --model ../words --out ../link.amr --overwrite", 2, "reads"},
+        {"eval --model ../model --data ../rows.jsonl --attention-report ../rows.jsonl", 2, "reads"},
+        {"plan --config ../recipe.yaml --html ../recipe.yaml", 2, "reads"},
+    };
+    if (!make_runs()) return;
+    put("graphs.amr", "#::snt A boy sings.\n(s / sing-01 :ARG0 (b / boy))\n");
+    EXPECT(symlink("graphs.amr", world_path("link.amr")) == 0);
+    expect_unchanged(table, COUNT_OF(table));
+}
+
+/* Found at the end, such a place costs all the work before it. */
+TEST(a_place_that_cannot_be_written_is_refused_before_any_work) {
+    static const Refusal table[] = {
+        {"eval --model ../model --data ../nothing.jsonl --attention-report .", 1, "--attention-report .: is a folder"},
+        {"eval --model ../nothing --suite needle --items no/items.jsonl", 1, "there is no folder no"},
+        {"eval --model ../nothing --suite needle --svg ..", 1, "--svg ..: is a folder"},
+        {"plan --model ../nothing --html no/plan.html", 1, "there is no folder no"},
+        {"grpo-eval --model ../nothing --tuned ../nothing --parser test --out no/items.jsonl", 1, "no folder no"},
+        {"unlearn-eval --model ../nothing --data ../nothing --out ../rows.jsonl", 1, "rows.jsonl: is a file"},
+        {"unlearn-eval --model ../nothing --data ../nothing --out old", 1, "TOFU_EVAL.json: is already there"},
+        {"unlearn --run ../nothing --forget forget01 --out ../rows.jsonl", 1, "rows.jsonl: is a file"},
+        {"doctor --quick --device cpu --write .", 1, "--write .: is a folder"},
+        {"monitor --csv . --duration 0", 1, "--csv .: is a folder"},
+        {"generate --model ../nothing --prompts ../rows.jsonl --out .", 1, "--out .: is a folder"},
+    };
+    if (!make_runs()) return;
+    EXPECT(file_make_dirs(world_path("w/old"), NULL));
+    put("w/old/TOFU_EVAL.json", "{}\n");
+    expect_unchanged(table, COUNT_OF(table));
+}
+
 /* A dry run and a run that is finished write nothing either. */
 TEST(a_dry_run_and_a_finished_run_change_nothing) {
     static const char *const calm[] = {
