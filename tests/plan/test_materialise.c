@@ -49,7 +49,7 @@ TEST(materialise_places_homes) {
     Machine m = small_scratch();
     Decoder d = decoder_tiny;
     d.rank = 2;
-    d.home = (Home){POOL_HOST, FMT_INT8};
+    d.home = (Home){POOL_HOST, FMT_INT8, 0};
     Program p;
     decoder_record(&p, &d);
     Tid w = prog_find(&p, "layers.1.qkv");
@@ -89,7 +89,7 @@ TEST(materialise_copies_ahead) {
     Program resident, streamed;
     decoder_record(&resident, &d);
     int64_t all = plan_all(&resident, &m).arena_bytes[POOL_DEVICE];
-    d.home = (Home){POOL_PINNED, FMT_BF16};
+    d.home = (Home){POOL_PINNED, FMT_BF16, 0};
     decoder_record(&streamed, &d);
     plan_materialise(&streamed);
     Placement pl = plan_all(&streamed, &m);
