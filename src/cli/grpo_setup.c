@@ -282,18 +282,20 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
 
 /* ---- what is planned ---- */
 
-/* Answers are packed into rows as they end. The plan's times are for answers that run to --max-tokens, a row each, or
- * to --expected-completion on average; packing then leaves little of a row empty. */
+/* How many rows an update's answers fill is known when they are there. The search takes any number from a quarter of
+ * the most to all to be equally likely, so that it leaves little padding to be computed. The times of its answer are
+ * for completions of --max-tokens, a row each, or of --expected-completion on average, packed. */
 static void expect_rows(UpdateRows *rows, const GrpoSpec *s, int64_t global_batch) {
     int64_t row = s->prompt_tokens + s->answer_tokens, mean = s->prompt_tokens + grpo_expected_tokens(s);
-    double full = (double)global_batch * (double)mean / (double)row;
+    double full = (double)global_batch * (double)mean / (double)row; /* rows, packed without a gap */
     update_rows_free(rows);
-    *rows = (UpdateRows){.samples = global_batch, .most = global_batch, .updates = 1};
+    *rows = (UpdateRows){.samples = global_batch, .most = global_batch};
     rows->count = MEM_NEW(int64_t, rows->most + 1);
-    rows->mean_rows = MIN2(ceil(full / 0.95), (double)rows->most);
-    rows->count[(int64_t)rows->mean_rows] = 1;
-    rows->fill = full / rows->mean_rows;
-    rows->mean_tokens = (double)(global_batch * mean);
+    for (int64_t r = MAX2(rows->most / 4, 1); r <= rows->most; r++) rows->count[r] = 1, rows->updates++;
+    rows->expected = (int64_t)MIN2(ceil(full / 0.95), (double)global_batch);
+    rows->fill = full / (double)rows->expected;
+    rows->mean_rows = (double)rows->expected;
+    rows->mean_tokens = full * (double)row;
 }
 
 void grpo_setup_shape(GrpoSetup *g, JobSpec *s, UpdateRows *rows, int64_t global_batch, const Options *o,
