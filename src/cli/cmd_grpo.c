@@ -90,7 +90,8 @@ static bool open_items(Session *s, Err *e) {
 }
 
 static void shape(Session *s) {
-    grpo_setup_shape(&s->spec, &s->rows, s->global_batch);
+    GrpoSession *g = s->own;
+    grpo_setup_shape(&g->setup, &s->spec, &s->rows, s->global_batch, s->o, s->machine.kind);
 }
 
 static void count(Session *s) {

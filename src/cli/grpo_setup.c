@@ -24,6 +24,7 @@ static bool parse_word(ModelSpec *m, bool *placed, const char *word, int64_t len
         return true;
     }
     *placed = true;
+    if (!strcmp(text, "by-phase")) return m->by_phase = true;
     int64_t *layers = &m->offload.layers[OFFLOAD_WEIGHTS];
     *layers = strcmp(text, "streamed") ? 0 : m->config.layers;
     if (*layers || !strcmp(text, "resident")) return true;
@@ -39,8 +40,8 @@ static bool parse_how(ModelSpec *m, bool *placed, const char *flag, const char *
         if (!parse_word(m, placed, at, len))
             return fail(
                 e, ERR_USAGE,
-                "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, streamed or "
-                "streamed=LAYERS",
+                "%s: '%.*s' is not a way to keep a model of %d layers; use int8, nf4, resident, by-phase, streamed "
+                "or streamed=LAYERS",
                 flag, (int)len, at, m->config.layers);
         at += len;
     }
@@ -111,6 +112,10 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
     spec->evaluator_tokens =
         opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : spec->answer_tokens;
     if (!spec->chunk) spec->chunk = 2048;
+    if (opt_given(o, OPT_EXPECTED_COMPLETION)) spec->expected_tokens = opt_int(o, OPT_EXPECTED_COMPLETION);
+    if (spec->expected_tokens > spec->answer_tokens)
+        return fail(e, ERR_USAGE, "--expected-completion %lld: no answer is longer than --max-tokens %lld",
+                    (long long)spec->expected_tokens, (long long)spec->answer_tokens);
     int64_t row = spec->prompt_tokens + spec->answer_tokens;
     if (opt_given(o, OPT_SEQ) && s->seq != row)
         return fail(e, ERR_USAGE,
@@ -118,6 +123,7 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
                     (long long)s->seq, (long long)row);
     s->seq = row;
     if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
+    spec->policy_is_frozen = s->lora;
     spec->needs_old = g->batches.needs_old_logps;
     spec->exact = opt_flag(o, OPT_EXACT_POLICY);
     if (spec->exact &&
@@ -276,19 +282,27 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
 
 /* ---- what is planned ---- */
 
-/* How many rows an update's answers fill is known when they are there. The planner takes any number from a quarter
- * of the most to all to be equally likely, so that it leaves little padding to be computed. */
-void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch) {
+/* How many rows an update's answers fill is known when they are there. The search takes any number from a quarter of
+ * the most to all to be equally likely, so that it leaves little padding to be computed. The times of its answer are
+ * for completions of --max-tokens, a row each, or of --expected-completion on average, packed. */
+static void expect_rows(UpdateRows *rows, const GrpoSpec *s, int64_t global_batch) {
+    int64_t row = s->prompt_tokens + s->answer_tokens, mean = s->prompt_tokens + grpo_expected_tokens(s);
+    double full = (double)global_batch * (double)mean / (double)row; /* rows, packed without a gap */
     update_rows_free(rows);
-    *rows = (UpdateRows){.samples = global_batch, .most = global_batch, .fill = 0.9};
+    *rows = (UpdateRows){.samples = global_batch, .most = global_batch};
     rows->count = MEM_NEW(int64_t, rows->most + 1);
-    for (int64_t r = MAX2(rows->most / 4, 1); r <= rows->most; r++) {
-        rows->count[r] = 1;
-        rows->updates++;
-        rows->mean_rows += (double)r;
-    }
-    rows->mean_rows /= (double)rows->updates;
-    rows->mean_tokens = rows->mean_rows * rows->fill * (double)s->seq;
+    for (int64_t r = MAX2(rows->most / 4, 1); r <= rows->most; r++) rows->count[r] = 1, rows->updates++;
+    rows->expected = (int64_t)MIN2(ceil(full / 0.95), (double)global_batch);
+    rows->fill = full / (double)rows->expected;
+    rows->mean_rows = (double)rows->expected;
+    rows->mean_tokens = full * (double)row;
+}
+
+void grpo_setup_shape(GrpoSetup *g, JobSpec *s, UpdateRows *rows, int64_t global_batch, const Options *o,
+                      MachineKind kind) {
+    g->spec.weights_stay = kind == MACHINE_CPU || !opt_is(o, OPT_OFFLOAD, "auto");
+    g->task = grpo_task(&g->spec);
+    expect_rows(rows, &g->spec, global_batch);
     s->rows = rows;
     s->accum = (rows->most + s->micro_batch - 1) / s->micro_batch;
     s->attend = s->attend_asked = ATTEND_OWN; /* answers lie side by side in a row */

@@ -47,7 +47,8 @@ typedef struct RewardSetup { /* stays where it is while the set is used */
 bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e); /* gives: mem_free(r->command) */
 
 /* Before the planner decides: how many rows updates have, and who attends. */
-void grpo_setup_shape(JobSpec *s, UpdateRows *rows, int64_t global_batch);
+void grpo_setup_shape(GrpoSetup *g, JobSpec *s, UpdateRows *rows, int64_t global_batch, const Options *o,
+                      MachineKind kind);
 /* What a run takes of the host beside its ring. */
 HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy);
 /* Of the whole run: --steps, or those of --epochs. */

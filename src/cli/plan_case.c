@@ -82,7 +82,7 @@ static bool prepare(PlanCase *c, Err *e) {
     if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
     if (c->has_grpo) {
-        grpo_setup_shape(&c->asked, &c->rows, c->global_batch);
+        grpo_setup_shape(&c->grpo, &c->asked, &c->rows, c->global_batch, o, c->machine.kind);
         return true;
     }
     if (!c->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))

@@ -38,6 +38,8 @@ static Format stored_of(const ModelSpec *m) {
 
 static const char *how_kept(const PlanCase *c, int side, const ModelSpec *m) {
     int64_t planned = c->job.spec.side_offload[side], n = planned ? planned : m->offload.layers[OFFLOAD_WEIGHTS];
+    if (side == GRPO_SIDE_EVALUATOR && grpo_ring(&c->job)->evaluator.phase_load >= 0)
+        return n ? "frozen, loaded by phase, partly streamed" : "frozen, loaded by phase";
     return !n ? "frozen, resident" : n < m->config.layers ? "frozen, partly streamed" : "frozen, streamed";
 }
 
@@ -49,7 +51,10 @@ static void add_models(Str *text, json_t *root, const PlanCase *c) {
     Format own = s->m.quantised ? s->m.stored : s->lora ? s->m.config.dtype : s->weights;
     str_addf(text, "\nthe models\n  %-10s %-14s %16s  %-5s %11s %11s\n", "", "", "parameters", "", "device",
              "pinned");
-    add_model(text, list, p, "policy", NULL, &s->m.config, own, s->lora ? "adapters are trained" : "trained");
+    bool by_phase = grpo_ring(&c->job)->policy.phase_load >= 0;
+    const char *trained = s->lora ? "adapters are trained" : "trained";
+    add_model(text, list, p, "policy", NULL, &s->m.config, own,
+              by_phase ? "adapters are trained, base loaded by phase" : trained);
     if (g->reference_kind == REFERENCE_BASE)
         str_add(text, "  reference  the policy's weights without its adapters\n");
     if (g->reference_kind == REFERENCE_MODEL)
@@ -79,6 +84,12 @@ static int64_t peak_of(const Timeline *t, const Phase *phase) {
     return most;
 }
 
+static int64_t copied_by(const Program *p, const Phase *phase) { /* a load phase */
+    int64_t bytes = 0;
+    for (int i = phase->begin; i < phase->end && phase->stay; i++) bytes += prog_bytes(p, p->s[i].copy.out.dst);
+    return bytes;
+}
+
 static void add_phases(Str *text, json_t *root, const PlanCase *c) {
     const Job *j = &c->job;
     const Program *p = &j->ring->p;
@@ -91,12 +102,15 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
              units_bytes(j->ring->ledger.arena_bytes[POOL_DEVICE]).s, "", "plays", "time", "peak");
     for (int i = 0; i < p->n_phases; i++) {
         double plays = plays_of(j->ring, i), seconds = plan_step_seconds(p, &j->ring->machine, i);
-        int64_t bytes = peak_of(&t, &p->phase[i]);
-        if (plays > 0 || i == peak)
-            str_addf(text, "  %-24s %9s %10s %11s%s\n", p->phase[i].name, units_count((int64_t)plays).s,
-                     units_seconds(plays * seconds).s, units_bytes(bytes).s, i == peak ? "  the peak" : "");
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:I}", "name", p->phase[i].name, "plays", plays,
-                                              "seconds", plays * seconds, "peak_bytes", (json_int_t)bytes));
+        int64_t bytes = peak_of(&t, &p->phase[i]), copied = copied_by(p, &p->phase[i]);
+        json_t *row = json_pack("{s:s, s:f, s:f, s:I}", "name", p->phase[i].name, "plays", plays, "seconds",
+                                plays * seconds, "peak_bytes", (json_int_t)bytes);
+        if (copied) json_object_set_new(row, "copied_bytes", json_integer(copied));
+        json_array_append_new(list, row);
+        if (plays <= 0 && i != peak) continue;
+        str_addf(text, "  %-24s %9s %10s %11s%s", p->phase[i].name, units_count((int64_t)plays).s,
+                 units_seconds(plays * seconds).s, units_bytes(bytes).s, i == peak ? "  the peak" : "");
+        str_addf(text, copied ? "  %s copied in\n" : "\n", units_bytes(copied).s);
     }
     json_object_set_new(root, "phases", list);
     json_object_set_new(root, "peak_phase", json_string(peak >= 0 ? p->phase[peak].name : ""));
@@ -109,6 +123,8 @@ void plan_grpo_say_update(Str *text, const PlanCase *c) {
              (long long)(c->global_batch / g->group), (long long)g->prompt_tokens, (long long)g->group,
              (long long)g->answer_tokens);
     if (g->has_evaluator) str_addf(text, ", each evaluated in up to %lld", (long long)g->evaluator_tokens);
+    str_addf(text, "; times are for answers of %lld (%s)", (long long)grpo_expected_tokens(g),
+             g->expected_tokens ? "--expected-completion" : "--max-tokens");
 }
 
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c) {

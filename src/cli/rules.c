@@ -293,6 +293,7 @@ const Rule rules[] = {
     {.id = OPT_GROUP, GRPO},
     {.id = OPT_EVALUATOR, GRPO},
     {.id = OPT_EVALUATOR_TOKENS, GRPO},
+    {.id = OPT_EXPECTED_COMPLETION, GRPO},
     {.id = OPT_REFERENCE, GRPO},
     {.id = OPT_PROMPT_TOKENS, ANSWERS},
     {.id = OPT_SLOTS, ANSWERS},

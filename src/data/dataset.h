@@ -147,6 +147,7 @@ typedef struct UpdateRows {
     int64_t *count;   /* [most + 1]: how many have so many rows; owns: update_rows_free */
     double fill;      /* share of the rows' slots that hold tokens */
     double mean_rows, mean_tokens; /* of an update */
+    int64_t expected;              /* rows that predicted times are for; 0: those of count */
 } UpdateRows;
 void update_rows_count(UpdateRows *u, const Dataset *d, int64_t global_batch, int64_t updates);
 void update_rows_free(UpdateRows *u);

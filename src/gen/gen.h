@@ -58,6 +58,7 @@ typedef struct Gen {
     Tid first_slot, first_position; /* (1): the phase that draws from those */
     int phase_first, phase_init;    /* init: random weights; -1: none */
     int phase_clear;        /* the cache becomes zeros; -1: none */
+    int phase_load;         /* the weights are copied in (ModelSpec.by_phase); -1: they are where they are used */
 
     /* once open */
     Arena arena;            /* scratch of gen_warm and gen_profile */
@@ -69,6 +70,9 @@ typedef struct Gen {
 bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e);
 /* The same as all that a ring holds, planned. Nothing is taken. Gives: ring_close, also where it fails. */
 bool gen_plan(Gen *g, Ring *r, const GenSpec *spec, const Machine *m, const GenHost *host, Err *e);
+/* Before the passes, and again whenever other phases have taken the bytes of the weights; nothing is done where they
+ * do not come by phase. */
+void gen_load(Gen *g);
 int64_t gen_pass_tokens(const Gen *g); /* of the largest pass */
 
 /* fit.c: the most slots up to s->slots, then the longest context from least_context up to s->context, then

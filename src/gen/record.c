@@ -125,7 +125,7 @@ static void record_clear(Gen *g) {
 }
 
 bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e) {
-    *g = (Gen){.spec = *spec, .ring = r, .phase_init = -1, .phase_clear = -1};
+    *g = (Gen){.spec = *spec, .ring = r, .phase_init = -1, .phase_clear = -1, .phase_load = -1};
     if (!check_spec(spec, e)) return false;
     if (m) g->m = *m;
     else model_weights(&r->p, &g->m, &spec->m, NULL);
@@ -133,7 +133,10 @@ bool gen_record(Gen *g, Ring *r, const GenSpec *spec, const Model *m, Err *e) {
     record_slots(g);
     if (spec->shares_arena) record_clear(g);
     if (!m) record_init(g);
+    if (!m && spec->m.by_phase) g->m.load = prog_load_phase(&r->p, "load");
+    if (g->m.load) g->phase_load = g->m.load;
     record_passes(g);
+    if (!m && g->m.load) prog_end_stay(&r->p, g->m.load);
     if (!m) model_homes(&r->p, &g->m, r->machine.kind);
     ring_add_host(r, "requests", "prompts, answers, sampling", engine_host_bytes(spec));
     return true;

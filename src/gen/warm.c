@@ -31,9 +31,14 @@ static void play_idle(Gen *g, const GenPass *p) {
     exec_play(&g->ring->x, p->phase);
 }
 
+void gen_load(Gen *g) {
+    if (g->phase_load >= 0) exec_play(&g->ring->x, g->phase_load);
+}
+
 static void play_all(void *gen) {
     Gen *g = gen;
     int32_t slot = 0, position = -1;
+    gen_load(g);
     for (int i = 0; i < g->n_prefill; i++) play_idle(g, &g->prefill[i]);
     for (int i = 0; i < g->n_packs; i++) play_idle(g, &g->pack[i]);
     for (int i = 0; i < g->n_decode; i++) play_idle(g, &g->decode[i]);

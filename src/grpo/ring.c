@@ -5,15 +5,58 @@ static int64_t pieces(int64_t n, int64_t most) {
     return (n + most - 1) / most;
 }
 
-/* The last shorter piece of a prompt counts as a whole one; slots are refilled, so waves are full but the last. */
-GrpoPlays grpo_plays(const GrpoSpec *s, int64_t rows, int64_t micro_batches) {
-    int64_t slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS), waves = pieces(rows, slots);
+/* ---- savings ---- */
+
+static bool evaluator_may_come(const GrpoSpec *s) { return s->evaluator_may_move && !s->evaluator.by_phase; }
+
+static int moves(const GrpoSpec *s) { /* savings that take weights off the device by phase */
+    return s->weights_stay || !s->has_evaluator ? 0 : evaluator_may_come(s) + s->policy_is_frozen;
+}
+
+static int halvings(const GrpoSpec *s) { /* savings that take answers at a time */
+    enum { MOST = 4 };
+    return s->slots ? 0 : s->has_evaluator ? MOST : MOST - 1;
+}
+
+GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows) {
+    int64_t slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS);
+    int come = MIN2(saving, moves(s)), halved = saving - come;
+    int alone = s->has_evaluator ? MIN2(halved, 2) : 0; /* the evaluator's alone */
+    GrpoVoices v = {.evaluator_by_phase = s->evaluator.by_phase};
+    if (come && evaluator_may_come(s)) v.evaluator_by_phase = true, come--;
+    v.policy_by_phase = come > 0;
+    v.evaluator_slots = MAX2(slots >> halved, 1);
+    v.policy_slots = MAX2(slots >> (halved - alone), 1);
+    return v;
+}
+
+static void describe_saving(const Task *task, const JobSpec *j, Str *out) {
+    const GrpoSpec *s = &((const GrpoTask *)task)->spec;
+    int64_t rows = j->micro_batch * j->accum;
+    GrpoVoices v = grpo_voices(s, j->task_saving, rows), plain = grpo_voices(s, 0, rows);
+    const char *gap = "";
+    if (v.evaluator_by_phase || v.policy_by_phase) {
+        str_addf(out, "weights by phase: %s%s%s", v.evaluator_by_phase ? GRPO_EVALUATOR : "",
+                 v.evaluator_by_phase && v.policy_by_phase ? ", " : "", v.policy_by_phase ? "policy" : "");
+        gap = "; ";
+    }
+    if (v.policy_slots == plain.policy_slots && v.evaluator_slots == plain.evaluator_slots) return;
+    str_addf(out, "%s%lld answers at a time", gap, (long long)v.policy_slots);
+    if (s->has_evaluator) str_addf(out, ", evaluator %lld", (long long)v.evaluator_slots);
+}
+
+/* ---- plays ---- */
+
+/* The last shorter piece of a prompt counts as a whole one; slots are refilled, so waves are full but the last, which
+ * runs to the longest answer. */
+GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoVoices *v, int64_t rows, int64_t micro_batches) {
+    int64_t waves = pieces(rows, v->policy_slots), evaluator_waves = pieces(rows, v->evaluator_slots);
     int64_t read = s->prompt_tokens + s->answer_tokens;
     GrpoPlays n = {.prefill = pieces(rows, s->group) * pieces(s->prompt_tokens, s->chunk),
-                   .decode = waves * s->answer_tokens};
+                   .decode = (waves - 1) * grpo_expected_tokens(s) + s->answer_tokens};
     if (s->has_evaluator) {
         n.evaluator_prefill = rows * pieces(read, s->chunk);
-        n.evaluator_decode = waves * s->evaluator_tokens;
+        n.evaluator_decode = evaluator_waves * s->evaluator_tokens;
     }
     if (s->reference_kind != REFERENCE_NONE) n.reference = micro_batches;
     return n;
@@ -21,15 +64,16 @@ GrpoPlays grpo_plays(const GrpoSpec *s, int64_t rows, int64_t micro_batches) {
 
 /* The largest of its passes stand for all: they take the most, of bytes and of an update's time. */
 static void add_passes(Ring *r, const Gen *g, int64_t prefill, int64_t decode) {
+    if (g->phase_load >= 0) ring_add_plays(r, g->phase_load, 1);
     ring_add_plays(r, g->prefill[g->n_prefill - 1].phase, (double)prefill);
     ring_add_plays(r, g->decode[g->n_decode - 1].phase, (double)decode);
 }
 
-static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelSpec *model, int64_t prompt, int64_t answer) {
-    int64_t rows = j->spec.micro_batch * j->spec.accum;
+static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelSpec *model, int64_t slots, int64_t prompt,
+                         int64_t answer) {
     return (GenSpec){.m = *model,
                      .cache = model->activations,
-                     .slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS),
+                     .slots = slots,
                      .context = prompt + answer,
                      .chunk = MIN2(s->chunk, prompt),
                      .shares_arena = true,
@@ -142,14 +186,24 @@ static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     return true;
 }
 
-static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, Job *j, Err *e) {
-    GenSpec answers = passes_of(s, j, &s->evaluator, s->prompt_tokens + s->answer_tokens, s->evaluator_tokens);
+static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, const GrpoVoices *v, Job *j, Err *e) {
+    GenSpec answers =
+        passes_of(s, j, &s->evaluator, v->evaluator_slots, s->prompt_tokens + s->answer_tokens, s->evaluator_tokens);
     int64_t offload = j->spec.side_offload[GRPO_SIDE_EVALUATOR];
     if (offload) answers.m.offload.layers[OFFLOAD_WEIGHTS] = offload;
+    answers.m.by_phase = v->evaluator_by_phase;
     j->ring->p.model = GRPO_EVALUATOR;
     bool ok = gen_record(&r->evaluator, j->ring, &answers, NULL, e);
     j->ring->p.model = NULL;
     return ok || fail_within(e, "the evaluator");
+}
+
+static bool record_policy(GrpoRing *r, const GrpoSpec *s, const GrpoVoices *v, Job *j, Model *policy, Err *e) {
+    Ring *ring = j->ring;
+    if (v->policy_by_phase) j->m.load = prog_load_phase(&ring->p, "load");
+    *policy = model_twin(&ring->p, &j->m, true);
+    GenSpec answers = passes_of(s, j, &j->spec.m, v->policy_slots, s->prompt_tokens, s->answer_tokens);
+    return gen_record(&r->policy, ring, &answers, policy, e);
 }
 
 static bool record(const Task *task, Job *j, Err *e) {
@@ -157,23 +211,24 @@ static bool record(const Task *task, Job *j, Err *e) {
     Ring *ring = j->ring;
     if (!check(s, j, e)) return false;
     GrpoRing *r = j->own = ARENA_NEW(&ring->p.arena, GrpoRing, 1);
-    GrpoPlays n = grpo_plays(s, j->spec.micro_batch * j->spec.accum, j->spec.accum);
+    int64_t rows = j->spec.micro_batch * j->spec.accum;
+    GrpoVoices v = grpo_voices(s, j->spec.task_saving, rows);
+    GrpoPlays n = grpo_plays(s, &v, rows, (int64_t)(job_micro_steps(&j->spec) + 0.5));
+    Model policy;
     r->phase_reference = r->phase_old = r->phase_verify = -1;
     record_inputs(r, s, j);
-    Model policy = model_twin(&ring->p, &j->m, true);
-    GenSpec answers = passes_of(s, j, &j->spec.m, s->prompt_tokens, s->answer_tokens);
-    if (!gen_record(&r->policy, ring, &answers, &policy, e)) return false;
-    add_passes(ring, &r->policy, n.prefill, n.decode);
     if (s->has_evaluator) {
-        if (!record_evaluator(r, s, j, e)) return false;
+        if (!record_evaluator(r, s, &v, j, e)) return false;
         add_passes(ring, &r->evaluator, n.evaluator_prefill, n.evaluator_decode);
     }
+    if (!record_policy(r, s, &v, j, &policy, e)) return false;
+    add_passes(ring, &r->policy, n.prefill, n.decode);
     if (s->exact) {
         record_verify(r, j, &policy);
-        ring_add_plays(ring, r->phase_verify, (double)j->spec.accum);
+        ring_add_plays(ring, r->phase_verify, job_micro_steps(&j->spec));
     } else if (s->needs_old) {
         record_old(r, j, &policy);
-        ring_add_plays(ring, r->phase_old, (double)j->spec.accum);
+        ring_add_plays(ring, r->phase_old, job_micro_steps(&j->spec));
     }
     if (s->reference_kind == REFERENCE_NONE) return true;
     record_reference(r, s, j);
@@ -182,7 +237,13 @@ static bool record(const Task *task, Job *j, Err *e) {
 }
 
 GrpoTask grpo_task(const GrpoSpec *s) {
-    Task t = {.name = "grpo", .record = record, .loss = policy_loss, .n_sides = 2, .fp32_logits = true};
+    Task t = {.name = "grpo",
+              .record = record,
+              .loss = policy_loss,
+              .n_sides = 2,
+              .savings = moves(s) + halvings(s),
+              .describe_saving = describe_saving,
+              .fp32_logits = true};
     bool reference = s->reference_kind == REFERENCE_MODEL;
     t.side[GRPO_SIDE_REFERENCE] =
         (TaskSide){GRPO_REFERENCE, s->reference.config.layers, reference && s->reference_may_move};

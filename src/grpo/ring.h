@@ -1,10 +1,14 @@
 /* ring.h - group-relative policy optimisation as one planned ring: a policy that answers and is trained, an
  * evaluator that reads its answers, a reference it is held near to.
  *
- * The phases, in order: init; the policy's passes over its cache (prefillN, decodeN); the evaluator's
- * (evaluator.prefillN, evaluator.decodeN); reference (log-probabilities of a micro-batch); old (the same of the policy
- * itself, where answers are trained on more than once); micro x accumulation; update. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
- * them: what one phase needs for itself takes bytes that another has left. The policy's tensors have no prefix,
+ * The phases, in the ring's order: init; the evaluator's passes over its cache (evaluator.prefillN, evaluator.decodeN);
+ * the policy's (prefillN, decodeN); reference (log-probabilities of a micro-batch); old (the same of the policy
+ * itself, where answers are trained on more than once); micro x accumulation; update. A rollout begins with the
+ * policy's. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
+ * them: what one phase needs for itself takes bytes that another has left. Frozen weights may come by phase: they wait
+ * in pinned memory, evaluator.load copies the evaluator's in before it answers, load the policy's base when the evaluator
+ * is done, and both take the same bytes. The evaluator stands first, so that the policy's base stays from one evaluation
+ * to the next. The policy's tensors have no prefix,
  * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
  * trained.
  *
@@ -35,17 +39,25 @@ typedef struct GrpoSpec {
     int64_t group;       /* answers to a prompt */
     int64_t prompt_tokens;
     int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */
+    int64_t expected_tokens;  /* of an answer on average, for predicted times; 0: answer_tokens */
     int64_t evaluator_tokens; /* the evaluator's answer, to the prompt and the policy's answer */
-    int64_t slots;            /* answers at a time; 0: all of an update, up to GRPO_SLOTS */
+    int64_t slots;            /* answers at a time; 0: all of an update, up to GRPO_SLOTS, fewer where memory asks */
     int64_t chunk;            /* prompt tokens of one pass */
     AttrPolicy loss;          /* clips, and the weight of the distance to the reference */
     bool exact;               /* answers are drawn from what the trainer computes: a phase draws them again */
+    bool policy_is_frozen;    /* only adapters are trained: its base may come by phase */
+    bool weights_stay;        /* pinned memory is the device's own, or --offload says so: none come by phase */
     bool needs_old;           /* some update trains on answers of earlier weights (Batches.needs_old_logps) */
 } GrpoSpec;
 enum { GRPO_SLOTS = 64 };
+static inline int64_t grpo_expected_tokens(const GrpoSpec *s) {
+    return s->expected_tokens ? s->expected_tokens : s->answer_tokens;
+}
 
 typedef struct GrpoRing {
-    Gen policy, evaluator; /* passes and caches; evaluator: none when there is none */
+    /* passes and caches; evaluator: none when there is none. A voice whose weights come by phase is loaded (gen_load)
+     * before it answers, and the policy before it is trained, whenever the other one was loaded in between. */
+    Gen policy, evaluator;
     Model reference;
     int phase_reference; /* -1: none */
     Tid reference_logp;  /* (N): read after each play */
@@ -71,10 +83,18 @@ typedef struct GrpoTask {
 GrpoTask grpo_task(const GrpoSpec *s);
 static inline GrpoRing *grpo_ring(const Job *j) { return j->own; }
 
+/* What the savings of the task (JobSpec.task_saving) make of the spec: first the evaluator's weights come by phase, then
+ * the policy's base too, then fewer answers are under way at a time, the evaluator's first: it has the longer rows. */
+typedef struct GrpoVoices {
+    bool policy_by_phase, evaluator_by_phase;
+    int64_t policy_slots, evaluator_slots;
+} GrpoVoices;
+GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows);
+
 /* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
 typedef struct GrpoPlays {
     int64_t prefill, decode, evaluator_prefill, evaluator_decode, reference;
 } GrpoPlays;
-GrpoPlays grpo_plays(const GrpoSpec *s, int64_t rows, int64_t micro_batches);
+GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoVoices *v, int64_t rows, int64_t micro_batches);
 
 #endif

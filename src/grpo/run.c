@@ -107,6 +107,7 @@ static void put_batch(GrpoRun *g, Run *r) {
 
 static void load(void *user, Run *r) { /* padding alone */
     GrpoRun *g = user;
+    gen_load(&grpo_ring(g->job)->policy);
     Update u = {.step = r->step, .scaling = r->state.scaling};
     g->rows.rows = 0;
     rollout_batch_fill(&g->batch, &g->rollout, &g->rows, 0, NULL);
@@ -140,8 +141,13 @@ static bool is_judged(const GrpoRun *g) {
 
 static bool judge(GrpoRun *g, Rollout *to, Err *e) {
     if (g->o.remote) return answers_judge_remote(&g->remote, to, e);
+    if (!is_judged(g)) return true;
+    GrpoRing *ring = grpo_ring(g->job);
+    gen_load(&ring->evaluator);
     int64_t most = ((const GrpoTask *)g->job->spec.task)->spec.evaluator_tokens;
-    return !is_judged(g) || answers_judge(&g->evaluator, &g->o.evaluator, to, most, g->o.seed, e);
+    bool ok = answers_judge(&g->evaluator, &g->o.evaluator, to, most, g->o.seed, e);
+    gen_load(&ring->policy); /* the evaluator has taken its bytes */
+    return ok;
 }
 
 /* Advantages of each generation batch on its own. */
@@ -297,6 +303,7 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     if (!g->o.load_sides(g->o.load_user, e) || !open_voice(&g->policy, &ring->policy, &g->o.policy, e) ||
         (ring->evaluator.ring && !open_voice(&g->evaluator, &ring->evaluator, &g->o.evaluator, e)))
         return false;
+    gen_load(&ring->policy);
     g->ready = true;
     if (g->o.folder) {
         SamplesSpec s = {.folder = g->o.folder,

@@ -43,6 +43,16 @@ int prog_begin_phase(Program *p, const char *name, int64_t repeat) {
     return p->n_phases++;
 }
 
+int prog_load_phase(Program *p, const char *name) {
+    int load = prog_begin_phase(p, name, 1);
+    CHECK_MSG(load > 0, "a load phase follows the phase that gives its weights their values");
+    p->phase[load].stay = MAX_PHASES;
+    prog_end_phase(p);
+    return load;
+}
+
+void prog_end_stay(Program *p, int load) { p->phase[load].stay = p->n_phases - 1; }
+
 /* Keys count within a phase, from its name on: another phase before it does not change what it draws. */
 void prog_keys_of(Program *p, const char *phase) {
     p->next_key = 0x811c9dc5u;

@@ -82,6 +82,9 @@ enum { /* how many operands an op has: N_IN_linear, N_OUT_linear */
 typedef struct Home {
     Pool pool;
     Format stored; /* format at home */
+    /* outside the device: a load phase that copies it in for all phases of its stay; 0: copied in for every use. On
+     * the device: the load phase that puts it there. */
+    int load;
 } Home;
 
 typedef struct Tensor {
@@ -149,6 +152,7 @@ typedef struct Phase {
     const char *name;
     int begin, end;  /* steps [begin, end) */
     int64_t repeat;  /* plays in a row; more than 1 carries gradients and caches across */
+    int stay;        /* a load phase: the last phase that finds what it has copied in; 0: not a load phase */
 } Phase;
 
 typedef struct Program {
@@ -180,6 +184,11 @@ void prog_copy(Program *to, const Program *from); /* to is initialised by this; 
 
 int prog_begin_phase(Program *p, const char *name, int64_t repeat); /* gives the phase's number */
 void prog_end_phase(Program *p);
+/* A phase that copies in the weights whose home names it (Home.load). They stay on the device to the end of the ring,
+ * or of the phase recorded last when prog_end_stay is called; whoever plays the ring plays it again when other phases
+ * have taken their bytes. */
+int prog_load_phase(Program *p, const char *name);
+void prog_end_stay(Program *p, int load);
 void prog_keys_of(Program *p, const char *phase); /* what follows draws as in a phase of that name (P6) */
 int prog_find_phase(const Program *p, const char *name); /* -1 when absent */
 int prog_phase_of(const Program *p, int step);

@@ -138,6 +138,8 @@ void model_homes(Program *p, const Model *m, MachineKind machine) {
         if (frozen && id == m->head && s->head_int8) t->home.stored = FMT_INT8;
         t->home.pool = t->layer < 0 ? outer_pool(m, id, frozen, (OffloadKind)kind, machine)
                                     : pool_of(t->layer, o->layers[kind], o->on_disk[kind], layers);
+        if (frozen && m->load && t->home.pool == POOL_DEVICE)
+            t->home = (Home){.pool = POOL_PINNED, .stored = t->home.stored, .load = m->load};
         if (s->recast && t->home.pool == POOL_DISK && t->home.stored == s->config.dtype)
             t->home.stored = FMT_BF16; /* what lies in the model's own files is converted on its way */
         t->in_file = frozen && !s->random_init && is_stored_so(s, t, id == m->head);

@@ -33,6 +33,7 @@ typedef struct Model {
     const ModelFamily *family;
     const char *name;    /* of its tensors, where a program holds several models; NULL: they have none */
     Tid embedding, head; /* the same where they are tied */
+    int load;            /* the phase that copies its frozen weights in (ModelSpec.by_phase); 0: none */
     void *own;           /* the family's, in the program's arena */
 } Model;
 

@@ -41,6 +41,8 @@ typedef struct ModelSpec {
     bool random_init; /* drawn in place by `seed`, not loaded */
     uint64_t seed;
     Offload offload;
+    bool by_phase;    /* frozen weights wait in pinned memory and are all copied in when the phases of the model begin;
+                         those that are offloaded besides are brought in layer by layer */
 } ModelSpec;
 
 #endif

@@ -15,7 +15,8 @@
  *       reads lives until the next layer's on the same queue is issued, in an update until the next layer's begins, if
  *       that is earlier.
  *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
- *       other. */
+ *       other.
+ *   L9  what a load phase has copied in lives to the end of its stay: it is read again without being copied again. */
 #include "plan/plan_int.h"
 
 typedef struct Walk {
@@ -157,6 +158,12 @@ void plan_lifetimes(Program *p) {
             if (s->workspace) extend(&p->t[s->workspace], i, together_until(p, w.phase, i)); /* L8 */
             if (s->queue != QUEUE_COMPUTE) live_until_awaited(p, &e, i);
         }
+    }
+    for (Tid id = 1; id < p->n_t; id++) { /* L9 */
+        Tensor *t = &p->t[id];
+        if (!t->home.load || t->home.pool != POOL_DEVICE || t->base || t->birth < 0) continue;
+        int stay = MIN2(p->phase[t->home.load].stay, p->n_phases - 1);
+        extend(t, t->birth, p->phase[stay].end - 1);
     }
     for (Tid id = 1; id < p->n_t; id++) { /* L6; and a view is where its base is, even if that was decided later */
         Tensor *t = &p->t[id], *base = &p->t[t->base];

@@ -25,7 +25,9 @@
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
  *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of
  *       its own; what goes back is written by another. The buffers in between are placed like everything else.
- *   M8  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded. */
+ *   M8  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded.
+ *   M9  frozen weights whose home names a load phase (Home.load) are copied in there, once, and every phase of the stay
+ *       reads that copy; phases outside it bring them in for every visit, as above. */
 #include <string.h>
 
 #include "plan/plan_int.h"
@@ -54,6 +56,7 @@ typedef struct Materialise {
     Format *used;       /* owns: per tensor, the format that steps see */
     bool *materialised; /* owns: per tensor, its home is not the device, or not in that format */
     int *written_back;  /* owns: per tensor, the last use of its last bring that writes; -1: none */
+    Tid *loaded;        /* owns: per tensor, what its load phase copies in (M9); NONE: nothing */
     int *read, *copy, *decode; /* own: per tensor, the first one in this phase, in the new list; -1: none */
     Visit *visit;       /* owns */
     int64_t n_visits, cap_visits;
@@ -111,8 +114,13 @@ static bool is_materialised_output(const Materialise *m, const Step *s, int k) {
     return state && m->materialised[state] && !(m->p->t[state].home.pool == POOL_DEVICE && fills(s));
 }
 
+static bool stays_in(const Materialise *m, Tid state, int phase) { /* M9 */
+    int load = m->p->t[state].home.load;
+    return load && phase > load && phase <= m->p->phase[load].stay;
+}
+
 static Bring *bring_in_visit(const Materialise *m, const Visit *v, Tid state, Region region) { /* M1 */
-    bool copied = m->p->t[state].home.pool != POOL_DEVICE;
+    bool copied = m->p->t[state].home.pool != POOL_DEVICE && !stays_in(m, state, v->phase);
     for (int i = v->first; i < v->first + v->n; i++)
         if (m->bring[i].state == state && (copied || m->bring[i].region == region)) return &m->bring[i];
     return NULL;
@@ -129,6 +137,10 @@ static Bring *note_use(Materialise *m, int step, Tid state, bool writes, bool re
     }
     b->last = step;
     b->writes |= writes;
+    if (stays_in(m, state, v->phase)) {
+        CHECK_MSG(!writes, "%s is written while a copy of it stays", m->p->t[state].name);
+        m->loaded[state] = state; /* the copy itself is made when its phase is written down */
+    }
     return b;
 }
 
@@ -235,10 +247,29 @@ static void add_read(Materialise *m, Bring *b) { /* M7 */
     if (m->read[x] < 0 && !b->writes) m->read[x] = at; /* M4 */
 }
 
-static void add_copy(Materialise *m, Bring *b) {
+/* The stay of every weight that this phase copies in begins (M9). */
+static void add_loads(Materialise *m, int phase, int64_t recorded) {
+    for (Tid x = 1; x < recorded; x++) {
+        if (!m->loaded[x] || m->p->t[x].home.load != phase) continue;
+        CHECK_MSG(m->p->t[x].home.pool == POOL_PINNED, "%s: only pinned memory is loaded from", m->p->t[x].name);
+        Tid to = m->loaded[x] = rewrite_twin(m->p, x, "loaded");
+        m->p->t[to].home = (Home){.pool = POOL_DEVICE, .stored = m->p->t[x].format, .load = phase};
+        m->p->t[to].model = m->p->t[x].model;
+        rewrite_add(&m->w, (Step){.op = OP_COPY,
+                                  .in = {x},
+                                  .out = {to},
+                                  .queue = QUEUE_COPY_IN,
+                                  .region = REGION_MOVE,
+                                  .layer = m->p->t[x].layer,
+                                  .clone_of = -1,
+                                  .key = m->p->next_key++});
+    }
+}
+
+static void add_copy(Materialise *m, Bring *b, int phase) {
     Tid x = b->state;
-    b->staged = x;
-    if (m->p->t[x].home.pool == POOL_DEVICE) return;
+    b->staged = stays_in(m, x, phase) ? m->loaded[x] : x;
+    if (b->staged != x || m->p->t[x].home.pool == POOL_DEVICE) return;
     b->staged = new_tensor(m, b, "staged", m->p->t[x].format);
     if (!b->reads) return;
     Tid from = lies_on_disk(m, x) ? b->fetched : x;
@@ -285,13 +316,15 @@ static void rewrite(Materialise *m, int64_t recorded) {
     rewrite_begin(&m->w, p);
     for (int ph = 0; ph < p->n_phases; ph++) {
         rewrite_phase(&m->w);
+        if (p->phase[ph].stay) add_loads(m, ph, recorded);
         memset(m->read, -1, (size_t)recorded * sizeof *m->read);
         memset(m->copy, -1, (size_t)recorded * sizeof *m->copy);
         memset(m->decode, -1, (size_t)recorded * sizeof *m->decode);
         for (int i = p->phase[ph].begin; i < p->phase[ph].end; i++) {
             if (visit + 1 < m->n_visits && m->visit[visit + 1].begin == i) visit++;
             for (; fetched < m->n_brings && m->bring[fetched].fetch <= i; fetched++) add_read(m, &m->bring[fetched]);
-            for (; copied < m->n_brings && m->bring[copied].issue <= i; copied++) add_copy(m, &m->bring[copied]);
+            for (; copied < m->n_brings && m->bring[copied].issue <= i; copied++)
+                add_copy(m, &m->bring[copied], ph);
             for (; ready < m->n_brings && m->bring[ready].use <= i; ready++) add_decode(m, &m->bring[ready]);
             rewrite_keep(&m->w, i, with_what_is_ready(m, p->s[i], &m->visit[visit]));
             add_copies_back(m, &m->visit[visit], i);
@@ -307,6 +340,7 @@ void plan_materialise_ahead(Program *p, int ahead) {
     p->layer = -1;
     Materialise m = {.p = p, .used = MEM_NEW(Format, recorded), .materialised = MEM_NEW(bool, recorded)};
     if (go_home(&m)) {
+        m.loaded = MEM_NEW(Tid, recorded);
         m.written_back = MEM_NEW(int, recorded);
         m.read = MEM_NEW(int, recorded);
         m.copy = MEM_NEW(int, recorded);
@@ -319,6 +353,7 @@ void plan_materialise_ahead(Program *p, int ahead) {
     p->layer = layer;
     mem_free(m.used);
     mem_free(m.materialised);
+    mem_free(m.loaded);
     mem_free(m.written_back);
     mem_free(m.read);
     mem_free(m.copy);

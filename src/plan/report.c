@@ -61,7 +61,8 @@ static LineId line_of(const Tensor *t, Origin origin) {
             return origin == ORIGIN_HEAD ? LINE_HEAD : LINE_WORKSPACE;
         case ROLE_STAGED:
             return LINE_STAGING;
-        case ROLE_ACTIVATION:
+        case ROLE_ACTIVATION: /* a copy that stays is what its original is */
+            if (t->home.load) return format_table[t->format].plain ? LINE_WEIGHTS : LINE_QUANTISED;
             break;
         default:
             return LINE_INPUTS;

@@ -28,6 +28,7 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
 double job_micro_steps(const JobSpec *s) {
     const UpdateRows *u = s->rows;
     if (!u || !u->updates) return (double)s->accum;
+    if (u->expected && !s->estimate) return (double)((u->expected + s->micro_batch - 1) / s->micro_batch);
     double plays = 0;
     for (int64_t r = 0; r <= u->most; r++) {
         int64_t micros = (r + s->micro_batch - 1) / s->micro_batch;

@@ -29,6 +29,7 @@ typedef struct NameRules { /* of several that fit, the last counts */
 } NameRules;
 
 typedef struct Job Job;
+typedef struct JobSpec JobSpec;
 typedef struct Task Task;
 
 typedef struct JobRoots { /* of backward: what the loss is the sum of */
@@ -46,6 +47,10 @@ struct Task {
     const char *name;
     TaskSide side[JOB_SIDES];
     int n_sides;
+    /* Settings of its own that save memory and cost time, each more than the one before; JobSpec.task_saving is how far
+     * the job has gone. describe adds what that setting does. */
+    int savings;
+    void (*describe_saving)(const Task *t, const JobSpec *s, Str *out);
     bool fp32_logits; /* its head's log-probabilities are compared with a sampler's, which has its logits in fp32 */
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
@@ -55,7 +60,7 @@ struct Task {
 extern const Task task_supervised; /* - sum of weight * log-probability of the label, over all tokens / divisor */
 
 /* Everything that decides the program. */
-typedef struct JobSpec {
+struct JobSpec {
     ModelSpec m;
     bool train;            /* false: evaluation only */
     bool lora;             /* the adapters are trained; otherwise all weights */
@@ -86,8 +91,9 @@ typedef struct JobSpec {
     int64_t warmup_steps;  /* the first updates are the model's own warm-up (ModelInput.warmup); 0: it has none */
     bool warmup_frozen;    /* in which nothing else learns */
     int64_t side_offload[JOB_SIDES]; /* layers of the task's other models whose weights wait in pinned memory */
+    int task_saving;       /* how many of the task's own savings are switched on (Task.savings) */
     bool no_sweep;         /* the head's forward and gradient are not fused; only to compare */
-} JobSpec;
+};
 
 /* Bytes of host memory that a run takes beside the ring's own, known before it. */
 typedef struct HostBytes {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { AXIS_MICRO, AXIS_SQUEEZE, AXIS_HEAD, AXIS_RECOMPUTE, AXES }; /* the last one is fine (fit.h) */
+enum { AXIS_MICRO, AXIS_SQUEEZE, AXIS_HEAD, AXIS_TASK, AXIS_RECOMPUTE, AXES }; /* the last one is fine (fit.h) */
 
 static double now_ms(void) {
     struct timespec t;
@@ -140,6 +140,7 @@ static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     j->micro_batch = micro->rows;
     j->accum = micro->accum;
     j->update_in_backward = micro->early;
+    if (p->at[AXIS_TASK]) j->task_saving = (int)p->at[AXIS_TASK];
     if (!apply_squeeze(j, s, p)) return false;
     bool twice = p->at[AXIS_SQUEEZE] >= 2 && j->ffn_chunks > 1 && s->free.recompute;
     apply_recompute(j, s, p->at[AXIS_RECOMPUTE], twice);
@@ -207,6 +208,7 @@ static void space_init(SearchSpace *s, const JobSpec *asked, const Machine *m, S
     set_recompute_axis(s);
     s->fit.settings[AXIS_SQUEEZE] = SEARCH_SQUEEZE;
     s->fit.settings[AXIS_HEAD] = 1 + free.head_chunk;
+    s->fit.settings[AXIS_TASK] = 1 + (asked->task && !asked->task_saving ? asked->task->savings : 0);
     set_ladder(s);
     s->fit.disk = free.offload && free.disk && !has_one_memory(s);
     s->fit.user = s;

@@ -122,6 +122,16 @@ static void side_describe(const Technique *t, Str *out, const JobSpec *s, const 
              (long long)s->side_offload[t->arg]);
 }
 
+/* ---- what a task has of its own ---- */
+
+static bool task_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return s->task_saving && s->task_saving != plain->task_saving;
+}
+static void task_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->task_saving = plain->task_saving; }
+static void task_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
+    s->task->describe_saving(s->task, s, out);
+}
+
 /* ---- update inside backward ---- */
 
 static bool early_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
@@ -292,6 +302,7 @@ const Technique technique_table[] = {
     OFFLOADED(OFFLOAD_INPUTS, 0, NULL),
     {0, 0, side_is_on, side_undo, side_describe, NULL, NULL},
     {0, 1, side_is_on, side_undo, side_describe, NULL, NULL},
+    {0, 0, task_is_on, task_undo, task_describe, NULL, NULL},
     {0, 0, early_is_on, early_undo, early_describe, early_flags, NULL},
     {0, 0, ROW(head)},
     {0, 0, ROW(ffn)},
@@ -318,6 +329,7 @@ void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t rows) {
     if (plain->moments == MOMENTS_8BIT) plain->moments = spec->weights == FMT_F32 ? MOMENTS_F32 : MOMENTS_BF16;
     plain->m.offload = (Offload){0};
     memset(plain->side_offload, 0, sizeof plain->side_offload);
+    plain->task_saving = 0;
     for (int l = 0; l < spec->m.config.layers; l++) plain->recompute[l] = RECOMPUTE_NONE;
 }
 

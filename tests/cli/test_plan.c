@@ -333,7 +333,7 @@ TEST(models_beside_a_policy_are_named_and_checked) {
     static const struct {
         const char *flags, *part1, *part2;
     } wrong[] = {
-        {"--evaluator qwen2.5-0.5b:int7", "'int7'", "streamed=LAYERS"},
+        {"--evaluator qwen2.5-0.5b:int7", "'int7'", "by-phase, streamed"},
         {"--evaluator qwen2.5-0.5b:streamed=25", "'streamed=25'", "24 layers"},
         {"--evaluator nowhere", "--evaluator nowhere", "Presets"},
         {"--reference llama-3.2-1b", "128256", "cannot be compared"},

@@ -70,6 +70,7 @@ static const struct {
     {PLAN "--group 4", NULL},
     {PLAN "--evaluator qwen2.5-0.5b", NULL},
     {PLAN "--evaluator-tokens 4", NULL},
+    {PLAN "--expected-completion 4", NULL},
     {PLAN "--reference none", NULL},
     {PLAN "--prompt-tokens 4", NULL},
     {PLAN "--slots 4", NULL},

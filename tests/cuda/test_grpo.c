@@ -63,3 +63,25 @@ TEST(an_exact_policy_on_the_gpu_has_no_difference) {
     }
     EXPECT(redrawn > 0);
 }
+
+/* Frozen weights that are copied in when their phases begin give the bits of resident ones. */
+TEST(weights_that_come_by_phase_on_the_gpu_give_the_same_bits) {
+    if (!cuda_test_ready()) return;
+    static const char *const ways[] = {"resident", "by-phase", "int8,resident", "int8,by-phase"};
+    char first[32] = "";
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        Ran r = snug_run("grpo --model models/tally --device cuda --precision bf16 --parser test --max-samples 24 "
+                         "--eval-samples 0 --group 4 --global-batch 16 --prompt-tokens 32 --max-tokens 24 --mode lora "
+                         "--lora-rank 4 --lr 1e-3 --steps 3 --json --no-save --reward length --evaluator models/tally:%s "
+                         "--evaluator-temperature 1 --out %s/how%d",
+                         ways[i], test_tmp(), i);
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j)) test_note("    %s\n%s", ways[i], str_text(&r.err));
+        EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes"));
+        const char *sum = json_string_value(json_object_get(j, "checksum"));
+        if (i % 2 == 0) snprintf(first, sizeof first, "%s", sum ? sum : "");
+        if (!EXPECT(sum && !strcmp(first, sum))) test_note("    %s: %s, not %s", ways[i], sum, first);
+        json_decref(j);
+        ran_free(&r);
+    }
+}

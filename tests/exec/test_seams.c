@@ -230,9 +230,9 @@ static void chain_play(Chain *c, Home home, ExecOrder order, int plays, float *y
 TEST(weights_copied_in_by_a_delayed_queue_give_the_same_bits) {
     float plain[N * C], early[N * C], late[N * C];
     Chain a, b, c;
-    chain_play(&a, (Home){POOL_DEVICE, FMT_F32}, EXEC_AS_WRITTEN, 1, plain);
-    chain_play(&b, (Home){POOL_HOST, FMT_F32}, EXEC_AS_WRITTEN, 2, early);
-    chain_play(&c, (Home){POOL_HOST, FMT_F32}, EXEC_LATE, 2, late);
+    chain_play(&a, (Home){POOL_DEVICE, FMT_F32, 0}, EXEC_AS_WRITTEN, 1, plain);
+    chain_play(&b, (Home){POOL_HOST, FMT_F32, 0}, EXEC_AS_WRITTEN, 2, early);
+    chain_play(&c, (Home){POOL_HOST, FMT_F32, 0}, EXEC_LATE, 2, late);
     EXPECT(!memcmp(plain, early, sizeof plain));
     EXPECT(!memcmp(plain, late, sizeof plain));
     int copies = 0, waits = 0;
@@ -250,9 +250,9 @@ TEST(a_delayed_queue_without_its_waits_is_noticed) {
     float plain[N * C], wrong[N * C];
     Machine m;
     Chain a, c;
-    chain_play(&a, (Home){POOL_DEVICE, FMT_F32}, EXEC_AS_WRITTEN, 1, plain);
+    chain_play(&a, (Home){POOL_DEVICE, FMT_F32, 0}, EXEC_AS_WRITTEN, 1, plain);
     Backend *b = open_cpu(&m);
-    chain_record(&c, (Home){POOL_HOST, FMT_F32});
+    chain_record(&c, (Home){POOL_HOST, FMT_F32, 0});
     plan_materialise(&c.p);
     Exec x = open_exec(&c.p, b, &m);
     for (int i = 0; i < c.p.n_s; i++) c.p.s[i].wait[QUEUE_COPY_IN] = -1; /* the planted fault */
@@ -271,8 +271,8 @@ TEST(a_delayed_queue_without_its_waits_is_noticed) {
 TEST(an_int8_weight_is_decoded_before_use) {
     float plain[N * C], coded[N * C];
     Chain a, c;
-    chain_play(&a, (Home){POOL_DEVICE, FMT_F32}, EXEC_AS_WRITTEN, 1, plain);
-    chain_play(&c, (Home){POOL_DEVICE, FMT_INT8}, EXEC_AS_WRITTEN, 2, coded);
+    chain_play(&a, (Home){POOL_DEVICE, FMT_F32, 0}, EXEC_AS_WRITTEN, 1, plain);
+    chain_play(&c, (Home){POOL_DEVICE, FMT_INT8, 0}, EXEC_AS_WRITTEN, 2, coded);
     double worst = 0, size = 0;
     for (int i = 0; i < N * C; i++) {
         worst = fmax(worst, fabs(plain[i] - coded[i]));

@@ -127,6 +127,27 @@ TEST(an_evaluator_on_the_ring_answers_what_the_policy_wrote) {
     json_decref(j);
 }
 
+TEST(an_evaluator_that_comes_by_phase_says_what_a_resident_one_says) {
+    static const char *const ways[] = {"resident", "by-phase", "by-phase,streamed=1"};
+    json_t *ran[3];
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        char flags[300], name[16];
+        snprintf(name, sizeof name, "how%d", i);
+        snprintf(flags, sizeof flags,
+                 "--steps 2 --mode lora --lora-rank 4 --evaluator models/tally:%s --evaluator-tokens 12 "
+                 "--evaluator-temperature 1 --reward length",
+                 ways[i]);
+        ran[i] = run(name, flags);
+        EXPECT(number(ran[i], "planned_bytes") == number(ran[i], "measured_bytes"));
+        EXPECT(number(ran[i], "process_measured_bytes") <= number(ran[i], "process_planned_bytes"));
+        EXPECT(number(ran[i], "allocations_after_first_step") == 0);
+        EXPECT(!strcmp(text(ran[0], "checksum"), text(ran[i], "checksum")) &&
+               number(ran[0], "reward_last") == number(ran[i], "reward_last") &&
+               number(ran[0], "eval_after") == number(ran[i], "eval_after"));
+    }
+    for (int i = 0; i < COUNT_OF(ways); i++) json_decref(ran[i]);
+}
+
 static double planned(const char *flags, const char *key) {
     Ran r = snug_run("plan --task grpo %s --json", flags);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));

@@ -57,15 +57,19 @@ static GrpoSpec grpo_spec(const JobSpec *s, const char *evaluator_layers) {
 TEST(a_ring_of_three_models_holds_the_rules) {
     Machine m = machine_generic_cpu(2);
     Err e = {0};
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 24; k++) {
         JobSpec s = job_spec(k % 2);
         GrpoSpec g = grpo_spec(&s, "num_hidden_layers=3");
+        bool comes = k >= 12, base_comes = comes && s.lora; /* by phase */
+        g.evaluator_may_move = comes;
+        g.policy_is_frozen = s.lora;
+        s.task_saving = comes + base_comes;
         g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = k / 2 % 3 == 1 ? 3 : k / 2 % 3 == 2 ? 2 : 0;
-        if (k >= 6)
+        if (k % 12 >= 6)
             g.evaluator.quantised = true, g.evaluator.stored = k % 2 ? FMT_NF4 : FMT_INT8,
             g.reference.offload.layers[OFFLOAD_WEIGHTS] = 2;
         if (k == 7) g.reference_kind = REFERENCE_NONE;
-        if (k == 8 || k == 0) s.m.offload.layers[OFFLOAD_MOMENTS] = s.m.offload.layers[OFFLOAD_WEIGHTS] = 2;
+        if (k % 12 == 8 || k == 0) s.m.offload.layers[OFFLOAD_MOMENTS] = s.m.offload.layers[OFFLOAD_WEIGHTS] = 2;
         GrpoTask task = grpo_task(&g);
         s.task = &task.task;
         Job *j = MEM_NEW(Job, 1);
@@ -76,16 +80,17 @@ TEST(a_ring_of_three_models_holds_the_rules) {
         const Tensor *own = prog_t(p, prog_find(p, "layers.0.qkv_w")),
                      *other = prog_t(p, prog_find(p, "evaluator.layers.2.qkv_w"));
         EXPECT(!own->model && other->model && !strcmp(other->model, GRPO_EVALUATOR));
-        EXPECT((other->home.pool == POOL_PINNED) == (g.evaluator.offload.layers[OFFLOAD_WEIGHTS] > 0) &&
-               (own->home.pool == POOL_PINNED) == (k == 8 || k == 0));
+        EXPECT((other->home.pool == POOL_PINNED) == (comes || g.evaluator.offload.layers[OFFLOAD_WEIGHTS] > 0) &&
+               (own->home.pool == POOL_PINNED) == (base_comes || k % 12 == 8 || k == 0));
+        EXPECT((prog_find_phase(p, "evaluator.load") >= 0) == comes && (prog_find_phase(p, "load") >= 0) == base_comes);
         EXPECT(!prog_find(p, "reference.head") == (g.reference_kind != REFERENCE_MODEL) || s.m.config.tied);
         EXPECT(!prog_find(p, "reference.layers.1.down_w") == (g.reference_kind != REFERENCE_MODEL));
-        EXPECT(prog_find_phase(p, "prefill12") < prog_find_phase(p, "evaluator.prefill16"));
-        EXPECT(prog_find_phase(p, "evaluator.decode2") < prog_find_phase(p, "micro"));
+        EXPECT(prog_find_phase(p, "evaluator.decode2") < prog_find_phase(p, "prefill12"));
+        EXPECT(prog_find_phase(p, "decode2") < prog_find_phase(p, "micro"));
         EXPECT((prog_find_phase(p, "reference") < 0) == (g.reference_kind == REFERENCE_NONE));
         const GrpoRing *r = grpo_ring(j); /* caches are gone when the policy learns */
-        EXPECT(p->t[r->policy.cache[0]].death < p->phase[prog_find_phase(p, "evaluator.prefill16")].begin);
-        EXPECT(p->t[r->evaluator.cache[2]].death < p->phase[j->micro].begin);
+        EXPECT(p->t[r->evaluator.cache[2]].death < p->phase[prog_find_phase(p, "prefill12")].begin);
+        EXPECT(p->t[r->policy.cache[0]].death < p->phase[j->micro].begin);
         /* a search sees fewer shapes and the same bytes */
         JobSpec quick = s;
         quick.estimate = true;
@@ -178,14 +183,16 @@ TEST(an_update_plays_every_answer_once) {
                   .evaluator_tokens = 100,
                   .slots = 10,
                   .chunk = 2048};
-    GrpoPlays n = grpo_plays(&g, 24, 6);
+    GrpoVoices v = grpo_voices(&g, 0, 24);
+    GrpoPlays n = grpo_plays(&g, &v, 24, 6);
     EXPECT(n.prefill == 3 * 2 &&
            n.decode == 3 * 500); /* three prompts in two pieces; 24 answers in three waves of ten */
     EXPECT(n.evaluator_prefill == 24 * 2 && n.evaluator_decode == 3 * 100 && n.reference == 6);
     g.slots = 0;
     g.has_evaluator = false;
     g.reference_kind = REFERENCE_NONE;
-    n = grpo_plays(&g, 24, 6);
+    v = grpo_voices(&g, 0, 24);
+    n = grpo_plays(&g, &v, 24, 6);
     EXPECT(n.decode == 500 && !n.evaluator_prefill && !n.evaluator_decode && !n.reference);
 }
 
@@ -323,12 +330,15 @@ static void expect_same_bits(const float *a, const float *b, int n, const char *
         test_note("    %s: element %d is %.9g, not %.9g", what, first, (double)a[first], (double)b[first]);
 }
 
-static void play_a_ring(bool lora) {
+/* by_phase: the evaluator's weights and the policy's base take turns on the device. */
+static void play_a_ring(bool lora, bool by_phase) {
     Err e = {0};
     JobSpec s = job_spec(lora), plain = s;
     GrpoSpec g =
         grpo_spec(&s, "num_hidden_layers=2"); /* the same shape as the policy, so that it can have its weights */
-    g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = lora ? 2 : 0;
+    g.evaluator.offload.layers[OFFLOAD_WEIGHTS] = by_phase ? 0 : lora ? 2 : 0;
+    g.evaluator_may_move = g.policy_is_frozen = by_phase;
+    s.task_saving = by_phase ? 2 : 0;
     GrpoTask task = grpo_task(&g);
     s.task = &task.task;
     Played *ring = MEM_NEW(Played, 1), *alone = MEM_NEW(Played, 1);
@@ -336,7 +346,9 @@ static void play_a_ring(bool lora) {
     Backend *b = NULL;
     open_played(ring, &s);
     open_played(alone, &plain);
-    const GrpoRing *r = grpo_ring(&ring->job);
+    GrpoRing *r = grpo_ring(&ring->job);
+    EXPECT((r->policy.phase_load >= 0) == by_phase && (r->evaluator.phase_load >= 0) == by_phase);
+    gen_load(&r->policy);
     GenSpec one = r->policy.spec;
     one.m.adapter.dropout = 0;
     one.m.random_init = false;
@@ -353,7 +365,9 @@ static void play_a_ring(bool lora) {
         answer(&answers.x, gen, others);
         expect_same_bits(mine, others, VOCAB + 2, "an answer");
         float first = judged[0];
+        gen_load(&r->evaluator);
         answer(&ring->ring.x, &r->evaluator, judged);
+        gen_load(&r->policy);
         if (update)
             EXPECT(judged[0] == first && judged[0] != mine[0]); /* it has not moved, the policy has */
         else if (!lora)
@@ -381,6 +395,57 @@ static void play_a_ring(bool lora) {
 }
 
 TEST(every_phase_of_a_ring_computes_what_it_computes_alone) {
-    play_a_ring(false);
-    play_a_ring(true);
+    play_a_ring(false, false);
+    play_a_ring(true, false);
+}
+
+TEST(weights_that_come_by_phase_compute_what_resident_ones_do) {
+    play_a_ring(true, true);
+}
+
+/* Evaluator and policy of the same shape: the larger of them is on the device at a time, not both. */
+TEST(models_that_come_by_phase_take_the_same_bytes) {
+    Machine m = card_machine(card_named("h200"));
+    Err e = {0};
+    int64_t device[3], pinned[3];
+    for (int saving = 0; saving < 3; saving++) {
+        JobSpec s = job_spec(true);
+        GrpoSpec g = grpo_spec(&s, "num_hidden_layers=2");
+        g.evaluator_may_move = g.policy_is_frozen = true;
+        GrpoTask task = grpo_task(&g);
+        s.task = &task.task;
+        s.task_saving = saving;
+        Job *j = MEM_NEW(Job, 1);
+        Ring ring;
+        EXPECT_OK(job_plan(j, &ring, &s, &m, NULL, &e));
+        EXPECT_OK(plan_verify(&ring.p, &e));
+        device[saving] = ring.placement.lower_bound_bytes[POOL_DEVICE];
+        pinned[saving] = ring.placement.lower_bound_bytes[POOL_PINNED];
+        ring_close(&ring);
+        mem_free(j);
+    }
+    EXPECT(!pinned[0] && pinned[1] > 0 && pinned[2] == 2 * pinned[1]);
+    /* one set of matrices less; a tied embedding is loaded for the head */
+    if (!EXPECT(device[1] < device[0] && device[2] <= device[0] - pinned[1] * 9 / 10))
+        test_note("    %lld, %lld, %lld bytes; %lld of a model", (long long)device[0], (long long)device[1],
+                  (long long)device[2], (long long)pinned[1]);
+}
+
+TEST(savings_of_a_policy_are_taken_in_their_order) {
+    GrpoSpec g = {.has_evaluator = true, .evaluator_may_move = true, .policy_is_frozen = true, .group = 8};
+    EXPECT(grpo_task(&g).task.savings == 6);
+    static const GrpoVoices want[] = {{false, false, 64, 64}, {false, true, 64, 64}, {true, true, 64, 64},
+                                      {true, true, 64, 32},   {true, true, 64, 16},  {true, true, 32, 8},
+                                      {true, true, 16, 4}};
+    for (int i = 0; i < COUNT_OF(want); i++) {
+        GrpoVoices v = grpo_voices(&g, i, 128);
+        EXPECT(!memcmp(&v, &want[i], sizeof v) || (v.policy_by_phase == want[i].policy_by_phase &&
+                                                   v.evaluator_by_phase == want[i].evaluator_by_phase &&
+                                                   v.policy_slots == want[i].policy_slots &&
+                                                   v.evaluator_slots == want[i].evaluator_slots));
+    }
+    g.weights_stay = true; /* --offload none, or one memory */
+    EXPECT(grpo_task(&g).task.savings == 4 && !grpo_voices(&g, 4, 128).evaluator_by_phase);
+    g.slots = 16;
+    EXPECT(grpo_task(&g).task.savings == 0);
 }

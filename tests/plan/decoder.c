@@ -13,7 +13,7 @@ const Decoder decoder_tiny = {.layers = 3,
                               .seq = 4,
                               .chunk = 128,
                               .accumulate = 2,
-                              .home = {POOL_DEVICE, FMT_BF16}};
+                              .home = {POOL_DEVICE, FMT_BF16, 0}};
 const Decoder decoder_7b = {.layers = 28,
                             .heads = 28,
                             .kv_heads = 4,
@@ -26,7 +26,7 @@ const Decoder decoder_7b = {.layers = 28,
                             .chunk = 512,
                             .rank = 128,
                             .accumulate = 4,
-                            .home = {POOL_DEVICE, FMT_BF16}};
+                            .home = {POOL_DEVICE, FMT_BF16, 0}};
 
 enum { MAX_LAYERS = 64, MAX_TRAINED = 1024 };
 

@@ -214,8 +214,8 @@ static void record_update(Layers *d) {
 
 static void make_state(Layers *d) {
     static const Home homes[] = {
-        {POOL_DEVICE, FMT_F32}, {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_F32}, {POOL_PINNED, FMT_BF16},
-        {POOL_DISK, FMT_F32}};
+        {POOL_DEVICE, FMT_F32, 0}, {POOL_DEVICE, FMT_INT8, 0}, {POOL_HOST, FMT_F32, 0}, {POOL_PINNED, FMT_BF16, 0},
+        {POOL_DISK, FMT_F32, 0}};
     static const Role always[] = {ROLE_STATISTIC, ROLE_ADAPTER, ROLE_STATISTIC, ROLE_MOMENT};
     Program *p = d->p;
     p->beta = tensor(d, "beta", ROLE_DIAL, 1);
@@ -229,6 +229,15 @@ static void make_state(Layers *d) {
         p->t[d->frozen[i]].home = homes[draw(d, COUNT_OF(homes))];
         d->gradient[i] = tensor(d, "gradient", ROLE_GRADIENT, ROWS);
         d->state[i] = tensor(d, "state", always[i], ROWS);
+    }
+}
+
+/* What waits in pinned memory is copied in for the phases that follow, as a whole. */
+static void load_frozen(Layers *d) {
+    int load = prog_load_phase(d->p, "load");
+    for (int i = 0; i < MAX_WEIGHTS; i++) {
+        Home *home = &d->p->t[d->frozen[i]].home;
+        if (home->pool == POOL_PINNED) home->load = load;
     }
 }
 
@@ -250,6 +259,7 @@ int random_record_layers(Program *p, uint64_t seed) {
     record_update(d);
     prog_end_phase(p);
     if (chance(d, 40)) {
+        if (chance(d, 50)) load_frozen(d);
         prog_begin_phase(p, "evaluate", 1 + draw(d, 2));
         record_forward(d, false);
         prog_emit(p,

@@ -27,7 +27,7 @@ TEST(another_block_goes_through_every_pass) {
         Machine m = machine_generic_cpu(2);
         Program plain, passed;
         Err e = {0};
-        if (variant & 1) d.home = (Home){POOL_PINNED, FMT_BF16};
+        if (variant & 1) d.home = (Home){POOL_PINNED, FMT_BF16, 0};
         decoder_record(&plain, &d);
         decoder_record(&passed, &d);
         int64_t recorded = plain.n_t;

@@ -18,8 +18,8 @@ static int count(const Program *p, OpId op, Queue queue) {
 }
 
 static const Home homes[] = {
-    {POOL_DEVICE, FMT_INT8}, {POOL_HOST, FMT_BF16}, {POOL_HOST, FMT_NF4}, {POOL_PINNED, FMT_F32},
-    {POOL_DISK, FMT_F32},    {POOL_DISK, FMT_NF4}};
+    {POOL_DEVICE, FMT_INT8, 0}, {POOL_HOST, FMT_BF16, 0}, {POOL_HOST, FMT_NF4, 0}, {POOL_PINNED, FMT_F32, 0},
+    {POOL_DISK, FMT_F32, 0},    {POOL_DISK, FMT_NF4, 0}};
 
 TEST(materialise_keeps_results) {
     Machine m = small_scratch();
@@ -49,7 +49,7 @@ TEST(materialise_places_homes) {
     Machine m = small_scratch();
     Decoder d = decoder_tiny;
     d.rank = 2;
-    d.home = (Home){POOL_HOST, FMT_INT8};
+    d.home = (Home){POOL_HOST, FMT_INT8, 0};
     Program p;
     decoder_record(&p, &d);
     Tid w = prog_find(&p, "layers.1.qkv");
@@ -89,7 +89,7 @@ TEST(materialise_copies_ahead) {
     Program resident, streamed;
     decoder_record(&resident, &d);
     int64_t all = plan_all(&resident, &m).arena_bytes[POOL_DEVICE];
-    d.home = (Home){POOL_PINNED, FMT_BF16};
+    d.home = (Home){POOL_PINNED, FMT_BF16, 0};
     decoder_record(&streamed, &d);
     plan_materialise(&streamed);
     Placement pl = plan_all(&streamed, &m);
@@ -136,7 +136,7 @@ TEST(materialise_leaves_quantised_weights_to_those_who_read_them) {
         Err e = {0};
         prog_init(&p);
         Tid w = prog_tensor(&p, "w", ROLE_WEIGHT, FMT_BF16, 2, DIMS(64, 96));
-        p.t[w].home = (Home){pools[k], FMT_INT8};
+        p.t[w].home = (Home){pools[k], FMT_INT8, 0};
         Tid few = prog_tensor(&p, "few", ROLE_INPUT, FMT_BF16, 2, DIMS(2, 96));
         Tid many = prog_tensor(&p, "many", ROLE_INPUT, FMT_BF16, 2, DIMS(40, 96));
         prog_begin_phase(&p, "direct", 1);

@@ -117,7 +117,7 @@ TEST(small_decoder_rings_are_placed_near_the_bound) {
 }
 
 TEST(streamed_and_quantised_rings_are_placed_near_the_bound) {
-    static const Home homes[] = {{POOL_DEVICE, FMT_INT8}, {POOL_PINNED, FMT_BF16}, {POOL_HOST, FMT_INT8}};
+    static const Home homes[] = {{POOL_DEVICE, FMT_INT8, 0}, {POOL_PINNED, FMT_BF16, 0}, {POOL_HOST, FMT_INT8, 0}};
     Machine gpu = card();
     Seen seen = {0};
     for (int i = 0; i < COUNT_OF(homes) * 2; i++) {

@@ -64,7 +64,7 @@ static void check_rings(const Decoder *d, Home home) {
 TEST(the_timeline_at_its_peak_is_the_ledger) {
     check_rings(&decoder_tiny, decoder_tiny.home);
     check_rings(&decoder_7b, decoder_7b.home);
-    check_rings(&decoder_7b, (Home){POOL_PINNED, FMT_BF16});
+    check_rings(&decoder_7b, (Home){POOL_PINNED, FMT_BF16, 0});
 }
 
 TEST(useful_products_do_not_count_what_is_computed_again) {

@@ -37,7 +37,7 @@ static int find_step(const Program *p, OpId op, bool clone) {
     return -1;
 }
 
-static const Home device = {POOL_DEVICE, FMT_BF16}, host = {POOL_HOST, FMT_INT8};
+static const Home device = {POOL_DEVICE, FMT_BF16, 0}, host = {POOL_HOST, FMT_INT8, 0};
 
 TEST(verify_finds_a_tensor_without_a_place) {
     Planned q;

@@ -88,8 +88,10 @@ static CudaMatrix panel_at(const CudaWork *w, const Panels *p, int64_t row) {
     return p->stage ? cast_to(w, part, p->format, p->stage) : part;
 }
 
-/* That no step of a play writes. */
-static bool is_state(const Tensor *t) { return t->role == ROLE_WEIGHT && t->home.pool == POOL_DEVICE; }
+/* That no step of a play writes: a weight at home on the device, or one that a load phase has put there. */
+static bool is_state(const Tensor *t) {
+    return t->home.pool == POOL_DEVICE && (t->role == ROLE_WEIGHT || t->home.load);
+}
 
 CudaFew cuda_few(CudaMatrix y, CudaMatrix x, Operand weight, Operand bias) {
     CHECK(x.ld == x.cols && y.ld == y.cols && x.cols <= INT32_MAX);
