@@ -26,6 +26,7 @@ static const char *last_part(const char *path) {
 
 void jobs_announce(JobStatus *s, const Options *o, const Ring *r, const char *unit, int64_t total) {
     char folder[JOBS_PATH], here[JOBS_PATH] = "";
+    if (o->asked) o = o->asked;
     const char *out = opt_text(o, OPT_OUT), *name = opt_text(o, OPT_RUN_NAME);
     status_end(s);
     status_init(s);

@@ -164,6 +164,7 @@ typedef struct OptImplied { /* an option of another tool that was taken: elsewhe
 
 typedef struct Options {
     Command command;
+    const struct Options *asked; /* keeps; of the command that this one is a part of (sub_command.h); NULL: of none */
     bool help; /* --help was given: nothing else was checked */
     OptValue value[OPT_COUNT];
     const char *usual[OPT_COUNT]; /* the default as its value's text; NULL: unset */

@@ -12,5 +12,7 @@ bool sub_command_begin(SubCommand *s, const Options *o, Command c, const char *m
     for (int i = 0; i < COUNT_OF(passed); i++)
         if (opt_given(o, passed[i])) s->word[s->n++] = flags[i], s->word[s->n++] = opt_text(o, passed[i]);
     for (int i = 0; i < n; i++) s->word[s->n++] = more[i];
-    return options_parse(&s->o, c, s->n, (char **)s->word, e);
+    bool ok = options_parse(&s->o, c, s->n, (char **)s->word, e);
+    s->o.asked = o;
+    return ok;
 }
