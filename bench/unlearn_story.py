@@ -4,6 +4,7 @@
 
     bench/unlearn_story.py --snug ./snug --tofu DIR --tokenizer DIR --text FILE... --work DIR [--device cuda] >> RESULTS
     bench/unlearn_story.py --table RESULTS                     the tables of docs/unlearning.md
+    ... --runs adamw --splits forget10 forget05:rmu,pdu,undial --updates 20         a part of it: those methods alone
 
 A JSON line for every result goes to standard output; what the program says goes to WORK/*.log. The last 400 rows of
 retain90 are in no training: membership tests hold them against the forgotten ones. --quick: one split, fewer epochs,
@@ -145,7 +146,8 @@ class Story:
     def tell_result(self, run, split, method, got, seen):
         keep = ("steps_touched", "K_used", "hvp_calls", "correction_norm", "guarded", "seconds", "planned_bytes",
                 "measured_bytes", "process_planned_bytes", "process_peak_bytes")
-        self.emit(row="result", run=run, split=split, method=method, **{k: got[k] for k in keep if k in got},
+        tuned = {"updates": self.a.updates} if self.a.updates and method.split()[0] in LOSSES else {}
+        self.emit(row="result", run=run, split=split, method=method, **tuned, **{k: got[k] for k in keep if k in got},
                   metrics={k: v for k, v in seen.items() if isinstance(v, (int, float)) and "bytes" not in k})
 
     def result(self, run, split, method):
@@ -154,6 +156,7 @@ class Story:
         else:
             kind, *words = method.split()
             epochs = "2" if self.a.quick else "10"
+            if self.a.updates: epochs = self.a.updates / -(-SPLITS[split] // 32)
             if kind in LOSSES: words += ["--lr", "3e-4", "--epochs", epochs, "--global-batch", "32"]
             if kind == "dpo": words += ["--refusals", self.path(split + "-refusals.jsonl")]
             got = self.snug(name, "unlearn", "--run", self.path(f"{run}-full"), "--method", kind, "--forget",
@@ -164,20 +167,25 @@ class Story:
         if seen: self.tell_result(run, split, method, got, seen)
         if method != "none": shutil.rmtree(self.path(name), ignore_errors=True)
 
+    def methods(self, run, split, named):
+        """LMCleaner first: it takes longest."""
+        if named: return named.split(",")
+        cleaners = {"adamw": ["lmcleaner --window 10"],
+                    "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact"]}
+        plain = {"adamw": ["none", "undial", "pdu", "rmu", *LOSSES[:-3]], "sgd": ["none", "npo", "graddiff"]}
+        return cleaners[run] + plain[run]
+
     def tell(self):
         self.write_data()
         self.make_base()
-        self.choose_rate()
-        splits = ["forget01"] if self.a.quick else list(SPLITS)
+        if "sgd" in self.a.runs: self.choose_rate()
+        splits = [s.partition(":")[::2] for s in (["forget01"] if self.a.quick else self.a.splits)]
         with concurrent.futures.ThreadPoolExecutor(self.a.jobs) as pool:
-            wait = [pool.submit(self.make_target, r) for r in self.RUNS]
-            wait += [pool.submit(self.make_oracle, r, s) for r in self.RUNS for s in splits]
+            wait = [pool.submit(self.make_target, r) for r in self.a.runs]
+            wait += [pool.submit(self.make_oracle, r, s) for r in self.a.runs for s, _ in splits]
             for w in wait: w.result()
-            cleaners = {"adamw": ["lmcleaner --window 10"],
-                        "sgd": ["lmcleaner --window 10", "lmcleaner --window 10 --hessian exact"]}
-            plain = {"adamw": ["none", *LOSSES], "sgd": ["none", "npo", "graddiff"]}
             wait = [pool.submit(self.result, run, split, method)
-                    for split in splits for run in self.RUNS for method in cleaners[run] + plain[run]]
+                    for split, named in splits for run in self.a.runs for method in self.methods(run, split, named)]
             for w in wait: w.result()
 
 
@@ -224,6 +232,9 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--quick", action="store_true")
+    p.add_argument("--runs", nargs="+", default=list(Story.RUNS), choices=list(Story.RUNS))
+    p.add_argument("--splits", nargs="+", default=list(SPLITS), help="forget05:rmu,pdu names the methods of a split")
+    p.add_argument("--updates", type=int, help="of a loss, whatever the split; without: ten epochs")
     a = p.parse_args()
     if a.table: table(a.table)
     else: Story(a).tell()

@@ -79,6 +79,9 @@ typedef struct Joins {
     KernelRun *run;
 } Joins;
 
+/* A piece of a tensor in host memory: `bytes` of it from byte `at` on; from the first to the last. */
+typedef void StageFn(void *context, void *piece, int64_t at, int64_t bytes);
+
 struct Backend {
     const char *name;
     bool host_memory;                                                    /* pools lie in memory the host can touch */
@@ -117,6 +120,10 @@ struct Backend {
      * only when more is in flight than the device's staging memory holds. */
     void (*put)(Backend *b, void *device, const void *host, int64_t bytes);
     void (*get)(Backend *b, void *host, const void *device, int64_t bytes); /* waits for what is queued */
+    /* The same for large tensors, a piece at a time where they lie in the device's staging memory: fn reads (fetch) or
+     * writes (store) a piece while the next one (the one before) is being copied. NULL: pools are host memory. */
+    void (*fetch)(Backend *b, const void *device, int64_t bytes, StageFn *fn, void *context);
+    void (*store)(Backend *b, void *device, int64_t bytes, StageFn *fn, void *context);
     /* A few numbers read late: note queues their copy behind everything on the compute queue, read_note waits for that
      * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);

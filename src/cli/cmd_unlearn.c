@@ -14,7 +14,6 @@
 #include "cli/show.h"
 #include "cli/unlearn_run.h"
 #include "obs/sensors.h"
-#include "store/jsonfile.h"
 #include "unlearn/baseline.h"
 #include "unlearn/lmcleaner.h"
 #include "unlearn/vec.h"
@@ -41,23 +40,50 @@ static void set_number(json_t *to, const char *name, double v) {
     json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
 }
 
-/* What every method's last line ends with. Takes over result. */
-static bool finish(UnlearnRun *r, json_t *result, double began, const char *path, Err *e) {
-    char file[1100];
+/* What a result is written with: files beside its weights, and the method's last line, of which a copy stands there as
+ * EFFICIENCY.json for `unlearn-eval`. */
+typedef struct Finished {
+    UnlearnRun *r;
+    json_t *line; /* owns */
+    double began;
+    char path[1100];
+    Peak peak;
+} Finished;
+
+/* UnlearnMeasure: what every method's last line ends with, once the weights are written. */
+static void measure(void *user, Str *out) {
+    Finished *f = user;
+    UnlearnRun *r = f->r;
     ring_measure(&r->ring);
-    Peak peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
-    set_number(result, "seconds", sensors_seconds() - began);
-    set_count(result, "planned_bytes", r->ring.placement.arena_bytes[POOL_DEVICE]);
-    set_count(result, "measured_bytes", r->ring.x.pool_bytes[POOL_DEVICE]);
-    set_count(result, "process_planned_bytes", ring_process_bytes(&r->ring));
-    set_count(result, "process_measured_bytes", peak.budget_bytes);
-    peak_json(result, &peak);
-    json_object_set_new(result, "result", json_string(path));
-    snprintf(file, sizeof file, "%.1000s/EFFICIENCY.json", opt_text(r->o, OPT_OUT)); /* `unlearn-eval` reads it */
-    bool ok = jsonfile_write(file, result, e);
-    show_print_json(result);
-    json_decref(result);
-    return peak_settle(&peak, r->o, e) && ok;
+    f->peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
+    set_number(f->line, "seconds", sensors_seconds() - f->began);
+    set_count(f->line, "planned_bytes", r->ring.placement.arena_bytes[POOL_DEVICE]);
+    set_count(f->line, "measured_bytes", r->ring.x.pool_bytes[POOL_DEVICE]);
+    set_count(f->line, "process_planned_bytes", ring_process_bytes(&r->ring));
+    set_count(f->line, "process_measured_bytes", f->peak.budget_bytes);
+    peak_json(f->line, &f->peak);
+    json_object_set_new(f->line, "result", json_string(f->path));
+    char *text = json_dumps(f->line, JSON_INDENT(2));
+    str_add(out, text ? text : "{}");
+    str_add(out, "\n");
+    mem_free(text);
+}
+
+/* Writes the result. Takes over line. */
+static bool write_result(Finished *f, UnlearnRun *r, double began, json_t *line, const UnlearnText *texts, int n,
+                         Err *e) {
+    *f = (Finished){.r = r, .line = line, .began = began};
+    unlearn_run_result_path(r, f->path, sizeof f->path);
+    if (unlearn_run_write(r, texts, n, measure, f, e)) return true;
+    json_decref(line);
+    return false;
+}
+
+/* Says the last line. */
+static bool finish(Finished *f, Err *e) {
+    show_print_json(f->line);
+    json_decref(f->line);
+    return peak_settle(&f->peak, f->r->o, e);
 }
 
 static json_t *checksum_json(UnlearnRun *r) {
@@ -70,16 +96,15 @@ static json_t *checksum_json(UnlearnRun *r) {
 
 static bool replay(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
-    char path[1100];
+    Finished f;
     int64_t end = r->history.n_steps, at = opt_given(r->o, OPT_AT) ? opt_int(r->o, OPT_AT) : end;
     if (at > end) return fail(e, ERR_USAGE, "--at %" PRId64 ": the run has %" PRId64 " updates", at, end);
-    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e) ||
-        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
-        return false;
-    log_line("the weights after %s updates: %s", units_count(at).s, path);
-    json_t *result = json_pack("{s:s, s:I, s:I, s:o}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
-                               (json_int_t)r->replay.passes, "checksum", checksum_json(r));
-    return finish(r, result, m->began, path, e);
+    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e)) return false;
+    json_t *line = json_pack("{s:s, s:I, s:I, s:o}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
+                             (json_int_t)r->replay.passes, "checksum", checksum_json(r));
+    if (!write_result(&f, r, m->began, line, NULL, 0, e)) return false;
+    log_line("the weights after %s updates: %s", units_count(at).s, f.path);
+    return finish(&f, e);
 }
 
 /* ---- the request ---- */
@@ -132,6 +157,7 @@ static bool read_how(Removal *m, const Options *o, Err *e) {
     return draw_key(n, o, e);
 }
 
+/* Once the run's options are known. */
 static bool settle_mode(Removal *m, Err *e) {
     const Options *o = m->run.o;
     PropagateOptions *p = &m->how.propagate;
@@ -217,18 +243,37 @@ static bool retrain(Removal *m, Err *e) {
 
 static bool retrain_only(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
-    char path[1100];
-    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e) ||
-        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
-        return false;
-    log_line("retrained from update %s on without what is to be forgotten: %s", units_count(m->first).s, path);
-    json_t *result = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from",
-                               (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes, "checksum",
-                               checksum_json(r));
-    return finish(r, result, m->began, path, e);
+    Finished f;
+    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
+    json_t *line = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from",
+                             (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes, "checksum",
+                             checksum_json(r));
+    if (!write_result(&f, r, m->began, line, NULL, 0, e)) return false;
+    log_line("retrained from update %s on without what is to be forgotten: %s", units_count(m->first).s, f.path);
+    return finish(&f, e);
 }
 
 /* ---- lmcleaner ---- */
+
+static bool carries_apart(const Removal *m) {
+    const char *const *list;
+    return clean_carries_apart(&m->how, opt_list(m->run.o, OPT_FORGET, &list)) || opt_flag(m->run.o, OPT_ORACLE);
+}
+
+/* Of host memory, what the method's vectors take; UnlearnVectors. */
+static bool vector_bytes(void *user, const UnlearnRun *r, int64_t *bytes, Err *e) {
+    Removal *m = user;
+    const char *const *list;
+    int requests = opt_list(r->o, OPT_FORGET, &list);
+    double momentum = r->spec.optimizer == OPTIMIZER_SGD ? r->spec.update.beta1 : 0;
+    bool oracle = opt_flag(r->o, OPT_ORACLE);
+    if (!settle_mode(m, e)) return false;
+    int vectors = clean_vectors(&m->how, momentum, requests);
+    vectors += carries_apart(m) && !clean_carries_apart(&m->how, requests);
+    vectors += oracle || clean_looks_at_theta(&m->how, momentum);
+    *bytes = vectors * replay_theta_bytes(&r->job) + replay_copy_bytes(&r->job);
+    return true;
+}
 
 /* From here on the slots hold the end of the run, and no replay knows where it stands. */
 static bool load_end(Removal *m, Err *e) {
@@ -239,7 +284,7 @@ static bool load_end(Removal *m, Err *e) {
 
 static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
     m->sum = MEM_NEW(float, w->n);
-    m->v = MEM_NEW(float, w->n);
+    if (carries_apart(m)) m->v = MEM_NEW(float, w->n);
     for (int i = 0; i < m->n_requests; i++) {
         m->run.replay.removed = m->request[i].set.removed;
         if (!clean_request(w, &m->how, &m->request[i], m->sum, m->v, e)) return false;
@@ -249,31 +294,25 @@ static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
 }
 
 static bool apply(Removal *m, const Walk *w, Err *e) {
-    Params *params = &m->run.replay.params;
+    Replay *r = &m->run.replay;
     Exec *x = &m->run.ring.x;
-    float *theta = m->run.replay.theta;
     bool oracle = opt_flag(m->run.o, OPT_ORACLE);
     m->oracle_error = m->random_error = NAN;
     if (oracle && !retrain(m, e)) return false;
-    if (oracle) params_get(params, x, m->v);
+    if (oracle) params_get(&r->params, x, PARAMS_THETA, m->v);
     if (!load_end(m, e)) return false;
-    params_get(params, x, theta);
-    if (oracle) compare(m, theta, w->n);
-    vec_add(m->run.replay.team, theta, m->sum, 1, w->n);
+    if (oracle) compare(m, replay_theta(r), w->n);
     for (int i = 0; i < m->n_requests; i++) {
-        clean_cover(w, &m->how, &m->request[i], i, theta, m->v);
+        clean_cover(w, &m->how, &m->request[i], i, m->sum, m->v);
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
     }
-    params_get(params, x, m->v);
-    params_put(params, x, theta);
-    params_get(params, x, theta);
-    m->applied_norm = distance(theta, m->v, w->n); /* what rounding to the weights' format has left of it */
-    return true;
+    m->applied_norm = replay_add(r, m->sum);
+    return exec_sync(x, e);
 }
 
 static json_t *clean_json(const Removal *m) {
     PropagateReport all = {0};
-    double gamma = NAN, truncation = 0, epsilon[MOST_REQUESTS],
+    double gamma = NAN, truncation = 0, seconds = 0, epsilon[MOST_REQUESTS],
            delta = m->how.noise.delta * (m->n_requests + (m->n_requests > 1));
     const char *why_not = NULL;
     for (int i = 0; i < m->n_requests; i++) {
@@ -284,6 +323,7 @@ static json_t *clean_json(const Removal *m) {
         all.window_used = MAX2(all.window_used, q->report.window_used);
         if (!isnan(q->gamma)) gamma = isnan(gamma) ? q->gamma : fmax(gamma, q->gamma);
         truncation += q->truncation;
+        seconds += q->seconds;
         epsilon[i] = m->how.noise.epsilon;
         if (q->why_not) why_not = q->why_not;
     }
@@ -304,28 +344,29 @@ static json_t *clean_json(const Removal *m) {
     set_number(o, "oracle_error", m->oracle_error);
     set_number(o, "random_error", m->random_error);
     set_count(o, "passes", m->run.replay.passes);
+    set_number(o, "request_seconds", seconds);
     return o;
 }
 
 static bool lmcleaner(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Walk w = replay_walk(&r->replay);
-    char path[1100];
+    Finished f;
     Str audit = {0}, requeue = {0};
     Chain chain = {0};
-    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
+    if (!read_requests(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
         !propagate_requests(m, &w, e) || !apply(m, &w, e))
         return false;
     for (int i = 0; i < m->n_requests; i++) clean_record(&audit, &chain, &m->request[i], &m->how, r->history.n_steps);
     clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->data));
     const UnlearnText texts[] = {{"audit.jsonl", &audit}, {"requeue.json", &requeue}};
-    bool ok = unlearn_run_write(r, texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, path, sizeof path, e);
+    bool ok = write_result(&f, r, m->began, clean_json(m), texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, e);
     str_free(&audit);
     str_free(&requeue);
     if (!ok) return false;
     log_line("a correction of norm %.4g, made in %s passes over batches of the run: %s", m->correction_norm,
-             units_count(r->replay.passes).s, path);
-    return finish(r, clean_json(m), m->began, path, e);
+             units_count(r->replay.passes).s, f.path);
+    return finish(&f, e);
 }
 
 /* ---- losses ---- */
@@ -375,7 +416,7 @@ static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
 static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *refusals, Err *e) {
     UnlearnRun *r = &m->run;
     BaselineReport report;
-    char path[1100];
+    Finished done;
     Baseline b = {.run = &r->run,
                   .loss = *loss,
                   .forget = f,
@@ -384,11 +425,7 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
                   .batch = opt_int(r->o, OPT_GLOBAL_BATCH),
                   .seed = (uint64_t)opt_int(r->o, OPT_SEED),
                   .schedule = {.kind = SCHEDULE_LINEAR, .lr = opt_real(r->o, OPT_LR)}};
-    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e) ||
-        !unlearn_run_write(r, NULL, 0, path, sizeof path, e))
-        return false;
-    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
-             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, path);
+    if (!unlearn_run_check_out(r, e) || !baseline_run(&b, &report, e)) return false;
     json_t *result =
         json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples",
                   (json_int_t)f->n, "updates", (json_int_t)report.updates, "forward_passes",
@@ -399,7 +436,10 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     set_number(result, "forget_nll_after", report.forget_nll_after);
     set_number(result, "unlearning_seconds", report.seconds);
     json_object_set_new(result, "checksum", checksum_json(r));
-    return finish(r, result, m->began, path, e);
+    if (!write_result(&done, r, m->began, result, NULL, 0, e)) return false;
+    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
+             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, done.path);
+    return finish(&done, e);
 }
 
 static bool baseline(Removal *m, const Options *o, Err *e) {
@@ -417,19 +457,19 @@ static bool baseline(Removal *m, const Options *o, Err *e) {
 
 /* ---- the command ---- */
 
-static bool reads_log(const Options *o) {
-    return opt_is(o, OPT_METHOD, "lmcleaner") || opt_is(o, OPT_METHOD, "retrain") || opt_is(o, OPT_METHOD, "replay");
-}
+static bool is_lmcleaner(const Options *o) { return opt_is(o, OPT_METHOD, "lmcleaner"); }
 
-static int vectors_of(const Removal *m, const Options *o) {
-    return opt_is(o, OPT_METHOD, "lmcleaner") ? clean_vectors(1, m->how.gamma_iterations) : 0;
+static bool reads_log(const Options *o) {
+    return is_lmcleaner(o) || opt_is(o, OPT_METHOD, "retrain") || opt_is(o, OPT_METHOD, "replay");
 }
 
 bool cmd_unlearn(const Options *o, Err *e) {
     Removal *m = MEM_NEW(Removal, 1);
     m->began = sensors_seconds();
     bool ok =
-        reads_log(o) ? read_how(m, o, e) && unlearn_run_open(&m->run, o, vectors_of(m, o), e) : baseline(m, o, e);
+        reads_log(o)
+            ? read_how(m, o, e) && unlearn_run_open(&m->run, o, is_lmcleaner(o) ? vector_bytes : NULL, m, e)
+            : baseline(m, o, e);
     if (ok && reads_log(o))
         ok = opt_is(o, OPT_METHOD, "replay")    ? replay(m, e)
              : opt_is(o, OPT_METHOD, "retrain") ? retrain_only(m, e)

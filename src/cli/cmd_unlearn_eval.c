@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/gen_setup.h"
+#include "cli/jobs.h"
 #include "cli/show.h"
 #include "cli/sub_command.h"
 #include "obs/sensors.h"
@@ -46,6 +47,7 @@ typedef struct Scoring {
     Job job;
     Ring ring;
     Run run;
+    JobStatus status;
     bool gradients; /* a training job, for the gradients of samples; else one that scores answers */
     bool planned, running;
 } Scoring;
@@ -119,7 +121,9 @@ static bool open_scoring(Scoring *s, Evaluation *v, const char *model, int fd, E
         return false;
     RunOptions ro = {.model_folder = s->model.folder, .global_batch = s->gradients};
     s->running = true;
+    jobs_announce(&s->status, o, &s->ring, "", 0);
     if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e)) return false;
+    status_phase(&s->status, "evaluating");
     v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
     v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);
     v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&s->ring));
@@ -148,6 +152,7 @@ static bool score(Evaluation *v, Scores *out, const char *model, Err *e) {
     s->gradients = !out;
     bool ok = write_rows(&fd, v, e) && open_scoring(s, v, model, fd, e) &&
               (out ? scores_make(out, &s->run, s->data, e) : make_norms(s, v, e));
+    status_end(&s->status);
     if (s->running) run_close(&s->run);
     if (s->planned) ring_close(&s->ring);
     if (s->backend) s->backend->close(s->backend);
@@ -253,11 +258,11 @@ static bool generate(Evaluation *v, Err *e) {
 
 /* ---- the end ---- */
 
-/* What making the model took stands beside its folder; it goes along with the evaluation. */
+/* What making the model took stands beside its weights; it goes along with the evaluation. */
 static bool copy_efficiency(const char *out, const char *model, Err *e) {
     char from[1200], to[1200];
     json_t *spent = NULL;
-    snprintf(from, sizeof from, "%.1000s/../EFFICIENCY.json", model);
+    snprintf(from, sizeof from, "%.1000s/EFFICIENCY.json", model);
     if (!file_exists(from)) return true;
     snprintf(to, sizeof to, "%.1000s/EFFICIENCY.json", out);
     bool ok = jsonfile_read(&spent, from, 1 << 20, e) && jsonfile_write(to, spent, e);

@@ -13,7 +13,8 @@ enum { JOBS_PATH = 512 };
 void jobs_folder(char to[JOBS_PATH]);
 
 /* From here on the monitor shows the command, in the phase "loading": named after --run-name, --out or --model, with
- * what its ring plans; a part of another command by that one's. unit: of its steps, "" for updates; total: of them, 0: not known. */
+ * what its ring plans; a part of another command by that one's. unit: of its steps, "" for updates; total: of them,
+ * 0: not known. */
 void jobs_announce(JobStatus *s, const Options *o, const Ring *r, const char *unit, int64_t total);
 
 #endif

@@ -63,7 +63,7 @@ static bool open_data(UnlearnRun *r, Err *e) {
 
 /* ---- planned and opened ---- */
 
-static bool plan(UnlearnRun *r, int vectors, Err *e) {
+static bool plan(UnlearnRun *r, UnlearnVectors *vectors, void *user, Err *e) {
     const Options *o = &r->given;
     if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
         r->spec.task = &task_gauss_newton;
@@ -74,9 +74,10 @@ static bool plan(UnlearnRun *r, int vectors, Err *e) {
         ring_close(&r->ring);
         return false;
     }
-    r->host.vectors = replay_bytes(&r->job) * (1 + vectors) + gauss_newton_bytes(&r->spec) +
-                      replay_stack_bytes(setup_threads(r->o));
+    bool ok = !vectors || vectors(user, r, &r->host.vectors, e);
+    r->host.vectors += gauss_newton_bytes(&r->spec) + replay_stack_bytes(setup_threads(r->o));
     ring_close(&r->ring);
+    if (!ok) return false;
     setup_fit(&r->spec, o, &r->machine, &r->host, r->limits);
     r->planned = true;
     return job_plan(&r->job, &r->ring, &r->spec, &r->machine, &r->host, e) &&
@@ -114,7 +115,7 @@ static bool start(UnlearnRun *r, Err *e) {
     return replay_open(&r->replay, &r->run, &r->history, setup_threads(r->o), e);
 }
 
-bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {
+bool unlearn_run_open(UnlearnRun *r, const Options *o, UnlearnVectors *vectors, void *user, Err *e) {
     *r = (UnlearnRun){.o = o};
     snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
     const Options *g = &r->given;
@@ -122,7 +123,7 @@ bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e) {
            setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) &&
            (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) &&
            setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
-           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, e) &&
+           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, user, e) &&
            check_belongs(r, e) && start(r, e);
 }
 
@@ -216,7 +217,7 @@ bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
     snprintf(r->result, sizeof r->result, "%s/%s", r->folder, result_name(r));
     if (!weights_load(x, NULL, role, r->result, e)) return false;
     weights_start_masters(x);
-    if (weights_checksum(x, role) == r->history.checksum) return true;
+    if (weights_digest(x, role) == r->history.checksum) return true;
     return fail(e, ERR_FAIL,
                 "step log %s: does not belong to %s: the run that it describes ended with other weights. Were they "
                 "trained further, merged or replaced?",
@@ -244,17 +245,28 @@ bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
                 units_count(sizes.bytes - has).s);
 }
 
-bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *path, size_t size, Err *e) {
-    FolderOut f;
-    char file[1200];
+void unlearn_run_result_path(const UnlearnRun *r, char *path, size_t size) {
     snprintf(path, size, "%s/%s", opt_text(r->o, OPT_OUT), result_name(r));
+}
+
+static bool write_text(const char *folder, const char *name, const Str *text, Err *e) {
+    char file[1200];
+    snprintf(file, sizeof file, "%s/%s", folder, name);
+    return file_write_all(file, str_text(text), text->len, e);
+}
+
+bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMeasure *measure, void *user, Err *e) {
+    FolderOut f;
+    char path[1100];
+    Str spent = {0};
+    unlearn_run_result_path(r, path, sizeof path);
     if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e))
         return false;
     bool ok = run_write_trained(&r->run, f.temporary, e) && run_sync_device(&r->run, e);
-    for (int i = 0; ok && i < n; i++) {
-        snprintf(file, sizeof file, "%s/%s", f.temporary, texts[i].name);
-        ok = file_write_all(file, str_text(texts[i].text), texts[i].text->len, e);
-    }
+    for (int i = 0; ok && i < n; i++) ok = write_text(f.temporary, texts[i].name, texts[i].text, e);
+    if (ok) measure(user, &spent);
+    ok = ok && write_text(f.temporary, "EFFICIENCY.json", &spent, e);
+    str_free(&spent);
     if (ok) return folder_commit(&f, e);
     folder_abort(&f);
     return false;

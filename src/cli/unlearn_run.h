@@ -32,9 +32,12 @@ typedef struct UnlearnRun {
     Replay replay;
 } UnlearnRun;
 
-/* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors: as
- * long as the model, that the method holds besides. Nothing is written. unlearn_run_close in either case. */
-bool unlearn_run_open(UnlearnRun *r, const Options *o, int vectors, Err *e);
+/* Of host memory, what a method's vectors take; r: planned once, for its counts. */
+typedef bool UnlearnVectors(void *user, const UnlearnRun *r, int64_t *bytes, Err *e);
+
+/* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors NULL:
+ * the method holds none. Nothing is written. unlearn_run_close in either case. */
+bool unlearn_run_open(UnlearnRun *r, const Options *o, UnlearnVectors *vectors, void *user, Err *e);
 void unlearn_run_close(UnlearnRun *r);
 
 /* The same for a method that tunes the run's result: its model and data, this command's batch and rates, no log.
@@ -50,9 +53,13 @@ typedef struct UnlearnText { /* a file beside the weights */
     const Str *text;
 } UnlearnText;
 
-/* Writes what stands in the slots to --out: model or adapter, with texts beside the weights. It appears as a whole.
- * path: gets its folder. */
+/* Says what was spent, when the weights are written and the result is not yet in place. */
+typedef void UnlearnMeasure(void *user, Str *out);
+
+void unlearn_run_result_path(const UnlearnRun *r, char *path, size_t size); /* model or adapter, in --out */
 bool unlearn_run_check_out(UnlearnRun *r, Err *e);
-bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, char *path, size_t size, Err *e);
+/* Writes what stands in the slots to that folder, with texts and EFFICIENCY.json beside the weights. It appears as a
+ * whole. */
+bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMeasure *measure, void *user, Err *e);
 
 #endif

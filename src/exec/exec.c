@@ -259,6 +259,47 @@ void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes) {
     x->b->get(x->b, host, (const char *)address(x, t) + at_byte, bytes);
 }
 
+enum { STAGE_BYTES = 1 << 20 }; /* of what lies in files, at a time */
+
+/* What neither the host touches nor the device stages lies in files. */
+static bool is_in_files(const Exec *x, Tid t) {
+    return prog_t(x->p, prog_base(x->p, t))->home.pool == POOL_DISK || !x->b->fetch;
+}
+
+void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context) {
+    int64_t bytes = prog_bytes(x->p, t);
+    if (exec_is_touchable(x, t)) {
+        fn(context, address(x, t), 0, bytes);
+    } else if (is_in_files(x, t)) {
+        char *piece = mem_alloc(STAGE_BYTES);
+        for (int64_t at = 0, n; at < bytes; at += n) {
+            n = MIN2(STAGE_BYTES, bytes - at);
+            exec_get(x, t, piece, at, n);
+            fn(context, piece, at, n);
+        }
+        mem_free(piece);
+    } else {
+        x->b->fetch(x->b, address(x, t), bytes, fn, context);
+    }
+}
+
+void exec_store(Exec *x, Tid t, StageFn *fn, void *context) {
+    int64_t bytes = prog_bytes(x->p, t);
+    if (exec_is_touchable(x, t)) {
+        fn(context, address(x, t), 0, bytes);
+    } else if (is_in_files(x, t)) {
+        char *piece = mem_alloc(STAGE_BYTES);
+        for (int64_t at = 0, n; at < bytes; at += n) {
+            n = MIN2(STAGE_BYTES, bytes - at);
+            fn(context, piece, at, n);
+            exec_put(x, t, piece, at, n);
+        }
+        mem_free(piece);
+    } else {
+        x->b->store(x->b, address(x, t), bytes, fn, context);
+    }
+}
+
 void exec_note(Exec *x, int slot, Tid t) { x->b->note(x->b, slot, address(x, t), prog_bytes(x->p, t)); }
 
 bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e) {

@@ -45,6 +45,10 @@ void *exec_address(const Exec *x, Tid t); /* of a placed tensor */
 bool exec_is_touchable(const Exec *x, Tid t); /* the host may read and write that address */
 void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes);
 void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
+/* A whole tensor, a piece at a time: fn reads it (fetch) or writes it (store). Where the host can touch it, it is one
+ * piece. A device that fails calls fn no more; the error surfaces at sync. */
+void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context);
+void exec_store(Exec *x, Tid t, StageFn *fn, void *context);
 void exec_note(Exec *x, int slot, Tid t); /* a small tensor as it stands after what is queued; read by read_note */
 bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 

@@ -90,7 +90,7 @@ static bool put_header(HistoryLog *l, Err *e) {
     char *job = json_dumps(l->job, JSON_COMPACT);
     if (!job) return fail(e, ERR_FAIL, "%s: the job cannot be written as JSON", l->path);
     str_clear(&l->line);
-    str_addf(&l->line, "{\"snug_step_log\":1,\"stride\":%" PRId64 ",\"threads\":%d,\"job\":%s", l->stride, l->threads,
+    str_addf(&l->line, "{\"snug_step_log\":2,\"stride\":%" PRId64 ",\"threads\":%d,\"job\":%s", l->stride, l->threads,
              job);
     mem_free(job);
     return put_line(l, e) && file_flush(l->fd, l->path, e);

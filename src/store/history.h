@@ -2,7 +2,7 @@
  * bit.
  *
  * A folder with steps.jsonl, lines under a hash chain (chain.h):
- *     {"snug_step_log":1,"stride":50,"threads":2,"job":{"lr":"0.01","binary":"9f..",...}}         what fixes the bits
+ *     {"snug_step_log":2,"stride":50,"threads":2,"job":{"lr":"0.01","binary":"9f..",...}}         what fixes the bits
  *     {"step":12,"epoch":0,"row":96,"lr":0.01,"key":"5e..","samples":[7,31]}                       update 12, from 0
  *     {"checkpoint":50,"checksum":"88.."}                    state-50/ holds the weights after 50 updates, and the
  * optimizer's

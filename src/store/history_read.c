@@ -64,7 +64,7 @@ static bool take_state(History *h, const json_t *line, const char *kind, Err *e)
 
 static bool take_header(History *h, const json_t *line, Err *e) {
     json_t *job = json_object_get(line, "job");
-    if (json_integer_value(json_object_get(line, "snug_step_log")) != 1 || !json_is_object(job))
+    if (json_integer_value(json_object_get(line, "snug_step_log")) != 2 || !json_is_object(job))
         return fail(e, ERR_FAIL, "is not the first line of a step log");
     h->job = json_incref(job);
     return get_int(line, "stride", &h->stride, e);

@@ -499,7 +499,7 @@ bool run_train(Run *r, RunResult *out, Err *e) {
     if (out->finished) recall(r, out);
     if (out->finished && r->o.save) run_name_result(r, out);
     if (!trains || out->stopped_by) return true;
-    if (!run_log_end(r, out->checksum, e)) return false;
+    if (!run_log_end(r, e)) return false;
     if (r->o.save && !run_save_result(r, out, e)) return false;
     return !r->o.profile || profile(r, e); /* last: the weights are written, one more update does no harm */
 }

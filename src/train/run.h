@@ -248,7 +248,7 @@ bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const
 void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o);
 bool run_logs_state_after(const Run *r, int64_t step); /* the log gets a checkpoint then */
 bool run_log_step(Run *r, const Update *u, Err *e);    /* an update that is done, and the checkpoint behind it */
-bool run_log_end(Run *r, uint64_t checksum, Err *e);
+bool run_log_end(Run *r, Err *e);
 
 /* spike.c */
 SpikeLimits spike_limits(const SpikeState *s, const SpikeRule *rule); /* of the next update */

@@ -93,7 +93,7 @@ static bool write_state(Run *r, const char *root, void *unused, Err *e) {
         folder_abort(&f);
         return false;
     }
-    HistoryState s = {r->step, weights_checksum(&r->ring->x, job_trained_role(r->job))};
+    HistoryState s = {r->step, weights_digest(&r->ring->x, job_trained_role(r->job))};
     return folder_commit(&f, e) && history_add_state(r->o.history, s, e);
 }
 
@@ -120,8 +120,9 @@ static bool write_end(Run *r, const char *root, void *checksum, Err *e) {
     return history_add_end(r->o.history, (HistoryState){r->step, *(const uint64_t *)checksum}, e);
 }
 
-bool run_log_end(Run *r, uint64_t checksum, Err *e) {
+bool run_log_end(Run *r, Err *e) {
     if (!r->o.history) return true;
+    uint64_t checksum = weights_digest(&r->ring->x, job_trained_role(r->job));
     if (!run_until_written(r, write_end, &checksum, e)) return false;
     log_line("step log: %s bytes in %s, %s a step without its checkpoints", units_count(r->o.history->bytes).s,
              r->o.history->folder, units_bytes(r->o.history->bytes / MAX2(r->step, 1)).s);

@@ -9,11 +9,21 @@
 #include "obs/sensors.h"
 #include "unlearn/vec.h"
 
-enum { CONTRACTION_VECTORS = 3 };
+enum { CONTRACTION_VECTORS = 2 };
 
-int clean_vectors(double momentum, int gamma_iterations) {
-    int moving = propagate_vectors(momentum);
-    return 2 + (gamma_iterations ? MAX2(moving, CONTRACTION_VECTORS) : moving);
+bool clean_carries_apart(const CleanOptions *o, int requests) {
+    return requests > 1 || o->each_step || o->gamma_iterations || o->noise.epsilon > 0;
+}
+
+int clean_vectors(const CleanOptions *o, double momentum, int requests) {
+    int moving = propagate_vectors(&o->propagate, momentum);
+    return 1 + clean_carries_apart(o, requests) + (o->gamma_iterations ? MAX2(moving, CONTRACTION_VECTORS) : moving);
+}
+
+bool clean_looks_at_theta(const CleanOptions *o, double momentum) {
+    const PropagateOptions *p = &o->propagate;
+    bool differences = p->hessian == HESSIAN_EXACT || p->hessian == HESSIAN_GAUSS_NEWTON || o->gamma_iterations;
+    return differences || momentum > 0 || (p->mode == PROPAGATE_STEPS && !propagate_streams(p, momentum));
 }
 
 /* ---- the correction ---- */
@@ -36,11 +46,11 @@ static bool propagate_all(const Walk *w, const CleanOptions *o, CleanRequest *r,
     PropagateOptions options = o->propagate;
     options.window = r->window;
     int64_t n = r->set.n_steps, each = o->each_step ? 1 : n;
-    double before = vec_norm(w->team, sum, w->n);
+    double before = o->each_step ? vec_norm(w->team, sum, w->n) : 0;
     for (int64_t i = 0; i < n; i += each) {
         PropagateReport part;
-        if (!propagate(w, &options, r->set.step + i, each, v, &part, e)) return false;
-        vec_add(w->team, sum, v, 1, w->n);
+        if (!propagate(w, &options, r->set.step + i, each, v ? v : sum, &part, e)) return false;
+        if (v) vec_add(w->team, sum, v, 1, w->n);
         join(&r->report, &part);
         r->report.norm = part.norm;
     }
@@ -82,7 +92,7 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     return true;
 }
 
-void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *theta, float *scratch) {
+void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch) {
     double missed = isfinite(r->truncation) ? r->truncation : 0, measured = fmax(r->report.largest_norm, missed);
     NoiseOptions own = o->noise;
     own.key = rng_fold(own.key, (uint64_t)number);
@@ -95,7 +105,7 @@ void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int numb
                               .gamma = r->gamma,
                               .measured = measured};
     r->noise = noise_scale(&own, measured);
-    r->noise_norm = noise_add(&own, &r->noise, theta, scratch, w->n);
+    r->noise_norm = noise_add(&own, &r->noise, sum, scratch, w->n);
     r->why_not = certificate_refusal(&facts);
 }
 

@@ -34,13 +34,17 @@ typedef struct CleanRequest {
     double seconds;
 } CleanRequest;
 
-/* Vectors as long as the model that this holds, the sum included. */
-int clean_vectors(double momentum, int gamma_iterations);
+/* Corrections of several propagations are added up, or a vector is needed besides: v of clean_request is one apart. */
+bool clean_carries_apart(const CleanOptions *o, int requests);
+/* Vectors as long as the model that this holds, sum and v included; and whether it asks the walk for theta. */
+int clean_vectors(const CleanOptions *o, double momentum, int requests);
+bool clean_looks_at_theta(const CleanOptions *o, double momentum);
 
-/* Adds the request's correction to sum, and measures what a certificate is made of. v: as long as sum. */
+/* Adds the request's correction to sum, and measures what a certificate is made of. v: as long as sum; NULL: sum is 0
+ * and takes the correction itself. */
 bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e);
-/* Adds the request's noise to the corrected weights and says whether it is certified. */
-void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *theta, float *scratch);
+/* Adds the request's noise to the correction and says whether it is certified. scratch: NULL where there is none. */
+void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch);
 
 /* The record of a request: a line under the chain. tau: updates of the run. */
 void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau);

@@ -1,9 +1,12 @@
-/* params.c - between planned slots of any plain format and one long vector, a piece at a time. */
+/* params.c - between planned slots of any plain format and one long vector, a block at a time. */
 #include "unlearn/params.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { PIECE = 1 << 14 };
+#include "unlearn/vec.h"
+
+enum { BLOCK = PARAMS_BLOCK, TILE = 1 << 16 }; /* numbers: decoded at a time; of a thread at a time */
 
 static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
     for (int64_t i = 0; i < p->n_s; i++) {
@@ -23,6 +26,16 @@ static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Ti
     return NULL;
 }
 
+static Tid tensor_of(const Program *p, const ParamTensor *k, ParamsOf of) {
+    switch (of) {
+        case PARAMS_THETA: return k->master ? k->master : k->weight;
+        case PARAMS_WEIGHT: return k->weight;
+        case PARAMS_GRADIENT: return prog_t(p, k->weight)->grad;
+        case PARAMS_MOMENT: return k->moment;
+    }
+    return NONE;
+}
+
 void params_init(Params *p, const Job *j) {
     const Program *prog = &j->ring->p;
     int n = 0;
@@ -36,6 +49,12 @@ void params_init(Params *p, const Job *j) {
         p->span[p->n_tensors++] =
             (WalkSpan){.first = k->first, .count = k->count, .mult = a->lr_mult, .decay = a->weight_decay};
         p->n += k->count;
+        k->format = prog_t(prog, tensor_of(prog, k, PARAMS_THETA))->format;
+        k->first_tile = p->n_tiles;
+        p->n_tiles += (k->count + TILE - 1) / TILE;
+        k->raw = p->raw_bytes;
+        p->raw_bytes += MAX2(prog_bytes(prog, tensor_of(prog, k, PARAMS_THETA)),
+                             prog_bytes(prog, tensor_of(prog, k, PARAMS_GRADIENT)));
     }
 }
 
@@ -45,83 +64,159 @@ void params_free(Params *p) {
     *p = (Params){0};
 }
 
-static void get_tensor(Exec *x, Tid t, float *to, int64_t n) {
-    Format f = prog_t(x->p, t)->format;
-    char raw[PIECE * 4];
-    if (f == FMT_F32) { /* as it is, in one copy */
-        exec_get(x, t, to, 0, n * 4);
-        return;
-    }
-    int64_t item = format_item_bytes(f);
-    for (int64_t at = 0; at < n; at += PIECE) {
-        int64_t m = MIN2(PIECE, n - at);
-        exec_get(x, t, raw, at * item, m * item);
-        format_table[f].decode(to + at, raw, 1, m, 0, 1);
+/* ---- blocks ---- */
+
+typedef struct Passing { /* a tensor on its way */
+    const Params *p;
+    const ParamTensor *k;
+    Format format;
+    int64_t item;
+    bool writes;
+    ParamsFn *fn;
+    void *context;
+    char *piece; /* the stretch at hand ... */
+    int64_t at, n; /* ... and its numbers */
+} Passing;
+
+static void pass_tile(void *context, int64_t tile, int worker) {
+    const Passing *s = context;
+    float value[BLOCK];
+    int64_t end = MIN2((tile + 1) * TILE, s->n);
+    (void)worker;
+    for (int64_t from = tile * TILE; from < end; from += BLOCK) {
+        int64_t n = MIN2(BLOCK, end - from);
+        char *raw = s->piece + from * s->item;
+        if (!s->writes) format_table[s->format].decode(value, raw, 1, n, 0, 1);
+        s->fn(s->context, &(ParamsBlock){s->k, s->at + from, n, s->k->first_tile + (s->at + from) / TILE, value, raw,
+                                         s->item});
+        if (s->writes) format_table[s->format].encode(raw, value, 1, n, 0, 1);
     }
 }
 
-static void put_tensor(Exec *x, Tid t, const float *from, const float *along, double h, int64_t n) {
-    Format f = prog_t(x->p, t)->format;
-    char raw[PIECE * 4];
-    float sum[PIECE];
-    if (f == FMT_F32 && !along) {
-        exec_put(x, t, from, 0, n * 4);
-        return;
-    }
-    int64_t item = format_item_bytes(f);
-    for (int64_t at = 0; at < n; at += PIECE) {
-        int64_t m = MIN2(PIECE, n - at);
-        for (int64_t i = 0; i < m; i++)
-            sum[i] = along ? (float)((double)from[at + i] + h * (double)along[at + i]) : from[at + i];
-        format_table[f].encode(raw, sum, 1, m, 0, 1);
-        exec_put(x, t, raw, at * item, m * item);
-    }
+static void pass_piece(void *context, void *piece, int64_t at, int64_t bytes) {
+    Passing *s = context;
+    s->piece = piece;
+    s->at = at / s->item;
+    s->n = bytes / s->item;
+    int64_t tiles = (s->n + TILE - 1) / TILE;
+    if (s->p->team) threads_for(s->p->team, tiles, pass_tile, s);
+    else
+        for (int64_t i = 0; i < tiles; i++) pass_tile(s, i, 0);
 }
 
-void params_get(const Params *p, Exec *x, float *to) {
+static void pass_all(const Params *p, Exec *x, ParamsOf of, char *copy, Passing how) {
     for (int i = 0; i < p->n_tensors; i++) {
-        const ParamTensor *k = &p->tensor[i];
-        get_tensor(x, k->master ? k->master : k->weight, to + k->first, k->count);
+        Tid t = tensor_of(x->p, &p->tensor[i], of);
+        if (!t) continue;
+        how.k = &p->tensor[i];
+        how.format = prog_t(x->p, t)->format;
+        how.item = format_item_bytes(how.format);
+        if (copy) pass_piece(&how, copy + how.k->raw, 0, how.k->count * how.item);
+        else if (how.writes) exec_store(x, t, pass_piece, &how);
+        else exec_fetch(x, t, pass_piece, &how);
     }
 }
+
+void params_read(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context) {
+    pass_all(p, x, of, NULL, (Passing){.p = p, .fn = fn, .context = context});
+}
+
+void params_write(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context) {
+    pass_all(p, x, of, NULL, (Passing){.p = p, .writes = true, .fn = fn, .context = context});
+}
+
+void params_read_copy(const Params *p, Exec *x, ParamsOf of, char *copy, ParamsFn *fn, void *context) {
+    pass_all(p, x, of, copy, (Passing){.p = p, .fn = fn, .context = context});
+}
+
+/* ---- vectors ---- */
+
+static void get_block(void *to, const ParamsBlock *b) {
+    memcpy((float *)to + b->k->first + b->at, b->value, sizeof(float) * (size_t)b->n);
+}
+
+void params_get(const Params *p, Exec *x, ParamsOf of, float *to) { params_read(p, x, of, get_block, to); }
+
+typedef struct Shifted {
+    const float *from, *along;
+    double h;
+} Shifted;
+
+static void put_block(void *context, const ParamsBlock *b) {
+    const Shifted *s = context;
+    const float *from = s->from + b->k->first + b->at, *along = s->along + b->k->first + b->at;
+    for (int64_t i = 0; i < b->n; i++) b->value[i] = (float)((double)from[i] + s->h * (double)along[i]);
+}
+
+static void put_plain_block(void *from, const ParamsBlock *b) {
+    memcpy(b->value, (const float *)from + b->k->first + b->at, sizeof(float) * (size_t)b->n);
+}
+
+/* The weight, and its fp32 twin where there is one. */
+static void put_both(const Params *p, Exec *x, ParamsFn *fn, void *context) {
+    bool twins = false;
+    for (int i = 0; i < p->n_tensors; i++) twins |= p->tensor[i].master != NONE;
+    params_write(p, x, PARAMS_WEIGHT, fn, context);
+    if (twins) params_write(p, x, PARAMS_THETA, fn, context);
+}
+
+void params_put(const Params *p, Exec *x, const float *from) { put_both(p, x, put_plain_block, (void *)from); }
 
 void params_put_shifted(const Params *p, Exec *x, const float *from, const float *along, double h) {
-    for (int i = 0; i < p->n_tensors; i++) {
-        const ParamTensor *k = &p->tensor[i];
-        const float *direction = along ? along + k->first : NULL;
-        put_tensor(x, k->weight, from + k->first, direction, h, k->count);
-        if (k->master) put_tensor(x, k->master, from + k->first, direction, h, k->count);
-    }
+    put_both(p, x, put_block, &(Shifted){from, along, h});
 }
 
-void params_put(const Params *p, Exec *x, const float *from) { params_put_shifted(p, x, from, NULL, 0); }
+typedef struct Adding {
+    const float *change;
+    char *copy;      /* of theta as it was */
+    double *of_tile; /* squares of what theta moved */
+} Adding;
 
-void params_get_gradient(const Params *p, Exec *x, float *to) {
-    for (int i = 0; i < p->n_tensors; i++)
-        get_tensor(x, prog_t(x->p, p->tensor[i].weight)->grad, to + p->tensor[i].first, p->tensor[i].count);
+static void copy_block(void *context, const ParamsBlock *b) {
+    const Adding *a = context;
+    memcpy(a->copy + b->k->raw + b->at * b->item, b->raw, (size_t)(b->n * b->item));
 }
 
-void params_get_moment(const Params *p, Exec *x, float *to) {
-    for (int i = 0; i < p->n_tensors; i++)
-        if (p->tensor[i].moment) get_tensor(x, p->tensor[i].moment, to + p->tensor[i].first, p->tensor[i].count);
+static void as_it_was(const Adding *a, const ParamsBlock *b, float *to) {
+    const char *raw = a->copy + b->k->raw + b->at * format_item_bytes(b->k->format);
+    format_table[b->k->format].decode(to, raw, 1, b->n, 0, 1);
 }
 
-static double square_of_piece(Exec *x, Tid t, int64_t at, int64_t n) {
-    Format f = prog_t(x->p, t)->format;
-    char raw[PIECE * 4];
-    float value[PIECE];
-    double sum = 0;
-    exec_get(x, t, raw, at * format_item_bytes(f), n * format_item_bytes(f));
-    format_table[f].decode(value, raw, 1, n, 0, 1);
-    for (int64_t i = 0; i < n; i++) sum += (double)value[i] * (double)value[i];
-    return sum;
+static void add_block(void *context, const ParamsBlock *b) {
+    const Adding *a = context;
+    const float *change = a->change + b->k->first + b->at;
+    as_it_was(a, b, b->value);
+    for (int64_t i = 0; i < b->n; i++) b->value[i] = (float)((double)b->value[i] + (double)change[i]);
+}
+
+static void moved_block(void *context, const ParamsBlock *b) {
+    const Adding *a = context;
+    float before[BLOCK];
+    as_it_was(a, b, before);
+    for (int64_t i = 0; i < b->n; i++) before[i] = b->value[i] - before[i]; /* close numbers: exact */
+    a->of_tile[b->tile] += vec_block_dot(before, before, b->n);
+}
+
+double params_add(const Params *p, Exec *x, const float *change, char *copy) {
+    Adding a = {.change = change,
+                .copy = copy,
+                .of_tile = MEM_NEW(double, p->n_tiles)};
+    params_read(p, x, PARAMS_THETA, copy_block, &a);
+    put_both(p, x, add_block, &a);
+    params_read(p, x, PARAMS_THETA, moved_block, &a);
+    double sum = vec_sum(a.of_tile, p->n_tiles);
+    mem_free(a.of_tile);
+    return sqrt(sum);
+}
+
+static void square_block(void *of_tile, const ParamsBlock *b) {
+    ((double *)of_tile)[b->tile] += vec_block_dot(b->value, b->value, b->n);
 }
 
 double params_gradient_norm(const Params *p, Exec *x) {
-    double sum = 0;
-    for (int i = 0; i < p->n_tensors; i++)
-        for (int64_t at = 0; at < p->tensor[i].count; at += PIECE)
-            sum += square_of_piece(x, prog_t(x->p, p->tensor[i].weight)->grad, at,
-                                   MIN2(PIECE, p->tensor[i].count - at));
+    double *of_tile = MEM_NEW(double, p->n_tiles);
+    params_read(p, x, PARAMS_GRADIENT, square_block, of_tile);
+    double sum = vec_sum(of_tile, p->n_tiles);
+    mem_free(of_tile);
     return sqrt(sum);
 }

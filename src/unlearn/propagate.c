@@ -13,10 +13,18 @@ typedef struct Carried {
     const PropagateOptions *o;
     PropagateReport *out;
     float *v, *m; /* the deviation of theta; of the momentum, NULL: there is none */
-    float *change, *other;
+    float *change, *other; /* NULL: pieces pass through, no vector is needed */
+    double norm;  /* of v */
+    bool more;    /* an update that is only passed through follows */
 } Carried;
 
-int propagate_vectors(double momentum) { return momentum > 0 ? 3 : 2; }
+bool propagate_streams(const PropagateOptions *o, double momentum) {
+    return o->hessian == HESSIAN_FISHER && o->mode == PROPAGATE_STEPS && !(momentum > 0);
+}
+
+int propagate_vectors(const PropagateOptions *o, double momentum) {
+    return propagate_streams(o, momentum) ? 0 : momentum > 0 ? 3 : 2;
+}
 
 /* ---- one update ---- */
 
@@ -61,10 +69,18 @@ static bool product_into_change(Carried *c, WalkRows rows, Err *e) {
 static bool remove_step(Carried *c, Err *e) {
     WalkRate rate;
     int64_t n = c->w->n;
+    double added;
+    if (!c->change) {
+        if (!c->w->remove(c->w->user, c->v, &added, e)) return false;
+        c->out->added_norm += added;
+        c->norm = vec_norm(c->w->team, c->v, n);
+        return true;
+    }
     if (!c->w->advance(c->w->user, c->change, c->m ? c->other : NULL, &rate, e)) return false;
     vec_add(c->w->team, c->v, c->change, -1, n);
     if (c->m) vec_add(c->w->team, c->m, c->other, -1, n);
     c->out->added_norm += vec_norm(c->w->team, c->change, n);
+    c->norm = vec_norm(c->w->team, c->v, n);
     return true;
 }
 
@@ -79,21 +95,30 @@ static bool remove_samples(Carried *c, Err *e) {
     note_rate(c->out, rate);
     take_step(c, rate);
     c->out->added_norm += rate.lr * rate.scale * removed;
+    c->norm = vec_norm(c->w->team, c->v, n);
     return true;
 }
 
 static bool pass_through(Carried *c, Err *e) {
     WalkRate rate;
+    if (!c->change) {
+        WalkFisher how = {.damping = c->o->damping, .more = c->more};
+        if (!c->w->fisher(c->w->user, c->v, &how, &rate, &c->norm, e)) return false;
+        c->out->hvp_calls++;
+        note_rate(c->out, rate);
+        return true;
+    }
     if (!product_into_change(c, WALK_ALL, e) || !c->w->advance(c->w->user, NULL, NULL, &rate, e)) return false;
     note_rate(c->out, rate);
     take_step(c, rate);
+    c->norm = vec_norm(c->w->team, c->v, c->w->n);
     return true;
 }
 
 /* What is carried may not outgrow ten times what removals have put in: where the recursion does not contract, growth
  * between many removals would compound. */
 static void guard(Carried *c) {
-    double norm = vec_norm(c->w->team, c->v, c->w->n), added = c->out->added_norm;
+    double norm = c->norm, added = c->out->added_norm;
     bool wild = !isfinite(norm), large = norm > fmax(10 * added, 0.05);
     if (c->o->guard && (wild || large)) {
         c->out->guarded++;
@@ -117,6 +142,7 @@ static bool walk_window(Carried *c, const int64_t *touched, int64_t n, Err *e) {
     for (int64_t s = touched[0], i = 0; ok && s <= end; s++) {
         bool removal = i < n && touched[i] == s;
         i += removal;
+        c->more = s < end && !(i < n && touched[i] == s + 1);
         ok = !removal ? pass_through(c, e) : c->o->mode == PROPAGATE_STEPS ? remove_step(c, e) : remove_samples(c, e);
         if (ok) guard(c);
         ok = ok && work_on(&work, s + 1 - touched[0], e);
@@ -130,7 +156,11 @@ bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched,
                PropagateReport *out, Err *e) {
     CHECK(n > 0);
     *out = (PropagateReport){.steps_touched = n};
-    Carried c = {.w = w, .o = o, .out = out, .v = v, .change = MEM_NEW(float, w->n), .other = MEM_NEW(float, w->n)};
+    Carried c = {.w = w, .o = o, .out = out, .v = v};
+    if (!w->fisher || !propagate_streams(o, w->momentum)) {
+        c.change = MEM_NEW(float, w->n);
+        c.other = MEM_NEW(float, w->n);
+    }
     if (w->momentum > 0) c.m = MEM_NEW(float, w->n);
     vec_zero(w->team, v, w->n);
     bool ok = walk_window(&c, touched, n, e);

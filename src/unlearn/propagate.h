@@ -57,8 +57,10 @@ typedef struct PropagateReport {
     bool clipped;               /* a gradient of the window was clipped */
 } PropagateReport;
 
+/* Whole updates are removed and v is carried by Fisher's matrix, where a walk can do that a piece at a time. */
+bool propagate_streams(const PropagateOptions *o, double momentum);
 /* Vectors as long as the model that a propagation holds beside v. */
-int propagate_vectors(double momentum);
+int propagate_vectors(const PropagateOptions *o, double momentum);
 
 /* touched: ascending, at least one. v: written. */
 bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched, int64_t n, float *v,

@@ -2,13 +2,23 @@
 #include "unlearn/replay.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/stop.h"
 #include "unlearn/vec.h"
 #include "weights/weights.h"
 
-int64_t replay_bytes(const Job *j) { return 4 * model_count(&j->ring->p, true); }
+int64_t replay_theta_bytes(const Job *j) { return 4 * model_count(&j->ring->p, true); }
+
+int64_t replay_copy_bytes(const Job *j) {
+    Params p;
+    params_init(&p, j);
+    int64_t bytes = p.raw_bytes + p.n_tiles * (int64_t)sizeof(double);
+    params_free(&p);
+    return bytes;
+}
 
 int64_t replay_stack_bytes(int threads) { return (threads - 1) * (int64_t)THREAD_STACK_BYTES; }
 
@@ -22,8 +32,8 @@ bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
                     h->folder, h->n_steps);
     CHECK(!run->job->spec.update_in_backward);
     params_init(&r->params, run->job);
-    r->theta = MEM_NEW(float, r->params.n);
     if (!threads_open(&r->team, threads, e)) return false;
+    r->params.team = r->team;
     gauss_newton_init(&r->gauss_newton, run, r->team);
     return true;
 }
@@ -33,6 +43,7 @@ void replay_close(Replay *r) {
     params_free(&r->params);
     gauss_newton_free(&r->gauss_newton);
     mem_free(r->theta);
+    mem_free(r->copy);
 }
 
 /* ---- one update ---- */
@@ -115,7 +126,7 @@ static bool check_state(Replay *r, Err *e) {
     bool at_end = r->step == r->h->n_steps;
     if (r->astray || (!at_end && (!known || known->step != r->step))) return true;
     uint64_t want = at_end ? r->h->checksum : known->checksum;
-    if (weights_checksum(&r->run->ring->x, job_trained_role(r->run->job)) == want) return true;
+    if (weights_digest(&r->run->ring->x, job_trained_role(r->run->job)) == want) return true;
     return fail(e, ERR_FAIL,
                 "step log %s: the weights after %" PRId64
                 " updates are not those that were logged. Was a file of the log "
@@ -211,9 +222,19 @@ bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
 
 static bool walk_seek(void *user, int64_t step, Err *e) { return replay_seek(user, step, e); }
 
+static void make_theta(Replay *r) {
+    if (!r->theta) r->theta = MEM_NEW(float, r->params.n);
+}
+
 static void keep_theta(Replay *r) {
-    if (!r->has_theta) params_get(&r->params, &r->run->ring->x, r->theta);
+    make_theta(r);
+    if (!r->has_theta) params_get(&r->params, &r->run->ring->x, PARAMS_THETA, r->theta);
     r->has_theta = true;
+}
+
+const float *replay_theta(Replay *r) {
+    keep_theta(r);
+    return r->theta;
 }
 
 static bool walk_gradient(void *user, float *g, WalkRows rows, const float *along, double h, Err *e) {
@@ -222,7 +243,7 @@ static bool walk_gradient(void *user, float *g, WalkRows rows, const float *alon
     if (along) keep_theta(r);
     if (along) params_put_shifted(&r->params, x, r->theta, along, h);
     bool ok = play_micros(r, rows, NULL, e) && exec_sync(x, e);
-    if (ok) params_get_gradient(&r->params, x, g);
+    if (ok) params_get(&r->params, x, PARAMS_GRADIENT, g);
     if (ok && r->run->job->unscale) vec_scale(r->team, g, 1 / r->h->step[r->step].scale, r->params.n);
     if (along) params_put(&r->params, x, r->theta);
     r->has_gradients = ok && rows == WALK_ALL && !along;
@@ -235,7 +256,7 @@ static bool walk_gauss_newton(void *user, float *out, WalkRows rows, const float
     keep_theta(r);
     r->has_gradients = false;
     bool ok = play_micros(r, rows, &(Direction){along, h}, e) && exec_sync(x, e);
-    if (ok) params_get_gradient(&r->params, x, out);
+    if (ok) params_get(&r->params, x, PARAMS_GRADIENT, out);
     return ok;
 }
 
@@ -258,8 +279,8 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
     Exec *x = &r->run->ring->x;
     double verdict[VERDICT_WORDS], lr = r->h->step[r->step].lr;
     bool wrote = !r->h->step[r->step].overflowed;
-    if (u) params_get(&r->params, x, u);
-    if (dm) params_get_moment(&r->params, x, dm);
+    if (u) params_get(&r->params, x, PARAMS_THETA, u);
+    if (dm) params_get(&r->params, x, PARAMS_MOMENT, dm);
     if (!play_update(r, verdict, e)) return false;
     double unscale = r->run->job->unscale ? 1 / r->h->step[r->step - 1].scale : 1;
     *rate = (WalkRate){.lr = wrote ? lr : 0, .scale = verdict[VERDICT_SCALE] / unscale};
@@ -268,12 +289,117 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
         subtract_from(r, u, r->theta);
     }
     if (dm) {
+        make_theta(r);
         r->has_theta = false; /* its place serves for the momentum */
-        params_get_moment(&r->params, x, r->theta);
+        params_get(&r->params, x, PARAMS_MOMENT, r->theta);
         subtract_from(r, dm, r->theta);
     }
     return true;
 }
+
+/* ---- a piece at a time: v is the only vector, and the device works while the host does ---- */
+
+typedef struct Streamed {
+    Replay *r;
+    float *v;
+    double *of_tile; /* owns; a sum a tile */
+    double lr, damping, times; /* times: of the gradient as stored, before the tensor's own rate */
+} Streamed;
+
+static void make_copy(Replay *r) {
+    if (!r->copy) r->copy = mem_alloc(r->params.raw_bytes);
+}
+
+static Streamed stream_open(Replay *r, float *v) {
+    make_copy(r);
+    return (Streamed){.r = r, .v = v, .of_tile = MEM_NEW(double, r->params.n_tiles)};
+}
+
+/* The sum over tiles; begins anew. */
+static double stream_sum(Streamed *s) {
+    double sum = vec_sum(s->of_tile, s->r->params.n_tiles);
+    memset(s->of_tile, 0, sizeof(double) * (size_t)s->r->params.n_tiles);
+    return sum;
+}
+
+static char *copy_of(const Streamed *s, const ParamsBlock *b) { return s->r->copy + b->k->raw + b->at * b->item; }
+
+static void copy_block(void *context, const ParamsBlock *b) {
+    memcpy(copy_of(context, b), b->raw, (size_t)(b->n * b->item));
+}
+
+static void dot_block(void *context, const ParamsBlock *b) {
+    Streamed *s = context;
+    copy_block(s, b);
+    s->of_tile[b->tile] += vec_block_dot(b->value, s->v + b->k->first + b->at, b->n);
+}
+
+static void step_block(void *context, const ParamsBlock *b) {
+    Streamed *s = context;
+    const WalkSpan *span = &s->r->params.span[b->k - s->r->params.tensor];
+    double keep = 1 - s->lr * span->mult * (span->decay + s->damping);
+    s->of_tile[b->tile] +=
+        vec_block_step(s->v + b->k->first + b->at, b->value, keep, s->times * s->lr * span->mult, b->n);
+}
+
+/* The gradient is kept as stored, so that the update and the next gradient need not wait for the host's work on v. */
+static bool carry_through(Streamed *s, const WalkFisher *how, WalkRate *rate, Err *e) {
+    Replay *r = s->r;
+    Exec *x = &r->run->ring->x;
+    double unscale = r->run->job->unscale ? 1 / r->h->step[r->step].scale : 1;
+    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    params_read(&r->params, x, PARAMS_GRADIENT, dot_block, s);
+    if (!exec_sync(x, e)) return false;
+    r->has_gradients = true;
+    double dot = stream_sum(s) * unscale;
+    if (!walk_advance(r, NULL, NULL, rate, e)) return false;
+    r->has_gradients = how->more;
+    if (how->more && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    s->lr = rate->lr;
+    s->damping = how->damping;
+    s->times = rate->scale * dot * unscale;
+    params_read_copy(&r->params, x, PARAMS_GRADIENT, r->copy, step_block, s);
+    return true;
+}
+
+static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
+    Streamed s = stream_open(user, v);
+    bool ok = carry_through(&s, how, rate, e);
+    *norm = sqrt(stream_sum(&s));
+    mem_free(s.of_tile);
+    return ok;
+}
+
+static void remove_block(void *context, const ParamsBlock *b) {
+    Streamed *s = context;
+    float u[PARAMS_BLOCK];
+    format_table[b->k->format].decode(u, copy_of(s, b), 1, b->n, 0, 1);
+    for (int64_t i = 0; i < b->n; i++) u[i] = b->value[i] - u[i];
+    vec_block_step(s->v + b->k->first + b->at, u, 1, 1, b->n);
+    s->of_tile[b->tile] += vec_block_dot(u, u, b->n);
+}
+
+static bool walk_remove(void *user, float *v, double *added, Err *e) {
+    Streamed s = stream_open(user, v);
+    Replay *r = user;
+    Exec *x = &r->run->ring->x;
+    WalkRate rate;
+    params_read(&r->params, x, PARAMS_THETA, copy_block, &s);
+    bool ok = walk_advance(r, NULL, NULL, &rate, e);
+    if (ok) params_read(&r->params, x, PARAMS_THETA, remove_block, &s);
+    ok = ok && exec_sync(x, e);
+    *added = sqrt(stream_sum(&s));
+    mem_free(s.of_tile);
+    return ok;
+}
+
+double replay_add(Replay *r, const float *change) {
+    make_copy(r);
+    r->has_theta = r->has_gradients = false;
+    return params_add(&r->params, &r->run->ring->x, change, r->copy);
+}
+
+/* ---- the walk ---- */
 
 static double walk_norm(void *user) {
     Replay *r = user;
@@ -289,16 +415,19 @@ static double walk_lr(void *user) {
 Walk replay_walk(Replay *r) {
     const JobSpec *s = &r->run->job->spec;
     bool sgd = s->optimizer == OPTIMIZER_SGD;
+    double momentum = sgd ? s->update.beta1 : 0;
     return (Walk){.user = r,
                   .n = r->params.n,
                   .steps = r->h->n_steps,
                   .span = r->params.span,
                   .n_spans = r->params.n_tensors,
-                  .momentum = sgd ? s->update.beta1 : 0,
+                  .momentum = momentum,
                   .team = r->team,
                   .adaptive = !sgd,
                   .seek = walk_seek,
                   .gradient = walk_gradient,
+                  .fisher = momentum > 0 ? NULL : walk_fisher,
+                  .remove = momentum > 0 ? NULL : walk_remove,
                   .gauss_newton = s->task == &task_gauss_newton ? walk_gauss_newton : NULL,
                   .advance = walk_advance,
                   .norm = walk_norm,

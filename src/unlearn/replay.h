@@ -21,20 +21,25 @@ typedef struct Replay {
     bool has_gradients;  /* of all rows of that update, at theta[step] */
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     GaussNewton gauss_newton;
-    float *theta;        /* owns; theta[step], where has_theta */
+    float *theta;        /* owns; theta[step], where has_theta; NULL: not asked for yet */
+    char *copy;          /* owns; of theta or a gradient as stored (Params.raw_bytes); NULL: the same */
     bool has_theta;
     bool astray;    /* the slots hold what no log knows: the next seek loads */
     int64_t passes; /* over an update's batch, forward and backward */
 } Replay;
 
-/* Bytes of ordinary memory that a replay and its walk take, and the threads' stacks beside them. */
-int64_t replay_bytes(const Job *j);
+/* Bytes of ordinary memory that a walk takes when it is first asked for theta, or for what is made by passing tensors
+ * through (Walk.fisher, Walk.remove, replay_add); and those of threads' stacks. */
+int64_t replay_theta_bytes(const Job *j);
+int64_t replay_copy_bytes(const Job *j);
 int64_t replay_stack_bytes(int threads);
 /* The run stands at its start. Checks that the log is whole and about these rows. */
 bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e);
 void replay_close(Replay *r);
 bool replay_seek(Replay *r, int64_t step, Err *e);
 Walk replay_walk(Replay *r); /* borrows */
+const float *replay_theta(Replay *r); /* what stands in the slots */
+double replay_add(Replay *r, const float *change); /* to it; gives the norm of what rounding has left of the change */
 /* The oracle: plays the run from that update on as it would have gone without the removed rows (weight 0, the divisor
  * stays), or without any update that saw one of them. Leaves the weights it comes to. */
 bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e);

@@ -22,6 +22,12 @@ typedef struct WalkRate { /* of an update: theta -= lr * mult * (scale * gradien
     double lr, scale;     /* scale: below 1 where the gradient was clipped */
 } WalkRate;
 
+/* v <- v - lr (scale g (g . v) + (decay + damping) v), g of all rows; plays the update. Gives |v|. */
+typedef struct WalkFisher {
+    double damping;
+    bool more; /* the same follows for the next update: its gradient is made while the host works on v */
+} WalkFisher;
+
 typedef struct Walk {
     void *user;
     int64_t n, steps; /* parameters; updates of the run */
@@ -37,6 +43,10 @@ typedef struct Walk {
     bool (*gauss_newton)(void *user, float *out, WalkRows rows, const float *along, double h, Err *e);
     /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL) the same of the momentum. */
     bool (*advance)(void *user, float *u, float *dm, WalkRate *rate, Err *e);
+    /* Where vectors pass through a piece at a time, so that none but v is held; NULL: this walk has no such way, and
+     * gradient and advance serve. v is no less than all else of the update's deviation: there is no momentum. */
+    bool (*fisher)(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e);
+    bool (*remove)(void *user, float *v, double *added, Err *e); /* v -= u; added: |u| */
     double (*norm)(void *user); /* of theta[s] */
     double (*lr)(void *user);   /* the learning rate of the update at hand */
 } Walk;

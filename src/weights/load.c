@@ -7,7 +7,7 @@
 #include "base/work.h"
 #include "weights/weights_int.h"
 
-enum { READ_BYTES = 64 << 20 }; /* straight into a slot at a time */
+enum { READ_BYTES = 64 << 20 /* of a slot at a time */, TILE_BYTES = 512 << 10 /* of these, by a thread at a time */ };
 
 typedef struct Loading { /* the tensors of a folder on their way into their slots */
     Exec *x;
@@ -15,21 +15,48 @@ typedef struct Loading { /* the tensors of a folder on their way into their slot
     Piece *piece; /* owns */
     Tid id;       /* the tensor at hand */
     int64_t done; /* bytes of slots filled before it */
+    Threads *team; /* owns; NULL: one thread reads */
+    const StTensor *f; /* what is read straight into the slot ... */
+    char *to;          /* ... there ... */
+    int64_t at, bytes; /* ... of it */
+    _Atomic bool refused; /* a thread was */
+    bool ok;
+    Err *e;
     Work work;
 } Loading;
 
-/* The same bytes, through host memory or straight into the slot. */
+static void read_tile(void *context, int64_t tile, int worker) {
+    Loading *l = context;
+    Err e = {0};
+    int64_t at = tile * TILE_BYTES;
+    (void)worker;
+    if (!st_read(&l->s, l->f, l->to + at, l->at + at, MIN2(TILE_BYTES, l->bytes - at), &e)) l->refused = true;
+}
+
+/* By all threads; what they are refused is asked for once more, to say why. */
+static bool read_stretch(Loading *l, char *to, int64_t at, int64_t bytes) {
+    l->to = to;
+    l->at = at;
+    l->bytes = bytes;
+    if (l->team) threads_for(l->team, (bytes + TILE_BYTES - 1) / TILE_BYTES, read_tile, l);
+    if ((!l->team || l->refused) && !st_read(&l->s, l->f, to, at, bytes, l->e)) return false;
+    l->refused = false;
+    return work_on(&l->work, l->done + at + bytes, l->e);
+}
+
+static void read_piece(void *context, void *piece, int64_t at, int64_t bytes) {
+    Loading *l = context;
+    for (int64_t from = 0; from < bytes && l->ok; from += READ_BYTES)
+        l->ok = read_stretch(l, (char *)piece + from, at + from, MIN2(READ_BYTES, bytes - from));
+}
+
+/* The same bytes, into the slot or the device's staging memory. */
 static bool load_bytes(Loading *l, const StTensor *f, Err *e) {
-    bool straight = exec_is_touchable(l->x, l->id);
-    int64_t most = straight ? READ_BYTES : (int64_t)sizeof l->piece->raw;
-    for (int64_t at = 0; at < f->bytes; at += most) {
-        int64_t m = MIN2(most, f->bytes - at);
-        char *to = straight ? (char *)exec_address(l->x, l->id) + at : l->piece->raw;
-        if (!st_read(&l->s, f, to, at, m, e)) return false;
-        if (!straight) exec_put(l->x, l->id, to, at, m);
-        if (!work_on(&l->work, l->done + at + m, e)) return false;
-    }
-    return true;
+    l->f = f;
+    l->e = e;
+    l->ok = true;
+    exec_store(l->x, l->id, read_piece, l);
+    return l->ok;
 }
 
 static bool put_in_slot(void *context, const void *data, int64_t at, int64_t bytes, Err *e) {
@@ -87,6 +114,7 @@ bool weights_load(Exec *x, const char *model, Role role, const char *folder, Err
     Loading l = {.x = x};
     if (!st_open(&l.s, folder, e)) return false;
     l.piece = MEM_NEW(Piece, 1);
+    l.team = weights_team(bytes_to_load(x->p, model, role));
     work_begin(&l.work, WORK_BYTES, bytes_to_load(x->p, model, role), "loading %s", folder);
     bool ok = true;
     for (l.id = 1; l.id < x->p->n_t && ok; l.id++) {
@@ -95,6 +123,7 @@ bool weights_load(Exec *x, const char *model, Role role, const char *folder, Err
         l.done += prog_bytes(x->p, l.id);
     }
     work_end(&l.work);
+    threads_close(l.team);
     mem_free(l.piece);
     st_close(&l.s);
     return ok;

@@ -31,23 +31,22 @@ static void choose(Chosen *c, const Program *p, Tid id, const char *name, bool a
     c->id[c->n++] = id;
 }
 
+typedef struct Writing {
+    StWriter *w;
+    bool ok;
+    Err *e;
+} Writing;
+
+static void write_piece(void *context, void *piece, int64_t at, int64_t bytes) {
+    Writing *o = context;
+    (void)at; /* comes from the first byte to the last */
+    o->ok = o->ok && st_write_data(o->w, piece, bytes, o->e);
+}
+
 static bool stream_out(Exec *x, StWriter *w, const Chosen *c, Err *e) {
-    Piece *piece = MEM_NEW(Piece, 1);
-    bool ok = true;
-    for (int64_t i = 0; i < c->n && ok; i++) {
-        int64_t bytes = prog_bytes(x->p, c->id[i]);
-        if (exec_is_touchable(x, c->id[i])) {
-            ok = st_write_data(w, exec_address(x, c->id[i]), bytes, e);
-            continue;
-        }
-        for (int64_t at = 0; at < bytes && ok; at += (int64_t)sizeof piece->raw) {
-            int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
-            exec_get(x, c->id[i], piece->raw, at, m);
-            ok = st_write_data(w, piece->raw, m, e);
-        }
-    }
-    mem_free(piece);
-    if (ok) return st_write_end(w, e);
+    Writing out = {w, true, e};
+    for (int64_t i = 0; i < c->n && out.ok; i++) exec_fetch(x, c->id[i], write_piece, &out);
+    if (out.ok) return st_write_end(w, e);
     st_write_abort(w);
     return false;
 }
@@ -107,12 +106,14 @@ bool weights_save_optimizer(Exec *x, const char *path, Err *e) {
     return ok;
 }
 
+static bool is_summed(const Tensor *t, Role role) { return !t->base && t->role == role && !t->model; }
+
 uint64_t weights_checksum(Exec *x, Role role) {
     Piece *piece = MEM_NEW(Piece, 1);
     uint64_t sum = 0;
     for (Tid id = 1; id < x->p->n_t; id++) {
         const Tensor *t = prog_t(x->p, id);
-        if (t->base || t->role != role || t->model) continue;
+        if (!is_summed(t, role)) continue;
         int64_t bytes = prog_bytes(x->p, id);
         for (int64_t at = 0; at < bytes; at += (int64_t)sizeof piece->raw) {
             int64_t m = MIN2((int64_t)sizeof piece->raw, bytes - at);
@@ -128,4 +129,71 @@ uint64_t weights_checksum(Exec *x, Role role) {
     }
     mem_free(piece);
     return sum;
+}
+
+/* ---- a digest that all threads make ---- */
+
+enum { DIGEST_BLOCK = 64 << 10, DIGEST_BLOCKS = 64 }; /* bytes hashed alone; of them at a time */
+
+typedef struct Digest {
+    uint64_t sum, of_block[DIGEST_BLOCKS];
+    const char *data;
+    int64_t bytes;
+    Threads *team; /* owns; NULL: one thread */
+} Digest;
+
+static uint64_t mix(uint64_t sum, uint64_t word) {
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+    return sum ^ sum >> 29;
+}
+
+static void digest_block(void *context, int64_t block, int worker) {
+    Digest *d = context;
+    const char *from = d->data + block * DIGEST_BLOCK;
+    int64_t bytes = MIN2(DIGEST_BLOCK, d->bytes - block * DIGEST_BLOCK), whole = bytes / 32 * 32;
+    uint64_t lane[4] = {1, 2, 3, 4}, word[4] = {0};
+    (void)worker;
+    for (int64_t i = 0; i < whole; i += 32) {
+        memcpy(word, from + i, sizeof word);
+        for (int k = 0; k < 4; k++) lane[k] = mix(lane[k], word[k]);
+    }
+    memset(word, 0, sizeof word);
+    memcpy(word, from + whole, (size_t)(bytes - whole));
+    for (int k = 0; k < 4; k++) lane[k] = mix(lane[k], word[k]);
+    d->of_block[block] = mix(mix(lane[0], lane[1]), mix(lane[2], lane[3]));
+}
+
+static void digest_piece(void *context, void *piece, int64_t at, int64_t bytes) {
+    Digest *d = context;
+    (void)at;
+    for (int64_t from = 0; from < bytes; from += DIGEST_BLOCKS * DIGEST_BLOCK) {
+        d->data = (const char *)piece + from;
+        d->bytes = MIN2(DIGEST_BLOCKS * DIGEST_BLOCK, bytes - from);
+        int64_t blocks = (d->bytes + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
+        if (d->team) threads_for(d->team, blocks, digest_block, d);
+        for (int64_t i = 0; i < blocks; i++) {
+            if (!d->team) digest_block(d, i, 0);
+            d->sum = mix(d->sum, d->of_block[i]);
+        }
+    }
+}
+
+uint64_t weights_digest(Exec *x, Role role) {
+    int64_t bytes = 0;
+    for (Tid id = 1; id < x->p->n_t; id++)
+        if (is_summed(prog_t(x->p, id), role)) bytes += prog_bytes(x->p, id);
+    Digest d = {.team = weights_team(bytes)};
+    for (Tid id = 1; id < x->p->n_t; id++)
+        if (is_summed(prog_t(x->p, id), role)) exec_fetch(x, id, digest_piece, &d);
+    threads_close(d.team);
+    return d.sum;
+}
+
+Threads *weights_team(int64_t bytes) {
+    enum { LARGE = 1 << 30, MOST = 16 };
+    Threads *team = NULL;
+    Err e = {0};
+    int n = MIN2(threads_available(), MOST);
+    if (bytes < LARGE || n < 2 || !threads_open(&team, n, &e)) return NULL; /* one thread does the same */
+    return team;
 }

@@ -51,6 +51,7 @@ bool weights_quantise(const ModelConfig *c, const char *model_folder, const char
 bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e); /* all of it is there, in shape */
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
+uint64_t weights_digest(Exec *x, Role role);   /* the same purpose, made by all threads: for states of a step log */
 
 /* base + scale * B A into a new folder, some rows at a time. */
 bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e);

@@ -14,7 +14,7 @@ bool logged_run_open(LoggedRun *l, const char *name, const char *hessian) {
     snprintf(kind, sizeof kind, "%s", hessian);
     *l = (LoggedRun){0};
     log_only_warnings();
-    bool ok = options_parse(&l->o, CMD_UNLEARN, COUNT_OF(words), words, &e) && unlearn_run_open(&l->run, &l->o, 0, &e);
+    bool ok = options_parse(&l->o, CMD_UNLEARN, COUNT_OF(words), words, &e) && unlearn_run_open(&l->run, &l->o, NULL, NULL, &e);
     if (!EXPECT(ok)) test_note("    %s", e.text);
     if (ok) l->walk = replay_walk(&l->run.replay);
     return ok;
@@ -29,6 +29,6 @@ float *logged_run_vector(LoggedRun *l, const char *folder) {
     Err e = {0};
     float *v = MEM_NEW(float, l->walk.n);
     EXPECT_OK(weights_load(&l->run.ring.x, NULL, ROLE_WEIGHT, folder, &e));
-    params_get(&l->run.replay.params, &l->run.ring.x, v);
+    params_get(&l->run.replay.params, &l->run.ring.x, PARAMS_THETA, v);
     return v;
 }

@@ -187,6 +187,8 @@ bool cuda_open(Backend **out, const char *name, BackendOptions options, Err *e) 
                         .sync = sync_all,
                         .put = cuda_put,
                         .get = cuda_get,
+                        .fetch = cuda_fetch,
+                        .store = cuda_store,
                         .asynchronous = true,
                         .note = cuda_note,
                         .read_note = cuda_read_note,

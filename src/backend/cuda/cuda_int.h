@@ -13,6 +13,8 @@ int64_t cuda_trim(Backend *b, int64_t at, int64_t bytes);
 bool cuda_restore(Backend *b, Err *e);
 void cuda_put(Backend *b, void *device, const void *host, int64_t bytes);
 void cuda_get(Backend *b, void *host, const void *device, int64_t bytes);
+void cuda_fetch(Backend *b, const void *device, int64_t bytes, StageFn *fn, void *context);
+void cuda_store(Backend *b, void *device, int64_t bytes, StageFn *fn, void *context);
 void cuda_note(Backend *b, int slot, const void *device, int64_t bytes);
 bool cuda_read_note(Backend *b, int slot, void *host, int64_t bytes, Err *e);
 void cuda_move(Backend *b, Queue q, void *dst, const void *src, int64_t bytes);

@@ -342,6 +342,51 @@ void cuda_get(Backend *b, void *host, const void *device, int64_t bytes) {
     if (!ok) memset(host, 0, (size_t)bytes); /* the error sticks; the caller must not see what was there before */
 }
 
+static bool queue_fetch(CudaBackend *c, const char *device, int64_t piece, int64_t bytes) {
+    int64_t at = piece * CUDA_RING_BYTES;
+    char *room = c->ring.data + piece % 2 * CUDA_RING_BYTES;
+    cudaStream_t s = c->stream[QUEUE_COMPUTE];
+    size_t n = (size_t)MIN2(CUDA_RING_BYTES, bytes - at);
+    return cuda_ok(&c->base, cudaMemcpyAsync(room, device + at, n, cudaMemcpyDeviceToHost, s), "fetch") &&
+           cuda_ok(&c->base, cudaEventRecord(c->ring.copied[piece % 2], s), "fetch");
+}
+
+/* Both halves of the ring are free once the compute queue is idle: puts are copied on it. */
+void cuda_fetch(Backend *b, const void *device, int64_t bytes, StageFn *fn, void *context) {
+    CudaBackend *c = cuda_backend(b);
+    CudaRing *r = &c->ring;
+    if (is_host(c, device)) {
+        wait_for_all(c);
+        fn(context, (void *)device, 0, bytes);
+        return;
+    }
+    int64_t pieces = (bytes + CUDA_RING_BYTES - 1) / CUDA_RING_BYTES;
+    bool ok = cuda_ok(b, cudaStreamSynchronize(c->stream[QUEUE_COMPUTE]), "fetch");
+    ok = ok && (!pieces || queue_fetch(c, device, 0, bytes));
+    for (int64_t i = 0; i < pieces && ok; i++) {
+        int64_t at = i * CUDA_RING_BYTES;
+        ok = (i + 1 == pieces || queue_fetch(c, device, i + 1, bytes)) &&
+             cuda_ok(b, cudaEventSynchronize(r->copied[i % 2]), "fetch");
+        if (ok) fn(context, r->data + i % 2 * CUDA_RING_BYTES, at, MIN2(CUDA_RING_BYTES, bytes - at));
+    }
+    r->half = 0;
+    r->used = 0;
+}
+
+void cuda_store(Backend *b, void *device, int64_t bytes, StageFn *fn, void *context) {
+    CudaBackend *c = cuda_backend(b);
+    if (is_host(c, device)) {
+        wait_for_all(c);
+        fn(context, device, 0, bytes);
+        return;
+    }
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        char *room = ring_room(c, &n, bytes - at), *to = (char *)device + at;
+        fn(context, room, at, n);
+        cuda_ok(b, cudaMemcpyAsync(to, room, (size_t)n, cudaMemcpyHostToDevice, c->stream[QUEUE_COMPUTE]), "store");
+    }
+}
+
 void cuda_note(Backend *b, int slot, const void *device, int64_t bytes) {
     CudaBackend *c = cuda_backend(b);
     CHECK(slot >= 0 && slot < BACKEND_NOTES && bytes <= BACKEND_NOTE_BYTES);
