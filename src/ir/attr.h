@@ -51,6 +51,7 @@ typedef struct AttrSparse { /* an indexer: of one token the queries of its heads
     int64_t k_base, k_min, k_max;
     float temperature;
     uint64_t key;    /* of a random selection */
+    uint32_t kept;   /* of it: the share of keys not drawn anew for the next query, in steps of 2^-31 (sparse_drawn) */
 } AttrSparse;
 static inline int64_t sparse_index_width(const AttrSparse *a) {
     return (int64_t)a->index_heads * a->index_dim + a->index_dim + a->index_heads;

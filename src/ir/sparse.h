@@ -4,6 +4,7 @@
 #define IR_SPARSE_H
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "ir/attr.h"
 #include "ir/block_device.h"
 
@@ -13,6 +14,14 @@ enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* key
  * time in the first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single
  * token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
+
+/* The rank of key i of n seen in a random selection. It is drawn anew when the key's epoch ends: after each query
+ * (kept 0), or after 1/(1 - kept) of them, at another time for each key. So neighbouring queries select the share
+ * kept + (1 - kept) k/n of their keys in common. backend/cuda/select.cu has the same. */
+static inline float sparse_drawn(uint64_t key, uint32_t kept, int64_t n, int64_t i) {
+    uint64_t step = (1ull << 31) - kept, phase = kept ? rng_u32(key, (uint64_t)i) >> 1 : 0;
+    return rng_uniform(rng_fold(key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i);
+}
 
 static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv_heads; }
 static inline int64_t sparse_bytes(int64_t numbers) { return (numbers * 4 + 255) / 256 * 256; }

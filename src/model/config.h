@@ -41,6 +41,8 @@ typedef struct GsaConfig {
     bool warmup;           /* the indexer learns from dense attention first */
     int64_t warmup_steps;
     Selection selection;   /* which keys are attended to; all: dense attention, and no indexer */
+    bool drawn;            /* for measurements: learned in all but the ranking, which is drawn at random, a share */
+    double overlap;        /* `overlap` of it again for the next query; no part of config.json */
 } GsaConfig;
 
 typedef struct ModelConfig {

@@ -40,13 +40,14 @@ static AttrSparse sparse_of(const ModelConfig *c, const ModelInput *in, AttrHead
                         .index_heads = g->index_heads,
                         .index_dim = g->index_dim,
                         .relu = g->index_relu,
-                        .by = by[g->selection],
+                        .by = g->drawn ? SELECT_RANDOM : by[g->selection],
                         .keep = g->keep,
                         .k_base = g->k_base,
                         .k_min = g->k_min,
                         .k_max = g->k_max,
                         .temperature = (float)g->temperature,
-                        .key = rng_fold(0x65a, (uint64_t)layer)};
+                        .key = rng_fold(0x65a, (uint64_t)layer),
+                        .kept = g->drawn ? (uint32_t)(g->overlap * 0x1p31) : 0};
 }
 
 /* Which keys each token attends to. */
@@ -116,7 +117,7 @@ static Tid sparse(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     Tid lse, index = index_of(p, b), keys = selection(p, b->w, in, index, qkv, a);
     Tid o = op_attend_selected(p, qkv, keys, in->cache ? in->cache[p->layer * CACHES + CACHE_KV] : NONE, in->cache_rows,
                                heads, &lse);
-    if (a.by == SELECT_LEARNED)
+    if (b->c->gsa.selection == SELECTION_LEARNED)
         add_term(p, b->out, in,
                  (IndexLossTensors){.index = index, .bias = b->w->index_bias, .qkv = qkv, .lse = lse, .keys = keys}, a);
     if (b->out->report) op_attend_report(p, b->out->report[p->layer], qkv, keys, in->doc_begin, heads);

@@ -1,6 +1,7 @@
 /* gsa_config.c - the fields of gated sparse attention in a config.json: their names, defaults, and what is refused.
  * */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -236,7 +237,19 @@ static bool is_gsa(const ModelConfig *c, const char *flag, const char *value, Er
 bool config_select(ModelConfig *c, const char *selection, Err *e) {
     if (!is_gsa(c, "selection", selection, e)) return false;
     for (int i = 0; i < SELECTION_COUNT; i++)
-        if (!strcmp(selection, selection_names[i])) c->gsa.selection = (Selection)i;
+        if (!strcmp(selection, selection_names[i])) {
+            c->gsa.selection = (Selection)i;
+            return true;
+        }
+    const char *share = strncmp(selection, "drawn:", 6) ? "" : selection + 6;
+    char *end = NULL;
+    c->gsa.overlap = strtod(share, &end);
+    if (!*share || *end || !(c->gsa.overlap >= 0 && c->gsa.overlap <= 1))
+        return fail(e, ERR_USAGE,
+                    "--selection %s: it is learned, random, oracle, all, or drawn: and a share from 0 to 1 (drawn:0.9)",
+                    selection);
+    c->gsa.selection = SELECTION_LEARNED;
+    c->gsa.drawn = true;
     return true;
 }
 

@@ -303,6 +303,7 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
                                        "--selection random",
                                        "--selection oracle",
                                        "--selection all",
+                                       "--selection drawn:0.9",
                                        "--gates none",
                                        "--mode lora --lora-also all"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
@@ -319,5 +320,6 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
     expect_run(0, "", line);
     snprintf(line, sizeof line, "eval --device cpu --model models/tally --data %s/rows.jsonl --selection random", at);
     expect_run(2, "no sparse attention", line);
+    expect_run(2, "share from 0 to 1", "plan --model gsa-512m --gpu h100 --selection drawn:1.5");
     expect_run(0, "183,662,144 parameters", "plan --model gsa-512m --gpu h100 --seq 1024 --micro-batch 2 --accum 32");
 }

@@ -1,6 +1,8 @@
 /* test_sparse.c - gates, the indexer's selection, attention over what it selects and the loss it learns by: against
  * plain loops in doubles, at lengths around every tile and block, and against central differences. */
 #include "base/rng.h"
+#include "backend/cpu/sparse.h"
+#include "ir/sampling.h"
 #include "ir/sparse.h"
 #include "tests/ops/bench.h"
 
@@ -218,6 +220,28 @@ TEST(selections_are_the_best_of_what_a_token_sees) {
         at.by = (SelectBy)by;
         select_case(50, 50, at);
         select_case(50, 21, at);
+    }
+}
+
+/* kept + (1 - kept) k/n of a query's keys are its neighbour's too. */
+TEST(drawn_selections_share_what_they_state_with_their_neighbours) {
+    static const double overlap[] = {0, 0.5, 0.9, 1};
+    enum { N = 1000, QUERIES = 60, K = 100 };
+    for (int o = 0; o < COUNT_OF(overlap); o++) {
+        uint32_t kept = (uint32_t)(overlap[o] * 0x1p31);
+        bool now[N], before[N];
+        int64_t shared = 0;
+        for (int q = 0; q < QUERIES; q++) {
+            float rank[N];
+            uint32_t order[N];
+            int64_t above;
+            for (int i = 0; i < N; i++) rank[i] = sparse_drawn(3, kept, N + q, i), order[i] = draw_order(rank[i]);
+            uint32_t least = sparse_kth_largest(order, N, K, &above);
+            for (int i = 0; i < N; i++) now[i] = order[i] >= least, shared += q > 0 && now[i] && before[i];
+            memcpy(before, now, sizeof now);
+        }
+        double share = (double)shared / ((QUERIES - 1) * K), want = overlap[o] + (1 - overlap[o]) * K / N;
+        EXPECT_NEAR(share, want, 0.02);
     }
 }
 

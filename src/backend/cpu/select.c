@@ -220,8 +220,8 @@ CPU_VECTOR static void round_scores(float *x, int64_t n) {
 
 static void draw_scores(const Select *t, float *row,
                         Seen seen) { /* by places within the document: in a cache they are the same */
-    uint64_t key = rng_fold(t->k.key, (uint64_t)(seen.end - seen.begin));
-    for (int64_t i = seen.begin; i < seen.end; i++) row[i] = rng_uniform(key, (uint64_t)(i - seen.begin));
+    for (int64_t i = seen.begin; i < seen.end; i++)
+        row[i] = sparse_drawn(t->k.key, t->k.kept, seen.end - seen.begin, i - seen.begin);
 }
 
 static void select_tile(void *context, int64_t tile, int worker) {

@@ -86,15 +86,20 @@ DEVICE void select_none(int32_t *to, int most) {
     for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
 }
 
+/* sparse_drawn of ir/sparse.h. */
+DEVICE float drawn_rank(const AttrSparse &k, int n, int i) {
+    uint64_t step = (1ull << 31) - k.kept, phase = k.kept ? rng_u32(k.key, (uint64_t)i) >> 1 : 0;
+    return rng_uniform(rng_fold(k.key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i);
+}
+
 /* x: the scores of what the token sees. */
 template <typename T, typename K>
 DEVICE void select_one(const CudaSparse &a, float *x, int64_t token, Seen seen, int32_t *to, int most, float *dense_q,
                        Scratch &s) {
     int k = (int)fmin(fmin(keys_wanted(a.k, x, seen.n, s.part, s.part_max), (double)seen.n), (double)most);
-    uint64_t key = rng_fold(a.k.key, (uint64_t)seen.n);
     for (int i = threadIdx.x; i < seen.n; i += blockDim.x) {
         if (a.k.by == SELECT_LEARNED) x[i] = rintf(x[i] * 4096.0f);
-        if (a.k.by == SELECT_RANDOM) x[i] = rng_uniform(key, (uint64_t)i);
+        if (a.k.by == SELECT_RANDOM) x[i] = drawn_rank(a.k, seen.n, i);
     }
     if (a.k.by == SELECT_ORACLE) dense_row<T, K>(x, x + a.span, dense_q, a, token, seen, s.part, s.part_max);
     __syncthreads();
