@@ -191,8 +191,10 @@ static double attend_selected_flops(const Program *p, const Step *s) {
 static int64_t attend_selected_workspace(const Program *p, const Step *s, const Machine *m) {
     bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
     Tid qkv = grad ? s->attend_selected_grad.in.qkv : s->attend_selected.in.qkv;
+    Tid keys = grad ? s->attend_selected_grad.in.keys : s->attend_selected.in.keys;
     if (m->kind != MACHINE_CPU)
-        return sparse_device_attend_bytes(&s->attr.heads, prog_t(p, qkv)->format, prog_rows(p, qkv), grad);
+        return sparse_device_attend_bytes(&s->attr.heads, prog_t(p, qkv)->format, prog_rows(p, qkv),
+                                          prog_cols(p, keys), grad);
     if (s->op == OP_ATTEND_SELECTED_GRAD) return sparse_attend_grad_bytes(&s->attr.heads) * m->threads;
     return sparse_attend_bytes(&s->attr.heads, prog_cols(p, s->attend_selected.in.keys)) * m->threads;
 }
@@ -324,12 +326,13 @@ static double select_share(const Program *p, const Step *s) {
     return tile_share(tiles, 0.045, 0.18, a->heads.head_dim);
 }
 static double attend_selected_share(const Program *p, const Step *s) {
-    bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected.in.qkv)->format, false);
+    bool tiles =
+        sparse_device_attend(&s->attr.heads, prog_t(p, s->attend_selected.in.qkv)->format, false) != SPARSE_PLAIN;
     double thin = selected_of_seen(p, s->attend_selected.in.keys, &s->attr.heads);
     return tile_share(tiles, 0.045, 0.9 * thin, s->attr.heads.head_dim);
 }
 static double attend_selected_grad_share(const Program *p, const Step *s) {
-    bool tiles = sparse_device_attend_tiles(&s->attr.heads, prog_t(p, s->attend_selected_grad.in.qkv)->format, true);
+    bool tiles = sparse_device_attend(&s->attr.heads, prog_t(p, s->attend_selected_grad.in.qkv)->format, true) != SPARSE_PLAIN;
     double thin = selected_of_seen(p, s->attend_selected_grad.in.keys, &s->attr.heads);
     return tile_share(tiles, 0.007, 1.3 * thin, s->attr.heads.head_dim);
 }

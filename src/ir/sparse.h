@@ -10,17 +10,17 @@
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
-/* An indexer's scores are ranked in steps of one in so many. A token that is repeated has the same index key each
+/* An indexer's scores are rounded to steps of one in so many, to rank them and to say how many are kept. A token that is repeated has the same index key each
  * time in the first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single
  * token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
 
 /* The rank of key i of n seen in a random selection. It is drawn anew when the key's epoch ends: after each query
  * (kept 0), or after 1/(1 - kept) of them, at another time for each key. So neighbouring queries select the share
- * kept + (1 - kept) k/n of their keys in common. backend/cuda/select.cu has the same. */
+ * kept + (1 - kept) k/n of their keys in common. backend/cuda/sparse.cuh has the same. */
 static inline float sparse_drawn(uint64_t key, uint32_t kept, int64_t n, int64_t i) {
     uint64_t step = (1ull << 31) - kept, phase = kept ? rng_u32(key, (uint64_t)i) >> 1 : 0;
-    return rng_uniform(rng_fold(key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i);
+    return (float)(rng_u32(rng_fold(key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i) >> 16) * 0x1p-16f;
 }
 
 static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv_heads; }
@@ -81,11 +81,13 @@ static inline int64_t sparse_device_plain_loss_bytes(const AttrSparse *a, int64_
 
 /* On tensor cores tiles of 64 queries by 64 keys are scored, a bit a pair says which count. The scratch is large enough
  * for either way, so that a card without them runs the same plan. */
-enum { SPARSE_DEVICE_SIDE = 64, SPARSE_DEVICE_INDEX_DIM = 64, SPARSE_DEVICE_SUMS = 5, SPARSE_DEVICE_ENOUGH = 256 };
+enum { SPARSE_DEVICE_SIDE = 64, SPARSE_DEVICE_INDEX_DIM = 64, SPARSE_DEVICE_SUMS = 5, SPARSE_DEVICE_ENOUGH = 512,
+       SPARSE_DEVICE_FEW = 16 /* fewer tokens of a row are selected for one by one */,
+       SPARSE_DEVICE_FEW_ROWS = 64 /* of them at a time */ };
 
 static inline bool sparse_device_index_tiles(const AttrSparse *a, Format f) { /* the indexer's scores */
     return (f == FMT_BF16 || f == FMT_F16) && a->index_dim == SPARSE_DEVICE_INDEX_DIM &&
-           (a->index_heads == 4 || a->index_heads == 8) && !a->heads.slots && a->by != SELECT_ORACLE;
+           (a->index_heads == 4 || a->index_heads == 8) && a->by != SELECT_ORACLE;
 }
 static inline bool sparse_device_loss_tiles(const AttrSparse *a, Format f) { /* and attention beside them */
     return sparse_device_index_tiles(a, f) && device_attend_on_cores(f, a->heads.head_dim) &&
@@ -98,43 +100,84 @@ static inline int64_t sparse_device_mask_bytes(int64_t tokens, int64_t seq) {
 static inline int64_t sparse_device_tiles(int64_t tokens, int64_t seq) { /* of queries */
     return tokens / seq * ((seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
 }
-/* Tiles of queries whose scores exist at a time. */
-static inline int64_t sparse_device_scored(int64_t tokens, int64_t seq) {
-    return MIN2(sparse_device_tiles(tokens, seq), seq <= 8192 ? 32 : 8);
+/* Tiles of queries whose scores exist at a time, and the numbers of a row of them: ranks of 16 bits, or fp32 behind a
+ * relu. */
+static inline int64_t sparse_device_scored(int64_t tokens, int64_t seq, int64_t span) {
+    return MIN2(sparse_device_tiles(tokens, seq), span <= 8192 ? 32 : 16);
+}
+static inline int64_t sparse_device_padded(int64_t span) {
+    return (span + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE * SPARSE_DEVICE_SIDE;
 }
 /* Blocks that share the other side of a tile, each with sums of its own. */
-static inline int64_t sparse_device_splits(int64_t tokens, int64_t seq) {
-    int64_t tiles = sparse_device_tiles(tokens, seq), enough = (SPARSE_DEVICE_ENOUGH + tiles - 1) / tiles;
-    return MIN2(enough, (seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
+static inline int64_t sparse_device_splits(int64_t tiles, int64_t seq) {
+    return MIN2((SPARSE_DEVICE_ENOUGH + tiles - 1) / tiles, sparse_device_padded(seq) / SPARSE_DEVICE_SIDE);
+}
+/* Tiles of queries whose pairs have gradients at a time, 16 bits each. */
+static inline int64_t sparse_device_band(int64_t tokens, int64_t seq) {
+    int64_t most = ((int64_t)1 << 29) / (sparse_device_padded(seq) * SPARSE_DEVICE_SIDE * 2);
+    return MIN2(sparse_device_tiles(tokens, seq), MAX2(most, 8));
 }
 static inline int64_t sparse_device_select_bytes(const AttrSparse *a, Format f, int64_t tokens) {
     int64_t span = sparse_span(&a->heads), rows = a->by == SELECT_ORACLE ? 2 : 1,
             plain = sparse_device_rows_bytes(tokens, span, rows);
     if (!sparse_device_index_tiles(a, f)) return plain;
-    return MAX2(plain, sparse_bytes(sparse_device_scored(tokens, a->heads.seq) * SPARSE_DEVICE_SIDE * span));
-}
-static inline int64_t sparse_device_sums_bytes(const AttrSparse *a, int64_t tokens) {
-    return sparse_bytes(sparse_device_splits(tokens, a->heads.seq) * tokens * SPARSE_DEVICE_SUMS);
-}
-static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, int64_t tokens, bool grad) {
-    int64_t plain = sparse_device_plain_loss_bytes(a, tokens, grad), numbers = a->index_heads * (a->index_dim + 2);
-    if (!sparse_device_loss_tiles(a, f)) return plain;
-    int64_t tiles = sparse_device_mask_bytes(tokens, a->heads.seq) + sparse_device_sums_bytes(a, tokens);
-    tiles += grad ? sparse_bytes(tokens * 2 * a->index_heads) +
-                        sparse_bytes(sparse_device_splits(tokens, a->heads.seq) * tokens * numbers)
-                  : sparse_bytes(2 * tokens);
-    return MAX2(plain, tiles);
+    int64_t scored = sparse_device_scored(tokens, a->heads.seq, span) * SPARSE_DEVICE_SIDE;
+    if (a->heads.slots && a->heads.seq < SPARSE_DEVICE_FEW) scored = MIN2(tokens, SPARSE_DEVICE_FEW_ROWS);
+    return MAX2(plain, sparse_bytes(scored * sparse_device_padded(span) / (a->relu ? 1 : 2)));
 }
 
-/* Attention over selected keys: forward a mask, backward it behind the scratch of attention's own backward. The
- * backward kernel of heads of 128 would spill in fp16. */
-static inline bool sparse_device_attend_tiles(const AttrHeads *h, Format f, bool grad) {
-    return device_attend_on_cores(f, h->head_dim) && !h->slots && (!grad || h->head_dim < 128 || f == FMT_BF16);
+/* Where the gradient of the loss has what in its workspace, as bytes from its beginning; the loss alone: up to sums. */
+typedef struct SparseLoss {
+    int64_t splits, band, key_splits; /* of queries' sums, tiles of pairs, of keys' sums */
+    int64_t mask, sums, w, pairs, grads, key_grads, bytes;
+} SparseLoss;
+static inline SparseLoss sparse_device_loss(const AttrSparse *a, int64_t tokens, bool grad) {
+    int64_t seq = a->heads.seq, tiles = sparse_device_tiles(tokens, seq), heads = a->index_heads;
+    SparseLoss l = {.band = grad ? sparse_device_band(tokens, seq) : tiles, .key_splits = sparse_device_splits(tiles, seq)};
+    l.splits = sparse_device_splits(l.band, seq);
+    l.mask = grad ? sparse_bytes(tokens * 2 * heads) : sparse_bytes(2 * tokens);
+    l.sums = l.mask + sparse_device_mask_bytes(tokens, seq);
+    l.w = l.sums + sparse_bytes(l.splits * tokens * SPARSE_DEVICE_SUMS);
+    l.pairs = l.w + sparse_bytes(tokens * heads);
+    l.bytes = l.pairs;
+    if (!grad) return l;
+    l.grads = l.pairs + sparse_bytes(l.band * SPARSE_DEVICE_SIDE * sparse_device_padded(seq) / 2);
+    l.key_grads = l.grads + sparse_bytes(l.splits * l.band * SPARSE_DEVICE_SIDE * heads * (a->index_dim + 2));
+    l.bytes = l.key_grads + sparse_bytes(l.key_splits * tokens * a->index_dim);
+    return l;
 }
-static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, bool grad) {
-    int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0;
-    if (!sparse_device_attend_tiles(h, f, grad)) return plain;
-    int64_t mask = sparse_device_mask_bytes(tokens, h->seq);
+static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, int64_t tokens, bool grad) {
+    int64_t plain = sparse_device_plain_loss_bytes(a, tokens, grad);
+    return sparse_device_loss_tiles(a, f) ? MAX2(plain, sparse_device_loss(a, tokens, grad).bytes) : plain;
+}
+
+/* How attention over selected keys runs: pair by pair; on tiles of the whole row with a mask (LISTED); of a few tokens
+ * behind a cache split over keys (FEW); on tiles over the union of neighbours' selections (GATHERED), where rows are long
+ * and selections thin. The backward kernel of heads of 128 would spill in fp16. */
+typedef enum SparseAttend { SPARSE_PLAIN, SPARSE_LISTED, SPARSE_FEW, SPARSE_GATHERED } SparseAttend;
+enum { SPARSE_DEVICE_LONG = 8192, SPARSE_DEVICE_FEW_KEYS = 64 /* a warp */, SPARSE_DEVICE_FEW_GROUP = 8 /* at most */ };
+static inline SparseAttend sparse_device_attend(const AttrHeads *h, Format f, bool grad) {
+    bool whole = SPARSE_DEVICE_SIDE % sparse_group(h) == 0;
+    if (!device_attend_on_cores(f, h->head_dim)) return SPARSE_PLAIN;
+    if (grad) return h->head_dim < 128 || f == FMT_BF16 ? SPARSE_LISTED : SPARSE_PLAIN;
+    if (!h->slots) return h->seq > SPARSE_DEVICE_LONG && whole ? SPARSE_GATHERED : SPARSE_LISTED;
+    if (h->seq < SPARSE_DEVICE_FEW) return sparse_group(h) <= SPARSE_DEVICE_FEW_GROUP ? SPARSE_FEW : SPARSE_PLAIN;
+    return whole ? SPARSE_GATHERED : SPARSE_PLAIN;
+}
+static inline int64_t sparse_device_few_parts(int64_t most) {
+    return (most + SPARSE_DEVICE_FEW_KEYS - 1) / SPARSE_DEVICE_FEW_KEYS;
+}
+/* most: columns of the selection. */
+static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, int64_t most, bool grad) {
+    int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0, mask = sparse_device_mask_bytes(tokens, sparse_span(h));
+    switch (sparse_device_attend(h, f, grad)) {
+    case SPARSE_PLAIN: return plain;
+    case SPARSE_FEW:
+        return sparse_bytes(MIN2(tokens, SPARSE_DEVICE_FEW_ROWS) * h->heads * sparse_device_few_parts(most) *
+                            (h->head_dim + 2));
+    case SPARSE_LISTED:
+    case SPARSE_GATHERED: break;
+    }
     return grad ? MAX2(plain, device_attend_grad(h, f, tokens).bytes + mask) : mask;
 }
 

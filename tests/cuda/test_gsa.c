@@ -165,7 +165,7 @@ TEST(selections_on_the_gpu_are_the_cpus) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
             for (int by = SELECT_LEARNED; by <= SELECT_ORACLE; by++)
-                select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, i % 2);
+                for (int relu = 0; relu < 2; relu++) select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, relu);
 }
 
 TEST(tokens_that_see_nothing_select_nothing_on_the_gpu) {
@@ -243,6 +243,98 @@ TEST(caches_of_index_keys_on_the_gpu_are_the_cpus) {
     for (int i = 0; i < COUNT_OF(shapes); i++) {
         cached_case(&shapes[i], shapes[i].f);
         cached_case(&shapes[i], FMT_INT8);
+    }
+}
+
+/* Ascending places from `position` on, row by row; the last few tokens of a row do not exist. */
+static Tid places_from(CudaTest *t, int64_t rows, int64_t seq, const int32_t *position) {
+    Tid id = cuda_test_vector(t, FMT_I32, rows * seq);
+    int32_t *places = MEM_NEW(int32_t, rows * seq);
+    for (int64_t i = 0; i < rows * seq; i++)
+        places[i] = i % seq < seq - 3 ? position[i / seq] + (int32_t)(i % seq) : -1;
+    cuda_test_set_i32(t, id, places);
+    mem_free(places);
+    return id;
+}
+
+/* Prompts behind a cache, whose tokens' selections are drawn: of every `thin` keys that a token sees one, so that the
+ * unions of neighbours are short or longer than a block's list. */
+static void prompt_case(const Shape *c, int64_t slots, uint32_t thin) {
+    enum { ROWS = 2, CACHE_ROWS = 3 };
+    CudaTest t;
+    Shape some = *c;
+    some.rows = ROWS, some.seq = 70;
+    AttrSparse at = sparse_of(&some, KEEP_VARIANCE, SELECT_LEARNED);
+    at.heads.slots = slots;
+    at.k_max = slots;
+    int64_t n = ROWS * some.seq, most = slots;
+    int32_t position[ROWS] = {(int32_t)(slots - some.seq), 5};
+    cuda_test_open(&t, "prompts behind a cache of %lld, %s, heads of %d", (long long)slots, format_name(c->f), c->dim);
+    Tid index = normal(&t, c->f, n, sparse_index_width(&at), 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2);
+    Tid cache = cuda_test_cube(&t, c->f, CACHE_ROWS, slots, c->index_dim),
+        kv = cuda_test_cube(&t, c->f, CACHE_ROWS, slots * 2 * c->kv_heads, c->dim);
+    Tid places = places_from(&t, ROWS, some.seq, position), rows = cuda_test_vector(&t, FMT_I32, ROWS);
+    Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 3),
+        keys = cuda_test_matrix(&t, FMT_I32, n, most), o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim);
+    cuda_test_normal(&t, cache, 5, 1);
+    cuda_test_normal(&t, kv, 6, 1);
+    cuda_test_set_i32(&t, rows, (int32_t[]){2, 0});
+    t.p.t[cache].role = t.p.t[kv].role = ROLE_CACHE;
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_SELECT,
+               .select = {.in = {.index = index, .bias = bias, .positions = places, .rows = rows, .cache = cache},
+                          .out = {keys}},
+               .attr.sparse = at},
+        false);
+    expect_keys(&t, keys, 0.3);
+    int32_t *list = MEM_NEW(int32_t, n * most);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t put = 0, last = i % some.seq < some.seq - 3 ? position[i / some.seq] + i % some.seq : -1;
+        for (int64_t s = 0; s <= last; s++)
+            if (s == last || rng_u32(9, (uint64_t)(i * slots + s)) % thin == 0) list[i * most + put++] = (int32_t)s;
+        while (put < most) list[i * most + put++] = -1;
+    }
+    cuda_test_set_i32(&t, keys, list);
+    mem_free(list);
+    cuda_test_run(&t,
+                  (Step){.op = OP_ATTEND_SELECTED,
+                         .attend_selected = {.in = {qkv, keys, kv, rows}, .out = {.o = o}},
+                         .attr.heads = at.heads},
+                  false);
+    cuda_test_near(&t, o, slack(c->f), slack(c->f));
+    cuda_test_close(&t);
+}
+
+TEST(prompts_behind_a_cache_select_and_attend_on_the_gpu_as_on_the_cpu) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) prompt_case(&shapes[i], 400, 3);
+    prompt_case(&shapes[3], 6000, 4);
+    prompt_case(&shapes[4], 6000, 40);
+    prompt_case(&shapes[11], 5003, 1);
+}
+
+/* Rows so long that the union of neighbours' selections is attended to instead of tiles of the whole row. */
+TEST(selections_of_long_rows_are_attended_to_on_the_gpu_as_on_the_cpu) {
+    if (!cuda_test_ready()) return;
+    static const Shape shape[] = {{FMT_BF16, 1, 8261, 8261, 4, 2, 64, 4, 64, 40},
+                                  {FMT_BF16, 1, 8200, 3000, 4, 1, 128, 4, 64, 30}};
+    for (int i = 0; i < COUNT_OF(shape); i++) {
+        const Shape *c = &shape[i];
+        CudaTest t;
+        AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
+        int64_t n = c->rows * c->seq;
+        cuda_test_open(&t, "attend_selected, rows of %lld", (long long)c->seq);
+        Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 1), keys = some_keys(&t, c, c->k);
+        Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
+        cuda_test_run(&t,
+                      (Step){.op = OP_ATTEND_SELECTED,
+                             .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
+                             .attr.heads = at.heads},
+                      false);
+        cuda_test_near(&t, o, slack(c->f), slack(c->f));
+        cuda_test_near(&t, lse, 1e-4, 1e-4);
+        cuda_test_close(&t);
     }
 }
 
@@ -346,5 +438,6 @@ static void loss_case(const Shape *c, bool selected, bool with_relu) {
 TEST(the_loss_of_an_indexer_on_the_gpu_is_the_cpus) {
     if (!cuda_test_ready()) return;
     for (int i = 0; i < COUNT_OF(shapes); i++)
-        for (int selected = 0; selected < 2; selected++) loss_case(&shapes[i], selected, i % 2);
+        for (int selected = 0; selected < 2; selected++)
+            for (int relu = 0; relu < 2; relu++) loss_case(&shapes[i], selected, relu);
 }

@@ -215,7 +215,7 @@ static void write_best(int32_t *to, int64_t most, const float *x, uint32_t *orde
 }
 
 CPU_VECTOR static void round_scores(float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] = rintf(x[i] * SPARSE_STEPS);
+    for (int64_t i = 0; i < n; i++) x[i] = rintf(x[i] * SPARSE_STEPS) / SPARSE_STEPS;
 }
 
 static void draw_scores(const Select *t, float *row,
@@ -241,8 +241,9 @@ static void select_tile(void *context, int64_t tile, int worker) {
         Seen seen = seen_by(t, token + i);
         int32_t *to = (int32_t *)t->a->select.out.keys.data + (token + i) * t->most;
         float *scores = s.row + i * s.span;
-        int64_t n = seen.end - seen.begin, k = n > 0 ? MIN2(keys_kept(&t->k, scores + seen.begin, n), t->most) : 0;
-        if (n > 0 && t->k.by == SELECT_LEARNED) round_scores(scores + seen.begin, n);
+        int64_t n = seen.end - seen.begin;
+        if (n > 0) round_scores(scores + seen.begin, n);
+        int64_t k = n > 0 ? MIN2(keys_kept(&t->k, scores + seen.begin, n), t->most) : 0;
         if (n > 0 && t->k.by == SELECT_RANDOM) draw_scores(t, scores, seen);
         if (n > 0 && t->k.by == SELECT_ORACLE)
             sparse_dense_row(scores, &t->k.heads, t->a->select.in.qkv, t->a->select.in.kv_cache,

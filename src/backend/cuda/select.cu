@@ -86,21 +86,16 @@ DEVICE void select_none(int32_t *to, int most) {
     for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
 }
 
-/* sparse_drawn of ir/sparse.h. */
-DEVICE float drawn_rank(const AttrSparse &k, int n, int i) {
-    uint64_t step = (1ull << 31) - k.kept, phase = k.kept ? rng_u32(k.key, (uint64_t)i) >> 1 : 0;
-    return rng_uniform(rng_fold(k.key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i);
-}
-
 /* x: the scores of what the token sees. */
 template <typename T, typename K>
 DEVICE void select_one(const CudaSparse &a, float *x, int64_t token, Seen seen, int32_t *to, int most, float *dense_q,
                        Scratch &s) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < seen.n; i += blockDim.x) x[i] = rintf(x[i] * 4096.0f) * (1.0f / 4096.0f);
     int k = (int)fmin(fmin(keys_wanted(a.k, x, seen.n, s.part, s.part_max), (double)seen.n), (double)most);
-    for (int i = threadIdx.x; i < seen.n; i += blockDim.x) {
-        if (a.k.by == SELECT_LEARNED) x[i] = rintf(x[i] * 4096.0f);
-        if (a.k.by == SELECT_RANDOM) x[i] = drawn_rank(a.k, seen.n, i);
-    }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < seen.n && a.k.by == SELECT_RANDOM; i += blockDim.x)
+        x[i] = (float)drawn_rank(a.k, seen.n, i);
     if (a.k.by == SELECT_ORACLE) dense_row<T, K>(x, x + a.span, dense_q, a, token, seen, s.part, s.part_max);
     __syncthreads();
     write_best(to, most, x, seen, k, s.count, s.found, s.part);
@@ -131,7 +126,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS) select_kernel(CudaSparse a, in
 }
 
 /* A block a row of scores, which stand in the workspace by places in the row. */
-__global__ void __launch_bounds__(SPARSE_THREADS)
+__global__ void __launch_bounds__(SPARSE_THREADS, 4)
     select_scored_kernel(CudaSparse a, int32_t *keys, int most, int64_t first_tile) {
     __shared__ Scratch scratch;
     int64_t seq = a.k.heads.seq, tiles = (seq + CUDA_INDEX_TILE - 1) / CUDA_INDEX_TILE,
@@ -139,7 +134,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
             place = tile % tiles * CUDA_INDEX_TILE + blockIdx.x % CUDA_INDEX_TILE, token = tile / tiles * seq + place;
     if (place >= seq) return;
     Seen seen = seen_by(a, token);
-    float *x = a.workspace + (int64_t)blockIdx.x * a.span + seen.begin;
+    float *x = a.workspace + (int64_t)blockIdx.x * a.stride + seen.begin;
     if (seen.n <= 0)
         select_none(keys + token * most, most);
     else

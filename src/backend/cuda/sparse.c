@@ -7,7 +7,8 @@
 #include "backend/cuda/sparse_kernels.h"
 
 _Static_assert((int)CUDA_INDEX_TILE == SPARSE_DEVICE_SIDE && (int)CUDA_INDEX_DIM == SPARSE_DEVICE_INDEX_DIM &&
-                   (int)CUDA_INDEX_SUMS == SPARSE_DEVICE_SUMS,
+                   (int)CUDA_INDEX_SUMS == SPARSE_DEVICE_SUMS && (int)CUDA_FEW_KEYS == SPARSE_DEVICE_FEW_KEYS &&
+                   (int)CUDA_FEW_GROUP == SPARSE_DEVICE_FEW_GROUP,
                "sparse_kernels.h repeats the tiles");
 
 enum { MOST_SHARED = 48 * 1024, CORES_FROM = 8 /* major */ };
@@ -113,6 +114,7 @@ static CudaSparse sparse_of(const AttrSparse *k, Operand index, Operand bias, in
                         .bias = numbers(bias),
                         .tokens = tokens,
                         .span = span,
+                        .stride = sparse_device_padded(span),
                         .index_keys = row_keys(index, k->heads.seq, (int64_t)k->index_heads * k->index_dim),
                         .blocks = (int)sparse_device_blocks(tokens, span)};
 }
@@ -127,6 +129,32 @@ void cuda_index_put(Backend *b, Queue q, const Args *a) {
     bool int8 = cache.t->format == FMT_INT8;
     cuda_launch_index_put(cuda_stream(b, q), &s, numbers(cache), int8 ? format_row_bytes(FMT_INT8, k->index_dim) : 0,
                           int8 ? format_row_scale(FMT_INT8, k->index_dim) : 0);
+}
+
+/* Scores on tensor cores, or of a few tokens behind a cache, and the best of them; false: nothing was launched. */
+static bool select_by_tiles(Backend *b, Queue q, const CudaSparse *s, const Operand *keys) {
+    const AttrSparse *k = &s->k;
+    cudaStream_t stream = cuda_stream(b, q);
+    bool few = s->positions && k->heads.seq < SPARSE_DEVICE_FEW;
+    int64_t most = cuda_cols(keys->t), tiles = sparse_device_tiles(s->tokens, k->heads.seq),
+            some = sparse_device_scored(s->tokens, k->heads.seq, s->span);
+    if (!sparse_device_index_tiles(k, s->format) || s->index_keys.format != s->format || (few && k->relu) ||
+        !on_cores(b, s->index, s->index_keys.data, cuda_index_scores_shared(k)))
+        return false;
+    for (int64_t at = 0; few && at < s->tokens; at += SPARSE_DEVICE_FEW_ROWS) {
+        int64_t n = MIN2(SPARSE_DEVICE_FEW_ROWS, s->tokens - at);
+        cuda_launch_few_scores(stream, s, at, n);
+        cuda_launch_select_ranked(stream, s, keys->data, most, at, n, 1);
+    }
+    for (int64_t at = 0; !few && at < tiles; at += some) {
+        int64_t n = MIN2(some, tiles - at);
+        cuda_launch_index_scores(stream, s, at, n);
+        if (k->relu)
+            cuda_launch_select_scored(stream, s, keys->data, most, at, n);
+        else
+            cuda_launch_select_ranked(stream, s, keys->data, most, at, n, SPARSE_DEVICE_SIDE);
+    }
+    return true;
 }
 
 void cuda_select(Backend *b, Queue q, const Args *a) {
@@ -146,16 +174,7 @@ void cuda_select(Backend *b, Queue q, const Args *a) {
     }
     if (qkv.data) s.keys = head_keys(&k->heads, qkv, a->select.in.kv_cache, &s.head_step);
     s.workspace = (float *)workspace(a, sparse_device_select_bytes(k, s.format, tokens));
-    if (sparse_device_index_tiles(k, s.format) && !cache.data &&
-        on_cores(b, s.index, NULL, cuda_index_tiles_shared(k, CUDA_INDEX_DIM, false))) {
-        int64_t tiles = sparse_device_tiles(tokens, k->heads.seq), some = sparse_device_scored(tokens, k->heads.seq);
-        for (int64_t at = 0; at < tiles; at += some) {
-            cuda_launch_index_scores(cuda_stream(b, q), &s, at, MIN2(some, tiles - at));
-            cuda_launch_select_scored(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t), at, MIN2(some, tiles - at));
-        }
-        return;
-    }
-    cuda_launch_select(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t));
+    if (!select_by_tiles(b, q, &s, &keys)) cuda_launch_select(cuda_stream(b, q), &s, keys.data, cuda_cols(keys.t));
 }
 
 void cuda_attend_report(Backend *b, Queue q, const Args *a) {
@@ -201,9 +220,22 @@ static CudaMask mask_of(void *at, const int32_t *list, int64_t most, int64_t tok
                       .seq = seq};
 }
 
-static bool attends_by_tiles(Backend *b, const CudaSelected *s, const void *o, const void *d_qkv) {
-    return sparse_device_attend_tiles(&s->h, s->format, d_qkv != NULL) &&
-           on_cores(b, s->qkv, o, mask_shared(s->h.seq)) && on_cores(b, d_qkv, NULL, 0);
+/* How the step runs here: as its plan says, unless the card or the memory forbid it. */
+static SparseAttend attends_by(Backend *b, const CudaSelected *s, const void *o, const void *d_qkv) {
+    SparseAttend by = sparse_device_attend(&s->h, s->format, d_qkv != NULL);
+    int64_t shared = by == SPARSE_FEW ? 0 : mask_shared(sparse_span(&s->h));
+    if (by == SPARSE_GATHERED) shared = MAX2(shared, cuda_gathered_shared(&s->h));
+    bool can = s->keys.format == s->format && on_cores(b, s->qkv, o, shared) && on_cores(b, d_qkv, s->keys.data, 0);
+    return can ? by : SPARSE_PLAIN;
+}
+
+static void attend_few(Backend *b, Queue q, CudaSelected *s, char *scratch) {
+    s->parts = (float *)scratch;
+    s->n_parts = (int)sparse_device_few_parts(s->most);
+    for (int64_t at = 0; at < s->tokens; at += SPARSE_DEVICE_FEW_ROWS) {
+        s->few = MIN2(SPARSE_DEVICE_FEW_ROWS, s->tokens - at);
+        cuda_launch_attend_few(cuda_stream(b, q), s, at);
+    }
 }
 
 /* Attention of the tokens of a row to each other, as far as the mask has them. */
@@ -234,7 +266,7 @@ static void attend_selected_grad_tiles(Backend *b, Queue q, const Args *a, const
                                        char *d_qkv) {
     const AttrHeads *h = &s->h;
     DeviceAttendGrad d = device_attend_grad(h, s->format, s->tokens);
-    char *scratch = workspace(a, sparse_device_attend_bytes(h, s->format, s->tokens, true));
+    char *scratch = workspace(a, sparse_device_attend_bytes(h, s->format, s->tokens, s->most, true));
     CudaMask m = mask_of(scratch + d.bytes, s->list, s->most, s->tokens, h->seq);
     CudaAttendGrad g = {.a = masked_attend(s, &m),
                         .d_o = d_o,
@@ -261,15 +293,20 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     s.rows = a->attend_selected.in.rows.data;
     s.o = o.data;
     s.lse = a->attend_selected.out.lse.data;
-    if (!cache.data && attends_by_tiles(b, &s, o.data, NULL)) {
-        CudaMask m = mask_of(workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, false)), s.list, s.most,
-                             s.tokens, h->seq);
-        CudaAttend x = masked_attend(&s, &m);
-        cuda_launch_mask(cuda_stream(b, q), &m);
+    SparseAttend by = attends_by(b, &s, o.data, NULL);
+    char *scratch = workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, s.most, false));
+    if (by == SPARSE_FEW) attend_few(b, q, &s, scratch);
+    if (by == SPARSE_PLAIN) cuda_launch_attend_selected(cuda_stream(b, q), &s);
+    if (by != SPARSE_LISTED && by != SPARSE_GATHERED) return;
+    CudaMask m = mask_of(scratch, s.list, s.most, s.tokens, sparse_span(h));
+    cuda_launch_mask(cuda_stream(b, q), &m);
+    s.mask = m.mask;
+    s.mask_words = m.words;
+    CudaAttend x = masked_attend(&s, &m);
+    if (by == SPARSE_LISTED)
         cuda_launch_attend(cuda_stream(b, q), &x);
-        return;
-    }
-    cuda_launch_attend_selected(cuda_stream(b, q), &s);
+    else
+        cuda_launch_attend_gathered(cuda_stream(b, q), &s);
 }
 
 void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) {
@@ -284,7 +321,7 @@ void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) {
     CudaSelected s = selected_of(a, qkv, a->attend_selected_grad.in.keys, (Operand){0});
     s.o = o.data;
     s.lse = a->attend_selected_grad.in.lse.data;
-    if (attends_by_tiles(b, &s, d_o.data, d_qkv.data)) {
+    if (attends_by(b, &s, d_o.data, d_qkv.data) != SPARSE_PLAIN) {
         attend_selected_grad_tiles(b, q, a, &s, d_o.data, d_qkv.data);
         return;
     }
@@ -315,25 +352,30 @@ static bool loss_of(CudaIndexLoss *l, Backend *b, const Args *a) {
     return true;
 }
 
-/* The mask and the sums stand at `at` of the workspace; gives what follows. */
-static char *loss_tiles(CudaIndexLoss *l, cudaStream_t stream, char *at) {
+/* What tiles have in the workspace; the mask is made. */
+static void loss_tiles(CudaIndexLoss *l, cudaStream_t stream, char *scratch, bool grad) {
     const AttrSparse *k = &l->s.k;
-    CudaMask m = mask_of(at, l->list, l->most, l->s.tokens, k->heads.seq);
+    SparseLoss at = sparse_device_loss(k, l->s.tokens, grad);
+    CudaMask m = mask_of(scratch + at.mask, l->list, l->most, l->s.tokens, k->heads.seq);
     m.doc_begin = l->s.doc_begin;
     m.weight = l->weight;
     l->mask = m.mask;
     l->mask_words = m.words;
-    l->splits = (int)sparse_device_splits(l->s.tokens, k->heads.seq);
-    l->sums = (float *)(at + sparse_device_mask_bytes(l->s.tokens, k->heads.seq));
+    l->splits = (int)at.splits;
+    l->key_splits = (int)at.key_splits;
+    l->band = at.band;
+    l->sums = (float *)(scratch + at.sums);
+    l->w = (float *)(scratch + at.w);
+    l->pairs = scratch + at.pairs;
+    l->grads = (float *)(scratch + at.grads);
+    l->key_grads = (float *)(scratch + at.key_grads);
     cuda_launch_mask(stream, &m);
-    return (char *)l->sums + sparse_device_sums_bytes(k, l->s.tokens);
 }
 
-static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l, bool grad) {
+static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l) {
     const AttrSparse *k = &l->s.k;
     return sparse_device_loss_tiles(k, l->s.format) &&
-           on_cores(b, l->s.index, l->s.qkv,
-                    MAX2(mask_shared(k->heads.seq), cuda_index_tiles_shared(k, k->heads.head_dim, grad)));
+           on_cores(b, l->s.index, l->s.qkv, MAX2(mask_shared(k->heads.seq), cuda_index_tiles_shared(k)));
 }
 
 void cuda_index_loss(Backend *b, Queue q, const Args *a) {
@@ -342,11 +384,10 @@ void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     cudaStream_t stream = cuda_stream(b, q);
     char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, false));
     l.parts = (double *)scratch;
-    scratch += sparse_bytes(2 * l.s.tokens);
-    l.s.workspace = (float *)scratch;
+    l.s.workspace = (float *)(scratch + sparse_bytes(2 * l.s.tokens));
     l.stat = a->index_loss.out.stat.data;
-    if (loss_by_tiles(b, &l, false)) {
-        loss_tiles(&l, stream, scratch);
+    if (loss_by_tiles(b, &l)) {
+        loss_tiles(&l, stream, scratch, false);
         cuda_launch_index_loss_tiles(stream, &l);
         cuda_launch_index_loss_sum(stream, &l);
         return;
@@ -360,15 +401,15 @@ void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
     cudaStream_t stream = cuda_stream(b, q);
     char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, true));
     l.bias_parts = (float *)scratch;
-    scratch += sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads);
     l.d_index = a->index_loss_grad.out.d_index.data;
     l.d_bias = numbers(a->index_loss_grad.out.d_bias);
     l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
-    if (loss_by_tiles(b, &l, true)) {
-        l.grads = (float *)loss_tiles(&l, stream, scratch);
+    if (loss_by_tiles(b, &l)) {
+        loss_tiles(&l, stream, scratch, true);
         cuda_launch_index_loss_grad_tiles(stream, &l);
         return;
     }
+    scratch += sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads);
     l.index_lse = (float *)scratch;
     l.s.workspace = (float *)(scratch + sparse_bytes(l.s.tokens));
     cuda_launch_index_loss_grad(stream, &l);

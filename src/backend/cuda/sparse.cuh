@@ -149,6 +149,12 @@ DEVICE uint32_t kth_largest(const float *x, int n, int k, int *above, int *count
     return prefix;
 }
 
+/* sparse_drawn of ir/sparse.h, as a rank. */
+DEVICE uint32_t drawn_rank(const AttrSparse &k, int n, int i) {
+    uint64_t step = (1ull << 31) - k.kept, phase = k.kept ? rng_u32(k.key, (uint64_t)i) >> 1 : 0;
+    return rng_u32(rng_fold(k.key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i) >> 16;
+}
+
 /* ---- dense attention of one token ---- */
 
 /* row[0..n) = the sum over heads of its attention to the keys it sees; s: as many numbers of scratch. q: shared (D).

@@ -28,7 +28,7 @@ typedef struct CudaSparse { /* what select, the loss and the report read */
     const int32_t *doc_begin, *positions, *rows; /* positions: with a cache */
     CudaKeys index_keys, keys;                   /* keys: of KV head 0; head g stands g*head_step behind it */
     int64_t head_step;
-    int64_t tokens, span;
+    int64_t tokens, span, stride; /* stride: numbers from row to row of tiles' scores */
     int blocks; /* that share the tokens; each has `rows_each` rows of span numbers in the workspace */
     float *workspace;
 } CudaSparse;
@@ -59,12 +59,17 @@ typedef struct CudaMask {
 } CudaMask;
 void cuda_launch_mask(cudaStream_t s, const CudaMask *m);
 
-/* Bytes of shared memory of a block of index_tiles.cu for heads of dim; query_sums: the gradient of queries. */
-int cuda_index_tiles_shared(const AttrSparse *k, int dim, bool query_sums);
+/* Bytes of shared memory that blocks of index_tiles.cu and of index_scores.cu take. */
+int cuda_index_tiles_shared(const AttrSparse *k);
+int cuda_index_scores_shared(const AttrSparse *k);
 
-/* Scores of the queries of `tiles` tiles from first_tile on against all keys of their rows: (tiles*64, span) of the
- * workspace. Then the choice among them. */
+/* Scores of the queries of `tiles` tiles from first_tile on against all keys they see: (tiles*64, stride) of the
+ * workspace, ranks of 16 bits, behind a relu fp32; ranks of a few tokens behind a cache: (tokens, stride). Then the
+ * choice among them; side: 64, of a few tokens 1. */
 void cuda_launch_index_scores(cudaStream_t s, const CudaSparse *a, int64_t first_tile, int64_t tiles);
+void cuda_launch_few_scores(cudaStream_t s, const CudaSparse *a, int64_t first, int64_t tokens);
+void cuda_launch_select_ranked(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most, int64_t first_tile,
+                               int64_t tiles, int side);
 void cuda_launch_select_scored(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most, int64_t first_tile,
                                int64_t tiles);
 
@@ -77,9 +82,18 @@ typedef struct CudaSelected {
     const int32_t *list, *rows; /* (tokens, most); rows: which row of a cache */
     int64_t tokens, most;
     void *o;
-    float *lse; /* NULL: not wanted */
+    float *lse;           /* NULL: not wanted */
+    const uint32_t *mask; /* gathered: (tokens, mask_words) */
+    int mask_words, n_parts;
+    float *parts; /* few: workspace (few, heads, n_parts, dim + 2) */
+    int64_t few;  /* tokens of a launch */
 } CudaSelected;
 void cuda_launch_attend_selected(cudaStream_t s, const CudaSelected *a);
+
+enum { CUDA_FEW_KEYS = 64, CUDA_FEW_GROUP = 8 }; /* as ir/sparse.h has them */
+void cuda_launch_attend_few(cudaStream_t s, const CudaSelected *a, int64_t first);
+int cuda_gathered_shared(const AttrHeads *h);
+void cuda_launch_attend_gathered(cudaStream_t s, const CudaSelected *a);
 /* a->o, a->lse: forward's. delta: workspace (tokens, heads). */
 void cuda_launch_attend_selected_grad(cudaStream_t s, const CudaSelected *a, const void *d_o, void *d_qkv,
                                       float *delta);
@@ -98,9 +112,12 @@ typedef struct CudaIndexLoss {
     CudaKey key;
     /* tiles: a mask of the pairs; a row's sums are split over so many blocks */
     const uint32_t *mask;
-    int mask_words, splits;
-    float *sums;  /* workspace (splits, tokens, 5) */
-    float *grads; /* workspace (splits, tokens, J*(E+2)) */
+    int mask_words, splits, key_splits;
+    int64_t first_tile, band; /* query tiles of a launch */
+    float *sums;              /* workspace (splits, tokens, 5) */
+    float *w;                 /* workspace (tokens, J) */
+    void *pairs;              /* workspace (band*64, seq padded): gradients of scores */
+    float *grads, *key_grads; /* workspace (splits, band*64, J*(E+2)), (key_splits, tokens, E) */
 } CudaIndexLoss;
 void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a);
 void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a);
