@@ -350,6 +350,21 @@ static bool same_metrics(const char *now, const char *want, bool complete) {
     return same;
 }
 
+/* A record of a run that grows line by line: the beginning of what it comes to. */
+static bool same_beginning(const char *now, const char *want, bool complete) {
+    Str a = {0}, b = {0};
+    bool same = file_read(now, &a, 0, NULL) && file_read(want, &b, 0, NULL);
+    while (!complete && a.len && a.data[a.len - 1] != '\n') a.len--; /* a torn line */
+    same = same && a.len <= b.len && !memcmp(str_text(&a), str_text(&b), (size_t)a.len) && (!complete || a.len == b.len);
+    str_free(&a), str_free(&b);
+    return same;
+}
+
+static bool is_record(const char *name) { return !strcmp(name, "rewards.jsonl") || !strcmp(name, "samples.jsonl"); }
+
+/* Records that say when and how fast: nobody else's can be the same. */
+static bool is_timed(const char *name) { return !strcmp(name, "EFFICIENCY.json") || !strcmp(name, "audit.jsonl"); }
+
 /* Files that tell of one process: each run has its own. */
 static bool is_of_the_run(const char *name) {
     return !strcmp(name, "train.log") || !strcmp(name, ".lock") || str_starts(name, "events.") ||
@@ -382,6 +397,8 @@ static bool check_entry(void *context, const char *folder, const char *name) {
     bool older = before[0] && (!c->complete || !file_exists(want)); /* what was there already may stand for it */
     if (!strcmp(name, "metrics.jsonl") ? same_metrics(now, want, c->complete)
         : !strcmp(name, "plan.json")   ? parses(now)
+        : is_record(name)              ? same_beginning(now, want, c->complete)
+        : is_timed(name)               ? !strcmp(name, "audit.jsonl") || parses(now)
         : str_starts(name, "reason.")  ? world_same_results(now, want)
                                        : world_same_file(now, want) || (older && world_same_file(now, before)))
         return true;
@@ -416,8 +433,8 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
     static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json",
-                                          "graphs.amr"};
-    bool grows = false; /* a run folder, a corpus, those of reason, generate, parse; others are made as a whole */
+                                          "graphs.amr",    "EFFICIENCY.json"};
+    bool grows = false; /* a run folder, a corpus, those of reason, generate, parse, unlearn; others are made as a whole */
     for (int i = 0; i < COUNT_OF(growing); i++) {
         char path[PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", want, growing[i]);
@@ -446,7 +463,7 @@ static bool mix_entry(void *h, const char *folder, const char *name) {
     Str text = {0};
     if (!strcmp(name, "metrics.jsonl"))
         world_metrics(&text, path);
-    else if (strcmp(name, "plan.json"))
+    else if (strcmp(name, "plan.json") && !is_timed(name))
         file_read(path, &text, 0, NULL);
     if (str_starts(name, "reason.")) blank_times(&text);
     mix(h, str_text(&text), text.len);

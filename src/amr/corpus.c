@@ -151,6 +151,19 @@ void amr_corpus_free(AmrCorpus *c) {
     *c = (AmrCorpus){0};
 }
 
+int64_t amr_corpus_bytes(const AmrCorpus *c) {
+    enum { PIECES = 5, PIECE_BYTES = 32 }; /* allocations of a graph, and what the heap adds to each */
+    int64_t bytes = 2 * c->text.len + c->arena.used_bytes; /* a text that grew was copied */
+    bytes += 3 * c->room / 2 * (int64_t)sizeof *c->block;  /* and so were the blocks */
+    for (int64_t i = 0; i < c->n; i++) {
+        const Penman *g = &c->block[i].graph;
+        bytes += g->node_room * (int64_t)sizeof *g->node + g->branch_room * (int64_t)sizeof *g->branch +
+                 g->meta_room * (int64_t)sizeof *g->meta + g->n_slots * (int64_t)sizeof *g->slot +
+                 2 * c->block[i].bytes + PIECES * PIECE_BYTES;
+    }
+    return bytes;
+}
+
 bool amr_corpus_require_valid(const AmrCorpus *c, Err *e) {
     for (int64_t i = 0; i < c->n; i++) {
         const AmrBlock *b = &c->block[i];

@@ -43,6 +43,7 @@ bool amr_corpus_read(AmrCorpus *c, const char *path, Err *e);
 /* The same for a text that is already there; takes it over. line: the number of its first one. */
 bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, int64_t line, Err *e);
 void amr_corpus_free(AmrCorpus *c);
+int64_t amr_corpus_bytes(const AmrCorpus *c); /* heap that it took at most while it was read */
 
 /* Refuses by name when some block has no fault-free graph: for gold files, which must be whole. */
 bool amr_corpus_require_valid(const AmrCorpus *c, Err *e);

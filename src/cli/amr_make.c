@@ -52,14 +52,7 @@ static bool write_rows(Lines *out, RowCounts *n, const AmrInput *in, const AmrPr
                            in->corpus.path, style.without_answer ? "" : " and a valid graph");
 }
 
-static void say_rows(const Options *o, const RowCounts *n) {
-    if (opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)n->rows, "invalid", (json_int_t)n->invalid,
-                              "without_sentence", (json_int_t)n->silent);
-        show_print_json(j);
-        json_decref(j);
-        return;
-    }
+static void say_rows(const RowCounts *n) {
     log_line("%lld rows", (long long)n->rows);
     if (n->invalid)
         log_warn("%lld blocks were left out: their graph is not valid (`snug amr check` names them)",
@@ -81,7 +74,10 @@ bool amr_rows_verb(const Options *o, Err *e) {
     if (ok) amr_input_choose(&in, o);
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, write_rows(&out, &n, &in, &p, style, e), e);
-    if (ok) say_rows(o, &n);
+    if (ok && !opt_flag(o, OPT_JSON)) say_rows(&n);
+    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)n.rows, "invalid", (json_int_t)n.invalid,
+                                    "without_sentence", (json_int_t)n.silent),
+                          &in.corpus, o, e);
     amr_prompt_free(&p);
     amr_corpus_free(&in.corpus);
     return ok;
@@ -103,13 +99,10 @@ static bool take_rows(AmrCollect *c, Lines *out, const char *path, Err *e) {
     return ok;
 }
 
-static void say_collected(const Options *o, const AmrCollect *c) {
+static void say_collected(const AmrCollect *c) {
     Str text = {0};
-    json_t *j = amr_collect_json(c);
     amr_collect_report(&text, c);
-    if (opt_flag(o, OPT_JSON)) show_print_json(j);
-    else log_line("%s", str_text(&text));
-    json_decref(j);
+    log_line("%s", str_text(&text));
     str_free(&text);
 }
 
@@ -127,7 +120,8 @@ bool amr_collect_verb(const Options *o, Err *e) {
     if (path) c.sentences = &sentences.corpus;
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, take_rows(&c, &out, o->positional[1], e), e);
-    if (ok) say_collected(o, &c);
+    if (ok && !opt_flag(o, OPT_JSON)) say_collected(&c);
+    ok = ok && amr_finish(amr_collect_json(&c), &sentences.corpus, o, e);
     amr_corpus_free(&sentences.corpus);
     return ok;
 }
@@ -151,10 +145,5 @@ bool amr_draw_verb(const Options *o, Err *e) {
     if (stop_signal) ok = fail(e, ERR_FAIL, "interrupted: nothing was written to --out");
     amr_drawn_free(&d);
     ok = lines_end(&out, ok, e);
-    if (ok && opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I}", "blocks", (json_int_t)opt_int(o, OPT_N));
-        show_print_json(j);
-        json_decref(j);
-    }
-    return ok;
+    return ok && amr_finish(json_pack("{s:I}", "blocks", (json_int_t)opt_int(o, OPT_N)), NULL, o, e);
 }

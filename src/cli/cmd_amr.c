@@ -6,9 +6,10 @@
 #include "amr/export.h"
 #include "amr/stats.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/amr_verbs.h"
 #include "cli/lines.h"
-#include "cli/show.h"
+#include "cli/peak.h"
 
 /* ---- what the verbs share ---- */
 
@@ -36,6 +37,12 @@ PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise) {
 bool amr_json_needs_out(const Options *o, Err *e) {
     if (!opt_flag(o, OPT_JSON) || opt_given(o, OPT_OUT)) return true;
     return fail(e, ERR_USAGE, "--json: standard output is already taken by the lines; give --out FILE for them");
+}
+
+bool amr_finish(json_t *result, const AmrCorpus *corpus, const Options *o, Err *e) {
+    enum { SCRATCH_BYTES = 4 << 20 }; /* lines that wait to be written, a row as JSON */
+    int64_t held = corpus ? amr_corpus_bytes(corpus) : 0;
+    return peak_finish(result, process_runtime_bytes(1) + held + SCRATCH_BYTES, o, e);
 }
 
 /* ---- check ---- */
@@ -74,18 +81,16 @@ static bool check_verb(const Options *o, Err *e) {
         unbound += b->fault ? 0 : amr_unbound(&b->graph);
         sentences += b->sentence != NULL;
     }
-    if (ok && opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:o}", "blocks", (json_int_t)n, "valid", (json_int_t)valid,
-                              "sentences", (json_int_t)sentences, "unbound", (json_int_t)unbound, "faults",
-                              faults_json(&in, most));
-        show_print_json(j);
-        json_decref(j);
-    } else if (ok) {
+    if (ok && !opt_flag(o, OPT_JSON)) {
         printf("%s: %lld blocks, %lld valid (%.1f %%), %lld with a sentence\n", o->positional[1], (long long)n,
                (long long)valid, n ? 100.0 * (double)valid / (double)n : 0, (long long)sentences);
         if (unbound) printf("  %lld symbols look like a variable that no node has\n", (long long)unbound);
         print_faults(&in, most);
     }
+    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I, s:I, s:o}", "blocks", (json_int_t)n, "valid", (json_int_t)valid,
+                                    "sentences", (json_int_t)sentences, "unbound", (json_int_t)unbound, "faults",
+                                    faults_json(&in, most)),
+                          &in.corpus, o, e);
     if (ok && opt_flag(o, OPT_STRICT) && valid < n)
         ok = fail(e, ERR_FAIL, "%s: %lld of %lld blocks are not valid", o->positional[1], (long long)(n - valid),
                   (long long)n);
@@ -128,15 +133,12 @@ static bool normalise_verb(const Options *o, Err *e) {
               lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, write_blocks(&out, &written, &copied, &in, o, e), e);
     int64_t dropped = in.end - in.first - written;
-    if (ok && opt_flag(o, OPT_JSON)) {
-        json_t *j = json_pack("{s:I, s:I, s:I}", "written", (json_int_t)written, "copied", (json_int_t)copied,
-                              "dropped", (json_int_t)dropped);
-        show_print_json(j);
-        json_decref(j);
-    } else if (ok && copied + dropped) {
+    if (ok && copied + dropped)
         log_line("%lld blocks without a valid graph were %s", (long long)(copied + dropped),
                  copied ? "copied as they are" : "left out");
-    }
+    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I}", "written", (json_int_t)written, "copied", (json_int_t)copied,
+                                    "dropped", (json_int_t)dropped),
+                          &in.corpus, o, e);
     amr_corpus_free(&in.corpus);
     return ok;
 }
@@ -207,12 +209,8 @@ static bool stats_verb(const Options *o, Err *e) {
     if (ok) {
         AmrStats s;
         amr_stats(&s, &in.corpus, in.first, in.end);
-        json_t *j = stats_json(&s, in.end - in.first);
-        if (opt_flag(o, OPT_JSON))
-            show_print_json(j);
-        else
-            print_stats(&s, o->positional[1], in.end - in.first);
-        json_decref(j);
+        if (!opt_flag(o, OPT_JSON)) print_stats(&s, o->positional[1], in.end - in.first);
+        ok = amr_finish(stats_json(&s, in.end - in.first), &in.corpus, o, e);
     }
     amr_corpus_free(&in.corpus);
     return ok;

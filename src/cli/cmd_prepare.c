@@ -4,8 +4,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "cli/cmd.h"
+#include "cli/peak.h"
 #include "cli/setup.h"
 #include "cli/share.h"
 #include "data/prepare.h"
@@ -47,13 +49,17 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
             "text",
             opt_text(o, OPT_OUT), units_count(c->tokens).s, units_count(c->documents).s, units_count(c->shards).s,
             units_count(c->rows).s, units_count(c->dropped).s, units_count(c->inputs).s, speed);
-    if (opt_flag(o, OPT_JSON))
-        printf(
-            "{\"tokens\":%lld,\"documents\":%lld,\"dropped\":%lld,\"rows\":%lld,\"shards\":%lld,\"inputs\":%lld,"
-            "\"text_bytes\":%lld,\"seconds\":%.3f,\"resumed\":%s,\"was_done\":%s}\n",
-            (long long)c->tokens, (long long)c->documents, (long long)c->dropped, (long long)c->rows,
-            (long long)c->shards, (long long)c->inputs, (long long)c->text_bytes, seconds,
-            c->resumed ? "true" : "false", c->was_done ? "true" : "false");
+}
+
+static json_t *result_json(const PrepareCounts *c, double seconds) {
+    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tokens", (json_int_t)c->tokens, "documents",
+                          (json_int_t)c->documents, "dropped", (json_int_t)c->dropped, "rows", (json_int_t)c->rows,
+                          "shards", (json_int_t)c->shards, "inputs", (json_int_t)c->inputs, "text_bytes",
+                          (json_int_t)c->text_bytes);
+    json_object_set_new(j, "seconds", json_real(seconds));
+    json_object_set_new(j, "resumed", json_boolean(c->resumed));
+    json_object_set_new(j, "was_done", json_boolean(c->was_done));
+    return j;
 }
 
 /* A name that is not there is refused before --out is made. */
@@ -109,7 +115,7 @@ bool cmd_prepare(const Options *o, Err *e) {
     char made[1200], own[SHARE_PATH];
     Tokenizer *t;
     RunLock lock = {.fd = -1};
-    PrepareCounts counts;
+    PrepareCounts counts = {0};
     Told told = {0};
     const char *words = share_find(own, "models", opt_text(o, OPT_TOKENIZER));
     if (!check_names(o, e) || !tokenizer_open(&t, words, e)) return false;
@@ -127,9 +133,11 @@ bool cmd_prepare(const Options *o, Err *e) {
     if (ok && counts.stopped)
         ok = fail(e, ERR_FAIL, "interrupted: %s shards are kept in %s, and the same command goes on behind them",
                   units_count(counts.shards).s, out);
-    if (ok) print_result(o, &counts, told.began ? sensors_seconds() - told.began : 0);
-    if (!ok) leave_nothing(out, made);
+    double seconds = told.began ? sensors_seconds() - told.began : 0;
+    int64_t planned = process_runtime_bytes(options.threads) + 2 * tokenizer_bytes(t) + prepare_bytes(&options, &counts);
+    if (ok) print_result(o, &counts, seconds);
+    else leave_nothing(out, made);
     runlock_release(&lock);
     tokenizer_close(t);
-    return ok;
+    return ok && peak_finish(result_json(&counts, seconds), planned, o, e);
 }

@@ -3,13 +3,18 @@
 #include <string.h>
 
 #include "amr/smatch.h"
+#include "base/process.h"
 #include "cli/cmd.h"
-#include "cli/show.h"
+#include "cli/peak.h"
+
+/* Heap for each byte of a file: its words, told apart by number. And for one pair under search. */
+enum { WORD_SHARE = 2, SEARCH_BYTES = 16 << 20 };
 
 typedef struct Prediction {
     const char *path;
     SmatchScore score;
     SmatchInterval interval;
+    int64_t bytes;      /* heap while it was scored, beside the gold file */
     double beats_first; /* share of the resamples in which it is better than the first prediction */
 } Prediction;
 
@@ -77,7 +82,7 @@ static json_t *prediction_json(const Prediction *p, const Options *o) {
 }
 
 /* One prediction is the object itself; of several the first is, and all stand in a list as well. */
-static void print_json(const Prediction *p, int n, const Options *o) {
+static json_t *scores_json(const Prediction *p, int n, const Options *o) {
     json_t *j = prediction_json(&p[0], o);
     json_t *list = json_array();
     for (int i = 0; n > 1 && i < n; i++) {
@@ -87,8 +92,7 @@ static void print_json(const Prediction *p, int n, const Options *o) {
     }
     if (n > 1) json_object_set(j, "predictions", list);
     json_decref(list);
-    show_print_json(j);
-    json_decref(j);
+    return j;
 }
 
 /* ---- for people ---- */
@@ -174,10 +178,22 @@ static bool score_one(Prediction *p, const AmrCorpus *gold, const Options *o, Er
     AmrCorpus predicted;
     SmatchOptions s = search_options(o);
     bool ok = amr_corpus_read(&predicted, p->path, e) && smatch_score(&p->score, gold, &predicted, &s, e);
+    p->bytes = ok ? amr_corpus_bytes(&predicted) + WORD_SHARE * predicted.text.len : 0;
     amr_corpus_free(&predicted);
     if (ok && !p->score.n) return fail(e, ERR_FAIL, "%s: no pair is left to compare", gold->path);
     if (ok) p->interval = smatch_interval(&p->score, SMATCH_FULL, (int)opt_int(o, OPT_RESAMPLES), s.seed);
     return ok;
+}
+
+/* The gold file stays, predictions take turns, scores of pairs are kept. */
+static int64_t planned_bytes(const AmrCorpus *gold, const Prediction *p, int n, int resamples) {
+    int64_t bytes = process_runtime_bytes(1) + SEARCH_BYTES + amr_corpus_bytes(gold) + WORD_SHARE * gold->text.len;
+    int64_t most = 0, kept = 0;
+    for (int i = 0; i < n; i++) {
+        most = MAX2(most, p[i].bytes);
+        kept += (gold->n + 1) * (int64_t)sizeof *p->score.pair;
+    }
+    return bytes + most + kept + 2 * resamples * (int64_t)sizeof(double);
 }
 
 bool cmd_smatch(const Options *o, Err *e) {
@@ -192,12 +208,9 @@ bool cmd_smatch(const Options *o, Err *e) {
             p[i].beats_first =
                 smatch_beats(&p[i].score, &p[0].score, SMATCH_FULL, resamples, (uint64_t)opt_int(o, OPT_SEED));
     }
-    if (ok && opt_flag(o, OPT_JSON))
-        print_json(p, n, o);
-    else if (ok && n == 1)
-        print_one(&p[0], o);
-    else if (ok)
-        print_table(p, n, o);
+    if (ok && !opt_flag(o, OPT_JSON) && n == 1) print_one(&p[0], o);
+    if (ok && !opt_flag(o, OPT_JSON) && n > 1) print_table(p, n, o);
+    ok = ok && peak_finish(scores_json(p, n, o), planned_bytes(&gold, p, n, resamples), o, e);
     for (int i = 0; i < n; i++) smatch_score_free(&p[i].score);
     mem_free(p);
     amr_corpus_free(&gold);

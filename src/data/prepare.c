@@ -19,6 +19,7 @@
 enum {
     BLOCK_BYTES = 1 << 20,
     ROUNDS = 3,
+    BLOCKS_A_THREAD = 2,
     SHARD_DOCUMENTS = 1 << 20 /* its index stays in memory until it is closed */
 };
 
@@ -126,6 +127,8 @@ static bool open_input(Prepare *p, Err *e) {
 static bool close_input(Prepare *p, Err *e) {
     PrepareInput *in = &p->job.input[p->input];
     FileFacts now = file_facts(p->reader.fd);
+    p->done->longest_bytes = MAX2(p->done->longest_bytes, p->reader.longest_bytes);
+    p->done->unpacks |= p->reader.unpack != NULL;
     dataset_reader_close(&p->reader);
     p->open = false;
     p->input++;
@@ -481,7 +484,7 @@ bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *nam
     p->o = o;
     p->done = done;
     p->threads = MAX2(o->threads, 1);
-    p->blocks = 2 * p->threads;
+    p->blocks = BLOCKS_A_THREAD * p->threads;
     p->data = (DataOptions){
         .tokenizer = o->tokenizer, .eos_id = o->eos, .seq = 2, .vocab = vocab, .text_field = o->text_field};
     p->job = (PrepareJob){.out = out, .o = o};
@@ -502,4 +505,17 @@ bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *nam
     free_all(p);
     mem_free(p);
     return ok;
+}
+
+int64_t prepare_bytes(const PrepareOptions *o, const PrepareCounts *done) {
+    enum {
+        TEXT_SHARE = 12, /* of a byte under way: itself, its part of a row's facts, a token */
+        ROW_SHARE = 8,   /* of the longest row: where it is read, parsed and made tokens */
+        INDEX_SHARE = 16 /* of a document of the open shard */
+    };
+    int threads = MAX2(o->threads, 1);
+    int64_t most = ROUNDS * BLOCKS_A_THREAD * threads * (BLOCK_BYTES + done->longest_bytes);
+    return TEXT_SHARE * MIN2(most, done->text_bytes + BLOCK_BYTES) + ROW_SHARE * done->longest_bytes +
+           INDEX_SHARE * MIN2(done->documents + 1, SHARD_DOCUMENTS) + threads * BLOCK_BYTES +
+           (done->unpacks ? UNPACK_MOST_BYTES : 0);
 }

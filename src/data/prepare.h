@@ -29,6 +29,8 @@ typedef struct PrepareCounts {
     int64_t bytes, bytes_done; /* of the input files as they lie on disk */
     int64_t text_bytes;        /* that were tokenised here */
     int64_t rows, documents, dropped, tokens, shards;
+    int64_t longest_bytes; /* of the rows */
+    bool unpacks;          /* an input is compressed */
     bool resumed, stopped, was_done; /* was_done: nothing was left to do */
 } PrepareCounts;
 
@@ -37,5 +39,8 @@ typedef void PrepareSay(void *user, const PrepareCounts *now); /* before the fir
 /* out is made; names are files or folders of them. */
 bool prepare_corpus(PrepareCounts *done, const char *out, const char *const *names, int n, const PrepareOptions *o,
                     PrepareSay *say, void *user, Err *e);
+
+/* Heap that a preparation takes at most beside its tokenizer, by what it came to. */
+int64_t prepare_bytes(const PrepareOptions *o, const PrepareCounts *done);
 
 #endif

@@ -152,8 +152,12 @@ bool unpack_read(Unpack *u, void *to, int64_t *got, int64_t room, Err *e) {
         bool ok = u->format->step(u, to, got, room, &why);
         bool cut = ok && !*got && u->at_end && !u->between;
         if (cut) why = "it ends in the middle";
-        if (!ok || cut)
-            return fail(e, ERR_FAIL, "%s: cannot be unpacked: %s. Was the copy cut short?", u->path, why);
+        if (!ok || cut) {
+            const char *hint = "Was the copy cut short?";
+            if (strstr(why, "too much memory")) /* the library's words */
+                hint = "It was packed with a window above 32 MiB (zstd --ultra or --long): pack it again without";
+            return fail(e, ERR_FAIL, "%s: cannot be unpacked: %s. %s", u->path, why, hint);
+        }
     }
     return true;
 }

@@ -15,6 +15,7 @@
 
 #define TRAIN "train --model ../large --data ../rows.jsonl --out run --overwrite --seq 16 --steps 2 --log-steps 1 "
 #define TALLY "--model ../tally "
+#define FORGET "unlearn --json --run ../logged --forget ../forget.txt --out made --overwrite "
 
 const OutsideCommand outside_command[] = {
     {"plan", "plan --json --model ../large --data ../rows.jsonl --seq 16 --threads 2", NULL, false},
@@ -70,7 +71,28 @@ const OutsideCommand outside_command[] = {
      "--tuned ../tally --parser test --eval-samples 8 --evaluator same --evaluator-tokens 8 "
      "--prompt-tokens 32 --max-tokens 8 --best-of 2",
      NULL, true},
+    {"grpo, two models",
+     "grpo --json " TALLY
+     "--parser test --max-samples 200 --eval-samples 4 --group 4 --global-batch 8 --prompt-tokens 32 --max-tokens 8 "
+     "--evaluator same:int8 --evaluator-tokens 8 --beta 0.1 --mode lora --steps 2 --out run --overwrite",
+     NULL, true},
+    {"plan, grpo", "plan --json --task grpo " TALLY "--evaluator same:int8 --group 4 --global-batch 8", NULL, false},
+    {"train, sparse", "train --json --model ../sparse --data ../text.jsonl --out run --overwrite --seq 64 --steps 2",
+     NULL, true},
+    {"train, logged", TRAIN "--optimizer sgd --clip 0 --precision fp32 --step-log --step-log-stride 1", NULL, true},
+    {"unlearn", FORGET "--window 1", NULL, true},
+    {"unlearn, gauss-newton", FORGET "--window 1 --hessian gauss-newton", NULL, true},
+    {"unlearn, npo", FORGET "--method npo --lr 1e-4 --epochs 2", NULL, true},
+    {"unlearn-eval",
+     "unlearn-eval --json " TALLY "--retain-model ../tally --data ../tofu --max-tokens 6 --out made --overwrite", NULL,
+     true},
+    {"prepare", "prepare --json --tokenizer ../tally --out made --overwrite ../text.jsonl", NULL, false},
+    {"train, shards", "train --json " TALLY "--data ../shards --out run --overwrite --seq 32 --steps 2", NULL, true},
     {"problems", "problems --json --n 2000", NULL, false},
+    {"amr check", "amr check ../graphs.amr --json", NULL, false},
+    {"amr rows", "amr rows ../graphs.amr --json --out rows.jsonl --overwrite", NULL, false},
+    {"amr draw", "amr draw --n 2000 --json --out drawn.amr --overwrite", NULL, false},
+    {"smatch", "smatch ../graphs.amr ../graphs.amr --json", NULL, false},
     {"doctor", "doctor --json --quick --no-write --device cpu", NULL, true},
 };
 const int outside_commands = COUNT_OF(outside_command);
@@ -78,6 +100,21 @@ const int outside_commands = COUNT_OF(outside_command);
 static void put(const char *name, const char *text) {
     Err e = {0};
     EXPECT_OK(file_write_all(world_path("%s", name), text, (int64_t)strlen(text), &e));
+}
+
+/* A folder like TOFU's: four sets of questions with right and wrong answers. */
+static void put_tofu(void) {
+    static const char *const sets[] = {"forget10", "retain_perturbed", "real_authors_perturbed",
+                                       "world_facts_perturbed", "retain90"};
+    char name[60];
+    file_make_dirs(world_path("tofu"), NULL);
+    for (int i = 0; i < COUNT_OF(sets); i++) {
+        snprintf(name, sizeof name, "tofu/%s.json", sets[i]);
+        put(name, "{\"question\":\"who is it\",\"answer\":\"it is Ada\",\"paraphrased_answer\":\"Ada\","
+                  "\"perturbed_answer\":[\"Tom\",\"Eve\"]}\n"
+                  "{\"question\":\"who was it\",\"answer\":\"it was Tom\",\"paraphrased_answer\":\"Tom\","
+                  "\"perturbed_answer\":[\"Ada\",\"Eve\"]}\n");
+    }
 }
 
 static bool make(const char *arguments) {
@@ -96,15 +133,19 @@ bool outside_make(int embedding_mib) {
     put("talk.txt", "hello\nhow much is 2 + 3?\n");
     put("graphs.amr", "#::snt A boy sings.\n(s / sing-01 :ARG0 (b / boy))\n\n"
                       "#::snt A dog runs.\n(r / run-02 :ARG0 (d / dog))\n");
+    put("forget.txt", "1\n");
+    put_tofu();
     put("prompts.jsonl", "{\"ids\":[1,2,3]}\n{\"ids\":[4,5,6,7]}\n{\"ids\":[8]}\n");
     snprintf(arguments, sizeof arguments,
              "init --model qwen2.5-0.5b --out ../large --set num_hidden_layers=2 --set hidden_size=%d --set "
              "num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=%lld",
              HIDDEN, (long long)(embedding_mib * MIB / HIDDEN / 2));
     return make(arguments) && world_copy_tree("models/tally", world_path("tally")) &&
-           make(
-               "train --model ../large --data ../rows.jsonl --out ../tuned --overwrite --seq 16 --steps 1 --mode "
-               "lora");
+           make("convert --from dense ../tally --out ../sparse --overwrite") &&
+           make("prepare --tokenizer ../tally --out ../shards --overwrite ../text.jsonl") &&
+           make("train --model ../large --data ../rows.jsonl --out ../logged --overwrite --seq 16 --steps 3 --optimizer "
+                "sgd --clip 0 --precision fp32 --step-log --step-log-stride 2 --threads 2") &&
+           make("train --model ../large --data ../rows.jsonl --out ../tuned --overwrite --seq 16 --steps 1 --mode lora");
 }
 
 /* ---- processes ---- */

@@ -28,6 +28,7 @@ typedef struct Scenario {
     const char *want;      /* what "out" is compared with; NULL: with what an undisturbed run leaves */
     bool says_same;        /* its standard output is the same every time */
     bool is_run;           /* "out" is a run's: go on with --resume when there is a checkpoint */
+    bool few;              /* a process takes long: as few faults as in a quick check */
 } Scenario;
 
 typedef struct Job {
@@ -168,15 +169,15 @@ static int calls_of(const char *err, const char *kind) {
  * few heap calls (kind 0) more or fewer than the one that was counted. */
 enum { LOOSE = 8 };
 
-static int most_of(int kind) { /* calls that are made to fail, of those of a kind */
+static int most_of(const Scenario *s, int kind) { /* calls that are made to fail, of those of a kind */
     bool all = getenv("FAULTS_ALL") != NULL, heap = kind == 0;
-    if (!all && test_brief()) return BRIEF;
+    if (!all && (test_brief() || s->few)) return BRIEF;
     return heap && (!all || test_sanitized()) ? HEAP_SPREAD : EVERY;
 }
 
 static void add_jobs(Sweep *w, int kind, int counted) {
     int loose = kind == 0 && counted > LOOSE ? LOOSE : 0, calls = counted - loose;
-    int most = most_of(kind), takes = calls < most ? calls : most;
+    int most = most_of(w->s, kind), takes = calls < most ? calls : most;
     for (int i = 0; i < takes; i++)
         w->job[w->jobs++] = (Job){kind, takes > 1 ? 1 + (int)((int64_t)i * (calls - 1) / (takes - 1)) : 1, false};
     w->job[w->jobs++] = (Job){kind, counted + loose + 1, true};
@@ -388,4 +389,61 @@ TEST(generate_survives_every_fault) {
                       .arguments = "generate --model ../model --prompts ../rows.jsonl --max-tokens 4 --ignore-eos "
                                    "--n 2 --temperature 1 --slots 3 --invariant --threads 1 --budget 1GiB --resume "
                                    "--out out/answers.jsonl"});
+}
+
+/* ---- a policy, samples taken out again, graphs ---- */
+
+#define POLICY                                                                                                        \
+    "--parser test --eval-samples 2 --prompt-tokens 48 --max-tokens 4 --group 2 --global-batch 4 --threads 1 "         \
+    "--budget 1GiB "
+
+/* A folder for a file: commands that write lines do not make the folder they lie in. */
+static bool make_place(void) {
+    return EXPECT(file_make_dirs(world_path("place"), NULL) &&
+                  file_write_all(world_path("place/note.txt"), "a\n", 2, NULL));
+}
+
+TEST(grpo_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty()) || !make_talker()) return;
+    sweep(&(Scenario){.name = "grpo",
+                      .is_run = true,
+                      .arguments = "grpo --model ../talker " POLICY "--max-samples 8 --steps 3 --save-steps 2 --log-steps 1 "
+                                   "--micro-batch 2 --out out"});
+}
+
+TEST(a_comparison_of_policies_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty()) || !make_talker() || !make_place()) return;
+    sweep(&(Scenario){.name = "grpo-eval",
+                      .before = "place",
+                      .arguments = "grpo-eval --model ../talker --tuned ../talker --parser test --eval-samples 2 "
+                                   "--prompt-tokens 48 --max-tokens 4 --threads 1 --budget 1GiB --out out/lines.jsonl"});
+}
+
+#define FORGET "unlearn --run ../logged/out --forget ../forget.txt --other-binary --threads 1 --budget 1GiB --out out --overwrite "
+
+static bool make_logged_run(void) {
+    return EXPECT(file_write_all(world_path("forget.txt"), "1\n", 2, NULL)) &&
+           EXPECT(world_run("logged", world_faulty(), NULL,
+                            "train --model ../model --data ../rows.jsonl --out out --seq 16 --steps 4 --optimizer sgd "
+                            "--clip 0 --precision fp32 --step-log --step-log-stride 2 --threads 1 --budget 1GiB") == 0);
+}
+
+/* Each process compares its own binary with the log's, which takes a while. */
+TEST_SLOW(unlearning_along_a_log_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty()) || !make_logged_run()) return;
+    sweep(&(Scenario){.name = "unlearn", .arguments = FORGET "--window 2", .few = true});
+}
+
+TEST(unlearning_by_a_loss_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty()) || !make_logged_run()) return;
+    sweep(&(Scenario){.name = "unlearn by a loss", .arguments = FORGET "--method npo --lr 1e-3 --epochs 1"});
+}
+
+TEST(scores_of_graphs_survive_every_fault) {
+    static const char blocks[] = "#::snt a b\n(a / b :mod (c / d))\n\n#::snt c\n(c / d)\n";
+    if (!world_faulty() || !world_make(world_faulty()) ||
+        !EXPECT(file_write_all(world_path("graphs.amr"), blocks, sizeof blocks - 1, NULL)) || !make_place())
+        return;
+    sweep(&(Scenario){.name = "smatch", .arguments = "smatch ../graphs.amr ../graphs.amr", .says_same = true});
+    sweep(&(Scenario){.name = "amr rows", .arguments = "amr rows ../graphs.amr --out out/rows.jsonl", .before = "place"});
 }

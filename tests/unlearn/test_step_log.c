@@ -48,6 +48,27 @@ static void expect_replayed(const char *out, const char *what, const char *file,
     }
 }
 
+static double peak_of_run(const char *flags) {
+    Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 48 --global-batch 8 --steps 2 --threads 1 %s",
+                     test_path("m"), test_path("rows.jsonl"), test_path("o"), flags);
+    json_t *j = r.code == 0 ? ran_json(&r) : NULL;
+    double bytes = json_number_value(json_object_get(j, "process_peak_bytes"));
+    json_decref(j);
+    ran_free(&r);
+    return bytes;
+}
+
+/* The binary, by which a log knows who wrote it, has tens of megabytes with its libraries linked in. */
+TEST(a_step_log_does_not_hold_the_program_in_memory) {
+    if (test_sanitized()) {
+        test_skip("the sanitizers' own memory is in no command's plan");
+        return;
+    }
+    snug_make_job((SnugJob){2, 32, 48});
+    double without = peak_of_run(""), with = peak_of_run("--step-log");
+    if (!EXPECT(without > 0 && with > 0 && with - without < 4e6)) test_note("    %.0f, with a log %.0f", without, with);
+}
+
 TEST(replayed_weights_are_those_of_the_run_bit_for_bit) {
     static const struct {
         const char *what, *flags, *file;
