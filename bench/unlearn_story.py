@@ -209,10 +209,11 @@ def table(path):
     lines = [json.loads(line) for line in open(path)]
     results = [r for r in lines if r["row"] == "result"]
     for run in ("adamw", "sgd"):
-        for split in SPLITS:
-            rows = [r for r in results if (r["run"], r["split"]) == (run, split)]
+        for split, updates in [(s, u) for s in SPLITS for u in (None, 20)]:
+            rows = [r for r in results if (r["run"], r["split"], r.get("updates")) == (run, split, updates)]
             if not rows: continue
-            print(f"\n| {run}, {split} | " + " | ".join(name for _, name in COLUMNS) + " | s | peak MB |")
+            name = f"{run}, {split}" + (f", {updates} updates" if updates else "")
+            print(f"\n| {name} | " + " | ".join(name for _, name in COLUMNS) + " | s | peak MB |")
             print("|---" * (len(COLUMNS) + 3) + "|")
             for r in rows:
                 cells = [f"{r['metrics'][k]:.3g}" if r["metrics"].get(k) is not None else "-" for k, _ in COLUMNS]

@@ -266,39 +266,28 @@ static bool is_in_files(const Exec *x, Tid t) {
     return prog_t(x->p, prog_base(x->p, t))->home.pool == POOL_DISK || !x->b->fetch;
 }
 
-void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context) {
+static void stage_files(Exec *x, Tid t, bool stores, StageFn *fn, void *context) {
     int64_t bytes = prog_bytes(x->p, t);
-    if (exec_is_touchable(x, t)) {
-        fn(context, address(x, t), 0, bytes);
-    } else if (is_in_files(x, t)) {
-        char *piece = mem_alloc(STAGE_BYTES);
-        for (int64_t at = 0, n; at < bytes; at += n) {
-            n = MIN2(STAGE_BYTES, bytes - at);
-            exec_get(x, t, piece, at, n);
-            fn(context, piece, at, n);
-        }
-        mem_free(piece);
-    } else {
-        x->b->fetch(x->b, address(x, t), bytes, fn, context);
+    char *piece = mem_alloc(STAGE_BYTES);
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = MIN2(STAGE_BYTES, bytes - at);
+        if (!stores) exec_get(x, t, piece, at, n);
+        fn(context, piece, at, n);
+        if (stores) exec_put(x, t, piece, at, n);
     }
+    mem_free(piece);
 }
 
-void exec_store(Exec *x, Tid t, StageFn *fn, void *context) {
+static void stage(Exec *x, Tid t, bool stores, StageFn *fn, void *context) {
     int64_t bytes = prog_bytes(x->p, t);
-    if (exec_is_touchable(x, t)) {
-        fn(context, address(x, t), 0, bytes);
-    } else if (is_in_files(x, t)) {
-        char *piece = mem_alloc(STAGE_BYTES);
-        for (int64_t at = 0, n; at < bytes; at += n) {
-            n = MIN2(STAGE_BYTES, bytes - at);
-            fn(context, piece, at, n);
-            exec_put(x, t, piece, at, n);
-        }
-        mem_free(piece);
-    } else {
-        x->b->store(x->b, address(x, t), bytes, fn, context);
-    }
+    if (exec_is_touchable(x, t)) fn(context, address(x, t), 0, bytes);
+    else if (is_in_files(x, t)) stage_files(x, t, stores, fn, context);
+    else if (stores) x->b->store(x->b, address(x, t), bytes, fn, context);
+    else x->b->fetch(x->b, address(x, t), bytes, fn, context);
 }
+
+void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context) { stage(x, t, false, fn, context); }
+void exec_store(Exec *x, Tid t, StageFn *fn, void *context) { stage(x, t, true, fn, context); }
 
 void exec_note(Exec *x, int slot, Tid t) { x->b->note(x->b, slot, address(x, t), prog_bytes(x->p, t)); }
 

@@ -59,6 +59,31 @@ TEST(hessian_products_are_those_of_double_backward) {
     logged_run_close(&l);
 }
 
+/* Whole updates removed, Fisher's matrix: with v as the only vector, and with vectors for everything. */
+TEST(a_correction_made_a_piece_at_a_time_is_the_one_made_with_vectors) {
+    LoggedRun l;
+    Err e = {0};
+    if (!train_fixture("")) return;
+    if (logged_run_open(&l, "o", "fisher")) {
+        int64_t n = l.walk.n, touched[] = {0};
+        float *pieces = MEM_NEW(float, n), *vectors = MEM_NEW(float, n);
+        PropagateOptions o = {.mode = PROPAGATE_STEPS, .hessian = HESSIAN_FISHER, .window = 2, .damping = 0.1};
+        PropagateReport by_piece, by_vector;
+        Walk plain = l.walk;
+        plain.fisher = NULL;
+        plain.remove = NULL;
+        EXPECT(l.walk.fisher && l.walk.remove && !propagate_vectors(&o, 0));
+        EXPECT_OK(propagate(&l.walk, &o, touched, 1, pieces, &by_piece, &e));
+        EXPECT(!l.run.replay.theta); /* not even theta was held as a vector */
+        EXPECT_OK(propagate(&plain, &o, touched, 1, vectors, &by_vector, &e));
+        expect_alike("correction", pieces, vectors, n, 1e-6);
+        EXPECT(by_piece.hvp_calls == by_vector.hvp_calls && by_piece.window_used == by_vector.window_used);
+        EXPECT(fabs(by_piece.norm - by_vector.norm) <= 1e-6 * by_vector.norm && by_vector.norm > 0);
+        mem_free(pieces), mem_free(vectors);
+    }
+    logged_run_close(&l);
+}
+
 /* Two micro-batches, so that the products of both are added up; the replay beside them keeps its bits. */
 TEST(gauss_newton_products_are_those_of_forward_and_backward_mode) {
     LoggedRun l;
