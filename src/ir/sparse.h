@@ -10,9 +10,9 @@
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
-/* An indexer's scores are rounded to steps of one in so many, to rank them and to say how many are kept. A token
- * that is repeated has the same index key each time in the first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single
- * token's), and of equal ones the latest is taken. */
+/* An indexer's scores are rounded to steps of one in so many, to rank them and to say how many are kept. A token that
+ * is repeated has the same index key each time in the first layer; rounding makes such scores equal whatever product
+ * they come from (a prompt's, a single token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
 
 /* The rank of key i of n seen in a random selection. It is drawn anew when the key's epoch ends: after each query
