@@ -10,7 +10,7 @@
  *   select          in index bias doc_begin(N)? positions(N)? rows? cache? qkv? kv_cache?   out keys(N,K) i32
  *                   the k_t best of the keys that a token sees, ascending, then -1. Without a cache it sees
  *                   [doc_begin, t] of its row, with one the slots 0..positions. An indexer's scores are ranked in
- *                   steps of 1/4096 (ir/sparse.h); of equal ones the latest key is taken.
+ *                   steps of 1/4096 (ir/sparse.h), by which k_t is said too; of equal ones the latest key is taken.
  *                   k_t depends on the token's own scores alone: k_base, or k_base * (1/2 + 1/(1 + T n)) with
  *                   n = variance / (mean square + 1e-8), or k_base * (1/2 + T * entropy of softmax / ln(seen + 1));
  *                   between k_min and k_max, never more than it sees
@@ -332,7 +332,8 @@ static double attend_selected_share(const Program *p, const Step *s) {
     return tile_share(tiles, 0.045, 0.9 * thin, s->attr.heads.head_dim);
 }
 static double attend_selected_grad_share(const Program *p, const Step *s) {
-    bool tiles = sparse_device_attend(&s->attr.heads, prog_t(p, s->attend_selected_grad.in.qkv)->format, true) != SPARSE_PLAIN;
+    Format f = prog_t(p, s->attend_selected_grad.in.qkv)->format;
+    bool tiles = sparse_device_attend(&s->attr.heads, f, true) != SPARSE_PLAIN;
     double thin = selected_of_seen(p, s->attend_selected_grad.in.keys, &s->attr.heads);
     return tile_share(tiles, 0.007, 1.3 * thin, s->attr.heads.head_dim);
 }

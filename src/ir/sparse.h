@@ -10,9 +10,9 @@
 
 enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* keys read together */ };
 
-/* An indexer's scores are rounded to steps of one in so many, to rank them and to say how many are kept. A token that is repeated has the same index key each
- * time in the first layer; rounding makes such scores equal whatever product they come from (a prompt's, a single
- * token's), and of equal ones the latest is taken. */
+/* An indexer's scores are rounded to steps of one in so many, to rank them and to say how many are kept. A token that
+ * is repeated has the same index key each time in the first layer; rounding makes such scores equal whatever product
+ * they come from (a prompt's, a single token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
 
 /* The rank of key i of n seen in a random selection. It is drawn anew when the key's epoch ends: after each query
@@ -133,7 +133,8 @@ typedef struct SparseLoss {
 } SparseLoss;
 static inline SparseLoss sparse_device_loss(const AttrSparse *a, int64_t tokens, bool grad) {
     int64_t seq = a->heads.seq, tiles = sparse_device_tiles(tokens, seq), heads = a->index_heads;
-    SparseLoss l = {.band = grad ? sparse_device_band(tokens, seq) : tiles, .key_splits = sparse_device_splits(tiles, seq)};
+    SparseLoss l = {.band = grad ? sparse_device_band(tokens, seq) : tiles};
+    l.key_splits = sparse_device_splits(tiles, seq);
     l.splits = sparse_device_splits(l.band, seq);
     l.mask = grad ? sparse_bytes(tokens * 2 * heads) : sparse_bytes(2 * tokens);
     l.sums = l.mask + sparse_device_mask_bytes(tokens, seq);
@@ -152,8 +153,8 @@ static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, in
 }
 
 /* How attention over selected keys runs: pair by pair; on tiles of the whole row with a mask (LISTED); of a few tokens
- * behind a cache split over keys (FEW); on tiles over the union of neighbours' selections (GATHERED), where rows are long
- * and selections thin. The backward kernel of heads of 128 would spill in fp16. */
+ * behind a cache split over keys (FEW); on tiles over the union of neighbours' selections (GATHERED), where rows are
+ * long and selections thin. The backward kernel of heads of 128 would spill in fp16. */
 typedef enum SparseAttend { SPARSE_PLAIN, SPARSE_LISTED, SPARSE_FEW, SPARSE_GATHERED } SparseAttend;
 enum { SPARSE_DEVICE_LONG = 8192, SPARSE_DEVICE_FEW_KEYS = 64 /* a warp */, SPARSE_DEVICE_FEW_GROUP = 8 /* at most */ };
 static inline SparseAttend sparse_device_attend(const AttrHeads *h, Format f, bool grad) {
@@ -168,7 +169,8 @@ static inline int64_t sparse_device_few_parts(int64_t most) {
     return (most + SPARSE_DEVICE_FEW_KEYS - 1) / SPARSE_DEVICE_FEW_KEYS;
 }
 /* most: columns of the selection. */
-static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, int64_t most, bool grad) {
+static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, int64_t most,
+                                                 bool grad) {
     int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0, mask = sparse_device_mask_bytes(tokens, sparse_span(h));
     switch (sparse_device_attend(h, f, grad)) {
     case SPARSE_PLAIN: return plain;

@@ -57,7 +57,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) scores_kernel(C
 }
 
 /* Ranks of the keys of a cache for one token: LANES neighbours have 8 numbers each of a key and of all queries. */
-template <typename T, int HEADS> __global__ void __launch_bounds__(THREADS) few_scores_kernel(CudaSparse a, int64_t first) {
+template <typename T, int HEADS>
+__global__ void __launch_bounds__(THREADS) few_scores_kernel(CudaSparse a, int64_t first) {
     int64_t token = first + blockIdx.x, row = token / a.k.heads.seq;
     int lane = threadIdx.x % WARP, piece = lane % LANES * 8, end = a.positions[token] + 1;
     int key = (blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) * KEYS_EACH + lane / LANES;

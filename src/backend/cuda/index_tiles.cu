@@ -390,7 +390,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) index_dq_ker
     for (int i = 0; i < HEADS; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float *to = a.grads + (band + own_row(2 * r)) * width, w = quad_sum(weight[i][r]), b = quad_sum(passed[i][r]);
+            float *to = a.grads + (band + own_row(2 * r)) * width;
+            float w = quad_sum(weight[i][r]), b = quad_sum(passed[i][r]);
 #pragma unroll
             for (int n = 0; n < E / 8; n++)
                 *(float2 *)(to + (first + i) * E + n * 8 + threadIdx.x % 4 * 2) =

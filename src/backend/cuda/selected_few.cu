@@ -13,7 +13,8 @@ DEVICE int64_t part_at(const CudaSelected &a, int64_t token, int head, int part)
     return ((token * a.h.heads + head) * a.n_parts + part) * (a.h.head_dim + 2);
 }
 
-template <typename T, int D> __global__ void __launch_bounds__(THREADS, 4) few_parts_kernel(CudaSelected a, int64_t first) {
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, 4) few_parts_kernel(CudaSelected a, int64_t first) {
     constexpr int LANES = D / 8, ABREAST = WARP / LANES;
     __shared__ float scores[WARPS][GROUP][KEYS];
     const AttrHeads &h = a.h;
