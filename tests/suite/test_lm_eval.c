@@ -99,6 +99,9 @@ TEST(items_with_drawn_examples_and_answers_are_the_harness_s) {
     compare(2, "hellaswag,arc,winogrande,boolq,mmlu,gsm8k");
 }
 
+/* mmlu and gsm8k with as many examples as results are quoted with: the first ones of a subject, and drawn ones. */
+TEST(items_with_five_examples_are_the_harness_s) { compare(5, "winogrande,mmlu,gsm8k"); }
+
 TEST(perplexity_of_pages_is_the_harness_s) {
     json_t *expected = read_lines(FOLDER "/expected.jsonl");
     Ran r = snug_run("eval --model models/tally --suite perplexity --data " FOLDER
