@@ -355,7 +355,8 @@ static bool same_beginning(const char *now, const char *want, bool complete) {
     Str a = {0}, b = {0};
     bool same = file_read(now, &a, 0, NULL) && file_read(want, &b, 0, NULL);
     while (!complete && a.len && a.data[a.len - 1] != '\n') a.len--; /* a torn line */
-    same = same && a.len <= b.len && !memcmp(str_text(&a), str_text(&b), (size_t)a.len) && (!complete || a.len == b.len);
+    same = same && a.len <= b.len && (!complete || a.len == b.len);
+    same = same && !memcmp(str_text(&a), str_text(&b), (size_t)a.len);
     str_free(&a), str_free(&b);
     return same;
 }
@@ -434,7 +435,7 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
     static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json",
                                           "graphs.amr",    "EFFICIENCY.json"};
-    bool grows = false; /* a run folder, a corpus, those of reason, generate, parse, unlearn; others are made as a whole */
+    bool grows = false; /* a run, a corpus, those of reason, generate, parse, unlearn; others appear whole */
     for (int i = 0; i < COUNT_OF(growing); i++) {
         char path[PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", want, growing[i]);

@@ -134,7 +134,8 @@ bool cmd_prepare(const Options *o, Err *e) {
         ok = fail(e, ERR_FAIL, "interrupted: %s shards are kept in %s, and the same command goes on behind them",
                   units_count(counts.shards).s, out);
     double seconds = told.began ? sensors_seconds() - told.began : 0;
-    int64_t planned = process_runtime_bytes(options.threads) + 2 * tokenizer_bytes(t) + prepare_bytes(&options, &counts);
+    int64_t planned = process_runtime_bytes(options.threads) + 2 * tokenizer_bytes(t);
+    planned += prepare_bytes(&options, &counts);
     if (ok) print_result(o, &counts, seconds);
     else leave_nothing(out, made);
     runlock_release(&lock);

@@ -80,6 +80,18 @@ const Elsewhere elsewhere[] = {
     IDLE("metric-for-best-model", "eval-loss", NULL),
     NOT("metric-for-best-model", "*", "it is save-best loss, smatch or validity here"),
 
+    /* which job it is */
+    IDLE("do-train", NULL, "the command itself says what is done", .commands = ON_TRAIN),
+    IDLE("stage", "sft", NULL, .commands = ON_SUPERVISED),
+    IDLE("stage", "pt", NULL, .commands = ON_SUPERVISED),
+    NOT("stage", "*", "the command says what is done: snug train, snug grpo, snug eval", .commands = ON_TRAIN),
+    MEANS("finetuning-type", "lora", "mode=lora", .commands = ON_JOB),
+    MEANS("finetuning-type", "full", "mode=full", .commands = ON_JOB),
+    NOT("finetuning-type", "*", "it is --mode full or --mode lora here", .commands = ON_JOB),
+    NOT("use-vllm", "*", "answers come from the weights that are trained, on the same ring; leave it out",
+        .commands = ON_GRPO),
+    NOT("model-args", "*", "name the folder with --model DIR, the precision with --precision", .commands = ON_SUITE),
+
     /* where data come from */
     NOT("split", "*", NO_SPLIT),
     IDLE("config-name", "*", "the command itself says what is done",

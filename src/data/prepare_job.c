@@ -302,7 +302,8 @@ bool prepare_pack(PrepareJob *j, Err *e) {
     int64_t rows = corpus_tokens(c) / seq;
     path_in(path, sizeof path, j, "train.bin");
     bool ok = rows > 0 || fail(e, ERR_FAIL,
-                               "%s: its %lld tokens do not fill one row of %lld. Give shorter rows (--pack-rows) or more text",
+                               "%s: its %lld tokens do not fill one row of %lld. Give shorter rows (--pack-rows) "
+                               "or more text",
                                j->out, (long long)corpus_tokens(c), (long long)seq);
     ok = ok && file_begin(&f, path, e);
     if (ok && !write_rows(&f, c, rows * seq, e)) {

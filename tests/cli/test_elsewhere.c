@@ -56,6 +56,7 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
         OptId id;
         const char *value; /* NULL: as without them */
     } cases[] = {
+        {CMD_TRAIN, TRAIN "--stage|sft|--do_train|--finetuning_type|lora", OPT_MODE, "lora"},
         {CMD_TRAIN, TRAIN "--packing|True", OPT_PACK, "on"},
         {CMD_TRAIN, TRAIN "--packing|False", OPT_PACK, "off"},
         {CMD_TRAIN, TRAIN "--packing=true", OPT_PACK, "on"},
@@ -136,6 +137,9 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
         Command command;
         const char *flags, *says;
     } cases[] = {
+        {CMD_TRAIN, TRAIN "--stage|rm", "snug grpo"},
+        {CMD_GRPO, "--model|m|--out|o|--parser|test|--use_vllm|true", "on the same ring"},
+        {CMD_EVAL, "--model|hf|--model_args|pretrained=m|--tasks|hellaswag", "--model DIR"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_type|polynomial", "linear is the polynomial"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|num_decay_steps=7", "no JSON object"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|{\"num_stable_steps\": 7}",

@@ -157,7 +157,8 @@ TEST(prepare_refuses_and_leaves_nothing_or_what_was_there) {
     static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n";
     EXPECT_OK(file_write_all(test_path("chat.jsonl"), chat, sizeof chat - 1, &e));
     EXPECT_OK(file_write_all(test_path("nothing.jsonl"), "", 0, &e));
-    r = snug_run("prepare --tokenizer %s --out %s/and/deeper %s", test_path("m"), test_path("out"), test_path("chat.jsonl"));
+    r = snug_run("prepare --tokenizer %s --out %s/and/deeper %s", test_path("m"), test_path("out"),
+                 test_path("chat.jsonl"));
     expect_said(r, 1, "its rows are messages");
     r = snug_run("prepare --tokenizer %s --out %s/and/deeper %s", test_path("m"), test_path("out"),
                  test_path("nothing.jsonl"));

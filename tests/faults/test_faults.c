@@ -407,8 +407,8 @@ TEST(grpo_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_talker()) return;
     sweep(&(Scenario){.name = "grpo",
                       .is_run = true,
-                      .arguments = "grpo --model ../talker " POLICY "--max-samples 8 --steps 3 --save-steps 2 --log-steps 1 "
-                                   "--micro-batch 2 --out out"});
+                      .arguments = "grpo --model ../talker " POLICY "--max-samples 8 --steps 3 --save-steps 2 "
+                                   "--log-steps 1 --micro-batch 2 --out out"});
 }
 
 TEST(a_comparison_of_policies_survives_every_fault) {
@@ -419,7 +419,8 @@ TEST(a_comparison_of_policies_survives_every_fault) {
                                    "--prompt-tokens 48 --max-tokens 4 --threads 1 --budget 1GiB --out out/lines.jsonl"});
 }
 
-#define FORGET "unlearn --run ../logged/out --forget ../forget.txt --other-binary --threads 1 --budget 1GiB --out out --overwrite "
+#define FORGET                                                                                       \
+    "unlearn --run ../logged/out --forget ../forget.txt --other-binary --threads 1 --budget 1GiB --out out --overwrite "
 
 static bool make_logged_run(void) {
     return EXPECT(file_write_all(world_path("forget.txt"), "1\n", 2, NULL)) &&
@@ -445,5 +446,6 @@ TEST(scores_of_graphs_survive_every_fault) {
         !EXPECT(file_write_all(world_path("graphs.amr"), blocks, sizeof blocks - 1, NULL)) || !make_place())
         return;
     sweep(&(Scenario){.name = "smatch", .arguments = "smatch ../graphs.amr ../graphs.amr", .says_same = true});
-    sweep(&(Scenario){.name = "amr rows", .arguments = "amr rows ../graphs.amr --out out/rows.jsonl", .before = "place"});
+    sweep(&(Scenario){.name = "amr rows",
+                      .arguments = "amr rows ../graphs.amr --out out/rows.jsonl", .before = "place"});
 }

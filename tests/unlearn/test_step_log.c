@@ -49,7 +49,8 @@ static void expect_replayed(const char *out, const char *what, const char *file,
 }
 
 static double peak_of_run(const char *flags) {
-    Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 48 --global-batch 8 --steps 2 --threads 1 %s",
+    Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 48 --global-batch 8 --steps 2 --threads 1 "
+                     "%s",
                      test_path("m"), test_path("rows.jsonl"), test_path("o"), flags);
     json_t *j = r.code == 0 ? ran_json(&r) : NULL;
     double bytes = json_number_value(json_object_get(j, "process_peak_bytes"));
