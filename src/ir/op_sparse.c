@@ -299,21 +299,24 @@ static const char *report_shape(const Program *p, const Step *s) {
 }
 
 static double attend_report_flops(const Program *p, const Step *s) {
-    return pairs_seen((double)prog_rows(p, s->attend_report.in.qkv), &s->attr.heads) * 2.0 * s->attr.heads.heads *
-           s->attr.heads.head_dim;
+    const AttrHeads *h = &s->attr.heads;
+    double tokens = (double)sparse_report_tokens(prog_rows(p, s->attend_report.in.qkv), h->seq);
+    return pairs_seen(tokens, h) * 2.0 * h->heads * h->head_dim;
 }
 
 static int64_t attend_report_workspace(const Program *p, const Step *s, const Machine *m) {
-    int64_t tokens = prog_rows(p, s->attend_report.in.qkv), parts = sparse_bytes(2 * REPORT_WORDS * tokens);
-    if (m->kind != MACHINE_CPU) return parts + sparse_device_rows_bytes(tokens, s->attr.heads.seq, 2);
+    int64_t seq = s->attr.heads.seq, tokens = prog_rows(p, s->attend_report.in.qkv),
+            parts = sparse_report_words(tokens, seq);
+    if (m->kind != MACHINE_CPU)
+        return parts + sparse_device_rows_bytes(sparse_report_tokens(tokens, seq), seq, 2);
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
 /* What a GPU's kernels reach, as a share of its fp32 rate. Plain ones: a thread scores a key that it reads in place,
  * and blocks that own a few keys each sum the keys' gradients over all queries behind them. Tiles on tensor cores: by
  * heads of 64 and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096
- * tokens (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected: what is
- * reached of the selected pairs is less, by as much as selections are thin. */
+ * tokens (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected:
+ * what is reached of the selected pairs is less, by as much as selections are thin. */
 static double tile_share(bool tiles, double plain, double of_tiles, int head_dim) {
     return tiles ? of_tiles * (0.5 + head_dim / 128.0) : plain;
 }

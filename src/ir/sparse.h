@@ -36,6 +36,24 @@ static inline int64_t sparse_report_bytes(const AttrHeads *h) {
     return sparse_bytes(sparse_dense_numbers(h) + 2 * sparse_span(h));
 }
 
+/* A report reads attention over all keys, which a step of long rows does not. So it looks at SPARSE_REPORTED tokens of
+ * a row at most, evenly apart up to the row's last one. */
+enum { SPARSE_REPORTED = 512 };
+static inline int64_t sparse_report_stride(int64_t seq) { return (seq + SPARSE_REPORTED - 1) / SPARSE_REPORTED; }
+static inline int64_t sparse_report_row(int64_t seq) { /* tokens of a row that are looked at */
+    return (seq + sparse_report_stride(seq) - 1) / sparse_report_stride(seq);
+}
+static inline int64_t sparse_report_tokens(int64_t tokens, int64_t seq) {
+    return tokens / seq * sparse_report_row(seq);
+}
+static inline int64_t sparse_report_token(int64_t i, int64_t seq) { /* the i-th of them; select.cu has the same */
+    int64_t each = sparse_report_row(seq);
+    return i / each * seq + MIN2((i % each + 1) * sparse_report_stride(seq), seq) - 1;
+}
+static inline int64_t sparse_report_words(int64_t tokens, int64_t seq) { /* bytes of what is found of each */
+    return sparse_bytes(2 * REPORT_WORDS * sparse_report_tokens(tokens, seq));
+}
+
 /* One worker's scratch of select: scores of a tile against all keys, and what makes them. */
 static inline int64_t sparse_select_bytes(const AttrSparse *a) {
     int64_t span = sparse_span(&a->heads), rows = (int64_t)SPARSE_TILE * a->index_heads, dim = a->index_dim, oracle = 0;

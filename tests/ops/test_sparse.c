@@ -487,11 +487,12 @@ TEST(the_loss_of_an_indexer_and_its_gradient) {
 
 /* ---- the report ---- */
 
-TEST(a_report_counts_the_attention_that_selected_keys_hold) {
-    enum { ROWS = 2, SEQ = 40, MOST = 9 };
+/* Of two rows of seq tokens every stride-th is looked at, and each row's last. */
+static void report_case(int64_t seq, int64_t stride) {
+    enum { ROWS = 2, MOST = 9 };
     Bench b;
-    AttrSparse at = sparse_of(SEQ, KEEP_FIXED, MOST);
-    int64_t n = ROWS * SEQ, heads = at.heads.heads;
+    AttrSparse at = sparse_of(seq, KEEP_FIXED, MOST);
+    int64_t n = ROWS * seq, heads = at.heads.heads;
     bench_open(&b, "attend_report");
     Tid qkv = bench_draw(&b, FMT_F32, n, (heads + 2 * at.heads.kv_heads) * at.heads.head_dim, 3),
         keys = bench_matrix(&b, FMT_I32, n, MOST);
@@ -503,12 +504,13 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
                 .most = MOST,
                 .doc = MEM_NEW(int32_t, n),
                 .keys = MEM_NEW(int32_t, n * MOST)};
-    Tid docs = bench_docs(&b, k.doc, n, SEQ, 23);
+    Tid docs = bench_docs(&b, k.doc, n, seq, 23);
     draw_keys(&k, &b, keys);
-    double want[REPORT_WORDS] = {0}, p[SEQ];
+    double want[REPORT_WORDS] = {0}, *p = MEM_NEW(double, seq);
     for (int64_t t = 0; t < n; t++) {
-        int64_t row = t / SEQ * SEQ, begin = k.doc[t], count = t % SEQ + 1 - begin, kept_here = 0;
-        memset(p, 0, sizeof p);
+        int64_t row = t / seq * seq, begin = k.doc[t], count = t % seq + 1 - begin, kept_here = 0;
+        if ((t % seq + 1) % stride && t % seq + 1 < seq) continue;
+        memset(p, 0, (size_t)seq * sizeof *p);
         for (int64_t h = 0; h < heads; h++) {
             double sum = 0;
             for (int64_t s = 0; s < count; s++) sum += exp(qk(&k, t, row + begin + s, h));
@@ -551,7 +553,13 @@ TEST(a_report_counts_the_attention_that_selected_keys_hold) {
     EXPECT_NEAR(REPORT_FAR - ((double *)b.now[stat])[REPORT_GATE_LEAST], least, 1e-6);
     EXPECT_NEAR(((double *)b.now[stat])[REPORT_OPEN], open, 1e-4);
     EXPECT(((double *)b.now[stat])[REPORT_GATES] == 7 * 33);
+    mem_free(p);
     mem_free(k.doc);
     mem_free(k.keys);
     bench_close(&b);
+}
+
+TEST(a_report_counts_the_attention_that_selected_keys_hold) {
+    report_case(40, 1);
+    report_case(1100, 3); /* 366 tokens and the last: more than 512 are too many */
 }

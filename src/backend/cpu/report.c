@@ -47,7 +47,7 @@ void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache
 typedef struct Report {
     const Args *a;
     AttrHeads h;
-    int64_t tokens, most, each;
+    int64_t words, most, each; /* bytes of all words; columns of the selection; a worker's bytes */
 } Report;
 
 /* The sum of the k largest. */
@@ -63,12 +63,13 @@ static double best_sum(const float *x, uint32_t *order, int64_t n, int64_t k) {
     return sum + (double)(k - above) * least;
 }
 
-static void report_token(void *context, int64_t token, int worker) {
+static void report_token(void *context, int64_t i, int worker) {
     const Report *t = context;
     const Args *a = t->a;
-    float *row = cpu_scratch(a, sparse_bytes(2 * REPORT_WORDS * t->tokens), t->each, worker);
+    int64_t token = sparse_report_token(i, t->h.seq);
+    float *row = cpu_scratch(a, t->words, t->each, worker);
     uint32_t *order = (uint32_t *)(row + t->h.seq);
-    double *to = (double *)a->workspace + token * REPORT_WORDS, heads = t->h.heads;
+    double *to = (double *)a->workspace + i * REPORT_WORDS, heads = t->h.heads;
     const int32_t *list = t->most ? (const int32_t *)a->attend_report.in.keys.data + token * t->most : NULL;
     int64_t end = token % t->h.seq + 1, begin = MAX2(((const int32_t *)a->attend_report.in.doc_begin.data)[token], 0);
     int64_t k = list ? sparse_count(list, t->most) : 0;
@@ -78,7 +79,7 @@ static void report_token(void *context, int64_t token, int worker) {
     to[REPORT_TOKENS] = 1;
     to[REPORT_SEEN] = (double)(end - begin);
     to[REPORT_KEYS] = (double)k;
-    for (int64_t i = 0; i < k; i++) to[REPORT_MASS] += row[list[i]] / heads;
+    for (int64_t n = 0; n < k; n++) to[REPORT_MASS] += row[list[n]] / heads;
     to[REPORT_BEST] = k ? best_sum(row + begin, order, end - begin, k) / heads : 0;
     to[REPORT_KEYS_MOST] = (double)k;
     to[REPORT_KEYS_LEAST] = k ? (double)(REPORT_FAR - k) : 0;
@@ -93,14 +94,16 @@ static void add_words(Operand stat, Operand beta, const double *sum) {
 }
 
 void cpu_attend_report(Backend *b, Queue q, const Args *a) {
+    AttrHeads h = a->step->attr.heads;
+    int64_t rows = cpu_rows(a->attend_report.in.qkv.t), tokens = sparse_report_tokens(rows, h.seq);
     Report t = {.a = a,
-                .h = a->step->attr.heads,
-                .tokens = cpu_rows(a->attend_report.in.qkv.t),
+                .h = h,
+                .words = sparse_report_words(rows, h.seq),
                 .most = a->attend_report.in.keys.data ? cpu_cols(a->attend_report.in.keys.t) : 0};
     double sum[REPORT_WORDS] = {0};
     t.each = sparse_report_bytes(&t.h);
-    threads_for(cpu_threads(b), t.tokens, report_token, &t);
-    for (int64_t i = 0; i < t.tokens * REPORT_WORDS; i++) {
+    threads_for(cpu_threads(b), tokens, report_token, &t);
+    for (int64_t i = 0; i < tokens * REPORT_WORDS; i++) {
         int w = (int)(i % REPORT_WORDS);
         double x = ((double *)a->workspace)[i];
         sum[w] = w < REPORT_SUMS ? sum[w] + x : MAX2(sum[w], x);

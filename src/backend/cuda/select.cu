@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(SPARSE_THREADS)
-    attend_report_kernel(CudaSparse a, double *parts, const int32_t *keys, int most) {
+    attend_report_kernel(CudaSparse a, double *parts, const int32_t *keys, int most, int64_t each, int64_t stride) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];
     __shared__ float part_max[WARP];
@@ -176,7 +176,9 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
     __shared__ uint32_t found[2];
     float *x = a.workspace + (int64_t)blockIdx.x * a.span * 2;
     double heads = a.k.heads.heads;
-    for (int64_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
+    int64_t seq = a.k.heads.seq;
+    for (int64_t at = blockIdx.x; at < a.tokens; at += gridDim.x) { /* as sparse_report_token */
+        int64_t place = (at % each + 1) * stride, token = at / each * seq + (place < seq ? place : seq) - 1;
         Seen seen = seen_by(a, token);
         const int32_t *list = keys + token * most;
         dense_row<T, T>(x, x + a.span, memory, a, token, seen, part, part_max);
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
         }
         if (threadIdx.x == 0) {
             bool later = seen.n > 1;
-            double *words = parts + token * REPORT_WORDS;
+            double *words = parts + at * REPORT_WORDS;
             for (int i = 0; i < REPORT_WORDS; i++) words[i] = 0;
             words[REPORT_TOKENS] = 1;
             words[REPORT_SEEN] = seen.n;
@@ -260,10 +262,12 @@ extern "C" void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaN
 }
 
 extern "C" void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts,
-                                          const int32_t *keys, int64_t most, const float *beta) {
+                                          const int32_t *keys, int64_t most, const float *beta, int64_t each,
+                                          int64_t stride) {
     with_real(a->format, [&](auto t) {
+        size_t query = (size_t)a->k.heads.head_dim * sizeof(float);
         attend_report_kernel<decltype(t)>
-            <<<a->blocks, SPARSE_THREADS, (size_t)a->k.heads.head_dim * sizeof(float), s>>>(*a, parts, keys, (int)most);
+            <<<a->blocks, SPARSE_THREADS, query, s>>>(*a, parts, keys, (int)most, each, stride);
     });
     report_sum_kernel<<<1, 1024, 0, s>>>(stat, parts, a->tokens, beta);
 }

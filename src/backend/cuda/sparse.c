@@ -179,20 +179,22 @@ void cuda_select(Backend *b, Queue q, const Args *a) {
 
 void cuda_attend_report(Backend *b, Queue q, const Args *a) {
     Operand qkv = a->attend_report.in.qkv, keys = a->attend_report.in.keys;
-    int64_t tokens = cuda_rows(qkv.t), parts = sparse_bytes(2 * REPORT_WORDS * tokens);
+    int64_t rows = cuda_rows(qkv.t), seq = a->step->attr.heads.seq, tokens = sparse_report_tokens(rows, seq),
+            parts = sparse_report_words(rows, seq);
     CudaSparse s = {.k.heads = a->step->attr.heads,
                     .format = qkv.t->format,
                     .qkv = qkv.data,
                     .doc_begin = a->attend_report.in.doc_begin.data,
                     .tokens = tokens,
-                    .span = a->step->attr.heads.seq};
+                    .span = seq};
     if (!one_format(b, a, qkv, (Operand){0}) || !fits_shared(b, a, s.k.heads.head_dim)) return;
     s.keys = head_keys(&s.k.heads, qkv, (Operand){0}, &s.head_step);
     s.blocks = (int)sparse_device_blocks(tokens, s.span);
     char *scratch = workspace(a, parts + sparse_device_rows_bytes(tokens, s.span, 2));
     s.workspace = (float *)(scratch + parts);
     cuda_launch_attend_report(cuda_stream(b, q), &s, a->attend_report.out.stat.data, (double *)scratch, keys.data,
-                              keys.data ? cuda_cols(keys.t) : 0, a->attend_report.in.beta.data);
+                              keys.data ? cuda_cols(keys.t) : 0, a->attend_report.in.beta.data, sparse_report_row(seq),
+                              sparse_report_stride(seq));
 }
 
 /* ---- attention ---- */

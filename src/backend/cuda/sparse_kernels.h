@@ -42,8 +42,9 @@ void cuda_launch_gate_report(cudaStream_t s, double *stat, CudaNumbers z, int64_
 
 void cuda_launch_index_put(cudaStream_t s, const CudaSparse *a, CudaNumbers cache, int64_t row_bytes, int64_t scale_at);
 void cuda_launch_select(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most);
+/* a->tokens of the rows are looked at: `each` of a row, `stride` apart. */
 void cuda_launch_attend_report(cudaStream_t s, const CudaSparse *a, double *stat, double *parts, const int32_t *keys,
-                               int64_t most, const float *beta);
+                               int64_t most, const float *beta, int64_t each, int64_t stride);
 
 /* ---- tiles of pairs (mask.cu, index_tiles.cu) ---- */
 
