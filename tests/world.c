@@ -434,7 +434,7 @@ static bool check_folder(Str *why, const char *now, const char *want, const char
 
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete) {
     static const char *const growing[] = {"metrics.jsonl", "reason.json", "answers.jsonl", "manifest.json",
-                                          "graphs.amr",    "EFFICIENCY.json"};
+                                          "graphs.amr",    "model/EFFICIENCY.json"};
     bool grows = false; /* a run, a corpus, those of reason, generate, parse, unlearn; others appear whole */
     for (int i = 0; i < COUNT_OF(growing); i++) {
         char path[PATH_BYTES];

@@ -467,7 +467,9 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
                    "context of 8", "p.jsonl:1: 3 tokens");
     expect_refused(snug_run("generate %s --prompts %s --max-tokens 1000000", model, test_path("p.jsonl")), 1,
                    "positions", "--max-tokens");
-    expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 1,
+    expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("p.jsonl")), 2,
+                   "would replace", "choose another name");
+    expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("p.jsonl"), test_path("b.jsonl")), 1,
                    "already there", "--overwrite");
     expect_refused(snug_run("chat %s", model), 1, "chat template", "generate");
 }
