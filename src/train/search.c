@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/stop.h"
+
 enum { AXIS_MICRO, AXIS_SQUEEZE, AXIS_HEAD, AXIS_TASK, AXIS_RECOMPUTE, AXES }; /* the last one is fine (fit.h) */
 
 static double now_ms(void) {
@@ -347,6 +349,7 @@ static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *sp
             *spec = found;
             return true;
         }
+        if (stop_asked()) return false; /* nothing is planned any more: the same point would be tried for ever */
         fit_free(f);
     }
     return false;

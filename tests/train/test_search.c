@@ -1,6 +1,7 @@
 /* test_search.c - the search for a plan on real jobs: against trying every plan of its space on small models, and
  * never slower with more room or one more choice on drawn ones. */
 #include "base/rng.h"
+#include "base/stop.h"
 #include "base/units.h"
 #include "ir/cards.h"
 #include "tests/test.h"
@@ -207,4 +208,23 @@ TEST(a_plan_that_uses_no_disk_is_found_without_one) {
         Found found = search(&s, &m, all_free, (FitLimits){.device_bytes = 24 * GIB, .host_bytes = host * GIB});
         EXPECT(found.fits && found.seconds < 4.5);
     }
+}
+
+/* Ctrl-C between the last trial and its placement: the search went round for ever, because nothing was planned any more
+ * and the trial, which it remembered, still fitted. */
+TEST(a_search_that_is_asked_to_stop_before_it_places_its_plan_ends) {
+    Machine m = small_gpu();
+    SearchMemo memo = {.machine = &m, .n_machines = 1};
+    Search *f = MEM_NEW(Search, 1);
+    JobSpec asked = small_job(7, 2), s = asked;
+    FitLimits limits = {.device_bytes = 100 * GIB, .host_bytes = 100 * GIB};
+    EXPECT(job_search_memo(f, &s, &memo, 0, NULL, all_free, limits));
+    search_free(f);
+    stop_signal = SIGINT;
+    s = asked;
+    EXPECT(!job_search_memo(f, &s, &memo, 0, NULL, all_free, limits));
+    stop_signal = 0;
+    search_free(f);
+    search_memo_free(&memo);
+    mem_free(f);
 }
