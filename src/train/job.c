@@ -25,15 +25,14 @@ int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
     return MAX2(rows, HEAD_TILE);
 }
 
+static int64_t micro_steps_of(const JobSpec *s, int64_t rows) { return (rows + s->micro_batch - 1) / s->micro_batch; }
+
 double job_micro_steps(const JobSpec *s) {
     const UpdateRows *u = s->rows;
     if (!u || !u->updates) return (double)s->accum;
-    if (u->expected && !s->estimate) return (double)((u->expected + s->micro_batch - 1) / s->micro_batch);
+    if (u->expected && !s->estimate) return (double)micro_steps_of(s, u->expected);
     double plays = 0;
-    for (int64_t r = 0; r <= u->most; r++) {
-        int64_t micros = (r + s->micro_batch - 1) / s->micro_batch;
-        plays += (double)(u->count[r] * micros);
-    }
+    for (int64_t r = 0; r <= u->most; r++) plays += (double)(u->count[r] * micro_steps_of(s, r));
     return plays / (double)u->updates;
 }
 
