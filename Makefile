@@ -2,8 +2,7 @@
 #
 # Switches: CUDA=1 (the GPU backend), MPI=1 (ranks from mpirun), DEBUG=1 (ASan, UBSan), FAULTS=1 (calls that can be
 # made to fail: base/fault.h), WERROR=1, ASSETS=DIR (real data for tests), V=1 (commands are shown). Each flavour has
-# its own build folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own;
-# OPENBLAS=DIR names an OpenBLAS in a place of its own.
+# its own build folder. CC, CPPFLAGS, CFLAGS, LDFLAGS and LDLIBS mean what they usually do and come after our own.
 
 , := ,
 CUDA   ?= 0
@@ -63,7 +62,7 @@ HOOKED  := $(shell grep -l '"base/fault.h"' $(SRC))
 WITHOUT_LIBS := help clean deps demo check check-all faults-all tsan valgrind lint fuzz rooms format uninstall
 quote   = '$(subst ','\'',$(1))'
 PROBE   = CC=$(call quote,$(CC)) CFLAGS=$(call quote,$(C_FLAGS) $(CPPFLAGS) $(CFLAGS)) \
-          LDFLAGS=$(call quote,$(LINK_FLAGS) $(LDFLAGS)) OPENBLAS=$(call quote,$(OPENBLAS)) \
+          LDFLAGS=$(call quote,$(LINK_FLAGS) $(LDFLAGS)) \
           ALSO=$(call quote,$(LINK_LIBS) $(LDLIBS) $(FLAGS_ranks.c) $(FLAGS_cublas.c))
 STAMP  := $(B)/libs.mk
 ifneq ($(filter-out $(WITHOUT_LIBS),$(or $(MAKECMDGOALS),all)),)
@@ -75,10 +74,7 @@ endif
 Q    := $(if $(filter 1,$(V)),,@)
 note  = $(if $(filter 1,$(V)),,@echo "  $(1)  $(2)")
 CCALL = $(CC) $(C_FLAGS) $(FLAGS_$(notdir $<)) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-LDALL = $(CC) $(LINK_FLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BLAS_LIBS) $(LIBS) $(LINK_LIBS) $(LDLIBS)
-FLAGS_blas.c         := $(BLAS_CFLAGS)
-FLAGS_test_backend.c := $(BLAS_CFLAGS) $(if $(filter openblas,$(SHARED)),-DBLAS_SHARED)
-FLAGS_product.c      := $(BLAS_CFLAGS)
+LDALL = $(CC) $(LINK_FLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LINK_LIBS) $(LDLIBS)
 
 .PHONY: all snug deps demo check check-all faults-all test-bins rooms clean help format install uninstall libs-there
 
@@ -99,7 +95,7 @@ help:
 	@echo "make lint       clang-tidy and cppcheck"
 	@echo "make rooms      check who includes whom (part of check)"
 	@echo "make compile_commands.json   for editors"
-	@echo "switches: CUDA=1  MPI=1  DEBUG=1  FAULTS=1  WERROR=1  V=1  ASSETS=DIR  OPENBLAS=DIR"
+	@echo "switches: CUDA=1  MPI=1  DEBUG=1  FAULTS=1  WERROR=1  V=1  ASSETS=DIR"
 
 snug: $(if $(filter 1,$(FAULTS)),$(F),$(B))/snug
 	@cmp -s $< $@ || cp -f --remove-destination $< $@
@@ -191,7 +187,7 @@ uninstall:
 	@tools/install.sh --remove "$(DESTDIR)$(PREFIX)"
 
 compile_commands.json: Makefile $(STAMP)
-	@tools/compile_commands.sh "$(CC) $(C_FLAGS) $(BLAS_CFLAGS)" $(SRC) > $@
+	@tools/compile_commands.sh "$(CC) $(C_FLAGS)" $(SRC) > $@
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

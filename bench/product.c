@@ -1,9 +1,9 @@
-/* product.c - how fast products run, beside the BLAS library on its own threads, and what memory they cost.
+/* product.c - how fast products run, beside a BLAS library on its own threads, and what memory they cost.
  *
- *   mkdir -p build
- *   gcc -std=c11 -D_GNU_SOURCE -Isrc -O2 -fno-math-errno -pthread -o build/bench_product bench/product.c \
- *       src/base/[!.]*.c src/ir/[!.]*.c src/backend/[!.]*.c src/backend/cpu/[!.]*.c -l:libopenblas.a -lm
- *   build/bench_product [threads]
+ * It needs OpenBLAS (libopenblas-dev), which snug itself does not:
+ *
+ *   make B=build/peer build/peer/bench-product LDLIBS=-lopenblas
+ *   build/peer/bench-product [threads]
  *
  * One JSON line per measurement, best of several rounds, in GFLOP/s; `blas` is one call of the library on as many
  * threads. The last line is the anonymous memory beside the pool, against what describe() declares. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# build.sh - the build as a stranger's machine meets it: another BLAS, a missing library, no apt-get or sudo; objects
+# build.sh - the build as a stranger's machine meets it: a missing library, no apt-get or sudo; objects
 # follow compiler, flags and libraries; calls without a prototype do not compile.
 set -u
 cd "$(dirname "$0")/.."
@@ -8,22 +8,13 @@ unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS CPPFLAGS LDFLAGS CPATH
 export CC=${CC:-cc}
 b=$work/b object=$work/b/src/base/units.c.o
 
-# Two libraries of a few lines: one with what is needed of OpenBLAS, and a reference BLAS, without OpenBLAS's own
-# functions.
-blas() { # folder, header and source of what it has beside cblas_sgemm
-    mkdir -p "$1/include" "$1/lib"
-    printf '%s\n%s\n%s;\n' "$names" "$2" "$sgemm" > "$1/include/cblas.h"
-    printf '%s {}\n%s\n' "$sgemm" "$3" > "$1/lib/blas.c"
-    $CC -w -c -o "$1/lib/blas.o" "$1/lib/blas.c" && ar rc "$1/lib/libopenblas.a" "$1/lib/blas.o"
-}
-names='enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };'
-sgemm='void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int u, const float *b, int v,
-                       float g, float *c, int w)'
-blas "$work/own" 'void openblas_set_num_threads(int n); char *openblas_get_corename(void);' \
-    'void openblas_set_num_threads(int n) {} char *openblas_get_corename(void) { return "x"; }'
-blas "$work/reference" "" ""
+# A place of its own for a library's headers, and one whose header does not compile.
+jansson=$(printf '#include <jansson.h>\n' | $CC -M -x c - | tr -s ' \\' '\n' | grep '/jansson\.h$')
+mkdir "$work/own" "$work/broken"
+cp "${jansson%.h}"*.h "$work/own"
+echo '#error not this one' > "$work/broken/jansson.h"
 
-build() { make B="$b" CC="$CC" OPENBLAS="$work/own" "$@" > "$work/log" 2>&1; } # target, variables...
+build() { make B="$b" CC="$CC" CFLAGS="-I$work/own" "$@" > "$work/log" 2>&1; } # target, variables...
 compiled() { grep -qx '  CC  src/base/units.c' "$work/log"; }
 remade() { build "$object" "$@" && compiled && build "$object" "$@" && ! compiled; } # once, and not again
 
@@ -39,14 +30,12 @@ script() { printf '#!/bin/sh\n%s\n' "$2" > "$1"; chmod +x "$1"; } # file, text
 script "$work/other" "case \$1 in --version) echo other compiler 1.0 ;; *) exec $CC \"\$@\" ;; esac"
 remade CC="$work/other"
 verdict objects_are_made_again_when_the_compiler_changes $?
-remade && touch -d 2001-01-01 "$work/own/include/cblas.h" && remade
+remade && touch -d 2001-01-01 "$work/own/jansson.h" && remade
 verdict objects_are_made_again_when_a_library_changes $?
 
-CPATH=$work/reference/include build "$b/src/backend/cpu/blas.c.o" OPENBLAS=
-verdict another_cblas_h_first_in_the_path_is_passed_over $?
-! build "$b/src/backend/cpu/blas.c.o" OPENBLAS="$work/reference" && ! grep -q '  CC  ' "$work/log" &&
-    grep -q 'Missing: openblas' "$work/log" && grep -q 'apt-get install libopenblas-dev' "$work/log"
-verdict a_blas_that_is_not_openblas_is_refused_before_anything_is_compiled $?
+! build "$object" CFLAGS="-I$work/broken" && ! grep -q '  CC  ' "$work/log" &&
+    grep -q 'Missing: jansson' "$work/log" && grep -q 'apt-get install libjansson-dev' "$work/log"
+verdict a_library_that_does_not_compile_is_refused_before_anything_is_compiled $?
 
 bad=0
 for text in 'char *f(void) { return g(); }' 'char *f(long n) { return n; }' 'float *f(int *p) { return p; }'; do
@@ -62,14 +51,14 @@ for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname
 done
 tool() { script "$work/bin/$1" "$2"; }
 deps() {
-    OPENBLAS=$work/nothing CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" > "$work/log" 2>&1 \
-        < /dev/null
+    CFLAGS="-I$work/broken ${CFLAGS:-}" CC=$work/bin/${CC##*/} PATH=$work/bin tools/deps.sh "$work/deps.mk" \
+        > "$work/log" 2>&1 < /dev/null
 }
 advised() { # a word of the reason: no success, and what to install with four tools
     local line
     grep -q "$1" "$work/log" || return 1
-    for line in 'sudo apt-get install libopenblas-dev' 'sudo dnf install openblas-devel' 'sudo pacman -S openblas' \
-        'sudo zypper install openblas-devel'; do grep -qF "$line" "$work/log" || return 1; done
+    for line in 'sudo apt-get install libjansson-dev' 'sudo dnf install jansson-devel' 'sudo pacman -S jansson' \
+        'sudo zypper install libjansson-devel'; do grep -qF "$line" "$work/log" || return 1; done
 }
 tool id 'echo 1000'
 ! deps && advised 'no apt-get'

@@ -108,7 +108,6 @@ bool world_make(const char *binary) {
     test_tmp_in_memory();
     setenv("ASAN_OPTIONS", "exitcode=99", 1); /* never taken for the program's own codes */
     setenv("UBSAN_OPTIONS", "halt_on_error=1:exitcode=99", 1);
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
     setenv("XDG_CONFIG_HOME", test_tmp(), 1); /* not this machine's measured rates */
     make_rows();
     make_llama2c();

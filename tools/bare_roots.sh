@@ -4,7 +4,7 @@
 # roots.
 #
 #   plain, plain-13     Debian 12, Debian 13
-#   reference-blas(-13) the reference BLAS, with its own cblas.h, is installed
+#   reference-blas(-13) a BLAS is installed, which snug does not use
 #   old-clang           cc is clang 13 and there is no gcc
 #   no-sudo             an ordinary user without sudo: refused with what to install; works when that is there
 #   space               the clone lies in a folder with a space in its name

@@ -24,4 +24,4 @@ lint:
 	@$(DEPS) lint
 	@$(MAKE) --no-print-directory lint-now
 lint-now:
-	@tools/lint.sh "$(filter-out -W%,$(C_FLAGS)) $(BLAS_CFLAGS)" $(SRC)
+	@tools/lint.sh "$(filter-out -W%,$(C_FLAGS))" $(SRC)

@@ -2,7 +2,7 @@
 # deps.sh FILE.mk [WHAT...] - installs the packages that are missing, or says which they are and how to install them
 # where it cannot.
 #
-# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS, $OPENBLAS: see there). WHAT adds what
+# The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS: see there). WHAT adds what
 # a target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is
 # no such NVCC; --no-install only says what is missing. optional: also what the program opens when it runs and can do
 # without (ncurses and libmicrohttpd: snug monitor); where it cannot be installed, a line says so.
@@ -13,7 +13,6 @@ cc=${CC:-cc} nvcc="" folder=""
 package() { # name: packages of apt, dnf, pacman, zypper
     case $1 in
     compiler)   echo "gcc libc6-dev@gcc glibc-devel libasan libubsan@gcc@gcc glibc-devel" ;;
-    openblas)   echo "libopenblas-dev@openblas-devel openblas-static@openblas@openblas-devel" ;;
     jansson)    echo "libjansson-dev@jansson-devel@jansson@libjansson-devel" ;;
     yaml)       echo "libyaml-dev@libyaml-devel@libyaml@libyaml-devel" ;;
     pcre2)      echo "libpcre2-dev@pcre2-devel@pcre2@pcre2-devel" ;;
@@ -63,15 +62,12 @@ advise() { # why, name...
     local why=$1; shift
     {
         echo "snug cannot be built yet: $why."
-        case " $* " in
-            *" openblas "*) echo "(Of the BLAS libraries only OpenBLAS will do; another may be here.)" ;;
-        esac
         echo "Missing: $*. Install these packages and give the same command again:"
         echo "  Debian, Ubuntu  sudo apt-get install $(packages 1 "$@")"
         echo "  Fedora, RHEL    sudo dnf install $(packages 2 "$@")"
         echo "  Arch            sudo pacman -S $(packages 3 "$@")"
         echo "  openSUSE        sudo zypper install $(packages 4 "$@")"
-        echo "Libraries in folders of your own: make OPENBLAS=DIR CFLAGS=-IDIR/include LDFLAGS=-LDIR/lib"
+        echo "Libraries in folders of your own: make CFLAGS=-IDIR/include LDFLAGS=-LDIR/lib"
     } >&2
     exit 1
 }

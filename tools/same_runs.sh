@@ -4,7 +4,7 @@
 # A run is one line of FILE: its name, a hash of its flags, its exit code, planned bytes, the losses of every step to
 # the last digit, the checksum of what was trained, a hash of what it wrote (weights, answers, a plan's JSON). `compare`
 # runs everything again with BINARY and prints the lines that differ ("-" as recorded, "+" as found); exit code 1 when
-# there are any. Checksums depend on the processor and its BLAS kernels, so a FILE counts on the machine that recorded
+# there are any. Checksums depend on the processor's instruction set, so a FILE counts on the machine that recorded
 # it. Every flag whose default could change is given in one of the files below. JOBS=2 runs at a time.
 set -u
 usage() { echo "usage: same_runs.sh record|compare BINARY FILE" >&2; exit 2; }

@@ -117,18 +117,6 @@ int thread_start(pthread_t *id, int64_t stack_bytes, void *(*fn)(void *), void *
     return status;
 }
 
-int thread_run_within(int seconds, void *(*fn)(void *), void *context) {
-    pthread_t id;
-    struct timespec until;
-    int status = thread_start(&id, THREAD_STACK_BYTES, fn, context, "thread");
-    if (status) return status;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
-    status = pthread_timedjoin_np(id, NULL, &until);
-    if (status) pthread_detach(id);
-    return status;
-}
-
 bool threads_open(Threads **out, int n, Err *e) {
     if (n < 1 || n > MOST_THREADS) return fail(e, ERR_USAGE, "threads: %d is not between 1 and %d", n, MOST_THREADS);
     Threads *t = MEM_NEW(Threads, 1);

@@ -26,9 +26,4 @@ int threads_available(void); /* cores this process may use */
 enum { THREAD_STACK_BYTES = 1 << 20 /* of a worker of a team */ };
 int thread_start(pthread_t *id, int64_t stack_bytes, void *(*fn)(void *), void *context, const char *what);
 
-/* Runs fn(context) in a thread of its own: 0 when it ends within about so many seconds, else ETIMEDOUT or the
- * reason why there is no thread. One that does not end in time is left behind, so what it uses must last as long
- * as the process. */
-int thread_run_within(int seconds, void *(*fn)(void *), void *context);
-
 #endif

@@ -36,7 +36,7 @@ static void time_file(DoctorHost *h, int64_t bytes) {
 }
 
 void doctor_host(DoctorHost *h, bool quick) {
-    *h = (DoctorHost){.cores = threads_available(), .room = sensors_room(0), .limits = process_limits()};
+    *h = (DoctorHost){.cores = threads_available(), .room = sensors_room(), .limits = process_limits()};
     SensorMemory memory = sensors_memory();
     Str text = {0};
     snprintf(h->processor, sizeof h->processor, "x86-64 processor");
@@ -147,7 +147,7 @@ static bool find_attention(DoctorDevice *d, const Measure *c, const Shapes *s, F
 static Shapes within(const Shapes *shapes, const Machine *m) {
     Shapes s = *shapes;
     bool cpu = m->kind == MACHINE_CPU;
-    int64_t host = MAX2(sensors_room(m->untouched_bytes).bytes, 0);
+    int64_t host = MAX2(sensors_room().bytes, 0);
     int64_t device = cpu ? host : m->free_bytes[POOL_DEVICE], share = cpu ? 8 : 2;
     s.pass_bytes = MIN2(s.pass_bytes, device / 8);
     s.copy_bytes = MIN2(s.copy_bytes, MIN2(host, device) / 16);
@@ -183,7 +183,7 @@ static bool choose_shapes(DoctorDevice *d, Shapes *s, bool quick, Err *e) {
     bool cpu = d->m.kind == MACHINE_CPU;
     *s = within(cpu ? quick ? &on_cpu_quick : &on_cpu : quick ? &on_cuda_quick : &on_cuda, &d->m);
     d->planned_bytes = d->m.runtime_bytes + largest_bytes(s, &d->m);
-    SensorRoom room = sensors_room(d->m.untouched_bytes);
+    SensorRoom room = sensors_room();
     if (!cpu || room.bytes < 0 || d->planned_bytes <= room.bytes) return true;
     return fail(e, ERR_BUDGET, "%s: measuring takes %s, %s is free now%s%s. Raise the limit%s", d->device,
                 units_bytes(d->planned_bytes).s, units_bytes(room.bytes).s, room.limit ? " under " : "",

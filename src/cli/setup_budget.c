@@ -12,11 +12,8 @@
 
 /* ---- limits ---- */
 
-static void add_limit(Str *out, const Machine *m, const SensorRoom *r) {
+static void add_limit(Str *out, const SensorRoom *r) {
     str_addf(out, "%s is %s", r->limit, units_bytes(r->limit_bytes).s);
-    if (str_starts(r->limit, "ulimit") && m->untouched_bytes)
-        str_addf(out, ", and products map %s of it for %d thread%s", units_bytes(m->untouched_bytes).s, m->threads,
-                 m->threads == 1 ? "" : "s: fewer --threads take less");
 }
 
 int64_t setup_room(Str *why, const Machine *m) {
@@ -25,11 +22,11 @@ int64_t setup_room(Str *why, const Machine *m) {
         if (why) str_addf(why, "%s is free now", units_bytes(bytes).s);
         return bytes > 0 ? bytes : INT64_MAX;
     }
-    SensorRoom r = sensors_room(m->untouched_bytes);
+    SensorRoom r = sensors_room();
     if (why) str_addf(why, "%s is free now", units_bytes(MAX2(r.bytes, 0)).s);
     if (why && r.limit) {
         str_add(why, " (");
-        add_limit(why, m, &r);
+        add_limit(why, &r);
         str_add(why, ")");
     }
     return r.bytes < 0 ? INT64_MAX : r.bytes;
@@ -273,9 +270,9 @@ static void add_last_resort(Str *text, const Job *j, const HostBytes *host, FitL
 
 bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes) {
     if (m->kind != MACHINE_CPU) return false;
-    SensorRoom r = sensors_room(m->untouched_bytes);
+    SensorRoom r = sensors_room();
     if (!r.limit || need_bytes <= r.bytes) return false;
-    add_limit(out, m, &r);
+    add_limit(out, &r);
     str_addf(out, "; it leaves %s", units_bytes(r.bytes).s);
     return true;
 }

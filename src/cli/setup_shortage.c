@@ -24,7 +24,7 @@ Shortage setup_shortage(const Job *j, const Exec *x, Backend *b) {
     if (beside)
         s.found_bytes = MAX2(sensors_memory().available_bytes, 0);
     else if (now.kind == MACHINE_CPU)
-        s.found_bytes = MAX2(sensors_room(now.untouched_bytes).bytes, 0);
+        s.found_bytes = MAX2(sensors_room().bytes, 0);
     else
         s.found_bytes =
             now.free_bytes[POOL_DEVICE] > 0 ? now.free_bytes[POOL_DEVICE] + j->ring->machine.context_bytes : 0;

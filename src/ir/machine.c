@@ -17,8 +17,8 @@ Machine machine_generic_cpu(int threads) {
     m.copy_bytes_per_s = 5e9;
     m.step_seconds = 5e-6;
     /* What a process takes beside the arena, measured on Linux with glibc: code and libraries' private pages,
-     * heap, and per worker a BLAS packing buffer (32 MiB of which the used part becomes resident) and a stack. */
-    m.runtime_bytes = 24 * MIB + threads * 36 * MIB;
+     * heap, and per worker a stack. */
+    m.runtime_bytes = 24 * MIB + threads * MIB;
     return m;
 }
 

@@ -56,8 +56,7 @@ typedef struct Machine {
     int64_t code_bytes, graph_bytes;    /* device: kernels as they are first used; plays that are kept */
     int64_t mapping_bytes;              /* device: page tables of the arena */
     double mapping_share;               /* device: page tables for each byte of pinned memory */
-    int64_t runtime_bytes;              /* process: code, libraries, BLAS buffers, stacks */
-    int64_t untouched_bytes;            /* process: addresses that libraries will map and hardly touch */
+    int64_t runtime_bytes;              /* process: code, libraries, heap, stacks */
     const char *source;                 /* "measured", "vendor", "estimated" */
 } Machine;
 

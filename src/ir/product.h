@@ -1,9 +1,9 @@
 /* product.h - how a product is cut into tiles on the CPU: known here, because the cut gives the scratch bytes, and
  * a plan must know those without a backend.
  *
- * C(rows,cols) = A(rows,inner) B(inner,cols). A tile is one call of the BLAS library, or one per panel of the
+ * C(rows,cols) = A(rows,inner) B(inner,cols). A tile is one call of cpu_multiply, or one per panel of the
  * inner dimension when an operand has to be staged: decoded to fp32 in the worker's scratch. The borders depend on
- * the shape alone; that is what makes the bits independent of the number of threads. */
+ * the shape alone, and no bit on the borders of rows and columns (backend/cpu/cpu.h, C4). */
 #ifndef IR_PRODUCT_H
 #define IR_PRODUCT_H
 

@@ -123,7 +123,7 @@ SensorMemory sensors_memory(void) {
 
 /* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken.
  */
-SensorRoom sensors_room(int64_t untouched_bytes) {
+SensorRoom sensors_room(void) {
     SensorMemory m = sensors_memory();
     ProcessMemory now = process_memory();
     ProcessLimits set = process_limits();
@@ -137,7 +137,7 @@ SensorRoom sensors_room(int64_t untouched_bytes) {
                   {"ulimit -d", set.data_bytes, now.data_bytes}};
     for (int i = 0; i < COUNT_OF(limits); i++) {
         if (limits[i].limit < 0 || limits[i].used < 0) continue;
-        int64_t left = MAX2(limits[i].limit - limits[i].used - untouched_bytes + held + program, 0);
+        int64_t left = MAX2(limits[i].limit - limits[i].used + held + program, 0);
         if (r.bytes < 0 || left < r.bytes) r = (SensorRoom){left, limits[i].name, limits[i].limit};
     }
     return r;

@@ -35,8 +35,6 @@ typedef struct SensorRoom {
     int64_t limit_bytes; /* as it was set */
 } SensorRoom;
 
-/* untouched: bytes of addresses that will be mapped and hardly used (a library's buffers): they count against the
- * limits on addresses and data only. */
-SensorRoom sensors_room(int64_t untouched_bytes);
+SensorRoom sensors_room(void);
 
 #endif

@@ -84,7 +84,7 @@ static void add_host_lines(Ring *r) {
     Pool pool = r->machine.kind == MACHINE_CPU ? POOL_DEVICE : POOL_HOST;
     int64_t pools =
         r->placement.arena_bytes[POOL_PINNED] + (pool == POOL_DEVICE ? r->placement.arena_bytes[POOL_DEVICE] : 0);
-    add_line(r, pool, "runtime", "code, heap, BLAS buffers, stacks", r->machine.runtime_bytes + prog_heap_bytes(&r->p));
+    add_line(r, pool, "runtime", "code, heap, stacks", r->machine.runtime_bytes + prog_heap_bytes(&r->p));
     add_line(r, pool, "graphs", "the driver's side of plays that are kept", host_graph_bytes(r));
 #ifdef __SANITIZE_ADDRESS__ /* shadow bytes and freed blocks kept aside */
     int64_t shadow =

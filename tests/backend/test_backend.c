@@ -1,5 +1,4 @@
 /* test_backend.c - the CPU as a device: how it is opened, what its pools hold, what it says about itself. */
-#include <cblas.h>
 #include <stdlib.h>
 
 #include "backend/backend.h"
@@ -122,23 +121,4 @@ TEST(a_missing_kernel_is_found_before_anything_runs) {
     EXPECT(backend_lacks(&(Backend){.kernels = some}, &p) == 1);
     b->close(b);
     prog_free(&p);
-}
-
-/* The library on its own takes processors it does not know for the oldest it does. */
-TEST(the_blas_library_uses_what_the_processor_can) {
-#ifdef BLAS_SHARED
-    test_skip("OpenBLAS is a shared library in this build, which chooses before the program can");
-    return;
-#endif
-    const char *asked = getenv("OPENBLAS_CORETYPE"); /* set before main, or by whoever runs this */
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512vl") && asked && !strcmp(asked, "SKYLAKEX"))
-        EXPECT_STR(openblas_get_corename(), "SkylakeX");
-    else if (__builtin_cpu_supports("avx2") && asked && !strcmp(asked, "HASWELL"))
-        EXPECT_STR(openblas_get_corename(), "Haswell");
-    else
-        EXPECT(!__builtin_cpu_supports("avx2") || asked);
-    Backend *b = open_cpu(2);
-    EXPECT(openblas_get_num_threads() == 1);
-    b->close(b);
 }

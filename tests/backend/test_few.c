@@ -109,7 +109,7 @@ static void check_sliver(Set set, Format f, int64_t n, int rows, bool add) {
     EXPECT(*behind == 77.0f);
     for (int64_t i = 0; i < n * k->width; i++) EXPECT(decoded[i] == t.w[i % k->width][BEGIN + i / k->width]);
     for (int i = 0; i < (TALL + 1) * LDC; i++) t.c[i / LDC][i % LDC] = 5;
-    k->multiply(t.c[0], LDC, t.x[0], LDX, decoded, rows, n, add);
+    k->multiply(t.c[0], LDC, t.x[0], LDX, decoded, 3, rows, n, add);
     EXPECT(t.c[0][k->width] == 5.0f && t.c[rows][0] == 5.0f);
     for (int i = 0; i < rows * k->width; i++) {
         int r = i / k->width, c = i % k->width;

@@ -94,20 +94,3 @@ TEST(process_figures_allocate_nothing) {
     EXPECT(mem_stats().requests == before);
 }
 
-static void *at_once(void *context) {
-    *(int *)context = 7;
-    return NULL;
-}
-
-static void *for_ever(void *context) {
-    for (atomic_int *go_on = context; atomic_load(go_on);) sched_yield();
-    return NULL;
-}
-
-TEST(a_thread_that_does_not_end_in_time_is_left_behind) {
-    static int done;
-    static atomic_int going = 1;
-    EXPECT(thread_run_within(60, at_once, &done) == 0 && done == 7);
-    EXPECT(thread_run_within(1, for_ever, &going) == ETIMEDOUT);
-    atomic_store(&going, 0);
-}

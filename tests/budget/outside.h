@@ -14,7 +14,7 @@ typedef struct OutsideCommand {
     const char *name;
     const char *arguments; /* run in a folder of its own below test_tmp(); inputs are in the folder above it */
     const char *input;     /* file of standard input, in the folder above; NULL: empty */
-    bool on_device;        /* it has a plan of a device, and needs the BLAS library */
+    bool on_device;        /* it has a plan of a device */
 } OutsideCommand;
 
 extern const OutsideCommand outside_command[];

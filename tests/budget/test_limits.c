@@ -97,9 +97,9 @@ TEST(a_limit_on_addresses_lowers_the_budget_and_is_named) {
     const char *said = strstr(str_text(&o.err), "no --budget given: ");
     if (!EXPECT(o.code == 0 && said && strstr(said, "ulimit -v is 1.00 GiB"))) test_note("%s", str_text(&o.err));
     outside_free(&o);
-    l.bytes = 128 * MIB; /* less than the library's buffers */
+    l.bytes = 64 * MIB; /* less than the job */
     o = outside_run("named", run, NULL, &l);
-    EXPECT(o.code == 3 && strstr(str_text(&o.err), "ulimit -v is 128.00 MiB") &&
+    EXPECT(o.code == 3 && strstr(str_text(&o.err), "ulimit -v is 64.00 MiB") &&
            strstr(str_text(&o.err), "missing"));
     outside_free(&o);
 }

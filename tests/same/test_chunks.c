@@ -97,13 +97,14 @@ TEST(pieces_change_the_sums_of_weight_gradients_and_nothing_else) {
         char flags[300];
         snprintf(flags, sizeof flags, "%s --recompute block", kinds[k].flags);
         Outcome whole = train(flags);
-        for (int n = 2; n <= 3; n += 1 + test_brief()) {
+        for (int n = 2 + test_brief(); n <= 3; n++) {
             double apart = 0;
             snprintf(flags, sizeof flags, "%s --recompute block --ffn-chunks %d", kinds[k].flags, n);
             Outcome pieces = train(flags);
             for (int i = 0; i < STEPS; i++) apart = fmax(apart, fabs(pieces.loss[i] - whole.loss[i]));
-            if (!EXPECT(pieces.loss[0] == whole.loss[0] && apart <= kinds[k].most &&
-                        strcmp(pieces.checksum, whole.checksum)))
+            /* two pieces of 384 tokens are 256 and 128, which are the parts of a sum in any case */
+            bool other = n == 2 || strcmp(pieces.checksum, whole.checksum);
+            if (!EXPECT(pieces.loss[0] == whole.loss[0] && apart <= kinds[k].most && other))
                 test_note("    %s: %.3g apart, first losses %.17g and %.17g", flags, apart, pieces.loss[0],
                           whole.loss[0]);
             if (getenv("VERBOSE")) test_note("    %s: %.3g apart", flags, apart);

@@ -1,14 +1,13 @@
 /* cpu.c - the processor as a device: its pools are pages that are resident from the start, its queues are the
  * caller's own thread, so that everything queued has happened when the call returns; only what goes to or comes from
  * disk is done by another, in order, and waited for. */
-#include "backend/cpu/cpu.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "backend/cpu/few.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/process.h"
@@ -24,6 +23,12 @@ static int64_t meminfo_bytes(const char *label) {
     return process_read(text, "/proc/meminfo") ? MAX2(process_kilobytes(text, label), 0) : 0;
 }
 
+/* The instruction set the products are written for that this processor has (few_kernels). */
+static const char *product_set(void) {
+    const FewKernels *k = few_kernels();
+    return k == &few_avx512 ? "AVX-512" : k == &few_avx2 ? "AVX2" : "SSE2";
+}
+
 static void processor_name(char *name, int64_t size, int threads) {
     Str text = {0};
     char model[64] = "x86-64 processor";
@@ -33,27 +38,15 @@ static void processor_name(char *name, int64_t size, int threads) {
     }
     str_free(&text);
     snprintf(name, (size_t)size, "%s, %d thread%s, %s products", model, threads, threads == 1 ? "" : "s",
-             cpu_blas_name());
+             product_set());
 }
 
 /* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. AMD's cores of the same
- * kernels do 512 bits in two halves (Zen 4), at a higher clock. */
-static double family_flops(const char *processor) {
-    const char *name = cpu_blas_name();
-    bool wide = !strcmp(name, "SkylakeX") || !strcmp(name, "Cooperlake") || !strcmp(name, "SapphireRapids");
-    if (wide && strstr(processor, "AMD")) return 92e9;
-    if (wide) return 110e9;
-    if (!strcmp(name, "Haswell") || !strcmp(name, "Zen")) return 80e9;
-    return 20e9;
-}
-
-/* Resident memory beside the pools: what every process has, and per worker the touched part of a packing buffer of
- * the BLAS library (blas.c). Measured (bench/product.c): 1.0 to 1.7 MiB a worker by family of kernels. A system
- * that backs everything with huge pages rounds each of its three parts up to 2 MiB. */
-static int64_t runtime_bytes(int threads) {
-    char text[PROCESS_TEXT_BYTES];
-    bool huge = process_read(text, "/sys/kernel/mm/transparent_hugepage/enabled") && strstr(text, "[always]");
-    return process_runtime_bytes(threads) + threads * (huge ? 9 : 2) * MIB;
+ * instruction set do 512 bits in two halves (Zen 4), at a higher clock. */
+static double product_flops(const char *processor) {
+    const FewKernels *k = few_kernels();
+    if (k == &few_avx512) return strstr(processor, "AMD") ? 92e9 : 110e9;
+    return k == &few_avx2 ? 80e9 : 20e9;
 }
 
 static void describe(Backend *b, Machine *m) {
@@ -67,12 +60,11 @@ static void describe(Backend *b, Machine *m) {
     }
     m->align_bytes = ALIGN_BYTES;
     m->page_bytes = PAGE_BYTES;
-    m->matrix_flops = family_flops(m->name) * threads;
+    m->matrix_flops = product_flops(m->name) * threads;
     m->vector_flops = m->matrix_flops / 10;
     m->memory_bytes_per_s = 10e9 * MIN2(threads, 8); /* a core cannot draw more; eight fill the channels */
     m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
-    m->runtime_bytes = runtime_bytes(threads);
-    m->untouched_bytes = cpu_blas_address_bytes(threads);
+    m->runtime_bytes = process_runtime_bytes(threads);
 }
 
 /* ---- pools ---- */
@@ -124,7 +116,6 @@ static void *make_pool(Backend *b, Pool kind, int64_t bytes, Err *e) {
              "with a smaller --budget", ledger_pool_name(kind), units_bytes(size).s, units_bytes(available).s);
         return NULL;
     }
-    if (!cpu_blas_take(cpu_thread_count(b), e)) return NULL;
     void *data = MAP_FAILED;
     if (!fault_here(FAULT_MAP, ledger_pool_name(kind)))
         data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -146,7 +137,7 @@ static void facts(Backend *b, DeviceFacts *f) {
     snprintf(f->capability, sizeof f->capability, "%s%s%s", __builtin_cpu_supports("avx2") ? "avx2" : "no avx2",
              __builtin_cpu_supports("avx512f") ? ", avx512" : "",
              __builtin_cpu_supports("avx512bf16") ? ", avx512bf16" : "");
-    snprintf(f->products, sizeof f->products, "OpenBLAS, kernels for %s", cpu_blas_name());
+    snprintf(f->products, sizeof f->products, "our own kernels, %s", product_set());
 }
 
 static int64_t choices(Backend *b, MachineChoice *out, int64_t room) { return 0; } /* tiles follow from the shape */
@@ -254,7 +245,6 @@ bool cpu_open(Backend **out, BackendOptions options, Err *e) {
     Threads *threads;
     int n = options.threads ? options.threads : threads_available();
     if (!threads_open(&threads, n, e)) return false;
-    cpu_blas_open();
     CpuBackend *b = MEM_NEW(CpuBackend, 1);
     b->base = (Backend){.name = "cpu", .host_memory = true, .close = close_backend, .describe = describe,
                         .pool = make_pool,

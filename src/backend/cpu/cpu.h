@@ -4,7 +4,9 @@
  *   C1  a tile's bits depend on its number and the logical shapes alone: never on threads, workers or addresses.
  *   C2  kernels compute in fp32 (sums that need it in fp64) whatever the storage; they store once, rounded to
  *       nearest, except gradients and weights in bf16, which are rounded at random by key and element (P6).
- *   C3  scratch is the step's workspace, sized by the op's row; a kernel allocates nothing. */
+ *   C3  scratch is the step's workspace, sized by the op's row; a kernel allocates nothing.
+ *   C4  products are batch-invariant: a number of C is summed in the order of the inner dimension, part by part, wherever
+ *       its row and column stand. How many rows or columns a call has decides no bit. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
@@ -103,9 +105,7 @@ double cpu_sum(const float *x, int64_t n);                          /* in fp64, 
 
 /* ---- products of fp32 blocks, single-threaded: call inside a tile ---- */
 /* C(rows,cols) = alpha * A B + beta * C, row-major; A is (rows,inner), or (inner,rows) when a_flip; B is
- * (inner,cols), or (cols,inner) when b_flip. beta 0 never reads C. Beyond CPU_BLOCK_MOST rows or columns it is cut
- * there: the library's packing buffers, part of the runtime line of the ledger, grow with the width of a call. */
-enum { CPU_BLOCK_MOST = 512 };
+ * (inner,cols), or (cols,inner) when b_flip. beta 0 never reads C. */
 typedef struct CpuBlock {
     int64_t rows, cols, inner;
     const float *a, *b;
@@ -115,10 +115,5 @@ typedef struct CpuBlock {
     float alpha, beta;
 } CpuBlock;
 void cpu_multiply(const CpuBlock *m);
-void cpu_blas_open(void);        /* one thread a call */
-/* Maps the library's buffers for so many products at a time, or refuses. Before any product. */
-bool cpu_blas_take(int threads, Err *e);
-int64_t cpu_blas_address_bytes(int threads); /* what that will map and hardly touch; 0 once it was done */
-const char *cpu_blas_name(void); /* the family of kernels the BLAS library chose, "SkylakeX" */
 
 #endif

@@ -16,6 +16,7 @@ typedef __m256i Codes;
 #define vec_all(x) _mm256_set1_ps(x)
 #define vec_store(at, v) _mm256_storeu_ps(at, v)
 #define vec_product(x, y) _mm256_mul_ps(x, y)
+#define vec_sum_of(x, y) _mm256_add_ps(x, y)
 #define vec_add_product(a, x, y) _mm256_fmadd_ps(x, y, a)
 #define vec_bf16(at) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at))), 16))
@@ -40,6 +41,8 @@ FEW_TARGET static inline __attribute__((always_inline)) __m256 codes_level(__m25
     __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(format_nf4_levels + 8), code);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
 }
+
+#include "backend/cpu/transpose_avx.h"
 
 #include "backend/cpu/few_body.h"
 #include "backend/cpu/many_body.h"

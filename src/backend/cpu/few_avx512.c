@@ -16,6 +16,7 @@ typedef __m512i Codes;
 #define vec_all(x) _mm512_set1_ps(x)
 #define vec_store(at, v) _mm512_storeu_ps(at, v)
 #define vec_product(x, y) _mm512_mul_ps(x, y)
+#define vec_sum_of(x, y) _mm512_add_ps(x, y)
 #define vec_add_product(a, x, y) _mm512_fmadd_ps(x, y, a)
 #define vec_sum(v) _mm512_reduce_add_ps(v)
 #define vec_bf16(at) \
@@ -30,6 +31,8 @@ typedef __m512i Codes;
 /* 128 columns are two blocks: eight words each */
 #define vec_most(block) \
     _mm512_mask_blend_ps(0xff00, _mm512_set1_ps((float)(block)[0]), _mm512_set1_ps((float)(block)[1]))
+
+#include "backend/cpu/transpose_avx.h"
 
 #include "backend/cpu/few_body.h"
 #include "backend/cpu/many_body.h"

@@ -18,6 +18,7 @@ static inline Vec vec_load(const float *at) { return *(const VecAnywhere *)at; }
 static inline Vec vec_all(float x) { return (Vec){x, x, x, x}; }
 static inline void vec_store(float *at, Vec v) { *(VecAnywhere *)at = v; }
 static inline Vec vec_product(Vec x, Vec y) { return x * y; }
+static inline Vec vec_sum_of(Vec x, Vec y) { return x + y; }
 static inline Vec vec_add_product(Vec a, Vec x, Vec y) { return a + x * y; }
 static inline float vec_sum(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 static inline Vec vec_bf16(const uint16_t *at) {
@@ -45,6 +46,11 @@ static inline Vec codes_level(Codes codes, int k) {
 static inline Vec vec_most(const uint8_t *block) {
     float one = *block;
     return (Vec){one, one, one, one};
+}
+
+static inline void transpose_block(float *to, int64_t width, const float *from, int64_t ld, float alpha) {
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) to[i * width + j] = alpha * from[j * ld + i];
 }
 
 #include "backend/cpu/few_body.h"

@@ -1,7 +1,7 @@
 /* many.c - a product of many rows (a prompt) with a weight that is stored quantised: a strip of the weight is decoded
  * once, in the order in which the registers want it, and stays in the second-level cache while all rows of x pass by.
  *
- * A decoded weight never exists, and nothing is packed a second time, as a BLAS library would. */
+ * A decoded weight never exists, and nothing is packed a second time, as cpu_multiply would. */
 #include <string.h>
 
 #include "backend/cpu/few.h"
@@ -49,7 +49,7 @@ static void add_panel(const Many *m, float *c, float *strip, Block at, int64_t k
         int64_t rows = MIN2(m->kernels->rows, at.rows - r);
         const float *x = m->x + (at.row + r) * m->ldx + k;
         for (int64_t j = 0; j < at.cols; j += width)
-            m->kernels->multiply(c + r * m->strip + j, m->strip, x, m->ldx, strip + j * m->panel, rows, n, add);
+            m->kernels->multiply(c + r * m->strip + j, m->strip, x, m->ldx, strip + j * m->panel, 3, rows, n, add);
     }
 }
 

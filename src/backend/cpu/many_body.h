@@ -1,9 +1,10 @@
 /* many_body.h - the loops of many.h. Included by a file that has defined, beside what few_body.h wants,
  *
  *     MANY, MANY_ROWS                the table's name; rows of x whose sums, VECTORS vectors each, fit the registers
- *     vec_all(x), vec_product, vec_store
+ *     vec_all(x), vec_product, vec_sum_of, vec_store
  *     codes_gather(first, offset)    a word from each of LANES places
- *     codes_int8(codes, k)           their k-th bytes as numbers */
+ *     codes_int8(codes, k)           their k-th bytes as numbers
+ *     transpose_block(to, width, from, ld, alpha)   eight by eight numbers, times alpha */
 enum { VECTORS = 3, WIDTH = VECTORS * LANES }; /* three: with two, loads hold up the sums */
 
 /* ---- decoding: a word of each row is 8 or 4 columns ---- */
@@ -41,37 +42,73 @@ FEW_TARGET static void sliver_int8(float *to, const ManySliver *s, int64_t k, in
 
 /* ---- the product ---- */
 
-/* A constant number of rows, so that the sums stay in registers. */
-INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w, const int rows, int64_t n,
-                          bool add) {
+/* A constant number of rows and vectors, so that the sums stay in registers. */
+INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64_t row, int64_t column, const float *w,
+                          const int rows, const int vectors, int64_t n, bool add) {
     Vec sum[MANY_ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) sum[r][v] = add ? vec_load(c + r * ldc + v * LANES) : vec_zero();
+        for (int v = 0; v < vectors; v++) sum[r][v] = vec_zero();
     for (int64_t k = 0; k < n; k++) {
-        Vec column[VECTORS];
-        for (int v = 0; v < VECTORS; v++) column[v] = vec_load(w + k * WIDTH + v * LANES);
+        Vec of_w[VECTORS];
+        for (int v = 0; v < vectors; v++) of_w[v] = vec_load(w + (k * vectors + v) * LANES);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            Vec by = vec_all(x[r * ldx + k]);
-            for (int v = 0; v < VECTORS; v++) sum[r][v] = vec_add_product(sum[r][v], column[v], by);
+            Vec by = vec_all(x[r * row + k * column]);
+            for (int v = 0; v < vectors; v++) sum[r][v] = vec_add_product(sum[r][v], of_w[v], by);
         }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) vec_store(c + r * ldc + v * LANES, sum[r][v]);
+        for (int v = 0; v < vectors; v++) {
+            float *to = c + r * ldc + v * LANES;
+            vec_store(to, add ? vec_sum_of(vec_load(to), sum[r][v]) : sum[r][v]);
+        }
 }
 
-FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *sliver, int64_t rows,
-                                int64_t n, bool add) {
+/* Eight, then four, then single rows. */
+INLINE void multiply_all(float *c, int64_t ldc, const float *x, int64_t row, int64_t column, const float *w,
+                         const int vectors, int64_t rows, int64_t n, bool add) {
     int64_t r = 0;
-#define ROWS_OF(count)                 \
-    for (; r + (count) <= rows; r += (count)) \
-    multiply_rows(c + r * ldc, ldc, x + r * ldx, ldx, sliver, count, n, add)
-    ROWS_OF(MANY_ROWS);
-    ROWS_OF(4);
-    ROWS_OF(1);
-#undef ROWS_OF
+    for (; r + MANY_ROWS <= rows; r += MANY_ROWS)
+        multiply_rows(c + r * ldc, ldc, x + r * row, row, column, w, MANY_ROWS, vectors, n, add);
+    for (; r + 4 <= rows; r += 4)
+        multiply_rows(c + r * ldc, ldc, x + r * row, row, column, w, 4, vectors, n, add);
+    for (; r < rows; r++) multiply_rows(c + r * ldc, ldc, x + r * row, row, column, w, 1, vectors, n, add);
 }
 
-const ManyKernels MANY = {sliver_int8, sliver_nf4, multiply, WIDTH, MANY_ROWS};
+FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w, int vectors,
+                                int64_t rows, int64_t n, bool add) {
+    if (vectors == 3)
+        multiply_all(c, ldc, x, ldx, 1, w, 3, rows, n, add);
+    else if (vectors == 2)
+        multiply_all(c, ldc, x, ldx, 1, w, 2, rows, n, add);
+    else
+        multiply_all(c, ldc, x, ldx, 1, w, 1, rows, n, add);
+}
+
+FEW_TARGET static void multiply_flipped(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w, int vectors,
+                                        int64_t rows, int64_t n, bool add) {
+    if (vectors == 3)
+        multiply_all(c, ldc, x, 1, ldx, w, 3, rows, n, add);
+    else if (vectors == 2)
+        multiply_all(c, ldc, x, 1, ldx, w, 2, rows, n, add);
+    else
+        multiply_all(c, ldc, x, 1, ldx, w, 1, rows, n, add);
+}
+
+/* to(n,width) = alpha times the transpose of from(cols,n), `cols` of `width` filled. */
+FEW_TARGET static void transpose(float *to, int64_t width, const float *from, int64_t ld, int64_t cols, int64_t n,
+                                 float alpha) {
+    int64_t j = 0;
+    for (; j + 8 <= cols; j += 8) {
+        int64_t i = 0;
+        for (; i + 8 <= n; i += 8) transpose_block(to + i * width + j, width, from + j * ld + i, ld, alpha);
+        for (; i < n; i++)
+            for (int64_t c = j; c < j + 8; c++) to[i * width + c] = alpha * from[c * ld + i];
+    }
+    for (; j < cols; j++)
+        for (int64_t i = 0; i < n; i++) to[i * width + j] = alpha * from[j * ld + i];
+}
+
+const ManyKernels MANY = {sliver_int8, sliver_nf4, multiply, multiply_flipped, transpose, WIDTH, LANES, MANY_ROWS};
