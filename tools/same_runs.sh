@@ -181,7 +181,8 @@ line() {
     [ -d "$name" ] && values="$values weights=$(weights_of "$name")"
     [ -f "$name.jsonl" ] && values="$values answers=$(hash_of < "$name.jsonl")"
     case $name in fitted*) values="$values chosen=$(field plan "out-$name.json")" ;; esac
-    case $1 in plan) values="$values json=$(sed -E 's/"plan_ms": *[0-9.e+-]+,?//g' "out-$name.json" | hash_of)" ;; esac
+    case $1 in plan) values="$values json=$(sed -E 's/"(plan_ms|process_peak_bytes)": *[0-9.e+-]+,?//g' \
+        "out-$name.json" | hash_of)" ;; esac
     [ -f "$name.json" ] && values="$values records=$(sed -E 's/"timestamp": *"[^"]*",?//g' "$name.json" | hash_of)"
     echo "$name flags=$(echo "$*" | hash_of) exit=$code$values" > "lines/$name"
     [ $code -eq 0 ] || [ $code -eq 3 ] || { echo "same_runs: $name: exit $code" >&2; tail -n 3 "err-$name.txt" >&2; }
