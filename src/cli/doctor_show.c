@@ -186,8 +186,8 @@ static json_t *facts_json(const DeviceFacts *f) {
 static json_t *memory_json(const DoctorDevice *d) {
     const MeasuredLoad *l = &d->load;
     json_t *load = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f}", "asked_bytes", (json_int_t)l->asked_bytes,
-                             "taken_bytes", json_known(l->taken_bytes), "left_bytes", json_known(l->left_bytes), "take_s",
-                             l->take_s, "fill_s", l->fill_s, "release_s", l->release_s);
+                             "taken_bytes", json_known(l->taken_bytes), "left_bytes", json_known(l->left_bytes),
+                             "take_s", l->take_s, "fill_s", l->fill_s, "release_s", l->release_s);
     return json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:o}", "total_bytes",
                      (json_int_t)d->m.total_bytes[POOL_DEVICE], "free_bytes",
                      (json_int_t)d->m.free_bytes[POOL_DEVICE], "context_bytes",
