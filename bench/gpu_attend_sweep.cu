@@ -1,14 +1,15 @@
-/* gpu_attend_sweep.cu - which cut of the attention kernels is right, and which is fastest, on the card that is here: every
- * variant on every shape against the plain kernels (attend_plain.cu).
+/* gpu_attend_sweep.cu - which cut of the attention kernels is right, and which is fastest, on the card that is here:
+ * every variant on every shape against the plain kernels (attend_plain.cu).
  *
  *   make CUDA=1 attend-sweep && ./build/attend-sweep [PART-OF-A-VARIANT'S-NAME] > sweep.jsonl
  *
- * One JSON line a measurement: rel = |out - ref| / |ref|, max = the largest difference, missing = numbers not written or
- * not finite, moved = numbers that differ between two runs (0: deterministic), tflops = of the products the kernel has to
- * compute (forward 4*D a pair seen, dkv 8*D, dq 6*D, both of them as one backward 10*D). The last lines, kind "best", are
- * the best forward and the best backward (delta + dkv + dq) of each shape.
+ * One JSON line a measurement: rel = |out - ref| / |ref|, max = the largest difference, missing = numbers not written
+ * or not finite, moved = numbers that differ between two runs (0: deterministic), tflops = of the products the kernel
+ * has to compute (forward 4*D a pair seen, dkv 8*D, dq 6*D, both of them as one backward 10*D). The last lines, kind
+ * "best", are the best forward and the best backward (delta + dkv + dq) of each shape.
  *
- * A child process does the work: a variant that faults or hangs ends it, is marked, and the next child goes on behind it. */
+ * A child process does the work: a variant that faults or hangs ends it, is marked, and the next child goes on behind
+ * it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -186,7 +187,8 @@ static CudaAttendGrad grad_of(const Data *d, Bf16 *d_qkv, int n_parts) {
     CudaAttendGrad g = {};
     g.a = attend_of(d, d->o_ref, d->lse_ref);
     g.d_o = d->d_o, g.dq = d_qkv, g.dk = d_qkv + d->p.heads * d->p.dim;
-    g.lse2 = (float *)d->scratch, g.delta = (float *)(d->scratch + cut.delta), g.tiles = (int32_t *)(d->scratch + cut.tiles);
+    g.lse2 = (float *)d->scratch, g.delta = (float *)(d->scratch + cut.delta),
+    g.tiles = (int32_t *)(d->scratch + cut.tiles);
     g.parts = (float *)(d->scratch + cut.sums);
     g.n_parts = n_parts ? n_parts : cut.n_parts, g.padded = (int)cut.padded;
     return g;
@@ -224,8 +226,8 @@ static void open_data(Data *d, int problem) {
 }
 
 static void close_data(Data *d) {
-    void *all[] = {d->qkv, d->d_o, d->o, d->o_ref, d->d_qkv, d->d_ref, d->copy, d->lse, d->lse_ref, d->lse_copy, d->begin,
-                   d->scratch};
+    void *all[] = {d->qkv,  d->d_o, d->o,       d->o_ref,    d->d_qkv, d->d_ref,
+                   d->copy, d->lse, d->lse_ref, d->lse_copy, d->begin, d->scratch};
     for (void *p : all) cudaFree(p);
 }
 
@@ -370,9 +372,11 @@ static bool measure(Data *d, int problem, int v, int parts) {
     bool right = is_right(e[0]) && is_right(e[1]);
     float ms = p->timed ? time_of(run_work, &w) : 0;
     static const double flops[] = {4, 8, 6, 10};
-    printf("{\"kind\": \"%s\", \"variant\": \"%s\", \"right\": %s, \"dim\": %d, \"heads\": \"%d/%d\", \"rows\": %d, "
-           "\"seq\": %d, \"doc\": %d",
-           kind_names[x->kind], x->name, right ? "true" : "false", p->dim, p->heads, p->kv_heads, p->rows, p->seq, p->doc);
+    printf(
+        "{\"kind\": \"%s\", \"variant\": \"%s\", \"right\": %s, \"dim\": %d, \"heads\": \"%d/%d\", \"rows\": %d, "
+        "\"seq\": %d, \"doc\": %d",
+        kind_names[x->kind], x->name, right ? "true" : "false", p->dim, p->heads, p->kv_heads, p->rows, p->seq,
+        p->doc);
     if (x->kind == DKV || x->kind == BACKWARD) printf(", \"parts\": %d", w.g.n_parts);
     if (p->timed) printf(", \"ms\": %.4f, \"tflops\": %.1f", ms, flops[x->kind] * p->dim * d->pairs / ms * 1e-9);
     if (x->kind != DKV) say_errors(x->kind == FORWARD ? "o" : "dq", e[0]);
@@ -420,7 +424,8 @@ static void show_best(void) {
         if (!p->timed) continue;
         double work = p->dim * board->pairs[i] * 1e-9, passes = board->delta_ms[i] + kv->ms + q->ms;
         const Best *mma = &board->best[i][BACKWARD];
-        printf("{\"kind\": \"best\", \"dim\": %d, \"rows\": %d, \"seq\": %d, \"doc\": %d", p->dim, p->rows, p->seq, p->doc);
+        printf("{\"kind\": \"best\", \"dim\": %d, \"rows\": %d, \"seq\": %d, \"doc\": %d", p->dim, p->rows, p->seq,
+               p->doc);
         if (f->ms > 0) printf(", \"forward\": %.1f, \"by\": \"%s\"", 4 * work / f->ms, variants[f->variant].name);
         if (mma->ms > 0) printf(", \"backward_mma\": %.1f", 10 * work / (board->delta_ms[i] + mma->ms));
         if (kv->ms > 0 && q->ms > 0)

@@ -1,5 +1,6 @@
 /* load_speed.c - how fast a model's weights come from their files into their planned slots, beside the floor: the same
- * files read into the same memory in order. One JSON line; processor time, so that it means something on a busy machine.
+ * files read into the same memory in order. One JSON line; processor time, so that it means something on a busy
+ * machine.
  *
  * usage: load_speed FOLDER bf16|fp32 [REPEATS]    (bench/cpu_all.sh builds and runs it; the files should be cached) */
 #include <stdio.h>
@@ -59,12 +60,13 @@ int main(int argc, char **argv) {
         read = MIN2(read, read_s(&set, r->x.pool[POOL_DEVICE], r->x.pool_bytes[POOL_DEVICE]));
     }
     printf("{\"bytes\":%lld,\"into\":\"%s\",\"load_MB_per_s\":%.0f,\"read_MB_per_s\":%.0f,\"ratio\":%.3f}\n",
-           (long long)set.total_bytes, argv[2], (double)set.total_bytes / load / 1e6, (double)set.total_bytes / read / 1e6,
-           read / load);
+           (long long)set.total_bytes, argv[2], (double)set.total_bytes / load / 1e6,
+           (double)set.total_bytes / read / 1e6, read / load);
     st_close(&set);
-    exec_close(&x);
-    job_close(j);
+    exec_close(&r->x);
+    ring_close(r);
     b->close(b);
+    mem_free(r);
     mem_free(j);
     mem_free(s);
     return 0;

@@ -18,10 +18,10 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static const char *const words[] = {"the ",        "a ",      "of ",    "and ",   "river ",      "garden ",
-                                    "small ",      "in ",     "bright ", "teacher ", "to ",        "is ",
-                                    "it ",         "one, ",   "could ", "because ", "everything ", "don't ",
-                                    "said. ",      "which ",  "\\n",    "\\\"yes\\\" ", "caf\xc3\xa9 ", "\xe2\x80\x94 "};
+static const char *const words[] = {"the ",   "a ",     "of ",     "and ",         "river ",       "garden ",
+                                    "small ", "in ",    "bright ", "teacher ",     "to ",          "is ",
+                                    "it ",    "one, ",  "could ",  "because ",     "everything ",  "don't ",
+                                    "said. ", "which ", "\\n",     "\\\"yes\\\" ", "caf\xc3\xa9 ", "\xe2\x80\x94 "};
 
 static int64_t write_words(FILE *f, uint64_t key, int n) {
     int64_t bytes = 0;

@@ -1,7 +1,7 @@
 /* fuzz_answer.c - what a model may write: a solution to find the answer in, two answers to compare, a judge's reply.
  *
- * A line end in the input parts two answers. An answer equals itself, whatever it is; comparing has no sides; a value is
- * finite; scores are 0 to 1, and their mean lies between them. */
+ * A line end in the input parts two answers. An answer equals itself, whatever it is; comparing has no sides; a value
+ * is finite; scores are 0 to 1, and their mean lies between them. */
 #include <math.h>
 #include <string.h>
 

@@ -11,7 +11,8 @@ typedef struct Ran {
     Str out, err;
 } Ran;
 
-/* $SNUG_DEVICE ("cuda"): train, eval and generate run there, --deterministic, unless they name a device. NULL: not set. */
+/* $SNUG_DEVICE ("cuda"): train, eval and generate run there, --deterministic, unless they name a device. NULL: not
+ * set. */
 const char *snug_device(void);
 
 /* A small job in test_tmp(): rows.jsonl of ids that can be learnt, and a random fp32 model m. */

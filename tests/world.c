@@ -330,7 +330,8 @@ void world_metrics(Str *to, const char *path) {
     str_free(&text);
 }
 
-/* A kill between two pages of a write leaves the beginning of a line; --resume drops it with what is behind its step. */
+/* A kill between two pages of a write leaves the beginning of a line; --resume drops it with what is behind its step.
+ *  */
 static void drop_torn_line(Str *metrics, const char *path) {
     Str text = {0};
     bool torn = file_read(path, &text, 0, NULL) && text.len && text.data[text.len - 1] != '\n';

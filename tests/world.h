@@ -27,7 +27,8 @@ void world_said(Str *out, Str *err, const char *folder); /* replaces both; eithe
 bool world_says(const char *folder,
                 const char *text); /* waits until its standard error holds that; false: a minute passed */
 
-bool world_complain(const char *folder, int round, const char *what); /* prints it and the end of what was said; false */
+/* prints it and the end of what was said; false */
+bool world_complain(const char *folder, int round, const char *what);
 
 bool world_copy_tree(const char *from, const char *to); /* `to` is replaced; `from` may be absent */
 bool world_same_file(const char *a, const char *b);
@@ -40,8 +41,8 @@ int world_temporaries(const char *folder); /* how many there are below */
 
 /* Holds `now` against the folder `want` of an undisturbed run and `before` (may be NULL), from which it started: a
  * file under its final name is that of one of the two, and folders hold all that belongs to them. complete:
- * nothing of `want` is missing. A run's metrics count by step and loss, a reason.json and what is beside it but for times;
- * log, events, lock and progress are passed over.
+ * nothing of `want` is missing. A run's metrics count by step and loss, a reason.json and what is beside it but for
+ * times; log, events, lock and progress are passed over.
  */
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete);
 

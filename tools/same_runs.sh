@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# same_runs.sh record BINARY FILE | compare BINARY FILE - what a change of shape must not change, by some 150 small runs.
+# same_runs.sh record BINARY FILE | compare BINARY FILE - what a change of shape must not change, by some 150 small
+# runs.
 #
 # A run is one line of FILE: its name, a hash of its flags, its exit code, planned bytes, the losses of every step to
 # the last digit, the checksum of what was trained, a hash of what it wrote (weights, answers, a plan's JSON). `compare`
@@ -32,7 +33,6 @@ quantize-head: none
 YAML
 cat > job.yaml <<'YAML'
 seed: 42
-mode: full
 lora-rank: 4
 lora-alpha: 8
 lora-dropout: 0
@@ -181,7 +181,8 @@ line() {
     [ -d "$name" ] && values="$values weights=$(weights_of "$name")"
     [ -f "$name.jsonl" ] && values="$values answers=$(hash_of < "$name.jsonl")"
     case $name in fitted*) values="$values chosen=$(field plan "out-$name.json")" ;; esac
-    case $1 in plan) values="$values json=$(sed -E 's/"plan_ms": *[0-9.e+-]+,?//g' "out-$name.json" | hash_of)" ;; esac
+    case $1 in plan) values="$values json=$(sed -E 's/"(plan_ms|process_peak_bytes)": *[0-9.e+-]+,?//g' \
+        "out-$name.json" | hash_of)" ;; esac
     [ -f "$name.json" ] && values="$values records=$(sed -E 's/"timestamp": *"[^"]*",?//g' "$name.json" | hash_of)"
     echo "$name flags=$(echo "$*" | hash_of) exit=$code$values" > "lines/$name"
     [ $code -eq 0 ] || [ $code -eq 3 ] || { echo "same_runs: $name: exit $code" >&2; tail -n 3 "err-$name.txt" >&2; }
@@ -193,7 +194,7 @@ train() { # NAME MODEL FLAGS...
     local name=$1 model=$2
     shift 2
     at_once line "$name" train --config machine.yaml --config job.yaml --model "$model" --data rows.jsonl \
-        --out "$name" "$@"
+        --out "$name" --mode full "$@" # a flag: what the files say of adapters gives way to it
 }
 evaluate() {
     local name=$1 model=$2
@@ -216,7 +217,7 @@ reason() { # NAME FLAGS...
 plan() {
     local name=$1 model=$2
     shift 2
-    at_once line "$name" plan --config plan.yaml --model "$model" --json "$@"
+    at_once line "$name" plan --config plan.yaml --model "$model" --json --mode full "$@"
 }
 make_model() { # NAME PRESET FLAGS...
     local name=$1 preset=$2
@@ -364,7 +365,7 @@ train resumed-lora-to tied --mode lora --lora-dropout 0.1 --steps 4 --resume --r
 train from-adapter tied --mode lora --adapter lora/adapter
 evaluate eval-adapter tied --adapter lora/adapter
 generate answers-adapter tied --adapter lora/adapter --ignore-eos
-at_once line merged merge --model tied --adapter lora/adapter --out merged --dtype bf16 --threads 1
+at_once line merged merge --model tied --adapter lora/adapter --out merged --threads 1
 at_once line coded-int8 quantize --model untied --quantize int8 --out coded-int8
 at_once line coded-nf4 quantize --model tied --quantize nf4 --out coded-nf4
 wait

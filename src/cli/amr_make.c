@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "amr/collect.h"
+#include "base/json.h"
 #include "amr/draw.h"
 #include "amr/prompt.h"
 #include "base/log.h"
@@ -75,8 +76,7 @@ bool amr_rows_verb(const Options *o, Err *e) {
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, write_rows(&out, &n, &in, &p, style, e), e);
     if (ok && !opt_flag(o, OPT_JSON)) say_rows(&n);
-    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)n.rows, "invalid", (json_int_t)n.invalid,
-                                    "without_sentence", (json_int_t)n.silent),
+    ok = ok && amr_finish(JSON_COUNTS({"rows", n.rows}, {"invalid", n.invalid}, {"without_sentence", n.silent}),
                           &in.corpus, o, e);
     amr_prompt_free(&p);
     amr_corpus_free(&in.corpus);

@@ -23,8 +23,8 @@ PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise);
 
 AmrCollect amr_collect_by(const Options *o); /* --take, --repair, --layout */
 
-/* The end of a verb that has held `corpus` (NULL: none): with --json the last line, and what was taken beside what such a
- * corpus takes (peak_finish). Takes over result. */
+/* The end of a verb that has held `corpus` (NULL: none): with --json the last line, and what was taken beside what
+ * such a corpus takes (peak_finish). Takes over result. */
 bool amr_finish(json_t *result, const AmrCorpus *corpus, const Options *o, Err *e);
 
 /* Refuses --json where the lines themselves would go to standard output. */

@@ -6,8 +6,8 @@
 #include "cli/options.h"
 
 typedef bool CommandFn(const Options *o, Err *e);
-CommandFn cmd_plan, cmd_init, cmd_convert, cmd_train, cmd_eval, cmd_tokenize, cmd_merge, cmd_doctor, cmd_quantize,
-    cmd_generate, cmd_chat, cmd_reason, cmd_problems, cmd_amr, cmd_amr_parse, cmd_smatch, cmd_prepare, cmd_grpo,
-    cmd_grpo_eval, cmd_unlearn, cmd_unlearn_eval, cmd_monitor;
+#define COMMAND(id, function, ...) CommandFn cmd_##function;
+#include "cli/commands.def"
+#undef COMMAND
 
 #endif

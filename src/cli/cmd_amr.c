@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "amr/export.h"
+#include "base/json.h"
 #include "amr/stats.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -136,8 +137,7 @@ static bool normalise_verb(const Options *o, Err *e) {
     if (ok && copied + dropped)
         log_line("%lld blocks without a valid graph were %s", (long long)(copied + dropped),
                  copied ? "copied as they are" : "left out");
-    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I}", "written", (json_int_t)written, "copied", (json_int_t)copied,
-                                    "dropped", (json_int_t)dropped),
+    ok = ok && amr_finish(JSON_COUNTS({"written", written}, {"copied", copied}, {"dropped", dropped}),
                           &in.corpus, o, e);
     amr_corpus_free(&in.corpus);
     return ok;
@@ -154,18 +154,12 @@ static json_t *buckets_json(const int64_t *count) {
 }
 
 static json_t *stats_json(const AmrStats *s, int64_t blocks) {
-    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "blocks", (json_int_t)blocks, "sentences",
-                          (json_int_t)s->sentences, "words", (json_int_t)s->words, "graphs", (json_int_t)s->graphs,
-                          "nodes", (json_int_t)s->nodes, "relations", (json_int_t)s->relations, "attributes",
-                          (json_int_t)s->attributes);
-    json_t *more =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "concepts", (json_int_t)s->concepts, "roles",
-                  (json_int_t)s->roles, "reentrancies", (json_int_t)s->reentrancies, "inverses",
-                  (json_int_t)s->inverses, "names", (json_int_t)s->names, "depth_most", (json_int_t)s->depth_most,
-                  "depth_mean", s->graphs ? (double)s->depth_sum / (double)s->graphs : 0, "nodes_most",
-                  (json_int_t)s->nodes_most, "unbound", (json_int_t)s->unbound);
-    json_object_update(j, more);
-    json_decref(more);
+    json_t *j = JSON_COUNTS({"blocks", blocks}, {"sentences", s->sentences}, {"words", s->words},
+                            {"graphs", s->graphs}, {"nodes", s->nodes}, {"relations", s->relations},
+                            {"attributes", s->attributes}, {"concepts", s->concepts}, {"roles", s->roles},
+                            {"reentrancies", s->reentrancies}, {"inverses", s->inverses}, {"names", s->names},
+                            {"depth_most", s->depth_most}, {"nodes_most", s->nodes_most}, {"unbound", s->unbound});
+    json_set_number(j, "depth_mean", s->graphs ? (double)s->depth_sum / (double)s->graphs : 0);
     json_object_set_new(j, "by_words", buckets_json(s->by_words));
     json_object_set_new(j, "by_nodes", buckets_json(s->by_nodes));
     return j;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -167,14 +168,13 @@ static bool do_save(Chat *c, const char *rest, Err *e) {
     if (file_exists(rest) && strcmp(rest, c->saved))
         return fail(e, ERR_FAIL, "%s: is already there; take another name", rest);
     json_t *j = json_pack("{s:O}", "messages", c->messages);
-    char *text = json_dumps(j, JSON_COMPACT);
     Str line = {0};
-    str_addf(&line, "%s\n", text);
+    json_add(&line, j, JSON_ALL_DIGITS);
+    str_add_char(&line, '\n');
     bool ok = file_write_all(rest, line.data, line.len, e);
     if (ok) snprintf(c->saved, sizeof c->saved, "%s", rest);
     if (ok) log_line("%zu messages saved", json_array_size(c->messages));
     str_free(&line);
-    mem_free(text);
     json_decref(j);
     return ok;
 }

@@ -8,6 +8,7 @@
 #include "cli/doctor.h"
 #include "cli/peak.h"
 #include "cli/setup.h"
+#include "cli/show.h"
 
 typedef struct Visit {
     const Options *o;
@@ -60,9 +61,7 @@ static void print_visit(const Visit *v, const DoctorHost *host, const Peak *peak
     json_t *root = json_pack("{s:o, s:O, s:I}", "host", doctor_host_json(host), "devices", v->devices,
                              "process_planned_bytes", (json_int_t)v->planned_bytes);
     peak_json(root, peak);
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    printf("%s\n", dump);
-    mem_free(dump);
+    show_print_digits(root, 6);
     json_decref(root);
 }
 

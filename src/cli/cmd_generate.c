@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/json.h"
 #include "cli/cmd.h"
 #include "cli/generate.h"
 #include "cli/show.h"
@@ -232,7 +233,7 @@ static json_t *job_of(const Session *s, Err *e) {
                                  OPT_SEED,      OPT_QUANTIZE,   OPT_KV_CACHE,    OPT_PRECISION,  OPT_QUANTIZE_HEAD,
                                  OPT_INVARIANT, OPT_TEMPLATE,   OPT_TOKENIZER,   OPT_INIT};
     json_t *job = gen_setup_job(&s->setup, same, COUNT_OF(same), e);
-    if (job) gen_setup_job_hex(job, "prompts", s->prompts.hash);
+    if (job) json_set_hex(job, "prompts", s->prompts.hash);
     return job;
 }
 

@@ -1,9 +1,9 @@
 /* cmd_grpo.c - snug grpo: from options to items, rewards and voices; the rest is a training session. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/gen_setup.h"
@@ -134,27 +134,21 @@ static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
 
 static void settings(const Session *s, json_t *to) {
     const GrpoSession *g = s->own;
-    char hash[24];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)g->setup.items.hash);
-    json_object_set_new(to, "data", json_string(hash));
-}
-
-static void set_real(json_t *to, const char *name, double v) {
-    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
+    json_set_hex(to, "data", g->setup.items.hash);
 }
 
 static void result(const Session *s, json_t *to) {
     const GrpoRun *g = &((const GrpoSession *)s->own)->run;
     json_t *seconds = json_object();
-    set_real(to, "reward_first", g->reward_first);
-    set_real(to, "reward_last", g->reward_last);
-    set_real(to, "eval_before", g->before.mean);
-    set_real(to, "eval_before_error", g->before.error);
-    set_real(to, "eval_after", g->after.mean);
-    set_real(to, "eval_after_error", g->after.error);
-    set_real(to, "logp_difference_max", g->apart_most);
+    json_set_number(to, "reward_first", g->reward_first);
+    json_set_number(to, "reward_last", g->reward_last);
+    json_set_number(to, "eval_before", g->before.mean);
+    json_set_number(to, "eval_before_error", g->before.error);
+    json_set_number(to, "eval_after", g->after.mean);
+    json_set_number(to, "eval_after_error", g->after.error);
+    json_set_number(to, "logp_difference_max", g->apart_most);
     json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
-    for (int i = 0; i < GRPO_PARTS; i++) set_real(seconds, grpo_part_names[i], g->seconds[i]);
+    for (int i = 0; i < GRPO_PARTS; i++) json_set_number(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
 }
 

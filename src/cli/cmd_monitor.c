@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/jobs.h"
+#include "cli/show.h"
 #include "monitor/screen.h"
 #include "monitor/serve.h"
 #include "monitor/wrap.h"
@@ -38,9 +39,7 @@ static void print_text(const Str *s) {
 }
 
 static void print_json(json_t *root) { /* takes over root */
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    printf("%s\n", dump);
-    mem_free(dump);
+    show_print_digits(root, 15);
     json_decref(root);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/units.h"
@@ -52,10 +53,9 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
 }
 
 static json_t *result_json(const PrepareCounts *c, double seconds) {
-    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tokens", (json_int_t)c->tokens, "documents",
-                          (json_int_t)c->documents, "dropped", (json_int_t)c->dropped, "rows", (json_int_t)c->rows,
-                          "shards", (json_int_t)c->shards, "inputs", (json_int_t)c->inputs, "text_bytes",
-                          (json_int_t)c->text_bytes);
+    json_t *j = JSON_COUNTS({"tokens", c->tokens}, {"documents", c->documents}, {"dropped", c->dropped},
+                            {"rows", c->rows}, {"shards", c->shards}, {"inputs", c->inputs},
+                            {"text_bytes", c->text_bytes});
     json_object_set_new(j, "seconds", json_real(seconds));
     json_object_set_new(j, "resumed", json_boolean(c->resumed));
     json_object_set_new(j, "was_done", json_boolean(c->was_done));

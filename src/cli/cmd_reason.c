@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/reason_run.h"
@@ -66,30 +67,16 @@ static PipelineSpec pipeline_spec(const Options *o) {
 
 /* Everything that decides what comes out, by name: what a journal belongs to. Gives; NULL: refused. */
 static json_t *job_of(const ReasonRun *run, Err *e) {
-    static const OptId same[] = {OPT_MAX_TOKENS,
-                                 OPT_TEMPERATURE,
-                                 OPT_TOP_P,
-                                 OPT_TOP_K,
-                                 OPT_MIN_P,
-                                 OPT_REPETITION,
-                                 OPT_STOP,
-                                 OPT_JUDGE_MAX_TOKENS,
-                                 OPT_JUDGE_TEMPERATURE,
-                                 OPT_THRESHOLD,
-                                 OPT_ROUNDS,
-                                 OPT_SEED,
-                                 OPT_QUANTIZE,
-                                 OPT_QUANTIZE_HEAD,
-                                 OPT_PRECISION,
-                                 OPT_TEMPLATE,
-                                 OPT_TOKENIZER,
-                                 OPT_INIT};
+    static const OptId same[] = {OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_P, OPT_TOP_K, OPT_MIN_P, OPT_REPETITION,
+                                 OPT_STOP, OPT_JUDGE_MAX_TOKENS, OPT_JUDGE_TEMPERATURE, OPT_THRESHOLD, OPT_ROUNDS,
+                                 OPT_SEED, OPT_QUANTIZE, OPT_QUANTIZE_HEAD, OPT_PRECISION, OPT_TEMPLATE,
+                                 OPT_TOKENIZER, OPT_INIT};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
     char text[60];
     json_t *job = gen_setup_job(&run->setup, same, COUNT_OF(same), e);
     if (!job) return NULL;
-    gen_setup_job_hex(job, "problems", run->problems.hash);
+    json_set_hex(job, "problems", run->problems.hash);
     snprintf(text, sizeof text, "%lld of %lld", (long long)opt_int(o, OPT_RANK), (long long)opt_int(o, OPT_RANKS));
     json_object_set_new(job, "rank", json_string(text));
     Str rubric = {0};
@@ -134,13 +121,11 @@ static void print_summary(const Tally *t, const ReasonRun *run) { /* run: NULL a
                 "{s:I, s:o, s:I, s:I}", "correct", (json_int_t)t->after[i].correct, "quality",
                 t->after[i].judged ? json_real(t->after[i].quality / (double)t->after[i].judged) : json_null(),
                 "good", (json_int_t)t->after[i].good, "improved", (json_int_t)(i ? t->after[i].fresh : 0)));
-    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:o}", "problems", (json_int_t)t->n, "with_reference",
-                          (json_int_t)t->with_reference, "notes", (json_int_t)t->noted, "tokens",
-                          (json_int_t)t->tokens, "rounds", rounds);
+    json_t *j = JSON_COUNTS({"problems", t->n}, {"with_reference", t->with_reference}, {"notes", t->noted},
+                            {"tokens", t->tokens});
+    json_object_set_new(j, "rounds", rounds);
     if (run) reason_summary(j, run);
-    char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    printf("%s\n", text);
-    mem_free(text);
+    show_print_json(j);
     json_decref(j);
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/advice.h"
@@ -101,9 +102,7 @@ static bool plan(Session *s, Err *e) {
         return check_free(s, e);
     if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
-        char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%s\n", dump);
-        mem_free(dump);
+        show_print_json(root);
         json_decref(root);
     }
     return false;
@@ -113,13 +112,9 @@ static bool plan(Session *s, Err *e) {
 static void fill_settings(Session *s, RunOptions *ro) {
     if (s->settings) json_decref(s->settings);
     s->settings = options_json(s->o, true);
-    char data[24];
     if (s->task) s->task->settings(s, s->settings);
     if (s->best.judge.n) json_object_set_new(s->settings, "best-by", json_string(s->best.judge.judge.name));
-    if (s->data) {
-        snprintf(data, sizeof data, "%016llx", (unsigned long long)dataset_fingerprint(s->data));
-        json_object_set_new(s->settings, "data", json_string(data));
-    }
+    if (s->data) json_set_hex(s->settings, "data", dataset_fingerprint(s->data));
     /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
     json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
     const char *name;
@@ -287,84 +282,71 @@ static bool prepare(Session *s, RunOptions *ro, Err *e) {
     return true;
 }
 
-static void set_number(json_t *to, const char *name, double v) {
-    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
-}
-
-static void set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
-
-static void print_json_line(json_t *root) { /* takes over root */
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    printf("%s\n", dump);
-    mem_free(dump);
-    json_decref(root);
-}
-
 /* The last line of standard output. */
 static void print_result(const Session *session, const RunResult *r, const Peak *peak) {
     const Job *j = &session->job;
     json_t *o = json_object();
     Str plan = {0};
-    char checksum[24];
-    set_count(o, "steps", r->steps);
-    set_count(o, "skipped_steps", r->skipped_steps);
-    set_count(o, "spikes", r->spikes);
-    set_number(o, "first_loss", r->first_loss);
-    set_number(o, "loss", r->loss);
-    set_number(o, "eval_loss", r->eval_loss);
-    if (session->best.judge.n) set_number(o, session->best.judge.judge.name, r->eval_score);
+    json_set_count(o, "steps", r->steps);
+    json_set_count(o, "skipped_steps", r->skipped_steps);
+    json_set_count(o, "spikes", r->spikes);
+    json_set_number(o, "first_loss", r->first_loss);
+    json_set_number(o, "loss", r->loss);
+    json_set_number(o, "eval_loss", r->eval_loss);
+    if (session->best.judge.n) json_set_number(o, session->best.judge.judge.name, r->eval_score);
     if (j->report >= 0) {
-        set_number(o, "indexer_recall", r->attention.recall);
-        set_number(o, "k_mean", r->attention.k_mean);
-        set_number(o, "gate_mean", r->attention.gate_mean);
-        set_number(o, "index_loss", r->attention.index_loss);
+        json_set_number(o, "indexer_recall", r->attention.recall);
+        json_set_number(o, "k_mean", r->attention.k_mean);
+        json_set_number(o, "gate_mean", r->attention.gate_mean);
+        json_set_number(o, "index_loss", r->attention.index_loss);
     }
-    if (j->noise >= 0) set_number(o, "noise_scale_tokens", r->noise_scale);
-    set_number(o, "tokens_per_s", r->tokens_per_s);
-    set_number(o, "data_wait_share", r->wait_share);
-    set_number(o, "cpu_utilization", r->samples.cpu_share);
-    if (r->samples.looks) set_number(o, "gpu_utilization", r->samples.gpu_busy);
-    if (r->samples.looks) set_number(o, "gpu_power_w", r->samples.watts);
+    if (j->noise >= 0) json_set_number(o, "noise_scale_tokens", r->noise_scale);
+    json_set_number(o, "tokens_per_s", r->tokens_per_s);
+    json_set_number(o, "data_wait_share", r->wait_share);
+    json_set_number(o, "cpu_utilization", r->samples.cpu_share);
+    if (r->samples.looks) json_set_number(o, "gpu_utilization", r->samples.gpu_busy);
+    if (r->samples.looks) json_set_number(o, "gpu_power_w", r->samples.watts);
     double tokens = (double)(session->global_batch * j->spec.seq);
     if (session->data) tokens *= dataset_report(session->data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
-    set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j, session->run.o.total_steps));
+    json_set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j, session->run.o.total_steps));
     technique_layout_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);
-    set_count(o, "host_planned_bytes", ring_host_bytes(j->ring));
-    set_count(o, "planned_bytes", r->planned_bytes);
-    set_count(o, "measured_bytes", r->measured_bytes);
-    set_count(o, "process_planned_bytes", r->process_planned_bytes);
-    set_count(o, "process_measured_bytes", peak->budget_bytes);
+    json_set_count(o, "host_planned_bytes", ring_host_bytes(j->ring));
+    json_set_count(o, "planned_bytes", r->planned_bytes);
+    json_set_count(o, "measured_bytes", r->measured_bytes);
+    json_set_count(o, "process_planned_bytes", r->process_planned_bytes);
+    json_set_count(o, "process_measured_bytes", peak->budget_bytes);
     peak_json(o, peak);
-    set_count(o, "allocations_after_first_step", r->allocations_after_first_step);
-    set_count(o, "checkpoint_bytes", session->saving.checkpoint_bytes);
+    json_set_count(o, "allocations_after_first_step", r->allocations_after_first_step);
+    json_set_count(o, "checkpoint_bytes", session->saving.checkpoint_bytes);
     if (session->history.open) {
-        set_count(o, "step_log_bytes", session->history.bytes);
-        set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
-        set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
-        set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+        json_set_count(o, "step_log_bytes", session->history.bytes);
+        json_set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
+        json_set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
+        json_set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
     }
-    snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)r->checksum);
-    json_object_set_new(o, "checksum", json_string(checksum));
-    set_count(o, "stopped_by", r->stopped_by);
+    json_set_hex(o, "checksum", r->checksum);
+    json_set_count(o, "stopped_by", r->stopped_by);
     json_object_set_new(o, "finished_before", json_boolean(r->finished));
     const char *name = opt_text(session->o, OPT_RUN_NAME);
     if (name) json_object_set_new(o, "run_name", json_string(name));
     json_object_set_new(o, "result", json_string(r->result));
     if (session->task) session->task->result(session, o);
-    print_json_line(o);
+    show_print_digits(o, JSON_ALL_DIGITS);
+    json_decref(o);
 }
 
 /* Asked to leave before the first step: the run's folder is as it was. */
 static void report_stopped(int64_t steps) {
     json_t *o = json_object();
-    set_count(o, "steps", steps);
-    set_count(o, "stopped_by", (int)stop_signal);
+    json_set_count(o, "steps", steps);
+    json_set_count(o, "stopped_by", (int)stop_signal);
     json_object_set_new(o, "result", json_string(""));
     log_line("stopped by signal %d before the first step: nothing was written", (int)stop_signal);
-    print_json_line(o);
+    show_print_digits(o, JSON_ALL_DIGITS);
+    json_decref(o);
 }
 
 static void say_result(const Session *s, const RunResult *r, const Peak *peak) {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "base/json.h"
 #include "cli/doctor.h"
 
 /* ---- for people ---- */
@@ -146,15 +147,11 @@ void doctor_show_device(Str *out, const DoctorDevice *d) {
 
 /* ---- for programs ---- */
 
-static json_t *known(int64_t n) {
-    return n < 0 ? json_null() : json_integer(n);
-}
-
 json_t *doctor_host_json(const DoctorHost *h) {
-    json_t *limits = json_pack("{s:o, s:o, s:o, s:o}", "address_bytes", known(h->limits.address_bytes),
-                               "data_bytes", known(h->limits.data_bytes), "locked_bytes",
-                               known(h->limits.locked_bytes), "file_bytes", known(h->limits.file_bytes));
-    json_t *room = json_pack("{s:o, s:o}", "bytes", known(h->room.bytes), "limit",
+    json_t *limits = json_pack("{s:o, s:o, s:o, s:o}", "address_bytes", json_known(h->limits.address_bytes),
+                               "data_bytes", json_known(h->limits.data_bytes), "locked_bytes",
+                               json_known(h->limits.locked_bytes), "file_bytes", json_known(h->limits.file_bytes));
+    json_t *room = json_pack("{s:o, s:o}", "bytes", json_known(h->room.bytes), "limit",
                              h->room.limit ? json_string(h->room.limit) : json_null());
     return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores",
                      h->cores, "memory_bytes", (json_int_t)h->memory_bytes, "available_bytes",
@@ -179,24 +176,24 @@ static json_t *facts_json(const DeviceFacts *f) {
     json_t *holders = json_array(), *slices = json_array();
     for (int i = 0; i < f->n_holders; i++)
         json_array_append_new(holders, json_pack("{s:I, s:s, s:o}", "pid", (json_int_t)f->holder[i].pid, "name",
-                                                 f->holder[i].name, "bytes", known(f->holder[i].bytes)));
+                                                 f->holder[i].name, "bytes", json_known(f->holder[i].bytes)));
     for (int i = 0; i < f->n_slices; i++) json_array_append_new(slices, json_string(f->slice[i]));
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "capability", f->capability, "driver", f->driver,
                      "products", f->products, "attention", f->attention, "partition", f->partition, "slices",
-                     slices, "holders", holders, "others_bytes", known(f->others_bytes));
+                     slices, "holders", holders, "others_bytes", json_known(f->others_bytes));
 }
 
 static json_t *memory_json(const DoctorDevice *d) {
     const MeasuredLoad *l = &d->load;
     json_t *load = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f}", "asked_bytes", (json_int_t)l->asked_bytes,
-                             "taken_bytes", known(l->taken_bytes), "left_bytes", known(l->left_bytes), "take_s",
-                             l->take_s, "fill_s", l->fill_s, "release_s", l->release_s);
+                             "taken_bytes", json_known(l->taken_bytes), "left_bytes", json_known(l->left_bytes),
+                             "take_s", l->take_s, "fill_s", l->fill_s, "release_s", l->release_s);
     return json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:o}", "total_bytes",
                      (json_int_t)d->m.total_bytes[POOL_DEVICE], "free_bytes",
                      (json_int_t)d->m.free_bytes[POOL_DEVICE], "context_bytes",
-                     known(d->facts.context_bytes ? d->facts.context_bytes : -1), "code_bytes",
-                     known(d->code_bytes), "graph_bytes", known(d->extras.graph_bytes), "graph_steps",
-                     (json_int_t)d->extras.graph_steps, "mapping_bytes", known(d->extras.mapping_bytes),
+                     json_known(d->facts.context_bytes ? d->facts.context_bytes : -1), "code_bytes",
+                     json_known(d->code_bytes), "graph_bytes", json_known(d->extras.graph_bytes), "graph_steps",
+                     (json_int_t)d->extras.graph_steps, "mapping_bytes", json_known(d->extras.mapping_bytes),
                      "pinned_bytes", (json_int_t)d->extras.pinned_bytes, "load", load);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -219,12 +220,6 @@ Peak gen_setup_show_measured(const GenSetup *n) {
 
 /* ---- the job ---- */
 
-void gen_setup_job_hex(json_t *job, const char *key, uint64_t number) {
-    char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)number);
-    json_object_set_new(job, key, json_string(text));
-}
-
 json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) {
     const Options *o = n->o;
     uint64_t model = 0, adapter = 0;
@@ -237,8 +232,8 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
         if (opt_text(o, same[i]))
             json_object_set_new(job, option_rows[same[i]].name, json_string(opt_text(o, same[i])));
     if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
-    else gen_setup_job_hex(job, "model", model);
-    gen_setup_job_hex(job, "adapter", adapter);
+    else json_set_hex(job, "model", model);
+    json_set_hex(job, "adapter", adapter);
     snprintf(context, sizeof context, "%lld", (long long)n->spec.context);
     json_object_set_new(job, "context", json_string(context));
     return job;

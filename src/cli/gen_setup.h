@@ -51,7 +51,6 @@ Peak gen_setup_show_measured(const GenSetup *n); /* the table with it */
 /* What decides the answers, by name and text: what a job's log belongs to (store/joblog.h). same: the options that do;
  * with model, adapter and context. Gives; NULL: refused. */
 json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e);
-void gen_setup_job_hex(json_t *job, const char *key, uint64_t number);
 
 /* A request with everything but its prompt. */
 Request gen_setup_request(const GenSetup *n, uint64_t seed);

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/mem.h"
+#include "base/json.h"
 
 enum { WRITE_BYTES = 1 << 16 };
 
@@ -26,9 +26,8 @@ bool lines_pour(Lines *l, Err *e) {
 }
 
 bool lines_json(Lines *l, json_t *row, Err *e) {
-    char *line = json_dumps(row, JSON_COMPACT);
-    str_addf(&l->text, "%s\n", line);
-    mem_free(line);
+    json_add(&l->text, row, JSON_ALL_DIGITS);
+    str_add_char(&l->text, '\n');
     json_decref(row);
     return lines_pour(l, e);
 }

@@ -18,21 +18,10 @@
 static const char version[] = "0.9.0";
 
 static CommandFn *const functions[CMD_COUNT] = {
-    [CMD_PLAN] = cmd_plan, [CMD_INIT] = cmd_init, [CMD_CONVERT] = cmd_convert, [CMD_TRAIN] = cmd_train,
-    [CMD_EVAL] = cmd_eval, [CMD_TOKENIZE] = cmd_tokenize, [CMD_MERGE] = cmd_merge,
-    [CMD_DOCTOR] = cmd_doctor, [CMD_QUANTIZE] = cmd_quantize, [CMD_GENERATE] = cmd_generate, [CMD_CHAT] = cmd_chat,
-    [CMD_REASON] = cmd_reason,
-    [CMD_PROBLEMS] = cmd_problems, [CMD_AMR] = cmd_amr, [CMD_AMR_PARSE] = cmd_amr_parse, [CMD_SMATCH] = cmd_smatch,
-    [CMD_PREPARE] = cmd_prepare, [CMD_GRPO] = cmd_grpo, [CMD_UNLEARN] = cmd_unlearn,
-    [CMD_UNLEARN_EVAL] = cmd_unlearn_eval, [CMD_MONITOR] = cmd_monitor, [CMD_GRPO_EVAL] = cmd_grpo_eval,
+#define COMMAND(id, function, ...) [CMD_##id] = cmd_##function,
+#include "cli/commands.def"
+#undef COMMAND
 };
-
-/* Commands that save something or have announced themselves; a signal ends the others at once. */
-static bool saves_when_asked(Command c) {
-    const uint32_t saves = ON_WRITE | ON_EVAL | ON_GEN | ON_PROBLEMS | ON_AMR | ON_PREPARE | ON_UNLEARN |
-                           ON_UNLEARN_EVAL | ON_GRPO_EVAL | ON_MONITOR;
-    return saves >> c & 1;
-}
 
 /* Where a command polls (base/stop.h), the first signal asks it to save and leave, and the second insists.
  * Elsewhere there is nothing to save, and what is on disk is made for a kill. */
@@ -132,7 +121,7 @@ int main(int argc, char **argv) {
         if (o.help)
             options_help(&text, c);
         else if (rules_check(&o, RULE_OPTIONS, NULL, &e) && places_check(&o, &e)) {
-            stop_is_polled = saves_when_asked(c);
+            stop_is_polled = !command_rows[c].ends_at_once;
             functions[c](&o, &e);
         }
         print_text(&text);

@@ -20,28 +20,9 @@
 #include "base/str.h"
 
 typedef enum Command {
-    CMD_PLAN,
-    CMD_INIT,
-    CMD_CONVERT,
-    CMD_TRAIN,
-    CMD_EVAL,
-    CMD_TOKENIZE,
-    CMD_MERGE,
-    CMD_DOCTOR,
-    CMD_QUANTIZE,
-    CMD_GENERATE,
-    CMD_CHAT,
-    CMD_REASON,
-    CMD_PROBLEMS,
-    CMD_AMR,
-    CMD_AMR_PARSE,
-    CMD_SMATCH,
-    CMD_PREPARE,
-    CMD_GRPO,
-    CMD_UNLEARN,
-    CMD_UNLEARN_EVAL,
-    CMD_MONITOR,
-    CMD_GRPO_EVAL,
+#define COMMAND(id, ...) CMD_##id,
+#include "cli/commands.def"
+#undef COMMAND
     CMD_COUNT
 } Command;
 
@@ -179,6 +160,7 @@ typedef struct CommandRow {
     const char *name, *summary;
     const char *positional; /* the words shown for them; NULL: none are taken */
     int least, most;        /* how many are */
+    bool ends_at_once;      /* at a signal: it neither saves nor announces anything, and does not poll (base/stop.h) */
     const char *about;      /* one paragraph for --help */
     const char *examples;   /* lines */
 } CommandRow;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/units.h"
@@ -32,7 +33,7 @@ Peak peak_of_planning(const Machine *m, bool open, const Program *p, int64_t hos
 }
 
 void peak_json(json_t *to, const Peak *p) {
-    json_object_set_new(to, "process_peak_bytes", p->bytes < 0 ? json_null() : json_integer(p->bytes));
+    json_object_set_new(to, "process_peak_bytes", json_known(p->bytes));
     json_object_set_new(to, "above_plan_bytes", json_integer(p->above_bytes));
 }
 
@@ -42,10 +43,10 @@ void peak_add_planning(json_t *to, const Peak *p) {
 }
 
 void peak_add_ring(json_t *to, const Ring *r, const Peak *p) {
-    json_object_set_new(to, "planned_bytes", json_integer(r->placement.arena_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "measured_bytes", json_integer(r->x.pool_bytes[POOL_DEVICE]));
-    json_object_set_new(to, "process_planned_bytes", json_integer(ring_process_bytes(r)));
-    json_object_set_new(to, "process_measured_bytes", json_integer(p->budget_bytes));
+    json_set_count(to, "planned_bytes", r->placement.arena_bytes[POOL_DEVICE]);
+    json_set_count(to, "measured_bytes", r->x.pool_bytes[POOL_DEVICE]);
+    json_set_count(to, "process_planned_bytes", ring_process_bytes(r));
+    json_set_count(to, "process_measured_bytes", p->budget_bytes);
     peak_json(to, p);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "cli/setup.h"
 #include "store/identity.h"
@@ -27,12 +28,6 @@ static bool hash_program(char hex[SHA256_HEX], Err *e) {
     mem_free(piece);
     file_close(fd);
     return ok;
-}
-
-static void set_hex(json_t *to, const char *key, uint64_t value) {
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    json_object_set_new(to, key, json_string(text));
 }
 
 static void set_count(json_t *to, const char *key, int64_t value) {
@@ -61,9 +56,9 @@ json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *
         return NULL;
     json_t *job = options_json(o, true);
     json_object_set_new(job, "binary", json_string(binary));
-    if (from_files) set_hex(job, "model", model);
-    if (opt_given(o, OPT_ADAPTER)) set_hex(job, "adapter", adapter);
-    set_hex(job, "data", dataset_fingerprint(d));
+    if (from_files) json_set_hex(job, "model", model);
+    if (opt_given(o, OPT_ADAPTER)) json_set_hex(job, "adapter", adapter);
+    json_set_hex(job, "data", dataset_fingerprint(d));
     set_count(job, "micro-batch", s->micro_batch);
     set_count(job, "accum", s->accum);
     set_device(job, machine);

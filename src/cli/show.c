@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/units.h"
 
 static int bar_width(int64_t bytes, int64_t whole) {
@@ -140,10 +141,13 @@ json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
     return pools;
 }
 
-void show_print_json(const json_t *root) {
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    printf("%s\n", dump);
-    mem_free(dump);
+void show_print_json(const json_t *root) { show_print_digits(root, JSON_DIGITS); }
+
+void show_print_digits(const json_t *root, int digits) {
+    Str line = {0};
+    json_add(&line, root, digits);
+    printf("%s\n", str_text(&line));
+    str_free(&line);
 }
 
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {

@@ -2,8 +2,7 @@
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "train/search.h"
 
 /* measured: NULL, or the figures of a finished run to stand beside the planned ones. */
@@ -20,5 +19,6 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
 
 json_t *show_pools_json(const Ledger *l, int64_t budget_bytes); /* every pool and its lines; gives */
 void show_print_json(const json_t *root);                       /* one line on standard output */
+void show_print_digits(const json_t *root, int digits);         /* reals with so many */
 
 #endif

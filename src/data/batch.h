@@ -23,8 +23,8 @@ int64_t batch_bytes(int64_t rows, int64_t seq); /* what batch_init takes of the 
 void batch_pad(Batch *b, int64_t row, int64_t from); /* from that place on: ids that teach nothing */
 void batch_sort(Batch *b); /* id_order, of the ids that stand there now */
 
-/* The rows first .. first + rows - 1 of the list; what is beyond its end is padding of weight zero. seq must be the data
- * set's. Allocates nothing. */
+/* The rows first .. first + rows - 1 of the list; what is beyond its end is padding of weight zero. seq must be the
+ * data set's. Allocates nothing. */
 void batch_fill(Batch *b, const Dataset *d, const RowList *l, int64_t first);
 
 #endif

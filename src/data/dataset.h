@@ -1,14 +1,15 @@
 /* dataset.h - files of samples become rows of seq tokens: told apart, encoded, cut, placed, shuffled.
  *
- * Words. A *sample* is one line of a file (one object of a JSON array, one line of a table, one .txt file). A *document* is
- * a run of tokens that sees only itself: a sample, or a piece of a long text. A *row* holds one document, or several when
- * packed. A token is *scored* when it is the target of the token before it. A *part* of a set is what one --data names.
+ * Words. A *sample* is one line of a file (one object of a JSON array, one line of a table, one .txt file). A
+ * *document* is a run of tokens that sees only itself: a sample, or a piece of a long text. A *row* holds one
+ * document, or several when packed. A token is *scored* when it is the target of the token before it. A *part* of a
+ * set is what one --data names.
  *
  * Kinds, told apart by the first row's fields (a null counts as absent); all rows of a part must be alike:
  *   ids            {"ids": [..]} or {"input_ids": [..]}, with "labels" aligned with the ids (each the id itself,
  *                  or -100 or -1 where it is not scored); without: everything is scored. Taken as they are.
- *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template, content being text or
- *                  a list of text parts; also {"prompt": [messages], "completion": [messages]}, where only the
+ *   messages       {"messages": [{"role", "content"}, ..]}, rendered by the model's chat template, content being text
+ *                  or a list of text parts; also {"prompt": [messages], "completion": [messages]}, where only the
  *                  completion is scored
  *   ShareGPT       {"conversations": [{"from", "value"}, ..]}, optional "system"; the same from there on
  *   Alpaca         {"instruction", "output" (or another answer's name)}, optional "input" or "context"; put as
@@ -19,7 +20,8 @@
  *   fields         a prompt template with {fields} of the row, for any other columns
  * An AMR corpus is told by its content; what makes rows of its blocks comes with the options.
  * Alpaca and prompt/answer go through the model's chat template where it has one, with an optional "system" text; else
- * prompt and answer are encoded apart and joined as they are. The answer ends with EOS; nothing of the prompt is scored. */
+ * prompt and answer are encoded apart and joined as they are. The answer ends with EOS; no token of the prompt is
+ * scored. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 
@@ -37,7 +39,8 @@ typedef enum DataKind {
 } DataKind;
 typedef enum PackMode {
     PACK_AUTO,  /* on for plain text, update otherwise */
-    PACK_ON,    /* rows are filled: windows of a stream of plain text, or samples side by side; the same in every epoch */
+    /* rows are filled: windows of a stream of plain text, or samples side by side; the same in every epoch */
+    PACK_ON,
     PACK_OFF,   /* a row is a sample */
     PACK_UPDATE /* the samples of one update are put side by side, among themselves: the sums are those of PACK_OFF */
 } PackMode;
@@ -94,15 +97,16 @@ typedef struct DataFile {
     double weight;    /* of draws, relative to the others; 0: none. All parts have one, or none has */
 } DataFile;
 
-/* Everything is read, encoded and placed; no text is kept. Without weights the parts are joined, in this order. With them an
- * epoch has as many draws as there are samples (rows, for plain text), each from a part by its weight: a part that is
- * drawn from more often than it has samples begins anew, in another order. Gives: dataset_close. */
+/* Everything is read, encoded and placed; no text is kept. Without weights the parts are joined, in this order. With
+ * them an epoch has as many draws as there are samples (rows, for plain text), each from a part by its weight: a part
+ * that is drawn from more often than it has samples begins anew, in another order. Gives: dataset_close. */
 bool dataset_open_files(Dataset **d, const DataFile *file, int n, const DataOptions *o, Err *e);
 bool dataset_open(Dataset **d, const char *path, const DataOptions *o, Err *e); /* one file, no weight */
 void dataset_close(Dataset *d); /* NULL is fine */
 
-/* Moves the end of every part to a set of its own: of n documents floor(n (1 - fraction)) remain, of a stream of plain text as
- * many rows, up to the nearest border of a document; something remains on either side. Gives: dataset_close. */
+/* Moves the end of every part to a set of its own: of n documents floor(n (1 - fraction)) remain, of a stream of
+ * plain text as many rows, up to the nearest border of a document; something remains on either side. Gives:
+ * dataset_close. */
 bool dataset_split(Dataset *d, Dataset **held_out, double fraction, Err *e);
 
 const DataReport *dataset_report(const Dataset *d);
@@ -135,8 +139,8 @@ typedef struct RowList {
 
 int64_t row_list_bytes(int64_t most); /* what row_list_init takes of the arena */
 void row_list_init(RowList *l, Arena *a, int64_t most);
-/* Those at places index .. index + n - 1 of an epoch. PACK_UPDATE: the longest first, each into the first row that has room
- * for it. Allocates nothing. */
+/* Those at places index .. index + n - 1 of an epoch. PACK_UPDATE: the longest first, each into the first row that
+ * has room for it. Allocates nothing. */
 void dataset_list_rows(const Dataset *d, RowList *l, int64_t epoch, int64_t index, int64_t n);
 
 /* How many rows the updates of a run have: by construction none has more than `most`. */

@@ -1,7 +1,7 @@
 /* dataset_int.h - what the files of a data set share with each other, and with nobody else.
  *
  *   file -> rows (dataset_read.c)
- *        -> samples (dataset_kind.c tells the kinds apart, dataset_rows.c makes them, dataset_chat.c renders conversations)
+ *        -> samples (dataset_kind.c tells the kinds apart, dataset_rows.c makes them, dataset_chat.c does chats)
  *        -> documents (dataset_keep.c cuts and keeps them) -> rows of seq tokens (dataset.c, dataset_pack.c)
  *
  * Functions that look at one row name neither file nor line in their errors: dataset_open.c puts both in front. */
@@ -130,10 +130,12 @@ void dataset_maker_free(RowMaker *m);
 void dataset_maker_reset(RowMaker *m);                  /* for the next file */
 bool dataset_settle_row(RowMaker *m, Row *row, Err *e); /* by the first row of a file */
 bool dataset_settle_text(RowMaker *m, Err *e);          /* a file of plain text: there is no first row */
-int dataset_row_cost(const RowMaker *m);                /* memory that making a sample takes, in bytes for each of the row's */
+/* memory that making a sample takes, in bytes for each of the row's */
+int dataset_row_cost(const RowMaker *m);
 bool dataset_make_sample(RowMaker *m, Sample *s, Row *row, Err *e);
 bool dataset_need_text(const char **text, int64_t *bytes, Row *row, const char *name, Err *e);
-const char *dataset_first_of(Row *row, const char *const *names); /* the first of the names that the row has; NULL: none */
+/* the first of the names that the row has; NULL: none */
+const char *dataset_first_of(Row *row, const char *const *names);
 bool dataset_fail_missing(Row *row, const char *name, const char *why, Err *e);
 const char *dataset_type_text(json_type type); /* "a list" */
 

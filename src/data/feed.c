@@ -151,7 +151,8 @@ bool feed_start(Feed *f, int64_t epoch, int64_t row, int64_t updates, Err *e) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!status) return true;
     feed_stop(f);
-    return fail(e, ERR_FAIL, "--data-workers %d: the system gives no more threads: %s", f->plan.workers, strerror(status));
+    return fail(e, ERR_FAIL, "--data-workers %d: the system gives no more threads: %s", f->plan.workers,
+                strerror(status));
 }
 
 const FeedItem *feed_next(Feed *f) {

@@ -1,7 +1,7 @@
 /* pile.h - an array that grows by blocks: what it takes is what it holds, at every moment.
  *
- * Doubling an array keeps up to twice its bytes, and up to three times while it is copied. Here nothing is moved and the
- * bytes are known beforehand, so that a plan can count them. */
+ * Doubling an array keeps up to twice its bytes, and up to three times while it is copied. Here nothing is moved and
+ * the bytes are known beforehand, so that a plan can count them. */
 #ifndef DATA_PILE_H
 #define DATA_PILE_H
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/corpus.h"
 #include "data/prepare_int.h"
@@ -29,9 +30,8 @@ static json_t *input_json(const PrepareInput *in, bool counts) {
     json_t *j = json_pack("{s:s, s:I, s:I}", "path", in->path, "bytes", (json_int_t)in->facts.bytes, "changed_ns",
                           (json_int_t)in->facts.changed_ns);
     if (counts)
-        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I}", "rows", (json_int_t)in->rows, "documents",
-                                            (json_int_t)in->documents, "dropped", (json_int_t)in->dropped,
-                                            "tokens", (json_int_t)in->tokens));
+        json_object_update_new(j, JSON_COUNTS({"rows", in->rows}, {"documents", in->documents},
+                                              {"dropped", in->dropped}, {"tokens", in->tokens}));
     return j;
 }
 

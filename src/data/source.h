@@ -26,8 +26,8 @@ const char *source_text(SourceForm form); /* "JSON lines" */
  * are any, with a node `(b / bark-01`, or behind comments with another `::key` at least with '('. */
 bool source_is_amr(const char *bytes, int64_t n);
 
-/* The files that a name stands for: a file is itself; a folder, those in it and below it that hold samples, by name, all of
- * one form. passed: how many others are there. */
+/* The files that a name stands for: a file is itself; a folder, those in it and below it that hold samples, by name,
+ * all of one form. passed: how many others are there. */
 typedef struct SourceFiles {
     char **path; /* owns: source_files_free */
     int64_t n, capacity, passed;

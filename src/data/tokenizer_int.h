@@ -255,7 +255,8 @@ bool tok_added_scan(TokCall *c, const TokTrie *trie, const char *text, int64_t n
 
 bool tok_normal_load(Tokenizer *t, const json_t *component, Err *e);
 bool tok_normal_run(TokCall *c, const char **text, int64_t *n); /* in: borrows; out: the same or scratch of c */
-bool tok_normal_cuts(const Tokenizer *t, int32_t c); /* text may be normalised in two parts, the second beginning with c */
+/* text may be normalised in two parts, the second beginning with c */
+bool tok_normal_cuts(const Tokenizer *t, int32_t c);
 bool tok_normal_streams(const Tokenizer *t);         /* and a part again, in front of more, without changing */
 
 bool tok_split_load(Tokenizer *t, const json_t *component, Err *e);

@@ -137,7 +137,8 @@ static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *
                *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type"));
     if (!method && json_is_true(json_object_get(q, "load_in_4bit"))) method = "bitsandbytes";
     if (method && !strcmp(method, "snug")) {
-        bool nf4 = format && !strcmp(format, format_name(FMT_NF4)), int8 = format && !strcmp(format, format_name(FMT_INT8));
+        bool nf4 = format && !strcmp(format, format_name(FMT_NF4));
+        bool int8 = format && !strcmp(format, format_name(FMT_INT8));
         if ((!nf4 && !int8) || json_integer_value(json_object_get(q, "layout")) != QUANT_LAYOUT)
             return fail(e, ERR_FAIL, "%s: quantization_config: format '%s' in this layout is not known to this version",
                         where, format ? format : "?");
@@ -146,20 +147,24 @@ static bool read_quant(ModelConfig *c, const json_t *j, const char *where, Err *
         const char *head = json_string_value(json_object_get(q, "head"));
         c->quant_head = head && !strcmp(head, format_name(FMT_INT8));
         if (head && !c->quant_head)
-            return fail(e, ERR_FAIL, "%s: quantization_config: a head in '%s' is not known to this version", where, head);
+            return fail(e, ERR_FAIL, "%s: quantization_config: a head in '%s' is not known to this version", where,
+                        head);
         return true;
     }
     c->quant = QUANT_BNB_NF4;
     if (method && !strcmp(method, "bitsandbytes") && json_is_true(json_object_get(q, "load_in_4bit")) && type &&
         !strcmp(type, "nf4"))
         return true;
-    return fail(e, ERR_FAIL, "%s: quantization_config: weights quantised by '%s'%s%s are not read. Read: bitsandbytes nf4, snug's own. "
-                "Take the model before it was quantised", where, method ? method : "?", type ? " as " : "", type ? type : "");
+    return fail(e, ERR_FAIL,
+                "%s: quantization_config: weights quantised by '%s'%s%s are not read. Read: bitsandbytes nf4, snug's "
+                "own. Take the model before it was quantised",
+                where, method ? method : "?", type ? " as " : "", type ? type : "");
 }
 
 static int first_id(const json_t *v) {
     if (json_is_array(v)) v = json_array_get(v, 0);
-    return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < INT32_MAX ? (int)json_integer_value(v) : -1;
+    int64_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+    return id >= 0 && id < INT32_MAX ? (int)id : -1;
 }
 
 /* The others take no notice of 'attention_bias': Qwen2 always has biases on q, k and v, Mistral none. */
@@ -257,20 +262,21 @@ bool config_check(const ModelConfig *c, const char *where, Err *e) {
         {"hidden_size", (double)c->hidden, 1, 1 << 20},   {"intermediate_size", (double)c->ffn, 1, 1 << 22},
         {"vocab_size", (double)c->vocab, 2, 1 << 24},     {"num_hidden_layers", c->layers, 1, 1024},
         {"num_attention_heads", c->heads, 1, 4096},       {"num_key_value_heads", c->kv_heads, 1, 4096},
-        {"head_dim", c->head_dim, 2, MAX_HEAD_DIM},          {"max_position_embeddings", (double)c->max_positions, 1, 1e9},
-        {"rms_norm_eps", c->rms_eps, 0, 1},               {"rope_theta", c->rope_theta, 1, 1e12},
+        {"head_dim", c->head_dim, 2, MAX_HEAD_DIM},       {"rms_norm_eps", c->rms_eps, 0, 1},
+        {"max_position_embeddings", (double)c->max_positions, 1, 1e9}, {"rope_theta", c->rope_theta, 1, 1e12},
         {"rope_scaling.factor", c->rope.factor, 1, 1e6},  {"sliding_window", (double)c->sliding_window, 0, 1e9},
         {"original_max_position_embeddings", c->rope.kind < ROPE_LLAMA3 ? 1 : c->rope.original_positions, 1, 1e9},
         {"initializer_range", c->init_std, 0, 1e3},
     };
     for (int i = 0; i < COUNT_OF(range); i++)
         if (!(range[i].value >= range[i].low && range[i].value <= range[i].high))
-            return fail(e, ERR_FAIL, "%s: '%s' is %g, it must be between %g and %g", where, range[i].key, range[i].value,
-                        range[i].low, range[i].high);
+            return fail(e, ERR_FAIL, "%s: '%s' is %g, it must be between %g and %g", where, range[i].key,
+                        range[i].value, range[i].low, range[i].high);
     if (c->heads % c->kv_heads)
-        return fail(e, ERR_FAIL, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", where, c->heads,
-                    c->kv_heads);
-    if (c->head_dim % 2) return fail(e, ERR_FAIL, "%s: head_dim %d is odd, rotary positions need pairs", where, c->head_dim);
+        return fail(e, ERR_FAIL, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", where,
+                    c->heads, c->kv_heads);
+    if (c->head_dim % 2)
+        return fail(e, ERR_FAIL, "%s: head_dim %d is odd, rotary positions need pairs", where, c->head_dim);
     return check_rope(c, where, e) && (c->type != TYPE_GSA || gsa_check(c, where, e));
 }
 
@@ -298,7 +304,8 @@ static json_t *rope_to_json(const ModelConfig *c) {
 }
 
 json_t *config_to_json(const ModelConfig *c) {
-    static const char *const dtypes[FMT_COUNT] = {[FMT_F32] = "float32", [FMT_BF16] = "bfloat16", [FMT_F16] = "float16"};
+    static const char *const dtypes[FMT_COUNT] = {
+        [FMT_F32] = "float32", [FMT_BF16] = "bfloat16", [FMT_F16] = "float16"};
     json_t *j = json_object();
     json_object_set_new(j, "architectures", json_pack("[s]", types[c->type].architecture));
     json_object_set_new(j, "model_type", json_string(types[c->type].type));
@@ -306,8 +313,9 @@ json_t *config_to_json(const ModelConfig *c) {
         const char *key;
         int64_t value;
     } whole[] = {{"hidden_size", c->hidden}, {"intermediate_size", c->ffn}, {"vocab_size", c->vocab},
-                 {"num_hidden_layers", c->layers}, {"num_attention_heads", c->heads}, {"num_key_value_heads", c->kv_heads},
-                 {"head_dim", c->head_dim}, {"max_position_embeddings", c->max_positions}};
+                 {"num_hidden_layers", c->layers}, {"num_attention_heads", c->heads},
+                 {"num_key_value_heads", c->kv_heads}, {"head_dim", c->head_dim},
+                 {"max_position_embeddings", c->max_positions}};
     for (int i = 0; i < COUNT_OF(whole); i++) json_object_set_new(j, whole[i].key, json_integer(whole[i].value));
     json_object_set_new(j, "rms_norm_eps", json_real(c->rms_eps));
     json_object_set_new(j, "rope_theta", json_real(c->rope_theta));
@@ -409,7 +417,8 @@ static double yarn_frequency(const ModelConfig *c, int i, double f) { /* fast pa
 }
 
 static double llama3_frequency(const RopeScaling *s, double f) {
-    double wavelength = 2 * M_PI / f, low = s->original_positions / s->low_freq, high = s->original_positions / s->high_freq;
+    double wavelength = 2 * M_PI / f;
+    double low = s->original_positions / s->low_freq, high = s->original_positions / s->high_freq;
     if (wavelength < high) return f;
     if (wavelength > low) return f / s->factor;
     double smooth = (s->original_positions / wavelength - s->low_freq) / (s->high_freq - s->low_freq);

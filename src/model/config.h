@@ -27,7 +27,9 @@ typedef struct RopeScaling {
 typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of a folder's projections, and by whom */
 
 /* Gated sparse attention (docs/sparse-attention.md). */
-typedef enum Selection { SELECTION_LEARNED, SELECTION_RANDOM, SELECTION_ORACLE, SELECTION_ALL, SELECTION_COUNT } Selection;
+typedef enum Selection {
+    SELECTION_LEARNED, SELECTION_RANDOM, SELECTION_ORACLE, SELECTION_ALL, SELECTION_COUNT
+} Selection;
 typedef struct GsaConfig {
     int index_heads, index_dim;
     bool index_relu;       /* indexer_activation */
@@ -86,8 +88,8 @@ int64_t config_parameters(const ModelConfig *c);
 /* The same model with sparse attention: an indexer with the usual sizes, no gates. */
 bool config_make_sparse(ModelConfig *c, Err *e);
 
-/* "learned", "random", "oracle", "all" -> c->gsa; and "both", "value", "output", "none" for its gates. Other models have neither:
- * ERR_USAGE. */
+/* "learned", "random", "oracle", "all" -> c->gsa; and "both", "value", "output", "none" for its gates. Other models
+ * have neither: ERR_USAGE. */
 bool config_select(ModelConfig *c, const char *selection, Err *e);
 bool config_gates(ModelConfig *c, const char *gates, Err *e);
 

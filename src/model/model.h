@@ -1,7 +1,7 @@
 /* model.h - what every family of models gives the rooms above: weights, hidden states, caches, adapters.
  *
- * A family fills one ModelFamily row, and config.h says which family a config.json belongs to; nothing outside this room
- * knows a layer by name. A model records; it computes nothing.
+ * A family fills one ModelFamily row, and config.h says which family a config.json belongs to; nothing outside this
+ * room knows a layer by name. A model records; it computes nothing.
  *
  *     model_weights(p, &m, &spec, NULL)       the weights, under the names of their files; a frozen model
  *     in = model_input(p, &m, "batch", 4, 512)
@@ -49,7 +49,8 @@ typedef struct ModelInput {
     int64_t slots;    /* tokens that a row of it holds */
     Tid cache_rows;   /* (rows): which row of the cache; NONE: a row's own number */
     bool distinct_cache_rows; /* no two rows have the same one, unless idle */
-    /* training, for losses of layers (ModelOut.term): what a token counts, and by what the sum is divided. NONE: none are wanted */
+    /* training, for losses of layers (ModelOut.term): what a token counts, and by what the sum is divided. NONE: none
+     * are wanted */
     Tid weight, divisor;
     bool warmup; /* of parts that learn from the others: they are only taught, not yet asked (ModelFamily.has_warmup) */
     bool report; /* ModelOut.report is wanted */
@@ -68,15 +69,18 @@ typedef struct ModelOut {
 
 struct ModelFamily {
     const char *name;
-    const char *const *projections; /* that an adapter may sit on: "self_attn.q_proj", bits of LoraSpec.targets in this order */
+    /* that an adapter may sit on: "self_attn.q_proj", bits of LoraSpec.targets in this order */
+    const char *const *projections;
     int n_projections;
     int64_t (*own_bytes)(const ModelConfig *c); /* of Model.own, which begins as zeros */
     int caches;                     /* tensors of the cache, per layer */
     void (*weights)(Program *p, Model *m, const ModelTraining *t);
     void (*hidden)(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
-    Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f); /* of the layer at hand */
+    /* one of the layer at hand */
+    Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f);
     int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
-    AttrFill (*start)(const ModelConfig *c, const char *file_name); /* a random start, but for its key; NULL: normal, init_std */
+    /* a random start, but for its key; NULL: normal, init_std */
+    AttrFill (*start)(const ModelConfig *c, const char *file_name);
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
     bool reports;                   /* training asks for ModelOut.report at logged steps */
@@ -100,17 +104,18 @@ int model_cache_tensors(const Model *m);
 /* The same weights without dropout and, when they are not wanted, without adapters. */
 Model model_twin(Program *p, const Model *m, bool adapters);
 
-/* homes.c: where this model's tensors (weights, and what training adds to them) wait, and how they are stored. Once all of
- * them are recorded. */
+/* homes.c: where this model's tensors (weights, and what training adds to them) wait, and how they are stored. Once
+ * all of them are recorded. */
 void model_homes(Program *p, const Model *m, MachineKind machine);
 
 int64_t model_count(const Program *p, bool trainable_only); /* parameters of all models */
 
 /* ---- for families ---- */
 
-/* block.c: what their blocks have in common. Projections are a family's, in PEFT's usual order from its first number on. */
+/* block.c: what their blocks have in common. Projections are a family's, in PEFT's usual order from its first number
+ * on. */
 enum { PROJ_Q, PROJ_K, PROJ_V, PROJ_O, PROJ_GATE, PROJ_UP, PROJ_DOWN, PROJ_USUAL };
-#define MODEL_USUAL_PROJECTIONS                                                                                          \
+#define MODEL_USUAL_PROJECTIONS \
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", \
         "mlp.down_proj"
 
@@ -122,8 +127,10 @@ enum { MODEL_BLOCK_ADAPTERS = 4 };
 void model_block_weights(Program *p, const Model *m, const ModelTraining *t, ModelBlock *w);
 void model_block_adapters(Program *p, const Model *m, const ModelTraining *t, ModelBlock *w);
 int model_block_list(ModelBlock *w, Adapter **out); /* its adapters; gives MODEL_BLOCK_ADAPTERS */
-Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid h); /* with the norms of heads */
-Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x); /* SwiGLU, and x */
+/* with the norms of heads */
+Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid h);
+/* SwiGLU, and x */
+Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x);
 
 typedef struct ModelEnds { /* what stands around the layers */
     Tid final_norm, inv_freq; /* table (D/2) */
@@ -131,18 +138,19 @@ typedef struct ModelEnds { /* what stands around the layers */
 } ModelEnds;
 typedef void ModelLayerWeights(Program *p, Model *m, const ModelTraining *t, int layer);
 void model_all_weights(Program *p, Model *m, const ModelTraining *t, ModelEnds *ends, ModelLayerWeights *layer);
-typedef Tid ModelAttention(Program *p, const Model *m, const ModelInput *in, Tid x, ModelOut *out); /* of p->layer, and x */
+/* of p->layer, and x */
+typedef Tid ModelAttention(Program *p, const Model *m, const ModelInput *in, Tid x, ModelOut *out);
 typedef const ModelBlock *ModelBlockOf(const Model *m, int layer);
-void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out, const ModelEnds *ends, ModelAttention *attention,
-                ModelBlockOf *block);
+void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out, const ModelEnds *ends,
+                ModelAttention *attention, ModelBlockOf *block);
 /* x w^T + bias, and what the adapter adds. */
 Tid model_product(Program *p, const ModelInput *in, const char *name, Tid x, Tid w, Tid bias, const Adapter *a);
 AttrHeads model_heads(const ModelConfig *c, int64_t seq, float scale);
 const char *model_in_layer(Program *p, const char *part); /* "model.layers.3.<part>" */
 
 /* A weight under its file's name; cols 0: a vector. Trained where t says so. */
-Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name, int64_t rows,
-                 int64_t cols);
+Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name,
+                 int64_t rows, int64_t cols);
 void model_train(Program *p, Tid weight, Format gradient); /* gives it a gradient */
 
 typedef struct ModelPart { /* rows of a stacked weight */
@@ -152,7 +160,7 @@ typedef struct ModelPart { /* rows of a stacked weight */
 /* Names the rows of a stacked weight, and of its bias (NONE: it has none), as their files do. */
 void model_parts(Program *p, const Model *m, Tid weight, Tid bias, const ModelPart *part, int n);
 /* One adapter over the projections of a stacked product that the spec targets. cols: the product's inner width. */
-Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part, int n,
-                      int64_t cols);
+Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const char *name, const ModelPart *part,
+                      int n, int64_t cols);
 
 #endif

@@ -18,11 +18,13 @@ typedef struct LoraSpec {
 
 /* What may live in pinned host memory, or on disk, and visit the device only when it is used. */
 typedef enum OffloadKind {
-    OFFLOAD_WEIGHTS, OFFLOAD_MOMENTS /* and masters */, OFFLOAD_GRADIENTS, OFFLOAD_INPUTS /* kept for backward */, OFFLOAD_KINDS
+    OFFLOAD_WEIGHTS, OFFLOAD_MOMENTS /* and masters */, OFFLOAD_GRADIENTS, OFFLOAD_INPUTS /* kept for backward */,
+    OFFLOAD_KINDS
 } OffloadKind;
 
 typedef struct Offload {
-    int64_t layers[OFFLOAD_KINDS];  /* of so many layers, spread evenly; inputs: of the first. Of all: embedding and head too */
+    /* of so many layers, spread evenly; inputs: of the first. Of all: embedding and head too */
+    int64_t layers[OFFLOAD_KINDS];
     int64_t on_disk[OFFLOAD_KINDS]; /* of these, so many on disk; the others in pinned memory */
 } Offload;
 

@@ -5,13 +5,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 /* ---- a record ---- */
-
-static json_t *number(double x) {
-    return isnan(x) ? json_null() : json_real(x);
-}
 
 static json_t *truth(Correct c) {
     return c == CORRECT_UNKNOWN ? json_null() : json_boolean(c == CORRECT_YES);
@@ -20,13 +17,13 @@ static json_t *truth(Correct c) {
 static json_t *scores(const Version *v, const Rubric *r) {
     json_t *map = json_object();
     for (int i = 0; i < r->n; i++)
-        json_object_set_new(map, r->criterion[i].name, number(v->judgement.score[i]));
+        json_object_set_new(map, r->criterion[i].name, json_number(v->judgement.score[i]));
     return map;
 }
 
 static json_t *old_version(const Version *v, int iteration, const Rubric *r) {
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:s, s:o, s:b}", "iteration", iteration, "solution", v->solution,
-                     "reasoning", v->reasoning, "quality_score", number(v->judgement.quality), "scores",
+                     "reasoning", v->reasoning, "quality_score", json_number(v->judgement.quality), "scores",
                      scores(v, r), "evaluation", v->evaluation, "correct", truth(v->correct), "cut", v->cut);
 }
 
@@ -34,7 +31,7 @@ static json_t *iterations(const Track *t) {
     json_t *list = json_array();
     for (int i = 0; i < t->n_versions; i++)
         json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:i}", "iteration", i, "quality_score",
-                                              number(t->version[i].judgement.quality), "correct",
+                                              json_number(t->version[i].judgement.quality), "correct",
                                               truth(t->version[i].correct), "kept", t->kept_after[i]));
     return list;
 }
@@ -86,7 +83,7 @@ json_t *record_make(const Track *t, const Rubric *r) {
                      "problem", t->problem->text,
                      "solution", kept->solution,
                      "reasoning", kept->reasoning,
-                     "quality_score", number(track_quality(t)),
+                     "quality_score", json_number(track_quality(t)),
                      "timestamp", time_text(t->when),
                      "metadata", metadata(t, kept, r));
 }

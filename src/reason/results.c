@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "reason/journal.h"
 #include "reason/report.h"
@@ -21,12 +22,9 @@ static bool add_record(Str *out, const Results *r, Kind kind, const json_t *reco
     if (kind == KIND_CSV) report_csv_row(out, r->rubric, record);
     if (kind == KIND_HTML) report_html_item(out, r->rubric, record);
     if (kind != KIND_JSON) return true;
-    char *text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (!text) return fail(e, ERR_FAIL, "%s: a record could not be written as JSON", r->out);
     str_addf(out, "%s\n", first ? "" : ",");
-    str_add(out, text);
-    mem_free(text);
-    return true;
+    return json_add(out, record, JSON_DIGITS) ||
+           fail(e, ERR_FAIL, "%s: a record could not be written as JSON", r->out);
 }
 
 static bool write_records(FileOut *f, const Results *r, Kind kind, Tally *sum, Str *text, Err *e) {
@@ -92,15 +90,14 @@ bool results_write_rank(const Results *r, Tally *t, const json_t *job, int rank,
     Str head = {0};
     json_t *about = json_pack("{s:O, s:i, s:i, s:f, s:O}", "job", job, "rank", rank, "ranks", ranks, "threshold",
                               r->rubric->threshold, "facts", r->facts);
-    char *text = about ? json_dumps(about, JSON_COMPACT) : NULL;
+    bool ok = json_add(&head, about, JSON_ALL_DIGITS);
     json_decref(about);
-    if (!text) return fail(e, ERR_FAIL, "%s: what it is about could not be written as JSON", r->out);
-    str_add_bytes(&head, text, (int64_t)strlen(text) - 1); /* without its brace */
+    if (!ok) return fail(e, ERR_FAIL, "%s: what it is about could not be written as JSON", r->out);
+    head.len--; /* without its brace */
     str_add(&head, ",\"records\":[");
-    mem_free(text);
     tally_begin(t, r->rubric);
     results_rank_path(path, sizeof path, r->out, rank);
-    bool ok = write_file(path, r, KIND_JSON, &head, "\n]}\n", t, e);
+    ok = write_file(path, r, KIND_JSON, &head, "\n]}\n", t, e);
     str_free(&head);
     return ok;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/jsonfile.h"
@@ -105,14 +106,12 @@ bool trainer_state_check_settings(const TrainerState *saved, const TrainerState 
     return same;
 }
 
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *log_row(const TrainerLog *r) {
     json_t *row = json_object();
-    jsonfile_set(&row, "epoch", number_or_null(r->epoch));
-    if (!r->is_eval) jsonfile_set(&row, "grad_norm", number_or_null(r->grad_norm));
-    if (!r->is_eval) jsonfile_set(&row, "learning_rate", number_or_null(r->learning_rate));
-    jsonfile_set(&row, r->is_eval ? "eval_loss" : "loss", number_or_null(r->loss));
+    jsonfile_set(&row, "epoch", json_number(r->epoch));
+    if (!r->is_eval) jsonfile_set(&row, "grad_norm", json_number(r->grad_norm));
+    if (!r->is_eval) jsonfile_set(&row, "learning_rate", json_number(r->learning_rate));
+    jsonfile_set(&row, r->is_eval ? "eval_loss" : "loss", json_number(r->loss));
     jsonfile_set(&row, "step", json_integer(r->step));
     return row;
 }
@@ -171,9 +170,9 @@ static json_t *state_object(const TrainerState *s) {
     for (int64_t i = 0; i < s->n_log; i++) json_array_append_new(log, log_row(&s->log[i]));
     jsonfile_set(&callbacks, "snug", own_object(s));
     jsonfile_set(&root, "best_global_step", best ? json_integer(s->best_step) : json_null());
-    jsonfile_set(&root, "best_metric", best ? number_or_null(s->best_metric) : json_null());
+    jsonfile_set(&root, "best_metric", best ? json_number(s->best_metric) : json_null());
     jsonfile_set(&root, "best_model_checkpoint", named ? json_string(s->best_model_checkpoint) : json_null());
-    jsonfile_set(&root, "epoch", number_or_null(s->epoch));
+    jsonfile_set(&root, "epoch", json_number(s->epoch));
     jsonfile_set(&root, "eval_steps", json_integer(s->eval_steps));
     jsonfile_set(&root, "global_step", json_integer(s->global_step));
     jsonfile_set(&root, "is_hyper_param_search", json_false());

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/units.h"
 #include "store/hf.h"
@@ -163,14 +164,10 @@ void run_saving_text(Str *out, const SavePlan *s, const RunOptions *o) {
              units_bytes(s->result_bytes).s);
 }
 
-static json_t *number_or_null(int64_t n) {
-    return n >= 0 ? json_integer(n) : json_null();
-}
-
 json_t *run_saving_json(const SavePlan *s, const RunOptions *o) {
     return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:I}", "checkpoint_bytes",
                      (json_int_t)s->checkpoint_bytes, "optimizer_bytes", (json_int_t)s->optimizer_bytes,
                      "state_bytes", (json_int_t)s->state_bytes, "result_bytes", (json_int_t)s->result_bytes,
-                     "kept", number_or_null(s->kept), "disk_bytes", number_or_null(s->disk_bytes), "every_seconds",
+                     "kept", json_known(s->kept), "disk_bytes", json_known(s->disk_bytes), "every_seconds",
                      o->save_seconds, "every_steps", (json_int_t)o->save_steps);
 }

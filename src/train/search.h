@@ -5,8 +5,8 @@
  *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention
  *                   needs made twice; attention without a library's scratch
  *     head          likewise: in its usual chunks, or in the smallest
- *     task          settings of the task's own (Task.savings): for grpo, weights that come by phase and fewer answers at
- *                   a time
+ *     task          settings of the task's own (Task.savings): for grpo, weights that come by phase and fewer answers
+ *                   at a time
  *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in
  *                   pinned memory
  *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what

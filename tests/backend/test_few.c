@@ -1,4 +1,5 @@
-/* test_few.c - the products with stored weights of every instruction set this processor has, not only of the one it would take. */
+/* test_few.c - the products with stored weights of every instruction set this processor has, not only of the one it
+ * would take. */
 #include "backend/cpu/few.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ typedef struct Case {
     const uint8_t *most;
 } Case;
 
-/* One row of the format: its codes where the kernel reads them, and the numbers they stand for, without the row's scale. */
+/* One row of the format: its codes where the kernel reads them, and the numbers they stand for, without the row's
+ * scale. */
 static void make(Case *c, Format f, int lanes) {
     float drawn[COLUMNS], scale = 1;
     for (int i = 0; i < COLUMNS; i++) drawn[i] = rng_normal(1, (uint64_t)i);
@@ -55,9 +57,10 @@ typedef struct Set {
 } Set;
 
 static Set set_at(int i) {
-    const Set sets[] = {{"plain", &few_plain, true},
-                        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")},
-                        {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
+    const Set sets[] = {
+        {"plain", &few_plain, true},
+        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")},
+        {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
     return sets[i];
 }
 

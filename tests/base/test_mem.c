@@ -13,7 +13,8 @@ TEST(mem_mul_refuses_what_does_not_fit) {
     EXPECT(mem_mul((int64_t)1 << 32, (int64_t)1 << 31) == -1);
     EXPECT(mem_mul((int64_t)1 << 32, (int64_t)1 << 32) == -1); /* wraps to 0 */
     EXPECT(mem_mul(3037000500, 3037000500) == -1 && mem_mul(3037000499, 3037000499) == 9223372030926249001);
-    EXPECT(mem_mul(INT64_MAX, 2) == -1 && mem_mul(-1, 1) == -1 && mem_mul(-1, -1) == -1 && mem_mul(INT64_MIN, -1) == -1);
+    EXPECT(mem_mul(INT64_MAX, 2) == -1 && mem_mul(-1, 1) == -1 && mem_mul(-1, -1) == -1 &&
+           mem_mul(INT64_MIN, -1) == -1);
     EXPECT(mem_mul(-1, 0) == -1 && mem_mul(0, -1) == -1); /* -1 goes through, even past a zero */
 }
 

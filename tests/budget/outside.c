@@ -143,9 +143,11 @@ bool outside_make(int embedding_mib) {
     return make(arguments) && world_copy_tree("models/tally", world_path("tally")) &&
            make("convert --from dense ../tally --out ../sparse --overwrite") &&
            make("prepare --tokenizer ../tally --out ../shards --overwrite ../text.jsonl") &&
-           make("train --model ../large --data ../rows.jsonl --out ../logged --overwrite --seq 16 --steps 3 --optimizer "
-                "sgd --clip 0 --precision fp32 --step-log --step-log-stride 2 --threads 2") &&
-           make("train --model ../large --data ../rows.jsonl --out ../tuned --overwrite --seq 16 --steps 1 --mode lora");
+           make(
+               "train --model ../large --data ../rows.jsonl --out ../logged --overwrite --seq 16 --steps 3 "
+               "--optimizer sgd --clip 0 --precision fp32 --step-log --step-log-stride 2 --threads 2") &&
+           make(
+               "train --model ../large --data ../rows.jsonl --out ../tuned --overwrite --seq 16 --steps 1 --mode lora");
 }
 
 /* ---- processes ---- */

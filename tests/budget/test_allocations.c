@@ -12,9 +12,12 @@ static long allocations(const char *flags, int steps) {
     char command[1500], file[200];
     const char *binary = getenv("SNUG"), *preload = getenv("PRELOAD");
     snprintf(file, sizeof file, "%s/count", test_tmp());
-    snprintf(command, sizeof command, "COUNT_FILE=%s LD_PRELOAD=%s %s train --model %s/m --data %s/rows.jsonl --out %s/o%d --overwrite "
-             "--seq 48 --steps %d --schedule constant --log-steps 1000 --val-split 0.2 --threads %d --budget 1GiB %s >/dev/null 2>&1", file,
-             preload, binary ? binary : "./snug", test_tmp(), test_tmp(), test_tmp(), steps, steps, THREADS, flags);
+    snprintf(command, sizeof command,
+             "COUNT_FILE=%s LD_PRELOAD=%s %s train --model %s/m --data %s/rows.jsonl --out %s/o%d --overwrite --seq "
+             "48 --steps %d --schedule constant --log-steps 1000 --val-split 0.2 --threads %d --budget 1GiB %s "
+             ">/dev/null 2>&1",
+             file, preload, binary ? binary : "./snug", test_tmp(), test_tmp(), test_tmp(), steps, steps, THREADS,
+             flags);
     if (!EXPECT(system(command) == 0)) test_note("    %s", command);
     Str text = {0};
     file_read(file, &text, 0, NULL);
@@ -29,8 +32,10 @@ TEST(more_steps_make_no_more_allocations) {
         test_skip("no library to count allocations with (make check sets PRELOAD; not with DEBUG=1)");
         return;
     }
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s/m --set num_hidden_layers=2 --set hidden_size=64 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=96 --set vocab_size=200", test_tmp());
+    Ran r = snug_run(
+        "init --model qwen2.5-0.5b --out %s/m --set num_hidden_layers=2 --set hidden_size=64 --set "
+        "num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=96 --set vocab_size=200",
+        test_tmp());
     EXPECT(r.code == 0);
     ran_free(&r);
     Str rows = {0};

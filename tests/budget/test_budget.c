@@ -15,7 +15,9 @@ typedef struct Draw {
     uint64_t key, at;
 } Draw;
 
-static int draw(Draw *d, int low, int high) { return low + (int)(rng_u32(d->key, d->at++) % (uint32_t)(high - low + 1)); }
+static int draw(Draw *d, int low, int high) {
+    return low + (int)(rng_u32(d->key, d->at++) % (uint32_t)(high - low + 1));
+}
 static const char *pick(Draw *d, const char *const *words, int n) { return words[draw(d, 0, n - 1)]; }
 #define PICK(d, ...) \
     pick(d, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
@@ -45,9 +47,11 @@ static void draw_flags(char *flags, size_t size, Draw *d, int layers) {
     const char *offload = PICK(d, "none", "none", "weights", "moments", "gradients=1", "inputs",
                                "weights=1,moments,gradients", "weights,moments,gradients,inputs=2");
     const char *quantize = strstr(mode, "lora") ? PICK(d, "none", "int8", "nf4") : "none";
-    snprintf(flags, size, "%s --precision %s --recompute %s --head-chunk %s --seq %d --micro-batch %d --accum %d --threads %d --pack %s "
-             "--offload %s --quantize %s", mode, PICK(d, "bf16", "fp32"), recompute, PICK(d, "0", "128", "256"), draw(d, 2, 160),
-             draw(d, 1, 5), draw(d, 1, 3), draw(d, 1, 3), PICK(d, "on", "off"), offload, quantize);
+    snprintf(flags, size,
+             "%s --precision %s --recompute %s --head-chunk %s --seq %d --micro-batch %d --accum %d --threads %d "
+             "--pack %s --offload %s --quantize %s",
+             mode, PICK(d, "bf16", "fp32"), recompute, PICK(d, "0", "128", "256"), draw(d, 2, 160), draw(d, 1, 5),
+             draw(d, 1, 3), draw(d, 1, 3), PICK(d, "on", "off"), offload, quantize);
 }
 
 TEST(planned_bytes_equal_taken_bytes_over_drawn_configurations) {
@@ -148,8 +152,10 @@ TEST(too_small_a_budget_is_refused_before_anything_is_written) {
     snprintf(folder, sizeof folder, "%s/m", test_tmp());
     snprintf(data, sizeof data, "%s/d.jsonl", test_tmp());
     snprintf(out, sizeof out, "%s/out", test_tmp());
-    Ran r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hidden_layers=2 --set hidden_size=256 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=2000", folder);
+    Ran r = snug_run(
+        "init --model qwen2.5-0.5b --out %s --set num_hidden_layers=2 --set hidden_size=256 --set "
+        "num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=2000",
+        folder);
     EXPECT(r.code == 0);
     ran_free(&r);
     write_rows(data, 2000, 10, 300, &d);

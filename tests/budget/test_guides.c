@@ -177,8 +177,8 @@ TEST_SLOW(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
     const int64_t policy = 2 * 7615616512LL, judge = 2 * 14770033664LL;
     int code;
     /* 141 GB hold it as it is, batch 8: two copies of the policy, its gradients and moments, the evaluator */
-    json_t *h200 =
-               plan(&code, POLICY "--gpu h200 --micro-batch 8 --recompute none --offload none --head-chunk 0 --batches"),
+    json_t *h200 = plan(&code,
+                        POLICY "--gpu h200 --micro-batch 8 --recompute none --offload none --head-chunk 0 --batches"),
            *row;
     EXPECT(code == 0 && line(h200, "weights") == 2 * policy + judge && line(h200, "optimizer") == 2 * policy);
     EXPECT(number(device(h200), "process_planned_bytes") < 141000000000);
@@ -213,7 +213,8 @@ TEST_SLOW(a_7b_policy_with_its_reference_and_a_14b_evaluator) {
         const json_t *models = json_object_get(j, "models"),
                      *same = json_object_get(json_object_get(j, "switched_on"), "unchanged");
         EXPECT(number(same, "global_batch") == 8 && number(same, "seq") == 1024);
-        const json_t *evaluator = named(models, "role", "evaluator"); /* resident, or in pinned memory between its phases */
+        /* resident, or in pinned memory between its phases */
+        const json_t *evaluator = named(models, "role", "evaluator");
         EXPECT(number(evaluator, "device_bytes") + number(evaluator, "pinned_bytes") == judge);
         int64_t sent =
             number(named(models, "role", "reference"), "pinned_bytes"); /* on 48 GB the reference is streamed */
@@ -251,8 +252,8 @@ TEST(half_a_billion_and_half_a_billion_at_batch_128) {
     json_decref(j);
 }
 
-/* At the edge: an embedding's update comes in behind a layer's (plan/materialise.c, M2), and placement stays at its bound
- * (plan/place.c). */
+/* At the edge: an embedding's update comes in behind a layer's (plan/materialise.c, M2), and placement stays at its
+ * bound (plan/place.c). */
 TEST_SLOW(the_least_budgets_and_the_longest_row) {
     static const char *const flags[] = {
         "--model qwen2.5-7b --mode full --seq 2048 --global-batch 4 --gpu h200 --budget 6GiB",

@@ -89,11 +89,13 @@ TEST(bad_models_are_refused_with_file_and_hint) {
     make_rows("rows.jsonl");
     make_model("m2", "");
     file_remove_tree(test_path("m2/model.safetensors"), NULL);
-    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m2"), test_path("rows.jsonl"), test_path("o"));
+    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m2"), test_path("rows.jsonl"),
+                 test_path("o"));
     expect_refused(&r, 1, "m2", "safetensors");
     make_model("m3", "");
     write_text(test_path("m3/model.safetensors"), "short");
-    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m3"), test_path("rows.jsonl"), test_path("o3"));
+    r = snug_run("train --model %s --data %s --out %s --seq 16", test_path("m3"), test_path("rows.jsonl"),
+                 test_path("o3"));
     expect_refused(&r, 1, "model.safetensors", "");
     r = snug_run("train --model qwen2.5-0.5b --data %s --out %s", test_path("rows.jsonl"), test_path("o4"));
     expect_refused(&r, 1, "preset", "--init random");
@@ -159,8 +161,10 @@ TEST(a_loss_that_is_not_finite_is_found_late_as_if_at_once) {
     double steps[2];
     char said[2][400] = {"", ""};
     for (int late = 0; late < 2; late++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --seq 16 --steps 20 --log-steps 1 --lr 30 --schedule constant --no-clip "
-                         "--optimizer sgd --overwrite --ahead %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), late ? "on" : "off");
+        Ran r = snug_run(
+            "train --model %s --data %s --out %s --seq 16 --steps 20 --log-steps 1 --lr 30 --schedule constant "
+            "--no-clip --optimizer sgd --overwrite --ahead %s",
+            test_path("m"), test_path("rows.jsonl"), test_path("o"), late ? "on" : "off");
         const char *message = strstr(str_text(&r.err), "the loss is not finite");
         EXPECT(r.code == 1 && message);
         if (message) snprintf(said[late], sizeof said[late], "%.300s", message - 12);
@@ -292,8 +296,11 @@ TEST(a_recipe_and_flags_give_the_same_run) {
     make_model("m", "");
     make_rows("rows.jsonl");
     Str text = {0};
-    str_addf(&text, "model: %s\ndata: %s\noutput_dir: %s\nmax_seq_length: 16\nmax_steps: 3\nlearning_rate: 1.0e-3\nlogging_steps: 1\n"
-             "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n", test_path("m"), test_path("rows.jsonl"), test_path("o0"));
+    str_addf(&text,
+             "model: %s\ndata: %s\noutput_dir: %s\nmax_seq_length: 16\nmax_steps: 3\nlearning_rate: "
+             "1.0e-3\nlogging_steps: 1\n"
+             "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n",
+             test_path("m"), test_path("rows.jsonl"), test_path("o0"));
     write_text(test_path("r.yaml"), str_text(&text));
     str_free(&text);
     Ran a = snug_run("train --config %s --set lr=2e-3", test_path("r.yaml"));

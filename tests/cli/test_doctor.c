@@ -73,7 +73,8 @@ TEST(a_plan_for_a_card_that_is_not_here) {
     EXPECT(r.code == 0 && strstr(str_text(&r.out), "RTX 4090, not here") &&
            strstr(str_text(&r.out), "it would fit"));
     ran_free(&r);
-    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --offload none --gpu 'NVIDIA T4 16GB'");
+    r = snug_run(
+        "plan --model qwen2.5-7b --mode lora --seq 512 --recompute block --offload none --gpu 'NVIDIA T4 16GB'");
     EXPECT(r.code == 0 && strstr(str_text(&r.out), "it would not fit"));
     ran_free(&r);
     r = snug_run("plan --model qwen2.5-7b --gpu voodoo2");

@@ -62,7 +62,8 @@ TEST(options_every_name_and_alias_is_unique_and_well_formed) {
             EXPECT(!strchr(word, '_') && !str_starts(word, "no-"));
             bool is_name = !strcmp(word, row->name);
             for (int k = 0; k < n; k++) { /* of one command only a name and an alias may be the same: the name counts */
-                bool clash = !strcmp(seen[k].word, word) && (seen[k].commands & row->commands) && seen[k].is_name == is_name;
+                bool clash =
+                    !strcmp(seen[k].word, word) && (seen[k].commands & row->commands) && seen[k].is_name == is_name;
                 if (!EXPECT(!clash)) test_note("    %s stands twice", word);
             }
             snprintf(seen[n].word, sizeof seen[0].word, "%s", word);
@@ -76,11 +77,13 @@ TEST(options_every_name_and_alias_is_unique_and_well_formed) {
 TEST(options_of_reason_have_their_own_defaults_and_names) {
     Options o;
     Err e;
-    EXPECT_OK(parse(&o, CMD_REASON, "--model|m|--output|o.json|--dataset|gsm8k|--data|f.jsonl|--rank|3|--batch-size|7", &e));
+    EXPECT_OK(parse(&o, CMD_REASON,
+                    "--model|m|--output|o.json|--dataset|gsm8k|--data|f.jsonl|--rank|3|--batch-size|7", &e));
     EXPECT_STR(opt_text(&o, OPT_DATASET), "gsm8k"); /* elsewhere an alias of --data */
     EXPECT_STR(opt_text(&o, OPT_DATA), "f.jsonl");
     EXPECT(opt_int(&o, OPT_RANK) == 3 && opt_int(&o, OPT_MICRO_BATCH) == 7);
-    EXPECT(opt_real(&o, OPT_TEMPERATURE) == 0.6 && opt_real(&o, OPT_TOP_P) == 0.95 && opt_int(&o, OPT_MAX_TOKENS) == 4096);
+    EXPECT(opt_real(&o, OPT_TEMPERATURE) == 0.6 && opt_real(&o, OPT_TOP_P) == 0.95 &&
+           opt_int(&o, OPT_MAX_TOKENS) == 4096);
     EXPECT(opt_real(&o, OPT_JUDGE_TEMPERATURE) == 0.3 && opt_int(&o, OPT_JUDGE_MAX_TOKENS) == 1024);
     EXPECT(opt_int(&o, OPT_ROUNDS) == 2 && opt_real(&o, OPT_THRESHOLD) == 0.8 && opt_int(&o, OPT_NUM_EXAMPLES) == -1);
     EXPECT_STR(opt_text(&o, OPT_QUANTIZE), "int8");

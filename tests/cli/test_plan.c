@@ -284,8 +284,11 @@ TEST(the_mathematics_change_only_as_allowed_and_in_the_order_of_damage) {
            strstr(str_text(&r.err),
                   ": --quantize nf4\n")); /* 8-bit moments alone were not enough, nor are they needed now */
     ran_free(&r);
-    r = snug_run("plan --model qwen2.5-7b --mode lora --seq 512 --gpu rtx-4090 --budget 9200MiB --recompute block --offload none --allow int8");
-    EXPECT(r.code == 0 && strstr(str_text(&r.err), ": --quantize int8 --quantize-head int8\n")); /* one more after the other */
+    r = snug_run(
+        "plan --model qwen2.5-7b --mode lora --seq 512 --gpu rtx-4090 --budget 9200MiB --recompute block --offload "
+        "none --allow int8");
+    /* one more after the other */
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), ": --quantize int8 --quantize-head int8\n"));
     ran_free(&r);
     r = snug_run("plan " TIGHT "--allow everything");
     expect_said(&r, 2, "everything", "nf4");
@@ -345,8 +348,11 @@ TEST(models_beside_a_policy_are_named_and_checked) {
         Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --gpu l40s %s", wrong[i].flags);
         expect_said(&r, 2 - (i == 2), wrong[i].part1, wrong[i].part2);
     }
-    Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --gpu l40s --reference same:nf4,streamed=4 --evaluator qwen2.5-1.5b:int8 --listing");
-    EXPECT(r.code == 0 && strstr(str_text(&r.out), "phase evaluator.decode8 x") && strstr(str_text(&r.out), "reference.layers.5.down_w"));
+    Ran r = snug_run(
+        "plan --task grpo --model qwen2.5-0.5b --gpu l40s --reference same:nf4,streamed=4 --evaluator "
+        "qwen2.5-1.5b:int8 --listing");
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "phase evaluator.decode8 x") &&
+           strstr(str_text(&r.out), "reference.layers.5.down_w"));
     EXPECT(strstr(str_text(&r.out), "frozen, partly streamed") && strstr(str_text(&r.out), "the peak"));
     ran_free(&r);
 }

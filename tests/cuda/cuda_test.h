@@ -35,7 +35,8 @@ typedef struct CudaTest {
 bool cuda_test_ready(void);      /* false: test_skip was called */
 Backend *cuda_test_device(void); /* the GPU; opened once */
 
-/* Every tensor of the program, and scratch for its steps, in a place of its own; no step waits. Gives the bytes of all. */
+/* Every tensor of the program, and scratch for its steps, in a place of its own; no step waits. Gives the bytes of
+ * all. */
 int64_t cuda_test_place(Program *p, Backend *b);
 
 void cuda_test_open(CudaTest *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -305,13 +305,15 @@ TEST(attention_by_cudnn_on_the_gpu) {
 /* ---- caches ---- */
 
 /* named: batch row r uses row rows - r of a cache of rows + 1. */
-static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, Format stored, const int32_t *positions, bool named) {
+static void try_cache_of_rows(AttrHeads h, int64_t rows, Format f, Format stored, const int32_t *positions,
+                              bool named) {
     CudaTest t;
     int64_t n = rows * h.seq, slot = 2 * h.kv_heads * h.head_dim;
     bool int8 = stored == FMT_INT8; /* a head a row */
     h.scale = (float)(1 / sqrt(h.head_dim));
     cuda_test_open(&t, "cache %s of %s, %lld rows of %lld, %d/%d heads of %d, %lld slots", format_name(stored),
-                   format_name(f), (long long)rows, (long long)h.seq, h.heads, h.kv_heads, h.head_dim, (long long)h.slots);
+                   format_name(f), (long long)rows, (long long)h.seq, h.heads, h.kv_heads, h.head_dim,
+                   (long long)h.slots);
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), at = cuda_test_vector(&t, FMT_I32, n);
     Tid to = named ? cuda_test_vector(&t, FMT_I32, rows) : NONE;
     if (rows % 2) prog_t(&t.p, at)->role = ROLE_INPUT; /* read before what is in front has ended */

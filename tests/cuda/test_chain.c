@@ -1,5 +1,6 @@
-/* test_chain.c - kernels that come up before the ones in front have ended give the bits of kernels that are waited for: a
- * stack of small steps, played whole with another input each time, so that what a play before left in place shows. */
+/* test_chain.c - kernels that come up before the ones in front have ended give the bits of kernels that are waited
+ * for: a stack of small steps, played whole with another input each time, so that what a play before left in place
+ * shows. */
 #include "base/rng.h"
 #include "base/units.h"
 #include "exec/exec.h"
@@ -14,7 +15,8 @@ typedef struct Stack {
 } Stack;
 
 static Tid filled(Program *p, const char *name, Format f, int64_t rows, int64_t cols, double scale) {
-    Tid t = rows ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols)) : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(cols));
+    Tid t = rows ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols))
+                 : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(cols));
     op_fill(p, t, (AttrFill){.kind = FILL_UNIFORM, .scale = (float)scale, .key = (uint64_t)t});
     return t;
 }

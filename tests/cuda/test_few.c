@@ -1,5 +1,5 @@
-/* test_few.c - products of a few rows on the GPU against the CPU: weights as they are stored, every way a row of them is
- * shared among warps, whole pieces and single numbers; and that a row's bits do not depend on its company. */
+/* test_few.c - products of a few rows on the GPU against the CPU: weights as they are stored, every way a row of them
+ * is shared among warps, whole pieces and single numbers; and that a row's bits do not depend on its company. */
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
 
@@ -19,12 +19,14 @@ static Tid normal_matrix(CudaTest *t, Format f, int64_t n, int64_t cols, uint64_
 /* Two fp32 sums of k products of normal numbers, added in other orders. */
 static double slack(int64_t k) { return 2e-6 + 6e-6 * sqrt((double)k) + 2e-7 * (double)k; }
 
-/* Tensor cores, which sum up 16-bit numbers, cut a sum off after every 16 products instead of rounding it: half a unit of
- * 2^-23 on average, always towards 0, of a sum that is 2 sqrt(k) on its way, where it ends far out. */
+/* Tensor cores, which sum up 16-bit numbers, cut a sum off after every 16 products instead of rounding it: half a
+ * unit of 2^-23 on average, always towards 0, of a sum that is 2 sqrt(k) on its way, where it ends far out. */
 static double cut_off(int64_t k) { return 0x1p-24 * (double)k / 16 * 2 * sqrt((double)k); }
 
 /* nf4's levels stand in x's format: 0.08 %, 0.01 % off by the root of their mean square. Six times that, of sqrt(k). */
-static double levels(int64_t k, Format x) { return (x == FMT_BF16 ? 0.0048 : x == FMT_F16 ? 0.0006 : 0) * sqrt((double)k); }
+static double levels(int64_t k, Format x) {
+    return (x == FMT_BF16 ? 0.0048 : x == FMT_F16 ? 0.0006 : 0) * sqrt((double)k);
+}
 
 static void try_few(int64_t n, Shape s, Format x_format, Format w_format, bool head, bool with_bias) {
     CudaTest t;
@@ -38,8 +40,10 @@ static void try_few(int64_t n, Shape s, Format x_format, Format w_format, bool h
     Step linear = {.op = OP_LINEAR, .linear = {.in = {x, w, bias}, .out = {y}}, .attr.linear = {!plain}};
     Step logits = {.op = OP_HEAD_LOGITS, .head_logits = {.in = {x, w}, .out = {y}}};
     cuda_test_run(&t, head ? logits : linear, false);
-    double sums = slack(s.k) + (x_format == FMT_F32 ? 0 : cut_off(s.k)) + (w_format == FMT_NF4 ? levels(s.k, x_format) : 0);
-    double half = !plain || x_format == FMT_F32 ? 0 : x_format == FMT_BF16 ? 0x1p-8 : 0x1p-11; /* the library rounds twice */
+    double sums =
+        slack(s.k) + (x_format == FMT_F32 ? 0 : cut_off(s.k)) + (w_format == FMT_NF4 ? levels(s.k, x_format) : 0);
+    /* the library rounds twice */
+    double half = !plain || x_format == FMT_F32 ? 0 : x_format == FMT_BF16 ? 0x1p-8 : 0x1p-11;
     if (!head && with_bias && half) cuda_test_near(&t, y, sums + 6 * half, 4 * half);
     else cuda_test_expect(&t, y, sums);
     cuda_test_close(&t);

@@ -13,7 +13,8 @@ TEST(devices_that_are_not_there_are_refused) {
     for (int i = 0; i < COUNT_OF(names); i++) {
         Backend *b = NULL;
         Err e = {0};
-        EXPECT(!backend_open(&b, names[i], (BackendOptions){.threads = 0}, &e) && e.code != ERR_NONE && e.text[0] && !b);
+        EXPECT(!backend_open(&b, names[i], (BackendOptions){.threads = 0}, &e) && e.code != ERR_NONE && e.text[0] &&
+               !b);
     }
 }
 

@@ -1,5 +1,5 @@
-/* test_gate.c - a product of a few rows that gates what it gives: in one launch the bits of two, on every border of tiles
- * and shares, and the CPU's numbers. */
+/* test_gate.c - a product of a few rows that gates what it gives: in one launch the bits of two, on every border of
+ * tiles and shares, and the CPU's numbers. */
 #include "tests/cuda/cuda_test.h"
 
 typedef struct Shape {

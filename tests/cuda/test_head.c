@@ -159,8 +159,9 @@ TEST(head_with_fp32_logits_on_the_gpu) {
 static void try_draws(int64_t n, int64_t v, Format f, DrawHow how, float scale) {
     enum { C = 24 };
     CudaTest t;
-    cuda_test_open(&t, "head draws %lldx%lld %s: temperature %g top-k %d top-p %g min-p %g ids %d scale %g", (long long)n,
-                   (long long)v, format_name(f), how.temperature, how.top_k, how.top_p, how.min_p, how.vocab, scale);
+    cuda_test_open(&t, "head draws %lldx%lld %s: temperature %g top-k %d top-p %g min-p %g ids %d scale %g",
+                   (long long)n, (long long)v, format_name(f), how.temperature, how.top_k, how.top_p, how.min_p,
+                   how.vocab, scale);
     Tid x = cuda_test_matrix(&t, f, n, C), w = cuda_test_matrix(&t, f, v, C);
     Tid labels = cuda_test_vector(&t, FMT_I32, n), hows = cuda_test_matrix(&t, FMT_I32, n, DRAW_WORDS);
     Tid logp = cuda_test_vector(&t, FMT_F32, n), lse = cuda_test_vector(&t, FMT_F32, n);
@@ -203,18 +204,23 @@ TEST(tokens_a_head_draws_on_the_gpu_are_the_cpus) {
     }
 }
 
-/* Decoded panel by panel; the last has more than one, so that it is large: no gradient of the weight, no normal draws. */
+/* Decoded panel by panel; the last has more than one, so that it is large: no gradient of the weight, no normal
+ * draws. */
 TEST(an_int8_head_on_the_gpu) {
     if (!cuda_test_ready()) return;
-    static const HeadCase coded[] = {{3, 1000, 64, 128}, {130, 257, 48, 128}, {300, 4100, 96, 128}, {3, 31000, 1100, 128}};
+    static const HeadCase coded[] = {
+        {3, 1000, 64, 128}, {130, 257, 48, 128}, {300, 4100, 96, 128}, {3, 31000, 1100, 128}};
     for (int i = 0; i < 7; i++) {
         HeadCase c = coded[i / 2];
         Format f = i % 2 ? FMT_BF16 : FMT_F32;
         CudaTest t;
-        cuda_test_open(&t, "int8 head %lld rows, %lld words, width %lld, %s", (long long)c.n, (long long)c.v, (long long)c.c, format_name(f));
+        cuda_test_open(&t, "int8 head %lld rows, %lld words, width %lld, %s", (long long)c.n, (long long)c.v,
+                       (long long)c.c, format_name(f));
         HeadTest h = {.c = c};
-        Tid x = cuda_test_matrix(&t, f, c.n, c.c), w = cuda_test_matrix(&t, FMT_INT8, c.v, c.c), y = cuda_test_matrix(&t, FMT_F32, c.n, c.v);
-        Tid dx = cuda_test_matrix(&t, f, c.n, c.c), logp = cuda_test_vector(&t, FMT_F32, c.n), lse = cuda_test_vector(&t, FMT_F32, c.n);
+        Tid x = cuda_test_matrix(&t, f, c.n, c.c), w = cuda_test_matrix(&t, FMT_INT8, c.v, c.c),
+            y = cuda_test_matrix(&t, FMT_F32, c.n, c.v);
+        Tid dx = cuda_test_matrix(&t, f, c.n, c.c), logp = cuda_test_vector(&t, FMT_F32, c.n),
+            lse = cuda_test_vector(&t, FMT_F32, c.n);
         h.labels = cuda_test_vector(&t, FMT_I32, c.n), h.dlogp = cuda_test_vector(&t, FMT_F32, c.n);
         Tid clock = cuda_test_clock(&t, 8, 0, 1);
         cuda_test_normal(&t, x, 1, 1);
@@ -223,7 +229,8 @@ TEST(an_int8_head_on_the_gpu) {
         for (int64_t k = 0; k < c.v * c.c; k++) {
             char *row = (char *)t.initial[w] + k / c.c * row_bytes;
             row[k % c.c] = (char)(((uint32_t)k * 2654435761u >> 24) % 255 - 127);
-            *(float *)(row + format_row_scale(FMT_INT8, c.c)) = 2.0f / 74 / sqrtf((float)c.c); /* codes are 74 large on average */
+            /* codes are 74 large on average */
+            *(float *)(row + format_row_scale(FMT_INT8, c.c)) = 2.0f / 74 / sqrtf((float)c.c);
         }
         h.t = t;
         fill_rows(&h);

@@ -538,7 +538,10 @@ static void try_fill(Format f, Shape s, AttrFill fill) {
     Tid x = cuda_test_matrix(&t, f, s.rows, s.cols);
     cuda_test_run(&t, (Step){.op = OP_FILL, .fill = {.out = {x}}, .attr.fill = fill}, false);
     if (fill.kind == FILL_NORMAL) /* cosines of the two devices differ; a code may fall one step aside */
-        cuda_test_expect(&t, x, f == FMT_INT8 || f == FMT_MOM8 ? 4.5 / 127 * fill.scale : f == FMT_NF4 ? 4.5 * 0.31 * fill.scale : 1e-5);
+        cuda_test_expect(&t, x,
+                         f == FMT_INT8 || f == FMT_MOM8 ? 4.5 / 127 * fill.scale
+                         : f == FMT_NF4                 ? 4.5 * 0.31 * fill.scale
+                                                        : 1e-5);
     else
         cuda_test_same(&t, x);
     cuda_test_close(&t);

@@ -10,14 +10,17 @@ enum { STEPS = 8 };
 static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 
 static Ran train(const char *flags) {
-    return snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 6 --steps %d "
-                    "--log-steps 1 --precision fp32 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), STEPS, flags);
+    return snug_run(
+        "train --device cuda --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 6 "
+        "--steps %d --log-steps 1 --precision fp32 --no-save %s",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"), STEPS, flags);
 }
 
 TEST(a_gpu_run_is_the_same_queued_ahead_or_not) {
     if (!cuda_test_ready()) return;
-    static const char *const flags[] = {"--ahead off --data-workers 0", "--ahead on --data-workers 0", "--ahead on --data-workers 1",
-                                        "--ahead off --data-workers 3", "--val-split 0.1 --eval-steps 3 --ahead on"};
+    static const char *const flags[] = {"--ahead off --data-workers 0", "--ahead on --data-workers 0",
+                                        "--ahead on --data-workers 1", "--ahead off --data-workers 3",
+                                        "--val-split 0.1 --eval-steps 3 --ahead on"};
     make_job();
     double base[STEPS], loss[STEPS];
     for (int k = 0; k < COUNT_OF(flags); k++) {

@@ -11,8 +11,10 @@ static void make_job(void) { snug_make_job((SnugJob){3, 256, 512}); }
 
 /* Its losses, and the checksum of what was trained. */
 static void train(double *loss, char *checksum, int steps, const char *flags) {
-    Ran r = snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                     "--lr 1e-3 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
+    Ran r = snug_run(
+        "train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d "
+        "--log-steps 1 --lr 1e-3 --no-save %s",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
     if (!EXPECT(r.code == 0)) test_note("    %s: %s", flags, str_text(&r.err));
     if (!EXPECT(snug_metrics(test_path("o"), "train", "loss", loss, steps) == steps)) test_note("    %s", flags);
     json_t *j = ran_json(&r);
@@ -22,13 +24,17 @@ static void train(double *loss, char *checksum, int steps, const char *flags) {
     ran_free(&r);
 }
 
-/* The bounds, as shares of the loss: what 8 and 11 bits of a number, and rounding at random, do in a hundred updates. */
+/* The bounds, as shares of the loss: what 8 and 11 bits of a number, and rounding at random, do in a hundred updates.
+ *  */
 TEST(losses_on_a_gpu_follow_the_cpu_in_fp32) {
     if (!cuda_test_ready()) return;
     static const struct {
         const char *flags;
         double bound;
-    } cases[] = {{"--precision fp32", 1e-3}, {"--precision bf16", 0.02}, {"--precision fp16", 0.005}, {"--precision fp32 --tf32", 0.005}};
+    } cases[] = {{"--precision fp32", 1e-3},
+                 {"--precision bf16", 0.02},
+                 {"--precision fp16", 0.005},
+                 {"--precision fp32 --tf32", 0.005}};
     make_job();
     double base[STEPS], loss[STEPS];
     train(base, NULL, STEPS, "--device cpu --precision fp32");
@@ -42,8 +48,8 @@ TEST(losses_on_a_gpu_follow_the_cpu_in_fp32) {
         for (int i = 0; i < STEPS; i++)
             if (!(fabs(loss[i] - base[i]) / base[i] <= worst)) worst = fabs(loss[i] - base[i]) / base[i], at = i;
         EXPECT(worst <= cases[k].bound);
-        test_note("    %s: off by %.3g at most (step %d: %.6g against %.6g); %g is allowed", cases[k].flags, worst, at + 1,
-                  loss[at], base[at], cases[k].bound);
+        test_note("    %s: off by %.3g at most (step %d: %.6g against %.6g); %g is allowed", cases[k].flags, worst,
+                  at + 1, loss[at], base[at], cases[k].bound);
     }
 }
 
@@ -51,8 +57,12 @@ TEST(deterministic_runs_on_a_gpu_are_the_same_bits) {
     if (!cuda_test_ready()) return;
     static const char *const kinds[] = {"--precision bf16", "--precision fp16 --loss-scale 4e6 --loss-scale-window 3",
                                         "--mode lora --precision bf16 --lora-dropout 0.1"};
-    static const char *const ways[] = {"--recompute none", "--recompute none", "--recompute block", "--recompute norm --ahead off",
-                                       "--recompute none --trim-every 3", "--recompute none --offload moments"};
+    static const char *const ways[] = {"--recompute none",
+                                       "--recompute none",
+                                       "--recompute block",
+                                       "--recompute norm --ahead off",
+                                       "--recompute none --trim-every 3",
+                                       "--recompute none --offload moments"};
     make_job();
     for (int k = 0; k < COUNT_OF(kinds); k++) {
         double base[SHORT], loss[SHORT];
@@ -76,11 +86,13 @@ TEST(deterministic_runs_on_a_gpu_are_the_same_bits) {
 TEST(trimmed_memory_leaves_the_card_and_comes_back) {
     if (!cuda_test_ready()) return;
     make_job();
-    Ran r = snug_run("train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 "
-                     "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2", test_path("m"),
-                     test_path("rows.jsonl"), test_path("o"));
+    Ran r = snug_run(
+        "train --device cuda --model %s --data %s --out %s --overwrite --seq 4096 --pack on --micro-batch 8 "
+        "--global-batch 8 --steps 4 --log-steps 1 --no-save --precision bf16 --trim-every 2",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"));
     const char *line = strstr(str_text(&r.err), "step 2: ");
-    if (!EXPECT(r.code == 0 && line && !strstr(line, "step 2: 0 bytes") && strstr(line, "step 4: "))) test_note("%s", str_text(&r.err));
+    if (!EXPECT(r.code == 0 && line && !strstr(line, "step 2: 0 bytes") && strstr(line, "step 4: ")))
+        test_note("%s", str_text(&r.err));
     if (line) test_note("    %.140s", line);
     ran_free(&r);
 }

@@ -31,8 +31,9 @@ static double slack(int64_t k, Kinds f) {
     return f.x != FMT_F32 && f.w == FMT_F32 ? sums + 0x1p-8 * 0.58 * 6 * sqrt((double)k) : sums;
 }
 
-/* The library rounds a 16-bit product once before it adds a bias or what was there so far: up to half a unit in the last
- * place of the product, which is no larger than the result and the number added (at most 6 deviations) together. */
+/* The library rounds a 16-bit product once before it adds a bias or what was there so far: up to half a unit in the
+ * last place of the product, which is no larger than the result and the number added (at most 6 deviations) together.
+ *  */
 static void expect_added(CudaTest *t, Tid id, double tolerance, Format f, bool added) {
     double half = f == FMT_BF16 ? 0x1p-8 : f == FMT_F16 ? 0x1p-11 : 0;
     if (!added || !half) cuda_test_expect(t, id, tolerance);

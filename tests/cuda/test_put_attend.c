@@ -1,5 +1,6 @@
-/* test_put_attend.c - rope_put and attend_cache of one token a row in one launch: the bits of two, of what is attended and
- * of the cache, on every border of tiles and splits; and nothing is joined where a token could miss another's key. */
+/* test_put_attend.c - rope_put and attend_cache of one token a row in one launch: the bits of two, of what is
+ * attended and of the cache, on every border of tiles and splits; and nothing is joined where a token could miss
+ * another's key. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -124,9 +125,9 @@ static void try_round(Token *t, int round, Err *e) {
     bool same_o = !memcmp(o, joined_o, (size_t)prog_bytes(&t->p, t->o));
     bool same_cache = !memcmp(cache, joined_cache, (size_t)prog_bytes(&t->p, t->cache));
     if (!EXPECT(ok && same_o && same_cache))
-        test_note("    %s, %d heads on %d of %d, %lld slots, %lld rows, round %d: o %s, cache %s %s", format_name(t->s.f),
-                  t->s.heads, t->s.kv_heads, t->s.dim, (long long)t->s.slots, (long long)t->s.rows, round,
-                  same_o ? "same" : "differs", same_cache ? "same" : "differs", e->text);
+        test_note("    %s, %d heads on %d of %d, %lld slots, %lld rows, round %d: o %s, cache %s %s",
+                  format_name(t->s.f), t->s.heads, t->s.kv_heads, t->s.dim, (long long)t->s.slots,
+                  (long long)t->s.rows, round, same_o ? "same" : "differs", same_cache ? "same" : "differs", e->text);
     if (t->s.rows > 2) EXPECT(memcmp(t->kept, cache, (size_t)prog_bytes(&t->p, t->cache))); /* something was put */
     mem_free(o), mem_free(cache), mem_free(joined_o), mem_free(joined_cache);
 }
@@ -153,12 +154,15 @@ static bool has_cores(void) { /* the joined kernel is one of tensor cores */
 }
 
 static const Shape shapes[] = {
-    {FMT_BF16, 28, 4, 128, 264, 1, true},   {FMT_BF16, 28, 4, 128, 64, 1, false},  {FMT_BF16, 28, 4, 128, 1024, 1, true},
-    {FMT_BF16, 28, 4, 128, 4096, 1, true},  {FMT_BF16, 28, 4, 128, 300, 7, true},  {FMT_BF16, 28, 4, 128, 2048, 8, true},
-    {FMT_BF16, 14, 2, 64, 600, 5, true},    {FMT_F16, 14, 2, 64, 4096, 3, true},   {FMT_F16, 12, 12, 64, 130, 48, true},
-    {FMT_BF16, 8, 2, 80, 777, 6, true},     {FMT_F16, 32, 32, 96, 520, 2, false},  {FMT_BF16, 20, 2, 96, 90, 28, true},
-    {FMT_BF16, 24, 1, 128, 1500, 9, true},  {FMT_F16, 9, 1, 80, 4100, 1, true},    {FMT_BF16, 4, 2, 32, 97, 30, true},
-    {FMT_BF16, 16, 8, 128, 20, 48, false},  {FMT_F16, 3, 3, 32, 1, 2, true},
+    {FMT_BF16, 28, 4, 128, 264, 1, true},  {FMT_BF16, 28, 4, 128, 64, 1, false},
+    {FMT_BF16, 28, 4, 128, 1024, 1, true}, {FMT_BF16, 28, 4, 128, 4096, 1, true},
+    {FMT_BF16, 28, 4, 128, 300, 7, true},  {FMT_BF16, 28, 4, 128, 2048, 8, true},
+    {FMT_BF16, 14, 2, 64, 600, 5, true},   {FMT_F16, 14, 2, 64, 4096, 3, true},
+    {FMT_F16, 12, 12, 64, 130, 48, true},  {FMT_BF16, 8, 2, 80, 777, 6, true},
+    {FMT_F16, 32, 32, 96, 520, 2, false},  {FMT_BF16, 20, 2, 96, 90, 28, true},
+    {FMT_BF16, 24, 1, 128, 1500, 9, true}, {FMT_F16, 9, 1, 80, 4100, 1, true},
+    {FMT_BF16, 4, 2, 32, 97, 30, true},    {FMT_BF16, 16, 8, 128, 20, 48, false},
+    {FMT_F16, 3, 3, 32, 1, 2, true},
 };
 
 TEST(a_token_puts_its_key_while_it_attends) {

@@ -37,7 +37,8 @@ static Tensor tensor_of(Format f, int64_t n) { return (Tensor){.name = "t", .for
 static void put_numbers(Many *t, int64_t at, const Tensor *x, uint64_t key) {
     int64_t n = x->dim[0];
     float *v = mem_alloc(n * (int64_t)sizeof *v);
-    for (int64_t i = 0; i < n; i++) v[i] = 0.1f * rng_normal(key, (uint64_t)i), v[i] = key % PLACES == 3 ? v[i] * v[i] : v[i];
+    for (int64_t i = 0; i < n; i++)
+        v[i] = 0.1f * rng_normal(key, (uint64_t)i), v[i] = key % PLACES == 3 ? v[i] * v[i] : v[i];
     format_table[x->format].encode(t->initial + at, v, 1, n, 0, 1);
     mem_free(v);
 }
@@ -69,12 +70,15 @@ static void many_open(Many *t, OpId op, Kinds k, Kinds odd) {
         void *x[PLACES];
         Tensor *n = t->t[i];
         bool master = (i == STEPS / 2 ? odd : k).master;
-        for (int p = 0; p < PLACES; p++) put_numbers(t, at[i][p], &n[p], (uint64_t)(i * PLACES + p)), x[p] = t->pool + at[i][p];
+        for (int p = 0; p < PLACES; p++)
+            put_numbers(t, at[i][p], &n[p], (uint64_t)(i * PLACES + p)), x[p] = t->pool + at[i][p];
         t->step[i] = (Step){.op = op, .key = (uint32_t)(100 + i),
                             .attr.update = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                                             .weight_decay = i % 3 ? 0.1f : 0, .lr_mult = i % 2 ? 1 : 0.5f}};
         Args *a = &t->args[i];
-        *a = (Args){.step = &t->step[i], .workspace = t->pool + scratch[i], .workspace_bytes = (size_of(i) + 16383) / 16384 * 8};
+        *a = (Args){.step = &t->step[i],
+                    .workspace = t->pool + scratch[i],
+                    .workspace_bytes = (size_of(i) + 16383) / 16384 * 8};
         char *dial = t->pool + words;
         Operand dials = {dial, NULL}, verdict = {dial + 64, NULL}, clock = {dial + 128, NULL};
         Operand w = {x[0], &n[0]}, g = {x[1], &n[1]}, m = {x[2], &n[2]}, v = {x[3], &n[3]}, behind = {0};

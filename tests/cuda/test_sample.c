@@ -101,7 +101,8 @@ TEST(tokens_drawn_on_the_gpu_are_the_cpus) {
     static const int64_t vocabularies[] = {1, 2, 31, 33, 1000, 1025, 32000, 151936};
     for (int v = 0; v < COUNT_OF(vocabularies); v++)
         for (int i = 0; i < COUNT_OF(settings); i++)
-            try_sample(vocabularies[v] > 2000 ? 3 : 5, vocabularies[v], PLAIN, settings[i], 1000 + (uint64_t)(v * 100 + i));
+            try_sample(vocabularies[v] > 2000 ? 3 : 5, vocabularies[v], PLAIN, settings[i],
+                       1000 + (uint64_t)(v * 100 + i));
 }
 
 TEST(odd_rows_drawn_from_on_the_gpu) {

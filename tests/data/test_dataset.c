@@ -416,7 +416,8 @@ TEST(dataset_report_reads_well) {
     dataset_close(d);
     d = NULL;
     o.seq = 256;
-    EXPECT_OK(dataset_open(&d, tiny_file("data.jsonl", "{\"question\": \"abc\", \"answer\": \"0123456789\"}\n"), &o, &e));
+    EXPECT_OK(
+        dataset_open(&d, tiny_file("data.jsonl", "{\"question\": \"abc\", \"answer\": \"0123456789\"}\n"), &o, &e));
     str_clear(&s);
     if (d) dataset_report_text(&s, d);
     EXPECT(strstr(str_text(&s), "         --seq 64 would be enough: no sample is longer\n"));

@@ -1,5 +1,6 @@
 /* test_scan.c - the row scanner against the JSON library: whatever it accepts, the library accepts with the same value
- * and the same length; what is usual it accepts; and broken bytes, cut texts and random edits change nothing of that. */
+ * and the same length; what is usual it accepts; and broken bytes, cut texts and random edits change nothing of that.
+ *  */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -21,7 +22,8 @@ static const Piece usual[] = {
     TEXT("{\"t\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}"),
     TEXT("{\"t\":\"\\u0041\\u00e9\\u20ac\\ud83d\\ude00 \\u0000 end\"}"),
     TEXT("{\"t\":\"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xef\xbf\xbf \xf4\x8f\xbf\xbf\"}"),
-    TEXT("{\"messages\":[{\"role\":\"user\",\"content\":\"one\\ntwo\"},{\"role\":\"assistant\",\"content\":\"three\"}]}"),
+    TEXT("{\"messages\":[{\"role\":\"user\",\"content\":\"one\\ntwo\"},{\"role\":\"assistant\",\"content\":\"three\"}"
+         "]}"),
     TEXT("{\"x\":1.5,\"y\":-2e-3,\"z\":1E+5,\"w\":0.0,\"v\":123456789012345678.25}"),
     TEXT("{\"\":1,\"\\u006b\":2,\"caf\xc3\xa9\":3}"),
     TEXT("{\"a\":\"12345678\",\"b\":\"1234567\\\"\",\"c\":\"123456789012345\\\\\"}"),
@@ -53,7 +55,8 @@ static bool agrees(const char *text, int64_t bytes, bool *accepted) {
     json_error_t at;
     int64_t used = 0;
     json_t *have = dataset_scan_object(&scratch, copy, bytes, &used);
-    json_t *want = json_loadb(copy, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &at);
+    json_t *want =
+        json_loadb(copy, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &at);
     bool ok = !have || (want && json_equal(have, want) && used == at.position);
     if (ok && have) { /* and in the same order of fields */
         char *a = json_dumps(have, JSON_COMPACT), *b = json_dumps(want, JSON_COMPACT);

@@ -175,7 +175,8 @@ TEST(what_passes_to_the_next_step_alone_is_known) {
     prog_init(&p);
     Tid in = prog_tensor(&p, "in", ROLE_INPUT, FMT_F32, 2, DIMS(2, 4));
     prog_begin_phase(&p, "forward", 1);
-    Tid once = op_add(&p, "once", in, in), twice = op_add(&p, "twice", once, in), late = op_add(&p, "late", twice, twice);
+    Tid once = op_add(&p, "once", in, in), twice = op_add(&p, "twice", once, in),
+        late = op_add(&p, "late", twice, twice);
     Tid last = op_add(&p, "last", twice, in);
     op_add(&p, "end", late, last);
     prog_end_phase(&p);
@@ -206,7 +207,8 @@ TEST(a_step_knows_what_it_writes_alone) {
     for (int i = 0; i < s.p.n_s; i++) {
         OpId op = s.p.s[i].op;
         Tid w = prog_first_out(&s.p.s[i]);
-        bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]); /* that one twice; squares share a base */
+        /* that one twice; squares share a base */
+        bool alone = op == OP_CLIP || (op == OP_SGD && w != s.w[TENSORS - 1]);
         if (!EXPECT(x.args[i].only_writer[0] == alone)) test_note("    step %d, %s", i, op_name(op));
         for (int k = 0; k < MAX_OUT; k++) EXPECT(s.p.s[i].out[k] || !x.args[i].only_writer[k]);
     }

@@ -165,8 +165,8 @@ static int calls_of(const char *err, const char *kind) {
     return at ? atoi(at + strlen(label)) : -1;
 }
 
-/* Whether a text's buffer grows once more depends on how many digits a duration or what is free has in it: a run may have a
- * few heap calls (kind 0) more or fewer than the one that was counted. */
+/* Whether a text's buffer grows once more depends on how many digits a duration or what is free has in it: a run may
+ * have a few heap calls (kind 0) more or fewer than the one that was counted. */
 enum { LOOSE = 8 };
 
 static int most_of(const Scenario *s, int kind) { /* calls that are made to fail, of those of a kind */
@@ -415,8 +415,9 @@ TEST(a_comparison_of_policies_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_talker() || !make_place()) return;
     sweep(&(Scenario){.name = "grpo-eval",
                       .before = "place",
-                      .arguments = "grpo-eval --model ../talker --tuned ../talker --parser test --eval-samples 2 "
-                                   "--prompt-tokens 48 --max-tokens 4 --threads 1 --budget 1GiB --out out/lines.jsonl"});
+                      .arguments =
+                          "grpo-eval --model ../talker --tuned ../talker --parser test --eval-samples 2 "
+                          "--prompt-tokens 48 --max-tokens 4 --threads 1 --budget 1GiB --out out/lines.jsonl"});
 }
 
 #define FORGET                                                                                       \

@@ -22,8 +22,8 @@ static void expect_refused(Ran r, int code, const char *part1, const char *part2
 /* A random model in m, with weights large enough that the prompt matters. */
 static void make_model(const char *more) {
     Ran r = snug_run(
-        "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 "
-        "--set num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
+        "init --model llama-3.2-1b --out %s --dtype fp32 --set num_hidden_layers=2 --set hidden_size=32 --set "
+        "num_attention_heads=2 --set num_key_value_heads=1 --set intermediate_size=48 --set initializer_range=0.3 %s",
         test_path("m"), more);
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
@@ -96,8 +96,8 @@ TEST(greedy_ids_are_those_of_transformers) {
         write_case(one);
         if (*adapter) snprintf(more, sizeof more, "--adapter tests/golden/%s/adapter", model);
         Ran r = snug_run(
-            "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 --slots 3 "
-            "--repetition-penalty %g",
+            "generate --model tests/golden/%s %s --prompts %s --max-tokens 16 --ignore-eos --prefill-chunk 16 "
+            "--slots 3 --repetition-penalty %g",
             model, more, test_path("p.jsonl"), json_number_value(json_object_get(one, "repetition_penalty")));
         expect_case(one, &r);
     }
@@ -221,7 +221,8 @@ static const char *stories(void) { /* its folder, or NULL after a skip */
 TEST(stories260k_tells_its_golden_story) {
     const char *folder = stories();
     if (!folder) return;
-    json_t *g = json_load_file(test_assets("stories260K/golden.json"), 0, NULL), *want = json_object_get(g, "greedy_ids");
+    json_t *g = json_load_file(test_assets("stories260K/golden.json"), 0, NULL),
+           *want = json_object_get(g, "greedy_ids");
     int n = (int)json_array_size(want) - 1;
     write_text(test_path("p.jsonl"), "{\"ids\":[1]}\n");
     Ran r = snug_run("generate --model %s --prompts %s --max-tokens %d --ignore-eos", folder, test_path("p.jsonl"), n);
@@ -244,8 +245,9 @@ TEST(stories260k_tells_its_golden_story) {
     /* text in, text out; a stop string that no token is */
     r = snug_run("generate --model %s --prompt 'Once upon a time' --max-tokens 60 --stop 'red ba'", folder);
     EXPECT(r.code == 0);
-    EXPECT_STR(str_text(&r.out),
-               ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, \n");
+    EXPECT_STR(
+        str_text(&r.out),
+        ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, \n");
     ran_free(&r);
 }
 
@@ -288,7 +290,8 @@ TEST(more_prompts_than_slots_lose_and_mix_nothing) {
                !strcmp(json_string_value(json_object_get(json_array_get(four, i), "id")), id));
         EXPECT(number(four, i, "tokens") == (i % 2 ? 3 + (int64_t)i % 11 : 9) &&
                json_equal(ids_of(alone, i), ids_of(four, i)));
-        EXPECT(json_array_size(json_object_get(json_array_get(four, i), "logprobs")) == (size_t)number(four, i, "tokens"));
+        EXPECT(json_array_size(json_object_get(json_array_get(four, i), "logprobs")) ==
+               (size_t)number(four, i, "tokens"));
     }
     EXPECT(number(four, 23, "plays") < number(alone, 23, "plays")); /* they did run together */
     json_decref(alone);
@@ -339,7 +342,8 @@ TEST(samples_share_the_prefill_and_seeds_repeat) {
     json_t *b = answers(&r);
     r = snug_run("generate %s --prompts %s --n 5 --seed 43", how, test_path("p.jsonl"));
     json_t *other = answers(&r);
-    EXPECT(json_array_size(a) == 11 && number(a, 10, "prefill_tokens") == 11 && number(a, 10, "shared_tokens") == 4 * 11);
+    EXPECT(json_array_size(a) == 11 && number(a, 10, "prefill_tokens") == 11 &&
+           number(a, 10, "shared_tokens") == 4 * 11);
     int changed = 0, apart = 0;
     for (size_t i = 0; i < 10; i++) {
         EXPECT(json_equal(ids_of(a, i), ids_of(b, i)) && number(a, i, "sample") == (int64_t)i % 5);
@@ -388,8 +392,8 @@ TEST(quantised_weights_answer_nearly_alike) {
     double first[3];
     int64_t weights[3];
     for (int k = 0; k < 3; k++) {
-        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 3 --logprobs --json --quantize %s", test_path("m"),
-                         test_path("p.jsonl"), kinds[k]);
+        Ran r = snug_run("generate --model %s --prompts %s --max-tokens 3 --logprobs --json --quantize %s",
+                         test_path("m"), test_path("p.jsonl"), kinds[k]);
         json_t *a = answers(&r);
         first[k] = json_real_value(json_array_get(json_object_get(json_array_get(a, 0), "logprobs"), 0));
         weights[k] = number(a, 4, "planned_bytes");
@@ -412,7 +416,8 @@ TEST(an_int8_cache_is_smaller_and_answers_nearly_alike) {
         Ran r = snug_run(
             "generate --model %s --prompts %s --max-tokens 3 --context 1000 --slots 4 --logprobs --json --kv-cache %s",
             test_path("m"), test_path("p.jsonl"), kinds[k]);
-        const char *line = strstr(str_text(&r.err), "  cache"); /* 2 layers, 4 slots of 1,000 tokens, a k and a v head */
+        /* 2 layers, 4 slots of 1,000 tokens, a k and a v head */
+        const char *line = strstr(str_text(&r.err), "  cache");
         if (!EXPECT(line && strstr(line, k ? "768,000" : "2,048,000"))) test_note("%s", str_text(&r.err));
         json_t *a = answers(&r);
         first[k] = json_real_value(json_array_get(json_object_get(json_array_get(a, 3), "logprobs"), 0));
@@ -428,8 +433,9 @@ TEST(random_weights_answer_without_files) {
     json_t *a[4];
     static const char *const how[4] = {"--init random", "--init random", "--init random --seed 7", ""};
     for (int i = 0; i < 4; i++) {
-        Ran r = snug_run("generate --model tests/golden/llama_plain --prompts %s --max-tokens 12 --ignore-eos --logprobs %s",
-                         test_path("p.jsonl"), how[i]);
+        Ran r = snug_run(
+            "generate --model tests/golden/llama_plain --prompts %s --max-tokens 12 --ignore-eos --logprobs %s",
+            test_path("p.jsonl"), how[i]);
         a[i] = answers(&r);
     }
     EXPECT(json_array_size(ids_of(a[0], 0)) == 12 && json_equal(a[0], a[1]));
@@ -458,8 +464,9 @@ TEST(bad_prompts_are_refused_with_file_and_line) {
                {"{\"ids\":[]}\n{\"ids\":[4,100000]}\n", "b.jsonl:1", "No other prompt"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         write_text(test_path("b.jsonl"), bad[i].text);
-        expect_refused(snug_run("generate %s --prompts %s --out %s", model, test_path("b.jsonl"), test_path("o.jsonl")), 1,
-                       bad[i].part1, bad[i].part2);
+        expect_refused(
+            snug_run("generate %s --prompts %s --out %s", model, test_path("b.jsonl"), test_path("o.jsonl")), 1,
+            bad[i].part1, bad[i].part2);
         EXPECT(!file_exists(test_path("o.jsonl")));
     }
     write_text(test_path("p.jsonl"), "{\"ids\":[1,2,3]}\n");
@@ -501,10 +508,12 @@ TEST(chat_goes_on_forgets_and_leaves) {
     make_model(more);
     write_text(test_path("m/chat_template.jinja"), tiny_chatml);
     write_text(test_path("in"), "hello\nand then?\n/reset\nhello\n/quit\nnever read\n");
-    Ran r = snug_run("chat --model %s --max-tokens 6 --temperature 0 --stop $'\\x01' <%s", test_path("m"), test_path("in"));
+    Ran r = snug_run("chat --model %s --max-tokens 6 --temperature 0 --stop $'\\x01' <%s", test_path("m"),
+                     test_path("in"));
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     ran_free(&r);
-    /* answers may hold line ends of their own: the same words after /reset give the same bytes as a conversation of one */
+    /* answers may hold line ends of their own: the same words after /reset give the same bytes as a conversation of
+     * one */
     write_text(test_path("once"), "hello\n");
     write_text(test_path("twice"), "hello\n/reset\nhello\n");
     Ran one = snug_run("chat --model %s --max-tokens 6 --temperature 0 <%s", test_path("m"), test_path("once"));
@@ -519,7 +528,8 @@ TEST(chat_goes_on_forgets_and_leaves) {
     ran_free(&two);
     ran_free(&sys);
     /* the same by generate, as one prompt of messages */
-    write_text(test_path("p.jsonl"), "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n{\"text\":\"hello\"}\n");
+    write_text(test_path("p.jsonl"),
+               "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n{\"text\":\"hello\"}\n");
     r = snug_run("generate --model %s --prompts %s --max-tokens 6", test_path("m"), test_path("p.jsonl"));
     json_t *a = answers(&r);
     EXPECT(number(a, 0, "prompt_tokens") == 24 && number(a, 1, "prompt_tokens") == 5);

@@ -23,16 +23,17 @@ static bool next(Heard *h, Request *r) {
     int64_t i = h->given++;
     int n = 1 + (int)(i * 7 % 23);
     for (int k = 0; k < n; k++) h->prompt[i][k] = (int32_t)((i * 31 + k * 17) % 90);
-    *r = (Request){.prompt = h->prompt[i],
-                   .n_prompt = n,
-                   .max_new = 1 + i * 5 % 37,
-                   .samples = i % 4 == 2 ? 3 : 1,
-                   .sampling = {.temperature = h->temperature, .top_p = 0.95f, .top_k = 30, .repetition = h->repetition},
-                   .key = 1000 + (uint64_t)i,
-                   .stop_id = h->stop_id,
-                   .n_stop_ids = i % 3 ? 15 : 0, /* some end in the middle, on ids that come now and then */
-                   .want_logp = true,
-                   .number = i};
+    *r = (Request){
+        .prompt = h->prompt[i],
+        .n_prompt = n,
+        .max_new = 1 + i * 5 % 37,
+        .samples = i % 4 == 2 ? 3 : 1,
+        .sampling = {.temperature = h->temperature, .top_p = 0.95f, .top_k = 30, .repetition = h->repetition},
+        .key = 1000 + (uint64_t)i,
+        .stop_id = h->stop_id,
+        .n_stop_ids = i % 3 ? 15 : 0, /* some end in the middle, on ids that come now and then */
+        .want_logp = true,
+        .number = i};
     return true;
 }
 

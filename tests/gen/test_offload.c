@@ -1,5 +1,5 @@
-/* test_offload.c - answers with weights in pinned memory or on disk are the same answers, and `snug plan --task generate`
- * plans what `snug generate` takes. */
+/* test_offload.c - answers with weights in pinned memory or on disk are the same answers, and `snug plan --task
+ * generate` plans what `snug generate` takes. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/snug.h"
@@ -97,7 +97,8 @@ TEST(weights_on_disk_give_the_same_answers) {
     ran_free(&r);
 }
 
-/* A folder that was quantised by snug is read where it lies, as a plain one is: --offload-dir holds what rounds up a page. */
+/* A folder that was quantised by snug is read where it lies, as a plain one is: --offload-dir holds what rounds up a
+ * page. */
 TEST(weights_on_disk_are_the_models_own_files) {
     make_model_and_prompts();
     Ran r = snug_run("quantize --model %s --quantize nf4 --out %s", test_path("m"), test_path("q"));
@@ -155,7 +156,8 @@ TEST(fp16_answers_read_bf16_weights_from_their_files) {
 
 static double number(json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
-/* A 7B model in bf16 on a card of 16 GiB beside little memory: as few layers leave it as must, as few of them lie on disk. */
+/* A 7B model in bf16 on a card of 16 GiB beside little memory: as few layers leave it as must, as few of them lie on
+ * disk. */
 TEST(what_neither_the_device_nor_the_host_holds_lies_on_disk_and_no_more) {
     static const char *const caps[] = {"device=8GiB,host=32GiB", "device=8GiB,host=6GiB"};
     double sent[2], on_disk[2], host[2];

@@ -142,7 +142,8 @@ TEST(ties_stay_together_and_weights_are_exponentials) {
     DrawHow how = plain;
     for (int i = 0; i < VOCAB; i++) logits[i] = i % 3 ? -0.0f : i == 30 ? 2.0f : 0.0f;
     how.top_p = 0.5f;
-    EXPECT(sample_keep(&s, logits, &how, NULL, 0) && sample_weight(&s, 0) && sample_weight(&s, 59) && sample_weight(&s, 30));
+    EXPECT(sample_keep(&s, logits, &how, NULL, 0) && sample_weight(&s, 0) && sample_weight(&s, 59) &&
+           sample_weight(&s, 30));
     how.top_p = 0.05f;
     EXPECT(sample_keep(&s, logits, &how, NULL, 0) && !sample_weight(&s, 0) && s.total == DRAW_ONE);
     how.top_k = 2;

@@ -1,5 +1,5 @@
-/* test_stored.c - which passes of an engine read quantised weights as they are stored, and which decode them first: known
- * from the plan alone, for a machine that is not here. */
+/* test_stored.c - which passes of an engine read quantised weights as they are stored, and which decode them first:
+ * known from the plan alone, for a machine that is not here. */
 #include "gen/gen.h"
 #include "tests/test.h"
 

@@ -32,8 +32,9 @@ static int64_t feed(TextStream *s, Str *streamed, const Tokenizer *t, const char
 }
 
 TEST(an_answer_is_whole_characters_and_all_of_them) {
-    static const char *const texts[] = {"plain words, and more", "caf\xc3\xa9 \xe6\xbc\xa2\xe5\xad\x97 \xf0\x9f\x8e\x89 end",
-                                        "\n\n  spaces  ", "\xf0\x9f\x8e\x89"};
+    static const char *const texts[] = {"plain words, and more",
+                                        "caf\xc3\xa9 \xe6\xbc\xa2\xe5\xad\x97 \xf0\x9f\x8e\x89 end", "\n\n  spaces  ",
+                                        "\xf0\x9f\x8e\x89"};
     Tokenizer *words[] = {open_words(), tiny_tokenizer(false)}; /* one token a byte: every character is cut */
     TextStream s = {0};
     Str streamed = {0};

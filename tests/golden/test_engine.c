@@ -50,7 +50,9 @@ static void fill_rows(Golden *g) {
                 if (s <= t && s > begin) begin = s;
             }
             g->ids[i] = (int32_t)json_integer_value(json_array_get(json_array_get(ids, (size_t)r), (size_t)t));
-            int64_t next = t + 1 < g->seq ? json_integer_value(json_array_get(json_array_get(labels, (size_t)r), (size_t)t + 1)) : -100;
+            int64_t next = t + 1 < g->seq
+                               ? json_integer_value(json_array_get(json_array_get(labels, (size_t)r), (size_t)t + 1))
+                               : -100;
             g->labels[i] = next < 0 ? -1 : (int32_t)next;
             g->weight[i] = next >= 0;
             g->scored += next >= 0;

@@ -38,7 +38,8 @@ static void expect_losses(const char *name, const char *key, const char *out) {
     if (!EXPECT(n == (int)json_array_size(want) && n >= 6)) test_note("    %s %s: %d losses", name, key, n);
     for (int i = 0; i < n; i++) {
         double w = json_number_value(json_array_get(want, (size_t)i));
-        double bound = snug_device() ? 1e-4 : 1e-5; /* a GPU's sums have another order; AdamW divides by small numbers */
+        /* a GPU's sums have another order; AdamW divides by small numbers */
+        double bound = snug_device() ? 1e-4 : 1e-5;
         if (!EXPECT(fabs(have[i] - w) <= bound * fabs(w)))
             test_note("    %s %s, step %d: %.9g, reference %.9g", name, key, i + 1, have[i], w);
     }

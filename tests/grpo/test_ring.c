@@ -114,7 +114,8 @@ static bool same_shape(const Program *p, Tid a, Tid b) {
 
 /* But for what a head draws with. */
 static bool same_step(const Program *p, const Step *a, const Step *b) {
-    bool same = a->op == b->op && !memcmp(&a->attr, &b->attr, sizeof a->attr) && same_shape(p, a->workspace, b->workspace);
+    bool same =
+        a->op == b->op && !memcmp(&a->attr, &b->attr, sizeof a->attr) && same_shape(p, a->workspace, b->workspace);
     for (int k = 0; k < MAX_IN; k++)
         if (a->op != OP_HEAD_LOGP || k != OP_IN(head_logp, how)) same &= same_shape(p, a->in[k], b->in[k]);
     for (int k = 0; k < MAX_OUT; k++)
@@ -140,7 +141,8 @@ static void expect_same_forward(const Program *p, int verify, int micro, int whi
         const Step *x = &p->s[a], *y = &p->s[b];
         head = x->op == OP_HEAD_LOGP;
         if (y->op == OP_EMBED && x->op == OP_EMBED) continue; /* a trained table has an order of its ids */
-        if (EXPECT(a < p->phase[verify].end && same_step(p, x, y) && adds_in_place(p, x) == adds_in_place(p, y))) continue;
+        if (EXPECT(a < p->phase[verify].end && same_step(p, x, y) && adds_in_place(p, x) == adds_in_place(p, y)))
+            continue;
         test_note("    case %d: %s of layer %d where an update has %s of layer %d", which, op_name(x->op), x->layer,
                   op_name(y->op), y->layer);
         return;
@@ -259,7 +261,8 @@ static void put_pass(Exec *x, const Gen *g, const GenPass *pass, int64_t count, 
     if (pass->last) exec_put(x, pass->last, &last, 0, 4);
 }
 
-/* A prompt for slot 1, then a token for both slots: the prompt's logits, then the id and log-probability drawn for slot 1. */
+/* A prompt for slot 1, then a token for both slots: the prompt's logits, then the id and log-probability drawn for
+ * slot 1. */
 static void answer(Exec *x, const Gen *g, float *logits) {
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *token = &g->decode[g->n_decode - 1];
     DrawHow how[2] = {{.top_p = 1, .repetition = 1, .want_logp = 1}, {.top_p = 1, .repetition = 1, .want_logp = 1}};

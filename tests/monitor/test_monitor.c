@@ -295,8 +295,10 @@ TEST(commands_that_answer_are_shown_with_their_phase_and_tokens) {
         {"reason --model tally --data ../p.jsonl --num-examples 2000 --out r.json", "reason", "answering", "problem",
          true},
         {"eval --model tally --data ../p.jsonl --seq 64 --micro-batch 1", "eval", "evaluating", "row", true},
-        {"eval --model tally --suite needle --lengths 500 --depths 9 --limit 200", "eval", "evaluating", "request", true},
-        {"grpo-eval --model tally --tuned ../tuned --parser test --eval-samples 5000 --prompt-tokens 32 --max-tokens 160",
+        {"eval --model tally --suite needle --lengths 500 --depths 9 --limit 200", "eval", "evaluating", "request",
+         true},
+        {"grpo-eval --model tally --tuned ../tuned --parser test --eval-samples 5000 --prompt-tokens 32 --max-tokens "
+         "160",
          "grpo-eval", "answering", "step", true},
     };
     use_no_nvml();

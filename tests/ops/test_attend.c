@@ -375,7 +375,8 @@ TEST(a_cache_is_split_for_few_tokens_and_not_for_many) {
             int splits = device_cache_splits(&h, FMT_BF16, tokens);
             EXPECT(splits <= DEVICE_CLUSTER && splits <= device_cache_splits(&h, FMT_BF16, (tokens + 1) / 2));
             if (splits > 1)
-                EXPECT(scratch_of(OP_ATTEND_CACHE, ATTEND_OWN, FMT_BF16, tokens, h) >= tokens * 28 * splits * (128 + 2) * 4);
+                EXPECT(scratch_of(OP_ATTEND_CACHE, ATTEND_OWN, FMT_BF16, tokens, h) >=
+                       tokens * 28 * splits * (128 + 2) * 4);
         }
     }
     h.seq = DEVICE_CACHE_FEW;

@@ -1,5 +1,5 @@
-/* test_head_int8.c - a head stored as int8: what it computes from its codes is what it would compute from the numbers they
- * stand for, and a logit is off by no more than half a code for every number of its row. */
+/* test_head_int8.c - a head stored as int8: what it computes from its codes is what it would compute from the numbers
+ * they stand for, and a logit is off by no more than half a code for every number of its row. */
 #include "base/rng.h"
 #include "tests/ops/bench.h"
 

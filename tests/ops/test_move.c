@@ -71,7 +71,8 @@ TEST(copy_keeps_bytes) {
 }
 
 TEST(decode_gives_what_the_format_says) {
-    static const Format stored[] = {FMT_INT8, FMT_NF4, FMT_BF16, FMT_F16, FMT_F32}, dense[] = {FMT_F32, FMT_BF16, FMT_F16};
+    static const Format stored[] = {FMT_INT8, FMT_NF4, FMT_BF16, FMT_F16, FMT_F32},
+                        dense[] = {FMT_F32, FMT_BF16, FMT_F16};
     for (int s = 0; s < COUNT_OF(stored); s++)
         for (int d = 0; d < COUNT_OF(dense); d++) {
             Bench b;

@@ -86,7 +86,8 @@ static void rows_case(Format f, Format wf, int64_t n, int64_t c) {
 /* The same bits as the add and the norm one after the other, sums rounded in between. */
 static void fused_case(Format f, Format wf, int64_t n, int64_t c) {
     Bench b;
-    bench_open(&b, "add_rmsnorm %s, weights %s, %lld x %lld", format_name(f), format_name(wf), (long long)n, (long long)c);
+    bench_open(&b, "add_rmsnorm %s, weights %s, %lld x %lld", format_name(f), format_name(wf), (long long)n,
+               (long long)c);
     Tid p = bench_matrix(&b, f, n, c), q = bench_matrix(&b, f, n, c), w = bench_vector(&b, wf, c);
     Tid sum = bench_matrix(&b, f, n, c), y = bench_matrix(&b, f, n, c), rstd = bench_vector(&b, FMT_F32, n);
     bench_normal(&b, p, 1, 2);

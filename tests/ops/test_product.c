@@ -103,13 +103,15 @@ TEST(linear_adds_to_what_is_there) {
         }
 }
 
-/* A few rows read a quantised weight as it is stored, whatever its width leaves of a block or of a piece; the numbers are
- * those of the format. */
+/* A few rows read a quantised weight as it is stored, whatever its width leaves of a block or of a piece; the numbers
+ * are those of the format. */
 TEST(quantised_weights_are_read_as_they_are_stored) {
-    static const Shape few[] = {{1, 1, 1},    {1, 7, 5},     {2, 40, 600},  {3, 33, 64},  {4, 17, 128}, {5, 16, 127},
-                                {8, 70, 129}, {13, 19, 191}, {16, 20, 576}, {1, 5, 2048}, {6, 3, 4161}, {1, 18, 4095},
-                                {17, 21, 72}, {33, 18, 200}, {64, 5, 320},  {17, 1, 1},   {130, 49, 641}, {18, 100, 1290},
-                                {300, 150, 65}}; /* from 17 rows on tiles: a column, two panels, three, several tiles */
+    static const Shape few[] = {
+        {1, 1, 1},     {1, 7, 5},     {2, 40, 600},   {3, 33, 64},     {4, 17, 128},  {5, 16, 127}, {8, 70, 129},
+        {13, 19, 191}, {16, 20, 576}, {1, 5, 2048},   {6, 3, 4161},    {1, 18, 4095}, {17, 21, 72}, {33, 18, 200},
+        {64, 5, 320},  {17, 1, 1},    {130, 49, 641}, {18, 100, 1290}, {300, 150, 65}}; /* from 17 rows on tiles: a
+                                                                                           column, two panels, three,
+                                                                                           several tiles */
     static const Format stored[] = {FMT_INT8, FMT_NF4}, activations[] = {FMT_F32, FMT_BF16};
     for (int i = 0; i < COUNT_OF(few); i++)
         for (int k = 0; k < 4; k++) {
@@ -415,7 +417,8 @@ TEST(lora_gradients_of_the_lower_half_drop_what_forward_dropped) {
 TEST(panels_of_sums_give_132_multiprocessors_equally_many_tiles) {
     static const int64_t shape[][2] = {{151936, 896}, {151936, 1536}, {152064, 3584}, {37888, 3584}, {3584, 18944}};
     for (int i = 0; i < COUNT_OF(shape); i++) {
-        int64_t rows = shape[i][0], cols = shape[i][1], panel = device_stage_rows(rows, cols), across = (cols + 255) / 256;
+        int64_t rows = shape[i][0], cols = shape[i][1], panel = device_stage_rows(rows, cols),
+                across = (cols + 255) / 256;
         EXPECT(panel > 0 && panel < rows && panel % 128 == 0 && panel * cols * 4 <= DEVICE_PANEL_BYTES);
         bool even = panel / 128 * across % 132 == 0, fits = DEVICE_PANEL_BYTES / (cols * 4) >= 128 * 66;
         EXPECT(even || !fits);

@@ -175,7 +175,8 @@ static void run_step(Player *pl, int step, uint64_t *trace) {
         Tid id = s->out[k], base = id ? prog_base(p, id) : NONE;
         if (id && s->op == OP_COPY && !changes_in_place(pl, id)) pl->begun[base] = begins(pl, s);
         if (!id || !changes_in_place(pl, id)) continue;
-        bool comes_and_goes = p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE || p->t[id].role == ROLE_STAGED;
+        bool comes_and_goes =
+            p->t[id].role == ROLE_GRADIENT || p->t[id].role == ROLE_CACHE || p->t[id].role == ROLE_STAGED;
         if (!comes_and_goes || pl->begun[base])
             old[k] = player_digest(4, bytes_of(pl, id), p->t[id].bytes);
         else

@@ -27,7 +27,8 @@ static Tid one_of(Layers *d, const Tid *of) {
 
 static Tid tensor(Layers *d, const char *name, Role role, int64_t rows) {
     Program *p = d->p;
-    return prog_tensor(p, arena_printf(&p->arena, "%s%lld", name, (long long)p->n_t), role, FMT_F32, 2, DIMS(rows, COLS));
+    return prog_tensor(p, arena_printf(&p->arena, "%s%lld", name, (long long)p->n_t), role, FMT_F32, 2,
+                       DIMS(rows, COLS));
 }
 
 static Tid activation(Layers *d) {
@@ -115,7 +116,8 @@ static void emit_any(Layers *d, int from) {
     else if (kind < 92)
         emit_state(d, from);
     else {
-        Tid src = some(d, from), dst = prog_like(d->p, arena_printf(&d->p->arena, "moved%lld", (long long)d->p->n_t), src);
+        Tid src = some(d, from),
+            dst = prog_like(d->p, arena_printf(&d->p->arena, "moved%lld", (long long)d->p->n_t), src);
         if (!d->p->t[src].base)
             emit(d, (Step){.op = OP_COPY,
                            .copy = {.in = {src}, .out = {dst}},

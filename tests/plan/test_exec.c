@@ -1,5 +1,5 @@
-/* test_exec.c - the executor itself over drawn programs, on a backend whose every kernel is a hash: placed and poisoned,
- * as written and with side queues held back, each step writes what it writes when all tensors lie apart. */
+/* test_exec.c - the executor itself over drawn programs, on a backend whose every kernel is a hash: placed and
+ * poisoned, as written and with side queues held back, each step writes what it writes when all tensors lie apart. */
 #include "exec/exec.h"
 
 #include "base/rng.h"
@@ -137,7 +137,8 @@ static bool plays_right(uint64_t seed, ExecOrder order, bool drop_wait, bool *dr
     Placement far = plan_drawn(&apart, seed, true), near = plan_drawn(&placed, seed, false);
     for (int64_t i = 0; i < placed.n_s && drop_wait && !*dropped; i++)
         for (int q = 1; q < QUEUE_COUNT; q++)
-            if (placed.s[i].queue == QUEUE_COMPUTE && placed.s[i].wait[q] >= 0) placed.s[i].wait[q] = -1, *dropped = true;
+            if (placed.s[i].queue == QUEUE_COMPUTE && placed.s[i].wait[q] >= 0)
+                placed.s[i].wait[q] = -1, *dropped = true;
     uint64_t *truth = play_ring(&apart, &far, EXEC_AS_WRITTEN, false), *have = play_ring(&placed, &near, order, true);
     bool same = !memcmp(truth, have, (size_t)placed.n_s * sizeof *have);
     mem_free(truth);

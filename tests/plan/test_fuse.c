@@ -17,8 +17,8 @@ static Machine small_scratch(void) {
     return m;
 }
 
-/* At every level of recompute: all adds of the stream are fused, a norm that is made again from a kept sum stays a norm,
- * one whose sum is made again too is fused again, state keeps its values, and the arena is no larger. */
+/* At every level of recompute: all adds of the stream are fused, a norm that is made again from a kept sum stays a
+ * norm, one whose sum is made again too is fused again, state keeps its values, and the arena is no larger. */
 TEST(fused_norms_keep_results_and_memory) {
     Machine m = small_scratch();
     for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
@@ -36,7 +36,8 @@ TEST(fused_norms_keep_results_and_memory) {
         EXPECT(adds > 0 && count_ops(&fused, OP_ADD, REGION_FORWARD) == 0);
         EXPECT(count_ops(&fused, OP_ADD_RMSNORM, REGION_FORWARD) == adds);
         EXPECT(count_ops(&fused, OP_ADD_RMSNORM, REGION_RECOMPUTE) == again);
-        EXPECT(count_ops(&fused, OP_RMSNORM, REGION_RECOMPUTE) == count_ops(&plain, OP_RMSNORM, REGION_RECOMPUTE) - again);
+        EXPECT(count_ops(&fused, OP_RMSNORM, REGION_RECOMPUTE) ==
+               count_ops(&plain, OP_RMSNORM, REGION_RECOMPUTE) - again);
         Placement was = plan_all(&plain, &m), is = plan_all(&fused, &m);
         EXPECT_OK(plan_verify(&fused, &e));
         EXPECT(is.arena_bytes[POOL_DEVICE] <= was.arena_bytes[POOL_DEVICE]);

@@ -60,7 +60,8 @@ TEST(materialise_places_homes) {
     EXPECT(p.t[w].role == ROLE_WEIGHT && p.t[w].format == FMT_INT8 && p.t[w].home.pool == POOL_HOST);
     EXPECT_STR(p.t[w].file_name, "layers.1.qkv");
     EXPECT(p.t[w].bytes == 32 * format_row_bytes(FMT_INT8, 16) && p.t[w].offset >= 0);
-    EXPECT(p.t[k].base == w && p.t[k].view_bytes == 16 * format_row_bytes(FMT_INT8, 16) && p.t[k].dim[0] == 8); /* row 16 */
+    /* row 16 */
+    EXPECT(p.t[k].base == w && p.t[k].view_bytes == 16 * format_row_bytes(FMT_INT8, 16) && p.t[k].dim[0] == 8);
     /* per layer 4 products: forward and backward of the micro-step, forward of the evaluation; no gradient flows
      * below the first layer's adapter, so its qkv is not needed again */
     EXPECT(count(&p, OP_COPY, QUEUE_COPY_IN) == 3 * 4 * 3 - 1 &&
@@ -166,7 +167,8 @@ static void send_away(Program *p, int kinds, Pool pool) {
     for (Tid id = 1; id < p->n_t; id++) {
         Tensor *t = &p->t[id];
         bool goes = (t->role == ROLE_WEIGHT && kinds & AWAY_WEIGHTS && t->layer >= 0) ||
-                    (t->role == ROLE_MOMENT && kinds & AWAY_MOMENTS) || (t->role == ROLE_GRADIENT && kinds & AWAY_GRADIENTS);
+                    (t->role == ROLE_MOMENT && kinds & AWAY_MOMENTS) ||
+                    (t->role == ROLE_GRADIENT && kinds & AWAY_GRADIENTS);
         if (goes) t->home.pool = pool;
     }
 }

@@ -12,7 +12,8 @@ static Placement plan_drawn(Program *p, uint64_t seed) {
     Machine m = random_machine();
     for (int64_t i = 0; i < p->n_s; i++)
         if (rng_u32(seed, (uint64_t)i) % 4 == 0)
-            p->s[i].workspace = prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS(1 + (seed + (uint64_t)i) % 40));
+            p->s[i].workspace =
+                prog_tensor(p, "scratch", ROLE_SCRATCH, FMT_I32, 1, DIMS(1 + (seed + (uint64_t)i) % 40));
     plan_lifetimes(p);
     Placement pl = plan_place(p, &m);
     plan_waits(p);
@@ -73,10 +74,13 @@ TEST(passes_over_random_layers_keep_results) {
     Seen seen = {0};
     int bad = 0;
     for (int64_t i = 0; i < n && bad < 3; i++) bad += !keeps_results((uint64_t)(first + i), &seen);
-    EXPECT(seen.clones > 2 * n && seen.sweeps > n / 10 && seen.fused > n / 10 && seen.halves > n / 50 && seen.brought > 2 * n && seen.waits > n && seen.shared > n / 2);
-    test_note("    %lld programs, %lld steps: %lld clones, %lld sweeps, %lld fused norms, %lld halves of one, %lld brought in, %lld shared slots, %lld waits",
-              (long long)n, (long long)seen.steps, (long long)seen.clones, (long long)seen.sweeps, (long long)seen.fused,
-              (long long)seen.halves, (long long)seen.brought, (long long)seen.shared, (long long)seen.waits);
+    EXPECT(seen.clones > 2 * n && seen.sweeps > n / 10 && seen.fused > n / 10 && seen.halves > n / 50 &&
+           seen.brought > 2 * n && seen.waits > n && seen.shared > n / 2);
+    test_note(
+        "    %lld programs, %lld steps: %lld clones, %lld sweeps, %lld fused norms, %lld halves of one, %lld brought "
+        "in, %lld shared slots, %lld waits",
+        (long long)n, (long long)seen.steps, (long long)seen.clones, (long long)seen.sweeps, (long long)seen.fused,
+        (long long)seen.halves, (long long)seen.brought, (long long)seen.shared, (long long)seen.waits);
 }
 
 /* ---- a clone across a write ---- */
@@ -129,5 +133,6 @@ TEST(planted_clones_across_a_write_are_found) {
         prog_free(&plain);
     }
     EXPECT(planted > PROGRAMS / 4 && by_verify == planted && by_player * 2 > planted);
-    test_note("    clone across a write: %d planted, %d found by verify, %d by the player", planted, by_verify, by_player);
+    test_note("    clone across a write: %d planted, %d found by verify, %d by the player", planted, by_verify,
+              by_player);
 }

@@ -188,6 +188,7 @@ TEST(cost_knows_starts_that_overlap_and_codes_that_are_turned) {
     EXPECT(product_seconds(1, FMT_BF16, 90) < product_seconds(1, FMT_BF16, 80));
     EXPECT(product_seconds(200, FMT_BF16, 90) == product_seconds(200, FMT_BF16, 80)); /* by the library */
     double few = product_seconds(1, FMT_NF4, 90), some = product_seconds(64, FMT_NF4, 90);
-    EXPECT(few < product_seconds(1, FMT_INT8, 90) && product_seconds(1, FMT_INT8, 90) < product_seconds(1, FMT_BF16, 90));
+    EXPECT(few < product_seconds(1, FMT_INT8, 90) &&
+           product_seconds(1, FMT_INT8, 90) < product_seconds(1, FMT_BF16, 90));
     EXPECT(some > 2 * few && product_seconds(64, FMT_BF16, 90) < 1.1 * product_seconds(1, FMT_BF16, 90));
 }

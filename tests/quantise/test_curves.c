@@ -1,4 +1,5 @@
-/* test_curves.c - what changes the mathematics changes the loss curve by no more than is stated (docs/techniques.md). */
+/* test_curves.c - what changes the mathematics changes the loss curve by no more than is stated (docs/techniques.md).
+ *  */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -60,8 +61,11 @@ TEST(losses_after_thirty_steps_stay_within_the_stated_bounds) {
     snprintf(model, sizeof model, "%s/model", test_tmp());
     snprintf(rows, sizeof rows, "%s/rows.jsonl", test_tmp());
     write_rows(rows);
-    Ran r = snug_run("init --model llama-3.2-1b --dtype fp32 --out %s --set num_hidden_layers=2 --set hidden_size=64 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=128 --set vocab_size=%d", model, VOCAB);
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --dtype fp32 --out %s --set num_hidden_layers=2 --set hidden_size=64 --set "
+        "num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=128 --set "
+        "vocab_size=%d",
+        model, VOCAB);
     EXPECT(r.code == 0);
     ran_free(&r);
     int n = curve(base, model, "full", "--mode full --lr 1e-2 --moments fp32");

@@ -109,7 +109,8 @@ TEST(a_written_folder_is_what_quantising_while_loading_gives) {
         Err e = {0};
         EXPECT_OK(st_open(&s, out, &e)); /* codes and scales of 36,864 numbers, then the embedding and three norms */
         int64_t rows = 64 + 32 + 32 + 64 + 128 + 128, codes = rows * (i ? 48 : 80) + 64 * (i ? 80 : 144);
-        if (!EXPECT(s.total_bytes == codes + (64 * 64 + 3 * 64) * 4)) test_note("    %lld bytes", (long long)s.total_bytes);
+        if (!EXPECT(s.total_bytes == codes + (64 * 64 + 3 * 64) * 4))
+            test_note("    %lld bytes", (long long)s.total_bytes);
         st_close(&s);
     }
 }
@@ -176,8 +177,11 @@ TEST(a_number_that_is_not_finite_is_refused_where_quantising_would_hide_it) {
     static const char name[] = "model.layers.1.mlp.up_proj.weight";
     char model[200], bad[200], command[1200];
     snprintf(model, sizeof model, "%s/m", test_tmp());
-    Ran r = snug_run("init --model llama-3.2-1b --dtype fp32 --out %s --set num_hidden_layers=2 --set hidden_size=64 --set num_attention_heads=4 "
-                     "--set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=96 --set vocab_size=64", model);
+    Ran r = snug_run(
+        "init --model llama-3.2-1b --dtype fp32 --out %s --set num_hidden_layers=2 --set hidden_size=64 --set "
+        "num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=16 --set intermediate_size=96 --set "
+        "vocab_size=64",
+        model);
     EXPECT(r.code == 0);
     ran_free(&r);
     const float words[] = {NAN, INFINITY, -INFINITY};

@@ -25,7 +25,8 @@ static double real(const json_t *j, const char *key) { return json_number_value(
 TEST(the_levels_of_nf4_are_those_of_bitsandbytes) {
     json_t *j = expected(), *levels = json_object_get(j, "levels");
     EXPECT(json_array_size(levels) == 16);
-    for (int i = 0; i < 16; i++) EXPECT((float)json_number_value(json_array_get(levels, (size_t)i)) == format_nf4_levels[i]);
+    for (int i = 0; i < 16; i++)
+        EXPECT((float)json_number_value(json_array_get(levels, (size_t)i)) == format_nf4_levels[i]);
     json_decref(j);
 }
 
@@ -120,7 +121,8 @@ TEST(representable_numbers_come_back_exactly_at_every_width) {
         for (int f = 0; f < COUNT_OF(coded); f++) {
             for (int64_t c = 0; c < cols; c++) { /* 127/64 and 255/128: scales are powers of two */
                 int k = (int)(rng_u32(9, (uint64_t)(w * 1000 + c)) % 255) - 127;
-                x[c] = coded[f] == FMT_INT8 ? (c ? (float)k : 127) / 64 : format_nf4_levels[c % 64 ? (unsigned)k & 15 : 15] * (255.0f / 128);
+                x[c] = coded[f] == FMT_INT8 ? (c ? (float)k : 127) / 64
+                                            : format_nf4_levels[c % 64 ? (unsigned)k & 15 : 15] * (255.0f / 128);
             }
             memset(row, 0x5a, sizeof row);
             format_table[coded[f]].encode(row, x, 1, cols, 0, 1);

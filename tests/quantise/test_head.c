@@ -80,7 +80,8 @@ TEST(a_folder_with_an_int8_head_is_what_quantising_while_loading_gives) {
 /* Few slots read it by dot products, many panel by panel; both are planned to the byte. */
 TEST(answers_with_an_int8_head_are_planned_to_the_byte_and_the_same_from_a_folder) {
     make_world("m", false);
-    Ran r = snug_run("quantize --model %s --quantize int8 --quantize-head int8 --out %s", test_path("m"), test_path("q"));
+    Ran r =
+        snug_run("quantize --model %s --quantize int8 --quantize-head int8 --out %s", test_path("m"), test_path("q"));
     EXPECT(r.code == 0);
     ran_free(&r);
     Str prompts = {0};
@@ -116,8 +117,10 @@ TEST(adapters_learn_over_an_int8_head_and_all_weights_do_not) {
     double plain[8], less[8];
     static const char *const kinds[] = {"none", "int8"};
     for (int k = 0; k < 2; k++) {
-        Ran r = snug_run("train --model %s --data %s --out %s --mode lora --lora-rank 4 --lr 1e-2 --steps 8 --log-steps 1 --micro-batch 4 "
-                         "--seq %d --pack off --quantize-head %s", test_path("m"), test_path("rows.jsonl"), test_path(kinds[k]), SEQ, kinds[k]);
+        Ran r = snug_run(
+            "train --model %s --data %s --out %s --mode lora --lora-rank 4 --lr 1e-2 --steps 8 --log-steps 1 "
+            "--micro-batch 4 --seq %d --pack off --quantize-head %s",
+            test_path("m"), test_path("rows.jsonl"), test_path(kinds[k]), SEQ, kinds[k]);
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         EXPECT(snug_metrics(test_path(kinds[k]), "train", "loss", k ? less : plain, 8) == 8);

@@ -1,4 +1,5 @@
-/* test_arith.c - drawn problems are right, spoiled ones are wrong, and the two parts share neither phrasing nor numbers. */
+/* test_arith.c - drawn problems are right, spoiled ones are wrong, and the two parts share neither phrasing nor
+ * numbers. */
 #include "reason/arith.h"
 
 #include <ctype.h>
@@ -26,7 +27,11 @@ static int64_t read_side(const char **p) {
     while (p[0][0] == ' ' && strchr("+-*/", p[0][1])) {
         char op = p[0][1];
         int64_t b = strtoll(*p + 2, (char **)p, 10);
-        value = op == '+' ? value + b : op == '-' ? value - b : op == '*' ? value * b : b && value % b == 0 ? value / b : -1;
+        value = op == '+'             ? value + b
+                : op == '-'           ? value - b
+                : op == '*'           ? value * b
+                : b && value % b == 0 ? value / b
+                                      : -1;
     }
     return value;
 }

@@ -102,7 +102,8 @@ TEST(problems_writes_roles_in_turn_and_replaces_nothing_unasked) {
     EXPECT(ran.code == 0);
     ran_free(&ran);
     json_t *row = line_of(out, 1);
-    EXPECT(json_is_string(json_object_get(row, "question")) && atoi(json_string_value(json_object_get(row, "answer"))) > 0);
+    EXPECT(json_is_string(json_object_get(row, "question")) &&
+           atoi(json_string_value(json_object_get(row, "answer"))) > 0);
     json_decref(row);
 }
 

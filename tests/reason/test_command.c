@@ -92,7 +92,8 @@ TEST(reason_replaces_nothing_unasked) {
     make_model("m", "");
     const char *how = "reason --model %s --num-examples 2 " SMALL " --out %s %s";
     expect_done(snug_run(how, test_path("m"), test_path("r.json"), ""));
-    expect_refused(snug_run(how, test_path("m"), test_path("r.json"), ""), 1, "r.json: is already there", "--overwrite");
+    expect_refused(snug_run(how, test_path("m"), test_path("r.json"), ""), 1, "r.json: is already there",
+                   "--overwrite");
     expect_done(snug_run(how, test_path("m"), test_path("r.json"), "--overwrite"));
     make_model("other", "--seed 9"); /* the same shape, other weights */
     file_write_all(test_path("s.json.progress"), "{\"reason\":1,\"job\":{\"seed\":\"42\"}}\n", 34, NULL);
@@ -224,7 +225,8 @@ TEST(reason_with_drawn_weights_goes_on_as_the_same_job_only) {
     file_make_dirs(test_path("r.html"), NULL); /* the page cannot be written: the answers stay in the journal */
     expect_refused(snug_run(how, "stories-15m", test_path("r.json"), ""), 1, "r.html", "directory");
     file_remove_tree(test_path("r.html"), NULL);
-    expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--seed 7"), 1, "belongs to another job", "seed is 42");
+    expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--seed 7"), 1, "belongs to another job",
+                   "seed is 42");
     expect_refused(snug_run(how, "smollm2-135m", test_path("r.json"), ""), 1, "belongs to another job",
                    "model is stories-15m");
     Ran r = snug_run(how, "stories-15m", test_path("r.json"), "");

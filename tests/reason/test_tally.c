@@ -1,5 +1,5 @@
-/* test_tally.c - the model that comes with the project: it solves and judges stories in words it was not trained on. The
- * bounds lie well below what tools/eval_tally.sh measures (docs/tally.md), since processors round differently. */
+/* test_tally.c - the model that comes with the project: it solves and judges stories in words it was not trained on.
+ * The bounds lie well below what tools/eval_tally.sh measures (docs/tally.md), since processors round differently. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -16,8 +16,9 @@ static bool done(Ran r) {
 TEST(the_models_own_reasoning_is_mostly_right) {
     test_tmp_in_memory();
     if (!done(snug_run("problems --n 24 --part held-out --roles none --seed 5 --out %s", test_path("p.jsonl")))) return;
-    Ran r = snug_run("reason --config recipes/reason-tally.yaml --budget 1GiB --temperature 0 --data %s --out %s --json",
-                     test_path("p.jsonl"), test_path("r.json")); /* more than the recipe's: sanitizers take memory */
+    Ran r =
+        snug_run("reason --config recipes/reason-tally.yaml --budget 1GiB --temperature 0 --data %s --out %s --json",
+                 test_path("p.jsonl"), test_path("r.json")); /* more than the recipe's: sanitizers take memory */
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     json_t *sum = ran_json(&r), *rounds = json_object_get(sum, "rounds");
     int64_t first = json_integer_value(json_object_get(json_array_get(rounds, 0), "correct"));

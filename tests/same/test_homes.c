@@ -175,7 +175,8 @@ typedef struct Planned {
 } Planned;
 
 static Planned plan_small(const char *flags) {
-    Ran r = snug_run("plan --model smollm2-135m --seq 512 --micro-batch 4 --threads 2 --offload-dir d --json %s", flags);
+    Ran r =
+        snug_run("plan --model smollm2-135m --seq 512 --micro-batch 4 --threads 2 --offload-dir d --json %s", flags);
     json_t *root = ran_json(&r), *device = json_object_get(json_object_get(root, "pools"), "device");
     Planned p = {.code = r.code, .process = json_integer_value(json_object_get(device, "process_planned_bytes")),
                  .arena = json_integer_value(json_object_get(device, "planned_bytes")),
@@ -186,8 +187,8 @@ static Planned plan_small(const char *flags) {
     return p;
 }
 
-/* What is fastest with state on disk is done without, or with less of it, where the disk may hold less; what nothing can be done
- * about is refused by name. */
+/* What is fastest with state on disk is done without, or with less of it, where the disk may hold less; what nothing
+ * can be done about is refused by name. */
 TEST(a_cap_on_the_disk_is_kept_by_the_search) {
     char flags[200];
     Planned plain = plan_small("--recompute none --offload none");
@@ -203,7 +204,8 @@ TEST(a_cap_on_the_disk_is_kept_by_the_search) {
     if (!EXPECT(less.code == 0 && less.disk < free.disk && less.process <= budget))
         test_note("    exit %d, %lld bytes on disk instead of %lld, %lld of %lld", less.code, less.disk, free.disk,
                   less.process, budget);
-    snprintf(flags, sizeof flags, "--recompute none --max-memory device=%lldB,disk=1MiB", plain.process - plain.arena / 8);
+    snprintf(flags, sizeof flags, "--recompute none --max-memory device=%lldB,disk=1MiB",
+             plain.process - plain.arena / 8);
     Planned none = plan_small(flags);
     EXPECT(none.code == 3 && none.says_disk);
 }
@@ -251,7 +253,8 @@ TEST(a_disk_without_room_is_refused_before_the_first_step) {
 TEST(a_plan_knows_what_its_folder_must_hold) {
     char words[500];
     snug_make_job(job);
-    snprintf(words, sizeof words, "--model %s --data %s --seq 48 --mode %%s --offload weights=disk --offload-dir %s --json",
+    snprintf(words, sizeof words,
+             "--model %s --data %s --seq 48 --mode %%s --offload weights=disk --offload-dir %s --json",
              test_path("m"), test_path("rows.jsonl"), test_path("disk/not/there/yet"));
     static const char *const modes[] = {"full", "lora", "lora --quantize int8"};
     for (int m = 0; m < COUNT_OF(modes); m++) {
@@ -262,7 +265,8 @@ TEST(a_plan_knows_what_its_folder_must_hold) {
         json_t *root = ran_json(&r), *pools = json_object_get(root, "pools");
         long long own = json_integer_value(json_object_get(root, "offload_dir_bytes")),
                   all = json_integer_value(json_object_get(json_object_get(pools, "disk"), "planned_bytes"));
-        EXPECT(r.code == 0 && all > 0 && (m == 1 ? own < all / 20 : own == all)); /* frozen and plain: in its own files */
+        /* frozen and plain: in its own files */
+        EXPECT(r.code == 0 && all > 0 && (m == 1 ? own < all / 20 : own == all));
         json_decref(root);
         ran_free(&r);
         if (m == 1) continue;
@@ -273,7 +277,8 @@ TEST(a_plan_knows_what_its_folder_must_hold) {
             ran_free(&r);
         }
         r = snug_run("train %s --out %s --steps 1 --max-memory disk=1KiB", flags, test_path("refused"));
-        EXPECT(r.code == 3 && strstr(str_text(&r.err), "does not fit the disk") && !strstr(str_text(&r.err), "step 1/1"));
+        EXPECT(r.code == 3 && strstr(str_text(&r.err), "does not fit the disk") &&
+               !strstr(str_text(&r.err), "step 1/1"));
         ran_free(&r);
     }
     EXPECT(file_free_bytes(test_path("no/such/folder")) == file_free_bytes(test_tmp()) && file_free_bytes("none") > 0);

@@ -44,8 +44,10 @@ static const char *model(void) {
     static char path[200];
     snprintf(path, sizeof path, "%s/model", test_tmp());
     if (!file_is_dir(path)) {
-        Ran r = snug_run("init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set num_attention_heads=4 "
-                         "--set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d", path, VOCAB);
+        Ran r = snug_run(
+            "init --model qwen2.5-0.5b --out %s --set num_hidden_layers=3 --set hidden_size=64 --set "
+            "num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=112 --set vocab_size=%d",
+            path, VOCAB);
         if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
         ran_free(&r);
         char data[220];
@@ -106,25 +108,35 @@ static bool learns(const Outcome *o) {
     return second < first;
 }
 
-static const char *const modes[] = {"--precision fp32", "--precision bf16", "--precision bf16 --master fp32 --moments fp32",
-                                    "--precision bf16 --moments 8bit",
-                                    "--precision fp16 --loss-scale 2e6 --loss-scale-window 2", /* some steps overflow, some grow */
-                                    "--mode lora --lora-rank 8 --lora-dropout 0.1", "--mode lora --precision fp32 --lora-targets q,v,down",
-                                    "--mode lora --quantize int8", "--mode lora --quantize nf4 --precision fp32"};
+static const char *const modes[] = {
+    "--precision fp32", "--precision bf16", "--precision bf16 --master fp32 --moments fp32",
+    "--precision bf16 --moments 8bit",
+    /* some steps overflow, some grow */
+    "--precision fp16 --loss-scale 2e6 --loss-scale-window 2", "--mode lora --lora-rank 8 --lora-dropout 0.1",
+    "--mode lora --precision fp32 --lora-targets q,v,down", "--mode lora --quantize int8",
+    "--mode lora --quantize nf4 --precision fp32"};
 static const char *const plain = "--micro-batch 4 --threads 2 --recompute none";
 
 TEST(every_memory_feature_keeps_the_bits) {
     static const char *const features[] = {
-        "--micro-batch 4 --threads 2 --recompute norm",   "--micro-batch 4 --threads 2 --recompute ffn",
-        "--micro-batch 4 --threads 2 --recompute block",  "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
-        "--micro-batch 4 --threads 2 --head-chunk 128",   "--micro-batch 4 --threads 2 --head-chunk 256",
-        "--micro-batch 4 --threads 2 --offload weights",  "--micro-batch 4 --threads 2 --offload moments,gradients=2",
-        "--micro-batch 4 --threads 2 --recompute block --offload inputs", "--micro-batch 4 --threads 2 --recompute twice",
+        "--micro-batch 4 --threads 2 --recompute norm",
+        "--micro-batch 4 --threads 2 --recompute ffn",
+        "--micro-batch 4 --threads 2 --recompute block",
+        "--micro-batch 4 --threads 2 --recompute block:0,ffn:1,norm:2",
+        "--micro-batch 4 --threads 2 --head-chunk 128",
+        "--micro-batch 4 --threads 2 --head-chunk 256",
+        "--micro-batch 4 --threads 2 --offload weights",
+        "--micro-batch 4 --threads 2 --offload moments,gradients=2",
+        "--micro-batch 4 --threads 2 --recompute block --offload inputs",
+        "--micro-batch 4 --threads 2 --recompute twice",
         "--micro-batch 4 --threads 2 --recompute twice:0-1,block:2 --offload weights,moments,inputs",
         "--micro-batch 4 --threads 2 --recompute block:0-1 --offload weights=2,moments,gradients,inputs=2",
-        "--micro-batch 4 --threads 1",                    "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
-        "--micro-batch 4 --threads 2 --ahead on",         "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
-        "--micro-batch 4 --threads 2 --data-workers 3",   "--micro-batch 4 --threads 2 --trim-every 2 --ahead on",
+        "--micro-batch 4 --threads 1",
+        "--micro-batch 4 --threads 3 --recompute block --head-chunk 128",
+        "--micro-batch 4 --threads 2 --ahead on",
+        "--micro-batch 4 --threads 2 --ahead on --data-workers 1",
+        "--micro-batch 4 --threads 2 --data-workers 3",
+        "--micro-batch 4 --threads 2 --trim-every 2 --ahead on",
     };
     test_tmp_in_memory();
     enum { SHARE = 6 }; /* in brief each mode meets every sixth feature, the next mode those beside them */
@@ -208,8 +220,10 @@ TEST(trimmed_memory_leaves_the_process_and_comes_back) {
     enum { TOKENS = 8 * SEQ };
     char out[200];
     snprintf(out, sizeof out, "%s/out-trim", test_tmp());
-    Ran r = snug_run("train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --micro-batch 8 --steps 5 --log-steps 1 "
-                     "--precision fp32 --trim-every 2 --cleanup-delay 0.01 --no-save", model(), test_tmp(), out, SEQ);
+    Ran r = snug_run(
+        "train --model %s --data %s/rows.jsonl --out %s --seq %d --global-batch 8 --micro-batch 8 --steps 5 "
+        "--log-steps 1 --precision fp32 --trim-every 2 --cleanup-delay 0.01 --no-save",
+        model(), test_tmp(), out, SEQ);
     const char *line = strstr(str_text(&r.err), "step 2: ");
     if (!EXPECT(r.code == 0 && line && strstr(line, "step 4: ") && !strstr(line, "step 3: ")))
         test_note("%s", str_text(&r.err));
@@ -253,7 +267,8 @@ TEST(resumed_equals_uninterrupted) {
 /* Without accumulation a gradient starts anew in every update, but a tied embedding's has two writers: the head's part
  * is fetched back before the embedding's is added. */
 TEST(gradients_away_without_accumulation_keep_the_bits) {
-    static const char *const away[] = {"gradients", "weights,moments,gradients,inputs=2", "gradients --recompute block"};
+    static const char *const away[] = {"gradients", "weights,moments,gradients,inputs=2",
+                                       "gradients --recompute block"};
     Outcome base = train("one", "--precision fp32 --micro-batch 8 --threads 2");
     for (int i = 0; i < 3; i++) {
         char flags[200], name[32];
@@ -333,7 +348,10 @@ TEST(an_evaluation_is_the_same_with_its_weights_away) {
 TEST(a_resumed_run_with_other_mathematics_is_refused_by_name) {
     Outcome o = train("refuse", "--precision fp32 --micro-batch 4 --save-steps 3");
     EXPECT(o.n == STEPS);
-    const char *const changes[][2] = {{"--lr 1e-3", "lr"}, {"--precision bf16", "precision"}, {"--seed 3", "seed"}, {"--weight-decay 0.5", "weight-decay"}};
+    const char *const changes[][2] = {{"--lr 1e-3", "lr"},
+                                      {"--precision bf16", "precision"},
+                                      {"--seed 3", "seed"},
+                                      {"--weight-decay 0.5", "weight-decay"}};
     for (int i = 0; i < 4; i++) {
         Ran r = snug_run(
             "train --model %s --data %s/rows.jsonl --out %s/out-refuse --seq %d --global-batch 8 --steps %d "

@@ -11,8 +11,10 @@ enum { LONG = 100 };
 static void make_job(void) { snug_make_job((SnugJob){2, 64, 112}); }
 
 static Ran train(int steps, const char *flags) {
-    return snug_run("train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d --log-steps 1 "
-                    "--lr 3e-3 --threads 2 --no-save %s", test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
+    return snug_run(
+        "train --model %s --data %s --out %s --overwrite --seq 64 --micro-batch 2 --global-batch 4 --steps %d "
+        "--log-steps 1 --lr 3e-3 --threads 2 --no-save %s",
+        test_path("m"), test_path("rows.jsonl"), test_path("o"), steps, flags);
 }
 
 static int64_t number(const Ran *r, const char *key) {
@@ -25,7 +27,8 @@ static int64_t number(const Ran *r, const char *key) {
 /* The bound: 1 % of the loss over a hundred updates. fp16 keeps 11 bits of an activation, 2 to 3 digits. */
 TEST(fp16_follows_fp32) {
     make_job();
-    static const char *const flags[] = {"--precision fp32", "--precision fp16", "--precision fp16 --mode lora --lora-rank 8",
+    static const char *const flags[] = {"--precision fp32", "--precision fp16",
+                                        "--precision fp16 --mode lora --lora-rank 8",
                                         "--precision fp32 --mode lora --lora-rank 8"};
     double loss[4][LONG], worst[2] = {0, 0};
     for (int k = 0; k < 4; k++) {
@@ -51,7 +54,8 @@ TEST(an_overflow_is_skipped_and_counted) {
     double scale[2][STEPS], lr[2][STEPS], loss[2][STEPS];
     int64_t skipped[2];
     for (int late = 0; late < 2; late++) {
-        Ran r = train(STEPS, late ? "--precision fp16 --loss-scale 1e9 --loss-scale-window 4 --warmup-steps 4 --ahead on --data-workers 1"
+        Ran r = train(STEPS, late ? "--precision fp16 --loss-scale 1e9 --loss-scale-window 4 --warmup-steps 4 "
+                                    "--ahead on --data-workers 1"
                                   : "--precision fp16 --loss-scale 1e9 --loss-scale-window 4 --warmup-steps 4");
         skipped[late] = number(&r, "skipped_steps");
         if (!EXPECT(r.code == 0 && skipped[late] > 3 && strstr(str_text(&r.err), "  skipped 3")))

@@ -14,7 +14,8 @@ bool logged_run_open(LoggedRun *l, const char *name, const char *hessian) {
     snprintf(kind, sizeof kind, "%s", hessian);
     *l = (LoggedRun){0};
     log_only_warnings();
-    bool ok = options_parse(&l->o, CMD_UNLEARN, COUNT_OF(words), words, &e) && unlearn_run_open(&l->run, &l->o, NULL, NULL, &e);
+    bool ok = options_parse(&l->o, CMD_UNLEARN, COUNT_OF(words), words, &e) &&
+              unlearn_run_open(&l->run, &l->o, NULL, NULL, &e);
     if (!EXPECT(ok)) test_note("    %s", e.text);
     if (ok) l->walk = replay_walk(&l->run.replay);
     return ok;

@@ -1,0 +1,35 @@
+/* json.c - how numbers that JSON has no word for are written, and how a tree becomes text. */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+
+json_t *json_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+json_t *json_known(int64_t n) { return n >= 0 ? json_integer(n) : json_null(); }
+
+void json_set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
+
+void json_set_number(json_t *to, const char *name, double v) { json_object_set_new(to, name, json_number(v)); }
+
+void json_set_hex(json_t *to, const char *name, uint64_t v) {
+    char text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, v);
+    json_object_set_new(to, name, json_string(text));
+}
+
+json_t *json_counts(const JsonCount *c, int n) {
+    json_t *to = json_object();
+    for (int i = 0; i < n; i++) json_set_count(to, c[i].name, c[i].n);
+    return to;
+}
+
+bool json_add(Str *out, const json_t *root, int digits) {
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION((size_t)digits)) : NULL;
+    if (text) str_add(out, text);
+    mem_free(text);
+    return text != NULL;
+}

@@ -1,0 +1,32 @@
+/* json.h - JSON that is being built, and its text: what jansson leaves to its callers. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+json_t *json_number(double v); /* null where it is not finite; gives */
+json_t *json_known(int64_t n); /* null below 0; gives */
+
+void json_set_count(json_t *to, const char *name, int64_t n);
+void json_set_number(json_t *to, const char *name, double v); /* json_number */
+void json_set_hex(json_t *to, const char *name, uint64_t v);  /* a text of 16 digits */
+
+/* Whole numbers by name: JSON_COUNTS({"blocks", n}, {"valid", valid}). Gives. */
+typedef struct JsonCount {
+    const char *name;
+    int64_t n;
+} JsonCount;
+json_t *json_counts(const JsonCount *c, int n);
+#define JSON_COUNTS(...) \
+    json_counts((const JsonCount[]){__VA_ARGS__}, (int)(sizeof((const JsonCount[]){__VA_ARGS__}) / sizeof(JsonCount)))
+
+enum { JSON_DIGITS = 9, JSON_ALL_DIGITS = 17 }; /* of real numbers, for people and for programs */
+
+/* Adds it without white space; reals with so many digits. False: it is NULL, or not UTF-8, and nothing was added. */
+bool json_add(Str *out, const json_t *root, int digits);
+
+#endif
