@@ -209,6 +209,17 @@ TEST(the_peak_of_a_command_counts_all_that_it_started) {
     unsetenv("FAKE_NVML_PID_FILE");
 }
 
+/* No look may meet it: the kernel's own figure counts, and nothing of ours but what a started process begins with. */
+TEST(a_command_that_ends_at_once_has_a_peak) {
+    use_no_nvml();
+    Ran r = snug_run("monitor --json -- true");
+    json_t *j = ran_json(&r);
+    int64_t peak = number(j, "host_peak_bytes");
+    EXPECT(r.code == 0 && peak > 500000 && (peak < 5000000 || test_sanitized()));
+    json_decref(j);
+    ran_free(&r);
+}
+
 TEST(a_signal_to_the_monitor_reaches_the_command) {
     use_no_nvml();
     pid_t pid =
