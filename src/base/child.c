@@ -43,7 +43,7 @@ static bool open_pipe(int ends[2]) {
 }
 
 /* Signals as a program expects them: none blocked, those we ignore as they are by default. */
-static void set_attributes(posix_spawnattr_t *attributes, short group) {
+static void set_attributes(posix_spawnattr_t *attributes) {
     sigset_t none, usual;
     sigemptyset(&none);
     sigemptyset(&usual);
@@ -52,7 +52,7 @@ static void set_attributes(posix_spawnattr_t *attributes, short group) {
     sigaddset(&usual, SIGTERM);
     sigaddset(&usual, SIGHUP);
     posix_spawnattr_init(attributes);
-    posix_spawnattr_setflags(attributes, (short)(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setpgroup(attributes, 0);
     posix_spawnattr_setsigmask(attributes, &none);
     posix_spawnattr_setsigdefault(attributes, &usual);
@@ -61,7 +61,7 @@ static void set_attributes(posix_spawnattr_t *attributes, short group) {
 static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err) {
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t files;
-    set_attributes(&attributes, POSIX_SPAWN_SETPGROUP);
+    set_attributes(&attributes);
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
@@ -147,14 +147,38 @@ void child_wait(ChildWait *w, int n, int milliseconds) {
 
 /* ---- a command in the foreground ---- */
 
+/* What follows the fork in the child; the reason why the program cannot be loaded goes through the pipe. */
+_Noreturn static void become(const char *const *argv, int report) {
+    static const int usual[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
+    sigset_t none;
+    for (int i = 0; i < COUNT_OF(usual); i++) signal(usual[i], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvp(argv[0], (char *const *)argv);
+    int error = errno;
+    child_write(&(Child){.in = report}, &error, sizeof error);
+    for (;;) kill(getpid(), SIGKILL); /* an exit would run what was left for the end of our own process */
+}
+
+/* A fork, not a spawn: the kernel counts what was resident before the program was loaded into its peak. A spawned
+ * child shares all our pages until then, a forked one has only the few that are not of files. */
+static int run(pid_t *pid, const char *const *argv) {
+    int report[2], error = 0;
+    if (fault_here(FAULT_PROCESS, argv[0]) || pipe2(report, O_CLOEXEC)) return errno;
+    *pid = fork();
+    if (!*pid) become(argv, report[1]);
+    if (*pid < 0) error = errno;
+    close(report[1]);
+    ssize_t n = 0;
+    while (*pid > 0 && (n = read(report[0], &error, sizeof error)) < 0 && errno == EINTR) continue;
+    if (n > 0) waitpid(*pid, NULL, 0);
+    close(report[0]);
+    return error;
+}
+
 bool child_run(int *pid, const char *const *argv, Err *e) {
-    posix_spawnattr_t attributes;
     pid_t id = 0;
-    set_attributes(&attributes, 0);
-    int status = fault_here(FAULT_PROCESS, argv[0])
-                     ? errno
-                     : posix_spawnp(&id, argv[0], NULL, &attributes, (char *const *)argv, environ);
-    posix_spawnattr_destroy(&attributes);
+    int status = run(&id, argv);
     *pid = (int)id;
     if (status) return fail_system(e, status, "%s: cannot be started: %s", argv[0], strerror(status));
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* what it leaves behind stays below us, and is counted */

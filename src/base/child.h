@@ -39,7 +39,7 @@ bool child_run(int *pid, const char *const *argv, Err *e);
 
 typedef struct ChildEnd {
     int code;           /* its exit code; 128 + the signal that ended it */
-    int64_t peak_bytes; /* the most that one process of it ever had resident, or we had when it was started */
+    int64_t peak_bytes; /* the most that one process of it ever had resident; at least our own memory, some 2 MB */
 } ChildEnd;
 bool child_ended(int pid, ChildEnd *end); /* does not wait; true once */
 void child_send(int pid, int signal);

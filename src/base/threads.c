@@ -2,8 +2,9 @@
  *
  * Tiles are claimed one by one, by the caller and whoever of the team is awake: a loop is over when its tiles are done,
  * and never waits for a worker that has not come. On a machine where others run too, a worker may not be scheduled for
- * milliseconds, and a training step is thousands of short loops. Between loops workers spin briefly, then sleep on a
- * condition variable. */
+ * milliseconds, and a training step is thousands of short loops. Between loops workers spin about as long as sleeping
+ * and waking up would take, then sleep on a condition variable: on a busy machine the caller may not run either, and
+ * who spins for it holds it up. */
 #include "base/threads.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include "base/mem.h"
 #include "base/process.h"
 
-enum { SPINS = 20000, MOST_THREADS = 1024 };
+enum { SPINS = 5000 /* about 0.1 ms; most loops begin 10 us after the last */, MOST_THREADS = 1024 };
 
 /* `claims` holds a loop's number above and the count of its unclaimed tiles below. Who takes one off reads the loop's
  * fields afterwards: they do not change before that tile is done. */

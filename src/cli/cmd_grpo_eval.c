@@ -136,6 +136,7 @@ typedef struct Speaker {
     SubCommand part;
     GenSetup setup;
     GrpoVoice voice;
+    AnswersShown shown;
 } Speaker;
 
 /* side: how an evaluator is kept; NULL: as the options say. */
@@ -159,8 +160,14 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
                            .chat = s->setup.words.chat,
                            .stop_id = s->setup.stop.id,
                            .n_stop_ids = s->setup.stop.n,
-                           .sampling = side ? grpo_setup_evaluator_sampling(c->o) : grpo_setup_sampling(c->o)};
+                           .sampling = side ? grpo_setup_evaluator_sampling(c->o) : grpo_setup_sampling(c->o),
+                           .shown = &s->shown};
     return true;
+}
+
+static void begin_showing(Speaker *s, const char *phase, const char *what, int64_t total) {
+    gen_setup_tell(&s->setup, phase, "answer", total);
+    work_begin(&s->shown.work, WORK_COUNT, total, "%s", what);
 }
 
 static void close_speaker(Speaker *s, Comparison *c) {
@@ -181,8 +188,11 @@ static bool ask_policy(Speaker *s, Comparison *c, Policy *p, Err *e) {
     Ask greedy = {.items = &c->items, .prompts = c->items.n, .samples = 1, .greedy = true};
     Ask drawn = {
         .items = &c->items, .prompts = c->items.n, .samples = (int)c->best_of, .key = rng_fold(seed, 0xbe57)};
-    return answers_ask(&s->setup.engine, &s->voice, &p->answers[GREEDY], &greedy, e) &&
-           (!c->best_of || answers_ask(&s->setup.engine, &s->voice, &p->answers[DRAWN], &drawn, e));
+    begin_showing(s, "answering", "answers", answers_of(c, GREEDY) + answers_of(c, DRAWN));
+    bool ok = answers_ask(&s->setup.engine, &s->voice, &p->answers[GREEDY], &greedy, e) &&
+              (!c->best_of || answers_ask(&s->setup.engine, &s->voice, &p->answers[DRAWN], &drawn, e));
+    work_end(&s->shown.work);
+    return ok;
 }
 
 static bool ask_evaluator(Speaker *s, Comparison *c, Err *e) {
@@ -195,10 +205,13 @@ static bool ask_evaluator(Speaker *s, Comparison *c, Err *e) {
         return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder",
                     opt_text(c->o, OPT_EVALUATOR));
     int64_t context = c->prompt_tokens + c->answer_tokens + c->evaluator_tokens;
-    bool ok = open_speaker(s, c, files.folder, "", &side, context, e);
+    if (!open_speaker(s, c, files.folder, "", &side, context, e)) return false;
+    bool ok = true;
+    begin_showing(s, "evaluating", "answers judged", POLICIES * (answers_of(c, GREEDY) + answers_of(c, DRAWN)));
     for (int i = 0; ok && i < POLICIES * KINDS; i++)
         ok = answers_judge(&s->setup.engine, &s->voice, &c->policy[i / KINDS].answers[i % KINDS],
                            c->evaluator_tokens, (uint64_t)opt_int(c->o, OPT_SEED), e);
+    work_end(&s->shown.work);
     return ok;
 }
 

@@ -13,6 +13,18 @@ bool answers_keep_going(void *unused) {
     return !stop_asked();
 }
 
+static void count_answer(const GrpoVoice *v) {
+    if (v->shown) v->shown->done++;
+}
+
+static bool show(const GrpoVoice *v, const Engine *n, Err *e) {
+    AnswersShown *s = v->shown;
+    if (!s) return true;
+    bool ok = work_on(&s->work, s->done, e);
+    status_count(n->options.status, s->done, s->work.total, work_left_seconds(&s->work));
+    return ok;
+}
+
 /* ---- the policy ---- */
 
 /* The last prompt_tokens of it: what is nearest to the question stays. */
@@ -90,11 +102,13 @@ static void take_completion(Completion *c, const EngineEvent *ev) {
 static void take_answer(void *user, const EngineEvent *ev) {
     PolicyAsking *p = user;
     take_completion(&p->to->c[ev->request->number * p->ask->samples + ev->sample], ev);
+    if (ev->kind != EVENT_TEXT) count_answer(p->voice);
 }
 
 /* Submits by `next` until it has no more, and steps until all is answered. */
 typedef struct Asking {
     Engine *n;
+    const GrpoVoice *voice;
     int64_t next, total;
     bool (*submit)(void *user, int64_t i, Err *e);
     void (*take)(void *user, const EngineEvent *ev);
@@ -110,14 +124,14 @@ static bool run_asking(Asking *a, Err *e) {
         if (state == ENGINE_BROKEN) return false;
         if (stop_asked()) engine_cancel_all(a->n);
         for (EngineEvent ev; engine_event(a->n, &ev);) a->take(a->user, &ev);
-        if (stop_asked()) return false;
+        if (!show(a->voice, a->n, e) || stop_asked()) return false;
     }
     return true;
 }
 
 bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err *e) {
     PolicyAsking p = {.n = n, .voice = v, .to = to, .ask = ask};
-    Asking a = {.n = n, .total = ask->prompts, .submit = submit_prompt, .take = take_answer, .user = &p};
+    Asking a = {.n = n, .voice = v, .total = ask->prompts, .submit = submit_prompt, .take = take_answer, .user = &p};
     bool ok = run_asking(&a, e);
     token_ids_free(&p.ids);
     return ok;
@@ -171,7 +185,7 @@ static void take_rest(void *user, const EngineEvent *ev) {
 bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
                    const int64_t *kept, int64_t n_which, Err *e) {
     RestAsking r = {.p = {.n = n, .voice = v, .to = to, .ask = ask}, .which = which, .kept = kept};
-    Asking a = {.n = n, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
+    Asking a = {.n = n, .voice = v, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
     return run_asking(&a, e);
 }
 
@@ -199,12 +213,12 @@ static bool submit_judge(void *user, int64_t i, Err *e) {
     JudgeAsking *p = user;
     const GrpoVoice *v = p->voice;
     Completion *c = &p->to->c[i];
-    if (c->failed || !c->text.len) return true;
+    if (c->failed || !c->text.len) return count_answer(v), true;
     if (!encode_for_judge(v, &p->ids, &c->text, e)) return false;
     int64_t room = p->n->g->spec.context - p->ids.n;
     if (!p->ids.n || room < 1) {
         str_addf(&c->why, "the evaluator's prompt has %lld tokens", (long long)p->ids.n);
-        return true;
+        return count_answer(v), true;
     }
     Request q = {.prompt = p->ids.ids,
                  .n_prompt = p->ids.n,
@@ -216,8 +230,9 @@ static bool submit_judge(void *user, int64_t i, Err *e) {
                  .n_stop_ids = v->n_stop_ids,
                  .number = i};
     Err refused = {0};
-    if (!engine_submit(p->n, &q, NULL, &refused)) str_add(&c->why, refused.text);
-    return true;
+    if (engine_submit(p->n, &q, NULL, &refused)) return true;
+    str_add(&c->why, refused.text);
+    return count_answer(v), true;
 }
 
 static void take_judge(void *user, const EngineEvent *ev) {
@@ -226,11 +241,12 @@ static void take_judge(void *user, const EngineEvent *ev) {
     if (ev->kind == EVENT_FAILED) str_add(&c->why, ev->error);
     if (ev->kind == EVENT_DONE && ev->end != GEN_END_CANCELLED)
         str_add_bytes(&c->answer, str_text(ev->text), ev->text->len);
+    if (ev->kind != EVENT_TEXT) count_answer(p->voice);
 }
 
 bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e) {
     JudgeAsking p = {.n = n, .voice = v, .to = to, .max_new = max_new, .seed = seed};
-    Asking a = {.n = n, .total = to->n, .submit = submit_judge, .take = take_judge, .user = &p};
+    Asking a = {.n = n, .voice = v, .total = to->n, .submit = submit_judge, .take = take_judge, .user = &p};
     bool ok = run_asking(&a, e);
     token_ids_free(&p.ids);
     return ok;

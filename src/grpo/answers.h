@@ -3,6 +3,7 @@
 #ifndef GRPO_ANSWERS_H
 #define GRPO_ANSWERS_H
 
+#include "base/work.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
 #include "gen/engine.h"
@@ -10,12 +11,18 @@
 #include "grpo/remote.h"
 #include "grpo/rollout.h"
 
+typedef struct AnswersShown { /* how far a model is with all that it is asked */
+    int64_t done;
+    Work work; /* begun and ended by whoever asks */
+} AnswersShown;
+
 typedef struct GrpoVoice { /* a model that answers; keeps what it points to */
     const Tokenizer *tokenizer;
     const Template *chat; /* NULL: prompts are plain texts */
     const int32_t *stop_id;
     int n_stop_ids;
     Sampling sampling;
+    AnswersShown *shown; /* counts on, also in the engine's status; NULL: nobody waits for the answers alone */
 } GrpoVoice;
 
 typedef struct Ask {

@@ -110,10 +110,7 @@ bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, 
     ChildEnd end = watch(&t, pid, interval, fn, user);
     w->seconds = sensors_seconds() - t.began;
     w->code = end.code;
-    w->host_peak_bytes = MAX2(w->host_peak_bytes, t.largest);
-    /* the kernel counts what was resident before the program was loaded, too: our own pages */
-    if (end.peak_bytes > process_memory().peak_bytes)
-        w->host_peak_bytes = MAX2(w->host_peak_bytes, end.peak_bytes);
+    w->host_peak_bytes = MAX2(MAX2(w->host_peak_bytes, t.largest), end.peak_bytes);
     mem_free(t.snapshot);
     mem_free(t.tree);
     mem_free(t.pids);
