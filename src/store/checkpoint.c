@@ -134,6 +134,23 @@ bool checkpoint_prune(const char *run_folder, int64_t keep_total, int64_t best_s
     return ok;
 }
 
+bool checkpoint_remove_later(const char *run_folder, int64_t step, Err *e) {
+    int64_t *steps, n;
+    char path[PATH_BYTES];
+    bool ok = true;
+    if (!checkpoint_path(path, sizeof path, run_folder, step, e)) return false;
+    if (!trainer_state_is_whole(path, NULL)) return true;
+    if (!checkpoint_list(run_folder, &steps, &n, e)) return false;
+    for (int64_t i = n - 1; ok && i >= 0 && steps[i] > step; i--) {
+        ok = checkpoint_locate(path, sizeof path, run_folder, steps[i], e);
+        if (!ok || !trainer_state_is_whole(path, NULL)) continue;
+        ok = folder_remove(path, e);
+        if (ok) log_line("removed %s: this run has gone on from an earlier one", path);
+    }
+    mem_free(steps);
+    return ok;
+}
+
 bool checkpoint_count(const char *run_folder, int64_t *kept, int64_t *passing, Err *e) {
     Standing *list;
     int64_t n;

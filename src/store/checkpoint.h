@@ -26,6 +26,10 @@ bool checkpoint_find_last(const char *run_folder, int64_t *step, bool *found, Er
  * touched. */
 bool checkpoint_prune(const char *run_folder, int64_t keep_total, int64_t best_step, Err *e);
 
+/* Once `step` stands there whole, removes the whole ones of later steps: they belong to a course of the run that was
+ * given up when it went on from an earlier one, and would be taken for its newest. */
+bool checkpoint_remove_later(const char *run_folder, int64_t step, Err *e);
+
 /* How many whole ones there are of either kind. */
 bool checkpoint_count(const char *run_folder, int64_t *kept, int64_t *passing, Err *e);
 

@@ -91,11 +91,13 @@ static bool find_newest(RunFolder *f, const char *run_folder, Err *e) {
     return checkpoint_locate(f->checkpoint, sizeof f->checkpoint, from, step, e);
 }
 
+/* A bare name is a checkpoint of --out, also where the current folder has one of that name: it is another run's. */
 static bool find_checkpoint(RunFolder *f, Err *e) {
     const char *what = f->ask.resume;
     if (!strcmp(what, "newest")) return find_newest(f, f->ask.path, e);
-    int n = file_is_dir(what) ? snprintf(f->checkpoint, sizeof f->checkpoint, "%s", what)
-                              : snprintf(f->checkpoint, sizeof f->checkpoint, "%s/%s", f->ask.path, what);
+    int n = snprintf(f->checkpoint, sizeof f->checkpoint, "%s/%s", f->ask.path, what);
+    bool elsewhere = strchr(what, '/') || n >= (int)sizeof f->checkpoint || !file_is_dir(f->checkpoint);
+    if (elsewhere && file_is_dir(what)) n = snprintf(f->checkpoint, sizeof f->checkpoint, "%s", what);
     if (n >= (int)sizeof f->checkpoint) return fail(e, ERR_FAIL, "--resume %s: the path is too long", what);
     if (!file_is_dir(f->checkpoint))
         return fail(e, ERR_FAIL, "--resume %s: neither a folder nor a checkpoint of %s", what, f->ask.path);

@@ -147,8 +147,9 @@ static void prune(Run *r) {
     Err why = {0};
     bool ok = false;
     for (int tries = 0; tries < 2 && !ok; tries++)
-        ok = checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, &why);
-    if (!ok) log_warn("an earlier checkpoint remains: %s", why.text);
+        ok = checkpoint_remove_later(r->o.out, r->step, &why) &&
+             checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, &why);
+    if (!ok) log_warn("another checkpoint remains: %s", why.text);
 }
 
 bool run_save_checkpoint(Run *r, Err *e) {
