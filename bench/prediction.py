@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """prediction.py [SNUG] [--machine FILE] [--all] [--each] - what the planner predicts beside what was measured.
 
-Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl, gpu-budget-h200.jsonl, gpu-memory-h200.jsonl and, where it is there,
-gpu-prediction-h200.jsonl) through `snug plan --gpu h200`: of every command the newest run counts (--all: each of them). Needs no GPU.
+Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl and those beside it, FILES below) through `snug plan --gpu h200`: of every
+command the newest run counts (--all: each of them). Needs no GPU. Runs of sparse attention's older kernels are left out.
 Without --machine the card's row of src/ir/cards.c is used; bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run.
 Ratios are predicted / measured tokens per second.
 """
@@ -14,11 +14,15 @@ import subprocess
 import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+FILES = ("gpu-train", "gpu-budget", "gpu-memory", "gpu-prediction", "gsa-long", "gpu-grpo")
+# Lines of these commits were made before 3354c4f, by sparse kernels that are no longer there
+OLDER_SPARSE_KERNELS = ("1c491be",)
 # Options of a run that a plan does not have, with the number of their values
 # Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md, "Long rows")
 OWN_ATTENTION = ("112256", "178432")
 NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0, "--budget": 1,
-                 "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1}
+                 "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1, "--meta-prompt": 1}
+NOT_OF_A_GRPO_PLAN = {"--steps": 1, "--meta-prompt": 1}
 
 
 def plan_flags(command, plan):
@@ -37,20 +41,35 @@ def plan_flags(command, plan):
     return out + layout
 
 
+def grpo_flags(command, plan):
+    """The same of `snug grpo`. The budget stays, and nothing is said of offload: which weights come by phase is the search's."""
+    words, out = command.split(), ["--task", "grpo"]
+    layout = plan.replace("--offload none", "").split()
+    while words:
+        w, value = words.pop(0), words.pop(0)
+        if w not in NOT_OF_A_GRPO_PLAN and w not in layout:
+            out += [w, value]
+    if "--prompt-tokens" not in out:  # older lines: bench/grpo_gpu.sh gave it to every row
+        out += ["--prompt-tokens", "128"]
+    return out + layout
+
+
 def rows(everything):
     found = {}
-    for name in ("gpu-train", "gpu-budget", "gpu-memory", "gpu-prediction"):
+    for name in FILES:
         path = os.path.join(ROOT, "bench/results", name + "-h200.jsonl")
         for line in open(path) if os.path.exists(path) else []:
             d = json.loads(line)
-            s = d.get("snug")
+            s = d.get("snug") if name != "gpu-grpo" else d["result"] if isinstance(d["result"], dict) else d
             if not s or not s.get("tokens_per_s") or not s.get("plan") or d.get("mode") == "deterministic":
                 continue
             command = d.get("flags") or d["command"]
-            flags = plan_flags(command, s["plan"])
+            if "gsa" in command and "--selection all" not in command and d.get("commit") in OLDER_SPARSE_KERNELS:
+                continue
+            flags = grpo_flags(command, s["plan"]) if name == "gpu-grpo" else plan_flags(command, s["plan"])
             if "--model" not in flags:
                 continue
-            asked = re.sub(r"--steps \S+ ?|--profile|--data \S+ ?", "", command.split("snug train ", 1)[-1])
+            asked = re.sub(r"--(steps|data|meta-prompt) \S+ ?|--profile|--prompt-tokens 128 ", "", command.split("snug train ", 1)[-1])
             key = len(found) if everything else (name, " ".join(asked.split()))
             found[key] = dict(bench=name, flags=flags, measured=s["tokens_per_s"], then=s.get("predicted_tokens_per_s"))
     return list(found.values())
@@ -69,6 +88,8 @@ def predict(snug, flags, machine):
 
 def kind_of(flags):
     text = " ".join(flags)
+    if "--task grpo" in text:
+        return "GRPO" + (", with an evaluator" if "--evaluator" in text else "")
     what = "LoRA" if "--mode lora" in text else "full"
     for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"), ("--master fp32", "fp32 masters"),
                        ("--precision fp32", "fp32"), ("--precision fp16", "fp16"), ("--tf32", "tf32"), ("gsa", "gsa")):

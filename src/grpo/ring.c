@@ -62,11 +62,15 @@ GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoVoices *v, int64_t rows, int64
     return n;
 }
 
-/* The largest of its passes stand for all: they take the most, of bytes and of an update's time. */
-static void add_passes(Ring *r, const Gen *g, int64_t prefill, int64_t decode) {
+/* The largest of its passes stand for all: they take the most, of bytes and of an update's time. A play finds the cache
+ * half full on average: prefill of prompts of that many tokens, decode of all of them and half of an answer. */
+static void add_passes(Ring *r, const Gen *g, double prompt, double answer, int64_t prefill, int64_t decode) {
+    int first = g->prefill[g->n_prefill - 1].phase, next = g->decode[g->n_decode - 1].phase;
     if (g->phase_load >= 0) ring_add_plays(r, g->phase_load, 1);
-    ring_add_plays(r, g->prefill[g->n_prefill - 1].phase, (double)prefill);
-    ring_add_plays(r, g->decode[g->n_decode - 1].phase, (double)decode);
+    ring_add_plays(r, first, (double)prefill);
+    ring_add_plays(r, next, (double)decode);
+    r->p.phase[first].filled = prompt / 2 / (double)g->spec.context;
+    r->p.phase[next].filled = (prompt + answer / 2) / (double)g->spec.context;
 }
 
 static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelSpec *model, int64_t slots, int64_t prompt,
@@ -214,15 +218,17 @@ static bool record(const Task *task, Job *j, Err *e) {
     int64_t rows = j->spec.micro_batch * j->spec.accum;
     GrpoVoices v = grpo_voices(s, j->spec.task_saving, rows);
     GrpoPlays n = grpo_plays(s, &v, rows, (int64_t)(job_micro_steps(&j->spec) + 0.5));
+    double prompt = (double)s->prompt_tokens, answer = (double)grpo_expected_tokens(s);
     Model policy;
     r->phase_reference = r->phase_old = r->phase_verify = -1;
     record_inputs(r, s, j);
     if (s->has_evaluator) {
         if (!record_evaluator(r, s, &v, j, e)) return false;
-        add_passes(ring, &r->evaluator, n.evaluator_prefill, n.evaluator_decode);
+        add_passes(ring, &r->evaluator, prompt + answer, (double)s->evaluator_tokens, n.evaluator_prefill,
+                   n.evaluator_decode);
     }
     if (!record_policy(r, s, &v, j, &policy, e)) return false;
-    add_passes(ring, &r->policy, n.prefill, n.decode);
+    add_passes(ring, &r->policy, prompt, answer, n.prefill, n.decode);
     if (s->exact) {
         record_verify(r, j, &policy);
         ring_add_plays(ring, r->phase_verify, job_micro_steps(&j->spec));

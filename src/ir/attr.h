@@ -86,6 +86,14 @@ static inline int lora_products_on_x(const AttrLora *l) { return l->dropout > 0 
 static inline int64_t lora_rank_on_x(const AttrLora *l) {
     return l->dropout > 0 ? l->rank : (int64_t)l->groups * l->rank;
 }
+/* How many groups from g on are alike, and as far from each other: one product of a library's, several times. Their
+ * rows of b follow each other. *step: columns of y from one to the next. */
+static inline int lora_alike(const AttrLora *l, int g, int64_t *step) {
+    int n = 1;
+    *step = g + 1 < l->groups ? l->col[g + 1] - l->col[g] : 0;
+    while (g + n < l->groups && l->rows[g + n] == l->rows[g] && l->col[g + n] - l->col[g + n - 1] == *step) n++;
+    return n;
+}
 
 enum { SCORE_LOGP, SCORE_MEAN, SCORE_DEVIATION, SCORE_LIKELIEST, TOKEN_SCORES }; /* of a row of token_score */
 

@@ -73,9 +73,11 @@ typedef struct OpRow {
     RateGrid grid;          /* GRID_NONE: the machine's matrix rate where there is a flops rule */
     int table;              /* of the grid: a ProductPass, ATTEND_* */
     SizeRule *size;         /* the point in the grid */
-    CostRule *vector_share; /* what its kernel reaches of a GPU's fp32 rate; NULL: it runs at the rate of products */
+    CostRule *matrix_share; /* what its kernels reach of a GPU's rate of large products; NULL, or 0: not these */
+    CostRule *vector_share; /* of a GPU's fp32 rate; NULL: it runs at the rate of products */
     double byte_share;      /* what its kernel reaches of a GPU's memory rate; 0: all of it */
     CostRule *bytes_on_top; /* on a GPU, bytes that come on top of the arithmetic, not beside it; NULL: none */
+    CostRule *launches;     /* on a GPU, its kernels that wait for each other; NULL: one */
     JoinRule *joins;        /* on a GPU, it is done in the launch of the step before; NULL: with OPF_TOGETHER, where
                              * that has the same op */
 } OpRow;

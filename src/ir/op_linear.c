@@ -288,6 +288,16 @@ static double lora_flops(const Program *p, const Step *s) { /* x a^T, and u b^T 
     return rows_times(p, s->lora.in.x, (double)prog_elements(p, s->lora.in.a) + (double)prog_elements(p, s->lora.in.b));
 }
 
+/* Of the few rows of a decode; in longer passes the next product is ready before one has ended. */
+static double lora_launches(const Program *p, const Step *s) {
+    const AttrLora *l = &s->attr.lora;
+    int n = lora_products_on_x(l);
+    int64_t step;
+    if (prog_rows(p, s->lora.in.x) > LINEAR_DIRECT_MOST) return 1;
+    for (int g = 0; g < l->groups; n++) g += lora_alike(l, g, &step);
+    return n;
+}
+
 static double lora_du_flops(const Program *p, const Step *s) {
     return rows_times(p, s->lora_du.in.dy, (double)prog_elements(p, s->lora_du.in.b));
 }
@@ -386,7 +396,7 @@ static int64_t lora_dx_workspace(const Program *p, const Step *s, const Machine 
 const OpRow op_row_lora = {.shape = lora_shape, .grad = lora_grad, .flops = lora_flops, .workspace = lora_workspace,
     .share = SHARE_MAY, .share_out = OP_OUT(lora, y), .share_in = OP_IN(lora, y0),
     .flags = OPF_RANDOM | OPF_DROPOUT | OPF_ROWWISE, .grid = GRID_PRODUCTS, .table = PASS_FORWARD, .size = lora_size,
-    .bytes_on_top = op_bytes_moved};
+    .bytes_on_top = op_bytes_moved, .launches = lora_launches};
 const OpRow op_row_lora_du = {.flops = lora_du_flops, .workspace = lora_du_workspace, .flags = OPF_ROWWISE,
     .grid = GRID_PRODUCTS, .table = PASS_DX, .size = lora_size};
 const OpRow op_row_lora_db = {.flops = lora_db_flops, .workspace = lora_db_workspace,

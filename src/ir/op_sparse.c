@@ -258,12 +258,14 @@ static const char *index_loss_shape(const Program *p, const Step *s) {
                : "lse is not (N,H)";
 }
 
+static double index_pair_flops(const AttrSparse *a) { return 2.0 * a->index_heads * a->index_dim; }
+
 static double index_loss_flops(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
     Tid keys = s->index_loss.in.keys;
     double pairs =
         keys ? pairs_listed(p, keys, &a->heads) : pairs_seen((double)prog_rows(p, s->index_loss.in.index), &a->heads);
-    double index = 2.0 * a->index_heads * a->index_dim * (s->op == OP_INDEX_LOSS_GRAD ? 3 : 1);
+    double index = index_pair_flops(a) * (s->op == OP_INDEX_LOSS_GRAD ? 3 : 1);
     return pairs * (index + 2.0 * a->heads.heads * a->heads.head_dim);
 }
 
@@ -312,40 +314,86 @@ static int64_t attend_report_workspace(const Program *p, const Step *s, const Ma
     return parts + sparse_report_bytes(&s->attr.heads) * m->threads;
 }
 
-/* What a GPU's kernels reach, as a share of its fp32 rate. Plain ones: a thread scores a key that it reads in place,
- * and blocks that own a few keys each sum the keys' gradients over all queries behind them. Tiles on tensor cores: by
- * heads of 64 and, half as much again, of 128. By --profile of gsa-512m and gsa-1.7b on an H200, rows of 1024 and 4096
- * tokens (bench/results/gpu-prediction-h200.jsonl). A tile is computed as a whole where one of its pairs was selected:
- * what is reached of the selected pairs is less, by as much as selections are thin. */
-static double tile_share(bool tiles, double plain, double of_tiles, int head_dim) {
-    return tiles ? of_tiles * (0.5 + head_dim / 128.0) : plain;
-}
+/* ---- what a GPU's kernels reach ----
+ *
+ * On tensor cores a tile is computed as a whole where one of its pairs was selected; rates of selected pairs are lower
+ * than those of pairs by as much as selections are thin. Kernels without them are rated by the fp32 units: a thread
+ * scores a key that it reads in place, and blocks that own a few keys each sum the keys' gradients over all queries. */
+
 static double selected_of_seen(const Program *p, Tid keys, const AttrHeads *h) {
     return keys ? pairs_listed(p, keys, h) / pairs_seen((double)prog_rows(p, keys), h) : 1;
 }
-static double select_share(const Program *p, const Step *s) {
+
+/* Our own attention by mma.sync, which these tiles are, over dense rows of 1024 to 8192 tokens (gpu-attend-h200:1-30).
+ * Whether it holds for selections, rows of gsa-512m and gsa-1.7b of commit 1c491be say: these kernels are unchanged. */
+static double tile_attend_share(const AttrHeads *h, bool grad) {
+    static const struct {
+        double most, half;
+    } share[2][2] = {{{0.48, 530}, {0.31, 330}}, {{0.505, 250}, {0.31, 170}}}; /* heads of 64, of 128 */
+    enum { WIDE = 96 };
+    double seq = (double)h->seq;
+    return share[h->head_dim >= WIDE][grad].most * seq / (seq + share[h->head_dim >= WIDE][grad].half);
+}
+static double attend_tiles_share(const Program *p, const Step *s) {
+    bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
+    const AttrHeads *h = &s->attr.heads;
+    Tid qkv = grad ? s->attend_selected_grad.in.qkv : s->attend_selected.in.qkv;
+    Tid keys = grad ? s->attend_selected_grad.in.keys : s->attend_selected.in.keys;
+    if (sparse_device_attend(h, prog_t(p, qkv)->format, grad) == SPARSE_PLAIN) return 0;
+    return tile_attend_share(h, grad) * selected_of_seen(p, keys, h);
+}
+static double attend_plain_share(const Program *p, const Step *s) {
+    return (void)p, s->op == OP_ATTEND_SELECTED_GRAD ? 0.007 : 0.045;
+}
+
+/* Between its products the indexer has an exponential for each pair and head, and a ranking behind. By --profile of
+ * gsa-1.7b, 1 x 4096, on commit 3354c4f (gsa-long-h200): index_loss 13.7 ms, its gradient 17.4, and what the step leaves
+ * for select; how the losses divide among attention's heads and the indexer's is by gsa-512m, whose older kernels had
+ * the same tiles. */
+#define SCORES_SHARE 0.024
+#define LOSS_ATTENDS_SHARE 0.135
+#define LOSS_SCORES_SHARE 0.0305
+#define GRAD_SCORES_SHARE 0.0174
+
+static double select_tiles_share(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
-    bool tiles = sparse_device_index_tiles(a, prog_t(p, s->select.in.index)->format);
-    return tile_share(tiles, 0.045, 0.18, a->heads.head_dim);
+    return sparse_device_index_tiles(a, prog_t(p, s->select.in.index)->format) ? SCORES_SHARE : 0;
 }
-static double attend_selected_share(const Program *p, const Step *s) {
-    bool tiles =
-        sparse_device_attend(&s->attr.heads, prog_t(p, s->attend_selected.in.qkv)->format, false) != SPARSE_PLAIN;
-    double thin = selected_of_seen(p, s->attend_selected.in.keys, &s->attr.heads);
-    return tile_share(tiles, 0.045, 0.9 * thin, s->attr.heads.head_dim);
-}
-static double attend_selected_grad_share(const Program *p, const Step *s) {
-    Format f = prog_t(p, s->attend_selected_grad.in.qkv)->format;
-    bool tiles = sparse_device_attend(&s->attr.heads, f, true) != SPARSE_PLAIN;
-    double thin = selected_of_seen(p, s->attend_selected_grad.in.keys, &s->attr.heads);
-    return tile_share(tiles, 0.007, 1.3 * thin, s->attr.heads.head_dim);
-}
-static double index_loss_share(const Program *p, const Step *s) {
+static double select_plain_share(const Program *p, const Step *s) { return (void)p, (void)s, 0.045; }
+
+static double loss_tiles_share(const Program *p, const Step *s) {
     const AttrSparse *a = &s->attr.sparse;
-    bool tiles = sparse_device_loss_tiles(a, prog_t(p, s->index_loss.in.index)->format);
     bool grad = s->op == OP_INDEX_LOSS_GRAD;
+    if (!sparse_device_loss_tiles(a, prog_t(p, s->index_loss.in.index)->format)) return 0;
+    double index = index_pair_flops(a), attends = 2.0 * a->heads.heads * a->heads.head_dim;
+    double at_full_rate = attends / LOSS_ATTENDS_SHARE + index / (grad ? GRAD_SCORES_SHARE : LOSS_SCORES_SHARE);
     double thin = selected_of_seen(p, s->index_loss.in.keys, &a->heads);
-    return tile_share(tiles, grad ? 0.001 : 0.013, (grad ? 0.22 : 0.45) * thin, a->heads.head_dim);
+    return (index * (grad ? 3 : 1) + attends) / at_full_rate * thin;
+}
+static double loss_plain_share(const Program *p, const Step *s) {
+    return (void)p, s->op == OP_INDEX_LOSS_GRAD ? 0.001 : 0.013;
+}
+
+/* Kernels one after the other, as backend/cuda/sparse.c and index_tiles.cu launch them. */
+static double select_launches(const Program *p, const Step *s) {
+    const AttrSparse *a = &s->attr.sparse;
+    int64_t tokens = prog_rows(p, s->select.in.index), seq = a->heads.seq, span = sparse_span(&a->heads);
+    if (!(select_tiles_share(p, s) > 0)) return 1;
+    if (a->heads.slots && seq < SPARSE_DEVICE_FEW) return 2 * (double)device_parts(tokens, SPARSE_DEVICE_FEW_ROWS);
+    return 2 * (double)device_parts(sparse_device_tiles(tokens, seq), sparse_device_scored(tokens, seq, span));
+}
+static double attend_selected_launches(const Program *p, const Step *s) {
+    enum { MASKED = 2, MASKED_GRAD = 5 };
+    if (!(attend_tiles_share(p, s) > 0)) return 1;
+    return s->op == OP_ATTEND_SELECTED_GRAD ? MASKED_GRAD : MASKED;
+}
+static double index_loss_launches(const Program *p, const Step *s) {
+    enum { LOSS = 5, GRAD = 5, GRAD_BAND = 4 };
+    const AttrSparse *a = &s->attr.sparse;
+    int64_t tokens = prog_rows(p, s->index_loss.in.index), seq = a->heads.seq;
+    if (!(loss_tiles_share(p, s) > 0)) return 1;
+    if (s->op == OP_INDEX_LOSS) return LOSS;
+    return GRAD + GRAD_BAND * (double)device_parts(sparse_device_tiles(tokens, seq), sparse_device_band(tokens, seq));
 }
 static double report_share(const Program *p, const Step *s) { return (void)p, (void)s, 0.013; }
 
@@ -374,27 +422,35 @@ const OpRow op_row_mix = {.shape = mix_shape,
                           .share_in = OP_IN(mix, a)};
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_select = {
-    .shape = select_shape, .flops = select_flops, .vector_share = select_share, .workspace = select_workspace,
-    .flags = OPF_MIXES_TOKENS};
+    .shape = select_shape, .flops = select_flops, .matrix_share = select_tiles_share,
+    .vector_share = select_plain_share, .launches = select_launches, .workspace = select_workspace, .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .grad = attend_selected_grad,
                                       .flops = attend_selected_flops,
-                                      .vector_share = attend_selected_share,
+                                      .matrix_share = attend_tiles_share,
+                                      .vector_share = attend_plain_share,
+                                      .launches = attend_selected_launches,
                                       .workspace = attend_selected_workspace,
                                       .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected_grad = {.shape = attend_selected_shape,
                                            .flops = attend_selected_flops,
-                                           .vector_share = attend_selected_grad_share,
+                                           .matrix_share = attend_tiles_share,
+                                           .vector_share = attend_plain_share,
+                                           .launches = attend_selected_launches,
                                            .workspace = attend_selected_workspace,
                                            .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss = {.shape = index_loss_shape,
                                  .grad = index_loss_grad,
                                  .flops = index_loss_flops,
-                                 .vector_share = index_loss_share,
+                                 .matrix_share = loss_tiles_share,
+                                 .vector_share = loss_plain_share,
+                                 .launches = index_loss_launches,
                                  .workspace = index_loss_workspace,
                                  .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};
 const OpRow op_row_index_loss_grad = {.shape = index_loss_shape,
                                       .flops = index_loss_flops,
-                                      .vector_share = index_loss_share,
+                                      .matrix_share = loss_tiles_share,
+                                      .vector_share = loss_plain_share,
+                                      .launches = index_loss_launches,
                                       .workspace = index_loss_workspace,
                                       .flags = OPF_WRITES_STATE | OPF_MIXES_TOKENS};

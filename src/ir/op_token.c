@@ -131,12 +131,13 @@ static OpSize head_size(const Program *p, const Step *s) { /* a chunk at a time 
     return (OpSize){(double)MIN2(prog_rows(p, x), s->attr.head.chunk), (double)prog_cols(p, x)};
 }
 
-/* Between the products of a chunk its logits are read twice and written once, and a gradient of w is added to. */
-static double sweep_bytes_on_top(const Program *p, const Step *s) {
+/* Between the products of a chunk its logits are read twice and written once, and a gradient of w is added to. Without
+ * a gradient they are read once. */
+static double head_bytes_on_top(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     double rows = (double)prog_rows(p, h.x), logits = rows * (double)prog_rows(p, h.w);
     double dw = h.dw ? 2 * (double)prog_bytes(p, h.dw) * rows / (double)MAX2(s->attr.head.chunk, 1) : 0;
-    return 3 * logits * (double)format_item_bytes(device_logits_format(&s->attr.head, prog_t(p, h.x)->format)) + dw;
+    return (h.dx || h.dw ? 3 : 1) * logits * (double)format_item_bytes(device_logits_format(&s->attr.head, prog_t(p, h.x)->format)) + dw;
 }
 
 /* A large head is decoded panel by panel, never whole. */
@@ -202,12 +203,12 @@ const OpRow op_row_head_logits = {.flops = head_logits_flops, .workspace = op_he
     .stored = logits_read_stored, .flags = OPF_DECODES | OPF_HEAD};
 const OpRow op_row_head_logp = {.shape = head_shape, .grad = head_logp_grad, .flops = head_flops,
     .workspace = head_workspace, .stored = head_reads_stored, .flags = OPF_HEAD, .grid = GRID_PRODUCTS,
-    .table = PASS_FORWARD, .size = head_size};
+    .table = PASS_FORWARD, .size = head_size, .bytes_on_top = head_bytes_on_top};
 const OpRow op_row_head_logp_grad = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
-    .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD};
+    .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .bytes_on_top = head_bytes_on_top};
 const OpRow op_row_head_sweep = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
     .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .grid = GRID_PRODUCTS,
-    .table = PASS_FORWARD, .size = head_size, .bytes_on_top = sweep_bytes_on_top};
+    .table = PASS_FORWARD, .size = head_size, .bytes_on_top = head_bytes_on_top};
 const OpRow op_row_token_score = {.flags = OPF_HEAD};
 const OpRow op_row_token_sum = {.grad = token_sum_grad, .flags = OPF_WRITES_STATE};
 const OpRow op_row_token_sum_grad = {0};

@@ -22,6 +22,7 @@ enum {
     DEVICE_LOGITS = 64,    /* a row of logits is padded to a multiple of it, so that rows are aligned */
     DEVICE_SUM_ROWS = 128, /* rows of dy summed into one part of a bias gradient */
     DEVICE_ALIGN = 256,    /* of every piece of scratch */
+    DEVICE_PLAIN_ROWS = 4,   /* up to which a kernel of our own multiplies by weights that the library can read */
     DEVICE_FEW_ROWS = 8,     /* up to which a product with quantised weights needs no scratch */
     DEVICE_SOME_BLOCKS = 384,  /* above them: the most blocks that share out its sums ... */
     DEVICE_SOME_TALL = 128,    /* ... the most rows of the weight that a block sums up at a time ... */

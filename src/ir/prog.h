@@ -152,6 +152,7 @@ typedef struct Phase {
     const char *name;
     int begin, end;  /* steps [begin, end) */
     int64_t repeat;  /* plays in a row; more than 1 carries gradients and caches across */
+    double filled;   /* the share of a cache's slots that a play finds filled, on average, for its time; 0: all */
     int stay;        /* a load phase: the last phase that finds what it has copied in; 0: not a load phase */
 } Phase;
 

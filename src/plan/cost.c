@@ -5,6 +5,7 @@
  * products of their format; kernels without tensor cores at their share of the vector rate; the rest does little
  * arithmetic and is bound by its bytes. Queues run side by side as far as steps do not wait for each other. */
 #include "ir/block_device.h"
+#include "ir/product_device.h"
 #include "plan/plan_int.h"
 
 static double seconds_at(double amount, double per_second) {
@@ -90,6 +91,8 @@ static double flops_rate(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (!row->flops) return m->vector_flops;
+    double share = gpu && row->matrix_share ? row->matrix_share(p, s) : 0;
+    if (share > 0) return m->matrix_flops * share;
     if (gpu && row->vector_share) return m->vector_flops * row->vector_share(p, s);
     bool f32 = prog_t(p, op_token_rows(s))->format == FMT_F32;
     double rate = gpu && f32 ? 0 : measured_rate(p, m, s); /* in the machine's working format */
@@ -116,26 +119,45 @@ static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     return row->joins ? row->joins(p, s - 1, s) : row->flags & OPF_TOGETHER && p->s[i - 1].op == s->op;
 }
 
-/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on their kernels are launched while the one in front still
- * runs (programmatic dependent launch: backend/cuda/chain.cuh); what is left of a launch is the time that the memory is
- * idle between two. */
+/* A product that reads a quantised weight as it is stored. */
+static bool reads_codes(const Program *p, const Step *s) {
+    const OpPlaces *at = op_places(s->op);
+    if (!(op_row(s->op)->flags & OPF_DECODES) || prog_rows(p, op_token_rows(s)) > LINEAR_DIRECT_MOST) return false;
+    for (int k = 0; k < at->n_in; k++)
+        if (at->in[k].marks & MARK_STORED && !format_table[prog_t(p, s->in[k])->format].plain) return true;
+    return false;
+}
+
+static bool by_library_of_products(const Program *p, const Step *s) {
+    const OpRow *row = op_row(s->op);
+    bool own = row->flags & OPF_DECODES && prog_rows(p, op_token_rows(s)) <= DEVICE_PLAIN_ROWS;
+    return row->grid == GRID_PRODUCTS && !own && !reads_codes(p, s);
+}
+
+/* Passes of up to LINEAR_DIRECT_MOST rows: from 9.0 on our kernels are launched while the one in front still runs
+ * (programmatic dependent launch: backend/cuda/chain.cuh); what is left of a launch is the time that the memory is idle
+ * between two. A library's products are not. */
 static double start_seconds(const Program *p, const Machine *m, const Phase *phase, int i) {
     const Step *s = &p->s[i];
+    const OpRow *row = op_row(s->op);
     if (m->kind != MACHINE_CUDA) return m->step_seconds;
     if (joins_the_step_before(p, phase, i)) return 0;
     bool few = s->region == REGION_FORWARD && prog_rows(p, prog_first_out(s)) <= LINEAR_DIRECT_MOST;
-    return m->step_seconds * (few && m->capability >= 90 ? 0.75 : 1);
+    bool chained = few && m->capability >= 90 && !by_library_of_products(p, s);
+    return m->step_seconds * (chained ? 0.75 : 1) * (row->launches ? row->launches(p, s) : 1);
 }
 
-/* A product that reads what is stored: the registers that multiply turn codes into numbers first, in between loads,
- * so that the arithmetic comes on top of the bytes, at little more than a quarter of the rate of large products. */
+/* The registers that multiply turn codes into numbers first, in between loads, so that the arithmetic comes on top of
+ * the bytes, at little more than a quarter of the rate of large products. */
 static double decoding_seconds(const Program *p, const Machine *m, const Step *s) {
-    const OpPlaces *at = op_places(s->op);
-    if (!(op_row(s->op)->flags & OPF_DECODES) || prog_rows(p, op_token_rows(s)) > LINEAR_DIRECT_MOST) return 0;
-    bool stored = false;
-    for (int k = 0; k < at->n_in; k++)
-        stored |= at->in[k].marks & MARK_STORED && !format_table[prog_t(p, s->in[k])->format].plain;
-    return stored ? seconds_at(op_flops(p, s), m->matrix_flops * 0.28) : 0;
+    return reads_codes(p, s) ? seconds_at(op_flops(p, s), m->matrix_flops * 0.28) : 0;
+}
+
+/* Of a step that reads a cache: how much of it a play finds filled. */
+static double filled_share(const Program *p, const Phase *phase, const Step *s) {
+    for (int k = 0; k < MAX_IN; k++)
+        if (s->in[k] && p->t[prog_base(p, s->in[k])].role == ROLE_CACHE && phase->filled > 0) return phase->filled;
+    return 1;
 }
 
 /* As op_bytes_moved counts them; a program that was planned knows the bytes of its tensors already. */
@@ -173,8 +195,9 @@ static double step_cost(const Program *p, const Machine *m, const Phase *phase, 
     bool gpu = m->kind == MACHINE_CUDA;
     if (row->flags & OPF_MOVES) /* every byte once across, not once read and once written */
         return seconds_at((double)prog_bytes(p, prog_first_out(s)), move_rate(m, s->queue)) + m->step_seconds;
-    double moving = seconds_at(bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(p, s) : 1));
-    double computing = seconds_at(op_flops(p, s), flops_rate(p, m, s));
+    double filled = filled_share(p, phase, s); /* of what such a step moves, next to nothing is not the cache */
+    double moving = seconds_at(filled * bytes_moved(p, s), m->memory_bytes_per_s * (gpu ? byte_share(p, s) : 1));
+    double computing = seconds_at(filled * op_flops(p, s), flops_rate(p, m, s));
     if (gpu && row->bytes_on_top) computing += seconds_at(row->bytes_on_top(p, s), m->memory_bytes_per_s);
     if (gpu) moving += decoding_seconds(p, m, s);
     return MAX2(moving, computing) + start_seconds(p, m, phase, i);

@@ -8,15 +8,6 @@
 
 static float kept_scale(const AttrLora *l) { return l->dropout > 0 ? 1.0f / (1.0f - l->dropout) : 1.0f; }
 
-/* How many groups from g on are alike, and as far from each other: one product of the library's, several times. Their rows
- * of b follow each other. *step: columns of y from one to the next. */
-static int alike(const AttrLora *l, int g, int64_t *step) {
-    int n = 1;
-    *step = g + 1 < l->groups ? l->col[g + 1] - l->col[g] : 0;
-    while (g + n < l->groups && l->rows[g + n] == l->rows[g] && l->col[g + n] - l->col[g + n - 1] == *step) n++;
-    return n;
-}
-
 /* ---- x as a group sees it ---- */
 
 typedef struct Seen {
@@ -85,7 +76,7 @@ void cuda_lora(Backend *b, Queue q, const Args *a) {
     }
     int64_t row = 0, step, n;
     for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) { /* y_g = y0_g + scale u_g b_g^T */
-        n = alike(l, g, &step);
+        n = lora_alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(u, g * l->rank, l->rank),
                                             .b = cuda_part_rows(up, row, l->rows[g]),
                                             .b_flip = true,
@@ -109,7 +100,7 @@ void cuda_lora_du(Backend *b, Queue q, const Args *a) {
     CudaMatrix up = cuda_cast(&w, cuda_matrix(a->lora_du.in.b), dy.format);
     int64_t row = 0, step, n;
     for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
-        n = alike(l, g, &step);
+        n = lora_alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
                                             .b = cuda_part_rows(up, row, l->rows[g]),
                                             .c = cuda_part_cols(du, g * l->rank, l->rank),
@@ -127,7 +118,7 @@ static void db_at_once(CudaWork w, const CudaGradient *db, CudaMatrix dy, CudaMa
     CudaMatrix add, sum = cuda_gradient_begin(&w, db, &add);
     int64_t row = 0, step, n;
     for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
-        n = alike(l, g, &step);
+        n = lora_alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
                                             .a_flip = true,
                                             .b = cuda_part_cols(u, g * l->rank, l->rank),

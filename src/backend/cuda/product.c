@@ -110,7 +110,8 @@ bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, Operand weigh
     if (x.rows > (stored ? LINEAR_DIRECT_MOST : CUDA_FEW_PLAIN_ROWS)) return false;
     CudaFew few = cuda_few(y, x, weight, bias);
     _Static_assert((int)CUDA_SOME_BLOCKS == DEVICE_SOME_BLOCKS && (int)CUDA_SOME_TALL == DEVICE_SOME_TALL &&
-                       (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS, "what the plan gives");
+                       (int)CUDA_SOME_ROWS == DEVICE_SOME_ROWS && (int)CUDA_FEW_PLAIN_ROWS == DEVICE_PLAIN_ROWS,
+                   "what the plan gives");
     if (stored && x.rows > DEVICE_FEW_ROWS) {
         void *parts = cuda_work_take(&w, device_some_bytes(x.rows));
         if (cuda_launch_some(cuda_work_stream(&w), &few, parts)) return true;
