@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/fault.h"
 
@@ -43,6 +44,15 @@ void *mem_alloc(int64_t bytes) {
     CHECK(bytes >= 0);
     atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
     return check_got(fault_here(FAULT_ALLOC, "heap") ? NULL : calloc(1, bytes ? (size_t)bytes : 1), bytes);
+}
+
+void *mem_alloc_wide(int64_t bytes) {
+    enum { HUGE_BYTES = 2 << 20 };
+    char *p = mem_alloc(bytes);
+    uintptr_t begin = ((uintptr_t)p + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES, end = (uintptr_t)p + (uintptr_t)bytes;
+    end -= end % HUGE_BYTES; /* whole pages inside alone: never more memory than was asked for */
+    if (begin < end) madvise(p + (begin - (uintptr_t)p), end - begin, MADV_HUGEPAGE); /* a wish */
+    return p;
 }
 
 void *mem_resize(void *p, int64_t bytes) {

@@ -45,10 +45,18 @@ static void set_number(json_t *to, const char *name, double v) {
 typedef struct Finished {
     UnlearnRun *r;
     json_t *line; /* owns */
-    double began;
+    double began, writes_since;
     char path[1100];
     Peak peak;
 } Finished;
+
+static json_t *parts_json(const Finished *f) {
+    const UnlearnRun *r = f->r;
+    const WalkSeconds *s = &r->replay.spent;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "open", r->open_seconds, "load", s->load, "check",
+                     s->check, "replay", s->replay, "transfer", s->transfer, "vectors", s->vectors, "apply",
+                     r->apply_seconds, "write", sensors_seconds() - f->writes_since);
+}
 
 /* UnlearnMeasure: what every method's last line ends with, once the weights are written. */
 static void measure(void *user, Str *out) {
@@ -57,6 +65,7 @@ static void measure(void *user, Str *out) {
     ring_measure(&r->ring);
     f->peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
     set_number(f->line, "seconds", sensors_seconds() - f->began);
+    if (r->replaying) json_object_set_new(f->line, "seconds_by_part", parts_json(f));
     set_count(f->line, "planned_bytes", r->ring.placement.arena_bytes[POOL_DEVICE]);
     set_count(f->line, "measured_bytes", r->ring.x.pool_bytes[POOL_DEVICE]);
     set_count(f->line, "process_planned_bytes", ring_process_bytes(&r->ring));
@@ -72,7 +81,7 @@ static void measure(void *user, Str *out) {
 /* Writes the result. Takes over line. */
 static bool write_result(Finished *f, UnlearnRun *r, double began, json_t *line, const UnlearnText *texts, int n,
                          Err *e) {
-    *f = (Finished){.r = r, .line = line, .began = began};
+    *f = (Finished){.r = r, .line = line, .began = began, .writes_since = sensors_seconds()};
     unlearn_run_result_path(r, f->path, sizeof f->path);
     if (unlearn_run_write(r, texts, n, measure, f, e)) return true;
     json_decref(line);
@@ -283,8 +292,8 @@ static bool load_end(Removal *m, Err *e) {
 }
 
 static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
-    m->sum = MEM_NEW(float, w->n);
-    if (carries_apart(m)) m->v = MEM_NEW(float, w->n);
+    m->sum = vec_new(w->n);
+    if (carries_apart(m)) m->v = vec_new(w->n);
     for (int i = 0; i < m->n_requests; i++) {
         m->run.replay.removed = m->request[i].set.removed;
         if (!clean_request(w, &m->how, &m->request[i], m->sum, m->v, e)) return false;
@@ -306,8 +315,11 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
         clean_cover(w, &m->how, &m->request[i], i, m->sum, m->v);
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
     }
+    double began = sensors_seconds();
     m->applied_norm = replay_add(r, m->sum);
-    return exec_sync(x, e);
+    bool ok = exec_sync(x, e);
+    m->run.apply_seconds = sensors_seconds() - began;
+    return ok;
 }
 
 static json_t *clean_json(const Removal *m) {

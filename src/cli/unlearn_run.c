@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "obs/sensors.h"
 #include "store/folder.h"
 #include "unlearn/baseline.h"
 #include "weights/weights.h"
@@ -116,15 +117,18 @@ static bool start(UnlearnRun *r, Err *e) {
 }
 
 bool unlearn_run_open(UnlearnRun *r, const Options *o, UnlearnVectors *vectors, void *user, Err *e) {
+    double began = sensors_seconds();
     *r = (UnlearnRun){.o = o};
     snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
     const Options *g = &r->given;
-    return read_options(r, e) && read_history(r, e) && setup_model(&r->model, g, e) &&
+    bool ok = read_options(r, e) && read_history(r, e) && setup_model(&r->model, g, e) &&
            setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) &&
            (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) &&
            setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
            setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, user, e) &&
            check_belongs(r, e) && start(r, e);
+    r->open_seconds = sensors_seconds() - began;
+    return ok;
 }
 
 /* ---- the run's result, tuned further ---- */
@@ -215,9 +219,15 @@ bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
     Exec *x = &r->ring.x;
     Role role = job_trained_role(&r->job);
     snprintf(r->result, sizeof r->result, "%s/%s", r->folder, result_name(r));
+    WalkSeconds *spent = &r->replay.spent;
+    double began = sensors_seconds();
     if (!weights_load(x, NULL, role, r->result, e)) return false;
     weights_start_masters(x);
-    if (weights_digest(x, role) == r->history.checksum) return true;
+    spent->load += sensors_seconds() - began;
+    began = sensors_seconds();
+    uint64_t have = weights_digest(x, role);
+    spent->check += sensors_seconds() - began;
+    if (have == r->history.checksum) return true;
     return fail(e, ERR_FAIL,
                 "step log %s: does not belong to %s: the run that it describes ended with other weights. Were they "
                 "trained further, merged or replaced?",

@@ -30,6 +30,7 @@ typedef struct UnlearnRun {
     Ring ring;
     Run run;
     Replay replay;
+    double open_seconds, apply_seconds; /* until all of this stood there; adding to the weights */
 } UnlearnRun;
 
 /* Of host memory, what a method's vectors take; r: planned once, for its counts. */

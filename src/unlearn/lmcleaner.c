@@ -76,8 +76,14 @@ static void choose_window(const Walk *w, const CleanOptions *o, CleanRequest *r)
     r->window = enough < 0 ? w->steps : enough;
 }
 
+static WalkSeconds seconds_since(const WalkSeconds *now, const WalkSeconds *before) {
+    return (WalkSeconds){now->load - before->load, now->check - before->check, now->replay - before->replay,
+                         now->transfer - before->transfer, now->vectors - before->vectors};
+}
+
 bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e) {
     double began = sensors_seconds();
+    WalkSeconds before = w->spent ? *w->spent : (WalkSeconds){0};
     r->gamma = NAN;
     int64_t last = r->set.step[r->set.n_steps - 1];
     bool measures = o->gamma_iterations > 0;
@@ -89,6 +95,7 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     r->truncation = isnan(r->gamma) ? (double)INFINITY
                                     : certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm;
     r->seconds = sensors_seconds() - began;
+    if (w->spent) r->spent = seconds_since(w->spent, &before);
     return true;
 }
 
@@ -116,6 +123,11 @@ static void add_number(Str *out, const char *key, double v) {
         str_addf(out, ",\"%s\":%.9g", key, v);
     else
         str_addf(out, ",\"%s\":null", key);
+}
+
+void clean_seconds(Str *out, const WalkSeconds *s) {
+    str_addf(out, "{\"load\":%.6g,\"check\":%.6g,\"replay\":%.6g,\"transfer\":%.6g,\"vectors\":%.6g}", s->load,
+             s->check, s->replay, s->transfer, s->vectors);
 }
 
 void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau) {
@@ -147,6 +159,8 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
     else
         str_add(out, "null");
     add_number(out, "wall_time_ms", 1000 * r->seconds);
+    str_add(out, ",\"seconds_by_part\":");
+    clean_seconds(out, &r->spent);
     chain_close(chain, out, from);
 }
 

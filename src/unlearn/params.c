@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "unlearn/vec.h"
+#include "obs/sensors.h"
 
-enum { BLOCK = PARAMS_BLOCK, TILE = 1 << 16 }; /* numbers: decoded at a time; of a thread at a time */
+enum { BLOCK = PARAMS_BLOCK, TILE = 1 << 14 }; /* numbers: decoded at a time; of a thread at a time */
 
 static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
     for (int64_t i = 0; i < p->n_s; i++) {
@@ -86,10 +86,10 @@ static void pass_tile(void *context, int64_t tile, int worker) {
     for (int64_t from = tile * TILE; from < end; from += BLOCK) {
         int64_t n = MIN2(BLOCK, end - from);
         char *raw = s->piece + from * s->item;
-        if (!s->writes) format_table[s->format].decode(value, raw, 1, n, 0, 1);
+        if (!s->writes) vec_block_decode(value, raw, s->format, n);
         s->fn(s->context, &(ParamsBlock){s->k, s->at + from, n, s->k->first_tile + (s->at + from) / TILE, value, raw,
-                                         s->item});
-        if (s->writes) format_table[s->format].encode(raw, value, 1, n, 0, 1);
+                                         s->format, s->item});
+        if (s->writes) vec_block_encode(raw, value, s->format, n);
     }
 }
 
@@ -99,34 +99,41 @@ static void pass_piece(void *context, void *piece, int64_t at, int64_t bytes) {
     s->at = at / s->item;
     s->n = bytes / s->item;
     int64_t tiles = (s->n + TILE - 1) / TILE;
+    double began = s->p->busy ? sensors_seconds() : 0;
     if (s->p->team) threads_for(s->p->team, tiles, pass_tile, s);
     else
         for (int64_t i = 0; i < tiles; i++) pass_tile(s, i, 0);
+    if (s->p->busy) *s->p->busy += sensors_seconds() - began;
 }
 
-static void pass_all(const Params *p, Exec *x, ParamsOf of, char *copy, Passing how) {
-    for (int i = 0; i < p->n_tensors; i++) {
-        Tid t = tensor_of(x->p, &p->tensor[i], of);
-        if (!t) continue;
-        how.k = &p->tensor[i];
-        how.format = prog_t(x->p, t)->format;
-        how.item = format_item_bytes(how.format);
-        if (copy) pass_piece(&how, copy + how.k->raw, 0, how.k->count * how.item);
-        else if (how.writes) exec_store(x, t, pass_piece, &how);
-        else exec_fetch(x, t, pass_piece, &how);
-    }
+/* False: there is no such twin. */
+static bool pass_begin(Passing *s, const Params *p, Exec *x, ParamsOf of, int tensor, Tid *t) {
+    s->p = p;
+    s->k = &p->tensor[tensor];
+    *t = tensor_of(x->p, s->k, of);
+    s->format = prog_t(x->p, *t ? *t : s->k->weight)->format;
+    s->item = format_item_bytes(s->format);
+    return *t != NONE;
 }
 
 void params_read(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context) {
-    pass_all(p, x, of, NULL, (Passing){.p = p, .fn = fn, .context = context});
+    Tid t;
+    Passing s = {.fn = fn, .context = context};
+    for (int i = 0; i < p->n_tensors; i++)
+        if (pass_begin(&s, p, x, of, i, &t)) exec_fetch(x, t, pass_piece, &s);
 }
 
 void params_write(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context) {
-    pass_all(p, x, of, NULL, (Passing){.p = p, .writes = true, .fn = fn, .context = context});
+    Tid t;
+    Passing s = {.writes = true, .fn = fn, .context = context};
+    for (int i = 0; i < p->n_tensors; i++)
+        if (pass_begin(&s, p, x, of, i, &t)) exec_store(x, t, pass_piece, &s);
 }
 
-void params_read_copy(const Params *p, Exec *x, ParamsOf of, char *copy, ParamsFn *fn, void *context) {
-    pass_all(p, x, of, copy, (Passing){.p = p, .fn = fn, .context = context});
+void params_read_copy(const Params *p, Exec *x, ParamsOf of, int tensor, char *copy, ParamsFn *fn, void *context) {
+    Tid t;
+    Passing s = {.fn = fn, .context = context};
+    if (pass_begin(&s, p, x, of, tensor, &t)) pass_piece(&s, copy + s.k->raw, 0, s.k->count * s.item);
 }
 
 /* ---- vectors ---- */
@@ -177,24 +184,20 @@ static void copy_block(void *context, const ParamsBlock *b) {
     memcpy(a->copy + b->k->raw + b->at * b->item, b->raw, (size_t)(b->n * b->item));
 }
 
-static void as_it_was(const Adding *a, const ParamsBlock *b, float *to) {
-    const char *raw = a->copy + b->k->raw + b->at * format_item_bytes(b->k->format);
-    format_table[b->k->format].decode(to, raw, 1, b->n, 0, 1);
-}
-
+/* What rounding leaves of the change is known before it is stored. */
 static void add_block(void *context, const ParamsBlock *b) {
     const Adding *a = context;
+    float before[BLOCK], moved[BLOCK];
+    double stored[BLOCK]; /* room for any format */
+    Format f = b->k->format;
     const float *change = a->change + b->k->first + b->at;
-    as_it_was(a, b, b->value);
-    for (int64_t i = 0; i < b->n; i++) b->value[i] = (float)((double)b->value[i] + (double)change[i]);
-}
-
-static void moved_block(void *context, const ParamsBlock *b) {
-    const Adding *a = context;
-    float before[BLOCK];
-    as_it_was(a, b, before);
-    for (int64_t i = 0; i < b->n; i++) before[i] = b->value[i] - before[i]; /* close numbers: exact */
-    a->of_tile[b->tile] += vec_block_dot(before, before, b->n);
+    vec_block_decode(before, a->copy + b->k->raw + b->at * format_item_bytes(f), f, b->n);
+    for (int64_t i = 0; i < b->n; i++) b->value[i] = (float)((double)before[i] + (double)change[i]);
+    if (b->format != f) return; /* the weight beside its twin */
+    vec_block_encode(stored, b->value, f, b->n);
+    vec_block_decode(moved, stored, f, b->n);
+    for (int64_t i = 0; i < b->n; i++) moved[i] -= before[i]; /* close numbers: exact */
+    a->of_tile[b->tile] += vec_block_dot(moved, moved, b->n);
 }
 
 double params_add(const Params *p, Exec *x, const float *change, char *copy) {
@@ -203,7 +206,6 @@ double params_add(const Params *p, Exec *x, const float *change, char *copy) {
                 .of_tile = MEM_NEW(double, p->n_tiles)};
     params_read(p, x, PARAMS_THETA, copy_block, &a);
     put_both(p, x, add_block, &a);
-    params_read(p, x, PARAMS_THETA, moved_block, &a);
     double sum = vec_sum(a.of_tile, p->n_tiles);
     mem_free(a.of_tile);
     return sqrt(sum);

@@ -6,6 +6,7 @@
 #define UNLEARN_PARAMS_H
 
 #include "train/job.h"
+#include "unlearn/vec.h"
 #include "unlearn/walk.h"
 
 typedef struct ParamTensor {
@@ -24,6 +25,7 @@ typedef struct Params {
     int64_t n_tiles;
     int64_t raw_bytes; /* of a copy of theta, or of the gradient, as they are stored: the longer */
     Threads *team;     /* keeps; NULL: one thread */
+    double *busy;      /* keeps; gets the seconds that passes work here, beside those in which pieces are moved; NULL */
 } Params;
 
 void params_init(Params *p, const Job *j);
@@ -32,7 +34,7 @@ void params_free(Params *p);
 /* Which of a parameter's tensors: theta is the fp32 twin where there is one, else the weight itself. */
 typedef enum ParamsOf { PARAMS_THETA, PARAMS_WEIGHT, PARAMS_GRADIENT, PARAMS_MOMENT } ParamsOf;
 
-enum { PARAMS_BLOCK = 1 << 12 }; /* numbers at most */
+enum { PARAMS_BLOCK = 1 << 11 }; /* numbers at most: with v and what is kept beside it they stay in the first cache */
 
 typedef struct ParamsBlock {
     const ParamTensor *k;
@@ -40,6 +42,7 @@ typedef struct ParamsBlock {
     int64_t tile;   /* of a fixed number of numbers: sums by tile do not depend on threads */
     float *value;   /* [n] */
     char *raw;      /* the same as stored */
+    Format format;  /* in which they are */
     int64_t item;   /* bytes of one of them */
 } ParamsBlock;
 typedef void ParamsFn(void *context, const ParamsBlock *b);
@@ -48,8 +51,8 @@ typedef void ParamsFn(void *context, const ParamsBlock *b);
  * of a tensor come in any order, several at once. A tensor that has no such twin is passed over. */
 void params_read(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context);
 void params_write(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context);
-/* The same over a copy of these tensors as they are stored, ParamTensor.raw bytes apart. */
-void params_read_copy(const Params *p, Exec *x, ParamsOf of, char *copy, ParamsFn *fn, void *context);
+/* The same of a tensor of which a copy stands, as stored, ParamTensor.raw bytes behind `copy`. */
+void params_read_copy(const Params *p, Exec *x, ParamsOf of, int tensor, char *copy, ParamsFn *fn, void *context);
 
 void params_get(const Params *p, Exec *x, ParamsOf of, float *to);
 /* theta; both twins are written. */

@@ -14,6 +14,8 @@ typedef struct Carried {
     PropagateReport *out;
     float *v, *m; /* the deviation of theta; of the momentum, NULL: there is none */
     float *change, *other; /* NULL: pieces pass through, no vector is needed */
+    bool fresh;   /* v holds nothing yet */
+    bool by_walk; /* the last update was passed through by the walk, the guard with it */
     double norm;  /* of v */
     bool more;    /* an update that is only passed through follows */
 } Carried;
@@ -71,9 +73,9 @@ static bool remove_step(Carried *c, Err *e) {
     int64_t n = c->w->n;
     double added;
     if (!c->change) {
-        if (!c->w->remove(c->w->user, c->v, &added, e)) return false;
+        if (!c->w->remove(c->w->user, c->v, c->fresh, &added, &c->norm, e)) return false;
         c->out->added_norm += added;
-        c->norm = vec_norm(c->w->team, c->v, n);
+        c->fresh = false;
         return true;
     }
     if (!c->w->advance(c->w->user, c->change, c->m ? c->other : NULL, &rate, e)) return false;
@@ -99,10 +101,18 @@ static bool remove_samples(Carried *c, Err *e) {
     return true;
 }
 
+/* What is carried may not outgrow ten times what removals have put in: where the recursion does not contract, growth
+ * between many removals would compound. */
+static WalkGuard guard_of(const Carried *c) {
+    double added = c->out->added_norm;
+    return (WalkGuard){c->o->guard, fmax(10 * added, 0.05), added};
+}
+
 static bool pass_through(Carried *c, Err *e) {
     WalkRate rate;
     if (!c->change) {
-        WalkFisher how = {.damping = c->o->damping, .more = c->more};
+        WalkFisher how = {.damping = c->o->damping, .guard = guard_of(c), .more = c->more};
+        c->by_walk = true;
         if (!c->w->fisher(c->w->user, c->v, &how, &rate, &c->norm, e)) return false;
         c->out->hvp_calls++;
         note_rate(c->out, rate);
@@ -115,21 +125,19 @@ static bool pass_through(Carried *c, Err *e) {
     return true;
 }
 
-/* What is carried may not outgrow ten times what removals have put in: where the recursion does not contract, growth
- * between many removals would compound. */
 static void guard(Carried *c) {
-    double norm = c->norm, added = c->out->added_norm;
-    bool wild = !isfinite(norm), large = norm > fmax(10 * added, 0.05);
-    if (c->o->guard && (wild || large)) {
-        c->out->guarded++;
-        if (wild)
-            vec_zero(c->w->team, c->v, c->w->n);
-        else
-            vec_scale(c->w->team, c->v, added / norm, c->w->n);
-        norm = wild ? 0 : added;
+    WalkGuard g = guard_of(c);
+    double norm = c->norm;
+    bool wild = !isfinite(norm), held = g.on && (wild || norm > g.limit);
+    if (held && !c->by_walk) {
+        if (wild) vec_zero(c->w->team, c->v, c->w->n);
+        else vec_scale(c->w->team, c->v, g.back_to / norm, c->w->n);
     }
+    if (held) norm = wild ? 0 : g.back_to;
+    c->out->guarded += held;
     c->out->norm = norm;
     c->out->largest_norm = fmax(c->out->largest_norm, norm);
+    c->by_walk = false;
 }
 
 /* ---- the window ---- */
@@ -156,13 +164,13 @@ bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched,
                PropagateReport *out, Err *e) {
     CHECK(n > 0);
     *out = (PropagateReport){.steps_touched = n};
-    Carried c = {.w = w, .o = o, .out = out, .v = v};
+    Carried c = {.w = w, .o = o, .out = out, .v = v, .fresh = true};
     if (!w->fisher || !propagate_streams(o, w->momentum)) {
-        c.change = MEM_NEW(float, w->n);
-        c.other = MEM_NEW(float, w->n);
+        c.change = vec_new(w->n);
+        c.other = vec_new(w->n);
+        vec_zero(w->team, v, w->n);
     }
-    if (w->momentum > 0) c.m = MEM_NEW(float, w->n);
-    vec_zero(w->team, v, w->n);
+    if (w->momentum > 0) c.m = vec_new(w->n);
     bool ok = walk_window(&c, touched, n, e);
     mem_free(c.change);
     mem_free(c.other);

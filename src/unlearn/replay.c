@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/stop.h"
+#include "obs/sensors.h"
 #include "unlearn/vec.h"
 #include "weights/weights.h"
 
@@ -15,7 +16,7 @@ int64_t replay_theta_bytes(const Job *j) { return 4 * model_count(&j->ring->p, t
 int64_t replay_copy_bytes(const Job *j) {
     Params p;
     params_init(&p, j);
-    int64_t bytes = p.raw_bytes + p.n_tiles * (int64_t)sizeof(double);
+    int64_t bytes = carry_bytes(&p);
     params_free(&p);
     return bytes;
 }
@@ -34,6 +35,7 @@ bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
     params_init(&r->params, run->job);
     if (!threads_open(&r->team, threads, e)) return false;
     r->params.team = r->team;
+    r->params.busy = &r->spent.vectors;
     gauss_newton_init(&r->gauss_newton, run, r->team);
     return true;
 }
@@ -43,7 +45,7 @@ void replay_close(Replay *r) {
     params_free(&r->params);
     gauss_newton_free(&r->gauss_newton);
     mem_free(r->theta);
-    mem_free(r->copy);
+    carry_close(&r->carry);
 }
 
 /* ---- one update ---- */
@@ -100,8 +102,12 @@ static bool play_product(Replay *r, const Direction *d, const GaussNewtonMicro *
     return ok && gauss_newton_back(g, m, e);
 }
 
-/* Gradients of the rows' loss; with a direction products with its Gauss-Newton matrix in their place. */
-static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
+/* A play of that beginning: what the host did to vectors meanwhile counts by itself. */
+static void note_play(Replay *r, double began, double busy) {
+    r->spent.replay += sensors_seconds() - began - (r->spent.vectors - busy);
+}
+
+static bool play_rows(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     Run *run = r->run;
     const JobSpec *spec = &run->job->spec;
     Update u = update_at(r);
@@ -120,13 +126,24 @@ static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     return true;
 }
 
+/* Gradients of the rows' loss; with a direction products with its Gauss-Newton matrix in their place. */
+static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
+    double began = sensors_seconds(), busy = r->spent.vectors;
+    bool ok = play_rows(r, rows, d, e);
+    note_play(r, began, busy);
+    return ok;
+}
+
 /* A state that the log knows. */
 static bool check_state(Replay *r, Err *e) {
     const HistoryState *known = history_state_before(r->h, r->step);
     bool at_end = r->step == r->h->n_steps;
     if (r->astray || (!at_end && (!known || known->step != r->step))) return true;
-    uint64_t want = at_end ? r->h->checksum : known->checksum;
-    if (weights_digest(&r->run->ring->x, job_trained_role(r->run->job)) == want) return true;
+    double began = sensors_seconds();
+    uint64_t want = at_end ? r->h->checksum : known->checksum,
+             have = weights_digest(&r->run->ring->x, job_trained_role(r->run->job));
+    r->spent.check += sensors_seconds() - began;
+    if (have == want) return true;
     return fail(e, ERR_FAIL,
                 "step log %s: the weights after %" PRId64
                 " updates are not those that were logged. Was a file of the log "
@@ -134,12 +151,23 @@ static bool check_state(Replay *r, Err *e) {
                 r->h->folder, r->step);
 }
 
+/* What the device has been given is done. Before a pass over tensors what follows is then the transfer
+ * alone. */
+static bool await_device(Replay *r, Err *e) {
+    double began = sensors_seconds();
+    bool ok = exec_sync(&r->run->ring->x, e);
+    note_play(r, began, r->spent.vectors);
+    return ok;
+}
+
 static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     Run *run = r->run;
     Update u = update_at(r);
     if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    double began = sensors_seconds();
     step_queue_update(run, &u);
-    if (!exec_sync(&run->ring->x, e)) return false;
+    note_play(r, began, r->spent.vectors);
+    if (!await_device(r, e)) return false;
     exec_get(&run->ring->x, run->job->verdict, verdict, 0, VERDICT_WORDS * 8);
     if (!r->astray && (verdict[VERDICT_OK] == 0) != r->h->step[r->step].overflowed)
         return fail(e, ERR_FAIL,
@@ -164,9 +192,11 @@ static void zero_moments(Exec *x) {
 
 static bool load_start(Replay *r, Err *e) {
     Exec *x = &r->run->ring->x;
+    double began = sensors_seconds();
     zero_moments(x);
     if (!run_start_weights(r->run, e)) return false;
     weights_start_masters(x);
+    r->spent.load += sensors_seconds() - began;
     r->step = 0;
     return true;
 }
@@ -176,8 +206,11 @@ static bool load_state(Replay *r, const HistoryState *s, Err *e) {
     Exec *x = &r->run->ring->x;
     if (!history_state_path(folder, sizeof folder, r->h->folder, s->step, e)) return false;
     snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
-    if (!weights_load(x, NULL, job_trained_role(r->run->job), folder, e) || !weights_load_optimizer(x, file, e))
+    double began = sensors_seconds();
+    if (!weights_load(x, NULL, job_trained_role(r->run->job), folder, e) || !weights_load_optimizer(x, file, e) ||
+        !exec_sync(x, e))
         return false;
+    r->spent.load += sensors_seconds() - began;
     r->step = s->step;
     return check_state(r, e);
 }
@@ -223,7 +256,7 @@ bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
 static bool walk_seek(void *user, int64_t step, Err *e) { return replay_seek(user, step, e); }
 
 static void make_theta(Replay *r) {
-    if (!r->theta) r->theta = MEM_NEW(float, r->params.n);
+    if (!r->theta) r->theta = vec_new(r->params.n);
 }
 
 static void keep_theta(Replay *r) {
@@ -297,106 +330,86 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
     return true;
 }
 
-/* ---- a piece at a time: v is the only vector, and the device works while the host does ---- */
+/* ---- a piece at a time: v is the only vector ---- */
 
-typedef struct Streamed {
-    Replay *r;
-    float *v;
-    double *of_tile; /* owns; a sum a tile */
-    double lr, damping, times; /* times: of the gradient as stored, before the tensor's own rate */
-} Streamed;
-
-static void make_copy(Replay *r) {
-    if (!r->copy) r->copy = mem_alloc(r->params.raw_bytes);
+static Carry *carry_of(Replay *r, float *v) {
+    if (!r->carry.copy) carry_open(&r->carry, &r->params, &r->run->ring->x);
+    r->carry.v = v;
+    return &r->carry;
 }
 
-static Streamed stream_open(Replay *r, float *v) {
-    make_copy(r);
-    return (Streamed){.r = r, .v = v, .of_tile = MEM_NEW(double, r->params.n_tiles)};
+/* A pass over tensors: what of it was no work here is the time that pieces were on their way. */
+static void note_pass(Replay *r, double began, double busy) {
+    r->spent.transfer += sensors_seconds() - began - (r->spent.vectors - busy);
 }
 
-/* The sum over tiles; begins anew. */
-static double stream_sum(Streamed *s) {
-    double sum = vec_sum(s->of_tile, s->r->params.n_tiles);
-    memset(s->of_tile, 0, sizeof(double) * (size_t)s->r->params.n_tiles);
-    return sum;
+static double meet_gradient(Replay *r, Carry *c) {
+    double began = sensors_seconds(), busy = r->spent.vectors, dot = carry_meet(c);
+    note_pass(r, began, busy);
+    return dot;
 }
 
-static char *copy_of(const Streamed *s, const ParamsBlock *b) { return s->r->copy + b->k->raw + b->at * b->item; }
-
-static void copy_block(void *context, const ParamsBlock *b) {
-    memcpy(copy_of(context, b), b->raw, (size_t)(b->n * b->item));
+/* While the device makes the next gradient, about as long as it took for the last one. Bits do not depend on how far
+ * this comes. */
+static void settle_meanwhile(Replay *r, Carry *c, double queued_at) {
+    double now = queued_at, waited = 0;
+    for (int k = c->waiting - 1; k >= 0 && now - queued_at < r->device_seconds; k--) {
+        carry_settle(c, k);
+        now = sensors_seconds();
+    }
+    Err e = {0};
+    if (await_device(r, &e)) waited = sensors_seconds() - now;
+    r->device_seconds = now - queued_at + waited; /* an error sticks: who syncs next is told */
 }
 
-static void dot_block(void *context, const ParamsBlock *b) {
-    Streamed *s = context;
-    copy_block(s, b);
-    s->of_tile[b->tile] += vec_block_dot(b->value, s->v + b->k->first + b->at, b->n);
-}
-
-static void step_block(void *context, const ParamsBlock *b) {
-    Streamed *s = context;
-    const WalkSpan *span = &s->r->params.span[b->k - s->r->params.tensor];
-    double keep = 1 - s->lr * span->mult * (span->decay + s->damping);
-    s->of_tile[b->tile] +=
-        vec_block_step(s->v + b->k->first + b->at, b->value, keep, s->times * s->lr * span->mult, b->n);
-}
-
-/* The gradient is kept as stored, so that the update and the next gradient need not wait for the host's work on v. */
-static bool carry_through(Streamed *s, const WalkFisher *how, WalkRate *rate, Err *e) {
-    Replay *r = s->r;
-    Exec *x = &r->run->ring->x;
+/* Plays the update with the gradient that v has met; the step over v may wait for the next one. */
+static bool pass_update(Replay *r, Carry *c, double dot, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
     double unscale = r->run->job->unscale ? 1 / r->h->step[r->step].scale : 1;
-    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
-    params_read(&r->params, x, PARAMS_GRADIENT, dot_block, s);
-    if (!exec_sync(x, e)) return false;
-    r->has_gradients = true;
-    double dot = stream_sum(s) * unscale;
     if (!walk_advance(r, NULL, NULL, rate, e)) return false;
-    r->has_gradients = how->more;
+    double times = rate->scale * dot * unscale * unscale, began = sensors_seconds();
+    *norm = carry_wait(c, (CarryStep){rate->lr, how->damping, times}, &how->guard);
     if (how->more && !play_micros(r, WALK_ALL, NULL, e)) return false;
-    s->lr = rate->lr;
-    s->damping = how->damping;
-    s->times = rate->scale * dot * unscale;
-    params_read_copy(&r->params, x, PARAMS_GRADIENT, r->copy, step_block, s);
+    r->has_gradients = how->more;
+    if (how->more) {
+        settle_meanwhile(r, c, began);
+        return true;
+    }
+    bool held = how->guard.on && !(*norm <= how->guard.limit);
+    carry_settle(c, 0);
+    if (!held) *norm = carry_norm(c);
     return true;
 }
 
 static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
-    Streamed s = stream_open(user, v);
-    bool ok = carry_through(&s, how, rate, e);
-    *norm = sqrt(stream_sum(&s));
-    mem_free(s.of_tile);
-    return ok;
-}
-
-static void remove_block(void *context, const ParamsBlock *b) {
-    Streamed *s = context;
-    float u[PARAMS_BLOCK];
-    format_table[b->k->format].decode(u, copy_of(s, b), 1, b->n, 0, 1);
-    for (int64_t i = 0; i < b->n; i++) u[i] = b->value[i] - u[i];
-    vec_block_step(s->v + b->k->first + b->at, u, 1, 1, b->n);
-    s->of_tile[b->tile] += vec_block_dot(u, u, b->n);
-}
-
-static bool walk_remove(void *user, float *v, double *added, Err *e) {
-    Streamed s = stream_open(user, v);
     Replay *r = user;
-    Exec *x = &r->run->ring->x;
+    Carry *c = carry_of(r, v);
+    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    if (!await_device(r, e)) return false;
+    double dot = meet_gradient(r, c);
+    if (!exec_sync(&r->run->ring->x, e)) return false;
+    r->has_gradients = true;
+    return pass_update(r, c, dot, how, rate, norm, e);
+}
+
+static bool walk_remove(void *user, float *v, bool fresh, double *added, double *norm, Err *e) {
+    Replay *r = user;
+    Carry *c = carry_of(r, v);
     WalkRate rate;
-    params_read(&r->params, x, PARAMS_THETA, copy_block, &s);
-    bool ok = walk_advance(r, NULL, NULL, &rate, e);
-    if (ok) params_read(&r->params, x, PARAMS_THETA, remove_block, &s);
-    ok = ok && exec_sync(x, e);
-    *added = sqrt(stream_sum(&s));
-    mem_free(s.of_tile);
-    return ok;
+    double began = sensors_seconds(), busy = r->spent.vectors;
+    c->fresh = fresh;
+    carry_keep_theta(c);
+    note_pass(r, began, busy);
+    if (!walk_advance(r, NULL, NULL, &rate, e)) return false;
+    began = sensors_seconds();
+    busy = r->spent.vectors;
+    carry_remove(c, added, norm);
+    note_pass(r, began, busy);
+    return exec_sync(&r->run->ring->x, e);
 }
 
 double replay_add(Replay *r, const float *change) {
-    make_copy(r);
     r->has_theta = r->has_gradients = false;
-    return params_add(&r->params, &r->run->ring->x, change, r->copy);
+    return params_add(&r->params, &r->run->ring->x, change, carry_of(r, NULL)->copy);
 }
 
 /* ---- the walk ---- */
@@ -423,6 +436,7 @@ Walk replay_walk(Replay *r) {
                   .n_spans = r->params.n_tensors,
                   .momentum = momentum,
                   .team = r->team,
+                  .spent = &r->spent,
                   .adaptive = !sgd,
                   .seek = walk_seek,
                   .gradient = walk_gradient,

@@ -8,6 +8,7 @@
 
 #include "store/history.h"
 #include "train/run.h"
+#include "unlearn/carry.h"
 #include "unlearn/gauss_newton.h"
 #include "unlearn/params.h"
 #include "unlearn/walk.h"
@@ -22,10 +23,12 @@ typedef struct Replay {
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     GaussNewton gauss_newton;
     float *theta;        /* owns; theta[step], where has_theta; NULL: not asked for yet */
-    char *copy;          /* owns; of theta or a gradient as stored (Params.raw_bytes); NULL: the same */
     bool has_theta;
     bool astray;    /* the slots hold what no log knows: the next seek loads */
     int64_t passes; /* over an update's batch, forward and backward */
+    Carry carry;    /* owns; opened when it is first asked for */
+    double device_seconds; /* that the last gradient took while the host worked on v */
+    WalkSeconds spent;
 } Replay;
 
 /* Bytes of ordinary memory that a walk takes when it is first asked for theta, or for what is made by passing tensors

@@ -4,9 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
 
 enum { BLOCK = 4096, TILE = 64 * BLOCK };
+
+float *vec_new(int64_t n) { return mem_alloc_wide(mem_mul(n, (int64_t)sizeof(float))); }
 
 /* ---- tiles ---- */
 
@@ -33,31 +36,77 @@ void vec_for(Threads *team, int64_t n, VecPart *fn, void *context) {
 /* ---- blocks ---- */
 
 /* Built for several processors, chosen at start; clang knows no such clones, ThreadSanitizer is not there yet then. No
- * multiplication is fused with an addition (ISO C), so that all of them give the same bits. */
+ * multiplication is fused with an addition (ISO C) but in sums, where the product of two fp32 numbers in fp64 is exact,
+ * so that all of them give the same bits. */
 #if defined __clang__ || defined __SANITIZE_THREAD__
 #define FAST
+#define FAST_SUM
 #else
 #define FAST __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), optimize("O3")))
+#define FAST_SUM                                                                        \
+    __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"),        \
+                   optimize("O3", "fp-contract=fast")))
 #endif
 
 enum { LANES = 8 };
+typedef float Floats __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
+typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
 
-static double sum_lanes(const double lane[LANES]) {
+static double sum_lanes(const Doubles *d) {
+    const double *lane = (const double *)d;
     return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-FAST double vec_block_dot(const float *a, const float *b, int64_t n) {
-    double lane[LANES] = {0}, rest = 0;
+FAST_SUM double vec_block_dot(const float *a, const float *b, int64_t n) {
+    Doubles sum = {0};
+    double rest = 0;
     int64_t whole = n / LANES * LANES;
     for (int64_t i = 0; i < whole; i += LANES)
-        for (int k = 0; k < LANES; k++) lane[k] += (double)a[i + k] * (double)b[i + k];
+        sum += __builtin_convertvector(*(const Floats *)(a + i), Doubles) *
+               __builtin_convertvector(*(const Floats *)(b + i), Doubles);
     for (int64_t i = whole; i < n; i++) rest += (double)a[i] * (double)b[i];
-    return sum_lanes(lane) + rest;
+    return sum_lanes(&sum) + rest;
 }
 
-FAST double vec_block_step(float *v, const float *g, double keep, double times, int64_t n) {
+FAST_SUM void vec_block_sums(VecSums *s, const float *v, const float *g, int64_t n) {
+    Doubles vg = {0}, gg = {0}, vv = {0};
+    int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        Doubles a = __builtin_convertvector(*(const Floats *)(v + i), Doubles);
+        Doubles b = __builtin_convertvector(*(const Floats *)(g + i), Doubles);
+        vg += a * b;
+        gg += b * b;
+        vv += a * a;
+    }
+    for (int64_t i = whole; i < n; i++) {
+        vg[i - whole] += (double)v[i] * (double)g[i];
+        gg[i - whole] += (double)g[i] * (double)g[i];
+        vv[i - whole] += (double)v[i] * (double)v[i];
+    }
+    *s = (VecSums){s->vg + sum_lanes(&vg), s->gg + sum_lanes(&gg), s->vv + sum_lanes(&vv)};
+}
+
+FAST void vec_block_step(float *v, const float *g, double keep, double times, int64_t n) {
     for (int64_t i = 0; i < n; i++) v[i] = (float)(keep * (double)v[i] - times * (double)g[i]);
-    return vec_block_dot(v, v, n);
+}
+
+FAST static void decode_bf16(float *to, const uint16_t *raw, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = half_from_bf16(raw[i]);
+}
+
+FAST static void encode_bf16(uint16_t *raw, const float *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) raw[i] = half_to_bf16(from[i]);
+}
+
+/* The format table converts a number at a time; what passes by v is bf16 most of the time. */
+void vec_block_decode(float *to, const void *raw, Format f, int64_t n) {
+    if (f == FMT_BF16) decode_bf16(to, raw, n);
+    else format_table[f].decode(to, raw, 1, n, 0, 1);
+}
+
+void vec_block_encode(void *raw, const float *from, Format f, int64_t n) {
+    if (f == FMT_BF16) encode_bf16(raw, from, n);
+    else format_table[f].encode(raw, from, 1, n, 0, 1);
 }
 
 double vec_sum(const double *a, int64_t n) {

@@ -8,7 +8,9 @@
 #include <stdint.h>
 
 #include "base/threads.h"
+#include "ir/format.h"
 
+float *vec_new(int64_t n); /* zeros; gives: mem_free */
 double vec_dot(Threads *team, const float *a, const float *b, int64_t n);
 double vec_norm(Threads *team, const float *a, int64_t n);
 void vec_add(Threads *team, float *to, const float *a, double times, int64_t n); /* to += times * a */
@@ -18,7 +20,14 @@ void vec_difference(Threads *team, float *to, const float *a, double by, int64_t
 
 /* Of a few thousand numbers, by one thread; eight sums side by side, whatever the processor. */
 double vec_block_dot(const float *a, const float *b, int64_t n);
-double vec_block_step(float *v, const float *g, double keep, double times, int64_t n); /* v = keep v - times g; |v|^2 */
+void vec_block_step(float *v, const float *g, double keep, double times, int64_t n); /* v = keep v - times g */
+typedef struct VecSums { /* of a vector v and what passes by it */
+    double vg, gg, vv;
+} VecSums;
+void vec_block_sums(VecSums *s, const float *v, const float *g, int64_t n); /* adds up */
+/* A block as stored in a plain format; what is written is rounded to nearest. */
+void vec_block_decode(float *to, const void *raw, Format f, int64_t n);
+void vec_block_encode(void *raw, const float *from, Format f, int64_t n);
 double vec_sum(const double *a, int64_t n);
 
 /* fn(context, from, end) for parts of 0 .. n. */

@@ -22,11 +22,26 @@ typedef struct WalkRate { /* of an update: theta -= lr * mult * (scale * gradien
     double lr, scale;     /* scale: below 1 where the gradient was clipped */
 } WalkRate;
 
-/* v <- v - lr (scale g (g . v) + (decay + damping) v), g of all rows; plays the update. Gives |v|. */
+typedef struct WalkGuard { /* v of a norm beyond the limit is scaled back to that one, one that is not finite to 0 */
+    bool on;
+    double limit, back_to;
+} WalkGuard;
+
+/* v <- v - lr (scale g (g . v) + (decay + damping) v), g of all rows, and the guard; plays the update. Gives |v|, as
+ * it was before the guard where that took hold. */
 typedef struct WalkFisher {
     double damping;
-    bool more; /* the same follows for the next update: its gradient is made while the host works on v */
+    WalkGuard guard;
+    bool more; /* the same follows for the next update: until then v need not be complete */
 } WalkFisher;
+
+typedef struct WalkSeconds { /* where the time of a walk goes */
+    double load;     /* reading weights into their slots */
+    double check;    /* comparing them with the checksums of the log */
+    double replay;   /* passes over batches, and updates */
+    double transfer; /* waiting for gradients and weights on their way to the host */
+    double vectors;  /* the host's work on v and what passes by it */
+} WalkSeconds;
 
 typedef struct Walk {
     void *user;
@@ -35,6 +50,7 @@ typedef struct Walk {
     int n_spans;
     double momentum;
     Threads *team; /* for arithmetic on vectors; NULL: one thread */
+    const WalkSeconds *spent; /* so far; NULL: nobody looks at the clock */
     bool adaptive; /* AdamW: what an update does to a deviation is known by u alone */
     bool (*seek)(void *user, int64_t step, Err *e);
     /* Of the loss of the update at hand, over some of its rows, at theta[s] + h * along (NULL: theta[s]). */
@@ -46,7 +62,8 @@ typedef struct Walk {
     /* Where vectors pass through a piece at a time, so that none but v is held; NULL: this walk has no such way, and
      * gradient and advance serve. v is no less than all else of the update's deviation: there is no momentum. */
     bool (*fisher)(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e);
-    bool (*remove)(void *user, float *v, double *added, Err *e); /* v -= u; added: |u| */
+    /* v -= u; fresh: v holds nothing yet. added: |u|; norm: |v|. */
+    bool (*remove)(void *user, float *v, bool fresh, double *added, double *norm, Err *e);
     double (*norm)(void *user); /* of theta[s] */
     double (*lr)(void *user);   /* the learning rate of the update at hand */
 } Walk;

@@ -59,27 +59,42 @@ TEST(hessian_products_are_those_of_double_backward) {
     logged_run_close(&l);
 }
 
+static void expect_as_vectors(LoggedRun *l, const PropagateOptions *o, bool held) {
+    Err e = {0};
+    int64_t n = l->walk.n, touched[] = {0};
+    float *pieces = MEM_NEW(float, n), *early = MEM_NEW(float, n), *vectors = MEM_NEW(float, n);
+    PropagateReport by_piece, by_vector;
+    Walk plain = l->walk;
+    plain.fisher = NULL;
+    plain.remove = NULL;
+    pieces[0] = early[0] = 7; /* what v held before is of no account */
+    EXPECT_OK(propagate(&l->walk, o, touched, 1, pieces, &by_piece, &e));
+    EXPECT(!l->run.replay.theta); /* not even theta was held as a vector */
+    l->run.replay.device_seconds = 1e9; /* as if the device took long: all of v takes its step meanwhile */
+    EXPECT_OK(propagate(&l->walk, o, touched, 1, early, &by_piece, &e));
+    EXPECT(!memcmp(pieces, early, sizeof *pieces * (size_t)n));
+    EXPECT_OK(propagate(&plain, o, touched, 1, vectors, &by_vector, &e));
+    expect_alike("correction", pieces, vectors, n, 1e-6);
+    EXPECT(by_piece.hvp_calls == by_vector.hvp_calls && by_piece.window_used == by_vector.window_used);
+    EXPECT(by_piece.guarded == by_vector.guarded && (by_vector.guarded > 0) == held);
+    EXPECT(fabs(by_piece.norm - by_vector.norm) <= 1e-6 * by_vector.norm && by_vector.norm > 0);
+    EXPECT(fabs(by_piece.largest_norm - by_vector.largest_norm) <= 1e-6 * by_vector.largest_norm);
+    mem_free(pieces), mem_free(early), mem_free(vectors);
+    mem_free(l->run.replay.theta), l->run.replay.theta = NULL;
+    l->run.replay.has_theta = false;
+}
+
 /* Whole updates removed, Fisher's matrix: with v as the only vector, and with vectors for everything. */
 TEST(a_correction_made_a_piece_at_a_time_is_the_one_made_with_vectors) {
     LoggedRun l;
-    Err e = {0};
-    if (!train_fixture("")) return;
+    if (!train_fixture("--steps 6")) return;
     if (logged_run_open(&l, "o", "fisher")) {
-        int64_t n = l.walk.n, touched[] = {0};
-        float *pieces = MEM_NEW(float, n), *vectors = MEM_NEW(float, n);
-        PropagateOptions o = {.mode = PROPAGATE_STEPS, .hessian = HESSIAN_FISHER, .window = 2, .damping = 0.1};
-        PropagateReport by_piece, by_vector;
-        Walk plain = l.walk;
-        plain.fisher = NULL;
-        plain.remove = NULL;
+        PropagateOptions o = {.mode = PROPAGATE_STEPS, .hessian = HESSIAN_FISHER, .window = 4, .damping = 0.1};
         EXPECT(l.walk.fisher && l.walk.remove && !propagate_vectors(&o, 0));
-        EXPECT_OK(propagate(&l.walk, &o, touched, 1, pieces, &by_piece, &e));
-        EXPECT(!l.run.replay.theta); /* not even theta was held as a vector */
-        EXPECT_OK(propagate(&plain, &o, touched, 1, vectors, &by_vector, &e));
-        expect_alike("correction", pieces, vectors, n, 1e-6);
-        EXPECT(by_piece.hvp_calls == by_vector.hvp_calls && by_piece.window_used == by_vector.window_used);
-        EXPECT(fabs(by_piece.norm - by_vector.norm) <= 1e-6 * by_vector.norm && by_vector.norm > 0);
-        mem_free(pieces), mem_free(vectors);
+        expect_as_vectors(&l, &o, false);
+        o.guard = true;
+        o.damping = 1e6; /* v grows far beyond what was removed */
+        expect_as_vectors(&l, &o, true);
     }
     logged_run_close(&l);
 }

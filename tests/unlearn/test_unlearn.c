@@ -111,6 +111,32 @@ TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
     expect_chain(audit, 2);
 }
 
+/* Parts do not overlap, so that they are at most the whole. */
+static void expect_parts(const json_t *o, double whole, int n) {
+    const json_t *parts = json_object_get(o, "seconds_by_part"), *value;
+    const char *key;
+    double sum = 0;
+    EXPECT((int)json_object_size(parts) == n);
+    json_object_foreach((json_t *)parts, key, value) sum += EXPECT(json_number_value(value) >= 0)
+                                                             ? json_number_value(value) : 0;
+    if (!EXPECT(sum > 0 && sum <= whole)) test_note("    parts %g, whole %g", sum, whole);
+}
+
+TEST(where_a_requests_seconds_went_stands_in_the_last_line_and_in_its_record) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD)) return;
+    forget("5\n");
+    json_t *j = unlearn("--remove steps");
+    if (!j) return;
+    expect_parts(j, number(j, "seconds"), 8);
+    json_decref(j);
+    char path[700];
+    snprintf(path, sizeof path, "%s/model/audit.jsonl", test_path("u"));
+    json_t *record = json_load_file(path, JSON_DISABLE_EOF_CHECK, NULL);
+    if (EXPECT(record)) expect_parts(record, number(record, "wall_time_ms") / 1000, 5);
+    json_decref(record);
+}
+
 TEST(adamw_is_removed_by_whole_steps_and_never_certified) {
     snug_make_job((SnugJob){2, 32, 48});
     if (!train("--lr 1e-3")) return;

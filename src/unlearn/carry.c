@@ -1,0 +1,144 @@
+/* carry.c - passes over v and what is stored beside it, as few of them as there can be. */
+#include "unlearn/carry.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+int64_t carry_bytes(const Params *p) { return p->raw_bytes + p->n_tiles * (int64_t)sizeof(VecSums); }
+
+void carry_open(Carry *c, const Params *p, Exec *x) {
+    *c = (Carry){.p = p, .x = x, .copy = mem_alloc_wide(p->raw_bytes), .of_tile = MEM_NEW(VecSums, p->n_tiles)};
+}
+
+void carry_close(Carry *c) {
+    mem_free(c->copy);
+    mem_free(c->of_tile);
+    *c = (Carry){0};
+}
+
+static void begin_sums(Carry *c) { memset(c->of_tile, 0, sizeof(VecSums) * (size_t)c->p->n_tiles); }
+
+static VecSums sum_tiles(const Carry *c, int64_t from, int64_t end) {
+    VecSums all = {0};
+    for (int64_t i = from; i < end; i++) {
+        all.vg += c->of_tile[i].vg;
+        all.gg += c->of_tile[i].gg;
+        all.vv += c->of_tile[i].vv;
+    }
+    return all;
+}
+
+static float *v_of(const Carry *c, const ParamsBlock *b) { return c->v + b->k->first + b->at; }
+static char *copy_of(const Carry *c, const ParamsBlock *b) { return c->copy + b->k->raw + b->at * b->item; }
+
+/* ---- a removed update ---- */
+
+static void copy_block(void *context, const ParamsBlock *b) {
+    memcpy(copy_of(context, b), b->raw, (size_t)(b->n * b->item));
+}
+
+void carry_keep_theta(Carry *c) { params_read(c->p, c->x, PARAMS_THETA, copy_block, c); }
+
+static void remove_block(void *context, const ParamsBlock *b) {
+    Carry *c = context;
+    float u[PARAMS_BLOCK], *v = v_of(c, b);
+    vec_block_decode(u, copy_of(c, b), b->format, b->n);
+    for (int64_t i = 0; i < b->n; i++) u[i] = b->value[i] - u[i];
+    if (c->fresh) memset(v, 0, sizeof *v * (size_t)b->n);
+    vec_block_step(v, u, 1, 1, b->n);
+    vec_block_sums(&c->of_tile[b->tile], v, u, b->n);
+}
+
+void carry_remove(Carry *c, double *moved, double *norm) {
+    CHECK(!c->waiting);
+    begin_sums(c);
+    params_read(c->p, c->x, PARAMS_THETA, remove_block, c);
+    VecSums s = sum_tiles(c, 0, c->p->n_tiles);
+    *moved = sqrt(s.gg);
+    *norm = sqrt(s.vv);
+    c->fresh = false;
+}
+
+/* ---- an update that is passed through ---- */
+
+typedef struct Factors {
+    double keep, times;
+} Factors;
+
+static Factors factors_of(const Carry *c, const ParamTensor *k) {
+    const WalkSpan *span = &c->p->span[k - c->p->tensor];
+    double lr = c->step.lr * span->mult;
+    return (Factors){c->scale * (1 - lr * (span->decay + c->step.damping)), c->scale * lr * c->step.times};
+}
+
+static void meet_block(void *context, const ParamsBlock *b) {
+    Carry *c = context;
+    float *v = v_of(c, b);
+    if (b->k - c->p->tensor < c->waiting) {
+        float was[PARAMS_BLOCK];
+        Factors f = factors_of(c, b->k);
+        vec_block_decode(was, copy_of(c, b), b->format, b->n);
+        vec_block_step(v, was, f.keep, f.times, b->n);
+    }
+    copy_block(c, b);
+    vec_block_sums(&c->of_tile[b->tile], v, b->value, b->n);
+}
+
+double carry_meet(Carry *c) {
+    begin_sums(c);
+    params_read(c->p, c->x, PARAMS_GRADIENT, meet_block, c);
+    c->waiting = 0;
+    return sum_tiles(c, 0, c->p->n_tiles).vg;
+}
+
+/* Of every tensor |keep v - times g|^2. */
+static double norm_ahead(const Carry *c) {
+    const Params *p = c->p;
+    double sum = 0;
+    for (int k = 0; k < p->n_tensors; k++) {
+        const ParamTensor *t = &p->tensor[k];
+        VecSums q = sum_tiles(c, t->first_tile, k + 1 < p->n_tensors ? t[1].first_tile : p->n_tiles);
+        Factors f = factors_of(c, t);
+        sum += f.keep * f.keep * q.vv - 2 * f.keep * f.times * q.vg + f.times * f.times * q.gg;
+    }
+    return sqrt(isnan(sum) ? sum : fmax(sum, 0));
+}
+
+double carry_wait(Carry *c, CarryStep s, const WalkGuard *guard) {
+    c->step = s;
+    c->scale = 1;
+    c->waiting = c->p->n_tensors;
+    double norm = norm_ahead(c);
+    if (!isfinite(norm) && guard->on) {
+        c->waiting = 0;
+        vec_zero(c->p->team, c->v, c->p->n);
+    } else if (guard->on && norm > guard->limit) {
+        c->scale = guard->back_to / norm;
+    }
+    return norm;
+}
+
+static void step_block(void *context, const ParamsBlock *b) {
+    const Carry *c = context;
+    Factors f = factors_of(c, b->k);
+    float *v = v_of(c, b);
+    vec_block_step(v, b->value, f.keep, f.times, b->n);
+    c->of_tile[b->tile].vv += vec_block_dot(v, v, b->n);
+}
+
+void carry_settle(Carry *c, int from) {
+    for (int k = from; k < c->waiting; k++) {
+        const ParamTensor *t = &c->p->tensor[k];
+        int64_t tiles = (k + 1 < c->p->n_tensors ? t[1].first_tile : c->p->n_tiles) - t->first_tile;
+        memset(&c->of_tile[t->first_tile], 0, sizeof(VecSums) * (size_t)tiles);
+        params_read_copy(c->p, c->x, PARAMS_GRADIENT, k, c->copy, step_block, c);
+    }
+    c->waiting = MIN2(c->waiting, from);
+}
+
+double carry_norm(const Carry *c) {
+    CHECK(!c->waiting);
+    return sqrt(sum_tiles(c, 0, c->p->n_tiles).vv);
+}
